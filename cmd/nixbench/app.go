@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// app is what the commands share: flags that all of them take, and the view.
+type app struct {
+	ctx     context.Context
+	started bool // whether a command's own code runs; before, errors are about usage
+	running *cobra.Command
+	view    *ui.View
+
+	// flags
+	file, flake string
+	sets        []string
+	nixOptions  []string
+	factsFile   string
+	showTrace   bool
+	impure      bool
+	json        bool
+	verbose     bool
+	evalWorkers int
+}
+
+func newApp(ctx context.Context) *app { return &app{ctx: ctx} }
+
+// command is the body of a command: it runs with the view open.
+type command func(args []string) error
+
+// runs makes cobra's hook of a body.
+func (a *app) runs(body command) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.started, a.running = true, cmd
+		a.open()
+		return body(args)
+	}
+}
+
+func (a *app) open() {
+	if a.view == nil {
+		a.view = ui.New(ui.Options{Out: os.Stdout, Err: os.Stderr, JSON: a.json, Verbose: a.verbose})
+	}
+}
+
+// finish shows the error, if there is one, and gives the exit code.
+func (a *app) finish(err error) int {
+	a.open()
+	code := exitCode(err)
+	if err != nil {
+		a.view.Problems(code, problems(err))
+	}
+	a.view.Close()
+	return code
+}
+
+// failing names the command whose flags or arguments were wrong.
+func (a *app) failing(root *cobra.Command) string {
+	cmd, _, err := root.Find(root.Flags().Args())
+	if err != nil || cmd == nil {
+		return root.Name()
+	}
+	return cmd.CommandPath()
+}
+
+// evaluator is for the hive that the flags name.
+func (a *app) evaluator() (*nixeval.Evaluator, error) {
+	src, err := a.source()
+	if err != nil {
+		return nil, err
+	}
+	o := nixeval.Options{
+		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers,
+		Facts: a.factsFile, Send: a.view.Event,
+	}
+	for _, s := range a.sets {
+		set, err := nixeval.ParseSet(s)
+		if err != nil {
+			return nil, err
+		}
+		o.Sets = append(o.Sets, set)
+	}
+	for _, pair := range a.nixOptions {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return nil, usagef("--nix-option %s: write --nix-option NAME VALUE", pair)
+		}
+		o.NixOptions = append(o.NixOptions, [2]string{name, value})
+	}
+	if a.factsFile != "" {
+		if _, err := facts.Load(a.factsFile); err != nil {
+			return nil, usagef("--facts: %w", err)
+		}
+	}
+	return nixeval.New(o), nil
+}
+
+func (a *app) source() (nixeval.Source, error) {
+	switch {
+	case a.file != "" && a.flake != "":
+		return nixeval.Source{}, usagef("-f and --flake name two hives; keep one of them")
+	case a.file != "":
+		return nixeval.FileSource(a.file)
+	case a.flake != "":
+		return nixeval.FlakeSource(a.flake)
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		return nixeval.Source{}, err
+	}
+	return nixeval.FindSource(wd)
+}
+
+// selected surveys the hive and picks the nodes that --on means.
+func (a *app) selected(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []nixeval.Node, error) {
+	selector, err := plan.ParseSelector(on)
+	if err != nil {
+		return nil, nil, err
+	}
+	hive, err := e.Survey(a.ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes, err := selector.Select(hive)
+	return hive, nodes, err
+}
+
+func (a *app) state(e *nixeval.Evaluator, hive *nixeval.Hive) (state.Dir, error) {
+	return state.Locate(e.Source, hive.ClusterName())
+}
+
+func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// joinPairs turns `--nix-option NAME VALUE`, as Colmena has it and Nix's own
+// --option does, into the one argument that the flag library can take.
+func joinPairs(args []string) []string {
+	var out []string
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--" {
+			return append(out, args[i:]...)
+		}
+		if args[i] == "--nix-option" && i+2 < len(args) && !strings.Contains(args[i+1], "=") {
+			out = append(out, "--nix-option="+args[i+1]+"="+args[i+2])
+			i += 2
+			continue
+		}
+		out = append(out, args[i])
+	}
+	return out
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const evalLong = `Evaluate the hive, or an expression about it.
+
+With an expression, in a file or after -E, it prints the expression's value as
+JSON. The expression is a function of { pkgs, lib, nodes }, where nodes.NAME.config
+is the NixOS configuration of a node, as in Colmena:
+
+  nixbench eval -E '{ nodes, ... }: nodes.web.config.networking.hostName'
+
+Without one it lists the nodes. --instantiate goes on to the derivations: of the
+nodes' systems, or of all derivations in the expression's value.`
+
+func (a *app) evalCommand() *cobra.Command {
+	var (
+		x           nixeval.Expression
+		on          []string
+		instantiate bool
+		keepGoing   bool
+	)
+	cmd := &cobra.Command{
+		Use:     "eval [FILE | -E EXPRESSION]",
+		Aliases: []string{"introspect"},
+		Short:   "Evaluate the hive, or an expression about it",
+		Long:    evalLong,
+		Example: `  nixbench eval                                   # the nodes
+  nixbench eval --on @worker --instantiate        # derivations of some
+  nixbench eval -E '{ lib, nodes, ... }: lib.attrNames nodes'
+  nixbench eval ports.nix                         # { nodes, ... }: …
+  nixbench eval --instantiate -E '{ pkgs, ... }: pkgs.hello'`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = a.runs(func(args []string) error {
+		asked := cmd.Flags().Changed("expr")
+		if len(args) == 1 {
+			if asked {
+				return usagef("eval: -E and a file are two expressions; keep one")
+			}
+			x.File = args[0]
+		}
+		e, err := a.evaluator()
+		if err != nil {
+			return err
+		}
+		if !asked && x.File == "" {
+			return a.evalHive(e, on, instantiate, keepGoing)
+		}
+		if len(on) > 0 {
+			return usagef("eval: --on has no meaning with an expression, which sees all nodes; pick them in the expression")
+		}
+		if instantiate {
+			return a.evalDrvs(e, x)
+		}
+		return a.evalExpression(e, x)
+	})
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVarP(&x.Text, "expr", "E", "", "the `EXPRESSION`: a function of { pkgs, lib, nodes }")
+	f.BoolVar(&instantiate, "instantiate", false, "go on to derivations, and print their paths")
+	f.StringArrayVar(&on, "on", nil, onHelp)
+	f.BoolVar(&keepGoing, "keep-going", false, "print what can be evaluated although other nodes fail")
+	return cmd
+}
+
+func (a *app) evalExpression(e *nixeval.Evaluator, x nixeval.Expression) error {
+	data, err := e.Introspect(a.ctx, x)
+	if err != nil {
+		return err
+	}
+	a.view.Result(json.RawMessage(data), func(w io.Writer) { fmt.Fprintf(w, "%s\n", bytes.TrimRight(data, "\n")) })
+	return nil
+}
+
+func (a *app) evalDrvs(e *nixeval.Evaluator, x nixeval.Expression) error {
+	drvs, err := e.IntrospectDrvs(a.ctx, x)
+	if err != nil {
+		return err
+	}
+	a.view.Result(drvs, func(w io.Writer) {
+		for _, d := range drvs {
+			fmt.Fprintln(w, d)
+		}
+	})
+	return nil
+}
+
+// evalHive shows the nodes, and with instantiate their derivations.
+func (a *app) evalHive(e *nixeval.Evaluator, on []string, instantiate, keepGoing bool) error {
+	hive, nodes, err := a.selected(e, on)
+	if err != nil {
+		return err
+	}
+	if !instantiate {
+		a.showHive(hive, nodes)
+		if len(hive.Broken) > 0 {
+			return &nixeval.EvalError{Units: hive.Broken}
+		}
+		return nil
+	}
+	closures, err := deploy.Instantiate(a.ctx, e, hive, nodes, keepGoing)
+	if len(closures) > 0 {
+		a.showDrvs(nodes, closures)
+	}
+	return err
+}
+
+func (a *app) showDrvs(nodes []nixeval.Node, closures map[string]nixeval.Closure) {
+	drvs := map[string]string{}
+	var rows []ui.Row
+	for _, n := range nodes {
+		if c, ok := closures[n.Unit]; ok {
+			drvs[n.Name] = c.Drv
+			rows = append(rows, ui.Row{n.Name, c.Drv})
+		}
+	}
+	a.view.Result(drvs, func(w io.Writer) { ui.Table(w, rows) })
+}
+
+// hiveView is the JSON of `eval`. Keys are named, and say nothing else.
+type hiveView struct {
+	Name        string                  `json:"name"`
+	Description string                  `json:"description,omitempty"`
+	Cluster     *nixeval.Cluster        `json:"cluster,omitempty"`
+	Roles       map[string]nixeval.Role `json:"roles,omitempty"`
+	Nodes       []nodeView              `json:"nodes"`
+}
+
+type nodeView struct {
+	nixeval.Node
+	TargetHost *string  `json:"targetHost"`
+	TargetPort *int     `json:"targetPort"`
+	TargetUser *string  `json:"targetUser"`
+	Keys       []string `json:"keys"`
+}
+
+func (a *app) showHive(hive *nixeval.Hive, nodes []nixeval.Node) {
+	v := hiveView{Name: hive.Meta.Name, Description: hive.Meta.Description, Roles: hive.Roles, Nodes: []nodeView{}}
+	if hive.Cluster != nil && (hive.Cluster.Declared || len(hive.Roles) > 0) {
+		v.Cluster = hive.Cluster
+	}
+	rows := []ui.Row{{"NODE", "UNIT", "HOST", "TAGS"}}
+	for _, n := range nodes {
+		d := hive.Unit(n.Unit).Deployment
+		v.Nodes = append(v.Nodes, nodeView{n, d.TargetHost, d.TargetPort, d.TargetUser, append([]string{}, sortedNames(d.Keys)...)})
+		host := "-"
+		if d.TargetHost != nil {
+			host = *d.TargetHost
+		}
+		rows = append(rows, ui.Row{n.Name, n.Unit, host, strings.Join(n.Tags, ",")})
+	}
+	a.view.Result(v, func(w io.Writer) { ui.Table(w, rows) })
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/facts"
+)
+
+func (a *app) factsCommand() *cobra.Command {
+	var schema bool
+	cmd := &cobra.Command{
+		Use:   "facts",
+		Short: "Print what is known of the cluster at run time",
+		Long: `Print runtime.json: the addresses and host keys of the cluster's machines, as NixOS
+modules see them in their argument runtime. Nothing in it is secret. It is written
+when machines are booted; --facts FILE evaluates with another one.
+
+--schema prints the JSON Schema of the format.`,
+		Example: `  nixbench facts
+  nixbench facts --schema > runtime.schema.json`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.runs(func([]string) error {
+		if schema {
+			a.view.Result(json.RawMessage(facts.Schema), func(w io.Writer) { fmt.Fprint(w, facts.Schema) })
+			return nil
+		}
+		return a.showFacts()
+	})
+	cmd.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of runtime.json")
+	return cmd
+}
+
+func (a *app) showFacts() error {
+	file := a.factsFile
+	if file == "" {
+		e, err := a.evaluator()
+		if err != nil {
+			return err
+		}
+		hive, err := e.Survey(a.ctx)
+		if err != nil {
+			return err
+		}
+		dir, err := a.state(e, hive)
+		if err != nil {
+			return err
+		}
+		file = dir.Facts()
+	}
+	r, err := facts.Load(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &hinted{fmt.Errorf("there are no facts yet: %w", err), "they are written when machines are booted; --facts FILE names others"}
+	}
+	if err != nil {
+		return err
+	}
+	rows := []ui.Row{{"NODE", "ROLE", "ADDRESS"}}
+	for _, name := range sortedNames(r.Nodes) {
+		n := r.Nodes[name]
+		rows = append(rows, ui.Row{name, n.Role, n.Address.String()})
+	}
+	a.view.Result(r, func(w io.Writer) { ui.Table(w, rows) })
+	return nil
+}

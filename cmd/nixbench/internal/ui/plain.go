@@ -1,0 +1,123 @@
+package ui
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// plain writes lines that read well in a log: what is finished, what went wrong,
+// and with --verbose every build and its log.
+type plain struct {
+	out, err io.Writer
+	verbose  bool
+	style    style
+	started  map[event.Phase]time.Time
+}
+
+func (p *plain) event(e event.Event) {
+	switch e.Kind {
+	case event.PhaseStart:
+		if p.started == nil {
+			p.started = map[event.Phase]time.Time{}
+		}
+		p.started[e.Phase] = e.Time
+		if e.Phase == event.Survey {
+			fmt.Fprintf(p.err, "%-9s %s\n", "hive", e.Text)
+		}
+	case event.PhaseEnd:
+		fmt.Fprintln(p.err, phaseLine(p.style, e, p.started[e.Phase], 0))
+	case event.Message:
+		fmt.Fprintln(p.err, messageLine(p.style, e))
+	case event.BuildStart:
+		if p.verbose {
+			fmt.Fprintf(p.err, "%-9s %s\n", "building", drvName(e.Path))
+		}
+	case event.BuildLog:
+		if p.verbose {
+			fmt.Fprintf(p.err, "%s> %s\n", drvName(e.Path), e.Text)
+		}
+	}
+}
+
+func (p *plain) result(_ any, human func(io.Writer)) { human(p.out) }
+
+func (p *plain) problems(_ int, problems []Problem) { writeProblems(p.err, p.style, problems) }
+
+func (p *plain) close() {}
+
+// phaseLine sums up a phase that is over: `evaluate  2 units in 1 process   1.2s`.
+func phaseLine(s style, e event.Event, started time.Time, width int) string {
+	mark, text := s.good("✓"), e.Text
+	if e.Failed {
+		mark = s.bad("✗")
+	}
+	if !s.marks { // a log has no colours, and its readers search it for words
+		mark = ""
+		if e.Failed {
+			text = strings.TrimSuffix("failed; "+text, "; ")
+		}
+	} else {
+		mark += " "
+	}
+	return fmt.Sprintf("%s%-9s %s %s", mark, e.Phase, pad(text, max(30, width-24)), seconds(e.Time.Sub(started)))
+}
+
+func messageLine(s style, e event.Event) string {
+	label := e.Level
+	if label == "warning" {
+		label = s.warn(label)
+	}
+	return label + ": " + indent(e.Text, "  ")
+}
+
+func writeProblems(w io.Writer, s style, problems []Problem) {
+	for _, p := range problems {
+		where := ""
+		if p.Where != "" {
+			where = s.bold(p.Where) + ": "
+		}
+		fmt.Fprintf(w, "%s %s%s\n", s.bad("error:"), where, indent(p.Message, "  "))
+		if p.Hint != "" {
+			fmt.Fprintf(w, "%s %s\n", s.warn("hint:"), indent(p.Hint, "  "))
+		}
+	}
+}
+
+// indent sets the second and later lines apart from what comes next.
+func indent(text, by string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i, line := range lines {
+		if line = strings.TrimRight(line, " \t"); i > 0 && line != "" {
+			line = by + line
+		}
+		lines[i] = line
+	}
+	return strings.Join(lines, "\n")
+}
+
+func pad(s string, width int) string {
+	if n := width - len([]rune(s)); n > 0 {
+		return s + strings.Repeat(" ", n)
+	}
+	return s
+}
+
+func seconds(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%4.1fs", d.Seconds())
+	}
+	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+}
+
+// drvName is the readable part of a store path.
+func drvName(path string) string {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	if _, after, ok := strings.Cut(name, "-"); ok {
+		name = after
+	}
+	return strings.TrimSuffix(name, ".drv")
+}

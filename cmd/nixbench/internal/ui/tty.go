@@ -1,0 +1,163 @@
+package ui
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// tty keeps one live line for the phase that runs: what it waits for, how far it
+// is, how long it takes. Everything that is over scrolls up as plain text.
+type tty struct {
+	out, err io.Writer
+	width    func() int
+	verbose  bool
+	style    style
+
+	phase   event.Phase
+	started time.Time
+	done    int
+	total   int
+	active  []string // names of builds and copies that run
+	drawn   bool
+	frame   int
+	stop    chan struct{}
+}
+
+const redraw = 100 * time.Millisecond
+
+func newTTY(o Options, mu *sync.Mutex) *tty {
+	t := &tty{out: o.Out, err: o.Err, verbose: o.Verbose, style: terminalStyle(), stop: make(chan struct{})}
+	t.width = func() int {
+		if f, ok := o.Err.(*os.File); ok {
+			if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+				return w
+			}
+		}
+		return 80
+	}
+	go t.tick(mu, t.stop)
+	return t
+}
+
+// tick redraws until the view is closed, so that the clock on screen moves.
+func (t *tty) tick(mu *sync.Mutex, stop <-chan struct{}) {
+	ticker := time.NewTicker(redraw)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+			mu.Lock()
+			t.frame++
+			t.draw()
+			mu.Unlock()
+		}
+	}
+}
+
+func (t *tty) event(e event.Event) {
+	switch e.Kind {
+	case event.PhaseStart:
+		t.phase, t.started, t.done, t.total, t.active = e.Phase, e.Time, 0, e.Total, nil
+		if e.Phase == event.Survey {
+			t.line(t.style.faint("hive " + e.Text))
+		}
+	case event.PhaseEnd:
+		t.phase = ""
+		t.line(phaseLine(t.style, e, t.started, min(t.width(), 80)))
+	case event.UnitEnd:
+		t.done += len(e.Units)
+	case event.Message:
+		t.line(messageLine(t.style, e))
+	case event.BuildStart, event.CopyStart:
+		t.active = append(t.active, drvName(e.Path))
+	case event.BuildEnd, event.CopyEnd:
+		t.drop(drvName(e.Path))
+	case event.BuildLog:
+		if t.verbose {
+			t.line(t.style.faint(drvName(e.Path)+"> ") + e.Text)
+		}
+	}
+}
+
+func (t *tty) drop(name string) {
+	for i, a := range t.active {
+		if a == name {
+			t.active = append(t.active[:i:i], t.active[i+1:]...)
+			return
+		}
+	}
+}
+
+// line writes text above the live line.
+func (t *tty) line(text string) {
+	t.clear()
+	fmt.Fprintln(t.err, text)
+	t.draw()
+}
+
+func (t *tty) clear() {
+	if t.drawn {
+		fmt.Fprint(t.err, "\r\x1b[K")
+		t.drawn = false
+	}
+}
+
+var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+func (t *tty) draw() {
+	t.clear()
+	if t.phase == "" {
+		return
+	}
+	var parts []string
+	if t.total > 0 && t.phase == event.Evaluate {
+		parts = append(parts, fmt.Sprintf("%d of %d", t.done, t.total))
+	}
+	parts = append(parts, t.active...)
+	left := fmt.Sprintf("%-9s %s", t.phase, strings.Join(parts, " · "))
+	// Two columns for the spinner, eight for the clock, one so that nothing wraps.
+	room := max(t.width()-11, 20)
+	left = cut(left, room)
+	fmt.Fprintf(t.err, "%c %s %s", spinner[t.frame%len(spinner)], pad(left, min(room, 66)), seconds(time.Since(t.started)))
+	t.drawn = true
+}
+
+// cut shortens s to width columns.
+func cut(s string, width int) string {
+	if r := []rune(s); len(r) > width {
+		return string(r[:width-1]) + "…"
+	}
+	return s
+}
+
+func (t *tty) result(_ any, human func(io.Writer)) {
+	t.phase = ""
+	t.clear()
+	human(t.out)
+}
+
+func (t *tty) problems(_ int, problems []Problem) {
+	t.phase = ""
+	t.clear()
+	writeProblems(t.err, t.style, problems)
+}
+
+func (t *tty) close() {
+	t.phase = ""
+	t.clear()
+	select {
+	case <-t.stop:
+	default:
+		close(t.stop)
+	}
+}

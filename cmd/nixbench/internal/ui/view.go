@@ -1,0 +1,89 @@
+package ui
+
+import (
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/term"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// Options say where a view goes.
+type Options struct {
+	Out, Err io.Writer
+	JSON     bool
+	Verbose  bool // build logs, too
+}
+
+// Problem is an error as it is shown.
+type Problem struct {
+	Where   string `json:"where,omitempty"` // node, unit or file
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"` // what to do about it
+}
+
+// Row is a line of a table.
+type Row []string
+
+// renderer is one of the three forms. View serialises the calls.
+type renderer interface {
+	event(event.Event)
+	result(value any, human func(io.Writer))
+	problems(code int, problems []Problem)
+	close()
+}
+
+// View shows events, results and problems. It may be used from many goroutines.
+type View struct {
+	mu sync.Mutex
+	r  renderer
+}
+
+// New picks the form.
+func New(o Options) *View {
+	v := &View{}
+	switch {
+	case o.JSON:
+		v.r = newJSON(o.Out)
+	case isTerminal(o.Err) && os.Getenv("TERM") != "dumb":
+		v.r = newTTY(o, &v.mu)
+	default:
+		v.r = &plain{out: o.Out, err: o.Err, verbose: o.Verbose}
+	}
+	return v
+}
+
+// Event takes what the core sends.
+func (v *View) Event(e event.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.r.event(e)
+}
+
+// Result shows what a command found out: value as JSON, or what human writes.
+func (v *View) Result(value any, human func(io.Writer)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.r.result(value, human)
+}
+
+// Problems shows why a command fails, and with which code it exits.
+func (v *View) Problems(code int, problems []Problem) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.r.problems(code, problems)
+}
+
+// Close ends the live view, if there is one.
+func (v *View) Close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.r.close()
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

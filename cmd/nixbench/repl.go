@@ -1,0 +1,27 @@
+package main
+
+import "github.com/spf13/cobra"
+
+func (a *app) replCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "repl",
+		Short: "Explore the hive in nix repl",
+		Long: `Start nix repl with the hive loaded: nodes.NAME.config and nodes.NAME.options are
+the configuration of each node, pkgs and lib are those of meta.nixpkgs. It works
+for flakes, too. Leave it with :q or Ctrl-D.`,
+		Example: `  nixbench repl
+  nix-repl> nodes.web.config.networking.firewall.allowedTCPPorts`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.runs(func([]string) error {
+		if a.json {
+			return usagef("repl: --json has no meaning here")
+		}
+		e, err := a.evaluator()
+		if err != nil {
+			return err
+		}
+		return e.Repl(a.ctx)
+	})
+	return cmd
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+const rootLong = `nixbench deploys NixOS: to machines that exist, as Colmena does, and to machines
+that it boots itself.
+
+It reads a hive: Colmena's hive.nix, unchanged, or one with roles on top. The
+hive is the nearest hive.nix (or flake.nix with an output nixbenchHive,
+colmenaHive or colmena) in the working directory or above it; -f and --flake
+name another.
+
+  { meta.nixpkgs = import <nixpkgs> { };
+    defaults = { name, ... }: { networking.hostName = name; };
+    web = { deployment.tags = [ "front" ]; };        # a node, as in Colmena
+    roles.worker = {                                 # worker-1, worker-2, worker-3:
+      count = 3;                                     # one closure, evaluated once
+      modules = [ ./worker.nix ];
+    };
+  }
+
+Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build,
+130 interrupted.`
+
+const onHelp = `only these nodes: names, globs, @tag or @role, between
+commas; !… leaves nodes out. "web-*,@db,!web-3"`
+
+func (a *app) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "nixbench",
+		Short:         "Deploy NixOS to machines that exist, and to machines that it boots",
+		Long:          rootLong,
+		SilenceErrors: true, // main shows them
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f := root.PersistentFlags()
+	f.SortFlags = false
+	f.StringVarP(&a.file, "file", "f", "", "hive `FILE`, or the folder that holds it")
+	f.StringVar(&a.flake, "flake", "", "flake `REF`: a folder or a URL, with #output if it is not nixbenchHive, colmenaHive or colmena")
+	f.StringArrayVar(&a.sets, "set", nil, "set `PATH=VALUE` in roles or cluster, such as roles.worker.count=5; repeatable")
+	f.StringVar(&a.factsFile, "facts", "", "evaluate with the facts in `FILE` (see nixbench facts --schema); modules get them as the argument runtime")
+	f.BoolVar(&a.showTrace, "show-trace", false, "let Nix show where an error comes from, in full")
+	f.BoolVar(&a.impure, "impure", false, "let a flake read files and variables outside itself")
+	f.StringArrayVar(&a.nixOptions, "nix-option", nil, "pass `NAME VALUE` to Nix as --option; repeatable")
+	f.IntVar(&a.evalWorkers, "eval-workers", 0, "evaluate in at most `N` Nix processes at once (default: what cores and memory allow)")
+	f.BoolVar(&a.json, "json", false, "write events and the result as JSON, one object per line (docs/events.md)")
+	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs")
+	root.AddCommand(a.evalCommand(), a.buildCommand(), a.replCommand(), a.factsCommand(), a.versionCommand())
+	root.CompletionOptions.DisableDescriptions = false
+	return root
+}

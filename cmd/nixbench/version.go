@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by release builds: -ldflags "-X main.version=…".
+var version = ""
+
+func (a *app) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of nixbench",
+		Args:  cobra.NoArgs,
+	}
+	cmd.RunE = a.runs(func([]string) error {
+		v := buildVersion()
+		a.view.Result(v, func(w io.Writer) {
+			fmt.Fprintf(w, "nixbench %s", v.Version)
+			if v.Commit != "" {
+				fmt.Fprintf(w, " (%s)", v.Commit)
+			}
+			fmt.Fprintf(w, " %s\n", v.Go)
+		})
+		return nil
+	})
+	return cmd
+}
+
+type versionView struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Go      string `json:"go"`
+}
+
+func buildVersion() versionView {
+	v := versionView{Version: version}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Go = info.GoVersion
+	if v.Version == "" {
+		v.Version = info.Main.Version
+	}
+	dirty := ""
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Commit = s.Value
+		case "vcs.modified":
+			if s.Value == "true" {
+				dirty = "-dirty"
+			}
+		}
+	}
+	if len(v.Commit) > 12 {
+		v.Commit = v.Commit[:12]
+	}
+	if v.Commit != "" {
+		v.Commit += dirty
+	}
+	return v
+}

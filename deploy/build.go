@@ -1,0 +1,97 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Closure is what was made of one node.
+type Closure struct {
+	Node  string `json:"node"`
+	Unit  string `json:"unit"`
+	Drv   string `json:"drv,omitempty"`
+	Path  string `json:"path,omitempty"`  // of the system
+	Built bool   `json:"built"`           // whether the system is in the store
+	Error string `json:"error,omitempty"` // why it is not
+}
+
+// Instantiate evaluates the systems of nodes. With keepGoing, closures that could
+// be evaluated are returned beside the error about the others; without it they are
+// only reported.
+func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) (map[string]nixeval.Closure, error) {
+	failed := map[string]*nixeval.NixError{}
+	var units []string
+	for _, u := range plan.Units(nodes) {
+		if err := hive.Broken[u]; err != nil {
+			failed[u] = err
+		} else {
+			units = append(units, u)
+		}
+	}
+	closures, err := e.Instantiate(ctx, units)
+	var ee *nixeval.EvalError
+	if err != nil && !errors.As(err, &ee) {
+		return nil, err
+	}
+	if ee != nil {
+		maps.Copy(failed, ee.Units)
+	}
+	if len(failed) == 0 {
+		return closures, nil
+	}
+	if !keepGoing {
+		closures = nil
+	}
+	return closures, &nixeval.EvalError{Units: failed}
+}
+
+// Build evaluates and builds the systems of nodes, and tells of every node how far
+// it got. The error holds an [*nixeval.EvalError], an [*nixeval.BuildError] or both.
+func Build(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) ([]Closure, error) {
+	closures, evalErr := Instantiate(ctx, e, hive, nodes, keepGoing)
+	if evalErr != nil && !isEvalError(evalErr) {
+		return nil, evalErr
+	}
+	builders := ""
+	if f := hive.Meta.MachinesFile; f != nil {
+		builders = *f
+	}
+	var built []string
+	var buildErr error
+	if len(closures) > 0 {
+		built, buildErr = e.Build(ctx, closures, builders)
+	}
+	return results(nodes, closures, built, evalErr, buildErr), errors.Join(evalErr, buildErr)
+}
+
+func isEvalError(err error) bool {
+	var ee *nixeval.EvalError
+	return errors.As(err, &ee)
+}
+
+func results(nodes []nixeval.Node, closures map[string]nixeval.Closure, built []string, evalErr, buildErr error) []Closure {
+	var ee *nixeval.EvalError
+	errors.As(evalErr, &ee)
+	out := make([]Closure, len(nodes))
+	for i, n := range nodes {
+		c, evaluated := closures[n.Unit]
+		r := Closure{Node: n.Name, Unit: n.Unit, Drv: c.Drv, Path: c.Out, Built: slices.Contains(built, n.Unit)}
+		switch {
+		case r.Built:
+		case ee != nil && ee.Units[n.Unit] != nil:
+			r.Error = "evaluation: " + ee.Units[n.Unit].Error()
+		case !evaluated:
+			r.Error = "not built, since other nodes could not be evaluated"
+		case buildErr != nil:
+			r.Error = fmt.Sprintf("build: %v", buildErr)
+		}
+		out[i] = r
+	}
+	return out
+}

@@ -1,0 +1,60 @@
+// Package event is what the core tells whoever watches: one flat, documented
+// value per thing that happened. The core only sends events; rendering them for a
+// terminal, as plain lines or as JSON is the business of cmd/nixbench/internal/ui.
+//
+// The JSON form is an interface of the program, described in docs/events.md:
+// fields may be added, never renamed.
+package event
+
+import "time"
+
+// Kind says what happened.
+type Kind string
+
+const (
+	PhaseStart Kind = "phase-start" // Phase begins; Total, if known, is its size in units
+	PhaseEnd   Kind = "phase-end"   // Phase is over; Text sums it up, Failed says how
+	UnitEnd    Kind = "unit-end"    // one or more Units are through Phase
+	Message    Kind = "message"     // a line of Nix's own: Level, Text
+	BuildStart Kind = "build-start" // derivation Path is being built
+	BuildLog   Kind = "build-log"   // Text is a line of Path's build log
+	BuildEnd   Kind = "build-end"   // derivation Path was built, or not
+	CopyStart  Kind = "copy-start"  // store path Path is being fetched or copied
+	CopyEnd    Kind = "copy-end"    // and has arrived
+	Progress   Kind = "progress"    // Phase stands at Done of Total
+)
+
+// Phase is a stage of a run, in the order in which they run.
+type Phase string
+
+const (
+	Survey   Phase = "survey"
+	Evaluate Phase = "evaluate"
+	Build    Phase = "build"
+)
+
+// Event is one thing that happened. Fields that do not apply are empty.
+type Event struct {
+	Time   time.Time `json:"time"`
+	Kind   Kind      `json:"event"`
+	Phase  Phase     `json:"phase,omitempty"`
+	Units  []string  `json:"units,omitempty"`
+	Path   string    `json:"path,omitempty"`
+	Level  string    `json:"level,omitempty"`
+	Text   string    `json:"text,omitempty"`
+	Done   int       `json:"done,omitempty"`
+	Total  int       `json:"total,omitempty"`
+	Failed bool      `json:"failed,omitempty"`
+}
+
+// Sink takes events. It is called from many goroutines and must not block for long.
+type Sink func(Event)
+
+// Send stamps e and passes it on; a nil Sink drops it.
+func (s Sink) Send(e Event) {
+	if s == nil {
+		return
+	}
+	e.Time = time.Now()
+	s(e)
+}

@@ -1,0 +1,121 @@
+package facts
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"regexp"
+)
+
+// Version of the format. A reader refuses other versions.
+const Version = 1
+
+// Schema is the JSON Schema of runtime.json.
+//
+//go:embed schema.json
+var Schema string
+
+// Runtime is runtime.json.
+type Runtime struct {
+	Version int    `json:"version"`
+	Cluster string `json:"cluster"`
+	// Nodes by name; each role's nodes are also listed in Roles, in order.
+	Nodes map[string]Node     `json:"nodes"`
+	Roles map[string][]string `json:"roles"`
+	// Endpoint is where the cluster's API is, for schedulers that have one.
+	Endpoint *Endpoint `json:"endpoint,omitempty"`
+	// CAHash is the hash of the cluster CA's public key, as kubeadm writes it.
+	CAHash string `json:"caHash,omitempty"`
+	// Secrets by name: where they are on the nodes that have them.
+	Secrets map[string]Secret `json:"secrets,omitempty"`
+}
+
+// Node is one machine.
+type Node struct {
+	Role    string     `json:"role,omitempty"`
+	Index   int        `json:"index,omitempty"`
+	Address netip.Addr `json:"address"`
+	MAC     string     `json:"mac,omitempty"`
+	// HostKey is the public SSH host key, as a line of known_hosts has it.
+	HostKey string `json:"hostKey,omitempty"`
+}
+
+// Endpoint is an address and a port.
+type Endpoint struct {
+	Address netip.Addr `json:"address"`
+	Port    int        `json:"port"`
+}
+
+// Secret says where a secret is, and which one it is, without giving it away.
+type Secret struct {
+	Path   string `json:"path"`
+	SHA256 string `json:"sha256"`
+}
+
+var sha256RE = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Load reads a runtime.json strictly.
+func Load(file string) (*Runtime, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return r, nil
+}
+
+// Parse decodes facts and checks that they hang together.
+func Parse(data []byte) (*Runtime, error) {
+	var version struct{ Version int }
+	if err := json.Unmarshal(data, &version); err != nil {
+		return nil, err
+	}
+	if version.Version != Version {
+		return nil, fmt.Errorf("version %d of the facts; this nixbench knows version %d", version.Version, Version)
+	}
+	var r Runtime
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("there is more after the facts")
+	}
+	return &r, r.check()
+}
+
+func (r *Runtime) check() error {
+	if r.Cluster == "" {
+		return fmt.Errorf("cluster: it has no name")
+	}
+	for name, n := range r.Nodes {
+		if !n.Address.IsValid() {
+			return fmt.Errorf("nodes.%s: it has no address", name)
+		}
+	}
+	for role, nodes := range r.Roles {
+		for _, name := range nodes {
+			if n, ok := r.Nodes[name]; !ok || n.Role != role {
+				return fmt.Errorf("roles.%s: %s is not a node of that role", role, name)
+			}
+		}
+	}
+	if e := r.Endpoint; e != nil && (!e.Address.IsValid() || e.Port < 1 || e.Port > 65535) {
+		return fmt.Errorf("endpoint: it needs an address and a port from 1 to 65535")
+	}
+	for name, s := range r.Secrets {
+		if s.Path == "" || !sha256RE.MatchString(s.SHA256) {
+			return fmt.Errorf("secrets.%s: it needs a path and a SHA-256 in hex", name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Selector is a parsed --on: any of the wanted terms, and none of the unwanted.
+type Selector struct {
+	want, not []term
+}
+
+// term is one part of --on between commas.
+type term struct {
+	text  string // as the user wrote it
+	label bool   // @…: matches tags and roles, not names
+	glob  string
+}
+
+// SelectError says that --on is malformed, or fits nothing in this hive.
+type SelectError struct{ msg string }
+
+func (e *SelectError) Error() string { return e.msg }
+
+func selectError(format string, args ...any) error {
+	return &SelectError{fmt.Sprintf(format, args...)}
+}
+
+// ParseSelector reads all values of --on: `web-*,@db,!web-3` means every node
+// called web-something or tagged db, but not web-3. Without a wanted term it starts
+// from all nodes. The order of terms does not matter.
+func ParseSelector(args []string) (Selector, error) {
+	var s Selector
+	for _, arg := range args {
+		for part := range strings.SplitSeq(arg, ",") {
+			t := term{text: strings.TrimSpace(part)}
+			rest, not := strings.CutPrefix(t.text, "!")
+			t.glob, t.label = strings.CutPrefix(strings.TrimSpace(rest), "@")
+			if t.glob == "" {
+				return Selector{}, selectError("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
+			}
+			if _, err := path.Match(t.glob, ""); err != nil {
+				return Selector{}, selectError("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
+			}
+			if not {
+				s.not = append(s.not, t)
+			} else {
+				s.want = append(s.want, t)
+			}
+		}
+	}
+	return s, nil
+}
+
+// All tells that nothing was asked for, so that everything is meant.
+func (s Selector) All() bool { return len(s.want) == 0 && len(s.not) == 0 }
+
+// Select gives the nodes that s means, in the hive's order. A term without a glob
+// that fits no name, tag or role is a typing error, and never ignored: it could
+// mean that a node is deployed which should have been left alone.
+func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
+	for _, t := range slices.Concat(s.want, s.not) {
+		if !t.known(h) {
+			return nil, selectError("--on %s: no such %s%s", t.text, t.noun(), exists(h))
+		}
+	}
+	var out []nixeval.Node
+	for _, n := range h.Nodes {
+		if (len(s.want) == 0 || matchesAny(s.want, n)) && !matchesAny(s.not, n) {
+			out = append(out, n)
+		}
+	}
+	if len(out) == 0 {
+		if len(h.Nodes) == 0 {
+			return nil, selectError("the hive has no nodes; add one, or a role with a count")
+		}
+		return nil, selectError("--on %s: no node is selected%s", s, exists(h))
+	}
+	return out, nil
+}
+
+func (s Selector) String() string {
+	var parts []string
+	for _, t := range slices.Concat(s.want, s.not) {
+		parts = append(parts, t.text)
+	}
+	return strings.Join(parts, ",")
+}
+
+func (t term) noun() string {
+	if t.label {
+		return "tag or role"
+	}
+	return "node"
+}
+
+func (t term) known(h *nixeval.Hive) bool {
+	if strings.ContainsAny(t.glob, `*?[\`) {
+		return true
+	}
+	if _, role := h.Roles[t.glob]; role && t.label {
+		return true // even with a count of zero
+	}
+	return slices.ContainsFunc(h.Nodes, t.matches)
+}
+
+func (t term) matches(n nixeval.Node) bool {
+	if !t.label {
+		return match(t.glob, n.Name)
+	}
+	return n.Role != "" && match(t.glob, n.Role) || slices.ContainsFunc(n.Tags, func(tag string) bool { return match(t.glob, tag) })
+}
+
+func matchesAny(terms []term, n nixeval.Node) bool {
+	return slices.ContainsFunc(terms, func(t term) bool { return t.matches(n) })
+}
+
+// match is a glob over the whole of s; unlike in paths, a slash is nothing special.
+func match(glob, s string) bool {
+	ok, _ := path.Match(strings.ReplaceAll(glob, "/", "\x00"), strings.ReplaceAll(s, "/", "\x00"))
+	return ok
+}
+
+// exists tells what could have been selected, briefly.
+func exists(h *nixeval.Hive) string {
+	names := make([]string, len(h.Nodes))
+	labels := map[string]bool{}
+	for i, n := range h.Nodes {
+		names[i] = n.Name
+		for _, tag := range n.Tags {
+			labels["@"+tag] = true
+		}
+	}
+	for role := range h.Roles {
+		labels["@"+role] = true
+	}
+	text := "; the hive has " + abbreviate(names)
+	if len(labels) > 0 {
+		text += " and " + abbreviate(slices.Sorted(maps.Keys(labels)))
+	}
+	return text
+}
+
+func abbreviate(names []string) string {
+	const most = 12
+	if len(names) > most {
+		return fmt.Sprintf("%s … (%d in all)", strings.Join(names[:most], ", "), len(names))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Units are the units of nodes, each once, in order.
+func Units(nodes []nixeval.Node) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, n := range nodes {
+		if !seen[n.Unit] {
+			seen[n.Unit] = true
+			out = append(out, n.Unit)
+		}
+	}
+	return out
+}

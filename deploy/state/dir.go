@@ -1,0 +1,53 @@
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Dir is a cluster's state folder. It need not exist.
+type Dir string
+
+// Locate says where the state of a cluster is.
+func Locate(src nixeval.Source, cluster string) (Dir, error) {
+	if !src.Copied {
+		return Dir(filepath.Join(src.Dir, ".nixbench", cluster)), nil
+	}
+	base := os.Getenv("XDG_STATE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("state folder: %w; set XDG_STATE_HOME", err)
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	sum := sha256.Sum256([]byte(src.Dir))
+	where := filepath.Base(src.Dir) + "-" + hex.EncodeToString(sum[:6])
+	return Dir(filepath.Join(base, "nixbench", where, cluster)), nil
+}
+
+// Root is the garbage collector's root of a unit's current closure.
+func (d Dir) Root(unit string) string { return filepath.Join(string(d), "gcroots", unit) }
+
+// Facts is the runtime.json of the last apply.
+func (d Dir) Facts() string { return filepath.Join(string(d), "runtime.json") }
+
+// Create makes the folder, readable by its owner only, and has git ignore it.
+func (d Dir) Create() error {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	ignore := filepath.Join(filepath.Dir(string(d)), ".gitignore")
+	if _, err := os.Stat(ignore); err == nil {
+		return nil
+	}
+	if err := os.WriteFile(ignore, []byte("*\n"), 0o644); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,17 @@
+// Package modules holds the NixOS modules of nixbench. Users import them as
+// files or through the flake; the binary carries those that every evaluation
+// needs, so that it works without either.
+package modules
+
+import _ "embed"
+
+// Texts of the modules that nixeval puts into its expression. Each is one Nix
+// expression: a module.
+var (
+	//go:embed hive.nix
+	Hive string
+	//go:embed deployment.nix
+	Deployment string
+	//go:embed shared-role.nix
+	SharedRole string
+)

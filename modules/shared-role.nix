@@ -1,0 +1,7 @@
+# For nodes that share one closure: none of them may have its name built in, and
+# `networking.hostName = name` stands in the defaults of nearly every hive. Empty
+# means that the node takes its name from DHCP or from what it was booted with.
+{ lib, ... }:
+{
+  networking.hostName = lib.mkOverride 10 "";
+}

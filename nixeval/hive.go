@@ -1,0 +1,255 @@
+package nixeval
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Hive is what a survey finds out: everything that is cheap to know about what
+// the user wrote. It holds secrets (the texts of deployment.keys) as [Secret].
+type Hive struct {
+	Meta    Meta
+	Cluster *Cluster // nil where Colmena has evaluated the hive
+	Roles   map[string]Role
+	Nodes   []Node // in natural order: worker-2 before worker-10
+	Units   []Unit // those that have nodes, in the same order
+	// Broken holds, by unit, why its deployment options could not be read. Such
+	// units have no Deployment.
+	Broken map[string]*NixError
+}
+
+// Meta is the hive's `meta`, as far as Go needs it.
+type Meta struct {
+	Name          string  `json:"name"`
+	Description   string  `json:"description"`
+	MachinesFile  *string `json:"machinesFile"`
+	AllowApplyAll bool    `json:"allowApplyAll"`
+}
+
+// Cluster is the hive's `cluster`.
+type Cluster struct {
+	Name        *string               `json:"name"`
+	Declared    bool                  `json:"declared"` // whether the hive mentions `cluster` at all
+	Network     Network               `json:"network"`
+	Hypervisors map[string]Hypervisor `json:"hypervisors"`
+}
+
+// Network is the libvirt network that the cluster's machines are on.
+type Network struct {
+	Name string `json:"name"`
+	CIDR string `json:"cidr"`
+	Mode string `json:"mode"`
+}
+
+// Hypervisor is one libvirt host.
+type Hypervisor struct {
+	URI string `json:"uri"`
+}
+
+// Role is a template of nodes with a count.
+type Role struct {
+	Count   int      `json:"count"`
+	VCPUs   int      `json:"vcpus"`
+	Memory  string   `json:"memory"`
+	Disk    string   `json:"disk"`
+	Tags    []string `json:"tags"`
+	PerNode bool     `json:"perNode"`
+	Image   *string  `json:"image"`
+}
+
+// Node is one machine of the cluster.
+type Node struct {
+	Name  string   `json:"name"`
+	Unit  string   `json:"unit"`
+	Role  string   `json:"role,omitempty"`
+	Index int      `json:"index,omitempty"` // 1 for worker-1
+	Tags  []string `json:"tags"`
+}
+
+// Unit is what is evaluated and built once: a node, or a role whose nodes share
+// one closure.
+type Unit struct {
+	Name       string
+	Nodes      []string
+	Deployment Deployment
+}
+
+// Deployment is the `deployment` option set of a unit, with Colmena's meaning.
+type Deployment struct {
+	TargetHost                 *string        `json:"targetHost"`
+	TargetPort                 *int           `json:"targetPort"`
+	TargetUser                 *string        `json:"targetUser"`
+	SSHOptions                 []string       `json:"sshOptions"`
+	PrivilegeEscalationCommand []string       `json:"privilegeEscalationCommand"`
+	AllowLocalDeployment       bool           `json:"allowLocalDeployment"`
+	BuildOnTarget              bool           `json:"buildOnTarget"`
+	ReplaceUnknownProfiles     bool           `json:"replaceUnknownProfiles"`
+	Tags                       []string       `json:"tags"`
+	Keys                       map[string]Key `json:"keys"`
+}
+
+// Key is one of `deployment.keys`.
+type Key struct {
+	Name        string   `json:"name"`
+	Text        *Secret  `json:"text"`
+	KeyFile     *string  `json:"keyFile"`
+	KeyCommand  []string `json:"keyCommand"`
+	DestDir     string   `json:"destDir"`
+	Path        string   `json:"path"`
+	User        string   `json:"user"`
+	Group       string   `json:"group"`
+	Permissions string   `json:"permissions"`
+	UploadAt    string   `json:"uploadAt"`
+}
+
+// Secret is text that no log, error, event or JSON output may show. Whoever
+// uploads it asks for Reveal by name.
+type Secret struct{ text string }
+
+// Reveal gives the text itself.
+func (s Secret) Reveal() string { return s.text }
+
+func (Secret) String() string               { return "(secret)" }
+func (Secret) GoString() string             { return "(secret)" }
+func (Secret) LogValue() slog.Value         { return slog.StringValue("(secret)") }
+func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"(secret)"`), nil }
+
+// UnmarshalJSON takes the text as Nix gives it.
+func (s *Secret) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &s.text) }
+
+var notNameRE = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// ClusterName names the cluster's machines and its state folder. meta.name may be
+// any text in Colmena's hives, so it is reduced to what fits a file name.
+func (h *Hive) ClusterName() string {
+	if h.Cluster != nil && h.Cluster.Name != nil {
+		return *h.Cluster.Name
+	}
+	if name := strings.Trim(notNameRE.ReplaceAllString(h.Meta.Name, "-"), ".-"); name != "" {
+		return name
+	}
+	return "hive"
+}
+
+// Unit gives the unit of that name, or nil.
+func (h *Hive) Unit(name string) *Unit {
+	for i := range h.Units {
+		if h.Units[i].Name == name {
+			return &h.Units[i]
+		}
+	}
+	return nil
+}
+
+// surveyed is the survey as eval.nix gives it.
+type surveyed struct {
+	Meta        Meta                  `json:"meta"`
+	Cluster     *Cluster              `json:"cluster"`
+	Roles       map[string]Role       `json:"roles"`
+	Named       []string              `json:"named"`
+	Units       []string              `json:"units"`
+	Deployments map[string]Deployment `json:"deployments"`
+}
+
+// Names become host names, file names and parts of libvirt's, so they are kept to
+// what all of these accept; dots are common in Colmena's hives.
+var nameRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+
+// newHive expands roles into nodes and refuses names that would collide.
+func newHive(s surveyed, broken map[string]*NixError) (*Hive, error) {
+	h := &Hive{Meta: s.Meta, Cluster: s.Cluster, Roles: s.Roles, Broken: broken}
+	owner := map[string]string{} // name → who has it, for messages
+	claim := func(name, who string) error {
+		if !nameRE.MatchString(name) {
+			return hiveError("%s: a name may have letters, digits, `_`, `-` and `.`, and must begin with a letter, a digit or `_`", who)
+		}
+		if other, taken := owner[name]; taken {
+			return hiveError("%s and %s have the same name; rename one of them", other, who)
+		}
+		owner[name] = who
+		return nil
+	}
+	for _, name := range s.Named {
+		if err := claim(name, fmt.Sprintf("node %q", name)); err != nil {
+			return nil, err
+		}
+		h.Nodes = append(h.Nodes, Node{Name: name, Unit: name})
+	}
+	for _, role := range slices.Sorted(maps.Keys(s.Roles)) {
+		if err := claim(role, fmt.Sprintf("role %q", role)); err != nil {
+			return nil, err
+		}
+		r := s.Roles[role]
+		for i := 1; i <= r.Count; i++ {
+			n := Node{Name: fmt.Sprintf("%s-%d", role, i), Unit: role, Role: role, Index: i}
+			if err := claim(n.Name, fmt.Sprintf("node %q of role %q", n.Name, role)); err != nil {
+				return nil, err
+			}
+			if r.PerNode {
+				n.Unit = n.Name
+			}
+			h.Nodes = append(h.Nodes, n)
+		}
+	}
+	slices.SortFunc(h.Nodes, func(a, b Node) int { return compareNatural(a.Name, b.Name) })
+	unitAt := map[string]int{}
+	for i := range h.Nodes {
+		n := &h.Nodes[i]
+		d := s.Deployments[n.Unit]
+		n.Tags = slices.Clone(d.Tags)
+		if n.Role != "" {
+			n.Tags = append(n.Tags, s.Roles[n.Role].Tags...)
+		}
+		slices.Sort(n.Tags)
+		n.Tags = slices.Compact(n.Tags)
+		at, seen := unitAt[n.Unit]
+		if !seen {
+			at = len(h.Units)
+			unitAt[n.Unit] = at
+			h.Units = append(h.Units, Unit{Name: n.Unit, Deployment: d})
+		}
+		h.Units[at].Nodes = append(h.Units[at].Nodes, n.Name)
+	}
+	return h, nil
+}
+
+// compareNatural orders names as people do: digits by their value. Only equal
+// names compare equal.
+func compareNatural(a, b string) int {
+	whole := strings.Compare(a, b)
+	for a != "" && b != "" {
+		da, db := digits(a), digits(b)
+		if da > 0 && db > 0 {
+			na, nb := strings.TrimLeft(a[:da], "0"), strings.TrimLeft(b[:db], "0")
+			if c := len(na) - len(nb); c != 0 {
+				return c
+			}
+			if c := strings.Compare(na, nb); c != 0 {
+				return c
+			}
+			a, b = a[da:], b[db:]
+			continue
+		}
+		if a[0] != b[0] {
+			return int(a[0]) - int(b[0])
+		}
+		a, b = a[1:], b[1:]
+	}
+	if c := len(a) - len(b); c != 0 {
+		return c
+	}
+	return whole
+}
+
+func digits(s string) int {
+	n := 0
+	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,171 @@
+package nixeval
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// Nix's numbers for activities and results in its internal-json log, of which we
+// need few. They have been the same since 2.4.
+const (
+	actCopyPath = 100
+	actBuild    = 105
+
+	resBuildLogLine  = 101
+	resPostBuildHook = 107
+)
+
+const (
+	keepLogLines   = 20 // of each build, for the error if it fails
+	keepPlainLines = 20 // of stderr that is not JSON
+)
+
+// nixLog reads the stderr of one Nix process in internal-json form: it sends
+// events, and keeps what an error message needs. It is used by one goroutine.
+type nixLog struct {
+	send   event.Sink
+	phase  event.Phase
+	full   bool // errors with their whole trace
+	active map[int64]activity
+	tails  map[string][]string // derivation → last lines of its build log
+
+	errors []*NixError // in the order in which Nix reported them
+	plain  []string    // lines that are not JSON: a crash, a wrapper script
+}
+
+type activity struct {
+	kind int64
+	path string
+}
+
+func newNixLog(send event.Sink, phase event.Phase) *nixLog {
+	return &nixLog{send: send, phase: phase, active: map[int64]activity{}, tails: map[string][]string{}}
+}
+
+func (l *nixLog) line(line string) {
+	text, isJSON := strings.CutPrefix(line, "@nix ")
+	if !isJSON || !gjson.Valid(text) {
+		if line = stripANSI(line); strings.TrimSpace(line) != "" {
+			l.plain = append(tail(l.plain, keepPlainLines-1), line)
+		}
+		return
+	}
+	switch r := gjson.Parse(text); r.Get("action").Str {
+	case "start":
+		l.start(r)
+	case "stop":
+		l.stop(r.Get("id").Int())
+	case "result":
+		l.result(r)
+	case "msg":
+		l.message(r)
+	}
+}
+
+func (l *nixLog) start(r gjson.Result) {
+	a := activity{kind: r.Get("type").Int(), path: r.Get("fields.0").Str}
+	switch a.kind {
+	case actBuild:
+		l.send.Send(event.Event{Kind: event.BuildStart, Phase: l.phase, Path: a.path})
+	case actCopyPath:
+		l.send.Send(event.Event{Kind: event.CopyStart, Phase: l.phase, Path: a.path})
+	default:
+		return
+	}
+	l.active[r.Get("id").Int()] = a
+}
+
+func (l *nixLog) stop(id int64) {
+	a, ok := l.active[id]
+	if !ok {
+		return
+	}
+	delete(l.active, id)
+	switch a.kind {
+	case actBuild:
+		l.send.Send(event.Event{Kind: event.BuildEnd, Phase: l.phase, Path: a.path, Failed: l.failed(a.path)})
+	case actCopyPath:
+		l.send.Send(event.Event{Kind: event.CopyEnd, Phase: l.phase, Path: a.path})
+	}
+}
+
+// failed tells whether an error has named the derivation. Nix reports a failed
+// build before it ends the activity.
+func (l *nixLog) failed(drv string) bool {
+	for _, e := range l.errors {
+		if e.Drv == drv {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *nixLog) result(r gjson.Result) {
+	switch r.Get("type").Int() {
+	case resBuildLogLine, resPostBuildHook:
+		a, ok := l.active[r.Get("id").Int()]
+		if !ok {
+			return
+		}
+		text := stripANSI(r.Get("fields.0").Str)
+		l.tails[a.path] = append(tail(l.tails[a.path], keepLogLines-1), text)
+		l.send.Send(event.Event{Kind: event.BuildLog, Phase: l.phase, Path: a.path, Text: text})
+	}
+}
+
+var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build) '(/nix/store/[^']+\.drv)'`)
+
+func (l *nixLog) message(r gjson.Result) {
+	msg := stripANSI(r.Get("msg").Str)
+	level := r.Get("level").Int()
+	switch {
+	case r.Get("raw_msg").Exists() && level == 0:
+		e := &NixError{
+			Text: strings.TrimPrefix(msg, "error:"),
+			Raw:  stripANSI(r.Get("raw_msg").Str),
+			File: r.Get("file").Str,
+			Line: int(r.Get("line").Int()),
+			Col:  int(r.Get("column").Int()),
+			full: l.full,
+		}
+		if m := failedDrvRE.FindStringSubmatch(e.Raw); m != nil {
+			e.Drv = m[1]
+		}
+		l.errors = append(l.errors, e)
+	case level == 0 && strings.HasPrefix(msg, "trace: "), level == 0 && strings.HasPrefix(msg, "evaluation warning: "):
+		l.note(msg)
+	case level == 0 && strings.HasPrefix(msg, "(use '--show-trace'"), level == 0 && msg == "":
+	case level <= 1:
+		l.send.Send(event.Event{Kind: event.Message, Phase: l.phase, Level: "warning", Text: strings.TrimPrefix(msg, "warning: ")})
+	}
+}
+
+// note passes on what an evaluation says of its own accord: NixOS's warnings come
+// as traces in older versions of Nix.
+func (l *nixLog) note(msg string) {
+	text := strings.TrimPrefix(strings.TrimPrefix(msg, "evaluation warning: "), "trace: ")
+	level := "trace"
+	if w, ok := strings.CutPrefix(text, "warning: "); ok || strings.HasPrefix(msg, "evaluation warning: ") {
+		text, level = w, "warning"
+	}
+	if strings.HasPrefix(text, "evaluation warning: ") {
+		text, level = strings.TrimPrefix(text, "evaluation warning: "), "warning"
+	}
+	l.send.Send(event.Event{Kind: event.Message, Phase: l.phase, Level: level, Text: text})
+}
+
+// tail keeps the last n of lines.
+func tail(lines []string, n int) []string {
+	if len(lines) > n {
+		return lines[len(lines)-n:]
+	}
+	return lines
+}
+
+var ansiRE = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x07]*\x07|\x1b[()][A-Z0-9]")
+
+func stripANSI(s string) string { return ansiRE.ReplaceAllString(s, "") }

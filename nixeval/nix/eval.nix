@@ -1,0 +1,459 @@
+# What nixbench makes of a hive. The Go side wraps this file, and the modules it
+# takes as arguments, into one expression; nothing of it is ever written into the
+# user's tree. It must evaluate on Nix 2.8, in pure mode, and with any `lib` that
+# nixpkgs has had since 22.11.
+{
+  # Modules of ours, as values: the options that hives, roles and deployments have.
+  hiveOptions,
+  deploymentModules,
+  sharedRoleModule,
+  # How messages name the hive: a file, or a flake output.
+  location,
+  # A flake must name its nixpkgs; a plain hive may fall back on <nixpkgs>.
+  hermetic,
+  # What is known at run time only, or null while there are no machines yet.
+  runtime,
+  # [ { path; raw; json; } ]: --set, in order. `json` is null unless raw is JSON.
+  sets,
+}:
+rawHive:
+let
+  inherit (builtins)
+    attrNames
+    attrValues
+    concatLists
+    concatStringsSep
+    elem
+    filter
+    foldl'
+    genList
+    head
+    isAttrs
+    isBool
+    isFunction
+    isInt
+    isList
+    isPath
+    isString
+    length
+    listToAttrs
+    map
+    mapAttrs
+    removeAttrs
+    tail
+    typeOf
+    ;
+
+  # Go recognises our own complaints by this prefix and shows them without a trace.
+  fail = message: throw "nixbench: ${message}";
+
+  reservedNames = [
+    "meta"
+    "network"
+    "defaults"
+    "roles"
+    "cluster"
+  ];
+
+  hive =
+    let
+      called =
+        if isFunction rawHive || (isAttrs rawHive && rawHive ? __functor) then rawHive { } else rawHive;
+    in
+    if !isAttrs called then
+      fail "${location} must give an attribute set (or a function that returns one), but it gives ${aType called}"
+    else if called ? type && called.type == "derivation" then
+      fail "${location} must give an attribute set of nodes, but it gives a derivation"
+    else if called ? meta && called ? network then
+      fail "${location} has both `meta` and `network`; keep `meta` (`network` is its old name)"
+    else
+      called;
+
+  rawMeta = hive.meta or hive.network or { };
+
+  # -- nixpkgs ---------------------------------------------------------------
+
+  importNixpkgs =
+    option: value:
+    let
+      inFlake = what: fail ''
+        ${option} in ${location} is ${what}, and a flake stays pure only with a package set. Write
+
+          ${option} = import nixpkgs { system = "x86_64-linux"; };'';
+    in
+    if isPath value || isString value then
+      if hermetic then inFlake "a path" else importNixpkgs option (import value)
+    else if isFunction value then
+      if hermetic then inFlake "a function" else value { overlays = [ ]; }
+    else if isAttrs value && value ? lib && value ? path && value ? config then
+      value
+    else if isAttrs value && (value ? outputs || value ? legacyPackages) then
+      inFlake "a flake input"
+    else if isAttrs value && value ? outPath then
+      if hermetic then inFlake "a path" else importNixpkgs option (import value)
+    else
+      fail "${option} in ${location} must be a path to nixpkgs, a function such as `import <nixpkgs>`, or a package set, but it is ${aType value}";
+
+  nixpkgs =
+    if rawMeta.nixpkgs or null != null then
+      importNixpkgs "meta.nixpkgs" rawMeta.nixpkgs
+    else if hermetic then
+      fail ''
+        ${location} does not say which nixpkgs it is for. Write
+
+          meta.nixpkgs = import nixpkgs { system = "x86_64-linux"; };''
+    else
+      importNixpkgs "<nixpkgs>" <nixpkgs>;
+
+  inherit (nixpkgs) lib;
+
+  # -- meta, cluster, roles: typed, with the file named in every complaint ------
+
+  located =
+    where: module:
+    if isPath module || isString module then
+      module
+    else if isAttrs module || isFunction module then
+      {
+        _file = where;
+        imports = [ module ];
+      }
+    else
+      fail "${where}: a NixOS module is an attribute set, a function or a file, but this is ${aType module}";
+
+  top =
+    extra:
+    (lib.evalModules {
+      modules = [
+        hiveOptions
+        {
+          _file = location;
+          config = {
+            meta = rawMeta;
+            roles = hive.roles or { };
+            cluster = hive.cluster or { };
+          };
+        }
+      ]
+      ++ extra;
+    }).config;
+
+  asWritten = top [ ];
+  checkedSets = map (checkSet asWritten) sets;
+  settings =
+    if sets == [ ] then
+      asWritten
+    else
+      top (
+        map (s: {
+          _file = "--set ${s.text}";
+          config = lib.setAttrByPath s.path (lib.mkForce s.value);
+        }) checkedSets
+      );
+  inherit (settings) meta roles cluster;
+
+  # The type of the value that stands there now decides how the text is read.
+  checkSet =
+    config: s:
+    let
+      text = "${concatStringsSep "." s.path}=${s.raw}";
+      bad = message: fail "--set ${text}: ${message}";
+      walk =
+        done: path: value:
+        if path == [ ] then
+          value
+        else if isAttrs value && value ? ${head path} then
+          walk (done ++ [ (head path) ]) (tail path) value.${head path}
+        else
+          bad "there is no ${concatStringsSep "." (done ++ [ (head path) ])}${
+            if isAttrs value && value != { } then
+              "; ${if done == [ ] then "the hive" else concatStringsSep "." done} has ${
+                concatStringsSep ", " (attrNames value)
+              }"
+            else
+              ""
+          }";
+      current = walk [ ] s.path { inherit (config) roles cluster; };
+      expects = what: bad "expected ${what}, as the hive has ${builtins.toJSON current} there";
+      value =
+        if isInt current then
+          if isInt s.json then s.json else expects "a whole number"
+        else if isBool current then
+          if isBool s.json then s.json else expects "true or false"
+        else if isString current || isPath current then
+          s.raw
+        else if current == null then
+          if s.raw == "null" then null else s.raw
+        else if isList current && lib.last s.path != "modules" then
+          if isList s.json then s.json else lib.splitString "," s.raw
+        else if isAttrs current then
+          bad "it holds several settings; name one of ${concatStringsSep ", " (attrNames current)}"
+        else
+          bad "it cannot be set from the command line";
+    in
+    # Now, since our complaint says more than the one of the module system.
+    builtins.seq value {
+      inherit (s) path;
+      inherit text value;
+    };
+
+  # Nix's own words for its types, with an article.
+  aType =
+    value:
+    {
+      int = "an integer";
+      bool = "a boolean";
+      set = "an attribute set";
+      lambda = "a function";
+      null = "null";
+    }
+    .${typeOf value} or "a ${typeOf value}";
+
+  # -- units: what is evaluated once ------------------------------------------
+
+  nodeNames = filter (name: !elem name reservedNames) (attrNames hive);
+
+  roleNodes = role: genList (i: "${role}-${toString (i + 1)}") roles.${role}.count;
+
+  namedUnit = name: {
+    inherit name;
+    value = {
+      nodes = [ name ];
+      modules = map (located "${location}, node ${name}") (
+        if isList hive.${name} then hive.${name} else [ hive.${name} ]
+      );
+    };
+  };
+
+  roleUnits =
+    role:
+    let
+      r = roles.${role};
+      modules = [
+        {
+          _file = "${location}, role ${role}";
+          deployment = {
+            inherit (r) tags;
+            # We boot these machines and know where they are. Defaults such as
+            # "''${name}.lan" are meant for machines that exist.
+            targetHost = lib.mkOverride 90 null;
+          };
+        }
+      ]
+      ++ map (located "${location}, role ${role}") r.modules;
+    in
+    if r.perNode then
+      map (name: {
+        inherit name;
+        value = {
+          nodes = [ name ];
+          inherit modules;
+        };
+      }) (roleNodes role)
+    else
+      [
+        {
+          name = role;
+          value = {
+            nodes = roleNodes role;
+            modules = modules ++ [ sharedRoleModule ];
+          };
+        }
+      ];
+
+  units = listToAttrs (
+    map namedUnit nodeNames ++ concatLists (map roleUnits (attrNames roles))
+  );
+
+  evalUnit =
+    check: name: unit:
+    let
+      pkgs =
+        if meta.nodeNixpkgs ? ${name} then
+          importNixpkgs "meta.nodeNixpkgs.${name}" meta.nodeNixpkgs.${name}
+        else
+          nixpkgs;
+    in
+    import (pkgs.path + "/nixos/lib/eval-config.nix") {
+      system = pkgs.stdenv.hostPlatform.system;
+      modules = [
+        {
+          _file = "${location}, meta.nixpkgs";
+          _module.check = check;
+          nixpkgs.overlays = lib.mkBefore (pkgs.overlays or [ ]);
+          nixpkgs.config = lib.mkBefore (pkgs.config or { });
+        }
+      ]
+      ++ deploymentModules
+      ++ [ (located "${location}, defaults" (hive.defaults or { })) ]
+      ++ unit.modules;
+      specialArgs = {
+        inherit name runtime;
+        nodes = uncheckedNodes;
+      }
+      // meta.specialArgs
+      // (meta.nodeSpecialArgs.${name} or { });
+    };
+
+  # For `nodes` and the survey, which read a few options of many nodes: checking
+  # that every definition has an option would cost more than all they read.
+  # Whoever is built is checked in full by `checked`.
+  unchecked = mapAttrs (evalUnit false) units;
+  checked = mapAttrs (evalUnit true) units;
+
+  byNode =
+    evaluated:
+    listToAttrs (
+      concatLists (
+        map (
+          unit:
+          map (name: {
+            inherit name;
+            value = evaluated.${unit};
+          }) units.${unit}.nodes
+        ) (attrNames units)
+      )
+    );
+
+  uncheckedNodes = byNode unchecked;
+
+  pick = names: f: listToAttrs (map (name: { inherit name; value = f name; }) names);
+
+  deploymentOf = d: {
+    inherit (d)
+      allowLocalDeployment
+      buildOnTarget
+      privilegeEscalationCommand
+      replaceUnknownProfiles
+      sshOptions
+      tags
+      targetHost
+      targetPort
+      targetUser
+      ;
+    keys = mapAttrs (_: key: {
+      inherit (key)
+        destDir
+        group
+        keyCommand
+        keyFile
+        name
+        path
+        permissions
+        text
+        uploadAt
+        user
+        ;
+    }) d.keys;
+  };
+
+  closureOf = toplevel: {
+    drv = toplevel.drvPath;
+    # Not `outPath`: that name would turn the whole set into a string in JSON.
+    out = toplevel.outPath;
+    inherit (toplevel) system;
+  };
+
+  ours = {
+    inherit lib;
+    pkgs = nixpkgs;
+    nodes = byNode checked;
+
+    skeleton = {
+      meta = {
+        inherit (meta)
+          name
+          description
+          machinesFile
+          allowApplyAll
+          ;
+      };
+      named = nodeNames;
+      roles = mapAttrs (
+        _: r:
+        removeAttrs r [ "modules" ]
+        // {
+          image = if r.image == null then null else toString r.image;
+        }
+      ) roles;
+      cluster = cluster // {
+        declared = hive ? cluster;
+      };
+      units = attrNames units;
+    };
+    deployment = name: deploymentOf unchecked.${name}.config.deployment;
+    closure = name: closureOf checked.${name}.config.system.build.toplevel;
+    introspect =
+      f:
+      if isFunction f || (isAttrs f && f ? __functor) then
+        f {
+          inherit lib;
+          pkgs = nixpkgs;
+          nodes = uncheckedNodes;
+        }
+      else
+        fail "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${aType f}";
+  };
+
+  # A hive that Colmena's makeHive has evaluated already: its own closures, no
+  # roles, no facts.
+  prepared = {
+    inherit (hive) nodes;
+    inherit (hive.introspect (args: args)) lib pkgs;
+    skeleton =
+      if sets != [ ] then
+        fail "--set ${concatStringsSep "." (head sets).path}: ${location} is a hive that Colmena has evaluated; it has no roles and no cluster"
+      else
+        {
+          meta = {
+            name = hive.metaConfig.name or "hive";
+            description = hive.metaConfig.description or "";
+            machinesFile = hive.metaConfig.machinesFile or null;
+            allowApplyAll = hive.metaConfig.allowApplyAll or true;
+          };
+          named = attrNames hive.nodes;
+          roles = { };
+          cluster = null;
+          units = attrNames hive.nodes;
+        };
+    deployment = name: deploymentOf hive.deploymentConfig.${name};
+    closure = name: closureOf hive.toplevel.${name};
+    inherit (hive) introspect;
+  };
+
+  evaluated =
+    if !(hive ? __schema) then
+      ours
+    else if hive ? toplevel && hive ? deploymentConfig && hive ? introspect then
+      prepared
+    else
+      fail "${location} says that it is an evaluated hive (__schema), but it lacks toplevel, deploymentConfig or introspect";
+in
+evaluated
+// {
+  # Everything that is cheap to know. `null` means every unit; a list lets the Go
+  # side find out which unit it is that fails.
+  survey =
+    names:
+    evaluated.skeleton
+    // {
+      deployments = pick (if names == null then evaluated.skeleton.units else names) evaluated.deployment;
+    };
+  instantiate = names: pick names evaluated.closure;
+
+  # What `eval --instantiate` prints: every derivation in a value.
+  drvPaths =
+    let
+      walk =
+        value:
+        if isAttrs value && value.type or null == "derivation" then
+          [ value.drvPath ]
+        else if isAttrs value then
+          concatLists (map walk (attrValues value))
+        else if isList value then
+          concatLists (map walk value)
+        else
+          fail "--instantiate needs derivations, or sets and lists of them, but the expression gives ${aType value}";
+    in
+    walk;
+}

@@ -1,0 +1,40 @@
+package nixeval
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+var nixEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "${", `\${`, "\n", `\n`, "\r", `\r`, "\t", `\t`)
+
+// nixString quotes s as a Nix string literal. Nix strings cannot hold NUL.
+func nixString(s string) (string, error) {
+	if strings.ContainsRune(s, 0) {
+		return "", fmt.Errorf("%q holds a NUL byte, which Nix cannot represent", s)
+	}
+	return `"` + nixEscapes.Replace(s) + `"`, nil
+}
+
+// nixJSON gives a Nix expression for any value that encoding/json can write.
+func nixJSON(v any) (string, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	text, err := nixString(string(data))
+	if err != nil {
+		return "", err
+	}
+	return "(builtins.fromJSON " + text + ")", nil
+}
+
+// nixPath gives a Nix path value for an absolute path, whatever characters it
+// has: Nix's own path syntax knows neither spaces nor quotes.
+func nixPath(abs string) (string, error) {
+	text, err := nixString(abs)
+	if err != nil {
+		return "", err
+	}
+	return "(/. + " + text + ")", nil
+}

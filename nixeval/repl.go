@@ -1,0 +1,103 @@
+package nixeval
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Repl runs `nix repl` on this terminal, with the hive's `nodes`, `pkgs` and `lib`
+// in scope, until the user leaves it.
+func (e *Evaluator) Repl(ctx context.Context) error {
+	file, err := e.replFile()
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(filepath.Dir(file))
+	version, err := e.nixVersion(ctx)
+	if err != nil {
+		return err
+	}
+	args := []string{"repl", "--extra-experimental-features", "nix-command flakes"}
+	if e.ShowTrace {
+		args = append(args, "--show-trace")
+	}
+	for _, o := range e.NixOptions {
+		args = append(args, "--option", o[0], o[1])
+	}
+	if version >= 210 { // before, files were plain arguments
+		args = append(args, "--file")
+	}
+	// The terminal is Nix's: it stays in our process group, and Ctrl-C is for it.
+	signal.Ignore(os.Interrupt)
+	defer signal.Reset(os.Interrupt)
+	cmd := exec.CommandContext(ctx, "nix", append(args, file)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("nix repl: %w", err)
+	}
+	return nil
+}
+
+// replFile writes the expression to load into a folder of its own.
+func (e *Evaluator) replFile() (string, error) {
+	apply, err := e.applied("h: { inherit (h) nodes pkgs lib; }")
+	if err != nil {
+		return "", err
+	}
+	var hive string
+	if e.Source.IsFlake() {
+		ref, err := nixString(e.Source.Flake)
+		if err != nil {
+			return "", err
+		}
+		attrs := flakeAttrs
+		if e.Source.Attr != "" {
+			attrs = []string{e.Source.Attr}
+		}
+		hive = "(let flake = builtins.getFlake " + ref + "; in "
+		for _, a := range attrs {
+			hive += "flake." + a + " or "
+		}
+		hive += fmt.Sprintf("(throw %q))", fmt.Sprintf("%s has no output %s", e.Source.Flake, strings.Join(attrs, ", ")))
+	} else {
+		path, err := nixPath(e.Source.File)
+		if err != nil {
+			return "", err
+		}
+		hive = "(import " + path + ")"
+	}
+	dir, err := os.MkdirTemp("", "nixbench-repl-")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "hive.nix")
+	return file, os.WriteFile(file, []byte("("+apply+") "+hive+"\n"), 0o600)
+}
+
+var versionRE = regexp.MustCompile(`(\d+)\.(\d+)`)
+
+// nixVersion gives 208 for Nix 2.8 and 226 for 2.26.
+func (e *Evaluator) nixVersion(ctx context.Context) (int, error) {
+	log := newNixLog(nil, "")
+	argv := []string{"nix", "--version"}
+	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line})
+	if err != nil {
+		return 0, nixFailure(argv, err, log)
+	}
+	m := versionRE.FindStringSubmatch(string(out))
+	if m == nil {
+		return 0, fmt.Errorf("nix --version printed %q, which names no version", strings.TrimSpace(string(out)))
+	}
+	major, _ := strconv.Atoi(m[1])
+	minor, _ := strconv.Atoi(m[2])
+	return major*100 + minor, nil
+}

@@ -1,0 +1,80 @@
+package nixeval
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Set is one --set PATH=VALUE. Which type the value has is decided by what stands
+// at the path in the hive, so Nix gets both readings of the text.
+type Set struct {
+	Path []string        `json:"path"`
+	Raw  string          `json:"raw"`
+	JSON json.RawMessage `json:"json"` // null unless Raw is JSON
+}
+
+var bareAttrRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_'-]*`)
+
+// ParseSet reads `roles.worker.count=5`. As in Nix, a part with unusual characters
+// is quoted: `roles."gpu.large".count=2`.
+func ParseSet(arg string) (Set, error) {
+	bad := func(format string, args ...any) (Set, error) {
+		return Set{}, &SetError{fmt.Sprintf("--set %s: %s", arg, fmt.Sprintf(format, args...))}
+	}
+	var s Set
+	rest := arg
+	for {
+		part, after, ok := cutAttr(rest)
+		if !ok {
+			return bad("expected an attribute name at %q; write PATH=VALUE, such as roles.worker.count=5", rest)
+		}
+		s.Path = append(s.Path, part)
+		rest = after
+		if next, ok := strings.CutPrefix(rest, "."); ok {
+			rest = next
+			continue
+		}
+		break
+	}
+	raw, ok := strings.CutPrefix(rest, "=")
+	if !ok {
+		if rest == "" {
+			return bad("there is no value; write PATH=VALUE, such as roles.worker.count=5")
+		}
+		return bad("unexpected %q; write PATH=VALUE, such as roles.worker.count=5", rest)
+	}
+	if strings.ContainsRune(raw, 0) {
+		return bad("the value holds a NUL byte")
+	}
+	if s.Path[0] != "roles" && s.Path[0] != "cluster" || len(s.Path) < 2 {
+		return bad("only paths below roles and cluster can be set")
+	}
+	s.Raw = raw
+	if json.Valid([]byte(raw)) {
+		s.JSON = json.RawMessage(raw)
+	}
+	return s, nil
+}
+
+// cutAttr takes one attribute name, bare or quoted, from the front of s.
+func cutAttr(s string) (name, rest string, ok bool) {
+	if !strings.HasPrefix(s, `"`) {
+		name = bareAttrRE.FindString(s)
+		return name, s[len(name):], name != ""
+	}
+	var b strings.Builder
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] == '"':
+			return b.String(), s[i+1:], b.Len() > 0
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+		case s[i] == 0:
+			return "", s, false
+		}
+		b.WriteByte(s[i])
+	}
+	return "", s, false
+}

@@ -1,0 +1,177 @@
+package nixeval
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Source says where a hive comes from: a file, or a flake.
+type Source struct {
+	File  string // absolute path of a hive.nix; empty for a flake
+	Flake string // flake reference without fragment; empty for a file
+	Attr  string // the output that the user named, or empty
+	// Dir is where the hive lives on this machine: beside it the state is kept.
+	// For a remote flake it is the working directory.
+	Dir string
+	// Copied says that Nix copies all of Dir into the world-readable store, as it
+	// does for a flake outside git. Nothing secret may be kept there.
+	Copied bool
+}
+
+// flakeAttrs are the outputs that can hold a hive, in the order in which they are
+// tried: ours, the one that Colmena has evaluated, Colmena's own.
+var flakeAttrs = []string{"nixbenchHive", "colmenaHive", "colmena"}
+
+// String names the source as messages do.
+func (s Source) String() string {
+	switch {
+	case s.File != "":
+		return s.File
+	case s.Attr != "":
+		return s.Flake + "#" + s.Attr
+	}
+	return s.Flake
+}
+
+// IsFlake tells whether the hive is a flake output, which Nix evaluates in pure mode.
+func (s Source) IsFlake() bool { return s.Flake != "" }
+
+// FindSource looks for a hive in dir and the folders above it.
+func FindSource(dir string) (Source, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Source{}, err
+	}
+	for d := dir; ; d = filepath.Dir(d) {
+		if s, ok, err := sourceIn(d); ok || err != nil {
+			return s, err
+		}
+		if d == filepath.Dir(d) {
+			break
+		}
+	}
+	return Source{}, sourceError("there is no hive.nix (nor a flake.nix) in %s or above it; name one with -f FILE or --flake REF", dir)
+}
+
+// sourceIn looks in one folder. Where it has both files, the flake is the hive
+// only if it speaks of one: many projects have a flake for other things.
+func sourceIn(dir string) (Source, bool, error) {
+	hive, flake := filepath.Join(dir, "hive.nix"), filepath.Join(dir, "flake.nix")
+	if isFile(flake) {
+		text, err := os.ReadFile(flake)
+		if err != nil {
+			return Source{}, false, err
+		}
+		if !isFile(hive) || strings.Contains(string(text), flakeAttrs[0]) || strings.Contains(string(text), "colmena") {
+			s, err := FlakeSource(dir)
+			return s, err == nil, err
+		}
+	}
+	if isFile(hive) {
+		return Source{File: hive, Dir: dir}, true, nil
+	}
+	return Source{}, false, nil
+}
+
+// FileSource takes the argument of -f: a hive file, a flake.nix, or a folder with
+// one of them.
+func FileSource(path string) (Source, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return Source{}, err
+	}
+	info, err := os.Stat(abs)
+	switch {
+	case err != nil && strings.ContainsAny(path, ":#"):
+		return Source{}, sourceError("-f %s: no such file; for a flake reference use --flake %s", path, path)
+	case err != nil:
+		return Source{}, sourceError("-f %s: %v", path, unwrapPath(err))
+	case info.IsDir():
+		s, ok, err := sourceIn(abs)
+		if err == nil && !ok {
+			err = sourceError("-f %s: the folder has neither hive.nix nor flake.nix", path)
+		}
+		return s, err
+	case filepath.Base(abs) == "flake.nix":
+		return FlakeSource(filepath.Dir(abs))
+	}
+	return Source{File: abs, Dir: filepath.Dir(abs)}, nil
+}
+
+// FlakeSource takes the argument of --flake. A folder becomes an absolute
+// reference, quoted as a URL, since Nix's own short form knows neither spaces nor
+// quotes. Inside a git repository that is git's view of the folder.
+func FlakeSource(ref string) (Source, error) {
+	ref, attr, _ := strings.Cut(ref, "#")
+	s := Source{Flake: ref, Attr: attr}
+	wd, err := os.Getwd()
+	if err != nil {
+		return Source{}, err
+	}
+	s.Dir = wd
+	if ref == "" {
+		ref = "."
+	}
+	info, err := os.Stat(ref)
+	if err != nil {
+		if strings.HasPrefix(ref, ".") || strings.HasPrefix(ref, "/") {
+			return Source{}, sourceError("--flake %s: %v", ref, unwrapPath(err))
+		}
+		if dir, ok := strings.CutPrefix(ref, "path:"); ok && filepath.IsAbs(dir) {
+			dir, _, _ = strings.Cut(dir, "?")
+			s.Dir, s.Copied = dir, true
+		}
+		return s, nil // a URL or a registry name: Nix knows what to make of it
+	}
+	if !info.IsDir() {
+		return Source{}, sourceError("--flake %s: name the folder of the flake, not a file in it", ref)
+	}
+	if s.Dir, err = filepath.Abs(ref); err != nil {
+		return Source{}, err
+	}
+	if !isFile(filepath.Join(s.Dir, "flake.nix")) {
+		return Source{}, sourceError("--flake %s: the folder has no flake.nix", ref)
+	}
+	s.Flake, s.Copied = localFlake(s.Dir)
+	return s, nil
+}
+
+// localFlake is the reference of a folder, and whether Nix copies all of it.
+func localFlake(dir string) (ref string, copied bool) {
+	for top := dir; ; top = filepath.Dir(top) {
+		if _, err := os.Lstat(filepath.Join(top, ".git")); err == nil {
+			u := url.URL{Scheme: "git+file", Path: top}
+			if rel, _ := filepath.Rel(top, dir); rel != "." {
+				u.RawQuery = "dir=" + url.PathEscape(rel)
+			}
+			return u.String(), false
+		}
+		if top == filepath.Dir(top) {
+			return "path:" + (&url.URL{Path: dir}).EscapedPath(), true
+		}
+	}
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
+}
+
+func unwrapPath(err error) error {
+	if pe, ok := err.(*os.PathError); ok {
+		return pe.Err
+	}
+	return err
+}
+
+// SourceError says that there is no hive where the user said.
+type SourceError struct{ msg string }
+
+func (e *SourceError) Error() string { return e.msg }
+
+func sourceError(format string, args ...any) error {
+	return &SourceError{fmt.Sprintf(format, args...)}
+}
