@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"nixbench": main})
+}
+
+// TestScripts runs every command against the real Nix and the mini NixOS fixture.
+// Each script has a HOME and a hive of its own; the store is the machine's.
+//
+// Update golden files with `go test ./cmd/nixbench -update`.
+func TestScripts(t *testing.T) {
+	mini := fixture.Nixpkgs(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("HOME", filepath.Join(env.WorkDir, ".home"))
+			env.Setenv("NIX_CONFIG", fixture.NixConfig)
+			env.Setenv("NIX_PATH", "nixpkgs="+mini)
+			env.Setenv("MINI", mini)
+			for k, v := range map[string]string{
+				"GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@example.org",
+				"GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@example.org",
+			} {
+				env.Setenv(k, v)
+			}
+			return os.MkdirAll(filepath.Join(env.WorkDir, ".home"), 0o755)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"count":     countCmd,
+			"noprocess": noProcessCmd,
+			"waitfor":   waitForCmd,
+		},
+	})
+}
+
+// count N FILE TEXT: the file (or stdout, stderr) holds TEXT in exactly N lines.
+func countCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: count N FILE TEXT")
+	}
+	n := 0
+	for line := range strings.SplitSeq(ts.ReadFile(args[1]), "\n") {
+		if strings.Contains(line, args[2]) {
+			n++
+		}
+	}
+	if fmt.Sprint(n) != args[0] {
+		ts.Fatalf("%d lines of %s hold %q, want %s", n, args[1], args[2], args[0])
+	}
+}
+
+// noprocess TEXT: no process has TEXT in its command line.
+func noProcessCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: noprocess TEXT")
+	}
+	if found := processWith(args[0]); (found != "") != neg {
+		ts.Fatalf("processes with %q: %q", args[0], found)
+	}
+}
+
+func processWith(text string) string {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		line, _ := os.ReadFile(f)
+		if bytes.Contains(line, []byte(text)) && !strings.HasPrefix(f, fmt.Sprintf("/proc/%d/", os.Getpid())) {
+			return string(bytes.ReplaceAll(line[:min(len(line), 200)], []byte{0}, []byte(" ")))
+		}
+	}
+	return ""
+}
+
+// waitfor FILE: the file exists, within ten seconds.
+func waitForCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: waitfor FILE")
+	}
+	cmd := exec.Command("sh", "-c", `for i in $(seq 100); do [ -e "$0" ] && exit 0; sleep 0.1; done; exit 1`, ts.MkAbs(args[0]))
+	if cmd.Run() != nil {
+		ts.Fatalf("%s did not appear", args[0])
+	}
+}

@@ -1,0 +1,140 @@
+package nixeval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fakeNix answers `nix eval` for instantiate: it fails for every chunk that holds
+// one of the bad units, as Nix does, and counts how often each unit was asked for.
+type fakeNix struct {
+	bad   []string
+	delay time.Duration
+
+	mu      sync.Mutex
+	asked   map[string]int
+	running int
+	most    int
+}
+
+var instantiateRE = regexp.MustCompile(`instantiate \(builtins.fromJSON "\[((?:[^]])*)\]"`)
+
+func (f *fakeNix) run(ctx context.Context, c Command) ([]byte, error) {
+	m := instantiateRE.FindStringSubmatch(strings.Join(c.Argv, " "))
+	if m == nil {
+		return nil, fmt.Errorf("no test expected %q", c.Argv[:3])
+	}
+	units := strings.Split(strings.ReplaceAll(m[1], `\"`, ""), ",")
+	f.mu.Lock()
+	f.running++
+	f.most = max(f.most, f.running)
+	for _, u := range units {
+		f.asked[u]++
+	}
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		f.running--
+		f.mu.Unlock()
+	}()
+	select {
+	case <-time.After(f.delay):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	var out []string
+	for _, u := range units {
+		if slices.Contains(f.bad, u) {
+			c.Stderr(`@nix {"action":"msg","level":0,"msg":"error: ` + u + ` is bad","raw_msg":"` + u + ` is bad"}`)
+			return nil, &exec.ExitError{}
+		}
+		out = append(out, fmt.Sprintf(`%q: {"drv": "/nix/store/%s.drv", "out": "/nix/store/%s", "system": "x"}`, u, u, u))
+	}
+	return []byte("{" + strings.Join(out, ",") + "}"), nil
+}
+
+func fakeEvaluator(f *fakeNix, workers int) *Evaluator {
+	f.asked = map[string]int{}
+	return New(Options{Source: Source{File: "/hive.nix"}, Workers: workers, Run: f.run})
+}
+
+func names(n int) []string {
+	var out []string
+	for i := range n {
+		out = append(out, fmt.Sprintf("n%02d", i))
+	}
+	return out
+}
+
+func TestEachUnitIsEvaluatedOnce(t *testing.T) {
+	f := &fakeNix{delay: 5 * time.Millisecond}
+	closures, err := fakeEvaluator(f, 3).Instantiate(t.Context(), names(20))
+	if err != nil || len(closures) != 20 {
+		t.Fatalf("%d closures, error %v", len(closures), err)
+	}
+	for u, n := range f.asked {
+		if n != 1 {
+			t.Errorf("%s was evaluated %d times", u, n)
+		}
+	}
+	if f.most != 3 {
+		t.Errorf("%d processes at once, want 3", f.most)
+	}
+}
+
+func TestCulpritsAreFoundAndOthersGoOn(t *testing.T) {
+	f := &fakeNix{bad: []string{"n03", "n04", "n17"}}
+	closures, err := fakeEvaluator(f, 4).Instantiate(t.Context(), names(20))
+	var ee *EvalError
+	if !errors.As(err, &ee) {
+		t.Fatalf("error %v", err)
+	}
+	got := map[string]string{}
+	for u, e := range ee.Units {
+		got[u] = e.Error()
+	}
+	want := map[string]string{"n03": "n03 is bad", "n04": "n04 is bad", "n17": "n17 is bad"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if len(closures) != 17 {
+		t.Errorf("%d closures, want the 17 others", len(closures))
+	}
+	if f.asked["n05"] != 1 {
+		t.Errorf("n05 shares no chunk with a culprit and was evaluated %d times", f.asked["n05"])
+	}
+}
+
+func TestCancellationIsNobodysFault(t *testing.T) {
+	f := &fakeNix{delay: time.Minute}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("stop")
+	time.AfterFunc(20*time.Millisecond, func() { cancel(why) })
+	start := time.Now()
+	_, err := fakeEvaluator(f, 2).Instantiate(ctx, names(20))
+	if !errors.Is(err, why) {
+		t.Errorf("error %v, want the cause", err)
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("it took %v to stop", d)
+	}
+}
+
+func TestMissingNixIsSaidOnce(t *testing.T) {
+	e := New(Options{Source: Source{File: "/hive.nix"}, Workers: 4, Run: func(context.Context, Command) ([]byte, error) {
+		return nil, fmt.Errorf("nix: %w", ErrNoNix)
+	}})
+	if _, err := e.Instantiate(t.Context(), names(20)); !errors.Is(err, ErrNoNix) {
+		t.Errorf("error %v", err)
+	}
+}

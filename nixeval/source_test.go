@@ -1,0 +1,109 @@
+package nixeval
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFindSource(t *testing.T) {
+	top := t.TempDir()
+	deep := filepath.Join(top, "a", "b")
+	if err := os.MkdirAll(deep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	hive, flake := filepath.Join(top, "hive.nix"), filepath.Join(top, "flake.nix")
+	find := func() Source {
+		t.Helper()
+		s, err := FindSource(deep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if _, err := FindSource(deep); err == nil || !strings.Contains(err.Error(), "no hive.nix") {
+		t.Errorf("without a hive: %v", err)
+	}
+	write(t, flake, `{ outputs = _: { devShells = 1; }; }`)
+	if s := find(); !s.IsFlake() || s.Flake != "path:"+top || !s.Copied || s.Dir != top {
+		t.Errorf("a flake alone is the hive, got %+v", s)
+	}
+	write(t, hive, `{ }`)
+	if s := find(); s.File != hive || s.Dir != top {
+		t.Errorf("a flake for other things yields to hive.nix, got %+v", s)
+	}
+	for _, text := range []string{`{ nixbenchHive = 1; }`, `{ colmenaHive = 1; }`, `{ colmena = 1; }`} {
+		write(t, flake, text)
+		if s := find(); !s.IsFlake() {
+			t.Errorf("%s speaks of a hive, got %+v", text, s)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(top, ".git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if s := find(); s.Flake != "git+file://"+top || s.Copied {
+		t.Errorf("inside git it is git's view, got %+v", s)
+	}
+	write(t, filepath.Join(deep, "hive.nix"), `{ }`)
+	if s := find(); s.File != filepath.Join(deep, "hive.nix") {
+		t.Errorf("the nearest hive counts, got %+v", s)
+	}
+}
+
+func TestFileAndFlakeArguments(t *testing.T) {
+	top := filepath.Join(t.TempDir(), `a b'"c`)
+	write(t, filepath.Join(top, "hive.nix"), `{ }`)
+	write(t, filepath.Join(top, "f", "flake.nix"), `{ }`)
+	write(t, filepath.Join(top, "g", ".git", "HEAD"), "")
+	write(t, filepath.Join(top, "g", "sub dir", "flake.nix"), `{ }`)
+	write(t, filepath.Join(top, "empty", "x"), "")
+	enc := strings.NewReplacer(" ", "%20", `"`, "%22", "'", "%27").Replace(top)
+	t.Chdir(top)
+	file := func(s string) (Source, error) { return FileSource(s) }
+	for _, tc := range []struct {
+		of        func(string) (Source, error)
+		arg, want string
+		err       string
+	}{
+		{of: file, arg: "hive.nix", want: filepath.Join(top, "hive.nix")},
+		{of: file, arg: ".", want: filepath.Join(top, "hive.nix")},
+		{of: file, arg: "f", want: "path:" + enc + "/f"},
+		{of: file, arg: "f/flake.nix", want: "path:" + enc + "/f"},
+		{of: file, arg: "empty", err: "neither hive.nix nor flake.nix"},
+		{of: file, arg: "nope.nix", err: "no such file"},
+		{of: file, arg: "github:a/b", err: "--flake github:a/b"},
+		{of: FlakeSource, arg: "f", want: "path:" + enc + "/f"},
+		{of: FlakeSource, arg: "./f#x.y", want: "path:" + enc + "/f#x.y"},
+		{of: FlakeSource, arg: "g/sub dir", want: "git+file://" + enc + "/g?dir=sub%20dir"},
+		{of: FlakeSource, arg: "github:a/b#hive", want: "github:a/b#hive"},
+		{of: FlakeSource, arg: "nixpkgs", want: "nixpkgs"},
+		{of: FlakeSource, arg: "./nope", err: "no such file"},
+		{of: FlakeSource, arg: "empty", err: "no flake.nix"},
+		{of: FlakeSource, arg: "hive.nix", err: "name the folder"},
+	} {
+		got, err := tc.of(tc.arg)
+		switch {
+		case tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)):
+			t.Errorf("%s: error %v, want %q in it", tc.arg, err, tc.err)
+		case tc.err == "" && err != nil:
+			t.Errorf("%s: %v", tc.arg, err)
+		case tc.err == "" && got.String() != tc.want:
+			t.Errorf("%s: %s, want %s", tc.arg, got, tc.want)
+		}
+	}
+	// What Nix copies into the store must not hold our state.
+	if s, err := FlakeSource("path:" + top + "?x=1"); err != nil || !s.Copied || s.Dir != top {
+		t.Errorf("path: gave %+v, %v", s, err)
+	}
+}
