@@ -114,7 +114,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "key", d.Keys["k"].Text, "value", *d.Keys["k"].Text)
 	for how, shown := range map[string]string{
 		"json": string(js), "%v": fmt.Sprintf("%v", d.Keys["k"].Text), "%+v": fmt.Sprintf("%+v", *d.Keys["k"].Text),
-		"%#v": fmt.Sprintf("%#v", *d.Keys["k"].Text), "%s": fmt.Sprintf("%s", d.Keys["k"].Text),
+		"%#v": fmt.Sprintf("%#v", *d.Keys["k"].Text), "%s": d.Keys["k"].Text.String(),
 		"%q": fmt.Sprintf("%q", d.Keys["k"].Text), "slog": log.String(),
 	} {
 		if strings.Contains(shown, "drink") {

@@ -136,24 +136,24 @@ func (l *nixLog) message(r gjson.Result) {
 			e.Drv = m[1]
 		}
 		l.errors = append(l.errors, e)
-	case level == 0 && strings.HasPrefix(msg, "trace: "), level == 0 && strings.HasPrefix(msg, "evaluation warning: "):
-		l.note(msg)
-	case level == 0 && strings.HasPrefix(msg, "(use '--show-trace'"), level == 0 && msg == "":
+	case level == 0 && (strings.HasPrefix(msg, "(use '--show-trace'") || msg == ""):
 	case level <= 1:
-		l.send.Send(event.Event{Kind: event.Message, Phase: l.phase, Level: "warning", Text: strings.TrimPrefix(msg, "warning: ")})
+		l.note(msg)
 	}
 }
 
-// note passes on what an evaluation says of its own accord: NixOS's warnings come
-// as traces in older versions of Nix.
+// note passes on warnings, and what an evaluation says of its own accord: NixOS's
+// warnings are traces in older versions of Nix.
 func (l *nixLog) note(msg string) {
-	text := strings.TrimPrefix(strings.TrimPrefix(msg, "evaluation warning: "), "trace: ")
-	level := "trace"
-	if w, ok := strings.CutPrefix(text, "warning: "); ok || strings.HasPrefix(msg, "evaluation warning: ") {
-		text, level = w, "warning"
+	text, traced := strings.CutPrefix(msg, "trace: ")
+	for _, prefix := range []string{"warning: ", "evaluation warning: "} {
+		if t, ok := strings.CutPrefix(text, prefix); ok {
+			text, traced = t, false
+		}
 	}
-	if strings.HasPrefix(text, "evaluation warning: ") {
-		text, level = strings.TrimPrefix(text, "evaluation warning: "), "warning"
+	level := "warning"
+	if traced {
+		level = "trace"
 	}
 	l.send.Send(event.Event{Kind: event.Message, Phase: l.phase, Level: level, Text: text})
 }

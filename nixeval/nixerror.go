@@ -112,7 +112,7 @@ var hints = []struct {
 		"set meta.nixpkgs in the hive, or NIX_PATH=nixpkgs=…",
 	},
 	{
-		regexp.MustCompile(`in pure evaluation mode|is forbidden in restricted mode|is not allowed in pure`),
+		regexp.MustCompile(`in pure eval(?:uation)? mode|is forbidden in restricted mode|is not allowed in pure`),
 		"a flake is evaluated in pure mode: use its inputs, or pass --impure",
 	},
 	{

@@ -11,11 +11,21 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // Repl runs `nix repl` on this terminal, with the hive's `nodes`, `pkgs` and `lib`
 // in scope, until the user leaves it.
 func (e *Evaluator) Repl(ctx context.Context) error {
+	if e.Source.IsFlake() {
+		// This finds the output that holds the hive, and has Nix lock the flake's inputs,
+		// which getFlake does not. It reads nothing of the hive: that may be broken, and
+		// the user be here to find out why.
+		if _, err := e.evalJSON(ctx, event.Survey, "h: null"); err != nil {
+			return err
+		}
+	}
 	file, err := e.replFile()
 	if err != nil {
 		return err
@@ -59,15 +69,8 @@ func (e *Evaluator) replFile() (string, error) {
 		if err != nil {
 			return "", err
 		}
-		attrs := flakeAttrs
-		if e.Source.Attr != "" {
-			attrs = []string{e.Source.Attr}
-		}
-		hive = "(let flake = builtins.getFlake " + ref + "; in "
-		for _, a := range attrs {
-			hive += "flake." + a + " or "
-		}
-		hive += fmt.Sprintf("(throw %q))", fmt.Sprintf("%s has no output %s", e.Source.Flake, strings.Join(attrs, ", ")))
+		attr, _ := e.flakeAttr()
+		hive = "(builtins.getFlake " + ref + ")." + attr
 	} else {
 		path, err := nixPath(e.Source.File)
 		if err != nil {

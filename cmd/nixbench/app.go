@@ -19,8 +19,7 @@ import (
 // app is what the commands share: flags that all of them take, and the view.
 type app struct {
 	ctx     context.Context
-	started bool // whether a command's own code runs; before, errors are about usage
-	running *cobra.Command
+	started bool // whether a command's own code runs
 	view    *ui.View
 
 	// flags
@@ -42,8 +41,8 @@ type command func(args []string) error
 
 // runs makes cobra's hook of a body.
 func (a *app) runs(body command) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		a.started, a.running = true, cmd
+	return func(_ *cobra.Command, args []string) error {
+		a.started = true
 		a.open()
 		return body(args)
 	}
@@ -66,15 +65,6 @@ func (a *app) finish(err error) int {
 	return code
 }
 
-// failing names the command whose flags or arguments were wrong.
-func (a *app) failing(root *cobra.Command) string {
-	cmd, _, err := root.Find(root.Flags().Args())
-	if err != nil || cmd == nil {
-		return root.Name()
-	}
-	return cmd.CommandPath()
-}
-
 // evaluator is for the hive that the flags name.
 func (a *app) evaluator() (*nixeval.Evaluator, error) {
 	src, err := a.source()
@@ -90,6 +80,7 @@ func (a *app) evaluator() (*nixeval.Evaluator, error) {
 		if err != nil {
 			return nil, err
 		}
+		o.Sets = slices.DeleteFunc(o.Sets, func(s nixeval.Set) bool { return slices.Equal(s.Path, set.Path) }) // the last one counts
 		o.Sets = append(o.Sets, set)
 	}
 	for _, pair := range a.nixOptions {

@@ -32,9 +32,9 @@ func run(args []string) int {
 	app := newApp(ctx)
 	root := app.rootCommand()
 	root.SetArgs(joinPairs(args))
-	err := root.Execute()
-	if err != nil && !app.started {
-		err = &usageError{err: err, command: app.failing(root)}
+	cmd, err := root.ExecuteC()
+	if err != nil && !app.started { // before a command's own code runs, errors are about usage
+		err = &usageError{err: err, command: cmd.CommandPath()}
 	}
 	if errors.Is(context.Cause(ctx), errInterrupted) && err != nil {
 		err = errInterrupted

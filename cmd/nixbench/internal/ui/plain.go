@@ -51,17 +51,16 @@ func (p *plain) close() {}
 
 // phaseLine sums up a phase that is over: `evaluate  2 units in 1 process   1.2s`.
 func phaseLine(s style, e event.Event, started time.Time, width int) string {
-	mark, text := s.good("✓"), e.Text
+	mark, text := "", e.Text
 	if e.Failed {
-		mark = s.bad("✗")
+		text = strings.TrimSuffix("failed; "+text, "; ")
 	}
-	if !s.marks { // a log has no colours, and its readers search it for words
-		mark = ""
-		if e.Failed {
-			text = strings.TrimSuffix("failed; "+text, "; ")
-		}
-	} else {
-		mark += " "
+	switch {
+	case !s.marks: // a log has no colours, and its readers search it for words
+	case e.Failed:
+		mark = s.bad("✗") + " "
+	default:
+		mark = s.good("✓") + " "
 	}
 	return fmt.Sprintf("%s%-9s %s %s", mark, e.Phase, pad(text, max(30, width-24)), seconds(e.Time.Sub(started)))
 }

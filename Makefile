@@ -1,0 +1,36 @@
+# What there is to run. `make test` is the whole suite; it needs Go, Nix, git and a
+# static busybox, which `make deps` installs on Debian.
+
+.PHONY: build test deps lint unit nix-lint test-other-nix bench update
+
+build:
+	go build -o nixbench ./cmd/nixbench
+
+test: lint nix-lint unit test-other-nix
+
+deps:
+	e2e/install-deps
+
+lint:
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted; run gofmt -w"; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+
+# Nix has no linter of its own, but its parser finds undefined variables, too.
+nix-lint:
+	git ls-files --cached --others --exclude-standard '*.nix' | xargs -r -n 1 nix-instantiate --parse > /dev/null
+
+# Everything in Go: unit tests, and one script per command against the real Nix.
+unit:
+	go test -race ./...
+
+# The same tests once more with another Nix: Debian trixie's, beside this machine's.
+test-other-nix:
+	PATH="$$(e2e/other-nix trixie):$$PATH" && nix --version && go test -count=1 ./nixeval/... ./cmd/...
+
+bench:
+	go run ./bench instantiate
+
+# Golden files and generated ones.
+update:
+	go test ./e2e/house -update

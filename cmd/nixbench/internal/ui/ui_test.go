@@ -1,0 +1,191 @@
+package ui
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// A run in which something is built, something is said, and something fails.
+func play(send func(event.Event)) {
+	at := time.Now()
+	for _, e := range []event.Event{
+		{Kind: event.PhaseStart, Phase: event.Survey, Text: "/h/hive.nix"},
+		{Kind: event.PhaseEnd, Phase: event.Survey, Text: "3 nodes in 2 units"},
+		{Kind: event.PhaseStart, Phase: event.Evaluate, Total: 2},
+		{Kind: event.Message, Phase: event.Evaluate, Level: "warning", Text: "a is old\nand grey"},
+		{Kind: event.UnitEnd, Phase: event.Evaluate, Units: []string{"a", "b"}},
+		{Kind: event.PhaseEnd, Phase: event.Evaluate, Text: "2 units in 1 process"},
+		{Kind: event.PhaseStart, Phase: event.Build, Total: 2},
+		{Kind: event.BuildStart, Phase: event.Build, Path: "/nix/store/abc-linux-6.12.drv"},
+		{Kind: event.BuildLog, Phase: event.Build, Path: "/nix/store/abc-linux-6.12.drv", Text: "CC init/main.o"},
+		{Kind: event.BuildEnd, Phase: event.Build, Path: "/nix/store/abc-linux-6.12.drv", Failed: true},
+		{Kind: event.PhaseEnd, Phase: event.Build, Failed: true},
+	} {
+		e.Time = at
+		at = at.Add(1500 * time.Millisecond)
+		send(e)
+	}
+}
+
+var someProblems = []Problem{
+	{Where: "a", Message: "line one\n\n  line two ", Hint: "do this"},
+	{Message: "build failed for a"},
+}
+
+func TestPlain(t *testing.T) {
+	var out, err strings.Builder
+	v := New(Options{Out: &out, Err: &err})
+	play(v.Event)
+	v.Result(nil, func(w io.Writer) { Table(w, []Row{{"NODE", "PATH"}, {"a", ""}, {"worker-1", "/nix/store/x"}}) })
+	v.Problems(4, someProblems)
+	v.Close()
+	want := `hive      /h/hive.nix
+survey    3 nodes in 2 units              1.5s
+warning: a is old
+  and grey
+evaluate  2 units in 1 process            4.5s
+build     failed                          6.0s
+error: a: line one
+
+    line two
+hint: do this
+error: build failed for a
+`
+	if diff := cmp.Diff(want, err.String()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff("NODE      PATH\na\nworker-1  /nix/store/x\n", out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestVerboseShowsBuildLogs(t *testing.T) {
+	var err strings.Builder
+	v := New(Options{Out: io.Discard, Err: &err, Verbose: true})
+	play(v.Event)
+	for _, want := range []string{"building  linux-6.12\n", "linux-6.12> CC init/main.o\n"} {
+		if !strings.Contains(err.String(), want) {
+			t.Errorf("no %q in\n%s", want, err.String())
+		}
+	}
+}
+
+// With --json every line is an object, nothing goes to stderr, and the last line
+// tells how it ended.
+func TestJSON(t *testing.T) {
+	var out, err strings.Builder
+	v := New(Options{Out: &out, Err: &err, JSON: true})
+	play(v.Event)
+	v.Result(map[string]string{"a": "<&>"}, nil)
+	v.Problems(4, someProblems)
+	v.Close()
+	if err.String() != "" {
+		t.Errorf("stderr: %s", err.String())
+	}
+	var kinds []string
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	for _, line := range lines {
+		var o struct{ Event, Time string }
+		if err := json.Unmarshal([]byte(line), &o); err != nil || o.Time == "" {
+			t.Fatalf("%q: %v", line, err)
+		}
+		kinds = append(kinds, o.Event)
+	}
+	want := []string{
+		"phase-start", "phase-end", "phase-start", "message", "unit-end", "phase-end",
+		"phase-start", "build-start", "build-log", "build-end", "phase-end", "result", "error",
+	}
+	if diff := cmp.Diff(want, kinds); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(out.String(), `"result":{"a":"<&>"}`) {
+		t.Error("results are escaped for HTML")
+	}
+	if last := lines[len(lines)-1]; !strings.Contains(last, `"code":4,"problems":[{"where":"a","message":"line one\n\n  line two ","hint":"do this"}`) {
+		t.Error(last)
+	}
+}
+
+// screen is a terminal of one live line: what it shows after all that was written.
+func screen(written string) (scrolled []string, live string) {
+	for _, line := range strings.Split(written, "\n") {
+		if i := strings.LastIndex(line, "\r\x1b[K"); i >= 0 {
+			line = line[i+len("\r\x1b[K"):]
+		}
+		scrolled = append(scrolled, line)
+	}
+	return scrolled[:len(scrolled)-1], scrolled[len(scrolled)-1]
+}
+
+func TestTerminal(t *testing.T) {
+	t.Setenv("NO_COLOR", "1")
+	var out, err strings.Builder
+	var mu sync.Mutex
+	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
+	v := &View{r: tt}
+	tt.width = func() int { return 60 }
+	mu.Lock() // no ticks: the test decides when to draw
+	defer mu.Unlock()
+	played := 0
+	play(func(e event.Event) {
+		v.Event(e)
+		if played++; e.Kind == event.BuildStart {
+			for i := range 9 {
+				v.Event(event.Event{Kind: event.BuildStart, Path: fmt.Sprintf("/nix/store/abc-package-%d.drv", i)})
+			}
+			tt.draw()
+			_, live := screen(err.String())
+			if n := len([]rune(live)); n > 59 || !strings.Contains(live, "build     linux-6.12 · package-0") || !strings.Contains(live, "…") {
+				t.Errorf("%d columns: %q", n, live)
+			}
+		}
+	})
+	v.Problems(4, someProblems)
+	v.Close()
+	scrolled, live := screen(err.String())
+	if live != "" {
+		t.Errorf("%q is left on the screen", live)
+	}
+	want := []string{
+		"hive /h/hive.nix",
+		"✓ survey    3 nodes in 2 units                    1.5s",
+		"warning: a is old",
+		"  and grey",
+		"✓ evaluate  2 units in 1 process                  4.5s",
+		"✗ build     failed                                6.0s",
+		"error: a: line one",
+		"",
+		"    line two",
+		"hint: do this",
+		"error: build failed for a",
+	}
+	if diff := cmp.Diff(want, scrolled); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestWords(t *testing.T) {
+	for path, want := range map[string]string{
+		"/nix/store/abc-linux-6.12.drv": "linux-6.12", "/nix/store/abc-x": "x", "odd": "odd", "": "",
+	} {
+		if got := drvName(path); got != want {
+			t.Errorf("%q: %q, want %q", path, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{
+		0: " 0.0s", 1540 * time.Millisecond: " 1.5s", 59 * time.Second: "59.0s", 61 * time.Second: "1m01s", 2 * time.Hour: "120m00s",
+	} {
+		if got := seconds(d); got != want {
+			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+// Package house checks rules about the source tree as a whole: who imports whom,
+// who prints, what the linter's configuration says.
+package house
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write .golangci.yml anew")
+
+const module = "github.com/nixbench/nixbench"
+
+// leaves are packages of values that everybody may import.
+var leaves = []string{"deploy/event", "modules"}
+
+// rules say which of our packages a package may import, leaves apart. A package
+// that is not listed may not exist: add it here, with a thought.
+var rules = []struct {
+	pkg   string
+	allow []string
+}{
+	{"modules", nil},
+	{"deploy/event", nil},
+	{"nixeval", nil},
+	{"deploy/plan", []string{"nixeval"}},
+	{"deploy/facts", []string{"nixeval"}},
+	{"deploy/state", []string{"nixeval"}},
+	{"deploy", []string{"nixeval", "deploy/plan", "deploy/facts", "deploy/state"}},
+	{"cmd/nixbench/internal/ui", nil},
+	{"cmd/nixbench", []string{"nixeval", "deploy", "deploy/plan", "deploy/facts", "deploy/state", "cmd/nixbench/internal/ui"}},
+	{"e2e/fixture", nil},
+	{"e2e/house", nil},
+	{"bench", []string{"nixeval", "e2e/fixture"}},
+}
+
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestImports(t *testing.T) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
+	cmd.Dir = root(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := map[string][]string{}
+	for _, r := range rules {
+		allowed[r.pkg] = append(slices.Clone(leaves), r.allow...)
+	}
+	seen := map[string]bool{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := d.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkg := strings.TrimPrefix(p.ImportPath, module+"/")
+		seen[pkg] = true
+		allow, known := allowed[pkg]
+		if !known {
+			t.Errorf("%s is not in the rules", pkg)
+			continue
+		}
+		for _, i := range p.Imports {
+			if ours, ok := strings.CutPrefix(i, module+"/"); ok && !slices.Contains(allow, ours) {
+				t.Errorf("%s imports %s, which the layout forbids", pkg, ours)
+			}
+		}
+	}
+	for _, r := range rules {
+		if !seen[r.pkg] {
+			t.Errorf("the rules name %s, which does not exist", r.pkg)
+		}
+	}
+}
+
+// The linter is told the same rules, so that an editor shows them.
+func TestLinterConfiguration(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Written by `go test ./e2e/house -update`; the rules are in house_test.go.\n" +
+		"version: \"2\"\nlinters:\n  enable:\n    - depguard\n    - staticcheck\n  settings:\n    depguard:\n      rules:\n")
+	for _, r := range rules {
+		fmt.Fprintf(&b, "        %s:\n          list-mode: lax\n          files:\n            - \"**/%s/*.go\"\n            - \"!$test\"\n",
+			strings.ReplaceAll(r.pkg, "/", "-"), r.pkg)
+		if allow := append(slices.Clone(leaves), r.allow...); len(allow) > 0 {
+			b.WriteString("          allow:\n")
+			for _, a := range allow {
+				fmt.Fprintf(&b, "            - %s/%s$\n", module, a)
+			}
+		}
+		fmt.Fprintf(&b, "          deny:\n            - pkg: %s\n              desc: the layout in docs/architecture.md forbids this import\n", module)
+	}
+	file := filepath.Join(root(t), ".golangci.yml")
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b.String(), string(got)); diff != "" {
+		t.Errorf("%s is stale; run go test ./e2e/house -update\n%s", file, diff)
+	}
+}
+
+// Only cmd/nixbench/internal/ui shows things to the user, and only main exits.
+func TestNobodyElsePrints(t *testing.T) {
+	printers := map[string]bool{"fmt.Print": true, "fmt.Printf": true, "fmt.Println": true, "os.Exit": true}
+	top := root(t)
+	checked := 0
+	for _, dir := range []string{"nixeval", "deploy", "modules", "cmd"} {
+		err := filepath.WalkDir(filepath.Join(top, dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, "cmd/nixbench/main.go") {
+				return err
+			}
+			checked++
+			set := token.NewFileSet()
+			f, err := parser.ParseFile(set, path, nil, 0)
+			if err != nil {
+				return err
+			}
+			for _, i := range f.Imports {
+				if i.Path.Value == `"log"` {
+					t.Errorf("%s: imports log; the core sends events", set.Position(i.Pos()))
+				}
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if s, ok := n.(*ast.SelectorExpr); ok {
+					if x, ok := s.X.(*ast.Ident); ok && (printers[x.Name+"."+s.Sel.Name]) {
+						t.Errorf("%s: %s.%s", set.Position(n.Pos()), x.Name, s.Sel.Name)
+					}
+				}
+				if c, ok := n.(*ast.CallExpr); ok {
+					if id, ok := c.Fun.(*ast.Ident); ok && (id.Name == "panic" || id.Name == "println") {
+						t.Errorf("%s: %s", set.Position(n.Pos()), id.Name)
+					}
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d files were checked", checked)
+	}
+}

@@ -1,0 +1,51 @@
+{ config, lib, ... }:
+let
+  inherit (lib) mkOption types;
+  value = types.nullOr (
+    types.oneOf [
+      types.bool
+      types.str
+      types.int
+    ]
+  );
+  show =
+    v:
+    if v == true then
+      "1"
+    else if v == false then
+      "0"
+    else
+      toString v;
+in
+{
+  options.boot.kernel.sysctl = mkOption {
+    type = types.submodule {
+      freeformType = types.attrsOf value;
+      options = {
+        "net.core.rmem_max" = mkOption {
+          type = types.nullOr types.ints.unsigned;
+          default = null;
+          description = "The largest receive buffer of a socket.";
+        };
+        "net.core.wmem_max" = mkOption {
+          type = types.nullOr types.ints.unsigned;
+          default = null;
+          description = "The largest send buffer of a socket.";
+        };
+      };
+    };
+    default = { };
+    example = lib.literalExpression ''{ "net.ipv4.ip_forward" = true; }'';
+    description = "Kernel parameters set at run time; null leaves one alone.";
+  };
+
+  config = {
+    environment.etc."sysctl.d/60-nixos.conf".text = lib.concatStrings (
+      lib.mapAttrsToList (n: v: lib.optionalString (v != null) "${n}=${show v}\n") config.boot.kernel.sysctl
+    );
+    # The guest's own service: it reads sysctl.d and runs again when ours changes.
+    systemd.services.systemd-sysctl = {
+      restartTriggers = [ config.environment.etc."sysctl.d/60-nixos.conf".source ];
+    };
+  };
+}

@@ -1,0 +1,5 @@
+# Modules may ask for `utils`, as in NixOS.
+{ lib, ... }:
+{
+  _module.args.utils = import ../../lib/utils.nix { inherit lib; };
+}

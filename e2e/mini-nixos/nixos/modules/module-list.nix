@@ -1,0 +1,37 @@
+[
+  ./config/etc.nix
+  ./config/i18n.nix
+  ./config/networking.nix
+  ./config/nix.nix
+  ./config/sysctl.nix
+  ./config/system-path.nix
+  ./config/users-groups.nix
+  ./image/images.nix
+  ./misc/assertions.nix
+  ./misc/documentation.nix
+  ./misc/meta.nix
+  ./misc/nixpkgs.nix
+  ./misc/utils.nix
+  ./misc/version.nix
+  ./security/sudo.nix
+  ./services/containerd.nix
+  ./services/cri-o.nix
+  ./services/firewall.nix
+  ./services/openssh.nix
+  ./services/qemu-guest.nix
+  ./services/resolved.nix
+  ./services/timesyncd.nix
+  ./system/activation/activation-script.nix
+  ./system/activation/pre-switch-check.nix
+  ./system/activation/specialisation.nix
+  ./system/activation/switchable-system.nix
+  ./system/activation/top-level.nix
+  ./system/boot/initrd.nix
+  ./system/boot/journald.nix
+  ./system/boot/kernel.nix
+  ./system/boot/loader.nix
+  ./system/boot/networkd.nix
+  ./system/boot/systemd.nix
+  ./system/boot/tmpfiles.nix
+  ./system/filesystems.nix
+]

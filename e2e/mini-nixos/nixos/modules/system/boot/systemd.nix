@@ -1,0 +1,387 @@
+# systemd units.
+{
+  config,
+  lib,
+  pkgs,
+  utils,
+  ...
+}:
+let
+  inherit (lib) mkIf mkOption types;
+  inherit (utils) section settingLines;
+  cfg = config.systemd;
+  unitOptions = import ./unit-options.nix { inherit lib utils; };
+
+  # --- from options to settings ---
+
+  # Triggers may be whole texts: the unit carries their hash.
+  hashOf =
+    values:
+    builtins.hashString "sha256" (
+      lib.concatMapStringsSep " " (v: if builtins.isPath v then "${v}" else toString v) (
+        lib.flatten values
+      )
+    );
+
+  unitSettings =
+    { config, options, ... }:
+    {
+      config.unitConfig =
+        lib.filterAttrs (_: v: v != [ ]) {
+          Requires = config.requires;
+          Wants = config.wants;
+          Upholds = config.upholds;
+          After = config.after;
+          Before = config.before;
+          BindsTo = config.bindsTo;
+          PartOf = config.partOf;
+          Conflicts = config.conflicts;
+          Requisite = config.requisite;
+          OnFailure = config.onFailure;
+          OnSuccess = config.onSuccess;
+        }
+        // lib.optionalAttrs (config.restartTriggers != [ ]) {
+          X-Restart-Triggers = hashOf config.restartTriggers;
+        }
+        // lib.optionalAttrs (config.reloadTriggers != [ ]) {
+          X-Reload-Triggers = hashOf config.reloadTriggers;
+        }
+        // lib.optionalAttrs (config.documentation != [ ]) {
+          Documentation = toString config.documentation;
+        }
+        // lib.optionalAttrs (config.description != "") { Description = config.description; }
+        // lib.optionalAttrs options.startLimitIntervalSec.isDefined {
+          StartLimitIntervalSec = toString config.startLimitIntervalSec;
+        }
+        // lib.optionalAttrs options.startLimitBurst.isDefined {
+          StartLimitBurst = toString config.startLimitBurst;
+        };
+    };
+
+  # Its name is what `ps` shows.
+  jobScript =
+    name: text:
+    let
+      file = lib.strings.sanitizeDerivationName (
+        builtins.replaceStrings
+          [
+            "\\"
+            "@"
+          ]
+          [
+            "-"
+            "_"
+          ]
+          name
+      );
+      script = pkgs.writeTextFile {
+        name = "unit-script-${file}";
+        executable = true;
+        destination = "/bin/${file}";
+        text = ''
+          #!${pkgs.runtimeShell}
+          set -e
+
+          ${text}
+        '';
+      };
+    in
+    "${script}/bin/${file}";
+
+  serviceSettings =
+    { name, config, ... }:
+    let
+      job = option: jobScript "${name}-${option}" config.${option};
+    in
+    {
+      config = lib.mkMerge [
+        (mkIf config.enableDefaultPath {
+          path = lib.mkAfter [
+            pkgs.coreutils
+            pkgs.findutils
+            pkgs.gnugrep
+            pkgs.gnused
+            pkgs.systemd
+          ];
+        })
+        {
+          environment.PATH = mkIf (config.path != [ ]) (
+            "${lib.makeBinPath config.path}:${lib.makeSearchPathOutput "bin" "sbin" config.path}"
+          );
+        }
+        (mkIf (config.preStart != "") { serviceConfig.ExecStartPre = [ (job "preStart") ]; })
+        (mkIf (config.script != "") {
+          serviceConfig.ExecStart =
+            jobScript "${name}-start" config.script
+            + lib.optionalString (config.scriptArgs != "") " ${config.scriptArgs}";
+        })
+        (mkIf (config.postStart != "") { serviceConfig.ExecStartPost = [ (job "postStart") ]; })
+        (mkIf (config.preStop != "") { serviceConfig.ExecStop = [ (job "preStop") ]; })
+        (mkIf (config.postStop != "") { serviceConfig.ExecStopPost = [ (job "postStop") ]; })
+        (mkIf (config.reload != "") { serviceConfig.ExecReload = [ (job "reload") ]; })
+      ];
+    };
+
+  mountSettings =
+    { config, ... }:
+    {
+      config.mountConfig = {
+        What = config.what;
+        Where = config.where;
+      }
+      // lib.optionalAttrs (config.type != "") { Type = config.type; }
+      // lib.optionalAttrs (config.options != "") { Options = config.options; };
+    };
+
+  # --- from settings to text ---
+
+  environmentLines =
+    env:
+    lib.concatStrings (
+      lib.mapAttrsToList (
+        n: v:
+        # systemd would expand a %.
+        lib.optionalString (v != null) (
+          "Environment="
+          + builtins.replaceStrings [ "%" ] [ "%%" ] (builtins.toJSON "${n}=${v}")
+          + "\n"
+        )
+      ) env
+    );
+
+  serviceText =
+    s:
+    section "Unit" s.unitConfig
+    + "\n[Service]\n"
+    + environmentLines (
+      # What a drop-in would add to the guest's own units is none of their business.
+      (if s.overrideStrategy == "asDropin" then { } else cfg.globalEnvironment) // s.environment
+    )
+    + (
+      if s.reloadIfChanged then
+        "X-ReloadIfChanged=true\n"
+      else
+        lib.optionalString (!s.restartIfChanged) "X-RestartIfChanged=false\n"
+    )
+    + lib.optionalString (!s.stopIfChanged) "X-StopIfChanged=false\n"
+    + lib.optionalString s.notSocketActivated "X-NotSocketActivated=true\n"
+    + settingLines s.serviceConfig;
+
+  twoSections =
+    name: of: u:
+    section "Unit" u.unitConfig + "\n" + section name (of u);
+
+  asUnit = text: u: {
+    inherit (u)
+      aliases
+      enable
+      overrideStrategy
+      requiredBy
+      upheldBy
+      wantedBy
+      ;
+    text = text u;
+  };
+  unitsOf =
+    suffix: text: set:
+    lib.mapAttrs' (n: u: lib.nameValuePair "${n}.${suffix}" (asUnit text u)) set;
+
+  # --- units in one tree ---
+
+  # Units that the guest has already: what a hive says about them adds to them.
+  guestHas =
+    name:
+    lib.hasPrefix "systemd-" name
+    || lib.elem name [
+      "dbus.service"
+      "nix-daemon.service"
+      "nix-daemon.socket"
+      "ssh.service"
+      "basic.target"
+      "multi-user.target"
+      "network-online.target"
+      "network.target"
+      "sysinit.target"
+      "timers.target"
+    ];
+
+  units = lib.attrValues (lib.mapAttrs (name: u: u // { inherit name; }) cfg.units);
+  # Attribute names of a derivation are variables of its builder.
+  texts = lib.listToAttrs (lib.imap0 (i: u: lib.nameValuePair "unit${toString i}" u.text) units);
+
+  unitsTree =
+    pkgs.runCommand "system-units" (texts // { passAsFile = lib.attrNames texts; })
+      ''
+        mkdir -p "$out"
+        cd "$out"
+
+        ${lib.concatMapStrings (p: ''
+          for dir in ${p}/etc/systemd/system ${p}/lib/systemd/system; do
+            [ -d "$dir" ] || continue
+            for unit in "$dir"/*; do
+              [ -e "$unit" ] && ln -sfn "$unit" "''${unit##*/}"
+            done
+          done
+        '') cfg.packages}
+
+        unit() { # NAME TEXT-FILE DROPIN
+          if [ "$3" = yes ] || [ -e "$1" ]; then
+            mkdir -p "$1.d"
+            cp "$2" "$1.d/overrides.conf"
+          else
+            cp "$2" "$1"
+          fi
+        }
+        link() { # TARGET NAME
+          mkdir -p "$(dirname "$2")"
+          ln -sfn "$1" "$2"
+        }
+        ${lib.concatStrings (lib.imap0 (i: u: unitCommands "unit${toString i}Path" u) units)}
+      '';
+
+  unitCommands =
+    variable: u:
+    let
+      name = lib.escapeShellArg u.name;
+      dropin = lib.boolToYesNo (u.overrideStrategy == "asDropin" || guestHas u.name);
+      # The guest's own units lie where Debian has them.
+      target = if guestHas u.name then "/usr/lib/systemd/system/${name}" else "../${name}";
+      into = kind: by: "link ${target} ${lib.escapeShellArg "${by}.${kind}"}/${name}\n";
+    in
+    if !u.enable then
+      "ln -sfn /dev/null ${name}\n"
+    else
+      "unit ${name} \"\$${variable}\" ${dropin}\n"
+      + lib.concatMapStrings (into "wants") u.wantedBy
+      + lib.concatMapStrings (into "requires") u.requiredBy
+      + lib.concatMapStrings (into "upholds") u.upheldBy
+      + lib.concatMapStrings (a: "link ${name} ${lib.escapeShellArg a}\n") u.aliases;
+
+  unitTable =
+    modules: description:
+    mkOption {
+      type = types.attrsOf (types.submodule modules);
+      default = { };
+      inherit description;
+    };
+  withOptions = options: [
+    { inherit options; }
+    unitSettings
+  ];
+in
+{
+  options.systemd = {
+    units = unitTable [
+      {
+        options = unitOptions.shared // {
+          text = mkOption {
+            type = types.nullOr types.str;
+            default = null;
+            description = "Text of the unit.";
+          };
+        };
+      }
+    ] "Units as text.";
+    services = unitTable (withOptions unitOptions.service ++ [ serviceSettings ]) "Services.";
+    sockets = unitTable (withOptions unitOptions.socket) "Sockets.";
+    timers = unitTable (withOptions unitOptions.timer) "Timers.";
+    targets = unitTable (withOptions unitOptions.target) "Targets.";
+    paths = unitTable (withOptions unitOptions.path) "Paths.";
+    slices = unitTable (withOptions unitOptions.slice) "Slices.";
+    mounts = mkOption {
+      type = types.listOf (types.submodule (withOptions unitOptions.mount ++ [ mountSettings ]));
+      default = [ ];
+      description = "Mounts.";
+    };
+
+    packages = mkOption {
+      type = types.listOf types.package;
+      default = [ ];
+      description = "Packages with units in etc/systemd/system or lib/systemd/system.";
+    };
+    package = mkOption {
+      type = types.package;
+      default = pkgs.systemd;
+      defaultText = lib.literalExpression "pkgs.systemd";
+      description = "The systemd package.";
+    };
+    globalEnvironment = mkOption {
+      type = types.attrsOf (
+        types.nullOr (
+          types.oneOf [
+            types.str
+            types.path
+            types.package
+          ]
+        )
+      );
+      default = { };
+      description = "Environment variables of all services.";
+    };
+    extraConfig = mkOption {
+      type = types.lines;
+      default = "";
+      example = "DefaultLimitCORE=infinity";
+      description = "Lines at the end of the manager's configuration.";
+    };
+    settings.Manager = mkOption {
+      type = types.submodule { freeformType = types.attrsOf utils.unitOption; };
+      default = { };
+      description = "Settings of the manager.";
+    };
+    defaultUnit = mkOption {
+      type = types.str;
+      default = "multi-user.target";
+      description = "What the machine boots into; the guest's image decides.";
+    };
+    coredump.enable = mkOption {
+      type = types.bool;
+      default = true;
+      description = "Whether systemd keeps core dumps; the guest decides.";
+    };
+    enableEmergencyMode = mkOption {
+      type = types.bool;
+      default = true;
+      description = "Whether a failed boot ends in a rescue shell; the guest decides.";
+    };
+  };
+
+  options.system.build.units = mkOption {
+    type = types.package;
+    internal = true;
+    description = "The units in one tree.";
+  };
+
+  config = {
+    system.build.units = unitsTree;
+
+    systemd.units =
+      unitsOf "service" serviceText cfg.services
+      // unitsOf "socket" (twoSections "Socket" (
+        s:
+        lib.optionalAttrs (s.listenStreams != [ ]) { ListenStream = s.listenStreams; }
+        // lib.optionalAttrs (s.listenDatagrams != [ ]) { ListenDatagram = s.listenDatagrams; }
+        // s.socketConfig
+      )) cfg.sockets
+      // unitsOf "timer" (twoSections "Timer" (t: t.timerConfig)) cfg.timers
+      // unitsOf "path" (twoSections "Path" (p: p.pathConfig)) cfg.paths
+      // unitsOf "slice" (twoSections "Slice" (s: s.sliceConfig)) cfg.slices
+      // unitsOf "target" (t: section "Unit" t.unitConfig) cfg.targets
+      // lib.listToAttrs (
+        map (
+          m:
+          lib.nameValuePair "${utils.escapeSystemdPath m.where}.mount" (
+            asUnit (twoSections "Mount" (m: m.mountConfig)) m
+          )
+        ) cfg.mounts
+      );
+
+    systemd.timers = lib.mapAttrs (_: s: {
+      wantedBy = [ "timers.target" ];
+      timerConfig.OnCalendar = s.startAt;
+    }) (lib.filterAttrs (_: s: s.enable && s.startAt != [ ]) cfg.services);
+
+    environment.etc."systemd/system.conf.d/50-nixos.conf".text =
+      section "Manager" cfg.settings.Manager + cfg.extraConfig;
+  };
+}

@@ -1,0 +1,100 @@
+package nixeval
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+)
+
+var hostile = []string{
+	"", "plain", `"`, `\`, `\"`, "${x}", `\${x}`, "$${x}", "$", "''", "a\nb\r\tc", "#", "/* */", "é 漢 🐄", "'; exit 1; '", "\x01\x7f", `\n`, "${builtins.abort \"x\"}", "$\\{",
+}
+
+// Nix reads back exactly what was quoted.
+func TestQuotingSurvivesNix(t *testing.T) {
+	fixture.Require(t, "nix")
+	t.Setenv("NIX_CONFIG", fixture.NixConfig)
+	var list strings.Builder
+	for _, s := range hostile {
+		q, err := nixString(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := nixJSON([]string{s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list.WriteString("[ " + q + " (builtins.head " + j + ") ]\n")
+	}
+	out, err := Exec(t.Context(), Command{Argv: []string{"nix", "eval", "--json", "--expr", "[ " + list.String() + " ]"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got [][]string
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range hostile {
+		if diff := cmp.Diff([]string{s, s}, got[i]); diff != "" {
+			t.Errorf("%q: %s", s, diff)
+		}
+	}
+}
+
+func TestPathsSurviveNix(t *testing.T) {
+	fixture.Require(t, "nix")
+	t.Setenv("NIX_CONFIG", fixture.NixConfig)
+	file := t.TempDir() + `/a b'c"d$e${f}g` + "`.nix"
+	write(t, file, `"it is me"`)
+	path, err := nixPath(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := Exec(t.Context(), Command{Argv: []string{"nix", "eval", "--json", "--impure", "--expr", "import " + path}})
+	if err != nil || string(out) != "\"it is me\"\n" && string(out) != `"it is me"` {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+func TestNULCannotBeQuoted(t *testing.T) {
+	if _, err := nixString("a\x00b"); err == nil {
+		t.Error("a NUL byte is accepted")
+	}
+}
+
+// A quoted string ends only at its end: no unescaped quote or interpolation inside.
+func FuzzQuote(f *testing.F) {
+	for _, s := range hostile {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		q, err := nixString(s)
+		if err != nil || !utf8.ValidString(s) {
+			return
+		}
+		inner := q[1 : len(q)-1]
+		var back strings.Builder
+		for i := 0; i < len(inner); i++ {
+			switch c := inner[i]; {
+			case c == '"', c == '$' && strings.HasPrefix(inner[i:], "${"):
+				t.Fatalf("%q: %s ends early at %d", s, q, i)
+			case c == '\\':
+				i++
+				back.WriteString(map[byte]string{'n': "\n", 'r': "\r", 't': "\t"}[inner[i]])
+				if strings.IndexByte("nrt", inner[i]) < 0 {
+					back.WriteByte(inner[i])
+				}
+			default:
+				back.WriteByte(c)
+			}
+		}
+		if back.String() != s {
+			t.Fatalf("%q came back as %q", s, back.String())
+		}
+	})
+}
