@@ -13,9 +13,11 @@ import (
 // need few. They have been the same since 2.4.
 const (
 	actCopyPath = 100
+	actBuilds   = 104 // all builds of the process, with their number as progress
 	actBuild    = 105
 
 	resBuildLogLine  = 101
+	resProgress      = 105
 	resPostBuildHook = 107
 )
 
@@ -30,7 +32,7 @@ type nixLog struct {
 	send   event.Sink
 	phase  event.Phase
 	full   bool // errors with their whole trace
-	active map[int64]activity
+	active map[int64]*activity
 	tails  map[string][]string // derivation → last lines of its build log
 
 	errors []*NixError // in the order in which Nix reported them
@@ -40,10 +42,11 @@ type nixLog struct {
 type activity struct {
 	kind int64
 	path string
+	at   [2]int // done and total, as last told
 }
 
 func newNixLog(send event.Sink, phase event.Phase) *nixLog {
-	return &nixLog{send: send, phase: phase, active: map[int64]activity{}, tails: map[string][]string{}}
+	return &nixLog{send: send, phase: phase, active: map[int64]*activity{}, tails: map[string][]string{}}
 }
 
 func (l *nixLog) line(line string) {
@@ -67,12 +70,13 @@ func (l *nixLog) line(line string) {
 }
 
 func (l *nixLog) start(r gjson.Result) {
-	a := activity{kind: r.Get("type").Int(), path: r.Get("fields.0").Str}
+	a := &activity{kind: r.Get("type").Int(), path: r.Get("fields.0").Str}
 	switch a.kind {
 	case actBuild:
 		l.send.Send(event.Event{Kind: event.BuildStart, Phase: l.phase, Path: a.path})
 	case actCopyPath:
 		l.send.Send(event.Event{Kind: event.CopyStart, Phase: l.phase, Path: a.path})
+	case actBuilds:
 	default:
 		return
 	}
@@ -105,15 +109,21 @@ func (l *nixLog) failed(drv string) bool {
 }
 
 func (l *nixLog) result(r gjson.Result) {
+	a := l.active[r.Get("id").Int()]
+	if a == nil {
+		return
+	}
 	switch r.Get("type").Int() {
 	case resBuildLogLine, resPostBuildHook:
-		a, ok := l.active[r.Get("id").Int()]
-		if !ok {
-			return
-		}
 		text := stripANSI(r.Get("fields.0").Str)
 		l.tails[a.path] = append(tail(l.tails[a.path], keepLogLines-1), text)
 		l.send.Send(event.Event{Kind: event.BuildLog, Phase: l.phase, Path: a.path, Text: text})
+	case resProgress:
+		at := [2]int{int(r.Get("fields.0").Int()), int(r.Get("fields.1").Int())}
+		if a.kind == actBuilds && at != a.at {
+			a.at = at
+			l.send.Send(event.Event{Kind: event.Progress, Phase: l.phase, Done: at[0], Total: at[1]})
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ const buildLog = `@nix {"action":"start","id":1,"level":0,"text":"","type":104}
 @nix {"action":"result","fields":["\u001b[1mhello\u001b[0m"],"id":2,"type":101}
 @nix {"action":"result","fields":["oh no"],"id":3,"type":101}
 @nix {"action":"result","fields":[1,2,0,1],"id":1,"type":105}
+@nix {"action":"result","fields":[1,2,1,0],"id":1,"type":105}
 @nix {"action":"msg","column":null,"file":null,"level":0,"line":null,"msg":"\u001b[31;1merror:\u001b[0m builder for '\u001b[35;1m/nix/store/bbb-bad.drv\u001b[0m' failed with exit code 3","raw_msg":"builder for '\u001b[35;1m/nix/store/bbb-bad.drv\u001b[0m' failed with exit code 3"}
 @nix {"action":"stop","id":3}
 @nix {"action":"stop","id":2}
@@ -38,6 +39,9 @@ func TestLogBecomesEvents(t *testing.T) {
 		if e.Failed {
 			line += " failed"
 		}
+		if e.Kind == event.Progress {
+			line += fmt.Sprintf("%d of %d", e.Done, e.Total)
+		}
 		got = append(got, line)
 	}, event.Build)
 	for line := range strings.SplitSeq(buildLog, "\n") {
@@ -48,6 +52,7 @@ func TestLogBecomesEvents(t *testing.T) {
 		"build-start /nix/store/bbb-bad.drv",
 		"build-log /nix/store/aaa-good.drvhello",
 		"build-log /nix/store/bbb-bad.drvoh no",
+		"progress 1 of 2",
 		"build-end /nix/store/bbb-bad.drv failed",
 		"build-end /nix/store/aaa-good.drv",
 		"copy-start /nix/store/ccc-lib",

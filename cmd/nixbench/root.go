@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 )
 
@@ -24,8 +26,7 @@ name another.
 Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build,
 130 interrupted.`
 
-const onHelp = `only these nodes: names, globs, @tag or @role, between
-commas; !… leaves nodes out. "web-*,@db,!web-3"`
+const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !… leaves nodes out"
 
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -49,6 +50,16 @@ func (a *app) rootCommand() *cobra.Command {
 	f.BoolVar(&a.json, "json", false, "write events and the result as JSON, one object per line (docs/events.md)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs")
 	root.AddCommand(a.evalCommand(), a.buildCommand(), a.replCommand(), a.factsCommand(), a.versionCommand())
-	root.CompletionOptions.DisableDescriptions = false
+	root.Flags().SortFlags = false
+	root.SetUsageTemplate(wrapped(root.UsageTemplate()))
+	cobra.EnableCommandSorting = false
+	for _, cmd := range root.Commands() {
+		cmd.InheritedFlags().SortFlags = false
+	}
 	return root
+}
+
+// wrapped has flags described within the width of a small terminal.
+func wrapped(template string) string {
+	return strings.ReplaceAll(template, ".FlagUsages ", ".FlagUsagesWrapped 80 ")
 }

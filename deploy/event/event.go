@@ -21,7 +21,7 @@ const (
 	BuildEnd   Kind = "build-end"   // derivation Path was built, or not
 	CopyStart  Kind = "copy-start"  // store path Path is being fetched or copied
 	CopyEnd    Kind = "copy-end"    // and has arrived
-	Progress   Kind = "progress"    // Phase stands at Done of Total
+	Progress   Kind = "progress"    // Done of Total derivations are built
 )
 
 // Phase is a stage of a run, in the order in which they run.

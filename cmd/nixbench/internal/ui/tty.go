@@ -68,6 +68,9 @@ func (t *tty) event(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart:
 		t.phase, t.started, t.done, t.total, t.active = e.Phase, e.Time, 0, e.Total, nil
+		if e.Phase == event.Build {
+			t.total = 0 // Nix counts derivations; how many there are it says itself
+		}
 		if e.Phase == event.Survey {
 			t.line(t.style.faint("hive " + e.Text))
 		}
@@ -76,6 +79,8 @@ func (t *tty) event(e event.Event) {
 		t.line(phaseLine(t.style, e, t.started, min(t.width(), 80)))
 	case event.UnitEnd:
 		t.done += len(e.Units)
+	case event.Progress:
+		t.done, t.total = e.Done, e.Total
 	case event.Message:
 		t.line(messageLine(t.style, e))
 	case event.BuildStart, event.CopyStart:
@@ -120,7 +125,7 @@ func (t *tty) draw() {
 		return
 	}
 	var parts []string
-	if t.total > 0 && t.phase == event.Evaluate {
+	if t.total > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d", t.done, t.total))
 	}
 	parts = append(parts, t.active...)

@@ -26,6 +26,7 @@ func play(send func(event.Event)) {
 		{Kind: event.PhaseEnd, Phase: event.Evaluate, Text: "2 units in 1 process"},
 		{Kind: event.PhaseStart, Phase: event.Build, Total: 2},
 		{Kind: event.BuildStart, Phase: event.Build, Path: "/nix/store/abc-linux-6.12.drv"},
+		{Kind: event.Progress, Phase: event.Build, Done: 2, Total: 14},
 		{Kind: event.BuildLog, Phase: event.Build, Path: "/nix/store/abc-linux-6.12.drv", Text: "CC init/main.o"},
 		{Kind: event.BuildEnd, Phase: event.Build, Path: "/nix/store/abc-linux-6.12.drv", Failed: true},
 		{Kind: event.PhaseEnd, Phase: event.Build, Failed: true},
@@ -53,7 +54,7 @@ survey    3 nodes in 2 units              1.5s
 warning: a is old
   and grey
 evaluate  2 units in 1 process            4.5s
-build     failed                          6.0s
+build     failed                          7.5s
 error: a: line one
 
     line two
@@ -102,7 +103,7 @@ func TestJSON(t *testing.T) {
 	}
 	want := []string{
 		"phase-start", "phase-end", "phase-start", "message", "unit-end", "phase-end",
-		"phase-start", "build-start", "build-log", "build-end", "phase-end", "result", "error",
+		"phase-start", "build-start", "progress", "build-log", "build-end", "phase-end", "result", "error",
 	}
 	if diff := cmp.Diff(want, kinds); diff != "" {
 		t.Error(diff)
@@ -138,13 +139,13 @@ func TestTerminal(t *testing.T) {
 	played := 0
 	play(func(e event.Event) {
 		v.Event(e)
-		if played++; e.Kind == event.BuildStart {
+		if played++; e.Kind == event.Progress {
 			for i := range 9 {
 				v.Event(event.Event{Kind: event.BuildStart, Path: fmt.Sprintf("/nix/store/abc-package-%d.drv", i)})
 			}
 			tt.draw()
 			_, live := screen(err.String())
-			if n := len([]rune(live)); n > 59 || !strings.Contains(live, "build     linux-6.12 · package-0") || !strings.Contains(live, "…") {
+			if n := len([]rune(live)); n > 59 || !strings.Contains(live, "build     2 of 14 · linux-6.12 · package-0") || !strings.Contains(live, "…") {
 				t.Errorf("%d columns: %q", n, live)
 			}
 		}
@@ -161,7 +162,7 @@ func TestTerminal(t *testing.T) {
 		"warning: a is old",
 		"  and grey",
 		"✓ evaluate  2 units in 1 process                  4.5s",
-		"✗ build     failed                                6.0s",
+		"✗ build     failed                                7.5s",
 		"error: a: line one",
 		"",
 		"    line two",
