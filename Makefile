@@ -1,12 +1,12 @@
 # What there is to run. `make test` is the whole suite; it needs Go, Nix, git and a
 # static busybox, which `make deps` installs on Debian.
 
-.PHONY: build test deps lint unit nix-lint test-other-nix bench update
+.PHONY: build test deps lint nix-lint unit fixture-test test-other-nix bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
 
-test: lint nix-lint unit test-other-nix
+test: lint nix-lint unit fixture-test test-other-nix
 
 deps:
 	e2e/install-deps
@@ -24,9 +24,14 @@ nix-lint:
 unit:
 	go test -race ./...
 
+# The mini NixOS that the other tests stand on.
+fixture-test:
+	e2e/mini-nixos/tests/run
+
 # The same tests once more with another Nix: Debian trixie's, beside this machine's.
 test-other-nix:
-	PATH="$$(e2e/other-nix trixie):$$PATH" && nix --version && go test -count=1 ./nixeval/... ./cmd/...
+	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
+	  go test -count=1 ./nixeval/... ./cmd/... && e2e/mini-nixos/tests/run
 
 bench:
 	go run ./bench instantiate

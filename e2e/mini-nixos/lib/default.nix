@@ -43,6 +43,7 @@ let
           "longestValidPathPrefix"
           "unionOfDisjoint"
         ]
+        # Where lists and strings share a name, the flat one is the string's, but for replicate.
         // removeAttrs strings [
           "charToInt"
           "escapeNixIdentifier"
@@ -54,12 +55,6 @@ let
           "sanitizeDerivationName"
           "storeDir"
         ]
-        // {
-          # Lists and strings both have these: the flat name is the list's, except
-          # where it is about text.
-          inherit (lists) replicate;
-          inherit (strings) hasPrefix removePrefix;
-        }
         // stringsWithDeps
         // {
           inherit (versions) splitVersion;

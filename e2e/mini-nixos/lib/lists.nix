@@ -2,7 +2,6 @@
 { lib }:
 let
   inherit (builtins)
-    concatLists
     elem
     elemAt
     filter

@@ -85,6 +85,8 @@ rec {
       { lib, ... }:
       {
         environment.etc.motd.text = "second\n";
+        # The guest's own service: a drop-in that it takes up with a reload.
+        services.openssh.enable = true;
         systemd.services = {
           plain.environment.GREETING = "hello";
           reloads.reloadTriggers = lib.mkForce [ "two" ];
@@ -109,6 +111,23 @@ rec {
     }
   ];
   refused = evaluate [ { system.preSwitchChecks.never = ''echo "not $2 to $1"; false''; } ];
+  people = evaluate [
+    {
+      users.groups.app = { };
+      users.users = {
+        alice = {
+          isNormalUser = true;
+          uid = 1234;
+          extraGroups = [ "wheel" ];
+          openssh.authorizedKeys.keys = [ "ssh-ed25519 AAAA alice" ];
+        };
+        app = {
+          isSystemUser = true;
+          group = "app";
+        };
+      };
+    }
+  ];
   incompatible = evaluate [ { system.initInterfaceVersion = 3; } ];
   unloadable = evaluate [ { system.build.installBootLoader = "/bin/false"; } ];
 

@@ -6,7 +6,7 @@
   ...
 }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) mkOption;
   cfg = config.virtualisation.cri-o;
   toml = pkgs.formats.toml { };
 in

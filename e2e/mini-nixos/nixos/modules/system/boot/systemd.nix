@@ -95,6 +95,8 @@ let
     in
     {
       config = lib.mkMerge [
+        # The guest's own services keep the PATH they have.
+        (mkIf (addsTo "${name}.service" config) { enableDefaultPath = lib.mkDefault false; })
         (mkIf config.enableDefaultPath {
           path = lib.mkAfter [
             pkgs.coreutils
@@ -150,12 +152,11 @@ let
     );
 
   serviceText =
-    s:
+    name: s:
     section "Unit" s.unitConfig
     + "\n[Service]\n"
     + environmentLines (
-      # What a drop-in would add to the guest's own units is none of their business.
-      (if s.overrideStrategy == "asDropin" then { } else cfg.globalEnvironment) // s.environment
+      lib.optionalAttrs (!addsTo name s) cfg.globalEnvironment // s.environment
     )
     + (
       if s.reloadIfChanged then
@@ -168,10 +169,10 @@ let
     + settingLines s.serviceConfig;
 
   twoSections =
-    name: of: u:
-    section "Unit" u.unitConfig + "\n" + section name (of u);
+    title: of: _name: u:
+    section "Unit" u.unitConfig + "\n" + section title (of u);
 
-  asUnit = text: u: {
+  asUnit = text: name: u: {
     inherit (u)
       aliases
       enable
@@ -180,11 +181,17 @@ let
       upheldBy
       wantedBy
       ;
-    text = text u;
+    text = text name u;
   };
   unitsOf =
     suffix: text: set:
-    lib.mapAttrs' (n: u: lib.nameValuePair "${n}.${suffix}" (asUnit text u)) set;
+    lib.mapAttrs' (
+      n: u:
+      let
+        name = "${n}.${suffix}";
+      in
+      lib.nameValuePair name (asUnit text name u)
+    ) set;
 
   # --- units in one tree ---
 
@@ -204,6 +211,8 @@ let
       "sysinit.target"
       "timers.target"
     ];
+
+  addsTo = name: u: guestHas name || u.overrideStrategy == "asDropin";
 
   units = lib.attrValues (lib.mapAttrs (name: u: u // { inherit name; }) cfg.units);
   # Attribute names of a derivation are variables of its builder.
@@ -243,7 +252,7 @@ let
     variable: u:
     let
       name = lib.escapeShellArg u.name;
-      dropin = lib.boolToYesNo (u.overrideStrategy == "asDropin" || guestHas u.name);
+      dropin = lib.boolToYesNo (addsTo u.name u);
       # The guest's own units lie where Debian has them.
       target = if guestHas u.name then "/usr/lib/systemd/system/${name}" else "../${name}";
       into = kind: by: "link ${target} ${lib.escapeShellArg "${by}.${kind}"}/${name}\n";
@@ -366,13 +375,14 @@ in
       // unitsOf "timer" (twoSections "Timer" (t: t.timerConfig)) cfg.timers
       // unitsOf "path" (twoSections "Path" (p: p.pathConfig)) cfg.paths
       // unitsOf "slice" (twoSections "Slice" (s: s.sliceConfig)) cfg.slices
-      // unitsOf "target" (t: section "Unit" t.unitConfig) cfg.targets
+      // unitsOf "target" (_name: t: section "Unit" t.unitConfig) cfg.targets
       // lib.listToAttrs (
         map (
           m:
-          lib.nameValuePair "${utils.escapeSystemdPath m.where}.mount" (
-            asUnit (twoSections "Mount" (m: m.mountConfig)) m
-          )
+          let
+            name = "${utils.escapeSystemdPath m.where}.mount";
+          in
+          lib.nameValuePair name (asUnit (twoSections "Mount" (m: m.mountConfig)) name m)
         ) cfg.mounts
       );
 
