@@ -1,15 +1,13 @@
 # What there is to run. `make test` is the whole suite; it needs Go, Nix, git and a
-# static busybox, which `make deps` installs on Debian.
+# static busybox, which
+# `e2e/install-deps` installs on Debian.
 
-.PHONY: build test deps lint nix-lint unit fixture-test test-other-nix bench update
+.PHONY: build test lint nix-lint unit fixture-test test-other-nix bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
 
 test: lint nix-lint unit fixture-test test-other-nix
-
-deps:
-	e2e/install-deps
 
 lint:
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted; run gofmt -w"; exit 1; }
