@@ -1,0 +1,39 @@
+# shellcheck shell=bash disable=SC2154
+# The end of a lab.
+
+# end_world ends every process of the lab and removes its cgroups. Mounts and
+# network devices are in the lab's own namespaces and vanish with them.
+end_world() {
+  local deadline=$((SECONDS + 20)) pid pids groups
+  # The first process of the lab's process namespace takes all others with it.
+  if pid=$(world_pid); then kill -KILL "$pid" 2>/dev/null || true; fi
+  mapfile -t groups < <(left_cgroups)
+  while :; do
+    mapfile -t pids < <(lab_pids ${groups[@]+"${groups[@]}"})
+    [ ${#pids[@]} -gt 0 ] || break
+    for pid in "${pids[@]}"; do
+      [ "$pid" != $$ ] || die "this command itself runs inside the lab; run it outside"
+    done
+    [ $SECONDS -lt $deadline ] || die "these processes of the lab do not end: ${pids[*]}"
+    kill -KILL "${pids[@]}" 2>/dev/null || true
+    sleep 0.05
+  done
+  # A process that has just ended may still keep its cgroup for a moment.
+  while [ ${#groups[@]} -gt 0 ]; do
+    find "${groups[@]}" -depth -type d -exec rmdir {} + 2>/dev/null || true
+    mapfile -t groups < <(left_cgroups)
+    [ ${#groups[@]} -eq 0 ] && break
+    [ $SECONDS -lt $deadline ] || die "these cgroups of the lab cannot be removed: ${groups[*]}"
+    sleep 0.05
+  done
+}
+
+lab_down() {
+  [ "$(id -u)" = 0 ] || die "only root can stop a lab"
+  is_lab_dir || die "$lab_dir is not empty and no lab made it"
+  lock_lab
+  end_world
+  rm -rf --one-file-system "$lab_dir"
+  # The folder that labs without a folder of their own share.
+  rmdir /tmp/nixbench-lab 2>/dev/null || true
+}
