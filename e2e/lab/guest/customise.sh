@@ -34,7 +34,7 @@ chroot "$root" systemctl -q mask \
   systemd-modules-load.service systemd-random-seed.service \
   systemd-hwdb-update.service systemd-journal-catalog-update.service systemd-update-done.service \
   systemd-pstore.service systemd-network-generator.service ldconfig.service \
-  systemd-logind.service systemd-ask-password-wall.path systemd-ask-password-console.path \
+  systemd-ask-password-wall.path systemd-ask-password-console.path \
   getty.target console-getty.service getty@.service serial-getty@.service container-getty@.service \
   apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer fstrim.timer e2scrub_all.timer \
   sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount \

@@ -4,9 +4,12 @@
 # end_world ends every process of the lab and removes its cgroups. Mounts and
 # network devices are in the lab's own namespaces and vanish with them.
 end_world() {
-  local deadline=$((SECONDS + 20)) pid pids groups
+  local deadline=$((SECONDS + 20)) pid pids groups ended=()
   # The first process of the lab's process namespace takes all others with it.
-  if pid=$(world_pid); then kill -KILL "$pid" 2>/dev/null || true; fi
+  if pid=$(world_pid); then
+    kill -KILL "$pid" 2>/dev/null || true
+    ended+=("$pid")
+  fi
   mapfile -t groups < <(left_cgroups)
   while :; do
     mapfile -t pids < <(lab_pids ${groups[@]+"${groups[@]}"})
@@ -16,7 +19,11 @@ end_world() {
     done
     [ $SECONDS -lt $deadline ] || die "these processes of the lab do not end: ${pids[*]}"
     kill -KILL "${pids[@]}" 2>/dev/null || true
-    sleep 0.05
+    ended+=("${pids[@]}")
+    sleep 0.02
+  done
+  for pid in ${ended[@]+"${ended[@]}"}; do
+    await_end "$pid"
   done
   # A process that has just ended may still keep its cgroup for a moment.
   while [ ${#groups[@]} -gt 0 ]; do
@@ -24,7 +31,18 @@ end_world() {
     mapfile -t groups < <(left_cgroups)
     [ ${#groups[@]} -eq 0 ] && break
     [ $SECONDS -lt $deadline ] || die "these cgroups of the lab cannot be removed: ${groups[*]}"
-    sleep 0.05
+    sleep 0.02
+  done
+}
+
+# await_end waits until a killed process is gone. A zombie is in no cgroup any
+# more, and whether it goes is up to the host's first process, which may be one
+# that never collects: after a second it is left to it.
+await_end() {
+  local try
+  for ((try = 0; try < 100; try++)); do
+    [ -d "/proc/$1" ] || return 0
+    sleep 0.01
   done
 }
 
