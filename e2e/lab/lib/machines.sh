@@ -26,9 +26,31 @@ write_machines() {
     read -r _ key _ < "$lab_dir/machines/$machine/files/etc/ssh/ssh_host_ed25519_key.pub"
     echo "$machine,$subnet.$((9 + i)) ssh-ed25519 $key" >> "$lab_dir/known_hosts"
   done
+  write_ssh_config
   for disk in ${disks[@]+"${disks[@]}"}; do
     [ -d "$lab_dir/machines/${disk%%=*}" ] || die "--disk $disk: there is no such machine"
   done
+}
+
+# write_ssh_config lets any client that reads OpenSSH's settings reach the
+# machines by name, with pinned host keys, without asking and without anybody
+# else's settings.
+write_ssh_config() {
+  local machine ip
+  while read -r machine ip _; do
+    printf 'Host %s\n  HostName %s\n\n' "$machine" "$ip"
+  done < "$lab_dir/machines.table" > "$lab_dir/ssh_config"
+  cat >> "$lab_dir/ssh_config" <<EOF
+Host *
+  User root
+  IdentityFile $lab_dir/id_ed25519
+  IdentitiesOnly yes
+  BatchMode yes
+  StrictHostKeyChecking yes
+  UserKnownHostsFile $lab_dir/known_hosts
+  GlobalKnownHostsFile /dev/null
+  LogLevel ERROR
+EOF
 }
 
 disk_of() {
@@ -123,7 +145,8 @@ machines_json() {
   local machine ip mac disk key comma=''
   printf '{\n  "version": 1,\n  "name": "%s",\n  "dir": "%s",\n  "pid": %s,\n' "$name" "$lab_dir" "$(world_pid)"
   printf '  "uri": "%s",\n  "network": "%s",\n  "subnet": "%s.0/24",\n' "$(libvirt_uri)" "$network" "$subnet"
-  printf '  "keyFile": "%s",\n  "knownHosts": "%s",\n  "machines": [' "$lab_dir/id_ed25519" "$lab_dir/known_hosts"
+  printf '  "keyFile": "%s",\n  "knownHosts": "%s",\n  "sshConfig": "%s",\n  "machines": [' \
+    "$lab_dir/id_ed25519" "$lab_dir/known_hosts" "$lab_dir/ssh_config"
   while read -r machine ip mac disk; do
     read -r _ key _ < "$lab_dir/machines/$machine/files/etc/ssh/ssh_host_ed25519_key.pub"
     [ "$disk" != - ] || disk=''

@@ -68,13 +68,16 @@ libvirt_uri() { echo "lxc+unix:///system?socket=$lab_dir/libvirt/libvirt-sock"; 
 # lab's cgroups before it enters the cgroup namespace, whose root they become.
 start_world() {
   local deadline pid
+  # Named, because a background job's standard input would be /dev/null.
+  if [ -n "$tied" ]; then exec 7<&0; else exec 7< /dev/null; fi
   (
     exec 9>&-
     join_lab_cgroups
     exec setsid unshare --mount --propagation private --net --ipc --cgroup --pid --fork --kill-child \
-      --mount-proc "$home/lib/world.sh" "$lab_dir" "$1"
-  ) > "$lab_dir/log/world.log" 2>&1 < /dev/null &
+      --mount-proc "$home/lib/world.sh" "$lab_dir" "$1" "$tied" <&7
+  ) > "$lab_dir/log/world.log" 2>&1 &
   pid=$!
+  exec 7<&-
   echo "$pid $(start_time "$pid")" > "$lab_dir/world.pid"
 
   deadline=$((SECONDS + 30))
@@ -105,13 +108,13 @@ virsh_quiet() {
 
 # wait_for_machines waits until each takes an SSH login and its boot is done.
 wait_for_machines() {
-  local machine ip waiting=() late=() i
-  while read -r machine ip _; do
+  local machine waiting=() late=() i
+  while read -r machine _; do
     (
       exec 9>&-
       join_clients
       deadline=$((SECONDS + 60))
-      until ssh_in_lab -o ConnectTimeout=1 "root@$ip" 'systemctl is-system-running --wait' \
+      until ssh_in_lab -o ConnectTimeout=1 "$machine" 'systemctl is-system-running --wait' \
         > "$lab_dir/log/$machine.ssh" 2>&1 || grep -qx degraded "$lab_dir/log/$machine.ssh"; do
         [ $SECONDS -lt $deadline ] || exit 1
         sleep 0.1

@@ -11,11 +11,7 @@ need_world() {
 # files and processes, and libvirtd's socket is a file.
 in_lab() { nsenter --net="/proc/$(need_world)/ns/net" -- "$@"; }
 
-# ssh_in_lab never asks, never learns a host key, and reads nobody's settings.
-ssh_in_lab() {
-  in_lab ssh -F /dev/null -i "$lab_dir/id_ed25519" -o IdentitiesOnly=yes -o BatchMode=yes -o LogLevel=ERROR \
-    -o StrictHostKeyChecking=yes -o UserKnownHostsFile="$lab_dir/known_hosts" -o GlobalKnownHostsFile=/dev/null "$@"
-}
+ssh_in_lab() { in_lab ssh -F "$lab_dir/ssh_config" "$@"; }
 
 lab_run() {
   local pid
@@ -29,14 +25,13 @@ lab_run() {
 }
 
 lab_exec() {
-  local machine=${1:-} ip
+  local machine=${1:-}
   [ $# -ge 2 ] || usage_error "exec wants a machine and a command"
   shift
   need_world >/dev/null
-  ip=$(awk -v name="$machine" '$1 == name { print $2 }' "$lab_dir/machines.table")
-  [ -n "$ip" ] || die "there is no machine $machine"
+  grep -q "^$machine " "$lab_dir/machines.table" || die "there is no machine $machine"
   join_clients
-  ssh_in_lab "root@$ip" "$*"
+  ssh_in_lab "$machine" "$*"
 }
 
 lab_status() {

@@ -1,11 +1,11 @@
 #!/bin/bash
-# world.sh FOLDER: the first process of the lab's process namespace, in fresh
+# world.sh FOLDER IMAGE TIED: the first process of the lab's process namespace, in fresh
 # mount, network, cgroup and IPC namespaces. It arranges what libvirtd sees,
 # starts it, and then only waits: when this process ends, the kernel ends
 # everything in the lab, and with it every mount and network device.
 set -eu
-dir=$1 image=$2
-exec < /dev/null
+dir=$1 image=$2 tied=$3
+exec 7<&0 < /dev/null
 
 ip link set lo up
 
@@ -68,14 +68,25 @@ for group in kvm libvirt-qemu; do
   grep -q "^$group:" /etc/group || echo "$group:x:64055:" >> /etc/group
 done
 
-# bash, as the first process, also takes care of orphans. A libvirtd that was
-# killed on purpose comes back, and finds the machines running; one that does not
-# even start ends the lab.
-virtlogd -p /run/libvirt/virtlogd.pid &
-while :; do
-  started=$SECONDS status=0
-  libvirtd -p /run/libvirt/libvirtd.pid &
-  wait $! || status=$?
-  echo "libvirtd ended with status $status"
-  [ $((SECONDS - started)) -ge 2 ] || exit 1
-done
+# keep_libvirtd: a libvirtd that was killed on purpose comes back and finds the
+# machines running. One that does not even start ends the lab.
+keep_libvirtd() {
+  local started status
+  while :; do
+    started=$SECONDS status=0
+    libvirtd -p /run/libvirt/libvirtd.pid || status=$?
+    echo "libvirtd ended with status $status"
+    [ $((SECONDS - started)) -ge 2 ] || return 1
+  done
+}
+
+# bash, as the first process, also takes care of orphans.
+virtlogd -p /run/libvirt/virtlogd.pid 7<&- &
+keep_libvirtd 7<&- &
+lives=($!)
+# Whoever the lab is tied to keeps the other end open, and never writes.
+if [ -n "$tied" ]; then
+  cat <&7 > /dev/null &
+  lives+=($!)
+fi
+wait -n "${lives[@]}"
