@@ -45,13 +45,14 @@ lock_lab() {
   die "another command has held the lab in $lab_dir for three minutes"
 }
 
-# start_time tells a process from a later one that was given the same number.
+# start_time tells a process from a later one that was given the same number. One
+# that has ended and only waits to be collected does not count.
 start_time() {
   local stat
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return
   # The name in parentheses may contain anything: count from behind it.
   read -r -a stat <<< "${stat##*) }"
-  echo "${stat[19]}"
+  [ "${stat[0]}" != Z ] && echo "${stat[19]}"
 }
 
 # world_pid prints the process that holds the lab's namespaces, if it lives.

@@ -5,14 +5,11 @@
 # network devices are in the lab's own namespaces and vanish with them.
 end_world() {
   local deadline=$((SECONDS + 20)) pid pids groups ended=()
-  # The first process of the lab's process namespace takes all others with it.
-  if pid=$(world_pid); then
-    kill -KILL "$pid" 2>/dev/null || true
-    ended+=("$pid")
-  fi
   mapfile -t groups < <(left_cgroups)
   while :; do
-    mapfile -t pids < <(lab_pids ${groups[@]+"${groups[@]}"})
+    # Noted before anything is killed: the lab's first process takes all others
+    # with it, and a process that has ended is in no cgroup's list.
+    mapfile -t pids < <({ world_pid || true; lab_pids ${groups[@]+"${groups[@]}"}; } | sort -u)
     [ ${#pids[@]} -gt 0 ] || break
     for pid in "${pids[@]}"; do
       [ "$pid" != $$ ] || die "this command itself runs inside the lab; run it outside"

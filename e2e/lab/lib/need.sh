@@ -21,6 +21,7 @@ nsenter util-linux
 setsid util-linux
 flock util-linux
 mmdebstrap mmdebstrap
+nix nix-bin
 /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
 EOF
 }

@@ -71,8 +71,10 @@ start_world() {
   # Named, because a background job's standard input would be /dev/null.
   if [ -n "$tied" ]; then exec 7<&0; else exec 7< /dev/null; fi
   (
-    exec 9>&-
+    # The lock stays with this process, should its parent be killed, until it can
+    # be found by its cgroup.
     join_lab_cgroups
+    exec 9>&-
     exec setsid unshare --mount --propagation private --net --ipc --cgroup --pid --fork --kill-child \
       --mount-proc "$home/lib/world.sh" "$lab_dir" "$1" "$tied" <&7
   ) > "$lab_dir/log/world.log" 2>&1 &
@@ -111,8 +113,8 @@ wait_for_machines() {
   local machine waiting=() late=() i
   while read -r machine _; do
     (
-      exec 9>&-
       join_clients
+      exec 9>&-
       deadline=$((SECONDS + 60))
       until ssh_in_lab -o ConnectTimeout=1 "$machine" 'systemctl is-system-running --wait' \
         > "$lab_dir/log/$machine.ssh" 2>&1 || grep -qx degraded "$lab_dir/log/$machine.ssh"; do

@@ -42,15 +42,18 @@ lab_status() {
 }
 
 # lab_logs FOLDER: the journals are read from the disks, not over SSH, so that a
-# machine that does not answer can be looked at too.
+# machine that does not answer can be looked at too. Of a lab that did not come up
+# there is only libvirt's side.
 lab_logs() {
   local to=${1:-} pid machine
   [ -n "$to" ] || usage_error "logs wants a folder"
+  [ -e "$lab_dir/.nixbench-lab" ] || die "there is no lab in $lab_dir"
   mkdir -p "$to"
   cp -R "$lab_dir/log/." "$to/"
-  pid=$(need_world)
+  pid=$(world_pid) || return 0
   while read -r machine _; do
     nsenter --mount="/proc/$pid/ns/mnt" -- timeout 20 \
-      chroot "$lab_dir/machines/$machine/root" journalctl --no-pager --merge -o short-precise > "$to/$machine.journal" 2>&1 || true
+      chroot "$lab_dir/machines/$machine/root" journalctl --no-pager --merge -o short-precise \
+      > "$to/$machine.journal" 2>&1 || true
   done < "$lab_dir/machines.table"
 }
