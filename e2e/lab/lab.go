@@ -84,6 +84,12 @@ func WithVolume(path string) Option {
 	return func(o *options) { o.args = append(o.args, "--volume", path) }
 }
 
+// WithKubernetes makes machines that can be Kubernetes nodes. They may do more to
+// the host than others: they have all capabilities.
+func WithKubernetes() Option {
+	return func(o *options) { o.args = append(o.args, "--kubernetes") }
+}
+
 // Start starts a lab of n machines, which take SSH logins when it returns. The
 // lab ends with the test; if the test failed, the machines' journals are saved
 // first. Should the test's process be killed, the lab's processes end with it.

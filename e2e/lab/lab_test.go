@@ -177,28 +177,64 @@ func TestMachines(t *testing.T) {
 	})
 }
 
-// A lab, and what is started in it and forgotten, leaves nothing.
+// A lab, and what is started in it and forgotten, leaves nothing. Machines for
+// Kubernetes are in more of the host's cgroups, and may do more.
 func TestNothingIsLeft(t *testing.T) {
 	needE2E(t)
-	before := lookAtHost(t)
-	var dir, id string
-	var namespaces []string
-	t.Run("lab", func(t *testing.T) {
-		l := Start(t, 2, WithDisk("m1", "100M"))
-		dir, id = l.Dir, labID(t, l.Dir)
-		if err := l.Command(context.Background(), "setsid", "sh", "-c", "sleep 300 & sleep 300 &").Run(); err != nil {
-			t.Error(err)
-		}
-		l.Run(t, "m2", "systemd-run --quiet sleep 300")
-		namespaces = labNamespaces(id, before)
-		if found := traces(id, dir, namespaces); len(namespaces) < 5 || len(found) < 20 {
-			t.Errorf("the test does not see the lab: %d namespaces, %d traces", len(namespaces), len(found))
-		}
-	})
-	for _, trace := range traces(id, dir, namespaces) {
-		t.Error("left: ", trace)
+	for _, test := range []struct {
+		name    string
+		options []Option
+		check   func(t *testing.T, l *Lab)
+	}{
+		{"plain", []Option{WithDisk("m1", "100M")}, func(t *testing.T, l *Lab) {
+			// A mount, and a process that nobody waits for.
+			l.Run(t, "m2", "systemd-run --quiet sleep 300; mount -t tmpfs none /mnt")
+		}},
+		{"kubernetes", []Option{WithKubernetes(), WithMemory(2048)}, checkKubernetes},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			before := lookAtHost(t)
+			var dir, id string
+			var namespaces []string
+			t.Run("up", func(t *testing.T) {
+				l := Start(t, 2, test.options...)
+				dir, id = l.Dir, labID(t, l.Dir)
+				if err := l.Command(context.Background(), "setsid", "sh", "-c", "sleep 300 & sleep 300 &").Run(); err != nil {
+					t.Error(err)
+				}
+				test.check(t, l)
+				namespaces = labNamespaces(id, before)
+				if found := traces(id, dir, namespaces); len(namespaces) < 5 || len(found) < 20 {
+					t.Errorf("the test does not see the lab: %d namespaces, %d traces", len(namespaces), len(found))
+				}
+			})
+			for _, trace := range traces(id, dir, namespaces) {
+				t.Error("left: ", trace)
+			}
+			sameHost(t, before)
+		})
 	}
-	sameHost(t, before)
+}
+
+// checkKubernetes checks what a kubelet and containerd will want, also after a
+// reboot, and that nodes do not see each other's cgroups.
+func checkKubernetes(t *testing.T, l *Lab) {
+	l.Reboot(t, "m2")
+	for _, m := range l.Machines {
+		l.Run(t, m.Name, `
+			set -e
+			test "$(systemctl is-system-running)" = running
+			test "$(cat /sys/fs/cgroup/devices/devices.list)" = 'a *:* rwm'
+			for c in memory pids systemd cpuset; do mkdir /sys/fs/cgroup/$c/only-$(hostname); done
+			test -c /dev/kmsg
+			test "$(findmnt -no FSTYPE /var/lib/containerd)" != overlay
+			mkdir -p /var/lib/containerd/l /var/lib/containerd/u /var/lib/containerd/w /mnt/o
+			cd /var/lib/containerd; mount -t overlay overlay -o lowerdir=l,upperdir=u,workdir=w /mnt/o
+			sysctl -qw vm.overcommit_memory=1 kernel.panic=10 kernel.panic_on_oops=1 net.ipv4.ip_forward=1`)
+	}
+	if got := l.Run(t, "m1", "find /sys/fs/cgroup -name 'only-m2'; cat /sys/fs/cgroup/memory/../cpuset/only-m1/cpuset.cpus | wc -l"); got != "1" {
+		t.Errorf("m1 sees m2's cgroups: %q", got)
+	}
 }
 
 // A lab killed at any moment of its start is removed by the next up or down.

@@ -42,6 +42,8 @@ write_ssh_config() {
   done < "$lab_dir/machines.table" > "$lab_dir/ssh_config"
   cat >> "$lab_dir/ssh_config" <<EOF
 Host *
+  # The usual key exchange, safe from quantum computers, is half of a login's time.
+  KexAlgorithms curve25519-sha256
   User root
   IdentityFile $lab_dir/id_ed25519
   IdentitiesOnly yes
@@ -120,7 +122,8 @@ domain_xml() {
   <name>$1</name>
   <memory unit='MiB'>$memory</memory>
   <vcpu>1</vcpu>
-  <os><type arch='$(uname -m)'>exe</type><init>/usr/sbin/lab-init</init></os>
+  <os><type arch='$(uname -m)'>exe</type><init>/usr/sbin/lab-init</init>
+      ${kubernetes:+<initenv name='NIXBENCH_LAB_KUBERNETES'>yes</initenv>}</os>
   <features><capabilities policy='$capabilities'/></features>
   <clock offset='utc'/>
   <on_poweroff>destroy</on_poweroff><on_reboot>restart</on_reboot><on_crash>destroy</on_crash>
@@ -131,6 +134,8 @@ EOF
   for volume in ${volumes[@]+"${volumes[@]}"}; do
     echo "    <filesystem type='mount' accessmode='passthrough'><source dir='$at/volumes$volume'/><target dir='$volume'/></filesystem>"
   done
+  [ -z "$kubernetes" ] ||
+    echo "    <hostdev mode='capabilities' type='misc'><source><char>/dev/kmsg</char></source></hostdev>"
   cat <<EOF
     <interface type='network'><mac address='$2'/><source network='$network'/><guest dev='eth0'/></interface>
     <console type='pty'/>

@@ -5,11 +5,17 @@ lab_up() {
   local image count=${1:-} started=$SECONDS
   [[ $count =~ ^[0-9]{1,3}$ ]] && [ "$count" -le 200 ] || usage_error "up wants the number of machines"
   [[ $memory =~ ^[1-9][0-9]*$ ]] || usage_error "--memory wants MiB"
-  [[ $capabilities =~ ^(default|allow|deny)$ ]] || usage_error "--capabilities wants default, allow or deny"
   local volume
   for volume in ${volumes[@]+"${volumes[@]}"}; do
     [[ $volume =~ ^(/[A-Za-z0-9_-]+)+$ ]] || usage_error "--volume wants an absolute path, not $volume"
   done
+  capabilities=default
+  if [ -n "$kubernetes" ]; then
+    capabilities=allow
+    # containerd cannot put overlays on an overlay; etcd and the kubelet are
+    # slower there.
+    volumes+=(/var/lib/containerd /var/lib/kubelet /var/lib/etcd)
+  fi
   check_needs || exit 1
   image=$(build_image)
 
@@ -79,6 +85,8 @@ start_world() {
       --mount-proc "$home/lib/world.sh" "$lab_dir" "$1" "$tied" <&7
   ) > "$lab_dir/log/world.log" 2>&1 &
   pid=$!
+  # bash need not tell when it is killed one day.
+  disown "$pid"
   exec 7<&-
   echo "$pid $(start_time "$pid")" > "$lab_dir/world.pid"
 
