@@ -96,6 +96,10 @@ func traces(id, dir string, namespaces []string) []string {
 		if process == "/proc/self" {
 			continue
 		}
+		// A zombie waits for the host's first process, and for nobody else.
+		if stat, err := os.ReadFile(process + "/stat"); err != nil || bytes.Contains(stat, []byte(") Z ")) {
+			continue
+		}
 		cgroup, _ := os.ReadFile(process + "/cgroup")
 		cmdline, _ := os.ReadFile(process + "/cmdline")
 		if bytes.Contains(cgroup, []byte(id)) || bytes.Contains(cmdline, []byte(dir)) {

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -93,7 +94,12 @@ func (l *Lab) PowerOn(tb testing.TB, machine string) {
 func (l *Lab) Reboot(tb testing.TB, machine string) {
 	tb.Helper()
 	old := l.BootID(tb, machine)
-	l.Run(tb, machine, "systemctl --no-block reboot")
+	// The connection may end before the command's status has come.
+	var exit *exec.ExitError
+	out, err := l.SSH(tb.Context(), machine, "systemctl --no-block reboot").CombinedOutput()
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 255) {
+		tb.Fatalf("%s: reboot: %v\n%s", machine, err, out)
+	}
 	l.WaitReady(tb, machine, old)
 }
 

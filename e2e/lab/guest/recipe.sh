@@ -4,8 +4,8 @@
 
 suite=trixie
 
-# No recommended packages: without libpam-systemd an SSH login does not start a
-# user manager, which would cost more time than everything else in the login.
+# As on NixOS, logins are sessions of systemd-logind (libpam-systemd comes with the
+# rest), and the root of a deployment is the daemon's trusted user.
 packages='
   systemd systemd-sysv dbus udev
   openssh-server sudo

@@ -19,9 +19,7 @@ end_world() {
     ended+=("${pids[@]}")
     sleep 0.02
   done
-  for pid in ${ended[@]+"${ended[@]}"}; do
-    await_end "$pid"
-  done
+  await_end ${ended[@]+"${ended[@]}"}
   # A process that has just ended may still keep its cgroup for a moment.
   while [ ${#groups[@]} -gt 0 ]; do
     find "${groups[@]}" -depth -type d -exec rmdir {} + 2>/dev/null || true
@@ -32,14 +30,18 @@ end_world() {
   done
 }
 
-# await_end waits until a killed process is gone. A zombie is in no cgroup any
-# more, and whether it goes is up to the host's first process, which may be one
-# that never collects: after a second it is left to it.
+# await_end waits until killed processes are gone. A zombie is in no cgroup's list
+# any more, and when it goes is up to the host's first process, which may be slow
+# or never collect any: after a second they are left to it.
 await_end() {
-  local try
-  for ((try = 0; try < 100; try++)); do
-    [ -d "/proc/$1" ] || return 0
-    sleep 0.01
+  local try pid
+  for ((try = 0; try < 50; try++)); do
+    for pid in "$@"; do
+      [ -d "/proc/$pid" ] || continue
+      sleep 0.02
+      continue 2
+    done
+    return 0
   done
 }
 

@@ -36,7 +36,9 @@ for controller in $(cat $unified/cgroup.controllers); do
   echo "+$controller" > $unified/cgroup.subtree_control || true
 done
 
-# libvirt's folders are compiled in. On top of the host's they are only seen here.
+# libvirt's folders are compiled in. On top of the host's they are only seen here;
+# in memory, because libvirt waits for the disk after each file.
+mount -t tmpfs -o mode=700 tmpfs "$dir/host"
 for folder in etc var/lib var/log var/cache; do
   layer=$dir/host/${folder//\//-}
   mkdir -p "$layer/upper" "$layer/work"
@@ -52,13 +54,14 @@ cp "$dir"/conf/*.conf /etc/libvirt/
 
 # Each machine's disk: the image below, its own changes above. A tmpfs above it
 # is a disk that can be full; it lives as long as the lab, not just one boot.
+# volatile: nothing waits for the host's disk. The machines need not survive it.
 while read -r machine _ _ disk; do
   at=$dir/machines/$machine
   mkdir -p "$at/disk" "$at/root"
   [ "$disk" = - ] || mount -t tmpfs -o "mode=755,size=$disk" tmpfs "$at/disk"
   mkdir -p "$at/disk/upper" "$at/disk/work"
   cp -R "$at/files/." "$at/disk/upper/"
-  mount -t overlay overlay -o "lowerdir=$image,upperdir=$at/disk/upper,workdir=$at/disk/work" "$at/root"
+  mount -t overlay overlay -o "lowerdir=$image,upperdir=$at/disk/upper,workdir=$at/disk/work,volatile" "$at/root"
 done < "$dir/machines.table"
 
 # The QEMU driver, where it is installed, ends libvirtd at once when its compiled
