@@ -26,13 +26,22 @@ apt_options() {
     grep -v ' "";$' | sed 's/^/--aptopt=/'
 }
 
+# forget_images removes the images that nobody has used for a week. A younger one
+# may be below the machines of a lab that is up.
+forget_images() {
+  local used
+  find "$1" -maxdepth 1 -name 'image-*.used' -mtime +7 | while read -r used; do
+    rm -rf --one-file-system "${used%.used}" "$used"
+  done
+}
+
 # build_image prints the image's folder. Whoever comes while it is being built
 # waits for it; it appears under its name only when it is complete.
 build_image() {
   local cache image work mirror options started=$SECONDS
   cache=$(cache_dir)
   image=$cache/image-$(image_key)
-  [ -d "$image" ] && { echo "$image"; return; }
+  [ -d "$image" ] && { : > "$image.used"; echo "$image"; return; }
 
   [ "$(id -u)" = 0 ] || die "only root can build the image"
   command -v mmdebstrap >/dev/null || die "mmdebstrap is missing; run: $home/lab install"
@@ -43,6 +52,7 @@ build_image() {
 
   # We hold the lock, so what other builds left can only be of killed ones.
   rm -rf --one-file-system "$cache"/building.*
+  forget_images "$cache"
   work=$(mktemp -d "$cache/building.XXXXXX")
   mirror=$(debian_mirror)
   [ -n "$mirror" ] || die "apt has no Debian source on this machine"
@@ -64,6 +74,7 @@ build_image() {
     die "the image could not be built"
   }
   chmod 755 "$work/image"
+  : > "$image.used"
   mv -T "$work/image" "$image"
   rm -rf --one-file-system "$work"
   exec 8>&-
