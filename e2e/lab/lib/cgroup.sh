@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 # Every process of a lab is below a cgroup with the lab's id, in each hierarchy.
 # That makes them easy to find and to end, even when all other state is lost:
 # being in the group is the proof that the lab started it.

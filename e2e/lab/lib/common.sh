@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 # Words that every other part uses.
 
 say() { printf 'lab: %s\n' "$*" >&2; }

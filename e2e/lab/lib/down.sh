@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 # The end of a lab.
 
 # end_world ends every process of the lab and removes its cgroups. Mounts and

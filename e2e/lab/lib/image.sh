@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 # The machines' root file system, built once and kept.
 
 cache_dir() { echo "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/nixbench/lab"; }
@@ -6,7 +6,7 @@ cache_dir() { echo "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/nixbench/lab"; }
 # image_key is a hash of all that decides what is in the image.
 image_key() {
   (
-    cd "$home/guest"
+    cd "$home/guest" || exit
     dpkg --print-architecture 2>/dev/null || uname -m
     find . -type f -print0 | sort -z | xargs -0 stat -c '%n %a'
     find . -type f -print0 | sort -z | xargs -0 sha256sum

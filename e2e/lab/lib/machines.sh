@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 # The machines: who they are, decided before anything runs, so that tests can
 # pin host keys and addresses before first contact.
 

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 # What the host must have, and how to get it.
 
 # needs: what to look for (a command, or a file), and the package that has it.

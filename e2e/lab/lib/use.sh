@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 # What one does with a lab that is up.
 
 # need_world prints the process that holds the namespaces.
