@@ -1,0 +1,15 @@
+# shellcheck shell=sh disable=SC2034
+# What the guest image is made of. The image's key in the cache is a hash of
+# this whole folder, so any change here makes a new image.
+
+suite=trixie
+
+# As on NixOS, logins are sessions of systemd-logind (libpam-systemd comes with the
+# rest), and the root of a deployment is the daemon's trusted user.
+packages='
+  systemd systemd-sysv dbus udev
+  openssh-server sudo
+  nix-bin nix-setup-systemd
+  iproute2 iputils-ping procps kmod
+  ca-certificates curl zstd
+'

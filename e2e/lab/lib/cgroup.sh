@@ -1,0 +1,73 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# Every process of a lab is below a cgroup with the lab's id, in each hierarchy.
+# That makes them easy to find and to end, even when all other state is lost:
+# being in the group is the proof that the lab started it.
+
+# cgroup_mount prints where the hierarchy with a controller is mounted; the empty
+# name is the unified hierarchy.
+cgroup_mount() {
+  awk -v want="$1" '{
+    for (i = 7; $i != "-"; i++);
+    if ($4 != "/") next
+    if (want == "" && $(i+1) == "cgroup2") { print $5; exit }
+    if (want != "" && $(i+1) == "cgroup" && index("," $(i+3) ",", "," want ",")) { print $5; exit }
+  }' /proc/self/mountinfo
+}
+
+# unified_host: controllers are in the unified hierarchy (cgroup v2 only).
+unified_host() {
+  grep -qw memory "$(cgroup_mount '')/cgroup.controllers" 2>/dev/null
+}
+
+# lab_cgroups prints the lab's cgroup in each hierarchy. In the unified one it is
+# at the top, because a cgroup there that has processes cannot hand down
+# controllers; elsewhere it is below our own, whose limits hold for the lab too.
+lab_cgroups() {
+  local controllers path mount
+  while IFS=: read -r _ controllers path; do
+    mount=$(cgroup_mount "$controllers")
+    [ -n "$mount" ] || continue
+    [ -n "$controllers" ] || path=/
+    echo "$mount${path%/}/$lab_id"
+  done < /proc/self/cgroup
+}
+
+# join_lab_cgroups moves the current (sub)shell into the lab's cgroups.
+join_lab_cgroups() {
+  local group file
+  for group in $(lab_cgroups); do
+    mkdir -p "$group"
+    # A new cpuset of cgroup v1 has no processors and no memory, and then takes
+    # no process.
+    if [ -e "$group/cgroup.clone_children" ] && [ -e "$group/cpuset.cpus" ]; then
+      for file in cpuset.cpus cpuset.mems; do cat "$group/../$file" > "$group/$file"; done
+      echo 1 > "$group/cgroup.clone_children"
+    fi
+    echo "$BASHPID" > "$group/cgroup.procs"
+  done
+}
+
+# join_clients puts this process where "lab down" finds it. What it does in other
+# respects is not the lab's business, so only the unified hierarchy counts.
+join_clients() {
+  local group
+  group=$(cgroup_mount '')/$lab_id/clients
+  mkdir -p "$group"
+  echo "$BASHPID" > "$group/cgroup.procs"
+}
+
+# left_cgroups prints the lab's cgroups that exist, wherever they are: the lab
+# may have been started from another cgroup than ours.
+left_cgroups() {
+  local mounts
+  mapfile -t mounts < <(awk '{
+    for (i = 7; $i != "-"; i++);
+    if ($(i+1) ~ /^cgroup2?$/) print $5
+  }' /proc/self/mountinfo)
+  [ ${#mounts[@]} -eq 0 ] || find "${mounts[@]}" -xdev -type d -name "$lab_id" -prune 2>/dev/null
+}
+
+# lab_pids prints every process that is in one of these cgroups.
+lab_pids() {
+  [ $# -eq 0 ] || find "$@" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -un | grep -vx 0 || true
+}

@@ -1,0 +1,59 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# The end of a lab.
+
+# end_world ends every process of the lab and removes its cgroups. Mounts and
+# network devices are in the lab's own namespaces and vanish with them.
+end_world() {
+  local deadline=$((SECONDS + 20)) pid pids groups ended=()
+  mapfile -t groups < <(left_cgroups)
+  while :; do
+    # Noted before anything is killed: the lab's first process takes all others
+    # with it, and a process that has ended is in no cgroup's list.
+    mapfile -t pids < <({ world_pid || true; lab_pids ${groups[@]+"${groups[@]}"}; } | sort -u)
+    [ ${#pids[@]} -gt 0 ] || break
+    for pid in "${pids[@]}"; do
+      [ "$pid" != $$ ] || die "this command itself runs inside the lab; run it outside"
+    done
+    [ $SECONDS -lt $deadline ] || die "these processes of the lab do not end: ${pids[*]}"
+    kill -KILL "${pids[@]}" 2>/dev/null || true
+    ended+=("${pids[@]}")
+    sleep 0.02
+  done
+  await_end ${ended[@]+"${ended[@]}"}
+  # A process that has just ended may still keep its cgroup for a moment.
+  while [ ${#groups[@]} -gt 0 ]; do
+    find "${groups[@]}" -depth -type d -exec rmdir {} + 2>/dev/null || true
+    mapfile -t groups < <(left_cgroups)
+    [ ${#groups[@]} -eq 0 ] && break
+    [ $SECONDS -lt $deadline ] || die "these cgroups of the lab cannot be removed: ${groups[*]}"
+    sleep 0.02
+  done
+}
+
+# await_end waits until killed processes are gone. A zombie is in no cgroup's list
+# any more, and when it goes is up to the host's first process. Most collect at
+# once, some never: they get a fifth of a second.
+await_end() {
+  local pid zombies=0 deadline=$((SECONDS + 20)) waiting
+  while [ $SECONDS -lt $deadline ] && [ $zombies -lt 10 ]; do
+    waiting=
+    for pid in "$@"; do
+      [ -d "/proc/$pid" ] || continue
+      waiting=zombie
+      if start_time "$pid" >/dev/null; then waiting=process; break; fi
+    done
+    [ -n "$waiting" ] || return 0
+    [ $waiting = process ] || zombies=$((zombies + 1))
+    sleep 0.02
+  done
+}
+
+lab_down() {
+  [ "$(id -u)" = 0 ] || die "only root can stop a lab"
+  is_lab_dir || die "$lab_dir is not empty and no lab made it"
+  lock_lab
+  end_world
+  rm -rf --one-file-system "$lab_dir"
+  # The folder that labs without a folder of their own share.
+  rmdir /tmp/nixbench-lab 2>/dev/null || true
+}

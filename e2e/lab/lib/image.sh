@@ -1,0 +1,83 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# The machines' root file system, built once and kept.
+
+cache_dir() { echo "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/nixbench/lab"; }
+
+# image_key is a hash of all that decides what is in the image.
+image_key() {
+  (
+    cd "$home/guest" || exit
+    dpkg --print-architecture 2>/dev/null || uname -m
+    find . -type f -print0 | sort -z | xargs -0 stat -c '%n %a'
+    find . -type f -print0 | sort -z | xargs -0 sha256sum
+  ) | sha256sum | cut -c1-16
+}
+
+# debian_mirror prints where this machine's own apt gets Debian from.
+debian_mirror() {
+  apt-get indextargets --format '$(ORIGIN) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
+    awk '$1 == "Debian" && $2 == "main" { print $3; exit }'
+}
+
+# apt_options passes on how this machine's apt reaches its mirror: a proxy,
+# certificates, and whether it trusts the clock.
+apt_options() {
+  apt-config dump | grep -E '^Acquire::(http|https|Retries|Check-|ForceIPv)' |
+    grep -v ' "";$' | sed 's/^/--aptopt=/'
+}
+
+# forget_images removes the images that nobody has used for a week. A younger one
+# may be below the machines of a lab that is up.
+forget_images() {
+  local used
+  find "$1" -maxdepth 1 -name 'image-*.used' -mtime +7 | while read -r used; do
+    rm -rf --one-file-system "${used%.used}" "$used"
+  done
+}
+
+# build_image prints the image's folder. Whoever comes while it is being built
+# waits for it; it appears under its name only when it is complete.
+build_image() {
+  local cache image work mirror options started=$SECONDS
+  cache=$(cache_dir)
+  image=$cache/image-$(image_key)
+  [ -d "$image" ] && { : > "$image.used"; echo "$image"; return; }
+
+  [ "$(id -u)" = 0 ] || die "only root can build the image"
+  command -v mmdebstrap >/dev/null || die "mmdebstrap is missing; run: $home/lab install"
+  mkdir -p "$cache"
+  exec 8> "$cache/lock"
+  flock -n 8 || { say "waiting for the image that somebody else builds"; flock -w 900 8 || die "no image after 15 minutes"; }
+  [ -d "$image" ] && { exec 8>&-; echo "$image"; return; }
+
+  # We hold the lock, so what other builds left can only be of killed ones.
+  rm -rf --one-file-system "$cache"/building.*
+  forget_images "$cache"
+  work=$(mktemp -d "$cache/building.XXXXXX")
+  mirror=$(debian_mirror)
+  [ -n "$mirror" ] || die "apt has no Debian source on this machine"
+  say "building the image (about half a minute); log: $cache/build.log"
+  (
+    # shellcheck source=/dev/null
+    . "$home/guest/recipe.sh"
+    mapfile -t options < <(apt_options)
+    packages=$(echo $packages | tr ' ' ,)
+    export TMPDIR=$work
+    timeout 900 mmdebstrap --mode=root --variant=minbase --include="$packages" \
+      --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+      --dpkgopt='path-exclude=/usr/share/doc/*' ${options[@]+"${options[@]}"} \
+      --customize-hook="$(printf '%q "$1"' "$home/guest/customise.sh")" \
+      "$suite" "$work/image" "$mirror"
+  ) > "$cache/build.log" 2>&1 < /dev/null || {
+    rm -rf --one-file-system "$work"
+    log_tail "$cache/build.log"
+    die "the image could not be built"
+  }
+  chmod 755 "$work/image"
+  : > "$image.used"
+  mv -T "$work/image" "$image"
+  rm -rf --one-file-system "$work"
+  exec 8>&-
+  say "built the image in $((SECONDS - started)) s"
+  echo "$image"
+}

@@ -1,0 +1,90 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# What the host must have, and how to get it.
+
+# needs: what to look for (a command, or a file), and the package that has it.
+needs() {
+  local multiarch
+  multiarch=$(gcc -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")
+  cat <<EOF
+libvirtd libvirt-daemon
+virtlogd libvirt-daemon
+/usr/lib/libvirt/libvirt_lxc libvirt-daemon-driver-lxc
+/usr/lib/$multiarch/libvirt/connection-driver/libvirt_driver_lxc.so libvirt-daemon-driver-lxc
+virsh libvirt-clients
+dnsmasq dnsmasq-base
+iptables iptables
+ip iproute2
+ssh openssh-client
+ssh-keygen openssh-client
+unshare util-linux
+nsenter util-linux
+setsid util-linux
+flock util-linux
+mmdebstrap mmdebstrap
+nix nix-bin
+/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
+EOF
+}
+
+# check_needs names everything that is missing, not just the first thing.
+check_needs() {
+  local thing package missing=() packages=()
+  while read -r thing package; do
+    case $thing in
+      /*) [ -e "$thing" ] && continue ;;
+      *) command -v "$thing" >/dev/null && continue ;;
+    esac
+    missing+=("$thing (package $package)")
+    packages+=("$package")
+  done < <(needs)
+  [ ${#packages[@]} -eq 0 ] || missing+=("to get these packages: $home/lab install; the PATH was $PATH")
+
+  if [ "$(id -u)" != 0 ]; then
+    missing+=("root: namespaces, mounts and cgroups are made directly")
+  else
+    check_kernel
+  fi
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "this host lacks what the lab needs:"
+  printf '  - %s\n' "${missing[@]}" >&2
+  return 1
+}
+
+# check_kernel appends to check_needs' list what the kernel, or the container
+# that we are in, does not allow.
+check_kernel() {
+  local controller
+  grep -qw overlay /proc/filesystems || modprobe overlay 2>/dev/null ||
+    missing+=("overlayfs in the kernel")
+  if ! command -v unshare >/dev/null || ! command -v ip >/dev/null; then
+    return 0
+  fi
+  unshare --mount --net --pid --cgroup --ipc --fork true 2>/dev/null ||
+    { missing+=("the right to make mount, network, process and cgroup namespaces"); return 0; }
+  unshare --net sh -c 'ip link add nb0 type bridge && ip link add nb1 type veth peer name nb2' 2>/dev/null ||
+    missing+=("bridge and veth devices in the kernel")
+  [ -n "$(cgroup_mount '')" ] ||
+    { missing+=("a mounted cgroup2 hierarchy (mount -t cgroup2 none /sys/fs/cgroup/unified)"); return 0; }
+  for controller in cpuacct memory devices; do
+    [ -n "$(cgroup_mount "$controller")" ] || unified_host ||
+      missing+=("the cgroup controller $controller, mounted (libvirt-lxc starts nothing without it)")
+  done
+}
+
+# install_needs installs only packages that are not there, from wherever this
+# machine's apt gets its packages.
+install_needs() {
+  local package packages=()
+  [ "$(id -u)" = 0 ] || die "only root can install packages"
+  for package in $(needs | cut -d' ' -f2 | sort -u); do
+    dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
+      packages+=("$package")
+  done
+  if [ ${#packages[@]} -gt 0 ]; then
+    say "installing ${packages[*]}"
+    apt-cache show "${packages[0]}" >/dev/null 2>&1 || apt-get update
+    # Recommended packages would bring a system-wide libvirtd and dnsmasq.
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
+  fi
+  check_needs
+}

@@ -1,0 +1,59 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# What one does with a lab that is up.
+
+# need_world prints the process that holds the namespaces.
+need_world() {
+  [ "$(id -u)" = 0 ] || die "only root can enter a lab"
+  world_pid || die "no lab is up in $lab_dir; run: $home/lab up 3"
+}
+
+# in_lab runs a command in the lab's network. Only there: it sees the host's
+# files and processes, and libvirtd's socket is a file.
+in_lab() { nsenter --net="/proc/$(need_world)/ns/net" -- "$@"; }
+
+ssh_in_lab() { in_lab ssh -F "$lab_dir/ssh_config" "$@"; }
+
+lab_run() {
+  local pid
+  [ $# -gt 0 ] || usage_error "run wants a command"
+  pid=$(need_world)
+  join_clients
+  export NIXBENCH_LAB=$lab_dir LIBVIRT_DEFAULT_URI
+  LIBVIRT_DEFAULT_URI=$(libvirt_uri)
+  # exec: whoever kills this process kills the command.
+  exec nsenter --net="/proc/$pid/ns/net" -- "$@"
+}
+
+lab_exec() {
+  local machine=${1:-}
+  [ $# -ge 2 ] || usage_error "exec wants a machine and a command"
+  shift
+  need_world >/dev/null
+  grep -q "^$machine " "$lab_dir/machines.table" || die "there is no machine $machine"
+  join_clients
+  ssh_in_lab "$machine" "$*"
+}
+
+lab_status() {
+  need_world >/dev/null
+  [ -e "$lab_dir/lab.json" ] || die "the lab in $lab_dir is still starting"
+  cat "$lab_dir/lab.json"
+  virsh -q -c "$(libvirt_uri)" list --all >&2
+}
+
+# lab_logs FOLDER: the journals are read from the disks, not over SSH, so that a
+# machine that does not answer can be looked at too. Of a lab that did not come up
+# there is only libvirt's side.
+lab_logs() {
+  local to=${1:-} pid machine
+  [ -n "$to" ] || usage_error "logs wants a folder"
+  [ -e "$lab_dir/.nixbench-lab" ] || die "there is no lab in $lab_dir"
+  mkdir -p "$to"
+  cp -R "$lab_dir/log/." "$to/"
+  pid=$(world_pid) || return 0
+  while read -r machine _; do
+    nsenter --mount="/proc/$pid/ns/mnt" -- timeout 20 \
+      chroot "$lab_dir/machines/$machine/root" journalctl --no-pager --merge -o short-precise \
+      > "$to/$machine.journal" 2>&1 || true
+  done < "$lab_dir/machines.table"
+}

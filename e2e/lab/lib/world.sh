@@ -1,0 +1,95 @@
+#!/bin/bash
+# world.sh FOLDER IMAGE TIED: the first process of the lab's process namespace, in fresh
+# mount, network, cgroup and IPC namespaces. It arranges what libvirtd sees,
+# starts it, and then only waits: when this process ends, the kernel ends
+# everything in the lab, and with it every mount and network device.
+set -eu
+dir=$1 image=$2 tied=$3
+exec 7<&0 < /dev/null
+
+ip link set lo up
+
+# /sys of our own network. That hides the cgroups, so they are mounted again, as
+# seen from the lab's cgroup namespace. libvirt-lxc refuses to work without them.
+mount -t sysfs -o nosuid,nodev,noexec sysfs /sys
+if grep -qv '^0::' /proc/self/cgroup; then
+  mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup
+  while IFS=: read -r _ controllers _; do
+    case $controllers in
+      '') at=unified type=cgroup2 options=nsdelegate ;;
+      name=*) at=${controllers#name=} type=cgroup options=none,$controllers ;;
+      *) at=$controllers type=cgroup options=$controllers ;;
+    esac
+    mkdir -p "/sys/fs/cgroup/$at"
+    mount -t $type -o "$options" none "/sys/fs/cgroup/$at"
+    [ $type = cgroup ] || unified=/sys/fs/cgroup/$at
+  done < /proc/self/cgroup
+else
+  unified=/sys/fs/cgroup
+  mount -t cgroup2 -o nsdelegate none $unified
+fi
+# Not in the root of the unified tree: a group with processes cannot hand down
+# controllers.
+mkdir -p $unified/host
+echo $$ > $unified/host/cgroup.procs
+for controller in $(cat $unified/cgroup.controllers); do
+  echo "+$controller" > $unified/cgroup.subtree_control || true
+done
+
+# libvirt's folders are compiled in. On top of the host's they are only seen here;
+# in memory, because libvirt waits for the disk after each file.
+mount -t tmpfs -o mode=700 tmpfs "$dir/host"
+for folder in etc var/lib var/log var/cache; do
+  layer=$dir/host/${folder//\//-}
+  mkdir -p "$layer/upper" "$layer/work"
+  mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$layer/upper,workdir=$layer/work" "/$folder"
+done
+# An empty /run: neither the host's libvirt nor its D-Bus services are there.
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir -p /run/libvirt /run/lock /var/log/libvirt /var/lib/libvirt /var/cache/libvirt /etc/libvirt
+mount --bind "$dir/libvirt" /run/libvirt
+mount --bind "$dir/log" /var/log/libvirt
+rm -rf /etc/libvirt/qemu/networks/autostart
+cp "$dir"/conf/*.conf /etc/libvirt/
+
+# Each machine's disk: the image below, its own changes above. A tmpfs above it
+# is a disk that can be full; it lives as long as the lab, not just one boot.
+# volatile: nothing waits for the host's disk. The machines need not survive it.
+while read -r machine _ _ disk; do
+  at=$dir/machines/$machine
+  mkdir -p "$at/disk" "$at/root"
+  [ "$disk" = - ] || mount -t tmpfs -o "mode=755,size=$disk" tmpfs "$at/disk"
+  mkdir -p "$at/disk/upper" "$at/disk/work"
+  cp -R "$at/files/." "$at/disk/upper/"
+  mount -t overlay overlay -o "lowerdir=$image,upperdir=$at/disk/upper,workdir=$at/disk/work,volatile" "$at/root"
+done < "$dir/machines.table"
+
+# The QEMU driver, where it is installed, ends libvirtd at once when its compiled
+# in account is missing, whatever its configuration says.
+grep -q ^libvirt-qemu: /etc/passwd || echo 'libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin' >> /etc/passwd
+for group in kvm libvirt-qemu; do
+  grep -q "^$group:" /etc/group || echo "$group:x:64055:" >> /etc/group
+done
+
+# keep_libvirtd: a libvirtd that was killed on purpose comes back and finds the
+# machines running. One that does not even start ends the lab.
+keep_libvirtd() {
+  local started status
+  while :; do
+    started=$SECONDS status=0
+    libvirtd -p /run/libvirt/libvirtd.pid || status=$?
+    echo "libvirtd ended with status $status"
+    [ $((SECONDS - started)) -ge 2 ] || return 1
+  done
+}
+
+# bash, as the first process, also takes care of orphans.
+virtlogd -p /run/libvirt/virtlogd.pid 7<&- &
+keep_libvirtd 7<&- &
+lives=($!)
+# Whoever the lab is tied to keeps the other end open, and never writes.
+if [ -n "$tied" ]; then
+  cat <&7 > /dev/null &
+  lives+=($!)
+fi
+wait -n "${lives[@]}"

@@ -1,0 +1,167 @@
+package lab
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// host is what a lab could change on the host. Several labs may run at once, so
+// only what belongs to none of them must stay the same: of cgroups and processes
+// we look for those of one lab.
+type host struct {
+	mounts   []string
+	netns    []string // named network namespaces
+	links    []string // network devices
+	sysctls  map[string]string
+	memberOf map[string]string // network and process namespace of each process: an example
+}
+
+func lookAtHost(tb testing.TB) host {
+	tb.Helper()
+	h := host{sysctls: map[string]string{}, memberOf: map[string]string{}}
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	h.mounts = strings.Split(strings.TrimSpace(string(mountinfo)), "\n")
+	h.netns = names("/run/netns")
+	h.links = names("/sys/class/net")
+	for _, name := range []string{
+		"kernel/panic", "kernel/panic_on_oops", "kernel/hostname", "vm/overcommit_memory", "vm/swappiness",
+		"net/ipv4/ip_forward", "fs/inotify/max_user_instances", "kernel/core_pattern", "kernel/sysrq",
+	} {
+		value, _ := os.ReadFile("/proc/sys/" + name)
+		h.sysctls[name] = string(value)
+	}
+	for _, kind := range []string{"net", "pid", "mnt"} {
+		links, _ := filepath.Glob("/proc/[0-9]*/ns/" + kind)
+		for _, link := range links {
+			if ns, err := os.Readlink(link); err == nil {
+				h.memberOf[ns] = link
+			}
+		}
+	}
+	return h
+}
+
+func names(dir string) []string {
+	entries, _ := os.ReadDir(dir)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// labID finds the name of the lab's cgroups: the one that its first process is in.
+func labID(tb testing.TB, dir string) string {
+	tb.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "world.pid"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	pid, _, _ := strings.Cut(string(text), " ")
+	groups, err := os.ReadFile("/proc/" + pid + "/cgroup")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for part := range strings.SplitSeq(string(groups), "/") {
+		part, _, _ = strings.Cut(part, "\n")
+		if strings.HasPrefix(part, "nixbench-lab-") {
+			return part
+		}
+	}
+	tb.Fatalf("the lab's first process is in no cgroup of the lab:\n%s", groups)
+	return ""
+}
+
+// traces returns what there is of a lab: cgroups with its id, processes in them,
+// processes that mention its folder, and the folder. namespaces are those that it
+// used.
+func traces(id, dir string, namespaces []string) []string {
+	var found []string
+	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == id {
+			found = append(found, path)
+		}
+		return nil
+	})
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		if process == "/proc/self" {
+			continue
+		}
+		// A zombie waits for the host's first process, and for nobody else.
+		if stat, err := os.ReadFile(process + "/stat"); err != nil || bytes.Contains(stat, []byte(") Z ")) {
+			continue
+		}
+		cgroup, _ := os.ReadFile(process + "/cgroup")
+		cmdline, _ := os.ReadFile(process + "/cmdline")
+		if bytes.Contains(cgroup, []byte(id)) || bytes.Contains(cmdline, []byte(dir)) {
+			found = append(found, process+": "+string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
+		}
+		for _, kind := range []string{"net", "pid", "mnt"} {
+			if ns, err := os.Readlink(process + "/ns/" + kind); err == nil && slices.Contains(namespaces, ns) {
+				found = append(found, process+" is in "+ns)
+			}
+		}
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		found = append(found, dir)
+	}
+	return found
+}
+
+// labNamespaces returns the namespaces of every process of the lab.
+func labNamespaces(id string, before host) []string {
+	var namespaces []string
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		cgroup, _ := os.ReadFile(process + "/cgroup")
+		if !bytes.Contains(cgroup, []byte(id)) {
+			continue
+		}
+		for _, kind := range []string{"net", "pid", "mnt"} {
+			ns, err := os.Readlink(process + "/ns/" + kind)
+			if _, known := before.memberOf[ns]; err == nil && !known && !slices.Contains(namespaces, ns) {
+				namespaces = append(namespaces, ns)
+			}
+		}
+	}
+	return namespaces
+}
+
+// sameHost fails the test if the host is not what it was.
+func sameHost(tb testing.TB, before host) {
+	tb.Helper()
+	after := lookAtHost(tb)
+	for _, list := range []struct {
+		what          string
+		before, after []string
+	}{
+		{"mounts", before.mounts, after.mounts},
+		{"named network namespaces", before.netns, after.netns},
+		{"network devices", before.links, after.links},
+	} {
+		for _, x := range list.after {
+			if !slices.Contains(list.before, x) {
+				tb.Errorf("new %s: %s", list.what, x)
+			}
+		}
+		for _, x := range list.before {
+			if !slices.Contains(list.after, x) {
+				tb.Errorf("%s that are gone: %s", list.what, x)
+			}
+		}
+	}
+	for name, value := range before.sysctls {
+		if after.sysctls[name] != value {
+			tb.Errorf("sysctl %s was %q and is %q", name, value, after.sysctls[name])
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// KeyFile is the private key that logs in as root, deploy and askpass.
+func (l *Lab) KeyFile() string { return l.keyFile }
+
+// KnownHosts is a known_hosts file with every machine's key, by name and address.
+func (l *Lab) KnownHosts() string { return l.knownHosts }
+
+// SSHConfig is a configuration for OpenSSH in which the machines have their
+// names: "ssh -F FILE m1".
+func (l *Lab) SSHConfig() string { return l.sshConfig }
+
+// Machine returns the machine with this name; asking for one that does not exist
+// is a mistake in the test.
+func (l *Lab) Machine(name string) Machine {
+	for _, m := range l.Machines {
+		if m.Name == name {
+			return m
+		}
+	}
+	panic(fmt.Sprintf("the lab has no machine %q", name))
+}
+
+// Command returns a command that will run on this host in the lab's network. It
+// is a direct child: signals and the end of ctx reach it. What it starts and
+// leaves behind ends with the lab.
+func (l *Lab) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, l.script, append([]string{"--dir", l.Dir, "run", name}, args...)...)
+	// Something in the background may hold on to the output.
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// SSH returns an ssh command to a machine, as root unless the machine is given
+// as user@machine. The remote shell sees the arguments joined with spaces.
+func (l *Lab) SSH(ctx context.Context, machine string, args ...string) *exec.Cmd {
+	return l.Command(ctx, "ssh", append([]string{"-F", l.sshConfig, "-o", "ConnectTimeout=5", machine, "--"}, args...)...)
+}
+
+// Run runs a shell script on a machine and returns its output without the final
+// newline. The test fails if the script does.
+func (l *Lab) Run(tb testing.TB, machine, script string) string {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
+	defer cancel()
+	var stderr strings.Builder
+	cmd := l.SSH(ctx, machine, script)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		tb.Fatalf("%s: %s: %v\n%s%s", machine, script, err, out, stderr.String())
+	}
+	return strings.TrimSuffix(string(out), "\n")
+}
+
+// Virsh runs virsh on the lab's libvirt; the test fails if it does.
+func (l *Lab) Virsh(tb testing.TB, args ...string) string {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
+	defer cancel()
+	out, err := l.Command(ctx, "virsh", append([]string{"-q"}, args...)...).CombinedOutput()
+	if err != nil {
+		tb.Fatalf("virsh %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// PowerCut stops a machine as if its plug was pulled. Its disk remains.
+func (l *Lab) PowerCut(tb testing.TB, machine string) {
+	tb.Helper()
+	l.Virsh(tb, "destroy", machine)
+}
+
+// PowerOn starts a machine that is off and waits for its boot.
+func (l *Lab) PowerOn(tb testing.TB, machine string) {
+	tb.Helper()
+	l.Virsh(tb, "start", machine)
+	l.WaitReady(tb, machine, "")
+}
+
+// Reboot reboots a machine from within, and waits for the new boot.
+func (l *Lab) Reboot(tb testing.TB, machine string) {
+	tb.Helper()
+	old := l.BootID(tb, machine)
+	// The connection may end before the command's status has come.
+	var exit *exec.ExitError
+	out, err := l.SSH(tb.Context(), machine, "systemctl --no-block reboot").CombinedOutput()
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 255) {
+		tb.Fatalf("%s: reboot: %v\n%s", machine, err, out)
+	}
+	l.WaitReady(tb, machine, old)
+}
+
+// BootID is what the machine has in /proc/sys/kernel/random/boot_id.
+func (l *Lab) BootID(tb testing.TB, machine string) string {
+	tb.Helper()
+	return l.Run(tb, machine, "cat /proc/sys/kernel/random/boot_id")
+}
+
+// WaitReady waits until the machine has booted (it may have failed units), for a
+// minute at most. A boot whose id is notBoot does not count.
+func (l *Lab) WaitReady(tb testing.TB, machine, notBoot string) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
+	defer cancel()
+	const script = "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running --wait"
+	var last string
+	for ctx.Err() == nil {
+		// A machine that goes down can keep a connection open and silent.
+		try, stop := context.WithTimeout(ctx, 10*time.Second)
+		out, err := l.SSH(try, machine, script).CombinedOutput()
+		stop()
+		last = fmt.Sprintf("%s (%v)", strings.TrimSpace(string(out)), err)
+		boot, status, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		if boot != notBoot && (status == "running" || status == "degraded") {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	tb.Fatalf("%s has not booted after a minute; the last answer: %s", machine, last)
+}
+
+// saveLogs copies what helps to understand a failure to where it outlives the
+// test: NIXBENCH_E2E_LOGS, or a new folder.
+func (l *Lab) saveLogs(tb testing.TB) {
+	tb.Helper()
+	name := strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name())
+	var dir string
+	var err error
+	if root := os.Getenv("NIXBENCH_E2E_LOGS"); root != "" {
+		dir = filepath.Join(root, name)
+		err = os.MkdirAll(dir, 0o755)
+	} else {
+		dir, err = os.MkdirTemp("", "nixbench-e2e-"+name+"-")
+	}
+	if err != nil {
+		tb.Logf("the lab's logs are lost: %v", err)
+		return
+	}
+	if out, err := l.lab(2*time.Minute, nil, "logs", dir); err != nil {
+		tb.Logf("the lab's logs may be incomplete: %v\n%s", err, out)
+	}
+	tb.Logf("the lab's logs are in %s", dir)
+}
