@@ -177,16 +177,23 @@ func started(t *testing.T, conn *remote.Conn, ctx context.Context, script string
 	file := filepath.Join(t.TempDir(), "pid")
 	result = make(chan error, 1)
 	go func() {
-		result <- conn.Run(ctx, remote.Cmd{Argv: sh("echo $$ > $1.new; mv $1.new $1; "+script, file)})
+		result <- conn.Run(ctx, remote.Cmd{Argv: sh("echo $$ > $1; "+script, file)})
 	}()
+	return readPid(t, file), result
+}
+
+// readPid waits for a process id in a file.
+func readPid(t *testing.T, file string) int {
+	t.Helper()
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(5 * time.Millisecond) {
-		if data, err := os.ReadFile(file); err == nil {
+		data, err := os.ReadFile(file)
+		if err == nil && strings.HasSuffix(string(data), "\n") {
 			pid, _ := strconv.Atoi(strings.TrimSpace(string(data)))
-			return pid, result
+			return pid
 		}
 	}
 	t.Fatal("the command did not start")
-	return 0, nil
+	return 0
 }
 
 // gone waits for a process to end.
