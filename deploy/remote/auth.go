@@ -39,7 +39,7 @@ func (id *identities) load(ctx context.Context) (closeAgent func()) {
 			closeAgent = func() { conn.Close() }
 			conn.SetDeadline(time.Now().Add(5 * time.Second))
 			fromAgent, err = agent.NewClient(conn).Signers()
-			conn.SetDeadline(time.Time{}) // a hardware key may wait for a touch
+			conn.SetDeadline(time.Now().Add(2 * time.Minute)) // a hardware key may wait for a touch
 		}
 		if err != nil {
 			id.tried = append(id.tried, fmt.Sprintf("agent %s (%v)", socket, err))

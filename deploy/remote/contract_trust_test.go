@@ -239,14 +239,15 @@ func testEncryptedKey(t *testing.T, k kind) {
 	}
 }
 
-func testAgent(t *testing.T, k kind) {
-	socket := filepath.Join(shortDir(t), "agent")
+// serveAgent makes a keyring an ssh-agent.
+func serveAgent(t *testing.T, keyring agent.Agent) (socket string) {
+	t.Helper()
+	socket = filepath.Join(shortDir(t), "agent")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	keyring := agent.NewKeyring()
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -256,6 +257,12 @@ func testAgent(t *testing.T, k kind) {
 			go agent.ServeAgent(keyring, conn)
 		}
 	}()
+	return socket
+}
+
+func testAgent(t *testing.T, k kind) {
+	keyring := agent.NewKeyring()
+	socket := serveAgent(t, keyring)
 	_, private, _ := generateKey()
 	if err := keyring.Add(agent.AddedKey{PrivateKey: private}); err != nil {
 		t.Fatal(err)

@@ -82,8 +82,7 @@ func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 	closeAgent := id.load(ctx)
 	defer closeAgent()
 
-	// A jump host has its own clock and defaults, hence opts and ctx.
-	raw, via, err := transport(transportContext(ctx, limited, cfg), cfg, transportOptions(opts, full))
+	raw, via, err := transport(limited, clock, cfg, opts, full)
 	if err != nil {
 		return nil, dialError(ctx, cfg, clock, err)
 	}
@@ -103,18 +102,6 @@ func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 		return nil, loginError(ctx, cfg, clock, hosts, id, err)
 	}
 	return newConn(cfg, full, client, tracked, via), nil
-}
-
-func transportContext(ctx, limited context.Context, cfg Config) context.Context {
-	if cfg.Via != nil {
-		return ctx
-	}
-	return limited
-}
-
-func transportOptions(opts, full Options) Options {
-	opts.DialContext, opts.Keyring, opts.sudo = full.DialContext, full.Keyring, nil
-	return opts
 }
 
 // handshake agrees on keys, checks the host's key and logs in.

@@ -77,6 +77,9 @@ type want struct {
 	user             key // may log in
 	forbidForwarding bool
 	maxSessions      int
+	userCA           string // a line for authorized_keys (sshd only)
+	sshdConfig       string // more lines (sshd only)
+	login            string // "": the current user (sshd only)
 }
 
 // server is a running server of either kind.
@@ -206,13 +209,19 @@ func inProcess(t testing.TB, w want) *server {
 func realSSHD(t testing.TB, w want) *server {
 	t.Helper()
 	program := findSSHD(t)
-	s := &server{want: w, login: currentUser(t), port: w.port}
+	s := &server{want: w, login: w.login, port: w.port}
+	if s.login == "" {
+		s.login = currentUser(t)
+	}
 	if s.port == 0 {
 		s.port = freePort(t)
 	}
 	dir := t.TempDir()
+	if w.login != "" { // sshd reads the keys as that user
+		os.Chmod(filepath.Dir(dir), 0o755)
+	}
 	keys := filepath.Join(dir, "authorized_keys")
-	if err := os.WriteFile(keys, []byte(authorized(w.user.signer.PublicKey())+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(keys, []byte(w.userCA+authorized(w.user.signer.PublicKey())+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	yes := map[bool]string{true: "no", false: "yes"}[w.forbidForwarding]
@@ -234,7 +243,8 @@ AllowStreamLocalForwarding %s
 AllowTcpForwarding %s
 MaxSessions %d
 MaxStartups 100
-`, s.port, w.hostKey.file, keys, yes, yes, sessions)
+%s
+`, s.port, w.hostKey.file, keys, yes, yes, sessions, w.sshdConfig)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

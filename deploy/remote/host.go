@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,8 +13,9 @@ import (
 const (
 	dialAttempts = 3 // Conn and Fresh: a restarting server is forgiven
 	firstWait    = 100 * time.Millisecond
-	longestWait  = 2 * time.Second
+	longestWait  = 500 * time.Millisecond
 	longestTry   = 5 * time.Minute // WaitReachable without a deadline
+	bootingDial  = 3 * time.Second // WaitReachable: see impatient
 )
 
 // Host is a node to connect to: it dials when a connection is first needed,
@@ -141,9 +143,13 @@ func (h *Host) shared(ctx context.Context, attempts int) (*Conn, error) {
 // means until ctx ends; the error is then the last reason, not the deadline.
 func (h *Host) dial(ctx context.Context, attempts int) (*Conn, error) {
 	var last error
+	opts := h.opts
+	if attempts == 0 {
+		opts = impatient(opts)
+	}
 	for try, wait := 1, firstWait; ; try, wait = try+1, min(2*wait, longestWait) {
 		begin := time.Now()
-		conn, err := Dial(ctx, h.cfg, h.opts)
+		conn, err := Dial(ctx, h.cfg, opts)
 		if err == nil {
 			h.handshakes.Add(1)
 			return conn, nil
@@ -167,4 +173,17 @@ func (h *Host) dial(ctx context.Context, attempts int) (*Conn, error) {
 			return nil, fmt.Errorf("%w (%d attempts)", last, try)
 		}
 	}
+}
+
+// impatient limits the time for a TCP connection. To a machine that boots,
+// the first packets are lost, and the kernel repeats them after 1, 3, 7 and
+// 15 seconds: starting anew finds the machine sooner.
+func impatient(opts Options) Options {
+	dial := opts.withDefaults(Config{}).DialContext
+	opts.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, bootingDial)
+		defer cancel()
+		return dial(ctx, network, addr)
+	}
+	return opts
 }

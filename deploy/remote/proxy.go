@@ -15,10 +15,10 @@ import (
 
 // transport opens the byte stream to the host: directly, through a jump host,
 // or through a proxy command. It returns the jump host's connection too.
-func transport(ctx context.Context, cfg Config, opts Options) (net.Conn, *Conn, error) {
+func transport(ctx context.Context, clock *clock, cfg Config, asked, opts Options) (net.Conn, *Conn, error) {
 	switch {
 	case cfg.Via != nil:
-		via, err := Dial(ctx, *cfg.Via, opts)
+		via, err := dialVia(ctx, clock, *cfg.Via, asked, opts)
 		if err != nil {
 			return nil, nil, fmt.Errorf("jump host %s: %w", cfg.Via.Alias, err)
 		}
@@ -35,6 +35,14 @@ func transport(ctx context.Context, cfg Config, opts Options) (net.Conn, *Conn, 
 	}
 	conn, err := opts.DialContext(ctx, cfg.Network, cfg.Addr())
 	return conn, nil, err
+}
+
+// dialVia connects to a jump host. It has its own clock, and its defaults are
+// made from what was asked for, since its configuration is another.
+func dialVia(ctx context.Context, clock *clock, via Config, asked, opts Options) (*Conn, error) {
+	defer clock.pause()()
+	asked.DialContext, asked.Keyring, asked.sudo = opts.DialContext, opts.Keyring, nil
+	return Dial(ctx, via, asked)
 }
 
 // proxyConn is a process whose stdin and stdout are the connection.

@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -96,6 +97,19 @@ func NewKey() (ssh.Signer, error) {
 	return ssh.NewSignerFromKey(private)
 }
 
+// PrivateKey makes a private key's file, for a client's IdentityFiles.
+func PrivateKey() []byte {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err) // crypto/rand does not fail
+	}
+	block, err := ssh.MarshalPrivateKey(private, "sshtest")
+	if err != nil {
+		panic(err)
+	}
+	return pem.EncodeToMemory(block)
+}
+
 func (s *Server) serverConfig() *ssh.ServerConfig {
 	config := &ssh.ServerConfig{
 		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
@@ -134,6 +148,9 @@ func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
 func (s *Server) HostKey() string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.hostKey)))
 }
+
+// Key is the first host key.
+func (s *Server) Key() ssh.PublicKey { return s.hostKey }
 
 // KnownHostsLine is what a known_hosts file says about the server.
 func (s *Server) KnownHostsLine() string {
