@@ -186,7 +186,7 @@ func testWrongKey(t *testing.T, k kind) {
 }
 
 func testEncryptedKey(t *testing.T, k kind) {
-	locked := newEncryptedKey(t, "open sesame")
+	locked := newLockedKey(t)
 	cfg := k.start(t, want{user: locked}).config(t)
 	err := try(t, cfg, remote.Options{})
 	var auth *remote.AuthError
@@ -218,10 +218,9 @@ func testEncryptedKey(t *testing.T, k kind) {
 	}
 
 	// A key that the server does not want is not asked for.
-	other := newEncryptedKey(t, "x")
 	good := newKey(t)
 	cfg = k.start(t, want{user: good}).config(t)
-	cfg.IdentityFiles = []string{other.file, good.file}
+	cfg.IdentityFiles = []string{locked.file, good.file}
 	if err := try(t, cfg, remote.Options{Prompt: func(context.Context, string) ([]byte, error) {
 		t.Error("asked for the passphrase of a key that nobody wants")
 		return nil, errors.New("no")
@@ -230,8 +229,6 @@ func testEncryptedKey(t *testing.T, k kind) {
 	}
 
 	refuses := errors.New("user pressed ^C")
-	cfg.IdentityFiles = []string{locked.file}
-	cfg.HostKeys = nil
 	cfg = k.start(t, want{user: locked}).config(t)
 	err = try(t, cfg, remote.Options{Prompt: func(context.Context, string) ([]byte, error) { return nil, refuses }})
 	if !errors.As(err, &auth) || !errors.Is(err, refuses) {

@@ -5,6 +5,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -38,20 +40,13 @@ type key struct {
 	signer ssh.Signer
 }
 
-func newKey(t testing.TB) key { return newEncryptedKey(t, "") }
-
-func newEncryptedKey(t testing.TB, passphrase string) key {
+func newKey(t testing.TB) key {
 	t.Helper()
 	_, private, err := generateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var block *pem.Block
-	if passphrase == "" {
-		block, err = ssh.MarshalPrivateKey(private, "test")
-	} else {
-		block, err = ssh.MarshalPrivateKeyWithPassphrase(private, "test", []byte(passphrase))
-	}
+	block, err := ssh.MarshalPrivateKey(private, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,6 +59,42 @@ func newEncryptedKey(t testing.TB, passphrase string) key {
 		t.Fatal(err)
 	}
 	return key{file, signer}
+}
+
+// lockedKey is an encrypted key. To make one is slow, so there is only one.
+var lockedKey = sync.OnceValue(func() []byte {
+	_, private, err := generateKey()
+	if err != nil {
+		panic(err)
+	}
+	block, err := ssh.MarshalPrivateKeyWithPassphrase(private, "test", []byte("open sesame"))
+	if err != nil {
+		panic(err)
+	}
+	return pem.EncodeToMemory(block)
+})
+
+// newLockedKey returns a copy of lockedKey, for a server to authorize.
+func newLockedKey(t testing.TB) key {
+	t.Helper()
+	var locked *ssh.PassphraseMissingError
+	if _, err := ssh.ParsePrivateKey(lockedKey()); !errors.As(err, &locked) {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "locked")
+	if err := os.WriteFile(file, lockedKey(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return key{file, publicOnly{locked.PublicKey}}
+}
+
+// publicOnly stands for a key that cannot sign.
+type publicOnly struct{ key ssh.PublicKey }
+
+func (p publicOnly) PublicKey() ssh.PublicKey { return p.key }
+
+func (p publicOnly) Sign(io.Reader, []byte) (*ssh.Signature, error) {
+	return nil, errors.New("locked")
 }
 
 func authorized(k ssh.PublicKey) string {
@@ -205,6 +236,10 @@ func inProcess(t testing.TB, w want) *server {
 	return s
 }
 
+// watchedSSHD runs sshd, and ends it when stdin ends: no sshd may outlive a test
+// that was killed.
+const watchedSSHD = `"$@" </dev/null & sshd=$!; cat >/dev/null; kill -9 $sshd`
+
 // realSSHD starts OpenSSH's server as the current user.
 func realSSHD(t testing.TB, w want) *server {
 	t.Helper()
@@ -225,11 +260,13 @@ func realSSHD(t testing.TB, w want) *server {
 		t.Fatal(err)
 	}
 	yes := map[bool]string{true: "no", false: "yes"}[w.forbidForwarding]
-	sessions := w.maxSessions
-	if sessions == 0 {
-		sessions = 10 // the default
+	limit := w.maxSessions
+	if limit == 0 {
+		limit = 10 // the default
 	}
 	config := filepath.Join(dir, "sshd_config")
+	// The home folder is not the user's: bash would read its .bashrc, whose
+	// programs a test may end half-way.
 	text := fmt.Sprintf(`Port %d
 ListenAddress 127.0.0.1
 HostKey %s
@@ -243,21 +280,25 @@ AllowStreamLocalForwarding %s
 AllowTcpForwarding %s
 MaxSessions %d
 MaxStartups 100
+SetEnv HOME=%s
 %s
-`, s.port, w.hostKey.file, keys, yes, yes, sessions, w.sshdConfig)
+`, s.port, w.hostKey.file, keys, yes, yes, limit, dir, w.sshdConfig)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var cmd *exec.Cmd
 	s.restart = func() {
-		cmd = exec.Command(program, "-D", "-e", "-f", config)
+		cmd = exec.Command("sh", "-c", watchedSSHD, "sh", program, "-D", "-e", "-f", config)
 		log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer log.Close()
 		cmd.Stderr = log
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		// Held open as long as this process lives.
+		if _, err := cmd.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -269,9 +310,9 @@ MaxStartups 100
 		}
 	}
 	s.restart()
-	s.freeze = func() { signal(syscall.SIGSTOP, descendants(cmd.Process.Pid)...) }
-	s.thaw = func() { signal(syscall.SIGCONT, descendants(cmd.Process.Pid)...) }
-	s.drop = func() { signal(syscall.SIGKILL, descendants(cmd.Process.Pid)...) }
+	s.freeze = func() { signal(syscall.SIGSTOP, sessions(cmd.Process.Pid)...) }
+	s.thaw = func() { signal(syscall.SIGCONT, sessions(cmd.Process.Pid)...) }
+	s.drop = func() { signal(syscall.SIGKILL, sessions(cmd.Process.Pid)...) }
 	s.stop = func() {
 		if cmd.ProcessState == nil {
 			all := append([]int{cmd.Process.Pid}, descendants(cmd.Process.Pid)...)
@@ -307,10 +348,28 @@ func findSSHD(t testing.TB) string {
 // descendants lists the processes below pid.
 func descendants(pid int) []int {
 	var all []int
+	for _, child := range children(pid) {
+		all = append(append(all, child), descendants(child)...)
+	}
+	return all
+}
+
+// sessions lists the processes that carry connections, and what they run: all
+// below the listener, which is a child of the watcher.
+func sessions(watcher int) []int {
+	var all []int
+	for _, listener := range children(watcher) {
+		all = append(all, descendants(listener)...)
+	}
+	return all
+}
+
+func children(pid int) []int {
+	var all []int
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	for _, word := range strings.Fields(string(data)) {
 		if child, err := strconv.Atoi(word); err == nil {
-			all = append(append(all, child), descendants(child)...)
+			all = append(all, child)
 		}
 	}
 	return all

@@ -4,12 +4,13 @@
 // A command is started by a small sh script that first says on stderr who it
 // is and then becomes the command:
 //
-//	exec sh -c 'echo "MARK:$$" >&2; exec "$@"' sh cmd arg…
+//	exec sh -c 'echo "MARK:$$" >&2 && exec "$@"' sh cmd arg…
 //
 // The announcement tells the client which process group to end when the
 // command is cancelled (sshd leaves a cancelled command running), and that
-// everything in front of it, such as sudo, has let the command through. The
-// login shell only ever sees words and single quotes, so it need not be a
+// everything in front of it, such as sudo, has let the command through. A
+// command that was cancelled while a slow login shell was still getting ready
+// finds nobody to announce itself to, and does not start. The login shell only ever sees words and single quotes, so it need not be a
 // POSIX shell; and the first word is never taken for a keyword, an assignment
 // or a builtin, as it could be on a plain command line.
 package shell
@@ -24,7 +25,7 @@ import (
 
 const (
 	head = `echo "`
-	tail = `:$$" >&2; exec "$@"`
+	tail = `:$$" >&2 && exec "$@"`
 )
 
 // Announce returns argv wrapped so that it prints "mark:PID\n" on stderr and
