@@ -1,0 +1,182 @@
+package remote_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// digest listens on a socket and answers everything that a client sends, once
+// the client has finished sending, with its checksum: only a half-closed
+// connection gets an answer.
+func digest(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(shortDir(t), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				sum := sha256.New()
+				if _, err := io.Copy(sum, conn); err == nil {
+					conn.Write(sum.Sum(nil))
+				}
+			}()
+		}
+	}()
+	return path
+}
+
+// shortDir is for sockets, whose names must be short.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "nb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func askDigest(t testing.TB, conn net.Conn, size int) {
+	defer conn.Close()
+	data := make([]byte, size)
+	rand.NewChaCha8([32]byte{byte(size)}).Read(data)
+	if _, err := conn.Write(data); err != nil {
+		t.Error(err)
+		return
+	}
+	if err := conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	got, err := io.ReadAll(conn)
+	if want := sha256.Sum256(data); err != nil || !bytes.Equal(got, want[:]) {
+		t.Errorf("%d bytes: got %x, %v", size, got, err)
+	}
+}
+
+func testForward(t *testing.T, k kind) {
+	remotePath := digest(t)
+	conn := k.start(t, want{}).dial(t)
+	direct, err := conn.DialUnix(t.Context(), remotePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	askDigest(t, direct, 1<<20)
+
+	local := filepath.Join(shortDir(t), "new", "s")
+	f, err := conn.ForwardUnix(t.Context(), local, remotePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Dir(local)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder of the socket: %v, %v", info.Mode(), err)
+	}
+	through, err := net.Dial("unix", local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	askDigest(t, through, 5<<20)
+
+	idle, err := net.Dial("unix", local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	idle.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := idle.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a connection outlived its forward: %v", err)
+	}
+	if _, err := os.Lstat(local); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+	if err := conn.Run(t.Context(), remote.Cmd{Argv: []string{"true"}}); err != nil {
+		t.Error(err)
+	}
+
+	open := t.TempDir()
+	os.Chmod(open, 0o755)
+	if _, err := conn.ForwardUnix(t.Context(), filepath.Join(open, "s"), remotePath); err == nil {
+		t.Error("it listens in a folder that is open to others")
+	}
+}
+
+func testForwardMany(t *testing.T, k kind) {
+	conn := k.start(t, want{}).dial(t)
+	local := filepath.Join(shortDir(t), "s")
+	f, err := conn.ForwardUnix(t.Context(), local, digest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			through, err := net.Dial("unix", local)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			askDigest(t, through, 1000*i)
+		})
+	}
+	wg.Wait()
+	conn.Close()
+	f.Close()
+	if _, err := os.Lstat(local); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+}
+
+func testForwardForbidden(t *testing.T, k kind) {
+	remotePath := digest(t)
+	conn := k.start(t, want{forbidForwarding: true}).dial(t)
+	if _, err := conn.DialUnix(t.Context(), remotePath); !errors.Is(err, remote.ErrForwardingProhibited) {
+		t.Errorf("error %v", err)
+	}
+	local := filepath.Join(shortDir(t), "s")
+	if _, err := conn.ForwardUnix(t.Context(), local, remotePath); !errors.Is(err, remote.ErrForwardingProhibited) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Lstat(local); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a socket was left: %v", err)
+	}
+}
+
+func testForwardMissing(t *testing.T, k kind) {
+	conn := k.start(t, want{}).dial(t)
+	if _, err := conn.DialUnix(t.Context(), "/no/such/socket"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v", err)
+	}
+	// A socket that its daemon has left behind.
+	stale := filepath.Join(shortDir(t), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	if _, err := conn.DialUnix(t.Context(), stale); err == nil || errors.Is(err, remote.ErrForwardingProhibited) {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,286 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/crypto/ssh/agent"
+	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+func try(t *testing.T, cfg remote.Config, opts remote.Options) error {
+	t.Helper()
+	conn, err := remote.Dial(t.Context(), cfg, opts)
+	if err == nil {
+		err = conn.Run(t.Context(), remote.Cmd{Argv: []string{"true"}})
+		conn.Close()
+	}
+	return err
+}
+
+func testPinned(t *testing.T, k kind) {
+	s := k.start(t, want{})
+	cfg := s.config(t)
+	if err := try(t, cfg, remote.Options{}); err != nil {
+		t.Error(err)
+	}
+	target := s.target()
+	target.HostKeys = []string{authorized(newKey(t).signer.PublicKey())}
+	cfg, err := remote.Resolve(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = try(t, cfg, remote.Options{AcceptNewHostKeys: true})
+	var changed *remote.HostKeyChangedError
+	if !errors.As(err, &changed) || !strings.Contains(err.Error(), "pinned") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func (s *server) known(k key) string {
+	return fmt.Sprintf("[127.0.0.1]:%d %s", s.port, authorized(k.signer.PublicKey()))
+}
+
+func testUnknown(t *testing.T, k kind) {
+	s := k.start(t, want{})
+	cfg := s.unpinned(t)
+	err := try(t, cfg, remote.Options{})
+	var unknown *remote.HostKeyUnknownError
+	if !errors.As(err, &unknown) || !strings.Contains(err.Error(), "--accept-new-host-keys") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat(cfg.KnownHosts[0]); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("known_hosts was made: %v", err)
+	}
+}
+
+func testChanged(t *testing.T, k kind) {
+	s := k.start(t, want{})
+	line := s.known(newKey(t))
+	cfg := s.unpinned(t, "# a comment", line)
+	err := try(t, cfg, remote.Options{AcceptNewHostKeys: true})
+	var changed *remote.HostKeyChangedError
+	if !errors.As(err, &changed) || len(changed.Want) != 1 || changed.Want[0].File != cfg.KnownHosts[0] || changed.Want[0].Line != 2 {
+		t.Errorf("error %v", err)
+	}
+	if !strings.Contains(fmt.Sprint(err), "remove line 2 of "+cfg.KnownHosts[0]) {
+		t.Errorf("the error names no fix: %v", err)
+	}
+	if data, _ := os.ReadFile(cfg.KnownHosts[0]); string(data) != "# a comment\n"+line {
+		t.Errorf("known_hosts was changed: %q", data)
+	}
+	cfg = s.unpinned(t, "@revoked * "+authorized(s.hostKey.signer.PublicKey()), s.known(s.hostKey))
+	if err := try(t, cfg, remote.Options{}); !errors.As(err, &changed) || !changed.Revoked {
+		t.Errorf("a revoked key: %v", err)
+	}
+}
+
+func testAcceptNew(t *testing.T, k kind) {
+	s := k.start(t, want{})
+	// The last line has no newline at its end: it must stay a line.
+	cfg := s.unpinned(t, "# ours", "other.example "+authorized(newKey(t).signer.PublicKey()))
+	for range 2 {
+		if err := try(t, cfg, remote.Options{AcceptNewHostKeys: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data, _ := os.ReadFile(cfg.KnownHosts[0])
+	if lines := strings.Split(string(data), "\n"); len(lines) != 4 || lines[2] != s.known(s.hostKey) {
+		t.Errorf("known_hosts: %q", data)
+	}
+	if err := try(t, cfg, remote.Options{}); err != nil {
+		t.Errorf("the accepted key is not known: %v", err)
+	}
+
+	cfg = s.unpinned(t) // neither the file nor its folder exist
+	cfg.AcceptNew, cfg.HashKnownHosts = true, true
+	if err := try(t, cfg, remote.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	data, _ = os.ReadFile(cfg.KnownHosts[0])
+	if !strings.HasPrefix(string(data), "|1|") {
+		t.Errorf("not hashed: %q", data)
+	}
+	cfg.AcceptNew = false
+	if err := try(t, cfg, remote.Options{}); err != nil {
+		t.Errorf("the hashed key is not known: %v", err)
+	}
+
+	cfg.KnownHosts = []string{"/dev/null"}
+	if err := try(t, cfg, remote.Options{AcceptNewHostKeys: true}); err != nil {
+		t.Errorf("with /dev/null: %v", err)
+	}
+}
+
+// Many connections that accept at the same time write one line.
+func testAcceptNewAtOnce(t *testing.T, k kind) {
+	s := k.start(t, want{})
+	cfg := s.unpinned(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := try(t, cfg, remote.Options{AcceptNewHostKeys: true}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if data, _ := os.ReadFile(cfg.KnownHosts[0]); string(data) != s.known(s.hostKey)+"\n" {
+		t.Errorf("known_hosts: %q", data)
+	}
+}
+
+func testKnownHostsForms(t *testing.T, k kind) {
+	s := k.start(t, want{})
+	hostKey := authorized(s.hostKey.signer.PublicKey())
+	addr := fmt.Sprintf("[127.0.0.1]:%d", s.port)
+	for name, line := range map[string]string{
+		"with port":          addr + " " + hostKey,
+		"hashed":             xknownhosts.HashHostname(addr) + " " + hostKey,
+		"wildcard":           "127.* " + hostKey,
+		"list":               "other.example," + addr + " " + hostKey,
+		"behind a bad line":  "some.host ssh-unheard-of AAAA\n" + addr + " " + hostKey,
+		"behind a torn line": "some.ho\n\n" + addr + " " + hostKey + " comment",
+	} {
+		if err := try(t, s.unpinned(t, line), remote.Options{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	cfg := s.unpinned(t, "node-1 "+hostKey)
+	cfg.HostKeyAlias = "node-1"
+	if err := try(t, cfg, remote.Options{}); err != nil {
+		t.Errorf("alias: %v", err)
+	}
+	var unknown *remote.HostKeyUnknownError
+	if err := try(t, s.unpinned(t, "127.0.0.1 "+hostKey), remote.Options{}); !errors.As(err, &unknown) {
+		t.Errorf("an entry for port 22: %v", err)
+	}
+	// A change behind a bad line is still reported with the file's own name.
+	cfg = s.unpinned(t, "some.host ssh-unheard-of AAAA", s.known(newKey(t)))
+	var changed *remote.HostKeyChangedError
+	if err := try(t, cfg, remote.Options{}); !errors.As(err, &changed) ||
+		changed.Want[0].File != cfg.KnownHosts[0] || changed.Want[0].Line != 2 {
+		t.Errorf("error %v", err)
+	}
+}
+
+func testWrongKey(t *testing.T, k kind) {
+	cfg := k.start(t, want{}).config(t)
+	wrong := newKey(t)
+	cfg.IdentityFiles = []string{wrong.file, "/no/such/key", "/root/.ssh/id_xmss"}
+	err := try(t, cfg, remote.Options{})
+	var auth *remote.AuthError
+	if !errors.As(err, &auth) || len(auth.Tried) != 2 || auth.Tried[0] != wrong.file || auth.Tried[1] != "/no/such/key (no such file)" {
+		t.Errorf("error %v", err)
+	}
+}
+
+func testEncryptedKey(t *testing.T, k kind) {
+	locked := newLockedKey(t)
+	cfg := k.start(t, want{user: locked}).config(t)
+	err := try(t, cfg, remote.Options{})
+	var auth *remote.AuthError
+	if !errors.As(err, &auth) || !strings.Contains(err.Error(), "encrypted") {
+		t.Errorf("without a prompt: %v", err)
+	}
+
+	var asked atomic.Int32
+	opts := remote.Options{Keyring: &remote.Keyring{}, Prompt: func(_ context.Context, question string) ([]byte, error) {
+		if !strings.Contains(question, locked.file) {
+			t.Errorf("question %q", question)
+		}
+		if asked.Add(1) == 1 {
+			return []byte("open barley"), nil
+		}
+		return []byte("open sesame"), nil
+	}}
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() {
+			if err := try(t, cfg, opts); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if asked.Load() != 2 {
+		t.Errorf("asked %d times, want once wrong and once right", asked.Load())
+	}
+
+	// A key that the server does not want is not asked for.
+	good := newKey(t)
+	cfg = k.start(t, want{user: good}).config(t)
+	cfg.IdentityFiles = []string{locked.file, good.file}
+	if err := try(t, cfg, remote.Options{Prompt: func(context.Context, string) ([]byte, error) {
+		t.Error("asked for the passphrase of a key that nobody wants")
+		return nil, errors.New("no")
+	}}); err != nil {
+		t.Error(err)
+	}
+
+	refuses := errors.New("user pressed ^C")
+	cfg = k.start(t, want{user: locked}).config(t)
+	err = try(t, cfg, remote.Options{Prompt: func(context.Context, string) ([]byte, error) { return nil, refuses }})
+	if !errors.As(err, &auth) || !errors.Is(err, refuses) {
+		t.Errorf("a refused prompt: %v", err)
+	}
+}
+
+// serveAgent makes a keyring an ssh-agent.
+func serveAgent(t *testing.T, keyring agent.Agent) (socket string) {
+	t.Helper()
+	socket = filepath.Join(shortDir(t), "agent")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go agent.ServeAgent(keyring, conn)
+		}
+	}()
+	return socket
+}
+
+func testAgent(t *testing.T, k kind) {
+	keyring := agent.NewKeyring()
+	socket := serveAgent(t, keyring)
+	_, private, _ := generateKey()
+	if err := keyring.Add(agent.AddedKey{PrivateKey: private}); err != nil {
+		t.Fatal(err)
+	}
+	signers, _ := keyring.Signers()
+	cfg := k.start(t, want{user: key{signer: signers[0]}}).config(t)
+	cfg.IdentityFiles, cfg.IdentityAgent, cfg.IdentitiesOnly = nil, socket, false
+	if err := try(t, cfg, remote.Options{}); err != nil {
+		t.Error(err)
+	}
+	var auth *remote.AuthError
+	cfg.IdentitiesOnly = true
+	if err := try(t, cfg, remote.Options{}); !errors.As(err, &auth) {
+		t.Errorf("a key that no IdentityFile names: %v", err)
+	}
+	public := filepath.Join(t.TempDir(), "id.pub")
+	os.WriteFile(public, []byte(authorized(signers[0].PublicKey())), 0o600)
+	for _, file := range []string{public, strings.TrimSuffix(public, ".pub")} {
+		cfg.IdentityFiles = []string{file}
+		if err := try(t, cfg, remote.Options{}); err != nil {
+			t.Errorf("IdentityFile %s: %v", file, err)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// ErrForwardingProhibited says that the server forbids stream-local
+// forwarding, which the transfer of closures needs.
+var ErrForwardingProhibited = errors.New("the server forbids forwarding of unix sockets: set AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings)")
+
+// ErrClosed is the error of a connection that its owner closed.
+var ErrClosed = errors.New("connection closed")
+
+// UnreachableError says that no SSH connection came about: no address, no
+// route, nobody listening, or nobody who speaks SSH in time. Waiting may help.
+type UnreachableError struct {
+	Node, Addr string
+	Err        error
+}
+
+func (e *UnreachableError) Error() string {
+	return fmt.Sprintf("%s: cannot reach %s: %v%s", e.Node, e.Addr, e.Err, e.hint())
+}
+
+func (e *UnreachableError) hint() string {
+	switch {
+	case errors.Is(e.Err, syscall.ECONNREFUSED):
+		return " (the host is up, but no SSH server listens on this port)"
+	case errors.Is(e.Err, syscall.EHOSTUNREACH), errors.Is(e.Err, syscall.ENETUNREACH):
+		return " (check that this machine has a route to it)"
+	}
+	return ""
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// HostKeyUnknownError says that no known_hosts file knows the host.
+type HostKeyUnknownError struct {
+	Node, Addr string
+	Key        ssh.PublicKey
+	Files      []string // where it was looked for
+}
+
+func (e *HostKeyUnknownError) Error() string {
+	return fmt.Sprintf("%s: the host key of %s is not known: it shows %s %s; if that is the right one, run again with --accept-new-host-keys (looked in %s)",
+		e.Node, e.Addr, e.Key.Type(), ssh.FingerprintSHA256(e.Key), orNone(e.Files))
+}
+
+// KnownKey is a host key that was expected, and where it says so.
+type KnownKey struct {
+	File string // "" for a pinned key
+	Line int
+	Key  ssh.PublicKey
+}
+
+func (k KnownKey) String() string {
+	print := k.Key.Type() + " " + ssh.FingerprintSHA256(k.Key)
+	if k.File == "" {
+		return print + " (pinned)"
+	}
+	return fmt.Sprintf("%s (%s:%d)", print, k.File, k.Line)
+}
+
+// HostKeyChangedError says that the host shows another key than expected, or
+// one that was revoked. It may be another machine, or somebody in between.
+type HostKeyChangedError struct {
+	Node, Addr string
+	Key        ssh.PublicKey
+	Want       []KnownKey
+	Revoked    bool
+}
+
+func (e *HostKeyChangedError) Error() string {
+	want := make([]string, len(e.Want))
+	for i, k := range e.Want {
+		want[i] = k.String()
+	}
+	shown := e.Key.Type() + " " + ssh.FingerprintSHA256(e.Key)
+	if e.Revoked {
+		return fmt.Sprintf("%s: the host key of %s is revoked: %s, see %s", e.Node, e.Addr, shown, strings.Join(want, ", "))
+	}
+	fix := "this machine was booted with the pinned key, so something else answers at its address"
+	if len(e.Want) > 0 && e.Want[0].File != "" {
+		fix = fmt.Sprintf("if the host was reinstalled, remove line %d of %s", e.Want[0].Line, e.Want[0].File)
+	}
+	return fmt.Sprintf("%s: the host key of %s has CHANGED: it shows %s, expected %s; %s",
+		e.Node, e.Addr, shown, strings.Join(want, ", "), fix)
+}
+
+// AuthError says that the host is the right one but does not let us in.
+type AuthError struct {
+	Node, Addr, User string
+	Tried            []string // each key and what became of it
+	Err              error
+}
+
+func (e *AuthError) Error() string {
+	return fmt.Sprintf("%s: %s refuses to log in %s: tried %s; add one of these keys to the user's authorized keys, or name another with deployment.sshOptions: %v",
+		e.Node, e.Addr, e.User, orNone(e.Tried), e.Err)
+}
+
+func (e *AuthError) Unwrap() error { return e.Err }
+
+// LostError says that a connection which had been established is gone. What
+// was running on the node may still be running.
+type LostError struct {
+	Node, Addr string
+	Err        error
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("%s: lost the connection to %s: %v", e.Node, e.Addr, e.Err)
+}
+
+func (e *LostError) Unwrap() error { return e.Err }
+
+// RunError says that a command ran, or could not be started, and failed.
+type RunError struct {
+	Node, Host string
+	Argv       []string
+	ExitStatus int    // -1 if it was ended by a signal
+	Signal     string // KILL, TERM, … without SIG
+	Stderr     string // its tail
+}
+
+func (e *RunError) Error() string {
+	how := fmt.Sprintf("exit status %d", e.ExitStatus)
+	if e.Signal != "" {
+		how = "killed by signal " + e.Signal
+	}
+	text := fmt.Sprintf("%s: %s on %s: %s", e.Node, strings.Join(e.Argv, " "), e.Host, how)
+	if tail := strings.TrimSpace(e.Stderr); tail != "" {
+		text += ": " + tail
+	}
+	return text
+}
+
+// EscalationError says that the user could not become root, so the command
+// was not run.
+type EscalationError struct {
+	Node, User string
+	Argv       []string // the escalation command
+	Reason     string
+	Stderr     string
+	Err        error // of the prompt, if that failed
+}
+
+func (e *EscalationError) Unwrap() error { return e.Err }
+
+func (e *EscalationError) Error() string {
+	text := fmt.Sprintf("%s: %s cannot become root with %s: %s", e.Node, e.User, strings.Join(e.Argv, " "), e.Reason)
+	if tail := strings.TrimSpace(e.Stderr); tail != "" {
+		text += ": " + tail
+	}
+	return text
+}
+
+func orNone(words []string) string {
+	if len(words) == 0 {
+		return "nothing"
+	}
+	return strings.Join(words, ", ")
+}

@@ -1,0 +1,256 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// DialUnix connects to a unix socket on the node. The connection knows no
+// deadlines; closing it ends whatever waits on it. It has CloseWrite.
+func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {
+	type dialed struct {
+		conn net.Conn
+		err  error
+	}
+	ready := make(chan dialed, 1)
+	go func() {
+		conn, err := c.client.Dial("unix", remotePath)
+		ready <- dialed{conn, err}
+	}()
+	select {
+	case d := <-ready:
+		if d.err != nil {
+			return nil, c.whyNotForwarded(ctx, remotePath, c.explain(d.err))
+		}
+		return d.conn, nil
+	case <-c.done:
+		return nil, c.err
+	case <-ctx.Done():
+		go func() {
+			if d := <-ready; d.conn != nil {
+				d.conn.Close()
+			}
+		}()
+		return nil, fmt.Errorf("%s: connect to socket %s: %w", c.cfg.Node, remotePath, context.Cause(ctx))
+	}
+}
+
+// socketScript says what keeps a user from connecting to a socket.
+const socketScript = `if [ ! -e "$1" ]; then echo missing
+elif [ ! -S "$1" ]; then echo file
+elif [ ! -w "$1" ]; then echo denied
+elif [ ! -r /proc/net/unix ]; then echo unknown
+else
+	while read -r num refs proto flags type state inode path; do
+		if [ "$flags" = 00010000 ] && [ "$path" = "$1" ]; then echo listening; exit; fi
+	done </proc/net/unix
+	echo idle
+fi`
+
+// whyNotForwarded finds out why the server refused. sshd gives the same
+// answer whether forwarding is forbidden or nobody listens, so we look.
+func (c *Conn) whyNotForwarded(ctx context.Context, path string, err error) error {
+	fail := func(why error) error {
+		return fmt.Errorf("%s: connect to socket %s on %s: %w", c.cfg.Node, path, c.cfg.Addr(), why)
+	}
+	var refused *ssh.OpenChannelError
+	if !errors.As(err, &refused) {
+		return fail(err)
+	}
+	if refused.Reason == ssh.Prohibited || refused.Reason == ssh.UnknownChannelType {
+		return fail(ErrForwardingProhibited)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	found, lookErr := c.Output(ctx, Cmd{Argv: []string{"sh", "-c", socketScript, "sh", path}})
+	if lookErr != nil {
+		return fail(err)
+	}
+	switch strings.TrimSpace(string(found)) {
+	case "listening":
+		return fail(ErrForwardingProhibited)
+	case "missing":
+		return fail(fmt.Errorf("no such socket: is its service running? %w", os.ErrNotExist))
+	case "denied":
+		return fail(fmt.Errorf("%s may not use it: %w", c.cfg.User, os.ErrPermission))
+	case "file":
+		return fail(errors.New("it is not a socket"))
+	case "idle":
+		return fail(errors.New("nobody listens on it: is its service running?"))
+	}
+	return fail(err)
+}
+
+// maxSocketPath is the shortest limit of the systems we run on.
+const maxSocketPath = 103
+
+// ForwardUnix listens on a local socket and forwards each connection to a
+// socket on the node, all over this one SSH connection. The socket's folder is
+// made with mode 0700 if it is absent, and must have it if it exists: whoever
+// reaches the socket is root to the node's Nix daemon.
+//
+// ctx bounds the setup only; the forward lives until it is closed or the
+// connection ends. Setting it up connects once, to fail early.
+func (c *Conn) ForwardUnix(ctx context.Context, localPath, remotePath string) (io.Closer, error) {
+	fail := func(err error) (io.Closer, error) {
+		return nil, fmt.Errorf("%s: forward socket %s: %w", c.cfg.Node, localPath, err)
+	}
+	if len(localPath) > maxSocketPath {
+		return fail(fmt.Errorf("the path has %d bytes, more than the %d that a socket may have", len(localPath), maxSocketPath))
+	}
+	dir := filepath.Dir(localPath)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fail(err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fail(err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return fail(fmt.Errorf("the folder %s is open to others (mode %04o, want 0700)", dir, info.Mode().Perm()))
+	}
+	probe, err := c.DialUnix(ctx, remotePath)
+	if err != nil {
+		return nil, err
+	}
+	probe.Close()
+	if err := removeSocket(localPath); err != nil {
+		return fail(err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", localPath)
+	if err != nil {
+		return fail(err)
+	}
+	f := &forward{conn: c, listener: listener, path: remotePath, open: map[net.Conn]bool{}, closed: make(chan struct{})}
+	f.work.Go(f.accept)
+	f.work.Go(func() {
+		select {
+		case <-c.done:
+			f.shut()
+		case <-f.closed:
+		}
+	})
+	return f, nil
+}
+
+// removeSocket removes what a killed run has left, and nothing but a socket.
+func removeSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil && info.Mode().Type() != os.ModeSocket {
+		err = errors.New("it exists and is not a socket")
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// forward is a local socket whose connections end on the node.
+type forward struct {
+	conn     *Conn
+	listener net.Listener
+	path     string
+	work     sync.WaitGroup
+	once     sync.Once
+	closed   chan struct{}
+
+	mu   sync.Mutex
+	open map[net.Conn]bool
+}
+
+// Close stops listening, removes the socket and ends what is still open.
+func (f *forward) Close() error {
+	err := f.shut()
+	f.work.Wait()
+	return err
+}
+
+func (f *forward) shut() (err error) {
+	f.once.Do(func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		close(f.closed)
+		err = f.listener.Close()
+		for conn := range f.open {
+			conn.Close()
+		}
+	})
+	return err
+}
+
+// keep remembers an open connection, or refuses it after Close.
+func (f *forward) keep(conn net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-f.closed:
+		conn.Close()
+		return false
+	default:
+		f.open[conn] = true
+		return true
+	}
+}
+
+func (f *forward) drop(conn net.Conn) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.open, conn)
+	conn.Close()
+}
+
+func (f *forward) accept() {
+	for {
+		local, err := f.listener.Accept()
+		if err != nil {
+			return
+		}
+		if f.keep(local) {
+			f.work.Go(func() { f.serve(local) })
+		}
+	}
+}
+
+func (f *forward) serve(local net.Conn) {
+	defer f.drop(local)
+	ctx, cancel := context.WithTimeout(context.Background(), f.conn.opts.Timeout)
+	far, err := f.conn.DialUnix(ctx, f.path)
+	cancel()
+	if err != nil || !f.keep(far) {
+		return
+	}
+	defer f.drop(far)
+	join(local, far)
+}
+
+// join copies both ways. The end of one direction is passed on by itself: the
+// Nix daemon still answers after its client has finished sending.
+func join(a, b net.Conn) {
+	var work sync.WaitGroup
+	one := func(to, from net.Conn) {
+		_, err := io.Copy(to, from)
+		if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
+			half.CloseWrite()
+			return
+		}
+		// A broken direction ends the other one too.
+		a.Close()
+		b.Close()
+	}
+	work.Go(func() { one(a, b) })
+	work.Go(func() { one(b, a) })
+	work.Wait()
+}

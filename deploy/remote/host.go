@@ -1,0 +1,189 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	dialAttempts = 3 // Conn and Fresh: a restarting server is forgiven
+	firstWait    = 100 * time.Millisecond
+	longestWait  = 500 * time.Millisecond
+	longestTry   = 5 * time.Minute // WaitReachable without a deadline
+	bootingDial  = 3 * time.Second // WaitReachable: see impatient
+)
+
+// Host is a node to connect to: it dials when a connection is first needed,
+// and anew when the last one is gone.
+type Host struct {
+	cfg  Config
+	opts Options
+
+	turn       chan struct{} // held while dialing: callers share one connection
+	conn       *Conn         // guarded by turn
+	handshakes atomic.Int64
+
+	mu     sync.Mutex
+	fresh  map[*Conn]bool // to be closed with the host
+	closed bool
+}
+
+// NewHost makes a Host. Nothing is dialed yet.
+func NewHost(cfg Config, opts Options) *Host {
+	if opts.Keyring == nil {
+		opts.Keyring = &Keyring{}
+	}
+	opts.sudo = &sudoPassword{}
+	return &Host{cfg: cfg, opts: opts, turn: make(chan struct{}, 1), fresh: map[*Conn]bool{}}
+}
+
+// Config is what the host was made from.
+func (h *Host) Config() Config { return h.cfg }
+
+// Handshakes counts the logins so far, those at jump hosts not included.
+func (h *Host) Handshakes() int { return int(h.handshakes.Load()) }
+
+// Conn returns the live connection, or dials. A host that refuses is tried
+// three times within a second; one that does not answer, once.
+func (h *Host) Conn(ctx context.Context) (*Conn, error) {
+	return h.shared(ctx, dialAttempts)
+}
+
+// WaitReachable is Conn for a machine that is still booting: it tries until
+// ctx ends, or for five minutes. What waiting cannot mend, such as a wrong
+// host key or a refused login, ends it at once.
+func (h *Host) WaitReachable(ctx context.Context) (*Conn, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, longestTry)
+		defer cancel()
+	}
+	return h.shared(ctx, 0)
+}
+
+// Fresh dials another connection on purpose, to prove that the host still
+// lets us in. The caller closes it; the shared connection is left alone.
+func (h *Host) Fresh(ctx context.Context) (*Conn, error) {
+	conn, err := h.dial(ctx, dialAttempts)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		conn.end(ErrClosed)
+		return nil, ErrClosed
+	}
+	h.fresh[conn] = true
+	go func() {
+		<-conn.Done()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.fresh, conn)
+	}()
+	return conn, nil
+}
+
+// Run runs a command on the shared connection.
+func (h *Host) Run(ctx context.Context, cmd Cmd) error {
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.Run(ctx, cmd)
+}
+
+// Close ends all connections and forgets the sudo password.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	h.closed = true
+	for conn := range h.fresh {
+		conn.end(ErrClosed)
+	}
+	h.mu.Unlock()
+	h.turn <- struct{}{}
+	defer func() { <-h.turn }()
+	if h.conn != nil {
+		h.conn.Close()
+	}
+	h.opts.sudo.forget()
+	return nil
+}
+
+func (h *Host) shared(ctx context.Context, attempts int) (*Conn, error) {
+	select {
+	case h.turn <- struct{}{}:
+		defer func() { <-h.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s: connect to %s: %w", h.cfg.Node, h.cfg.Addr(), context.Cause(ctx))
+	}
+	if h.conn != nil && h.conn.Err() == nil {
+		return h.conn, nil
+	}
+	h.mu.Lock()
+	closed := h.closed
+	h.mu.Unlock()
+	if closed {
+		return nil, ErrClosed
+	}
+	conn, err := h.dial(ctx, attempts)
+	if err != nil {
+		return nil, err
+	}
+	h.conn = conn
+	return conn, nil
+}
+
+// dial tries again as long as the host is merely unreachable. Zero attempts
+// means until ctx ends; the error is then the last reason, not the deadline.
+func (h *Host) dial(ctx context.Context, attempts int) (*Conn, error) {
+	var last error
+	opts := h.opts
+	if attempts == 0 {
+		opts = impatient(opts)
+	}
+	for try, wait := 1, firstWait; ; try, wait = try+1, min(2*wait, longestWait) {
+		begin := time.Now()
+		conn, err := Dial(ctx, h.cfg, opts)
+		if err == nil {
+			h.handshakes.Add(1)
+			return conn, nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		var unreachable *UnreachableError
+		if ctx.Err() == nil && !errors.As(err, &unreachable) || try == attempts {
+			return nil, err
+		}
+		if attempts > 0 && time.Since(begin) > 2*time.Second {
+			return nil, err // it had its time
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return nil, fmt.Errorf("%s: connect to %s: %w", h.cfg.Node, h.cfg.Addr(), context.Cause(ctx))
+			}
+			return nil, fmt.Errorf("%w (%d attempts)", last, try)
+		}
+	}
+}
+
+// impatient limits the time for a TCP connection. To a machine that boots,
+// the first packets are lost, and the kernel repeats them after 1, 3, 7 and
+// 15 seconds: starting anew finds the machine sooner.
+func impatient(opts Options) Options {
+	dial := opts.withDefaults(Config{}).DialContext
+	opts.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, bootingDial)
+		defer cancel()
+		return dial(ctx, network, addr)
+	}
+	return opts
+}

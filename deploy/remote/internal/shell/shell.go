@@ -1,0 +1,129 @@
+// Package shell turns an argument vector into the one string that an SSH
+// server hands to a login shell, and back.
+//
+// A command is started by a small sh script that first says on stderr who it
+// is and then becomes the command:
+//
+//	exec sh -c 'echo "MARK:$$" >&2 && exec "$@"' sh cmd arg…
+//
+// The announcement tells the client which process group to end when the
+// command is cancelled (sshd leaves a cancelled command running), and that
+// everything in front of it, such as sudo, has let the command through. A
+// command that was cancelled while a slow login shell was still getting ready
+// finds nobody to announce itself to, and does not start. The login shell only ever sees words and single quotes, so it need not be a
+// POSIX shell; and the first word is never taken for a keyword, an assignment
+// or a builtin, as it could be on a plain command line.
+package shell
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"al.essio.dev/pkg/shellescape"
+)
+
+const (
+	head = `echo "`
+	tail = `:$$" >&2 && exec "$@"`
+)
+
+// Announce returns argv wrapped so that it prints "mark:PID\n" on stderr and
+// then becomes argv.
+func Announce(mark string, argv []string) []string {
+	return append([]string{"sh", "-c", head + mark + tail, "sh"}, argv...)
+}
+
+// Line quotes argv for the login shell and makes the shell become it.
+func Line(argv []string) string {
+	return "exec " + shellescape.QuoteCommand(argv)
+}
+
+// Check says why argv cannot be run: a NUL byte cannot be passed to any
+// program, and a first word with a dash would be taken as an option of exec.
+func Check(argv []string) error {
+	if len(argv) == 0 || argv[0] == "" {
+		return errors.New("no command given")
+	}
+	if strings.HasPrefix(argv[0], "-") {
+		return fmt.Errorf("the program name %q starts with a dash", argv[0])
+	}
+	for i, arg := range argv {
+		if strings.IndexByte(arg, 0) >= 0 {
+			return fmt.Errorf("argument %d contains a NUL byte", i)
+		}
+	}
+	return nil
+}
+
+// Layers undoes Line and Announce: it returns the command itself, the marks
+// in the order in which they would be announced, and the words between two
+// announcements (the escalation command, if there was one).
+func Layers(line string) (argv, marks, escalation []string, err error) {
+	argv, err = Split(strings.TrimPrefix(line, "exec "))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for {
+		at := announcement(argv)
+		if at < 0 {
+			return argv, marks, escalation, nil
+		}
+		mark := strings.TrimSuffix(strings.TrimPrefix(argv[at+2], head), tail)
+		escalation = append(escalation, argv[:at]...)
+		marks = append(marks, mark)
+		argv = argv[at+4:]
+	}
+}
+
+// announcement returns where argv holds an announcement, or -1. Only a
+// command that Announce built starts with one, so the search ends at the
+// second layer, in front of which the escalation command stands.
+func announcement(argv []string) int {
+	for i := 0; i+4 <= len(argv); i++ {
+		if argv[i] == "sh" && argv[i+1] == "-c" && argv[i+3] == "sh" &&
+			strings.HasPrefix(argv[i+2], head) && strings.HasSuffix(argv[i+2], tail) {
+			return i
+		}
+	}
+	return -1
+}
+
+// Split reads a line of words and quotes as a POSIX shell would. It knows no
+// expansion, since Line writes none.
+func Split(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	inWord := false
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; c {
+		case ' ', '\t', '\n':
+			if inWord {
+				words = append(words, word.String())
+				word.Reset()
+				inWord = false
+			}
+		case '\'', '"':
+			end := strings.IndexByte(line[i+1:], c)
+			if end < 0 {
+				return nil, fmt.Errorf("unterminated %c quote", c)
+			}
+			word.WriteString(line[i+1 : i+1+end])
+			inWord = true
+			i += end + 1
+		case '\\':
+			if i++; i == len(line) {
+				return nil, errors.New("backslash at the end")
+			}
+			word.WriteByte(line[i])
+			inWord = true
+		default:
+			word.WriteByte(c)
+			inWord = true
+		}
+	}
+	if inWord {
+		words = append(words, word.String())
+	}
+	return words, nil
+}

@@ -1,0 +1,63 @@
+package shell
+
+import (
+	"bytes"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// FuzzLine compares what a real shell makes of a line with what went in, and
+// what Split reads back.
+func FuzzLine(f *testing.F) {
+	for _, arg := range []string{"", "a b", "'", `"`, "\n", "$(id)", "`id`", ";", "-n", "é\xff", `\`, "*", "~", "!", "a=b"} {
+		f.Add(arg, "x"+arg)
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		argv := []string{"printf", `%s\0`, a, b}
+		if strings.IndexByte(a+b, 0) >= 0 {
+			if Check(argv) == nil {
+				t.Fatal("a NUL byte passed Check")
+			}
+			return
+		}
+		line := Line(Announce("m", argv))
+		cmd := exec.Command("sh", "-c", line)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v: %s", err, &stderr)
+		}
+		if want := a + "\x00" + b + "\x00"; stdout.String() != want {
+			t.Fatalf("sh made %q of %q, want %q", &stdout, line, want)
+		}
+		got, marks, _, err := Layers(line)
+		if err != nil || !slices.Equal(got, argv) || !slices.Equal(marks, []string{"m"}) {
+			t.Fatalf("Layers(%q) = %q, %q, %v", line, got, marks, err)
+		}
+	})
+}
+
+func TestLayersWithEscalation(t *testing.T) {
+	inner := Announce("in", []string{"id", "-u"})
+	line := Line(Announce("out", append([]string{"sudo", "-n", "-H", "--"}, inner...)))
+	argv, marks, escalation, err := Layers(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(argv, []string{"id", "-u"}) || !slices.Equal(marks, []string{"out", "in"}) ||
+		!slices.Equal(escalation, []string{"sudo", "-n", "-H", "--"}) {
+		t.Errorf("argv %q, marks %q, escalation %q", argv, marks, escalation)
+	}
+}
+
+// A first word that a shell would take for something else stays a program.
+func TestFirstWordIsAProgram(t *testing.T) {
+	for _, word := range []string{"if", "A=b", "!", "{", "cd"} {
+		err := exec.Command("sh", "-c", Line(Announce("m", []string{word}))).Run()
+		if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 127 {
+			t.Errorf("%q: %v, want status 127", word, err)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// errNoPrompt is the reason why an encrypted key stays shut.
+var errNoPrompt = errors.New("encrypted, and there is no terminal to ask for its passphrase: add it to your ssh-agent")
+
+// Keyring keeps the private keys that were opened, so that the passphrase of
+// a key is asked once and not once per node. Give the same one to every Dial;
+// the zero value is ready.
+type Keyring struct {
+	mu   sync.Mutex // held while asking: one question at a time
+	keys map[string]ssh.Signer
+}
+
+// open reads a private key. An encrypted key is opened only when a server
+// wants it, unless its file does not even say what the public key is.
+func (k *Keyring) open(ctx context.Context, file string, ask Prompt) (ssh.Signer, error) {
+	k.mu.Lock()
+	known := k.keys[file]
+	k.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := ssh.ParsePrivateKey(pem)
+	var locked *ssh.PassphraseMissingError
+	if !errors.As(err, &locked) {
+		return signer, err
+	}
+	if ask == nil {
+		return nil, errNoPrompt
+	}
+	public := locked.PublicKey
+	if public == nil {
+		public, _ = readPublicKey(file + ".pub")
+	}
+	if public == nil {
+		return k.unlock(ctx, file, pem, ask)
+	}
+	return &lockedKey{public: public, unlock: func() (ssh.Signer, error) { return k.unlock(ctx, file, pem, ask) }}, nil
+}
+
+// unlock asks for the passphrase, three times at most.
+func (k *Keyring) unlock(ctx context.Context, file string, pem []byte, ask Prompt) (ssh.Signer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if known := k.keys[file]; known != nil {
+		return known, nil
+	}
+	question := "passphrase for " + file
+	var err error
+	for range 3 {
+		var passphrase []byte
+		if passphrase, err = ask(ctx, question); err != nil {
+			return nil, fmt.Errorf("ask for the passphrase of %s: %w", file, err)
+		}
+		var signer ssh.Signer
+		signer, err = ssh.ParsePrivateKeyWithPassphrase(pem, passphrase)
+		clear(passphrase)
+		if err == nil {
+			if k.keys == nil {
+				k.keys = map[string]ssh.Signer{}
+			}
+			k.keys[file] = signer
+			return signer, nil
+		}
+		question = "wrong passphrase, again for " + file
+	}
+	return nil, fmt.Errorf("open %s: %w", file, err)
+}
+
+// lockedKey is an encrypted key whose public half is known. It is opened when
+// the server has said that this is the key it wants.
+type lockedKey struct {
+	public ssh.PublicKey
+	unlock func() (ssh.Signer, error)
+}
+
+func (l *lockedKey) PublicKey() ssh.PublicKey { return l.public }
+
+func (l *lockedKey) Sign(_ io.Reader, data []byte) (*ssh.Signature, error) {
+	return l.SignWithAlgorithm(rand.Reader, data, "")
+}
+
+func (l *lockedKey) SignWithAlgorithm(_ io.Reader, data []byte, algorithm string) (*ssh.Signature, error) {
+	signer, err := l.unlock()
+	if err != nil {
+		return nil, err
+	}
+	if with, ok := signer.(ssh.AlgorithmSigner); ok {
+		return with.SignWithAlgorithm(rand.Reader, data, algorithm)
+	}
+	return signer.Sign(rand.Reader, data)
+}
+
+func readPublicKey(file string) (ssh.PublicKey, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	key, _, _, _, err := ssh.ParseAuthorizedKey(data)
+	return key, err
+}

@@ -1,0 +1,268 @@
+package remote
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/skeema/knownhosts"
+	"golang.org/x/crypto/ssh"
+	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
+)
+
+// hostKeys decides whether a host shows the right key. A pinned key is the
+// only right one; else the known_hosts files decide, and one that they do not
+// mention is refused unless accept says to add it.
+type hostKeys struct {
+	cfg    Config
+	accept bool
+	db     *knownhosts.HostKeyDB
+	names  map[string]string // a cleaned copy's name → the file's own name
+
+	accepted bool  // the callback has let a key through
+	err      error // why the callback refused; x/crypto keeps only its text
+}
+
+func loadHostKeys(cfg Config, accept bool) (*hostKeys, error) {
+	h := &hostKeys{cfg: cfg, accept: accept}
+	if len(cfg.HostKeys) > 0 {
+		return h, nil
+	}
+	return h, h.load()
+}
+
+// load reads the known_hosts files. The library gives up at the first line
+// it cannot read, such as a key type it does not know, where OpenSSH goes on;
+// so such lines are blanked in a copy.
+func (h *hostKeys) load() error {
+	h.names = map[string]string{}
+	var files []string
+	for _, name := range slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts) {
+		data, err := os.ReadFile(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: read known hosts: %w", h.cfg.Node, err)
+		}
+		clean := blankUnreadable(data)
+		if bytes.Equal(clean, data) {
+			files = append(files, name)
+			continue
+		}
+		dir, err := os.MkdirTemp("", "nixbench-known-hosts-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		copied := filepath.Join(dir, "known_hosts")
+		if err := os.WriteFile(copied, clean, 0o600); err != nil {
+			return err
+		}
+		h.names[copied] = name
+		files = append(files, copied)
+	}
+	db, err := knownhosts.NewDB(files...)
+	if err != nil {
+		return fmt.Errorf("%s: read known hosts: %w", h.cfg.Node, err)
+	}
+	h.db = db
+	return nil
+}
+
+// blankUnreadable empties the lines that cannot be parsed, keeping the count.
+func blankUnreadable(data []byte) []byte {
+	lines := bytes.Split(data, []byte("\n"))
+	for i, line := range lines {
+		text := bytes.TrimSpace(line)
+		if len(text) == 0 || text[0] == '#' {
+			continue
+		}
+		if !readable(text) {
+			lines[i] = nil
+		}
+	}
+	return bytes.Join(lines, []byte("\n"))
+}
+
+// readable reports whether the library can read a line.
+func readable(line []byte) bool {
+	fields := bytes.Fields(line)
+	if len(fields) > 0 && (string(fields[0]) == "@cert-authority" || string(fields[0]) == "@revoked") {
+		fields = fields[1:]
+	}
+	if len(fields) < 3 {
+		return false
+	}
+	_, _, key, _, _, err := ssh.ParseKnownHosts(line)
+	return err == nil && key.Type() == string(fields[1])
+}
+
+// algorithms orders the host key algorithms so that the server shows a key
+// that we know, if it has one. The others stay in the list, behind: then a
+// changed key is told apart from a failed negotiation.
+func (h *hostKeys) algorithms() []string {
+	var first []string
+	if len(h.cfg.HostKeys) > 0 {
+		for _, key := range h.cfg.HostKeys {
+			first = append(first, keyAlgorithms(key.Type())...)
+		}
+	} else {
+		first = h.db.HostKeyAlgorithms(h.cfg.knownAs())
+	}
+	rest := ssh.SupportedAlgorithms().HostKeys
+	if len(h.cfg.HostKeyAlgos) > 0 {
+		supported := append(slices.Clone(rest), ssh.InsecureAlgorithms().HostKeys...)
+		rest = slices.DeleteFunc(slices.Clone(h.cfg.HostKeyAlgos), func(a string) bool {
+			return !slices.Contains(supported, a)
+		})
+	}
+	if len(h.cfg.HostKeys) > 0 || !h.hasAuthority() {
+		// Without a certificate authority nobody could vouch for a
+		// certificate, and the plain key behind it would not be shown.
+		rest = slices.DeleteFunc(slices.Clone(rest), func(a string) bool { return strings.Contains(a, "-cert-v01@") })
+	}
+	var all []string
+	for _, a := range append(first, rest...) {
+		if !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+func (h *hostKeys) hasAuthority() bool {
+	return slices.ContainsFunc(h.db.HostKeys(h.cfg.knownAs()), func(k knownhosts.PublicKey) bool { return k.Cert })
+}
+
+func keyAlgorithms(keyType string) []string {
+	if keyType == ssh.KeyAlgoRSA {
+		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
+	}
+	return []string{keyType}
+}
+
+// check is the ssh.HostKeyCallback.
+func (h *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
+	h.err = h.judge(key)
+	h.accepted = h.err == nil
+	return h.err
+}
+
+func (h *hostKeys) judge(key ssh.PublicKey) error {
+	addr := h.cfg.Addr()
+	if len(h.cfg.HostKeys) > 0 {
+		var want []KnownKey
+		for _, pinned := range h.cfg.HostKeys {
+			if bytes.Equal(pinned.Marshal(), key.Marshal()) {
+				return nil
+			}
+			want = append(want, KnownKey{Key: pinned})
+		}
+		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: want}
+	}
+	// The address is left out: only the name counts, as with CheckHostIP no.
+	err := h.db.HostKeyCallback()(h.cfg.knownAs(), &net.TCPAddr{IP: net.IPv4zero}, key)
+	var revoked *xknownhosts.RevokedError
+	var mismatch *xknownhosts.KeyError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &revoked):
+		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.known(revoked.Revoked), Revoked: true}
+	case !errors.As(err, &mismatch):
+		return fmt.Errorf("%s: check the host key of %s: %w", h.cfg.Node, addr, err)
+	case len(mismatch.Want) > 0:
+		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.known(mismatch.Want...)}
+	case h.accept:
+		return h.add(key)
+	}
+	return &HostKeyUnknownError{Node: h.cfg.Node, Addr: addr, Key: key, Files: slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)}
+}
+
+func (h *hostKeys) known(keys ...xknownhosts.KnownKey) []KnownKey {
+	out := make([]KnownKey, len(keys))
+	for i, k := range keys {
+		file := k.Filename
+		if name, ok := h.names[file]; ok {
+			file = name
+		}
+		out[i] = KnownKey{File: file, Line: k.Line, Key: k.Key}
+	}
+	return out
+}
+
+// add appends the key to the first known_hosts file. Under the lock it looks
+// again, since another connection may have added a key for this very host.
+// A file is never rewritten: it may be a link into somebody's dotfiles.
+func (h *hostKeys) add(key ssh.PublicKey) error {
+	if len(h.cfg.KnownHosts) == 0 {
+		return nil // UserKnownHostsFile none: accept, and remember nothing
+	}
+	name := h.cfg.KnownHosts[0]
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return fmt.Errorf("%s: remember the host key: %w", h.cfg.Node, err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("%s: remember the host key: %w", h.cfg.Node, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err // /dev/null remembers nothing
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("%s: lock %s: %w", h.cfg.Node, name, err)
+	}
+	again := &hostKeys{cfg: h.cfg}
+	if err := again.load(); err != nil {
+		return err
+	}
+	err = again.judge(key)
+	var unknown *HostKeyUnknownError
+	if !errors.As(err, &unknown) {
+		return err // known by now, or changed
+	}
+	if err := appendLine(f, h.line(key)); err != nil {
+		return fmt.Errorf("%s: remember the host key in %s: %w", h.cfg.Node, name, err)
+	}
+	return nil
+}
+
+func (h *hostKeys) line(key ssh.PublicKey) string {
+	host := knownhosts.Normalize(h.cfg.knownAs())
+	if h.cfg.HashKnownHosts {
+		return xknownhosts.HashHostname(host) + " " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
+	}
+	return knownhosts.Line([]string{h.cfg.knownAs()}, key)
+}
+
+// appendLine adds a line with one write, and takes a part of a line back.
+func appendLine(f *os.File, line string) error {
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	line += "\n"
+	if end > 0 {
+		var last [1]byte
+		if _, err := f.ReadAt(last[:], end-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			line = "\n" + line
+		}
+	}
+	if _, err := f.WriteString(line); err != nil {
+		return errors.Join(err, f.Truncate(end))
+	}
+	return f.Sync()
+}

@@ -1,0 +1,106 @@
+package remote
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// FuzzSettings feeds the parser of `ssh -G` and everything that reads its
+// result. What comes out must be safe to use, whatever went in.
+func FuzzSettings(f *testing.F) {
+	f.Add("hostname a\nuser b\nport 22\nproxyjump u@h:2,[::1]:3\nuserknownhostsfile /a b /c\n")
+	f.Add("port\nproxyjump ssh://u@h:1/\nconnecttimeout none\nhostkeyalgorithms a,,b\n\n x")
+	f.Fuzz(func(t *testing.T, out string) {
+		s, err := parseSettings([]byte(out))
+		if err != nil {
+			return
+		}
+		for _, n := range []string{"port", "serveralivecountmax"} {
+			if v, err := s.number(n); err == nil && v < 0 {
+				t.Errorf("%s is %d", n, v)
+			}
+		}
+		if d, err := s.seconds("connecttimeout"); err == nil && d < 0 {
+			t.Errorf("a timeout of %v", d)
+		}
+		for _, file := range s.files("userknownhostsfile") {
+			if file == "" {
+				t.Error("an empty file name")
+			}
+		}
+		for _, text := range strings.Split(s.get("proxyjump"), ",") {
+			h, err := parseHop(text)
+			if err == nil && (!plainWord(h.host) || h.user != "" && !plainWord(h.user)) {
+				t.Errorf("jump host %q gave %+v", text, h)
+			}
+		}
+		e := expander{tokens: map[byte]string{'h': "host"}, getenv: func(string) string { return "value" }, home: "/home"}
+		for key := range s {
+			e.file(s.get(key))
+		}
+		s.warnings()
+		s.check()
+	})
+}
+
+func TestParseHop(t *testing.T) {
+	for text, want := range map[string]hop{
+		"h": {"", "h", ""}, "u@h:22": {"u", "h", "22"}, "[h]:23": {"", "h", "23"}, "u@[::1]:24": {"u", "::1", "24"},
+		"[::1]": {"", "::1", ""}, "fe80::1": {"", "fe80::1", ""}, "ssh://u@h:25/": {"u", "h", "25"}, "a@b@h": {"a@b", "h", ""},
+	} {
+		if got, err := parseHop(text); err != nil || got != want {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "@h", "h:", "h:0", "h:65536", "h:x", "[h", "[h]x", "[h]:", "-h", "u;@h", "a b"} {
+		if got, err := parseHop(text); err == nil {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
+// TestMarks cuts a stream at every place: no cut may hide a mark or let a part
+// of one through.
+func TestMarks(t *testing.T) {
+	const prefix = "nixbench-XYZ-"
+	in := "motd\nnixbench-XY" + prefix + "pid:12\nlecture " + prefix + "pass:" + prefix + "pxx " + prefix + "pid:\n" +
+		prefix + "pass:Sorry\n" + prefix + "run:345\nerr\n" + prefix + "pass:" + prefix[:5]
+	want := "motd\nnixbench-XYlecture " + prefix + "pxx " + prefix + "pid:\nSorry\nerr\n" + prefix + "pass:" + prefix[:5]
+	wantSeen := []string{"pid12", "pass:", "pass:", "run345"}
+	for size := 1; size <= len(in); size++ {
+		var out bytes.Buffer
+		var seen []string
+		m := &markWriter{prefix: prefix, w: &out, seen: func(kind, pid string) { seen = append(seen, kind+pid) }}
+		for rest := []byte(in); len(rest) > 0; rest = rest[min(size, len(rest)):] {
+			if n, err := m.Write(rest[:min(size, len(rest))]); err != nil || n != min(size, len(rest)) {
+				t.Fatal(n, err)
+			}
+		}
+		m.flush()
+		if out.String() != want || !slices.Equal(seen, wantSeen) {
+			t.Fatalf("pieces of %d: %q, %q", size, &out, seen)
+		}
+	}
+}
+
+func TestTail(t *testing.T) {
+	for _, size := range []int{1, 3, 10, 11, 50} {
+		tail := newTail(10)
+		for rest := strings.Repeat("0123456789", 5); rest != ""; {
+			n := min(size, len(rest))
+			io.WriteString(tail, rest[:n])
+			rest = rest[n:]
+		}
+		if tail.String() != "…0123456789" {
+			t.Errorf("pieces of %d: %q", size, tail)
+		}
+	}
+	tail := newTail(10)
+	io.WriteString(tail, "short")
+	if tail.String() != "short" {
+		t.Errorf("%q", tail)
+	}
+}

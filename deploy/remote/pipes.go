@@ -1,0 +1,90 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// sink passes output on. If the writer fails, the command is aborted: without
+// a reader it would otherwise fill its window and hang.
+type sink struct {
+	w     io.Writer
+	abort context.CancelCauseFunc
+	lock  chan struct{} // a mutex that can be waited for with a limit
+}
+
+func newSink(w io.Writer, abort context.CancelCauseFunc) *sink {
+	return &sink{w: w, abort: abort, lock: make(chan struct{}, 1)}
+}
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.lock <- struct{}{}
+	defer func() { <-s.lock }()
+	if s.w == nil {
+		return len(p), nil
+	}
+	if _, err := s.w.Write(p); err != nil {
+		s.w = nil
+		s.abort(fmt.Errorf("write its output: %w", err))
+	}
+	return len(p), nil
+}
+
+// shut makes sure that a cancelled command's late output is not written after
+// Run has returned, unless the writer itself is stuck.
+func (s *sink) shut() {
+	select {
+	case s.lock <- struct{}{}:
+		s.w = nil
+		<-s.lock
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+// source remembers how reading ended.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// serialize makes one writer for both streams safe, as os/exec does.
+func serialize(stdout, stderr io.Writer) (io.Writer, io.Writer) {
+	if stdout == nil || !same(stdout, stderr) {
+		return stdout, stderr
+	}
+	both := &lockedWriter{w: stdout}
+	return both, both
+}
+
+// same compares writers whose types may not be comparable.
+func same(a, b io.Writer) (equal bool) {
+	defer func() {
+		if recover() != nil {
+			equal = false
+		}
+	}()
+	return a == b
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

@@ -1,0 +1,125 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// transport opens the byte stream to the host: directly, through a jump host,
+// or through a proxy command. It returns the jump host's connection too.
+func transport(ctx context.Context, clock *clock, cfg Config, asked, opts Options) (net.Conn, *Conn, error) {
+	switch {
+	case cfg.Via != nil:
+		via, err := dialVia(ctx, clock, *cfg.Via, asked, opts)
+		if err != nil {
+			return nil, nil, fmt.Errorf("jump host %s: %w", cfg.Via.Alias, err)
+		}
+		conn, err := via.client.DialContext(ctx, "tcp", cfg.Addr())
+		if err != nil {
+			err = via.explain(err)
+			via.Close()
+			return nil, nil, fmt.Errorf("through jump host %s: %w", cfg.Via.Alias, err)
+		}
+		return conn, via, nil
+	case cfg.ProxyCommand != "":
+		conn, err := startProxy(cfg.ProxyCommand)
+		return conn, nil, err
+	}
+	conn, err := opts.DialContext(ctx, cfg.Network, cfg.Addr())
+	return conn, nil, err
+}
+
+// dialVia connects to a jump host. It has its own clock, and its defaults are
+// made from what was asked for, since its configuration is another.
+func dialVia(ctx context.Context, clock *clock, via Config, asked, opts Options) (*Conn, error) {
+	defer clock.pause()()
+	asked.DialContext, asked.Keyring, asked.sudo = opts.DialContext, opts.Keyring, nil
+	return Dial(ctx, via, asked)
+}
+
+// proxyConn is a process whose stdin and stdout are the connection.
+type proxyConn struct {
+	io.Reader
+	io.WriteCloser
+	cmd    *exec.Cmd
+	stderr *tailBuffer
+	once   sync.Once
+	waited chan struct{}
+}
+
+func startProxy(command string) (net.Conn, error) {
+	p := &proxyConn{cmd: exec.Command("sh", "-c", "exec "+command), stderr: newTail(2 << 10), waited: make(chan struct{})}
+	p.cmd.Stderr = p.stderr
+	p.cmd.WaitDelay = time.Second
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to end its children too
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	// Not StdoutPipe, which Wait would close under the reader.
+	stdout, stdoutW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	p.cmd.Stdout = stdoutW
+	err = p.cmd.Start()
+	stdoutW.Close()
+	if err != nil {
+		stdout.Close()
+		return nil, fmt.Errorf("start the proxy command: %w", err)
+	}
+	p.Reader, p.WriteCloser = stdout, stdin
+	go func() {
+		defer close(p.waited)
+		p.cmd.Wait()
+	}()
+	return p, nil
+}
+
+// Close ends the process and everything it has started.
+func (p *proxyConn) Close() error {
+	p.once.Do(func() {
+		p.WriteCloser.Close()
+		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
+		go func() {
+			select {
+			case <-p.waited:
+			case <-time.After(2 * time.Second):
+				syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+				<-p.waited
+			}
+			p.Reader.(*os.File).Close()
+		}()
+	})
+	return nil
+}
+
+// said is what the proxy wrote to stderr: the reason why it failed.
+func (p *proxyConn) said() string {
+	select {
+	case <-p.waited:
+	case <-time.After(200 * time.Millisecond):
+	}
+	return strings.TrimSpace(p.stderr.String())
+}
+
+// Deadlines are kept by whoever uses the connection: it closes it.
+func (p *proxyConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
+func (p *proxyConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
+func (p *proxyConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
+func (p *proxyConn) LocalAddr() net.Addr              { return proxyAddr{} }
+func (p *proxyConn) RemoteAddr() net.Addr             { return proxyAddr{} }
+
+// proxyAddr has the shape of a TCP address, which known_hosts code expects.
+type proxyAddr struct{}
+
+func (proxyAddr) Network() string { return "tcp" }
+func (proxyAddr) String() string  { return "0.0.0.0:0" }

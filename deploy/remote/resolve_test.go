@@ -1,0 +1,226 @@
+package remote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// fakeSSH answers `ssh -G` for the hosts it knows, and records the questions.
+type fakeSSH struct {
+	answers map[string]string // by host
+	asked   [][]string
+}
+
+func (f *fakeSSH) run(_ context.Context, argv ...string) ([]byte, error) {
+	f.asked = append(f.asked, argv)
+	answer, ok := f.answers[argv[len(argv)-1]]
+	if !ok {
+		return nil, fmt.Errorf("unexpected call: %q", argv)
+	}
+	return []byte(answer), nil
+}
+
+func (f *fakeSSH) resolver() remote.Resolver {
+	env := map[string]string{"SSH_AUTH_SOCK": "/run/agent", "KEYS": "/keys", "MINE": "/run/mine"}
+	return remote.Resolver{Run: f.run, Home: "/home/alice", Getenv: func(name string) string { return env[name] }}
+}
+
+const plain = `host node
+hostname 192.0.2.7
+user alice
+port 22
+`
+
+func TestResolve(t *testing.T) {
+	ssh := &fakeSSH{answers: map[string]string{"web": `host web
+user alice
+hostname web.example
+port 2222
+addressfamily inet
+identitiesonly yes
+stricthostkeychecking accept-new
+hashknownhosts yes
+serveralivecountmax 5
+serveraliveinterval 7
+connecttimeout 9
+hostkeyalias web-alias
+identityfile ~/.ssh/id_%h
+identityfile ${KEYS}/a b
+certificatefile ~/.ssh/cert
+globalknownhostsfile /etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2
+userknownhostsfile /home/alice/my known/%k ~/.ssh/known_hosts2
+forwardagent yes
+proxycommand nc -X 5 %h %p -u %r 100%%
+`}}
+	port, user := 2222, "alice"
+	cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{
+		Name: "node-1", Host: "web", Port: &port, User: &user, SSHOptions: []string{"-o", "Foo=bar"}, IdentityFiles: []string{"/ours"},
+		Escalation: []string{"sudo", "-H", "--"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"ssh", "-G", "-T", "-p", "2222", "-l", "alice", "-o", "Foo=bar", "--", "web"}; !slices.Equal(ssh.asked[0], want) {
+		t.Errorf("asked %q", ssh.asked)
+	}
+	want := remote.Config{
+		Node: "node-1", Alias: "web", HostName: "web.example", Port: 2222, User: "alice", Network: "tcp4",
+		IdentityFiles:    []string{"/ours", "/home/alice/.ssh/id_web.example", "/keys/a b"},
+		CertificateFiles: []string{"/home/alice/.ssh/cert"}, IdentityAgent: "/run/agent", IdentitiesOnly: true,
+		KnownHosts:       []string{"/home/alice/my known/web-alias", "/home/alice/.ssh/known_hosts2"},
+		GlobalKnownHosts: []string{"/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"},
+		HostKeyAlias:     "web-alias", HashKnownHosts: true, AcceptNew: true,
+		ProxyCommand: "nc -X 5 web.example 2222 -u alice 100%", Escalation: []string{"sudo", "-H", "--"},
+		ConnectTimeout: 9 * time.Second, KeepAliveInterval: 7 * time.Second, KeepAliveMax: 5,
+		Warnings: []string{"forwardagent yes is ignored: no agent is forwarded"},
+	}
+	if diff := cmp.Diff(want, cfg); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestResolveAgent(t *testing.T) {
+	for said, want := range map[string]string{
+		"": "/run/agent", "identityagent none": "", "identityagent SSH_AUTH_SOCK": "/run/agent",
+		"identityagent $MINE": "/run/mine", "identityagent ${MINE}/x": "/run/mine/x", "identityagent ~/a": "/home/alice/a",
+	} {
+		ssh := &fakeSSH{answers: map[string]string{"node": plain + said}}
+		cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{Host: "node"})
+		if err != nil || cfg.IdentityAgent != want {
+			t.Errorf("%q: %q, %v, want %q", said, cfg.IdentityAgent, err, want)
+		}
+	}
+}
+
+func TestResolveJump(t *testing.T) {
+	host := func(name, more string) string {
+		return fmt.Sprintf("hostname %s.example\nuser u-%s\nport 22\n%s", name, name, more)
+	}
+	ssh := &fakeSSH{answers: map[string]string{
+		"node":  host("node", "proxyjump bob@outer:2022,inner"),
+		"inner": host("inner", "proxyjump bob@outer:2022"), // ssh echoes -J
+		"outer": host("outer", ""),
+	}}
+	cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{Name: "n", Host: "node", SSHOptions: []string{"-F", "cfg", "-o", "User=x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.Via.Addr() != "inner.example:22" || cfg.Via.Via.Addr() != "outer.example:22" || cfg.Via.Via.Via != nil || cfg.Via.Node != "n" {
+		t.Errorf("via %+v", cfg.Via)
+	}
+	want := [][]string{
+		{"ssh", "-G", "-T", "-F", "cfg", "-o", "User=x", "--", "node"},
+		{"ssh", "-G", "-T", "-F", "cfg", "-J", "bob@outer:2022", "--", "inner"},
+		{"ssh", "-G", "-T", "-p", "2022", "-l", "bob", "-F", "cfg", "--", "outer"},
+	}
+	if diff := cmp.Diff(want, ssh.asked); diff != "" {
+		t.Error(diff)
+	}
+
+	ssh = &fakeSSH{answers: map[string]string{"a": host("a", "proxyjump b"), "b": host("b", "proxyjump a")}}
+	if _, err := ssh.resolver().Resolve(t.Context(), remote.Target{Host: "a"}); err == nil || !strings.Contains(err.Error(), "each other") {
+		t.Errorf("two hosts that jump through each other: %v", err)
+	}
+}
+
+func TestResolveRefuses(t *testing.T) {
+	bad, zero := "-oProxyCommand=id", 0
+	for name, target := range map[string]remote.Target{
+		"an option as host": {Host: "-oProxyCommand=id"},
+		"a command as host": {Host: "a;id"},
+		"no host":           {},
+		"an option as user": {Host: "node", User: &bad},
+		"port 0":            {Host: "node", Port: &zero},
+		"a pinned key":      {Host: "node", HostKeys: []string{"ssh-ed25519 nonsense"}},
+		"a bad jump host":   {Host: "node", Via: &remote.Target{Host: "$(id)"}},
+	} {
+		ssh := &fakeSSH{answers: map[string]string{"node": plain}}
+		if _, err := ssh.resolver().Resolve(t.Context(), target); err == nil {
+			t.Errorf("%s was taken", name)
+		} else if len(ssh.asked) > 0 {
+			t.Errorf("%s reached ssh: %q", name, ssh.asked)
+		}
+	}
+	for _, said := range []string{
+		"hostname $(id)", "user a`id`", "port x", "port 70000", "proxyjump a b", "proxyjump -x", "proxyusefdpass yes",
+		"pubkeyauthentication no", "preferredauthentications gssapi-with-mic,password", "connecttimeout soon",
+		"identityfile ${NOT_SET}/x", "proxycommand nc %C", "serveraliveinterval -3",
+	} {
+		key, _, _ := strings.Cut(said, " ")
+		var lines []string
+		for line := range strings.Lines(plain) {
+			if !strings.HasPrefix(line, key+" ") {
+				lines = append(lines, line)
+			}
+		}
+		ssh := &fakeSSH{answers: map[string]string{"node": strings.Join(append(lines, said), "")}}
+		if cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{Name: "node-1", Host: "node"}); err == nil {
+			t.Errorf("%q was taken: %+v", said, cfg)
+		} else if !strings.HasPrefix(err.Error(), "node-1: ") {
+			t.Errorf("%q: the error does not name the node: %v", said, err)
+		}
+	}
+	missing := remote.Resolver{Run: func(context.Context, ...string) ([]byte, error) { return nil, exec.ErrNotFound }}
+	if _, err := missing.Resolve(t.Context(), remote.Target{Host: "node"}); !errors.Is(err, exec.ErrNotFound) ||
+		!strings.Contains(err.Error(), "install") {
+		t.Errorf("without ssh: %v", err)
+	}
+}
+
+// TestRealSSH asks the installed ssh, about a configuration of our own.
+func TestRealSSH(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("ssh"); err != nil {
+		t.Skip("ssh is not installed")
+	}
+	s := kind(inProcess).start(t, want{})
+	dir := t.TempDir()
+	known := filepath.Join(dir, "known_hosts")
+	os.WriteFile(known, []byte("the-node "+authorized(s.hostKey.signer.PublicKey())+"\n"), 0o600)
+	config := filepath.Join(dir, "config")
+	os.WriteFile(config, fmt.Appendf(nil, `Host web
+  HostName 127.0.0.1
+  Port %d
+  User %s
+  IdentityFile %s
+  IdentityAgent none
+  IdentitiesOnly yes
+  UserKnownHostsFile %s
+  HostKeyAlias the-node
+  ProxyJump hop
+Host hop
+  HostName 127.0.0.1
+  Port %[1]d
+  User bob
+  IdentityFile %[3]s
+  UserKnownHostsFile %[4]s
+  HostKeyAlias the-node
+`, s.port, s.login, s.user.file, known), 0o600)
+	cfg, err := remote.Resolve(t.Context(), remote.Target{Name: "node-1", Host: "web", SSHOptions: []string{"-F", config, "-o", "StrictHostKeyChecking=no"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cfg.AcceptNew || len(cfg.Warnings) != 1 || cfg.Via == nil || cfg.Via.User != "bob" {
+		t.Errorf("%+v", cfg)
+	}
+	cfg.AcceptNew = false
+	if err := try(t, cfg, remote.Options{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := remote.Resolve(t.Context(), remote.Target{Name: "node-1", Host: "web", SSHOptions: []string{"-o", "NoSuchOption=x"}}); err == nil ||
+		!strings.Contains(strings.ToLower(err.Error()), "nosuchoption") {
+		t.Errorf("a bad option: %v", err)
+	}
+}

@@ -1,0 +1,285 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/remote/internal/shell"
+)
+
+const (
+	stderrTail = 4 << 10         // how much of stderr an error carries
+	termGrace  = 2 * time.Second // how long a cancelled command may take to end by itself
+	killGrace  = time.Second     // how long it may take to be killed
+)
+
+// Cmd is a command for a node. Like os/exec, it is a program with arguments
+// and no shell: for a shell's features, run {"sh", "-c", script, "sh", arg…}.
+//
+// Argv and Env can be seen by every user of the node: secrets go to Stdin.
+type Cmd struct {
+	Argv   []string
+	Env    []string  // NAME=value, added to the environment that sshd gives
+	Stdin  io.Reader // nil: empty
+	Stdout io.Writer // nil: discarded
+	Stderr io.Writer // nil: only its tail is kept, for the error
+	Sudo   bool      // as root: with the escalation command, unless the user is root
+}
+
+// Output runs a command and returns its stdout.
+func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	err := c.Run(ctx, cmd)
+	return out.Bytes(), err
+}
+
+// Run runs a command and waits for it to end. The error is a *RunError if the
+// command failed, an *EscalationError if it could not become root, and a
+// *LostError if the connection broke, in which case it may still run.
+//
+// When ctx ends, the command is ended too: with TERM, and after two seconds
+// with KILL. Run then returns after three seconds at most. A Stdin that blocks
+// in Read is left behind, as nothing can interrupt it.
+//
+// At most eight commands run at once; further ones wait.
+func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
+	if err := cmd.check(); err != nil {
+		return fmt.Errorf("%s: %w", c.cfg.Node, err)
+	}
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return c.cancelled(ctx, cmd)
+	}
+	return c.run(ctx, cmd, true)
+}
+
+func (cmd Cmd) check() error {
+	if err := shell.Check(cmd.Argv); err != nil {
+		return fmt.Errorf("cannot run %q: %w", cmd.Argv, err)
+	}
+	for _, e := range cmd.Env {
+		name, _, ok := strings.Cut(e, "=")
+		if !ok || name == "" || name[0] == '-' || strings.IndexByte(e, 0) >= 0 {
+			return fmt.Errorf("cannot run %q: environment needs NAME=value", cmd.Argv)
+		}
+	}
+	return nil
+}
+
+func (c *Conn) cancelled(ctx context.Context, cmd Cmd) error {
+	return fmt.Errorf("%s: %s on %s: %w", c.cfg.Node, strings.Join(cmd.Argv, " "), c.cfg.Addr(), context.Cause(ctx))
+}
+
+// escalates reports whether cmd goes through the escalation command.
+func (c *Conn) escalates(cmd Cmd) bool {
+	return cmd.Sudo && c.cfg.User != "root" && len(c.cfg.Escalation) > 0
+}
+
+// running is one command on its way.
+type running struct {
+	conn    *Conn
+	cmd     Cmd
+	session *ssh.Session
+	marks   *markWriter
+	tail    *tailBuffer
+	started chan struct{} // the command itself runs: stdin is its own
+	leader  chan struct{} // pids holds the first process, the group's leader
+	prompts chan struct{} // sudo asks for a password
+	over    chan struct{} // the session has ended
+	first   string        // the process id announced with leader
+	second  string        // the process id announced with started
+	mayAsk  bool          // for a password that isn't known yet
+}
+
+// run runs a command without taking a slot. With stop, a cancelled command's
+// processes are ended over a session of their own.
+func (c *Conn) run(ctx context.Context, cmd Cmd, stop bool) error {
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
+	session, err := c.session(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return c.cancelled(ctx, cmd)
+		}
+		return err
+	}
+	defer session.Close()
+	stdin, err := session.StdinPipe()
+	if err != nil {
+		return c.explain(err)
+	}
+	r := &running{
+		conn: c, cmd: cmd, session: session, tail: newTail(stderrTail), mayAsk: stop,
+		started: make(chan struct{}), leader: make(chan struct{}), prompts: make(chan struct{}, 8), over: make(chan struct{}),
+	}
+	stdout, stderr := serialize(cmd.Stdout, cmd.Stderr)
+	out, errs := newSink(stdout, abort), newSink(stderr, abort)
+	defer out.shut()
+	defer errs.shut()
+	session.Stdout = out
+	mark := "nixbench-" + rand.Text() + "-"
+	r.marks = &markWriter{prefix: mark, seen: r.mark, w: io.MultiWriter(r.tail, errs)}
+	session.Stderr = r.marks
+
+	ended := make(chan error, 1)
+	go func() {
+		err := session.Start(shell.Line(r.argv(mark)))
+		if err == nil {
+			err = session.Wait()
+		}
+		ended <- err
+	}()
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		r.feed(ctx, stdin, abort)
+	}()
+
+	select {
+	case err = <-ended:
+	case <-c.done:
+		err = c.err
+	case <-ctx.Done():
+		if stop {
+			r.stop(ended)
+		}
+		err = nil
+	}
+	close(r.over)
+	session.Close()
+	select { // so that Stdin is normally not read after Run
+	case <-fed:
+	case <-time.After(50 * time.Millisecond):
+	}
+	if ctx.Err() == nil {
+		return r.result(err)
+	}
+	if refused := (*EscalationError)(nil); errors.As(context.Cause(ctx), &refused) {
+		return refused
+	}
+	return c.cancelled(ctx, cmd)
+}
+
+// argv is what the login shell becomes: the command behind an announcement,
+// or the escalation command between two.
+func (r *running) argv(mark string) []string {
+	argv := r.cmd.Argv
+	if len(r.cmd.Env) > 0 {
+		argv = slices.Concat([]string{"env"}, r.cmd.Env, argv)
+	}
+	argv = shell.Announce(mark+runMark, argv)
+	if !r.conn.escalates(r.cmd) {
+		return argv
+	}
+	escalation := r.conn.cfg.Escalation
+	if isSudo(escalation) {
+		escalation = sudoCommand(escalation, mark+passMark, r.conn.opts.Prompt != nil)
+	}
+	return shell.Announce(mark+pidMark, slices.Concat(escalation, argv))
+}
+
+// mark is called for every mark on stderr, in order, by one goroutine.
+func (r *running) mark(kind, pid string) {
+	switch kind {
+	case passMark:
+		select {
+		case r.prompts <- struct{}{}:
+		default:
+		}
+		return
+	case pidMark:
+		r.first = pid
+		close(r.leader)
+	case runMark:
+		if r.second = pid; r.first == "" {
+			r.first = pid
+			close(r.leader)
+		}
+		close(r.started)
+	}
+}
+
+// feed writes stdin: first what sudo asks for, then what the command gets.
+func (r *running) feed(ctx context.Context, stdin io.WriteCloser, abort context.CancelCauseFunc) {
+	defer stdin.Close()
+	if r.conn.escalates(r.cmd) {
+		if err := r.answer(ctx, stdin); err != nil {
+			abort(err)
+			return
+		}
+		select {
+		case <-r.started:
+		default:
+			return
+		}
+	}
+	if r.cmd.Stdin == nil {
+		return
+	}
+	// A command may end without reading everything, so a failed write says
+	// nothing; a failed read must not pass for the end of the input.
+	source := &source{r: r.cmd.Stdin}
+	if io.Copy(stdin, source); source.err != nil {
+		abort(fmt.Errorf("read its stdin: %w", source.err))
+	}
+}
+
+// result turns what the session says into this package's errors.
+func (r *running) result(err error) error {
+	c := r.conn
+	r.marks.flush()
+	var exit *ssh.ExitError
+	var missing *ssh.ExitMissingError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit):
+		if c.escalates(r.cmd) && !r.hasStarted() {
+			return r.notRoot()
+		}
+		failed := &RunError{Node: c.cfg.Node, Host: c.cfg.Addr(), Argv: r.cmd.Argv,
+			ExitStatus: exit.ExitStatus(), Signal: exit.Signal(), Stderr: r.tail.String()}
+		if failed.Signal != "" {
+			failed.ExitStatus = -1
+		}
+		return failed
+	case errors.As(err, &missing):
+		if err := c.explain(err); !errors.As(err, &missing) {
+			return err
+		}
+		return fmt.Errorf("%s: %s on %s: the server ended the session without an exit status: %w",
+			c.cfg.Node, strings.Join(r.cmd.Argv, " "), c.cfg.Addr(), err)
+	}
+	if err = c.explain(err); errors.Is(err, c.Err()) {
+		return err
+	}
+	return fmt.Errorf("%s: %s on %s: %w", c.cfg.Node, strings.Join(r.cmd.Argv, " "), c.cfg.Addr(), err)
+}
+
+func (r *running) hasStarted() bool {
+	select {
+	case <-r.started:
+		return true
+	default:
+		return false
+	}
+}
+
+func isSudo(escalation []string) bool {
+	return len(escalation) > 0 && path.Base(escalation[0]) == "sudo"
+}

@@ -1,0 +1,139 @@
+package remote
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// settings is what `ssh -G` prints: lower-case keywords, of which some occur
+// more than once.
+type settings map[string][]string
+
+// parseSettings reads the output of `ssh -G`. Lines without a value are kept
+// as empty values: which keywords a version of ssh prints is its own matter.
+func parseSettings(out []byte) (settings, error) {
+	s := settings{}
+	scan := bufio.NewScanner(bytes.NewReader(out))
+	scan.Buffer(nil, 1<<20)
+	for scan.Scan() {
+		key, value, _ := strings.Cut(strings.TrimSpace(scan.Text()), " ")
+		if key == "" {
+			continue
+		}
+		key = strings.ToLower(key)
+		s[key] = append(s[key], strings.TrimSpace(value))
+	}
+	if err := scan.Err(); err != nil {
+		return nil, fmt.Errorf("cannot read the output of ssh -G: %w", err)
+	}
+	return s, nil
+}
+
+func (s settings) get(key string) string {
+	if len(s[key]) == 0 {
+		return ""
+	}
+	return s[key][0]
+}
+
+// yes reports whether key is on. Versions of ssh differ in how they print it.
+func (s settings) yes(key string) bool {
+	v := s.get(key)
+	return v == "yes" || v == "true"
+}
+
+func (s settings) no(key string) bool {
+	v := s.get(key)
+	return v == "no" || v == "false" || v == "off"
+}
+
+func (s settings) number(key string) (int, error) {
+	v := s.get(key)
+	if v == "" || v == "none" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("ssh -G says %s %q, which is not a number", key, v)
+	}
+	return n, nil
+}
+
+func (s settings) seconds(key string) (time.Duration, error) {
+	n, err := s.number(key)
+	if n > 1<<20 {
+		n = 1 << 20
+	}
+	return time.Duration(n) * time.Second, err
+}
+
+// files reads a list of file names on one line. ssh prints them unquoted, so
+// a word that cannot start a name belongs to the name before it.
+func (s settings) files(key string) []string {
+	var files []string
+	for _, word := range strings.Fields(s.get(key)) {
+		if word == "none" {
+			continue
+		}
+		if n := len(files); n > 0 && !strings.ContainsAny(word[:1], "/~$%") {
+			files[n-1] += " " + word
+			continue
+		}
+		files = append(files, word)
+	}
+	return files
+}
+
+// algorithms reads a comma-separated list.
+func (s settings) algorithms(key string) []string {
+	if v := s.get(key); v != "" {
+		return strings.Split(v, ",")
+	}
+	return nil
+}
+
+// hop is one host of a ProxyJump.
+type hop struct{ user, host, port string }
+
+// parseHop reads [user@]host[:port] or ssh://[user@]host[:port].
+func parseHop(text string) (hop, error) {
+	bad := fmt.Errorf("cannot read the jump host %q", text)
+	rest := strings.TrimSuffix(strings.TrimPrefix(text, "ssh://"), "/")
+	var h hop
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		if h.user, rest = rest[:at], rest[at+1:]; !plainWord(h.user) {
+			return hop{}, bad
+		}
+	}
+	switch {
+	case strings.HasPrefix(rest, "["):
+		host, after, ok := strings.Cut(rest[1:], "]")
+		if !ok || after != "" && after[0] != ':' {
+			return hop{}, bad
+		}
+		h.host, h.port = host, strings.TrimPrefix(after, ":")
+		if after == ":" {
+			return hop{}, bad
+		}
+	case strings.Count(rest, ":") == 1:
+		h.host, h.port, _ = strings.Cut(rest, ":")
+		if h.port == "" {
+			return hop{}, bad
+		}
+	default: // no port, or a bare IPv6 address
+		h.host = rest
+	}
+	if !plainWord(h.host) {
+		return hop{}, bad
+	}
+	if h.port != "" {
+		if n, err := strconv.Atoi(h.port); err != nil || n < 1 || n > 65535 {
+			return hop{}, bad
+		}
+	}
+	return h, nil
+}

@@ -1,0 +1,267 @@
+// Package sshtest is an SSH server inside the test's own process: it runs
+// commands with sh or hands them to a function, forwards unix sockets and TCP
+// connections, and can be made slow, silent or strict. It listens on loopback
+// only. A server costs a listener, a goroutine and a few kilobytes, so that a
+// test can have a thousand of them.
+//
+// It passes the same contract suite as a real sshd.
+package sshtest
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Options say how a server behaves. The zero value accepts every key, runs
+// commands with sh and forwards whatever it is asked to.
+type Options struct {
+	Addr           string          // "": 127.0.0.1 and a free port
+	HostKeys       []ssh.Signer    // nil: one new ed25519 key
+	AuthorizedKeys []ssh.PublicKey // nil: every key is accepted
+	Password       string          // "": no login by password
+	Handler        Handler         // nil: sh runs the line
+	Env            []string        // for sh; nil: the process's own
+
+	ForbidForwarding bool          // refuse unix sockets and TCP connections
+	MaxSessions      int           // 0: no limit
+	Latency          time.Duration // before everything that the server sends
+	DropAfter        int64         // close a connection after it has sent so many bytes
+}
+
+// Server is a running server.
+type Server struct {
+	opts       Options
+	config     *ssh.ServerConfig
+	listener   net.Listener
+	hostKey    ssh.PublicKey
+	handshakes atomic.Int64
+	commands   atomic.Int64
+	announce   bool // Handler stands for a command, and sh doesn't announce it
+	frozen     atomic.Pointer[chan struct{}]
+
+	mu     sync.Mutex
+	open   map[net.Conn]bool
+	closed bool
+	work   sync.WaitGroup
+}
+
+// Start starts a server.
+func Start(opts Options) (*Server, error) {
+	if opts.Addr == "" {
+		opts.Addr = "127.0.0.1:0"
+	}
+	announce := opts.Handler != nil
+	if opts.Handler == nil {
+		opts.Handler = shellHandler(opts.Env)
+	}
+	if len(opts.HostKeys) == 0 {
+		key, err := NewKey()
+		if err != nil {
+			return nil, err
+		}
+		opts.HostKeys = []ssh.Signer{key}
+	}
+	s := &Server{opts: opts, announce: announce, hostKey: opts.HostKeys[0].PublicKey(), open: map[net.Conn]bool{}}
+	s.config = s.serverConfig()
+	listener, err := net.Listen("tcp", opts.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("start the test ssh server: %w", err)
+	}
+	if !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		listener.Close()
+		return nil, fmt.Errorf("a test ssh server listens on loopback only, not on %s", opts.Addr)
+	}
+	s.listener = listener
+	s.work.Go(s.accept)
+	return s, nil
+}
+
+// NewKey makes an ed25519 key.
+func NewKey() (ssh.Signer, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	return ssh.NewSignerFromKey(private)
+}
+
+// PrivateKey makes a private key's file, for a client's IdentityFiles.
+func PrivateKey() []byte {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		panic(err) // crypto/rand does not fail
+	}
+	block, err := ssh.MarshalPrivateKey(private, "sshtest")
+	if err != nil {
+		panic(err)
+	}
+	return pem.EncodeToMemory(block)
+}
+
+func (s *Server) serverConfig() *ssh.ServerConfig {
+	config := &ssh.ServerConfig{
+		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			if s.opts.AuthorizedKeys == nil {
+				return nil, nil
+			}
+			for _, allowed := range s.opts.AuthorizedKeys {
+				if string(allowed.Marshal()) == string(key.Marshal()) {
+					return nil, nil
+				}
+			}
+			return nil, errors.New("key not authorized")
+		},
+	}
+	if s.opts.Password != "" {
+		config.PasswordCallback = func(_ ssh.ConnMetadata, password []byte) (*ssh.Permissions, error) {
+			if string(password) != s.opts.Password {
+				return nil, errors.New("wrong password")
+			}
+			return nil, nil
+		}
+	}
+	for _, key := range s.opts.HostKeys {
+		config.AddHostKey(key)
+	}
+	return config
+}
+
+// Addr is host:port.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Port is the port on 127.0.0.1.
+func (s *Server) Port() int { return s.listener.Addr().(*net.TCPAddr).Port }
+
+// HostKey is the first host key, as a line of an authorized_keys file.
+func (s *Server) HostKey() string {
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.hostKey)))
+}
+
+// Key is the first host key.
+func (s *Server) Key() ssh.PublicKey { return s.hostKey }
+
+// KnownHostsLine is what a known_hosts file says about the server.
+func (s *Server) KnownHostsLine() string {
+	return "[127.0.0.1]:" + strconv.Itoa(s.Port()) + " " + s.HostKey()
+}
+
+// Handshakes counts the logins so far.
+func (s *Server) Handshakes() int { return int(s.handshakes.Load()) }
+
+// Commands counts the commands that were started so far.
+func (s *Server) Commands() int { return int(s.commands.Load()) }
+
+// Freeze makes the server silent: connections stay open, and nothing is read
+// or written until Thaw.
+func (s *Server) Freeze() {
+	wait := make(chan struct{})
+	s.frozen.CompareAndSwap(nil, &wait)
+}
+
+// Thaw ends Freeze.
+func (s *Server) Thaw() {
+	if wait := s.frozen.Swap(nil); wait != nil {
+		close(*wait)
+	}
+}
+
+// Drop closes all connections, as a crash would.
+func (s *Server) Drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for conn := range s.open {
+		conn.Close()
+	}
+}
+
+// Close stops the server and ends its commands.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	err := s.listener.Close()
+	s.Drop()
+	s.Thaw()
+	s.work.Wait()
+	return err
+}
+
+func (s *Server) accept() {
+	for {
+		raw, err := s.listener.Accept()
+		if err != nil {
+			return
+		}
+		conn := &faulty{Conn: raw, server: s}
+		s.mu.Lock()
+		if s.closed {
+			raw.Close()
+		}
+		s.open[conn] = true
+		s.mu.Unlock()
+		s.work.Go(func() {
+			s.serve(conn)
+			s.mu.Lock()
+			delete(s.open, conn)
+			s.mu.Unlock()
+			conn.Close()
+		})
+	}
+}
+
+// serve carries one connection until it ends, and what runs on it with it.
+func (s *Server) serve(conn net.Conn) {
+	login, channels, requests, err := ssh.NewServerConn(conn, s.config)
+	if err != nil {
+		return
+	}
+	s.handshakes.Add(1)
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer cancel()
+	work.Go(func() {
+		for r := range requests {
+			// Like sshd, which answers keepalives with a failure.
+			r.Reply(false, nil)
+		}
+	})
+	sessions := make(chan struct{}, max(s.opts.MaxSessions, 1))
+	for channel := range channels {
+		switch channel.ChannelType() {
+		case "session":
+			if s.opts.MaxSessions > 0 {
+				select {
+				case sessions <- struct{}{}:
+				default:
+					channel.Reject(ssh.ConnectionFailed, "open failed")
+					continue
+				}
+			}
+			work.Go(func() {
+				s.session(ctx, login.User(), channel)
+				if s.opts.MaxSessions > 0 {
+					<-sessions
+				}
+			})
+		case "direct-streamlocal@openssh.com":
+			work.Go(func() { s.forwardUnix(ctx, channel) })
+		case "direct-tcpip":
+			work.Go(func() { s.forwardTCP(ctx, channel) })
+		default:
+			channel.Reject(ssh.UnknownChannelType, channel.ChannelType())
+		}
+	}
+}

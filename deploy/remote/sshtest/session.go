@@ -1,0 +1,177 @@
+package sshtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/remote/internal/shell"
+)
+
+// Handler runs a command and returns its exit status. Its context ends when
+// the client closes the session.
+type Handler func(ctx context.Context, e *Exec) int
+
+// Exec is a command that a client wants to run.
+type Exec struct {
+	User       string
+	Line       string   // as it came over the wire
+	Argv       []string // the command itself, without announcements and escalation
+	Escalation []string // what stands in front of it: sudo -n -H --
+	Stdin      io.Reader
+	Stdout     io.Writer
+	Stderr     io.Writer
+	Signals    <-chan string // TERM, KILL, …
+
+	signal string // the command died of it
+}
+
+// DiedOf makes the server report that a signal ended the command.
+func (e *Exec) DiedOf(signal string) { e.signal = signal }
+
+// shellHandler runs lines with sh, in a process group that ends with the
+// session. env nil means the process's own environment.
+func shellHandler(env []string) Handler {
+	return func(ctx context.Context, e *Exec) int {
+		cmd := exec.Command("sh", "-c", e.Line)
+		cmd.Env = env
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		cmd.Stdout, cmd.Stderr = e.Stdout, e.Stderr
+		// A pipe of our own: Wait would wait for stdin to end.
+		stdin, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			fmt.Fprintln(e.Stderr, err)
+			return 126
+		}
+		go func() {
+			io.Copy(stdin, e.Stdin)
+			stdin.Close()
+		}()
+		stop := make(chan struct{})
+		defer close(stop)
+		go func() {
+			for {
+				select {
+				case name := <-e.Signals:
+					if number, ok := signals[name]; ok {
+						syscall.Kill(-cmd.Process.Pid, number)
+					}
+				case <-ctx.Done():
+					syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+					return
+				case <-stop:
+					return
+				}
+			}
+		}()
+		cmd.Wait()
+		status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if status.Signaled() {
+			for name, number := range signals {
+				if number == status.Signal() {
+					e.DiedOf(name)
+				}
+			}
+		}
+		return status.ExitStatus()
+	}
+}
+
+var signals = map[string]syscall.Signal{
+	"TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP,
+	"ABRT": syscall.SIGABRT, "SEGV": syscall.SIGSEGV, "PIPE": syscall.SIGPIPE, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1,
+}
+
+// session serves one channel, on which one command may run.
+func (s *Server) session(ctx context.Context, user string, offered ssh.NewChannel) {
+	channel, requests, err := offered.Accept()
+	if err != nil {
+		return
+	}
+	defer channel.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	toProcess := make(chan string, 16)
+	done := make(chan struct{})
+	running := false
+	for {
+		select {
+		case <-done:
+			return
+		case r, ok := <-requests:
+			if !ok {
+				cancel()
+				if running {
+					<-done
+				}
+				return
+			}
+			switch r.Type {
+			case "exec":
+				var body struct{ Line string }
+				if running || ssh.Unmarshal(r.Payload, &body) != nil {
+					r.Reply(false, nil)
+					continue
+				}
+				running = true
+				r.Reply(true, nil)
+				s.commands.Add(1)
+				e := &Exec{User: user, Line: body.Line, Stdin: channel, Stdout: channel, Stderr: channel.Stderr(), Signals: toProcess}
+				go func() {
+					defer close(done)
+					s.exec(ctx, e, channel)
+				}()
+			case "signal":
+				var body struct{ Name string }
+				if ssh.Unmarshal(r.Payload, &body) == nil {
+					select {
+					case toProcess <- body.Name:
+					default:
+					}
+				}
+			default:
+				r.Reply(false, nil)
+			}
+		}
+	}
+}
+
+// exec runs a command and reports how it ended.
+func (s *Server) exec(ctx context.Context, e *Exec, channel ssh.Channel) {
+	var marks []string
+	var err error
+	e.Argv, marks, e.Escalation, err = shell.Layers(e.Line)
+	if err != nil {
+		e.Argv = []string{"sh", "-c", e.Line}
+	}
+	if s.announce {
+		// The function stands for the command itself, so the announcements
+		// in front of it are made here.
+		for _, mark := range marks {
+			fmt.Fprintf(e.Stderr, "%s:%d\n", mark, os.Getpid())
+		}
+	}
+	status := s.opts.Handler(ctx, e)
+	if ctx.Err() != nil {
+		return
+	}
+	channel.CloseWrite()
+	if e.signal != "" {
+		channel.SendRequest("exit-signal", false, ssh.Marshal(struct {
+			Signal     string
+			CoreDumped bool
+			Message    string
+			Language   string
+		}{Signal: e.signal}))
+		return
+	}
+	channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(status)}))
+}

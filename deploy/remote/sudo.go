@@ -1,0 +1,106 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// sudoCommand adds what lets us talk with sudo: with somebody to ask, it
+// reads the password from stdin after printing the mark; else it must not ask.
+// It prints the mark only if it needs a password, so nothing is tried twice.
+func sudoCommand(escalation []string, mark string, canAsk bool) []string {
+	if canAsk {
+		return slices.Concat(escalation[:1], []string{"-S", "-p", mark}, escalation[1:])
+	}
+	return slices.Concat(escalation[:1], []string{"-n"}, escalation[1:])
+}
+
+// answer gives sudo its password as often as it asks, until the command
+// itself has started or the session has ended. Not a byte of the command's
+// own stdin is sent before that, so sudo cannot eat it.
+func (r *running) answer(ctx context.Context, stdin io.Writer) error {
+	var wrong []byte
+	for {
+		select {
+		case <-r.started:
+			return nil
+		case <-r.over:
+			return nil
+		case <-r.prompts:
+			ask := r.conn.opts.Prompt
+			if !r.mayAsk {
+				ask = nil
+			}
+			cfg := r.conn.cfg
+			password, err := r.conn.sudo.get(ctx, wrong, ask, fmt.Sprintf("sudo password of %s on %s", cfg.User, cfg.Node))
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				return &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Err: err,
+					Reason: "it wants a password: " + err.Error()}
+			}
+			line := append(slices.Clone(password), '\n')
+			_, err = stdin.Write(line)
+			clear(line)
+			if err != nil {
+				return nil // the session ended; its status says more
+			}
+			wrong = password // if it asks again
+		}
+	}
+}
+
+// notRoot explains why the command was never started.
+func (r *running) notRoot() error {
+	cfg := r.conn.cfg
+	e := &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Stderr: r.tail.String(), Reason: "it refused"}
+	if isSudo(cfg.Escalation) && r.conn.opts.Prompt == nil && strings.Contains(e.Stderr, "password") {
+		e.Reason = "it wants a password, and there is no terminal to ask on: run nixbench on a terminal, or set security.sudo.wheelNeedsPassword = false on the node"
+	}
+	return e
+}
+
+// sudoPassword is asked for once and kept in memory only.
+type sudoPassword struct {
+	mu    sync.Mutex // held while asking: commands that start together ask once
+	value []byte
+}
+
+// get returns the password, asking if it isn't known or was wrong.
+func (s *sudoPassword) get(ctx context.Context, wrong []byte, ask Prompt, question string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if wrong != nil && bytes.Equal(s.value, wrong) {
+		clear(s.value)
+		s.value = nil
+		question = "wrong password, again: " + question
+	}
+	if s.value == nil && ask == nil {
+		return nil, errors.New("nobody can be asked")
+	}
+	if s.value == nil {
+		value, err := ask(ctx, question)
+		if err != nil {
+			return nil, err
+		}
+		if bytes.ContainsAny(value, "\n\r") {
+			return nil, errors.New("the password contains a line break")
+		}
+		s.value = value
+	}
+	return slices.Clone(s.value), nil
+}
+
+func (s *sudoPassword) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.value)
+	s.value = nil
+}
