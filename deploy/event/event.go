@@ -22,6 +22,11 @@ const (
 	CopyStart  Kind = "copy-start"  // store path Path is being fetched or copied
 	CopyEnd    Kind = "copy-end"    // and has arrived
 	Progress   Kind = "progress"    // Done of Total derivations are built
+
+	NodeStart    Kind = "node-start"    // Node begins Phase; Text says with what
+	NodeProgress Kind = "node-progress" // Node stands at Done of Total bytes of Phase; Text says what it waits for
+	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase
+	NodeEnd      Kind = "node-end"      // Node is through Phase; Text sums it up, Failed says how
 )
 
 // Phase is a stage of a run, in the order in which they run.
@@ -31,6 +36,12 @@ const (
 	Survey   Phase = "survey"
 	Evaluate Phase = "evaluate"
 	Build    Phase = "build"
+	Connect  Phase = "connect"
+	Copy     Phase = "copy"
+	Keys     Phase = "keys"
+	Activate Phase = "activate"
+	Confirm  Phase = "confirm"
+	Check    Phase = "check"
 )
 
 // Event is one thing that happened. Fields that do not apply are empty.
@@ -39,6 +50,7 @@ type Event struct {
 	Kind   Kind      `json:"event"`
 	Phase  Phase     `json:"phase,omitempty"`
 	Units  []string  `json:"units,omitempty"`
+	Node   string    `json:"node,omitempty"`
 	Path   string    `json:"path,omitempty"`
 	Level  string    `json:"level,omitempty"`
 	Text   string    `json:"text,omitempty"`
