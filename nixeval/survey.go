@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -41,7 +42,7 @@ func (e *Evaluator) survey(ctx context.Context) (*Hive, error) {
 	}
 	s.Deployments = map[string]Deployment{}
 	var mu sync.Mutex
-	broken, err := e.isolate(ctx, [][]string{s.Units}, func(ctx context.Context, units []string) error {
+	broken, err := e.isolate(ctx, slices.Collect(slices.Chunk(s.Units, surveyChunk)), func(ctx context.Context, units []string) error {
 		part, err := e.surveyOnly(ctx, units)
 		if err == nil {
 			mu.Lock()
@@ -55,6 +56,9 @@ func (e *Evaluator) survey(ctx context.Context) (*Hive, error) {
 	}
 	return newHive(s, broken)
 }
+
+// surveyChunk bounds the names in one argument, of which Linux takes 128 KiB.
+const surveyChunk = 500
 
 func (e *Evaluator) surveyOnly(ctx context.Context, units []string) (map[string]Deployment, error) {
 	names, err := nixJSON(units)
