@@ -27,6 +27,7 @@ const (
 	NodeProgress Kind = "node-progress" // Node stands at Done of Total bytes of Phase; Text says what it waits for
 	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase
 	NodeEnd      Kind = "node-end"      // Node is through Phase; Text sums it up, Failed says how
+	NodeResult   Kind = "node-result"   // Node is through all phases of the run; Text sums it up, Failed says how
 )
 
 // Phase is a stage of a run, in the order in which they run.
@@ -36,6 +37,7 @@ const (
 	Survey   Phase = "survey"
 	Evaluate Phase = "evaluate"
 	Build    Phase = "build"
+	Deploy   Phase = "deploy" // all that follows, seen as one
 	Connect  Phase = "connect"
 	Copy     Phase = "copy"
 	Keys     Phase = "keys"

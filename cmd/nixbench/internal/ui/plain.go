@@ -16,6 +16,7 @@ type plain struct {
 	verbose  bool
 	style    style
 	started  map[event.Phase]time.Time
+	began    map[string]time.Time // when each node was first heard of
 }
 
 func (p *plain) event(e event.Event) {
@@ -32,6 +33,22 @@ func (p *plain) event(e event.Event) {
 		fmt.Fprintln(p.err, phaseLine(p.style, e, p.started[e.Phase], 0))
 	case event.Message:
 		fmt.Fprintln(p.err, messageLine(p.style, e))
+	case event.NodeStart:
+		if p.began == nil {
+			p.began = map[string]time.Time{}
+		}
+		if p.began[e.Node].IsZero() {
+			p.began[e.Node] = e.Time
+		}
+		if p.verbose {
+			fmt.Fprintf(p.err, "%-9s %s %s\n", e.Phase, e.Node, e.Text)
+		}
+	case event.NodeResult:
+		fmt.Fprintln(p.err, resultLine(p.style, e, p.began[e.Node], 80))
+	case event.NodeLog:
+		if p.verbose {
+			fmt.Fprintf(p.err, "%s> %s\n", e.Node, e.Text)
+		}
 	case event.BuildStart:
 		if p.verbose {
 			fmt.Fprintf(p.err, "%-9s %s\n", "building", drvName(e.Path))

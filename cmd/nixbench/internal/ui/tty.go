@@ -13,11 +13,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// tty keeps one live line for the phase that runs: what it waits for, how far it
-// is, how long it takes. Everything that is over scrolls up as plain text.
+// tty keeps some live lines: one for the phase that runs, with what it waits for,
+// how far it is and how long it takes, and one for each node at work. Everything
+// that is over scrolls up as plain text.
 type tty struct {
 	out, err io.Writer
-	width    func() int
+	size     func() (width, height int)
 	verbose  bool
 	style    style
 
@@ -26,7 +27,9 @@ type tty struct {
 	done    int
 	total   int
 	active  []string // names of builds and copies that run
-	drawn   bool
+	nodes   nodeLines
+	began   map[string]time.Time // when each node was first heard of
+	drawn   int                  // live lines on the screen
 	frame   int
 	stop    chan struct{}
 }
@@ -35,13 +38,14 @@ const redraw = 100 * time.Millisecond
 
 func newTTY(o Options, mu *sync.Mutex) *tty {
 	t := &tty{out: o.Out, err: o.Err, verbose: o.Verbose, style: terminalStyle(), stop: make(chan struct{})}
-	t.width = func() int {
+	t.began = map[string]time.Time{}
+	t.size = func() (int, int) {
 		if f, ok := o.Err.(*os.File); ok {
-			if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
-				return w
+			if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
+				return w, h
 			}
 		}
-		return 80
+		return 80, 24
 	}
 	go t.tick(mu, t.stop)
 	return t
@@ -76,7 +80,8 @@ func (t *tty) event(e event.Event) {
 		}
 	case event.PhaseEnd:
 		t.phase = ""
-		t.line(phaseLine(t.style, e, t.started, min(t.width(), 80)))
+		width, _ := t.size()
+		t.line(phaseLine(t.style, e, t.started, min(width, 80)))
 	case event.UnitEnd:
 		t.done += len(e.Units)
 	case event.Progress:
@@ -87,10 +92,28 @@ func (t *tty) event(e event.Event) {
 		t.active = append(t.active, drvName(e.Path))
 	case event.BuildEnd, event.CopyEnd:
 		t.drop(drvName(e.Path))
+	case event.NodeStart, event.NodeProgress, event.NodeLog, event.NodeEnd, event.NodeResult:
+		t.node(e)
 	case event.BuildLog:
 		if t.verbose {
 			t.line(t.style.faint(drvName(e.Path)+"> ") + e.Text)
 		}
+	}
+}
+
+func (t *tty) node(e event.Event) {
+	if t.began[e.Node].IsZero() {
+		t.began[e.Node] = e.Time
+	}
+	t.nodes.event(e)
+	switch {
+	case e.Kind == event.NodeResult:
+		t.done++
+		width, _ := t.size()
+		t.line(resultLine(t.style, e, t.began[e.Node], min(width, 80)))
+		delete(t.began, e.Node)
+	case e.Kind == event.NodeLog && t.verbose:
+		t.line(t.style.faint(e.Node+"> ") + e.Text)
 	}
 }
 
@@ -111,10 +134,13 @@ func (t *tty) line(text string) {
 }
 
 func (t *tty) clear() {
-	if t.drawn {
-		fmt.Fprint(t.err, "\r\x1b[K")
-		t.drawn = false
+	if t.drawn > 1 {
+		fmt.Fprintf(t.err, "\x1b[%dA", t.drawn-1)
 	}
+	if t.drawn > 0 {
+		fmt.Fprint(t.err, "\r\x1b[J")
+	}
+	t.drawn = 0
 }
 
 var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
@@ -124,6 +150,15 @@ func (t *tty) draw() {
 	if t.phase == "" {
 		return
 	}
+	width, height := t.size()
+	now := time.Now()
+	lines := append([]string{t.phaseNow(width, now)}, t.nodes.draw(max(height-3, 1), width, now)...)
+	fmt.Fprint(t.err, strings.Join(lines, "\n"))
+	t.drawn = len(lines)
+}
+
+// phaseNow is the live line of the phase.
+func (t *tty) phaseNow(width int, now time.Time) string {
 	var parts []string
 	if t.total > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d", t.done, t.total))
@@ -131,10 +166,9 @@ func (t *tty) draw() {
 	parts = append(parts, t.active...)
 	left := fmt.Sprintf("%-9s %s", t.phase, strings.Join(parts, " · "))
 	// Two columns for the spinner, eight for the clock, one so that nothing wraps.
-	room := max(t.width()-11, 20)
-	left = cut(left, room)
-	fmt.Fprintf(t.err, "%c %s %s", spinner[t.frame%len(spinner)], pad(left, min(room, 66)), seconds(time.Since(t.started)))
-	t.drawn = true
+	room := max(width-11, 20)
+	left = pad(cut(left, room), min(room, 66))
+	return fmt.Sprintf("%c %s %s", spinner[t.frame%len(spinner)], left, seconds(now.Sub(t.started)))
 }
 
 // cut shortens s to width columns.

@@ -119,8 +119,8 @@ func TestJSON(t *testing.T) {
 // screen is a terminal of one live line: what it shows after all that was written.
 func screen(written string) (scrolled []string, live string) {
 	for _, line := range strings.Split(written, "\n") {
-		if i := strings.LastIndex(line, "\r\x1b[K"); i >= 0 {
-			line = line[i+len("\r\x1b[K"):]
+		if i := strings.LastIndex(line, "\r\x1b[J"); i >= 0 {
+			line = line[i+len("\r\x1b[J"):]
 		}
 		scrolled = append(scrolled, line)
 	}
@@ -133,7 +133,7 @@ func TestTerminal(t *testing.T) {
 	var mu sync.Mutex
 	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
 	v := &View{r: tt}
-	tt.width = func() int { return 60 }
+	tt.size = func() (int, int) { return 60, 10 }
 	mu.Lock() // no ticks: the test decides when to draw
 	defer mu.Unlock()
 	played := 0

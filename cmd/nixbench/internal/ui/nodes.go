@@ -1,0 +1,112 @@
+package ui
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// nodeLine is what is shown of a node that is being worked on.
+type nodeLine struct {
+	name    string
+	phase   event.Phase
+	started time.Time
+	done    int
+	total   int
+	text    string // what it waits for
+}
+
+// nodeLines are the nodes at work, in the order in which they began.
+type nodeLines []*nodeLine
+
+func (ns *nodeLines) event(e event.Event) {
+	i := slices.IndexFunc(*ns, func(n *nodeLine) bool { return n.name == e.Node })
+	switch e.Kind {
+	case event.NodeStart:
+		n := &nodeLine{name: e.Node, phase: e.Phase, started: e.Time, text: e.Text}
+		if i < 0 {
+			*ns = append(*ns, n)
+		} else {
+			(*ns)[i] = n
+		}
+	case event.NodeResult:
+		if i >= 0 {
+			*ns = slices.Delete(*ns, i, i+1)
+		}
+	case event.NodeProgress:
+		if i >= 0 {
+			(*ns)[i].done, (*ns)[i].total = e.Done, e.Total
+			if e.Text != "" {
+				(*ns)[i].text = e.Text
+			}
+		}
+	case event.NodeLog:
+		if i >= 0 {
+			(*ns)[i].text = e.Text
+		}
+	}
+}
+
+// draw gives at most most lines of at most width columns.
+func (ns nodeLines) draw(most, width int, now time.Time) []string {
+	var out []string
+	names := 0
+	for _, n := range ns {
+		names = max(names, len(n.name))
+	}
+	names = min(names, 24)
+	for i, n := range ns {
+		if i == most-1 && len(ns) > most {
+			return append(out, fmt.Sprintf("  … and %d more", len(ns)-i))
+		}
+		text := oneLine(n.text)
+		if n.total > 0 {
+			text = fmt.Sprintf("%s of %s  %s", size(n.done), size(n.total), text)
+		}
+		left := fmt.Sprintf("  %s %-9s %s", pad(cut(n.name, names), names), n.phase, text)
+		room := max(width-8, 20)
+		out = append(out, pad(cut(left, room), min(room, 72))+" "+seconds(now.Sub(n.started)))
+	}
+	return out
+}
+
+// resultLine is a node's last line: `web-1  switched to generation 7   3.2s`.
+func resultLine(s style, e event.Event, started time.Time, width int) string {
+	mark, text := "", e.Text
+	switch {
+	case !s.marks && e.Failed:
+		text = "failed: " + text
+	case s.marks && e.Failed:
+		mark = s.bad("✗") + " "
+	case s.marks:
+		mark = s.good("✓") + " "
+	}
+	clock := ""
+	if !started.IsZero() {
+		clock = " " + seconds(e.Time.Sub(started))
+	}
+	return fmt.Sprintf("  %s%-15s %s%s", mark, e.Node, pad(cut(oneLine(text), max(24, width-28)), max(24, width-30)), clock)
+}
+
+func oneLine(s string) string {
+	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, first)
+}
+
+func size(n int) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%d KiB", n>>10)
+}
