@@ -19,6 +19,10 @@ func newJSON(w io.Writer) *jsonLines {
 
 func (j *jsonLines) event(e event.Event) { _ = j.enc.Encode(e) }
 
+func (j *jsonLines) output(node, line string) {
+	j.event(event.Event{Time: time.Now(), Kind: event.NodeLog, Node: node, Text: line})
+}
+
 func (j *jsonLines) result(value any, _ func(io.Writer)) {
 	_ = j.enc.Encode(struct {
 		Time   time.Time `json:"time"`

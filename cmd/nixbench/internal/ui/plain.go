@@ -60,6 +60,8 @@ func (p *plain) event(e event.Event) {
 	}
 }
 
+func (p *plain) output(node, line string) { fmt.Fprintf(p.out, "%s | %s\n", node, line) }
+
 func (p *plain) result(_ any, human func(io.Writer)) { human(p.out) }
 
 func (p *plain) problems(_ int, problems []Problem) { writeProblems(p.err, p.style, problems) }

@@ -179,6 +179,12 @@ func cut(s string, width int) string {
 	return s
 }
 
+func (t *tty) output(node, line string) {
+	t.clear()
+	fmt.Fprintf(t.out, "%s %s\n", t.style.bold(node)+t.style.faint(" |"), line)
+	t.draw()
+}
+
 func (t *tty) result(_ any, human func(io.Writer)) {
 	t.phase = ""
 	t.clear()

@@ -30,6 +30,7 @@ type Row []string
 // renderer is one of the three forms. View serialises the calls.
 type renderer interface {
 	event(event.Event)
+	output(node, line string)
 	result(value any, human func(io.Writer))
 	problems(code int, problems []Problem)
 	close()
@@ -74,6 +75,23 @@ func (v *View) Problems(code int, problems []Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.r.problems(code, problems)
+}
+
+// Pause runs f with the screen to itself, for a question to the user.
+func (v *View) Pause(f func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if t, ok := v.r.(*tty); ok {
+		t.clear()
+	}
+	f()
+}
+
+// Output writes what a program on a node printed.
+func (v *View) Output(node, line string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.r.output(node, line)
 }
 
 // Close ends the live view, if there is one.

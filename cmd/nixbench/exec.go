@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const execLong = `Run a command on nodes, all at the same time, and print what it says with the
+node's name before each line.
+
+The command is a program with its arguments; for pipes and the like, run a shell:
+
+  nixbench exec --on @web -- sh -c 'journalctl -u nginx | tail -n 3'
+
+The exit code is the highest that any node gave, or 6 if a node cannot be reached.`
+
+func (a *app) execCommand() *cobra.Command {
+	var fleet fleetFlags
+	var sudo bool
+	cmd := &cobra.Command{
+		Use:   "exec [--on NODES] [--] COMMAND [ARGUMENT…]",
+		Short: "Run a command on nodes",
+		Long:  execLong,
+		Example: `  nixbench exec -- uptime
+  nixbench exec --on 'web-*' --root -- systemctl restart nginx`,
+		Args: cobra.MinimumNArgs(1),
+	}
+	cmd.RunE = a.runs(func(args []string) error {
+		e, err := a.evaluator()
+		if err != nil {
+			return err
+		}
+		hive, nodes, err := a.selected(e, fleet.on)
+		if err != nil {
+			return err
+		}
+		hosts := a.fleet(hive, fleet)
+		defer hosts.Close()
+		results := deploy.Each(a.ctx, nodes, fleet.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
+			return a.execOn(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})
+		})
+		return execResult(results)
+	})
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.SetInterspersed(false) // flags after the command are the command's
+	fleet.add(f)
+	f.BoolVar(&sudo, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
+	return cmd
+}
+
+// execOn runs the command on one node and gives its exit status.
+func (a *app) execOn(ctx context.Context, hosts *deploy.Fleet, n nixeval.Node, c remote.Cmd) (int, error) {
+	h, err := hosts.Host(ctx, n)
+	if err != nil {
+		return 0, err
+	}
+	out := &labelled{node: n.Name, say: a.view.Output}
+	c.Stdout, c.Stderr = out, out
+	err = h.Run(ctx, c)
+	out.flush()
+	var failed *remote.RunError
+	if errors.As(err, &failed) && failed.Signal == "" {
+		return failed.ExitStatus, nil
+	}
+	return 0, err
+}
+
+// execError carries the exit status of the worst node.
+type execError struct {
+	code  int
+	nodes []string
+}
+
+func (e *execError) Error() string {
+	return fmt.Sprintf("the command failed on %s", strings.Join(e.nodes, ", "))
+}
+
+func execResult(results []deploy.Outcome[int]) error {
+	var errs []error
+	worst := &execError{}
+	for _, r := range results {
+		if r.Err != nil {
+			errs = append(errs, r.Err)
+		} else if r.Value != 0 {
+			worst.code = max(worst.code, r.Value)
+			worst.nodes = append(worst.nodes, fmt.Sprintf("%s (%d)", r.Node.Name, r.Value))
+		}
+	}
+	if worst.code != 0 {
+		errs = append(errs, worst)
+	}
+	return errors.Join(errs...)
+}
+
+// labelled passes on whole lines with the node's name. stdout and stderr of a node
+// go to the same one.
+type labelled struct {
+	node string
+	say  func(node, line string)
+	mu   sync.Mutex
+	rest []byte
+}
+
+func (l *labelled) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rest = append(l.rest, p...)
+	for {
+		i := bytes.IndexByte(l.rest, '\n')
+		if i < 0 {
+			return len(p), nil
+		}
+		l.say(l.node, strings.TrimSuffix(string(l.rest[:i]), "\r"))
+		l.rest = l.rest[i+1:]
+	}
+}
+
+func (l *labelled) flush() {
+	if len(l.rest) > 0 {
+		l.say(l.node, string(l.rest))
+		l.rest = nil
+	}
+}

@@ -1,0 +1,61 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Share is a number of nodes, or a part of all: `3` or `25%`. The zero value means
+// all of them.
+type Share struct{ n, percent int }
+
+// ParseShare reads --max-unavailable.
+func ParseShare(text string) (Share, error) {
+	if text == "" {
+		return Share{}, nil
+	}
+	number, percent := strings.CutSuffix(text, "%")
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 1 || percent && n > 100 {
+		return Share{}, selectError("--max-unavailable %s: expected a number of nodes, such as 3, or a share, such as 25%%", text)
+	}
+	if percent {
+		return Share{percent: n}, nil
+	}
+	return Share{n: n}, nil
+}
+
+// Of gives how many of n nodes it is: at least one, so that a run gets on.
+func (s Share) Of(n int) int {
+	switch {
+	case s.n > 0:
+		return min(s.n, n)
+	case s.percent > 0:
+		return max(1, n*s.percent/100)
+	}
+	return n
+}
+
+func (s Share) String() string {
+	if s.percent > 0 {
+		return fmt.Sprintf("%d%%", s.percent)
+	}
+	return fmt.Sprint(s.n)
+}
+
+// Waves cuts nodes into groups, of which one follows the other.
+func Waves(nodes []nixeval.Node, s Share) [][]nixeval.Node {
+	size := s.Of(len(nodes))
+	var out [][]nixeval.Node
+	for len(nodes) > size {
+		out = append(out, nodes[:size:size])
+		nodes = nodes[size:]
+	}
+	if len(nodes) > 0 {
+		out = append(out, nodes)
+	}
+	return out
+}
