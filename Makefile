@@ -34,6 +34,7 @@ test-other-nix:
 bench:
 	go run ./bench instantiate
 
-# Golden files and generated ones.
+# Generated files, and those that scripts compare with.
 update:
 	go test ./e2e/house -update
+	UPDATE_SCRIPTS=1 go test -count=1 ./cmd/nixbench

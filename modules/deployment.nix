@@ -9,6 +9,28 @@
 let
   inherit (lib) mkOption types;
 
+  # A string that no message shows: the module system quotes the definitions of other
+  # types when they conflict or have the wrong type.
+  secret = lib.mkOptionType {
+    name = "secret";
+    description = "string that is not shown";
+    check = _: true;
+    merge =
+      loc: definitions:
+      let
+        values = map (d: d.value) definitions;
+        complain =
+          what:
+          throw "The option `${lib.showOption loc}' ${what}, in ${lib.concatMapStringsSep " and " (d: "`${toString d.file}'") definitions}. (What it is set to is not shown, since it is secret.)";
+      in
+      if !lib.all builtins.isString values then
+        complain "must be a string"
+      else if !lib.all (v: v == lib.head values) values then
+        complain "has different values"
+      else
+        lib.head values;
+  };
+
   key =
     { name, config, ... }:
     {
@@ -20,7 +42,7 @@ let
           description = "File name of the key.";
         };
         text = mkOption {
-          type = types.nullOr types.str;
+          type = types.nullOr secret;
           default = null;
           description = "The key itself. One of `text`, `keyFile` and `keyCommand` must be set.";
         };

@@ -60,11 +60,9 @@ let
       };
     };
   };
-in
-{
-  # interface
-  options = {
-    meta = {
+
+  meta = {
+    options = {
       name = mkOption {
         type = types.str;
         default = "hive";
@@ -112,6 +110,17 @@ in
         default = true;
         description = "Whether `apply` may run without `--on`.";
       };
+    };
+  };
+in
+{
+  # interface
+  options = {
+    # A module, as in Colmena: it may be a function and import others.
+    meta = mkOption {
+      type = types.submoduleWith { modules = [ meta ]; };
+      default = { };
+      description = "Options of the hive itself.";
     };
 
     roles = mkOption {

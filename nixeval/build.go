@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -72,12 +73,15 @@ func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures ma
 	return built, be
 }
 
-// buildFailures are the errors about derivations that failed themselves, each with
-// the end of its log; those that only miss a dependency say nothing new.
+// consequenceRE finds errors that only say that something else failed.
+var consequenceRE = regexp.MustCompile(`dependenc(?:y|ies) of derivation|^build of |Reason: \d+ dependenc|^some (?:outputs|builds) `)
+
+// buildFailures are the errors that say why something was not built: a builder that
+// failed, with the end of its log, a wrong hash, a system that nobody here can build.
 func (l *nixLog) buildFailures() []*NixError {
 	var out []*NixError
 	for _, err := range l.errors {
-		if err.Drv == "" {
+		if consequenceRE.MatchString(err.Raw) {
 			continue
 		}
 		withLog := *err
@@ -115,7 +119,8 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 			argv := []string{"nix-store", "--realise", links[link], "--add-root", link}
 			log := newNixLog(e.Send, event.Build)
 			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line}); err != nil {
-				return fmt.Errorf("%s: %w", link, nixFailure(argv, err, log))
+				// Not %w: the hive is fine, so this is no error of evaluation.
+				return fmt.Errorf("%s: %v", link, nixFailure(argv, err, log))
 			}
 			return nil
 		})

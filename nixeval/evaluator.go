@@ -88,30 +88,34 @@ func (e *Evaluator) eval(ctx context.Context, phase event.Phase, function string
 }
 
 func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function string) ([]byte, error) {
-	apply, err := e.applied(function)
-	if err != nil {
-		return nil, err
-	}
 	if !e.Source.IsFlake() {
+		apply, err := e.applied(function)
+		if err != nil {
+			return nil, err
+		}
 		file, err := nixPath(e.Source.File)
 		if err != nil {
 			return nil, err
 		}
 		return e.nixEval(ctx, phase, "--impure", "--expr", "("+apply+") (import "+file+")")
 	}
-	args := []string{"--apply", apply}
-	if e.Impure {
-		args = append(args, "--impure")
-	}
 	for {
 		attr, last := e.flakeAttr()
+		apply, err := e.applied(function) // names the output, so it is made for each
+		if err != nil {
+			return nil, err
+		}
+		args := []string{"--apply", apply}
+		if e.Impure {
+			args = append(args, "--impure")
+		}
 		data, err := e.nixEval(ctx, phase, append([]string{e.Source.Flake + "#" + attr}, args...)...)
 		if missingOutput(err, attr) && e.Source.Attr == "" {
 			if !last {
 				e.nextFlakeAttr(attr)
 				continue
 			}
-			return nil, hiveError("%s has none of the outputs that hold a hive: %s", e.Source, strings.Join(flakeAttrs, ", "))
+			return nil, e.noHive()
 		}
 		return data, err
 	}
@@ -138,6 +142,14 @@ func (e *Evaluator) nextFlakeAttr(after string) {
 	}
 }
 
+func (e *Evaluator) noHive() error {
+	also := ""
+	if file := filepath.Join(e.Source.Dir, "hive.nix"); isFile(file) {
+		also = "; if you mean the hive.nix beside it, say -f " + file
+	}
+	return hiveError("%s has none of the outputs that hold a hive: %s%s", e.Source, strings.Join(flakeAttrs, ", "), also)
+}
+
 func missingOutput(err error, attr string) bool {
 	var ne *NixError
 	return errors.As(err, &ne) && strings.Contains(ne.Raw, "does not provide attribute") && strings.Contains(ne.Raw, "'"+attr+"'")
@@ -150,7 +162,7 @@ func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...st
 	log := newNixLog(e.Send, phase)
 	log.full = e.ShowTrace
 	// The exit status decides: old versions print half of the JSON before they fail.
-	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line})
+	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line, Disposable: true})
 	if err != nil {
 		return nil, nixFailure(argv, err, log)
 	}
@@ -220,11 +232,21 @@ func (e *Evaluator) runtime() (string, error) {
 	if e.Facts == "" {
 		return "null", nil
 	}
-	data, err := os.ReadFile(e.Facts)
+	file, err := fetched(e.Facts, "runtime.json")
 	if err != nil {
 		return "", fmt.Errorf("facts: %w", err)
 	}
-	abs, err := filepath.Abs(e.Facts)
+	return "(builtins.fromJSON (builtins.readFile " + file + "))", nil
+}
+
+// fetched is an expression for the content of a file, which pure mode allows since
+// it names the hash. It has no limit of size, as an argument has.
+func fetched(file, name string) (string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	abs, err := filepath.Abs(file)
 	if err != nil {
 		return "", err
 	}
@@ -233,6 +255,5 @@ func (e *Evaluator) runtime() (string, error) {
 		return "", err
 	}
 	sum := sha256.Sum256(data)
-	return fmt.Sprintf(`(builtins.fromJSON (builtins.readFile (builtins.fetchurl { name = "runtime.json"; url = %s; sha256 = %q; })))`,
-		from, hex.EncodeToString(sum[:])), nil
+	return fmt.Sprintf(`(builtins.fetchurl { name = %q; url = %s; sha256 = %q; })`, name, from, hex.EncodeToString(sum[:])), nil
 }

@@ -156,18 +156,18 @@ type surveyed struct {
 	Deployments map[string]Deployment `json:"deployments"`
 }
 
-// Names become host names, file names and parts of libvirt's, so they are kept to
-// what all of these accept; dots are common in Colmena's hives.
-var nameRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+// A named node may be called what a file can be called, without what means something
+// to --on. Roles name machines, too, so they are kept to what hosts and libvirt accept.
+var (
+	nodeNameRE = regexp.MustCompile(`^[^\s/\\,!@*?\[\]\x00-\x1f\x7f.][^\s/\\,*?\[\]\x00-\x1f\x7f]*$`)
+	roleNameRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+)
 
 // newHive expands roles into nodes and refuses names that would collide.
 func newHive(s surveyed, broken map[string]*NixError) (*Hive, error) {
 	h := &Hive{Meta: s.Meta, Cluster: s.Cluster, Roles: s.Roles, Broken: broken}
 	owner := map[string]string{} // name → who has it, for messages
 	claim := func(name, who string) error {
-		if !nameRE.MatchString(name) {
-			return hiveError("%s: a name may have letters, digits, `_`, `-` and `.`, and must begin with a letter, a digit or `_`", who)
-		}
 		if other, taken := owner[name]; taken {
 			return hiveError("%s and %s have the same name; rename one of them", other, who)
 		}
@@ -175,12 +175,18 @@ func newHive(s surveyed, broken map[string]*NixError) (*Hive, error) {
 		return nil
 	}
 	for _, name := range s.Named {
+		if !nodeNameRE.MatchString(name) {
+			return nil, hiveError("node %q: a node's name has no spaces, `/`, `\\`, `,`, `*`, `?`, `[` or `]`, and does not begin with `.`, `!` or `@`", name)
+		}
 		if err := claim(name, fmt.Sprintf("node %q", name)); err != nil {
 			return nil, err
 		}
 		h.Nodes = append(h.Nodes, Node{Name: name, Unit: name})
 	}
 	for _, role := range slices.Sorted(maps.Keys(s.Roles)) {
+		if !roleNameRE.MatchString(role) {
+			return nil, hiveError("role %q: a role's name has letters, digits, `_`, `-` and `.`, and begins with a letter, a digit or `_`", role)
+		}
 		if err := claim(role, fmt.Sprintf("role %q", role)); err != nil {
 			return nil, err
 		}

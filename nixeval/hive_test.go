@@ -65,14 +65,26 @@ func TestNamesThatClash(t *testing.T) {
 		{`{"named": ["worker-2"], "roles": {"worker": {"count": 3}}}`, `node "worker-2" and node "worker-2" of role "worker"`},
 		{`{"named": ["worker"], "roles": {"worker": {"count": 1}}}`, `node "worker" and role "worker"`},
 		{`{"roles": {"a": {"count": 1}, "a-1": {"count": 1}}}`, `node "a-1" of role "a" and role "a-1"`},
-		{`{"named": ["a b"]}`, `node "a b": a name may have letters`},
-		{`{"named": ["../x"]}`, "a name may have letters"},
-		{`{"named": [".hidden"]}`, "a name may have letters"},
-		{`{"roles": {"-x": {"count": 1}}}`, "a name may have letters"},
+		{`{"named": ["a b"]}`, `node "a b": a node's name has no spaces`},
+		{`{"named": ["../x"]}`, "a node's name"},
+		{`{"named": ["x/y"]}`, "a node's name"},
+		{`{"named": ["@x"]}`, "a node's name"},
+		{`{"named": ["x,y"]}`, "a node's name"},
+		{`{"named": [""]}`, "a node's name"},
+		{`{"named": [".hidden"]}`, "a node's name"},
+		{`{"roles": {"-x": {"count": 1}}}`, "a role's name"},
+		{`{"roles": {"é": {"count": 1}}}`, "a role's name"},
 	} {
 		if _, err := newHive(decode(t, tc.survey), nil); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error %v, want %q", tc.survey, err, tc.want)
 		}
+	}
+}
+
+// Colmena refuses only the empty name.
+func TestUnusualNodeNames(t *testing.T) {
+	if _, err := newHive(decode(t, `{"named": ["user@host", "x:1", "é", "a.b_c-d", "1", "-x"]}`), nil); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -61,6 +61,10 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 	return closures, err
 }
 
+// splitInto is how many parts a chunk that fails is cut into. For the few units of
+// a chunk that means each alone, which costs no more than halving and is done sooner.
+const splitInto = 8
+
 // isolate runs work on every chunk, workers at a time. A chunk that fails is split
 // until the culprits stand alone; they are returned, each with its reason. The
 // error is for what is nobody's fault: no Nix, a cancelled context.
@@ -96,9 +100,9 @@ func (e *Evaluator) isolate(ctx context.Context, work [][]string, do func(contex
 				}
 				failed[chunk[0]] = ne
 			default:
-				half := len(chunk) / 2
-				start(chunk[:half])
-				start(chunk[half:])
+				for part := range slices.Chunk(chunk, max(1, len(chunk)/splitInto)) {
+					start(part)
+				}
 			}
 		})
 	}

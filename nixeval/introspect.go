@@ -46,12 +46,12 @@ func (e *Evaluator) function(x Expression) (string, error) {
 		return "", err
 	}
 	if e.Source.IsFlake() && !e.Impure {
-		// Pure mode reads no file outside the flake; the text can come in, though.
-		text, err := os.ReadFile(abs)
+		// Pure mode reads no file outside the flake, but one whose hash is known.
+		file, err := fetched(abs, "expression.nix")
 		if err != nil {
 			return "", fmt.Errorf("expression: %w", err)
 		}
-		return "(\n" + string(text) + "\n)", nil
+		return "(import " + file + ")", nil
 	}
 	if _, err := os.Stat(abs); err != nil {
 		return "", fmt.Errorf("expression: %w", err)

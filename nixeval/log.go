@@ -127,7 +127,7 @@ func (l *nixLog) result(r gjson.Result) {
 	}
 }
 
-var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build) '(/nix/store/[^']+\.drv)'`)
+var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|hash mismatch in fixed-output derivation|required to build) '(/nix/store/[^']+\.drv)'`)
 
 func (l *nixLog) message(r gjson.Result) {
 	msg := stripANSI(r.Get("msg").Str)
@@ -176,6 +176,14 @@ func tail(lines []string, n int) []string {
 	return lines
 }
 
-var ansiRE = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x07]*\x07|\x1b[()][A-Z0-9]")
+var ansiRE = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[()][A-Z0-9]")
 
-func stripANSI(s string) string { return ansiRE.ReplaceAllString(s, "") }
+// stripANSI leaves text without colours and without what could steer a terminal.
+func stripANSI(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, ansiRE.ReplaceAllString(s, ""))
+}

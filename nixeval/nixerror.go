@@ -124,6 +124,10 @@ var hints = []struct {
 		"start the Nix daemon, or run as the user who owns the store",
 	},
 	{
+		regexp.MustCompile(`(?s)could not read (?:Username|Password)|Permission denied \(publickey|Host key verification failed|terminal prompts disabled`),
+		"Nix cannot ask for a password here: use an SSH agent, a git credential helper, or access-tokens in nix.conf, and connect to the host once by hand",
+	},
+	{
 		regexp.MustCompile(`does not exist\. Definition values`),
 		"check the spelling of the option, and that the module which declares it is imported",
 	},
@@ -134,6 +138,10 @@ func nixFailure(argv []string, err error, log *nixLog) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoNix) {
 		return err
 	}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return fmt.Errorf("%s: %w", argv[0], err) // it did not even start
+	}
 	if n := len(log.errors); n > 0 {
 		e := *log.errors[n-1]
 		if len(log.plain) > 0 { // what a program that Nix ran, such as git, said about it
@@ -142,11 +150,8 @@ func nixFailure(argv []string, err error, log *nixLog) error {
 		return &e
 	}
 	text := fmt.Sprintf("%s: %v", argv[0], err)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL {
-			text += " (the kernel may have run out of memory; lower --eval-workers)"
-		}
+	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL {
+		text += " (the kernel may have run out of memory; lower --eval-workers)"
 	}
 	if len(log.plain) > 0 {
 		text += "\n" + strings.Join(log.plain, "\n")

@@ -17,6 +17,9 @@ import (
 type Command struct {
 	Argv   []string
 	Stderr func(line string) // called for each line of stderr, in order
+	// Disposable says that nothing is lost if it is killed. An evaluation is: in a
+	// loop it does not listen to anything less.
+	Disposable bool
 }
 
 // Runner runs a command to its end and returns its stdout. Cancelling ctx ends the
@@ -24,8 +27,11 @@ type Command struct {
 // starts programs, so that tests can see and replace all of them.
 type Runner func(ctx context.Context, c Command) (stdout []byte, err error)
 
-// exitGrace is how long a cancelled program has for putting its things in order.
-const exitGrace = 5 * time.Second
+// How long a cancelled program has for putting its things in order.
+const (
+	exitGrace       = 5 * time.Second
+	disposableGrace = 300 * time.Millisecond
+)
 
 // ErrNoNix says that there is no Nix on this machine.
 var ErrNoNix = errors.New("nix is not installed, or not on PATH")
@@ -34,11 +40,17 @@ var ErrNoNix = errors.New("nix is not installed, or not on PATH")
 func Exec(ctx context.Context, c Command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(os.Environ(), "PAGER=cat", "NIX_PAGER=cat") // some Nix commands page even without a terminal
-	// A group of its own: Ctrl-C on the terminal reaches us alone, and we end the
-	// whole group. Should we be killed ourselves, the kernel ends Nix for us.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	// A session of its own: Ctrl-C on the terminal reaches us alone, and we end the
+	// whole group. And without a terminal, what would ask there for a password fails
+	// with a message, where in the background it would be stopped for good. Should we
+	// be killed ourselves, the kernel ends Nix for us.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = exitGrace
+	if c.Disposable {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+		cmd.WaitDelay = disposableGrace
+	}
 	var stdout bytes.Buffer
 	cmd.Stdout = &stdout
 	lines := &lineWriter{each: c.Stderr}
@@ -52,6 +64,8 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case errors.Is(err, exec.ErrWaitDelay):
+		err = nil // it is done; something that it left behind keeps stderr open
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, fmt.Errorf("%s: %w", c.Argv[0], ErrNoNix)
 	}

@@ -82,6 +82,25 @@ func TestExecSplitsStderrAndKeepsStdout(t *testing.T) {
 	}
 }
 
+// What asks on a terminal must fail there, instead of being stopped in the background:
+// a session of its own has none.
+func TestExecHasNoTerminal(t *testing.T) {
+	out, err := Exec(t.Context(), Command{Argv: []string{"sh", "-c", "echo $$; cut -d ' ' -f 6 /proc/$$/stat"}})
+	pid, session, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if err != nil || pid == "" || pid != session {
+		t.Errorf("process %s is in session %s, error %v", pid, session, err)
+	}
+}
+
+// What a command leaves running, with our stderr open, does not spoil its success.
+func TestExecDoesNotWaitForLeftovers(t *testing.T) {
+	start := time.Now()
+	out, err := Exec(t.Context(), Command{Argv: []string{"sh", "-c", "sleep 8 & echo done"}, Disposable: true})
+	if err != nil || string(out) != "done\n" || time.Since(start) > 5*time.Second {
+		t.Errorf("%q, error %v, after %v", out, err, time.Since(start))
+	}
+}
+
 func TestExecWithoutTheProgram(t *testing.T) {
 	if _, err := Exec(t.Context(), Command{Argv: []string{"no-such-program-here"}}); !errors.Is(err, ErrNoNix) {
 		t.Errorf("error %v", err)

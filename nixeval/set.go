@@ -10,9 +10,9 @@ import (
 // Set is one --set PATH=VALUE. Which type the value has is decided by what stands
 // at the path in the hive, so Nix gets both readings of the text.
 type Set struct {
-	Path []string        `json:"path"`
-	Raw  string          `json:"raw"`
-	JSON json.RawMessage `json:"json"` // null unless Raw is JSON
+	Path   []string `json:"path"`
+	Raw    string   `json:"raw"`
+	IsJSON bool     `json:"isJSON"` // only then may Nix parse it: there, an error would end everything
 }
 
 var bareAttrRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_'-]*`)
@@ -52,9 +52,7 @@ func ParseSet(arg string) (Set, error) {
 		return bad("only paths below roles and cluster can be set")
 	}
 	s.Raw = raw
-	if json.Valid([]byte(raw)) {
-		s.JSON = json.RawMessage(raw)
-	}
+	s.IsJSON = json.Valid([]byte(raw))
 	return s, nil
 }
 

@@ -13,13 +13,13 @@ func TestParseSet(t *testing.T) {
 		want Set
 		err  string // a part of the message
 	}{
-		{arg: "roles.worker.count=5", want: Set{Path: []string{"roles", "worker", "count"}, Raw: "5", JSON: []byte("5")}},
+		{arg: "roles.worker.count=5", want: Set{Path: []string{"roles", "worker", "count"}, Raw: "5", IsJSON: true}},
 		{arg: "cluster.network.cidr=10.0.0.0/24", want: Set{Path: []string{"cluster", "network", "cidr"}, Raw: "10.0.0.0/24"}},
-		{arg: `roles."gpu.large".count=2`, want: Set{Path: []string{"roles", "gpu.large", "count"}, Raw: "2", JSON: []byte("2")}},
+		{arg: `roles."gpu.large".count=2`, want: Set{Path: []string{"roles", "gpu.large", "count"}, Raw: "2", IsJSON: true}},
 		{arg: `roles."a\"b".disk=1G`, want: Set{Path: []string{"roles", `a"b`, "disk"}, Raw: "1G"}},
 		{arg: "roles.w.image=", want: Set{Path: []string{"roles", "w", "image"}}},
 		{arg: "roles.w.image=a=b", want: Set{Path: []string{"roles", "w", "image"}, Raw: "a=b"}},
-		{arg: `roles.w.tags=["a","b"]`, want: Set{Path: []string{"roles", "w", "tags"}, Raw: `["a","b"]`, JSON: []byte(`["a","b"]`)}},
+		{arg: `roles.w.tags=["a","b"]`, want: Set{Path: []string{"roles", "w", "tags"}, Raw: `["a","b"]`, IsJSON: true}},
 		{arg: "", err: "expected an attribute name"},
 		{arg: "roles", err: "no value"},
 		{arg: "roles.=1", err: "expected an attribute name"},

@@ -115,16 +115,21 @@ func FlakeSource(ref string) (Source, error) {
 	if ref == "" {
 		ref = "."
 	}
-	info, err := os.Stat(ref)
-	if err != nil {
-		if strings.HasPrefix(ref, ".") || strings.HasPrefix(ref, "/") {
-			return Source{}, sourceError("--flake %s: %v", ref, unwrapPath(err))
-		}
+	// As for Nix: a folder begins with a dot or a slash; all else is a URL, or a name
+	// from the registry.
+	if !strings.HasPrefix(ref, ".") && !strings.HasPrefix(ref, "/") {
 		if dir, ok := strings.CutPrefix(ref, "path:"); ok && filepath.IsAbs(dir) {
 			dir, _, _ = strings.Cut(dir, "?")
 			s.Dir, s.Copied = dir, true
 		}
-		return s, nil // a URL or a registry name: Nix knows what to make of it
+		return s, nil
+	}
+	info, err := os.Stat(ref)
+	if dir, query, ok := strings.Cut(ref, "?"); err != nil && ok {
+		return flakeInFolder(s, dir, query)
+	}
+	if err != nil {
+		return Source{}, sourceError("--flake %s: %v", ref, unwrapPath(err))
 	}
 	if !info.IsDir() {
 		return Source{}, sourceError("--flake %s: name the folder of the flake, not a file in it", ref)
@@ -139,14 +144,34 @@ func FlakeSource(ref string) (Source, error) {
 	return s, nil
 }
 
+// flakeInFolder takes `.?dir=sub`.
+func flakeInFolder(s Source, dir, query string) (Source, error) {
+	params, err := url.ParseQuery(query)
+	sub := params.Get("dir")
+	if err != nil || len(params) != 1 || sub == "" {
+		return Source{}, sourceError("--flake %s?%s: for a folder, only ?dir= is understood; write path:… or git+file:…", dir, query)
+	}
+	of, err := FlakeSource("./" + filepath.Join(dir, sub))
+	if filepath.IsAbs(dir) {
+		of, err = FlakeSource(filepath.Join(dir, sub))
+	}
+	of.Attr = s.Attr
+	return of, err
+}
+
 // localFlake is the reference of a folder, and whether Nix copies all of it.
 func localFlake(dir string) (ref string, copied bool) {
 	for top := dir; ; top = filepath.Dir(top) {
 		if _, err := os.Lstat(filepath.Join(top, ".git")); err == nil {
 			u := url.URL{Scheme: "git+file", Path: top}
+			var query []string
 			if rel, _ := filepath.Rel(top, dir); rel != "." {
-				u.RawQuery = "dir=" + url.PathEscape(rel)
+				query = append(query, "dir="+strings.ReplaceAll(url.QueryEscape(rel), "+", "%20"))
 			}
+			if isFile(filepath.Join(top, ".git", "shallow")) {
+				query = append(query, "shallow=1") // old versions of Nix refuse such a clone otherwise
+			}
+			u.RawQuery = strings.Join(query, "&")
 			return u.String(), false
 		}
 		if top == filepath.Dir(top) {

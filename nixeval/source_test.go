@@ -66,7 +66,9 @@ func TestFileAndFlakeArguments(t *testing.T) {
 	write(t, filepath.Join(top, "hive.nix"), `{ }`)
 	write(t, filepath.Join(top, "f", "flake.nix"), `{ }`)
 	write(t, filepath.Join(top, "g", ".git", "HEAD"), "")
+	write(t, filepath.Join(top, "g", ".git", "shallow"), "")
 	write(t, filepath.Join(top, "g", "sub dir", "flake.nix"), `{ }`)
+	write(t, filepath.Join(top, "g", "a&b c", "flake.nix"), `{ }`)
 	write(t, filepath.Join(top, "empty", "x"), "")
 	enc := strings.NewReplacer(" ", "%20", `"`, "%22", "'", "%27").Replace(top)
 	t.Chdir(top)
@@ -83,14 +85,18 @@ func TestFileAndFlakeArguments(t *testing.T) {
 		{of: file, arg: "empty", err: "neither hive.nix nor flake.nix"},
 		{of: file, arg: "nope.nix", err: "no such file"},
 		{of: file, arg: "github:a/b", err: "--flake github:a/b"},
-		{of: FlakeSource, arg: "f", want: "path:" + enc + "/f"},
+		{of: FlakeSource, arg: "f", want: "f"}, // a name from the registry, as for Nix
+		{of: FlakeSource, arg: "./f", want: "path:" + enc + "/f"},
+		{of: FlakeSource, arg: ".?dir=f#x", want: "path:" + enc + "/f#x"},
+		{of: FlakeSource, arg: "./g?dir=a%26b+c", want: "git+file://" + enc + "/g?dir=a%26b%20c&shallow=1"},
+		{of: FlakeSource, arg: ".?rev=1", err: "only ?dir= is understood"},
 		{of: FlakeSource, arg: "./f#x.y", want: "path:" + enc + "/f#x.y"},
-		{of: FlakeSource, arg: "g/sub dir", want: "git+file://" + enc + "/g?dir=sub%20dir"},
+		{of: FlakeSource, arg: "./g/sub dir", want: "git+file://" + enc + "/g?dir=sub%20dir&shallow=1"},
 		{of: FlakeSource, arg: "github:a/b#hive", want: "github:a/b#hive"},
 		{of: FlakeSource, arg: "nixpkgs", want: "nixpkgs"},
 		{of: FlakeSource, arg: "./nope", err: "no such file"},
-		{of: FlakeSource, arg: "empty", err: "no flake.nix"},
-		{of: FlakeSource, arg: "hive.nix", err: "name the folder"},
+		{of: FlakeSource, arg: "./empty", err: "no flake.nix"},
+		{of: FlakeSource, arg: "./hive.nix", err: "name the folder"},
 	} {
 		got, err := tc.of(tc.arg)
 		switch {

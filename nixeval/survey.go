@@ -42,7 +42,8 @@ func (e *Evaluator) survey(ctx context.Context) (*Hive, error) {
 	}
 	s.Deployments = map[string]Deployment{}
 	var mu sync.Mutex
-	broken, err := e.isolate(ctx, slices.Collect(slices.Chunk(s.Units, surveyChunk)), func(ctx context.Context, units []string) error {
+	size := min(surveyChunk, max(1, len(s.Units)/splitInto)) // all at once has failed already
+	broken, err := e.isolate(ctx, slices.Collect(slices.Chunk(s.Units, size)), func(ctx context.Context, units []string) error {
 		part, err := e.surveyOnly(ctx, units)
 		if err == nil {
 			mu.Lock()

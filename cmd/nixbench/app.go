@@ -61,7 +61,9 @@ func (a *app) finish(err error) int {
 	if err != nil {
 		a.view.Problems(code, problems(err))
 	}
-	a.view.Close()
+	if err := a.view.Close(); err != nil && code == exitOK {
+		return exitInternal // a full disk, or a pipe that nobody reads
+	}
 	return code
 }
 
@@ -70,6 +72,9 @@ func (a *app) evaluator() (*nixeval.Evaluator, error) {
 	src, err := a.source()
 	if err != nil {
 		return nil, err
+	}
+	if a.evalWorkers < 0 {
+		return nil, usagef("--eval-workers %d: expected a number from 1, or 0 for what the machine bears", a.evalWorkers)
 	}
 	o := nixeval.Options{
 		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers,

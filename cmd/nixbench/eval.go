@@ -46,6 +46,9 @@ func (a *app) evalCommand() *cobra.Command {
 	}
 	cmd.RunE = a.runs(func(args []string) error {
 		asked := cmd.Flags().Changed("expr")
+		if asked && strings.TrimSpace(x.Text) == "" {
+			return usagef("eval: -E needs an expression, such as '{ nodes, ... }: builtins.attrNames nodes'")
+		}
 		if len(args) == 1 {
 			if asked {
 				return usagef("eval: -E and a file are two expressions; keep one")
@@ -106,8 +109,14 @@ func (a *app) evalHive(e *nixeval.Evaluator, on []string, instantiate, keepGoing
 	}
 	if !instantiate {
 		a.showHive(hive, nodes)
-		if len(hive.Broken) > 0 {
-			return &nixeval.EvalError{Units: hive.Broken}
+		broken := map[string]*nixeval.NixError{}
+		for _, n := range nodes {
+			if err := hive.Broken[n.Unit]; err != nil {
+				broken[n.Unit] = err
+			}
+		}
+		if len(broken) > 0 {
+			return &nixeval.EvalError{Units: broken}
 		}
 		return nil
 	}

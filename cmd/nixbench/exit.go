@@ -90,12 +90,7 @@ func problems(err error) []ui.Problem {
 	)
 	switch {
 	case errors.As(err, &eval):
-		var out []ui.Problem
-		for _, unit := range sortedNames(eval.Units) {
-			e := eval.Units[unit]
-			out = append(out, ui.Problem{Where: unit, Message: e.Error(), Hint: e.Hint()})
-		}
-		return out
+		return evalProblems(eval)
 	case errors.As(err, &build):
 		var out []ui.Problem
 		for _, e := range build.Failures {
@@ -112,6 +107,22 @@ func problems(err error) []ui.Problem {
 		return []ui.Problem{{Message: err.Error(), Hint: "install Nix 2.18 or later, see https://nixos.org/download"}}
 	}
 	return []ui.Problem{{Message: err.Error()}}
+}
+
+// evalProblems shows each message once: an error in `defaults` is one of every node.
+func evalProblems(err *nixeval.EvalError) []ui.Problem {
+	var out []ui.Problem
+	at := map[string]int{}
+	for _, unit := range sortedNames(err.Units) {
+		e := err.Units[unit]
+		if i, ok := at[e.Error()]; ok {
+			out[i].Where += ", " + unit
+			continue
+		}
+		at[e.Error()] = len(out)
+		out = append(out, ui.Problem{Where: unit, Message: e.Error(), Hint: e.Hint()})
+	}
+	return out
 }
 
 func buildHint(e *nixeval.NixError) string {

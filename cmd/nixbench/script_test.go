@@ -21,9 +21,13 @@ func TestMain(m *testing.M) {
 // TestScripts runs every command against the real Nix and the mini NixOS fixture.
 // Each script has a HOME and a hive of its own; the store is the machine's.
 //
-// Update golden files with `go test ./cmd/nixbench -update`.
+// UPDATE_SCRIPTS=1 rewrites the files that scripts compare with.
 func TestScripts(t *testing.T) {
 	mini := fixture.Nixpkgs(t)
+	repo, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -34,6 +38,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("NIX_CONFIG", fixture.NixConfig)
 			env.Setenv("NIX_PATH", "nixpkgs="+mini)
 			env.Setenv("MINI", mini)
+			env.Setenv("REPO", repo)
 			for k, v := range map[string]string{
 				"GIT_AUTHOR_NAME": "t", "GIT_AUTHOR_EMAIL": "t@example.org",
 				"GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@example.org",

@@ -44,6 +44,7 @@ func ParseSelector(args []string) (Selector, error) {
 			if t.glob == "" {
 				return Selector{}, selectError("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
 			}
+			t.glob = negated(t.glob)
 			if _, err := path.Match(t.glob, ""); err != nil {
 				return Selector{}, selectError("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
 			}
@@ -60,9 +61,29 @@ func ParseSelector(args []string) (Selector, error) {
 // All tells that nothing was asked for, so that everything is meant.
 func (s Selector) All() bool { return len(s.want) == 0 && len(s.not) == 0 }
 
+// negated writes [!…] as Go has it: [^…]. Shells and Colmena know only the former.
+func negated(glob string) string {
+	var b strings.Builder
+	for i := 0; i < len(glob); i++ {
+		b.WriteByte(glob[i])
+		switch {
+		case glob[i] == '\\' && i+1 < len(glob):
+			i++
+			b.WriteByte(glob[i])
+		case glob[i] == '[' && i+1 < len(glob) && glob[i+1] == '!':
+			i++
+			b.WriteByte('^')
+		}
+	}
+	return b.String()
+}
+
 // Select gives the nodes that s means, in the hive's order. A term without a glob
 // that fits no name, tag or role is a typing error, and never ignored: it could
 // mean that a node is deployed which should have been left alone.
+//
+// A node whose tags cannot be read is selected whenever tags are asked for, unless
+// its name decides: it will fail by name, where else it would be left out in silence.
 func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	for _, t := range slices.Concat(s.want, s.not) {
 		if !t.known(h) {
@@ -71,7 +92,9 @@ func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	}
 	var out []nixeval.Node
 	for _, n := range h.Nodes {
-		if (len(s.want) == 0 || matchesAny(s.want, n)) && !matchesAny(s.not, n) {
+		unknown := h.Broken[n.Unit] != nil
+		wanted := len(s.want) == 0 || matchesAny(s.want, n) || unknown && slices.ContainsFunc(s.want, isLabel)
+		if wanted && !matchesAny(s.not, n) {
 			out = append(out, n)
 		}
 	}
@@ -99,8 +122,10 @@ func (t term) noun() string {
 	return "node"
 }
 
+func isLabel(t term) bool { return t.label }
+
 func (t term) known(h *nixeval.Hive) bool {
-	if strings.ContainsAny(t.glob, `*?[\`) {
+	if strings.ContainsAny(t.glob, `*?[\`) || t.label && len(h.Broken) > 0 {
 		return true
 	}
 	if _, role := h.Roles[t.glob]; role && t.label {

@@ -30,6 +30,8 @@ func TestSelect(t *testing.T) {
 		{[]string{"web-*"}, "web-1 web-2.example.org"},
 		{[]string{"web-?"}, "web-1"},
 		{[]string{"worker-[12]"}, "worker-1 worker-2"},
+		{[]string{"worker-[!1]"}, "worker-2"},
+		{[]string{"worker-[^1]"}, "worker-2"},
 		{[]string{"@front"}, "db web-1"},
 		{[]string{"@front*"}, "db web-1 web-2.example.org"},
 		{[]string{"@worker"}, "worker-1 worker-2 worker-10"},
@@ -71,6 +73,33 @@ func TestSelect(t *testing.T) {
 			}
 		} else if err != nil || strings.Join(got, " ") != tc.want {
 			t.Errorf("%q: %v, error %v; want %s", tc.on, got, err, tc.want)
+		}
+	}
+}
+
+// A node whose tags are unknown is never left out in silence.
+func TestBrokenNodes(t *testing.T) {
+	broken := *hive
+	broken.Broken = map[string]*nixeval.NixError{"web-1": {Text: "bad"}}
+	for on, want := range map[string]string{
+		"@data":          "db web-1",
+		"@solo":          "web-1",
+		"db":             "db",
+		"@data,!web-1":   "db",
+		"!@compute":      "db web-1 web-2.example.org",
+		"web-*,!@nobody": "web-1 web-2.example.org",
+	} {
+		s, err := ParseSelector([]string{on})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes, err := s.Select(&broken)
+		var got []string
+		for _, n := range nodes {
+			got = append(got, n.Name)
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, %v; want %s", on, got, err, want)
 		}
 	}
 }

@@ -32,12 +32,7 @@ let
     callPackage = callPackageWith final;
     newScope = scope: callPackageWith (final // scope);
     appendOverlays = more: if more == [ ] then final else import ./. {
-      inherit
-        busyboxDir
-        config
-        lib
-        localSystem
-        ;
+      inherit busyboxDir config lib localSystem;
       overlays = overlays ++ more;
     };
     extend = overlay: final.appendOverlays [ overlay ];

@@ -13,7 +13,7 @@
   hermetic,
   # What is known at run time only, or null while there are no machines yet.
   runtime,
-  # [ { path; raw; json; } ]: --set, in order. `json` is null unless raw is JSON.
+  # [ { path; raw; isJSON; } ]: --set, in order.
   sets,
 }:
 rawHive:
@@ -83,19 +83,19 @@ let
     in
     if isPath value || isString value then
       if hermetic then inFlake "a path" else importNixpkgs option (import value)
+    else if isAttrs value && !(value ? lib && value ? path && value ? config) && value ? outPath then
+      if hermetic then inFlake "a flake input or a path" else importNixpkgs option (import value)
     else if isFunction value then
       if hermetic then inFlake "a function" else value { overlays = [ ]; }
     else if isAttrs value && value ? lib && value ? path && value ? config then
       value
-    else if isAttrs value && (value ? outputs || value ? legacyPackages) then
-      inFlake "a flake input"
-    else if isAttrs value && value ? outPath then
-      if hermetic then inFlake "a path" else importNixpkgs option (import value)
     else
       fail "${option} in ${location} must be a path to nixpkgs, a function such as `import <nixpkgs>`, or a package set, but it is ${aType value}";
 
   nixpkgs =
-    if rawMeta.nixpkgs or null != null then
+    # Not from the evaluated meta: evaluating it takes nixpkgs' lib. A meta that is a
+    # function cannot be looked into, and means <nixpkgs>, as in Colmena.
+    if isAttrs rawMeta && rawMeta.nixpkgs or null != null then
       importNixpkgs "meta.nixpkgs" rawMeta.nixpkgs
     else if hermetic then
       fail ''
@@ -173,19 +173,20 @@ let
             else
               ""
           }";
+      json = if s.isJSON then builtins.fromJSON s.raw else null;
       current = walk [ ] s.path { inherit (config) roles cluster; };
       expects = what: bad "expected ${what}, as the hive has ${builtins.toJSON current} there";
       value =
         if isInt current then
-          if isInt s.json then s.json else expects "a whole number"
+          if isInt json then json else expects "a whole number"
         else if isBool current then
-          if isBool s.json then s.json else expects "true or false"
+          if isBool json then json else expects "true or false"
         else if isString current || isPath current then
           s.raw
         else if current == null then
           if s.raw == "null" then null else s.raw
         else if isList current && lib.last s.path != "modules" then
-          if isList s.json then s.json else lib.splitString "," s.raw
+          if isList json then json else lib.splitString "," s.raw
         else if isAttrs current then
           bad "it holds several settings; name one of ${concatStringsSep ", " (attrNames current)}"
         else
@@ -247,7 +248,7 @@ let
         inherit name;
         value = {
           nodes = [ name ];
-          inherit modules;
+          inherit modules role;
         };
       }) (roleNodes role)
     else
@@ -255,6 +256,7 @@ let
         {
           name = role;
           value = {
+            inherit role;
             nodes = roleNodes role;
             modules = modules ++ [ sharedRoleModule ];
           };
@@ -268,11 +270,14 @@ let
   evalUnit =
     check: name: unit:
     let
+      # What is meant for a node alone comes before what is meant for its role.
+      names = [ name ] ++ lib.optional (unit ? role) unit.role;
+      own = lib.findFirst (n: meta.nodeNixpkgs ? ${n}) null names;
       pkgs =
-        if meta.nodeNixpkgs ? ${name} then
-          importNixpkgs "meta.nodeNixpkgs.${name}" meta.nodeNixpkgs.${name}
+        if own == null then
+          nixpkgs
         else
-          nixpkgs;
+          importNixpkgs "meta.nodeNixpkgs.${own}" meta.nodeNixpkgs.${own};
     in
     import (pkgs.path + "/nixos/lib/eval-config.nix") {
       system = pkgs.stdenv.hostPlatform.system;
@@ -292,7 +297,7 @@ let
         nodes = uncheckedNodes;
       }
       // meta.specialArgs
-      // (meta.nodeSpecialArgs.${name} or { });
+      // foldl' (args: n: (meta.nodeSpecialArgs.${n} or { }) // args) { } names;
     };
 
   # For `nodes` and the survey, which read a few options of many nodes: checking

@@ -1,238 +1,114 @@
-# Attribute sets.
+# Attribute sets, and packages, which are sets too.
 { lib }:
 let
-  inherit (builtins)
-    attrNames
-    concatMap
-    foldl'
-    hasAttr
-    head
-    isAttrs
-    listToAttrs
-    map
-    mapAttrs
-    tail
-    ;
+  inherit (builtins) attrNames isAttrs listToAttrs mapAttrs;
 in
 rec {
   inherit (builtins)
-    attrNames
-    attrValues
-    catAttrs
-    getAttr
-    hasAttr
-    intersectAttrs
-    isAttrs
-    listToAttrs
-    mapAttrs
-    removeAttrs
-    zipAttrsWith
+    attrNames attrValues catAttrs getAttr hasAttr intersectAttrs isAttrs listToAttrs mapAttrs
+    removeAttrs zipAttrsWith
     ;
 
   nameValuePair = name: value: { inherit name value; };
   optionalAttrs = cond: set: if cond then set else { };
 
+  # --- paths into sets ---
+
   attrByPath =
     path: default: set:
-    if path == [ ] then
-      set
-    else if isAttrs set && set ? ${head path} then
-      attrByPath (tail path) default set.${head path}
-    else
-      default;
+    let
+      step =
+        found: name:
+        if found ? value && isAttrs found.value && found.value ? ${name} then
+          { value = found.value.${name}; }
+        else
+          { };
+    in
+    (lib.foldl' step { value = set; } path).value or default;
   hasAttrByPath =
     path: set:
-    path == [ ] || (isAttrs set && set ? ${head path} && hasAttrByPath (tail path) set.${head path});
+    let
+      # Told apart from everything that a set may hold.
+      nothing = { _type = "hasAttrByPath"; };
+    in
+    path == [ ] || (attrByPath (lib.init path) { } set).${lib.last path} or nothing != nothing;
   getAttrFromPath =
-    path: attrByPath path (abort "cannot find attribute '${lib.concatStringsSep "." path}'");
-  setAttrByPath =
-    path: value: if path == [ ] then value else { ${head path} = setAttrByPath (tail path) value; };
-  longestValidPathPrefix =
-    path: set:
-    if path == [ ] || !(isAttrs set && set ? ${head path}) then
-      [ ]
-    else
-      [ (head path) ] ++ longestValidPathPrefix (tail path) set.${head path};
+    path: attrByPath path (throw "there is no attribute ${lib.concatStringsSep "." path}");
+  setAttrByPath = lib.flip (lib.foldr (name: value: { ${name} = value; }));
+
+  # --- names and values ---
+
   attrVals = names: set: map (n: set.${n}) names;
   getAttrs = names: set: genAttrs names (n: set.${n});
-
-  filterAttrs = pred: set: removeAttrs set (builtins.filter (n: !pred n set.${n}) (attrNames set));
+  genAttrs = names: f: listToAttrs (map (n: nameValuePair n (f n)) names);
+  filterAttrs = pred: set: removeAttrs set (lib.filter (n: !pred n set.${n}) (attrNames set));
   filterAttrsRecursive =
     pred: set:
-    listToAttrs (
-      concatMap (
-        name:
-        let
-          value = set.${name};
-        in
-        lib.optional (pred name value) {
-          inherit name;
-          value = if isAttrs value then filterAttrsRecursive pred value else value;
-        }
-      ) (attrNames set)
-    );
-
+    mapAttrs (_: v: if isAttrs v then filterAttrsRecursive pred v else v) (filterAttrs pred set);
   mapAttrs' = f: set: listToAttrs (mapAttrsToList f set);
   mapAttrsToList = f: set: map (n: f n set.${n}) (attrNames set);
   attrsToList = mapAttrsToList nameValuePair;
   concatMapAttrs = f: set: mergeAttrsList (mapAttrsToList f set);
   mapAttrsRecursive = mapAttrsRecursiveCond (_: true);
   mapAttrsRecursiveCond =
-    cond: f:
+    descend: f:
     let
-      go =
-        path:
-        mapAttrs (
-          n: v:
-          if isAttrs v && cond v then go (path ++ [ n ]) v else f (path ++ [ n ]) v
-        );
+      below =
+        path: n: v:
+        let
+          here = path ++ [ n ];
+        in
+        if isAttrs v && descend v then mapAttrs (below here) v else f here v;
     in
-    go [ ];
-  mapAttrsToListRecursive = mapAttrsToListRecursiveCond (_path: _v: true);
-  mapAttrsToListRecursiveCond =
-    cond: f:
-    let
-      go =
-        path: v:
-        if isAttrs v && cond path v then
-          concatMap (n: go (path ++ [ n ]) v.${n}) (attrNames v)
-        else
-          [ (f path v) ];
-    in
-    go [ ];
-
-  genAttrs = names: f: listToAttrs (map (n: nameValuePair n (f n)) names);
-  genAttrs' = xs: f: listToAttrs (map f xs);
+    mapAttrs (below [ ]);
   foldlAttrs =
     f: init: set:
-    foldl' (acc: n: f acc n set.${n}) init (attrNames set);
-  foldAttrs =
-    op: nul: sets:
-    mapAttrs (_: lib.foldr op nul) (zipAttrs sets);
-  mergeAttrsList =
-    sets:
-    # Halving keeps the copies small where `foldl' (//)` would be quadratic.
-    let
-      go =
-        start: end:
-        if end - start >= 2 then
-          let
-            middle = (start + end) / 2;
-          in
-          go start middle // go middle end
-        else
-          builtins.elemAt sets start;
-    in
-    if sets == [ ] then { } else go 0 (builtins.length sets);
-
+    lib.foldl' (acc: n: f acc n set.${n}) init (attrNames set);
   collect =
     pred: v:
     if pred v then
       [ v ]
-    else if isAttrs v then
-      concatMap (collect pred) (builtins.attrValues v)
     else
-      [ ];
-  cartesianProduct =
+      lib.optionals (isAttrs v) (lib.concatMap (collect pred) (builtins.attrValues v));
+
+  # --- several sets ---
+
+  mergeAttrsList =
     sets:
-    foldl' (
-      acc: name: concatMap (partial: map (value: partial // { ${name} = value; }) sets.${name}) acc
-    ) [ { } ] (attrNames sets);
-  mapCartesianProduct = f: sets: map f (cartesianProduct sets);
-
-  zipAttrs = builtins.zipAttrsWith (_: values: values);
-  zipAttrsWithNames =
-    names: f: sets:
-    genAttrs names (n: f n (builtins.catAttrs n sets));
-
-  recursiveUpdateUntil =
-    stop: lhs: rhs:
     let
-      go =
-        path:
-        builtins.zipAttrsWith (
-          n: values:
-          let
-            here = path ++ [ n ];
-          in
-          if
-            builtins.length values == 1 || stop here (builtins.elemAt values 1) (head values)
-          then
-            head values
-          else
-            go here values
-        );
+      half = lib.length sets / 2;
     in
-    go [ ] [
-      rhs
-      lhs
-    ];
-  recursiveUpdate =
-    lhs: rhs:
-    recursiveUpdateUntil (
-      _path: l: r:
-      !(isAttrs l && isAttrs r)
-    ) lhs rhs;
-  matchAttrs =
-    pattern: attrs:
-    builtins.all (
-      n:
-      hasAttr n attrs
-      && (
-        if isAttrs pattern.${n} then
-          isAttrs attrs.${n} && matchAttrs pattern.${n} attrs.${n}
-        else
-          pattern.${n} == attrs.${n}
-      )
-    ) (attrNames pattern);
-
-  unionOfDisjoint =
-    a: b:
-    let
-      both = builtins.intersectAttrs a b;
-      mask = mapAttrs (
-        n: _: throw "unionOfDisjoint: collision on ${n}; complete list: ${toString (attrNames both)}"
-      ) both;
-    in
-    a // b // mask;
-
-  overrideExisting = old: new: mapAttrs (n: v: new.${n} or v) old;
-  showAttrPath =
-    path:
-    if path == [ ] then
-      "<root attribute path>"
+    # Halving keeps the copies small where `foldl' (//)` would be quadratic.
+    if half == 0 then
+      lib.foldl' lib.mergeAttrs { } sets
     else
-      lib.concatMapStringsSep "." lib.strings.escapeNixIdentifier path;
+      mergeAttrsList (lib.take half sets) // mergeAttrsList (lib.drop half sets);
+  zipAttrs = builtins.zipAttrsWith (_: values: values);
+  foldAttrs =
+    op: nul: sets:
+    mapAttrs (_: lib.foldr op nul) (zipAttrs sets);
+  recursiveUpdate =
+    old: new:
+    old
+    // mapAttrs (
+      n: v: if isAttrs v && isAttrs (old.${n} or null) then recursiveUpdate old.${n} v else v
+    ) new;
+  overrideExisting = old: new: old // builtins.intersectAttrs old new;
+
+  # --- packages ---
 
   isDerivation = v: v.type or null == "derivation";
-  toDerivation =
-    path:
-    let
-      stored = builtins.storePath path;
-    in
-    {
-      type = "derivation";
-      name = builtins.unsafeDiscardStringContext (builtins.substring 33 (-1) (baseNameOf stored));
-      outPath = stored;
-      outputs = [ "out" ];
-      out = toDerivation path;
-      outputName = "out";
-    };
   recurseIntoAttrs = set: set // { recurseForDerivations = true; };
-  dontRecurseIntoAttrs = set: set // { recurseForDerivations = false; };
-
-  getOutput =
-    output: pkg:
-    if pkg.outputSpecified or false then pkg else pkg.${output} or pkg.out or pkg;
-  getFirstOutput =
-    candidates: pkg:
-    let
-      present = builtins.filter (o: hasAttr o pkg) candidates;
-    in
-    if pkg.outputSpecified or false || present == [ ] then pkg else pkg.${head present};
+  getOutput = output: p: if p.outputSpecified or false then p else p.${output} or p.out or p;
   getBin = getOutput "bin";
   getLib = getOutput "lib";
-  getDev = getOutput "dev";
-  getMan = getOutput "man";
-  chooseDevOutputs = map getDev;
+
+  # The program a package is for.
+  getExe =
+    p:
+    getExe' p (
+      p.meta.mainProgram
+        or (lib.warn "${lib.getName p} has no meta.mainProgram; its own name is taken" (lib.getName p))
+    );
+  getExe' = p: program: "${getBin p}/bin/${program}";
 }

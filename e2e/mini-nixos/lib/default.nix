@@ -5,111 +5,56 @@ let
     overlay:
     let
       lib = base // overlay lib base;
-      call = file: import file { inherit lib; };
+      part = file: import file { inherit lib; };
 
-      trivial = call ./trivial.nix;
-      debug = call ./debug.nix;
-      asserts = call ./asserts.nix;
-      lists = call ./lists.nix;
-      attrsets = call ./attrsets.nix;
-      strings = call ./strings.nix;
-      stringsWithDeps = call ./strings-with-deps.nix;
-      versions = call ./versions.nix;
-      meta = call ./meta.nix;
-      sources = call ./sources.nix;
-      generators = call ./generators.nix;
-      options = call ./options.nix;
-      types = call ./types.nix;
-      modules = call ./modules.nix // call ./modules-rename.nix;
-      systems = call ./systems.nix;
-      fixedPoints = call ./fixed-points.nix;
+      trivial = part ./trivial.nix;
+      lists = part ./lists.nix;
+      attrsets = part ./attrsets.nix;
+      strings = part ./strings.nix;
+      options = part ./options.nix;
+      types = part ./types;
+      definitions = part ./definitions.nix;
+      modules = import ./modules.nix { inherit definitions lib; };
 
-      # Flat names, as `lib.mkIf` or `lib.optional`. Only the namespaces whose
-      # members nixpkgs re-exports; `lib.types` and friends stay behind their name.
+      # The ways to write a definition, without what only the evaluation uses.
+      public = removeAttrs definitions [
+        "asSubmodule"
+        "discharge"
+        "isDeclaration"
+        "match"
+        "pushDown"
+        "pushDownIn"
+      ];
+
+      # Where lists and strings share a name, the flat one is the string's.
       base =
-        removeAttrs trivial [
-          "codeName"
-          "oldestSupportedRelease"
-          "release"
-          "versionSuffix"
-        ]
-        // debug
-        // asserts
-        // removeAttrs lists [
-          "commonPrefix"
-          "findFirstIndex"
-        ]
-        // removeAttrs attrsets [
-          "longestValidPathPrefix"
-          "unionOfDisjoint"
-        ]
-        # Where lists and strings share a name, the flat one is the string's, but for replicate.
+        lists
+        // trivial
+        // attrsets
+        # nixpkgs has these behind `lib.strings` only.
         // removeAttrs strings [
-          "charToInt"
           "escapeNixIdentifier"
           "escapeNixString"
-          "floatToString"
-          "isConvertibleWithToString"
-          "join"
-          "replicate"
           "sanitizeDerivationName"
           "storeDir"
+          "versions"
         ]
-        // stringsWithDeps
+        // options
+        // removeAttrs public [ "defaultOrderPriority" "filterOverrides'" ]
+        // modules
         // {
-          inherit (versions) splitVersion;
-        }
-        // meta
-        // sources
-        // removeAttrs options [
-          "literalCode"
-          "renderOptionValue"
-          "showDefs"
-        ]
-        // removeAttrs modules [
-          "defaultOrderPriority"
-          "defaultOverridePriority"
-          "filterOverrides'"
-          "importApply"
-          "importJSON"
-          "importTOML"
-          "mergeAttrDefinitionsWithPrio"
-          "mkAliasAndWrapDefsWithPriority"
-        ]
-        // fixedPoints
-        // {
-          inherit
-            asserts
-            attrsets
-            debug
-            fixedPoints
-            generators
-            lists
-            meta
-            modules
-            options
-            sources
-            strings
-            stringsWithDeps
-            systems
-            trivial
-            types
-            versions
-            ;
-          inherit (types)
-            defaultFunctor
-            defaultTypeMerge
-            isOptionType
-            isType
-            mkOptionType
-            setType
-            ;
+          inherit attrsets lists options strings trivial types;
+          inherit (strings) versions;
+          inherit (types) isOptionType isType mkOptionType setType;
+          generators = part ./generators.nix;
+          modules = public // modules;
+          systems = part ./systems.nix;
 
           # nixosSystem exists in `lib` only where nixpkgs is a flake; here it
           # costs nothing and saves each hive a special case.
           nixosSystem = args: import ../nixos/lib/eval-config.nix ({ inherit lib; } // args);
 
-          extend = f: makeLib (fixedPoints.composeExtensions overlay f);
+          extend = more: makeLib (trivial.composeExtensions overlay more);
         };
     in
     lib;

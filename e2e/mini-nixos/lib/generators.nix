@@ -4,215 +4,104 @@ rec {
   mkValueStringDefault =
     { }:
     v:
-    let
-      unsupported = what: abort "generators.mkValueStringDefault: ${what} not supported: ${toPretty { } v}";
-    in
-    if builtins.isInt v || lib.isDerivation v then
+    if builtins.isString v || builtins.isInt v || lib.isDerivation v then
       toString v
-    else if builtins.isString v then
-      v
-    else if builtins.isBool v then
-      lib.boolToString v
-    else if v == null then
-      "null"
-    else if builtins.isFloat v then
-      lib.floatToString v
-    else if builtins.isList v then
-      unsupported "lists"
-    else if builtins.isAttrs v then
-      unsupported "attrsets"
-    else if lib.isFunction v then
-      unsupported "functions"
+    else if builtins.elem (builtins.typeOf v) [ "bool" "float" "null" ] then
+      builtins.toJSON v
     else
-      unsupported "this value is";
+      throw "A value of type ${builtins.typeOf v} has no place in this file format: ${toPretty { } v}";
 
   mkKeyValueDefault =
     {
       mkValueString ? mkValueStringDefault { },
     }:
-    sep: k: v:
-    "${lib.escape [ sep ] k}${sep}${mkValueString v}";
+    separator: key: v:
+    lib.escape [ separator ] key + separator + mkValueString v;
 
   toKeyValue =
     {
-      mkKeyValue ? mkKeyValueDefault { } "=",
-      listsAsDuplicateKeys ? false,
       indent ? "",
+      listsAsDuplicateKeys ? false,
+      mkKeyValue ? mkKeyValueDefault { } "=",
     }:
-    attrs:
     let
-      valuesOf = v: if listsAsDuplicateKeys then lib.toList v else [ v ];
+      line = key: v: "${indent}${mkKeyValue key v}\n";
+      linesOf =
+        key: v: if listsAsDuplicateKeys then map (line key) (lib.toList v) else [ (line key v) ];
     in
-    lib.concatStrings (
-      lib.concatLists (
-        lib.mapAttrsToList (k: v: map (x: indent + mkKeyValue k x + "\n") (valuesOf v)) attrs
-      )
-    );
+    set: lib.concatStrings (lib.concatLists (lib.mapAttrsToList linesOf set));
 
   toINI =
     {
-      mkSectionName ? (
-        lib.escape [
-          "["
-          "]"
-        ]
-      ),
-      mkKeyValue ? mkKeyValueDefault { } "=",
-      listsAsDuplicateKeys ? false,
-    }:
-    sections:
-    lib.concatStringsSep "\n" (
-      lib.mapAttrsToList (
-        name: values:
-        "[${mkSectionName name}]\n" + toKeyValue { inherit mkKeyValue listsAsDuplicateKeys; } values
-      ) sections
-    );
-
-  toINIWithGlobalSection =
-    options:
-    {
-      globalSection,
-      sections ? { },
-    }:
-    lib.optionalString (globalSection != { }) (
-      toKeyValue (removeAttrs options [ "mkSectionName" ]) globalSection + "\n"
-    )
-    + toINI options sections;
+      mkSectionName ? lib.escape [ "[" "]" ],
+      ...
+    }@args:
+    let
+      body = toKeyValue (removeAttrs args [ "mkSectionName" ]);
+    in
+    lib.concatMapAttrsStringSep "\n" (name: settings: "[${mkSectionName name}]\n${body settings}");
 
   toJSON = { }: builtins.toJSON;
-
   # JSON is YAML.
   toYAML = toJSON;
 
-  withRecursion =
-    {
-      depthLimit,
-      throwOnDepthLimit ? true,
-    }:
-    let
-      special = [
-        "__functor"
-        "__functionArgs"
-        "__toString"
-        "__pretty"
-      ];
-      cut =
-        depth: v:
-        if depthLimit == null || depth <= depthLimit then
-          v
-        else if throwOnDepthLimit then
-          throw "Exceeded maximum eval-depth limit of ${toString depthLimit} while trying to evaluate with `generators.withRecursion'!"
-        else
-          "<unevaluated>";
-      go =
-        depth: v:
-        let
-          next = x: go (depth + 1) (cut (depth + 1) x);
-        in
-        if builtins.isAttrs v then
-          builtins.mapAttrs (n: x: if builtins.elem n special then x else next x) v
-        else if builtins.isList v then
-          map next v
-        else
-          cut (depth + 1) v;
-    in
-    go 0;
-
+  # A value as Nix would write it.
   toPretty =
     {
-      allowPrettyValues ? false,
       multiline ? true,
       indent ? "",
+      allowPrettyValues ? false,
     }:
+    print { inherit multiline; depth = 1000; } indent;
+
+  # What lies deeper than `depth` is left out, and so not evaluated either.
+  print =
+    { multiline, depth }@args:
+    indent: v:
     let
-      showString =
-        open: close: s:
-        let
-          lines = lib.splitString "\n" s;
-          long =
-            let
-              escaped = map (
-                builtins.replaceStrings
-                  [
-                    "\${"
-                    "''"
-                  ]
-                  [
-                    "''\${"
-                    "'''"
-                  ]
-              ) lines;
-              end = lib.last escaped;
-            in
-            "''"
-            + open
-            + lib.concatStringsSep open (lib.init escaped)
-            + (if end == "" then close else open + end)
-            + "''";
-          short =
-            "\""
-            + lib.concatMapStringsSep "\\n" (lib.escape [
-              "\\"
-              "\""
-              "\${"
-            ]) lines
-            + "\"";
-        in
-        if multiline && builtins.length lines > 1 then long else short;
-
-      showFunction =
-        f:
-        let
-          args = lib.functionArgs f;
-          shown = lib.concatStringsSep ", " (
-            lib.mapAttrsToList (n: hasDefault: if hasDefault then n + "?" else n) args
-          );
-        in
-        if args == { } then "<function>" else "<function, args: {${shown}}>";
-
-      go =
-        indent: v:
-        let
-          open = if multiline then "\n${indent}  " else " ";
-          close = if multiline then "\n${indent}" else " ";
-          inner = go (indent + "  ");
-        in
-        if builtins.isFloat v then
-          builtins.toJSON v
-        else if builtins.isInt v || builtins.isPath v then
-          toString v
-        else if builtins.isString v then
-          showString open close v
-        else if builtins.isBool v then
-          lib.boolToString v
-        else if v == null then
-          "null"
-        else if builtins.isList v then
-          if v == [ ] then "[ ]" else "[" + open + lib.concatMapStringsSep open inner v + close + "]"
-        else if lib.isFunction v then
-          showFunction v
-        else if builtins.isAttrs v then
-          if allowPrettyValues && v ? __pretty && v ? val then
-            v.__pretty v.val
-          else if v == { } then
-            "{ }"
-          else if lib.isDerivation v then
-            "<derivation ${v.name or "???"}>"
-          else
-            "{"
-            + open
-            + lib.concatStringsSep open (
-              lib.mapAttrsToList (
-                n: x:
-                "${lib.strings.escapeNixIdentifier n} = ${
-                  builtins.addErrorContext "while evaluating an attribute `${n}`" (inner x)
-                };"
-              ) v
-            )
-            + close
-            + "}"
+      deeper = indent + "  ";
+      line = if multiline then "\n${deeper}" else " ";
+      end = if multiline then "\n${indent}" else " ";
+      inner = print { inherit multiline; depth = depth - 1; } deeper;
+      within =
+        open: close: parts:
+        if parts == [ ] then
+          "${open} ${close}"
         else
-          abort "generators.toPretty: should never happen (v = ${v})";
+          open + line + lib.concatStringsSep line parts + end + close;
+
+      text =
+        let
+          lines = lib.splitString "\n" v;
+          raw = map (builtins.replaceStrings [ "\${" "''" ] [ "''\${" "'''" ]) lines;
+          # The indentation of a last, empty line is the closing quotes'.
+          closing = if lib.last lines == "" then end else line + lib.last raw;
+        in
+        if multiline && lib.length lines > 1 then
+          "''${line}${lib.concatStringsSep line (lib.init raw)}${closing}''"
+        else
+          lib.strings.escapeNixString v;
+
+      arguments = lib.concatMapAttrsStringSep ", " (n: optional: n + lib.optionalString optional "?") (
+        lib.functionArgs v
+      );
+
+      byType = {
+        string = text;
+        path = toString v;
+        int = toString v;
+        list = within "[" "]" (map inner v);
+        lambda = if arguments == "" then "<function>" else "<function, args: {${arguments}}>";
+        set =
+          if lib.isDerivation v then
+            "<derivation ${v.name or "???"}>"
+          else if lib.isFunction v then
+            byType.lambda
+          else
+            within "{" "}" (
+              lib.mapAttrsToList (n: x: "${lib.strings.escapeNixIdentifier n} = ${inner x};") v
+            );
+      };
     in
-    go indent;
+    if depth == 0 then "<unevaluated>" else byType.${builtins.typeOf v} or (builtins.toJSON v);
 }

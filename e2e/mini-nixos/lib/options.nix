@@ -1,257 +1,188 @@
-# Option declarations, the ways definitions merge, and how both are printed.
+# Option declarations, the ways definitions merge, and how both are shown.
 { lib }:
 let
-  inherit (builtins)
-    all
-    head
-    isList
-    length
-    ;
+  inherit (builtins) all head isList length;
 
-  prioritySuggestion = "Use `lib.mkForce value` or `lib.mkDefault value` to change the priority on any of these definitions.";
+  valuesOf = map (d: d.value);
+  hint = "Use `lib.mkForce value` or `lib.mkDefault value` to change the priority on any of these definitions.";
+
+  # Text that stands for itself where a default or an example is shown.
+  literal =
+    kind: text:
+    lib.throwIfNot (builtins.isString text) "${kind} needs a string" {
+      _type = kind;
+      inherit text;
+    };
 in
 rec {
-  isOption = v: v._type or null == "option";
+  isOption = lib.isType "option";
 
-  mkOption =
-    {
-      default ? null,
-      defaultText ? null,
-      example ? null,
-      description ? null,
-      relatedPackages ? null,
-      type ? null,
-      apply ? null,
-      internal ? null,
-      visible ? null,
-      readOnly ? null,
-    }@attrs:
-    attrs // { _type = "option"; };
+  # default, defaultText, example, description, type, apply, internal, visible, readOnly
+  mkOption = lib.setType "option";
 
   mkEnableOption =
-    name:
+    what:
     mkOption {
       type = lib.types.bool;
       default = false;
       example = true;
-      description = "Whether to enable ${name}.";
+      description = "Whether to enable ${what}.";
     };
 
   mkPackageOption =
     pkgs: name:
     {
-      nullable ? false,
       default ? name,
-      example ? null,
       extraDescription ? "",
-      pkgsText ? "pkgs",
+      nullable ? false,
+      ...
     }:
     let
       path = lib.toList default;
-      shown = lib.showAttrPath path;
-      title = if isList name then lib.last name else name;
+      shown = lib.concatStringsSep "." ([ "pkgs" ] ++ path);
+      type = if nullable then lib.types.nullOr lib.types.package else lib.types.package;
+      description = "The ${lib.last (lib.toList name)} package to use.";
+      known =
+        if default == null then
+          lib.optionalAttrs nullable { inherit default; }
+        else
+          {
+            default = lib.attrByPath path (throw "there is no package ${shown}") pkgs;
+            defaultText = literalExpression shown;
+          };
     in
     mkOption (
-      (
-        if default != null then
-          {
-            default = lib.attrByPath path (throw "${shown} cannot be found in ${pkgsText}") pkgs;
-            defaultText = literalExpression "${pkgsText}.${shown}";
-          }
-        else
-          lib.optionalAttrs nullable { default = null; }
-      )
+      known
       // {
-        type = if nullable then lib.types.nullOr lib.types.package else lib.types.package;
+        inherit type;
         description =
-          "The ${title} package to use."
-          + lib.optionalString (extraDescription != "") " ${extraDescription}";
-      }
-      // lib.optionalAttrs (example != null) {
-        example = literalExpression (
-          if isList example then "${pkgsText}.${lib.showAttrPath example}" else example
-        );
+          description + lib.optionalString (extraDescription != "") " ${extraDescription}";
       }
     );
 
-  mkSinkUndeclaredOptions =
-    attrs:
-    mkOption (
-      {
-        internal = true;
-        visible = false;
-        default = false;
-        description = "Sink for option definitions.";
-        type = lib.mkOptionType {
-          name = "sink";
-          merge = _loc: _defs: false;
-        };
-        apply = _: throw "Option value is not readable because the option is not declared.";
-      }
-      // attrs
-    );
+  # --- merging ---
 
-  getValues = map (d: d.value);
   getFiles = map (d: d.file);
 
+  # For types that know no better.
   mergeDefaultOption =
     loc: defs:
     let
-      values = getValues defs;
+      values = valuesOf defs;
+      are = predicate: all predicate values;
     in
     if length values == 1 then
       head values
-    else if all lib.isFunction values then
-      x: mergeDefaultOption loc (map (f: f x) values)
-    else if all isList values then
+    else if are lib.isFunction then
+      x: mergeDefaultOption loc (map (d: d // { value = d.value x; }) defs)
+    else if are isList then
       lib.concatLists values
-    else if all builtins.isAttrs values then
+    else if are builtins.isAttrs then
       lib.mergeAttrsList values
-    else if all builtins.isBool values then
-      builtins.any lib.id values
-    else if all builtins.isString values then
+    else if are builtins.isBool then
+      lib.elem true values
+    else if are builtins.isString then
       lib.concatStrings values
-    else if all builtins.isInt values && all (v: v == head values) values then
-      head values
     else
-      throw "Cannot merge definitions of `${showOption loc}'. Definition values:${showDefs defs}";
+      mergeEqualOption loc defs;
 
-  mergeOneOption = mergeUniqueOption { message = ""; };
-
+  mergeOneOption = mergeUniqueOption { message = hint; };
   mergeUniqueOption =
     {
       message,
-      merge ? _loc: defs: (head defs).value,
+      merge ? _: defs: (head defs).value,
     }:
     loc: defs:
-    if length defs == 1 then
-      merge loc defs
+    if length defs > 1 then
+      throw "The option `${showOption loc}' is defined multiple times while it's expected to be unique. ${message}${showDefs defs}"
     else
-      throw "The option `${showOption loc}' is defined multiple times while it's expected to be unique.\n${message}\nDefinition values:${showDefs defs}\n${prioritySuggestion}";
+      merge loc defs;
 
   mergeEqualOption =
     loc: defs:
     let
       first = head defs;
-      check =
-        _: def:
-        if def.value == first.value then
-          null
-        else
-          throw "The option `${showOption loc}' has conflicting definition values:${
-            showDefs [
-              first
-              def
-            ]
-          }\n${prioritySuggestion}";
+      other = lib.findFirst (d: d.value != first.value) null defs;
     in
-    builtins.seq (builtins.foldl' check null (builtins.tail defs)) first.value;
-
-  literalExpression =
-    text:
-    lib.throwIfNot (builtins.isString text) "literalExpression expects a string." {
-      _type = "literalExpression";
-      inherit text;
-    };
-  literalMD =
-    text:
-    lib.throwIfNot (builtins.isString text) "literalMD expects a string." {
-      _type = "literalMD";
-      inherit text;
-    };
-  literalCode = language: text: literalMD "```${language}\n${text}\n```\n";
-  mdDoc = text: text;
-
-  renderOptionValue =
-    v:
-    if v ? _type && v ? text then
-      v
+    if length defs == 1 || other == null then
+      first.value
     else
-      literalExpression (
-        lib.generators.toPretty {
-          multiline = true;
-          allowPrettyValues = true;
-        } v
-      );
+      throw "The option `${showOption loc}' has conflicting definition values:${showDefs [ first other ]}\n${hint}";
 
-  # One entry per option, sub-options included: what a manual is made of.
-  optionAttrSetToDocList = optionAttrSetToDocList' [ ];
-  optionAttrSetToDocList' =
-    _: options:
-    builtins.concatMap (
-      opt:
-      let
-        visible = opt.visible or true;
-        sub = opt.type.getSubOptions opt.loc;
-        fallback = opt.type.emptyValue or { };
-        hasDefault =
-          opt ? defaultText
-          || opt ? default
-          || (fallback ? value && opt.type.getSubModules or null == null);
-      in
-      [
-        (
-          {
-            inherit (opt) loc;
-            name = showOption opt.loc;
-            description = opt.description or null;
-            declarations = builtins.filter (f: f != unknownModule) opt.declarations;
-            internal = opt.internal or false;
-            visible = if builtins.isBool visible then visible else visible == "shallow";
-            readOnly = opt.readOnly or false;
-            type = opt.type.description or "unspecified";
-          }
-          // lib.optionalAttrs (opt ? example) { example = renderOptionValue opt.example; }
-          // lib.optionalAttrs hasDefault {
-            default = renderOptionValue (opt.defaultText or opt.default or fallback.value);
-          }
-          // lib.optionalAttrs (opt.relatedPackages or null != null) { inherit (opt) relatedPackages; }
-        )
-      ]
-      ++ lib.optionals (
-        (if builtins.isBool visible then visible else visible == "transparent") && sub != { }
-      ) (optionAttrSetToDocList' opt.loc sub)
-    ) (lib.collect isOption options);
+  # --- showing ---
+
+  literalExpression = literal "literalExpression";
+  literalMD = literal "literalMD";
 
   showOption =
-    parts:
-    lib.concatMapStringsSep "." (
-      part:
-      if part == "*" || builtins.match "<(.*)>" part != null then
-        part
-      else
-        lib.strings.escapeNixIdentifier part
-    ) parts;
+    let
+      show =
+        part:
+        # Placeholders of elements stay as they are.
+        if part == "*" || builtins.match "<.*>" part != null then
+          part
+        else
+          lib.strings.escapeNixIdentifier part;
+    in
+    lib.concatMapStringsSep "." show;
 
   showFiles = lib.concatMapStringsSep " and " (f: "`${f}'");
 
-  showDefs = lib.concatMapStrings (
-    def:
+  showDefs =
     let
-      # A value that cannot be printed must not hide the error being reported.
-      shown = builtins.tryEval (
-        lib.generators.toPretty { } (
-          lib.generators.withRecursion {
-            depthLimit = 10;
-            throwOnDepthLimit = false;
-          } def.value
-        )
-      );
-      lines = lib.splitString "\n" shown.value;
-      text = lib.concatStringsSep "\n    " (
-        lib.take 5 lines ++ lib.optional (length lines > 5) "..."
-      );
+      print = lib.generators.print { multiline = true; depth = 10; } "";
+      show =
+        d:
+        let
+          # A value that cannot be printed must not hide the error being reported.
+          printed = builtins.tryEval (print d.value);
+          lines = lib.splitString "\n" printed.value;
+          some = lib.take 5 lines ++ lib.optional (length lines > 5) "...";
+        in
+        "\n- In `${d.file}'"
+        + lib.optionalString printed.success (
+          if length lines == 1 then ": ${printed.value}" else ":${lib.concatMapStrings (l: "\n    ${l}") some}"
+        );
     in
-    "\n- In `${def.file}'"
-    + lib.optionalString shown.success (
-      (if length lines > 1 then ":\n    " else ": ") + text
-    )
-  );
-
-  showOptionWithDefLocs = opt: ''
-    ${showOption opt.loc}, with values defined in:
-    ${lib.concatMapStringsSep "\n" (f: "  - ${f}") opt.files}
-  '';
+    lib.concatMapStrings show;
 
   unknownModule = "<unknown-file>";
+
+  # --- lists of options, which an option reference is made of ---
+
+  optionAttrSetToDocList =
+    options: lib.concatMap describe (lib.collect isOption options);
+
+  describe =
+    o:
+    let
+      visible = o.visible or true;
+      below = o.type.getSubOptions o.loc;
+      shown = v: if v ? _type && v ? text then v else literalExpression (lib.generators.toPretty { } v);
+      # An option without a default has its type's empty value, if there is one.
+      default = lib.findFirst (v: v ? value) { } [
+        (lib.optionalAttrs (o ? defaultText) { value = o.defaultText; })
+        (lib.optionalAttrs (o ? default) { value = o.default; })
+        (lib.optionalAttrs (o.type.getSubModules == null) o.type.emptyValue)
+      ];
+    in
+    [
+      (
+        {
+          inherit (o) loc;
+          name = showOption o.loc;
+          type = o.type.description;
+          description = o.description or null;
+          declarations = lib.remove unknownModule o.declarations;
+          internal = o.internal or false;
+          readOnly = o.readOnly or false;
+          visible = visible == true || visible == "shallow";
+        }
+        // lib.mapAttrs (_: shown) (
+          lib.optionalAttrs (o ? example) { inherit (o) example; }
+          // lib.optionalAttrs (default ? value) { default = default.value; }
+        )
+      )
+    ]
+    ++ lib.optionals (visible == true || visible == "transparent") (optionAttrSetToDocList below);
 }

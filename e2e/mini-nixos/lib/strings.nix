@@ -1,87 +1,39 @@
 # Strings.
 { lib }:
 let
-  inherit (builtins)
-    concatStringsSep
-    replaceStrings
-    stringLength
-    substring
-    ;
+  inherit (builtins) concatStringsSep replaceStrings stringLength substring;
 
   lower = lib.stringToCharacters "abcdefghijklmnopqrstuvwxyz";
   upper = lib.stringToCharacters "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
   # Words that Nix reads as keywords, and so must be quoted as attribute names.
-  keywords = [
-    "assert"
-    "else"
-    "if"
-    "in"
-    "inherit"
-    "let"
-    "or"
-    "rec"
-    "then"
-    "with"
-  ];
+  keywords = [ "assert" "else" "if" "in" "inherit" "let" "or" "rec" "then" "with" ];
+
+  versionPart = i: v: builtins.elemAt (builtins.splitVersion v) i;
+
+  # A package says its name and version itself, or they are taken from its name.
+  nameOrVersion =
+    own: parsed: p:
+    p.${own} or (builtins.parseDrvName (p.name or p)).${parsed};
 in
 rec {
   inherit (builtins)
-    compareVersions
-    concatStringsSep
-    elem
-    elemAt
-    filter
-    fromJSON
-    head
-    isInt
-    isList
-    isPath
-    isString
-    match
-    parseDrvName
-    readFile
-    replaceStrings
-    split
-    storeDir
-    stringLength
-    substring
-    tail
-    toJSON
-    typeOf
-    unsafeDiscardStringContext
+    fromJSON isString match replaceStrings split splitVersion storeDir stringLength substring toJSON
+    typeOf unsafeDiscardStringContext compareVersions concatStringsSep isPath
     ;
 
-  join = concatStringsSep;
-  replicate = n: s: concatStrings (lib.lists.replicate n s);
   concatStrings = concatStringsSep "";
   concatMapStrings = f: xs: concatStrings (map f xs);
-  concatImapStrings = f: xs: concatStrings (lib.imap1 f xs);
   concatMapStringsSep =
     sep: f: xs:
     concatStringsSep sep (map f xs);
-  concatImapStringsSep =
-    sep: f: xs:
-    concatStringsSep sep (lib.imap1 f xs);
   concatMapAttrsStringSep =
     sep: f: set:
     concatStringsSep sep (lib.mapAttrsToList f set);
   concatLines = concatMapStrings (s: s + "\n");
-  intersperse =
-    sep: xs:
-    if xs == [ ] then
-      [ ]
-    else
-      builtins.tail (
-        builtins.concatMap (x: [
-          sep
-          x
-        ]) xs
-      );
   optionalString = cond: s: if cond then s else "";
 
   stringToCharacters = s: builtins.genList (i: substring i 1 s) (stringLength s);
-  stringAsChars = f: s: concatMapStrings f (stringToCharacters s);
 
   hasPrefix = prefix: s: substring 0 (stringLength prefix) s == prefix;
   hasSuffix =
@@ -96,69 +48,23 @@ rec {
   removeSuffix =
     suffix: s:
     if hasSuffix suffix s then substring 0 (stringLength s - stringLength suffix) s else s;
-  # builtins.split forgets which store paths its string refers to.
-  addContextFrom = src: target: substring 0 0 src + target;
   splitString =
     sep: s:
-    map (addContextFrom s) (
+    # builtins.split forgets which store paths its string refers to.
+    map (part: substring 0 0 (toString s) + part) (
       builtins.filter builtins.isString (builtins.split (escapeRegex (toString sep)) (toString s))
     );
-  splitStringBy =
-    predicate: keepSplit: s:
-    let
-      step =
-        acc: char:
-        let
-          cut = acc.previous != null && predicate acc.previous char;
-        in
-        {
-          previous = char;
-          done = if cut then acc.done ++ [ acc.word ] else acc.done;
-          word = (if cut then "" else acc.word) + (if cut && !keepSplit then "" else char);
-        };
-      end = builtins.foldl' step {
-        previous = null;
-        done = [ ];
-        word = "";
-      } (stringToCharacters s);
-    in
-    end.done ++ [ end.word ];
-
-  trim = trimWith {
-    start = true;
-    end = true;
-  };
-  trimWith =
-    {
-      start ? false,
-      end ? false,
-    }:
+  trim =
     s:
     let
-      space = " \t\r\n";
-      pattern =
-        if start && end then
-          "[${space}]*(.*[^${space}])[${space}]*"
-        else if start then
-          "[${space}]*(.*)"
-        else
-          "(.*[^${space}])[${space}]*";
-      found = builtins.match pattern s;
+      found = builtins.match "[ \t\r\n]*(.*[^ \t\r\n])[ \t\r\n]*" s;
     in
-    if !(start || end) then
-      s
-    else if found == null then
-      ""
-    else
-      builtins.head found;
+    lib.optionalString (found != null) (builtins.head found);
 
   toLower = replaceStrings upper lower;
   toUpper = replaceStrings lower upper;
-  toSentenceCase = s: toUpper (substring 0 1 s) + toLower (substring 1 (-1) s);
-
-  replaceString = from: to: replaceStrings [ from ] [ to ];
   escape = chars: replaceStrings chars (map (c: "\\" + c) chars);
-  escapeRegex = escape (stringToCharacters "\\[{()^$?*+|.");
+  escapeRegex = escape (stringToCharacters "$()*+.?[\\^{|");
   escapeShellArg =
     arg:
     let
@@ -168,25 +74,7 @@ rec {
       s
     else
       "'${replaceStrings [ "'" ] [ "'\\''" ] s}'";
-  escapeShellArgs = concatMapStringsSep " " escapeShellArg;
-  isValidPosixName = name: builtins.match "[a-zA-Z_][a-zA-Z0-9_]*" name != null;
-  toShellVar =
-    name: value:
-    lib.throwIfNot (isValidPosixName name)
-      "toShellVar: ${name} is not a valid shell variable name"
-      (
-        if builtins.isAttrs value && !isStringLike value then
-          "declare -A ${name}=(${
-            concatStringsSep " " (
-              lib.mapAttrsToList (n: v: "[${escapeShellArg n}]=${escapeShellArg v}") value
-            )
-          })"
-        else if builtins.isList value then
-          "declare -a ${name}=(${escapeShellArgs value})"
-        else
-          "${name}=${escapeShellArg value}"
-      );
-  toShellVars = vars: concatStringsSep "\n" (lib.mapAttrsToList toShellVar vars);
+  escapeShellArgs = xs: toString (map escapeShellArg xs);
   escapeNixString = s: escape [ "$" ] (builtins.toJSON s);
   escapeNixIdentifier =
     s:
@@ -194,89 +82,30 @@ rec {
       s
     else
       escapeNixString s;
-  escapeXML =
-    replaceStrings
-      [
-        "\""
-        "'"
-        "<"
-        ">"
-        "&"
-      ]
-      [
-        "&quot;"
-        "&apos;"
-        "&lt;"
-        "&gt;"
-        "&amp;"
-      ];
-  isConvertibleWithToString =
-    x:
-    isStringLike x
-    || builtins.elem (builtins.typeOf x) [
-      "null"
-      "int"
-      "float"
-      "bool"
-    ]
-    || (builtins.isList x && builtins.all isConvertibleWithToString x);
   isStringLike = x: builtins.isString x || builtins.isPath x || x ? outPath || x ? __toString;
-  isStorePath =
-    x:
-    if isStringLike x then
-      let
-        s = toString x;
-      in
-      substring 0 1 s == "/" && dirOf s == builtins.storeDir
-    else
-      false;
+  isStorePath = v: isStringLike v && dirOf (toString v) == builtins.storeDir;
 
+  # A leading zero could mean octal, and is refused.
   toInt =
     s:
     let
-      found = builtins.match "[[:space:]]*(-?[[:digit:]]+)[[:space:]]*" s;
-      digits = builtins.head found;
+      digits = builtins.match "[[:space:]]*(0|-?[1-9][[:digit:]]*)[[:space:]]*" s;
     in
-    if found == null then
-      throw "toInt: Could not convert ${escapeNixString s} to int."
-    else if builtins.match "0[[:digit:]]+" digits != null then
-      throw "toInt: Ambiguity in interpretation of ${escapeNixString s} between octal and zero padded integer."
+    if digits == null then
+      throw "toInt: ${escapeNixString s} is not a decimal number"
     else
-      builtins.fromJSON digits;
-  toIntBase10 =
-    s:
-    let
-      found = builtins.match "[[:space:]]*0*(-?[[:digit:]]+)[[:space:]]*" s;
-    in
-    if found == null then
-      throw "toIntBase10: Could not convert ${escapeNixString s} to int."
-    else
-      builtins.fromJSON (builtins.head found);
+      builtins.fromJSON (builtins.head digits);
   fixedWidthString =
     width: filler: s:
-    let
-      missing = width - stringLength s;
-    in
-    assert lib.assertMsg (missing >= 0)
-      "fixedWidthString: requested string length (${toString width}) must not be shorter than actual length (${toString (stringLength s)})";
-    replicate missing filler + s;
-  fixedWidthNumber = width: n: fixedWidthString width "0" (toString n);
-  floatToString =
-    f:
-    let
-      precise = builtins.toJSON f;
-    in
-    if builtins.fromJSON precise == f then precise else toString f;
+    if stringLength s < width then fixedWidthString width filler (filler + s) else s;
+  fixedWidthNumber = width: number: fixedWidthString width "0" (toString number);
 
   fileContents = file: removeSuffix "\n" (builtins.readFile file);
 
   versionOlder = a: b: builtins.compareVersions b a == 1;
   versionAtLeast = a: b: !versionOlder a b;
-  getName = x: if builtins.isString x then (builtins.parseDrvName x).name else x.pname or (builtins.parseDrvName x.name).name;
-  getVersion =
-    x: if builtins.isString x then (builtins.parseDrvName x).version else x.version or (builtins.parseDrvName x.name).version;
-  nameFromURL =
-    url: sep: builtins.head (splitString sep (lib.last (splitString "/" url)));
+  getName = nameOrVersion "pname" "name";
+  getVersion = nameOrVersion "version" "version";
   sanitizeDerivationName =
     s:
     let
@@ -294,26 +123,45 @@ rec {
     else
       substring (lib.max (n - 207) 0) (-1) undotted;
 
-  makeSearchPath =
-    sub: paths:
-    concatStringsSep ":" (map (p: "${p}/${sub}") (builtins.filter (p: p != null) paths));
+  # --- search paths ---
+
+  makeSearchPath = folder: concatMapStringsSep ":" (p: "${p}/${folder}");
   makeSearchPathOutput =
-    output: sub: pkgs:
-    makeSearchPath sub (map (lib.getOutput output) pkgs);
+    output: folder: packages:
+    makeSearchPath folder (map (lib.getOutput output) packages);
   makeBinPath = makeSearchPathOutput "bin" "bin";
-  makeLibraryPath = makeSearchPathOutput "lib" "lib";
-  enableFeature = flag: feature: "--${if flag then "enable" else "disable"}-${feature}";
-  charToInt =
+
+  # --- versions ---
+
+  versions = {
+    inherit (builtins) splitVersion;
+    major = v: versionPart 0 v;
+    minor = v: versionPart 1 v;
+    majorMinor = v: versionPart 0 v + "." + versionPart 1 v;
+  };
+
+  # --- pieces of text that say which pieces come before them ---
+
+  # How NixOS writes its activation script: depth first, each piece once.
+  textClosureMap =
+    f: pieces: names:
     let
-      printable = stringToCharacters (
-        " !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
-      );
-      table = builtins.listToAttrs (
-        lib.imap0 (i: c: {
-          name = c;
-          value = i + 32;
-        }) printable
-      );
+      visit =
+        done: name:
+        if done.seen ? ${name} then
+          done
+        else
+          let
+            before = lib.foldl' visit (done // { seen = done.seen // { ${name} = true; }; }) pieces.${name}.deps;
+          in
+          before // { texts = before.texts ++ [ (f pieces.${name}.text) ]; };
+      none = {
+        seen = { };
+        texts = [ ];
+      };
     in
-    c: table.${c};
+    concatStringsSep "\n" (lib.foldl' visit none names).texts;
+  stringAfter = lib.flip fullDepEntry;
+  fullDepEntry = text: deps: { inherit deps text; };
+  noDepEntry = stringAfter [ ];
 }

@@ -13,10 +13,7 @@ rec {
     rec {
       inherit system;
       config = "${cpu}-unknown-${kernel}-gnu";
-      parsed = {
-        cpu.name = cpu;
-        kernel.name = kernel;
-      };
+      parsed = { cpu.name = cpu; kernel.name = kernel; };
       isLinux = kernel == "linux";
       isDarwin = kernel == "darwin";
       isx86_64 = cpu == "x86_64";
@@ -31,9 +28,6 @@ rec {
       go.GOARCH = if isx86_64 then "amd64" else linuxArch;
     };
   equals = a: b: a.system == b.system;
-  flakeExposed = [
-    "x86_64-linux"
-    "aarch64-linux"
-  ];
+  flakeExposed = [ "x86_64-linux" "aarch64-linux" ];
   doubles.linux = flakeExposed;
 }

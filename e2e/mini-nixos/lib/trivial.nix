@@ -1,110 +1,102 @@
-# Functions about nothing in particular.
+# Functions about nothing in particular: functions, booleans, errors, fixed points.
 { lib }:
-let
-  esc = builtins.fromJSON "\"\\u001b\"";
-
-  # Newer Nix has builtins.warn; older must print the same line without it.
-  warnFallback = msg: builtins.trace "${esc}[1;35mevaluation warning:${esc}[0m ${msg}";
-in
 rec {
   inherit (builtins)
-    add
-    bitAnd
-    bitOr
-    bitXor
-    deepSeq
-    genericClosure
-    isBool
-    isFloat
-    isInt
-    lessThan
-    pathExists
-    readFile
-    seq
-    sub
+    addErrorContext bitAnd bitOr bitXor deepSeq isBool isFloat isInt lessThan pathExists readFile
+    seq trace
     ;
 
-  # A function, or a set that can be called like one.
-  isFunction = f: builtins.isFunction f || (f ? __functor && isFunction (f.__functor f));
-
-  functionArgs =
-    f:
-    if f ? __functor then
-      f.__functionArgs or (functionArgs (f.__functor f))
-    else
-      builtins.functionArgs f;
-
-  setFunctionArgs = f: args: {
-    __functor = _self: f;
-    __functionArgs = args;
-  };
-
-  toFunction = v: if isFunction v then v else _: v;
+  # --- functions ---
 
   id = x: x;
   const = x: _: x;
-  pipe = builtins.foldl' (value: f: f value);
   flip =
     f: a: b:
     f b a;
+  pipe = lib.foldl' (value: f: f value);
+  toFunction = v: if isFunction v then v else const v;
+
+  # A function, or a set that can be called like one.
+  isFunction = f: builtins.isFunction f || (f ? __functor && isFunction (f.__functor f));
+  functionArgs =
+    f:
+    if builtins.isFunction f then
+      builtins.functionArgs f
+    else
+      f.__functionArgs or (functionArgs (f.__functor f));
+  setFunctionArgs = f: __functionArgs: { inherit __functionArgs; __functor = _: f; };
+
+  # --- values ---
+
   min = a: b: if a < b then a else b;
   max = a: b: if a > b then a else b;
-  mod = base: int: base - (int * (base / int));
-  compare =
-    a: b:
-    if a < b then
-      -1
-    else if a > b then
-      1
-    else
-      0;
-  or = a: b: a || b;
-  and = a: b: a && b;
-  xor = a: b: a != b;
-  concat = a: b: a ++ b;
+  mod = base: int: base - int * (base / int);
+  add = a: b: a + b;
+  sub = a: b: a - b;
   mergeAttrs = a: b: a // b;
-  mapNullable = f: value: if value == null then value else f value;
-  defaultTo = default: value: if value == null then default else value;
-
-  boolToString = b: if b then "true" else "false";
+  mapNullable = f: v: if v == null then null else f v;
+  defaultTo = default: v: if v == null then default else v;
+  boolToString = b: builtins.toJSON (b && true);
   boolToYesNo = b: if b then "yes" else "no";
-
-  importJSON = path: builtins.fromJSON (builtins.readFile path);
-  importTOML = path: builtins.fromTOML (builtins.readFile path);
-
-  warn = builtins.warn or warnFallback;
-  warnIf = cond: msg: if cond then warn msg else id;
-  warnIfNot = cond: msg: if cond then id else warn msg;
-  throwIf = cond: msg: if cond then throw msg else id;
-  throwIfNot = cond: msg: if cond then id else throw msg;
-  info = msg: builtins.trace "INFO: ${msg}";
-  showWarnings = warnings: value: builtins.foldl' (acc: w: warn w acc) value warnings;
-
-  release = "25.05";
-  versionSuffix = "pre-mini";
-  version = release + versionSuffix;
-  codeName = "Mini";
-  oldestSupportedRelease = 2411;
-  isInOldestRelease = oldestSupportedReleaseIsAtLeast;
-  oldestSupportedReleaseIsAtLeast = release': release' <= oldestSupportedRelease;
-  inNixShell = builtins.getEnv "IN_NIX_SHELL" != "";
-  inPureEvalMode = !(builtins ? currentSystem);
-  nixpkgsVersion = version;
-
   toHexString =
-    i:
+    n:
     let
-      digits = "0123456789abcdef";
-      digit = n: builtins.substring n 1 digits;
+      digit = builtins.substring (mod n 16) 1 "0123456789ABCDEF";
     in
-    lib.concatMapStrings (n: lib.toUpper (digit n)) (toBaseDigits 16 i);
+    if n < 16 then digit else toHexString (n / 16) + digit;
+  importJSON = file: builtins.fromJSON (readFile file);
+  importTOML = file: builtins.fromTOML (readFile file);
 
-  toBaseDigits =
-    base: i:
+  # --- errors, warnings, traces ---
+
+  assertMsg = condition: message: condition || throw message;
+  throwIf = condition: message: throwIfNot (!condition) message;
+  throwIfNot = condition: message: if condition then id else throw message;
+  # Newer Nix has builtins.warn; older must print the same line without it.
+  warn =
+    builtins.warn or (
+      message:
+      let
+        escape = builtins.fromJSON ''"\u001b["'';
+      in
+      trace "${escape}1;35mevaluation warning:${escape}0m ${message}"
+    );
+  warnIf = condition: message: if condition then warn message else id;
+  warnIfNot = condition: warnIf (!condition);
+  showWarnings = warnings: value: lib.foldr warn value warnings;
+  traceVal = x: trace x x;
+  traceValSeq = x: deepSeq x (traceVal x);
+
+  # --- this release ---
+
+  trivial = {
+    release = "25.05";
+    codeName = "Mini";
+    versionSuffix = "pre-mini";
+    inherit version;
+  };
+  version = trivial.release + trivial.versionSuffix;
+  inPureEvalMode = !(builtins ? currentSystem);
+
+  # --- fixed points ---
+
+  fix =
+    f:
     let
-      go = n: if n < base then [ n ] else go (n / base) ++ [ (mod n base) ];
+      self = f self;
     in
-    assert builtins.isInt base && base >= 2;
-    assert builtins.isInt i && i >= 0;
-    go i;
+    self;
+  extends =
+    overlay: f: final:
+    let
+      prev = f final;
+    in
+    prev // overlay final prev;
+  composeExtensions =
+    first: second: final: prev:
+    let
+      changes = first final prev;
+    in
+    changes // second final (prev // changes);
+  composeManyExtensions = lib.foldl' composeExtensions (_: _: { });
 }

@@ -13,9 +13,7 @@ let
     drv
     // {
       inherit name;
-      meta = {
-        inherit name;
-      }
+      meta = { inherit name; }
       // attrs.meta or { };
       passthru = attrs.passthru or { };
     }
@@ -26,21 +24,13 @@ let
     let
       inputs = env.nativeBuildInputs or [ ] ++ env.buildInputs or [ ];
       drv = derivation (
-        builtins.removeAttrs env [
-          "buildInputs"
-          "meta"
-          "nativeBuildInputs"
-          "passthru"
-        ]
+        builtins.removeAttrs env [ "buildInputs" "meta" "nativeBuildInputs" "passthru" ]
         // {
           inherit name;
           inherit (final.stdenv.hostPlatform) system;
           # Not bin/busybox: the program looks at argv[0] to know which applet it is.
           builder = "${tools}/sh";
-          args = [
-            "-euc"
-            ". \"$buildCommandPath\""
-          ];
+          args = [ "-euc" ". \"$buildCommandPath\"" ];
           PATH = lib.concatStringsSep ":" (map (p: "${p}/bin") inputs ++ [ tools ]);
           buildCommand = script;
           passAsFile = [ "buildCommand" ] ++ env.passAsFile or [ ];
@@ -103,7 +93,6 @@ in
 {
   runCommand = run;
   runCommandLocal = run;
-  runCommandNoCC = run;
 
   writeTextFile = textFile;
   writeText = name: text: textFile { inherit name text; };
@@ -116,10 +105,7 @@ in
     };
   writeScript =
     name: text:
-    textFile {
-      inherit name text;
-      executable = true;
-    };
+    textFile { inherit name text; executable = true; };
   writeScriptBin =
     name: text:
     textFile {
@@ -155,44 +141,25 @@ in
       name,
       text,
       runtimeInputs ? [ ],
-      runtimeEnv ? null,
+      runtimeEnv ? { },
       meta ? { },
       passthru ? { },
-      checkPhase ? null,
-      excludeShellChecks ? [ ],
-      extraShellCheckFlags ? [ ],
-      bashOptions ? [
-        "errexit"
-        "nounset"
-        "pipefail"
-      ],
-      inheritPath ? true,
+      bashOptions ? [ "errexit" "nounset" "pipefail" ],
+      # Nothing is checked: there is no shellcheck here.
+      ...
     }:
-    # There is no shellcheck here, so nothing is checked.
-    assert builtins.isList excludeShellChecks && builtins.isList extraShellCheckFlags;
     textFile {
       inherit name passthru;
       executable = true;
       destination = "/bin/${name}";
-      checkPhase = lib.optionalString (checkPhase != null) checkPhase;
-      meta = {
-        mainProgram = name;
-      }
-      // meta;
+      meta = { mainProgram = name; } // meta;
       text =
-        ''
-          #!${final.runtimeShell}
-        ''
+        "#!${final.runtimeShell}\n"
         + lib.concatMapStrings (o: "set -o ${o}\n") bashOptions
-        + lib.optionalString (runtimeEnv != null) (
-          lib.concatStrings (
-            lib.mapAttrsToList (n: v: "${lib.strings.toShellVar n v}\nexport ${n}\n") runtimeEnv
-          )
+        + lib.concatMapAttrsStringSep "" (n: v: "export ${n}=${lib.escapeShellArg v}\n") runtimeEnv
+        + lib.optionalString (runtimeInputs != [ ]) (
+          "export PATH=\"${lib.makeBinPath runtimeInputs}:$PATH\"\n"
         )
-        + lib.optionalString (runtimeInputs != [ ]) ''
-
-          export PATH="${lib.makeBinPath runtimeInputs}${lib.optionalString inheritPath ":$PATH"}"
-        ''
         + "\n${text}\n";
     };
 
@@ -207,30 +174,9 @@ in
           lib.concatMapStrings (e: link e.name e.path) entries
       )
     );
-  linkFarmFromDrvs =
-    name: drvs:
-    final.linkFarm name (
-      map (drv: {
-        inherit (drv) name;
-        path = drv;
-      }) drvs
-    );
-
   symlinkJoin =
-    args@{
-      name ? "${args.pname}-${args.version}",
-      paths,
-      postBuild ? "",
-      meta ? { },
-      passthru ? { },
-      ...
-    }:
-    run name { inherit meta passthru; } ''
-      ${merge}
-      mkdir -p "$out"
-      ${lib.concatMapStrings (p: "merge ${p} \"$out\"\n") paths}
-      ${postBuild}
-    '';
+    { name, paths, ... }@args:
+    final.buildEnv args;
 
   # Unlike nixpkgs', silent about files that two packages share.
   buildEnv =
@@ -266,11 +212,7 @@ in
     run name
       {
         meta.mainProgram = "busybox";
-        passthru = {
-          pname = "busybox";
-          version = "1.35.0";
-          shellPath = "/bin/sh";
-        };
+        passthru = { pname = "busybox"; version = "1.35.0"; shellPath = "/bin/sh"; };
       }
       ''
         mkdir -p "$out/bin"

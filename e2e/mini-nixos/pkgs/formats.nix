@@ -9,10 +9,7 @@ let
     let
       plain = types.oneOf (
         scalars
-        ++ [
-          (types.attrsOf value)
-          (types.listOf value)
-        ]
+        ++ [ (types.attrsOf value) (types.listOf value) ]
       );
       value = (if nullable then types.nullOr plain else plain) // {
         description = "${name} value";
@@ -20,13 +17,7 @@ let
     in
     value;
 
-  jsonScalars = [
-    types.bool
-    types.int
-    types.float
-    types.str
-    types.path
-  ];
+  jsonScalars = [ types.bool types.int types.float types.str types.path ];
 
   json =
     name:
@@ -70,15 +61,21 @@ let
     set: lib.concatStringsSep "\n" (table [ ] set);
 
   atom = types.nullOr (
-    types.oneOf [
-      types.bool
-      types.int
-      types.float
-      types.str
-    ]
+    types.oneOf [ types.bool types.int types.float types.str ]
   );
-  # A list where the format says the same key twice.
-  atomOrList = lists: if lists then types.coercedTo atom lib.singleton (types.listOf atom) else atom;
+  # Formats of lines. A list is the same key several times, where that is said.
+  lined =
+    typeOf: generator:
+    {
+      listsAsDuplicateKeys ? false,
+      ...
+    }@args:
+    {
+      type = typeOf (
+        if listsAsDuplicateKeys then types.coercedTo atom lib.singleton (types.listOf atom) else atom
+      );
+      generate = file: value: final.writeText file (generator args value);
+    };
 in
 {
   formats = {
@@ -93,44 +90,7 @@ in
         generate = file: value: final.writeText file (tomlText value);
       };
 
-    ini =
-      {
-        listsAsDuplicateKeys ? false,
-        listToValue ? null,
-        ...
-      }@args:
-      {
-        type = types.attrsOf (types.attrsOf (atomOrList (listsAsDuplicateKeys || listToValue != null)));
-        generate =
-          file: value:
-          final.writeText file (
-            lib.generators.toINI (builtins.removeAttrs args [ "listToValue" ]) (
-              if listToValue == null then
-                value
-              else
-                lib.mapAttrs (_: lib.mapAttrs (_: v: if builtins.isList v then listToValue v else v)) value
-            )
-          );
-      };
-
-    keyValue =
-      {
-        listsAsDuplicateKeys ? false,
-        listToValue ? null,
-        ...
-      }@args:
-      {
-        type = types.attrsOf (atomOrList (listsAsDuplicateKeys || listToValue != null));
-        generate =
-          file: value:
-          final.writeText file (
-            lib.generators.toKeyValue (builtins.removeAttrs args [ "listToValue" ]) (
-              if listToValue == null then
-                value
-              else
-                lib.mapAttrs (_: v: if builtins.isList v then listToValue v else v) value
-            )
-          );
-      };
+    ini = lined (type: types.attrsOf (types.attrsOf type)) lib.generators.toINI;
+    keyValue = lined types.attrsOf lib.generators.toKeyValue;
   };
 }

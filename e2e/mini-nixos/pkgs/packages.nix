@@ -9,9 +9,7 @@ let
   # programs, each in /usr/bin unless it says where.
   fromHost =
     pname: programs:
-    fromHostWith {
-      inherit pname programs;
-    };
+    fromHostWith { inherit pname programs; };
   fromHostWith =
     {
       pname,
@@ -23,9 +21,7 @@ let
     }:
     final.runCommand "${pname}-${version}"
       {
-        passthru = passthru // {
-          inherit pname version;
-        };
+        passthru = passthru // { inherit pname version; };
         meta = { inherit mainProgram; };
       }
       (
@@ -46,10 +42,7 @@ let
 
   bash = fromHostWith {
     pname = "bash";
-    programs = [
-      "/bin/bash"
-      "/bin/sh"
-    ];
+    programs = [ "/bin/bash" "/bin/sh" ];
     passthru.shellPath = "/bin/bash";
   };
 in
@@ -88,9 +81,7 @@ in
     [ "passwd" "su" "/usr/sbin/nologin" ]
     ++ sbin [ "useradd" "usermod" "userdel" "groupadd" "groupmod" "groupdel" "chpasswd" ]
   )
-  // {
-    su = final.shadow;
-  };
+  // { su = final.shadow; };
   sudo = fromHost "sudo" [ "sudo" ];
 
   systemd = fromHostWith {
@@ -182,10 +173,7 @@ in
   hello =
     final.runCommand "hello-2.12"
       {
-        passthru = {
-          pname = "hello";
-          version = "2.12";
-        };
+        passthru = { pname = "hello"; version = "2.12"; };
         meta = {
           description = "Program that produces a familiar, friendly greeting";
           mainProgram = "hello";
@@ -199,21 +187,14 @@ in
 
   # What a kernel is to NixOS: a package set per version. The files say which
   # one they stand for, so that a changed kernel changes the system.
-  linuxPackagesFor = kernel: {
-    inherit kernel;
-    recurseForDerivations = true;
-  };
+  linuxPackagesFor = kernel: { inherit kernel; recurseForDerivations = true; };
   linux_6_12 = final.makeKernel "6.12.30";
   linux_latest = final.makeKernel "6.14.7";
   makeKernel =
     version:
     final.runCommand "linux-${version}"
       {
-        passthru = {
-          pname = "linux";
-          inherit version;
-          modDirVersion = version;
-        };
+        passthru = { pname = "linux"; inherit version; modDirVersion = version; };
       }
       ''
         mkdir -p "$out/lib/modules/${version}"

@@ -23,7 +23,7 @@ in
   };
   noOptions = {
     expr = (lib.evalModules { modules = [ { _file = "/m.nix"; config.x = 1; } ]; }).config.x;
-    expected = "It seems as if you're trying to declare an option by placing it into `config' rather than `options'!";
+    expected = "The option `x' does not exist. Definition values:\n- In `/m.nix': 1";
   };
   wrongType = {
     expr = value [ (x types.bool) (from "/hive.nix" "str") ];
@@ -62,7 +62,7 @@ in
   };
   mixedSyntax = {
     expr = value [ { options.x = mkOption { }; x = 1; } ];
-    expected = "has an unsupported attribute `x'. This is caused by introducing a top-level `config' or `options' attribute.";
+    expected = "has an unsupported attribute `x'.";
   };
   nullAndNot = {
     expr = value [ (x (types.nullOr types.int)) (from "/a.nix" null) (from "/b.nix" 1) ];
@@ -70,7 +70,7 @@ in
   };
   conditions = {
     expr = value [ (x types.int) (from "/a.nix" (lib.mkIf "yes" 1)) ];
-    expected = "‘mkIf’ called with a non-Boolean condition";
+    expected = "mkIf";
   };
   anythingMixed = {
     expr = value [ (x types.anything) (from "/a.nix" 1) (from "/b.nix" "s") ];
@@ -82,7 +82,7 @@ in
   };
   nestedLists = {
     expr = value [ { imports = [ [ { x = 1; } ] ]; } ];
-    expected = "Module imports can't be nested lists. Perhaps you meant to remove one level of lists?";
+    expected = "Module imports can't be nested lists.";
   };
   bareType = {
     expr = value [ { _file = "/a.nix"; options.x = types.int; } ];

@@ -73,10 +73,7 @@ rec {
         serviceConfig.ExecStart = "/bin/true";
       };
       environment.etc."gone/file".text = "gone";
-      environment.etc."gone/copy" = {
-        text = "gone";
-        mode = "0600";
-      };
+      environment.etc."gone/copy" = { text = "gone"; mode = "0600"; };
     }
   ];
 
@@ -121,10 +118,7 @@ rec {
           extraGroups = [ "wheel" ];
           openssh.authorizedKeys.keys = [ "ssh-ed25519 AAAA alice" ];
         };
-        app = {
-          isSystemUser = true;
-          group = "app";
-        };
+        app = { isSystemUser = true; group = "app"; };
       };
     }
   ];
@@ -143,10 +137,7 @@ rec {
         boot.loader.systemd-boot.enable = true;
         documentation.enable = false;
         environment.variables.EDITOR = "vi";
-        fileSystems."/" = {
-          device = "/dev/vda1";
-          fsType = "ext4";
-        };
+        fileSystems."/" = { device = "/dev/vda1"; fsType = "ext4"; };
         i18n.defaultLocale = "C.UTF-8";
         networking = {
           domain = "example.org";
@@ -173,20 +164,13 @@ rec {
         security.sudo.wheelNeedsPassword = false;
         services = {
           journald.extraConfig = "SystemMaxUse=100M";
-          openssh = {
-            enable = true;
-            settings.PasswordAuthentication = false;
-          };
+          openssh = { enable = true; settings.PasswordAuthentication = false; };
           qemuGuest.enable = true;
           resolved.enable = true;
         };
         specialisation.quiet.configuration.boot.kernelParams = [ "loglevel=0" ];
         systemd.mounts = [
-          {
-            what = "tmpfs";
-            where = "/mnt/big-disk";
-            type = "tmpfs";
-          }
+          { what = "tmpfs"; where = "/mnt/big-disk"; type = "tmpfs"; }
         ];
         systemd.paths.watched.pathConfig.PathExists = "/run/watched";
         systemd.slices.kube.sliceConfig.CPUWeight = 50;
@@ -203,10 +187,7 @@ rec {
             extraGroups = [ "wheel" ];
             openssh.authorizedKeys.keys = [ "ssh-ed25519 AAAA alice" ];
           };
-          app = {
-            isSystemUser = true;
-            group = "app";
-          };
+          app = { isSystemUser = true; group = "app"; };
         };
         virtualisation.containerd = {
           enable = true;
@@ -218,19 +199,13 @@ rec {
   ];
 
   container = evaluate [
-    {
-      boot.isContainer = true;
-      networking.hostName = lib.mkForce "";
-    }
+    { boot.isContainer = true; networking.hostName = lib.mkForce ""; }
   ];
 
   failing = evaluate [
     {
       assertions = [
-        {
-          assertion = false;
-          message = "alpha is not beta";
-        }
+        { assertion = false; message = "alpha is not beta"; }
       ];
     }
   ];

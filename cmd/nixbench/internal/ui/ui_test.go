@@ -2,6 +2,7 @@ package ui
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -132,8 +133,13 @@ func TestTerminal(t *testing.T) {
 	var out, err strings.Builder
 	var mu sync.Mutex
 	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
+<<<<<<< HEAD
 	v := &View{r: tt}
 	tt.size = func() (int, int) { return 60, 10 }
+=======
+	v := &View{r: tt, out: &checked{Writer: &out}}
+	tt.width = func() int { return 60 }
+>>>>>>> main
 	mu.Lock() // no ticks: the test decides when to draw
 	defer mu.Unlock()
 	played := 0
@@ -171,6 +177,24 @@ func TestTerminal(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, scrolled); diff != "" {
 		t.Error(diff)
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
+
+func TestUnwrittenResultsAreAnError(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		var err strings.Builder
+		v := New(Options{Out: full{}, Err: &err, JSON: asJSON})
+		v.Result("x", func(w io.Writer) { Table(w, []Row{{"x"}}) })
+		if v.Close() == nil {
+			t.Errorf("json %t: nobody learns of it", asJSON)
+		}
+		if !asJSON && !strings.Contains(err.String(), "no space left") {
+			t.Error(err.String())
+		}
 	}
 }
 

@@ -38,13 +38,29 @@ type renderer interface {
 
 // View shows events, results and problems. It may be used from many goroutines.
 type View struct {
-	mu sync.Mutex
-	r  renderer
+	mu  sync.Mutex
+	r   renderer
+	out *checked
+}
+
+// checked remembers that something could not be written.
+type checked struct {
+	io.Writer
+	err error
+}
+
+func (c *checked) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	if err != nil && c.err == nil {
+		c.err = err
+	}
+	return n, err
 }
 
 // New picks the form.
 func New(o Options) *View {
-	v := &View{}
+	v := &View{out: &checked{Writer: o.Out}}
+	o.Out = v.out
 	switch {
 	case o.JSON:
 		v.r = newJSON(o.Out)
@@ -94,11 +110,16 @@ func (v *View) Output(node, line string) {
 	v.r.output(node, line)
 }
 
-// Close ends the live view, if there is one.
-func (v *View) Close() {
+// Close ends the live view, if there is one. The error says that results could not
+// be written.
+func (v *View) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.r.close()
+	if v.out.err != nil {
+		v.r.problems(1, []Problem{{Message: v.out.err.Error()}})
+	}
+	return v.out.err
 }
 
 func isTerminal(w io.Writer) bool {

@@ -20,9 +20,7 @@ let
     config = lib.mkMerge (
       [
         {
-          _module.args = {
-            inherit baseModules extraModules modules;
-          }
+          _module.args = { inherit baseModules extraModules modules; }
           // extraArgs;
         }
       ]
@@ -53,9 +51,7 @@ withExtras (
     class = "nixos";
     inherit prefix;
     modules = baseModules ++ extraModules ++ [ fromArguments ] ++ located;
-    specialArgs = {
-      modulesPath = toString ../modules;
-    }
+    specialArgs = { modulesPath = toString ../modules; }
     // specialArgs;
   }
 )

@@ -11,32 +11,16 @@ rec {
       "-"
     else
       builtins.replaceStrings
-        [
-          "/"
-          "-"
-          " "
-          "\\"
-        ]
-        [
-          "-"
-          "\\x2d"
-          "\\x20"
-          "\\x5c"
-        ]
+        [ "/" "-" " " "\\" ]
+        [ "-" "\\x2d" "\\x20" "\\x5c" ]
         trimmed;
 
   # One argument of an Exec line: systemd expands % and $ there.
   escapeSystemdExecArg =
     arg:
     builtins.replaceStrings
-      [
-        "%"
-        "$"
-      ]
-      [
-        "%%"
-        "$$"
-      ]
+      [ "%" "$" ]
+      [ "%%" "$$" ]
       (builtins.toJSON (toString arg));
   escapeSystemdExecArgs = lib.concatMapStringsSep " " escapeSystemdExecArg;
 

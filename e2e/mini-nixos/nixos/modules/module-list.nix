@@ -7,11 +7,9 @@
   ./config/system-path.nix
   ./config/users-groups.nix
   ./image/images.nix
-  ./misc/assertions.nix
-  ./misc/documentation.nix
-  ./misc/meta.nix
+  ./misc/accepted.nix
+  ./misc/base.nix
   ./misc/nixpkgs.nix
-  ./misc/utils.nix
   ./misc/version.nix
   ./security/sudo.nix
   ./services/containerd.nix
@@ -19,15 +17,11 @@
   ./services/firewall.nix
   ./services/openssh.nix
   ./services/qemu-guest.nix
-  ./services/resolved.nix
-  ./services/timesyncd.nix
+  ./services/systemd-daemons.nix
   ./system/activation/activation-script.nix
-  ./system/activation/pre-switch-check.nix
   ./system/activation/specialisation.nix
-  ./system/activation/switchable-system.nix
+  ./system/activation/switch.nix
   ./system/activation/top-level.nix
-  ./system/boot/initrd.nix
-  ./system/boot/journald.nix
   ./system/boot/kernel.nix
   ./system/boot/loader.nix
   ./system/boot/networkd.nix

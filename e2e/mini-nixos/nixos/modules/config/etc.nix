@@ -1,12 +1,8 @@
 # Files below /etc.
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option required;
 
   entries = lib.filter (e: e.enable) (lib.attrValues config.environment.etc);
   quote = lib.escapeShellArg;
@@ -34,67 +30,20 @@ let
   '';
 in
 {
-  options.environment.etc = mkOption {
-    default = { };
-    example = lib.literalExpression ''
-      { motd.text = "hello"; "app/key" = { source = ./key; mode = "0440"; }; }
-    '';
-    description = "Files that have to be linked or copied into /etc.";
-    type = types.attrsOf (
+  options.environment.etc = option (types.attrsOf (
       types.submodule (
-        {
-          name,
-          config,
-          options,
-          ...
-        }:
+        { name, config, options, ... }:
         {
           options = {
-            enable = mkOption {
-              type = types.bool;
-              default = true;
-              description = "Whether this file should be generated.";
-            };
-            target = mkOption {
-              type = types.str;
-              default = name;
-              description = "Path below /etc.";
-            };
-            text = mkOption {
-              type = types.nullOr types.lines;
-              default = null;
-              description = "Text of the file.";
-            };
-            source = mkOption {
-              type = types.path;
-              description = "Path of the source file.";
-            };
-            mode = mkOption {
-              type = types.str;
-              default = "symlink";
-              example = "0600";
-              description = "`symlink`, `direct-symlink`, or the mode of a copy.";
-            };
-            uid = mkOption {
-              type = types.int;
-              default = 0;
-              description = "UID of the copy.";
-            };
-            gid = mkOption {
-              type = types.int;
-              default = 0;
-              description = "GID of the copy.";
-            };
-            user = mkOption {
-              type = types.str;
-              default = "+${toString config.uid}";
-              description = "User name of the copy's owner.";
-            };
-            group = mkOption {
-              type = types.str;
-              default = "+${toString config.gid}";
-              description = "Group name of the copy.";
-            };
+            enable = option types.bool true "Whether the file exists.";
+            target = option types.str name "Path below /etc.";
+            text = option (types.nullOr types.lines) null "Text of the file.";
+            source = required types.path "Path of the source file.";
+            mode = option types.str "symlink" "`symlink`, `direct-symlink`, or the mode of a copy.";
+            uid = option types.int 0 "UID of the copy.";
+            gid = option types.int 0 "GID of the copy.";
+            user = option types.str "+${toString config.uid}" "User name of the copy's owner.";
+            group = option types.str "+${toString config.gid}" "Group name of the copy.";
           };
 
           config = {
@@ -104,14 +53,9 @@ in
           };
         }
       )
-    );
-  };
+    )) { } "What lies below /etc.";
 
-  options.system.build.etc = mkOption {
-    type = types.package;
-    internal = true;
-    description = "The tree of /etc.";
-  };
+  options.system.build.etc = required types.package "The tree of /etc.";
 
   config.system.build.etc = pkgs.runCommand "etc" { } ''
     put() {

@@ -1,12 +1,8 @@
 # Names and addresses.
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
   inherit (lib) mkOption types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option required;
   cfg = config.networking;
 
   addressType =
@@ -14,14 +10,10 @@ let
     types.listOf (
       types.submodule {
         options = {
-          address = mkOption {
-            type = types.str;
-            description = "The address.";
-          };
-          prefixLength = mkOption {
-            type = types.addCheck types.int (n: n >= 0 && n <= bits);
-            description = "Length of the network's prefix.";
-          };
+          address = required types.str "The address.";
+          prefixLength =
+            required (types.addCheck types.int (n: n >= 0 && n <= bits))
+              "Length of the network's prefix.";
         };
       }
     );
@@ -30,42 +22,12 @@ let
     { name, ... }:
     {
       options = {
-        name = mkOption {
-          type = types.str;
-          default = name;
-          description = "The interface.";
-        };
-        useDHCP = mkOption {
-          type = types.nullOr types.bool;
-          default = null;
-          description = "Whether to ask DHCP for an address.";
-        };
-        ipv4.addresses = mkOption {
-          type = addressType 32;
-          default = [ ];
-          example = [
-            {
-              address = "10.0.0.1";
-              prefixLength = 16;
-            }
-          ];
-          description = "IPv4 addresses.";
-        };
-        ipv6.addresses = mkOption {
-          type = addressType 128;
-          default = [ ];
-          description = "IPv6 addresses.";
-        };
-        macAddress = mkOption {
-          type = types.nullOr types.str;
-          default = null;
-          description = "MAC address to set.";
-        };
-        mtu = mkOption {
-          type = types.nullOr types.int;
-          default = null;
-          description = "MTU of the interface.";
-        };
+        name = option types.str name "The interface.";
+        useDHCP = option (types.nullOr types.bool) null "Whether to ask DHCP for an address.";
+        ipv4.addresses = option (addressType 32) [ ] "IPv4 addresses.";
+        ipv6.addresses = option (addressType 128) [ ] "IPv6 addresses.";
+        macAddress = option (types.nullOr types.str) null "MAC address to set.";
+        mtu = option (types.nullOr types.int) null "MTU of the interface.";
       };
     };
 
@@ -73,20 +35,9 @@ let
     types.coercedTo types.str (address: { inherit address; }) (
       types.submodule {
         options = {
-          address = mkOption {
-            type = types.str;
-            description = "Address of the gateway.";
-          };
-          interface = mkOption {
-            type = types.nullOr types.str;
-            default = null;
-            description = "Interface that leads there.";
-          };
-          metric = mkOption {
-            type = types.nullOr types.int;
-            default = null;
-            description = "Metric of the route.";
-          };
+          address = required types.str "Address of the gateway.";
+          interface = option (types.nullOr types.str) null "Interface that leads there.";
+          metric = option (types.nullOr types.int) null "Metric of the route.";
         };
       }
     )
@@ -104,143 +55,53 @@ let
     linkConfig = lib.optionalAttrs (i.mtu != null) { MTUBytes = toString i.mtu; };
   };
 
+  fqdn =
+    if cfg.hostName != "" && cfg.domain != null then
+      "${cfg.hostName}.${cfg.domain}"
+    else
+      throw "networking.fqdn needs both networking.hostName and networking.domain";
   hostLine = address: names: "${address} ${lib.concatStringsSep " " names}\n";
 in
 {
   options.networking = {
-    hostName = mkOption {
-      type = types.strMatching "^$|^[[:alnum:]]([[:alnum:]_-]{0,61}[[:alnum:]])?$";
-      default = config.system.nixos.distroId;
-      defaultText = lib.literalExpression "config.system.nixos.distroId";
-      example = "machine1";
-      description = "The host's name; empty leaves it to DHCP or the hypervisor.";
-    };
-    domain = mkOption {
-      type = types.nullOr types.str;
-      default = null;
-      example = "example.org";
-      description = "The domain.";
-    };
-    fqdn = mkOption {
-      type = types.str;
-      default =
-        if cfg.hostName != "" && cfg.domain != null then
-          "${cfg.hostName}.${cfg.domain}"
-        else
-          throw ''
-            The FQDN is required but cannot be determined from `networking.hostName`
-            and `networking.domain`. Please ensure these options are set properly or
-            set `networking.fqdn` directly.
-          '';
-      defaultText = lib.literalExpression ''"''${config.networking.hostName}.''${config.networking.domain}"'';
-      description = "The host's name with its domain.";
-    };
+    hostName =
+      option (types.strMatching "^$|^[[:alnum:]]([[:alnum:]_-]{0,61}[[:alnum:]])?$") config.system.nixos.distroId
+        "The host's name; empty leaves it to DHCP or the hypervisor.";
+    domain = option (types.nullOr types.str) null "The domain.";
+    fqdn = option types.str fqdn "The host's name with its domain.";
     fqdnOrHostName = mkOption {
-      readOnly = true;
       type = types.str;
       default = if cfg.domain == null then cfg.hostName else cfg.fqdn;
-      defaultText = "the FQDN, or the host's name without a domain";
+      readOnly = true;
       description = "The longest name there is.";
     };
-    hostId = mkOption {
-      type = types.nullOr types.str;
-      default = null;
-      example = "4e98920d";
-      description = "The host's 32-bit ID, in hexadecimal.";
-    };
-    hosts = mkOption {
-      type = types.attrsOf (types.listOf types.str);
-      default = { };
-      example = {
-        "192.168.0.2" = [ "fileserver.local" ];
-      };
-      description = "Names of addresses.";
-    };
-    extraHosts = mkOption {
-      type = types.lines;
-      default = "";
-      example = "192.168.0.1 lanlocalhost";
-      description = "Lines at the end of /etc/hosts.";
-    };
-    nameservers = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      example = [ "130.161.158.4" ];
-      description = "Name servers; without any, the guest keeps what DHCP told it.";
-    };
-    search = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      description = "Domains to search.";
-    };
-    timeServers = mkOption {
-      type = types.listOf types.str;
-      default = map (n: "${toString n}.nixos.pool.ntp.org") [
-        0
-        1
-        2
-        3
-      ];
-      defaultText = "NixOS' pool";
-      description = "Time servers.";
-    };
-    useDHCP = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether interfaces that say nothing use DHCP. The guest's image decides that here.";
-    };
-    dhcpcd.enable = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether dhcpcd asks for addresses. Guests use networkd.";
-    };
-    useNetworkd = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether networkd configures the network.";
-    };
-    useHostResolvConf = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether a container uses its host's resolv.conf.";
-    };
-    usePredictableInterfaceNames = mkOption {
-      type = types.nullOr types.bool;
-      default = true;
-      description = "Whether interfaces are named by where they sit.";
-    };
-    enableIPv6 = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether to use IPv6.";
-    };
-    nftables.enable = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether the firewall speaks nftables. Not supported here.";
-    };
-    networkmanager.enable = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether to use NetworkManager. Not supported here.";
-    };
-    resolvconf.enable = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether resolvconf writes resolv.conf.";
-    };
-    interfaces = mkOption {
-      type = types.attrsOf (types.submodule interface);
-      default = { };
-      example = lib.literalExpression "{ eth0.useDHCP = true; }";
-      description = "What each interface is configured with.";
-    };
-    defaultGateway = mkOption {
-      type = gatewayType;
-      default = null;
-      example = "10.0.0.254";
-      description = "The default gateway.";
-    };
+    hostId = option (types.nullOr types.str) null "The host's 32-bit ID, in hexadecimal.";
+    hosts = option (types.attrsOf (types.listOf types.str)) { } "Names of addresses.";
+    extraHosts = option types.lines "" "Lines at the end of /etc/hosts.";
+    nameservers =
+      option (types.listOf types.str) [ ]
+        "Name servers; without any, the guest keeps what DHCP told it.";
+    search = option (types.listOf types.str) [ ] "Domains to search.";
+    timeServers =
+      option (types.listOf types.str) (map (n: "${toString n}.nixos.pool.ntp.org") [ 0 1 2 3 ])
+        "Time servers.";
+    useDHCP =
+      option types.bool true
+        "Whether interfaces that say nothing use DHCP. The guest's image decides that here.";
+    dhcpcd.enable = option types.bool true "Whether dhcpcd asks for addresses. Guests use networkd.";
+    useNetworkd = option types.bool false "Whether networkd configures the network.";
+    useHostResolvConf = option types.bool false "Whether a container uses its host's resolv.conf.";
+    usePredictableInterfaceNames =
+      option (types.nullOr types.bool) true
+        "Whether interfaces are named by where they sit.";
+    enableIPv6 = option types.bool true "Whether to use IPv6.";
+    nftables.enable = option types.bool false "Whether the firewall speaks nftables. Not supported here.";
+    networkmanager.enable = option types.bool false "Whether to use NetworkManager. Not supported here.";
+    resolvconf.enable = option types.bool true "Whether resolvconf writes resolv.conf.";
+    interfaces =
+      option (types.attrsOf (types.submodule interface)) { }
+        "What each interface is configured with.";
+    defaultGateway = option gatewayType null "The default gateway.";
   };
 
   config = {

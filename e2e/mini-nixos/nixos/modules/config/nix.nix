@@ -1,23 +1,12 @@
 # Nix on the node. The guest's daemon runs; we write its configuration.
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option required;
   cfg = config.nix;
 
   atom = types.nullOr (
-    types.oneOf [
-      types.bool
-      types.int
-      types.float
-      types.str
-      types.path
-      types.package
-    ]
+    types.oneOf [ types.bool types.int types.float types.str types.path types.package ]
   );
   show =
     v:
@@ -32,88 +21,30 @@ let
 in
 {
   options.nix = {
-    enable = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether to configure Nix; false leaves the guest's alone.";
-    };
-    package = mkOption {
-      type = types.package;
-      default = pkgs.nix;
-      defaultText = lib.literalExpression "pkgs.nix";
-      description = "The Nix package.";
-    };
-    extraOptions = mkOption {
-      type = types.lines;
-      default = "";
-      example = "keep-outputs = true";
-      description = "Lines at the end of nix.conf.";
-    };
-    settings = mkOption {
-      type = types.submodule {
+    enable = option types.bool true "Whether to configure Nix; false leaves the guest's alone.";
+    package = option types.package pkgs.nix "The Nix package.";
+    extraOptions = option types.lines "" "Lines at the end of nix.conf.";
+    settings = option (types.submodule {
         freeformType = types.attrsOf (types.either atom (types.listOf atom));
         options = {
-          trusted-users = mkOption {
-            type = types.listOf types.str;
-            example = [ "@wheel" ];
-            description = "Users that the daemon obeys.";
-          };
-          substituters = mkOption {
-            type = types.listOf types.str;
-            default = [ ];
-            example = [ "https://cache.example.org" ];
-            description = "Binary caches. None by default: the tests have no network.";
-          };
-          experimental-features = mkOption {
-            type = types.listOf types.str;
-            default = [ ];
-            example = [ "flakes" ];
-            description = "Features to turn on.";
-          };
-          sandbox = mkOption {
-            type = types.either types.bool (types.enum [ "relaxed" ]);
-            default = true;
-            description = "Whether builds run in a sandbox.";
-          };
+          trusted-users = required (types.listOf types.str) "Users that the daemon obeys.";
+          substituters =
+            option (types.listOf types.str) [ ]
+              "Binary caches. None by default: the tests have no network.";
+          experimental-features = option (types.listOf types.str) [ ] "Features to turn on.";
+          sandbox =
+            option (types.either types.bool (types.enum [ "relaxed" ])) true
+              "Whether builds run in a sandbox.";
         };
-      };
-      default = { };
-      description = "Settings in nix.conf.";
-    };
+      }) { } "Settings in nix.conf.";
     gc = {
-      automatic = mkOption {
-        type = types.bool;
-        default = false;
-        description = "Whether to collect garbage regularly.";
-      };
-      dates = mkOption {
-        type = types.either types.singleLineStr (types.listOf types.str);
-        default = [ "03:15" ];
-        description = "When.";
-      };
-      options = mkOption {
-        type = types.singleLineStr;
-        default = "";
-        example = "--delete-older-than 30d";
-        description = "Options of nix-collect-garbage.";
-      };
+      automatic = option types.bool false "Whether to collect garbage regularly.";
+      dates = option (types.either types.singleLineStr (types.listOf types.str)) [ "03:15" ] "When.";
+      options = option types.singleLineStr "" "Options of nix-collect-garbage.";
     };
-    optimise.automatic = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether to hard-link equal files; nothing does it here.";
-    };
-    channel.enable = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether channels exist; they do not here.";
-    };
-    nixPath = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      example = [ "nixpkgs=/etc/nixpkgs" ];
-      description = "The search path of Nix.";
-    };
+    optimise.automatic = option types.bool false "Whether to hard-link equal files; nothing does it here.";
+    channel.enable = option types.bool true "Whether channels exist; they do not here.";
+    nixPath = option (types.listOf types.str) [ ] "The search path of Nix.";
   };
 
   config = lib.mkIf cfg.enable {
@@ -137,7 +68,7 @@ in
     };
 
     systemd.services.nix-gc = lib.mkIf cfg.gc.automatic {
-      description = "Nix Garbage Collector";
+      description = "Garbage collection of the Nix store";
       script = "exec ${cfg.package}/bin/nix-collect-garbage ${cfg.gc.options}";
       serviceConfig.Type = "oneshot";
       startAt = cfg.gc.dates;

@@ -1,12 +1,9 @@
 { config, lib, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option;
   value = types.nullOr (
-    types.oneOf [
-      types.bool
-      types.str
-      types.int
-    ]
+    types.oneOf [ types.bool types.str types.int ]
   );
   show =
     v:
@@ -18,26 +15,17 @@ let
       toString v;
 in
 {
-  options.boot.kernel.sysctl = mkOption {
-    type = types.submodule {
+  options.boot.kernel.sysctl = option (types.submodule {
       freeformType = types.attrsOf value;
       options = {
-        "net.core.rmem_max" = mkOption {
-          type = types.nullOr types.ints.unsigned;
-          default = null;
-          description = "The largest receive buffer of a socket.";
-        };
-        "net.core.wmem_max" = mkOption {
-          type = types.nullOr types.ints.unsigned;
-          default = null;
-          description = "The largest send buffer of a socket.";
-        };
+        "net.core.rmem_max" =
+          option (types.nullOr types.ints.unsigned) null
+            "The largest receive buffer of a socket.";
+        "net.core.wmem_max" =
+          option (types.nullOr types.ints.unsigned) null
+            "The largest send buffer of a socket.";
       };
-    };
-    default = { };
-    example = lib.literalExpression ''{ "net.ipv4.ip_forward" = true; }'';
-    description = "Kernel parameters set at run time; null leaves one alone.";
-  };
+    }) { } "Kernel parameters set at run time; null leaves one alone.";
 
   config = {
     environment.etc."sysctl.d/60-nixos.conf".text = lib.concatStrings (

@@ -1,22 +1,14 @@
 # Programs and variables for everyone.
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
   inherit (lib) mkOption types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option required;
   cfg = config.environment;
   variable = types.attrsOf (
     types.nullOr (
       types.oneOf [
         (types.listOf (
-          types.oneOf [
-            types.int
-            types.str
-            types.path
-          ]
+          types.oneOf [ types.int types.str types.path ]
         ))
         types.int
         types.str
@@ -28,30 +20,15 @@ let
 in
 {
   options.environment = {
-    systemPackages = mkOption {
-      type = types.listOf types.package;
-      default = [ ];
-      example = lib.literalExpression "[ pkgs.hello ]";
-      description = "Packages for all users, below /run/current-system/sw.";
-    };
-    defaultPackages = mkOption {
-      type = types.listOf types.package;
-      default = [ ];
-      description = "Packages that can be left out; none here.";
-    };
-    pathsToLink = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      example = [ "/share/icons" ];
-      description = "Directories of packages to link into the system's.";
-    };
+    systemPackages =
+      option (types.listOf types.package) [ ]
+        "Packages for all users, below /run/current-system/sw.";
+    defaultPackages = option (types.listOf types.package) [ ] "Packages that can be left out; none here.";
+    pathsToLink = option (types.listOf types.str) [ ] "Directories of packages to link into the system's.";
     variables = mkOption {
       type = variable;
       default = { };
       apply = lib.mapAttrs (_: joined);
-      example = {
-        EDITOR = "vi";
-      };
       description = "Variables of login shells.";
     };
     sessionVariables = mkOption {
@@ -60,45 +37,25 @@ in
       apply = lib.mapAttrs (_: joined);
       description = "Variables of every session.";
     };
-    shellAliases = mkOption {
-      type = types.attrsOf (types.nullOr (types.either types.str types.path));
-      default = { };
-      example = {
-        ll = "ls -l";
-      };
-      description = "Aliases of interactive shells.";
-    };
-    shells = mkOption {
-      type = types.listOf (types.either types.shellPackage types.path);
-      default = [ ];
-      description = "Shells that users may have; the guest's list stays.";
-    };
+    shellAliases =
+      option (types.attrsOf (types.nullOr (types.either types.str types.path))) { }
+        "Aliases of interactive shells.";
+    shells =
+      option (types.listOf (types.either types.shellPackage types.path)) [ ]
+        "Shells that users may have; the guest's list stays.";
   };
 
-  options.system.path = mkOption {
-    type = types.package;
-    internal = true;
-    description = "The packages in one tree.";
-  };
+  options.system.path = required types.package "The packages in one tree.";
 
   config = {
-    environment.pathsToLink = [
-      "/bin"
-      "/etc"
-      "/lib"
-      "/sbin"
-      "/share"
-    ];
+    environment.pathsToLink = [ "/bin" "/etc" "/lib" "/sbin" "/share" ];
 
     system.path = pkgs.buildEnv {
       name = "system-path";
       paths = lib.unique (
         cfg.systemPackages
         ++ cfg.defaultPackages
-        ++ [
-          pkgs.bash
-          pkgs.coreutils
-        ]
+        ++ [ pkgs.bash pkgs.coreutils ]
       );
       inherit (cfg) pathsToLink;
     };

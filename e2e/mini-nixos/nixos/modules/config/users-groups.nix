@@ -1,12 +1,8 @@
 # Users and groups, made on the guest with its own tools where they are missing.
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option;
   cfg = config.users;
 
   keysType = types.listOf types.singleLineStr;
@@ -15,119 +11,39 @@ let
     { name, config, ... }:
     {
       options = {
-        enable = mkOption {
-          type = types.bool;
-          default = true;
-          description = "Whether the user exists.";
-        };
-        name = mkOption {
-          type = types.passwdEntry types.str;
-          default = name;
-          description = "Login name.";
-        };
-        description = mkOption {
-          type = types.passwdEntry types.str;
-          default = "";
-          example = "Alice Q. User";
-          description = "Full name.";
-        };
-        uid = mkOption {
-          type = types.nullOr types.int;
-          default = null;
-          description = "User ID; null takes a free one.";
-        };
-        isSystemUser = mkOption {
-          type = types.bool;
-          default = false;
-          description = "Whether this is a service's user.";
-        };
-        isNormalUser = mkOption {
-          type = types.bool;
-          default = false;
-          description = "Whether this is a person's user.";
-        };
-        group = mkOption {
-          type = types.str;
-          default = "";
-          description = "Primary group.";
-        };
-        extraGroups = mkOption {
-          type = types.listOf types.str;
-          default = [ ];
-          description = "Other groups.";
-        };
-        home = mkOption {
-          type = types.passwdEntry types.path;
-          default = "/var/empty";
-          description = "Home directory.";
-        };
-        homeMode = mkOption {
-          type = types.strMatching "[0-7]{1,5}";
-          default = "700";
-          description = "Mode of a new home directory.";
-        };
-        createHome = mkOption {
-          type = types.bool;
-          default = false;
-          description = "Whether to create the home directory.";
-        };
-        shell = mkOption {
-          type = types.nullOr (types.either types.shellPackage (types.passwdEntry types.path));
-          default = "/usr/sbin/nologin";
-          defaultText = "no login";
-          description = "Login shell.";
-        };
-        useDefaultShell = mkOption {
-          type = types.bool;
-          default = false;
-          description = "Whether the shell is users.defaultUserShell.";
-        };
-        linger = mkOption {
-          type = types.bool;
-          default = false;
-          description = "Whether the user's services outlive a session.";
-        };
-        packages = mkOption {
-          type = types.listOf types.package;
-          default = [ ];
-          description = "The user's own packages; everyone sees them here.";
-        };
-        password = mkOption {
-          type = types.nullOr types.str;
-          default = null;
-          description = "Password in the clear, readable by everyone in the store.";
-        };
-        initialPassword = mkOption {
-          type = types.nullOr types.str;
-          default = null;
-          description = "Password of a new user, readable by everyone in the store.";
-        };
-        hashedPassword = mkOption {
-          type = types.nullOr (types.passwdEntry types.str);
-          default = null;
-          description = "Hashed password.";
-        };
-        initialHashedPassword = mkOption {
-          type = types.nullOr (types.passwdEntry types.str);
-          default = null;
-          description = "Hashed password of a new user.";
-        };
-        hashedPasswordFile = mkOption {
-          type = types.nullOr types.str;
-          default = null;
-          description = "File on the node that holds the hashed password.";
-        };
+        enable = option types.bool true "Whether the user exists.";
+        name = option (types.passwdEntry types.str) name "Login name.";
+        description = option (types.passwdEntry types.str) "" "Full name.";
+        uid = option (types.nullOr types.int) null "User ID; null takes a free one.";
+        isSystemUser = option types.bool false "Whether this is a service's user.";
+        isNormalUser = option types.bool false "Whether this is a person's user.";
+        group = option types.str "" "Primary group.";
+        extraGroups = option (types.listOf types.str) [ ] "Other groups.";
+        home = option (types.passwdEntry types.path) "/var/empty" "Home directory.";
+        homeMode = option (types.strMatching "[0-7]{1,5}") "700" "Mode of a new home directory.";
+        createHome = option types.bool false "Whether to create the home directory.";
+        shell =
+          option (types.nullOr (types.either types.shellPackage (types.passwdEntry types.path))) "/usr/sbin/nologin"
+            "Login shell.";
+        useDefaultShell = option types.bool false "Whether the shell is users.defaultUserShell.";
+        linger = option types.bool false "Whether the user's services outlive a session.";
+        packages = option (types.listOf types.package) [ ] "The user's own packages; everyone sees them here.";
+        password =
+          option (types.nullOr types.str) null
+            "Password in the clear, readable by everyone in the store.";
+        initialPassword =
+          option (types.nullOr types.str) null
+            "Password of a new user, readable by everyone in the store.";
+        hashedPassword = option (types.nullOr (types.passwdEntry types.str)) null "Hashed password.";
+        initialHashedPassword =
+          option (types.nullOr (types.passwdEntry types.str)) null
+            "Hashed password of a new user.";
+        hashedPasswordFile =
+          option (types.nullOr types.str) null
+            "File on the node that holds the hashed password.";
         openssh.authorizedKeys = {
-          keys = mkOption {
-            type = keysType;
-            default = [ ];
-            description = "Public keys that may log in.";
-          };
-          keyFiles = mkOption {
-            type = types.listOf types.path;
-            default = [ ];
-            description = "Files of public keys that may log in.";
-          };
+          keys = option keysType [ ] "Public keys that may log in.";
+          keyFiles = option (types.listOf types.path) [ ] "Files of public keys that may log in.";
         };
       };
 
@@ -146,21 +62,11 @@ let
     { name, ... }:
     {
       options = {
-        name = mkOption {
-          type = types.passwdEntry types.str;
-          default = name;
-          description = "The group's name.";
-        };
-        gid = mkOption {
-          type = types.nullOr types.int;
-          default = null;
-          description = "Group ID; null takes a free one.";
-        };
-        members = mkOption {
-          type = types.listOf (types.passwdEntry types.str);
-          default = [ ];
-          description = "Users in the group, besides those who say so.";
-        };
+        name = option (types.passwdEntry types.str) name "The group's name.";
+        gid = option (types.nullOr types.int) null "Group ID; null takes a free one.";
+        members =
+          option (types.listOf (types.passwdEntry types.str)) [ ]
+            "Users in the group, besides those who say so.";
       };
     };
 
@@ -223,29 +129,10 @@ let
 in
 {
   options.users = {
-    mutableUsers = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether users made by hand stay; here they always do.";
-    };
-    defaultUserShell = mkOption {
-      type = types.either types.path types.shellPackage;
-      default = pkgs.bash;
-      defaultText = lib.literalExpression "pkgs.bash";
-      description = "Shell of people.";
-    };
-    users = mkOption {
-      type = types.attrsOf (types.submodule userOptions);
-      default = { };
-      example = lib.literalExpression "{ alice = { isNormalUser = true; }; }";
-      description = "Users.";
-    };
-    groups = mkOption {
-      type = types.attrsOf (types.submodule groupOptions);
-      default = { };
-      example = lib.literalExpression "{ hackers = { }; }";
-      description = "Groups.";
-    };
+    mutableUsers = option types.bool true "Whether users made by hand stay; here they always do.";
+    defaultUserShell = option (types.either types.path types.shellPackage) pkgs.bash "Shell of people.";
+    users = option (types.attrsOf (types.submodule userOptions)) { } "Users.";
+    groups = option (types.attrsOf (types.submodule groupOptions)) { } "Groups.";
   };
 
   config = {
@@ -260,17 +147,11 @@ in
     assertions = lib.concatMap (u: [
       {
         assertion = u.name == "root" || u.isSystemUser != u.isNormalUser;
-        message = "Exactly one of users.users.${u.name}.isSystemUser and users.users.${u.name}.isNormalUser must be set.\n";
+        message = "Exactly one of users.users.${u.name}.isSystemUser and users.users.${u.name}.isNormalUser must be set.";
       }
       {
         assertion = u.group != "";
-        message = ''
-          users.users.${u.name}.group is unset. This used to default to
-          nogroup, but this is unsafe. For example you can create a group
-          for this user with:
-          users.users.${u.name}.group = "${u.name}";
-          users.groups.${u.name} = {};
-        '';
+        message = "users.users.${u.name}.group is unset: name a group, one of its own or `users`.";
       }
     ]) users;
 

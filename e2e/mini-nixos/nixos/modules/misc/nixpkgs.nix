@@ -1,12 +1,8 @@
 # Which package set the system is built from.
-{
-  config,
-  lib,
-  options,
-  ...
-}:
+{ config, lib, options, ... }:
 let
   inherit (lib) mkOption types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option required;
   cfg = config.nixpkgs;
   opt = options.nixpkgs;
 
@@ -22,10 +18,7 @@ let
     if opt.pkgs.isDefined then
       cfg.pkgs.appendOverlays cfg.overlays
     else
-      import ../../.. {
-        inherit lib system;
-        inherit (cfg) config overlays;
-      };
+      import ../../.. { inherit lib system; inherit (cfg) config overlays; };
 
   # nixpkgs' configuration: nested sets add up, the last word wins elsewhere.
   configType = lib.mkOptionType {
@@ -51,61 +44,32 @@ let
 in
 {
   options.nixpkgs = {
-    pkgs = mkOption {
-      type = types.pkgs // {
-        description = "An evaluation of Nixpkgs; the top level attribute set of packages";
-      };
-      defaultText = lib.literalExpression "import <nixpkgs> { inherit (config.nixpkgs) config overlays hostPlatform; }";
-      example = lib.literalExpression "import <nixpkgs> { }";
-      description = "The package set. When set, only `nixpkgs.overlays` still changes it.";
-    };
+    pkgs = required types.pkgs "The package set. When set, only `nixpkgs.overlays` still changes it.";
 
-    config = mkOption {
-      type = configType;
-      default = { };
-      example = {
-        allowUnfree = true;
-      };
-      description = "Nixpkgs' configuration.";
-    };
+    config = option configType { } "Nixpkgs' configuration.";
 
-    overlays = mkOption {
-      type = types.listOf overlayType;
-      default = [ ];
-      example = lib.literalExpression "[ (final: prev: { hello = prev.hello; }) ]";
-      description = "Overlays to apply to Nixpkgs, from first to last.";
-    };
+    overlays = option (types.listOf overlayType) [ ] "Changes to the package set, in this order.";
 
     hostPlatform = mkOption {
       type = platformType;
       apply = lib.systems.elaborate;
-      example = "x86_64-linux";
       description = "The platform the system runs on.";
     };
 
     buildPlatform = mkOption {
       type = platformType;
       default = cfg.hostPlatform;
-      defaultText = lib.literalExpression "config.nixpkgs.hostPlatform";
       apply = lib.systems.elaborate;
-      example = "x86_64-linux";
       description = "The platform the system is built on.";
     };
 
     localSystem = mkOption {
       type = types.attrs;
       apply = lib.systems.elaborate;
-      example = {
-        system = "aarch64-linux";
-      };
       description = "An older way to say hostPlatform.";
     };
 
-    system = mkOption {
-      type = types.str;
-      example = "i686-linux";
-      description = "An older way to say hostPlatform, and what eval-config.nix sets.";
-    };
+    system = required types.str "An older way to say hostPlatform, and what eval-config.nix sets.";
   };
 
   config = {
@@ -114,16 +78,9 @@ in
     assertions = [
       {
         assertion = opt.pkgs.isDefined -> cfg.config == { };
-        message = ''
-          Your system configures nixpkgs with an externally created instance.
-          `nixpkgs.config` options should be passed when creating the instance instead.
-
-          Current value:
-          ${lib.generators.toPretty { multiline = true; } cfg.config}
-
-          Defined in:
-          ${lib.concatMapStringsSep "\n" (file: "  - ${file}") opt.config.files}
-        '';
+        message =
+          "nixpkgs.config has no effect on a package set that was made elsewhere (nixpkgs.pkgs); it is set in "
+          + lib.showFiles opt.config.files;
       }
     ];
   };

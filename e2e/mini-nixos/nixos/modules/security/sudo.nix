@@ -1,31 +1,16 @@
 # The guest's sudo, if it has one; what is said here becomes a file in sudoers.d.
 { config, lib, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option;
   cfg = config.security.sudo;
 in
 {
   options.security.sudo = {
-    enable = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether sudo works.";
-    };
-    wheelNeedsPassword = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether members of wheel type their password.";
-    };
-    execWheelOnly = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether only wheel may run sudo; not enforced here.";
-    };
-    extraConfig = mkOption {
-      type = types.lines;
-      default = "";
-      description = "Lines at the end of sudoers.";
-    };
+    enable = option types.bool true "Whether sudo works.";
+    wheelNeedsPassword = option types.bool true "Whether members of wheel type their password.";
+    execWheelOnly = option types.bool false "Whether only wheel may run sudo; not enforced here.";
+    extraConfig = option types.lines "" "Lines at the end of sudoers.";
   };
 
   config = lib.mkIf cfg.enable {

@@ -1,45 +1,27 @@
 # virtualisation.containerd, with the guest's containerd.
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option;
   cfg = config.virtualisation.containerd;
   toml = pkgs.formats.toml { };
   configFile =
     if cfg.configFile == null then toml.generate "containerd.toml" cfg.settings else cfg.configFile;
-  args = {
-    config = toString configFile;
-  }
+  args = { config = toString configFile; }
   // cfg.args;
 in
 {
   options.virtualisation.containerd = {
-    enable = lib.mkEnableOption "containerd container runtime";
-    configFile = mkOption {
-      type = types.nullOr types.path;
-      default = null;
-      description = "Configuration file, instead of settings.";
-    };
-    settings = mkOption {
-      inherit (toml) type;
-      default = { };
-      description = "Settings of containerd.";
-    };
-    args = mkOption {
-      type = types.attrsOf types.str;
-      default = { };
-      description = "Extra arguments of containerd.";
-    };
+    enable = lib.mkEnableOption "containerd";
+    configFile = option (types.nullOr types.path) null "Configuration file, instead of settings.";
+    settings = option toml.type { } "Settings of containerd.";
+    args = option (types.attrsOf types.str) { } "Extra arguments of containerd.";
   };
 
   config = lib.mkIf cfg.enable {
     warnings =
       lib.optional (cfg.configFile != null)
-        "`virtualisation.containerd.configFile` is deprecated. use `virtualisation.containerd.settings` instead.";
+        "virtualisation.containerd.configFile hides what virtualisation.containerd.settings says.";
 
     virtualisation.containerd.settings = {
       version = 2;
@@ -50,38 +32,23 @@ in
     environment.systemPackages = [ pkgs.containerd ];
 
     systemd.services.containerd = {
-      description = "containerd - container runtime";
+      description = "containerd";
       wantedBy = [ "multi-user.target" ];
-      after = [
-        "network.target"
-        "local-fs.target"
-        "dbus.service"
-      ];
-      path = [
-        pkgs.containerd
-        pkgs.runc
-        pkgs.iptables
-      ];
+      after = [ "network.target" "local-fs.target" "dbus.service" ];
+      path = [ pkgs.containerd pkgs.runc pkgs.iptables ];
       serviceConfig = {
         ExecStart = "${pkgs.containerd}/bin/containerd ${
           lib.concatStringsSep " " (lib.mapAttrsToList (n: v: "--${n} ${v}") args)
         }";
-        Delegate = "yes";
-        KillMode = "process";
         Type = "notify";
+        # Containers outlive a restart, and have control groups of their own.
+        Delegate = true;
+        KillMode = "process";
         Restart = "always";
-        RestartSec = "10";
-        LimitNPROC = "infinity";
-        LimitCORE = "infinity";
-        TasksMax = "infinity";
-        OOMScoreAdjust = -999;
+        RestartSec = 5;
         StateDirectory = "containerd";
         RuntimeDirectory = "containerd";
-        RuntimeDirectoryPreserve = "yes";
-      };
-      unitConfig = {
-        StartLimitBurst = "16";
-        StartLimitIntervalSec = "120s";
+        RuntimeDirectoryPreserve = true;
       };
     };
   };

@@ -1,24 +1,14 @@
 # A firewall of plain iptables, in one chain of its own.
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
   inherit (lib) mkOption types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option required;
   cfg = config.networking.firewall;
 
   range = types.submodule {
     options = {
-      from = mkOption {
-        type = types.port;
-        description = "First port.";
-      };
-      to = mkOption {
-        type = types.port;
-        description = "Last port.";
-      };
+      from = required types.port "First port.";
+      to = required types.port "Last port.";
     };
   };
   canonicalPorts = ports: lib.unique (lib.sort lib.lessThan ports);
@@ -28,41 +18,16 @@ let
       type = types.listOf types.port;
       default = [ ];
       apply = canonicalPorts;
-      example = [
-        22
-        80
-      ];
       description = "TCP ports that accept connections.";
     };
     allowedUDPPorts = mkOption {
       type = types.listOf types.port;
       default = [ ];
       apply = canonicalPorts;
-      example = [ 53 ];
       description = "UDP ports that accept packets.";
     };
-    allowedTCPPortRanges = mkOption {
-      type = types.listOf range;
-      default = [ ];
-      example = [
-        {
-          from = 8999;
-          to = 9003;
-        }
-      ];
-      description = "Ranges of TCP ports that accept connections.";
-    };
-    allowedUDPPortRanges = mkOption {
-      type = types.listOf range;
-      default = [ ];
-      example = [
-        {
-          from = 60000;
-          to = 61000;
-        }
-      ];
-      description = "Ranges of UDP ports that accept packets.";
-    };
+    allowedTCPPortRanges = option (types.listOf range) [ ] "Ranges of TCP ports that accept connections.";
+    allowedUDPPortRanges = option (types.listOf range) [ ] "Ranges of UDP ports that accept packets.";
   };
 
   acceptRules =
@@ -92,69 +57,26 @@ let
 in
 {
   options.networking.firewall = portOptions // {
-    enable = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether to refuse connections that nothing allows.";
-    };
-    package = mkOption {
-      type = types.package;
-      default = pkgs.iptables;
-      defaultText = lib.literalExpression "pkgs.iptables";
-      description = "The package with iptables.";
-    };
-    allowPing = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether to answer pings.";
-    };
-    rejectPackets = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether to reject what is refused instead of dropping it.";
-    };
-    checkReversePath = mkOption {
-      type = types.either types.bool (
-        types.enum [
-          "strict"
-          "loose"
-        ]
-      );
-      default = true;
-      description = "Whether answers must leave where packets came in; true is strict.";
-    };
+    enable = option types.bool true "Whether to refuse connections that nothing allows.";
+    package = option types.package pkgs.iptables "The package with iptables.";
+    allowPing = option types.bool true "Whether to answer pings.";
+    rejectPackets = option types.bool false "Whether to reject what is refused instead of dropping it.";
+    checkReversePath =
+      option (types.either types.bool ( types.enum [ "strict" "loose" ] )) true
+        "Whether answers must leave where packets came in; true is strict.";
     trustedInterfaces = mkOption {
       type = types.listOf types.str;
       default = [ ];
       apply = lib.unique;
-      example = [ "cni0" ];
       description = "Interfaces from which everything is accepted.";
     };
-    interfaces = mkOption {
-      type = types.attrsOf (types.submodule { options = portOptions; });
-      default = { };
-      description = "Ports open on one interface only.";
-    };
-    extraPackages = mkOption {
-      type = types.listOf types.package;
-      default = [ ];
-      description = "Packages for the commands.";
-    };
-    extraCommands = mkOption {
-      type = types.lines;
-      default = "";
-      description = "Shell commands after the rules.";
-    };
-    extraStopCommands = mkOption {
-      type = types.lines;
-      default = "";
-      description = "Shell commands that undo extraCommands.";
-    };
-    logRefusedConnections = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether to log what is refused; nothing is logged here.";
-    };
+    interfaces =
+      option (types.attrsOf (types.submodule { options = portOptions; })) { }
+        "Ports open on one interface only.";
+    extraPackages = option (types.listOf types.package) [ ] "Packages for the commands.";
+    extraCommands = option types.lines "" "Shell commands after the rules.";
+    extraStopCommands = option types.lines "" "Shell commands that undo extraCommands.";
+    logRefusedConnections = option types.bool true "Whether to log what is refused; nothing is logged here.";
   };
 
   config = {
@@ -165,18 +87,12 @@ in
       wantedBy = [ "sysinit.target" ];
       wants = [ "network-pre.target" ];
       after = [ "systemd-modules-load.service" ];
-      before = [
-        "network-pre.target"
-        "shutdown.target"
-      ];
+      before = [ "network-pre.target" "shutdown.target" ];
       conflicts = [ "shutdown.target" ];
       path = [ cfg.package ] ++ cfg.extraPackages;
       unitConfig.DefaultDependencies = false;
       reloadIfChanged = true;
-      serviceConfig = {
-        Type = "oneshot";
-        RemainAfterExit = true;
-      };
+      serviceConfig = { Type = "oneshot"; RemainAfterExit = true; };
       script = helpers + ''
         start() {
           clear_chains

@@ -1,13 +1,9 @@
 # The guest's sshd. It runs already, and it is how a node is reached: we add
 # settings to it and never replace it.
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option;
   cfg = config.services.openssh;
   show =
     v:
@@ -20,67 +16,24 @@ let
 in
 {
   options.services.openssh = {
-    enable = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether to configure sshd.";
-    };
-    package = mkOption {
-      type = types.package;
-      default = pkgs.openssh;
-      defaultText = lib.literalExpression "pkgs.openssh";
-      description = "The package.";
-    };
-    startWhenNeeded = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether a socket starts sshd; the guest decides.";
-    };
-    ports = mkOption {
-      type = types.listOf types.port;
-      default = [ 22 ];
-      description = "Ports to listen on.";
-    };
-    openFirewall = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether the firewall lets sshd's ports through.";
-    };
-    listenAddresses = mkOption {
-      type = types.listOf types.unspecified;
-      default = [ ];
-      description = "Addresses to listen on.";
-    };
-    hostKeys = mkOption {
-      type = types.listOf types.attrs;
-      default = [
-        {
-          type = "ed25519";
-          path = "/etc/ssh/ssh_host_ed25519_key";
-        }
-      ];
-      description = "Host keys; the guest has them from its first boot.";
-    };
-    authorizedKeysFiles = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      description = "Where sshd looks for keys.";
-    };
-    settings = mkOption {
-      type = types.submodule {
+    enable = option types.bool false "Whether to configure sshd.";
+    package = option types.package pkgs.openssh "The package.";
+    startWhenNeeded = option types.bool false "Whether a socket starts sshd; the guest decides.";
+    ports = option (types.listOf types.port) [ 22 ] "Ports to listen on.";
+    openFirewall = option types.bool true "Whether the firewall lets sshd's ports through.";
+    listenAddresses = option (types.listOf types.unspecified) [ ] "Addresses to listen on.";
+    hostKeys =
+      option (types.listOf types.attrs) [ { type = "ed25519"; path = "/etc/ssh/ssh_host_ed25519_key"; } ]
+        "Host keys; the guest has them from its first boot.";
+    authorizedKeysFiles = option (types.listOf types.str) [ ] "Where sshd looks for keys.";
+    settings = option (types.submodule {
         freeformType = types.attrsOf (
           types.nullOr (
-            types.oneOf [
-              types.bool
-              types.int
-              types.str
-              (types.listOf types.str)
-            ]
+            types.oneOf [ types.bool types.int types.str (types.listOf types.str) ]
           )
         );
         options = {
-          PermitRootLogin = mkOption {
-            type = types.nullOr (
+          PermitRootLogin = option (types.nullOr (
               types.enum [
                 "yes"
                 "without-password"
@@ -88,35 +41,15 @@ in
                 "forced-commands-only"
                 "no"
               ]
-            );
-            default = "prohibit-password";
-            description = "Whether root may log in.";
-          };
-          PasswordAuthentication = mkOption {
-            type = types.nullOr types.bool;
-            default = true;
-            description = "Whether passwords may log in.";
-          };
-          KbdInteractiveAuthentication = mkOption {
-            type = types.nullOr types.bool;
-            default = true;
-            description = "Whether sshd may ask questions.";
-          };
-          X11Forwarding = mkOption {
-            type = types.nullOr types.bool;
-            default = false;
-            description = "Whether X11 is forwarded.";
-          };
+            )) "prohibit-password" "Whether root may log in.";
+          PasswordAuthentication = option (types.nullOr types.bool) true "Whether passwords may log in.";
+          KbdInteractiveAuthentication =
+            option (types.nullOr types.bool) true
+              "Whether sshd may ask questions.";
+          X11Forwarding = option (types.nullOr types.bool) false "Whether X11 is forwarded.";
         };
-      };
-      default = { };
-      description = "Settings of sshd.";
-    };
-    extraConfig = mkOption {
-      type = types.lines;
-      default = "";
-      description = "Lines at the end of sshd's configuration.";
-    };
+      }) { } "Settings of sshd.";
+    extraConfig = option types.lines "" "Lines at the end of sshd's configuration.";
   };
 
   config = lib.mkIf cfg.enable {

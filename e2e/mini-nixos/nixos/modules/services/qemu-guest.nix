@@ -1,27 +1,18 @@
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option;
   cfg = config.services.qemuGuest;
 in
 {
   options.services.qemuGuest = {
-    enable = lib.mkEnableOption "the qemu guest agent";
-    package = mkOption {
-      type = types.package;
-      default = pkgs.qemu_kvm.ga;
-      defaultText = lib.literalExpression "pkgs.qemu_kvm.ga";
-      description = "The agent's package.";
-    };
+    enable = lib.mkEnableOption "the agent through which a hypervisor asks";
+    package = option types.package pkgs.qemu_kvm.ga "The agent's package.";
   };
 
   config = lib.mkIf cfg.enable {
     systemd.services.qemu-guest-agent = {
-      description = "Run the QEMU Guest Agent";
+      description = "QEMU guest agent";
       wantedBy = [ "multi-user.target" ];
       unitConfig.ConditionPathExists = "/dev/virtio-ports/org.qemu.guest_agent.0";
       serviceConfig = {

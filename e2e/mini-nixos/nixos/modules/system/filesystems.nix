@@ -2,67 +2,25 @@
 # /etc/fstab.nixos, never /etc/fstab, whose devices the guest may not have.
 { config, lib, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../lib/option.nix { inherit lib; }) option required;
 
   fileSystem =
     { name, config, ... }:
     {
       options = {
-        mountPoint = mkOption {
-          type = types.addCheck types.str (s: builtins.match "[ \t\n]*" s == null);
-          default = name;
-          example = "/mnt/usb";
-          description = "Where to mount it.";
-        };
-        device = mkOption {
-          type = types.nullOr types.nonEmptyStr;
-          default = null;
-          example = "/dev/sda";
-          description = "What to mount.";
-        };
-        label = mkOption {
-          type = types.nullOr types.nonEmptyStr;
-          default = null;
-          example = "root-partition";
-          description = "Label of what to mount.";
-        };
-        fsType = mkOption {
-          type = types.nonEmptyStr;
-          default = "auto";
-          example = "ext4";
-          description = "Type of the file system.";
-        };
-        options = mkOption {
-          type = types.nonEmptyListOf types.nonEmptyStr;
-          default = [ "defaults" ];
-          example = [ "data=journal" ];
-          description = "Mount options.";
-        };
-        neededForBoot = mkOption {
-          type = types.bool;
-          default = false;
-          description = "Whether stage 1 mounts it.";
-        };
-        autoResize = mkOption {
-          type = types.bool;
-          default = false;
-          description = "Whether it grows with its device.";
-        };
-        autoFormat = mkOption {
-          type = types.bool;
-          default = false;
-          description = "Whether it is made when it is missing.";
-        };
-        noCheck = mkOption {
-          type = types.bool;
-          default = false;
-          description = "Whether fsck leaves it alone.";
-        };
-        depends = mkOption {
-          type = types.listOf types.str;
-          default = [ ];
-          description = "Mount points that come first.";
-        };
+        mountPoint =
+          option (types.addCheck types.str (s: builtins.match "[ \t\n]*" s == null)) name
+            "Where to mount it.";
+        device = option (types.nullOr types.nonEmptyStr) null "What to mount.";
+        label = option (types.nullOr types.nonEmptyStr) null "Label of what to mount.";
+        fsType = option types.nonEmptyStr "auto" "Type of the file system.";
+        options = option (types.nonEmptyListOf types.nonEmptyStr) [ "defaults" ] "Mount options.";
+        neededForBoot = option types.bool false "Whether stage 1 mounts it.";
+        autoResize = option types.bool false "Whether it grows with its device.";
+        autoFormat = option types.bool false "Whether it is made when it is missing.";
+        noCheck = option types.bool false "Whether fsck leaves it alone.";
+        depends = option (types.listOf types.str) [ ] "Mount points that come first.";
       };
       config.device = lib.mkIf (config.label != null) (
         lib.mkDefault "/dev/disk/by-label/${config.label}"
@@ -71,42 +29,16 @@ let
 in
 {
   options = {
-    fileSystems = mkOption {
-      type = types.attrsOf (types.submodule fileSystem);
-      default = { };
-      example = lib.literalExpression ''{ "/".device = "/dev/hda1"; }'';
-      description = "File systems to mount.";
-    };
-    swapDevices = mkOption {
-      type = types.listOf (
+    fileSystems = option (types.attrsOf (types.submodule fileSystem)) { } "File systems to mount.";
+    swapDevices = option (types.listOf (
         types.submodule {
           options = {
-            device = mkOption {
-              type = types.nonEmptyStr;
-              example = "/dev/sda3";
-              description = "Path of the device or file.";
-            };
-            size = mkOption {
-              type = types.nullOr types.int;
-              default = null;
-              description = "Size of a swap file in MiB.";
-            };
-            priority = mkOption {
-              type = types.nullOr types.int;
-              default = null;
-              description = "Priority of the device.";
-            };
+            device = required types.nonEmptyStr "Path of the device or file.";
+            size = option (types.nullOr types.int) null "Size of a swap file in MiB.";
+            priority = option (types.nullOr types.int) null "Priority of the device.";
           };
         }
-      );
-      default = [ ];
-      description = "Swap.";
-    };
-    zramSwap.enable = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether to swap into compressed memory; not set up here.";
-    };
+      )) [ ] "Swap.";
   };
 
   config.environment.etc."fstab.nixos".text =

@@ -1,12 +1,8 @@
 # Variants of the system, built with it and switched to in its place.
-{
-  config,
-  extendModules,
-  lib,
-  ...
-}:
+{ config, extendModules, lib, ... }:
 let
   inherit (lib) mkOption types;
+  inherit (import ../../../lib/option.nix { inherit lib; }) option;
 
   # A variant must not have variants: the evaluation would never end.
   inherited = extendModules {
@@ -21,11 +17,7 @@ let
   };
 in
 {
-  options.specialisation = mkOption {
-    default = { };
-    example = lib.literalExpression ''{ fewJobs.configuration = { nix.settings.max-jobs = 1; }; }'';
-    description = "Variants of this system.";
-    type = types.attrsOf (
+  options.specialisation = option (types.attrsOf (
       types.submodule (
         { config, ... }:
         let
@@ -34,11 +26,7 @@ in
         in
         {
           options = {
-            inheritParentConfig = mkOption {
-              type = types.bool;
-              default = true;
-              description = "Whether the variant starts from this system.";
-            };
+            inheritParentConfig = option types.bool true "Whether the variant starts from this system.";
             configuration = mkOption {
               type = base;
               default = { };
@@ -48,8 +36,7 @@ in
           };
         }
       )
-    );
-  };
+    )) { } "Variants of this system.";
 
   config.system.systemBuilderCommands = ''
     mkdir "$out/specialisation"

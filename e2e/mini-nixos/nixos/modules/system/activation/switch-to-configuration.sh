@@ -7,40 +7,31 @@
 #   2 activation script failed  100 needs a reboot
 #   3 systemd did not reload
 set -u
-
 out='@out@'
-distroId='@distroId@'
-installBootLoader='@installBootLoader@'
-
+distroId='@distroId@' installBootLoader='@installBootLoader@'
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 # What an interrupted switch still had to do, for the next one to finish.
 state=/run/nixos
-oldUnits=/etc/systemd/system
-newUnits=$out/etc/systemd/system
+oldUnits=/etc/systemd/system newUnits=$out/etc/systemd/system
 
 say() { printf '%s\n' "$*" >&2; }
 die() {
-  local code=$1
-  shift
-  say "$@"
-  exit "$code"
+  say "${@:2}"
+  exit "$1"
 }
 
 action=${1:-}
 case $#:$action in
 1:check | 1:switch | 1:boot | 1:test | 1:dry-activate) ;;
 *)
-  die 1 "Usage: ${0##*/} [check|switch|boot|test|dry-activate]
-check:        run pre-switch checks and exit
-switch:       make the configuration the boot default and activate now
-boot:         make the configuration the boot default
-test:         activate the configuration, but don't make it the boot default
-dry-activate: show what would be done if this configuration were activated"
+  die 1 "Usage: ${0##*/} check | switch | boot | test | dry-activate
+switch and boot make this system the boot default; switch and test make it the
+running one; dry-activate says what test would do; check asks whether it may."
   ;;
 esac
 export NIXOS_ACTION=$action
 
-[ "$(id -u)" = 0 ] || die 1 "${0##*/} must be run as the root user"
+[ "$(id -u)" = 0 ] || die 1 "${0##*/} needs to be root"
 [ -e /etc/NIXOS ] || grep -Eqx "ID=\"?$distroId\"?" /etc/os-release 2>/dev/null ||
   die 1 "This is not a NixOS installation!"
 
@@ -61,9 +52,8 @@ fi
 
 current=$(cat /run/current-system/init-interface-version 2>/dev/null)
 if [ -n "$current" ] && [ "$current" != "$(cat "$out/init-interface-version")" ]; then
-  die 100 "Warning: the new NixOS configuration has an ‘init’ that is
-incompatible with the current configuration.  The new configuration
-won't take effect until you reboot the system."
+  die 100 "Warning: only a reboot makes this configuration the running one: its init
+differs too much from the one that runs."
 fi
 
 # From here on half is worse than all: a lost connection must not stop us.
@@ -85,17 +75,15 @@ recall() { # SET
     [ -z "$unit" ] || set[$unit]=1
   done <"$state/$1-list"
 }
-forget() { rm -f "$state/$1-list"; }
 recall start
 recall restart
 recall reload
 
-sorted() { printf '%s\n' "$@" | LC_ALL=C sort; }
 show() { # MESSAGE UNIT...: nothing without units
   local message=$1 names
   shift
   [ $# -gt 0 ] || return 0
-  names=$(sorted "$@")
+  names=$(printf '%s\n' "$@" | LC_ALL=C sort)
   say "$message: ${names//$'\n'/, }"
 }
 loud() { # the units of `start` that are worth a word
@@ -242,6 +230,13 @@ changed() { # UNIT, its new settings in $new
   esac
 }
 
+follow() { # UNIT, its settings in $old and $new
+  case $(difference old new) in
+  restart) changed "$1" ;;
+  reload) reloadUnit "$1" ;;
+  esac
+}
+
 for unit in "${!active[@]}"; do
   isUp "$unit" || continue
   oldFile=$(baseOf "$oldUnits" "$unit")
@@ -271,10 +266,7 @@ for unit in "${!active[@]}"; do
     for key in X-RestartIfChanged X-ReloadIfChanged X-StopIfChanged; do
       old["Service|$key"]=${new["Service|$key"]-}
     done
-    case $(difference old new) in
-    restart) changed "$unit" ;;
-    reload) reloadUnit "$unit" ;;
-    esac
+    follow "$unit"
     continue
   fi
   if ! isThere "$newFile" || isMasked "$newFile"; then
@@ -286,10 +278,7 @@ for unit in "${!active[@]}"; do
   fi
   parse "$oldFile" old
   parse "$newFile" new
-  case $(difference old new) in
-  restart) changed "$unit" ;;
-  reload) reloadUnit "$unit" ;;
-  esac
+  follow "$unit"
 done
 
 # --- only tell ---
@@ -328,14 +317,10 @@ say "activating the configuration..."
 for set in restart reload; do
   [ -f "$state/activation-$set-list" ] || continue
   while IFS= read -r unit; do
-    if [ "$set" = reload ]; then
-      reloadUnit "$unit"
-      continue
-    fi
-    declare -A new=()
-    newFile=$(baseOf "$newUnits" "$unit")
-    parse "$newFile" new
-    if isUp "$unit" && isThere "$newFile"; then restartUnit "$unit"; fi
+    case $set in
+    reload) reloadUnit "$unit" ;;
+    restart) ! isUp "$unit" || ! isThere "$(baseOf "$newUnits" "$unit")" || restartUnit "$unit" ;;
+    esac
   done <"$state/activation-$set-list"
   rm -f "$state/activation-$set-list"
 done
@@ -344,45 +329,33 @@ systemctl reset-failed || :
 systemctl daemon-reload || code=3
 systemd-tmpfiles --create --remove --exclude-prefix=/dev || :
 
-failedHere() { code=4; }
+perform() { # VERB UNIT...
+  [ $# -lt 2 ] || systemctl "$1" -- "${@:2}" || code=4
+  rm -f "$state/$1-list"
+}
 
-if [ ${#reload[@]} -gt 0 ]; then
-  # A unit that stopped meanwhile takes up its configuration with the start.
-  for unit in "${!reload[@]}"; do
-    if ! systemctl is-active --quiet -- "$unit"; then
-      unset 'reload[$unit]'
-      startUnit "$unit"
-    fi
-  done
-fi
-if [ ${#reload[@]} -gt 0 ]; then
-  show "reloading the following units" "${!reload[@]}"
-  systemctl reload -- "${!reload[@]}" || failedHere
-fi
-forget reload
-
-if [ ${#restart[@]} -gt 0 ]; then
-  show "restarting the following units" "${!restart[@]}"
-  systemctl restart -- "${!restart[@]}" || failedHere
-fi
-forget restart
-
+# Units that stopped meanwhile take up their configuration with the start.
+for unit in "${!reload[@]}"; do
+  systemctl is-active --quiet -- "$unit" && continue
+  unset 'reload[$unit]'
+  startUnit "$unit"
+done
+show "reloading the following units" "${!reload[@]}"
+perform reload "${!reload[@]}"
+show "restarting the following units" "${!restart[@]}"
+perform restart "${!restart[@]}"
 mapfile -t loudStart < <(loud)
 show "starting the following units" "${loudStart[@]}"
-if [ ${#start[@]} -gt 0 ]; then
-  systemctl start -- "${!start[@]}" || failedHere
-fi
-forget start
+perform start "${!start[@]}"
 
 # A target that is up may leave out what it has come to want since. What has not
 # run once since the boot, and was not kept from it by a condition, starts now.
-wanted=()
+wanted=() missing=()
 for target in "${!silent[@]}"; do
   for file in "$newUnits/$target".wants/*; do
     [ -L "$file" ] && wanted+=("${file##*/}")
   done
 done
-missing=()
 if [ ${#wanted[@]} -gt 0 ]; then
   while read -r unit; do missing+=("$unit"); done < <(
     systemctl show -p Id -p ActiveState -p ConditionTimestampMonotonic -- "${wanted[@]}" 2>/dev/null |
@@ -391,14 +364,11 @@ if [ ${#wanted[@]} -gt 0 ]; then
         $1 == "ConditionTimestampMonotonic" { when = $2 } END { flush() }'
   )
 fi
-if [ ${#missing[@]} -gt 0 ]; then
-  systemctl start -- "${missing[@]}" || failedHere
-fi
+[ ${#missing[@]} = 0 ] || systemctl start -- "${missing[@]}" || code=4
 
 # --- what came of it ---
 
-fresh=()
-failed=()
+fresh=() failed=()
 while read -r unit _ activeState subState _; do
   case $activeState:$subState in
   failed:*) failed+=("$unit") ;;
@@ -423,9 +393,5 @@ if [ ${#failed[@]} -gt 0 ]; then
   code=4
 fi
 
-if [ "$code" = 0 ]; then
-  logger -t nixos "finished switching to system configuration $out" 2>/dev/null || :
-else
-  logger -t nixos "switching to system configuration $out failed (status $code)" 2>/dev/null || :
-fi
+logger -t nixos "switched to system configuration $out: status $code" 2>/dev/null || :
 exit "$code"

@@ -1,12 +1,8 @@
 # The system's closure: one store path with everything a node runs.
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
   inherit (lib) mkOption types;
+  inherit (import ../../../lib/option.nix { inherit lib; }) option required;
   cfg = config.system;
   bootCfg = config.boot;
 
@@ -57,33 +53,17 @@ let
 in
 {
   options.system = {
-    name = mkOption {
-      type = types.str;
-      default = if config.networking.hostName == "" then "unnamed" else config.networking.hostName;
-      defaultText = lib.literalExpression "config.networking.hostName";
-      description = "What the system is called in its store path.";
-    };
-    extraDependencies = mkOption {
-      type = types.listOf types.pathInStore;
-      default = [ ];
-      description = "Paths that are part of the closure though nothing uses them.";
-    };
-    systemBuilderCommands = mkOption {
-      type = types.lines;
-      internal = true;
-      default = "";
-      description = "Shell commands that add to the system.";
-    };
-    initInterfaceVersion = mkOption {
-      type = types.int;
-      internal = true;
-      default = 2;
-      description = "Systems with different numbers cannot be switched between; a test's way to ask for a reboot.";
-    };
-    build = mkOption {
-      default = { };
-      description = "What a system is built into.";
-      type = types.submodule {
+    name =
+      option types.str (if config.networking.hostName == "" then "unnamed" else config.networking.hostName)
+        "What the system is called in its store path.";
+    extraDependencies =
+      option (types.listOf types.pathInStore) [ ]
+        "Paths that are part of the closure though nothing uses them.";
+    systemBuilderCommands = option types.lines "" "Shell commands that add to the system.";
+    initInterfaceVersion =
+      option types.int 2
+        "Systems with different numbers cannot be switched between; a test's way to ask for a reboot.";
+    build = option (types.submodule {
         freeformType = types.lazyAttrsOf types.unspecified;
         options = {
           toplevel = mkOption {
@@ -91,19 +71,10 @@ in
             readOnly = true;
             description = "The closure.";
           };
-          initialRamdisk = mkOption {
-            type = types.package;
-            internal = true;
-            description = "The initrd; a list of what would be in it.";
-          };
-          bootStage2 = mkOption {
-            type = types.package;
-            internal = true;
-            description = "The program a machine starts with.";
-          };
+          initialRamdisk = required types.package "The initrd; a list of what would be in it.";
+          bootStage2 = required types.package "The program a machine starts with.";
         };
-      };
-    };
+      }) { } "What a system is built into.";
   };
 
   config.system.build = {

@@ -1,71 +1,23 @@
 # Kernel, its parameters and its modules.
-{
-  config,
-  lib,
-  pkgs,
-  ...
-}:
+{ config, lib, pkgs, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../../lib/option.nix { inherit lib; }) option;
   cfg = config.boot;
 in
 {
   options = {
-    boot.isContainer = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether this runs in a container, without a kernel of its own.";
-    };
-    boot.kernelPackages = mkOption {
-      type = types.raw;
-      default = pkgs.linuxPackages;
-      defaultText = lib.literalExpression "pkgs.linuxPackages";
-      example = lib.literalExpression "pkgs.linuxPackages_latest";
-      description = "Kernel and the packages built for it.";
-    };
-    boot.kernelParams = mkOption {
-      type = types.listOf (types.strMatching ''([^"[:space:]]|"[^"]*")+'');
-      default = [ ];
-      example = [ "console=ttyS0" ];
-      description = "Parameters of the kernel's command line.";
-    };
-    boot.consoleLogLevel = mkOption {
-      type = types.int;
-      default = 4;
-      description = "Which messages the kernel prints.";
-    };
-    boot.kernelModules = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      example = [ "br_netfilter" ];
-      description = "Modules to load at boot.";
-    };
-    boot.blacklistedKernelModules = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      description = "Modules never to load by themselves.";
-    };
-    boot.extraModulePackages = mkOption {
-      type = types.listOf types.package;
-      default = [ ];
-      description = "Packages with more modules.";
-    };
-    boot.extraModprobeConfig = mkOption {
-      type = types.lines;
-      default = "";
-      description = "Lines of modprobe's configuration.";
-    };
-    hardware.enableRedistributableFirmware = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether to install firmware; there is none here.";
-    };
-    system.modulesTree = mkOption {
-      type = types.listOf types.path;
-      internal = true;
-      default = [ ];
-      description = "Trees of kernel modules.";
-    };
+    boot.isContainer = option types.bool false "Whether this runs in a container, without a kernel of its own.";
+    boot.kernelPackages = option types.raw pkgs.linuxPackages "Kernel and the packages built for it.";
+    boot.kernelParams =
+      option (types.listOf (types.strMatching ''([^"[:space:]]|"[^"]*")+'')) [ ]
+        "Parameters of the kernel's command line.";
+    boot.consoleLogLevel = option types.int 4 "Which messages the kernel prints.";
+    boot.kernelModules = option (types.listOf types.str) [ ] "Modules to load at boot.";
+    boot.blacklistedKernelModules = option (types.listOf types.str) [ ] "Modules never to load by themselves.";
+    boot.extraModulePackages = option (types.listOf types.package) [ ] "Packages with more modules.";
+    boot.extraModprobeConfig = option types.lines "" "Lines of modprobe's configuration.";
+    system.modulesTree = option (types.listOf types.path) [ ] "Trees of kernel modules.";
   };
 
   config = {

@@ -1,41 +1,22 @@
 # systemd.network: files for the guest's networkd.
 { config, lib, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../../lib/option.nix { inherit lib; }) option;
   inherit (import ../../../lib/utils.nix { inherit lib; }) section unitOption;
   cfg = config.systemd.network;
 
   settings =
     name:
-    mkOption {
-      type = types.attrsOf unitOption;
-      default = { };
-      description = "The [${name}] section.";
-    };
+    option (types.attrsOf unitOption) { } "The [${name}] section.";
   sections =
     name:
-    mkOption {
-      type = types.listOf (types.attrsOf unitOption);
-      default = [ ];
-      description = "The [${name}] sections.";
-    };
+    option (types.listOf (types.attrsOf unitOption)) [ ] "The [${name}] sections.";
   strings =
     description:
-    mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      inherit description;
-    };
-  extraConfig = mkOption {
-    type = types.lines;
-    default = "";
-    description = "Lines at the end of the file.";
-  };
-  enable = mkOption {
-    type = types.bool;
-    default = true;
-    description = "Whether to write this file.";
-  };
+    option (types.listOf types.str) [ ] description;
+  extraConfig = option types.lines "" "Lines at the end of the file.";
+  enable = option types.bool true "Whether to write this file.";
 
   network.options = {
     inherit enable extraConfig;
@@ -46,24 +27,12 @@ let
     dhcpV6Config = settings "DHCPv6";
     addresses = sections "Address";
     routes = sections "Route";
-    name = mkOption {
-      type = types.nullOr types.str;
-      default = null;
-      description = "Name of the interface, short for matchConfig.Name.";
-    };
-    DHCP = mkOption {
-      type = types.nullOr types.str;
-      default = null;
-      description = "Short for networkConfig.DHCP.";
-    };
+    name = option (types.nullOr types.str) null "Name of the interface, short for matchConfig.Name.";
+    DHCP = option (types.nullOr types.str) null "Short for networkConfig.DHCP.";
     address = strings "Addresses.";
     gateway = strings "Gateways.";
     dns = strings "Name servers.";
-    domains = mkOption {
-      type = types.nullOr (types.listOf types.str);
-      default = null;
-      description = "Domains to search.";
-    };
+    domains = option (types.nullOr (types.listOf types.str)) null "Domains to search.";
     bridge = strings "Bridges that the interface joins.";
     vlan = strings "VLANs on the interface.";
   };
@@ -73,11 +42,6 @@ let
     bridgeConfig = settings "Bridge";
     vlanConfig = settings "VLAN";
     vxlanConfig = settings "VXLAN";
-  };
-  link.options = {
-    inherit enable extraConfig;
-    matchConfig = settings "Match";
-    linkConfig = settings "Link";
   };
 
   ifAny = name: set: lib.optional (set != { }) (section name set);
@@ -113,7 +77,6 @@ let
       ++ ifAny "VLAN" n.vlanConfig
       ++ ifAny "VXLAN" n.vxlanConfig
     ) n.extraConfig;
-  linkText = l: file (ifAny "Match" l.matchConfig ++ ifAny "Link" l.linkConfig) l.extraConfig;
 
   files =
     suffix: text: set:
@@ -123,39 +86,17 @@ let
 
   table =
     type:
-    mkOption {
-      type = types.attrsOf (types.submodule type);
-      default = { };
-      description = "Files for networkd, by name.";
-    };
+    option (types.attrsOf (types.submodule type)) { } "Files for networkd, by name.";
 in
 {
   options.systemd.network = {
-    enable = mkOption {
-      type = types.bool;
-      default = false;
-      description = "Whether networkd gets these files.";
-    };
+    enable = option types.bool false "Whether networkd gets these files.";
     networks = table network;
     netdevs = table netdev;
-    links = table link;
     wait-online = {
-      enable = mkOption {
-        type = types.bool;
-        default = true;
-        description = "Whether network-online.target waits for networkd.";
-      };
-      anyInterface = mkOption {
-        type = types.bool;
-        default = config.networking.useDHCP;
-        defaultText = lib.literalExpression "config.networking.useDHCP";
-        description = "Whether one interface suffices.";
-      };
-      timeout = mkOption {
-        type = types.ints.unsigned;
-        default = 120;
-        description = "Seconds to wait.";
-      };
+      enable = option types.bool true "Whether network-online.target waits for networkd.";
+      anyInterface = option types.bool config.networking.useDHCP "Whether one interface suffices.";
+      timeout = option types.ints.unsigned 120 "Seconds to wait.";
       extraArgs = strings "Extra arguments.";
       ignoredInterfaces = strings "Interfaces that do not count.";
     };
@@ -166,8 +107,7 @@ in
     (lib.mkIf cfg.enable {
       environment.etc =
         files "network" networkText cfg.networks
-        // files "netdev" netdevText cfg.netdevs
-        // files "link" linkText cfg.links;
+        // files "netdev" netdevText cfg.netdevs;
       # A restart would drop the connection that the switch came by; networkd
       # takes up changed files with a reload.
       systemd.services.systemd-networkd = {

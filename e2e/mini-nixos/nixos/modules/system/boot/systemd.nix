@@ -1,13 +1,8 @@
 # systemd units.
-{
-  config,
-  lib,
-  pkgs,
-  utils,
-  ...
-}:
+{ config, lib, pkgs, utils, ... }:
 let
-  inherit (lib) mkIf mkOption types;
+  inherit (lib) mkIf types;
+  inherit (import ../../../lib/option.nix { inherit lib; }) option required;
   inherit (utils) section settingLines;
   cfg = config.systemd;
   unitOptions = import ./unit-options.nix { inherit lib utils; };
@@ -64,14 +59,8 @@ let
     let
       file = lib.strings.sanitizeDerivationName (
         builtins.replaceStrings
-          [
-            "\\"
-            "@"
-          ]
-          [
-            "-"
-            "_"
-          ]
+          [ "\\" "@" ]
+          [ "-" "_" ]
           name
       );
       script = pkgs.writeTextFile {
@@ -127,10 +116,7 @@ let
   mountSettings =
     { config, ... }:
     {
-      config.mountConfig = {
-        What = config.what;
-        Where = config.where;
-      }
+      config.mountConfig = { What = config.what; Where = config.where; }
       // lib.optionalAttrs (config.type != "") { Type = config.type; }
       // lib.optionalAttrs (config.options != "") { Options = config.options; };
     };
@@ -173,14 +159,7 @@ let
     section "Unit" u.unitConfig + "\n" + section title (of u);
 
   asUnit = text: name: u: {
-    inherit (u)
-      aliases
-      enable
-      overrideStrategy
-      requiredBy
-      upheldBy
-      wantedBy
-      ;
+    inherit (u) aliases enable overrideStrategy requiredBy upheldBy wantedBy;
     text = text name u;
   };
   unitsOf =
@@ -268,11 +247,7 @@ let
 
   unitTable =
     modules: description:
-    mkOption {
-      type = types.attrsOf (types.submodule modules);
-      default = { };
-      inherit description;
-    };
+    option (types.attrsOf (types.submodule modules)) { } description;
   withOptions = options: [
     { inherit options; }
     unitSettings
@@ -283,11 +258,7 @@ in
     units = unitTable [
       {
         options = unitOptions.shared // {
-          text = mkOption {
-            type = types.nullOr types.str;
-            default = null;
-            description = "Text of the unit.";
-          };
+          text = option (types.nullOr types.str) null "Text of the unit.";
         };
       }
     ] "Units as text.";
@@ -297,69 +268,31 @@ in
     targets = unitTable (withOptions unitOptions.target) "Targets.";
     paths = unitTable (withOptions unitOptions.path) "Paths.";
     slices = unitTable (withOptions unitOptions.slice) "Slices.";
-    mounts = mkOption {
-      type = types.listOf (types.submodule (withOptions unitOptions.mount ++ [ mountSettings ]));
-      default = [ ];
-      description = "Mounts.";
-    };
+    mounts =
+      option (types.listOf (types.submodule (withOptions unitOptions.mount ++ [ mountSettings ]))) [ ]
+        "Mounts.";
 
-    packages = mkOption {
-      type = types.listOf types.package;
-      default = [ ];
-      description = "Packages with units in etc/systemd/system or lib/systemd/system.";
-    };
-    package = mkOption {
-      type = types.package;
-      default = pkgs.systemd;
-      defaultText = lib.literalExpression "pkgs.systemd";
-      description = "The systemd package.";
-    };
-    globalEnvironment = mkOption {
-      type = types.attrsOf (
-        types.nullOr (
-          types.oneOf [
-            types.str
-            types.path
-            types.package
-          ]
-        )
-      );
-      default = { };
-      description = "Environment variables of all services.";
-    };
-    extraConfig = mkOption {
-      type = types.lines;
-      default = "";
-      example = "DefaultLimitCORE=infinity";
-      description = "Lines at the end of the manager's configuration.";
-    };
-    settings.Manager = mkOption {
-      type = types.submodule { freeformType = types.attrsOf utils.unitOption; };
-      default = { };
-      description = "Settings of the manager.";
-    };
-    defaultUnit = mkOption {
-      type = types.str;
-      default = "multi-user.target";
-      description = "What the machine boots into; the guest's image decides.";
-    };
-    coredump.enable = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether systemd keeps core dumps; the guest decides.";
-    };
-    enableEmergencyMode = mkOption {
-      type = types.bool;
-      default = true;
-      description = "Whether a failed boot ends in a rescue shell; the guest decides.";
-    };
+    packages =
+      option (types.listOf types.package) [ ]
+        "Packages with units in etc/systemd/system or lib/systemd/system.";
+    package = option types.package pkgs.systemd "The systemd package.";
+    globalEnvironment =
+      option (types.attrsOf ( types.nullOr ( types.oneOf [ types.str types.path types.package ] ) )) { }
+        "Environment variables of all services.";
+    extraConfig = option types.lines "" "Lines at the end of the manager's configuration.";
+    settings.Manager =
+      option (types.submodule { freeformType = types.attrsOf utils.unitOption; }) { }
+        "Settings of the manager.";
+    defaultUnit =
+      option types.str "multi-user.target"
+        "What the machine boots into; the guest's image decides.";
+    coredump.enable = option types.bool true "Whether systemd keeps core dumps; the guest decides.";
+    enableEmergencyMode =
+      option types.bool true
+        "Whether a failed boot ends in a rescue shell; the guest decides.";
   };
 
-  options.system.build.units = mkOption {
-    type = types.package;
-    internal = true;
-    description = "The units in one tree.";
-  };
+  options.system.build.units = required types.package "The units in one tree.";
 
   config = {
     system.build.units = unitsTree;

@@ -1,44 +1,19 @@
 { config, lib, ... }:
 let
-  inherit (lib) mkOption types;
+  inherit (lib) types;
+  inherit (import ../../../lib/option.nix { inherit lib; }) option;
   cfg = config.systemd.tmpfiles;
 
   rule =
     { name, ... }:
     {
       options = {
-        type = mkOption {
-          type = types.str;
-          default = name;
-          description = "The letter of the rule.";
-        };
-        mode = mkOption {
-          type = types.str;
-          default = "-";
-          example = "0755";
-          description = "Mode of the file.";
-        };
-        user = mkOption {
-          type = types.str;
-          default = "-";
-          description = "Owner of the file.";
-        };
-        group = mkOption {
-          type = types.str;
-          default = "-";
-          description = "Group of the file.";
-        };
-        age = mkOption {
-          type = types.str;
-          default = "-";
-          example = "10d";
-          description = "Age after which it is cleaned up.";
-        };
-        argument = mkOption {
-          type = types.str;
-          default = "";
-          description = "Text, target or value, by type.";
-        };
+        type = option types.str name "The letter of the rule.";
+        mode = option types.str "-" "Mode of the file.";
+        user = option types.str "-" "Owner of the file.";
+        group = option types.str "-" "Group of the file.";
+        age = option types.str "-" "Age after which it is cleaned up.";
+        argument = option types.str "" "Text, target or value, by type.";
       };
     };
 
@@ -56,29 +31,13 @@ let
 in
 {
   options.systemd.tmpfiles = {
-    rules = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      example = [ "d /tmp 1777 root root 10d" ];
-      description = "Lines in the syntax of tmpfiles.d.";
-    };
-    settings = mkOption {
-      type = types.attrsOf (types.attrsOf (types.attrsOf (types.submodule rule)));
-      default = { };
-      example = {
-        "10-mypackage"."/var/lib/my-service/statefolder".d = {
-          mode = "0755";
-          user = "root";
-          group = "root";
-        };
-      };
-      description = "Rules by file, path and letter.";
-    };
-    packages = mkOption {
-      type = types.listOf types.package;
-      default = [ ];
-      description = "Packages with rules in lib/tmpfiles.d; not linked here.";
-    };
+    rules = option (types.listOf types.str) [ ] "Lines in the syntax of tmpfiles.d.";
+    settings =
+      option (types.attrsOf (types.attrsOf (types.attrsOf (types.submodule rule)))) { }
+        "Rules by file, path and letter.";
+    packages =
+      option (types.listOf types.package) [ ]
+        "Packages with rules in lib/tmpfiles.d; not linked here.";
   };
 
   config = {
@@ -89,12 +48,7 @@ in
       }
     ];
     environment.etc = {
-      "tmpfiles.d/00-nixos.conf".text = ''
-        # This file is created automatically and should not be modified.
-        # Please change the option ‘systemd.tmpfiles.rules’ instead.
-
-        ${lib.concatStringsSep "\n" cfg.rules}
-      '';
+      "tmpfiles.d/00-nixos.conf".text = lib.concatLines cfg.rules;
     }
     // lib.mapAttrs' (
       name: paths: lib.nameValuePair "tmpfiles.d/${name}.conf" { text = fileText paths; }

@@ -2,56 +2,33 @@
 { lib, utils }:
 let
   inherit (lib) mkOption types;
+  inherit (import ../../../lib/option.nix { inherit lib; }) option required;
   inherit (utils) unitOption;
 
   unitName = types.strMatching "[a-zA-Z0-9@%:_.\\-]+[.](service|socket|device|mount|automount|swap|target|path|timer|scope|slice)";
 
   unitNames =
     description:
-    mkOption {
-      type = types.listOf unitName;
-      default = [ ];
-      inherit description;
-    };
+    option (types.listOf unitName) [ ] description;
   settings =
     description:
-    mkOption {
-      type = types.attrsOf unitOption;
-      default = { };
-      inherit description;
-    };
+    option (types.attrsOf unitOption) { } description;
   flag =
     default: description:
-    mkOption {
-      type = types.bool;
-      inherit default description;
-    };
+    option types.bool default description;
   lines =
     description:
-    mkOption {
-      type = types.lines;
-      default = "";
-      inherit description;
-    };
+    option types.lines "" description;
   triggers =
     description:
-    mkOption {
-      type = types.listOf types.unspecified;
-      default = [ ];
-      inherit description;
-    };
+    option (types.listOf types.unspecified) [ ] description;
 in
 rec {
   shared = {
     enable = flag true "Whether the unit exists; false masks it.";
-    overrideStrategy = mkOption {
-      type = types.enum [
-        "asDropinIfExists"
-        "asDropin"
-      ];
-      default = "asDropinIfExists";
-      description = "Whether this is a unit of its own or adds to one that exists.";
-    };
+    overrideStrategy =
+      option (types.enum [ "asDropinIfExists" "asDropin" ]) "asDropinIfExists"
+        "Whether this is a unit of its own or adds to one that exists.";
     requiredBy = unitNames "Units that require this one.";
     wantedBy = unitNames "Units that want this one.";
     upheldBy = unitNames "Units that keep this one running.";
@@ -59,16 +36,8 @@ rec {
   };
 
   common = shared // {
-    description = mkOption {
-      type = types.singleLineStr;
-      default = "";
-      description = "What the unit is.";
-    };
-    documentation = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      description = "Where to read about it.";
-    };
+    description = option types.singleLineStr "" "What the unit is.";
+    documentation = option (types.listOf types.str) [ ] "Where to read about it.";
     requires = unitNames "Units started with it, without which it fails.";
     wants = unitNames "Units started with it.";
     upholds = unitNames "Units it keeps running.";
@@ -81,50 +50,21 @@ rec {
     onFailure = unitNames "Units started when it fails.";
     onSuccess = unitNames "Units started when it succeeds.";
     unitConfig = settings "The [Unit] section.";
-    startLimitBurst = mkOption {
-      type = types.int;
-      description = "How often it may start in the interval.";
-    };
-    startLimitIntervalSec = mkOption {
-      type = types.int;
-      description = "Seconds in which starts are counted.";
-    };
+    startLimitBurst = required types.int "How often it may start in the interval.";
+    startLimitIntervalSec = required types.int "Seconds in which starts are counted.";
     restartTriggers = triggers "Values whose change restarts the unit.";
     reloadTriggers = triggers "Values whose change reloads the unit.";
   };
 
   service = common // {
-    environment = mkOption {
-      type = types.attrsOf (
-        types.nullOr (
-          types.oneOf [
-            types.str
-            types.path
-            types.package
-          ]
-        )
-      );
-      default = { };
-      description = "Environment variables.";
-    };
-    path = mkOption {
-      type = types.listOf (
-        types.oneOf [
-          types.package
-          types.str
-        ]
-      );
-      default = [ ];
-      description = "Packages on PATH.";
-    };
+    environment =
+      option (types.attrsOf ( types.nullOr ( types.oneOf [ types.str types.path types.package ] ) )) { }
+        "Environment variables.";
+    path = option (types.listOf ( types.oneOf [ types.package types.str ] )) [ ] "Packages on PATH.";
     enableDefaultPath = flag true "Whether a few standard packages are on PATH.";
     serviceConfig = settings "The [Service] section.";
     script = lines "Shell commands that are the service.";
-    scriptArgs = mkOption {
-      type = types.str;
-      default = "";
-      description = "Arguments of the script.";
-    };
+    scriptArgs = option types.str "" "Arguments of the script.";
     preStart = lines "Shell commands before the start.";
     postStart = lines "Shell commands after the start.";
     preStop = lines "Shell commands that stop the service.";
@@ -138,22 +78,13 @@ rec {
       type = types.either types.str (types.listOf types.str);
       default = [ ];
       apply = lib.toList;
-      example = "Sun 14:00:00";
       description = "When a timer starts it.";
     };
   };
 
   socket = common // {
-    listenStreams = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      description = "ListenStream= of the socket.";
-    };
-    listenDatagrams = mkOption {
-      type = types.listOf types.str;
-      default = [ ];
-      description = "ListenDatagram= of the socket.";
-    };
+    listenStreams = option (types.listOf types.str) [ ] "ListenStream= of the socket.";
+    listenDatagrams = option (types.listOf types.str) [ ] "ListenDatagram= of the socket.";
     socketConfig = settings "The [Socket] section.";
   };
   timer = common // {
@@ -167,26 +98,10 @@ rec {
   };
   target = common;
   mount = common // {
-    what = mkOption {
-      type = types.str;
-      example = "/dev/sda1";
-      description = "What to mount.";
-    };
-    where = mkOption {
-      type = types.str;
-      example = "/mnt";
-      description = "Where to mount it.";
-    };
-    type = mkOption {
-      type = types.str;
-      default = "";
-      description = "Type of the file system.";
-    };
-    options = mkOption {
-      type = types.commas;
-      default = "";
-      description = "Mount options.";
-    };
+    what = required types.str "What to mount.";
+    where = required types.str "Where to mount it.";
+    type = option types.str "" "Type of the file system.";
+    options = option types.commas "" "Mount options.";
     mountConfig = settings "The [Mount] section.";
   };
 }

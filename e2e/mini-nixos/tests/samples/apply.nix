@@ -1,1 +1,0 @@
-value: { x = value; }
