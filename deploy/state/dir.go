@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -40,14 +42,48 @@ func (d Dir) Facts() string { return filepath.Join(string(d), "runtime.json") }
 // Create makes the folder, readable by its owner only, and has git ignore it.
 func (d Dir) Create() error {
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
-		return fmt.Errorf("state folder: %w", err)
+		return &FolderError{d, err}
 	}
 	ignore := filepath.Join(filepath.Dir(string(d)), ".gitignore")
 	if _, err := os.Stat(ignore); err == nil {
 		return nil
 	}
 	if err := os.WriteFile(ignore, []byte("*\n"), 0o644); err != nil {
-		return fmt.Errorf("state folder: %w", err)
+		return &FolderError{d, err}
 	}
 	return nil
+}
+
+// write puts data into a file of the folder, whole or not at all, even where the
+// machine loses power.
+func (d Dir) write(file string, data []byte) error {
+	err := replaceFile(file, data)
+	if err == nil {
+		err = syncDir(filepath.Dir(file)) // a new name is in the folder, not in the file
+	}
+	if err != nil {
+		return &FolderError{d, err}
+	}
+	return nil
+}
+
+func replaceFile(file string, data []byte) error {
+	f, err := renameio.TempFile(filepath.Dir(file), file)
+	if err != nil {
+		return err
+	}
+	defer f.Cleanup()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
 }

@@ -1,0 +1,76 @@
+package explain
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// critical walks back from the end of the run. Each step ends where the one after
+// it began or before, so together they are never longer than the run.
+func critical(spans []Span, total Seconds) []Span {
+	spans = slices.DeleteFunc(slices.Clone(spans), func(s Span) bool { return s.Took <= 0 })
+	slices.SortFunc(spans, func(a, b Span) int {
+		// By end; of those that end together the longest one last, so that it is found first.
+		return cmp.Or(cmp.Compare(a.end(), b.end()), cmp.Compare(b.Start, a.Start), cmp.Compare(b.Node, a.Node), cmp.Compare(b.Phase, a.Phase))
+	})
+	own := map[string][]Span{} // by node, "" for the run as a whole, by end
+	for _, s := range spans {
+		own[s.Node] = append(own[s.Node], s)
+	}
+	// What ends within that time before a phase begins is what it waited for.
+	near := min(max(total/100, Seconds(time.Millisecond)), Seconds(50*time.Millisecond))
+
+	path := []Span{}
+	node := ""
+	for t := total; ; {
+		step, ok := before(spans, t)
+		if mine, has := before(own[node], t); node != "" && has && step.end()-mine.end() <= near {
+			step = mine
+		}
+		if !ok || t-step.end() > near {
+			if s, under := underway(own, node, t); under {
+				s.Took = t - s.Start
+				step, ok = s, true
+			}
+		}
+		if !ok {
+			break
+		}
+		path = append(path, step)
+		t, node = step.Start, step.Node
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// before gives the span that ended last, at t or earlier.
+func before(spans []Span, t Seconds) (Span, bool) {
+	i, _ := slices.BinarySearchFunc(spans, t, func(s Span, t Seconds) int {
+		if s.end() <= t {
+			return -1
+		}
+		return 1
+	})
+	if i == 0 {
+		return Span{}, false
+	}
+	return spans[i-1], true
+}
+
+// underway gives what the run as a whole, or else node itself, was doing at t. What
+// a sibling did is nobody's reason to wait.
+func underway(own map[string][]Span, node string, t Seconds) (Span, bool) {
+	for _, who := range []string{"", node} {
+		var longest Span
+		for _, s := range own[who] {
+			if s.Start < t && t < s.end() && s.Took > longest.Took {
+				longest = s
+			}
+		}
+		if longest.Took > 0 {
+			return longest, true
+		}
+	}
+	return Span{}, false
+}

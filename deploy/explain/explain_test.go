@@ -1,0 +1,301 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var begin = time.Date(2026, 11, 21, 1, 59, 0, 0, time.UTC)
+
+// script makes events of lines like `1.2 4.1 copy web-1 failed`, in the order of time.
+// `-` stands for an end that never came.
+func script(lines ...string) []event.Event {
+	type timed struct {
+		at float64
+		e  event.Event
+	}
+	var all []timed
+	for _, l := range lines {
+		f := append(strings.Fields(l), "", "")
+		var from, to float64
+		fmt.Sscan(f[0], &from)
+		e := event.Event{Phase: event.Phase(f[2]), Node: f[3]}
+		start, end := event.PhaseStart, event.PhaseEnd
+		if e.Node != "" {
+			start, end = event.NodeStart, event.NodeEnd
+		}
+		e.Kind = start
+		all = append(all, timed{from, e})
+		if f[1] == "-" {
+			continue
+		}
+		fmt.Sscan(f[1], &to)
+		e.Kind, e.Failed = end, f[4] == "failed"
+		all = append(all, timed{to, e})
+	}
+	var out []event.Event
+	for len(all) > 0 {
+		first := 0
+		for i := range all {
+			if all[i].at < all[first].at {
+				first = i
+			}
+		}
+		e := all[first].e
+		e.Time = begin.Add(time.Duration(all[first].at * float64(time.Second)))
+		out = append(out, e)
+		all = append(all[:first], all[first+1:]...)
+	}
+	return out
+}
+
+// pathOf is the critical path as text.
+func pathOf(r Report) string {
+	var s []string
+	for _, c := range r.Critical {
+		s = append(s, strings.TrimSpace(fmt.Sprintf("%s %s", c.Node, c.Phase))+fmt.Sprintf(" %.1f", time.Duration(c.Took).Seconds()))
+	}
+	return strings.Join(s, ", ")
+}
+
+var threeNodes = []string{
+	"0 0.3 survey", "0.3 1.5 evaluate", "1.5 5.6 build",
+	"0.3 0.5 connect web-1", "0.3 0.5 connect web-2", "0.3 0.6 connect web-3",
+	"5.6 6.6 copy web-1", "5.6 6.0 copy web-2", "5.6 7.6 copy web-3",
+	"6.6 6.7 keys web-1", "6.0 6.1 keys web-2",
+	"7.65 9.7 activate web-1", "7.65 9.0 activate web-2", "7.65 10.9 activate web-3",
+	"9.7 10.0 confirm web-1", "9.0 9.3 confirm web-2", "10.9 11.3 confirm web-3",
+}
+
+func TestCriticalPath(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lines []string
+		want  string
+		other float64
+	}{
+		{"one after another", threeNodes,
+			"survey 0.3, evaluate 1.2, build 4.1, web-3 copy 2.0, web-3 activate 3.2, web-3 confirm 0.4", 0.1},
+		{"waves: the slowest of each",
+			[]string{"0 1 build", "1 4 activate a", "1 2 activate b", "4 5 activate c", "4 7 activate d"},
+			"build 1.0, a activate 3.0, d activate 3.0", 0},
+		{"a barrier between copy and activate",
+			[]string{"0 2 copy a", "0 6 copy b", "6 9 activate a", "6 7 activate b"},
+			"b copy 6.0, a activate 3.0", 0},
+		{"an equal sibling does not take the path over",
+			[]string{"0 2 copy a", "0 2 copy b", "2 4 activate b", "2 3 activate a"},
+			"b copy 2.0, b activate 2.0", 0},
+		{"a node that copies while others are built",
+			[]string{"0 1 evaluate", "1 9 build", "4 6 copy a", "6 10 activate a"},
+			"evaluate 1.0, build 3.0, a copy 2.0, a activate 4.0", 0},
+		{"a phase around those of nodes",
+			[]string{"0 5 activate", "1 4 activate a", "1 2 activate b"},
+			"a activate 3.0", 2},
+		{"killed",
+			[]string{"0 1 build", "1 3 copy b", "1 - copy a", "2 - survey"},
+			"build 1.0, a copy 2.0", 0},
+		{"our own time in between",
+			[]string{"0 1 build", "3 4 copy a"},
+			"build 1.0, a copy 1.0", 2},
+		{"nothing", nil, "", 0},
+	} {
+		r := Explain(script(c.lines...))
+		if got := pathOf(r); got != c.want {
+			t.Errorf("%s: path %s\nwant %s", c.name, got, c.want)
+		}
+		if got := fmt.Sprintf("%.1f", time.Duration(r.Other).Seconds()); got != fmt.Sprintf("%.1f", c.other) {
+			t.Errorf("%s: %s s of our own, want %.1f", c.name, got, c.other)
+		}
+	}
+}
+
+// A retried phase, an end whose start is lost, a clock that is set back.
+func TestOddEvents(t *testing.T) {
+	at := func(s float64) time.Time { return begin.Add(time.Duration(s * float64(time.Second))) }
+	r := Explain([]event.Event{
+		{Time: at(0), Kind: event.NodeEnd, Node: "a", Phase: event.Keys},
+		{Time: at(1), Kind: event.NodeStart, Node: "a", Phase: event.Connect},
+		{Time: at(3), Kind: event.NodeStart, Node: "a", Phase: event.Connect},
+		{Time: at(4), Kind: event.NodeEnd, Node: "a", Phase: event.Connect},
+		{Time: at(5), Kind: event.NodeStart, Node: "a", Phase: event.Copy},
+		{Time: at(2), Kind: event.NodeEnd, Node: "a", Phase: event.Copy, Failed: true},
+	})
+	want := []Span{
+		{Phase: event.Connect, Node: "a", Start: Seconds(time.Second), Took: Seconds(2 * time.Second), Unfinished: true},
+		{Phase: event.Connect, Node: "a", Start: Seconds(3 * time.Second), Took: Seconds(time.Second)},
+		{Phase: event.Copy, Node: "a", Start: Seconds(5 * time.Second), Failed: true},
+	}
+	if diff := cmp.Diff(want, r.Nodes[0].Spans); diff != "" {
+		t.Error(diff)
+	}
+	if r.Nodes[0].Busy != Seconds(3*time.Second) || r.Nodes[0].Idle != Seconds(time.Second) {
+		t.Errorf("busy %s, idle %s", r.Nodes[0].Busy, r.Nodes[0].Idle)
+	}
+}
+
+// thousand nodes, activated in ten waves.
+func thousand() []event.Event {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var out []event.Event
+	t := begin
+	put := func(kind event.Kind, phase event.Phase, node string, at time.Time) {
+		out = append(out, event.Event{Time: at, Kind: kind, Phase: phase, Node: node})
+	}
+	put(event.PhaseStart, event.Build, "", t)
+	t = t.Add(20 * time.Second)
+	put(event.PhaseEnd, event.Build, "", t)
+	for wave := range 10 {
+		next := t
+		for i := range 100 {
+			node, at := fmt.Sprintf("node-%d", wave*100+i+1), t
+			for _, p := range []event.Phase{event.Connect, event.Copy, event.Keys, event.Activate, event.Confirm} {
+				put(event.NodeStart, p, node, at)
+				at = at.Add(time.Duration(rng.IntN(3000)) * time.Millisecond)
+				put(event.NodeEnd, p, node, at)
+			}
+			if at.After(next) {
+				next = at
+			}
+		}
+		t = next
+	}
+	return out
+}
+
+func TestGolden(t *testing.T) {
+	apply := Explain(script(threeNodes...))
+	apply.Run, apply.Status = "20261121T015900Z-apply", state.StatusDone
+	killed := Explain(script("0 0.4 survey", "0.4 62 evaluate", "62 65 copy a.very.long.name.of.a.node.example.org", "62 63 copy b",
+		"63 65.5 activate b failed", "65 - activate a.very.long.name.of.a.node.example.org"))
+	killed.Run, killed.Status, killed.Damaged = "20261121T015900Z-apply", state.StatusKilled, 1
+	for name, r := range map[string]Report{
+		"apply": apply, "killed": killed, "thousand": Explain(thousand()), "empty": Explain(nil),
+		"build": Explain(script("0 0.3 survey", "0.3 1.5 evaluate", "1.5 1.51 build")),
+	} {
+		for _, width := range []int{80, 50} {
+			var b bytes.Buffer
+			if err := r.Write(&b, width); err != nil {
+				t.Fatal(err)
+			}
+			checkWidth(t, b.String(), width)
+			if width == 50 && name != "apply" {
+				continue
+			}
+			file := filepath.Join("testdata", fmt.Sprintf("%s-%d.txt", name, width))
+			if *update {
+				if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), b.String()); diff != "" {
+				t.Errorf("%s: %s", file, diff)
+			}
+		}
+	}
+}
+
+func checkWidth(t *testing.T, text string, width int) {
+	t.Helper()
+	for line := range strings.SplitSeq(text, "\n") {
+		if n := utf8.RuneCountInString(line); n > width {
+			t.Errorf("%d columns, not %d: %q", n, width, line)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	data, err := json.Marshal(Explain(script("0 1.5 build", "1.5 2 copy a")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"started":"2026-11-21T01:59:00Z","total":2,"phases":[{"phase":"build","start":0,"took":1.5}],` +
+		`"nodes":[{"node":"a","spans":[{"phase":"copy","node":"a","start":1.5,"took":0.5}],"busy":0.5,"idle":0}],` +
+		`"critical":[{"phase":"build","start":0,"took":1.5},{"phase":"copy","node":"a","start":1.5,"took":0.5}],"other":0}`
+	if string(data) != want {
+		t.Errorf("%s\nwant %s", data, want)
+	}
+	var back Report
+	if err := json.Unmarshal(data, &back); err != nil || back.Total != Seconds(2*time.Second) {
+		t.Error(back.Total, err)
+	}
+}
+
+// Whatever the events say, all bars are within the run and the critical path is one
+// line through it.
+func TestAnyEvents(t *testing.T) {
+	kinds := []event.Kind{event.PhaseStart, event.PhaseEnd, event.NodeStart, event.NodeEnd, event.NodeLog}
+	phases := []event.Phase{event.Survey, event.Build, event.Copy, event.Activate, "new"}
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		var events []event.Event
+		for range rng.IntN(60) {
+			e := event.Event{
+				Time: begin.Add(time.Duration(rng.IntN(200)-20) * 10 * time.Millisecond),
+				Kind: kinds[rng.IntN(len(kinds))], Phase: phases[rng.IntN(len(phases))], Failed: rng.IntN(5) == 0,
+			}
+			if e.Kind == event.NodeStart || e.Kind == event.NodeEnd {
+				e.Node = fmt.Sprintf("node-%d", rng.IntN(4))
+			}
+			events = append(events, e)
+		}
+		if seed%2 == 0 { // half of them in order, as a real clock has them
+			for i := range events {
+				events[i].Time = begin.Add(time.Duration(i*37) * time.Millisecond)
+			}
+		}
+		r := Explain(events)
+		inside := func(s Span) bool { return s.Start >= 0 && s.Took >= 0 && s.end() <= r.Total }
+		for _, n := range r.Nodes {
+			for _, s := range n.Spans {
+				if !inside(s) {
+					t.Fatalf("seed %d: %+v is outside of %s", seed, s, r.Total)
+				}
+			}
+			if n.Busy+n.Idle > r.Total {
+				t.Fatalf("seed %d: %+v", seed, n)
+			}
+		}
+		var sum, at Seconds
+		for _, s := range r.Critical {
+			if !inside(s) || s.Start < at {
+				t.Fatalf("seed %d: step %+v overlaps the one before", seed, s)
+			}
+			sum, at = sum+s.Took, s.end()
+		}
+		if sum+r.Other != r.Total || r.Other < 0 {
+			t.Fatalf("seed %d: path %s + other %s ≠ %s", seed, sum, r.Other, r.Total)
+		}
+		var b bytes.Buffer
+		if err := r.Write(&b, 40+int(seed%80)); err != nil {
+			t.Fatal(err)
+		}
+		checkWidth(t, b.String(), 40+int(seed%80))
+	}
+}
+
+func BenchmarkExplain(b *testing.B) {
+	events := thousand()
+	for b.Loop() {
+		Explain(events)
+	}
+}

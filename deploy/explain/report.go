@@ -1,0 +1,211 @@
+package explain
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// Report is where the time of a run went. All times are since its start.
+type Report struct {
+	Run      string       `json:"run,omitempty"`
+	Status   state.Status `json:"status,omitempty"`
+	Started  time.Time    `json:"started"`
+	Total    Seconds      `json:"total"`
+	Phases   []Span       `json:"phases"`   // of the run as a whole, in the order in which they began
+	Nodes    []Node       `json:"nodes"`    // in the order in which they began
+	Critical []Span       `json:"critical"` // in the order of time; spans may be cut to what was waited for
+	Other    Seconds      `json:"other"`    // the total less the critical path: our own time
+	Damaged  int          `json:"damaged,omitempty"`
+}
+
+// Node is what one node went through.
+type Node struct {
+	Node  string  `json:"node"`
+	Spans []Span  `json:"spans"`
+	Busy  Seconds `json:"busy"` // in any phase
+	Idle  Seconds `json:"idle"` // between its first and its last phase, in none
+}
+
+// Span is one phase, of a node or of the run as a whole.
+type Span struct {
+	Phase      event.Phase `json:"phase"`
+	Node       string      `json:"node,omitempty"`
+	Start      Seconds     `json:"start"`
+	Took       Seconds     `json:"took"`
+	Text       string      `json:"text,omitempty"`
+	Failed     bool        `json:"failed,omitempty"`
+	Unfinished bool        `json:"unfinished,omitempty"` // it never ended, or began anew
+}
+
+func (s Span) end() Seconds { return s.Start + s.Took }
+
+// Seconds is a duration; JSON has it as a number of seconds.
+type Seconds time.Duration
+
+// MarshalJSON gives seconds.
+func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+
+// UnmarshalJSON takes seconds.
+func (s *Seconds) UnmarshalJSON(data []byte) error {
+	var f float64
+	if err := json.Unmarshal(data, &f); err != nil {
+		return err
+	}
+	*s = Seconds(f * float64(time.Second))
+	return nil
+}
+
+func (s Seconds) String() string {
+	d := time.Duration(s)
+	if d < time.Minute-50*time.Millisecond {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	d = d.Round(time.Second)
+	if d < time.Hour {
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+}
+
+// Of explains a recorded run.
+func Of(run *state.Run) (Report, error) {
+	events, damaged, err := run.Events()
+	if err != nil {
+		return Report{}, err
+	}
+	first, last := bounds(events)
+	// The run began before its first event and ended after its last one.
+	if first.IsZero() || run.Started.Before(first) {
+		first = run.Started
+	}
+	if run.Ended != nil && run.Ended.After(last) {
+		last = *run.Ended
+	}
+	r := explain(events, first, last)
+	r.Run, r.Status, r.Damaged = run.ID, run.Status(), damaged
+	return r, nil
+}
+
+// Explain explains events, in the order in which they were sent.
+func Explain(events []event.Event) Report {
+	first, last := bounds(events)
+	return explain(events, first, last)
+}
+
+func bounds(events []event.Event) (first, last time.Time) {
+	for _, e := range events {
+		if first.IsZero() || e.Time.Before(first) {
+			first = e.Time
+		}
+		if e.Time.After(last) {
+			last = e.Time
+		}
+	}
+	return first, last
+}
+
+func explain(events []event.Event, first, last time.Time) Report {
+	total := Seconds(max(0, last.Sub(first)))
+	r := Report{Started: first, Total: total, Phases: []Span{}, Nodes: []Node{}, Critical: []Span{}}
+	at := map[string]int{} // place in r.Nodes
+	for _, s := range spans(events, first, total) {
+		if s.Node == "" {
+			r.Phases = append(r.Phases, s)
+			continue
+		}
+		i, seen := at[s.Node]
+		if !seen {
+			i = len(r.Nodes)
+			at[s.Node] = i
+			r.Nodes = append(r.Nodes, Node{Node: s.Node})
+		}
+		r.Nodes[i].Spans = append(r.Nodes[i].Spans, s)
+	}
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		n.Busy, n.Idle = busy(n.Spans)
+	}
+	r.Critical = critical(leaves(r), total)
+	r.Other = total
+	for _, s := range r.Critical {
+		r.Other -= s.Took
+	}
+	return r
+}
+
+// spans pairs starts with ends. An end without a start, after a damaged line, is
+// nothing that could be drawn.
+func spans(events []event.Event, first time.Time, total Seconds) []Span {
+	type key struct {
+		phase event.Phase
+		node  string
+	}
+	// Clocks are set back; a span is within the run all the same.
+	since := func(t time.Time) Seconds { return min(max(0, Seconds(t.Sub(first))), total) }
+	var out []Span
+	open := map[key]int{}
+	for _, e := range events {
+		k := key{e.Phase, e.Node}
+		i, begun := open[k]
+		switch e.Kind {
+		case event.PhaseStart, event.NodeStart:
+			if begun {
+				out[i].Took, out[i].Unfinished = max(0, since(e.Time)-out[i].Start), true
+			}
+			open[k] = len(out)
+			out = append(out, Span{Phase: e.Phase, Node: e.Node, Start: since(e.Time)})
+		case event.PhaseEnd, event.NodeEnd:
+			if begun {
+				out[i].Took, out[i].Failed, out[i].Text = max(0, since(e.Time)-out[i].Start), e.Failed, e.Text
+				delete(open, k)
+			}
+		}
+	}
+	for _, i := range slices.Sorted(maps.Values(open)) {
+		out[i].Took, out[i].Unfinished = total-out[i].Start, true
+	}
+	slices.SortStableFunc(out, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
+	return out
+}
+
+// busy adds up spans in the order of their starts, what overlaps once.
+func busy(spans []Span) (busy, idle Seconds) {
+	until := spans[0].Start
+	for _, s := range spans {
+		if s.Start > until {
+			idle += s.Start - until
+			until = s.Start
+		}
+		if s.end() > until {
+			busy += s.end() - until
+			until = s.end()
+		}
+	}
+	return busy, idle
+}
+
+// leaves gives the spans that have none inside: a phase of the run as a whole that
+// nodes went through is told by theirs.
+func leaves(r Report) []Span {
+	var out []Span
+	byNodes := map[event.Phase]bool{}
+	for _, n := range r.Nodes {
+		for _, s := range n.Spans {
+			byNodes[s.Phase] = true
+		}
+		out = append(out, n.Spans...)
+	}
+	for _, s := range r.Phases {
+		if !byNodes[s.Phase] {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,266 @@
+package explain
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+const (
+	shownNodes = 20 // more of them are told by one line
+	shownSteps = 12 // of the critical path
+	maxName    = 20
+	timeWidth  = 8
+)
+
+// shades tell phases of a node apart without colours.
+var shades = map[event.Phase]rune{
+	event.Connect:  '·',
+	event.Copy:     '▒',
+	event.Keys:     '▪',
+	event.Activate: '█',
+	event.Confirm:  '▓',
+	event.Check:    '░',
+}
+
+// otherShade is that of phases that have none.
+const otherShade = '▬'
+
+// Write draws the report in lines of at most width columns, 80 where width is 0.
+func (r Report) Write(w io.Writer, width int) error {
+	if width <= 0 {
+		width = 80
+	}
+	width = max(width, 40)
+	var b bytes.Buffer
+	r.header(&b, width)
+	nodes, more := r.shown()
+	label := len("evaluate")
+	for _, n := range nodes {
+		label = max(label, min(len([]rune(n.Node)), maxName))
+	}
+	c := chart{total: r.Total, label: label, bar: width - label - 2 - timeWidth - 2}
+	b.WriteString("\n")
+	for _, s := range r.Phases {
+		c.row(&b, string(s.Phase), []Span{s}, s.Took, func(Span) rune { return '█' })
+	}
+	if len(nodes) > 0 {
+		if len(r.Phases) > 0 {
+			b.WriteString("\n")
+		}
+		for _, n := range nodes {
+			c.row(&b, n.Node, n.Spans, n.Busy, func(s Span) rune { return shade(s.Phase) })
+		}
+		if more > 0 {
+			fmt.Fprintf(&b, "… and %d more nodes\n", more)
+		}
+		b.WriteString(wrap("", legend(nodes), "  ", width))
+	}
+	if len(r.Critical) > 0 {
+		b.WriteString("\n")
+		b.WriteString(wrap("critical path: ", r.steps(), " → ", width))
+		fmt.Fprintf(&b, "our own time: %s (%.0f %%)\n", r.Other, 100*float64(r.Other)/float64(r.Total))
+	}
+	if r.Damaged > 0 {
+		fmt.Fprintf(&b, "lines of the record that are damaged: %d\n", r.Damaged)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func (r Report) header(b *bytes.Buffer, width int) {
+	parts := []string{}
+	if r.Run != "" {
+		parts = append(parts, r.Run)
+	}
+	switch r.Status {
+	case "", state.StatusDone:
+	default:
+		parts = append(parts, string(r.Status))
+	}
+	switch len(r.Nodes) {
+	case 0:
+	case 1:
+		parts = append(parts, "1 node")
+	default:
+		parts = append(parts, fmt.Sprintf("%d nodes", len(r.Nodes)))
+	}
+	if len(r.Phases)+len(r.Nodes) == 0 {
+		parts = append(parts, "no phases are recorded")
+	}
+	b.WriteString(wrap("", append(parts, r.Total.String()), "   ", width))
+}
+
+// shown gives the nodes that are drawn: all, or those on the critical path, those
+// that failed, and the slowest.
+func (r Report) shown() (nodes []Node, more int) {
+	if len(r.Nodes) <= shownNodes {
+		return r.Nodes, 0
+	}
+	rank := map[string]int{}
+	for _, n := range r.Nodes {
+		for _, s := range n.Spans {
+			if s.Failed || s.Unfinished {
+				rank[n.Node] = 1
+			}
+		}
+	}
+	for _, s := range r.Critical {
+		rank[s.Node] = 2
+	}
+	order := make([]int, len(r.Nodes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		x, y := r.Nodes[a], r.Nodes[b]
+		return cmp.Or(rank[y.Node]-rank[x.Node], cmp.Compare(y.Busy, x.Busy))
+	})
+	order = order[:shownNodes]
+	slices.Sort(order)
+	for _, i := range order {
+		nodes = append(nodes, r.Nodes[i])
+	}
+	return nodes, len(r.Nodes) - shownNodes
+}
+
+// chart draws rows over one axis of time.
+type chart struct {
+	total      Seconds
+	label, bar int
+}
+
+// row draws who, its spans, and how long they took. Each cell shows what took most
+// of its time; a span that is too short for a cell of its own gets one if it is free.
+func (c chart) row(b *bytes.Buffer, who string, spans []Span, took Seconds, shade func(Span) rune) {
+	cells := []rune(strings.Repeat(" ", c.bar))
+	most := make([]float64, c.bar)
+	mark := ""
+	for _, s := range spans {
+		switch {
+		case s.Failed:
+			mark = " ✗"
+		case s.Unfinished && s.end() == c.total && mark == "":
+			mark = " …"
+		}
+		if c.total <= 0 {
+			continue
+		}
+		scale := float64(c.bar) / float64(c.total)
+		from, to := float64(s.Start)*scale, float64(s.end())*scale
+		for i := int(from); i < c.bar && (float64(i) < to || i == int(from)); i++ {
+			part := min(to, float64(i+1)) - max(from, float64(i))
+			if cells[i] == ' ' || part > most[i] {
+				cells[i], most[i] = shade(s), part
+			}
+		}
+	}
+	fmt.Fprintf(b, "%s  %s%*s%s\n", fit(who, c.label), string(cells), timeWidth, took, mark)
+}
+
+// fit makes s exactly n columns wide.
+func fit(s string, n int) string {
+	r := []rune(s)
+	if len(r) > n {
+		r = append(r[:n-1:n-1], '…')
+	}
+	return string(r) + strings.Repeat(" ", n-len(r))
+}
+
+func shade(p event.Phase) rune {
+	if s, ok := shades[p]; ok {
+		return s
+	}
+	return otherShade
+}
+
+// legend names the shades that were used, in the order of a run.
+func legend(nodes []Node) []string {
+	used := map[event.Phase]bool{}
+	var order []event.Phase
+	for _, n := range nodes {
+		for _, s := range n.Spans {
+			if !used[s.Phase] {
+				used[s.Phase] = true
+				order = append(order, s.Phase)
+			}
+		}
+	}
+	known := []event.Phase{event.Connect, event.Copy, event.Keys, event.Activate, event.Confirm, event.Check}
+	slices.SortStableFunc(order, func(a, b event.Phase) int {
+		return slices.Index(known, a) - slices.Index(known, b)
+	})
+	var out []string
+	for _, p := range order {
+		out = append(out, fmt.Sprintf("%c %s", shade(p), p))
+	}
+	return out
+}
+
+// steps names the critical path. Of a long one the longest steps are told, and how
+// much the others come to.
+func (r Report) steps() []string {
+	told := make([]int, len(r.Critical))
+	for i := range told {
+		told[i] = i
+	}
+	slices.SortStableFunc(told, func(a, b int) int { return cmp.Compare(r.Critical[b].Took, r.Critical[a].Took) })
+	show := map[int]bool{}
+	for _, i := range told[:min(len(told), shownSteps)] {
+		show[i] = true
+	}
+	var out []string
+	node := ""
+	for i := 0; i < len(r.Critical); i++ {
+		s, next := r.Critical[i], i+1
+		sum := s.Took
+		for ; !show[i] && next < len(r.Critical) && !show[next]; next++ {
+			sum += r.Critical[next].Took
+		}
+		if n := next - i; n > 1 {
+			out = append(out, fmt.Sprintf("… %d shorter %s", n, sum))
+			node = "" // the next one that is told names its node
+			i = next - 1
+			continue
+		}
+		text := string(s.Phase)
+		if s.Node != "" && s.Node != node {
+			text = fit(s.Node, min(len([]rune(s.Node)), maxName)) + " " + text
+		}
+		out = append(out, text+" "+s.Took.String())
+		node = s.Node
+	}
+	return out
+}
+
+// wrap joins parts, in lines of at most width columns; later lines are indented.
+func wrap(head string, parts []string, sep string, width int) string {
+	var b strings.Builder
+	b.WriteString(head)
+	column := len([]rune(head))
+	for i, p := range parts {
+		if i > 0 {
+			b.WriteString(sep)
+			column += len([]rune(sep))
+		}
+		after := 0
+		if i < len(parts)-1 {
+			after = len([]rune(strings.TrimRight(sep, " ")))
+		}
+		if i > 0 && column+len([]rune(p))+after > width {
+			s := strings.TrimRight(b.String(), " ")
+			b.Reset()
+			b.WriteString(s + "\n  ")
+			column = 2
+		}
+		b.WriteString(p)
+		column += len([]rune(p))
+	}
+	return strings.TrimRight(b.String(), " ") + "\n"
+}

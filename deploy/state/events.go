@@ -1,0 +1,63 @@
+package state
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// ReadEvents reads events, one JSON object per line. A killed run may leave a torn
+// last line and a full disk one in the middle: such lines are left out and counted.
+func ReadEvents(r io.Reader) (events []event.Event, damaged int, err error) {
+	b := bufio.NewReaderSize(r, 64<<10)
+	for {
+		line, err := b.ReadBytes('\n')
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			var e event.Event
+			if json.Unmarshal(line, &e) != nil || e.Kind == "" {
+				damaged++
+			} else {
+				events = append(events, e)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return events, damaged, nil
+		}
+		if err != nil {
+			return nil, damaged, err
+		}
+	}
+}
+
+// logFile is where a node's log goes. The hive has checked the name; here it only
+// must not lead out of the folder, nor make two nodes share a file.
+func logFile(folder, node string) string {
+	var b strings.Builder
+	for i := range len(node) {
+		c := node[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-', c == '.' && i > 0:
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	name := b.String()
+	if len(name) > 200 {
+		sum := sha256.Sum256([]byte(node))
+		name = name[:150] + "%" + hex.EncodeToString(sum[:8])
+	}
+	if name == "" {
+		name = "%"
+	}
+	return filepath.Join(folder, "nodes", name+".log")
+}

@@ -1,0 +1,105 @@
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// version is what this nixbench writes.
+const version = 1
+
+// upgrade brings the fields of a file to the next version.
+type upgrade func(fields map[string]json.RawMessage) error
+
+// upgrades leads from every older version to the next one. There are none yet:
+//
+//	1: func(fields map[string]json.RawMessage) error { … } // to version 2
+func upgrades() map[int]upgrade { return map[int]upgrade{} }
+
+// Load reads the state. Without a file it is empty.
+func (d Dir) Load() (*State, error) {
+	file := d.stateFile()
+	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return (&State{Version: version}).clone(), nil
+	}
+	if err != nil {
+		return nil, &FolderError{d, err}
+	}
+	var s State
+	if err := decode(file, data, version, upgrades(), &s); err != nil {
+		return nil, err
+	}
+	return s.clone(), nil
+}
+
+func (d Dir) stateFile() string { return filepath.Join(string(d), "state.json") }
+
+// decode reads a versioned file strictly: what it says and we do not understand
+// would be lost when it is written again.
+func decode(file string, data []byte, version int, upgrades map[int]upgrade, into any) error {
+	damaged := func(err error) error { return &FileError{File: file, Err: err} }
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return damaged(readable(err, data))
+	}
+	if head.Version > version {
+		return &FileError{File: file, Newer: head.Version}
+	}
+	if head.Version < 1 {
+		return damaged(errors.New("it has no version"))
+	}
+	if head.Version < version {
+		var err error
+		if data, err = raise(data, head.Version, version, upgrades); err != nil {
+			return damaged(err)
+		}
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return damaged(readable(err, data))
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return damaged(errors.New("there is more after its end"))
+	}
+	return nil
+}
+
+func raise(data []byte, from, to int, upgrades map[int]upgrade) ([]byte, error) {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	for v := from; v < to; v++ {
+		up := upgrades[v]
+		if up == nil {
+			return nil, fmt.Errorf("no way leads from version %d to %d", v, v+1)
+		}
+		if err := up(fields); err != nil {
+			return nil, fmt.Errorf("from version %d to %d: %w", v, v+1, err)
+		}
+		fields["version"] = json.RawMessage(fmt.Sprint(v + 1))
+	}
+	return json.Marshal(fields)
+}
+
+// readable says where in a file the error is.
+func readable(err error, data []byte) error {
+	var syntax *json.SyntaxError
+	switch {
+	case len(bytes.TrimSpace(data)) == 0:
+		return errors.New("it is empty")
+	case errors.As(err, &syntax):
+		at := min(int(syntax.Offset), len(data))
+		return fmt.Errorf("line %d: %w", 1+bytes.Count(data[:at], []byte("\n")), err)
+	}
+	return err
+}

@@ -1,0 +1,370 @@
+package state
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// The test binary is the other process, too: NIXBENCH_TEST_HOLD names a state folder
+// that it locks and works in until its stdin is closed or it is killed.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("NIXBENCH_TEST_HOLD"); dir != "" {
+		if err := hold(Dir(dir)); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func hold(d Dir) error {
+	l, err := d.Lock(context.Background(), Self("apply"))
+	if err != nil {
+		return err
+	}
+	rec, err := l.Record(RunInfo{Args: []string{"apply"}, Hive: "hive.nix"})
+	if err != nil {
+		return err
+	}
+	s, err := l.Store()
+	if err != nil {
+		return err
+	}
+	if err := s.Begin(Intent{Run: rec.ID(), Node: "a", Step: "activate", Path: "/nix/store/x"}); err != nil {
+		return err
+	}
+	rec.Result(NodeResult{Node: "b", Unit: "b", Outcome: Unchanged})
+	event.Sink(rec.Event).Send(event.Event{Kind: event.NodeStart, Node: "a", Phase: event.Activate})
+	for { // what is announced is on disk
+		if data, _ := os.ReadFile(filepath.Join(rec.folder, "events.jsonl")); len(data) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println(rec.ID())
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, rec.End(0, nil), l.Unlock())
+}
+
+// another starts a process that has the lock, and gives the run that it records.
+func another(t *testing.T, d Dir) (cmd *exec.Cmd, stop io.Closer, run string) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "NIXBENCH_TEST_HOLD="+string(d), "USER=alice")
+	stop, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || strings.HasPrefix(line, "error") {
+		t.Fatal(line, err)
+	}
+	return cmd, stop, strings.TrimSpace(line)
+}
+
+func folder(t *testing.T) Dir { return Dir(filepath.Join(t.TempDir(), ".nixbench", "demo")) }
+
+func mustLock(t *testing.T, d Dir, command string) *Lock {
+	t.Helper()
+	l, err := d.Lock(context.Background(), Self(command))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Unlock() })
+	return l
+}
+
+func TestTheSecondIsToldWhoIsFirst(t *testing.T) {
+	d := folder(t)
+	cmd, stop, run := another(t, d)
+	begun := time.Now()
+	_, err := d.Lock(context.Background(), Self("apply"))
+	var locked *LockedError
+	if !errors.As(err, &locked) || locked.Holder.PID != cmd.Process.Pid || locked.Holder.Command != "apply" {
+		t.Fatalf("%#v", err)
+	}
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("told after %s", took)
+	}
+	for _, word := range []string{"`nixbench apply`", "alice@", fmt.Sprintf("process %d", cmd.Process.Pid), "since "} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%q does not say %q", err, word)
+		}
+	}
+	if h, err := d.Holder(); err != nil || h == nil || h.PID != cmd.Process.Pid {
+		t.Error(h, err)
+	}
+	// Reading needs no lock.
+	if s, err := d.Load(); err != nil || len(s.Intents) != 1 {
+		t.Error(s, err)
+	}
+	if r, err := d.OpenRun("last"); err != nil || r.ID != run || r.Status() != StatusRunning {
+		t.Error(r, err)
+	}
+
+	// Whoever waits gets it when the first is done, or is told who has it.
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := d.WaitLock(ctx, Self("apply")); !errors.As(err, &locked) {
+		t.Error(err)
+	}
+	ctx, cancel = context.WithCancel(context.Background())
+	cancel()
+	if _, err := d.WaitLock(ctx, Self("apply")); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	stop.Close()
+	l, err := d.WaitLock(context.Background(), Self("rollback"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if r, err := d.OpenRun(run); err != nil || r.Status() != StatusDone {
+		t.Error(r, err)
+	}
+	for range 2 {
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+	}
+	if h, err := d.Holder(); h != nil || err != nil {
+		t.Error(h, err)
+	}
+	if data, err := os.ReadFile(d.lockFile()); err != nil || len(data) != 0 {
+		t.Errorf("%q %v", data, err)
+	}
+}
+
+func TestAKilledHolder(t *testing.T) {
+	d := folder(t)
+	cmd, _, run := another(t, d)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if h, err := d.Holder(); h != nil || err != nil {
+		t.Error(h, err)
+	}
+	l := mustLock(t, d, "apply")
+	r, err := d.OpenRun("last")
+	if err != nil || r.ID != run || r.Status() != StatusKilled {
+		t.Fatal(r, err)
+	}
+	if events, damaged, err := r.Events(); len(events) != 1 || damaged != 0 || err != nil {
+		t.Error(events, damaged, err)
+	}
+	s, err := l.Store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := s.State().Left("next", "a")
+	if len(left) != 1 || left[0].Run != run || left[0].Step != "activate" || left[0].Path != "/nix/store/x" {
+		t.Errorf("%+v", left)
+	}
+}
+
+// Of many that come at once, one after the other has the lock; asking who has it
+// does not get in the way.
+func TestOneAtATime(t *testing.T) {
+	d := folder(t)
+	if err := d.Create(); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(time.Millisecond):
+				if _, err := d.Holder(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	var mu sync.Mutex
+	inside, most := 0, 0
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			l, err := d.WaitLock(ctx, Self("apply"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mu.Lock()
+			inside++
+			most = max(most, inside)
+			mu.Unlock()
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			inside--
+			mu.Unlock()
+			if err := l.Unlock(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for range 20 { // free, but asked about
+		if err := mustLock(t, d, "apply").Unlock(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	asking.Wait()
+	if most != 1 {
+		t.Errorf("%d at once", most)
+	}
+}
+
+// A lock on a file that somebody deleted is no lock.
+func TestTheLockFileIsReplaced(t *testing.T) {
+	d := folder(t)
+	if err := d.Create(); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	l, err := d.lock(context.Background(), Self("apply"), func(fd, how int) error {
+		if calls++; calls == 1 {
+			if err := os.Remove(d.lockFile()); err != nil {
+				t.Error(err)
+			}
+		}
+		return unix.Flock(fd, how)
+	}, false)
+	if err != nil || calls != 2 {
+		t.Fatal(err, calls)
+	}
+	defer l.Unlock()
+	if _, err := d.Lock(context.Background(), Self("apply")); err == nil {
+		t.Error("locked twice")
+	}
+}
+
+func TestAFileSystemWithoutLocks(t *testing.T) {
+	d := folder(t)
+	_, err := d.lock(context.Background(), Self("apply"), func(int, int) error { return unix.ENOLCK }, false)
+	var f *FolderError
+	if !errors.As(err, &f) || !strings.Contains(err.Error(), string(d)+": its file system cannot lock files") || f.Hint() == "" {
+		t.Error(err)
+	}
+	interrupted := 0
+	l, err := d.lock(context.Background(), Self("apply"), func(fd, how int) error {
+		if interrupted++; interrupted < 3 {
+			return unix.EINTR
+		}
+		return unix.Flock(fd, how)
+	}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Unlock()
+}
+
+// readOnly makes a folder that even root cannot write to, where the file system can
+// do that.
+func readOnly(t *testing.T, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		if err := os.Chmod(dir, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
+		return
+	}
+	const immutable = 0x10 // FS_IMMUTABLE_FL
+	set := func(flags int) error {
+		f, err := os.Open(dir)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags)
+	}
+	if err := set(immutable); err != nil {
+		t.Skipf("no folder can be made immutable: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := set(0); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAReadOnlyStateFolder(t *testing.T) {
+	d := folder(t)
+	l := mustLock(t, d, "apply")
+	s, err := l.Store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	confirm := func(node string) error {
+		return s.Update(func(s *State) error { s.Confirm(node, Deployment{Path: "/p"}); return nil })
+	}
+	if err := confirm("a"); err != nil {
+		t.Fatal(err)
+	}
+	readOnly(t, string(d))
+	var f *FolderError
+	named := func(err error) {
+		t.Helper()
+		if !errors.As(err, &f) || !strings.Contains(err.Error(), "state folder "+string(d)) || f.Hint() == "" {
+			t.Errorf("%v", err)
+		}
+	}
+	named(confirm("b"))
+	if st := s.State(); len(st.Nodes) != 1 {
+		t.Errorf("what is not on disk is remembered: %v", st.Nodes)
+	}
+	_, err = l.Record(RunInfo{})
+	named(err)
+	if st, err := d.Load(); err != nil || len(st.Nodes) != 1 {
+		t.Error(st, err)
+	}
+	if list, err := d.Runs(); err != nil || len(list) != 0 {
+		t.Error(list, err)
+	}
+}
+
+func TestNewLockInAReadOnlyFolder(t *testing.T) {
+	d := folder(t)
+	if err := d.Create(); err != nil {
+		t.Fatal(err)
+	}
+	readOnly(t, string(d))
+	_, err := d.Lock(context.Background(), Self("apply"))
+	var f *FolderError
+	if !errors.As(err, &f) || !strings.Contains(err.Error(), "state folder "+string(d)) || f.Hint() == "" {
+		t.Error(err)
+	}
+}

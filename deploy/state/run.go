@@ -1,0 +1,132 @@
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// Run is the record of one apply, or of another command that changes nodes.
+type Run struct {
+	Version   int          `json:"version"`
+	ID        string       `json:"id"`
+	Command   string       `json:"command"`
+	Args      []string     `json:"args"` // of nixbench; see [SafeArgs]
+	Hive      string       `json:"hive"`
+	Revision  string       `json:"revision,omitempty"`  // of the git tree that the hive is in
+	FlakeLock string       `json:"flakeLock,omitempty"` // its hash
+	Nixbench  string       `json:"nixbench"`            // version
+	Holder    Holder       `json:"holder"`              // who ran it
+	Started   time.Time    `json:"started"`
+	Ended     *time.Time   `json:"ended,omitempty"`
+	Exit      *int         `json:"exit,omitempty"`
+	Error     string       `json:"error,omitempty"` // what went wrong with the run as a whole
+	Nodes     []NodeResult `json:"nodes"`
+
+	dir     Dir
+	running bool
+}
+
+// NodeResult is how a run ended for one node.
+type NodeResult struct {
+	Node    string  `json:"node"`
+	Unit    string  `json:"unit"`
+	Path    string  `json:"path,omitempty"`
+	Before  int     `json:"before,omitempty"` // generation
+	After   int     `json:"after,omitempty"`
+	Outcome Outcome `json:"outcome"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// Outcome is what became of a node.
+type Outcome string
+
+const (
+	Unchanged  Outcome = "unchanged"
+	Switched   Outcome = "switched"
+	RolledBack Outcome = "rolled-back"
+	Failed     Outcome = "failed"
+	Skipped    Outcome = "skipped"
+)
+
+// Status is what became of a run.
+type Status string
+
+const (
+	StatusRunning     Status = "running"
+	StatusDone        Status = "done"
+	StatusFailed      Status = "failed"
+	StatusInterrupted Status = "interrupted"
+	StatusKilled      Status = "killed"  // ended without a word
+	StatusDamaged     Status = "damaged" // its record cannot be read
+)
+
+// Status says what became of the run. One that has not ended and whose process no
+// longer has the lock was killed.
+func (r *Run) Status() Status {
+	switch {
+	case r.running:
+		return StatusRunning
+	case r.Ended == nil || r.Exit == nil:
+		return StatusKilled
+	case *r.Exit == 0:
+		return StatusDone
+	case *r.Exit == 130:
+		return StatusInterrupted
+	}
+	return StatusFailed
+}
+
+func (d Dir) runsDir() string         { return filepath.Join(string(d), "runs") }
+func (d Dir) runDir(id string) string { return filepath.Join(d.runsDir(), id) }
+
+// Folder is where the run's files are.
+func (r *Run) Folder() string { return r.dir.runDir(r.ID) }
+
+// Events reads what happened. After a kill or a full disk some lines may be
+// damaged; their number is told.
+func (r *Run) Events() (events []event.Event, damaged int, err error) {
+	f, err := os.Open(filepath.Join(r.Folder(), "events.jsonl"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("run %s: %w", r.ID, err)
+	}
+	defer f.Close()
+	events, damaged, err = ReadEvents(f)
+	if err != nil {
+		return nil, 0, fmt.Errorf("run %s: events: %w", r.ID, err)
+	}
+	return events, damaged, nil
+}
+
+// Plan gives what the run was going to do, or nil where it came to no plan.
+func (r *Run) Plan() (json.RawMessage, error) {
+	data, err := os.ReadFile(filepath.Join(r.Folder(), "plan.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", r.ID, err)
+	}
+	return data, nil
+}
+
+// LogFile is where the lines are that node printed.
+func (r *Run) LogFile(node string) string { return logFile(r.Folder(), node) }
+
+// NodeLog opens it.
+func (r *Run) NodeLog(node string) (io.ReadCloser, error) {
+	f, err := os.Open(r.LogFile(node))
+	if err != nil {
+		return nil, fmt.Errorf("run %s: log of %s: %w", r.ID, node, err)
+	}
+	return f, nil
+}

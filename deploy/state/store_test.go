@@ -1,0 +1,341 @@
+package state
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func openStore(t *testing.T, d Dir) *Store {
+	t.Helper()
+	s, err := mustLock(t, d, "apply").Store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestUpdatesStay(t *testing.T) {
+	d := folder(t)
+	s := openStore(t, d)
+	when := time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC)
+	intent := Intent{Run: "r1", Node: "a", Step: "activate", Path: "/nix/store/x", Since: when}
+	if err := s.Begin(intent); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Update(func(s *State) error {
+		s.Replace("r1", "a", Deployment{Path: "/nix/store/w", Generation: 6, Time: when})
+		s.Confirm("a", Deployment{Path: "/nix/store/x", Generation: 7, Run: "r1", Time: when})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := &State{
+		Version: 1,
+		Nodes: map[string]Node{"a": {
+			Good:   &Deployment{Path: "/nix/store/x", Generation: 7, Run: "r1", Time: when},
+			Before: &Deployment{Path: "/nix/store/w", Generation: 6, Run: "r1", Time: when},
+			Paths:  []string{"/nix/store/x"},
+		}},
+		Intents: []Intent{intent},
+	}
+	got, err := d.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if err := s.Finish(intent); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.Load(); err != nil || len(got.Intents) != 0 {
+		t.Error(got, err)
+	}
+	info, err := os.Stat(d.stateFile())
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info.Mode(), err)
+	}
+
+	failed := errors.New("no")
+	if err := s.Update(func(s *State) error { delete(s.Nodes, "a"); return failed }); err != failed {
+		t.Error(err)
+	}
+	if len(s.State().Nodes) != 1 {
+		t.Error("a failed update has changed the state")
+	}
+}
+
+func TestNoUpdateWithoutTheLock(t *testing.T) {
+	d := folder(t)
+	l := mustLock(t, d, "apply")
+	s, err := l.Store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Begin(Intent{}); !errors.Is(err, errUnlocked) {
+		t.Error(err)
+	}
+	if _, err := l.Store(); !errors.Is(err, errUnlocked) {
+		t.Error(err)
+	}
+	if _, err := l.Record(RunInfo{}); !errors.Is(err, errUnlocked) {
+		t.Error(err)
+	}
+	if _, err := l.Prune(1); !errors.Is(err, errUnlocked) {
+		t.Error(err)
+	}
+}
+
+func TestWhatToGoBackTo(t *testing.T) {
+	s := (&State{}).clone()
+	before := func(want string) {
+		t.Helper()
+		if got := s.Nodes["a"].Before; got == nil || got.Path != want {
+			t.Errorf("%+v, want %s", got, want)
+		}
+	}
+	s.Replace("r1", "a", Deployment{Path: "/1"})
+	s.Replace("r1", "a", Deployment{Path: "/2"}) // a rollback within the run
+	before("/1")
+	s.Replace("r2", "a", Deployment{Path: "/2"})
+	before("/2")
+	s.Begin(Intent{Run: "r2", Node: "a", Step: "activate"}) // and then r2 is killed
+	s.Replace("r3", "a", Deployment{Path: "/half"})
+	before("/2")
+	s.Settle("r3", "a")
+	s.Replace("r4", "a", Deployment{Path: "/4"})
+	before("/4")
+
+	for i := range 15 {
+		s.Confirm("a", Deployment{Path: fmt.Sprintf("/%d", i%12)})
+	}
+	if n := len(s.Nodes["a"].Paths); n != remembered || !s.Deployed("a", "/2") || s.Deployed("a", "/4") || s.Deployed("b", "/2") {
+		t.Error(s.Nodes["a"].Paths)
+	}
+}
+
+func TestIntents(t *testing.T) {
+	s := (&State{}).clone()
+	for _, i := range []Intent{{Run: "r1", Node: "a", Step: "copy"}, {Run: "r1", Node: "a", Step: "activate"},
+		{Run: "r1", Node: "b", Step: "copy"}, {Run: "r2", Node: "a", Step: "copy"}, {Run: "r2", Node: "a", Step: "copy"}} {
+		s.Begin(i)
+	}
+	if len(s.Intents) != 4 {
+		t.Error(s.Intents)
+	}
+	if left := s.Left("r2", "a"); len(left) != 2 || left[0].Step != "copy" || left[1].Step != "activate" {
+		t.Error(left)
+	}
+	s.Settle("r2", "a")
+	s.Finish("r2", "a", "copy")
+	if len(s.Intents) != 1 || s.Intents[0].Node != "b" {
+		t.Error(s.Intents)
+	}
+}
+
+// A thousand nodes at once: every update is on disk when it returns.
+func TestAThousandUpdates(t *testing.T) {
+	d := folder(t)
+	s := openStore(t, d)
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for i := range 1000 {
+		wg.Go(func() {
+			node := fmt.Sprintf("node-%d", i)
+			if err := s.Update(func(s *State) error {
+				s.Confirm(node, Deployment{Path: "/nix/store/0c5nvzrgq1jhsakkyd7rq9xs5q3yvzw8-nixos-system-" + node, Generation: i, Run: "20261121T015900Z-apply"})
+				return nil
+			}); err != nil {
+				t.Error(err)
+			}
+			if i%100 == 0 {
+				if st, err := d.Load(); err != nil || st.Nodes[node].Good == nil {
+					t.Errorf("%s is not on disk: %v", node, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(begun)
+	if st, err := d.Load(); err != nil || len(st.Nodes) != 1000 {
+		t.Error(len(st.Nodes), err)
+	}
+	t.Logf("1,000 updates at once: %s", took)
+	if took > 2*time.Second && !raceEnabled {
+		t.Errorf("1,000 updates took %s", took)
+	}
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	d := Dir(filepath.Join(b.TempDir(), "x", "demo"))
+	l, err := d.Lock(context.Background(), Self("apply"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Unlock()
+	s, err := l.Store()
+	if err != nil {
+		b.Fatal(err)
+	}
+	confirm := func(i int) {
+		node := fmt.Sprintf("node-%d", i%1000)
+		if err := s.Update(func(s *State) error {
+			s.Confirm(node, Deployment{Path: "/nix/store/0c5nvzrgq1jhsakkyd7rq9xs5q3yvzw8-nixos-system-" + node, Generation: i, Run: "20261121T015900Z-apply"})
+			return nil
+		}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range 1000 {
+		confirm(i)
+	}
+	for i := 0; b.Loop(); i++ {
+		confirm(i)
+	}
+}
+
+func TestDamagedStates(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                           "damaged: it is empty",
+		"\x00\x00\x00":               "damaged: line 1:",
+		`{"version":1,"nodes":{`:     "damaged: line 1: unexpected end",
+		"{\"version\":1,\n\"nodes\"": "damaged: line 2: unexpected end",
+		`{"nodes":{}}`:               "damaged: it has no version",
+		`{"version":2,"x":1}`:        "has version 2, which this nixbench does not know",
+		`{"version":1,"node":{}}`:    `damaged: json: unknown field "node"`,
+		`{"version":1}{}`:            "damaged: ",
+		`{"version":1,"nodes":[]}`:   "damaged: json: cannot unmarshal array",
+		`[]`:                         "damaged: json: cannot unmarshal array",
+	} {
+		d := folder(t)
+		if err := d.Create(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(d.stateFile(), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := d.Load()
+		var f *FileError
+		if !errors.As(err, &f) || !strings.Contains(err.Error(), d.stateFile()) || !strings.Contains(err.Error(), want) || f.Hint() == "" {
+			t.Errorf("%q: %v", text, err)
+		}
+		if _, err := mustLock(t, d, "apply").Store(); !errors.As(err, &f) {
+			t.Errorf("%q is opened: %v", text, err)
+		}
+		if got, err := os.ReadFile(d.stateFile()); err != nil || string(got) != text {
+			t.Errorf("%q was replaced by %q, %v", text, got, err)
+		}
+	}
+}
+
+func TestUpgrade(t *testing.T) {
+	type v3 struct {
+		Version int `json:"version"`
+		New     int `json:"new"`
+	}
+	ups := map[int]upgrade{
+		1: func(f map[string]json.RawMessage) error { f["mid"] = f["old"]; delete(f, "old"); return nil },
+		2: func(f map[string]json.RawMessage) error {
+			if string(f["mid"]) == "13" {
+				return errors.New("13 brings bad luck")
+			}
+			f["new"] = f["mid"]
+			delete(f, "mid")
+			return nil
+		},
+	}
+	for text, want := range map[string]string{
+		`{"version":1,"old":5}`:  "",
+		`{"version":2,"mid":5}`:  "",
+		`{"version":3,"new":5}`:  "",
+		`{"version":1,"old":13}`: "x is damaged: from version 2 to 3: 13 brings bad luck",
+		`{"version":4}`:          "x has version 4, which this nixbench does not know",
+	} {
+		var v v3
+		err := decode("x", []byte(text), 3, ups, &v)
+		if want == "" && (err != nil || v != v3{3, 5}) || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%s: %+v %v", text, v, err)
+		}
+	}
+	if err := decode("x", []byte(`{"version":1}`), 3, nil, &v3{}); err == nil || !strings.Contains(err.Error(), "no way leads from version 1 to 2") {
+		t.Error(err)
+	}
+	for v := 1; v < version; v++ {
+		if upgrades()[v] == nil {
+			t.Errorf("no upgrade from version %d", v)
+		}
+	}
+}
+
+// A process that was killed while it wrote leaves a temporary file beside a whole state.
+func TestLeftoversAreSwept(t *testing.T) {
+	d := folder(t)
+	l := mustLock(t, d, "apply")
+	s, err := l.Store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Begin(Intent{Run: "r1", Node: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	half, other := filepath.Join(string(d), ".state.json8143"), filepath.Join(string(d), ".mine")
+	for _, f := range []string{half, other} {
+		if err := os.WriteFile(f, []byte(`{"vers`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err = l.Store()
+	if err != nil || len(s.State().Intents) != 1 {
+		t.Fatal(err)
+	}
+	if exists(half) || !exists(other) {
+		t.Error("swept the wrong files")
+	}
+	// Our pattern is that of the library that makes them.
+	f, err := os.ReadDir(string(d))
+	if err != nil || len(f) != 3 {
+		t.Error(f, err)
+	}
+}
+
+func FuzzState(f *testing.F) {
+	f.Add([]byte(`{"version":1,"nodes":{"a":{"good":{"path":"/p","run":"r","time":"2026-11-21T02:00:00Z"},"paths":["/p"]}},"intents":[{"run":"r","node":"a","step":"s","since":"2026-11-21T02:00:00Z"}]}`))
+	f.Add([]byte(`{"version":1,"nodes":null}`))
+	f.Add([]byte(`{"version":-1}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var s State
+		if decode("x", data, version, upgrades(), &s) != nil {
+			return
+		}
+		// What is accepted can be changed, written, and read again as it was.
+		c := s.clone()
+		c.Confirm("a", Deployment{Path: "/p"})
+		c.Replace("r", "a", Deployment{})
+		out, err := json.Marshal(c)
+		if err != nil {
+			t.Skip(err) // a year that JSON has no place for
+		}
+		var back State
+		if err := decode("x", out, version, upgrades(), &back); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+		again, err := json.Marshal(back.clone())
+		if err != nil || !reflect.DeepEqual(out, again) {
+			t.Fatalf("%s\n%s\n%v", out, again, err)
+		}
+	})
+}
