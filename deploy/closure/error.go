@@ -1,0 +1,80 @@
+package closure
+
+import (
+	"errors"
+	"os/exec"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// Error says what went wrong with a node's closure. Where the connection is to
+// blame it holds the error of package remote, where a build on the node failed a
+// *nixeval.BuildError, and the context's own error after a cancellation.
+type Error struct {
+	Node   string
+	Phase  event.Phase // Copy, or Build for a build on the node
+	Step   string      // what was being done
+	Argv   []string    // the command, here or on the node; nil if it does not matter
+	Stderr string      // the end of what it printed
+	Err    error
+	hint   string
+}
+
+func (e *Error) Error() string {
+	text := e.Node + ": " + e.Step + ": " + strings.TrimPrefix(e.Err.Error(), e.Node+": ")
+	if len(e.Argv) > 0 {
+		text += "\n  command: " + shortArgv(e.Argv)
+	}
+	if tail := strings.TrimSpace(e.Stderr); tail != "" {
+		text += "\n  " + strings.ReplaceAll(tail, "\n", "\n  ")
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Hint says what to do about it, where that is known.
+func (e *Error) Hint() string { return e.hint }
+
+// shortArgv is a command as a person wants to read it: a thousand paths do not help.
+func shortArgv(argv []string) string {
+	const show = 20
+	if len(argv) > show {
+		return strings.Join(argv[:show], " ") + " …"
+	}
+	return strings.Join(argv, " ")
+}
+
+// asking makes the error of a question to the node.
+func asking(node string, argv []string, err error) error {
+	e := &Error{Node: node, Phase: event.Copy, Step: "ask what is missing", Err: err}
+	var failed *remote.RunError
+	if errors.As(err, &failed) && (failed.ExitStatus == 127 || strings.Contains(failed.Stderr, "nix-store: No such file")) {
+		e.hint = "a node needs Nix, with nix-store on the PATH of a login that is not interactive"
+	}
+	return e
+}
+
+// nixFailed makes the error of a local Nix process.
+func nixFailed(node string, phase event.Phase, step string, argv []string, err error, log *nixLog) *Error {
+	e := &Error{Node: node, Phase: phase, Step: step, Err: err}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return e // cancelled, or there is no Nix
+	}
+	e.Argv, e.Stderr = argv, log.said()
+	if n := len(log.errors); n > 0 {
+		e.Err = errors.New(firstLine(log.errors[n-1].raw))
+		if e.Stderr == e.Err.Error() {
+			e.Stderr = ""
+		}
+	}
+	return e
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}
