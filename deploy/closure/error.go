@@ -2,6 +2,7 @@ package closure
 
 import (
 	"errors"
+	"fmt"
 	"os/exec"
 	"strings"
 
@@ -48,13 +49,21 @@ func shortArgv(argv []string) string {
 }
 
 // asking makes the error of a question to the node.
-func asking(node string, argv []string, err error) error {
+func asking(conn *remote.Conn, node string, err error) error {
 	e := &Error{Node: node, Phase: event.Copy, Step: "ask what is missing", Err: err}
 	var failed *remote.RunError
-	if errors.As(err, &failed) && (failed.ExitStatus == 127 || strings.Contains(failed.Stderr, "nix-store: No such file")) {
+	switch {
+	case !errors.As(err, &failed):
+	case failed.ExitStatus == 127:
 		e.hint = "a node needs Nix, with nix-store on the PATH of a login that is not interactive"
+	case strings.Contains(failed.Stderr, daemonSocket) && strings.Contains(failed.Stderr, "Permission denied"):
+		e.hint = notAllowed(node, conn.User())
 	}
 	return e
+}
+
+func notAllowed(node, user string) string {
+	return fmt.Sprintf("log in as root, or let %[1]q use the Nix daemon: it must be in nix.settings.allowed-users and nix.settings.trusted-users of %[2]s, and its socket must be open to it", user, node)
 }
 
 // nixFailed makes the error of a local Nix process.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// netcat ends after $NIXBENCH_TEST_CUT bytes, if that is set.
 func netcat(addr string) int {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -38,6 +40,10 @@ func netcat(addr string) int {
 		return 1
 	}
 	go func() {
+		if cut, err := strconv.ParseInt(os.Getenv("NIXBENCH_TEST_CUT"), 10, 64); err == nil {
+			io.CopyN(conn, os.Stdin, cut)
+			os.Exit(1)
+		}
 		io.Copy(conn, os.Stdin)
 		conn.(*net.TCPConn).CloseWrite()
 	}()

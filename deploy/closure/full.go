@@ -11,7 +11,7 @@ import (
 )
 
 // full says which of the node's file systems is full, and how much more it takes.
-func (t *transfer) full(ctx context.Context) string {
+func (t *transfer) full(ctx context.Context, need int64) string {
 	again := "; what has arrived is kept, so run again after that"
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -22,7 +22,6 @@ func (t *transfer) full(ctx context.Context) string {
 	}
 	place, free := dfLine(lines[0])
 	_, inodes := dfLine(lines[1])
-	need := t.missing.bytes - t.done.bytes
 	text := fmt.Sprintf("the file system of /nix/store (%s) has %s left, and %s are still to come", place, size(free<<10), size(need))
 	if free<<10 > need && inodes == 0 {
 		text = fmt.Sprintf("the file system of /nix/store (%s) has no inodes left", place)

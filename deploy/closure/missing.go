@@ -34,11 +34,15 @@ func (c *Copier) missing(ctx context.Context, node string, conn *remote.Conn, pa
 	if invalid, err = c.invalid(ctx, node, conn, all.paths); err != nil {
 		return missing{}, err
 	}
-	m := missing{paths: invalid, sizes: all.sizes}
-	for _, p := range invalid {
-		m.bytes += all.sizes[p]
+	return missingOf(all.sizes, invalid), nil
+}
+
+func missingOf(sizes map[string]int64, paths []string) missing {
+	m := missing{paths: paths, sizes: sizes}
+	for _, p := range paths {
+		m.bytes += sizes[p]
 	}
-	return m, nil
+	return m
 }
 
 // invalid tells which of the paths are not in the node's store. They go to stdin,
@@ -47,7 +51,7 @@ func (c *Copier) invalid(ctx context.Context, node string, conn *remote.Conn, pa
 	argv := []string{"xargs", "nix-store", "--check-validity", "--print-invalid"}
 	out, err := conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n")})
 	if err != nil {
-		return nil, asking(node, argv, err)
+		return nil, asking(conn, node, err)
 	}
 	return strings.Fields(string(out)), nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -42,6 +43,8 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 	switch {
 	case err == nil:
 		defer forward.Close()
+		// While Nix waits for the daemon to take more it does not look at signals.
+		defer context.AfterFunc(ctx, func() { forward.Close() })()
 		return false, t.nixCopy(ctx, "unix://"+socket, nil)
 	case !errors.Is(err, remote.ErrForwardingProhibited):
 		return false, t.noSocket(err)
@@ -88,26 +91,46 @@ func (t *transfer) nixCopy(ctx context.Context, to string, env []string) error {
 var (
 	unsignedRE = regexp.MustCompile(`lacks a (?:valid )?signature`)
 	fullRE     = regexp.MustCompile(`No space left on device|Disk quota exceeded|database or disk is full`)
+	noLoginRE  = regexp.MustCompile(`cannot open connection|failed to start SSH`)
 )
 
 // failed explains why nix copy ended. What has arrived by then stays.
 func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
 	e := nixFailed(t.node, event.Copy, t.step(), argv, err, t.log)
-	if n := t.done.paths; n > 0 {
+	if e.Argv == nil { // cancelled, or the connection is lost
+		if lost := (*remote.LostError)(nil); errors.As(err, &lost) {
+			e.hint = "run again: what has arrived is kept"
+		}
+		return e
+	}
+	left := t.left(ctx)
+	if n := len(t.missing.paths) - len(left.paths); n > 0 {
 		e.Step += fmt.Sprintf(" (%d arrived, the next run goes on from there)", n)
 	}
 	said := t.log.said()
 	switch {
-	case e.Argv == nil: // cancelled, or the connection is lost
 	case unsignedRE.MatchString(said):
 		e.Err = fmt.Errorf("the Nix daemon does not trust %s, and the paths are not signed by a key that it trusts", t.conn.User())
 		e.Stderr = said
 		e.hint = fmt.Sprintf("log in as root, or add %q to nix.settings.trusted-users of %s; or sign the paths with a key of its nix.settings.trusted-public-keys", t.conn.User(), t.node)
 	case fullRE.MatchString(said):
 		e.Err = fmt.Errorf("the node's disk is full: %w", e.Err)
-		e.hint = t.full(ctx)
+		e.hint = t.full(ctx, left.bytes)
+	case noLoginRE.MatchString(said) && len(t.log.plain) > 0:
+		e.Err = fmt.Errorf("ssh: %s", t.log.plain[len(t.log.plain)-1])
 	}
 	return e
+}
+
+// left asks what has not arrived: Nix's log runs ahead, by all that is on its way.
+func (t *transfer) left(ctx context.Context) missing {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	paths, err := t.c.invalid(ctx, t.node, t.conn, t.missing.paths)
+	if err != nil {
+		return t.missing
+	}
+	return missingOf(t.missing.sizes, paths)
 }
 
 // noSocket explains why the daemon's socket cannot be reached.
@@ -115,7 +138,7 @@ func (t *transfer) noSocket(err error) error {
 	e := &Error{Node: t.node, Phase: event.Copy, Step: t.step(), Err: err}
 	switch {
 	case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist) && t.conn.User() != "root":
-		e.hint = fmt.Sprintf("log in as root, or add %q to nix.settings.allowed-users and nix.settings.trusted-users of %s", t.conn.User(), t.node)
+		e.hint = notAllowed(t.node, t.conn.User())
 	case errors.Is(err, os.ErrNotExist):
 		e.hint = "start the Nix daemon on the node: systemctl start nix-daemon.socket"
 	}
