@@ -20,8 +20,15 @@ type Copier struct {
 	Run        nixeval.Runner // starts local programs; nil: nixeval.Exec
 	Send       event.Sink
 	NixOptions [][2]string // for the local Nix, passed as --option
-	Substitute bool        // the node fetches from its own caches what it can
-	Dir        string      // for sockets, which exist during a copy; "", or one too long for that: a temporary folder
+
+	// Substitute lets the node fetch from its own caches what it can. Nix hands
+	// settings of the local user, such as substituters in ~/.config/nix, on to a
+	// daemon that trusts him: they then count in place of the node's.
+	Substitute bool
+
+	// Dir is for sockets, which exist during a copy. Where it is empty, or too
+	// long for a socket's path, a temporary folder serves.
+	Dir string
 
 	known  closures
 	socket string // of the node's daemon, where a test has another

@@ -23,6 +23,9 @@ type missing struct {
 // missing asks the node. It asks for the paths themselves first: a valid path has
 // a valid closure, and so a node with nothing to do costs no look at ours.
 func (c *Copier) missing(ctx context.Context, node string, conn *remote.Conn, paths []string) (missing, error) {
+	if len(paths) == 0 {
+		return missing{}, nil
+	}
 	invalid, err := c.invalid(ctx, node, conn, paths)
 	if err != nil || len(invalid) == 0 {
 		return missing{}, err

@@ -50,6 +50,9 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 	fmt.Fprintf(b, "Host %s\n", alias)
 	say("HostName", noTokens(cfg.HostName)...)
 	say("Port", fmt.Sprint(cfg.Port))
+	if family := map[string]string{"tcp4": "inet", "tcp6": "inet6"}[cfg.Network]; family != "" {
+		say("AddressFamily", family)
+	}
 	say("User", cfg.User)
 	say("BatchMode", "yes") // nobody could answer: the terminal is not ours
 	say("StrictHostKeyChecking", "yes")

@@ -67,6 +67,9 @@ func (b *targetBuild) progress(kind int64, _ string, done, total int64) {
 }
 
 func (b *targetBuild) tell() {
+	if b.name == "" || b.total == 0 {
+		return
+	}
 	b.c.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Build, Node: b.node,
 		Text: fmt.Sprintf("%d of %s, %s", b.done, count(int(b.total), "derivation"), b.name)})
 }
