@@ -1,0 +1,239 @@
+package closure
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+func TestCopyBringsWhatIsMissing(t *testing.T) {
+	f := newFakes(t, 300)
+	for _, p := range f.closure[:100] {
+		f.valid[p] = true
+	}
+	s, h, c, seen := f.node(sshtest.Options{})
+	c.NixOptions = [][2]string{{"cores", "2"}}
+	f.copy = func(_ context.Context, cmd nixeval.Command) error {
+		to := cmd.Argv[len(cmd.Argv)-3]
+		socket, ok := strings.CutPrefix(to, "unix://")
+		info, err := os.Stat(socket)
+		if !ok || err != nil || info.Mode().Type() != fs.ModeSocket {
+			t.Errorf("%s is not a socket: %v", to, err)
+		}
+		if dir, _ := os.Stat(filepath.Dir(socket)); dir.Mode().Perm() != 0o700 {
+			t.Errorf("its folder has mode %o", dir.Mode().Perm())
+		}
+		f.arrive(cmd, f.closure...)
+		return nil
+	}
+	got, err := c.Copy(t.Context(), "web-1", h, f.system())
+	if want := (Stats{Paths: 200, Bytes: 200_000}); err != nil || got != want {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if f.ran("nix copy --extra-experimental-features nix-command flakes --log-format internal-json --option cores 2 --to unix://") != 1 {
+		t.Errorf("%q", f.argvs)
+	}
+	told := seen.of(event.NodeProgress)
+	first, last := told[0], told[len(told)-1]
+	if first.Done != 0 || last.Done != 200_000 || last.Total != 200_000 || last.Text != "200 of 200 paths" || last.Node != "web-1" || last.Phase != event.Copy {
+		t.Errorf("%+v … %+v", first, last)
+	}
+	nothingLeft(t, c.Dir)
+
+	// Again: one question, and no process.
+	ran, asked := len(f.argvs), s.Commands()
+	got, err = c.Copy(t.Context(), "web-1", h, f.system())
+	if err != nil || got != (Stats{}) || len(f.argvs) != ran || s.Commands() != asked+1 || s.Handshakes() != 1 {
+		t.Errorf("%+v, %v; %d processes, %d commands, %d logins", got, err, len(f.argvs)-ran, s.Commands()-asked, s.Handshakes())
+	}
+}
+
+func TestNodesShareTheQuery(t *testing.T) {
+	f := newFakes(t, 20)
+	_, h, c, _ := f.node(sshtest.Options{})
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := c.Missing(gone, "web-1", h, f.system()); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	var work sync.WaitGroup
+	for range 10 {
+		work.Go(func() {
+			paths, bytes, err := c.Missing(t.Context(), "web-1", h, f.system())
+			if len(paths) != 20 || bytes != 20_000 || err != nil {
+				t.Errorf("%d paths, %d bytes, %v", len(paths), bytes, err)
+			}
+		})
+	}
+	work.Wait()
+	if f.ran("nix-store -q -R") != 1 || f.ran("nix-store -q --size") != 1 || f.ran("nix copy") != 0 {
+		t.Errorf("%q", f.argvs)
+	}
+}
+
+func TestTheNextCopyGoesOn(t *testing.T) {
+	f := newFakes(t, 10)
+	_, h, c, seen := f.node(sshtest.Options{})
+	f.copy = func(_ context.Context, cmd nixeval.Command) error {
+		f.arrive(cmd, f.closure[:4]...)
+		return fails(cmd, "unexpected end-of-file")
+	}
+	_, err := c.Copy(t.Context(), "web-1", h, f.system())
+	want := "web-1: copy 10 paths (4 arrived, the next run goes on from there): unexpected end-of-file"
+	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "nix copy") {
+		t.Errorf("%v", err)
+	}
+	told := seen.of(event.NodeProgress)
+	if last := told[len(told)-1]; last.Done > 4000 {
+		t.Errorf("%+v", last)
+	}
+	f.copy = nil
+	got, err := c.Copy(t.Context(), "web-1", h, f.system())
+	if err != nil || got != (Stats{Paths: 6, Bytes: 6000}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestFailuresSayWhatToDo(t *testing.T) {
+	for name, test := range map[string]struct{ says, want, hint string }{
+		"untrusted": {"cannot add path '/nix/store/x' because it lacks a signature by a trusted key",
+			"web-1: copy 10 paths: the Nix daemon does not trust root", "nix.settings.trusted-users of web-1"},
+		"disk full": {"writing to file: No space left on device",
+			"the node's disk is full", "(/nix) has 2 KiB left, and 10 KiB are still to come"},
+		"database full": {"executing SQLite query: database or disk is full",
+			"the node's disk is full", "nix-collect-garbage -d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakes(t, 10)
+			_, h, c, _ := f.node(sshtest.Options{})
+			f.copy = func(_ context.Context, cmd nixeval.Command) error { return fails(cmd, test.says) }
+			f.remote = func(e *sshtest.Exec) (int, bool) {
+				e.Stdout.Write([]byte("/dev/sda2 100 98 2 98% /nix\n/dev/sda2 100 50 50 50% /nix\n"))
+				return 0, strings.Contains(e.Argv[2], "df -P")
+			}
+			_, err := c.Copy(t.Context(), "web-1", h, f.system())
+			var e *Error
+			if !errors.As(err, &e) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), test.says) || !strings.Contains(e.Hint(), test.hint) {
+				t.Errorf("%v\nhint: %s", err, e.Hint())
+			}
+			nothingLeft(t, c.Dir)
+		})
+	}
+}
+
+func TestForwardingForbidden(t *testing.T) {
+	f := newFakes(t, 3)
+	_, h, c, seen := f.node(sshtest.Options{ForbidForwarding: true})
+	f.copy = func(_ context.Context, cmd nixeval.Command) error {
+		opts, ok := strings.CutPrefix(cmd.Argv[1], "NIX_SSHOPTS=-F ")
+		text, err := os.ReadFile(opts)
+		if !ok || err != nil || !strings.Contains(string(text), "StrictHostKeyChecking yes") {
+			t.Errorf("%q: %v\n%s", cmd.Argv, err, text)
+		}
+		if !strings.Contains(strings.Join(cmd.Argv, " "), " --to ssh-ng://web-1 ") {
+			t.Errorf("%q", cmd.Argv)
+		}
+		f.arrive(cmd, f.closure...)
+		return nil
+	}
+	got, err := c.Copy(t.Context(), "web-1", h, f.system())
+	if err != nil || !got.Fallback {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if m := seen.of(event.Message); len(m) != 1 || !strings.Contains(m[0].Text, "AllowStreamLocalForwarding") || m[0].Node != "web-1" {
+		t.Errorf("%+v", m)
+	}
+	nothingLeft(t, c.Dir)
+}
+
+func TestLostAndCancelled(t *testing.T) {
+	for name, end := range map[string]func(s *sshtest.Server, cancel context.CancelCauseFunc){
+		"lost":      func(s *sshtest.Server, _ context.CancelCauseFunc) { s.Drop() },
+		"cancelled": func(_ *sshtest.Server, cancel context.CancelCauseFunc) { cancel(errTest) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakes(t, 3)
+			s, h, c, _ := f.node(sshtest.Options{})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			f.copy = func(ctx context.Context, cmd nixeval.Command) error {
+				end(s, cancel)
+				select {
+				case <-ctx.Done():
+				case <-time.After(5 * time.Second):
+					t.Error("nix copy was not told")
+				}
+				return context.Cause(ctx)
+			}
+			_, err := c.Copy(ctx, "web-1", h, f.system())
+			var lost *remote.LostError
+			if name == "lost" && !errors.As(err, &lost) || name == "cancelled" && !errors.Is(err, errTest) {
+				t.Errorf("%v", err)
+			}
+			if strings.Contains(err.Error(), "command:") || strings.Count(err.Error(), "web-1: ") != 1 {
+				t.Errorf("%v", err)
+			}
+			nothingLeft(t, c.Dir)
+		})
+	}
+}
+
+var errTest = errors.New("interrupted")
+
+func TestUnreachableIsPassedOn(t *testing.T) {
+	f := newFakes(t, 3)
+	s, h, c, _ := f.node(sshtest.Options{})
+	s.Close()
+	var unreachable *remote.UnreachableError
+	if _, err := c.Copy(t.Context(), "web-1", h, f.system()); !errors.As(err, &unreachable) {
+		t.Errorf("%v", err)
+	}
+	if len(f.argvs) != 0 {
+		t.Errorf("%q", f.argvs)
+	}
+}
+
+func TestNodeWithoutNix(t *testing.T) {
+	_, h := startServer(t, sshtest.Options{Handler: func(_ context.Context, e *sshtest.Exec) int {
+		e.Stderr.Write([]byte("xargs: nix-store: No such file or directory\n"))
+		return 127
+	}})
+	_, err := (&Copier{}).Copy(t.Context(), "web-1", h, []string{"/nix/store/x"})
+	var e *Error
+	if !errors.As(err, &e) || !strings.Contains(e.Hint(), "nix-store on the PATH") || strings.Count(err.Error(), "web-1: ") != 1 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSubstitute(t *testing.T) {
+	f := newFakes(t, 3)
+	_, h, c, _ := f.node(sshtest.Options{})
+	c.Substitute = true
+	if _, err := c.Copy(t.Context(), "web-1", h, f.system()); err != nil {
+		t.Fatal(err)
+	}
+	if line := f.argvs[2]; !strings.Contains(line, "--substitute-on-destination") || !strings.Contains(line, "builders-use-substitutes true") {
+		t.Errorf("%s", line)
+	}
+}
+
+// A folder that is too long for a socket, or has blanks, is not used.
+func TestPrivateDir(t *testing.T) {
+	for _, preferred := range []string{"", "/tmp/" + strings.Repeat("long", 20), "/tmp/with blank"} {
+		dir, err := privateDir(preferred)
+		if err != nil || len(dir) > 100 || strings.Contains(dir, " ") {
+			t.Errorf("%q, %v", dir, err)
+		}
+		os.Remove(dir)
+	}
+}

@@ -1,0 +1,89 @@
+package closure
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// Error says what went wrong with a node's closure. Where the connection is to
+// blame it holds the error of package remote, where a build on the node failed a
+// *nixeval.BuildError, and the context's own error after a cancellation.
+type Error struct {
+	Node   string
+	Phase  event.Phase // Copy, or Build for a build on the node
+	Step   string      // what was being done
+	Argv   []string    // the command, here or on the node; nil if it does not matter
+	Stderr string      // the end of what it printed
+	Err    error
+	hint   string
+}
+
+func (e *Error) Error() string {
+	text := e.Node + ": " + e.Step + ": " + strings.TrimPrefix(e.Err.Error(), e.Node+": ")
+	if len(e.Argv) > 0 {
+		text += "\n  command: " + shortArgv(e.Argv)
+	}
+	if tail := strings.TrimSpace(e.Stderr); tail != "" {
+		text += "\n  " + strings.ReplaceAll(tail, "\n", "\n  ")
+	}
+	return text
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Hint says what to do about it, where that is known.
+func (e *Error) Hint() string { return e.hint }
+
+// shortArgv is a command as a person wants to read it: a thousand paths do not help.
+func shortArgv(argv []string) string {
+	const show = 20
+	if len(argv) > show {
+		return strings.Join(argv[:show], " ") + " …"
+	}
+	return strings.Join(argv, " ")
+}
+
+// asking makes the error of a question to the node.
+func asking(conn *remote.Conn, node string, err error) error {
+	e := &Error{Node: node, Phase: event.Copy, Step: "ask what is missing", Err: err}
+	var failed *remote.RunError
+	switch {
+	case !errors.As(err, &failed):
+	case failed.ExitStatus == 127:
+		e.hint = "a node needs Nix, with nix-store on the PATH of a login that is not interactive"
+	case strings.Contains(failed.Stderr, daemonSocket) && strings.Contains(failed.Stderr, "Permission denied"):
+		e.hint = notAllowed(node, conn.User())
+	}
+	return e
+}
+
+func notAllowed(node, user string) string {
+	return fmt.Sprintf("log in as root, or let %[1]q use the Nix daemon: it must be in nix.settings.allowed-users and nix.settings.trusted-users of %[2]s, and its socket must be open to it", user, node)
+}
+
+// nixFailed makes the error of a local Nix process.
+func nixFailed(node string, phase event.Phase, step string, argv []string, err error, log *nixLog) *Error {
+	e := &Error{Node: node, Phase: phase, Step: step, Err: err}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return e // cancelled, or there is no Nix
+	}
+	e.Argv, e.Stderr = argv, log.said()
+	if n := len(log.errors); n > 0 {
+		e.Err = errors.New(firstLine(log.errors[n-1].raw))
+		if e.Stderr == e.Err.Error() {
+			e.Stderr = ""
+		}
+	}
+	return e
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}

@@ -1,0 +1,50 @@
+package closure
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// full says which of the node's file systems is full, and how much more it takes.
+func (t *transfer) full(ctx context.Context, need int64) string {
+	again := "; what has arrived is kept, so run again after that"
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	out, err := t.conn.Output(ctx, remote.Cmd{Argv: []string{"sh", "-c", "df -Pk /nix/store | tail -n 1; df -Pi /nix/store | tail -n 1"}})
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if err != nil || len(lines) != 2 {
+		return "make room in the node's /nix/store: nix-collect-garbage -d" + again
+	}
+	place, free := dfLine(lines[0])
+	_, inodes := dfLine(lines[1])
+	text := fmt.Sprintf("the file system of /nix/store (%s) has %s left, and %s are still to come", place, size(free<<10), size(need))
+	if free<<10 > need && inodes == 0 {
+		text = fmt.Sprintf("the file system of /nix/store (%s) has no inodes left", place)
+	}
+	return text + ": make room on the node, perhaps with nix-collect-garbage -d" + again
+}
+
+// dfLine takes where a file system is mounted, and what is free on it.
+func dfLine(line string) (place string, free int64) {
+	f := strings.Fields(line)
+	if len(f) < 6 {
+		return "unknown", 0
+	}
+	free, _ = strconv.ParseInt(f[3], 10, 64) // "-" where there is no limit
+	return strings.Join(f[5:], " "), free
+}
+
+func size(bytes int64) string {
+	switch {
+	case bytes >= 10<<30:
+		return fmt.Sprintf("%d GiB", bytes>>30)
+	case bytes >= 10<<20:
+		return fmt.Sprintf("%d MiB", bytes>>20)
+	}
+	return fmt.Sprintf("%d KiB", (bytes+1023)>>10)
+}

@@ -1,0 +1,134 @@
+package closure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// missing is what a node lacks of some closures.
+type missing struct {
+	paths []string         // references first
+	bytes int64            // unpacked
+	sizes map[string]int64 // of every path of the closures
+}
+
+// missing asks the node. It asks for the paths themselves first: a valid path has
+// a valid closure, and so a node with nothing to do costs no look at ours.
+func (c *Copier) missing(ctx context.Context, node string, conn *remote.Conn, paths []string) (missing, error) {
+	if len(paths) == 0 {
+		return missing{}, nil
+	}
+	invalid, err := c.invalid(ctx, node, conn, paths)
+	if err != nil || len(invalid) == 0 {
+		return missing{}, err
+	}
+	all, err := c.closure(ctx, node, paths)
+	if err != nil {
+		return missing{}, err
+	}
+	if invalid, err = c.invalid(ctx, node, conn, all.paths); err != nil {
+		return missing{}, err
+	}
+	return missingOf(all.sizes, invalid), nil
+}
+
+func missingOf(sizes map[string]int64, paths []string) missing {
+	m := missing{paths: paths, sizes: sizes}
+	for _, p := range paths {
+		m.bytes += sizes[p]
+	}
+	return m
+}
+
+// invalid tells which of the paths are not in the node's store. They go to stdin,
+// since thousands of them are more than a command line holds.
+func (c *Copier) invalid(ctx context.Context, node string, conn *remote.Conn, paths []string) ([]string, error) {
+	argv := []string{"xargs", "nix-store", "--check-validity", "--print-invalid"}
+	out, err := conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n")})
+	if err != nil {
+		return nil, asking(conn, node, err)
+	}
+	return strings.Fields(string(out)), nil
+}
+
+// closures remembers the closures that were read, for the nodes that get the same
+// one. A store path's closure never changes.
+type closures struct {
+	mu    sync.Mutex
+	known map[string]*closureOf
+}
+
+type closureOf struct {
+	turn  chan struct{} // held while reading: the others wait instead of asking, too
+	paths []string
+	sizes map[string]int64
+}
+
+func (k *closures) of(paths []string) *closureOf {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	key := strings.Join(paths, "\n")
+	if k.known == nil {
+		k.known = map[string]*closureOf{}
+	}
+	if k.known[key] == nil {
+		k.known[key] = &closureOf{turn: make(chan struct{}, 1)}
+	}
+	return k.known[key]
+}
+
+// closure reads the closures of the paths from the local store. One node's failure
+// or cancellation is not another's: then the next in line reads.
+func (c *Copier) closure(ctx context.Context, node string, paths []string) (*closureOf, error) {
+	all := c.known.of(paths)
+	select {
+	case all.turn <- struct{}{}:
+		defer func() { <-all.turn }()
+	case <-ctx.Done():
+		return nil, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: context.Cause(ctx)}
+	}
+	if all.sizes != nil {
+		return all, nil
+	}
+	list, err := c.query(ctx, node, "-R", paths)
+	if err != nil {
+		return nil, err
+	}
+	sizes := make(map[string]int64, len(list))
+	// A command line holds two megabytes, and a path is about 70 bytes.
+	for part := range slices.Chunk(list, 8000) {
+		lines, err := c.query(ctx, node, "--size", part)
+		if err != nil {
+			return nil, err
+		}
+		if len(lines) != len(part) {
+			return nil, &Error{Node: node, Phase: event.Copy, Step: "read the closure",
+				Err: fmt.Errorf("nix-store -q --size gave %d sizes for %d paths", len(lines), len(part))}
+		}
+		for i, p := range part {
+			if sizes[p], err = strconv.ParseInt(lines[i], 10, 64); err != nil {
+				return nil, &Error{Node: node, Phase: event.Copy, Step: "read the closure", Err: err}
+			}
+		}
+	}
+	all.paths, all.sizes = list, sizes
+	return all, nil
+}
+
+func (c *Copier) query(ctx context.Context, node, what string, paths []string) ([]string, error) {
+	argv := append([]string{"nix-store", "-q", what}, c.nixFlags()...)
+	log := &nixLog{}
+	out, err := c.run(ctx, nixeval.Command{Argv: append(argv, paths...), Stderr: log.line})
+	if err != nil {
+		return nil, nixFailed(node, event.Copy, "read the closure", argv, err, log)
+	}
+	return strings.Fields(string(out)), nil
+}

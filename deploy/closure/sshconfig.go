@@ -1,0 +1,129 @@
+package closure
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// sshConfig writes down for OpenSSH how remote reaches a host, since `nix copy
+// --to ssh-ng://` runs ssh. It returns the host's name in that file, and what goes
+// into NIX_SSHOPTS. A file, since that variable cannot carry blanks; and nothing
+// of the user's own configuration counts, which is in the Config already.
+func sshConfig(dir string, cfg remote.Config) (alias, opts string, err error) {
+	var b strings.Builder
+	alias = "node"
+	if plainNameRE.MatchString(cfg.Node) {
+		alias = cfg.Node // for the messages of ssh and Nix
+	}
+	if err := writeHost(&b, dir, alias, cfg); err != nil {
+		return "", "", err
+	}
+	file := filepath.Join(dir, "ssh_config")
+	return alias, "-F " + file, os.WriteFile(file, []byte(b.String()), 0o600)
+}
+
+var plainNameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]*$`)
+
+func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
+	var bad error
+	say := func(key string, values ...string) {
+		for i, v := range values {
+			if strings.ContainsAny(v, "\"\n\\") {
+				bad = errors.Join(bad, fmt.Errorf("ssh cannot be told %s %q", key, v))
+			}
+			if strings.ContainsAny(v, " \t#") {
+				values[i] = `"` + v + `"`
+			}
+		}
+		fmt.Fprintf(b, "  %s %s\n", key, strings.Join(values, " "))
+	}
+	yesNo := map[bool]string{true: "yes", false: "no"}
+
+	fmt.Fprintf(b, "Host %s\n", alias)
+	say("HostName", noTokens(cfg.HostName)...)
+	say("Port", fmt.Sprint(cfg.Port))
+	if family := map[string]string{"tcp4": "inet", "tcp6": "inet6"}[cfg.Network]; family != "" {
+		say("AddressFamily", family)
+	}
+	say("User", cfg.User)
+	say("BatchMode", "yes") // nobody could answer: the terminal is not ours
+	say("StrictHostKeyChecking", "yes")
+	say("ControlPath", "none")
+	for _, f := range orNone(cfg.IdentityFiles) {
+		say("IdentityFile", noTokens(f)...)
+	}
+	for _, f := range cfg.CertificateFiles {
+		say("CertificateFile", noTokens(f)...)
+	}
+	say("IdentityAgent", noTokens(orNone([]string{cfg.IdentityAgent})[0])...)
+	say("IdentitiesOnly", yesNo[cfg.IdentitiesOnly])
+	if len(cfg.HostKeyAlgos) > 0 {
+		say("HostKeyAlgorithms", strings.Join(cfg.HostKeyAlgos, ","))
+	}
+	if cfg.ConnectTimeout > 0 {
+		say("ConnectTimeout", fmt.Sprint(max(1, int(cfg.ConnectTimeout.Seconds()))))
+	}
+	say("ServerAliveInterval", "15") // a silent server ends the copy, as with our own connection
+	if len(cfg.HostKeys) > 0 {
+		known, err := writePinned(dir, alias, cfg.HostKeys)
+		if err != nil {
+			return err
+		}
+		say("HostKeyAlias", alias)
+		say("UserKnownHostsFile", known)
+		say("GlobalKnownHostsFile", "none")
+	} else {
+		if cfg.HostKeyAlias != "" {
+			say("HostKeyAlias", cfg.HostKeyAlias)
+		}
+		say("UserKnownHostsFile", noTokens(orNone(cfg.KnownHosts)...)...)
+		say("GlobalKnownHostsFile", orNone(cfg.GlobalKnownHosts)...)
+	}
+	switch {
+	case cfg.Via != nil:
+		say("ProxyJump", alias+"-via")
+	case cfg.ProxyCommand != "":
+		if strings.ContainsRune(cfg.ProxyCommand, '\n') {
+			bad = errors.Join(bad, errors.New("ssh cannot be told a ProxyCommand of several lines"))
+		}
+		fmt.Fprintf(b, "  ProxyCommand %s\n", noTokens(cfg.ProxyCommand)[0])
+	}
+	if bad != nil || cfg.Via == nil {
+		return bad
+	}
+	return writeHost(b, dir, alias+"-via", *cfg.Via)
+}
+
+// noTokens keeps ssh from expanding what remote has expanded.
+func noTokens(values ...string) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = strings.ReplaceAll(v, "%", "%%")
+	}
+	return out
+}
+
+func orNone(values []string) []string {
+	if len(values) == 0 || values[0] == "" {
+		return []string{"none"}
+	}
+	return values
+}
+
+// writePinned makes a known_hosts file of pinned keys, under a name of ours.
+func writePinned(dir, alias string, keys []ssh.PublicKey) (string, error) {
+	var b strings.Builder
+	for _, k := range keys {
+		b.WriteString(alias + " " + string(ssh.MarshalAuthorizedKey(k)))
+	}
+	file := filepath.Join(dir, alias+".known_hosts")
+	return file, os.WriteFile(file, []byte(b.String()), 0o600)
+}

@@ -1,0 +1,145 @@
+package closure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// BuildOnTarget builds derivations on the node, which gets what it needs for that
+// and uses its own caches and builders. The log comes as events. A build that
+// fails is an [*Error] that holds a *nixeval.BuildError.
+func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []string) error {
+	// With --derivation, all versions take a .drv for itself. Without it, older
+	// ones mean its outputs.
+	if _, err := c.copy(ctx, node, h, drvs, "--no-check-sigs", "--derivation"); err != nil {
+		return err
+	}
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	b := &targetBuild{c: c, node: node, tails: map[string][]string{}}
+	b.log = &nixLog{started: b.started, progress: b.progress, buildLog: b.buildLog, warning: b.warning}
+	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json"}, drvs...)
+	lines := &lineWriter{each: b.log.line}
+	// By the daemon for root, too: it has the build users, and ends the build when
+	// its client has gone.
+	err = conn.Run(ctx, remote.Cmd{Argv: argv, Env: []string{"NIX_REMOTE=daemon"}, Stderr: lines})
+	lines.flush()
+	if err == nil {
+		return nil
+	}
+	return b.failed(argv, err)
+}
+
+// targetBuild follows one build on a node.
+type targetBuild struct {
+	c     *Copier
+	node  string
+	log   *nixLog
+	tails map[string][]string // derivation → the end of its log
+	name  string              // of the derivation that was begun last
+	done  int64
+	total int64
+}
+
+func (b *targetBuild) started(kind int64, path string) {
+	if kind == actBuild {
+		b.name = nameOf(path)
+		b.tell()
+	}
+}
+
+func (b *targetBuild) progress(kind int64, _ string, done, total int64) {
+	if kind == actBuilds && (done != b.done || total != b.total) {
+		b.done, b.total = done, total
+		b.tell()
+	}
+}
+
+func (b *targetBuild) tell() {
+	if b.name == "" || b.total == 0 {
+		return
+	}
+	b.c.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Build, Node: b.node,
+		Text: fmt.Sprintf("%d of %s, %s", b.done, count(int(b.total), "derivation"), b.name)})
+}
+
+func (b *targetBuild) buildLog(drv, text string) {
+	b.tails[drv] = keep(b.tails[drv], text)
+	b.c.Send.Send(event.Event{Kind: event.NodeLog, Phase: event.Build, Node: b.node, Path: drv, Text: text})
+}
+
+func (b *targetBuild) warning(text string) {
+	b.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Build, Node: b.node, Level: "warning", Text: text})
+}
+
+var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|build of) '(/nix/store/[^']+\.drv)'`)
+
+func (b *targetBuild) failed(argv []string, err error) error {
+	e := &Error{Node: b.node, Phase: event.Build, Step: "build on the node", Argv: argv, Err: err}
+	var exit *remote.RunError
+	if !errors.As(err, &exit) {
+		e.Argv = nil // cancelled, or the connection is lost
+		return e
+	}
+	failed := &nixeval.BuildError{Units: []string{b.node}}
+	for _, m := range b.log.errors {
+		drv := failedDrvRE.FindStringSubmatch(m.raw)
+		if drv == nil || slices.ContainsFunc(failed.Failures, func(f *nixeval.NixError) bool { return f.Drv == drv[1] }) {
+			continue
+		}
+		text, _, _ := strings.Cut(m.raw, ";\n") // newer versions append the log themselves
+		failed.Failures = append(failed.Failures, &nixeval.NixError{Text: text, Raw: m.raw, Drv: drv[1], Log: b.tails[drv[1]]})
+	}
+	if len(failed.Failures) > 0 {
+		e.Err, e.hint = failed, "the full log is on the node: nix log "+failed.Failures[0].Drv
+		return e
+	}
+	e.Stderr = b.log.said()
+	e.Err = fmt.Errorf("nix-store ended with exit status %d", exit.ExitStatus)
+	return e
+}
+
+// nameOf is a store path without its folder and hash.
+func nameOf(path string) string {
+	base := path[strings.LastIndexByte(path, '/')+1:]
+	if _, name, ok := strings.Cut(base, "-"); ok {
+		return strings.TrimSuffix(name, ".drv")
+	}
+	return base
+}
+
+// lineWriter cuts what is written to it into lines.
+type lineWriter struct {
+	each func(string)
+	rest []byte
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.rest = append(w.rest, p...)
+	for {
+		line, rest, found := bytes.Cut(w.rest, []byte("\n"))
+		if !found {
+			return len(p), nil
+		}
+		w.each(strings.TrimSuffix(string(line), "\r"))
+		w.rest = rest
+	}
+}
+
+func (w *lineWriter) flush() {
+	if len(w.rest) > 0 {
+		w.each(string(w.rest))
+		w.rest = nil
+	}
+}

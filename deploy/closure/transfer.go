@@ -1,0 +1,176 @@
+package closure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// transfer is one `nix copy` to one node.
+type transfer struct {
+	c       *Copier
+	node    string
+	conn    *remote.Conn
+	cfg     remote.Config
+	paths   []string
+	flags   []string
+	missing missing
+
+	done *progress
+	log  *nixLog
+}
+
+func (t *transfer) step() string { return "copy " + count(len(t.missing.paths), "path") }
+
+// run copies, and tells whether the server forbids forwarding.
+func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
+	dir, err := privateDir(t.c.Dir)
+	if err != nil {
+		return false, &Error{Node: t.node, Phase: event.Copy, Step: t.step(), Err: err}
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "nix")
+	forward, err := t.conn.ForwardUnix(ctx, socket, t.c.remoteSocket())
+	switch {
+	case err == nil:
+		defer forward.Close()
+		// While Nix waits for the daemon to take more it does not look at signals.
+		defer context.AfterFunc(ctx, func() { forward.Close() })()
+		return false, t.nixCopy(ctx, "unix://"+socket, nil)
+	case !errors.Is(err, remote.ErrForwardingProhibited):
+		return false, t.noSocket(err)
+	}
+	t.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: t.node, Level: "warning",
+		Text: t.node + " forbids forwarding of unix sockets, so nix copy logs in once more with ssh; AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings) spares that"})
+	alias, opts, err := sshConfig(dir, t.cfg)
+	if err != nil {
+		return true, &Error{Node: t.node, Phase: event.Copy, Step: t.step(), Err: err}
+	}
+	return true, t.nixCopy(ctx, "ssh-ng://"+alias, []string{"env", "NIX_SSHOPTS=" + opts})
+}
+
+func (t *transfer) nixCopy(ctx context.Context, to string, env []string) error {
+	argv := slices.Concat(env, []string{"nix", "copy"}, t.c.nixFlags(), []string{"--to", to}, t.flags)
+	if t.c.Substitute {
+		// Nix asks a daemon to fetch only with both: the flag makes it ask, and
+		// older versions send this setting in its place.
+		argv = append(argv, "--substitute-on-destination", "--option", "builders-use-substitutes", "true")
+	}
+	argv = append(argv, t.paths...)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		select {
+		case <-t.conn.Done():
+			stop(t.conn.Err()) // nix copy itself would say "end of file"
+		case <-ctx.Done():
+		}
+	}()
+	t.done = newProgress(t.c.Send, t.node, t.missing)
+	t.log = t.done.log()
+	_, err := t.c.run(ctx, nixeval.Command{Argv: argv, Stderr: t.log.line})
+	if err == nil {
+		t.done.finish()
+		return nil
+	}
+	if lost := t.conn.Err(); lost != nil && ctx.Err() == nil {
+		err = lost
+	}
+	return t.failed(ctx, argv, err)
+}
+
+var (
+	unsignedRE = regexp.MustCompile(`lacks a (?:valid )?signature`)
+	fullRE     = regexp.MustCompile(`No space left on device|Disk quota exceeded|database or disk is full`)
+	noLoginRE  = regexp.MustCompile(`cannot open connection|failed to start SSH`)
+)
+
+// failed explains why nix copy ended. What has arrived by then stays.
+func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
+	e := nixFailed(t.node, event.Copy, t.step(), argv, err, t.log)
+	if e.Argv == nil { // cancelled, or the connection is lost
+		if lost := (*remote.LostError)(nil); errors.As(err, &lost) {
+			e.hint = "run again: what has arrived is kept"
+		}
+		return e
+	}
+	left := t.left(ctx)
+	if n := len(t.missing.paths) - len(left.paths); n > 0 {
+		e.Step += fmt.Sprintf(" (%d arrived, the next run goes on from there)", n)
+	}
+	said := t.log.said()
+	switch {
+	case unsignedRE.MatchString(said):
+		e.Err = fmt.Errorf("the Nix daemon does not trust %s, and the paths are not signed by a key that it trusts", t.conn.User())
+		e.Stderr = said
+		e.hint = fmt.Sprintf("log in as root, or add %q to nix.settings.trusted-users of %s; or sign the paths with a key of its nix.settings.trusted-public-keys", t.conn.User(), t.node)
+	case fullRE.MatchString(said):
+		e.Err = fmt.Errorf("the node's disk is full: %w", e.Err)
+		e.hint = t.full(ctx, left.bytes)
+	case noLoginRE.MatchString(said) && len(t.log.plain) > 0:
+		e.Err = fmt.Errorf("ssh: %s", t.log.plain[len(t.log.plain)-1])
+	}
+	return e
+}
+
+// left asks what has not arrived: Nix's log runs ahead, by all that is on its way.
+func (t *transfer) left(ctx context.Context) missing {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	paths, err := t.c.invalid(ctx, t.node, t.conn, t.missing.paths)
+	if err != nil {
+		return t.missing
+	}
+	return missingOf(t.missing.sizes, paths)
+}
+
+// noSocket explains why the daemon's socket cannot be reached.
+func (t *transfer) noSocket(err error) error {
+	e := &Error{Node: t.node, Phase: event.Copy, Step: t.step(), Err: err}
+	switch {
+	case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist) && t.conn.User() != "root":
+		e.hint = notAllowed(t.node, t.conn.User())
+	case errors.Is(err, os.ErrNotExist):
+		e.hint = "start the Nix daemon on the node: systemctl start nix-daemon.socket"
+	}
+	return e
+}
+
+// Unix sockets may have about 107 bytes of path on Linux and 103 elsewhere.
+const maxDir = 70
+
+var plainPathRE = regexp.MustCompile(`^/[A-Za-z0-9/._-]*$`)
+
+// privateDir makes a folder for sockets and configuration, 0700. Its name must be
+// short, and plain: Nix cuts NIX_SSHOPTS at every blank, and some versions read
+// quotes in it.
+func privateDir(preferred string) (string, error) {
+	for _, base := range []string{preferred, os.TempDir(), "/tmp"} {
+		if base == "" || len(base) > maxDir || !plainPathRE.MatchString(base) {
+			continue
+		}
+		if base == preferred {
+			if err := os.MkdirAll(base, 0o700); err != nil {
+				return "", err
+			}
+		}
+		return os.MkdirTemp(base, "nixbench-")
+	}
+	return "", errors.New("there is no folder for sockets: TMPDIR is too long")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
