@@ -204,7 +204,7 @@ func (e *Evaluator) applied(function string) (string, error) {
 	}
 	return fmt.Sprintf(`raw: (%s) ((%s) {
   hiveOptions = %s;
-  deploymentModules = [ %s ];
+  deploymentModules = [ %s %s ];
   sharedRoleModule = %s;
   location = %s;
   hermetic = %t;
@@ -214,6 +214,7 @@ func (e *Evaluator) applied(function string) (string, error) {
 		function, evalNix,
 		module("hive.nix", modules.Hive),
 		module("deployment.nix", modules.Deployment),
+		module("keys.nix", modules.Keys),
 		module("shared-role.nix", modules.SharedRole),
 		location, e.Source.IsFlake() && !e.Impure, runtime, sets), nil
 }

@@ -1,0 +1,235 @@
+package secrets
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+//go:embed upload.sh
+var script string
+
+// loader runs what comes first on stdin. As an argument the script would fill the
+// node's process list, and every message about this command.
+const loader = `script=$(head -c "$1") && shift && eval "$script"`
+
+// errEnded is what a write meets when the command on the node has ended.
+var errEnded = errors.New("the command on the node ended early")
+
+// exchange runs the script on the node and talks to it.
+func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (Result, error) {
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	list := u.list
+	if list == "" {
+		list = listFile
+	}
+	stdin, write := io.Pipe()
+	read, stdout := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		err := conn.Run(ctx, remote.Cmd{
+			Argv:  []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list},
+			Stdin: stdin, Stdout: stdout, Sudo: true,
+		})
+		stdin.CloseWithError(errEnded)
+		stdout.Close()
+		ended <- err
+	}()
+	t := &talk{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
+	said := t.hold(mode)
+	write.Close()
+	io.Copy(io.Discard, read) // so that the command can end
+	t.result.sort()
+	if err := <-ended; err != nil {
+		// It says more than that the talk broke off.
+		return t.result, errors.Join(append(t.failed, fmt.Errorf("upload keys: %w", err))...)
+	}
+	if said != nil {
+		t.failed = append(t.failed, fmt.Errorf("%s: upload keys: %w", set.Node, said))
+	}
+	return t.result, errors.Join(t.failed...)
+}
+
+// talk is one exchange, from our side; upload.sh is the other.
+type talk struct {
+	set    Set
+	to     *bufio.Writer
+	from   *bufio.Scanner
+	result Result
+	failed []error // of single keys
+}
+
+func (t *talk) hold(mode string) error {
+	if err := t.offer(); err != nil {
+		return err
+	}
+	send, err := t.answers()
+	if err != nil {
+		return err
+	}
+	if mode == "plan" {
+		for _, i := range send {
+			t.result.Uploaded = append(t.result.Uploaded, t.set.Keys[i].Name)
+		}
+		return nil
+	}
+	return t.deliver(send)
+}
+
+func (t *talk) describe(k Key) {
+	when := "late"
+	if k.Early {
+		when = "early"
+	}
+	for _, field := range []string{k.Path, k.User, k.Group, k.Mode, when, k.hash(), strconv.Itoa(len(k.content()))} {
+		fmt.Fprintln(t.to, field)
+	}
+}
+
+func (t *talk) offer() error {
+	t.to.WriteString(script)
+	fmt.Fprintln(t.to, len(t.set.Keys), len(t.set.keep))
+	for _, k := range t.set.Keys {
+		t.describe(k)
+	}
+	for _, path := range t.set.keep {
+		fmt.Fprintln(t.to, path)
+	}
+	return t.to.Flush()
+}
+
+// next reads a line. Nothing that is read is part of an error: it comes from
+// another machine and is of no use to anybody.
+func (t *talk) next() (word, rest string, err error) {
+	if !t.from.Scan() {
+		if err := t.from.Err(); err != nil {
+			return "", "", err
+		}
+		return "", "", errEnded
+	}
+	word, rest, _ = strings.Cut(t.from.Text(), " ")
+	return word, rest, nil
+}
+
+var errUnexpected = errors.New("the node gave an answer that is not understood")
+
+func (t *talk) key(number string) (int, error) {
+	i, err := strconv.Atoi(number)
+	if err != nil || i < 0 || i >= len(t.set.Keys) {
+		return 0, errUnexpected
+	}
+	return i, nil
+}
+
+// answers reads what the node makes of the offer, and returns what it lacks.
+func (t *talk) answers() (send []int, err error) {
+	// Login shells may print something first.
+	for word := ""; word != "nixbench-keys"; {
+		if word, _, err = t.next(); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		word, rest, err := t.next()
+		if err != nil {
+			return nil, err
+		}
+		switch word {
+		case "next":
+			return send, nil
+		case "stale":
+			t.result.Stale = append(t.result.Stale, rest)
+			continue
+		}
+		number, more, _ := strings.Cut(rest, " ")
+		i, err := t.key(number)
+		if err != nil {
+			return nil, err
+		}
+		name := t.set.Keys[i].Name
+		switch word {
+		case "send":
+			send = append(send, i)
+		case "same":
+			t.result.Unchanged = append(t.result.Unchanged, name)
+		case "adjusted":
+			t.result.Adjusted = append(t.result.Adjusted, name)
+		case "failed":
+			t.failed = append(t.failed, t.set.failure(t.set.Keys[i], more))
+			continue
+		default:
+			return nil, errUnexpected
+		}
+		if more == "deferred" {
+			t.result.Deferred = append(t.result.Deferred, name)
+		}
+	}
+}
+
+// deliver sends the contents and reads what became of them. All of it is sent
+// before anything is read: the answers are short enough to wait on their way.
+func (t *talk) deliver(send []int) error {
+	fmt.Fprintln(t.to, len(send))
+	for _, i := range send {
+		fmt.Fprintln(t.to, i)
+		t.describe(t.set.Keys[i])
+		t.to.Write(t.set.Keys[i].content())
+	}
+	// Only the node knows whether all is well by then; it leaves out the removal
+	// if a key failed there.
+	last := "keep"
+	if t.set.When != Pre && len(t.failed) == 0 {
+		last = "prune"
+	}
+	fmt.Fprintln(t.to, last)
+	if err := t.to.Flush(); err != nil {
+		return err
+	}
+	for _, i := range send {
+		word, rest, err := t.next()
+		if err != nil {
+			return err
+		}
+		number, message, _ := strings.Cut(rest, " ")
+		switch at, err := t.key(number); {
+		case err != nil || at != i:
+			return errUnexpected
+		case word == "done":
+			t.result.Uploaded = append(t.result.Uploaded, t.set.Keys[i].Name)
+		case word == "failed":
+			t.failed = append(t.failed, t.set.failure(t.set.Keys[i], message))
+		default:
+			return errUnexpected
+		}
+	}
+	for {
+		word, rest, err := t.next()
+		switch {
+		case err != nil:
+			return err
+		case word == "end":
+			return nil
+		case word == "removed":
+			t.result.Removed = append(t.result.Removed, rest)
+		default:
+			return errUnexpected
+		}
+	}
+}
+
+func (r *Result) sort() {
+	for _, names := range [][]string{r.Uploaded, r.Adjusted, r.Unchanged, r.Deferred, r.Stale, r.Removed} {
+		slices.Sort(names)
+	}
+}

@@ -1,0 +1,96 @@
+package secrets
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// Host is a node to connect to.
+type Host interface {
+	Conn(ctx context.Context) (*remote.Conn, error)
+}
+
+// Uploader loads keys and brings them to nodes. The zero value works.
+type Uploader struct {
+	Send   event.Sink
+	Runner Runner // runs each keyCommand; nil: Exec
+
+	list string // where a node lists our keys; "": listFile
+}
+
+const listFile = "/var/lib/nixbench/keys"
+
+// Result is what became of a node's keys: names in alphabetical order, and paths
+// of those that the hive no longer names. Each key of the set is in one of the
+// first three, or in the error.
+type Result struct {
+	Uploaded  []string
+	Adjusted  []string // only their owner or mode was different
+	Unchanged []string
+
+	// Deferred are keys of any of these whose user or group does not exist yet;
+	// activation sets their owner and mode.
+	Deferred []string
+
+	Stale   []string // paths that are ours and no longer in the hive
+	Removed []string // those of them that were removed
+}
+
+// Changes reports whether anything is, or would be, different afterwards.
+func (r Result) Changes() bool {
+	return len(r.Uploaded)+len(r.Adjusted)+len(r.Stale) > 0
+}
+
+// Summary is the result in a few words.
+func (r Result) Summary() string {
+	var parts []string
+	add := func(what string, names []string) {
+		if len(names) > 0 {
+			parts = append(parts, what+" "+strings.Join(names, ", "))
+		}
+	}
+	add("uploaded", r.Uploaded)
+	add("changed owner or mode of", r.Adjusted)
+	add("removed", r.Removed)
+	add("owner comes with activation:", r.Deferred)
+	if n := len(r.Unchanged); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d unchanged", n))
+	}
+	if len(parts) == 0 {
+		return "no keys"
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Upload brings a node in line with a set. Where one key fails, the others are
+// uploaded all the same, but nothing is removed.
+func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) {
+	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: count(len(set.Keys))})
+	result, err := u.exchange(ctx, h, set, "apply")
+	u.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Keys, Node: set.Node, Text: result.Summary(), Failed: err != nil})
+	return result, err
+}
+
+// Plan says what Upload would do. It changes nothing on the node.
+func (u *Uploader) Plan(ctx context.Context, h Host, set Set) (Result, error) {
+	return u.exchange(ctx, h, set, "plan")
+}
+
+func count(n int) string {
+	if n == 1 {
+		return "1 key"
+	}
+	return fmt.Sprintf("%d keys", n)
+}
+
+// failure is the error of one key.
+func (s Set) failure(k Key, message string) error {
+	if message = strings.TrimSpace(message); message == "" {
+		message = "no reason given"
+	}
+	return fmt.Errorf("%s.deployment.keys.%s: cannot put it at %s: %s", s.Node, k.Name, k.Path, message)
+}

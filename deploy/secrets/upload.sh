@@ -1,0 +1,189 @@
+# upload.sh MODE LIST: brings the keys of this node in line with what stdin says.
+# MODE is "apply" or "plan", which changes nothing. LIST names the file that lists
+# the keys we put here, one path a line.
+#
+# stdin    a line "COUNT KEEP", then COUNT keys: path, owner, group, mode, early or
+#          late, hash, size, a line each; then KEEP paths that the hive has
+# stdout   a greeting; for each key, by number: same, adjusted or send, and deferred
+#          where the owner is still to come; "stale PATH"; then "next"
+# stdin    for each key to send, the seven lines again, and its content;
+#          then the line "prune" or "keep"
+# stdout   "done N" or "failed N MESSAGE" for each of them; "removed PATH"; "end"
+#
+# Nothing here may put a key, or its hash, into an argument: other users see those.
+# printf, read and test are the shell's own.
+export LC_ALL=C
+PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
+umask 077
+mode=$1 list=$2
+tmp=
+trap '[ -z "$tmp" ] || rm -f -- "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+
+one_line() { tr '\n' ' ' | cut -c 1-400; }
+
+lost() {
+  echo "the input ended early" >&2
+  exit 1
+}
+line() { IFS= read -r "$1" || lost; }
+
+read_key() {
+  line path && line user && line group && line perms && line when && line hash && line size
+  dir=${path%/*}
+  dir=${dir:-/}
+  temporary=$dir/.${path##*/}.nixbench-new
+}
+
+listed() { [ -f "$list" ] && grep -Fxq -e "$1" -- "$list"; }
+
+write_list() { # its lines come from stdin
+  mkdir -p -- "${list%/*}" && tmp=$list.new && cat >"$tmp" && sync -- "$tmp" && mv -fT -- "$tmp" "$list" && tmp=
+}
+
+has_content() { # FILE
+  [ -f "$1" ] && [ ! -L "$1" ] || return 1
+  sum=$(sha256sum <"$1") || return 1
+  [ "${sum%% *}" = "$hash" ]
+}
+
+number() { case $1 in *[!0-9]*) return 1 ;; esac }
+known() { # DATABASE NAME
+  number "$2" && return 0
+  getent "$1" "$2" >/dev/null 2>&1 || grep -q "^$2:" "/etc/$1" 2>/dev/null
+}
+owners_known() { known passwd "$user" && known group "$group"; }
+
+# Whether the file has the owner and mode that are asked for.
+in_order() { # FILE
+  found=$(stat -c '%U %u %G %g %a' -- "$1") || return 1
+  read -r by_user uid by_group gid bits <<FOUND
+$found
+FOUND
+  { [ "$user" = "$by_user" ] || [ "$user" = "$uid" ]; } &&
+    { [ "$group" = "$by_group" ] || [ "$group" = "$gid" ]; } && [ "$perms" = "$bits" ]
+}
+
+# The owner comes first: the mode may open the file to a group.
+settle() { # FILE
+  if [ "$when" = early ] && ! owners_known; then
+    chmod -- 600 "$1"
+  else
+    chown -h -- "$user:$group" "$1" && chmod -- "$perms" "$1"
+  fi
+}
+
+folder() {
+  [ ! -d "$dir" ] || return 0
+  if [ "$dir" = /run/keys ]; then # as NixOS has it
+    mkdir -p -- /run && mkdir -m 750 -- "$dir" || return 1
+    ! known group keys || chgrp -- keys "$dir"
+  else
+    (umask 022 && mkdir -p -- "$dir")
+  fi
+}
+
+compare() { # NUMBER
+  deferred=
+  if [ "$when" = early ] && ! owners_known; then deferred=" deferred"; fi
+  if ! listed "$path" || ! has_content "$path"; then
+    echo "send $1$deferred"
+  elif in_order "$path" || { [ -n "$deferred" ] && [ "$(stat -c %a -- "$path")" = 600 ]; }; then
+    echo "same $1$deferred"
+  elif [ "$mode" = plan ]; then
+    echo "adjusted $1$deferred"
+  elif said=$(settle "$path" 2>&1); then
+    echo "adjusted $1$deferred"
+  else
+    echo "failed $1 $(printf '%s' "$said" | one_line)"
+  fi
+}
+
+# All of the content is read in any case, or the next key would begin in it.
+receive() {
+  head -c "$size" | {
+    folder && rm -f -- "$tmp" && (set -C && exec cat >"$tmp") && exit 0
+    cat >/dev/null
+    exit 1
+  }
+}
+
+store() { # NUMBER
+  tmp=$temporary
+  # A command substitution would lose the shell's stdin only if it had its own.
+  if said=$({ receive && check && settle "$tmp" && { sync -- "$tmp" || sync; } && mv -fT -- "$tmp" "$path"; } 2>&1); then
+    tmp=
+    echo "done $1"
+  else
+    rm -f -- "$tmp"
+    tmp=
+    echo "failed $1 $(printf '%s' "$said" | one_line)"
+    failed=1
+  fi
+}
+check() { has_content "$tmp" || {
+  echo "it did not arrive whole" >&2
+  return 1
+}; }
+
+stale() { # prints what is listed and not kept
+  [ -f "$list" ] || return 0
+  while IFS= read -r old; do
+    case "
+$keep" in *"
+$old
+"*) ;; *) printf '%s\n' "$old" ;; esac
+  done <"$list"
+}
+
+echo "nixbench-keys 1"
+line counts
+count=${counts% *} kept=${counts#* }
+i=0 paths=
+while [ "$i" -lt "$count" ]; do
+  read_key
+  paths="$paths$path
+"
+  [ "$mode" = plan ] || rm -f -- "$temporary" 2>/dev/null
+  compare "$i"
+  i=$((i + 1))
+done
+i=0 keep=
+while [ "$i" -lt "$kept" ]; do
+  line path
+  keep="$keep$path
+"
+  i=$((i + 1))
+done
+stale | while IFS= read -r old; do printf 'stale %s\n' "$old"; done
+echo next
+[ "$mode" = apply ] || exit 0
+
+# Listed first: a key that was written is never forgotten.
+line sends
+if [ "$sends" -gt 0 ]; then
+  { [ ! -f "$list" ] || cat -- "$list"; printf '%s' "$paths"; } | sort -u | write_list || exit 1
+fi
+failed=
+while [ "$sends" -gt 0 ]; do
+  line i
+  read_key
+  store "$i"
+  sends=$((sends - 1))
+done
+line last
+if [ "$last" = prune ] && [ -z "$failed" ]; then
+  left=$(stale | while IFS= read -r old; do
+    dir=${old%/*}
+    rm -f -- "$dir/.${old##*/}.nixbench-new"
+    # Whoever made a folder of it did not get it from us.
+    if [ -d "$old" ] && [ ! -L "$old" ] || rm -f -- "$old"; then
+      printf '%s\n' "$old"
+    fi
+  done)
+  if [ -n "$left" ]; then
+    printf '%s\n' "$left" | while IFS= read -r old; do printf 'removed %s\n' "$old"; done
+    printf '%s\n' "$left" | grep -Fxv -f - -- "$list" | write_list || exit 1
+  fi
+fi
+echo end

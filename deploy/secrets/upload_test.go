@@ -1,0 +1,140 @@
+package secrets
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+func late(k *nixeval.Key) { k.UploadAt = postActivation }
+
+func mode(m string) func(*nixeval.Key) { return func(k *nixeval.Key) { k.Permissions = m } }
+
+func TestUpload(t *testing.T) {
+	n := start(t, sshtest.Options{})
+	ks := keys{"a": n.key(t, "a", "first"), "b": n.key(t, "b", "second", mode("0440")), "c": n.key(t, "c", "third", late)}
+
+	want := Result{Uploaded: []string{"a", "b"}}
+	got, err := n.Plan(t.Context(), n.host, n.load(t, ks, Pre))
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("the plan: %v\n%s", err, diff)
+	}
+	if files := n.files(t); len(files) != 0 {
+		t.Errorf("the plan left %q", files)
+	}
+	if diff := cmp.Diff(want, n.upload(t, ks, Pre)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(Result{Uploaded: []string{"c"}}, n.upload(t, ks, Post)); diff != "" {
+		t.Error(diff)
+	}
+	files := map[string]string{"keys/a": "600 first", "keys/b": "440 second", "keys/c": "600 third"}
+	if diff := cmp.Diff(files, n.files(t)); diff != "" {
+		t.Error(diff)
+	}
+
+	commands := n.server.Commands()
+	if diff := cmp.Diff(Result{Unchanged: []string{"a", "b", "c"}}, n.upload(t, ks, All)); diff != "" {
+		t.Errorf("a second upload: %s", diff)
+	}
+	if got := n.server.Commands() - commands; got != 1 {
+		t.Errorf("%d commands for one node", got)
+	}
+
+	ks["a"], ks["b"] = n.key(t, "a", "changed"), n.key(t, "b", "second", mode("0400"))
+	if diff := cmp.Diff(Result{Uploaded: []string{"a"}, Adjusted: []string{"b"}, Unchanged: []string{"c"}}, n.upload(t, ks, All)); diff != "" {
+		t.Error(diff)
+	}
+	files = map[string]string{"keys/a": "600 changed", "keys/b": "400 second", "keys/c": "600 third"}
+	if diff := cmp.Diff(files, n.files(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRemoval(t *testing.T) {
+	n := start(t, sshtest.Options{})
+	at := func(name string) string { return filepath.Join(n.dir, "run/keys", name) }
+	n.upload(t, keys{"a": n.key(t, "a", "1"), "b": n.key(t, "b", "2"), "m": n.key(t, "m", "3")}, All)
+	if err := os.WriteFile(at("theirs"), []byte("not ours"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	// b is dropped, m moves.
+	ks := keys{"a": n.key(t, "a", "1"), "m": n.key(t, "moved here", "3")}
+	want := Result{Uploaded: []string{"m"}, Unchanged: []string{"a"}, Stale: []string{at("b"), at("m")}}
+	if diff := cmp.Diff(want, n.upload(t, ks, Pre)); diff != "" {
+		t.Errorf("before activation: %s", diff)
+	}
+	if files := n.files(t); len(files) != 5 {
+		t.Errorf("before activation there are %q", files)
+	}
+	plan, err := n.Plan(t.Context(), n.host, n.load(t, ks, All))
+	if diff := cmp.Diff(Result{Unchanged: []string{"a", "m"}, Stale: want.Stale}, plan); diff != "" || err != nil {
+		t.Errorf("the plan: %v\n%s", err, diff)
+	}
+	if diff := cmp.Diff(Result{Stale: want.Stale, Removed: want.Stale}, n.upload(t, ks, Post)); diff != "" {
+		t.Errorf("after activation: %s", diff)
+	}
+	files := map[string]string{"keys/a": "600 1", "keys/moved here": "600 3", "keys/theirs": "600 not ours"}
+	if diff := cmp.Diff(files, n.files(t)); diff != "" {
+		t.Error(diff)
+	}
+	n.upload(t, keys{}, All)
+	if diff := cmp.Diff(map[string]string{"keys/theirs": "600 not ours"}, n.files(t)); diff != "" {
+		t.Error(diff)
+	}
+	if got := n.upload(t, keys{}, All); got.Changes() {
+		t.Errorf("an empty hive changes %+v", got)
+	}
+}
+
+func TestHostile(t *testing.T) {
+	n := start(t, sshtest.Options{})
+	ks := keys{}
+	for i, name := range []string{"-rf", "two words", "it's", `"quoted"`, "$(touch pwned)", "`x`", "*", "schlüssel-鍵", "a\\b", "%n", "#", "~", "send 1"} {
+		ks[name] = n.key(t, name, strings.Repeat(name, i))
+	}
+	contents := map[string]string{
+		"empty": "", "newlines": "\n\na\n\n", "nul": "a\x00b\x00", "lines": "prune\n0\nend\n",
+		"binary": "\xff\xfe\x00\x01\r\n", "big": strings.Repeat("0123456789abcde\n", 1<<16),
+	}
+	source := t.TempDir()
+	for name, text := range contents {
+		file := filepath.Join(source, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ks[name] = n.key(t, name, "", func(k *nixeval.Key) {
+			k.Text, k.KeyFile = nil, &file
+			k.DestDir = filepath.Join(n.dir, "run", "-odd dir's $HOME")
+		})
+	}
+	if got := n.upload(t, ks, All); len(got.Uploaded) != len(ks) {
+		t.Errorf("%+v", got)
+	}
+	if got := n.upload(t, ks, All); len(got.Unchanged) != len(ks) {
+		t.Errorf("the second time: %+v", got)
+	}
+	files := n.files(t)
+	for name, k := range ks {
+		want, ok := contents[name]
+		if !ok {
+			want = k.Text.Reveal()
+		}
+		if got := files[strings.TrimPrefix(k.Path, n.dir+"/run/")]; got != "600 "+want {
+			t.Errorf("%q has %.80q, want %.80q", name, got, want)
+		}
+	}
+	if len(files) != len(ks) {
+		t.Errorf("%d files for %d keys", len(files), len(ks))
+	}
+	if got := n.upload(t, keys{}, All); len(got.Removed) != len(ks) || len(n.files(t)) != 0 {
+		t.Errorf("removed %q, left %q", got.Removed, n.files(t))
+	}
+}
