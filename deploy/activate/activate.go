@@ -90,7 +90,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 	if r.Goal == DryActivate {
 		return a.dry(ctx, node, h, r, res)
 	}
-	if before.Last != nil && before.Last.Alive {
+	if before.unsettled() {
 		if res.Settled, err = a.settle(ctx, node, h, before, r); err != nil {
 			return res, err
 		}

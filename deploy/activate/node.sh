@@ -7,6 +7,7 @@
 #   follow RUN LINES        follows a run that was started before
 #   confirm RUN LINES       we can still get in: the run may be made permanent
 #   abort RUN LINES         go back now
+#   forget RUN              a reboot cut the run off: that was its end
 #   reboot                  reboots, once this command has ended
 #
 # The rest is called by systemd: `supervise` is the run itself, `perform` one call
@@ -164,6 +165,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL
     --description="nixbench: $goal, run $run" \
     --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \
     --property="ExecStopPost=/bin/sh $live/script recover" \
+    --property=Restart=on-failure --property=RestartSec=1s --property=StartLimitIntervalSec=0 \
     ${LOCALE_ARCHIVE:+--setenv=LOCALE_ARCHIVE="$LOCALE_ARCHIVE"} --setenv=NIXOS_INSTALL_BOOTLOADER="$8" \
     /bin/sh "$live/script" supervise </dev/null || { phase='done' outcome=failed reason=unstarted; save; die "systemd did not start the switch"; }
   exec 9>&-
@@ -214,6 +216,15 @@ answer() { # confirm|abort RUN LINES
   [ "$run" = "$2" ] || die "run $2 was followed by run $run"
   : >"$live/$1"
   follow "$2" "$3" over
+}
+
+# forget closes the record of a run that a reboot cut off.
+forget() { # RUN
+  load $kept/state && [ "$run" = "$1" ] && [ "$phase" != 'done' ] || return 0
+  ! alive $runUnit || return 0
+  mkdir -p "$live" && chmod 700 "$live"
+  reason=rebooted
+  finish failed
 }
 
 # --- the run ---
@@ -409,6 +420,11 @@ finish() { # OUTCOME
 
 supervise() {
   load $live/state || die "no state"
+  if [ "$phase" != starting ]; then
+    # Started again by systemd: the first one was killed, and so was its recovery.
+    recover
+    return
+  fi
   armed=${armed:-0}
   failedBefore=$(failed)
   phase=switching
@@ -504,7 +520,7 @@ dry() { # PATH SPEC
 }
 
 case $1 in
-inspect | dry | start | follow | supervise | recover | perform) "$@" ;;
+inspect | dry | start | follow | supervise | recover | perform | forget) "$@" ;;
 confirm | abort) answer "$@" ;;
 # The command ends before the connection does.
 reboot) systemd-run --quiet --collect --no-ask-password --on-active=500ms --timer-property=AccuracySec=10ms systemctl reboot ;;

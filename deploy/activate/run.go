@@ -58,6 +58,7 @@ const (
 	reasonReboot      = "reboot"      // the new system needs a reboot
 	reasonProfile     = "profile"     // the profile could not be set
 	reasonBoot        = "boot"        // the boot loader could not be installed
+	reasonRebooted    = "rebooted"    // a reboot cut the run off
 )
 
 type runParser struct{ run Run }
