@@ -1,0 +1,168 @@
+package activate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// Activator activates systems. One serves any number of nodes at the same time.
+type Activator struct {
+	Send event.Sink
+}
+
+// Goal is how far an activation goes.
+type Goal string
+
+const (
+	Switch      Goal = "switch"       // run it, and make it the boot default
+	Boot        Goal = "boot"         // only make it the boot default
+	Test        Goal = "test"         // only run it
+	DryActivate Goal = "dry-activate" // only say what a switch would do; nothing is written
+)
+
+// NixosRebuild is the value of Request.Activator for the node's own nixos-rebuild.
+const NixosRebuild = "nixos-rebuild"
+
+// Request is what a node is asked to do.
+type Request struct {
+	Run            string // the id of the run; "-" and letters, digits, ":" and "."
+	Path           string // the system, in the node's store
+	Goal           Goal
+	Specialisation string
+
+	// Confirm arms the rollback: how long the node waits for us before it goes
+	// back. Zero is --no-rollback.
+	Confirm time.Duration
+
+	// Unless ReplaceUnknown, what the node has must be one of Known or have been
+	// deployed by us.
+	ReplaceUnknown bool
+	Known          []string
+
+	// Activator is NixosRebuild, or empty for switch-to-configuration.
+	Activator         string
+	InstallBootLoader bool // nixos-rebuild's --install-bootloader
+
+	generation int // of the profile, when going back to it
+}
+
+// Result is what came of a request. It is complete also beside a *FailedError.
+type Result struct {
+	Before, After  Node
+	Changed        bool // false: there was nothing to do
+	Outcome        Outcome
+	Exit           int      // of switch-to-configuration; -1 if it did not get so far
+	Broken         []string // units that failed with this switch, and not before
+	AlreadyFailing []string // units that fail as they did before
+	Logs           map[string][]string
+	Log            []string // the last lines of the switch
+	Settled        *Run     // what a killed run had left, if anything
+	Dry            *Dry     // for DryActivate
+}
+
+// RolledBack reports whether the node is back in the system that it ran before.
+func (r Result) RolledBack() bool { return r.Outcome == RolledBack }
+
+// RebootNeeded reports whether the node has another kernel than it would boot,
+// or cannot take up the new system without a reboot.
+func (r Result) RebootNeeded() bool {
+	return r.After.RebootNeeded() || r.After.Last != nil && r.After.Last.Reason == reasonReboot
+}
+
+// Activate makes the node run, or boot, the system of the request, whatever an
+// earlier run left. Where there is nothing to do, nothing is done.
+func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request) (Result, error) {
+	if err := r.check(node); err != nil {
+		return Result{}, err
+	}
+	before, err := a.inspect(ctx, node, h, r)
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{Before: before, After: before, Exit: -1}
+	if err := r.accepted(node, before); err != nil {
+		return res, err
+	}
+	if r.Goal == DryActivate {
+		return a.dry(ctx, node, h, r, res)
+	}
+	if before.unsettled() {
+		if res.Settled, err = a.settle(ctx, node, h, before, r); err != nil {
+			return res, err
+		}
+		if before, err = a.inspect(ctx, node, h, r); err != nil {
+			return res, err
+		}
+		res.Before, res.After = before, before
+	}
+	if err := r.replaces(node, before); err != nil {
+		return res, err
+	}
+	goal := r.needs(before)
+	if goal == "" {
+		return res, nil
+	}
+	res.Changed = true
+	return a.carryOut(ctx, node, h, r, goal, res)
+}
+
+// check finds mistakes of the caller.
+func (r Request) check(node string) error {
+	switch {
+	case !slices.Contains([]Goal{Switch, Boot, Test, DryActivate}, r.Goal):
+		return fmt.Errorf("%s: activate: there is no goal %q", node, r.Goal)
+	case r.Activator != "" && r.Activator != NixosRebuild && r.Activator != "switch-to-configuration":
+		return fmt.Errorf("%s: activate: there is no activator %q", node, r.Activator)
+	case r.Specialisation != "" && r.Goal == Boot:
+		return fmt.Errorf("%s: activate: a specialisation cannot be the boot default: boot loaders know generations only", node)
+	case r.Goal != DryActivate && r.Run == "":
+		return fmt.Errorf("%s: activate: the run has no id", node)
+	}
+	return nil
+}
+
+// accepted reports whether node and system fit, before anything is done.
+func (r Request) accepted(node string, n Node) error {
+	switch {
+	case !n.NixOS:
+		return &NotNixOSError{Node: node}
+	case n.wanted == "":
+		return &NotSystemError{Node: node, Path: r.Path, Specialisation: r.Specialisation, Has: n.specialisations}
+	case r.Activator == NixosRebuild && !n.StorePath:
+		return &NoStorePathError{Node: node}
+	}
+	return nil
+}
+
+// replaces reports whether what the node has may be replaced.
+func (r Request) replaces(node string, n Node) error {
+	if r.ReplaceUnknown {
+		return nil
+	}
+	for _, path := range []string{n.Current, n.Profile} {
+		if path != "" && path != r.Path && path != n.wanted && !slices.Contains(r.Known, path) && !slices.Contains(n.Deployed, path) {
+			return &UnknownProfileError{Node: node, Path: path}
+		}
+	}
+	return nil
+}
+
+// needs is the goal that is left to reach, or empty.
+func (r Request) needs(n Node) Goal {
+	runs := n.Current == n.wanted
+	// A run that was cut off may have set the profile but not the boot loader.
+	last := n.Last
+	doubtful := last != nil && last.path == r.Path && last.Goal != Test && last.Outcome != Committed && last.Outcome != BootDefault
+	boots := n.Profile == r.Path && !doubtful
+	switch {
+	case r.Goal == Test && runs, r.Goal == Boot && boots, r.Goal == Switch && runs && boots:
+		return ""
+	case r.Goal == Switch && runs:
+		return Boot
+	}
+	return r.Goal
+}

@@ -1,0 +1,102 @@
+package activate
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// carryOut has the node do it, watches, confirms, and judges.
+func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
+	w := a.watch(node, h, r.Run, r.Confirm)
+	a.send(node, event.NodeStart, event.Activate, string(r.Goal)+" to "+r.Path)
+	generation := ""
+	if r.generation > 0 {
+		generation = strconv.Itoa(r.generation)
+	}
+	install := "0"
+	if r.InstallBootLoader {
+		install = "1"
+	}
+	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install)
+	if err == nil && w.run().phase == "waiting" {
+		a.send(node, event.NodeEnd, event.Activate, "waits to be confirmed")
+		a.send(node, event.NodeStart, event.Confirm, "")
+		// The proof that we still get in, however long the first connection holds.
+		err = w.follow(ctx, true, "confirm", r.Run)
+		a.end(node, event.Confirm, w.run(), err)
+	} else {
+		a.end(node, event.Activate, w.run(), err)
+	}
+	if err != nil {
+		return res, unconfirmed(ctx, node, r, w, err)
+	}
+	return w.result(r, res)
+}
+
+// unconfirmed is the error of a run that we lost sight of.
+func unconfirmed(ctx context.Context, node string, r Request, w *watch, err error) error {
+	var busy *BusyError
+	if errors.As(err, &busy) || !w.started {
+		return err
+	}
+	e := &LostSightError{Node: node, Path: r.Path, Armed: r.Confirm, Err: err}
+	if ctx.Err() != nil {
+		e.Err = context.Cause(ctx)
+	}
+	return e
+}
+
+// result judges by what the node has on record.
+func (w *watch) result(r Request, res Result) (Result, error) {
+	run := w.run()
+	res.After, res.Outcome = w.node, run.Outcome
+	res.Broken, res.AlreadyFailing, res.Logs, res.Log = run.broken, run.still, w.units, w.tail
+	if code, err := strconv.Atoi(run.code); err == nil {
+		res.Exit = code
+	}
+	failed := &FailedError{
+		Node: w.name, Request: r, Result: res, Reason: run.Reason, Jobs: strings.TrimSuffix(strings.TrimSpace(run.jobs), ","),
+		From: run.From, ByItself: run.Reason == reasonUnconfirmed || run.Reason == reasonKilled,
+	}
+	switch run.Outcome {
+	case Committed, Activated, BootDefault:
+	default:
+		return res, failed
+	}
+	wanted := run.To
+	if run.Outcome == BootDefault {
+		wanted = res.After.Current
+	}
+	if res.After.Current != wanted || run.Outcome != Activated && res.After.Profile != run.path {
+		failed.Reason = "elsewhere"
+		return res, failed
+	}
+	return res, nil
+}
+
+func (a *Activator) send(node string, kind event.Kind, phase event.Phase, text string) {
+	a.Send.Send(event.Event{Kind: kind, Phase: phase, Node: node, Text: text})
+}
+
+func (a *Activator) end(node string, phase event.Phase, run Run, err error) {
+	failed := err != nil || run.Outcome != Committed && run.Outcome != Activated && run.Outcome != BootDefault
+	text := string(run.Outcome)
+	if err != nil {
+		text = "lost sight of the node"
+	}
+	a.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: node, Text: text, Failed: failed})
+}
+
+// patience is for how long we look for a node that we cannot reach: until it has
+// surely gone back, if it was going to.
+func patience(confirm time.Duration) time.Duration {
+	if confirm == 0 {
+		return 5 * time.Minute
+	}
+	return 2*confirm + 90*time.Second
+}

@@ -1,0 +1,60 @@
+package activate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// Dry is what a switch would do, in the words of switch-to-configuration.
+type Dry struct {
+	Stop, Restart, Reload, Start, Skip []string // units
+	RebootNeeded                       bool     // for another kernel, initrd or kernel parameters
+	Lines                              []string // all that it said
+}
+
+// dry asks the new system what it would do. Nothing is written on the node.
+func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return res, err
+	}
+	dry := &Dry{}
+	out := &lineWriter{line: func(line string) {
+		dry.line(line)
+		a.send(node, event.NodeLog, event.Activate, line)
+	}}
+	argv := []string{"sh", "-s", "--", "dry", r.Path, r.Specialisation}
+	err = conn.Run(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	out.flush()
+	none := Kernel{}
+	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.wantedKernel
+	res.Dry = dry
+	if err != nil {
+		return res, fmt.Errorf("%s: dry-activate %s: %w", node, r.Path, err)
+	}
+	res.Exit = 0
+	return res, nil
+}
+
+func (d *Dry) line(line string) {
+	d.Lines = append(d.Lines, line)
+	what, units, ok := strings.Cut(line, ": ")
+	if !ok {
+		return
+	}
+	into, ok := map[string]*[]string{
+		"would stop the following units":                &d.Stop,
+		"would NOT stop the following changed units":    &d.Skip,
+		"would restart the following units":             &d.Restart,
+		"would reload the following units":              &d.Reload,
+		"would start the following units":               &d.Start,
+		"would NOT restart the following changed units": &d.Skip,
+	}[what]
+	if ok {
+		*into = append(*into, strings.Split(units, ", ")...)
+	}
+}

@@ -1,0 +1,170 @@
+package activate
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// NotNixOSError says that the node is something else than NixOS.
+type NotNixOSError struct{ Node string }
+
+func (e *NotNixOSError) Error() string {
+	return e.Node + ": not a NixOS system: it has no /etc/NIXOS"
+}
+
+// NotSystemError says that a path is no NixOS system, or not in the node's store.
+type NotSystemError struct {
+	Node, Path, Specialisation string
+	Has                        []string // the specialisations that there are
+}
+
+func (e *NotSystemError) Error() string {
+	if e.Specialisation != "" {
+		has := "it has none"
+		if len(e.Has) > 0 {
+			has = "it has " + strings.Join(e.Has, ", ")
+		}
+		return fmt.Sprintf("%s: %s has no specialisation %s: %s", e.Node, e.Path, e.Specialisation, has)
+	}
+	return fmt.Sprintf("%s: %s is no NixOS system in the node's store: it has no bin/switch-to-configuration", e.Node, e.Path)
+}
+
+// NoStorePathError says that the node's nixos-rebuild cannot do what we need.
+type NoStorePathError struct{ Node string }
+
+func (e *NoStorePathError) Error() string {
+	return e.Node + ": the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild"
+}
+
+// UnknownProfileError says that the node has a system that is none of ours.
+type UnknownProfileError struct{ Node, Path string }
+
+func (e *UnknownProfileError) Error() string {
+	return fmt.Sprintf("%s: the node has %s, which was not deployed from here, and deployment.replaceUnknownProfiles is false", e.Node, e.Path)
+}
+
+// BusyError says that somebody else's run goes on on the node.
+type BusyError struct {
+	Node string
+	Run  *Run // if known
+}
+
+func (e *BusyError) Error() string {
+	if e.Run == nil {
+		return e.Node + ": another run is switching the node"
+	}
+	return fmt.Sprintf("%s: run %s is switching the node to %s, and somebody is watching it", e.Node, e.Run.ID, e.Run.To)
+}
+
+// LostSightError says that we do not know how a run ended.
+type LostSightError struct {
+	Node, Path string
+	Armed      time.Duration
+	Err        error
+}
+
+func (e *LostSightError) Error() string {
+	if e.Armed == 0 {
+		return fmt.Sprintf("%s: lost sight of the switch to %s, which goes on: %v", e.Node, e.Path, e.Err)
+	}
+	return fmt.Sprintf("%s: could not confirm the switch to %s; the node goes back by itself, at the latest %s after the switch: %v",
+		e.Node, e.Path, e.Armed, e.Err)
+}
+
+func (e *LostSightError) Unwrap() error { return e.Err }
+
+// FailedError says that the node is not what it was asked to be.
+type FailedError struct {
+	Node     string
+	Request  Request
+	Result   Result
+	Reason   string
+	Jobs     string // what systemd was busy with when the switch hung
+	From     string // what the node ran before
+	ByItself bool   // the node went back without being told
+}
+
+func (e *FailedError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s to %s: %s", e.Node, e.Request.Goal, e.Request.Path, e.cause())
+	switch e.Result.Outcome {
+	case RolledBack:
+		fmt.Fprintf(&b, "; the node is back on %s", e.From)
+		if e.ByItself {
+			b.WriteString(", by itself")
+		}
+	case RollbackFailed:
+		fmt.Fprintf(&b, "; going back to %s FAILED: look at the node", e.From)
+	default:
+		if e.From == "" && e.Request.Goal != Boot {
+			b.WriteString("; there is no system to go back to")
+		} else if e.Result.After.Current != e.From {
+			b.WriteString("; it was not rolled back")
+		}
+	}
+	for _, unit := range e.Result.Broken {
+		fmt.Fprintf(&b, "\n%s:", unit)
+		for _, line := range e.Result.Logs[unit] {
+			b.WriteString("\n  " + line)
+		}
+	}
+	if len(e.Result.Broken) == 0 && e.Reason != reasonUnconfirmed && e.Reason != reasonAborted {
+		for _, line := range e.Result.Log[max(0, len(e.Result.Log)-10):] {
+			b.WriteString("\n  " + line)
+		}
+	}
+	return b.String()
+}
+
+func (e *FailedError) cause() string {
+	exit := e.Result.Exit
+	switch reason, _, _ := strings.Cut(e.Reason, ","); reason {
+	case reasonHung:
+		s := fmt.Sprintf("no progress for %s", e.Request.Confirm)
+		if e.Jobs != "" {
+			s += " (" + e.Jobs + ")"
+		}
+		return s + ": a slow switch needs a longer --confirm-timeout"
+	case reasonUnconfirmed:
+		return fmt.Sprintf("nobody could log in to confirm it within %s", e.Request.Confirm)
+	case reasonAborted:
+		return "it was called off"
+	case reasonKilled:
+		return "the switch was killed on the node"
+	case reasonLocked:
+		return "another switch is running on the node (exit 11): try again when it is done"
+	case reasonReboot:
+		return "it needs a reboot (exit 100): use the goal boot, then reboot"
+	case reasonProfile:
+		return "the profile could not be set"
+	case reasonBoot:
+		return "the boot loader could not be installed" + exitText(exit)
+	case "elsewhere":
+		return fmt.Sprintf("the switch succeeded, but the node runs %s and would boot %s", e.Result.After.Current, e.Result.After.Profile)
+	}
+	switch {
+	case len(e.Result.Broken) == 1:
+		return "unit " + e.Result.Broken[0] + " failed" + exitText(exit)
+	case len(e.Result.Broken) > 1:
+		return fmt.Sprintf("%d units failed: %s%s", len(e.Result.Broken), strings.Join(e.Result.Broken, ", "), exitText(exit))
+	case exit == 1:
+		return "switch-to-configuration refused, or a pre-switch check failed (exit 1)"
+	case exit == 2:
+		return "the activation script failed (exit 2)"
+	case exit == 3:
+		return "systemd did not reload its units (exit 3)"
+	case exit == 4:
+		return "units failed (exit 4)"
+	case exit < 0:
+		return "the switch did not begin or was killed"
+	}
+	return fmt.Sprintf("switch-to-configuration failed (exit %d)", exit)
+}
+
+func exitText(exit int) string {
+	if exit <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (exit %d)", exit)
+}

@@ -1,0 +1,159 @@
+package activate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+const (
+	tailLines = 40 // of the log, for the result
+	busyExit  = 75 // node.sh: another run goes on
+	mostQuiet = 10 * time.Second
+)
+
+var errQuiet = errors.New("the node went quiet")
+
+// watch follows one run on one node, over as many connections as it takes.
+type watch struct {
+	a       *Activator
+	name    string
+	host    Host
+	id      string
+	confirm time.Duration
+
+	started bool      // the node has shown signs of it
+	beat    time.Time // the last one
+	lines   int       // of the log that we have
+	tail    []string
+	units   map[string][]string
+	node    Node // what it said of itself at the end
+}
+
+func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
+	return &watch{a: a, name: node, host: h, id: id, confirm: confirm}
+}
+
+func (w *watch) run() Run {
+	if w.node.Last == nil {
+		return Run{}
+	}
+	return *w.node.Last
+}
+
+// follow runs a command of node.sh that follows the run, until the run waits for a
+// confirmation or is over. When the connection is lost or the node goes quiet, as it
+// will when a switch touches the network, follow goes on over another
+// connection. With fresh, the first one is a new one, too.
+func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error {
+	lost := time.Now()
+	again := command
+	if command[0] == "start" {
+		again = []string{"follow", w.id}
+	}
+	for {
+		err := w.attach(ctx, fresh, command...)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		var failed *remote.RunError
+		var refused *remote.EscalationError
+		switch {
+		case errors.As(err, &failed) && failed.ExitStatus == busyExit:
+			return &BusyError{Node: w.name}
+		case errors.As(err, &failed) && failed.Signal == "", errors.As(err, &refused):
+			return fmt.Errorf("%s: activate: %w", w.name, err)
+		case !fresh && !w.started && isUnreachable(err):
+			return fmt.Errorf("%s: activate: %w", w.name, err)
+		}
+		if w.beat.After(lost) {
+			lost = w.beat
+		}
+		if time.Since(lost) > patience(w.confirm) {
+			return fmt.Errorf("%s: activate: %w", w.name, err)
+		}
+		fresh, command = true, again
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func isUnreachable(err error) bool {
+	var e *remote.UnreachableError
+	return errors.As(err, &e)
+}
+
+// attach is one command over one connection.
+func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error {
+	connect := w.host.Conn
+	if fresh {
+		// One attempt must not eat the time of all.
+		limited, cancel := context.WithTimeout(ctx, mostQuiet)
+		defer cancel()
+		connect = func(context.Context) (*remote.Conn, error) { return w.host.Fresh(limited) }
+	}
+	conn, err := connect(ctx)
+	if err != nil {
+		return err
+	}
+	if fresh {
+		defer conn.Close()
+	}
+	if command[0] != "start" {
+		command = append(command[:2:2], strconv.Itoa(w.lines))
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// sudo may ask for a password first, and systemd take its time.
+	quiet := time.AfterFunc(time.Minute, func() { cancel(errQuiet) })
+	defer quiet.Stop()
+	p := newNodeParser()
+	w.units = map[string][]string{}
+	run := read
+	if command[0] == "start" {
+		run = stored
+	}
+	err = run(ctx, conn, func(name, value string) {
+		quiet.Reset(w.quiet())
+		w.started, w.beat = true, time.Now()
+		w.line(p, name, value)
+	}, command...)
+	if err != nil {
+		return err
+	}
+	w.node, err = p.done()
+	return err
+}
+
+func (w *watch) line(p *nodeParser, name, value string) {
+	switch name {
+	case "log":
+		w.lines++
+		if w.tail = append(w.tail, value); len(w.tail) > tailLines {
+			w.tail = w.tail[1:]
+		}
+		w.a.send(w.name, event.NodeLog, event.Activate, value)
+	case "unit":
+		unit, line, _ := strings.Cut(value, " ")
+		w.units[unit] = append(w.units[unit], line)
+	default:
+		p.line(name, value)
+	}
+}
+
+// quiet is how long a node that says something every second may say nothing.
+func (w *watch) quiet() time.Duration {
+	if w.confirm == 0 {
+		return mostQuiet
+	}
+	return min(mostQuiet, max(3*time.Second, w.confirm/4))
+}

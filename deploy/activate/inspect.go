@@ -1,0 +1,207 @@
+package activate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// Node is what a node says of itself. Paths are store paths, or empty.
+type Node struct {
+	NixOS   bool
+	Current string // what runs
+	Booted  string // what was booted
+	Profile string // what the system profile points to: what boots next
+
+	Generation  int // the profile's; 0 if it has none
+	Generations []Generation
+	Previous    string // what ran before the last run of ours
+	Deployed    []string
+
+	Failed []string // units, by name
+	System string   // systemd's word: running, degraded, starting, …
+	BootID string
+	Uptime time.Duration
+
+	BootedKernel, CurrentKernel, ProfileKernel Kernel
+
+	Last *Run // the last run of ours, if there was one
+
+	StorePath bool // nixos-rebuild has --store-path; only known where it was asked for
+
+	wanted          string // the system that was asked about, with its specialisation
+	wantedKernel    Kernel
+	specialisations []string
+}
+
+// Generation is an entry of the system profile.
+type Generation struct {
+	Number  int
+	Path    string
+	Time    time.Time
+	Version string // of NixOS
+	Current bool   // it runs now
+	Booted  bool
+	Default bool // the profile points to it
+}
+
+// Kernel is the part of a system that only a reboot changes.
+type Kernel struct{ Kernel, Initrd, Modules, Params string }
+
+// RebootNeeded reports whether the node would boot another kernel than it has.
+func (n Node) RebootNeeded() bool {
+	none := Kernel{}
+	return n.BootedKernel != none && n.ProfileKernel != none && n.BootedKernel != n.ProfileKernel
+}
+
+// Armed reports whether the node would go back by itself if nobody confirmed.
+func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Armed > 0 }
+
+// generation is the number under which the profile has a system, the newest if
+// there are several; 0 if it has not.
+func (n Node) generation(system string) int {
+	for _, g := range slices.Backward(n.Generations) {
+		if g.Path == system {
+			return g.Number
+		}
+	}
+	return 0
+}
+
+// Inspect asks a node what it is and runs, in one command that changes nothing.
+func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, error) {
+	return a.inspect(ctx, node, h, Request{})
+}
+
+func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request) (Node, error) {
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return Node{}, fmt.Errorf("%s: inspect: %w", node, err)
+	}
+	return inspectOn(ctx, node, conn, r)
+}
+
+func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	p := newNodeParser()
+	if err := read(ctx, conn, p.line, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {
+		return Node{}, fmt.Errorf("%s: inspect: %w", node, err)
+	}
+	n, err := p.done()
+	if err != nil {
+		return Node{}, fmt.Errorf("%s: inspect: %w", node, err)
+	}
+	return n, nil
+}
+
+// nodeParser reads the lines of node.sh's inspect.
+type nodeParser struct {
+	node  Node
+	run   runParser
+	link  string
+	ended bool
+}
+
+func newNodeParser() *nodeParser { return &nodeParser{run: newRunParser()} }
+
+func (p *nodeParser) line(name, value string) {
+	n := &p.node
+	switch name {
+	case "nixos":
+		n.NixOS = value == "yes"
+	case "current":
+		n.Current = value
+	case "booted":
+		n.Booted = value
+	case "profile":
+		n.Profile = value
+	case "link":
+		p.link = value
+	case "generation":
+		// /nix/var/nix/profiles/system-12-link 1700000000 /nix/store/… 25.05
+		if f := strings.Fields(value); len(f) >= 3 {
+			g := Generation{Number: generationNumber(f[0]), Time: time.Unix(int64(number(f[1])), 0), Path: f[2]}
+			g.Version = strings.Join(f[3:], " ")
+			n.Generations = append(n.Generations, g)
+		}
+	case "failed":
+		n.Failed = sorted(value)
+	case "system":
+		n.System = value
+	case "boot-id":
+		n.BootID = value
+	case "uptime":
+		n.Uptime = seconds(value)
+	case "kernel-booted":
+		n.BootedKernel = parseKernel(value)
+	case "kernel-current":
+		n.CurrentKernel = parseKernel(value)
+	case "kernel-profile":
+		n.ProfileKernel = parseKernel(value)
+	case "kernel-wanted":
+		n.wantedKernel = parseKernel(value)
+	case "deployed":
+		n.Deployed = append(n.Deployed, value)
+	case "previous":
+		n.Previous = value
+	case "store-path":
+		n.StorePath = value == "yes"
+	case "wanted":
+		n.wanted = value
+	case "specialisation":
+		n.specialisations = append(n.specialisations, value)
+	case "end":
+		p.ended = true
+	default:
+		if name, ok := strings.CutPrefix(name, "run-"); ok {
+			p.run.line(name, value)
+		}
+	}
+}
+
+func (p *nodeParser) done() (Node, error) {
+	if !p.ended {
+		return Node{}, errors.New("the node's answer is cut off")
+	}
+	n := p.node
+	n.Generation = generationNumber(p.link)
+	slices.SortFunc(n.Generations, func(a, b Generation) int { return cmp.Compare(a.Number, b.Number) })
+	for i := range n.Generations {
+		g := &n.Generations[i]
+		g.Current, g.Booted, g.Default = g.Path == n.Current, g.Path == n.Booted, g.Number == n.Generation
+	}
+	if p.run.run.ID != "" {
+		run := p.run.run
+		run.Rebooted = run.phase != "done" && run.bootID != n.BootID
+		n.Last = &run
+	}
+	return n, nil
+}
+
+// generationNumber is 12 for system-12-link.
+func generationNumber(link string) int {
+	name, ok := strings.CutPrefix(path.Base(link), "system-")
+	if !ok {
+		return 0
+	}
+	return number(strings.TrimSuffix(name, "-link"))
+}
+
+func parseKernel(s string) Kernel {
+	f := append(strings.SplitN(s, " ", 4), "", "", "", "")
+	return Kernel{f[0], f[1], f[2], f[3]}
+}
+
+func sorted(list string) []string {
+	f := strings.Fields(list)
+	slices.Sort(f)
+	return slices.Compact(f)
+}

@@ -1,0 +1,84 @@
+package activate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// RebootError says that a node did not come back, or not as expected.
+type RebootError struct {
+	Node   string
+	Want   string // the system that should have booted
+	Booted string // the one that did; empty if the node did not come back
+	Waited time.Duration
+	Err    error
+}
+
+func (e *RebootError) Error() string {
+	if e.Booted == "" {
+		return fmt.Sprintf("%s: reboot: not back after %s (%v): look at its console", e.Node, e.Waited.Round(time.Second), e.Err)
+	}
+	return fmt.Sprintf("%s: reboot: booted %s instead of %s: look at its boot loader", e.Node, e.Booted, e.Want)
+}
+
+func (e *RebootError) Unwrap() error { return e.Err }
+
+// Reboot reboots a node, waits until it is back with another boot id, and verifies
+// that it booted what its profile has.
+func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout time.Duration) (Node, error) {
+	before, err := a.Inspect(ctx, node, h)
+	if err != nil {
+		return before, err
+	}
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return before, err
+	}
+	if err := read(ctx, conn, func(string, string) {}, "reboot"); err != nil {
+		return before, fmt.Errorf("%s: reboot: %w", node, err)
+	}
+	begin := time.Now()
+	wait, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err = errors.New("it did not go down")
+	for wait.Err() == nil {
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-wait.Done():
+			continue
+		}
+		after, failed := a.afresh(wait, node, h)
+		if failed != nil {
+			if wait.Err() == nil || after.BootID != "" {
+				err = failed
+			}
+			continue
+		}
+		if after.BootID == before.BootID {
+			continue
+		}
+		if before.Profile != "" && after.Booted != before.Profile {
+			return after, &RebootError{Node: node, Want: before.Profile, Booted: after.Booted}
+		}
+		return after, nil
+	}
+	if ctx.Err() != nil {
+		return before, fmt.Errorf("%s: reboot: %w", node, context.Cause(ctx))
+	}
+	return before, &RebootError{Node: node, Want: before.Profile, Waited: time.Since(begin), Err: err}
+}
+
+// afresh inspects over a new connection: the old one ended with the old boot,
+// which it may not have noticed.
+func (a *Activator) afresh(ctx context.Context, node string, h Host) (Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, mostQuiet)
+	defer cancel()
+	conn, err := h.Fresh(ctx)
+	if err != nil {
+		return Node{}, err
+	}
+	defer conn.Close()
+	return inspectOn(ctx, node, conn, Request{})
+}

@@ -1,0 +1,36 @@
+package activate
+
+import (
+	"context"
+	"fmt"
+)
+
+// Rollback goes back to a generation of the node's profile; with zero, to what the
+// node ran before the last run of ours. Everything else about it is in r, and it
+// is armed as any other switch.
+func (a *Activator) Rollback(ctx context.Context, node string, h Host, generation int, r Request) (Result, error) {
+	n, err := a.Inspect(ctx, node, h)
+	if err != nil {
+		return Result{}, err
+	}
+	if generation == 0 {
+		if n.Previous == "" {
+			return Result{Before: n, After: n}, fmt.Errorf("%s: roll back: there is no record of what the node ran before the last run: name a generation", node)
+		}
+		r.Path, r.generation = n.Previous, n.generation(n.Previous)
+	} else {
+		for _, g := range n.Generations {
+			if g.Number == generation {
+				r.Path, r.generation = g.Path, g.Number
+			}
+		}
+		if r.generation == 0 {
+			return Result{Before: n, After: n}, fmt.Errorf("%s: roll back: the node has no generation %d", node, generation)
+		}
+	}
+	r.ReplaceUnknown = true // it was asked for by name
+	if r.Goal == "" {
+		r.Goal = Switch
+	}
+	return a.Activate(ctx, node, h, r)
+}

@@ -1,0 +1,112 @@
+package activate
+
+import "time"
+
+// Run is one run of ours, as the node has it on record.
+type Run struct {
+	ID      string
+	Goal    Goal
+	From    string // what ran before; empty if nothing did
+	To      string // what was to run
+	Armed   time.Duration
+	Time    time.Time // of the last change
+	Outcome Outcome   // empty while the run goes on, and for one that was cut off
+	Reason  string    // why it went back or failed: see the constants
+
+	// Alive means that the run goes on. Left is then the time until the
+	// node goes back by itself, as it stands now; Seen is how long ago a client
+	// watched it.
+	Alive bool
+	Left  time.Duration
+	Seen  time.Duration
+
+	// Rebooted means that a reboot cut the run off: the node is in its old
+	// system, unless the run was nearly done.
+	Rebooted bool
+
+	phase      string
+	bootID     string
+	code       string
+	path       string
+	wasPath    string
+	generation string
+	broken     []string
+	still      []string
+	jobs       string
+}
+
+// Outcome is how a run ended.
+type Outcome string
+
+const (
+	Committed      Outcome = "committed"       // it runs and is the boot default
+	Activated      Outcome = "activated"       // it runs, as was asked for
+	BootDefault    Outcome = "boot"            // it is the boot default
+	RolledBack     Outcome = "rolled-back"     // the node runs what it ran before
+	Failed         Outcome = "failed"          // nothing was taken back
+	RollbackFailed Outcome = "rollback-failed" // the node may run anything
+)
+
+// Reasons for an outcome, in the node's words.
+const (
+	reasonSwitch      = "switch"      // switch-to-configuration failed
+	reasonHung        = "hung"        // it made no progress
+	reasonUnconfirmed = "unconfirmed" // nobody confirmed in time
+	reasonAborted     = "aborted"     // somebody asked for it
+	reasonKilled      = "killed"      // the run was killed
+	reasonLocked      = "locked"      // another switch is running
+	reasonReboot      = "reboot"      // the new system needs a reboot
+	reasonProfile     = "profile"     // the profile could not be set
+	reasonBoot        = "boot"        // the boot loader could not be installed
+	reasonRebooted    = "rebooted"    // a reboot cut the run off
+)
+
+type runParser struct{ run Run }
+
+func newRunParser() runParser { return runParser{Run{Seen: time.Hour}} }
+
+func (p *runParser) line(name, value string) {
+	r := &p.run
+	switch name {
+	case "run":
+		r.ID = value
+	case "goal":
+		r.Goal = Goal(value)
+	case "path":
+		r.path = value
+	case "from":
+		r.From = value
+	case "to":
+		r.To = value
+	case "wasPath":
+		r.wasPath = value
+	case "armed":
+		r.Armed = seconds(value)
+	case "generation":
+		r.generation = value
+	case "phase":
+		r.phase = value
+	case "outcome":
+		r.Outcome = Outcome(value)
+	case "reason":
+		r.Reason = value
+	case "code":
+		r.code = value
+	case "broken":
+		r.broken = sorted(value)
+	case "still":
+		r.still = sorted(value)
+	case "jobs":
+		r.jobs = value
+	case "boot":
+		r.bootID = value
+	case "time":
+		r.Time = time.Unix(int64(number(value)), 0)
+	case "alive":
+		r.Alive = value == "yes"
+	case "left":
+		r.Left = max(0, seconds(value))
+	case "seen":
+		r.Seen = seconds(value)
+	}
+}

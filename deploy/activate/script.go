@@ -1,0 +1,88 @@
+package activate
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// Host is how a node is reached. *remote.Host is one.
+type Host interface {
+	Conn(ctx context.Context) (*remote.Conn, error)
+	Fresh(ctx context.Context) (*remote.Conn, error)
+	WaitReachable(ctx context.Context) (*remote.Conn, error)
+}
+
+//go:embed node.sh
+var nodeScript string
+
+// read has the node run our script without storing it. The script is sh's stdin:
+// in argv it would be in every log of sudo's.
+func read(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
+	return run(ctx, conn, append([]string{"sh", "-s", "--"}, args...), each)
+}
+
+// install puts the script on the node, for the units of the run that it starts.
+// node.sh moves it to its place, if no other run is using that.
+const install = `umask 022
+mkdir -p /run/nixbench && mkdir -p -m 0700 /run/nixbench/activate && cd /run/nixbench/activate || exit 1
+cat >script.$$ || exit 1
+exec sh "$PWD/script.$$" "$@" </dev/null`
+
+// stored runs the script from a file on the node.
+func stored(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
+	return run(ctx, conn, append([]string{"sh", "-c", install, "sh"}, args...), each)
+}
+
+func run(ctx context.Context, conn *remote.Conn, argv []string, each func(name, value string)) error {
+	out := &lineWriter{line: func(line string) {
+		if name, value, ok := strings.Cut(line, "="); ok {
+			each(name, value)
+		}
+	}}
+	err := conn.Run(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	out.flush()
+	return err
+}
+
+// lineWriter calls line for each line that is written to it.
+type lineWriter struct {
+	line func(string)
+	rest []byte
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.rest = append(w.rest, p...)
+	for {
+		i := bytes.IndexByte(w.rest, '\n')
+		if i < 0 {
+			return len(p), nil
+		}
+		w.line(strings.ToValidUTF8(string(w.rest[:i]), "�"))
+		w.rest = w.rest[i+1:]
+	}
+}
+
+func (w *lineWriter) flush() {
+	if len(w.rest) > 0 {
+		w.line(string(w.rest))
+		w.rest = nil
+	}
+}
+
+func number(s string) int {
+	n, _ := strconv.Atoi(strings.TrimSpace(s))
+	return n
+}
+
+func seconds(s string) time.Duration { return time.Duration(number(s)) * time.Second }
+
+// wholeSeconds rounds up, so that a short time does not become none.
+func wholeSeconds(d time.Duration) string {
+	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
+}

@@ -1,0 +1,73 @@
+package activate
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// Whoever watches a run touches a file on the node every second. Looking at it
+	// for a moment tells a run that was abandoned from one that is being watched.
+	abandoned   = 5 * time.Second
+	lookForHelp = 8 * time.Second
+)
+
+// Settle ends what a killed run left on the node, so that nothing stays armed.
+// A switch that still runs is waited for. One that waits for a confirmation is
+// confirmed if it is to the system wanted: we have just logged in. Else the node
+// goes back now. Of a run that a reboot cut off only the record is left, and what it
+// kept from the garbage collector. Settle returns the run, or nil if there was nothing to settle,
+// and a *BusyError if somebody is watching the run.
+func (a *Activator) Settle(ctx context.Context, node string, h Host, wanted string) (*Run, error) {
+	n, err := a.Inspect(ctx, node, h)
+	if err != nil || !n.unsettled() {
+		return nil, err
+	}
+	return a.settle(ctx, node, h, n, Request{Path: wanted})
+}
+
+func (n Node) unsettled() bool {
+	return n.Last != nil && (n.Last.Alive || n.Last.phase != "done")
+}
+
+func (a *Activator) settle(ctx context.Context, node string, h Host, n Node, r Request) (*Run, error) {
+	var err error
+	for begin := time.Now(); n.Last.Alive && n.Last.Seen < abandoned; {
+		if time.Since(begin) > lookForHelp {
+			return nil, &BusyError{Node: node, Run: n.Last}
+		}
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if n, err = a.inspect(ctx, node, h, r); err != nil {
+			return nil, err
+		}
+	}
+	if !n.Last.Alive {
+		if n.Last.phase == "done" {
+			return n.Last, nil
+		}
+		conn, err := h.Conn(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return n.Last, read(ctx, conn, func(string, string) {}, "forget", n.Last.ID)
+	}
+	w := a.watch(node, h, n.Last.ID, n.Last.Armed)
+	if err := w.follow(ctx, false, "follow", n.Last.ID); err != nil {
+		return nil, err
+	}
+	if run := w.run(); run.phase == "waiting" {
+		answer := "abort"
+		if run.path == r.Path {
+			answer = "confirm"
+		}
+		if err := w.follow(ctx, true, answer, run.ID); err != nil {
+			return nil, err
+		}
+	}
+	run := w.run()
+	return &run, nil
+}
