@@ -133,13 +133,8 @@ func TestTerminal(t *testing.T) {
 	var out, err strings.Builder
 	var mu sync.Mutex
 	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
-<<<<<<< HEAD
-	v := &View{r: tt}
-	tt.size = func() (int, int) { return 60, 10 }
-=======
 	v := &View{r: tt, out: &checked{Writer: &out}}
-	tt.width = func() int { return 60 }
->>>>>>> main
+	tt.size = func() (int, int) { return 60, 10 }
 	mu.Lock() // no ticks: the test decides when to draw
 	defer mu.Unlock()
 	played := 0
