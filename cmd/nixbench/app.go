@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -21,6 +22,7 @@ type app struct {
 	ctx     context.Context
 	started bool // whether a command's own code runs
 	view    *ui.View
+	sink    event.Sink // where events go once a run is recorded; nil: to the view
 
 	// flags
 	file, flake string
@@ -78,7 +80,7 @@ func (a *app) evaluator() (*nixeval.Evaluator, error) {
 	}
 	o := nixeval.Options{
 		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers,
-		Facts: a.factsFile, Send: a.view.Event,
+		Facts: a.factsFile, Send: a.event,
 	}
 	for _, s := range a.sets {
 		set, err := nixeval.ParseSet(s)
@@ -117,6 +119,14 @@ func (a *app) source() (nixeval.Source, error) {
 		return nixeval.Source{}, err
 	}
 	return nixeval.FindSource(wd)
+}
+
+func (a *app) event(e event.Event) {
+	if a.sink != nil {
+		a.sink(e)
+		return
+	}
+	a.view.Event(e)
 }
 
 // selected surveys the hive and picks the nodes that --on means.

@@ -45,14 +45,7 @@ func (a *app) buildCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		built, err := deploy.Build(a.ctx, e, hive, nodes, keepGoing)
-		if keepErr := a.keep(e, hive, built, keepResult); keepErr != nil {
-			err = errors.Join(err, keepErr)
-		}
-		if built != nil {
-			a.showBuilt(built)
-		}
-		return err
+		return a.buildOnly(e, hive, nodes, keepGoing, keepResult)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -60,6 +53,18 @@ func (a *app) buildCommand() *cobra.Command {
 	f.BoolVar(&keepGoing, "keep-going", false, "build what can be built although other nodes fail; the exit code still tells")
 	f.BoolVar(&keepResult, "keep-result", false, "make links result-NODE to the systems in the working directory")
 	return cmd
+}
+
+// buildOnly is build, and apply build.
+func (a *app) buildOnly(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing, results bool) error {
+	built, err := deploy.Build(a.ctx, e, hive, nodes, keepGoing)
+	if keepErr := a.keep(e, hive, built, results); keepErr != nil {
+		err = errors.Join(err, keepErr)
+	}
+	if built != nil {
+		a.showBuilt(built)
+	}
+	return err
 }
 
 // keep registers what was built with the garbage collector.

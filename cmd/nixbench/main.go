@@ -36,8 +36,5 @@ func run(args []string) int {
 	if err != nil && !app.started { // before a command's own code runs, errors are about usage
 		err = &usageError{err: err, command: cmd.CommandPath()}
 	}
-	if errors.Is(context.Cause(ctx), errInterrupted) && err != nil {
-		err = errInterrupted
-	}
-	return app.finish(err)
+	return app.finish(app.interrupted(err))
 }

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const applyLong = `Evaluate and build the systems of nodes, copy them there, and switch to them.
+
+Goals:
+  switch        run the new system, and make it the boot default (the default goal)
+  boot          only make it the boot default
+  test          only run it, until the next boot
+  dry-activate  say which units a switch would touch, and change nothing
+  build         only build, as nixbench build does
+  push          build and copy
+  upload-keys   only upload deployment.keys (or: keys)
+
+A switch is armed: the node goes back to what it ran before by itself, unless
+nixbench gets in again afterwards, over a fresh connection, and says that all is
+well. So a configuration that cuts the network undoes itself. A switch that fails
+is taken back at once. --no-rollback leaves things as they come.
+
+Nothing is changed before everything is built. A node that runs its system already
+is left alone. One node's failure does not touch the others.`
+
+type applyFlags struct {
+	fleetFlags
+	keepGoing      bool
+	confirm        time.Duration
+	noRollback     bool
+	rollbackAll    bool
+	maxUnavailable string
+	specialisation string
+	activator      string
+	replaceUnknown bool
+	buildOnTarget  bool
+	noBuildThere   bool
+	substitute     bool
+	noSubstitute   bool
+	noKeys         bool
+}
+
+func (a *app) applyCommand() *cobra.Command {
+	var flags applyFlags
+	cmd := &cobra.Command{
+		Use:       "apply [GOAL]",
+		Short:     "Build systems, copy them to nodes, and switch to them",
+		Long:      applyLong,
+		ValidArgs: []string{"switch", "boot", "test", "dry-activate", "build", "push", "upload-keys", "keys"},
+		Example: `  nixbench apply
+  nixbench apply --on @web --max-unavailable 25%
+  nixbench apply dry-activate --on db
+  nixbench apply boot && nixbench reboot --if-needed`,
+		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+	}
+	cmd.RunE = a.runs(func(args []string) error {
+		goal := deploy.Switch
+		if len(args) == 1 {
+			goal = deploy.Goal(args[0])
+		}
+		return a.apply(goal, flags)
+	})
+	flags.addTo(cmd)
+	return cmd
+}
+
+func (f *applyFlags) addTo(cmd *cobra.Command) {
+	set := cmd.Flags()
+	set.SortFlags = false
+	f.add(set)
+	set.BoolVar(&f.keepGoing, "keep-going", false, "deploy what can be, although other nodes cannot be evaluated or built")
+	set.DurationVar(&f.confirm, "confirm-timeout", time.Minute, "how long a node waits, after its last sign of progress, until it goes back by itself")
+	set.BoolVar(&f.noRollback, "no-rollback", false, "leave a node as it is when its switch fails or cuts us off")
+	set.BoolVar(&f.rollbackAll, "rollback-all-on-failure", false, "take back all nodes of this run when one fails")
+	set.StringVar(&f.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
+	set.StringVar(&f.specialisation, "specialisation", "", "switch to this specialisation of the system")
+	set.StringVar(&f.activator, "activator", "switch-to-configuration", "what switches a node: switch-to-configuration, or nixos-rebuild where it has --store-path")
+	set.BoolVar(&f.replaceUnknown, "force-replace-unknown-profiles", false, "replace systems that this hive has not deployed, whatever deployment.replaceUnknownProfiles says")
+	set.BoolVar(&f.buildOnTarget, "build-on-target", false, "build every system on its node")
+	set.BoolVar(&f.noBuildThere, "no-build-on-target", false, "build every system here, whatever deployment.buildOnTarget says")
+	set.BoolVar(&f.substitute, "substitute-on-destination", true, "let nodes fetch what they can from their own caches")
+	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy everything from here")
+	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")
+}
+
+func (a *app) uploadKeysCommand() *cobra.Command {
+	var flags applyFlags
+	cmd := &cobra.Command{
+		Use:   "upload-keys",
+		Short: "Upload deployment.keys",
+		Long: `Upload the keys of nodes, those that differ from what is there, and remove those that
+the hive no longer has. Systems are neither evaluated nor switched.`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.runs(func([]string) error { return a.apply(deploy.UploadKeys, flags) })
+	flags.fleetFlags.add(cmd.Flags())
+	return cmd
+}
+
+// options checks the flags.
+func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
+	o := deploy.Options{
+		Goal: goal, Parallel: f.parallel, KeepGoing: f.keepGoing, RollbackAll: f.rollbackAll,
+		Confirm: f.confirm, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys,
+	}
+	if goal == "keys" {
+		o.Goal = deploy.UploadKeys
+	}
+	if f.noRollback {
+		o.Confirm = 0
+	} else if f.confirm < 5*time.Second && f.confirm != 0 {
+		return o, usagef("--confirm-timeout %v: a node needs at least 5s; to arm nothing, say --no-rollback", f.confirm)
+	}
+	if f.noRollback && f.rollbackAll {
+		return o, usagef("--no-rollback and --rollback-all-on-failure contradict each other")
+	}
+	if f.buildOnTarget && f.noBuildThere {
+		return o, usagef("--build-on-target and --no-build-on-target contradict each other")
+	}
+	if f.buildOnTarget || f.noBuildThere {
+		o.BuildOnTarget = &f.buildOnTarget
+	}
+	switch f.activator {
+	case "switch-to-configuration", "":
+	case activate.NixosRebuild:
+		o.ActivateWith = f.activator
+	default:
+		return o, usagef("--activator %s: expected switch-to-configuration or nixos-rebuild", f.activator)
+	}
+	var err error
+	o.MaxUnavailable, err = plan.ParseShare(f.maxUnavailable)
+	return o, err
+}
+
+func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
+	o, err := flags.options(goal)
+	if err != nil {
+		return err
+	}
+	e, err := a.evaluator()
+	if err != nil {
+		return err
+	}
+	hive, nodes, err := a.selected(e, flags.on)
+	if err != nil {
+		return err
+	}
+	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 {
+		return &hinted{usagef("apply: meta.allowApplyAll is false in %s, so --on must say which nodes", e.Source), "for all of them: --on '*'"}
+	}
+	if goal == "build" {
+		return a.buildOnly(e, hive, nodes, flags.keepGoing, false)
+	}
+	return a.recorded(e, hive, "apply", func(s *session) error {
+		d := &deploy.Deployer{
+			Eval: s.eval, Fleet: a.fleet(hive, flags.fleetFlags),
+			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions, Substitute: flags.substitute && !flags.noSubstitute},
+			Uploader:  &secrets.Uploader{Send: s.send},
+			Activator: &activate.Activator{Send: s.send},
+			Store:     s.store, Record: s.record, Send: s.send,
+			Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+		}
+		defer d.Fleet.Close()
+		return d.Apply(a.ctx, hive, nodes, o)
+	})
+}
+
+// session is a run under the lock, with its record.
+type session struct {
+	eval   *nixeval.Evaluator
+	store  *state.Store
+	record *state.Recorder
+	send   event.Sink
+}
+
+// recorded runs f as a run: locked, and recorded whatever happens.
+func (a *app) recorded(e *nixeval.Evaluator, hive *nixeval.Hive, command string, f func(*session) error) error {
+	dir, err := a.state(e, hive)
+	if err != nil {
+		return err
+	}
+	lock, err := dir.Lock(a.ctx, state.Self(command))
+	if err != nil {
+		return err
+	}
+	defer lock.Unlock()
+	store, err := lock.Store()
+	if err != nil {
+		return err
+	}
+	record, err := lock.Record(state.RunInfo{
+		Args: state.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Revision: revision(a.ctx, e.Source.Dir), Nixbench: buildVersion().Version,
+	})
+	if err != nil {
+		return err
+	}
+	s := &session{eval: e, store: store, record: record, send: func(ev event.Event) {
+		record.Event(ev)
+		a.view.Event(ev)
+	}}
+	a.sink = s.send // so that the record has Nix's events, too
+	err = f(s)
+	code := exitCode(a.interrupted(err))
+	if endErr := record.End(code, err); endErr != nil {
+		err = errors.Join(err, endErr)
+	}
+	_, _ = lock.Prune(state.KeepRuns) // the next run tries again
+	return err
+}
+
+// interrupted puts Ctrl-C in front of what it led to.
+func (a *app) interrupted(err error) error {
+	if err != nil && errors.Is(context.Cause(a.ctx), errInterrupted) {
+		return errInterrupted
+	}
+	return err
+}
+
+// revision of the git tree that the hive is in, with a mark where it was changed.
+func revision(ctx context.Context, dir string) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// keepRoots protects what was built here from Nix's garbage collector.
+func (a *app) keepRoots(e *nixeval.Evaluator, hive *nixeval.Hive, built map[string]nixeval.Closure) error {
+	dir, err := a.state(e, hive)
+	if err != nil {
+		return err
+	}
+	links := map[string]string{}
+	for unit, c := range built {
+		links[dir.Root(unit)] = c.Out
+	}
+	if len(links) == 0 {
+		return nil
+	}
+	if err := e.Keep(a.ctx, links); err != nil {
+		return fmt.Errorf("gcroots: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,264 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Goal is how far apply goes. Four of them are [activate.Goal]s.
+type Goal string
+
+const (
+	Switch      = Goal(activate.Switch)
+	Boot        = Goal(activate.Boot)
+	Test        = Goal(activate.Test)
+	DryActivate = Goal(activate.DryActivate)
+	Push        = Goal("push")        // build and copy, and leave the nodes as they are
+	UploadKeys  = Goal("upload-keys") // only the keys, without evaluating systems
+)
+
+// activates tells whether systems are run, or made to boot.
+func (g Goal) activates() bool { return g == Switch || g == Boot || g == Test }
+
+// Options say how to apply.
+type Options struct {
+	Goal           Goal
+	Parallel       int        // nodes at once; 0: all
+	MaxUnavailable plan.Share // nodes of a wave
+	KeepGoing      bool       // deploy what can be, although other nodes cannot be evaluated or built
+
+	Confirm        time.Duration // 0: no rollback
+	RollbackAll    bool          // one failure takes back the whole run
+	Specialisation string
+	ActivateWith   string // "" or activate.NixosRebuild
+	ReplaceUnknown bool   // whatever the hive says
+	BuildOnTarget  *bool  // overrides the hive
+	WithoutKeys    bool
+}
+
+// Deployer has what a run works with.
+type Deployer struct {
+	Eval      *nixeval.Evaluator
+	Fleet     *Fleet
+	Copier    *closure.Copier
+	Uploader  *secrets.Uploader
+	Activator *activate.Activator
+	Store     *state.Store
+	Record    *state.Recorder
+	Keep      func(map[string]nixeval.Closure) error // roots for what was built
+	Send      event.Sink
+}
+
+// Apply evaluates, builds and deploys nodes. What became of each is in the record of
+// the run; the error joins what went wrong.
+//
+// Looking at the nodes overlaps with evaluation and build, since it changes nothing.
+// Nothing is changed before everything is built.
+func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
+	r := &run{Deployer: d, hive: hive, Options: o, found: map[string]activate.Node{}}
+	looks := make(chan []Outcome[activate.Node], 1)
+	go func() { looks <- r.look(ctx, nodes) }()
+	closures, buildErr := r.closures(ctx, nodes)
+	looked := <-looks
+	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
+		r.skipAll(nodes, buildErr)
+		return buildErr
+	}
+	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
+	todo, err := r.sort(nodes, closures, looked)
+	err = errors.Join(err, r.waves(ctx, todo))
+	if err != nil && o.RollbackAll && ctx.Err() == nil {
+		err = errors.Join(err, r.rollBackAll(ctx))
+	}
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
+	return errors.Join(buildErr, err)
+}
+
+// run is one Apply under way.
+type run struct {
+	*Deployer
+	Options
+	hive *nixeval.Hive
+	tally
+	found map[string]activate.Node // what nodes were like before; read-only once sorted
+}
+
+// task is what there is to do for one node.
+type task struct {
+	node    nixeval.Node
+	closure nixeval.Closure
+	same    bool // runs the wanted system already; only keys may have changed
+}
+
+// look asks every node what it runs.
+func (r *run) look(ctx context.Context, nodes []nixeval.Node) []Outcome[activate.Node] {
+	return Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (activate.Node, error) {
+		r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
+		h, err := r.Fleet.Host(ctx, n)
+		var found activate.Node
+		if err == nil {
+			found, err = r.Activator.Inspect(ctx, n.Name, h)
+		}
+		r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
+		return found, err
+	})
+}
+
+// closures evaluates and builds. Units that are built on their nodes are only
+// evaluated.
+func (r *run) closures(ctx context.Context, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
+	if r.Goal == UploadKeys {
+		return nil, nil
+	}
+	all, evalErr := Instantiate(ctx, r.Eval, r.hive, nodes, r.KeepGoing)
+	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
+		return nil, evalErr
+	}
+	here := map[string]nixeval.Closure{}
+	for unit, c := range all {
+		if !r.onTarget(unit) {
+			here[unit] = c
+		}
+	}
+	var buildErr error
+	if len(here) > 0 {
+		var built []string
+		built, buildErr = r.Eval.Build(ctx, here, builders(r.hive))
+		for unit := range here {
+			if !slices.Contains(built, unit) {
+				delete(all, unit)
+				delete(here, unit)
+			}
+		}
+		if err := r.Keep(here); err != nil {
+			return nil, errors.Join(evalErr, buildErr, err)
+		}
+	}
+	return all, errors.Join(evalErr, buildErr)
+}
+
+func (r *run) onTarget(unit string) bool {
+	if r.BuildOnTarget != nil {
+		return *r.BuildOnTarget
+	}
+	return r.hive.Unit(unit).Deployment.BuildOnTarget
+}
+
+// sort finds out what there is to do. Nodes that cannot be reached, or have nothing to
+// deploy, are through already.
+func (r *run) sort(nodes []nixeval.Node, closures map[string]nixeval.Closure, looked []Outcome[activate.Node]) ([]task, error) {
+	var todo []task
+	var errs []error
+	for i, n := range nodes {
+		c, have := closures[n.Unit]
+		switch err := looked[i].Err; {
+		case !have && r.Goal != UploadKeys:
+			r.done(n, c, state.Skipped, "not built", nil)
+		case err != nil:
+			r.done(n, c, state.Failed, err.Error(), err)
+			errs = append(errs, err)
+		default:
+			found := looked[i].Value
+			r.found[n.Name] = found
+			todo = append(todo, task{node: n, closure: c, same: r.same(found, c)})
+		}
+	}
+	return todo, errors.Join(errs...)
+}
+
+// same tells whether the node is already where the goal would bring it.
+func (r *run) same(found activate.Node, c nixeval.Closure) bool {
+	if r.Specialisation != "" || found.Armed() || found.Last != nil && found.Last.Alive {
+		return false
+	}
+	switch r.Goal {
+	case Switch:
+		return found.Current == c.Out && found.Profile == c.Out
+	case Boot:
+		return found.Profile == c.Out
+	case Test:
+		return found.Current == c.Out
+	}
+	return false
+}
+
+// waves deploys a wave after the other, and stops after one with a failure.
+func (r *run) waves(ctx context.Context, todo []task) error {
+	byName := map[string]task{}
+	var rest, changing []nixeval.Node
+	for _, t := range todo {
+		byName[t.node.Name] = t
+		if t.same || !r.Goal.activates() {
+			rest = append(rest, t.node) // nothing restarts there, so no wave need wait for it
+		} else {
+			changing = append(changing, t.node)
+		}
+	}
+	waves := plan.Waves(changing, r.MaxUnavailable)
+	if len(waves) == 0 {
+		waves = append(waves, nil)
+	}
+	waves[0] = append(rest, waves[0]...)
+	for i, wave := range waves {
+		var errs []error
+		for _, o := range Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+			return struct{}{}, r.deploy(ctx, byName[n.Name])
+		}) {
+			errs = append(errs, o.Err)
+		}
+		if err := errors.Join(errs...); err != nil {
+			for _, later := range waves[i+1:] {
+				for _, n := range later {
+					r.done(n, byName[n.Name].closure, state.Skipped, "skipped, since a node of the wave before failed", nil)
+				}
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// rollBackAll takes back what this run has switched.
+func (r *run) rollBackAll(ctx context.Context) error {
+	var nodes []nixeval.Node
+	for _, n := range r.switched() {
+		if r.found[n.Name].Generation != 0 {
+			nodes = append(nodes, n)
+		}
+	}
+	var errs []error
+	for _, o := range Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		return struct{}{}, r.rollBack(ctx, n)
+	}) {
+		errs = append(errs, o.Err)
+	}
+	return errors.Join(errs...)
+}
+
+func builders(hive *nixeval.Hive) string {
+	if f := hive.Meta.MachinesFile; f != nil {
+		return *f
+	}
+	return ""
+}
+
+// NodeError says which node failed, and where.
+type NodeError struct {
+	Node string
+	Step event.Phase
+	Err  error
+}
+
+func (e *NodeError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Node, e.Step, e.Err) }
+func (e *NodeError) Unwrap() error { return e.Err }

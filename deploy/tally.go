@@ -1,0 +1,125 @@
+package deploy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// tally keeps what became of the nodes of a run.
+type tally struct {
+	mu       sync.Mutex
+	outcomes map[string]state.Outcome
+	order    []nixeval.Node
+}
+
+// done reports a node's result, once: to the record, and to whoever watches.
+func (r *run) done(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, text string, err error) {
+	r.mu.Lock()
+	if r.outcomes == nil {
+		r.outcomes = map[string]state.Outcome{}
+	}
+	if _, again := r.outcomes[n.Name]; !again {
+		r.order = append(r.order, n)
+	}
+	r.outcomes[n.Name] = outcome
+	r.mu.Unlock()
+	result := state.NodeResult{Node: n.Name, Unit: n.Unit, Path: c.Out, Outcome: outcome}
+	if err != nil {
+		result.Error = err.Error()
+		text = strings.TrimPrefix(err.Error(), n.Name+": ")
+		if outcome == state.RolledBack {
+			text = "rolled back: " + text
+		}
+	}
+	r.Record.Result(result)
+	r.Send.Send(event.Event{
+		Kind: event.NodeResult, Phase: event.Deploy, Node: n.Name, Text: text,
+		Failed: err != nil || outcome == state.Skipped,
+	})
+}
+
+func (r *run) skipAll(nodes []nixeval.Node, err error) {
+	for _, n := range nodes {
+		r.Record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
+	}
+}
+
+// switched are the nodes that run something else than before.
+func (r *run) switched() []nixeval.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.order), func(n nixeval.Node) bool { return r.outcomes[n.Name] != state.Switched })
+}
+
+// summary counts outcomes: `2 switched, 1 unchanged`.
+func (r *run) summary() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	counts := map[state.Outcome]int{}
+	for _, o := range r.outcomes {
+		counts[o]++
+	}
+	var parts []string
+	for _, o := range []state.Outcome{state.Switched, state.Unchanged, state.RolledBack, state.Failed, state.Skipped} {
+		if counts[o] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[o], r.verb(o)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// verb is the word for an outcome under this goal.
+func (r *run) verb(o state.Outcome) string {
+	if o == state.Switched && !r.Goal.activates() {
+		return map[Goal]string{Push: "copied", UploadKeys: "updated"}[r.Goal]
+	}
+	if o == state.Unchanged && r.Goal == DryActivate {
+		return "looked at"
+	}
+	return string(o)
+}
+
+func activateText(result activate.Result, before activate.Node) string {
+	var text string
+	switch result.Outcome {
+	case activate.BootDefault:
+		text = fmt.Sprintf("generation %d boots next", result.After.Generation)
+	case activate.Activated:
+		text = "runs until the next boot"
+	default:
+		text = fmt.Sprintf("generation %d → %d", before.Generation, result.After.Generation)
+	}
+	if len(result.AlreadyFailing) > 0 {
+		text += "; failed before, too: " + strings.Join(result.AlreadyFailing, ", ")
+	}
+	if result.RebootNeeded() {
+		text += "; reboot for the new kernel"
+	}
+	return text
+}
+
+func dryText(d *activate.Dry) string {
+	if d == nil {
+		return "nothing would change"
+	}
+	var parts []string
+	for _, p := range []struct {
+		verb  string
+		units []string
+	}{{"stop", d.Stop}, {"restart", d.Restart}, {"reload", d.Reload}, {"start", d.Start}} {
+		if len(p.units) > 0 {
+			parts = append(parts, p.verb+" "+strings.Join(p.units, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return "would change no unit"
+	}
+	return "would " + strings.Join(parts, "; ")
+}
