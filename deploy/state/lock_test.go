@@ -45,6 +45,14 @@ func hold(d Dir) error {
 	if err != nil {
 		return err
 	}
+	for i := 0; os.Getenv("NIXBENCH_TEST_BUSY") != ""; i++ {
+		node := fmt.Sprintf("node-%d", i)
+		rec.Result(NodeResult{Node: node, Outcome: Switched})
+		if err := s.Begin(Intent{Run: rec.ID(), Node: node, Step: "copy"}); err != nil {
+			return err
+		}
+		fmt.Println(i)
+	}
 	if err := s.Begin(Intent{Run: rec.ID(), Node: "a", Step: "activate", Path: "/nix/store/x"}); err != nil {
 		return err
 	}
@@ -185,6 +193,56 @@ func TestAKilledHolder(t *testing.T) {
 	left := s.State().Left("next", "a")
 	if len(left) != 1 || left[0].Run != run || left[0].Step != "activate" || left[0].Path != "/nix/store/x" {
 		t.Errorf("%+v", left)
+	}
+}
+
+// Killed in the midst of writing: what was told to be written is there, and whole.
+func TestKilledWhileWriting(t *testing.T) {
+	d := folder(t)
+	for round := range 8 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "NIXBENCH_TEST_HOLD="+string(d), "NIXBENCH_TEST_BUSY=1")
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Duration(50+13*round)*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		text, err := io.ReadAll(out)
+		_ = cmd.Wait()
+		if err != nil || strings.Contains(string(text), "error") {
+			t.Fatal(string(text), err)
+		}
+		told := strings.Count(string(text), "\n")
+
+		l := mustLock(t, d, "apply")
+		s, err := l.Store()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(s.State().Intents); n < told || n > told+1 {
+			t.Errorf("%d intents of %d that were begun", n, told)
+		}
+		if run, err := d.OpenRun("last"); told > 0 && (err != nil || run.Status() != StatusKilled) {
+			t.Error(run, err)
+		}
+		if err := s.Update(func(s *State) error { s.Intents = nil; return nil }); err != nil {
+			t.Error(err)
+		}
+		entries, err := os.ReadDir(string(d))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), ".") {
+				t.Errorf("%s is left", e.Name())
+			}
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -50,7 +51,10 @@ func (e *RunError) Hint() string {
 // gone begins the names of runs that are being removed.
 const gone = ".gone-"
 
-// runIDs gives the runs' identifiers, the newest first.
+// What has another name is not ours, and neither listed nor pruned.
+var runRE = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z(-[a-z0-9-]+)?$`)
+
+// runIDs gives the runs' identifiers.
 func (d Dir) runIDs() ([]string, error) {
 	entries, err := os.ReadDir(d.runsDir())
 	if errors.Is(err, os.ErrNotExist) {
@@ -61,7 +65,7 @@ func (d Dir) runIDs() ([]string, error) {
 	}
 	var ids []string
 	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+		if e.IsDir() && runRE.MatchString(e.Name()) {
 			ids = append(ids, e.Name())
 		}
 	}
