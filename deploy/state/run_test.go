@@ -161,19 +161,60 @@ func TestSafeArgs(t *testing.T) {
 
 func TestIdentifiers(t *testing.T) {
 	d := folder(t)
-	if err := d.Create(); err != nil {
-		t.Fatal(err)
-	}
 	at := time.Date(2026, 11, 21, 1, 59, 0, 0, time.UTC)
 	for _, c := range [][2]string{
 		{"apply", "20261121T015900Z-apply"}, {"apply", "20261121T015900Z-apply-2"}, {"apply", "20261121T015900Z-apply-3"},
 		{"Apply ../dry activate", "20261121T015900Z-apply-dry-activate"}, {"", "20261121T015900Z"},
 	} {
-		id, err := d.newRun(c[0], at)
-		if err != nil || id != c[1] {
-			t.Errorf("%q: %s, want %s, %v", c[0], id, c[1], err)
+		id := d.freeID(c[0], at)
+		if id != c[1] {
+			t.Errorf("%q: %s, want %s", c[0], id, c[1])
+		}
+		if err := os.MkdirAll(d.runDir(id), 0o700); err != nil {
+			t.Fatal(err)
 		}
 	}
+}
+
+// Whoever lists runs while they come and go never takes a live one for killed or damaged.
+func TestLiveRunsAreNotKilled(t *testing.T) {
+	d := folder(t)
+	if err := d.Create(); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var reading sync.WaitGroup
+	for range 3 {
+		reading.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				list, err := d.Runs()
+				if err != nil {
+					t.Error(err)
+				}
+				for _, s := range list {
+					if s.Status == StatusKilled || s.Status == StatusDamaged {
+						t.Errorf("%+v", s)
+					}
+				}
+			}
+		})
+	}
+	for range 30 {
+		l, err := d.WaitLock(t.Context(), Self("apply"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(record(t, l).End(0, nil), l.Unlock()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	reading.Wait()
 }
 
 // What a kill leaves: no run.json, half a one, a torn event.
@@ -262,6 +303,7 @@ func TestPrune(t *testing.T) {
 		put(fmt.Sprintf("2001112%dT000000Z-apply", i))
 	}
 	put("mine")
+	put(fresh + "20011101T000000Z-apply")
 	put(gone + "20011101T000000Z-apply")
 	s, err := l.Store()
 	if err != nil {
