@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -290,6 +291,39 @@ func TestAnyEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkWidth(t, b.String(), 40+int(seed%80))
+	}
+}
+
+// A recorded run, from before its first event to after its last.
+func TestOf(t *testing.T) {
+	d := state.Dir(filepath.Join(t.TempDir(), ".nixbench", "demo"))
+	l, err := d.Lock(context.Background(), state.Self("apply"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Unlock()
+	rec, err := l.Record(state.RunInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := event.Sink(rec.Event)
+	sink.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build})
+	time.Sleep(10 * time.Millisecond)
+	sink.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Build})
+	time.Sleep(10 * time.Millisecond)
+	if err := rec.End(0, nil); err != nil {
+		t.Fatal(err)
+	}
+	run, err := d.OpenRun("last")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Of(run)
+	if err != nil || r.Run != rec.ID() || r.Status != state.StatusDone || len(r.Critical) != 1 {
+		t.Fatal(r, err)
+	}
+	if want := Seconds(run.Ended.Sub(run.Started)); r.Total != want || r.Other < Seconds(10*time.Millisecond) {
+		t.Errorf("total %s, want %s; other %s", r.Total, want, r.Other)
 	}
 }
 

@@ -45,6 +45,14 @@ func hold(d Dir) error {
 	if err != nil {
 		return err
 	}
+	for i := 0; os.Getenv("NIXBENCH_TEST_BUSY") != ""; i++ {
+		node := fmt.Sprintf("node-%d", i)
+		rec.Result(NodeResult{Node: node, Outcome: Switched})
+		if err := s.Begin(Intent{Run: rec.ID(), Node: node, Step: "copy"}); err != nil {
+			return err
+		}
+		fmt.Println(i)
+	}
 	if err := s.Begin(Intent{Run: rec.ID(), Node: "a", Step: "activate", Path: "/nix/store/x"}); err != nil {
 		return err
 	}
@@ -188,6 +196,56 @@ func TestAKilledHolder(t *testing.T) {
 	}
 }
 
+// Killed in the midst of writing: what was told to be written is there, and whole.
+func TestKilledWhileWriting(t *testing.T) {
+	d := folder(t)
+	for round := range 8 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "NIXBENCH_TEST_HOLD="+string(d), "NIXBENCH_TEST_BUSY=1")
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Duration(50+13*round)*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		text, err := io.ReadAll(out)
+		_ = cmd.Wait()
+		if err != nil || strings.Contains(string(text), "error") {
+			t.Fatal(string(text), err)
+		}
+		told := strings.Count(string(text), "\n")
+
+		l := mustLock(t, d, "apply")
+		s, err := l.Store()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(s.State().Intents); n < told || n > told+1 {
+			t.Errorf("%d intents of %d that were begun", n, told)
+		}
+		if run, err := d.OpenRun("last"); told > 0 && (err != nil || run.Status() != StatusKilled) {
+			t.Error(run, err)
+		}
+		if err := s.Update(func(s *State) error { s.Intents = nil; return nil }); err != nil {
+			t.Error(err)
+		}
+		entries, err := os.ReadDir(string(d))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), ".") {
+				t.Errorf("%s is left", e.Name())
+			}
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Of many that come at once, one after the other has the lock; asking who has it
 // does not get in the way.
 func TestOneAtATime(t *testing.T) {
@@ -289,82 +347,4 @@ func TestAFileSystemWithoutLocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Unlock()
-}
-
-// readOnly makes a folder that even root cannot write to, where the file system can
-// do that.
-func readOnly(t *testing.T, dir string) {
-	t.Helper()
-	if os.Getuid() != 0 {
-		if err := os.Chmod(dir, 0o500); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
-		return
-	}
-	const immutable = 0x10 // FS_IMMUTABLE_FL
-	set := func(flags int) error {
-		f, err := os.Open(dir)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		return unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags)
-	}
-	if err := set(immutable); err != nil {
-		t.Skipf("no folder can be made immutable: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := set(0); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-func TestAReadOnlyStateFolder(t *testing.T) {
-	d := folder(t)
-	l := mustLock(t, d, "apply")
-	s, err := l.Store()
-	if err != nil {
-		t.Fatal(err)
-	}
-	confirm := func(node string) error {
-		return s.Update(func(s *State) error { s.Confirm(node, Deployment{Path: "/p"}); return nil })
-	}
-	if err := confirm("a"); err != nil {
-		t.Fatal(err)
-	}
-	readOnly(t, string(d))
-	var f *FolderError
-	named := func(err error) {
-		t.Helper()
-		if !errors.As(err, &f) || !strings.Contains(err.Error(), "state folder "+string(d)) || f.Hint() == "" {
-			t.Errorf("%v", err)
-		}
-	}
-	named(confirm("b"))
-	if st := s.State(); len(st.Nodes) != 1 {
-		t.Errorf("what is not on disk is remembered: %v", st.Nodes)
-	}
-	_, err = l.Record(RunInfo{})
-	named(err)
-	if st, err := d.Load(); err != nil || len(st.Nodes) != 1 {
-		t.Error(st, err)
-	}
-	if list, err := d.Runs(); err != nil || len(list) != 0 {
-		t.Error(list, err)
-	}
-}
-
-func TestNewLockInAReadOnlyFolder(t *testing.T) {
-	d := folder(t)
-	if err := d.Create(); err != nil {
-		t.Fatal(err)
-	}
-	readOnly(t, string(d))
-	_, err := d.Lock(context.Background(), Self("apply"))
-	var f *FolderError
-	if !errors.As(err, &f) || !strings.Contains(err.Error(), "state folder "+string(d)) || f.Hint() == "" {
-		t.Error(err)
-	}
 }

@@ -59,13 +59,13 @@ func (l *Lock) Record(info RunInfo) (*Recorder, error) {
 		return nil, err
 	}
 	started := time.Now().UTC()
-	id, err := l.dir.newRun(l.holder.Command, started)
-	if err != nil {
+	if err := os.MkdirAll(l.dir.runsDir(), 0o700); err != nil {
 		return nil, &FolderError{l.dir, err}
 	}
+	id := l.dir.freeID(l.holder.Command, started)
 	r := &Recorder{
 		lock:   l,
-		folder: l.dir.runDir(id),
+		folder: l.dir.runDir(fresh + id),
 		wake:   make(chan struct{}, 1),
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
@@ -76,33 +76,38 @@ func (l *Lock) Record(info RunInfo) (*Recorder, error) {
 			Holder: l.holder, Started: started, Nodes: []NodeResult{},
 		},
 	}
-	if err := r.writeRun(); err != nil {
+	if err := r.make(l.dir.runDir(id)); err != nil {
 		return nil, err
 	}
 	go r.loop()
 	return r, nil
 }
 
-// newRun makes the folder of a run. Mkdir decides whose an identifier is.
-func (d Dir) newRun(command string, t time.Time) (string, error) {
-	if err := os.MkdirAll(d.runsDir(), 0o700); err != nil {
-		return "", err
+// make makes the run's folder under another name first: who lists runs sees none
+// that has no record yet.
+func (r *Recorder) make(folder string) error {
+	if err := os.MkdirAll(filepath.Join(r.folder, "nodes"), 0o700); err != nil {
+		return &FolderError{r.lock.dir, err}
 	}
+	if err := r.writeRun(); err != nil {
+		return err
+	}
+	if err := os.Rename(r.folder, folder); err != nil {
+		return &FolderError{r.lock.dir, err}
+	}
+	r.folder = folder
+	return nil
+}
+
+// freeID makes a run's identifier. Only the lock's holder does.
+func (d Dir) freeID(command string, t time.Time) string {
 	base := t.Format("20060102T150405Z") + "-" + strings.Trim(notCommandRE.ReplaceAllString(strings.ToLower(command), "-"), "-")
 	base = strings.TrimSuffix(base[:min(len(base), 60)], "-")
-	for n := 1; ; n++ {
-		id := base
-		if n > 1 {
-			id = fmt.Sprintf("%s-%d", base, n)
-		}
-		err := os.Mkdir(d.runDir(id), 0o700)
-		if err == nil {
-			return id, os.Mkdir(filepath.Join(d.runDir(id), "nodes"), 0o700)
-		}
-		if !errors.Is(err, os.ErrExist) {
-			return "", err
-		}
+	id := base
+	for n := 2; exists(d.runDir(id)); n++ {
+		id = fmt.Sprintf("%s-%d", base, n)
 	}
+	return id
 }
 
 // ID names the run.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -47,10 +48,16 @@ func (e *RunError) Hint() string {
 	return "nixbench runs lists them"
 }
 
-// gone begins the names of runs that are being removed.
-const gone = ".gone-"
+// So begin the names of runs that are being removed, or made.
+const (
+	gone  = ".gone-"
+	fresh = ".new-"
+)
 
-// runIDs gives the runs' identifiers, the newest first.
+// What has another name is not ours, and neither listed nor pruned.
+var runRE = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z(-[a-z0-9-]+)?$`)
+
+// runIDs gives the runs' identifiers.
 func (d Dir) runIDs() ([]string, error) {
 	entries, err := os.ReadDir(d.runsDir())
 	if errors.Is(err, os.ErrNotExist) {
@@ -61,7 +68,7 @@ func (d Dir) runIDs() ([]string, error) {
 	}
 	var ids []string
 	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+		if e.IsDir() && runRE.MatchString(e.Name()) {
 			ids = append(ids, e.Name())
 		}
 	}
@@ -87,6 +94,14 @@ func (d Dir) all() (runs []*Run, errs map[string]error, err error) {
 	errs = map[string]error{}
 	for _, id := range ids {
 		r, err := d.readRun(id, holder)
+		if err == nil && r.Status() == StatusKilled {
+			// Or begun since we asked who has the lock. Now that it has begun, its
+			// process has the lock, or has written its end, or was killed.
+			if holder, err = d.Holder(); err != nil {
+				return nil, nil, err
+			}
+			r, err = d.readRun(id, holder)
+		}
 		if errors.Is(err, os.ErrNotExist) && !exists(d.runDir(id)) {
 			continue // removed meanwhile
 		}
@@ -219,7 +234,7 @@ func (d Dir) sweepRuns() error {
 		return &FolderError{d, err}
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), gone) {
+		if strings.HasPrefix(e.Name(), gone) || strings.HasPrefix(e.Name(), fresh) {
 			if err := os.RemoveAll(d.runDir(e.Name())); err != nil {
 				return &FolderError{d, err}
 			}

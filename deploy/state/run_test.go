@@ -1,0 +1,439 @@
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+func record(t *testing.T, l *Lock) *Recorder {
+	t.Helper()
+	r, err := l.Record(RunInfo{Args: []string{"apply", "--on", "web-*"}, Hive: "/hives/demo/hive.nix", Revision: "4ff984a", Nixbench: "0.2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.End(1, nil) })
+	return r
+}
+
+func TestARunIsRecorded(t *testing.T) {
+	d := folder(t)
+	l := mustLock(t, d, "apply")
+	r := record(t, l)
+	if !regexp.MustCompile(`^\d{8}T\d{6}Z-apply$`).MatchString(r.ID()) {
+		t.Error(r.ID())
+	}
+	if run, err := d.OpenRun("last"); err != nil || run.Status() != StatusRunning {
+		t.Error(run, err)
+	}
+	var key nixeval.Key
+	if err := json.Unmarshal([]byte(`{"name":"k","text":"swordfish"}`), &key); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Plan(map[string]any{"keys": []nixeval.Key{key}}); err != nil {
+		t.Fatal(err)
+	}
+	sink := event.Sink(r.Event)
+	sink.Send(event.Event{Kind: event.NodeStart, Node: "web-1", Phase: event.Activate})
+	sink.Send(event.Event{Kind: event.NodeLog, Node: "web-1", Phase: event.Activate, Text: "starting\nthe units"})
+	sink.Send(event.Event{Kind: event.NodeLog, Node: "../../evil", Text: "boo"})
+	sink.Send(event.Event{Kind: event.NodeEnd, Node: "web-1", Phase: event.Activate})
+	r.Result(NodeResult{Node: "web-1", Unit: "web", Outcome: Skipped})
+	r.Result(NodeResult{Node: "web-1", Unit: "web", Path: "/nix/store/x", Before: 6, After: 7, Outcome: Switched})
+	r.Result(NodeResult{Node: "web-2", Unit: "web", Outcome: Failed, Error: "no route"})
+	for range 2 {
+		if err := r.End(6, errors.New("1 node is unreachable")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sink.Send(event.Event{Kind: event.NodeLog, Node: "late"}) // nobody is hurt
+
+	run, err := d.OpenRun(r.ID()[:10])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Status() != StatusFailed || *run.Exit != 6 || run.Error != "1 node is unreachable" || run.Revision != "4ff984a" ||
+		run.Holder.PID != os.Getpid() || !slices.Equal(run.Args, []string{"apply", "--on", "web-*"}) {
+		t.Errorf("%+v", run)
+	}
+	if diff := cmp.Diff([]NodeResult{{Node: "web-1", Unit: "web", Path: "/nix/store/x", Before: 6, After: 7, Outcome: Switched},
+		{Node: "web-2", Unit: "web", Outcome: Failed, Error: "no route"}}, run.Nodes); diff != "" {
+		t.Error(diff)
+	}
+	events, damaged, err := run.Events()
+	if err != nil || damaged != 0 || len(events) != 4 || events[1].Text != "starting\nthe units" || events[1].Time.IsZero() {
+		t.Error(events, damaged, err)
+	}
+	log, err := run.NodeLog("web-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(log)
+	log.Close()
+	if !regexp.MustCompile(`^\S+T\S+Z starting\n\S+Z the units\n$`).Match(text) {
+		t.Errorf("%q", text)
+	}
+	if plan, err := run.Plan(); err != nil || !bytes.Contains(plan, []byte("(secret)")) || bytes.Contains(plan, []byte("swordfish")) {
+		t.Errorf("%s %v", plan, err)
+	}
+	list, err := d.Runs()
+	if err != nil || len(list) != 1 || list[0].Status != StatusFailed || list[0].Nodes[Switched] != 1 || list[0].Nodes[Failed] != 1 {
+		t.Error(list, err)
+	}
+	private(t, d)
+	if exists(filepath.Join(string(d), "runs", "evil.log")) || exists(filepath.Join(string(d), "evil.log")) {
+		t.Error("a log has left its folder")
+	}
+}
+
+// private checks that only the owner can read what is in the folder.
+func private(t *testing.T, d Dir) {
+	t.Helper()
+	if err := filepath.WalkDir(string(d), func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLogNames(t *testing.T) {
+	seen := map[string]string{}
+	for _, node := range []string{"a", "a.b", "web-1", "", ".", "..", "../a", "/etc/passwd", "a/b", "a%2Fb", "a\x00b", "é", "%",
+		strings.Repeat("x", 300), strings.Repeat("x", 301)} {
+		f := logFile("/r", node)
+		if filepath.Dir(f) != "/r/nodes" || len(filepath.Base(f)) > 255 || strings.ContainsRune(f, 0) {
+			t.Errorf("%q: %s", node, f)
+		}
+		if other, taken := seen[f]; taken {
+			t.Errorf("%q and %q share %s", node, other, f)
+		}
+		seen[f] = node
+	}
+	if f := logFile("/r", "a.b"); f != "/r/nodes/a.b.log" {
+		t.Error(f)
+	}
+}
+
+func TestSafeArgs(t *testing.T) {
+	for in, want := range map[string]string{
+		"apply --on web-* --set roles.web.count=5 -f x/hive.nix":     "apply --on web-* --set roles.web.count=5 -f x/hive.nix",
+		"exec --on a -- mysql -pswordfish":                           "exec --on a -- (2 arguments)",
+		"apply --sudo-password=swordfish":                            "apply --sudo-password=…",
+		"apply --token swordfish --yes":                              "apply --token … --yes",
+		"apply --ask-password --yes":                                 "apply --ask-password --yes",
+		"apply --set roles.web.joinToken=swordfish":                  "apply --set roles.web.joinToken=…",
+		"apply --flake git+https://swordfish@host/x":                 "apply --flake git+https://…@host/x",
+		"apply --flake git+ssh://git:swordfish@host/x":               "apply --flake git+ssh://git:…@host/x",
+		"apply --flake git+ssh://git@host/x?ref=main":                "apply --flake git+ssh://git@host/x?ref=main",
+		"apply --flake=git+https://h/x?ref=a&access_token=swordfish": "apply --flake=git+https://h/x?ref=a&access_token=…",
+	} {
+		if got := strings.Join(SafeArgs(strings.Fields(in)), " "); got != want {
+			t.Errorf("%s\n got %s\nwant %s", in, got, want)
+		}
+	}
+}
+
+func TestIdentifiers(t *testing.T) {
+	d := folder(t)
+	at := time.Date(2026, 11, 21, 1, 59, 0, 0, time.UTC)
+	for _, c := range [][2]string{
+		{"apply", "20261121T015900Z-apply"}, {"apply", "20261121T015900Z-apply-2"}, {"apply", "20261121T015900Z-apply-3"},
+		{"Apply ../dry activate", "20261121T015900Z-apply-dry-activate"}, {"", "20261121T015900Z"},
+	} {
+		id := d.freeID(c[0], at)
+		if id != c[1] {
+			t.Errorf("%q: %s, want %s", c[0], id, c[1])
+		}
+		if err := os.MkdirAll(d.runDir(id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Whoever lists runs while they come and go never takes a live one for killed or damaged.
+func TestLiveRunsAreNotKilled(t *testing.T) {
+	d := folder(t)
+	if err := d.Create(); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var reading sync.WaitGroup
+	for range 3 {
+		reading.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				list, err := d.Runs()
+				if err != nil {
+					t.Error(err)
+				}
+				for _, s := range list {
+					if s.Status == StatusKilled || s.Status == StatusDamaged {
+						t.Errorf("%+v", s)
+					}
+				}
+			}
+		})
+	}
+	for range 30 {
+		l, err := d.WaitLock(t.Context(), Self("apply"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(record(t, l).End(0, nil), l.Unlock()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	reading.Wait()
+}
+
+// What a kill leaves: no run.json, half a one, a torn event.
+func TestBrokenRecords(t *testing.T) {
+	d := folder(t)
+	l := mustLock(t, d, "apply")
+	r := record(t, l)
+	event.Sink(r.Event).Send(event.Event{Kind: event.PhaseStart, Phase: event.Build})
+	event.Sink(r.Event).Send(event.Event{Kind: event.PhaseEnd, Phase: event.Build})
+	if err := r.End(0, nil); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(r.folder, "events.jsonl")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range len(data) {
+		if err := os.WriteFile(file, data[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run, err := d.OpenRun(r.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := bytes.Count(data[:cut], []byte("\n"))
+		events, damaged, err := run.Events()
+		if err != nil || len(events)+damaged < whole || len(events) < whole || damaged > 1 {
+			t.Fatalf("cut at %d: %d events, %d damaged, %v", cut, len(events), damaged, err)
+		}
+	}
+	for name, text := range map[string]string{"20300101T000000Z-apply": "", "20300102T000000Z-apply": `{"version":1,`, "20300103T000000Z-apply": `{"version":9}`,
+		"20300104T000000Z-apply": `{"version":1,"id":"other"}`} {
+		if err := os.MkdirAll(d.runDir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if text != "" {
+			if err := os.WriteFile(filepath.Join(d.runDir(name), "run.json"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(d.runsDir(), "notes.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list, err := d.Runs()
+	if err != nil || len(list) != 5 {
+		t.Fatal(list, err)
+	}
+	for i, s := range list {
+		if (s.Status == StatusDamaged) != (i < 4) || i < 4 && s.Error == "" {
+			t.Errorf("%+v", s)
+		}
+	}
+	if _, err := d.OpenRun("20300102"); err == nil || !strings.Contains(err.Error(), "run.json is damaged") {
+		t.Error(err)
+	}
+	var e *RunError
+	if _, err := d.OpenRun("2030"); !errors.As(err, &e) || len(e.Among) != 4 || !strings.Contains(err.Error(), "may be any of the runs 20300104") {
+		t.Error(err)
+	}
+	for _, ref := range []string{"", "1999", "../runs"} {
+		if _, err := d.OpenRun(ref); !errors.As(err, &e) || !strings.Contains(err.Error(), "there is no run") {
+			t.Error(err)
+		}
+	}
+	if _, err := folder(t).OpenRun("last"); !errors.As(err, &e) || err.Error() != "there are no runs yet" {
+		t.Error(err)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	d := folder(t)
+	l := mustLock(t, d, "apply")
+	put := func(id string) {
+		t.Helper()
+		if err := os.MkdirAll(d.runDir(id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		data, _ := json.Marshal(Run{Version: 1, ID: id})
+		if err := os.WriteFile(filepath.Join(d.runDir(id), "run.json"), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 10 {
+		put(fmt.Sprintf("2001112%dT000000Z-apply", i))
+	}
+	put("mine")
+	put(fresh + "20011101T000000Z-apply")
+	put(gone + "20011101T000000Z-apply")
+	s, err := l.Store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Update(func(s *State) error {
+		s.Confirm("a", Deployment{Run: "20011122T000000Z-apply"})
+		s.Replace("20011123T000000Z-apply", "a", Deployment{})
+		s.Begin(Intent{Run: "20011121T000000Z-apply", Node: "a"})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := l.Prune(KeepRuns); err != nil || len(removed) != 0 {
+		t.Error(removed, err)
+	}
+	if removed, err := l.Prune(4); err != nil || !slices.Equal(removed, []string{"20011125T000000Z-apply", "20011124T000000Z-apply", "20011120T000000Z-apply"}) {
+		t.Error(removed, err)
+	}
+	r := record(t, l)
+	if _, err := l.Prune(0); err != nil {
+		t.Error(err)
+	}
+	entries, err := os.ReadDir(d.runsDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	want := []string{"20011121T000000Z-apply", "20011122T000000Z-apply", "20011123T000000Z-apply", r.ID(), "mine"}
+	if !slices.Equal(left, want) {
+		t.Error(left)
+	}
+}
+
+// A full disk: what could not be written is written when there is room, and where
+// that never comes, End says what is missing.
+func TestADiskThatTakesNothing(t *testing.T) {
+	d := folder(t)
+	l := mustLock(t, d, "apply")
+	r := record(t, l)
+	events := filepath.Join(r.folder, "events.jsonl")
+	if err := os.Symlink("/dev/full", events); err != nil {
+		t.Fatal(err)
+	}
+	sink := event.Sink(r.Event)
+	sink.Send(event.Event{Kind: event.Message, Text: "one"})
+	if err := r.flush(true); err == nil {
+		t.Error("written to a full disk")
+	}
+	if err := os.Remove(events); err != nil {
+		t.Fatal(err)
+	}
+	sink.Send(event.Event{Kind: event.Message, Text: "two"})
+	if err := r.End(0, nil); err != nil {
+		t.Error(err)
+	}
+	run, err := d.OpenRun("last")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, damaged, err := run.Events(); len(got) != 2 || got[0].Text != "one" || damaged != 0 || err != nil {
+		t.Error(got, damaged, err)
+	}
+
+	r = record(t, l)
+	if err := os.Symlink("/dev/full", filepath.Join(r.folder, "events.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	big := strings.Repeat("x", 1<<20)
+	for range 12 {
+		event.Sink(r.Event).Send(event.Event{Kind: event.Message, Text: big})
+		_ = r.flush(false)
+	}
+	if err := r.End(0, nil); err == nil || !strings.Contains(err.Error(), "events are lost") || !strings.Contains(err.Error(), "no space left") {
+		t.Error(err)
+	}
+}
+
+// A thousand nodes that talk at once, and nothing is lost or torn.
+func TestAThousandNodesTalk(t *testing.T) {
+	d := folder(t)
+	r := record(t, mustLock(t, d, "apply"))
+	sink := event.Sink(r.Event)
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for i := range 1000 {
+		wg.Go(func() {
+			node := fmt.Sprintf("node-%d", i)
+			sink.Send(event.Event{Kind: event.NodeStart, Node: node, Phase: event.Activate})
+			for j := range 20 {
+				sink.Send(event.Event{Kind: event.NodeLog, Node: node, Phase: event.Activate, Text: fmt.Sprintf("line %d", j)})
+			}
+			r.Result(NodeResult{Node: node, Unit: node, Outcome: Switched})
+			sink.Send(event.Event{Kind: event.NodeEnd, Node: node, Phase: event.Activate})
+		})
+	}
+	wg.Wait()
+	sent := time.Since(begun)
+	if err := r.End(0, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("22,000 events sent in %s, on disk after %s", sent, time.Since(begun))
+	run, err := d.OpenRun("last")
+	if err != nil || len(run.Nodes) != 1000 {
+		t.Fatal(err)
+	}
+	if events, damaged, err := run.Events(); len(events) != 22000 || damaged != 0 || err != nil {
+		t.Error(len(events), damaged, err)
+	}
+	log, err := os.ReadFile(run.LogFile("node-500"))
+	if err != nil || bytes.Count(log, []byte("\n")) != 20 || !bytes.HasSuffix(log, []byte(" line 19\n")) {
+		t.Errorf("%s %v", log, err)
+	}
+}
+
+func FuzzReadEvents(f *testing.F) {
+	f.Add([]byte("{\"time\":\"2026-11-21T02:00:00Z\",\"event\":\"node-end\",\"node\":\"a\"}\n{\"ev"))
+	f.Add([]byte("\n\x00\x00\n[]\nnull\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		events, damaged, err := ReadEvents(bytes.NewReader(data))
+		if err != nil || len(events)+damaged > bytes.Count(data, []byte("\n"))+1 {
+			t.Fatal(len(events), damaged, err)
+		}
+		for _, e := range events {
+			if e.Kind == "" {
+				t.Fatal("an event of no kind")
+			}
+		}
+	})
+}
