@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -94,8 +95,24 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
+// NixOS has bash for sh, others dash.
 func TestHostile(t *testing.T) {
-	n := start(t, sshtest.Options{})
+	for _, shell := range []string{"bash", "dash"} {
+		t.Run(shell, func(t *testing.T) {
+			program, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skip(err)
+			}
+			dir := t.TempDir()
+			if err := os.Symlink(program, filepath.Join(dir, "sh")); err != nil {
+				t.Fatal(err)
+			}
+			testHostile(t, start(t, sshtest.Options{Env: append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))}))
+		})
+	}
+}
+
+func testHostile(t *testing.T, n *node) {
 	ks := keys{}
 	for i, name := range []string{"-rf", "two words", "it's", `"quoted"`, "$(touch pwned)", "`x`", "*", "schlüssel-鍵", "a\\b", "%n", "#", "~", "send 1"} {
 		ks[name] = n.key(t, name, strings.Repeat(name, i))
