@@ -1,6 +1,11 @@
 # What a node does with `deployment.keys`: a pre-activation key gets its owner when
 # users exist, and `db-key.service` is active exactly while the key `db` is there.
 #
+# Units that need a key say `after` and `requires` (or `bindsTo`) `db-key.service`:
+# they wait for the key, stop when it goes, and start again when it is back. A unit
+# that needs a post-activation key should be `wantedBy` its service alone: were it
+# wanted by a target, the switch would wait for a key that comes after the switch.
+#
 # This is part of the system, so it must never read `text`, `keyFile` or
 # `keyCommand`: the store is world-readable.
 { config, lib, ... }:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -129,6 +131,44 @@ func TestTruncated(t *testing.T) {
 	n.upload(t, ks, Pre)
 	if diff := cmp.Diff(map[string]string{"keys/a": "600 whole"}, n.files(t)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Whoever is impatient gets away, with a message that one can read.
+func TestCancelled(t *testing.T) {
+	n := start(t, sshtest.Options{Handler: func(ctx context.Context, e *sshtest.Exec) int {
+		io.CopyN(io.Discard, e.Stdin, 100)
+		<-ctx.Done()
+		return 1
+	}})
+	set := n.load(t, keys{"a": n.key(t, "a", strings.Repeat("secret", 1<<20))}, All)
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("interrupted"))
+	defer cancel()
+	begin := time.Now()
+	_, err := n.Upload(ctx, n.host, set)
+	if err == nil || !strings.HasSuffix(err.Error(), "interrupted") || strings.Contains(err.Error(), "\n") {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// A node that talks nonsense is an error, never a wait.
+func TestNonsense(t *testing.T) {
+	for _, said := range []string{"", "hello\n", "nixbench-keys 1\n", "nixbench-keys 1\nsend 7\nnext\n", "nixbench-keys 1\nsame -1\n",
+		"nixbench-keys 1\nwhat 0\n", "nixbench-keys 1\nsend 0\nnext\ndone 1\n"} {
+		n := start(t, sshtest.Options{Handler: func(_ context.Context, e *sshtest.Exec) int {
+			io.CopyN(io.Discard, e.Stdin, int64(len(script)))
+			io.WriteString(e.Stdout, said)
+			return 0
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := n.Upload(ctx, n.host, n.load(t, keys{"a": n.key(t, "a", "x")}, All))
+		if ctx.Err() != nil || err == nil || !strings.HasPrefix(err.Error(), "web-1: upload keys: ") {
+			t.Errorf("%q: %v", said, err)
+		}
 	}
 }
 

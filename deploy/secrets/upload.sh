@@ -39,7 +39,7 @@ read_key() {
 listed() { [ -f "$list" ] && grep -Fxq -e "$1" -- "$list"; }
 
 write_list() { # its lines come from stdin
-  mkdir -p -- "${list%/*}" && tmp=$list.new && cat >"$tmp" && sync -- "$tmp" && mv -fT -- "$tmp" "$list" && tmp=
+  (umask 022 && mkdir -p -- "${list%/*}") && tmp=$list.new && cat >"$tmp" && sync -- "$tmp" && mv -fT -- "$tmp" "$list" && tmp=
 }
 
 has_content() { # FILE

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -55,6 +56,19 @@ func TestUpload(t *testing.T) {
 	files = map[string]string{"keys/a": "600 changed", "keys/b": "400 second", "keys/c": "600 third"}
 	if diff := cmp.Diff(files, n.files(t)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestNumericOwner(t *testing.T) {
+	n := start(t, sshtest.Options{})
+	ks := keys{"a": n.key(t, "a", "x", func(k *nixeval.Key) {
+		k.User, k.Group, k.Permissions = strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid()), "00400"
+	})}
+	if got := n.upload(t, ks, All); len(got.Uploaded) != 1 || len(got.Deferred) != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := n.upload(t, ks, All); len(got.Unchanged) != 1 {
+		t.Errorf("%+v", got)
 	}
 }
 
