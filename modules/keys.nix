@@ -1,6 +1,11 @@
 # What a node does with `deployment.keys`: a pre-activation key gets its owner when
 # users exist, and `db-key.service` is active exactly while the key `db` is there.
 #
+# Units that need a key say `after` and `requires` (or `bindsTo`) `db-key.service`:
+# they wait for the key, stop when it goes, and start again when it is back. A unit
+# that needs a post-activation key should be `wantedBy` its service alone: were it
+# wanted by a target, the switch would wait for a key that comes after the switch.
+#
 # This is part of the system, so it must never read `text`, `keyFile` or
 # `keyCommand`: the store is world-readable.
 { config, lib, ... }:
@@ -118,14 +123,24 @@ in
         };
 
         # Whoever is ordered after this service waits here. Every line that tail
-        # says is a reason to look.
+        # says is a reason to look. It uses inotify only if some file is there, so
+        # it follows this script, too; and it says nothing of a file that is gone
+        # for a moment, so a look every five seconds is the last resort. Then it
+        # also finds out that a switch has changed the unit, which did not restart
+        # it: the key may be expected elsewhere now.
         preStart = ''
           key=${escapeShellArg key.path}
-          exec 3< <(exec tail -n 0 -F -- "$key" 2>&1 >/dev/null)
+          unit=${escapeShellArg "${unitName name}.service"}
+          exec 3< <(exec tail -n 0 -F -- "$key" "$0" 2>&1 >/dev/null)
           until [ -e "$key" ]; do
-            read -r _ <&3
+            read -r -t 5 _ <&3 || [ "$?" -gt 128 ]
+            if ! grep -qF -e "$0" -- "/etc/systemd/system/$unit"; then
+              systemctl --no-block restart -- "$unit"
+              exec sleep infinity
+            fi
           done
           kill "$!"
+          wait "$!" || true
         '';
 
         # tail ends when the file is gone. A restart, rather than an end, lets units

@@ -12,6 +12,7 @@
 #
 # Nothing here may put a key, or its hash, into an argument: other users see those.
 # printf, read and test are the shell's own.
+# shellcheck disable=SC2154 # read_key and line set variables by name
 export LC_ALL=C
 PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 umask 077
@@ -38,7 +39,7 @@ read_key() {
 listed() { [ -f "$list" ] && grep -Fxq -e "$1" -- "$list"; }
 
 write_list() { # its lines come from stdin
-  mkdir -p -- "${list%/*}" && tmp=$list.new && cat >"$tmp" && sync -- "$tmp" && mv -fT -- "$tmp" "$list" && tmp=
+  (umask 022 && mkdir -p -- "${list%/*}") && tmp=$list.new && cat >"$tmp" && sync -- "$tmp" && mv -fT -- "$tmp" "$list" && tmp=
 }
 
 has_content() { # FILE
@@ -110,9 +111,10 @@ receive() {
 
 store() { # NUMBER
   tmp=$temporary
-  # A command substitution would lose the shell's stdin only if it had its own.
   if said=$({ receive && check && settle "$tmp" && { sync -- "$tmp" || sync; } && mv -fT -- "$tmp" "$path"; } 2>&1); then
     tmp=
+    written="$written$path
+"
     echo "done $1"
   else
     rm -f -- "$tmp"
@@ -136,10 +138,14 @@ $old
   done <"$list"
 }
 
+# A key that vanished with /run needs no removal, and a folder cannot be one.
+ours() { [ -f "$1" ] || [ -L "$1" ]; }
+tidy() { grep . | sort -u; }
+
 echo "nixbench-keys 1"
 line counts
 count=${counts% *} kept=${counts#* }
-i=0 paths=
+i=0 paths=''
 while [ "$i" -lt "$count" ]; do
   read_key
   paths="$paths$path
@@ -148,42 +154,43 @@ while [ "$i" -lt "$count" ]; do
   compare "$i"
   i=$((i + 1))
 done
-i=0 keep=
+i=0 keep=''
 while [ "$i" -lt "$kept" ]; do
   line path
   keep="$keep$path
 "
   i=$((i + 1))
 done
-stale | while IFS= read -r old; do printf 'stale %s\n' "$old"; done
+stale | while IFS= read -r old; do ! ours "$old" || printf 'stale %s\n' "$old"; done
 echo next
 [ "$mode" = apply ] || exit 0
 
 # Listed first: a key that was written is never forgotten.
 line sends
+before=$([ ! -f "$list" ] || cat -- "$list") || exit 1
 if [ "$sends" -gt 0 ]; then
-  { [ ! -f "$list" ] || cat -- "$list"; printf '%s' "$paths"; } | sort -u | write_list || exit 1
+  printf '%s\n%s' "$before" "$paths" | tidy | write_list || exit 1
 fi
-failed=
+failed='' written=''
 while [ "$sends" -gt 0 ]; do
   line i
   read_key
   store "$i"
   sends=$((sends - 1))
 done
+if [ -n "$failed" ]; then
+  printf '%s\n%s' "$before" "$written" | tidy | write_list || exit 1
+fi
+
 line last
-if [ "$last" = prune ] && [ -z "$failed" ]; then
-  left=$(stale | while IFS= read -r old; do
-    dir=${old%/*}
-    rm -f -- "$dir/.${old##*/}.nixbench-new"
-    # Whoever made a folder of it did not get it from us.
-    if [ -d "$old" ] && [ ! -L "$old" ] || rm -f -- "$old"; then
-      printf '%s\n' "$old"
+left=$(stale)
+if [ "$last" = prune ] && [ -z "$failed" ] && [ -n "$left" ]; then
+  printf '%s\n' "$left" | while IFS= read -r old; do
+    rm -f -- "${old%/*}/.${old##*/}.nixbench-new"
+    if ours "$old"; then
+      rm -f -- "$old" && printf 'removed %s\n' "$old" || exit 1
     fi
-  done)
-  if [ -n "$left" ]; then
-    printf '%s\n' "$left" | while IFS= read -r old; do printf 'removed %s\n' "$old"; done
-    printf '%s\n' "$left" | grep -Fxv -f - -- "$list" | write_list || exit 1
-  fi
+  done || exit 1
+  printf '%s\n' "$left" | grep -Fxv -f - -- "$list" | write_list || exit 1
 fi
 echo end

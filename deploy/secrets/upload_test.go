@@ -2,7 +2,9 @@ package secrets
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -57,6 +59,19 @@ func TestUpload(t *testing.T) {
 	}
 }
 
+func TestNumericOwner(t *testing.T) {
+	n := start(t, sshtest.Options{})
+	ks := keys{"a": n.key(t, "a", "x", func(k *nixeval.Key) {
+		k.User, k.Group, k.Permissions = strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid()), "00400"
+	})}
+	if got := n.upload(t, ks, All); len(got.Uploaded) != 1 || len(got.Deferred) != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := n.upload(t, ks, All); len(got.Unchanged) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestRemoval(t *testing.T) {
 	n := start(t, sshtest.Options{})
 	at := func(name string) string { return filepath.Join(n.dir, "run/keys", name) }
@@ -94,8 +109,24 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
+// NixOS has bash for sh, others dash.
 func TestHostile(t *testing.T) {
-	n := start(t, sshtest.Options{})
+	for _, shell := range []string{"bash", "dash"} {
+		t.Run(shell, func(t *testing.T) {
+			program, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skip(err)
+			}
+			dir := t.TempDir()
+			if err := os.Symlink(program, filepath.Join(dir, "sh")); err != nil {
+				t.Fatal(err)
+			}
+			testHostile(t, start(t, sshtest.Options{Env: append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))}))
+		})
+	}
+}
+
+func testHostile(t *testing.T, n *node) {
 	ks := keys{}
 	for i, name := range []string{"-rf", "two words", "it's", `"quoted"`, "$(touch pwned)", "`x`", "*", "schlüssel-鍵", "a\\b", "%n", "#", "~", "send 1"} {
 		ks[name] = n.key(t, name, strings.Repeat(name, i))

@@ -1,0 +1,96 @@
+package secrets
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const moduleHive = `let
+  base = { system.stateVersion = "25.05"; };
+in {
+  meta.nixpkgs = import <nixpkgs> { };
+  defaults = base;
+  plain = { };
+  late = { deployment.keys."late.key" = { keyCommand = [ "echo" "correct-horse" ]; uploadAt = "post-activation"; }; };
+  keys = { deployment.keys = {
+    db-pass = { text = "correct-horse"; user = "o'hara"; permissions = "0440"; };
+    "a b%c" = { text = "correct-horse"; destDir = "/var/x y%z"; };
+    "schlüssel" = { text = "correct-horse"; };
+  }; };
+  roles.worker.modules = [ { deployment.keys.shared.text = "correct-horse"; } ];
+}
+`
+
+// The module is in every node, changes nothing where there are no keys, and does
+// not carry a key into the store.
+func TestModule(t *testing.T) {
+	t.Setenv("NIX_CONFIG", fixture.NixConfig)
+	t.Setenv("NIX_PATH", "nixpkgs="+fixture.Nixpkgs(t))
+	file := filepath.Join(t.TempDir(), "hive.nix")
+	if err := os.WriteFile(file, []byte(moduleHive), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	source, err := nixeval.FileSource(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := nixeval.New(nixeval.Options{Source: source})
+	data, err := e.Introspect(t.Context(), nixeval.Expression{Text: `{ nodes, pkgs, lib, ... }: {
+	  units = lib.mapAttrs (_: n: lib.filter (lib.hasInfix "key") (lib.attrNames n.config.systemd.units)) nodes;
+	  scripts = lib.mapAttrs (_: n: n.config.system.activationScripts ? nixbench-chown-keys) nodes;
+	  path = nodes.keys.config.systemd.units."a\\x20b\\x25c-key.path".text;
+	  plain = nodes.plain.config.system.build.toplevel.drvPath == (import (pkgs.path + "/nixos/lib/eval-config.nix") {
+	    system = "x86_64-linux";
+	    modules = [ { system.stateVersion = "25.05"; } ];
+	  }).config.system.build.toplevel.drvPath;
+	}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Units   map[string][]string
+		Scripts map[string]bool
+		Path    string
+		Plain   bool
+	}
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	if !got.Plain {
+		t.Error("a node without keys is not what it is without us")
+	}
+	units := map[string][]string{
+		"plain": {}, "late": {"late.key-key.path", "late.key-key.service"},
+		"keys":     {`a\x20b\x25c-key.path`, `a\x20b\x25c-key.service`, "db-pass-key.path", "db-pass-key.service"},
+		"worker-1": {"shared-key.path", "shared-key.service"},
+	}
+	if diff := cmp.Diff(units, got.Units); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]bool{"plain": false, "late": false, "keys": true, "worker-1": true}, got.Scripts); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(got.Path, "PathExists=/var/x y%%z/a b%%c\n") {
+		t.Errorf("the path unit says\n%s", got.Path)
+	}
+
+	closures, err := e.Instantiate(t.Context(), []string{"plain", "late", "keys", "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for unit, c := range closures {
+		found, _ := exec.Command("sh", "-c", `grep -rl correct-horse $(nix-store -qR "$1")`, "sh", c.Drv).Output()
+		if len(found) > 0 {
+			t.Errorf("%s: the key is in %s", unit, found)
+		}
+	}
+}
