@@ -3,7 +3,9 @@ package activate
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -29,7 +31,7 @@ const NixosRebuild = "nixos-rebuild"
 
 // Request is what a node is asked to do.
 type Request struct {
-	Run            string // the id of the run; "-" and letters, digits, ":" and "."
+	Run            string // the id of the run, without spaces
 	Path           string // the system, in the node's store
 	Goal           Goal
 	Specialisation string
@@ -121,6 +123,10 @@ func (r Request) check(node string) error {
 		return fmt.Errorf("%s: activate: a specialisation cannot be the boot default: boot loaders know generations only", node)
 	case r.Goal != DryActivate && r.Run == "":
 		return fmt.Errorf("%s: activate: the run has no id", node)
+	case r.Confirm < 0:
+		return fmt.Errorf("%s: activate: cannot wait %s for a confirmation", node, r.Confirm)
+	case !path.IsAbs(r.Path), strings.ContainsAny(r.Run+r.Path+r.Specialisation, " \t\n"):
+		return fmt.Errorf("%s: activate: bad run, path or specialisation: %q %q %q", node, r.Run, r.Path, r.Specialisation)
 	}
 	return nil
 }
@@ -143,9 +149,9 @@ func (r Request) replaces(node string, n Node) error {
 	if r.ReplaceUnknown {
 		return nil
 	}
-	for _, path := range []string{n.Current, n.Profile} {
-		if path != "" && path != r.Path && path != n.wanted && !slices.Contains(r.Known, path) && !slices.Contains(n.Deployed, path) {
-			return &UnknownProfileError{Node: node, Path: path}
+	for _, has := range []string{n.Current, n.Profile} {
+		if has != "" && has != r.Path && has != n.wanted && !slices.Contains(r.Known, has) && !slices.Contains(n.Deployed, has) {
+			return &UnknownProfileError{Node: node, Path: has}
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ func (e *BusyError) Error() string {
 	if e.Run == nil {
 		return e.Node + ": another run is switching the node"
 	}
-	return fmt.Sprintf("%s: run %s is switching the node to %s, and somebody is watching it", e.Node, e.Run.ID, e.Run.To)
+	return fmt.Sprintf("%s: run %s is switching the node to %s", e.Node, e.Run.ID, e.Run.To)
 }
 
 // LostSightError says that we do not know how a run ended.

@@ -56,21 +56,16 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	again := command
 	if command[0] == "start" {
 		again = []string{"follow", w.id}
+	} else {
+		w.started = true
 	}
 	for {
 		err := w.attach(ctx, fresh, command...)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		var failed *remote.RunError
-		var refused *remote.EscalationError
-		switch {
-		case errors.As(err, &failed) && failed.ExitStatus == busyExit:
-			return &BusyError{Node: w.name}
-		case errors.As(err, &failed) && failed.Signal == "", errors.As(err, &refused):
-			return fmt.Errorf("%s: activate: %w", w.name, err)
-		case !fresh && !w.started && isUnreachable(err):
-			return fmt.Errorf("%s: activate: %w", w.name, err)
+		if err, final := w.final(err); final {
+			return err
 		}
 		if w.beat.After(lost) {
 			lost = w.beat
@@ -87,9 +82,19 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	}
 }
 
-func isUnreachable(err error) bool {
-	var e *remote.UnreachableError
-	return errors.As(err, &e)
+// final reports whether it is no use to try again, and says so in our words. Once a
+// run has begun, a node that lets nobody in may do so again when it has gone back.
+func (w *watch) final(err error) (error, bool) {
+	var failed *remote.RunError
+	var lost *remote.LostError
+	if errors.As(err, &failed) && failed.ExitStatus == busyExit {
+		return &BusyError{Node: w.name}, true
+	}
+	answered := errors.As(err, &failed) && failed.Signal == ""
+	if answered || !w.started && !errors.As(err, &lost) && !errors.Is(err, errQuiet) {
+		return fmt.Errorf("%s: activate: %w", w.name, err), true
+	}
+	return err, false
 }
 
 // attach is one command over one connection.

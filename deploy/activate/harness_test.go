@@ -89,6 +89,7 @@ in {
     serviceConfig = { Type = "oneshot"; RemainAfterExit = true; ExecStart = "/usr/sbin/ip link set eth0 down"; ExecStop = "/usr/sbin/ip link set eth0 up"; };
   }; };
   slow = system "slow" { system.activationScripts.slow = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo step $i; sleep 0.5; done"; };
+  init = system "init" { system.initInterfaceVersion = 99; };
   loader = system "loader" { system.build.installBootLoader = (import nixpkgs { }).lib.mkForce "/bin/false"; };
 }
 `

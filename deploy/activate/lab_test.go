@@ -214,6 +214,16 @@ func testGoals(t *testing.T, b *bench) {
 	r.Known = []string{b.paths["slow"]}
 	b.must(r)
 
+	// Another init only comes with a reboot.
+	b.goTo("one")
+	res = b.must(b.request("init", Switch))
+	if res.Outcome != BootDefault || res.Exit != 100 || !res.RebootNeeded() {
+		t.Errorf("%v, exit %d", res.Outcome, res.Exit)
+	}
+	b.is("one", "init")
+	b.goTo("one")
+	b.is("one", "one")
+
 	// Another kernel.
 	res = b.must(b.request("kernel", Boot))
 	n, err = b.a.Reboot(t.Context(), b.name, b.host, time.Minute)
@@ -223,6 +233,30 @@ func testGoals(t *testing.T, b *bench) {
 	if res := b.goTo("one"); !res.RebootNeeded() {
 		t.Errorf("another kernel needs no reboot? %+v", res.After)
 	}
+
+	// The node's own nixos-rebuild, once it can do that.
+	b.l.Run(t, b.name, `cat >/usr/bin/nixos-rebuild <<'END'
+#!/bin/sh
+case $1 in --help) echo "--store-path PATH"; exit 0 ;; esac
+[ "$2" = --store-path ] || exit 3
+case $1 in switch | boot) nix-env -p /nix/var/nix/profiles/system --set "$3" ;; esac
+echo rebuilding
+"$3/bin/switch-to-configuration" "$1" || exit 1
+END
+chmod +x /usr/bin/nixos-rebuild`)
+	r = b.request("three", Switch)
+	r.Activator = NixosRebuild
+	if res := b.must(r); res.Outcome != Committed || !slices.Contains(res.Log, "rebuilding") {
+		t.Errorf("%v %q", res.Outcome, res.Log)
+	}
+	b.is("three", "three")
+	r = b.request("broken", Switch)
+	r.Activator = NixosRebuild
+	if res, _ := b.fails(r); !slices.Equal(res.Broken, []string{"broken.service"}) || !res.RolledBack() {
+		t.Errorf("%v %v", res.Outcome, res.Broken)
+	}
+	b.is("three", "three")
+	b.l.Run(t, b.name, "rm /usr/bin/nixos-rebuild")
 
 	// Not a system, not here.
 	r = b.request("one", Switch)
@@ -240,6 +274,7 @@ func testGoals(t *testing.T, b *bench) {
 }
 
 func testFailures(t *testing.T, b *bench) {
+	b.l.Run(t, "root@"+b.name, "ln -sfn bash /bin/sh") // as on NixOS
 	b.goTo("one")
 	for name, want := range map[string]struct {
 		exit int
@@ -272,7 +307,7 @@ func testFailures(t *testing.T, b *bench) {
 	b.is("broken", "broken")
 	res = b.goTo("stillBroken")
 	if !slices.Equal(res.AlreadyFailing, []string{"broken.service"}) || len(res.Broken) > 0 || res.Exit != 4 {
-		t.Errorf("%+v", res)
+		t.Errorf("already failing %q, broken %q, exit %d, after %q", res.AlreadyFailing, res.Broken, res.Exit, res.After.Failed)
 	}
 	b.is("stillBroken", "stillBroken")
 	res, _ = b.fails(b.request("alsoBroken", Switch))
@@ -422,10 +457,26 @@ func testKilled(t *testing.T, b *bench) {
 
 	// Two at once: the second is told about the first.
 	go func() {
-		_, err := b.a.Activate(t.Context(), b.name, b.host, b.request("one", Switch))
+		r := b.request("one", Switch)
+		r.Path, r.Run = b.paths["slow"], r.Run+"-first"
+		b.l.Run(t, b.name, b.paths["one"]+"/bin/switch-to-configuration test")
+		_, err := b.a.Activate(t.Context(), b.name, b.host, r)
 		done <- err
 	}()
+	waitFor(t, 20*time.Second, "the first", func() bool { n := b.inspect(); return n.Last.Alive })
+	_, err := b.a.Activate(t.Context(), b.name, labHost(t, b.l, b.name, "root"), b.request("two", Switch))
+	if busy := (*BusyError)(nil); err != nil && !errors.As(err, &busy) {
+		t.Errorf("%v, want a BusyError", err)
+	}
+	t.Logf("the second: %v", err)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+
+	// Once it is confirmed, the node needs nobody.
+	b.goTo("one")
+	b.abandon("two", "waiting", time.Minute)
+	b.l.Run(t, b.name, "touch /run/nixbench/activate/confirm")
+	waitFor(t, 20*time.Second, "the node to commit", func() bool { n := b.inspect(); return !n.Last.Alive })
+	b.is("two", "two")
 }

@@ -321,7 +321,7 @@ judge() {
   [ -n "$broken" ] || return 0
   timeout 20 journalctl --sync 2>/dev/null
   for name in $broken; do
-    timeout 20 journalctl --boot --unit="$name" --lines=10 --output=cat --no-pager >"$live/units/$name" 2>/dev/null
+    timeout 20 journalctl --boot --since="@$begunAt" --unit="$name" --lines=10 --output=cat --no-pager >"$live/units/$name" 2>/dev/null
   done
   return 1
 }
@@ -345,14 +345,18 @@ advance() { # the profile, to an explicit generation
 retreat() { # the profile and the boot loader
   [ -n "$was" ] || return 0
   [ "$(resolve $profile)" != "$wasPath" ] || return 0
+  bad=$(readlink $profile)
   nix-env --profile $profile --switch-generation "$was" >>"$live/log" 2>&1
+  # Nor shall the boot menu offer it.
+  bad=${bad#system-} bad=${bad%-link}
+  [ -n "$generation" ] || nix-env --profile $profile --delete-generations "$bad" >>"$live/log" 2>&1
   NIXOS_NO_CHECK=1 call 600 "$wasPath/bin/switch-to-configuration" boot
 }
 
 # commit makes the new system permanent. Its base is the boot default even where a
 # specialisation runs: boot loaders know generations.
 commit() {
-  phase=committing
+  phase=committing why=$code
   save || :
   if ! advance; then
     reason=profile
@@ -363,7 +367,14 @@ commit() {
     call 600 "$path/bin/switch-to-configuration" boot
     [ "$code" = 0 ] || reason=boot
   fi
-  [ -z "$reason" ] || { bad=$code; retreat; code=$bad; return 1; }
+  if [ -z "$reason" ]; then
+    code=${why:-$code}
+    return 0
+  fi
+  why=$code
+  retreat
+  code=$why
+  return 1
 }
 
 # A switch that was killed leaves lists of units that it was about to start. The
@@ -405,15 +416,11 @@ goBack() { # REASON
 
 finish() { # OUTCOME
   outcome=$1 phase='done' deadline=
-  case $outcome in
-  committed | activated | boot)
-    # Known from now on, see replaceUnknownProfiles.
-    if ! grep -qxF "$path $run" "$kept/deployed" 2>/dev/null; then
-      { tail -n 199 "$kept/deployed" 2>/dev/null; echo "$path $run"; [ "$to" = "$path" ] || echo "$to $run"; } >"$kept/deployed.new" &&
-        mv "$kept/deployed.new" "$kept/deployed"
-    fi
-    ;;
-  esac
+  if [ "$(resolve $profile)" = "$path" ] || [ "$(resolve $current)" = "$to" ]; then
+    # Ours from now on, see replaceUnknownProfiles.
+    { tail -n 198 "$kept/deployed" 2>/dev/null; printf '%s\n' "$path $run" "$to $run"; } | uniq >"$kept/deployed.new" &&
+      mv "$kept/deployed.new" "$kept/deployed"
+  fi
   rm -f "$roots/next" "$live/confirm" "$live/abort"
   save || :
 }
@@ -426,6 +433,7 @@ supervise() {
     return
   fi
   armed=${armed:-0}
+  begunAt=$(date +%s)
   failedBefore=$(failed)
   phase=switching
   save || die "cannot keep a record of the switch"
@@ -462,7 +470,9 @@ supervise() {
       ;;
     hung)
       # Which units it was waiting for is all there is to know.
-      jobs=$(printf %s "$queue" | while read -r _ name kind _; do printf '%s %s, ' "$kind" "$name"; done)
+      jobs=$(printf '%s\n' "$queue" | while read -r _ name kind how; do
+        [ "$how" != running ] || printf '%s %s, ' "$kind" "$name"
+      done)
       goBack hung
       ;;
     *)

@@ -32,6 +32,9 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	if err != nil {
 		return before, err
 	}
+	if before.Last != nil && before.Last.Alive {
+		return before, &BusyError{Node: node, Run: before.Last}
+	}
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return before, err

@@ -15,7 +15,6 @@ import (
 type Host interface {
 	Conn(ctx context.Context) (*remote.Conn, error)
 	Fresh(ctx context.Context) (*remote.Conn, error)
-	WaitReachable(ctx context.Context) (*remote.Conn, error)
 }
 
 //go:embed node.sh

@@ -9,7 +9,7 @@ const (
 	// Whoever watches a run touches a file on the node every second. Looking at it
 	// for a moment tells a run that was abandoned from one that is being watched.
 	abandoned   = 5 * time.Second
-	lookForHelp = 8 * time.Second
+	lookForHelp = 6 * time.Second
 )
 
 // Settle ends what a killed run left on the node, so that nothing stays armed.

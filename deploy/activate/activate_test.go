@@ -1,0 +1,371 @@
+package activate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+)
+
+const (
+	oldPath = "/nix/store/aaa-nixos-system-old"
+	newPath = "/nix/store/bbb-nixos-system-new"
+)
+
+// fakeNode answers for node.sh.
+type fakeNode struct {
+	mu      sync.Mutex
+	node    map[string]string // what inspect says
+	run     map[string]string
+	extra   []string
+	called  []string
+	start   func(e *sshtest.Exec, f *fakeNode) int
+	confirm func(e *sshtest.Exec, f *fakeNode) int
+}
+
+func newFakeNode() *fakeNode {
+	return &fakeNode{node: map[string]string{
+		"nixos": "yes", "current": oldPath, "booted": oldPath, "profile": oldPath, "link": "system-7-link", "boot-id": "one",
+		"uptime": "5", "system": "running", "wanted": newPath,
+	}}
+}
+
+func (f *fakeNode) inspect(w io.Writer) {
+	for k, v := range f.node {
+		fmt.Fprintf(w, "%s=%s\n", k, v)
+	}
+	for k, v := range f.run {
+		fmt.Fprintf(w, "run-%s=%s\n", k, v)
+	}
+	for _, line := range f.extra {
+		fmt.Fprintln(w, line)
+	}
+	fmt.Fprintln(w, "end=yes")
+}
+
+// became is a run that went well.
+func (f *fakeNode) became(run string) {
+	f.node["current"], f.node["profile"], f.node["link"] = newPath, newPath, "system-8-link"
+	f.run = map[string]string{"run": run, "phase": "done", "outcome": "committed", "goal": "switch", "from": oldPath,
+		"path": newPath, "to": newPath, "code": "0", "boot": "one"}
+}
+
+func (f *fakeNode) waits(run string) {
+	f.node["current"] = newPath
+	f.run = map[string]string{"run": run, "phase": "waiting", "goal": "switch", "from": oldPath, "path": newPath, "to": newPath, "code": "0", "boot": "one", "alive": "yes"}
+}
+
+func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
+	script, _ := io.ReadAll(e.Stdin)
+	if string(script) != nodeScript {
+		fmt.Fprintln(e.Stderr, "this is not the script")
+		return 1
+	}
+	var args []string
+	switch {
+	case slices.Equal(e.Argv[:3], []string{"sh", "-s", "--"}):
+		args = e.Argv[3:]
+	case e.Argv[1] == "-c" && e.Argv[2] == install:
+		args = e.Argv[4:]
+	default:
+		fmt.Fprintf(e.Stderr, "unexpected %q\n", e.Argv)
+		return 1
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.called = append(f.called, strings.Join(args, " "))
+	switch args[0] {
+	case "inspect":
+		f.inspect(e.Stdout)
+	case "dry":
+		io.WriteString(e.Stdout, "would stop the following units: a.service, b.service\nwould activate the configuration...\n"+
+			"would reload the following units: dbus.service\nwould start the following units: b.service\n")
+	case "start":
+		return f.start(e, f)
+	case "confirm", "abort", "follow":
+		return f.confirm(e, f)
+	default:
+		return 1
+	}
+	return 0
+}
+
+// fake starts a server that is a node, and gives our way to it.
+func fake(t *testing.T, f *fakeNode) (*sshtest.Server, *remote.Host) {
+	t.Helper()
+	s, err := sshtest.Start(sshtest.Options{Handler: f.handle})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	key := t.TempDir() + "/key"
+	if err := os.WriteFile(key, sshtest.PrivateKey(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := remote.NewHost(remote.Config{Node: "web-1", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",
+		IdentityFiles: []string{key}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{s.Key()}}, remote.Options{})
+	t.Cleanup(func() { h.Close() })
+	return s, h
+}
+
+func request() Request {
+	return Request{Run: "r1", Path: newPath, Goal: Switch, Confirm: 8 * time.Second, ReplaceUnknown: true}
+}
+
+func TestSwitchTakesThreeCommandsAndTwoHandshakes(t *testing.T) {
+	f := newFakeNode()
+	f.start = func(e *sshtest.Exec, f *fakeNode) int {
+		io.WriteString(e.Stdout, "beat=\nlog=activating the configuration...\nlog=odd=line\n")
+		f.waits("r1")
+		f.inspect(e.Stdout)
+		return 0
+	}
+	f.confirm = func(e *sshtest.Exec, f *fakeNode) int {
+		f.became("r1")
+		f.inspect(e.Stdout)
+		return 0
+	}
+	s, h := fake(t, f)
+	rec := &recorder{}
+	res, err := (&Activator{Send: rec.add}).Activate(t.Context(), "web-1", h, request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !res.Changed || res.Outcome != Committed || res.After.Generation != 8 || res.Before.Generation != 7 || res.Exit != 0 {
+		t.Errorf("%+v", res)
+	}
+	want := []string{"inspect " + newPath + "  ", "start r1 switch " + newPath + "  8   0", "confirm r1 2"}
+	if diff := cmp.Diff(want, f.called); diff != "" {
+		t.Error(diff)
+	}
+	if s.Handshakes() != 2 || rec.log() != "activating the configuration...\nodd=line\n" {
+		t.Errorf("%d handshakes, log %q", s.Handshakes(), rec.log())
+	}
+}
+
+func TestLostConnection(t *testing.T) {
+	f := newFakeNode()
+	var s *sshtest.Server
+	f.start = func(e *sshtest.Exec, f *fakeNode) int {
+		io.WriteString(e.Stdout, "log=one\nlog=two\n")
+		f.waits("r1")
+		f.run["phase"] = "switching"
+		time.Sleep(50 * time.Millisecond)
+		go s.Drop()
+		time.Sleep(50 * time.Millisecond)
+		return 0
+	}
+	f.confirm = func(e *sshtest.Exec, f *fakeNode) int {
+		if e.Argv[3] == "confirm" {
+			f.became("r1")
+		} else {
+			io.WriteString(e.Stdout, "log=three\n")
+			f.waits("r1")
+		}
+		f.inspect(e.Stdout)
+		return 0
+	}
+	s, h := fake(t, f)
+	rec := &recorder{}
+	if _, err := (&Activator{Send: rec.add}).Activate(t.Context(), "web-1", h, request()); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(f.called[2:], ";"); got != "follow r1 2;confirm r1 3" || rec.log() != "one\ntwo\nthree\n" {
+		t.Errorf("%q, log %q", got, rec.log())
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*fakeNode)
+		r      func(*Request)
+		want   string
+	}{
+		"not NixOS":      {change: func(f *fakeNode) { f.node["nixos"] = "no" }, want: "web-1: not a NixOS system: it has no /etc/NIXOS"},
+		"no system":      {change: func(f *fakeNode) { delete(f.node, "wanted") }, want: "web-1: " + newPath + " is no NixOS system in the node's store: it has no bin/switch-to-configuration"},
+		"specialisation": {change: func(f *fakeNode) { delete(f.node, "wanted") }, r: func(r *Request) { r.Specialisation = "x" }, want: "web-1: " + newPath + " has no specialisation x: it has none"},
+		"nixos-rebuild":  {r: func(r *Request) { r.Activator = NixosRebuild }, want: "web-1: the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild"},
+		"unknown":        {r: func(r *Request) { r.ReplaceUnknown = false }, want: "web-1: the node has " + oldPath + ", which was not deployed from here, and deployment.replaceUnknownProfiles is false"},
+		"busy":           {change: func(f *fakeNode) { f.start = func(*sshtest.Exec, *fakeNode) int { return 75 } }, want: "web-1: another run is switching the node"},
+		"watched": {change: func(f *fakeNode) {
+			f.run = map[string]string{"run": "r0", "phase": "switching", "alive": "yes", "seen": "1", "to": newPath}
+		}, want: "web-1: run r0 is switching the node to " + newPath},
+		"goal":    {r: func(r *Request) { r.Goal = "swich" }, want: `web-1: activate: there is no goal "swich"`},
+		"no run":  {r: func(r *Request) { r.Run = "" }, want: "web-1: activate: the run has no id"},
+		"injects": {r: func(r *Request) { r.Run = "a\nb" }, want: `web-1: activate: bad run, path or specialisation: "a\nb" "` + newPath + `" ""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFakeNode()
+			if test.change != nil {
+				test.change(f)
+			}
+			_, h := fake(t, f)
+			r := request()
+			if test.r != nil {
+				test.r(&r)
+			}
+			_, err := (&Activator{}).Activate(t.Context(), "web-1", h, r)
+			if err == nil || err.Error() != test.want {
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+			for _, c := range f.called {
+				if name != "busy" && strings.HasPrefix(c, "start") {
+					t.Error("something was started")
+				}
+			}
+		})
+	}
+}
+
+func TestFailures(t *testing.T) {
+	for name, test := range map[string]struct {
+		run  map[string]string
+		unit string
+		want string
+	}{
+		"unit": {map[string]string{"outcome": "rolled-back", "reason": "switch", "code": "4", "broken": "b.service "}, "unit=b.service it burns\n",
+			"web-1: switch to " + newPath + ": unit b.service failed (exit 4); the node is back on " + oldPath + "\nb.service:\n  it burns"},
+		"script": {map[string]string{"outcome": "rolled-back", "reason": "switch", "code": "2"}, "log=ouch\n",
+			"web-1: switch to " + newPath + ": the activation script failed (exit 2); the node is back on " + oldPath + "\n  ouch"},
+		"unconfirmed": {map[string]string{"outcome": "rolled-back", "reason": "unconfirmed", "code": "0"}, "",
+			"web-1: switch to " + newPath + ": nobody could log in to confirm it within 8s; the node is back on " + oldPath + ", by itself"},
+		"hung": {map[string]string{"outcome": "rolled-back", "reason": "hung", "code": "hung", "jobs": "start a.service, "}, "",
+			"web-1: switch to " + newPath + ": no progress for 8s (start a.service): a slow switch needs a longer --confirm-timeout; the node is back on " + oldPath},
+		"worst": {map[string]string{"outcome": "rollback-failed", "reason": "switch, and going back ended with 2", "code": "1"}, "",
+			"web-1: switch to " + newPath + ": switch-to-configuration refused, or a pre-switch check failed (exit 1); going back to " + oldPath + " FAILED: look at the node"},
+		"locked": {map[string]string{"outcome": "failed", "reason": "locked", "code": "11"}, "",
+			"web-1: switch to " + newPath + ": another switch is running on the node (exit 11): try again when it is done"},
+		"elsewhere": {map[string]string{"outcome": "committed", "code": "0"}, "",
+			"web-1: switch to " + newPath + ": the switch succeeded, but the node runs " + oldPath + " and would boot " + oldPath},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFakeNode()
+			f.start = func(e *sshtest.Exec, f *fakeNode) int {
+				f.waits("r1")
+				f.node["current"] = oldPath
+				f.run["phase"] = "done"
+				for k, v := range test.run {
+					f.run[k] = v
+				}
+				io.WriteString(e.Stdout, test.unit)
+				f.inspect(e.Stdout)
+				return 0
+			}
+			_, h := fake(t, f)
+			res, err := (&Activator{}).Activate(t.Context(), "web-1", h, request())
+			var failed *FailedError
+			if !errors.As(err, &failed) || err.Error() != test.want {
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+			if res.RolledBack() != (test.run["outcome"] == "rolled-back") {
+				t.Errorf("%+v", res)
+			}
+		})
+	}
+}
+
+func TestDryActivate(t *testing.T) {
+	f := newFakeNode()
+	f.extra = []string{"kernel-booted=/k1 /i /m quiet", "kernel-wanted=/k2 /i /m quiet"}
+	_, h := fake(t, f)
+	r := request()
+	r.Goal, r.ReplaceUnknown, r.Run = DryActivate, false, ""
+	res, err := (&Activator{}).Activate(t.Context(), "web-1", h, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Dry{Stop: []string{"a.service", "b.service"}, Reload: []string{"dbus.service"}, Start: []string{"b.service"}, RebootNeeded: true, Lines: res.Dry.Lines}
+	if diff := cmp.Diff(want, res.Dry); diff != "" || len(res.Dry.Lines) != 4 {
+		t.Error(diff, res.Dry.Lines)
+	}
+	if slices.ContainsFunc(f.called, func(c string) bool { return !strings.HasPrefix(c, "dry ") && !strings.HasPrefix(c, "inspect ") }) {
+		t.Errorf("%q", f.called)
+	}
+}
+
+func TestNeeds(t *testing.T) {
+	node := func(current, profile string, last *Run) Node {
+		return Node{Current: current, Profile: profile, wanted: newPath, Last: last}
+	}
+	cutOff := &Run{path: newPath, Goal: Switch, phase: "committing"}
+	for _, test := range []struct {
+		node Node
+		goal Goal
+		want Goal
+	}{
+		{node(oldPath, oldPath, nil), Switch, Switch},
+		{node(newPath, newPath, nil), Switch, ""},
+		{node(newPath, oldPath, nil), Switch, Boot},
+		{node(oldPath, newPath, nil), Switch, Switch},
+		{node(newPath, newPath, cutOff), Switch, Boot},
+		{node(oldPath, newPath, cutOff), Boot, Boot},
+		{node(oldPath, newPath, nil), Boot, ""},
+		{node(newPath, oldPath, nil), Test, ""},
+		{node(oldPath, newPath, nil), Test, Test},
+	} {
+		if got := (Request{Path: newPath, Goal: test.goal}).needs(test.node); got != test.want {
+			t.Errorf("%s with %+v: %q, want %q", test.goal, test.node, got, test.want)
+		}
+	}
+}
+
+func TestGenerations(t *testing.T) {
+	f := newFakeNode()
+	f.extra = []string{
+		"generation=/nix/var/nix/profiles/system-10-link 1700000100 " + newPath + " 25.05 (Warbler)",
+		"generation=/nix/var/nix/profiles/system-7-link 1700000000 " + oldPath + " ",
+		"failed=b.service a.service ", "deployed=" + oldPath,
+	}
+	_, h := fake(t, f)
+	n, err := (&Activator{}).Inspect(t.Context(), "web-1", h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Generation{
+		{Number: 7, Path: oldPath, Time: time.Unix(1700000000, 0), Current: true, Booted: true, Default: true},
+		{Number: 10, Path: newPath, Time: time.Unix(1700000100, 0), Version: "25.05 (Warbler)"},
+	}
+	if diff := cmp.Diff(want, n.Generations); diff != "" {
+		t.Error(diff)
+	}
+	if n.Generation != 7 || n.generation(newPath) != 10 || !slices.Equal(n.Failed, []string{"a.service", "b.service"}) {
+		t.Errorf("%+v", n)
+	}
+}
+
+func TestCutOffAnswer(t *testing.T) {
+	p := newNodeParser()
+	p.line("nixos", "yes")
+	if _, err := p.done(); err == nil {
+		t.Error("half an answer was taken for a whole one")
+	}
+}
+
+// The script has to parse wherever sh is something else.
+func TestScriptIsPlainSh(t *testing.T) {
+	for _, sh := range [][]string{{"dash"}, {"bash", "--posix"}, {"busybox", "sh"}} {
+		if _, err := exec.LookPath(sh[0]); err != nil {
+			continue
+		}
+		cmd := exec.Command(sh[0], append(sh[1:], "-n")...)
+		cmd.Stdin = strings.NewReader(nodeScript)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", sh[0], err, out)
+		}
+	}
+}
