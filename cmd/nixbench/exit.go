@@ -5,7 +5,13 @@ import (
 	"fmt"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -17,6 +23,10 @@ const (
 	exitUsage       = 2
 	exitEvaluation  = 3
 	exitBuild       = 4
+	exitUnreachable = 6
+	exitCopy        = 7
+	exitActivation  = 8
+	exitLocked      = 10
 	exitInterrupted = 130
 )
 
@@ -53,6 +63,8 @@ func exitCode(err error) int {
 		eval   *nixeval.EvalError
 		build  *nixeval.BuildError
 		nix    *nixeval.NixError
+		locked *state.LockedError
+		worst  *execError
 	)
 	switch {
 	case err == nil:
@@ -65,10 +77,72 @@ func exitCode(err error) int {
 		return exitEvaluation
 	case errors.As(err, &build):
 		return exitBuild
+	case errors.As(err, &locked):
+		return exitLocked
+	case unreachable(err):
+		return exitUnreachable
+	case copying(err):
+		return exitCopy
+	case activating(err):
+		return exitActivation
+	case errors.As(err, &worst):
+		return worst.code
 	case errors.As(err, &nix):
 		return exitEvaluation
 	}
 	return exitInternal
+}
+
+// unreachable tells whether we did not get in, on some node.
+func unreachable(err error) bool {
+	var (
+		down    *remote.UnreachableError
+		unknown *remote.HostKeyUnknownError
+		changed *remote.HostKeyChangedError
+		auth    *remote.AuthError
+		root    *remote.EscalationError
+		nowhere *deploy.NoHostError
+	)
+	return errors.As(err, &down) || errors.As(err, &unknown) || errors.As(err, &changed) ||
+		errors.As(err, &auth) || errors.As(err, &root) || errors.As(err, &nowhere)
+}
+
+// copying tells whether a closure or a key did not arrive.
+func copying(err error) bool {
+	for _, e := range nodeErrors(err) {
+		if e.Step == event.Copy || e.Step == event.Keys {
+			return true
+		}
+	}
+	var c *closure.Error
+	return errors.As(err, &c)
+}
+
+// activating tells whether a node did not come to run what it should.
+func activating(err error) bool {
+	var (
+		reboot *activate.RebootError
+		gone   *remote.LostError
+		notOS  *activate.NotNixOSError
+	)
+	return len(nodeErrors(err)) > 0 || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS)
+}
+
+// nodeErrors are those of all nodes, however deep they are.
+func nodeErrors(err error) []*deploy.NodeError {
+	if n, ok := err.(*deploy.NodeError); ok {
+		return []*deploy.NodeError{n}
+	}
+	var out []*deploy.NodeError
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			out = append(out, nodeErrors(inner)...)
+		}
+	case interface{ Unwrap() error }:
+		out = nodeErrors(e.Unwrap())
+	}
+	return out
 }
 
 // problems takes an error apart into what is shown one by one.
@@ -87,6 +161,11 @@ func problems(err error) []ui.Problem {
 		nix   *nixeval.NixError
 		usage *usageError
 		hint  *hinted
+		// Errors of other packages that know the way out.
+		helpful interface {
+			error
+			Hint() string
+		}
 	)
 	switch {
 	case errors.As(err, &eval):
@@ -101,6 +180,8 @@ func problems(err error) []ui.Problem {
 		return []ui.Problem{{Message: nix.Error(), Hint: nix.Hint()}}
 	case errors.As(err, &hint):
 		return []ui.Problem{{Message: err.Error(), Hint: hint.hint}}
+	case errors.As(err, &helpful):
+		return []ui.Problem{{Message: err.Error(), Hint: helpful.Hint()}}
 	case errors.As(err, &usage) && usage.command != "":
 		return []ui.Problem{{Message: err.Error(), Hint: "see " + usage.command + " --help"}}
 	case errors.Is(err, nixeval.ErrNoNix):

@@ -49,7 +49,7 @@ func (a *app) rootCommand() *cobra.Command {
 	f.IntVar(&a.evalWorkers, "eval-workers", 0, "evaluate in at most `N` Nix processes at once (default: what cores and memory allow)")
 	f.BoolVar(&a.json, "json", false, "write events and the result as JSON, one object per line (docs/events.md)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs")
-	root.AddCommand(a.applyCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(), a.execCommand(), a.replCommand(), a.factsCommand(), a.versionCommand())
+	root.AddCommand(a.applyCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(), a.execCommand(), a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.versionCommand())
 	root.Flags().SortFlags = false
 	root.SetUsageTemplate(wrapped(root.UsageTemplate()))
 	cobra.EnableCommandSorting = false

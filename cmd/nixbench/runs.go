@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/explain"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+func (a *app) runsCommand() *cobra.Command {
+	var log string
+	cmd := &cobra.Command{
+		Use:   "runs [RUN]",
+		Short: "List recorded runs, or show one",
+		Long: `List the runs that are recorded beside the hive, the newest first, or show what became
+of each node in one of them. RUN is the beginning of its name, or "last".`,
+		Example: `  nixbench runs
+  nixbench runs last
+  nixbench runs last --log web-1`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = a.runs(func(args []string) error {
+		dir, err := a.surveyedState()
+		if err != nil {
+			return err
+		}
+		if len(args) == 0 {
+			if log != "" {
+				return usagef("runs: --log needs a run, such as last")
+			}
+			return a.listRuns(dir)
+		}
+		run, err := dir.OpenRun(args[0])
+		if err != nil {
+			return err
+		}
+		if log != "" {
+			return a.showLog(run, log)
+		}
+		return a.showRun(run)
+	})
+	cmd.Flags().StringVar(&log, "log", "", "print what `NODE` said during the run")
+	return cmd
+}
+
+// surveyedState is the state folder of the hive that the flags name.
+func (a *app) surveyedState() (state.Dir, error) {
+	e, err := a.evaluator()
+	if err != nil {
+		return "", err
+	}
+	hive, err := e.Survey(a.ctx)
+	if err != nil {
+		return "", err
+	}
+	return a.state(e, hive)
+}
+
+func (a *app) listRuns(dir state.Dir) error {
+	runs, err := dir.Runs()
+	if err != nil {
+		return err
+	}
+	if len(runs) == 0 {
+		return &hinted{fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply makes one"}
+	}
+	rows := []ui.Row{{"RUN", "STATUS", "TOOK", "NODES"}}
+	for _, r := range runs {
+		took := "-"
+		if r.Ended != nil {
+			took = r.Ended.Sub(r.Started).Round(100 * time.Millisecond).String()
+		}
+		var nodes []string
+		for _, o := range slices.Sorted(maps.Keys(r.Nodes)) {
+			nodes = append(nodes, fmt.Sprintf("%d %s", r.Nodes[o], o))
+		}
+		rows = append(rows, ui.Row{r.ID, string(r.Status), took, strings.Join(nodes, ", ")})
+	}
+	a.view.Result(runs, func(w io.Writer) { ui.Table(w, rows) })
+	return nil
+}
+
+func (a *app) showRun(run *state.Run) error {
+	rows := []ui.Row{{"NODE", "OUTCOME", "SYSTEM", "ERROR"}}
+	for _, n := range run.Nodes {
+		problem, _, _ := strings.Cut(n.Error, "\n")
+		rows = append(rows, ui.Row{n.Node, string(n.Outcome), n.Path, problem})
+	}
+	a.view.Result(run, func(w io.Writer) {
+		fmt.Fprintf(w, "run       %s\nstatus    %s\ncommand   nixbench %s\nhive      %s %s\nby        %s\nrecord    %s\n\n",
+			run.ID, run.Status(), strings.Join(run.Args, " "), run.Hive, run.Revision, run.Holder, run.Folder())
+		ui.Table(w, rows)
+	})
+	return nil
+}
+
+func (a *app) showLog(run *state.Run, node string) error {
+	log, err := run.NodeLog(node)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	text, err := io.ReadAll(log)
+	if err != nil {
+		return err
+	}
+	a.view.Result(string(text), func(w io.Writer) { fmt.Fprintf(w, "%s", text) })
+	return nil
+}
+
+func (a *app) explainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "explain [RUN]",
+		Short: "Show where the time of a run went",
+		Long: `Show where the time of a run went: per phase and per node, and the critical path, the
+chain of phases that its end waited for. RUN is the beginning of its name; by default
+it is the last one.`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	cmd.RunE = a.runs(func(args []string) error {
+		ref := "last"
+		if len(args) == 1 {
+			ref = args[0]
+		}
+		dir, err := a.surveyedState()
+		if err != nil {
+			return err
+		}
+		run, err := dir.OpenRun(ref)
+		if err != nil {
+			return err
+		}
+		report, err := explain.Of(run)
+		if err != nil {
+			return err
+		}
+		a.view.Result(report, func(w io.Writer) { err = report.Write(w, 80) })
+		return err
+	})
+	return cmd
+}
