@@ -3,8 +3,8 @@ package deploy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -260,5 +260,9 @@ type NodeError struct {
 	Err  error
 }
 
-func (e *NodeError) Error() string { return fmt.Sprintf("%s: %s: %v", e.Node, e.Step, e.Err) }
+// Error names the node once: what comes from below mostly names it, too.
+func (e *NodeError) Error() string {
+	return e.Node + ": " + strings.TrimPrefix(e.Err.Error(), e.Node+": ")
+}
+
 func (e *NodeError) Unwrap() error { return e.Err }

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ func (r *run) done(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, tex
 	result := state.NodeResult{Node: n.Name, Unit: n.Unit, Path: c.Out, Outcome: outcome}
 	if err != nil {
 		result.Error = err.Error()
-		text = strings.TrimPrefix(err.Error(), n.Name+": ")
+		text = brief(n.Name, err)
 		if outcome == state.RolledBack {
 			text = "rolled back: " + text
 		}
@@ -43,6 +44,16 @@ func (r *run) done(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, tex
 		Kind: event.NodeResult, Phase: event.Deploy, Node: n.Name, Text: text,
 		Failed: err != nil || outcome == state.Skipped,
 	})
+}
+
+// brief is an error in a line, without what the line says already.
+func brief(node string, err error) string {
+	var failed *activate.FailedError
+	if errors.As(err, &failed) {
+		return failed.Brief()
+	}
+	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), node+": "), "\n")
+	return text
 }
 
 func (r *run) skipAll(nodes []nixeval.Node, err error) {
@@ -91,6 +102,9 @@ func activateText(result activate.Result, before activate.Node) string {
 	switch result.Outcome {
 	case activate.BootDefault:
 		text = fmt.Sprintf("generation %d boots next", result.After.Generation)
+		if result.After.Current == result.After.Profile {
+			text = fmt.Sprintf("ran already; now it is generation %d", result.After.Generation)
+		}
 	case activate.Activated:
 		text = "runs until the next boot"
 	default:

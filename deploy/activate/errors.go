@@ -117,6 +117,9 @@ func (e *FailedError) Error() string {
 	return b.String()
 }
 
+// Brief is the cause alone, in a line.
+func (e *FailedError) Brief() string { return e.cause() }
+
 func (e *FailedError) cause() string {
 	exit := e.Result.Exit
 	switch reason, _, _ := strings.Cut(e.Reason, ","); reason {

@@ -8,7 +8,7 @@ suite=trixie
 # rest), and the root of a deployment is the daemon's trusted user.
 packages='
   systemd systemd-sysv dbus udev
-  openssh-server sudo
+  openssh-server sudo iptables
   nix-bin nix-setup-systemd
   iproute2 iputils-ping procps kmod
   ca-certificates curl zstd
