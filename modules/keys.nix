@@ -111,7 +111,7 @@ in
       name: key:
       nameValuePair (unitName name) {
         description = "Presence of the key ${escapeSpecifiers name}";
-        # Some keys are missing after a boot until they are uploaded again.
+        # However often a key comes and goes.
         startLimitIntervalSec = 0;
         # With a post-activation key that is still to come, a restart by
         # switch-to-configuration would never end.
@@ -133,13 +133,17 @@ in
           unit=${escapeShellArg "${unitName name}.service"}
           exec 3< <(exec tail -n 0 -F -- "$key" "$0" 2>&1 >/dev/null)
           until [ -e "$key" ]; do
-            read -r -t 5 _ <&3 || [ "$?" -gt 128 ]
+            status=0
+            read -r -t 5 _ <&3 || status=$?
+            [ "$status" != 0 ] || continue
+            # Whatever happens to tail: a failure here would let in who waits.
+            [ "$status" -gt 128 ] || sleep 5
             if ! grep -qF -e "$0" -- "/etc/systemd/system/$unit"; then
               systemctl --no-block restart -- "$unit"
               exec sleep infinity
             fi
           done
-          kill "$!"
+          kill "$!" 2>/dev/null || true
           wait "$!" || true
         '';
 

@@ -179,7 +179,7 @@ func TestNoLeak(t *testing.T) {
 	var seen strings.Builder
 	stdin := &recorder{}
 	n := start(t, sshtest.Options{Handler: func(ctx context.Context, e *sshtest.Exec) int {
-		var out bytes.Buffer
+		var out, trace bytes.Buffer
 		mu.Lock()
 		defer mu.Unlock()
 		stdin.Reader = e.Stdin
@@ -193,9 +193,9 @@ func TestNoLeak(t *testing.T) {
 			io.Copy(in, stdin)
 			in.Close()
 		}()
-		cmd.Stdout, cmd.Stderr = io.MultiWriter(e.Stdout, &out), &out
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(e.Stdout, &out), &trace
 		err = cmd.Run()
-		fmt.Fprintln(&seen, e.Line, out.String())
+		fmt.Fprintln(&seen, e.Line, out.String(), trace.String())
 		if err != nil {
 			return 1
 		}
@@ -211,6 +211,8 @@ func TestNoLeak(t *testing.T) {
 		t.Error("b has no owner")
 	}
 	n.Runner = func(context.Context, ...string) ([]byte, error) { return []byte(text), fmt.Errorf("exit status 1") }
+	mu.Lock()
+	defer mu.Unlock()
 	_, loadErr := n.Load(t.Context(), "web-1", nixeval.Deployment{Keys: ks}, All)
 	encoded, _ := json.Marshal(set)
 	for what, said := range map[string]string{
@@ -222,7 +224,7 @@ func TestNoLeak(t *testing.T) {
 			t.Errorf("%s has the secret:\n%s", what, said)
 		}
 	}
-	if !strings.Contains(stdin.text.String(), text) || !strings.Contains(seen.String(), "+ ") || len(n.events) != 2 {
+	if !strings.Contains(stdin.all(), text) || !strings.Contains(seen.String(), "+ ") || len(n.events) != 2 {
 		t.Error("the test does not look where secrets are")
 	}
 }

@@ -164,3 +164,9 @@ func (r *recorder) Read(p []byte) (int, error) {
 	r.text.Write(p[:n])
 	return n, err
 }
+
+func (r *recorder) all() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String()
+}

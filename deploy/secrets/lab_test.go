@@ -142,6 +142,11 @@ func TestLab(t *testing.T) {
 	l.Run(t, "m1", "systemctl kill -s KILL db-key; sleep 0.3")
 	waitUnits(t, l, "db-key=active")
 
+	l.Run(t, "m1", "systemctl start follower; rm /run/keys/db; sleep 1; pkill -f '^tail .*/run/keys/db '")
+	waitUnits(t, l, "db-key=activating follower=inactive")
+	upload(All)
+	waitUnits(t, l, "db-key=active follower=active")
+
 	// After a boot the keys in /run are gone, and so is who waits for them.
 	l.Run(t, "m1", "ln -sfn "+out+" /nix/var/nix/profiles/system")
 	l.Reboot(t, "m1")
