@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -115,7 +116,7 @@ func TestLab(t *testing.T) {
 		{"reboot", "root", testReboot},
 		{"killed", "root", testKilled},
 	}
-	l := lab.Start(t, len(tests))
+	l := lab.Start(t, len(tests), lab.WithDisk("m3", "100M"))
 	for i, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -338,6 +339,58 @@ func testCut(t *testing.T, b *bench) {
 	b.is("one", "one")
 	b.goTo("two")
 	b.is("two", "two")
+
+	// A full disk is found out before anything changes.
+	b.l.Run(t, b.name, "dd if=/dev/zero of=/var/filler bs=64k 2>/dev/null; dd if=/dev/zero of=/var/filler2 bs=1 count=70000 2>/dev/null; df /var | tail -n 1")
+	_, full := b.a.Activate(t.Context(), b.name, b.host, b.request("three", Switch))
+	if full == nil || !strings.Contains(full.Error(), "cannot keep a record of the switch") || !strings.Contains(full.Error(), "No space left on device") {
+		t.Error(full)
+	}
+	b.l.Run(t, b.name, "rm /var/filler*")
+	b.is("two", "two")
+	b.goTo("three")
+	b.is("three", "three")
+}
+
+// One Activator serves many nodes, and one that is in trouble delays no other.
+func TestLabTogether(t *testing.T) {
+	if os.Getenv("NIXBENCH_E2E") == "" {
+		t.Skip("needs NIXBENCH_E2E=1")
+	}
+	paths := build(t)
+	l := lab.Start(t, 3)
+	a := &Activator{}
+	var benches []*bench
+	for _, m := range l.Machines {
+		b := newBench(t, l, m.Name, "root", paths)
+		b.a = a
+		benches = append(benches, b)
+	}
+	all := func(systems ...string) (took []time.Duration, errs []error) {
+		took, errs = make([]time.Duration, len(benches)), make([]error, len(benches))
+		var group sync.WaitGroup
+		for i, b := range benches {
+			group.Go(func() {
+				begin := time.Now()
+				_, errs[i] = a.Activate(t.Context(), b.name, b.host, b.request(systems[i], Switch))
+				took[i] = time.Since(begin)
+			})
+		}
+		group.Wait()
+		return took, errs
+	}
+	if took, errs := all("one", "one", "one"); errors.Join(errs...) != nil {
+		t.Fatal(errs)
+	} else {
+		t.Logf("three machines in %v", took)
+	}
+	took, errs := all("hangs", "two", "two")
+	if errs[0] == nil || errs[1] != nil || errs[2] != nil || max(took[1], took[2]) > took[0]/2 {
+		t.Errorf("%v %v", took, errs)
+	}
+	for i, system := range []string{"one", "two", "two"} {
+		benches[i].is(system, system)
+	}
 }
 
 func testHang(t *testing.T, b *bench) {
@@ -472,6 +525,24 @@ func testKilled(t *testing.T, b *bench) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+
+	// Interrupted by the user: the node is left to itself, and says what it does.
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		r := b.request("slow", Switch)
+		r.Confirm = 4 * time.Second
+		r.Path = b.paths["slower"]
+		_, err := b.a.Activate(ctx, b.name, b.host, r)
+		done <- err
+	}()
+	waitFor(t, 20*time.Second, "the switch", func() bool { n := b.inspect(); return n.Last.Alive })
+	cancel()
+	err = <-done
+	if sight := (*LostSightError)(nil); !errors.As(err, &sight) || !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	waitFor(t, 30*time.Second, "the node to go back", func() bool { n := b.inspect(); return !n.Last.Alive })
+	b.is("slow", "slow")
 
 	// Once it is confirmed, the node needs nobody.
 	b.goTo("one")

@@ -190,7 +190,7 @@ follow() { # RUN LINES [over]
       lines=$have
     fi
     [ $running = yes ] || break
-    if [ $((beat % 10)) = 0 ]; then
+    if [ $((beat % 20)) = 0 ]; then
       echo beat=
       touch $live/seen 2>/dev/null
       if [ "$beat" -gt 0 ] && ! alive $runUnit; then
@@ -200,7 +200,7 @@ follow() { # RUN LINES [over]
       fi
     fi
     beat=$((beat + 1))
-    sleep 0.1
+    sleep 0.05
   done
   for log in "$live"/units/*; do
     [ -f "$log" ] || continue
@@ -262,7 +262,7 @@ call() { # PATIENCE COMMAND…
       return
     fi
     beat=$((beat + 1))
-    if [ $((beat % 10)) = 0 ]; then
+    if [ $((beat % 20)) = 0 ]; then
       alive $switchUnit || [ -e "$live/exit" ] || return 0
       queue=$(queued)
       new=$(wc -c <"$live/log")$queue
@@ -279,14 +279,14 @@ call() { # PATIENCE COMMAND…
         return
       fi
     fi
-    sleep 0.1
+    sleep 0.05
   done
   read -r code <"$live/exit"
   # The last lines are on their way; then, what the command left behind ends with
   # its unit, as it would in any other.
   for _ in 1 2 3 4 5 6 7 8 9 10; do
     alive $switchUnit || return 0
-    sleep 0.1
+    sleep 0.05
   done
   stopSwitch
 }
@@ -496,7 +496,7 @@ supervise() {
         goBack unconfirmed
         return
       fi
-      sleep 0.1
+      sleep 0.05
     done
   fi
   if [ "$goal" = test ]; then
