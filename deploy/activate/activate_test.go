@@ -26,7 +26,7 @@ const (
 	newPath = "/nix/store/bbb-nixos-system-new"
 )
 
-// fakeNode answers for node.sh.
+// fakeNode answers for the script.
 type fakeNode struct {
 	mu      sync.Mutex
 	node    map[string]string // what inspect says
@@ -345,6 +345,23 @@ func TestGenerations(t *testing.T) {
 	}
 	if n.Generation != 7 || n.generation(newPath) != 10 || !slices.Equal(n.Failed, []string{"a.service", "b.service"}) {
 		t.Errorf("%+v", n)
+	}
+}
+
+func TestRunInWords(t *testing.T) {
+	run := Run{Goal: Switch, From: "/old", To: "/new"}
+	with := func(change func(*Run)) Run { r := run; change(&r); return r }
+	for want, r := range map[string]Run{
+		"switch to /new: done": with(func(r *Run) { r.Outcome = Committed }),
+		"switch to /new: rolled back to /old: nobody confirmed it":                     with(func(r *Run) { r.Outcome, r.Reason = RolledBack, reasonUnconfirmed }),
+		"switch to /new: cut off by a reboot":                                          with(func(r *Run) { r.Rebooted = true }),
+		"switch to /new: goes on, and goes back in 5s unless it is confirmed":          with(func(r *Run) { r.Alive, r.Armed, r.Left = true, time.Minute, 5*time.Second }),
+		"switch to /new: failed: another switch was running":                           with(func(r *Run) { r.Outcome, r.Reason = Failed, reasonLocked }),
+		"switch to /new: going back to /old failed: hung, and going back ended with 2": with(func(r *Run) { r.Outcome, r.Reason = RollbackFailed, "hung, and going back ended with 2" }),
+	} {
+		if got := r.String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }
 

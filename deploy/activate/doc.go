@@ -10,7 +10,7 @@
 // # What happens on the node
 //
 // A run is a transient unit of the node, nixbench-activate.service, which is a
-// shell script (node.sh). It decides alone; we start it, watch it, and confirm
+// shell script (folder sh). It decides alone; we start it, watch it, and confirm
 // that we still get in. So it does not matter when we are cut off or killed.
 //
 //  1. It notes what runs now, which units failed already, and keeps both

@@ -14,7 +14,7 @@ import (
 
 const (
 	tailLines = 40 // of the log, for the result
-	busyExit  = 75 // node.sh: another run goes on
+	busyExit  = 75 // the script's: another run goes on
 	mostQuiet = 10 * time.Second
 )
 
@@ -47,7 +47,7 @@ func (w *watch) run() Run {
 	return *w.node.Last
 }
 
-// follow runs a command of node.sh that follows the run, until the run waits for a
+// follow runs a command of the script that follows the run, until the run waits for a
 // confirmation or is over. When the connection is lost or the node goes quiet, as it
 // will when a switch touches the network, follow goes on over another
 // connection. With fresh, the first one is a new one, too.

@@ -89,6 +89,7 @@ in {
     serviceConfig = { Type = "oneshot"; RemainAfterExit = true; ExecStart = "/usr/sbin/ip link set eth0 down"; ExecStop = "/usr/sbin/ip link set eth0 up"; };
   }; };
   slow = system "slow" { system.activationScripts.slow = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo step $i; sleep 0.5; done"; };
+  slower = system "slower" { system.activationScripts.slow = "for i in 1 2 3 4 5 6; do echo step $i; sleep 0.5; done"; };
   init = system "init" { system.initInterfaceVersion = 99; };
   loader = system "loader" { system.build.installBootLoader = (import nixpkgs { }).lib.mkForce "/bin/false"; };
 }
@@ -146,19 +147,23 @@ func send(t testing.TB, h *remote.Host, paths map[string]string) {
 	}
 	defer os.RemoveAll(dir)
 	socket := filepath.Join(dir, "s", "nix")
-	var forward io.Closer
-	waitFor(t, 20*time.Second, "the Nix daemon", func() bool {
-		forward, err = conn.ForwardUnix(t.Context(), socket, "/nix/var/nix/daemon-socket/socket")
-		return err == nil
-	})
-	defer forward.Close()
 	argv := []string{"copy", "--to", "unix://" + socket, "--no-check-sigs"}
 	for _, p := range paths {
 		argv = append(argv, p)
 	}
-	if out, err := exec.Command("nix", argv...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	// A machine that has just booted may not have its Nix daemon yet.
+	waitFor(t, 20*time.Second, "the Nix daemon", func() bool {
+		forward, err := conn.ForwardUnix(t.Context(), socket, "/nix/var/nix/daemon-socket/socket")
+		if err != nil {
+			return false
+		}
+		defer forward.Close()
+		out, err := exec.Command("nix", argv...).CombinedOutput()
+		if err != nil {
+			t.Logf("%v: %s", err, out)
+		}
+		return err == nil
+	})
 }
 
 // recorder keeps events.

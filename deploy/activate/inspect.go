@@ -102,7 +102,7 @@ func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (
 	return n, nil
 }
 
-// nodeParser reads the lines of node.sh's inspect.
+// nodeParser reads the lines of the script's inspect.
 type nodeParser struct {
 	node  Node
 	run   runParser

@@ -1,6 +1,9 @@
 package activate
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Run is one run of ours, as the node has it on record.
 type Run struct {
@@ -60,6 +63,33 @@ const (
 	reasonBoot        = "boot"        // the boot loader could not be installed
 	reasonRebooted    = "rebooted"    // a reboot cut the run off
 )
+
+// String says in words what became of a run.
+func (r Run) String() string {
+	what := string(r.Goal) + " to " + r.To
+	switch {
+	case r.Alive && r.Armed > 0:
+		return fmt.Sprintf("%s: goes on, and goes back in %s unless it is confirmed", what, r.Left)
+	case r.Alive:
+		return what + ": goes on"
+	case r.Rebooted:
+		return what + ": cut off by a reboot"
+	}
+	why := map[string]string{
+		reasonSwitch: "the switch failed", reasonHung: "it made no progress", reasonUnconfirmed: "nobody confirmed it",
+		reasonAborted: "it was called off", reasonKilled: "it was killed", reasonLocked: "another switch was running",
+		reasonProfile: "the profile could not be set", reasonBoot: "the boot loader could not be installed", reasonRebooted: "a reboot cut it off",
+	}[r.Reason]
+	switch r.Outcome {
+	case Committed, Activated, BootDefault:
+		return what + ": done"
+	case RolledBack:
+		return fmt.Sprintf("%s: rolled back to %s: %s", what, r.From, why)
+	case RollbackFailed:
+		return fmt.Sprintf("%s: going back to %s failed: %s", what, r.From, r.Reason)
+	}
+	return what + ": failed: " + why
+}
 
 type runParser struct{ run Run }
 

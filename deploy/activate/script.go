@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,17 +19,32 @@ type Host interface {
 	Fresh(ctx context.Context) (*remote.Conn, error)
 }
 
-//go:embed node.sh
-var nodeScript string
+// The script, in the order in which sh reads it: functions first.
+var (
+	//go:embed sh/base.sh
+	baseScript string
+	//go:embed sh/inspect.sh
+	inspectScript string
+	//go:embed sh/call.sh
+	callScript string
+	//go:embed sh/run.sh
+	runScript string
+	//go:embed sh/client.sh
+	clientScript string
+	//go:embed sh/main.sh
+	mainScript string
+
+	nodeScript = baseScript + inspectScript + callScript + runScript + clientScript + mainScript
+)
 
 // read has the node run our script without storing it. The script is sh's stdin:
 // in argv it would be in every log of sudo's.
 func read(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return run(ctx, conn, append([]string{"sh", "-s", "--"}, args...), each)
+	return run(ctx, conn, []string{"sh", "-s", "--"}, args, each)
 }
 
 // install puts the script on the node, for the units of the run that it starts.
-// node.sh moves it to its place, if no other run is using that.
+// start moves it to its place, if no other run is using that.
 const install = `umask 022
 mkdir -p /run/nixbench && mkdir -p -m 0700 /run/nixbench/activate && cd /run/nixbench/activate || exit 1
 cat >script.$$ || exit 1
@@ -35,17 +52,22 @@ exec sh "$PWD/script.$$" "$@" </dev/null`
 
 // stored runs the script from a file on the node.
 func stored(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return run(ctx, conn, append([]string{"sh", "-c", install, "sh"}, args...), each)
+	return run(ctx, conn, []string{"sh", "-c", install, "sh"}, args, each)
 }
 
-func run(ctx context.Context, conn *remote.Conn, argv []string, each func(name, value string)) error {
+func run(ctx context.Context, conn *remote.Conn, argv, args []string, each func(name, value string)) error {
 	out := &lineWriter{line: func(line string) {
 		if name, value, ok := strings.Cut(line, "="); ok {
 			each(name, value)
 		}
 	}}
-	err := conn.Run(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	err := conn.Run(ctx, remote.Cmd{Argv: slices.Concat(argv, args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
 	out.flush()
+	// Nobody wants to read the bootstrap in an error.
+	var failed *remote.RunError
+	if errors.As(err, &failed) {
+		failed.Argv = append([]string{"nixbench-activate"}, args...)
+	}
 	return err
 }
 

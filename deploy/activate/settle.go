@@ -8,8 +8,8 @@ import (
 const (
 	// Whoever watches a run touches a file on the node every second. Looking at it
 	// for a moment tells a run that was abandoned from one that is being watched.
-	abandoned   = 5 * time.Second
-	lookForHelp = 6 * time.Second
+	abandoned = 5 * time.Second
+	lookFor   = 6 * time.Second
 )
 
 // Settle ends what a killed run left on the node, so that nothing stays armed.
@@ -33,7 +33,7 @@ func (n Node) unsettled() bool {
 func (a *Activator) settle(ctx context.Context, node string, h Host, n Node, r Request) (*Run, error) {
 	var err error
 	for begin := time.Now(); n.Last.Alive && n.Last.Seen < abandoned; {
-		if time.Since(begin) > lookForHelp {
+		if time.Since(begin) > lookFor {
 			return nil, &BusyError{Node: node, Run: n.Last}
 		}
 		select {

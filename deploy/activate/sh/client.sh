@@ -1,0 +1,96 @@
+# shellcheck shell=sh
+# What the client calls to start a run and to see it through.
+
+start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL
+  trap 'rm -f "$0"' EXIT # which has its place by then, or is not needed
+  clear
+  mkdir -p "$kept" "$roots" || die "cannot keep a record of the switch"
+  exec 9>"$live/lock"
+  flock -w 10 9 || exit 75
+  if alive $runUnit; then exit 75; fi
+  mv "$0" "$live/script" || die "cannot keep the script of the run"
+  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7
+  to=$(resolve "$path${spec:+/specialisation/$spec}")
+  from=$(resolve $current)
+  was=$(readlink $profile 2>/dev/null)
+  was=${was#system-} was=${was%-link}
+  wasPath=$(resolve $profile)
+  boot=$(cat $bootId) phase=starting
+  now
+  deadline=$((now + ${armed:-0}))
+  rm -rf "$live/confirm" "$live/abort" "$live/exit" "$live/log" "$live/units"
+  mkdir -p "$live/units"
+  : >"$live/log" && save || {
+    rm -f "$live/state" "$kept/state.new"
+    die "cannot keep a record of the switch in $kept"
+  }
+  ln -sfn "$path" "$roots/next" || die "cannot keep $path from the garbage collector"
+  [ -z "$from" ] || [ "$from" = "$to" ] || ln -sfn "$from" "$roots/previous"
+  touch "$live/seen"
+  # The run is no part of any configuration: a switch leaves it alone. Nor may
+  # the system's want of memory end it, nor a stop leave things half-way.
+  systemd-run --quiet --collect --no-ask-password --unit="$runUnit" --service-type=exec \
+    --description="nixbench: $goal, run $run" \
+    --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \
+    --property="ExecStopPost=/bin/sh $live/script recover" \
+    --property=Restart=on-failure --property=RestartSec=1s --property=StartLimitIntervalSec=0 \
+    ${LOCALE_ARCHIVE:+--setenv=LOCALE_ARCHIVE="$LOCALE_ARCHIVE"} --setenv=NIXOS_INSTALL_BOOTLOADER="$8" \
+    /bin/sh "$live/script" supervise </dev/null || { phase='done' outcome=failed reason=unstarted; save; die "systemd did not start the switch"; }
+  exec 9>&-
+  follow "$run" 0
+}
+
+# follow prints the log from a line on, and the state once the run waits for us or
+# has ended. Its last line is `end=yes`: without it the connection was cut.
+follow() { # RUN LINES [over]
+  until=${3:-waiting} lines=$2 beat=0
+  while :; do
+    load $live/state || load $kept/state || die "there was no run"
+    [ "$run" = "$1" ] || die "run $1 was followed by run $run"
+    running=yes
+    case $phase in
+    'done') running=no ;;
+    waiting) [ "$until" = over ] || running=no ;;
+    esac
+    have=$(wc -l <$live/log 2>/dev/null) || have=0
+    if [ "$have" -gt "$lines" ]; then
+      sed -n "$((lines + 1)),${have}s/^/log=/p" $live/log
+      lines=$have
+    fi
+    [ $running = yes ] || break
+    if [ $((beat % 20)) = 0 ]; then
+      echo beat= || exit 1 # nobody listens any more
+      touch $live/seen 2>/dev/null
+      if [ "$beat" -gt 0 ] && ! alive $runUnit; then
+        load $live/state || load $kept/state
+        [ "$phase" = 'done' ] || break
+        continue
+      fi
+    fi
+    beat=$((beat + 1))
+    sleep 0.05
+  done
+  for log in "$live"/units/*; do
+    [ -f "$log" ] || continue
+    while IFS= read -r line; do printf 'unit=%s %s\n' "${log##*/}" "$line"; done <"$log"
+  done
+  inspect '' '' ''
+}
+
+# answer lets the run go on. It alone decides, so that an answer that comes as
+# the time is up cannot be half obeyed.
+answer() { # confirm|abort RUN LINES
+  load $live/state || die "there is no run to $1"
+  [ "$run" = "$2" ] || die "run $2 was followed by run $run"
+  : >"$live/$1"
+  follow "$2" "$3" over
+}
+
+# forget closes the record of a run that a reboot cut off.
+forget() { # RUN
+  load $kept/state && [ "$run" = "$1" ] && [ "$phase" != 'done' ] || return 0
+  ! alive $runUnit || return 0
+  mkdir -p "$live" && chmod 700 "$live"
+  reason=rebooted
+  finish failed
+}

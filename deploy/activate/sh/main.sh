@@ -1,0 +1,12 @@
+# shellcheck shell=sh
+dry() { # PATH SPEC
+  "$1${2:+/specialisation/$2}/bin/switch-to-configuration" dry-activate </dev/null 2>&1
+}
+
+case $1 in
+inspect | dry | start | follow | supervise | recover | perform | forget) "$@" ;;
+confirm | abort) answer "$@" ;;
+# The command ends before the connection does.
+reboot) systemd-run --quiet --collect --no-ask-password --on-active=500ms --timer-property=AccuracySec=10ms systemctl reboot ;;
+*) die "unknown command $1" ;;
+esac

@@ -1,0 +1,195 @@
+# shellcheck shell=sh
+# The run itself: switch, wait to be confirmed, commit; or go back.
+
+activation() { # ACTION: the command that activates the new system
+  if [ "$activator" = nixos-rebuild ]; then
+    call "$armed" nixos-rebuild "$1" --store-path "$path" ${spec:+--specialisation "$spec"}
+  else
+    call "$armed" "$to/bin/switch-to-configuration" "$1"
+  fi
+}
+
+advance() { # the profile, to an explicit generation
+  if [ -n "$generation" ]; then
+    nix-env --profile $profile --switch-generation "$generation" >>"$live/log" 2>&1
+  elif [ "$wasPath" != "$path" ]; then
+    nix-env --profile $profile --set "$path" >>"$live/log" 2>&1
+  fi
+}
+
+retreat() { # the profile and the boot loader
+  [ -n "$was" ] || return 0
+  [ "$(resolve $profile)" != "$wasPath" ] || return 0
+  bad=$(readlink $profile)
+  nix-env --profile $profile --switch-generation "$was" >>"$live/log" 2>&1
+  # Nor shall the boot menu offer it.
+  bad=${bad#system-} bad=${bad%-link}
+  [ -n "$generation" ] || nix-env --profile $profile --delete-generations "$bad" >>"$live/log" 2>&1
+  NIXOS_NO_CHECK=1 call 600 "$wasPath/bin/switch-to-configuration" boot
+}
+
+# commit makes the new system permanent. Its base is the boot default even where a
+# specialisation runs: boot loaders know generations.
+commit() {
+  phase=committing why=$code
+  save || :
+  if ! advance; then
+    reason=profile
+  elif [ "$activator" = nixos-rebuild ]; then
+    call 600 nixos-rebuild boot --store-path "$path"
+    [ "$code" = 0 ] || reason=boot
+  else
+    call 600 "$path/bin/switch-to-configuration" boot
+    [ "$code" = 0 ] || reason=boot
+  fi
+  if [ -z "$reason" ]; then
+    code=${why:-$code}
+    return 0
+  fi
+  why=$code
+  retreat
+  code=$why
+  return 1
+}
+
+# A switch that was killed leaves lists of units that it was about to start. The
+# next one takes them up, but not all of them exist in the old system.
+tidy() {
+  for list in "$lists"/start-list "$lists"/restart-list "$lists"/reload-list; do
+    [ -s "$list" ] || continue
+    while IFS= read -r name; do
+      file=$from/etc/systemd/system/$name
+      if [ -e "$file" ] || [ -e "${file%%@*}@.${name##*.}" ]; then printf '%s\n' "$name"; fi
+    done <"$list" >"$list.new"
+    mv "$list.new" "$list"
+  done
+}
+
+# goBack makes the node run what it ran before. The boot default never changed.
+goBack() { # REASON
+  reason=$1
+  if [ -z "$from" ]; then
+    finish failed
+    return
+  fi
+  phase=rolling-back
+  now
+  deadline=$((now + 600))
+  save || :
+  tidy
+  why=$code
+  echo "going back to $from" >>"$live/log"
+  NIXOS_NO_CHECK=1 call 600 "$from/bin/switch-to-configuration" test
+  back=$code code=$why
+  if [ "$(resolve $current)" != "$from" ] || [ "$back" != 0 ] && [ "$back" != 4 ]; then
+    reason="$reason, and going back ended with $back"
+    finish rollback-failed
+    return
+  fi
+  finish rolled-back
+}
+
+finish() { # OUTCOME
+  outcome=$1 phase='done' deadline=
+  if [ "$(resolve $profile)" = "$path" ] || [ "$(resolve $current)" = "$to" ]; then
+    # Ours from now on, see replaceUnknownProfiles.
+    { tail -n 198 "$kept/deployed" 2>/dev/null; printf '%s\n' "$path $run" "$to $run"; } | uniq >"$kept/deployed.new" &&
+      mv "$kept/deployed.new" "$kept/deployed"
+  fi
+  rm -f "$roots/next" "$live/confirm" "$live/abort"
+  save || :
+}
+
+supervise() {
+  load $live/state || die "no state"
+  if [ "$phase" != starting ]; then
+    # Started again by systemd: the first one was killed, and so was its recovery.
+    recover
+    return
+  fi
+  armed=${armed:-0}
+  begunAt=$(date +%s)
+  failedBefore=$(failed)
+  phase=switching
+  save || die "cannot keep a record of the switch"
+
+  if [ "$goal" = boot ]; then
+    if commit; then finish boot; else finish failed; fi
+    return
+  fi
+  # Armed, nothing permanent changes before we are confirmed, so that a reboot
+  # always ends up in the old system. Else it is done as nixos-rebuild does it.
+  action=test
+  if [ "$armed" = 0 ] && [ "$goal" = switch ]; then
+    action=switch
+    if ! advance; then
+      reason=profile
+      finish failed
+      return
+    fi
+  fi
+  activation $action
+
+  if ! judge; then
+    case $code in
+    11)
+      reason=locked
+      [ $action = test ] || { retreat; code=11; }
+      finish failed
+      ;;
+    100)
+      reason=reboot
+      if [ "$goal" = test ]; then finish failed
+      elif [ $action = switch ] || { reason=; commit; }; then reason=reboot; finish boot
+      else finish failed; fi
+      ;;
+    hung)
+      # Which units it was waiting for is all there is to know.
+      jobs=$(printf '%s\n' "$queue" | while read -r _ name kind how; do
+        [ "$how" != running ] || printf '%s %s, ' "$kind" "$name"
+      done)
+      goBack hung
+      ;;
+    *)
+      if [ "$armed" = 0 ]; then reason=switch; finish failed; else goBack switch; fi
+      ;;
+    esac
+    return
+  fi
+  if [ "$armed" != 0 ]; then
+    phase=waiting
+    now
+    deadline=$((now + armed))
+    save || :
+    while ! [ -e "$live/confirm" ]; do
+      if [ -e "$live/abort" ]; then
+        goBack aborted
+        return
+      fi
+      now
+      if [ "$now" -ge "$deadline" ]; then
+        goBack unconfirmed
+        return
+      fi
+      sleep 0.05
+    done
+  fi
+  if [ "$goal" = test ]; then
+    finish activated
+  elif [ $action = switch ] || commit; then
+    finish committed
+  else
+    goBack "$reason"
+  fi
+}
+
+# recover follows the run, however it ended. At a shutdown there is nothing to do:
+# the boot default is still the old system.
+recover() {
+  load $live/state || return 0
+  [ "$phase" != 'done' ] || return 0
+  case $(timeout 10 systemctl is-system-running) in stopping) return 0 ;; esac
+  stopSwitch
+  code=killed
+  if [ "${armed:-0}" = 0 ]; then reason=killed; finish failed; else retreat; goBack killed; fi
+}
