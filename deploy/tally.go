@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -51,6 +52,10 @@ func brief(node string, err error) string {
 	var failed *activate.FailedError
 	if errors.As(err, &failed) {
 		return failed.Brief()
+	}
+	var down *remote.UnreachableError
+	if errors.As(err, &down) {
+		err = down // not what we were about to do there
 	}
 	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), node+": "), "\n")
 	return text
