@@ -77,7 +77,6 @@ type fakes struct {
 	closure []string                                           // of everything, the last one is the system
 	copy    func(ctx context.Context, c nixeval.Command) error // nil: all of closure arrives
 	remote  func(e *sshtest.Exec) (status int, known bool)     // other commands on the node
-	local   func(c nixeval.Command) (out string, known bool)   // other commands here
 	dir     string
 
 	mu    sync.Mutex

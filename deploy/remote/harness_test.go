@@ -23,6 +23,8 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // TestMain lets the test binary stand in for a program of the proxy tests.
@@ -332,10 +334,7 @@ func findSSHD(t testing.TB) string {
 		program, err = exec.LookPath("/usr/sbin/sshd")
 	}
 	if err != nil {
-		if os.Getenv("NIXBENCH_REQUIRE_SSHD") == "1" {
-			t.Fatal("sshd is not installed, and NIXBENCH_REQUIRE_SSHD is set")
-		}
-		t.Skip("sshd is not installed: the contract is tested with the in-process server only")
+		fixture.Require(t, "sshd") // without it, the in-process server alone is held to the contract
 	}
 	if os.Getuid() == 0 { // for privilege separation; a boot script makes it normally
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {

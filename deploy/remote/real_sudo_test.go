@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/remote"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // makeAlice gives a mount namespace of our own a user with a password, who may
@@ -87,11 +89,7 @@ func outside(t *testing.T) {
 		t.Skip("needs root, for a mount namespace")
 	}
 	findSSHD(t)
-	for _, program := range []string{"unshare", "sudo", "useradd", "chpasswd"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed", program)
-		}
-	}
+	fixture.Require(t, "unshare", "sudo", "useradd", "chpasswd")
 	if out, err := exec.Command("unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/var/lib/sudo").CombinedOutput(); err != nil {
 		t.Skipf("no mount namespaces here: %s", out)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/remote"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // fakeSSH answers `ssh -G` for the hosts it knows, and records the questions.
@@ -182,9 +184,7 @@ func TestResolveRefuses(t *testing.T) {
 // TestRealSSH asks the installed ssh, about a configuration of our own.
 func TestRealSSH(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("ssh"); err != nil {
-		t.Skip("ssh is not installed")
-	}
+	fixture.Require(t, "ssh")
 	s := kind(inProcess).start(t, want{})
 	dir := t.TempDir()
 	known := filepath.Join(dir, "known_hosts")

@@ -16,6 +16,8 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // fakeSudo behaves as sudo does where its user has the password $PASSWORD, or
@@ -215,9 +217,7 @@ func TestRealSudo(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root is sure to be let through")
 	}
-	if _, err := exec.LookPath("sudo"); err != nil {
-		t.Skip("sudo is not installed")
-	}
+	fixture.Require(t, "sudo")
 	for name, opts := range map[string]remote.Options{
 		"-n": {},
 		"-S": {Prompt: answers(t, new(atomic.Int32))},
