@@ -147,6 +147,7 @@ func (l *nixLog) message(r gjson.Result) {
 		}
 		l.errors = append(l.errors, e)
 	case level == 0 && (strings.HasPrefix(msg, "(use '--show-trace'") || msg == ""):
+	case strings.Contains(msg, "SQLite database") && strings.HasSuffix(msg, "is busy"): // our own processes meet there, and wait
 	case level <= 1:
 		l.note(msg)
 	}
