@@ -94,7 +94,9 @@ func (r *run) closure(ctx context.Context, h hostOf, t task) error {
 // keys uploads what belongs there at that moment; the text says what changed. A node
 // that never had keys is not asked.
 func (r *run) keys(ctx context.Context, h hostOf, n nixeval.Node, d nixeval.Deployment, when secrets.When) (string, error) {
-	if r.WithoutKeys || len(d.Keys) == 0 && (when == secrets.Post || r.Goal != UploadKeys && r.knownWithoutKeys(n)) {
+	// Without keys in the hive there may still be old ones to remove, but not before
+	// the system that used them is gone.
+	if r.WithoutKeys || len(d.Keys) == 0 && (when == secrets.Pre || r.Goal != UploadKeys && r.knownWithoutKeys(n)) {
 		return "", nil
 	}
 	set, err := r.Uploader.Load(ctx, n.Name, d, when)
@@ -183,6 +185,13 @@ func (r *run) rollBack(ctx context.Context, n nixeval.Node) error {
 	before := r.found[n.Name]
 	_, err = r.Activator.Rollback(ctx, n.Name, h, before.Generation, activate.Request{
 		Run: r.Record.ID() + "-back", Goal: activate.Switch, Confirm: r.Confirm, ReplaceUnknown: true,
+	})
+	if err != nil {
+		return &NodeError{Node: n.Name, Step: event.Activate, Err: err}
+	}
+	err = r.Store.Update(func(s *state.State) error {
+		s.Confirm(n.Name, state.Deployment{Path: before.Current, Generation: before.Generation, Run: r.Record.ID(), Time: time.Now()})
+		return nil
 	})
 	if err != nil {
 		return &NodeError{Node: n.Name, Step: event.Activate, Err: err}
