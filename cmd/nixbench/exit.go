@@ -26,6 +26,7 @@ const (
 	exitUnreachable = 6
 	exitCopy        = 7
 	exitActivation  = 8
+	exitCheck       = 9
 	exitLocked      = 10
 	exitInterrupted = 130
 )
@@ -65,6 +66,7 @@ func exitCode(err error) int {
 		nix    *nixeval.NixError
 		locked *state.LockedError
 		worst  *execError
+		check  *checkError
 	)
 	switch {
 	case err == nil:
@@ -85,6 +87,8 @@ func exitCode(err error) int {
 		return exitCopy
 	case activating(err):
 		return exitActivation
+	case errors.As(err, &check):
+		return exitCheck
 	case errors.As(err, &worst):
 		return worst.code
 	case errors.As(err, &nix):
