@@ -67,13 +67,14 @@ func exitCode(err error) int {
 		locked *state.LockedError
 		worst  *execError
 		check  *checkError
+		before *deploy.NoPredecessorError
 	)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.As(err, &source), errors.As(err, &set), errors.As(err, &sel):
+	case errors.As(err, &usage), errors.As(err, &source), errors.As(err, &set), errors.As(err, &sel), errors.As(err, &before):
 		return exitUsage
 	case errors.As(err, &eval):
 		return exitEvaluation
@@ -128,8 +129,11 @@ func activating(err error) bool {
 		reboot *activate.RebootError
 		gone   *remote.LostError
 		notOS  *activate.NotNixOSError
+		absent *deploy.GoneError
+		busy   *activate.BusyError
 	)
-	return len(nodeErrors(err)) > 0 || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS)
+	return len(nodeErrors(err)) > 0 || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS) ||
+		errors.As(err, &absent) || errors.As(err, &busy)
 }
 
 // nodeErrors are those of all nodes, however deep they are.
