@@ -50,7 +50,7 @@ func (a *app) rootCommand() *cobra.Command {
 	f.BoolVar(&a.json, "json", false, "write events and the result as JSON, one object per line (docs/events.md)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs")
 	root.AddCommand(
-		a.applyCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
+		a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
 		a.statusCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(),
 		a.execCommand(), a.sshCommand(),
 		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.versionCommand(),
