@@ -26,6 +26,7 @@ const (
 	exitUnreachable = 6
 	exitCopy        = 7
 	exitActivation  = 8
+	exitCheck       = 9
 	exitLocked      = 10
 	exitInterrupted = 130
 )
@@ -65,13 +66,15 @@ func exitCode(err error) int {
 		nix    *nixeval.NixError
 		locked *state.LockedError
 		worst  *execError
+		check  *checkError
+		before *deploy.NoPredecessorError
 	)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.As(err, &source), errors.As(err, &set), errors.As(err, &sel):
+	case errors.As(err, &usage), errors.As(err, &source), errors.As(err, &set), errors.As(err, &sel), errors.As(err, &before):
 		return exitUsage
 	case errors.As(err, &eval):
 		return exitEvaluation
@@ -85,6 +88,8 @@ func exitCode(err error) int {
 		return exitCopy
 	case activating(err):
 		return exitActivation
+	case errors.As(err, &check):
+		return exitCheck
 	case errors.As(err, &worst):
 		return worst.code
 	case errors.As(err, &nix):
@@ -124,8 +129,11 @@ func activating(err error) bool {
 		reboot *activate.RebootError
 		gone   *remote.LostError
 		notOS  *activate.NotNixOSError
+		absent *deploy.GoneError
+		busy   *activate.BusyError
 	)
-	return len(nodeErrors(err)) > 0 || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS)
+	return len(nodeErrors(err)) > 0 || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS) ||
+		errors.As(err, &absent) || errors.As(err, &busy)
 }
 
 // nodeErrors are those of all nodes, however deep they are.

@@ -24,7 +24,7 @@ name another.
   }
 
 Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build,
-130 interrupted.`
+6 unreachable, 7 copy, 8 activation, 9 check failed, 10 locked, 130 interrupted.`
 
 const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !… leaves nodes out"
 
@@ -49,7 +49,12 @@ func (a *app) rootCommand() *cobra.Command {
 	f.IntVar(&a.evalWorkers, "eval-workers", 0, "evaluate in at most `N` Nix processes at once (default: what cores and memory allow)")
 	f.BoolVar(&a.json, "json", false, "write events and the result as JSON, one object per line (docs/events.md)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs")
-	root.AddCommand(a.applyCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(), a.execCommand(), a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.versionCommand())
+	root.AddCommand(
+		a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
+		a.statusCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(),
+		a.execCommand(), a.sshCommand(),
+		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.versionCommand(),
+	)
 	root.Flags().SortFlags = false
 	root.SetUsageTemplate(wrapped(root.UsageTemplate()))
 	cobra.EnableCommandSorting = false

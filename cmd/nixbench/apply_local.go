@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const applyLocalLong = `Evaluate and build the system of the machine that this runs on, and switch to it.
+
+The node is the one that is called like this machine (hostname), or --node. It must
+have deployment.allowLocalDeployment = true, so that nobody turns a workstation into
+a web server by accident, and the machine must be NixOS.
+
+Everything is as with nixbench apply, keys and records included, but nothing goes over
+the network. So the armed rollback notices a switch that fails or hangs, but not one
+that locks everybody else out.
+
+It needs root: run it as root, or with --sudo, which evaluates and builds as you, and
+puts deployment.privilegeEscalationCommand in front of the rest.
+
+Goals are those of nixbench apply: switch (the default), boot, test, dry-activate,
+upload-keys (or: keys).`
+
+type localFlags struct {
+	node           string
+	sudo           bool
+	confirm        time.Duration
+	noRollback     bool
+	specialisation string
+	replaceUnknown bool
+	noKeys         bool
+}
+
+func (a *app) applyLocalCommand() *cobra.Command {
+	var flags localFlags
+	cmd := &cobra.Command{
+		Use:       "apply-local [GOAL]",
+		Short:     "Switch the machine that this runs on",
+		Long:      applyLocalLong,
+		ValidArgs: []string{"switch", "boot", "test", "dry-activate", "upload-keys", "keys"},
+		Example: `  nixbench apply-local --sudo
+  nixbench apply-local --sudo boot --node laptop`,
+		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+	}
+	cmd.RunE = a.runs(func(args []string) error {
+		goal := deploy.Switch
+		if len(args) == 1 {
+			goal = deploy.Goal(args[0])
+		}
+		return a.applyLocal(goal, flags)
+	})
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&flags.node, "node", "", "this machine is the node `NAME` of the hive")
+	f.BoolVar(&flags.sudo, "sudo", false, "become root with deployment.privilegeEscalationCommand where that is needed")
+	f.DurationVar(&flags.confirm, "confirm-timeout", time.Minute, "how long a switch may go on without a sign of progress until it is taken back")
+	f.BoolVar(&flags.noRollback, "no-rollback", false, "leave things as they come when the switch fails")
+	f.StringVar(&flags.specialisation, "specialisation", "", "switch to this specialisation of the system")
+	f.BoolVar(&flags.replaceUnknown, "force-replace-unknown-profiles", false, "replace a system that this hive has not deployed, whatever deployment.replaceUnknownProfiles says")
+	f.BoolVar(&flags.noKeys, "no-keys", false, "do not install deployment.keys")
+	return cmd
+}
+
+func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
+	shared := applyFlags{
+		confirm: flags.confirm, noRollback: flags.noRollback, specialisation: flags.specialisation,
+		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,
+	}
+	o, err := shared.options(goal)
+	if err != nil {
+		return err
+	}
+	e, err := a.evaluator()
+	if err != nil {
+		return err
+	}
+	hive, err := e.Survey(a.ctx)
+	if err != nil {
+		return err
+	}
+	node, err := thisNode(hive, flags.node)
+	if err != nil {
+		return err
+	}
+	d := hive.Unit(node.Unit).Deployment
+	if !d.AllowLocalDeployment {
+		return &hinted{usagef("%s: deployment.allowLocalDeployment is false", node.Name), "set it to true in the hive, if this machine is meant to be " + node.Name}
+	}
+	if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
+		return &activate.NotNixOSError{Node: node.Name}
+	}
+	var escalation []string
+	if os.Geteuid() != 0 {
+		if !flags.sudo {
+			return &hinted{usagef("apply-local: switching needs root"), "--sudo evaluates and builds as you, and switches as root"}
+		}
+		escalation = d.PrivilegeEscalationCommand
+	}
+	fleet, err := deploy.NewLocalFleet(hive, node, escalation, remote.Options{Prompt: a.prompt()})
+	if err != nil {
+		return err
+	}
+	defer fleet.Close()
+	return a.recorded(e, hive, "apply-local", func(s *session) error {
+		d := &deploy.Deployer{
+			Eval: s.eval, Fleet: fleet,
+			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions},
+			Uploader:  &secrets.Uploader{Send: s.send},
+			Activator: &activate.Activator{Send: s.send},
+			Store:     s.store, Record: s.record, Send: s.send,
+			Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+		}
+		return d.Apply(a.ctx, hive, []nixeval.Node{node}, o)
+	})
+}
+
+// thisNode is the node that this machine is: by name, else by the machine's own,
+// which may carry a domain.
+func thisNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
+	if name != "" {
+		return nodeNamed(hive, name)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nixeval.Node{}, err
+	}
+	short, _, _ := strings.Cut(host, ".")
+	for _, candidate := range []string{host, short} {
+		for _, n := range hive.Nodes {
+			if n.Name == candidate {
+				return nodeNamed(hive, candidate)
+			}
+		}
+	}
+	return nixeval.Node{}, &hinted{usagef("apply-local: this machine is called %s, and the hive has no node of that name", host), fmt.Sprintf("--node says which one it is; there are %d", len(hive.Nodes))}
+}

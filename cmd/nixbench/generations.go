@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/activate"
+)
+
+// generation is one of a node's, as --json shows it.
+type generation struct {
+	Node    string    `json:"node"`
+	Number  int       `json:"generation"`
+	Path    string    `json:"path"`
+	Time    time.Time `json:"time"`
+	Version string    `json:"version,omitempty"`
+	Current bool      `json:"current"`
+	Booted  bool      `json:"booted"`
+	Default bool      `json:"default"`
+}
+
+func (a *app) generationsCommand() *cobra.Command {
+	var flags fleetFlags
+	var paths bool
+	cmd := &cobra.Command{
+		Use:   "generations",
+		Short: "List the generations of nodes",
+		Long: `List the systems that nodes can go back to: the entries of their system profile,
+the newest first. The marks say which one runs (current), which one was booted, and
+which one boots next (default).
+
+nixbench rollback --to N goes to one of them.`,
+		Example: `  nixbench generations
+  nixbench generations --on web-1 --paths`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.runs(func([]string) error { return a.generations(flags, paths) })
+	f := cmd.Flags()
+	f.SortFlags = false
+	flags.add(f)
+	f.BoolVar(&paths, "paths", false, "show store paths, too")
+	return cmd
+}
+
+func (a *app) generations(flags fleetFlags, paths bool) error {
+	e, err := a.evaluator()
+	if err != nil {
+		return err
+	}
+	hive, nodes, err := a.selected(e, flags.on)
+	if err != nil {
+		return err
+	}
+	fleet := a.fleet(hive, flags)
+	defer fleet.Close()
+	looked := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.event)
+	list := []generation{}
+	for _, o := range looked {
+		list = append(list, generationsOf(o.Node.Name, o.Value)...)
+	}
+	a.view.Result(list, func(w io.Writer) { writeGenerations(w, list, paths) })
+	return errors.Join(deploy.Errors(looked)...)
+}
+
+func generationsOf(node string, n activate.Node) []generation {
+	var out []generation
+	for i := len(n.Generations) - 1; i >= 0; i-- {
+		g := n.Generations[i]
+		out = append(out, generation{node, g.Number, g.Path, g.Time, g.Version, g.Current, g.Booted, g.Default})
+	}
+	return out
+}
+
+func writeGenerations(w io.Writer, list []generation, paths bool) {
+	rows := []ui.Row{{"NODE", "GENERATION", "DATE", "VERSION", ""}}
+	for _, g := range list {
+		var marks []string
+		for _, m := range []struct {
+			has  bool
+			name string
+		}{{g.Current, "current"}, {g.Booted, "booted"}, {g.Default, "default"}} {
+			if m.has {
+				marks = append(marks, m.name)
+			}
+		}
+		version := g.Version
+		if version == "" {
+			version = "-"
+		}
+		row := ui.Row{g.Node, fmt.Sprint(g.Number), g.Time.Local().Format("2006-01-02 15:04"), version, strings.Join(marks, ", ")}
+		if paths {
+			row = append(row, g.Path)
+		}
+		rows = append(rows, row)
+	}
+	ui.Table(w, rows)
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const planLong = `Show what nixbench apply would do, node by node: whether the system changes, how many
+store paths and bytes the node lacks, whether the new kernel, initrd or kernel
+parameters need a reboot, and which of deployment.keys differ.
+
+Systems are evaluated and built here; on the nodes nothing is written. (A keyCommand
+runs, so a key that is made anew each time is shown as one that changes. --no-keys
+leaves keys out.)
+
+--units also says which systemd units a switch would touch. Only the new system
+itself knows that, so its closure is copied to the node first, and a run is recorded;
+nothing is activated.`
+
+type planFlags struct {
+	fleetFlags
+	units, noKeys, keepGoing bool
+}
+
+func (a *app) planCommand() *cobra.Command {
+	var flags planFlags
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what apply would do",
+		Long:  planLong,
+		Example: `  nixbench plan
+  nixbench plan --on @web --units
+  nixbench plan --json | tail -n 1 | jq '.result[] | {node, action}'`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.runs(func([]string) error { return a.plan(flags) })
+	f := cmd.Flags()
+	f.SortFlags = false
+	flags.add(f)
+	f.BoolVar(&flags.units, "units", false, "copy the systems, and show which units a switch would touch")
+	f.BoolVar(&flags.noKeys, "no-keys", false, "do not look at deployment.keys")
+	f.BoolVar(&flags.keepGoing, "keep-going", false, "look at what can be, although other nodes cannot be evaluated or built")
+	return cmd
+}
+
+func (a *app) plan(flags planFlags) error {
+	e, err := a.evaluator()
+	if err != nil {
+		return err
+	}
+	hive, nodes, err := a.selected(e, flags.on)
+	if err != nil {
+		return err
+	}
+	known, err := a.known(e, hive)
+	if err != nil {
+		return err
+	}
+	look := func(send event.Sink) error { return a.preview(e, hive, nodes, known, flags, send) }
+	if flags.units {
+		return a.recorded(e, hive, "plan", func(s *session) error { return look(s.send) })
+	}
+	return look(a.event)
+}
+
+func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, known *state.State, flags planFlags, send event.Sink) error {
+	d := &deploy.Deployer{
+		Eval: e, Fleet: a.fleet(hive, flags.fleetFlags),
+		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
+		Uploader:  &secrets.Uploader{}, // it says nothing of the nodes
+		Activator: &activate.Activator{Send: send},
+		Send:      send,
+		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // apply builds again what is collected
+	}
+	defer d.Fleet.Close()
+	previews, err := d.Preview(a.ctx, hive, nodes, known.Nodes, deploy.PreviewOptions{
+		Parallel: flags.parallel, Units: flags.units, Keys: !flags.noKeys, KeepGoing: flags.keepGoing,
+	})
+	if previews != nil {
+		a.view.Result(previews, func(w io.Writer) { writePreviews(w, previews) })
+	}
+	return err
+}
+
+func writePreviews(w io.Writer, previews []deploy.Preview) {
+	rows := []ui.Row{{"NODE", "WOULD", "COPY", "REBOOT", "KEYS"}}
+	for _, p := range previews {
+		rows = append(rows, ui.Row{p.Node, p.Action, copyText(p), rebootText(p), keysText(p.Keys)})
+	}
+	ui.Table(w, rows)
+	for _, p := range previews {
+		if text := unitsWould(p.Units); text != "" {
+			fmt.Fprintf(w, "\n%s:\n%s", p.Node, text)
+		}
+	}
+}
+
+func copyText(p deploy.Preview) string {
+	switch {
+	case p.Copy == nil:
+		return "?"
+	case p.Copy.Paths == 0:
+		return "-"
+	case p.Copy.Paths == 1:
+		return "1 path, " + bytesText(p.Copy.Bytes)
+	}
+	return fmt.Sprintf("%d paths, %s", p.Copy.Paths, bytesText(p.Copy.Bytes))
+}
+
+func rebootText(p deploy.Preview) string {
+	switch {
+	case p.Reboot == nil:
+		return "?"
+	case *p.Reboot:
+		return "needed"
+	}
+	return "-"
+}
+
+func keysText(k *deploy.KeysPreview) string {
+	if k == nil {
+		return "-"
+	}
+	var parts []string
+	for _, c := range []struct {
+		names []string
+		verb  string
+	}{{k.Upload, "upload"}, {k.Adjust, "adjust"}, {k.Remove, "remove"}} {
+		if len(c.names) > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", c.verb, len(c.names)))
+		}
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func unitsWould(u *deploy.UnitsPreview) string {
+	if u == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, c := range []struct {
+		verb  string
+		units []string
+	}{{"stop", u.Stop}, {"restart", u.Restart}, {"reload", u.Reload}, {"start", u.Start}, {"leave", u.Skip}} {
+		if len(c.units) > 0 {
+			fmt.Fprintf(&b, "  %-8s %s\n", c.verb, strings.Join(c.units, ", "))
+		}
+	}
+	if b.Len() == 0 {
+		return "  no unit is touched\n"
+	}
+	return b.String()
+}
+
+func bytesText(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%d B", n)
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+const rebootLong = `Reboot nodes, wait until each is back with another boot id, and verify that it booted
+what its system profile has: a boot loader that was not updated is found out here.
+
+--if-needed leaves nodes alone that would come back with the kernel, initrd, kernel
+modules and kernel parameters that they have.
+
+Without --on, which means all nodes, it asks; where there is no terminal to ask on,
+it wants --yes. After a wave (--max-unavailable) with a node that did not come back,
+the nodes of later waves are left alone.`
+
+type rebootFlags struct {
+	fleetFlags
+	ifNeeded, yes  bool
+	timeout        time.Duration
+	maxUnavailable string
+}
+
+func (a *app) rebootCommand() *cobra.Command {
+	var flags rebootFlags
+	cmd := &cobra.Command{
+		Use:   "reboot",
+		Short: "Reboot nodes, and wait until they are back",
+		Long:  rebootLong,
+		Example: `  nixbench reboot --on web-1
+  nixbench apply boot && nixbench reboot --if-needed --max-unavailable 25% --yes`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.runs(func([]string) error { return a.reboot(flags) })
+	f := cmd.Flags()
+	f.SortFlags = false
+	flags.add(f)
+	f.BoolVar(&flags.ifNeeded, "if-needed", false, "only nodes that would boot another kernel than they have")
+	f.DurationVar(&flags.timeout, "timeout", 5*time.Minute, "how long a node may take to be back")
+	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "reboot at most `N|P%` of the nodes at once, and stop after a failure")
+	f.BoolVarP(&flags.yes, "yes", "y", false, "all nodes are meant: do not ask")
+	return cmd
+}
+
+func (a *app) reboot(flags rebootFlags) error {
+	o := deploy.RebootOptions{Parallel: flags.parallel, Timeout: flags.timeout, IfNeeded: flags.ifNeeded}
+	if flags.timeout <= 0 {
+		return usagef("--timeout %v: no node is back at once", flags.timeout)
+	}
+	var err error
+	if o.MaxUnavailable, err = plan.ParseShare(flags.maxUnavailable); err != nil {
+		return err
+	}
+	if err := a.mayAct("reboot", flags.on, flags.yes); err != nil {
+		return err
+	}
+	e, err := a.evaluator()
+	if err != nil {
+		return err
+	}
+	hive, nodes, err := a.selected(e, flags.on)
+	if err != nil {
+		return err
+	}
+	dir, err := a.state(e, hive)
+	if err != nil {
+		return err
+	}
+	if err := free(dir); err != nil {
+		return err
+	}
+	fleet := a.fleet(hive, flags.fleetFlags)
+	defer fleet.Close()
+	looked := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.event)
+	if n := rebooting(looked, flags.ifNeeded); n == 0 {
+		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "no node needs a reboot") })
+		return errors.Join(deploy.Errors(looked)...)
+	} else if err := a.confirmed(fmt.Sprintf("reboot %s?", deploy.Count(n, "node")), flags.on, flags.yes); err != nil {
+		return err
+	}
+	return a.recorded(e, hive, "reboot", func(s *session) error {
+		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send}
+		results, err := d.Reboot(a.ctx, looked, o)
+		a.view.Result(results, func(io.Writer) {})
+		return err
+	})
+}
+
+// rebooting counts the nodes that would be rebooted.
+func rebooting(looked []deploy.Outcome[activate.Node], ifNeeded bool) int {
+	n := 0
+	for _, l := range looked {
+		if l.Err == nil && (!ifNeeded || l.Value.RebootNeeded()) {
+			n++
+		}
+	}
+	return n
+}

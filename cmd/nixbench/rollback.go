@@ -1,0 +1,208 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+const rollbackLong = `Go back to what nodes ran before the last run: the last one from here that changed
+any of the nodes that are meant. Nodes that it left alone stay as they are. What a
+node ran is on record; it is not guessed from the numbers of generations, which is
+wrong wherever a switch was taken back.
+
+  --to N      go to generation N of each node (nixbench generations lists them)
+  --to RUN    go to what that run left on its nodes (nixbench runs lists them)
+
+It first shows what it is about to do. Without --on, which means all nodes, it then
+asks; where there is no terminal to ask on, it wants --yes. --dry-run only shows.
+
+Going back is a switch like any other: it is armed, so a node that cannot be reached
+afterwards returns to where it was, and it is a run, so rolling back once more
+undoes it. Keys stay as they are. The next nixbench apply deploys the hive again.`
+
+type rollbackFlags struct {
+	fleetFlags
+	to             string
+	yes, dry       bool
+	confirm        time.Duration
+	noRollback     bool
+	maxUnavailable string
+}
+
+func (a *app) rollbackCommand() *cobra.Command {
+	var flags rollbackFlags
+	cmd := &cobra.Command{
+		Use:   "rollback",
+		Short: "Go back to what nodes ran before",
+		Long:  rollbackLong,
+		Example: `  nixbench rollback --on web-1
+  nixbench rollback --dry-run
+  nixbench rollback --on web-1 --to 41
+  nixbench rollback --to 20260501T1200 --yes`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.runs(func([]string) error { return a.rollback(flags) })
+	f := cmd.Flags()
+	f.SortFlags = false
+	flags.add(f)
+	f.StringVar(&flags.to, "to", "", "go to this generation, or to what this run left: `N|RUN`")
+	f.BoolVar(&flags.dry, "dry-run", false, "only show what would be done")
+	f.BoolVarP(&flags.yes, "yes", "y", false, "all nodes are meant: do not ask")
+	f.DurationVar(&flags.confirm, "confirm-timeout", time.Minute, "how long a node waits, after its last sign of progress, until it goes back by itself")
+	f.BoolVar(&flags.noRollback, "no-rollback", false, "leave a node as it is when its switch fails or cuts us off")
+	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
+	return cmd
+}
+
+func (f *rollbackFlags) options() (deploy.RollbackOptions, error) {
+	o := deploy.RollbackOptions{Parallel: f.parallel, Confirm: f.confirm}
+	if f.noRollback {
+		o.Confirm = 0
+	} else if f.confirm < 5*time.Second {
+		return o, usagef("--confirm-timeout %v: a node needs at least 5s; to arm nothing, say --no-rollback", f.confirm)
+	}
+	var err error
+	o.MaxUnavailable, err = plan.ParseShare(f.maxUnavailable)
+	return o, err
+}
+
+// rollbackTo reads --to. No generation has as many digits as the date that a run's
+// name begins with.
+func rollbackTo(text string, dir state.Dir) (deploy.RollbackTo, error) {
+	if text == "" {
+		return deploy.RollbackTo{}, nil
+	}
+	if n, err := strconv.Atoi(text); err == nil && len(text) < len("20060102") {
+		if n < 1 {
+			return deploy.RollbackTo{}, usagef("--to %s: generations count from 1", text)
+		}
+		return deploy.RollbackTo{Generation: n}, nil
+	}
+	run, err := dir.OpenRun(text)
+	if err != nil {
+		return deploy.RollbackTo{}, usagef("--to: %w", err)
+	}
+	return deploy.RollbackTo{Run: run}, nil
+}
+
+func (a *app) rollback(flags rollbackFlags) error {
+	o, err := flags.options()
+	if err != nil {
+		return err
+	}
+	if err := a.mayAct("rollback", flags.on, flags.yes || flags.dry); err != nil {
+		return err
+	}
+	e, err := a.evaluator()
+	if err != nil {
+		return err
+	}
+	hive, nodes, err := a.selected(e, flags.on)
+	if err != nil {
+		return err
+	}
+	dir, err := a.state(e, hive)
+	if err != nil {
+		return err
+	}
+	to, err := rollbackTo(flags.to, dir)
+	if err != nil {
+		return err
+	}
+	known, err := dir.Load()
+	if err != nil {
+		return err
+	}
+	if !flags.dry {
+		if err := free(dir); err != nil {
+			return err
+		}
+	}
+	fleet := a.fleet(hive, flags.fleetFlags)
+	defer fleet.Close()
+	steps, err := deploy.PlanRollback(deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.event), known.Nodes, to)
+	if err != nil {
+		return err
+	}
+	if flags.dry {
+		a.view.Result(stepsShown(steps), func(w io.Writer) { writeSteps(w, steps) })
+		return stepErrors(steps)
+	}
+	if doing(steps) == 0 {
+		a.view.Result([]state.NodeResult{}, func(w io.Writer) { writeSteps(w, steps) })
+		return stepErrors(steps)
+	}
+	a.announce(func(w io.Writer) { writeSteps(w, steps) })
+	if err := a.confirmed(fmt.Sprintf("roll back %s?", deploy.Count(doing(steps), "node")), flags.on, flags.yes); err != nil {
+		return err
+	}
+	return a.recorded(e, hive, "rollback", func(s *session) error {
+		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, known.Nodes) {
+			return &hinted{errors.New("rollback: another run has changed nodes meanwhile"), "look again: nixbench rollback --dry-run"}
+		}
+		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send}
+		results, err := d.Rollback(a.ctx, steps, o)
+		a.view.Result(results, func(io.Writer) {})
+		return err
+	})
+}
+
+func doing(steps []deploy.Step) int {
+	n := 0
+	for _, s := range steps {
+		if s.Does() {
+			n++
+		}
+	}
+	return n
+}
+
+func stepErrors(steps []deploy.Step) error {
+	var errs []error
+	for _, s := range steps {
+		errs = append(errs, s.Err)
+	}
+	return errors.Join(errs...)
+}
+
+func writeSteps(w io.Writer, steps []deploy.Step) {
+	var rows []ui.Row
+	for _, s := range steps {
+		rows = append(rows, ui.Row{s.Node.Name, s.String()})
+	}
+	ui.Table(w, rows)
+}
+
+// stepShown is a step as --json shows it.
+type stepShown struct {
+	Node       string `json:"node"`
+	From       string `json:"from,omitempty"`
+	To         string `json:"to,omitempty"`
+	Generation int    `json:"generation,omitempty"`
+	Stays      string `json:"stays,omitempty"`
+	Error      string `json:"error,omitempty"`
+}
+
+func stepsShown(steps []deploy.Step) []stepShown {
+	out := []stepShown{}
+	for _, s := range steps {
+		shown := stepShown{Node: s.Node.Name, From: s.From.Current, To: s.Path, Generation: s.Generation, Stays: s.Stays}
+		if s.Err != nil {
+			shown.Error = s.Err.Error()
+		}
+		out = append(out, shown)
+	}
+	return out
+}

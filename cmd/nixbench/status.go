@@ -1,0 +1,236 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const statusLong = `Ask nodes how they are: which generation runs and which boots next, whether that is
+what was deployed, which units failed, how long they are up, and what the last run
+did there. It is one login and one command per node, and changes nothing.
+
+SYSTEM says:
+  as deployed     what the last run left there
+  other system    something else: somebody else deployed, or went back by hand
+  never deployed  no run was ever there
+  up to date, differs
+                  with --drift: whether it is what the hive says now. That evaluates
+                  the hive; nothing is built
+
+A node that cannot be reached is a row as well, and makes the exit code 6. With
+--check the exit code is 9 unless every node runs what it should, with no failed
+unit: for scripts and monitoring.`
+
+type statusFlags struct {
+	fleetFlags
+	drift, check bool
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	var flags statusFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what nodes run, and how they are",
+		Long:  statusLong,
+		Example: `  nixbench status
+  nixbench status --on @web --drift
+  nixbench status --check --json`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.runs(func([]string) error { return a.status(flags) })
+	f := cmd.Flags()
+	f.SortFlags = false
+	flags.add(f)
+	f.BoolVar(&flags.drift, "drift", false, "evaluate the hive, and compare with what it says")
+	f.BoolVar(&flags.check, "check", false, "exit with 9 if a node is not as it should be")
+	return cmd
+}
+
+func (a *app) status(flags statusFlags) error {
+	e, err := a.evaluator()
+	if err != nil {
+		return err
+	}
+	hive, nodes, err := a.selected(e, flags.on)
+	if err != nil {
+		return err
+	}
+	known, err := a.known(e, hive)
+	if err != nil {
+		return err
+	}
+	fleet := a.fleet(hive, flags.fleetFlags)
+	defer fleet.Close()
+	looks := make(chan []deploy.Outcome[activate.Node], 1)
+	send := event.Sink(a.event)
+	if flags.drift {
+		send = nil // evaluation is what one waits for
+	}
+	go func() { looks <- deploy.Look(a.ctx, fleet, nodes, flags.parallel, send) }()
+	var wanted map[string]nixeval.Closure
+	var evalErr error
+	if flags.drift {
+		wanted, evalErr = deploy.Instantiate(a.ctx, e, hive, nodes, true)
+		if wanted == nil {
+			wanted = map[string]nixeval.Closure{}
+		}
+	}
+	looked := <-looks
+	rows := make([]deploy.Status, len(looked))
+	for i, o := range looked {
+		rows[i] = deploy.StatusOf(o, known.Nodes[o.Node.Name], wanted, time.Now())
+	}
+	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows) })
+	errs := append([]error{evalErr}, deploy.Errors(looked)...)
+	if flags.check {
+		errs = append(errs, checkStatus(rows))
+	}
+	return errors.Join(errs...)
+}
+
+// known is what the state folder says, to be read without the lock.
+func (a *app) known(e *nixeval.Evaluator, hive *nixeval.Hive) (*state.State, error) {
+	dir, err := a.state(e, hive)
+	if err != nil {
+		return nil, err
+	}
+	return dir.Load()
+}
+
+// checkError says which nodes are not as they should be.
+type checkError struct{ nodes []string }
+
+func (e *checkError) Error() string {
+	return "not as they should be: " + strings.Join(e.nodes, ", ")
+}
+
+func checkStatus(rows []deploy.Status) error {
+	var bad []string
+	for _, s := range rows {
+		if !s.Well() {
+			bad = append(bad, s.Node)
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	return &checkError{bad}
+}
+
+func writeStatus(w io.Writer, rows []deploy.Status) {
+	table := []ui.Row{{"NODE", "GENERATION", "SYSTEM", "UNITS", "UPTIME", "LAST RUN"}}
+	for _, s := range rows {
+		table = append(table, ui.Row{s.Node, generationText(s), s.System, unitsText(s), uptimeText(s), lastRunText(s)})
+	}
+	ui.Table(w, table)
+	var notes []string
+	for _, s := range rows {
+		for _, note := range statusNotes(s) {
+			notes = append(notes, s.Node+": "+note)
+		}
+	}
+	if len(notes) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
+	}
+}
+
+func generationText(s deploy.Status) string {
+	switch {
+	case s.Generation == 0 && s.Boots == 0:
+		return "-"
+	case s.Generation == 0:
+		return fmt.Sprintf("?, boots %d", s.Boots)
+	case s.Current != s.BootDefault:
+		return fmt.Sprintf("%d, boots %d", s.Generation, s.Boots)
+	}
+	return fmt.Sprint(s.Boots)
+}
+
+func unitsText(s deploy.Status) string {
+	switch {
+	case s.State == "":
+		return "-"
+	case len(s.FailedUnits) > 0:
+		return fmt.Sprintf("%d failed", len(s.FailedUnits))
+	case s.State == "running":
+		return "ok"
+	}
+	return s.State
+}
+
+func uptimeText(s deploy.Status) string {
+	if s.State == "" {
+		return "-"
+	}
+	return short(time.Duration(s.Uptime) * time.Second)
+}
+
+func lastRunText(s deploy.Status) string {
+	r := s.LastRun
+	if r == nil {
+		return "-"
+	}
+	what := map[string]string{
+		"committed": "done", "activated": "test", "boot": "boot", "rolled-back": "taken back", "rollback-failed": "failed",
+	}[r.Outcome]
+	switch {
+	case r.Alive:
+		what = "goes on,"
+	case what == "":
+		what = "failed"
+	}
+	return what + " " + short(s.Time.Sub(r.Time)) + " ago"
+}
+
+// statusNotes are what does not fit into the table.
+func statusNotes(s deploy.Status) []string {
+	var notes []string
+	if s.Error != "" {
+		return nil // it is an error of its own
+	}
+	switch s.System {
+	case deploy.OtherSystem:
+		notes = append(notes, "runs "+s.Current, "deployed was "+s.Deployed)
+	case deploy.Drifted:
+		notes = append(notes, "runs "+s.Current, "the hive says "+s.Wanted)
+	}
+	if s.LastRun != nil && s.LastRun.Alive {
+		notes = append(notes, s.LastRun.Text)
+	}
+	if len(s.FailedUnits) > 0 {
+		notes = append(notes, "failed units: "+strings.Join(s.FailedUnits, ", "))
+	}
+	if s.Reboot {
+		notes = append(notes, "a reboot brings another kernel: nixbench reboot --if-needed")
+	}
+	return notes
+}
+
+// short is a time in its largest unit or two: 3d4h, 2h10m, 5m, 12s.
+func short(d time.Duration) string {
+	d = max(d, 0)
+	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
+	switch {
+	case days >= 10:
+		return fmt.Sprintf("%dd", days)
+	case days > 0:
+		return fmt.Sprintf("%dd%dh", days, hours)
+	case hours > 0:
+		return fmt.Sprintf("%dh%dm", hours, minutes)
+	case minutes > 0:
+		return fmt.Sprintf("%dm", minutes)
+	}
+	return fmt.Sprintf("%ds", int(d.Seconds()))
+}

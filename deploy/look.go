@@ -1,0 +1,82 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Look asks every node what it is and runs: one login and one command each, which
+// changes nothing. One that cannot be reached costs the others nothing.
+func Look(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []Outcome[activate.Node] {
+	a := &activate.Activator{}
+	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Total: len(nodes)})
+	out := Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (activate.Node, error) {
+		h, err := f.Host(ctx, n)
+		if err != nil {
+			return activate.Node{}, err
+		}
+		return a.Inspect(ctx, n.Name, h)
+	})
+	failed := 0
+	for _, o := range out {
+		if o.Err != nil {
+			failed++
+		}
+	}
+	text := Count(len(nodes), "node")
+	if failed > 0 {
+		text = fmt.Sprintf("%d of %s cannot be asked", failed, text)
+	}
+	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Connect, Total: len(nodes), Failed: failed > 0, Text: text})
+	return out
+}
+
+// Errors are those of all nodes.
+func Errors[T any](outcomes []Outcome[T]) []error {
+	var errs []error
+	for _, o := range outcomes {
+		if o.Err != nil {
+			errs = append(errs, o.Err)
+		}
+	}
+	return errs
+}
+
+// EachWave is Each, one wave after the other. After a wave in which a node failed
+// the others are left alone: their error is a *SkippedError.
+func EachWave[T any](ctx context.Context, nodes []nixeval.Node, share plan.Share, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
+	var out []Outcome[T]
+	stop := false
+	for _, wave := range plan.Waves(nodes, share) {
+		if stop {
+			for _, n := range wave {
+				out = append(out, Outcome[T]{Node: n, Err: &SkippedError{Node: n.Name}})
+			}
+			continue
+		}
+		done := Each(ctx, wave, parallel, f)
+		stop = len(Errors(done)) > 0
+		out = append(out, done...)
+	}
+	return out
+}
+
+// SkippedError says that a node was left alone, since one of the wave before failed.
+type SkippedError struct{ Node string }
+
+func (e *SkippedError) Error() string {
+	return e.Node + ": skipped, since a node of the wave before failed"
+}
+
+// Count is `1 node` or `3 nodes`.
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

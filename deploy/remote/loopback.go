@@ -1,0 +1,197 @@
+package remote
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
+)
+
+// Loopback is this machine as a node. Its commands run here, as the user who runs us,
+// and its sockets are this machine's: an SSH connection that never leaves the process
+// carries both. So what works on a node works here, to the letter, and needs no sshd.
+func Loopback(node string, escalation []string, opts Options) (*Host, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ssh.NewSignerFromKey(private)
+	if err != nil {
+		return nil, err
+	}
+	me, err := user.Current()
+	if err != nil {
+		return nil, fmt.Errorf("%s: who am I: %w", node, err)
+	}
+	config := &ssh.ServerConfig{NoClientAuth: true} // nobody else can connect
+	config.AddHostKey(key)
+	opts.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		here, there, err := socketPair()
+		if err != nil {
+			return nil, err
+		}
+		go loopbackServer(there, config)
+		return here, nil
+	}
+	return NewHost(Config{
+		Node: node, Alias: node, HostName: "localhost", Port: 22, User: me.Username, Network: "tcp",
+		HostKeys: []ssh.PublicKey{key.PublicKey()}, IdentitiesOnly: true, Escalation: escalation,
+	}, opts), nil
+}
+
+// socketPair is two ends of one connection. net.Pipe does not do: both ends of SSH
+// begin by writing, and it has no buffer.
+func socketPair() (net.Conn, net.Conn, error) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	var ends [2]net.Conn
+	var errs [2]error
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "loopback")
+		ends[i], errs[i] = net.FileConn(f)
+		f.Close() // FileConn has its own
+	}
+	return ends[0], ends[1], errors.Join(errs[0], errs[1])
+}
+
+// loopbackServer serves one connection until it ends, and what runs on it with it.
+func loopbackServer(conn net.Conn, config *ssh.ServerConfig) {
+	defer conn.Close()
+	_, channels, requests, err := ssh.NewServerConn(conn, config)
+	if err != nil {
+		return // the other end has the reason
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		for r := range requests {
+			_ = r.Reply(false, nil) // keepalives: any answer will do
+		}
+	}()
+	for channel := range channels {
+		switch channel.ChannelType() {
+		case "session":
+			go loopbackSession(ctx, channel)
+		case "direct-streamlocal@openssh.com":
+			go loopbackForward(ctx, channel)
+		default:
+			_ = channel.Reject(ssh.UnknownChannelType, channel.ChannelType())
+		}
+	}
+}
+
+// loopbackSession runs the one command of a session, in a process group that ends
+// with it. Signals need no handling: who cancels a command sends them with another.
+func loopbackSession(ctx context.Context, offered ssh.NewChannel) {
+	channel, requests, err := offered.Accept()
+	if err != nil {
+		return
+	}
+	defer channel.Close()
+	for r := range requests {
+		var body struct{ Line string }
+		if r.Type != "exec" || ssh.Unmarshal(r.Payload, &body) != nil {
+			_ = r.Reply(false, nil)
+			continue
+		}
+		_ = r.Reply(true, nil)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		go func() { // until the client closes the session
+			for r := range requests {
+				_ = r.Reply(false, nil)
+			}
+			cancel()
+		}()
+		name, payload := loopbackRun(ctx, body.Line, channel)
+		_ = channel.CloseWrite()
+		_, _ = channel.SendRequest(name, false, payload)
+		return
+	}
+}
+
+// loopbackRun runs a line with sh, as sshd does, and tells how that ended.
+func loopbackRun(ctx context.Context, line string, channel ssh.Channel) (request string, payload []byte) {
+	status := func(code int) (string, []byte) {
+		return "exit-status", ssh.Marshal(struct{ Status uint32 }{uint32(code)})
+	}
+	cmd := exec.Command("sh", "-c", line)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Stdout, cmd.Stderr = channel, channel.Stderr()
+	stdin, err := cmd.StdinPipe() // our own: Wait would wait for the channel to end
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		fmt.Fprintln(channel.Stderr(), err)
+		return status(126)
+	}
+	go func() {
+		_, _ = io.Copy(stdin, channel)
+		_ = stdin.Close()
+	}()
+	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	defer stop()
+	_ = cmd.Wait() // the status says it
+	ended := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ended.Signaled() {
+		died := struct {
+			Signal     string
+			CoreDumped bool
+			Message    string
+			Language   string
+		}{Signal: strings.TrimPrefix(unix.SignalName(ended.Signal()), "SIG")}
+		return "exit-signal", ssh.Marshal(died)
+	}
+	return status(ended.ExitStatus())
+}
+
+// loopbackForward connects a channel with a socket of this machine.
+func loopbackForward(ctx context.Context, offered ssh.NewChannel) {
+	var body struct {
+		Path, Reserved0 string
+		Reserved1       uint32
+	}
+	if ssh.Unmarshal(offered.ExtraData(), &body) != nil {
+		_ = offered.Reject(ssh.ConnectionFailed, "open failed")
+		return
+	}
+	far, err := net.Dial("unix", body.Path)
+	if err != nil {
+		_ = offered.Reject(ssh.ConnectionFailed, "open failed")
+		return
+	}
+	defer far.Close()
+	channel, requests, err := offered.Accept()
+	if err != nil {
+		return
+	}
+	defer channel.Close()
+	go ssh.DiscardRequests(requests)
+	stop := context.AfterFunc(ctx, func() { far.Close() })
+	defer stop()
+	var work sync.WaitGroup
+	work.Go(func() {
+		_, _ = io.Copy(far, channel)
+		_ = far.(*net.UnixConn).CloseWrite()
+	})
+	work.Go(func() {
+		_, _ = io.Copy(channel, far)
+		_ = channel.CloseWrite()
+	})
+	work.Wait()
+}
