@@ -112,8 +112,13 @@ func activateText(result activate.Result, before activate.Node) string {
 		}
 	case activate.Activated:
 		text = "runs until the next boot"
-	default:
+	case activate.Committed:
 		text = fmt.Sprintf("generation %d → %d", before.Generation, result.After.Generation)
+		if before.Generation == 0 {
+			text = fmt.Sprintf("generation %d, the first", result.After.Generation)
+		}
+	default: // nothing was left to do
+		text = fmt.Sprintf("generation %d, as the run before left it", result.After.Generation)
 	}
 	if len(result.AlreadyFailing) > 0 {
 		text += "; failed before, too: " + strings.Join(result.AlreadyFailing, ", ")
