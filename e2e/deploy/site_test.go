@@ -22,9 +22,10 @@ import (
 // site is a hive with its state, and the lab that it is for.
 type site struct {
 	testing.TB
-	l   *lab.Lab
-	dir string
-	env []string
+	l    *lab.Lab
+	dir  string
+	env  []string
+	last string // the newest run when the program was last started
 }
 
 func newSite(t testing.TB, l *lab.Lab) *site {
@@ -94,6 +95,7 @@ type process struct {
 
 func (s *site) start(args ...string) *process {
 	s.Helper()
+	s.last = s.newest()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	s.Cleanup(cancel)
 	p := &process{Cmd: s.l.Command(ctx, program, args...), s: s, began: time.Now()}
@@ -224,14 +226,23 @@ type happened struct {
 
 func (h happened) String() string { return h.Event + " " + h.Phase + " " + h.Node + " " + h.Text }
 
-// events are those of the newest run.
-func (s *site) events() []happened {
-	s.Helper()
+// newest is the file of the newest run's events.
+func (s *site) newest() string {
 	files, _ := filepath.Glob(s.stateFile("runs/*/events.jsonl"))
 	if len(files) == 0 {
+		return ""
+	}
+	return slices.Max(files)
+}
+
+// events are those of the run that was started last.
+func (s *site) events() []happened {
+	s.Helper()
+	file := s.newest()
+	if file == s.last {
 		return nil
 	}
-	text, err := os.ReadFile(slices.Max(files))
+	text, err := os.ReadFile(file)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -273,4 +284,13 @@ func (s *site) wait(limit time.Duration, what string, ok func() bool) {
 func (s *site) logins(node string) int {
 	s.Helper()
 	return strings.Count(s.on(node, "journalctl --sync; journalctl -q -u ssh -o cat | grep 'Accepted publickey' || :"), "Accepted publickey")
+}
+
+func (s *site) read(name string) string {
+	s.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		s.Fatal(err)
+	}
+	return string(text)
 }
