@@ -164,9 +164,9 @@ func (r *run) sort(nodes []nixeval.Node, closures map[string]nixeval.Closure, lo
 		c, have := closures[n.Unit]
 		switch err := looked[i].Err; {
 		case !have && r.Goal != UploadKeys:
-			r.done(n, c, state.Skipped, "not built", nil)
+			r.done(n, c, state.Skipped, "skipped: it was not built", nil)
 		case err != nil:
-			r.done(n, c, state.Failed, err.Error(), err)
+			r.done(n, c, state.Failed, "", err)
 			errs = append(errs, err)
 		default:
 			found := looked[i].Value
@@ -220,7 +220,7 @@ func (r *run) waves(ctx context.Context, todo []task) error {
 		if err := errors.Join(errs...); err != nil {
 			for _, later := range waves[i+1:] {
 				for _, n := range later {
-					r.done(n, byName[n.Name].closure, state.Skipped, "skipped, since a node of the wave before failed", nil)
+					r.done(n, byName[n.Name].closure, state.Skipped, "skipped: a node of the wave before failed", nil)
 				}
 			}
 			return err

@@ -18,6 +18,11 @@ import (
 // reports the node's result itself; the error is for the run.
 func (r *run) deploy(ctx context.Context, t task) error {
 	outcome, text, err := r.steps(ctx, t)
+	var lost *activate.LostSightError
+	if err != nil && ctx.Err() != nil && !errors.As(err, &lost) {
+		// What broke when we stopped says less than that we stopped.
+		err = &NodeError{Node: t.node.Name, Step: event.Deploy, Err: context.Cause(ctx)}
+	}
 	r.done(t.node, t.closure, outcome, text, err)
 	return err
 }

@@ -35,9 +35,9 @@ func (r *run) done(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, tex
 	result := state.NodeResult{Node: n.Name, Unit: n.Unit, Path: c.Out, Outcome: outcome}
 	if err != nil {
 		result.Error = err.Error()
-		text = brief(n.Name, err)
+		text = "failed: " + brief(n.Name, err)
 		if outcome == state.RolledBack {
-			text = "rolled back: " + text
+			text = "rolled back: " + brief(n.Name, err)
 		}
 	}
 	r.Record.Result(result)
@@ -52,6 +52,10 @@ func brief(node string, err error) string {
 	var failed *activate.FailedError
 	if errors.As(err, &failed) {
 		return failed.Brief()
+	}
+	var lost *activate.LostSightError
+	if errors.As(err, &lost) {
+		return lost.Brief()
 	}
 	var down *remote.UnreachableError
 	if errors.As(err, &down) {
@@ -112,8 +116,13 @@ func activateText(result activate.Result, before activate.Node) string {
 		}
 	case activate.Activated:
 		text = "runs until the next boot"
-	default:
+	case activate.Committed:
 		text = fmt.Sprintf("generation %d → %d", before.Generation, result.After.Generation)
+		if before.Generation == 0 {
+			text = fmt.Sprintf("generation %d, the first", result.After.Generation)
+		}
+	default: // nothing was left to do
+		text = fmt.Sprintf("generation %d, as the run before left it", result.After.Generation)
 	}
 	if len(result.AlreadyFailing) > 0 {
 		text += "; failed before, too: " + strings.Join(result.AlreadyFailing, ", ")

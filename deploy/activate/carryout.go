@@ -3,6 +3,7 @@ package activate
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,9 @@ import (
 // carryOut has the node do it, watches, confirms, and judges.
 func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
 	w := a.watch(node, h, r.Run, r.Confirm)
+	if res.Before.Current == "" { // nothing that it could go back to, so it is no use to wait for that
+		w.patience = r.Confirm + mostQuiet
+	}
 	a.send(node, event.NodeStart, event.Activate, string(r.Goal)+" to "+r.Path)
 	generation := ""
 	if r.generation > 0 {
@@ -33,6 +37,9 @@ func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request
 		a.end(node, event.Activate, w.run(), err)
 	}
 	if err != nil {
+		if res.Before.Current == "" {
+			r.Confirm = 0
+		}
 		return res, unconfirmed(ctx, node, r, w, err)
 	}
 	return w.result(r, res)
@@ -59,9 +66,15 @@ func (w *watch) result(r Request, res Result) (Result, error) {
 	if code, err := strconv.Atoi(run.code); err == nil {
 		res.Exit = code
 	}
+	if run.Rebooted && run.Outcome == "" {
+		run.Reason = reasonRebooted
+		if res.After.Current == run.From {
+			res.Outcome = RolledBack
+		}
+	}
 	failed := &FailedError{
 		Node: w.name, Request: r, Result: res, Reason: run.Reason, Jobs: strings.TrimSuffix(strings.TrimSpace(run.jobs), ","),
-		From: run.From, ByItself: run.Reason == reasonUnconfirmed || run.Reason == reasonKilled,
+		From: run.From, ByItself: slices.Contains([]string{reasonUnconfirmed, reasonKilled, reasonRebooted}, run.Reason),
 	}
 	switch run.Outcome {
 	case Committed, Activated, BootDefault:

@@ -72,6 +72,14 @@ func (e *LostSightError) Error() string {
 		e.Node, e.Path, e.Armed, e.Err)
 }
 
+// Brief says in a line what became of the node.
+func (e *LostSightError) Brief() string {
+	if e.Armed == 0 {
+		return "lost sight of the switch, which goes on"
+	}
+	return fmt.Sprintf("not confirmed: goes back by itself, %s after the switch", e.Armed)
+}
+
 func (e *LostSightError) Unwrap() error { return e.Err }
 
 // FailedError says that the node is not what it was asked to be.
@@ -137,6 +145,8 @@ func (e *FailedError) cause() string {
 		return "the switch was killed on the node"
 	case reasonLocked:
 		return "another switch is running on the node (exit 11): try again when it is done"
+	case reasonRebooted:
+		return "the node rebooted before it was confirmed"
 	case reasonReboot:
 		return "it needs a reboot (exit 100): use the goal boot, then reboot"
 	case reasonProfile:

@@ -28,6 +28,8 @@ type watch struct {
 	id      string
 	confirm time.Duration
 
+	patience time.Duration // see there
+
 	started bool      // the node has shown signs of it
 	beat    time.Time // the last one
 	lines   int       // of the log that we have
@@ -37,7 +39,7 @@ type watch struct {
 }
 
 func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
-	return &watch{a: a, name: node, host: h, id: id, confirm: confirm}
+	return &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm)}
 }
 
 func (w *watch) run() Run {
@@ -70,7 +72,7 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 		if w.beat.After(lost) {
 			lost = w.beat
 		}
-		if time.Since(lost) > patience(w.confirm) {
+		if time.Since(lost) > w.patience {
 			return fmt.Errorf("%s: activate: %w", w.name, err)
 		}
 		fresh, command = true, again

@@ -53,6 +53,7 @@ var rules = []struct {
 	{"cmd/nixbench/internal/ui", nil},
 	{"cmd/nixbench", []string{"nixeval", "deploy", "deploy/plan", "deploy/facts", "deploy/state", "deploy/explain", "deploy/remote", "deploy/closure", "deploy/secrets", "deploy/activate", "cmd/nixbench/internal/ui"}},
 	{"e2e/fixture", nil},
+	{"e2e/deploy", nil},
 	{"e2e/house", nil},
 	{"bench", []string{"nixeval", "e2e/fixture"}},
 }

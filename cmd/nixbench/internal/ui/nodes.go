@@ -77,10 +77,8 @@ func (ns nodeLines) draw(most, width int, now time.Time) []string {
 func resultLine(s style, e event.Event, started time.Time, width int) string {
 	mark, text := "", e.Text
 	switch {
-	case !s.marks && e.Failed:
-		text = "failed: " + text
 	case s.marks && e.Failed:
-		mark = s.bad("✗") + " "
+		mark, text = s.bad("✗")+" ", strings.TrimPrefix(text, "failed: ")
 	case s.marks:
 		mark = s.good("✓") + " "
 	}
@@ -88,7 +86,11 @@ func resultLine(s style, e event.Event, started time.Time, width int) string {
 	if !started.IsZero() {
 		clock = " " + seconds(e.Time.Sub(started))
 	}
-	return fmt.Sprintf("  %s%-15s %s%s", mark, e.Node, pad(cut(oneLine(text), max(24, width-28)), max(24, width-30)), clock)
+	text = oneLine(text)
+	if s.marks { // a log has room
+		text = cut(text, max(24, width-28))
+	}
+	return fmt.Sprintf("  %s%-15s %s%s", mark, e.Node, pad(text, max(24, width-30)), clock)
 }
 
 func oneLine(s string) string {

@@ -1,0 +1,116 @@
+package deploy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+// Three machines: what everybody does all day.
+func TestApply(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.Start(t, 3))
+	const three = `
+  m1 = { imports = [ (which "%") ]; deployment.tags = [ "web" ]; };
+  "m2.rack.example" = { deployment.targetHost = "m2"; imports = [ (which "%") ]; deployment.tags = [ "web" "db" ]; };
+  m3 = which "%";`
+	system := func(text string) string { return strings.ReplaceAll(three, "%", text) }
+	nodes := []string{"m1", "m2.rack.example", "m3"}
+	all := func(s *site, text string) {
+		s.Helper()
+		s.is("m1="+text, "m2.rack.example="+text, "m3="+text)
+	}
+	logins := func() map[string]int {
+		n := map[string]int{}
+		for _, node := range nodes {
+			n[node] = s.logins(node)
+		}
+		return n
+	}
+
+	s.hive(system("one"))
+	before := logins()
+	s.says(s.run(0, "apply"), "3 switched", "generation 1")
+	after := logins()
+	for _, node := range nodes {
+		if got := after[node] - before[node] - 1; got != 2 {
+			t.Errorf("%s: %d logins for a switch, want 1 and another to confirm it", node, got)
+		}
+	}
+	all(s, "one")
+	s.settled(nodes...)
+
+	t.Run("again", func(t *testing.T) {
+		s := s.in(t)
+		before := logins()
+		s.says(s.run(0, "apply"), "3 unchanged")
+		after := logins()
+		for _, node := range nodes {
+			if got := s.phases(node); got != "connect" {
+				t.Errorf("%s went through %s", node, got)
+			}
+			if got := after[node] - before[node] - 1; got != 1 {
+				t.Errorf("%s: %d logins for nothing to do", node, got)
+			}
+		}
+	})
+
+	t.Run("tags", func(t *testing.T) {
+		s := s.in(t)
+		s.hive(system("two"))
+		s.says(s.run(0, "apply", "--on", "@web,!m1"), "1 switched")
+		s.is("m1=one", "m2.rack.example=two", "m3=one")
+		s.run(2, "apply", "--on", "@nobody")
+		s.run(0, "apply")
+		all(s, "two")
+		s.settled(nodes...)
+	})
+
+	t.Run("exec", func(t *testing.T) {
+		s := s.in(t)
+		got := s.run(0, "exec", "--on", "@web", "--", "cat", "/etc/which")
+		s.says(got, "m1 | two\n", "m2.rack.example | two\n")
+		s.saysNot(got, "m3 |")
+		got = s.run(5, "exec", "--", "sh", "-c", `case $(cat /proc/sys/kernel/hostname) in m1*) exit 3;; m3*) echo so sad >&2; exit 5;; esac`)
+		s.says(got, "m3 | so sad\n", "m1 (3)", "m3 (5)")
+	})
+
+	t.Run("allowApplyAll", func(t *testing.T) {
+		s := s.in(t)
+		s.hive(system("three") + `meta.allowApplyAll = false;`)
+		s.says(s.run(2, "apply"), "allowApplyAll", "--on '*'")
+		s.says(s.run(0, "apply", "--on", "m1"), "1 switched")
+		s.run(0, "apply", "--on", "*")
+		all(s, "three")
+	})
+
+	t.Run("overlap", func(t *testing.T) {
+		s := s.in(t)
+		s.hive(strings.ReplaceAll(strings.ReplaceAll(system("four"), `m3 = which "four"`, `m3.imports = [ (which "four") ]`),
+			`(which "four")`, `(which "four") { system.activationScripts.sleep = "sleep 3"; }`))
+		got := s.run(0, "apply")
+		if got.took > 6*time.Second || got.took < 3*time.Second {
+			t.Errorf("three activations of 3 s took %v", got.took)
+		}
+		all(s, "four")
+	})
+
+	t.Run("down", func(t *testing.T) {
+		s := s.in(t)
+		s.hive(system("five"))
+		// The node's own clock lets us in again.
+		s.on("m3", "systemd-run --quiet --on-active=6s systemctl start ssh; systemctl stop ssh")
+		got := s.run(6, "apply")
+		s.says(got, "2 switched", "error: m3: ", "connection refused")
+		s.saysNot(got, "error: m1", "error: m2")
+		got = s.run(6, "exec", "--", "true")
+		s.says(got, "error: m3: ")
+		s.l.WaitReady(t, "m3", "")
+		s.is("m1=five", "m2.rack.example=five", "m3=four")
+		s.says(s.run(0, "apply"), "1 switched, 2 unchanged")
+		all(s, "five")
+		s.settled(nodes...)
+	})
+}

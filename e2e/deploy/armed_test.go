@@ -1,0 +1,81 @@
+package deploy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+// A configuration that locks us out undoes itself, whatever it is that does it, and
+// the siblings do not care.
+func TestArmed(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.Start(t, 5))
+	base := map[string]string{"m1": `which "one"`, "m2": `which "one"`, "m3": `which "one"`, "m4": `which "one"`, "m5": `which "one"`}
+	hive := func(nodes map[string]string) {
+		t.Helper()
+		var b strings.Builder
+		for name, module := range base {
+			if nodes[name] != "" {
+				module = nodes[name]
+			}
+			b.WriteString("  " + name + " = " + module + ";\n")
+		}
+		s.hive(b.String())
+	}
+	hive(nil)
+	s.run(0, "apply")
+
+	hive(map[string]string{
+		"m1": `{ lib, ... }: { imports = [ (which "locked out") ]; networking.firewall.enable = lib.mkForce true; }`,
+		"m2": `{ imports = [ (which "cut") ]; systemd.services.cut = once "/usr/sbin/ip link set eth0 down" // { postStop = "/usr/sbin/ip link set eth0 up"; }; }`,
+		"m3": `{ imports = [ (which "closed") ]; systemd.services.closed = once "systemctl stop ssh systemd-networkd; pkill sshd-session; true" // { postStop = "systemctl start systemd-networkd ssh"; }; }`,
+		"m4": `{ imports = [ (which "hangs") ]; system.activationScripts.hang = "echo hanging around; sleep 1000"; }`,
+		"m5": `which "two"`,
+	})
+	got := s.run(8, "apply", "--confirm-timeout", "10s")
+	s.says(got, "1 switched, 4 rolled-back",
+		"error: m1: ", "error: m2: ", "error: m3: ", "nobody could log in to confirm it within 10s; the node is back on", "by itself",
+		"error: m4: ", "no progress for 10s", "hanging around")
+	if got.took > 25*time.Second {
+		t.Errorf("the report came after %v, for a timeout of 10 s", got.took)
+	}
+	for _, h := range s.find(func(h happened) bool { return h.Event == "node-result" }) {
+		t.Logf("%s: %s (after %v)", h.Node, h.Text, h.Time.Sub(s.events()[0].Time).Round(time.Millisecond))
+	}
+	s.is("m1=one", "m2=one", "m3=one", "m4=one", "m5=two")
+	s.settled("m1", "m2", "m3", "m4", "m5")
+
+	// In a fresh boot they are what they were, too.
+	s.l.PowerCut(t, "m1")
+	s.l.PowerOn(t, "m1")
+	s.is("m1=one")
+
+	// Rebooted while it waits to be confirmed, and in the middle of a switch.
+	hive(map[string]string{
+		"m1": `{ imports = [ (which "locked out") ]; systemd.services.reboots = once "systemctl --no-block reboot -f"; }`,
+		"m2": `{ imports = [ (which "slow") ]; system.activationScripts.slow = "sleep 4"; }`,
+		"m5": `which "three"`,
+	})
+	p := s.start("apply", "--confirm-timeout", "10s")
+	s.wait(30*time.Second, "m2 to switch", func() bool {
+		return len(s.find(func(h happened) bool { return h.Event == "node-log" && h.Node == "m2" })) > 0
+	})
+	s.l.PowerCut(t, "m2")
+	s.l.Virsh(t, "start", "m2")
+	got = p.end()
+	if got.code != 8 {
+		t.Errorf("exit %d, want 8", got.code)
+	}
+	s.says(got, "error: m1: ", "error: m2: ", "the node rebooted before it was confirmed", "2 rolled-back")
+	s.l.WaitReady(t, "m1", "")
+	s.l.WaitReady(t, "m2", "")
+	s.is("m1=one", "m2=one", "m5=three")
+
+	hive(map[string]string{"m1": `which "four"`, "m2": `which "four"`, "m5": `which "four"`})
+	s.run(0, "apply")
+	s.is("m1=four", "m2=four", "m3=one", "m4=one", "m5=four")
+	s.settled("m1", "m2", "m3", "m4", "m5")
+}

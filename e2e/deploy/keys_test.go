@@ -1,0 +1,172 @@
+package deploy
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+// Keys reach their place with their mode and owner, and nothing else learns of them.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.Start(t, 1, lab.WithVolume("/nix")))
+	secrets := []string{"correct-horse-text", "battery-staple-file", "tr0ub4dor-command", "late-secret-text"}
+	const marker = "not-secret-at-all"
+	s.write("key-file", secrets[1])
+	s.write("key-source", secrets[2])
+	const keys = `m1 = {
+    imports = [ (which "not-secret-at-all") ];
+    users.users.bob = { isSystemUser = true; group = "bobs"; };
+    users.groups.bobs = { };
+    deployment.keys = {
+      text = { text = "correct-horse-text"; user = "bob"; group = "bobs"; permissions = "0440"; };
+      file.keyFile = ./key-file;
+      command = { keyCommand = [ "sh" "-c" "sleep 1; cat key-source" ]; destDir = "/var/keys"; permissions = "0400"; };
+      late = { text = "late-secret-text"; uploadAt = "post-activation"; user = "bob"; };
+    };
+    systemd.services.follower = {
+      after = [ "text-key.service" ]; bindsTo = [ "text-key.service" ];
+      serviceConfig.ExecStart = "/bin/sleep infinity";
+      script = null;
+    };
+  };`
+	s.hive(strings.Replace(keys, "      script = null;\n", "", 1))
+	paths := func() []string {
+		found, err := filepath.Glob("/nix/store/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	before := paths()
+
+	// Whoever looks at the processes while it runs sees nothing either.
+	p := s.start("apply")
+	seen := map[string]bool{}
+	done := make(chan said, 1)
+	go func() { done <- p.end() }()
+	var got said
+	for running := true; running; {
+		select {
+		case got = <-done:
+			running = false
+		case <-time.After(10 * time.Millisecond):
+			lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the lab's machines' processes are there, too
+			environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+			for _, f := range append(lines, environs...) {
+				text, _ := os.ReadFile(f)
+				for _, secret := range append(secrets, "key-source") {
+					if bytes.Contains(text, []byte(secret)) {
+						seen[secret] = true
+					}
+				}
+			}
+		}
+	}
+	if got.code != 0 {
+		t.Fatalf("exit %d\n%s", got.code, got.err)
+	}
+	if !seen["key-source"] {
+		t.Error("the search of the process list does not see the keyCommand itself")
+	}
+	for _, secret := range secrets {
+		if seen[secret] {
+			t.Errorf("%s was in the process list", secret)
+		}
+	}
+	stat := s.on("m1", "cd /run/keys && stat -c '%n %a %U %G' text file late /var/keys/command && cat text file late /var/keys/command")
+	if want := "text 440 bob bobs\nfile 600 root root\nlate 600 bob root\n/var/keys/command 400 root root\n" +
+		secrets[0] + secrets[1] + secrets[3] + secrets[2]; stat != want {
+		t.Errorf("keys:\n%s\nwant\n%s", stat, want)
+	}
+
+	// Here: all that is new in the store, and all state.
+	contains := func(text string, roots ...string) []string {
+		var files []string
+		for _, root := range roots {
+			err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+				if err != nil || !d.Type().IsRegular() {
+					return err
+				}
+				content, err := os.ReadFile(path)
+				if bytes.Contains(content, []byte(text)) {
+					files = append(files, path)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return files
+	}
+	fresh := slices.DeleteFunc(paths(), func(p string) bool { return slices.Contains(before, p) })
+	system := s.state().Nodes["m1"].Good.Path
+	fresh = append(fresh, system)
+	where := append(fresh, filepath.Join(s.dir, ".nixbench"))
+	for _, secret := range secrets {
+		if found := contains(secret, where...); len(found) > 0 {
+			t.Errorf("%s is in %v", secret, found)
+		}
+	}
+	if len(contains("m1", filepath.Join(s.dir, ".nixbench"))) < 3 {
+		t.Error("the search of the state finds nothing")
+	}
+	if _, err := os.Stat("/nix/var/nix/db/db.sqlite"); err == nil && len(contains(marker, "/nix/store")) == 0 {
+		t.Error("the search of the store does not find what is there")
+	}
+	// There: the whole store, logs and records.
+	const search = `grep -rlF -e %s /nix/store /var/log /var/lib/nixbench /etc 2>/dev/null; journalctl -q --no-pager | grep -cF -e %s`
+	for _, secret := range secrets {
+		if found := s.on("m1", strings.ReplaceAll(search, "%s", secret)+" || :"); found != "0" {
+			t.Errorf("on the node %s is in %s", secret, found)
+		}
+	}
+	if found := s.on("m1", strings.ReplaceAll(search, "%s", marker)+" || :"); !strings.Contains(found, "/nix/store/") {
+		t.Errorf("the search on the node does not find what is there: %s", found)
+	}
+	s.says(got, "1 switched")
+	for _, secret := range secrets {
+		s.saysNot(got, secret)
+	}
+
+	// The service follows its key.
+	s.on("m1", "systemctl start follower; systemctl is-active text-key follower")
+	s.on("m1", "rm /run/keys/text")
+	until := func(want string) {
+		t.Helper()
+		s.wait(15*time.Second, want, func() bool {
+			return strings.Join(strings.Fields(s.on("m1", "systemctl is-active text-key follower || :")), " ") == want
+		})
+	}
+	until("activating inactive")
+	s.says(s.run(0, "upload-keys"), "uploaded text", "1 updated")
+	until("active active")
+
+	// The same once more, a changed one, one that is dropped.
+	s.says(s.run(0, "apply"), "1 unchanged")
+	s.says(s.run(0, "upload-keys"), "keys are as they were")
+	s.write("key-file", "battery-staple-changed")
+	s.says(s.run(0, "apply"), "uploaded file")
+	if got := s.on("m1", "cat /run/keys/file"); got != "battery-staple-changed" {
+		t.Errorf("the key is %q", got)
+	}
+	s.hive(`m1 = which "no keys";`)
+	s.run(0, "apply")
+	if got := s.on("m1", "ls /run/keys /var/keys"); strings.Contains(got, "text") || strings.Contains(got, "command") {
+		t.Errorf("dropped keys are still there: %s", got)
+	}
+
+	// A key that cannot be had stops the node before anything is switched.
+	s.hive(`m1 = { imports = [ (which "bad key") ]; deployment.keys.k.keyCommand = [ "sh" "-c" "echo no such secret >&2; exit 1" ]; };`)
+	s.says(s.run(7, "apply"), "error: m1", "no such secret")
+	s.is("m1=no keys")
+	s.settled("m1")
+}

@@ -1,0 +1,81 @@
+package deploy
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+// A run that is killed, or interrupted, at any point leaves nothing that the next
+// one does not put right.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.Start(t, 2))
+	version := 0
+	// A new version of both: a big one, so that its copy takes a while, and a
+	// slow one.
+	big := func() {
+		version++
+		s.hive(strings.ReplaceAll(fmt.Sprintf(`m1 = MODULE; m2 = which "v%d";`, version), "MODULE",
+			fmt.Sprintf(`{ imports = [ (which "v%d") ]; environment.etc.big.source = derivation { name = "big-%d"; system = builtins.currentSystem; builder = "/bin/sh"; args = [ "-c" "/usr/bin/head -c 300000000 /dev/urandom >$out" ]; nonce = "%d"; }; }`,
+				version, version, time.Now().UnixNano())))
+	}
+	slow := func() {
+		version++
+		s.hive(fmt.Sprintf(`m1 = { imports = [ (which "v%d") ]; system.activationScripts.slow = "echo slowly; sleep 2"; }; m2 = which "v%d";`, version, version))
+	}
+	log := func(node string) func(happened) bool {
+		return func(h happened) bool {
+			return h.Event == "node-log" && h.Node == node && strings.Contains(h.Text, "slowly")
+		}
+	}
+	points := []struct {
+		name string
+		hive func()
+		at   func(happened) bool
+	}{
+		{"copy", big, func(h happened) bool {
+			return h.Event == "node-progress" && h.Phase == "copy" && h.Node == "m1" && h.Done > 20e6
+		}},
+		{"switch", slow, log("m1")},
+		{"confirm", slow, func(h happened) bool { return h.Event == "node-start" && h.Phase == "confirm" && h.Node == "m1" }},
+	}
+	slow()
+	s.run(0, "apply")
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+		for _, point := range points {
+			t.Run(fmt.Sprintf("%v at %s", signal, point.name), func(t *testing.T) {
+				s := s.in(t)
+				point.hive()
+				p := s.start("apply", "--confirm-timeout", "20s")
+				s.wait(60*time.Second, point.name, func() bool { return len(s.find(point.at)) > 0 })
+				begin := time.Now()
+				if err := p.Process.Signal(signal); err != nil {
+					t.Fatal(err)
+				}
+				got := p.end()
+				want := 130
+				if signal == syscall.SIGKILL {
+					want = 137
+				}
+				if got.code != want && !(got.code == 0 && point.name == "confirm") {
+					t.Errorf("exit %d, want %d\n%s", got.code, want, got.err)
+				}
+				if took := time.Since(begin); took > 10*time.Second {
+					t.Errorf("it took %v to end", took)
+				}
+				if signal == syscall.SIGINT {
+					t.Log(got.err)
+				}
+				got = s.run(0, "apply")
+				t.Log(got.err)
+				s.is(fmt.Sprintf("m1=v%d", version), fmt.Sprintf("m2=v%d", version))
+				s.settled("m1", "m2")
+			})
+		}
+	}
+}

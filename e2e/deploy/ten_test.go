@@ -1,0 +1,91 @@
+package deploy
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+// Ten machines, with nothing to do: what it costs.
+func TestTen(t *testing.T) {
+	t.Parallel()
+	const n = 10
+	s := newSite(t, lab.Start(t, n))
+	hive := func(text string) {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "  m%d = which \"%s\";\n", i+1, text)
+		}
+		s.hive(b.String())
+	}
+	// Each Nix program is counted before it runs.
+	shims, count := t.TempDir(), filepath.Join(t.TempDir(), "count")
+	for _, name := range []string{"nix", "nix-store", "nix-instantiate", "nix-build", "nix-env", "nix-copy-closure", "ssh"} {
+		real, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		script := fmt.Sprintf("#!/bin/sh\necho \"%s $*\" >>%s\nexec %s \"$@\"\n", name, count, real)
+		if err := os.WriteFile(filepath.Join(shims, name), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.env = append(s.env, "PATH="+shims+":"+os.Getenv("PATH"))
+	counted := func() []string {
+		text, _ := os.ReadFile(count)
+		os.Remove(count)
+		return slices.DeleteFunc(strings.Split(strings.TrimSpace(string(text)), "\n"), func(s string) bool { return s == "" })
+	}
+
+	hive("one")
+	got := s.run(0, "apply")
+	s.says(got, "10 switched")
+	t.Logf("the first apply: %v, processes: %d", got.took, len(counted()))
+	before := s.logins("m7")
+	quickest := s.run(0, "apply")
+	s.says(quickest, "10 unchanged")
+	if got := s.logins("m7") - before - 1; got != 1 {
+		t.Errorf("%d logins", got)
+	}
+	ran := counted()
+	t.Logf("nothing to do: %v; processes:\n%s", quickest.took, strings.Join(ran, "\n"))
+	nix := slices.DeleteFunc(slices.Clone(ran), func(s string) bool { return strings.HasPrefix(s, "ssh ") })
+	if len(nix) > 9 {
+		t.Errorf("%d Nix processes for nothing to do", len(nix))
+	}
+	for _, h := range s.find(func(h happened) bool { return h.Phase == "copy" || h.Phase == "activate" || h.Phase == "keys" }) {
+		t.Errorf("with nothing to do: %v", h)
+	}
+	for range 2 {
+		if got := s.run(0, "apply"); got.took < quickest.took {
+			quickest = got
+		}
+	}
+	var report struct {
+		Report struct {
+			Total    float64
+			Other    float64
+			Critical []struct {
+				Phase string
+				Took  float64
+			}
+		} `json:"result"`
+	}
+	out := s.run(0, "explain", "--json").out
+	if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Report.Critical) == 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	t.Logf("nothing to do, at best: %v; the last: %+v", quickest.took, report.Report)
+
+	hive("two")
+	got = s.run(0, "apply")
+	t.Logf("ten switches: %v, processes: %d", got.took, len(counted()))
+	s.settled("m1", "m10")
+}
