@@ -76,10 +76,10 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		return buildErr
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
-	todo, err := r.sort(nodes, closures, looked)
+	todo, err := r.sort(ctx, nodes, closures, looked)
 	err = errors.Join(err, r.waves(ctx, todo))
-	if err != nil && o.RollbackAll && ctx.Err() == nil {
-		err = errors.Join(err, r.rollBackAll(ctx))
+	if err != nil && o.RollbackAll && o.Goal.activates() && ctx.Err() == nil {
+		err = errors.Join(err, r.takeBackAll(ctx))
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
 	return errors.Join(buildErr, err)
@@ -99,6 +99,7 @@ type task struct {
 	node    nixeval.Node
 	closure nixeval.Closure
 	same    bool // runs the wanted system already; only keys may have changed
+	keys    secrets.Set
 }
 
 // look asks every node what it runs.
@@ -157,7 +158,7 @@ func (r *run) onTarget(unit string) bool {
 
 // sort finds out what there is to do. Nodes that cannot be reached, or have nothing to
 // deploy, are through already.
-func (r *run) sort(nodes []nixeval.Node, closures map[string]nixeval.Closure, looked []Outcome[activate.Node]) ([]task, error) {
+func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked []Outcome[activate.Node]) ([]task, error) {
 	var todo []task
 	var errs []error
 	for i, n := range nodes {
@@ -174,23 +175,35 @@ func (r *run) sort(nodes []nixeval.Node, closures map[string]nixeval.Closure, lo
 			todo = append(todo, task{node: n, closure: c, same: r.same(found, c)})
 		}
 	}
-	return todo, errors.Join(errs...)
+	todo, err := r.load(ctx, todo)
+	return todo, errors.Join(append(errs, err)...)
+}
+
+// load gets the keys of all nodes, so that a mistake here is found before anything
+// is changed there.
+func (r *run) load(ctx context.Context, todo []task) ([]task, error) {
+	if r.WithoutKeys || r.Goal == Push || r.Goal == DryActivate {
+		return todo, nil
+	}
+	var ready []task
+	var errs []error
+	for _, t := range todo {
+		set, err := r.Uploader.Load(ctx, t.node.Name, r.hive.Unit(t.node.Unit).Deployment, secrets.All)
+		if err != nil {
+			err = &NodeError{Node: t.node.Name, Step: event.Keys, Err: err}
+			r.done(t.node, t.closure, state.Failed, "", err)
+			errs = append(errs, err)
+			continue
+		}
+		t.keys = set
+		ready = append(ready, t)
+	}
+	return ready, errors.Join(errs...)
 }
 
 // same tells whether the node is already where the goal would bring it.
 func (r *run) same(found activate.Node, c nixeval.Closure) bool {
-	if r.Specialisation != "" || found.Armed() || found.Last != nil && found.Last.Alive {
-		return false
-	}
-	switch r.Goal {
-	case Switch:
-		return found.Current == c.Out && found.Profile == c.Out
-	case Boot:
-		return found.Profile == c.Out
-	case Test:
-		return found.Current == c.Out
-	}
-	return false
+	return r.Specialisation == "" && r.Goal.activates() && found.At(activate.Goal(r.Goal), c.Out)
 }
 
 // waves deploys a wave after the other, and stops after one with a failure.
@@ -215,6 +228,9 @@ func (r *run) waves(ctx context.Context, todo []task) error {
 		for _, o := range Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 			return struct{}{}, r.deploy(ctx, byName[n.Name])
 		}) {
+			if o.Err != nil && !r.reported(o.Node) {
+				r.done(o.Node, byName[o.Node.Name].closure, state.Skipped, "not begun", nil)
+			}
 			errs = append(errs, o.Err)
 		}
 		if err := errors.Join(errs...); err != nil {
@@ -227,23 +243,6 @@ func (r *run) waves(ctx context.Context, todo []task) error {
 		}
 	}
 	return nil
-}
-
-// rollBackAll takes back what this run has switched.
-func (r *run) rollBackAll(ctx context.Context) error {
-	var nodes []nixeval.Node
-	for _, n := range r.switched() {
-		if r.found[n.Name].Generation != 0 {
-			nodes = append(nodes, n)
-		}
-	}
-	var errs []error
-	for _, o := range Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-		return struct{}{}, r.rollBack(ctx, n)
-	}) {
-		errs = append(errs, o.Err)
-	}
-	return errors.Join(errs...)
 }
 
 func builders(hive *nixeval.Hive) string {

@@ -32,18 +32,8 @@ func (r *run) steps(ctx context.Context, t task) (state.Outcome, string, error) 
 	if err != nil {
 		return state.Failed, "", err
 	}
-	d := r.hive.Unit(t.node.Unit).Deployment
 	if t.same || r.Goal == UploadKeys {
-		changed, err := r.keys(ctx, h, t.node, d, secrets.All)
-		switch {
-		case err != nil:
-			return state.Failed, "", err
-		case changed != "":
-			return state.Switched, changed, nil
-		case r.Goal == UploadKeys:
-			return state.Unchanged, "keys are as they were", nil
-		}
-		return state.Unchanged, "unchanged", nil
+		return r.onlyKeys(ctx, h, t)
 	}
 	if err := r.closure(ctx, h, t); err != nil {
 		return state.Failed, "", err
@@ -54,17 +44,59 @@ func (r *run) steps(ctx context.Context, t task) (state.Outcome, string, error) 
 	case DryActivate:
 		return r.dry(ctx, h, t)
 	}
-	if _, err := r.keys(ctx, h, t.node, d, secrets.Pre); err != nil {
+	if _, err := r.keys(ctx, h, t, secrets.Pre); err != nil {
 		return state.Failed, "", err
 	}
-	outcome, text, err := r.activate(ctx, h, t, d)
+	outcome, text, err := r.activate(ctx, h, t)
 	if err != nil {
 		return outcome, text, err
 	}
-	if _, err := r.keys(ctx, h, t.node, d, secrets.Post); err != nil {
+	if _, err := r.keys(ctx, h, t, secrets.Post); err != nil {
 		return state.Failed, "", err
 	}
 	return outcome, text, nil
+}
+
+// onlyKeys is for a node that is where it should be, or of which only the keys count.
+func (r *run) onlyKeys(ctx context.Context, h hostOf, t task) (state.Outcome, string, error) {
+	if t.same {
+		if err := r.confirmSame(t); err != nil {
+			return state.Failed, "", err
+		}
+	}
+	changed, err := r.keys(ctx, h, t, secrets.All)
+	switch {
+	case err != nil:
+		return state.Failed, "", err
+	case changed != "":
+		return state.Switched, changed, nil
+	case r.Goal == UploadKeys:
+		return state.Unchanged, "keys are as they were", nil
+	}
+	return state.Unchanged, "unchanged", nil
+}
+
+// confirmSame clears what a killed run left in the state: the node has finished it.
+func (r *run) confirmSame(t task) error {
+	name, id, found := t.node.Name, r.Record.ID(), r.found[t.node.Name]
+	known := r.Store.State()
+	if len(known.Left(id, name)) == 0 {
+		if good := known.Nodes[name].Good; r.Goal != Switch || good != nil && good.Path == t.closure.Out {
+			return nil
+		}
+	}
+	return r.Store.Update(func(s *state.State) error {
+		s.Settle(id, name)
+		if r.Goal == Switch {
+			s.Confirm(name, deployment(found, t.closure.Out, id))
+		}
+		return nil
+	})
+}
+
+// deployment is a system of a node, with the generation that it really is.
+func deployment(n activate.Node, path, run string) state.Deployment {
+	return state.Deployment{Path: path, Generation: n.GenerationOf(path), Run: run, Time: time.Now()}
 }
 
 // hostOf is a node's connection, as all packages together need it.
@@ -98,19 +130,18 @@ func (r *run) closure(ctx context.Context, h hostOf, t task) error {
 
 // keys uploads what belongs there at that moment; the text says what changed. A node
 // that never had keys is not asked.
-func (r *run) keys(ctx context.Context, h hostOf, n nixeval.Node, d nixeval.Deployment, when secrets.When) (string, error) {
+func (r *run) keys(ctx context.Context, h hostOf, t task, when secrets.When) (string, error) {
 	// Without keys in the hive there may still be old ones to remove, but not before
 	// the system that used them is gone.
-	if r.WithoutKeys || len(d.Keys) == 0 && (when == secrets.Pre || r.Goal != UploadKeys && r.knownWithoutKeys(n)) {
+	none := len(r.hive.Unit(t.node.Unit).Deployment.Keys) == 0
+	if r.WithoutKeys || none && (when == secrets.Pre || r.Goal != UploadKeys && r.knownWithoutKeys(t.node)) {
 		return "", nil
 	}
-	set, err := r.Uploader.Load(ctx, n.Name, d, when)
-	if err != nil {
-		return "", &NodeError{Node: n.Name, Step: event.Keys, Err: err}
-	}
+	set := t.keys.At(when)
+	set.KeepOld = r.Goal == Boot || r.Goal == Test // another system runs, or boots, than this one
 	result, err := r.Uploader.Upload(ctx, h, set)
 	if err != nil {
-		return "", &NodeError{Node: n.Name, Step: event.Keys, Err: err}
+		return "", &NodeError{Node: t.node.Name, Step: event.Keys, Err: err}
 	}
 	if result.Changes() {
 		return result.Summary(), nil
@@ -125,7 +156,8 @@ func (r *run) knownWithoutKeys(n nixeval.Node) bool {
 	return good != nil && good.Path == r.found[n.Name].Current
 }
 
-func (r *run) request(t task, d nixeval.Deployment) activate.Request {
+func (r *run) request(t task) activate.Request {
+	d := r.hive.Unit(t.node.Unit).Deployment
 	return activate.Request{
 		Run: r.Record.ID(), Path: t.closure.Out, Goal: activate.Goal(r.Goal),
 		Specialisation: r.Specialisation, Confirm: r.Confirm, Activator: r.ActivateWith,
@@ -135,8 +167,7 @@ func (r *run) request(t task, d nixeval.Deployment) activate.Request {
 }
 
 func (r *run) dry(ctx context.Context, h hostOf, t task) (state.Outcome, string, error) {
-	d := r.hive.Unit(t.node.Unit).Deployment
-	result, err := r.Activator.Activate(ctx, t.node.Name, h, r.request(t, d))
+	result, err := r.Activator.Activate(ctx, t.node.Name, h, r.request(t))
 	if err != nil {
 		return state.Failed, "", &NodeError{Node: t.node.Name, Step: event.Activate, Err: err}
 	}
@@ -144,29 +175,36 @@ func (r *run) dry(ctx context.Context, h hostOf, t task) (state.Outcome, string,
 }
 
 // activate switches the node, with the intent written down before and the result after.
-func (r *run) activate(ctx context.Context, h hostOf, t task, d nixeval.Deployment) (state.Outcome, string, error) {
+func (r *run) activate(ctx context.Context, h hostOf, t task) (state.Outcome, string, error) {
 	name, before := t.node.Name, r.found[t.node.Name]
 	id := r.Record.ID()
+	fail := func(outcome state.Outcome, err error) (state.Outcome, string, error) {
+		return outcome, "", &NodeError{Node: name, Step: event.Activate, Err: err}
+	}
 	intent := state.Intent{Run: id, Node: name, Step: string(event.Activate), Path: t.closure.Out, Since: time.Now()}
-	was := state.Deployment{Path: before.Current, Generation: before.Generation, Run: id, Time: time.Now()}
 	if err := r.Store.Update(func(s *state.State) error {
-		s.Replace(id, name, was)
+		s.Replace(id, name, deployment(before, before.Current, id))
 		s.Begin(intent)
 		return nil
 	}); err != nil {
-		return state.Failed, "", &NodeError{Node: name, Step: event.Activate, Err: err}
+		return fail(state.Failed, err)
 	}
-	result, err := r.Activator.Activate(ctx, name, h, r.request(t, d))
+	result, err := r.Activator.Activate(ctx, name, h, r.request(t))
+	if result.Changed {
+		r.changed(t.node, result)
+	}
 	var lost *activate.LostSightError
-	if errors.As(err, &lost) || ctx.Err() != nil {
+	if err != nil && (errors.As(err, &lost) || ctx.Err() != nil) {
 		// Nobody knows how it ends, so the intent stays for the next run.
-		return state.Failed, "", &NodeError{Node: name, Step: event.Activate, Err: err}
+		return fail(state.Failed, err)
 	}
 	if stateErr := r.Store.Update(func(s *state.State) error {
 		s.Finish(id, name, intent.Step)
-		s.Settle(id, name)
+		if err == nil || result.Settled != nil {
+			s.Settle(id, name)
+		}
 		if err == nil && r.Goal != Boot {
-			s.Confirm(name, state.Deployment{Path: t.closure.Out, Generation: result.After.Generation, Run: id, Time: time.Now()})
+			s.Confirm(name, deployment(result.After, t.closure.Out, id))
 		}
 		return nil
 	}); stateErr != nil {
@@ -177,30 +215,10 @@ func (r *run) activate(ctx context.Context, h hostOf, t task, d nixeval.Deployme
 		if result.RolledBack() {
 			outcome = state.RolledBack
 		}
-		return outcome, "", &NodeError{Node: name, Step: event.Activate, Err: err}
+		return fail(outcome, err)
+	}
+	if !result.Changed {
+		return state.Unchanged, "unchanged", nil
 	}
 	return state.Switched, activateText(result, before), nil
-}
-
-func (r *run) rollBack(ctx context.Context, n nixeval.Node) error {
-	h, err := r.Fleet.Host(ctx, n)
-	if err != nil {
-		return err
-	}
-	before := r.found[n.Name]
-	_, err = r.Activator.Rollback(ctx, n.Name, h, before.Generation, activate.Request{
-		Run: r.Record.ID() + "-back", Goal: activate.Switch, Confirm: r.Confirm, ReplaceUnknown: true,
-	})
-	if err != nil {
-		return &NodeError{Node: n.Name, Step: event.Activate, Err: err}
-	}
-	err = r.Store.Update(func(s *state.State) error {
-		s.Confirm(n.Name, state.Deployment{Path: before.Current, Generation: before.Generation, Run: r.Record.ID(), Time: time.Now()})
-		return nil
-	})
-	if err != nil {
-		return &NodeError{Node: n.Name, Step: event.Activate, Err: err}
-	}
-	r.done(n, nixeval.Closure{Out: before.Current}, state.RolledBack, fmt.Sprintf("taken back to generation %d, since another node failed", before.Generation), nil)
-	return nil
 }

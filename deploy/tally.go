@@ -19,6 +19,7 @@ type tally struct {
 	mu       sync.Mutex
 	outcomes map[string]state.Outcome
 	order    []nixeval.Node
+	results  map[string]activate.Result // of nodes that were switched
 }
 
 // done reports a node's result, once: to the record, and to whoever watches.
@@ -33,6 +34,9 @@ func (r *run) done(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, tex
 	r.outcomes[n.Name] = outcome
 	r.mu.Unlock()
 	result := state.NodeResult{Node: n.Name, Unit: n.Unit, Path: c.Out, Outcome: outcome}
+	if a, ok := r.resultOf(n); ok {
+		result.Before, result.After = a.Before.GenerationOf(a.Before.Current), a.After.GenerationOf(a.After.Current)
+	}
 	if err != nil {
 		result.Error = err.Error()
 		text = "failed: " + brief(n.Name, err)
@@ -71,11 +75,44 @@ func (r *run) skipAll(nodes []nixeval.Node, err error) {
 	}
 }
 
-// switched are the nodes that run something else than before.
+// changed notes that a node was switched, and what it was like before.
+func (r *run) changed(n nixeval.Node, result activate.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.results == nil {
+		r.results = map[string]activate.Result{}
+	}
+	r.results[n.Name] = result
+}
+
+// switched are the nodes that run, or boot, something else than before this run.
 func (r *run) switched() []nixeval.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(r.order), func(n nixeval.Node) bool { return r.outcomes[n.Name] != state.Switched })
+	return slices.DeleteFunc(slices.Clone(r.order), func(n nixeval.Node) bool {
+		result, ok := r.results[n.Name]
+		return !ok || result.RolledBack()
+	})
+}
+
+func (r *run) before(n nixeval.Node) activate.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.results[n.Name].Before
+}
+
+func (r *run) resultOf(n nixeval.Node) (activate.Result, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, ok := r.results[n.Name]
+	return a, ok
+}
+
+func (r *run) reported(n nixeval.Node) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.outcomes[n.Name]
+	return ok
 }
 
 // summary counts outcomes: `2 switched, 1 unchanged`.

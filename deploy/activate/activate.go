@@ -165,6 +165,8 @@ func (r Request) needs(n Node) Goal {
 	doubtful := last != nil && last.path == r.Path && last.Goal != Test && last.Outcome != Committed && last.Outcome != BootDefault
 	boots := n.Profile == r.Path && !doubtful
 	switch {
+	case last != nil && last.path == r.Path && last.Outcome == Failed && r.Goal != Boot:
+		return r.Goal // it runs, but not as it should
 	case r.Goal == Test && runs, r.Goal == Boot && boots, r.Goal == Switch && runs && boots:
 		return ""
 	case r.Goal == Switch && runs:

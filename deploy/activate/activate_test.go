@@ -343,7 +343,7 @@ func TestGenerations(t *testing.T) {
 	if diff := cmp.Diff(want, n.Generations); diff != "" {
 		t.Error(diff)
 	}
-	if n.Generation != 7 || n.generation(newPath) != 10 || !slices.Equal(n.Failed, []string{"a.service", "b.service"}) {
+	if n.Generation != 7 || n.GenerationOf(newPath) != 10 || !slices.Equal(n.Failed, []string{"a.service", "b.service"}) {
 		t.Errorf("%+v", n)
 	}
 }

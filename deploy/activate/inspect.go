@@ -64,9 +64,16 @@ func (n Node) RebootNeeded() bool {
 // Armed reports whether the node would go back by itself if nobody confirmed.
 func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Armed > 0 }
 
-// generation is the number under which the profile has a system, the newest if
+// At reports whether a node is where a goal would bring it: nothing is left of a run
+// that was cut off, and the last one for this system did not fail.
+func (n Node) At(goal Goal, path string) bool {
+	n.wanted = path
+	return !n.unsettled() && Request{Goal: goal, Path: path}.needs(n) == ""
+}
+
+// GenerationOf is the number under which the profile has a system, the newest if
 // there are several; 0 if it has not.
-func (n Node) generation(system string) int {
+func (n Node) GenerationOf(system string) int {
 	for _, g := range slices.Backward(n.Generations) {
 		if g.Path == system {
 			return g.Number

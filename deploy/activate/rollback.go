@@ -17,7 +17,7 @@ func (a *Activator) Rollback(ctx context.Context, node string, h Host, generatio
 		if n.Previous == "" {
 			return Result{Before: n, After: n}, fmt.Errorf("%s: roll back: there is no record of what the node ran before the last run: name a generation", node)
 		}
-		r.Path, r.generation = n.Previous, n.generation(n.Previous)
+		r.Path, r.generation = n.Previous, n.GenerationOf(n.Previous)
 	} else {
 		for _, g := range n.Generations {
 			if g.Number == generation {

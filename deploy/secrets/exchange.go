@@ -189,7 +189,7 @@ func (t *talk) deliver(send []int) error {
 	// Only the node knows whether all is well by then; it leaves out the removal
 	// if a key failed there.
 	last := "keep"
-	if t.set.When != Pre && len(t.failed) == 0 {
+	if t.set.When != Pre && !t.set.KeepOld && len(t.failed) == 0 {
 		last = "prune"
 	}
 	fmt.Fprintln(t.to, last)

@@ -51,6 +51,10 @@ type Set struct {
 	When When
 	Keys []Key
 
+	// KeepOld leaves keys on the node that the hive no longer has: a system that
+	// still runs, or still boots, may need them.
+	KeepOld bool
+
 	keep []string // paths of all the node's keys, whatever When is
 }
 
@@ -127,4 +131,17 @@ func checkOwner(owner string) error {
 
 func hasControl(s string) bool {
 	return !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// At is the part of a set that belongs to a moment, so that all keys can be loaded
+// before anything is changed.
+func (s Set) At(when When) Set {
+	part := s
+	part.When, part.Keys = when, nil
+	for _, k := range s.Keys {
+		if when == All || k.Early == (when == Pre) {
+			part.Keys = append(part.Keys, k)
+		}
+	}
+	return part
 }

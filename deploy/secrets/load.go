@@ -126,23 +126,28 @@ func (u *Uploader) content(ctx context.Context, k nixeval.Key) ([]byte, error) {
 	return content, nil
 }
 
-// stderrTail is how much of a failed command's stderr an error shows.
-const stderrTail = 1 << 10
+// keyTimeout bounds a keyCommand: it may ask somebody for a passphrase.
+const keyTimeout = 5 * time.Minute
 
-// Exec is the real Runner. The program has no stdin: one that asks for a
-// passphrase opens the terminal itself.
+// Exec is the real Runner. The program has no stdin: one that asks for a passphrase
+// opens the terminal itself. What it prints on stderr is not kept: it could be part
+// of a secret, and errors are recorded.
 func Exec(ctx context.Context, argv ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 2 * time.Second
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err == nil {
-		return out, nil
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	err := cmd.Run()
+	switch {
+	case err == nil:
+		return out.Bytes(), nil
+	case ctx.Err() == context.DeadlineExceeded:
+		return nil, fmt.Errorf("it did not end within %v", keyTimeout)
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, err
 	}
-	if said := bytes.TrimSpace(stderr.Bytes()); len(said) > 0 {
-		return nil, fmt.Errorf("%w: %s", err, said[max(0, len(said)-stderrTail):])
-	}
-	return nil, err
+	return nil, fmt.Errorf("%w; run it by hand to see why", err)
 }

@@ -75,8 +75,8 @@ func TestExec(t *testing.T) {
 	if got, err := load("printf", `a\000b`); got != "a\x00b" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := load("sh", "-c", "echo hunter2; echo no such entry >&2; exit 3"); err == nil ||
-		err.Error() != "n.deployment.keys.k: keyCommand: sh failed: exit status 3: no such entry" {
+	if _, err := load("sh", "-c", "echo hunter2; echo hunter3 >&2; exit 3"); err == nil ||
+		err.Error() != "n.deployment.keys.k: keyCommand: sh failed: exit status 3; run it by hand to see why" {
 		t.Error(err)
 	}
 	if _, err := load("nixbench-no-such-program"); err == nil || !strings.HasSuffix(err.Error(), "nixbench-no-such-program is not installed, or not on PATH") {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -70,6 +71,8 @@ func (r Result) Summary() string {
 // uploaded all the same, but nothing is removed.
 func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) {
 	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: count(len(set.Keys))})
+	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
+	defer cancel()
 	result, err := u.exchange(ctx, h, set, "apply")
 	u.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Keys, Node: set.Node, Text: result.Summary(), Failed: err != nil})
 	return result, err
@@ -79,6 +82,9 @@ func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) 
 func (u *Uploader) Plan(ctx context.Context, h Host, set Set) (Result, error) {
 	return u.exchange(ctx, h, set, "plan")
 }
+
+// uploadTimeout bounds the exchange with one node.
+const uploadTimeout = 3 * time.Minute
 
 func count(n int) string {
 	if n == 1 {

@@ -128,6 +128,8 @@ func (r *Recorder) Event(e event.Event) {
 		r.lost++
 		r.fail(err)
 		return
+	case len(r.events) > maxPending/2 && (e.Kind == event.NodeLog || e.Kind == event.BuildLog):
+		return // a flood of lines; those that say what happened are kept
 	case len(r.events) > maxPending:
 		r.lost++
 		return
@@ -307,7 +309,7 @@ func (r *Recorder) End(exit int, cause error) error {
 	defer r.mu.Unlock()
 	r.fail(last)
 	if r.lost > 0 {
-		return fmt.Errorf("record of run %s: %d events are lost: %w", r.run.ID, r.lost, r.err)
+		return errors.Join(fmt.Errorf("record of run %s: %d events are lost", r.run.ID, r.lost), r.err)
 	}
 	if r.err != nil {
 		return fmt.Errorf("record of run %s: %w", r.run.ID, r.err)

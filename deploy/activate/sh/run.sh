@@ -10,11 +10,20 @@ activation() { # ACTION: the command that activates the new system
 }
 
 advance() { # the profile, to an explicit generation
+  newest=$(newest)
   if [ -n "$generation" ]; then
     nix-env --profile $profile --switch-generation "$generation" >>"$live/log" 2>&1
   elif [ "$wasPath" != "$path" ]; then
     nix-env --profile $profile --set "$path" >>"$live/log" 2>&1
   fi
+}
+
+newest() { # number of the newest generation; 0 if there is none
+  for link in $profile-*-link; do
+    number=${link#"$profile"-}
+    number=${number%-link}
+    case $number in *[!0-9]* | '') ;; *) echo "$number" ;; esac
+  done | sort -n | tail -n 1
 }
 
 retreat() { # the profile and the boot loader
@@ -24,7 +33,8 @@ retreat() { # the profile and the boot loader
   nix-env --profile $profile --switch-generation "$was" >>"$live/log" 2>&1
   # Nor shall the boot menu offer it.
   bad=${bad#system-} bad=${bad%-link}
-  [ -n "$generation" ] || nix-env --profile $profile --delete-generations "$bad" >>"$live/log" 2>&1
+  # If it is ours: nix-env takes up an older generation of the same system.
+  [ -n "$generation" ] || [ "$bad" -le "${newest:-0}" ] || nix-env --profile $profile --delete-generations "$bad" >>"$live/log" 2>&1
   NIXOS_NO_CHECK=1 call 600 "$wasPath/bin/switch-to-configuration" boot
 }
 

@@ -1,0 +1,71 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// takeBackAll undoes what this run has switched: --rollback-all-on-failure.
+func (r *run) takeBackAll(ctx context.Context) error {
+	var errs []error
+	for _, o := range Each(ctx, r.switched(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		return struct{}{}, r.takeBack(ctx, n)
+	}) {
+		errs = append(errs, o.Err)
+	}
+	return errors.Join(errs...)
+}
+
+// takeBack brings one node to what it ran and booted before this run. Those are two
+// systems where the one before was only to boot, or only to run.
+func (r *run) takeBack(ctx context.Context, n nixeval.Node) error {
+	before := r.before(n)
+	err := r.undo(ctx, n, before)
+	if err == nil {
+		err = r.Store.Update(func(s *state.State) error {
+			s.Confirm(n.Name, deployment(before, before.Current, r.Record.ID()))
+			return nil
+		})
+	}
+	if err != nil {
+		return &NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be taken back: %w", err)}
+	}
+	r.done(n, nixeval.Closure{Out: before.Current}, state.RolledBack, "taken back, since another node failed", nil)
+	return nil
+}
+
+func (r *run) undo(ctx context.Context, n nixeval.Node, before activate.Node) error {
+	h, err := r.Fleet.Host(ctx, n)
+	if err != nil {
+		return err
+	}
+	back := func(goal activate.Goal, path string) error {
+		generation := before.GenerationOf(path)
+		if generation == 0 {
+			return fmt.Errorf("it had no generation to go back to")
+		}
+		_, err := r.Activator.Rollback(ctx, n.Name, h, generation, activate.Request{
+			Run: r.Record.ID() + "-back", Goal: goal, Confirm: r.Confirm, ReplaceUnknown: true,
+		})
+		return err
+	}
+	if r.Goal != Boot {
+		goal := activate.Switch
+		if r.Goal == Test {
+			goal = activate.Test
+		}
+		if err := back(goal, before.Current); err != nil {
+			return err
+		}
+	}
+	if r.Goal != Test && before.Profile != before.Current || r.Goal == Boot {
+		return back(activate.Boot, before.Profile)
+	}
+	return nil
+}
