@@ -27,7 +27,7 @@ leaves keys out.)
 
 --units also says which systemd units a switch would touch. Only the new system
 itself knows that, so its closure is copied to the node first, and a run is recorded;
-nothing is activated.`
+nothing is activated. Units that are new start with their targets and are not listed.`
 
 type planFlags struct {
 	fleetFlags
@@ -162,7 +162,7 @@ func unitsWould(u *deploy.UnitsPreview) string {
 		}
 	}
 	if b.Len() == 0 {
-		return "  no unit is touched\n"
+		return "  no unit that runs is touched\n"
 	}
 	return b.String()
 }

@@ -1,0 +1,188 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// node has generations 1, 2, …; the last one runs and boots.
+func node(paths ...string) activate.Node {
+	n := activate.Node{NixOS: true, System: "running"}
+	for i, p := range paths {
+		n.Generations = append(n.Generations, activate.Generation{Number: i + 1, Path: p})
+		n.Generation, n.Current, n.Profile = i+1, p, p
+	}
+	return n
+}
+
+func looked(name string, n activate.Node, err error) Outcome[activate.Node] {
+	return Outcome[activate.Node]{Node: nixeval.Node{Name: name, Unit: name}, Value: n, Err: err}
+}
+
+func before(path string, generation int, run string, minute int) state.Node {
+	return state.Node{Before: &state.Deployment{Path: path, Generation: generation, Run: run, Time: time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC)}}
+}
+
+func TestPlanRollback(t *testing.T) {
+	down := errors.New("down")
+	run := &state.Run{ID: "r1", Nodes: []state.NodeResult{
+		{Node: "a", Path: "/old", Outcome: state.Switched, After: 1},
+		{Node: "b", Path: "/bad", Outcome: state.RolledBack},
+	}}
+	tests := []struct {
+		name  string
+		looks []Outcome[activate.Node]
+		known map[string]state.Node
+		to    RollbackTo
+		want  []string // per node
+		fails bool
+	}{
+		{
+			name:  "what ran before the last run, not the number before",
+			looks: []Outcome[activate.Node]{looked("a", node("/good", "/bad", "/new"), nil)},
+			known: map[string]state.Node{"a": before("/good", 1, "r2", 1)},
+			want:  []string{"generation 3 → generation 1"},
+		},
+		{
+			name:  "what the last run left alone stays",
+			looks: []Outcome[activate.Node]{looked("a", node("/old", "/new"), nil), looked("b", node("/old", "/new"), nil), looked("c", node("/x"), nil)},
+			known: map[string]state.Node{"a": before("/old", 1, "r2", 2), "b": before("/old", 1, "r1", 1)},
+			want:  []string{"generation 2 → generation 1", "stays: left alone by run r2", "stays: left alone by run r2"},
+		},
+		{
+			name:  "the last run of the nodes that are meant",
+			looks: []Outcome[activate.Node]{looked("b", node("/old", "/new"), nil)},
+			known: map[string]state.Node{"a": before("/old", 1, "r2", 2), "b": before("/old", 1, "r1", 1)},
+			want:  []string{"generation 2 → generation 1"},
+		},
+		{
+			name:  "a node that went back by itself",
+			looks: []Outcome[activate.Node]{looked("a", node("/old"), nil)},
+			known: map[string]state.Node{"a": before("/old", 1, "r2", 1)},
+			want:  []string{"stays: runs it already"},
+		},
+		{
+			name:  "a number that means something else by now",
+			looks: []Outcome[activate.Node]{looked("a", node("/other", "/old", "/new"), nil)},
+			known: map[string]state.Node{"a": before("/old", 1, "r2", 1)},
+			want:  []string{"generation 3 → generation 2"},
+		},
+		{
+			name:  "a system that the profile no longer has",
+			looks: []Outcome[activate.Node]{looked("a", node("/new"), nil)},
+			known: map[string]state.Node{"a": before("/old", 1, "r2", 1)},
+			want:  []string{"generation 1 → /old"},
+		},
+		{
+			name:  "one node is down",
+			looks: []Outcome[activate.Node]{looked("a", activate.Node{}, down), looked("b", node("/old", "/new"), nil)},
+			known: map[string]state.Node{"a": before("/old", 1, "r2", 1), "b": before("/old", 1, "r2", 1)},
+			want:  []string{"down", "generation 2 → generation 1"},
+		},
+		{
+			name:  "nothing on record",
+			looks: []Outcome[activate.Node]{looked("a", node("/old", "/new"), nil)},
+			fails: true,
+		},
+		{
+			name:  "the first deployment",
+			looks: []Outcome[activate.Node]{looked("a", node("/new"), nil)},
+			known: map[string]state.Node{"a": before("", 0, "r1", 1)},
+			fails: true,
+		},
+		{
+			name:  "a generation",
+			looks: []Outcome[activate.Node]{looked("a", node("/old", "/new"), nil), looked("b", node("/new"), nil)},
+			to:    RollbackTo{Generation: 2},
+			want:  []string{"stays: runs it already", "roll back: the node has no generation 2 (any more): it was removed, and perhaps collected as garbage"},
+		},
+		{
+			name:  "what a run left",
+			looks: []Outcome[activate.Node]{looked("a", node("/old", "/new"), nil), looked("b", node("/x"), nil), looked("c", node("/x"), nil)},
+			to:    RollbackTo{Run: run},
+			want:  []string{"generation 2 → generation 1", "stays: run r1 left no new system there", "stays: had no part in run r1"},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			steps, err := PlanRollback(test.looks, test.known, test.to)
+			var none *NoPredecessorError
+			if test.fails != errors.As(err, &none) {
+				t.Fatalf("got %v", err)
+			}
+			var got []string
+			for _, s := range steps {
+				got = append(got, s.String())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestStatusOf(t *testing.T) {
+	good := state.Node{Good: &state.Deployment{Path: "/new"}}
+	booted := node("/old", "/new")
+	booted.Last = &activate.Run{ID: "r", Goal: activate.Boot, To: "/new", Outcome: activate.BootDefault}
+	byHand := node("/new", "/old")
+	fresh := node("/old")
+	tests := []struct {
+		name   string
+		look   Outcome[activate.Node]
+		known  state.Node
+		wanted map[string]nixeval.Closure
+		want   string
+	}{
+		{"as deployed", looked("a", node("/old", "/new"), nil), good, nil, AsDeployed},
+		{"booted since", looked("a", booted, nil), state.Node{Good: &state.Deployment{Path: "/old"}}, nil, AsDeployed},
+		{"by hand", looked("a", byHand, nil), good, nil, OtherSystem},
+		{"never", looked("a", fresh, nil), state.Node{}, nil, NeverDeployed},
+		{"down", looked("a", activate.Node{}, errors.New("down")), good, nil, Unreachable},
+		{"debian", looked("a", activate.Node{}, nil), state.Node{}, nil, NotNixOS},
+		{"wanted", looked("a", node("/new"), nil), good, map[string]nixeval.Closure{"a": {Out: "/new"}}, UpToDate},
+		{"other wanted", looked("a", node("/new"), nil), good, map[string]nixeval.Closure{"a": {Out: "/newer"}}, Drifted},
+		{"does not evaluate", looked("a", node("/new"), nil), good, map[string]nixeval.Closure{}, NotEvaluated},
+	}
+	for _, test := range tests {
+		if got := StatusOf(test.look, test.known, test.wanted, time.Now()); got.System != test.want {
+			t.Errorf("%s: got %q, want %q", test.name, got.System, test.want)
+		}
+	}
+}
+
+func TestEachWaveStops(t *testing.T) {
+	// Waves of one node: the second fails, so the third is left alone.
+	out := waveOfOne(t, []string{"a", "b", "c"}, "b")
+	var skipped *SkippedError
+	if out[0].Err != nil || out[1].Err == nil || !errors.As(out[2].Err, &skipped) || skipped.Node != "c" {
+		t.Errorf("got %v", out)
+	}
+}
+
+func waveOfOne(t *testing.T, names []string, bad string) []Outcome[int] {
+	t.Helper()
+	one, err := plan.ParseShare("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []nixeval.Node
+	for _, name := range names {
+		nodes = append(nodes, nixeval.Node{Name: name})
+	}
+	return EachWave(t.Context(), nodes, one, 0, func(_ context.Context, n nixeval.Node) (int, error) {
+		if n.Name == bad {
+			return 0, errors.New("failed")
+		}
+		return 1, nil
+	})
+}
