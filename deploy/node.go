@@ -96,10 +96,14 @@ func (r *run) closure(ctx context.Context, h hostOf, t task) error {
 	return nil
 }
 
-// keys uploads what belongs there at that moment; the text says what changed. A node
-// that never had keys is not asked.
+// keys uploads what belongs there at that moment; the text says what changed. Where
+// the hive has no keys, those of the old system go when it runs no more, and a node
+// that is known to have none is not asked.
 func (r *run) keys(ctx context.Context, h hostOf, n nixeval.Node, d nixeval.Deployment, when secrets.When) (string, error) {
-	if r.WithoutKeys || len(d.Keys) == 0 && (when == secrets.Post || r.Goal != UploadKeys && r.knownWithoutKeys(n)) {
+	if r.WithoutKeys {
+		return "", nil
+	}
+	if len(d.Keys) == 0 && (when == secrets.Pre || r.Goal == Boot || when == secrets.All && r.Goal != UploadKeys && r.knownWithoutKeys(n)) {
 		return "", nil
 	}
 	set, err := r.Uploader.Load(ctx, n.Name, d, when)
@@ -116,8 +120,8 @@ func (r *run) keys(ctx context.Context, h hostOf, n nixeval.Node, d nixeval.Depl
 	return "", nil
 }
 
-// knownWithoutKeys tells that the node runs what the hive says, and that has no keys,
-// so that there are none of ours to take away either.
+// knownWithoutKeys tells that what the node runs, and the hive has no keys for, was
+// confirmed by us, so that none of ours were left to take away.
 func (r *run) knownWithoutKeys(n nixeval.Node) bool {
 	good := r.Store.State().Nodes[n.Name].Good
 	return good != nil && good.Path == r.found[n.Name].Current
