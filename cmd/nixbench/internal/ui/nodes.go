@@ -96,8 +96,8 @@ func resultLine(s style, e event.Event, started time.Time, width int) string {
 	if s.marks { // a log has room
 		name = cut(name, 30)
 	}
-	// Two columns for the mark, eight for the clock, two to begin with, and one more.
-	room := max(24, width-14-max(15, len([]rune(name))))
+	// What is left beside the mark and the clock, which stands below those of phases.
+	room := max(24, width-17-max(15, len([]rune(name))))
 	if s.marks {
 		text = cut(text, room)
 	}
