@@ -128,13 +128,13 @@ func (r *run) closure(ctx context.Context, h hostOf, t task) error {
 	return nil
 }
 
-// keys uploads what belongs there at that moment; the text says what changed. A node
-// that never had keys is not asked.
+// keys uploads what belongs there at that moment; the text says what changed. Where
+// the hive has no keys, those of the old system go when it runs no more, and a node
+// that is known to have none is not asked.
 func (r *run) keys(ctx context.Context, h hostOf, t task, when secrets.When) (string, error) {
-	// Without keys in the hive there may still be old ones to remove, but not before
-	// the system that used them is gone.
 	none := len(r.hive.Unit(t.node.Unit).Deployment.Keys) == 0
-	if r.WithoutKeys || none && (when == secrets.Pre || r.Goal != UploadKeys && r.knownWithoutKeys(t.node)) {
+	if r.WithoutKeys || none && (when == secrets.Pre || r.Goal == Boot || r.Goal == Test ||
+		when == secrets.All && r.Goal != UploadKeys && r.knownWithoutKeys(t.node)) {
 		return "", nil
 	}
 	set := t.keys.At(when)
@@ -149,8 +149,8 @@ func (r *run) keys(ctx context.Context, h hostOf, t task, when secrets.When) (st
 	return "", nil
 }
 
-// knownWithoutKeys tells that the node runs what the hive says, and that has no keys,
-// so that there are none of ours to take away either.
+// knownWithoutKeys tells that what the node runs, and the hive has no keys for, was
+// confirmed by us, so that none of ours were left to take away.
 func (r *run) knownWithoutKeys(n nixeval.Node) bool {
 	good := r.Store.State().Nodes[n.Name].Good
 	return good != nil && good.Path == r.found[n.Name].Current

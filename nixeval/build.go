@@ -2,6 +2,7 @@ package nixeval
 
 import (
 	"context"
+	"crypto/sha1" // Nix's choice for the names of roots
 	"errors"
 	"fmt"
 	"maps"
@@ -116,6 +117,9 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 			if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
 				return err
 			}
+			if kept(link, links[link]) {
+				return nil
+			}
 			argv := []string{"nix-store", "--realise", links[link], "--add-root", link}
 			log := newNixLog(e.Send, event.Build)
 			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line}); err != nil {
@@ -126,6 +130,39 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 		})
 	}
 	return g.Wait()
+}
+
+// autoRoots is where Nix lists the links that are roots, by a hash of their place.
+const autoRoots = "/nix/var/nix/gcroots/auto"
+
+// kept tells whether link is a root that keeps path already: a process for each
+// would be most of what a run with nothing to do costs. A link that somebody has
+// copied here is not on Nix's list; a list that is elsewhere does not have it either.
+func kept(link, path string) bool {
+	if to, err := os.Readlink(link); err != nil || to != path {
+		return false
+	}
+	if _, err := os.Stat(path); err != nil {
+		return false
+	}
+	sum := sha1.Sum([]byte(link))
+	to, err := os.Readlink(filepath.Join(autoRoots, nix32(sum[:])))
+	return err == nil && to == link
+}
+
+// nix32 is Nix's own base 32, which reads a hash from its end.
+func nix32(hash []byte) string {
+	const digits = "0123456789abcdfghijklmnpqrsvwxyz"
+	var out []byte
+	for n := (len(hash)*8 - 1) / 5; n >= 0; n-- {
+		i, j := n*5/8, n*5%8
+		c := int(hash[i]) >> j
+		if i+1 < len(hash) {
+			c |= int(hash[i+1]) << (8 - j)
+		}
+		out = append(out, digits[c&31])
+	}
+	return string(out)
 }
 
 func distinct(units []string, f func(string) string) []string {

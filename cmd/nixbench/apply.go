@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -128,8 +129,14 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	} else if f.confirm < 5*time.Second && f.confirm != 0 {
 		return o, usagef("--confirm-timeout %v: a node needs at least 5s; to arm nothing, say --no-rollback", f.confirm)
 	}
-	if f.noRollback && f.rollbackAll {
-		return o, usagef("--no-rollback and --rollback-all-on-failure contradict each other")
+	if o.Specialisation != "" && o.Goal != deploy.Switch && o.Goal != deploy.Test {
+		return o, usagef("--specialisation works with the goals switch and test; what boots is the system itself")
+	}
+	if f.parallel < 0 {
+		return o, usagef("--parallel %d: expected a number from 1, or 0 for all at once", f.parallel)
+	}
+	if o.Confirm == 0 && f.rollbackAll {
+		return o, usagef("without rollback (--no-rollback, or --confirm-timeout 0) there is no --rollback-all-on-failure")
 	}
 	if f.buildOnTarget && f.noBuildThere {
 		return o, usagef("--build-on-target and --no-build-on-target contradict each other")
@@ -168,6 +175,11 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 	if goal == "build" {
 		return a.buildOnly(e, hive, nodes, flags.keepGoing, false)
 	}
+	if o.Goal == deploy.UploadKeys || len(hive.Broken) == 0 { // else evaluation says what is broken
+		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+			return err
+		}
+	}
 	return a.recorded(e, hive, "apply", func(s *session) error {
 		d := &deploy.Deployer{
 			Eval: s.eval, Fleet: a.fleet(hive, flags.fleetFlags),
@@ -178,7 +190,9 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 			Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
 		}
 		defer d.Fleet.Close()
-		return d.Apply(a.ctx, hive, nodes, o)
+		err := d.Apply(a.ctx, hive, nodes, o)
+		a.view.Result(s.record.Results(), func(io.Writer) {}) // people have seen the nodes' lines
+		return err
 	})
 }
 

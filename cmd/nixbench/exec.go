@@ -44,6 +44,9 @@ func (a *app) execCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		if nodes, err = a.remoteNodes(hive, nodes, fleet.on); err != nil {
+			return err
+		}
 		hosts := a.fleet(hive, fleet)
 		defer hosts.Close()
 		results := deploy.Each(a.ctx, nodes, fleet.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
@@ -115,16 +118,24 @@ type labelled struct {
 func (l *labelled) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.rest = append(l.rest, p...)
-	for {
-		i := bytes.IndexByte(l.rest, '\n')
+	total := len(p)
+	for len(p) > 0 {
+		i := bytes.IndexByte(p, '\n')
 		if i < 0 {
-			return len(p), nil
+			l.rest = append(l.rest, p...)
+			if len(l.rest) >= longestLine {
+				l.flush()
+			}
+			break
 		}
-		l.say(l.node, strings.TrimSuffix(string(l.rest[:i]), "\r"))
-		l.rest = l.rest[i+1:]
+		l.say(l.node, strings.TrimSuffix(string(l.rest)+string(p[:i]), "\r"))
+		l.rest, p = nil, p[i+1:]
 	}
+	return total, nil
 }
+
+// longestLine is where a line is broken that has no end, such as binary output.
+const longestLine = 64 << 10
 
 func (l *labelled) flush() {
 	if len(l.rest) > 0 {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -30,6 +33,37 @@ func (f *fleetFlags) add(set *pflag.FlagSet) {
 // fleet prepares connections to the nodes of the hive.
 func (a *app) fleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
 	return deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.prompt()})
+}
+
+// remoteNodes checks that nodes can be talked to: the hive's word about each must be
+// readable. Without --on, named nodes with a null targetHost are left out, as in
+// Colmena: they are for apply-local.
+func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string) ([]nixeval.Node, error) {
+	broken := map[string]*nixeval.NixError{}
+	var out []nixeval.Node
+	var local []string
+	for _, n := range nodes {
+		if err := hive.Broken[n.Unit]; err != nil {
+			broken[n.Unit] = err
+			continue
+		}
+		if len(on) == 0 && n.Role == "" && hive.Unit(n.Unit).Deployment.TargetHost == nil {
+			local = append(local, n.Name)
+			continue
+		}
+		out = append(out, n)
+	}
+	if len(broken) > 0 {
+		return nil, &nixeval.EvalError{Units: broken}
+	}
+	if len(local) > 0 {
+		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(),
+			Text: fmt.Sprintf("left out, since deployment.targetHost is null: %s; apply-local is for them", strings.Join(local, ", "))})
+	}
+	if len(out) == 0 {
+		return nil, usagef("all nodes have a null deployment.targetHost; use apply-local on each")
+	}
+	return out, nil
 }
 
 // prompt asks on the terminal, one question at a time; without a terminal nobody

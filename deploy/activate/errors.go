@@ -40,6 +40,11 @@ func (e *NoStorePathError) Error() string {
 // UnknownProfileError says that the node has a system that is none of ours.
 type UnknownProfileError struct{ Node, Path string }
 
+// Hint says how to go on.
+func (e *UnknownProfileError) Hint() string {
+	return "somebody else deployed there; to replace it all the same, pass --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles"
+}
+
 func (e *UnknownProfileError) Error() string {
 	return fmt.Sprintf("%s: the node has %s, which was not deployed from here, and deployment.replaceUnknownProfiles is false", e.Node, e.Path)
 }

@@ -90,7 +90,7 @@ func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, err
 func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request) (Node, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
-		return Node{}, fmt.Errorf("%s: inspect: %w", node, err)
+		return Node{}, err // names the node and what we did, as those of Run do
 	}
 	return inspectOn(ctx, node, conn, r)
 }
@@ -100,7 +100,7 @@ func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (
 	defer cancel()
 	p := newNodeParser()
 	if err := read(ctx, conn, p.line, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {
-		return Node{}, fmt.Errorf("%s: inspect: %w", node, err)
+		return Node{}, err
 	}
 	n, err := p.done()
 	if err != nil {

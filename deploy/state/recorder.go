@@ -156,6 +156,13 @@ func (r *Recorder) Event(e event.Event) {
 	}
 }
 
+// Results are those that were recorded so far.
+func (r *Recorder) Results() []NodeResult {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.run.Nodes)
+}
+
 func (r *Recorder) hurry() {
 	select {
 	case r.wake <- struct{}{}:

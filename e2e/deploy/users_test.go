@@ -13,6 +13,8 @@ import (
 func TestUsersAndBuilders(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.Start(t, 2))
+	// Debian keeps the daemon's socket to a group, unlike NixOS.
+	s.on("m1", "usermod -aG nix-users deploy")
 
 	t.Run("sudo", func(t *testing.T) {
 		s := s.in(t)
@@ -32,8 +34,8 @@ func TestUsersAndBuilders(t *testing.T) {
 		s := s.in(t)
 		s.hive(`m2 = { imports = [ (which "askpass") ]; deployment.targetUser = "askpass"; deployment.privilegeEscalationCommand = [ "sudo" "-H" "--" ]; };`)
 		got := s.run(6, "apply")
-		s.says(got, "error: m2: ", "sudo", "password", "hint: ")
-		t.Log(got.err)
+		s.says(got, "error: m2: ", "sudo", "wants a password", "no terminal")
+		s.saysNot(got, "inspect: m2")
 		if got := s.on("m2", "ls -d /etc/which /run/nixbench /var/lib/nixbench 2>/dev/null || :"); got != "" {
 			t.Errorf("left on the node: %s", got)
 		}

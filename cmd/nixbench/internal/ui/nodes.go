@@ -2,6 +2,7 @@ package ui
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +32,11 @@ func (ns *nodeLines) event(e event.Event) {
 			*ns = append(*ns, n)
 		} else {
 			(*ns)[i] = n
+		}
+	case event.NodeEnd:
+		// From now on it waits for the others, and for the build.
+		if i >= 0 && e.Phase == event.Connect {
+			*ns = slices.Delete(*ns, i, i+1)
 		}
 	case event.NodeResult:
 		if i >= 0 {
@@ -62,7 +68,7 @@ func (ns nodeLines) draw(most, width int, now time.Time) []string {
 		if i == most-1 && len(ns) > most {
 			return append(out, fmt.Sprintf("  … and %d more", len(ns)-i))
 		}
-		text := oneLine(n.text)
+		text := storeHash.ReplaceAllString(oneLine(n.text), "")
 		if n.total > 0 {
 			text = fmt.Sprintf("%s of %s  %s", size(n.done), size(n.total), text)
 		}
@@ -86,12 +92,21 @@ func resultLine(s style, e event.Event, started time.Time, width int) string {
 	if !started.IsZero() {
 		clock = " " + seconds(e.Time.Sub(started))
 	}
-	text = oneLine(text)
+	name, text := e.Node, oneLine(text)
 	if s.marks { // a log has room
-		text = cut(text, max(24, width-28))
+		name = cut(name, 30)
 	}
-	return fmt.Sprintf("  %s%-15s %s%s", mark, e.Node, pad(text, max(24, width-30)), clock)
+	// What is left beside the mark and the clock, which stands below those of phases.
+	room := max(24, width-17-max(15, len([]rune(name))))
+	if s.marks {
+		text = cut(text, room)
+	}
+	return fmt.Sprintf("  %s%-15s %s%s", mark, name, pad(text, room), clock)
 }
+
+// storeHash is the part of a store path that nobody can read, and that leaves no
+// room for the rest.
+var storeHash = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-`)
 
 func oneLine(s string) string {
 	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")

@@ -209,3 +209,19 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// However long a node's name is, its result takes one line of the terminal.
+func TestResultsFit(t *testing.T) {
+	now := time.Now()
+	for _, name := range []string{"a", "a-node-with-a-long-name.rack7.example.org"} {
+		for _, text := range []string{"generation 1 → 2", strings.Repeat("long ", 30)} {
+			e := event.Event{Kind: event.NodeResult, Node: name, Text: text, Time: now}
+			if line := resultLine(style{marks: true}, e, now.Add(-time.Second), 80); len([]rune(line)) > 79 {
+				t.Errorf("%d columns: %s", len([]rune(line)), line)
+			}
+			if line := resultLine(style{}, e, now, 80); !strings.Contains(line, name) || !strings.Contains(line, strings.TrimSpace(text)) {
+				t.Errorf("a log lacks something: %s", line)
+			}
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package nixeval
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+)
+
+// A root that is there is recognised, and a link that only looks like one is not.
+func TestKept(t *testing.T) {
+	fixture.Require(t, "nix")
+	t.Setenv("NIX_CONFIG", fixture.NixConfig)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("nix-store", "--add", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := string(out[:len(out)-1])
+	link, lookalike := filepath.Join(dir, "root"), filepath.Join(dir, "copy")
+	if err := os.Symlink(path, lookalike); err != nil {
+		t.Fatal(err)
+	}
+	if kept(link, path) || kept(lookalike, path) {
+		t.Error("kept without a root")
+	}
+	if out, err := exec.Command("nix-store", "--realise", path, "--add-root", link).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !kept(link, path) || kept(link, path+"-other") || kept(lookalike, path) {
+		t.Errorf("%t %t %t", kept(link, path), kept(link, path+"-other"), kept(lookalike, path))
+	}
+}
