@@ -117,7 +117,7 @@ func (r *run) keys(ctx context.Context, h hostOf, n nixeval.Node, d nixeval.Depl
 // so that there are none of ours to take away either.
 func (r *run) knownWithoutKeys(n nixeval.Node) bool {
 	good := r.Store.State().Nodes[n.Name].Good
-	return good != nil && good.Path == r.found[n.Name].Current
+	return good != nil && good.Path == r.before(n.Name).Current
 }
 
 func (r *run) request(t task, d nixeval.Deployment) activate.Request {
@@ -140,7 +140,7 @@ func (r *run) dry(ctx context.Context, h hostOf, t task) (state.Outcome, string,
 
 // activate switches the node, with the intent written down before and the result after.
 func (r *run) activate(ctx context.Context, h hostOf, t task, d nixeval.Deployment) (state.Outcome, string, error) {
-	name, before := t.node.Name, r.found[t.node.Name]
+	name, before := t.node.Name, r.before(t.node.Name)
 	id := r.Record.ID()
 	intent := state.Intent{Run: id, Node: name, Step: string(event.Activate), Path: t.closure.Out, Since: time.Now()}
 	was := state.Deployment{Path: before.Current, Generation: before.Generation, Run: id, Time: time.Now()}
@@ -182,7 +182,7 @@ func (r *run) rollBack(ctx context.Context, n nixeval.Node) error {
 	if err != nil {
 		return err
 	}
-	before := r.found[n.Name]
+	before := r.before(n.Name)
 	_, err = r.Activator.Rollback(ctx, n.Name, h, before.Generation, activate.Request{
 		Run: r.Record.ID() + "-back", Goal: activate.Switch, Confirm: r.Confirm, ReplaceUnknown: true,
 	})
