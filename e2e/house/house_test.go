@@ -54,7 +54,7 @@ var rules = []struct {
 	{"cmd/nixbench", []string{"nixeval", "deploy", "deploy/plan", "deploy/facts", "deploy/state", "deploy/explain", "deploy/remote", "deploy/closure", "deploy/secrets", "deploy/activate", "cmd/nixbench/internal/ui"}},
 	{"e2e/fixture", nil},
 	{"e2e/house", nil},
-	{"bench", []string{"nixeval", "e2e/fixture"}},
+	{"bench", []string{"nixeval", "deploy", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
 }
 
 func root(t *testing.T) string {
