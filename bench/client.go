@@ -36,7 +36,7 @@ type job struct {
 	Systems  []string // what each shall run
 	Parallel int
 	Profile  string // a file for the profile of the CPU, or empty
-	Heap     string // one for the heap's, at its largest
+	Heap     string // one for the heap's, with all connections open
 }
 
 // sample is what came of it.
@@ -174,9 +174,17 @@ func (j job) measure(ctx context.Context) (s sample, err error) {
 			return eval.Keep(ctx, links)
 		},
 	}
-	stop := j.watch(&s)
+	stop := watch(&s)
 	applyErr := d.Apply(ctx, hive, hive.Nodes, deploy.Options{Goal: deploy.Switch, Parallel: j.Parallel, Confirm: time.Minute})
 	s.Wall = time.Since(begin)
+	if s.Peak, err = peak(); err != nil {
+		return s, err
+	}
+	if j.Heap != "" {
+		if err := writeHeap(j.Heap); err != nil {
+			return s, err
+		}
+	}
 	fleet.Close()
 	if applyErr != nil && len(s.Failed) == 0 {
 		return s, applyErr
@@ -187,9 +195,6 @@ func (j job) measure(ctx context.Context) (s sample, err error) {
 		return s, err
 	}
 	s.Nix, s.CPU, s.Children = int(nix.count.Load()), used(syscall.RUSAGE_SELF), used(syscall.RUSAGE_CHILDREN)
-	if s.Peak, err = peak(); err != nil {
-		return s, err
-	}
 	run, err := dir.OpenRun(record.ID())
 	if err != nil {
 		return s, err
@@ -237,9 +242,8 @@ func (n *noNix) run(_ context.Context, c nixeval.Command) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// watch notes how many goroutines there are until it is stopped, and the heap when
-// they are many.
-func (j job) watch(s *sample) (stop func()) {
+// watch notes how many goroutines there are at most, until it is stopped.
+func watch(s *sample) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -251,16 +255,19 @@ func (j job) watch(s *sample) (stop func()) {
 				return
 			case <-tick.C:
 			}
-			n := runtime.NumGoroutine()
-			if j.Heap != "" && n > s.Goroutines+s.Goroutines/5+100 {
-				var b bytes.Buffer
-				_ = pprof.Lookup("heap").WriteTo(&b, 0)
-				_ = os.WriteFile(j.Heap, b.Bytes(), 0o644)
-			}
-			s.Goroutines = max(s.Goroutines, n)
+			s.Goroutines = max(s.Goroutines, runtime.NumGoroutine())
 		}
 	}()
 	return func() { close(end); <-ended }
+}
+
+func writeHeap(file string) error {
+	runtime.GC() // else the profile shows what was alive a while ago
+	var b bytes.Buffer
+	if err := pprof.Lookup("heap").WriteTo(&b, 0); err != nil {
+		return err
+	}
+	return os.WriteFile(file, b.Bytes(), 0o644)
 }
 
 func used(who int) time.Duration {

@@ -22,7 +22,7 @@ func fleet(ctx context.Context, dir string, args []string) error {
 	nodes := set.Int("nodes", 1000, "how many `nodes`")
 	activation := set.Duration("activation", 200*time.Millisecond, "how long a switch takes on a node")
 	cpu := set.String("cpuprofile", "", "write a profile of the first apply to this `file`")
-	heap := set.String("memprofile", "", "write its heap to this `file`")
+	heap := set.String("memprofile", "", "write its heap, with all connections open, to this `file`")
 	if err := set.Parse(args); err != nil {
 		return err
 	}
@@ -75,6 +75,7 @@ func fleet(ctx context.Context, dir string, args []string) error {
 			return err
 		}
 		j.Systems, j.Profile = systemsOf(*nodes, systems, fmt.Sprint(version)), ""
+		j.Heap = ""
 		one, err := apply(ctx, j)
 		if err != nil {
 			return err
