@@ -33,6 +33,8 @@ test-other-nix:
 
 bench:
 	go run ./bench instantiate
+	go run ./bench noop
+	go run ./bench fleet
 
 # Generated files, and those that scripts compare with.
 update:

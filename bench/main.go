@@ -1,26 +1,39 @@
 // Command bench measures what nixbench promises about its speed. Each benchmark
 // measures both sides in one run, so that the ratio means something on any machine:
 //
-//	go run ./bench instantiate
+//	go run ./bench instantiate   # evaluation, in one process and in chunks
+//	go run ./bench fleet         # apply to 1,000 simulated nodes, one of them stuck
+//	go run ./bench noop          # apply where there is nothing to do
 //
-// It needs Nix, and uses the mini NixOS fixture.
+// instantiate needs Nix, and uses the mini NixOS fixture. The others need ssh; their
+// nodes are SSH servers in a process of their own. A figure beyond its budget makes
+// the exit status 1.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
-	"path/filepath"
-	"runtime"
+	"slices"
+	"strings"
 	"time"
-
-	"github.com/nixbench/nixbench/e2e/fixture"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
-var benchmarks = map[string]func(context.Context, string) error{
+var benchmarks = map[string]func(ctx context.Context, dir string, args []string) error{
 	"instantiate": instantiate,
+	"fleet":       fleet,
+	"noop":        noop,
+}
+
+// partVariable makes this program one of the processes that a benchmark consists of.
+const partVariable = "NIXBENCH_BENCH_PART"
+
+var parts = map[string]func(context.Context) error{
+	"nodes":  serveNodes,
+	"client": runClient,
 }
 
 func main() {
@@ -31,104 +44,22 @@ func main() {
 }
 
 func run() error {
-	if len(os.Args) != 2 || benchmarks[os.Args[1]] == nil {
-		return fmt.Errorf("usage: go run ./bench instantiate")
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	if part := parts[os.Getenv(partVariable)]; part != nil {
+		return part(ctx)
+	}
+	if len(os.Args) < 2 || benchmarks[os.Args[1]] == nil {
+		names := strings.Join(slices.Sorted(maps.Keys(benchmarks)), "|")
+		return errors.New("usage: go run ./bench " + names)
 	}
 	dir, err := os.MkdirTemp("", "nixbench-bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	mini := filepath.Join(dir, "nixpkgs")
-	if err := fixture.Assemble(mini); err != nil {
-		return err
+	if err := benchmarks[os.Args[1]](ctx, dir, os.Args[2:]); err != nil {
+		return fmt.Errorf("%s: %w", os.Args[1], err)
 	}
-	os.Setenv("NIX_CONFIG", fixture.NixConfig)
-	os.Setenv("NIX_PATH", "nixpkgs="+mini)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	return benchmarks[os.Args[1]](ctx, dir)
-}
-
-// hiveOf writes a hive of n nodes, each with a few services and one look at its
-// neighbour. Every run gets other derivations, so that none profits from files that
-// another has written to the store.
-func hiveOf(dir string, n int) (nixeval.Source, error) {
-	file := filepath.Join(dir, fmt.Sprintf("hive-%d.nix", n))
-	text := fmt.Sprintf(`let lib = (import <nixpkgs> { }).lib; n = %d; in
-lib.listToAttrs (lib.genList (i: lib.nameValuePair "node-${toString i}" ({ name, nodes, ... }: {
-  networking.hostName = name;
-  environment.etc.run.text = "%d";
-  environment.etc.neighbour.text = nodes."node-${toString (lib.mod (i + 1) n)}".config.networking.hostName;
-  systemd.services = lib.listToAttrs (lib.genList (s: lib.nameValuePair "service-${toString s}" {
-    wantedBy = [ "multi-user.target" ];
-    script = "echo ${name} ${toString s}";
-  }) 200);
-})) n)
-`, n, time.Now().UnixNano())
-	return nixeval.Source{File: file, Dir: dir}, os.WriteFile(file, []byte(text), 0o644)
-}
-
-// instantiate compares one Nix process for all nodes with chunks on all cores.
-func instantiate(ctx context.Context, dir string) error {
-	const nodes, rounds = 20, 3
-	fmt.Printf("%d nodes of the fixture, %d cores, best of %d\n", nodes, runtime.NumCPU(), rounds)
-	var one, chunked time.Duration
-	for range rounds {
-		src, err := hiveOf(dir, nodes)
-		if err != nil {
-			return err
-		}
-		e := nixeval.New(nixeval.Options{Source: src})
-		d, err := timed(func() error {
-			drvs, err := e.IntrospectDrvs(ctx, nixeval.Expression{
-				Text: "{ nodes, lib, ... }: map (n: n.config.system.build.toplevel) (lib.attrValues nodes)",
-			})
-			if err == nil && len(drvs) != nodes {
-				err = fmt.Errorf("%d derivations", len(drvs))
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		one = best(one, d)
-
-		if src, err = hiveOf(dir, nodes); err != nil {
-			return err
-		}
-		e = nixeval.New(nixeval.Options{Source: src})
-		hive, err := e.Survey(ctx)
-		if err != nil {
-			return err
-		}
-		var units []string
-		for _, u := range hive.Units {
-			units = append(units, u.Name)
-		}
-		d, err = timed(func() error {
-			_, err := e.Instantiate(ctx, units)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		chunked = best(chunked, d)
-	}
-	fmt.Printf("one process  %6.2f s\n", one.Seconds())
-	fmt.Printf("chunks       %6.2f s   %.1f times as fast\n", chunked.Seconds(), one.Seconds()/chunked.Seconds())
 	return nil
-}
-
-func timed(f func() error) (time.Duration, error) {
-	start := time.Now()
-	err := f()
-	return time.Since(start), err
-}
-
-func best(a, b time.Duration) time.Duration {
-	if a == 0 {
-		return b
-	}
-	return min(a, b)
 }

@@ -64,20 +64,25 @@ type Deployer struct {
 // the run; the error joins what went wrong.
 //
 // Looking at the nodes overlaps with evaluation and build, since it changes nothing.
-// Nothing is changed before everything is built.
+// Nothing is changed before everything is built. Without waves, no node waits for
+// another that does not answer.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{Deployer: d, hive: hive, Options: o, found: map[string]activate.Node{}}
-	looks := make(chan []Outcome[activate.Node], 1)
-	go func() { looks <- r.look(ctx, nodes) }()
+	looked := r.look(ctx, nodes)
 	closures, buildErr := r.closures(ctx, nodes)
-	looked := <-looks
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
+		looked.wait()
 		r.skipAll(nodes, buildErr)
 		return buildErr
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
-	todo, err := r.sort(ctx, nodes, closures, looked)
-	err = errors.Join(err, r.waves(ctx, todo))
+	var err error
+	if o.MaxUnavailable.Of(len(nodes)) == len(nodes) {
+		err = r.together(ctx, nodes, closures, looked)
+	} else {
+		todo, sortErr := r.sort(ctx, nodes, closures, looked)
+		err = errors.Join(sortErr, r.waves(ctx, todo))
+	}
 	if err != nil && o.RollbackAll && o.Goal.activates() && ctx.Err() == nil {
 		err = errors.Join(err, r.takeBackAll(ctx))
 	}
@@ -91,7 +96,7 @@ type run struct {
 	Options
 	hive *nixeval.Hive
 	tally
-	found map[string]activate.Node // what nodes were like before; read-only once sorted
+	found map[string]activate.Node // what nodes were like before; see before
 }
 
 // task is what there is to do for one node.
@@ -102,18 +107,52 @@ type task struct {
 	keys    secrets.Set
 }
 
-// look asks every node what it runs.
-func (r *run) look(ctx context.Context, nodes []nixeval.Node) []Outcome[activate.Node] {
-	return Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (activate.Node, error) {
-		r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
-		h, err := r.Fleet.Host(ctx, n)
-		var found activate.Node
-		if err == nil {
-			found, err = r.Activator.Inspect(ctx, n.Name, h)
+// looks has what was found on each node, once it is.
+type looks map[string]*look
+
+type look struct {
+	over  chan struct{}
+	found activate.Node
+	err   error
+}
+
+func (l looks) wait() {
+	for _, one := range l {
+		<-one.over
+	}
+}
+
+// look begins to ask every node what it runs.
+func (r *run) look(ctx context.Context, nodes []nixeval.Node) looks {
+	all := make(looks, len(nodes))
+	for _, n := range nodes {
+		all[n.Name] = &look{over: make(chan struct{})}
+	}
+	go func() {
+		for _, o := range Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+			one := all[n.Name]
+			one.found, one.err = r.lookAt(ctx, n)
+			close(one.over)
+			return struct{}{}, nil
+		}) {
+			if o.Err != nil { // cancelled before its turn
+				all[o.Node.Name].err = o.Err
+				close(all[o.Node.Name].over)
+			}
 		}
-		r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
-		return found, err
-	})
+	}()
+	return all
+}
+
+func (r *run) lookAt(ctx context.Context, n nixeval.Node) (activate.Node, error) {
+	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
+	h, err := r.Fleet.Host(ctx, n)
+	var found activate.Node
+	if err == nil {
+		found, err = r.Activator.Inspect(ctx, n.Name, h)
+	}
+	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
+	return found, err
 }
 
 // closures evaluates and builds. Units that are built on their nodes are only
@@ -158,52 +197,78 @@ func (r *run) onTarget(unit string) bool {
 
 // sort finds out what there is to do. Nodes that cannot be reached, or have nothing to
 // deploy, are through already.
-func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked []Outcome[activate.Node]) ([]task, error) {
+func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) ([]task, error) {
 	var todo []task
 	var errs []error
-	for i, n := range nodes {
-		c, have := closures[n.Unit]
-		switch err := looked[i].Err; {
-		case !have && r.Goal != UploadKeys:
-			r.done(n, c, state.Skipped, "skipped: it was not built", nil)
-		case err != nil:
-			r.done(n, c, state.Failed, "", err)
-			errs = append(errs, err)
-		default:
-			found := looked[i].Value
-			r.found[n.Name] = found
-			todo = append(todo, task{node: n, closure: c, same: r.same(found, c)})
+	for _, n := range nodes {
+		t, err := r.task(ctx, n, closures, looked[n.Name])
+		if t != nil {
+			todo = append(todo, *t)
 		}
+		errs = append(errs, err)
 	}
-	todo, err := r.load(ctx, todo)
-	return todo, errors.Join(append(errs, err)...)
+	return todo, errors.Join(errs...)
 }
 
-// load gets the keys of all nodes, so that a mistake here is found before anything
-// is changed there.
-func (r *run) load(ctx context.Context, todo []task) ([]task, error) {
+// task is what there is to do for one node, once it has been looked at; or nil.
+func (r *run) task(ctx context.Context, n nixeval.Node, closures map[string]nixeval.Closure, looked *look) (*task, error) {
+	<-looked.over
+	c, have := closures[n.Unit]
+	switch {
+	case !have && r.Goal != UploadKeys:
+		r.done(n, c, state.Skipped, "skipped: it was not built", nil)
+		return nil, nil
+	case looked.err != nil:
+		r.done(n, c, state.Failed, "", looked.err)
+		return nil, looked.err
+	}
+	r.mu.Lock()
+	r.found[n.Name] = looked.found
+	r.mu.Unlock()
+	t := &task{node: n, closure: c, same: r.same(looked.found, c)}
 	if r.WithoutKeys || r.Goal == Push || r.Goal == DryActivate {
-		return todo, nil
+		return t, nil
 	}
-	var ready []task
-	var errs []error
-	for _, t := range todo {
-		set, err := r.Uploader.Load(ctx, t.node.Name, r.hive.Unit(t.node.Unit).Deployment, secrets.All)
-		if err != nil {
-			err = &NodeError{Node: t.node.Name, Step: event.Keys, Err: err}
-			r.done(t.node, t.closure, state.Failed, "", err)
-			errs = append(errs, err)
-			continue
-		}
-		t.keys = set
-		ready = append(ready, t)
+	// All keys, so that a mistake here is found before anything is changed there.
+	var err error
+	t.keys, err = r.Uploader.Load(ctx, n.Name, r.hive.Unit(n.Unit).Deployment, secrets.All)
+	if err != nil {
+		err = &NodeError{Node: n.Name, Step: event.Keys, Err: err}
+		r.done(n, c, state.Failed, "", err)
+		return nil, err
 	}
-	return ready, errors.Join(errs...)
+	return t, nil
+}
+
+// foundOn is what was found on a node before anything was done there.
+func (r *run) foundOn(n nixeval.Node) activate.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.found[n.Name]
 }
 
 // same tells whether the node is already where the goal would bring it.
 func (r *run) same(found activate.Node, c nixeval.Closure) bool {
 	return r.Specialisation == "" && r.Goal.activates() && found.At(activate.Goal(r.Goal), c.Out)
+}
+
+// together deploys every node as soon as it has been looked at. A wave is made up of
+// nodes that will change, so it has to know of all; but where there is only one, a
+// node that does not answer would hold up the others for nothing.
+func (r *run) together(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) error {
+	var errs []error
+	for _, o := range Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		t, err := r.task(ctx, n, closures, looked[n.Name])
+		if t != nil {
+			err = r.deploy(ctx, *t)
+		}
+		return struct{}{}, err
+	}) {
+		r.notBegun(o.Node, o.Err)
+		errs = append(errs, o.Err)
+	}
+	looked.wait() // where cancelling has ended Each first
+	return errors.Join(errs...)
 }
 
 // waves deploys a wave after the other, and stops after one with a failure.
@@ -228,9 +293,7 @@ func (r *run) waves(ctx context.Context, todo []task) error {
 		for _, o := range Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 			return struct{}{}, r.deploy(ctx, byName[n.Name])
 		}) {
-			if o.Err != nil && !r.reported(o.Node) {
-				r.done(o.Node, byName[o.Node.Name].closure, state.Skipped, "not begun", nil)
-			}
+			r.notBegun(o.Node, o.Err)
 			errs = append(errs, o.Err)
 		}
 		if err := errors.Join(errs...); err != nil {

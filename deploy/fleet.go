@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -17,6 +18,9 @@ type Fleet struct {
 	options remote.Options
 	resolve func(context.Context, remote.Target) (remote.Config, error)
 
+	// A thousand ssh -G at once take so long that some of them time out.
+	resolving chan struct{}
+
 	mu    sync.Mutex
 	hosts map[string]*remote.Host
 }
@@ -26,7 +30,7 @@ func NewFleet(hive *nixeval.Hive, o remote.Options) *Fleet {
 	if o.Keyring == nil {
 		o.Keyring = &remote.Keyring{} // a passphrase is asked for once, not once per node
 	}
-	return &Fleet{hive: hive, options: o, resolve: remote.Resolve, hosts: map[string]*remote.Host{}}
+	return &Fleet{hive: hive, options: o, resolve: remote.Resolve, resolving: make(chan struct{}, 2*runtime.NumCPU()), hosts: map[string]*remote.Host{}}
 }
 
 // Host is the connection to a node; it dials when it is used.
@@ -41,7 +45,13 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	if err != nil {
 		return nil, err
 	}
+	select {
+	case f.resolving <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%s: %w", n.Name, context.Cause(ctx))
+	}
 	cfg, err := f.resolve(ctx, target)
+	<-f.resolving
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", n.Name, err)
 	}

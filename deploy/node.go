@@ -78,7 +78,7 @@ func (r *run) onlyKeys(ctx context.Context, h hostOf, t task) (state.Outcome, st
 
 // confirmSame clears what a killed run left in the state: the node has finished it.
 func (r *run) confirmSame(t task) error {
-	name, id, found := t.node.Name, r.Record.ID(), r.found[t.node.Name]
+	name, id, found := t.node.Name, r.Record.ID(), r.foundOn(t.node)
 	known := r.Store.State()
 	if len(known.Left(id, name)) == 0 {
 		if good := known.Nodes[name].Good; r.Goal != Switch || good != nil && good.Path == t.closure.Out {
@@ -153,7 +153,7 @@ func (r *run) keys(ctx context.Context, h hostOf, t task, when secrets.When) (st
 // confirmed by us, so that none of ours were left to take away.
 func (r *run) knownWithoutKeys(n nixeval.Node) bool {
 	good := r.Store.State().Nodes[n.Name].Good
-	return good != nil && good.Path == r.found[n.Name].Current
+	return good != nil && good.Path == r.foundOn(n).Current
 }
 
 func (r *run) request(t task) activate.Request {
@@ -176,7 +176,7 @@ func (r *run) dry(ctx context.Context, h hostOf, t task) (state.Outcome, string,
 
 // activate switches the node, with the intent written down before and the result after.
 func (r *run) activate(ctx context.Context, h hostOf, t task) (state.Outcome, string, error) {
-	name, before := t.node.Name, r.found[t.node.Name]
+	name, before := t.node.Name, r.foundOn(t.node)
 	id := r.Record.ID()
 	fail := func(outcome state.Outcome, err error) (state.Outcome, string, error) {
 		return outcome, "", &NodeError{Node: name, Step: event.Activate, Err: err}

@@ -108,11 +108,14 @@ func (r *run) resultOf(n nixeval.Node) (activate.Result, bool) {
 	return a, ok
 }
 
-func (r *run) reported(n nixeval.Node) bool {
+// notBegun reports a node that cancelling came before.
+func (r *run) notBegun(n nixeval.Node, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, ok := r.outcomes[n.Name]
-	return ok
+	_, reported := r.outcomes[n.Name]
+	r.mu.Unlock()
+	if err != nil && !reported {
+		r.done(n, nixeval.Closure{}, state.Skipped, "skipped: not begun", nil)
+	}
 }
 
 // summary counts outcomes: `2 switched, 1 unchanged`.

@@ -55,7 +55,7 @@ var rules = []struct {
 	{"e2e/fixture", nil},
 	{"e2e/deploy", nil},
 	{"e2e/house", nil},
-	{"bench", []string{"nixeval", "e2e/fixture"}},
+	{"bench", []string{"nixeval", "deploy", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
 }
 
 func root(t *testing.T) string {

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// job is one apply, which a process of its own does.
+type job struct {
+	Dir      string   // with the ssh configuration, and the state
+	Ports    []int    // of the nodes
+	Systems  []string // what each shall run
+	Parallel int
+	Profile  string // a file for the profile of the CPU, or empty
+	Heap     string // one for the heap's, with all connections open
+}
+
+// sample is what came of it.
+type sample struct {
+	Wall       time.Duration
+	Done       map[string]time.Duration // when a node was through
+	Outcomes   map[state.Outcome]int
+	Failed     map[string]string
+	Peak       int64 // bytes of memory
+	Goroutines int
+	CPU        time.Duration // ours
+	Children   time.Duration // of the programs that we started
+	Nix        int           // processes of Nix that there would have been
+	Events     int
+}
+
+// others is when the last node was through, one left out.
+func (s sample) others(but string) time.Duration {
+	var last time.Duration
+	for name, at := range s.Done {
+		if name != but {
+			last = max(last, at)
+		}
+	}
+	return last
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%d", i+1) }
+
+// systemsOf spreads a few systems over nodes.
+func systemsOf(nodes, systems int, version string) []string {
+	out := make([]string, nodes)
+	for i := range out {
+		out[i] = fmt.Sprintf("/nix/store/%032d-nixos-system-unit-%d-%s", i%systems, i%systems, version)
+	}
+	return out
+}
+
+// configure writes what ssh has to know to reach the nodes.
+func configure(dir string, known []string) error {
+	key, hosts := filepath.Join(dir, "key"), filepath.Join(dir, "known_hosts")
+	config := fmt.Sprintf("Host *\n User root\n IdentityFile %s\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s\n GlobalKnownHostsFile none\n", key, hosts)
+	return errors.Join(
+		os.WriteFile(key, sshtest.PrivateKey(), 0o600),
+		os.WriteFile(hosts, []byte(strings.Join(known, "\n")+"\n"), 0o600),
+		os.WriteFile(filepath.Join(dir, "ssh_config"), []byte(config), 0o600),
+	)
+}
+
+func apply(ctx context.Context, j job) (sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	cmd, to, from, err := startPart(ctx, "client")
+	if err != nil {
+		return sample{}, err
+	}
+	var s sample
+	err = to.Encode(j)
+	if err == nil {
+		err = from.Decode(&s)
+	}
+	return s, errors.Join(err, cmd.Wait())
+}
+
+// runClient is the process that applies.
+func runClient(ctx context.Context) error {
+	var j job
+	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
+		return err
+	}
+	s, err := j.measure(ctx)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(s)
+}
+
+func (j job) measure(ctx context.Context) (s sample, err error) {
+	dir := state.Dir(filepath.Join(j.Dir, ".nixbench", "bench"))
+	if err := dir.Create(); err != nil {
+		return s, err
+	}
+	lock, err := dir.Lock(ctx, state.Self("apply"))
+	if err != nil {
+		return s, err
+	}
+	defer lock.Unlock()
+	store, err := lock.Store()
+	if err != nil {
+		return s, err
+	}
+	record, err := lock.Record(state.RunInfo{Hive: "bench"})
+	if err != nil {
+		return s, err
+	}
+	if j.Profile != "" {
+		f, err := os.Create(j.Profile)
+		if err != nil {
+			return s, err
+		}
+		defer f.Close()
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return s, err
+		}
+		defer pprof.StopCPUProfile()
+	}
+	begin := time.Now()
+	s.Done, s.Outcomes, s.Failed = map[string]time.Duration{}, map[state.Outcome]int{}, map[string]string{}
+	var mu sync.Mutex
+	send := event.Sink(func(e event.Event) {
+		record.Event(e)
+		mu.Lock()
+		defer mu.Unlock()
+		s.Events++
+		if e.Kind == event.NodeResult {
+			s.Done[e.Node] = e.Time.Sub(begin)
+			if e.Failed {
+				s.Failed[e.Node] = e.Text
+			}
+		}
+	})
+	hive := j.hive()
+	nix := &noNix{j: j}
+	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: filepath.Join(j.Dir, "hive.nix"), Dir: j.Dir}, Run: nix.run, Send: send})
+	fleet := deploy.NewFleet(hive, remote.Options{})
+	d := &deploy.Deployer{
+		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: nix.run, Send: send, Substitute: true},
+		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
+		Store: store, Record: record, Send: send,
+		Keep: func(built map[string]nixeval.Closure) error {
+			links := map[string]string{}
+			for unit, c := range built {
+				links[dir.Root(unit)] = c.Out
+			}
+			return eval.Keep(ctx, links)
+		},
+	}
+	stop := watch(&s)
+	applyErr := d.Apply(ctx, hive, hive.Nodes, deploy.Options{Goal: deploy.Switch, Parallel: j.Parallel, Confirm: time.Minute})
+	s.Wall = time.Since(begin)
+	if s.Peak, err = peak(); err != nil {
+		return s, err
+	}
+	if j.Heap != "" {
+		if err := writeHeap(j.Heap); err != nil {
+			return s, err
+		}
+	}
+	fleet.Close()
+	if applyErr != nil && len(s.Failed) == 0 {
+		return s, applyErr
+	}
+	err = record.End(0, nil)
+	stop()
+	if err != nil {
+		return s, err
+	}
+	s.Nix, s.CPU, s.Children = int(nix.count.Load()), used(syscall.RUSAGE_SELF), used(syscall.RUSAGE_CHILDREN)
+	run, err := dir.OpenRun(record.ID())
+	if err != nil {
+		return s, err
+	}
+	for _, n := range run.Nodes {
+		s.Outcomes[n.Outcome]++
+	}
+	return s, nil
+}
+
+// hive has every node by name: the most units, and the most addresses, that it can.
+func (j job) hive() *nixeval.Hive {
+	h := &nixeval.Hive{Meta: nixeval.Meta{Name: "bench", AllowApplyAll: true}}
+	host := "127.0.0.1"
+	for i, port := range j.Ports {
+		name := nodeName(i)
+		h.Nodes = append(h.Nodes, nixeval.Node{Name: name, Unit: name})
+		h.Units = append(h.Units, nixeval.Unit{Name: name, Nodes: []string{name}, Deployment: nixeval.Deployment{
+			TargetHost: &host, TargetPort: &port, SSHOptions: []string{"-F", filepath.Join(j.Dir, "ssh_config")},
+		}})
+	}
+	return h
+}
+
+// noNix stands for Nix: everything evaluates and is built at once.
+type noNix struct {
+	j     job
+	count atomic.Int64
+}
+
+var nodeRE = regexp.MustCompile(`\\"node-(\d+)\\"`)
+
+func (n *noNix) run(_ context.Context, c nixeval.Command) ([]byte, error) {
+	n.count.Add(1)
+	if c.Argv[1] != "eval" {
+		return nil, nil
+	}
+	_, names, _ := strings.Cut(c.Argv[len(c.Argv)-1], "h: h.instantiate ")
+	out := map[string]nixeval.Closure{}
+	for _, m := range nodeRE.FindAllStringSubmatch(names[:min(1000, len(names))], -1) {
+		i, _ := strconv.Atoi(m[1])
+		path := n.j.Systems[i-1]
+		out[nodeName(i-1)] = nixeval.Closure{Drv: path + ".drv", Out: path, System: "x86_64-linux"}
+	}
+	return json.Marshal(out)
+}
+
+// watch notes how many goroutines there are at most, until it is stopped.
+func watch(s *sample) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+			}
+			s.Goroutines = max(s.Goroutines, runtime.NumGoroutine())
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+func writeHeap(file string) error {
+	runtime.GC() // else the profile shows what was alive a while ago
+	var b bytes.Buffer
+	if err := pprof.Lookup("heap").WriteTo(&b, 0); err != nil {
+		return err
+	}
+	return os.WriteFile(file, b.Bytes(), 0o644)
+}
+
+func used(who int) time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(who, &u) // fails only for another who
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// peak is the most memory that this process ever had.
+func peak() (int64, error) {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(data), "VmHWM:")
+	kilobytes, err := strconv.ParseInt(strings.Fields(rest + " -")[0], 10, 64)
+	return kilobytes << 10, err
+}

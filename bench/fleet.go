@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+const (
+	memoryBudget = 300 << 20
+	systems      = 10 // different ones
+)
+
+// fleet applies to many nodes, all of them well, and then one of them stuck.
+func fleet(ctx context.Context, dir string, args []string) error {
+	set := flag.NewFlagSet("fleet", flag.ContinueOnError)
+	nodes := set.Int("nodes", 1000, "how many `nodes`")
+	activation := set.Duration("activation", 200*time.Millisecond, "how long a switch takes on a node")
+	cpu := set.String("cpuprofile", "", "write a profile of the first apply to this `file`")
+	heap := set.String("memprofile", "", "write its heap, with all connections open, to this `file`")
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	sim, err := startNodes(ctx, systemsOf(*nodes, systems, "0"), *activation)
+	if err != nil {
+		return err
+	}
+	defer sim.stop()
+	if err := configure(dir, sim.Known); err != nil {
+		return err
+	}
+	fmt.Printf("%d nodes in another process, %d systems, %v to switch; evaluation and build take no time\n\n", *nodes, systems, *activation)
+	t := &table{}
+	version := 0
+	for _, parallel := range []int{0, 100} {
+		j := job{Dir: dir, Ports: sim.Ports, Parallel: parallel, Profile: *cpu, Heap: *heap}
+		*cpu, *heap = "", ""
+		title := fmt.Sprintf("parallel %d: ", parallel)
+		if parallel == 0 {
+			title = "all at once: "
+		}
+		version++
+		before, err := sim.ask(order{})
+		if err != nil {
+			return err
+		}
+		j.Systems = systemsOf(*nodes, systems, fmt.Sprint(version))
+		well, err := apply(ctx, j)
+		if err != nil {
+			return err
+		}
+		after, err := sim.ask(order{})
+		if err != nil {
+			return err
+		}
+		t.outcome(title+"switched", well.Outcomes[state.Switched], *nodes, well)
+		t.row(title+"wall", inSeconds(well.Wall))
+		most, all := 0, 0
+		for i := range after.Handshakes {
+			n := after.Handshakes[i] - before.Handshakes[i]
+			most, all = max(most, n), all+n
+		}
+		t.budget(title+"handshakes per node, most", fmt.Sprint(most), "2: one, and one to confirm", most <= 2)
+		t.row(title+"commands per node", fmt.Sprintf("%.1f", float64(after.Commands-before.Commands)/float64(*nodes)))
+		t.cost(title, well, *nodes)
+
+		version++
+		stuck := *nodes / 2
+		if _, err := sim.ask(order{Freeze: stuck}); err != nil {
+			return err
+		}
+		j.Systems, j.Profile = systemsOf(*nodes, systems, fmt.Sprint(version)), ""
+		j.Heap = ""
+		one, err := apply(ctx, j)
+		if err != nil {
+			return err
+		}
+		if _, err := sim.ask(order{Thaw: stuck}); err != nil {
+			return err
+		}
+		name := nodeName(stuck - 1)
+		with, without := one.others(name), well.others(name)
+		title += "one stuck: "
+		t.outcome(title+"switched", one.Outcomes[state.Switched], *nodes-1, one)
+		t.row(title+name+" fails after", inSeconds(one.Done[name]))
+		ratio := with.Seconds() / without.Seconds()
+		t.budget(title+"the others", fmt.Sprintf("%s, %.2f × without", inSeconds(with), ratio), "under 1.5 ×", ratio < 1.5)
+		t.budget(title+"peak memory", inMega(one.Peak), "under 300 MB", one.Peak < memoryBudget)
+	}
+	return t.print()
+}
+
+// outcome is whether the nodes became what they should.
+func (t *table) outcome(what string, got, want int, s sample) {
+	t.budget(what, fmt.Sprint(got), fmt.Sprint(want), got == want)
+	if got != want {
+		for _, name := range slices.Sorted(maps.Keys(s.Failed))[:min(3, len(s.Failed))] {
+			text := s.Failed[name]
+			t.row("  "+name, text[max(0, len(text)-60):])
+		}
+	}
+}
+
+func (t *table) cost(title string, s sample, nodes int) {
+	t.budget(title+"peak memory", inMega(s.Peak), "under 300 MB", s.Peak < memoryBudget)
+	t.row(title+"goroutines", fmt.Sprint(s.Goroutines))
+	t.row(title+"CPU per node", perNode(s.CPU, nodes))
+	t.row(title+"CPU of ssh -G per node", perNode(s.Children, nodes))
+	t.row(title+"processes of Nix", fmt.Sprint(s.Nix))
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// useFixture makes Nix see the mini NixOS.
+func useFixture(dir string) error {
+	mini := filepath.Join(dir, "nixpkgs")
+	if err := fixture.Assemble(mini); err != nil {
+		return err
+	}
+	os.Setenv("NIX_CONFIG", fixture.NixConfig)
+	os.Setenv("NIX_PATH", "nixpkgs="+mini)
+	return nil
+}
+
+// hiveOf writes a hive of n nodes, each with a few services and one look at its
+// neighbour. Every run gets other derivations, so that none profits from files that
+// another has written to the store.
+func hiveOf(dir string, n int) (nixeval.Source, error) {
+	file := filepath.Join(dir, fmt.Sprintf("hive-%d.nix", n))
+	text := fmt.Sprintf(`let lib = (import <nixpkgs> { }).lib; n = %d; in
+lib.listToAttrs (lib.genList (i: lib.nameValuePair "node-${toString i}" ({ name, nodes, ... }: {
+  networking.hostName = name;
+  environment.etc.run.text = "%d";
+  environment.etc.neighbour.text = nodes."node-${toString (lib.mod (i + 1) n)}".config.networking.hostName;
+  systemd.services = lib.listToAttrs (lib.genList (s: lib.nameValuePair "service-${toString s}" {
+    wantedBy = [ "multi-user.target" ];
+    script = "echo ${name} ${toString s}";
+  }) 200);
+})) n)
+`, n, time.Now().UnixNano())
+	return nixeval.Source{File: file, Dir: dir}, os.WriteFile(file, []byte(text), 0o644)
+}
+
+// instantiate compares one Nix process for all nodes with chunks on all cores.
+func instantiate(ctx context.Context, dir string, _ []string) error {
+	if err := useFixture(dir); err != nil {
+		return err
+	}
+	const nodes, rounds = 20, 3
+	fmt.Printf("%d nodes of the fixture, %d cores, best of %d\n", nodes, runtime.NumCPU(), rounds)
+	var one, chunked time.Duration
+	for range rounds {
+		src, err := hiveOf(dir, nodes)
+		if err != nil {
+			return err
+		}
+		e := nixeval.New(nixeval.Options{Source: src})
+		d, err := timed(func() error {
+			drvs, err := e.IntrospectDrvs(ctx, nixeval.Expression{
+				Text: "{ nodes, lib, ... }: map (n: n.config.system.build.toplevel) (lib.attrValues nodes)",
+			})
+			if err == nil && len(drvs) != nodes {
+				err = fmt.Errorf("%d derivations", len(drvs))
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		one = best(one, d)
+
+		if src, err = hiveOf(dir, nodes); err != nil {
+			return err
+		}
+		e = nixeval.New(nixeval.Options{Source: src})
+		hive, err := e.Survey(ctx)
+		if err != nil {
+			return err
+		}
+		var units []string
+		for _, u := range hive.Units {
+			units = append(units, u.Name)
+		}
+		d, err = timed(func() error {
+			_, err := e.Instantiate(ctx, units)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		chunked = best(chunked, d)
+	}
+	fmt.Printf("one process  %6.2f s\n", one.Seconds())
+	fmt.Printf("chunks       %6.2f s   %.1f times as fast\n", chunked.Seconds(), one.Seconds()/chunked.Seconds())
+	return nil
+}
+
+func timed(f func() error) (time.Duration, error) {
+	start := time.Now()
+	err := f()
+	return time.Since(start), err
+}
+
+func best(a, b time.Duration) time.Duration {
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
+}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+)
+
+// table shows figures, with the budget beside those that have one.
+type table struct {
+	rows   [][3]string
+	broken int
+}
+
+func (t *table) row(what, figure string) { t.rows = append(t.rows, [3]string{what, figure, ""}) }
+
+func (t *table) budget(what, figure, budget string, kept bool) {
+	if !kept {
+		budget += "  BROKEN"
+		t.broken++
+	}
+	t.rows = append(t.rows, [3]string{what, figure, budget})
+}
+
+// print shows the table; its error says that a budget is broken.
+func (t *table) print() error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "\tmeasured\tbudget")
+	for _, r := range t.rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", r[0], r[1], r[2])
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if t.broken > 0 {
+		return fmt.Errorf("%d over budget", t.broken)
+	}
+	return nil
+}
+
+func inSeconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+func inMega(bytes int64) string        { return fmt.Sprintf("%d MB", bytes>>20) }
+
+func perNode(d time.Duration, nodes int) string {
+	return fmt.Sprintf("%.1f ms", (d/time.Duration(nodes)).Seconds()*1000)
+}
