@@ -26,8 +26,9 @@ type hostKeys struct {
 	db     *knownhosts.HostKeyDB
 	names  map[string]string // a cleaned copy's name → the file's own name
 
-	accepted bool  // the callback has let a key through
-	err      error // why the callback refused; x/crypto keeps only its text
+	shown    ssh.PublicKey // what the callback has let through, once db is not kept
+	accepted bool          // the callback has let a key through
+	err      error         // why the callback refused; x/crypto keeps only its text
 }
 
 func loadHostKeys(cfg Config, accept bool) (*hostKeys, error) {
@@ -151,8 +152,19 @@ func keyAlgorithms(keyType string) []string {
 
 // check is the ssh.HostKeyCallback.
 func (h *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
+	if h.shown != nil && bytes.Equal(h.shown.Marshal(), key.Marshal()) {
+		return nil // once more, for new session keys
+	}
+	if h.shown != nil {
+		h.err = &HostKeyChangedError{Node: h.cfg.Node, Addr: h.cfg.Addr(), Key: key, Want: []KnownKey{{Key: h.shown}}}
+		return h.err
+	}
 	h.err = h.judge(key)
 	h.accepted = h.err == nil
+	if h.accepted {
+		// The connection keeps this callback, and must not keep all that is known.
+		h.shown, h.db, h.names = key, nil, nil
+	}
 	return h.err
 }
 
