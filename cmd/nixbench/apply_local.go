@@ -18,21 +18,22 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const applyLocalLong = `Evaluate and build the system of the machine that this runs on, and switch to it.
+const applyLocalLong = `Evaluate and build the system of the machine that this runs on, and switch to
+it.
 
-The node is the one that is called like this machine (hostname), or --node. It must
-have deployment.allowLocalDeployment = true, so that nobody turns a workstation into
-a web server by accident, and the machine must be NixOS.
+The node is the one that is called like this machine (hostname), or --node. It
+must have deployment.allowLocalDeployment = true, so that nobody turns a
+workstation into a web server by accident, and the machine must be NixOS.
 
-Everything is as with nixbench apply, keys and records included, but nothing goes over
-the network. So the armed rollback notices a switch that fails or hangs, but not one
-that locks everybody else out.
+Everything is as with nixbench apply, keys and records included, but nothing
+goes over the network. So the armed rollback notices a switch that fails or
+hangs, but not one that locks everybody else out.
 
-It needs root: run it as root, or with --sudo, which evaluates and builds as you, and
-puts deployment.privilegeEscalationCommand in front of the rest.
+It needs root: run it as root, or with --sudo, which evaluates and builds as
+you, and puts deployment.privilegeEscalationCommand in front of the rest.
 
-Goals are those of nixbench apply: switch (the default), boot, test, dry-activate,
-upload-keys (or: keys).`
+Goals are those of nixbench apply: switch (the default), boot, test,
+dry-activate, upload-keys (or: keys).`
 
 type localFlags struct {
 	node           string
@@ -65,7 +66,7 @@ func (a *app) applyLocalCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&flags.node, "node", "", "this machine is the node `NAME` of the hive")
-	f.BoolVar(&flags.sudo, "sudo", false, "become root with deployment.privilegeEscalationCommand where that is needed")
+	f.BoolVar(&flags.sudo, "sudo", false, "become root where that is needed, as the hive says")
 	f.DurationVar(&flags.confirm, "confirm-timeout", time.Minute, "how long a switch may go on without a sign of progress until it is taken back")
 	f.BoolVar(&flags.noRollback, "no-rollback", false, "leave things as they come when the switch fails")
 	f.StringVar(&flags.specialisation, "specialisation", "", "switch to this specialisation of the system")

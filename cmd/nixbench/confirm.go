@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // errDeclined is a no to a question.
@@ -23,6 +24,14 @@ func (a *app) mayAct(command string, on []string, yes bool) error {
 		return nil
 	}
 	return &hinted{usagef("%s: without a terminal nobody can be asked whether all nodes are meant", command), "--on says which nodes, or --yes that all are meant"}
+}
+
+// allMayBeMeant holds meta.allowApplyAll against a command without --on.
+func allMayBeMeant(command string, e *nixeval.Evaluator, hive *nixeval.Hive, on []string) error {
+	if hive.Meta.AllowApplyAll || len(on) > 0 {
+		return nil
+	}
+	return &hinted{usagef("%s: meta.allowApplyAll is false in %s, so --on must say which nodes", command, e.Source), "for all of them: --on '*'"}
 }
 
 // confirmed asks, where mayAct has said that it will.

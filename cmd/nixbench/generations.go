@@ -33,8 +33,8 @@ func (a *app) generationsCommand() *cobra.Command {
 		Use:   "generations",
 		Short: "List the generations of nodes",
 		Long: `List the systems that nodes can go back to: the entries of their system profile,
-the newest first. The marks say which one runs (current), which one was booted, and
-which one boots next (default).
+the newest first. The marks say which one runs (current), which one was booted,
+and which one boots next (default).
 
 nixbench rollback --to N goes to one of them.`,
 		Example: `  nixbench generations

@@ -17,17 +17,18 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const planLong = `Show what nixbench apply would do, node by node: whether the system changes, how many
-store paths and bytes the node lacks, whether the new kernel, initrd or kernel
-parameters need a reboot, and which of deployment.keys differ.
+const planLong = `Show what nixbench apply would do, node by node: whether the system changes, how
+many store paths and bytes the node lacks, whether the new kernel, initrd or
+kernel parameters need a reboot, and which of deployment.keys differ.
 
-Systems are evaluated and built here; on the nodes nothing is written. (A keyCommand
-runs, so a key that is made anew each time is shown as one that changes. --no-keys
-leaves keys out.)
+Systems are evaluated and built here; on the nodes nothing is written. (A
+keyCommand runs, so a key that is made anew each time is shown as one that
+changes. --no-keys leaves keys out.)
 
 --units also says which systemd units a switch would touch. Only the new system
-itself knows that, so its closure is copied to the node first, and a run is recorded;
-nothing is activated. Units that are new start with their targets and are not listed.`
+itself knows that, so its closure is copied to the node first, and a run is
+recorded; nothing is activated. Units that are new start with their targets and
+are not listed.`
 
 type planFlags struct {
 	fleetFlags

@@ -14,15 +14,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-const rebootLong = `Reboot nodes, wait until each is back with another boot id, and verify that it booted
-what its system profile has: a boot loader that was not updated is found out here.
+const rebootLong = `Reboot nodes, wait until each is back with another boot id, and verify that it
+booted what its system profile has: a boot loader that was not updated is found
+out here.
 
---if-needed leaves nodes alone that would come back with the kernel, initrd, kernel
-modules and kernel parameters that they have.
+--if-needed leaves nodes alone that would come back with the kernel, initrd,
+kernel modules and kernel parameters that they have.
 
-Without --on, which means all nodes, it asks; where there is no terminal to ask on,
-it wants --yes. After a wave (--max-unavailable) with a node that did not come back,
-the nodes of later waves are left alone.`
+Without --on, which means all nodes, it asks; where there is no terminal to ask
+on, it wants --yes. After a wave (--max-unavailable) with a node that did not
+come back, the nodes of later waves are left alone.`
 
 type rebootFlags struct {
 	fleetFlags
@@ -70,6 +71,9 @@ func (a *app) reboot(flags rebootFlags) error {
 	}
 	hive, nodes, err := a.selected(e, flags.on)
 	if err != nil {
+		return err
+	}
+	if err := allMayBeMeant("reboot", e, hive, flags.on); err != nil {
 		return err
 	}
 	dir, err := a.state(e, hive)

@@ -17,20 +17,22 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-const rollbackLong = `Go back to what nodes ran before the last run: the last one from here that changed
-any of the nodes that are meant. Nodes that it left alone stay as they are. What a
-node ran is on record; it is not guessed from the numbers of generations, which is
-wrong wherever a switch was taken back.
+const rollbackLong = `Go back to what nodes ran before the last run: the last one from here that
+changed any of the nodes that are meant. Nodes that it left alone stay as they
+are. What a node ran is on record; it is not guessed from the numbers of
+generations, which is wrong wherever a switch was taken back.
 
   --to N      go to generation N of each node (nixbench generations lists them)
   --to RUN    go to what that run left on its nodes (nixbench runs lists them)
 
-It first shows what it is about to do. Without --on, which means all nodes, it then
-asks; where there is no terminal to ask on, it wants --yes. --dry-run only shows.
+It first shows what it is about to do. Without --on, which means all nodes, it
+then asks; where there is no terminal to ask on, it wants --yes. --dry-run only
+shows.
 
-Going back is a switch like any other: it is armed, so a node that cannot be reached
-afterwards returns to where it was, and it is a run, so rolling back once more
-undoes it. Keys stay as they are. The next nixbench apply deploys the hive again.`
+Going back is a switch like any other: it is armed, so a node that cannot be
+reached afterwards returns to where it was, and it is a run, so rolling back
+once more undoes it. Keys stay as they are. The next nixbench apply deploys the
+hive again.`
 
 type rollbackFlags struct {
 	fleetFlags
@@ -111,6 +113,9 @@ func (a *app) rollback(flags rollbackFlags) error {
 	}
 	hive, nodes, err := a.selected(e, flags.on)
 	if err != nil {
+		return err
+	}
+	if err := allMayBeMeant("rollback", e, hive, flags.on); err != nil && !flags.dry {
 		return err
 	}
 	dir, err := a.state(e, hive)

@@ -13,12 +13,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const sshLong = `Log in to a node with OpenSSH, as the hive says: deployment.targetHost, targetUser,
-targetPort and sshOptions, and for everything else your OpenSSH configuration.
+const sshLong = `Log in to a node with OpenSSH, as the hive says: deployment.targetHost,
+targetUser, targetPort and sshOptions, and for everything else your OpenSSH
+configuration.
 
-What follows -- is the remote command, with ssh's own meaning: its words are joined
-with spaces and read by the node's shell. nixbench exec runs a program with exact
-arguments, and on many nodes.
+What follows -- is the remote command, with ssh's own meaning: its words are
+joined with spaces and read by the node's shell. nixbench exec runs a program
+with exact arguments, and on many nodes.
 
 nixbench turns into ssh, so the exit code is ssh's: the command's, or 255.`
 

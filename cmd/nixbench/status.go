@@ -17,17 +17,18 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const statusLong = `Ask nodes how they are: which generation runs and which boots next, whether that is
-what was deployed, which units failed, how long they are up, and what the last run
-did there. It is one login and one command per node, and changes nothing.
+const statusLong = `Ask nodes how they are: which generation runs and which boots next, whether that
+is what was deployed, which units failed, how long they are up, and what the
+last run did there. It is one login and one command per node, and changes
+nothing.
 
 SYSTEM says:
   as deployed     what the last run left there
   other system    something else: somebody else deployed, or went back by hand
   never deployed  no run was ever there
   up to date, differs
-                  with --drift: whether it is what the hive says now. That evaluates
-                  the hive; nothing is built
+                  with --drift: whether it is what the hive says now, which is
+                  evaluated for it; nothing is built
 
 A node that cannot be reached is a row as well, and makes the exit code 6. With
 --check the exit code is 9 unless every node runs what it should, with no failed
