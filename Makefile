@@ -2,7 +2,7 @@
 # static busybox, which
 # `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint unit fixture-test test-other-nix bench update
+.PHONY: build test lint nix-lint unit fixture-test test-other-nix e2e bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
@@ -30,6 +30,11 @@ fixture-test:
 test-other-nix:
 	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
 	  go test -count=1 ./nixeval/... ./cmd/... && e2e/mini-nixos/tests/run
+
+# Everything once more on real machines, as root, after `e2e/lab/lab install`. Few
+# packages at once, since some tests look at the clock.
+e2e:
+	NIXBENCH_E2E=1 go test -count=1 -p 2 -timeout 20m ./e2e/... ./deploy/...
 
 bench:
 	go run ./bench instantiate
