@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
@@ -98,18 +99,21 @@ func exitCode(err error) int {
 	return exitInternal
 }
 
-// unreachable tells whether we did not get in, on some node.
+// unreachable tells whether we did not get in, on some node. One that a switch has
+// locked us out of is no such node: there the switch failed.
 func unreachable(err error) bool {
-	var (
-		down    *remote.UnreachableError
-		unknown *remote.HostKeyUnknownError
-		changed *remote.HostKeyChangedError
-		auth    *remote.AuthError
-		root    *remote.EscalationError
-		nowhere *deploy.NoHostError
-	)
-	return errors.As(err, &down) || errors.As(err, &unknown) || errors.As(err, &changed) ||
-		errors.As(err, &auth) || errors.As(err, &root) || errors.As(err, &nowhere)
+	switch e := err.(type) {
+	case *activate.LostSightError:
+		return false
+	case *remote.UnreachableError, *remote.HostKeyUnknownError, *remote.HostKeyChangedError,
+		*remote.AuthError, *remote.EscalationError, *deploy.NoHostError:
+		return true
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(e.Unwrap(), unreachable)
+	case interface{ Unwrap() error }:
+		return unreachable(e.Unwrap())
+	}
+	return false
 }
 
 // copying tells whether a closure or a key did not arrive.
