@@ -79,3 +79,18 @@ func TestArmed(t *testing.T) {
 	s.is("m1=four", "m2=four", "m3=one", "m4=one", "m5=four")
 	s.settled("m1", "m2", "m3", "m4", "m5")
 }
+
+// A machine that had no system of ours, nor any other, has nothing to go back to.
+// That is said, and said soon.
+func TestFirstLocksOut(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.Start(t, 1))
+	s.hive(`m1 = { lib, ... }: { imports = [ (which "locked out") ]; networking.firewall.enable = lib.mkForce true; };`)
+	got := s.run(8, "apply", "--confirm-timeout", "5s")
+	s.says(got, "error: m1: ", "lost sight of the switch")
+	s.saysNot(got, "goes back by itself")
+	if got.took > 45*time.Second {
+		t.Errorf("it took %v to say so", got.took)
+	}
+	t.Log(got.err)
+}

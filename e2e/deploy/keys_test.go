@@ -166,7 +166,7 @@ func TestKeys(t *testing.T) {
 
 	// A key that cannot be had stops the node before anything is switched.
 	s.hive(`m1 = { imports = [ (which "bad key") ]; deployment.keys.k.keyCommand = [ "sh" "-c" "echo no such secret >&2; exit 1" ]; };`)
-	s.says(s.run(7, "apply"), "error: m1", "exit status 1; run it by hand to see why")
+	s.says(s.run(7, "apply"), "error: m1", "keyCommand: sh failed")
 	s.is("m1=no keys")
 	s.settled("m1")
 }
