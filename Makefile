@@ -34,7 +34,7 @@ test-other-nix:
 # Everything once more on real machines, as root, after `e2e/lab/lab install`. Few
 # packages at once, since some tests look at the clock.
 e2e:
-	NIXBENCH_E2E=1 go test -count=1 -p 2 -timeout 20m ./e2e/... ./deploy/...
+	NIXBENCH_E2E=1 go test -count=1 -p 1 -parallel 2 -timeout 20m ./e2e/... ./deploy/... ./cmd/nixbench
 
 bench:
 	go run ./bench instantiate

@@ -36,7 +36,8 @@ func (r *run) takeBack(ctx context.Context, n nixeval.Node) error {
 	if err != nil {
 		return &NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be taken back: %w", err)}
 	}
-	r.done(n, nixeval.Closure{Out: before.Current}, state.RolledBack, "taken back, since another node failed", nil)
+	text := fmt.Sprintf("taken back to generation %d, since another node failed", before.GenerationOf(before.Current))
+	r.done(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)
 	return nil
 }
 
