@@ -42,6 +42,7 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 	broken := map[string]*nixeval.NixError{}
 	var out []nixeval.Node
 	var local []string
+	taken := map[string]string{} // address → the node that has it
 	for _, n := range nodes {
 		if err := hive.Broken[n.Unit]; err != nil {
 			broken[n.Unit] = err
@@ -51,6 +52,11 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 			local = append(local, n.Name)
 			continue
 		}
+		at := address(hive.Unit(n.Unit).Deployment)
+		if other := taken[at]; at != "" && other != "" {
+			return nil, usagef("%s and %s have the same deployment.targetHost; they would undo each other", other, n.Name)
+		}
+		taken[at] = n.Name
 		out = append(out, n)
 	}
 	if len(broken) > 0 {
@@ -64,6 +70,18 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 		return nil, usagef("all nodes have a null deployment.targetHost; use apply-local on each")
 	}
 	return out, nil
+}
+
+// address is which machine a node is, as far as the hive says; empty if it does not.
+func address(d nixeval.Deployment) string {
+	if d.TargetHost == nil {
+		return ""
+	}
+	port := 0
+	if d.TargetPort != nil {
+		port = *d.TargetPort
+	}
+	return fmt.Sprintf("%s:%d", *d.TargetHost, port)
 }
 
 // prompt asks on the terminal, one question at a time; without a terminal nobody
