@@ -129,6 +129,16 @@ func (a *app) event(e event.Event) {
 	a.view.Event(e)
 }
 
+// nodes are those of the flags' hive that --on means: where most commands begin.
+func (a *app) nodes(on []string) (*nixeval.Evaluator, *nixeval.Hive, []nixeval.Node, error) {
+	e, err := a.evaluator()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	hive, nodes, err := a.selected(e, on)
+	return e, hive, nodes, err
+}
+
 // selected surveys the hive and picks the nodes that --on means.
 func (a *app) selected(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []nixeval.Node, error) {
 	selector, err := plan.ParseSelector(on)

@@ -161,11 +161,7 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 	if err != nil {
 		return err
 	}
-	e, err := a.evaluator()
-	if err != nil {
-		return err
-	}
-	hive, nodes, err := a.selected(e, flags.on)
+	e, hive, nodes, err := a.nodes(flags.on)
 	if err != nil {
 		return err
 	}

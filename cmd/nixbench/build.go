@@ -37,11 +37,7 @@ func (a *app) buildCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.runs(func([]string) error {
-		e, err := a.evaluator()
-		if err != nil {
-			return err
-		}
-		hive, nodes, err := a.selected(e, on)
+		e, hive, nodes, err := a.nodes(on)
 		if err != nil {
 			return err
 		}

@@ -36,11 +36,7 @@ func (a *app) execCommand() *cobra.Command {
 		Args: cobra.MinimumNArgs(1),
 	}
 	cmd.RunE = a.runs(func(args []string) error {
-		e, err := a.evaluator()
-		if err != nil {
-			return err
-		}
-		hive, nodes, err := a.selected(e, fleet.on)
+		_, hive, nodes, err := a.nodes(fleet.on)
 		if err != nil {
 			return err
 		}

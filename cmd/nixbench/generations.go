@@ -50,11 +50,7 @@ nixbench rollback --to N goes to one of them.`,
 }
 
 func (a *app) generations(flags fleetFlags, paths bool) error {
-	e, err := a.evaluator()
-	if err != nil {
-		return err
-	}
-	hive, nodes, err := a.selected(e, flags.on)
+	_, hive, nodes, err := a.nodes(flags.on)
 	if err != nil {
 		return err
 	}

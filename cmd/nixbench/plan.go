@@ -57,11 +57,7 @@ func (a *app) planCommand() *cobra.Command {
 }
 
 func (a *app) plan(flags planFlags) error {
-	e, err := a.evaluator()
-	if err != nil {
-		return err
-	}
-	hive, nodes, err := a.selected(e, flags.on)
+	e, hive, nodes, err := a.nodes(flags.on)
 	if err != nil {
 		return err
 	}

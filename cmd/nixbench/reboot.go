@@ -65,11 +65,7 @@ func (a *app) reboot(flags rebootFlags) error {
 	if err := a.mayAct("reboot", flags.on, flags.yes); err != nil {
 		return err
 	}
-	e, err := a.evaluator()
-	if err != nil {
-		return err
-	}
-	hive, nodes, err := a.selected(e, flags.on)
+	e, hive, nodes, err := a.nodes(flags.on)
 	if err != nil {
 		return err
 	}

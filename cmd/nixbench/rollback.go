@@ -107,11 +107,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 	if err := a.mayAct("rollback", flags.on, flags.yes || flags.dry); err != nil {
 		return err
 	}
-	e, err := a.evaluator()
-	if err != nil {
-		return err
-	}
-	hive, nodes, err := a.selected(e, flags.on)
+	e, hive, nodes, err := a.nodes(flags.on)
 	if err != nil {
 		return err
 	}

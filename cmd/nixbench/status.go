@@ -60,11 +60,7 @@ func (a *app) statusCommand() *cobra.Command {
 }
 
 func (a *app) status(flags statusFlags) error {
-	e, err := a.evaluator()
-	if err != nil {
-		return err
-	}
-	hive, nodes, err := a.selected(e, flags.on)
+	e, hive, nodes, err := a.nodes(flags.on)
 	if err != nil {
 		return err
 	}
