@@ -31,6 +31,60 @@ let
         default = "20G";
         description = "Size of each machine's root disk.";
       };
+      disks = mkOption {
+        type = types.listOf size;
+        default = [ ];
+        example = [ "100G" ];
+        description = "Sizes of further, empty disks of each machine. Containers have none.";
+      };
+      cpuPins = mkOption {
+        type = types.listOf types.str;
+        default = [ ];
+        example = [
+          "2"
+          "4-7"
+        ];
+        description = ''
+          Processors of the hypervisor on which each virtual processor runs, in order.
+          Measurements need it; by default they run anywhere.
+        '';
+      };
+      firmware = mkOption {
+        type = types.enum [
+          "bios"
+          "uefi"
+        ];
+        default = "bios";
+        description = "What a virtual machine starts with.";
+      };
+      identity = mkOption {
+        type = types.enum [
+          "auto"
+          "credentials"
+          "cloud-init"
+          "files"
+        ];
+        default = "auto";
+        description = ''
+          How a machine learns at its first boot who it is: from systemd's credentials, from
+          a NoCloud seed for images with cloud-init, or, in a container, from files. `auto`
+          is files for containers and credentials for virtual machines.
+        '';
+      };
+      init = mkOption {
+        type = types.str;
+        default = "/sbin/init";
+        description = "First process of a container.";
+      };
+      xml = mkOption {
+        type = types.lines;
+        default = "";
+        example = "<domain><devices><watchdog model='i6300esb'/></devices></domain>";
+        description = ''
+          libvirt XML that is merged into each machine's: what is in `<devices>` and
+          `<features>` is added, anything else replaces what nixbench says.
+        '';
+      };
       tags = mkOption {
         type = types.listOf types.str;
         default = [ ];
@@ -56,7 +110,11 @@ let
         type = types.nullOr (types.either types.path types.str);
         default = null;
         example = "/var/lib/images/worker.qcow2";
-        description = "Disk image or root filesystem to boot. By default it is built from the role's modules.";
+        description = ''
+          What machines boot from, by default built from the role's modules: a disk image
+          (qcow2 or raw; for containers a raw file system), or a folder with one file
+          `disk.qcow2` or `disk.raw` and, to boot a kernel directly, `kernel`, `initrd` and `cmdline`.
+        '';
       };
     };
   };
@@ -150,10 +208,55 @@ in
           type = types.enum [
             "nat"
             "isolated"
+            "existing"
+            "bridge"
           ];
           default = "nat";
-          description = "Whether machines reach the world through the hypervisor.";
+          description = ''
+            `nat` and `isolated` networks are nixbench's own; with `nat` machines reach the
+            world through the hypervisor. An `existing` libvirt network, or a `bridge` of the
+            hypervisor, is left as it is: machines get their addresses from whoever
+            hands them out there, and nixbench finds them out.
+          '';
         };
+        bridge = mkOption {
+          type = types.nullOr types.str;
+          default = null;
+          example = "br0";
+          description = "Bridge of the hypervisor, with `mode = \"bridge\"`.";
+        };
+        domain = mkOption {
+          type = types.strMatching "[a-z0-9]([a-z0-9.-]*[a-z0-9])?";
+          default = "internal";
+          description = "Domain in which the network knows nodes by name; for networks that are nixbench's own.";
+        };
+      };
+      endpoint = mkOption {
+        type = types.nullOr (
+          types.submodule {
+            options = {
+              role = mkOption {
+                type = types.nullOr types.str;
+                default = null;
+                example = "control-plane";
+                description = "The address is the one of this role's first node.";
+              };
+              address = mkOption {
+                type = types.nullOr types.str;
+                default = null;
+                example = "192.168.222.5";
+                description = "A virtual address, instead of a node's.";
+              };
+              port = mkOption {
+                type = types.port;
+                default = 6443;
+                description = "Port of the API.";
+              };
+            };
+          }
+        );
+        default = null;
+        description = "Where the cluster's API is; modules read it as `runtime.endpoint`.";
       };
       hypervisors = mkOption {
         type = types.attrsOf (
@@ -161,7 +264,17 @@ in
             options.uri = mkOption {
               type = types.str;
               example = "qemu+ssh://root@host/system";
-              description = "libvirt URI of the hypervisor.";
+              description = "libvirt URI of the hypervisor; `lxc://` gives containers.";
+            };
+            options.pool = mkOption {
+              type = types.str;
+              default = "nixbench";
+              description = "libvirt storage pool for images and disks; it is made if it is absent.";
+            };
+            options.poolPath = mkOption {
+              type = types.str;
+              default = "/var/lib/libvirt/nixbench";
+              description = "Folder of the hypervisor for that pool, where it is made.";
             };
           }
         );

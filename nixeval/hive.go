@@ -36,30 +36,48 @@ type Cluster struct {
 	Name        *string               `json:"name"`
 	Declared    bool                  `json:"declared"` // whether the hive mentions `cluster` at all
 	Network     Network               `json:"network"`
+	Endpoint    *Endpoint             `json:"endpoint"`
 	Hypervisors map[string]Hypervisor `json:"hypervisors"`
 }
 
 // Network is the libvirt network that the cluster's machines are on.
 type Network struct {
-	Name string `json:"name"`
-	CIDR string `json:"cidr"`
-	Mode string `json:"mode"`
+	Name   string  `json:"name"`
+	CIDR   string  `json:"cidr"`
+	Mode   string  `json:"mode"`
+	Bridge *string `json:"bridge"`
+	Domain string  `json:"domain"`
+}
+
+// Endpoint says where the cluster's API will be.
+type Endpoint struct {
+	Role    *string `json:"role"`
+	Address *string `json:"address"`
+	Port    int     `json:"port"`
 }
 
 // Hypervisor is one libvirt host.
 type Hypervisor struct {
-	URI string `json:"uri"`
+	URI      string `json:"uri"`
+	Pool     string `json:"pool"`
+	PoolPath string `json:"poolPath"`
 }
 
 // Role is a template of nodes with a count.
 type Role struct {
-	Count   int      `json:"count"`
-	VCPUs   int      `json:"vcpus"`
-	Memory  string   `json:"memory"`
-	Disk    string   `json:"disk"`
-	Tags    []string `json:"tags"`
-	PerNode bool     `json:"perNode"`
-	Image   *string  `json:"image"`
+	Count    int      `json:"count"`
+	VCPUs    int      `json:"vcpus"`
+	Memory   string   `json:"memory"`
+	Disk     string   `json:"disk"`
+	Disks    []string `json:"disks"`
+	CPUPins  []string `json:"cpuPins"`
+	Firmware string   `json:"firmware"`
+	Identity string   `json:"identity"`
+	Init     string   `json:"init"`
+	XML      string   `json:"xml"`
+	Tags     []string `json:"tags"`
+	PerNode  bool     `json:"perNode"`
+	Image    *string  `json:"image"`
 }
 
 // Node is one machine of the cluster.

@@ -27,12 +27,20 @@ type Runtime struct {
 	// Nodes by name; each role's nodes are also listed in Roles, in order.
 	Nodes map[string]Node     `json:"nodes"`
 	Roles map[string][]string `json:"roles"`
+	// Network is the one that the nodes' addresses are in.
+	Network *Network `json:"network,omitempty"`
 	// Endpoint is where the cluster's API is, for schedulers that have one.
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
 	// CAHash is the hash of the cluster CA's public key, as kubeadm writes it.
 	CAHash string `json:"caHash,omitempty"`
 	// Secrets by name: where they are on the nodes that have them.
 	Secrets map[string]Secret `json:"secrets,omitempty"`
+}
+
+// Network is a range of addresses.
+type Network struct {
+	Name string       `json:"name"`
+	CIDR netip.Prefix `json:"cidr"`
 }
 
 // Node is one machine.
@@ -108,6 +116,9 @@ func (r *Runtime) check() error {
 				return fmt.Errorf("roles.%s: %s is not a node of that role", role, name)
 			}
 		}
+	}
+	if r.Network != nil && !r.Network.CIDR.IsValid() {
+		return fmt.Errorf("network: it needs a range of addresses")
 	}
 	if e := r.Endpoint; e != nil && (!e.Address.IsValid() || e.Port < 1 || e.Port > 65535) {
 		return fmt.Errorf("endpoint: it needs an address and a port from 1 to 65535")

@@ -21,6 +21,7 @@ const example = `{
     "db": { "address": "fd00::1" }
   },
   "roles": { "cp": ["cp-1"] },
+  "network": { "name": "demo", "cidr": "192.168.222.0/24" },
   "endpoint": { "address": "192.168.222.11", "port": 6443 },
   "caHash": "sha256:00",
   "secrets": { "join-token": { "path": "/run/nixbench/secrets/join-token", "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" } }
@@ -51,6 +52,7 @@ func TestBadFacts(t *testing.T) {
 		`"address": "fd00::1"`:         {`"mac": "x"`, "nodes.db: it has no address"},
 		`"fd00::1"`:                    {`"nowhere"`, "unable to parse IP"},
 		`"cp": ["cp-1"]`:               {`"cp": ["db"]`, "roles.cp: db is not a node of that role"},
+		`"cidr": "192.168.222.0/24"`:   {`"cidr": ""`, "network"},
 		`"port": 6443`:                 {`"port": 0`, "endpoint"},
 		`"e3b0c44298fc1c149afbf4c8996`: {`"secret words`, "SHA-256"},
 	} {
@@ -84,6 +86,7 @@ func TestSchemaMatchesTypes(t *testing.T) {
 	for name, typ := range map[string]reflect.Type{
 		"":         reflect.TypeFor[Runtime](),
 		"node":     reflect.TypeFor[Node](),
+		"network":  reflect.TypeFor[Network](),
 		"endpoint": reflect.TypeFor[Endpoint](),
 		"secret":   reflect.TypeFor[Secret](),
 	} {

@@ -1,0 +1,65 @@
+package provision
+
+import (
+	"net/netip"
+)
+
+// Site is a hypervisor as it was found.
+type Site struct {
+	Kind       Kind
+	Emulated   bool   // virtual machines run without KVM, many times slower
+	FreeMemory uint64 // bytes that machines could still get
+	FreeDisk   uint64 // bytes left in the pool
+	CPUs       int
+	Machines   []Found       // ours, of this cluster, in order of their names; halves too
+	Foreign    []string      // names of other domains
+	Network    *FoundNetwork // nil if there is none of that name
+	Images     []string      // hashes of those that are complete
+}
+
+// Kind is what a hypervisor runs.
+type Kind string
+
+const (
+	VM        Kind = "vm"
+	Container Kind = "container"
+)
+
+// Found is a machine of ours.
+type Found struct {
+	Node    string
+	Role    string
+	MAC     string
+	Address netip.Addr // reserved for it; invalid if none is
+	VCPUs   int
+	Memory  uint64
+	Image   string // hash of what it was made from
+	State   State
+	// Definition is the mark of the wish that the machine was defined from, see
+	// Spec.Definition. Where it differs from that of a wish, the machine has to be restarted.
+	Definition string
+}
+
+// State of a machine.
+type State string
+
+const (
+	Running State = "running"
+	Off     State = "off"
+	Half    State = "half" // it was never completely made, or not completely removed
+)
+
+// FoundNetwork is a libvirt network as it was found.
+type FoundNetwork struct {
+	Ours         bool // of this cluster
+	Active       bool
+	CIDR         netip.Prefix
+	Reservations []Reservation // all, with Node where they are ours
+	Leases       []Lease
+}
+
+// Lease is an address that DHCP has given out.
+type Lease struct {
+	MAC     string
+	Address netip.Addr
+}
