@@ -31,6 +31,54 @@ let
         lib.head values;
   };
 
+  parts = {
+    token = "text";
+    random = "raw";
+    key-pair = "private";
+    ca = "key";
+  };
+
+  generated =
+    { config, ... }:
+    {
+      options = {
+        secret = mkOption {
+          type = types.strMatching "[A-Za-z0-9][A-Za-z0-9_.-]*";
+          example = "cluster-ca";
+          description = "Name of the secret in the whole cluster. Keys of several nodes may name one.";
+        };
+        kind = mkOption {
+          type = types.enum (builtins.attrNames parts);
+          description = ''
+            What it is: a `token` as kubeadm's bootstrap tokens are, `random` bytes, a
+            `key-pair` (ECDSA), or a certificate authority (`ca`).
+          '';
+        };
+        part = mkOption {
+          type = types.enum [
+            "text"
+            "raw"
+            "base64"
+            "private"
+            "public"
+            "certificate"
+            "key"
+          ];
+          default = parts.${config.kind};
+          defaultText = lib.literalMD "the secret one";
+          description = ''
+            Which part of it this key is: `text` of a token; `raw` or `base64` of random bytes;
+            `private` or `public` of a key pair; `certificate` or `key` of an authority.
+          '';
+        };
+        bytes = mkOption {
+          type = types.ints.between 16 1048576;
+          default = 32;
+          description = "How many random bytes.";
+        };
+      };
+    };
+
   key =
     { name, config, ... }:
     {
@@ -44,7 +92,7 @@ let
         text = mkOption {
           type = types.nullOr secret;
           default = null;
-          description = "The key itself. One of `text`, `keyFile` and `keyCommand` must be set.";
+          description = "The key itself. One of `text`, `keyFile`, `keyCommand` and `generated` must be set.";
         };
         keyFile = mkOption {
           type = types.nullOr types.path;
@@ -62,6 +110,19 @@ let
             "database"
           ];
           description = "Command on the deploying machine that prints the key.";
+        };
+        generated = mkOption {
+          type = types.nullOr (types.submodule generated);
+          default = null;
+          example = {
+            secret = "munge";
+            kind = "random";
+            bytes = 1024;
+          };
+          description = ''
+            A secret that nixbench makes, keeps beside the hive's state, and gives to every node
+            that names it.
+          '';
         };
         destDir = mkOption {
           type = types.path;
@@ -178,8 +239,9 @@ in
           k.text
           k.keyFile
           k.keyCommand
+          k.generated
         ] == 1;
-      message = "Exactly one of `${at}.text`, `${at}.keyFile` and `${at}.keyCommand` must be set.";
+      message = "Exactly one of `${at}.text`, `${at}.keyFile`, `${at}.keyCommand` and `${at}.generated` must be set.";
     }
   ) config.deployment.keys;
 }

@@ -113,16 +113,25 @@ type Deployment struct {
 
 // Key is one of `deployment.keys`.
 type Key struct {
-	Name        string   `json:"name"`
-	Text        *Secret  `json:"text"`
-	KeyFile     *string  `json:"keyFile"`
-	KeyCommand  []string `json:"keyCommand"`
-	DestDir     string   `json:"destDir"`
-	Path        string   `json:"path"`
-	User        string   `json:"user"`
-	Group       string   `json:"group"`
-	Permissions string   `json:"permissions"`
-	UploadAt    string   `json:"uploadAt"`
+	Name        string     `json:"name"`
+	Text        *Secret    `json:"text"`
+	KeyFile     *string    `json:"keyFile"`
+	KeyCommand  []string   `json:"keyCommand"`
+	Generated   *Generated `json:"generated"`
+	DestDir     string     `json:"destDir"`
+	Path        string     `json:"path"`
+	User        string     `json:"user"`
+	Group       string     `json:"group"`
+	Permissions string     `json:"permissions"`
+	UploadAt    string     `json:"uploadAt"`
+}
+
+// Generated is the source of a key that nixbench makes itself.
+type Generated struct {
+	Secret string `json:"secret"` // name of the secret, which may have several parts
+	Kind   string `json:"kind"`
+	Part   string `json:"part"`
+	Bytes  int    `json:"bytes"` // of the kind random
 }
 
 // Secret is text that no log, error, event or JSON output may show. Whoever

@@ -31,7 +31,8 @@ type Runtime struct {
 	Network *Network `json:"network,omitempty"`
 	// Endpoint is where the cluster's API is, for schedulers that have one.
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
-	// CAHash is the hash of the cluster CA's public key, as kubeadm writes it.
+	// CAHash is the hash of the public key of the generated authority called cluster-ca,
+	// as kubeadm writes it.
 	CAHash string `json:"caHash,omitempty"`
 	// Secrets by name: where they are on the nodes that have them.
 	Secrets map[string]Secret `json:"secrets,omitempty"`
@@ -63,6 +64,8 @@ type Endpoint struct {
 type Secret struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`
+	// PublicKeyHash is set for certificates: the hash of their public key.
+	PublicKeyHash string `json:"publicKeyHash,omitempty"`
 }
 
 var sha256RE = regexp.MustCompile(`^[0-9a-f]{64}$`)

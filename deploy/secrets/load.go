@@ -84,9 +84,12 @@ func checkSource(k nixeval.Key) error {
 	if len(k.KeyCommand) > 0 {
 		has = append(has, "keyCommand")
 	}
+	if k.Generated != nil {
+		has = append(has, "generated")
+	}
 	switch len(has) {
 	case 0:
-		return errors.New("it has no source; set one of text, keyFile and keyCommand")
+		return errors.New("it has no source; set one of text, keyFile, keyCommand and generated")
 	case 1:
 		return nil
 	}
@@ -99,6 +102,11 @@ func (u *Uploader) content(ctx context.Context, k nixeval.Key) ([]byte, error) {
 	switch {
 	case k.Text != nil:
 		return []byte(k.Text.Reveal()), nil
+	case k.Generated != nil:
+		if u.Generated == nil {
+			return nil, errors.New("generated: this command makes no secrets; use nixbench apply")
+		}
+		return u.Generated(*k.Generated)
 	case k.KeyFile != nil:
 		if !filepath.IsAbs(*k.KeyFile) {
 			return nil, fmt.Errorf("keyFile: %q is not an absolute path", *k.KeyFile)

@@ -27,29 +27,39 @@ func TestLoad(t *testing.T) {
 		t.Errorf("all keys stay on the node, not only %q", set.keep)
 	}
 
+	generated := func(k *nixeval.Key) {
+		k.Text, k.Generated = nil, &nixeval.Generated{Secret: "s", Kind: "token", Part: "text"}
+	}
+	n.Generated = func(g nixeval.Generated) ([]byte, error) { return []byte(g.Secret + g.Part), nil }
+	if set := n.load(t, keys{"a": n.key(t, "a", "", generated)}, Pre); string(set.Keys[0].content()) != "stext" {
+		t.Errorf("a generated key: %q", set.Keys[0].content())
+	}
+	n.Generated = nil
+
 	absent := filepath.Join(t.TempDir(), "absent")
 	folder := t.TempDir()
 	for want, change := range map[string]func(*nixeval.Key){
-		"web-1.deployment.keys.a: it has no source; set one of text, keyFile and keyCommand":        func(k *nixeval.Key) { k.Text = nil },
-		"web-1.deployment.keys.a: text and keyCommand are set; keep one of them":                    func(k *nixeval.Key) { k.KeyCommand = []string{"x"} },
-		"web-1.deployment.keys.a: keyFile: " + absent + " does not exist on this machine":           func(k *nixeval.Key) { k.Text, k.KeyFile = nil, &absent },
-		"web-1.deployment.keys.a: keyFile: read " + folder + ": is a directory":                     func(k *nixeval.Key) { k.Text, k.KeyFile = nil, &folder },
-		`web-1.deployment.keys.a: permissions: "rw" is not an octal mode, such as "0600"`:           mode("rw"),
-		`web-1.deployment.keys.a: permissions: "0908" is not`:                                       mode("0908"),
-		`web-1.deployment.keys.a: permissions: "77777" is not`:                                      mode("77777"),
-		`web-1.deployment.keys.a: name: "x/y" is not a file name; use destDir`:                      func(k *nixeval.Key) { k.Name = "x/y" },
-		`web-1.deployment.keys.a: name: ".." is not a file name`:                                    func(k *nixeval.Key) { k.Name = ".." },
-		`web-1.deployment.keys.a: name: "a\nb" has control characters`:                              func(k *nixeval.Key) { k.Name = "a\nb" },
-		`web-1.deployment.keys.a: destDir: "keys" is not an absolute path`:                          func(k *nixeval.Key) { k.DestDir = "keys" },
-		`web-1.deployment.keys.a: destDir: "/nix/store/a" is in the store`:                          func(k *nixeval.Key) { k.DestDir = "/nix//store" },
-		`web-1.deployment.keys.a: user: "x:y" is not a name or number`:                              func(k *nixeval.Key) { k.User = "x:y" },
-		`web-1.deployment.keys.a: group: "" is not a name or number`:                                func(k *nixeval.Key) { k.Group = "" },
-		`web-1.deployment.keys.z: it has the same path as the key a, ` + n.dir + `/run/keys/other;`: func(k *nixeval.Key) { k.Name = "other" },
+		"web-1.deployment.keys.a: it has no source; set one of text, keyFile, keyCommand and generated": func(k *nixeval.Key) { k.Text = nil },
+		"web-1.deployment.keys.a: generated: this command makes no secrets":                             generated,
+		"web-1.deployment.keys.a: text and keyCommand are set; keep one of them":                        func(k *nixeval.Key) { k.KeyCommand = []string{"x"} },
+		"web-1.deployment.keys.a: keyFile: " + absent + " does not exist on this machine":               func(k *nixeval.Key) { k.Text, k.KeyFile = nil, &absent },
+		"web-1.deployment.keys.a: keyFile: read " + folder + ": is a directory":                         func(k *nixeval.Key) { k.Text, k.KeyFile = nil, &folder },
+		`web-1.deployment.keys.a: permissions: "rw" is not an octal mode, such as "0600"`:               mode("rw"),
+		`web-1.deployment.keys.a: permissions: "0908" is not`:                                           mode("0908"),
+		`web-1.deployment.keys.a: permissions: "77777" is not`:                                          mode("77777"),
+		`web-1.deployment.keys.a: name: "x/y" is not a file name; use destDir`:                          func(k *nixeval.Key) { k.Name = "x/y" },
+		`web-1.deployment.keys.a: name: ".." is not a file name`:                                        func(k *nixeval.Key) { k.Name = ".." },
+		`web-1.deployment.keys.a: name: "a\nb" has control characters`:                                  func(k *nixeval.Key) { k.Name = "a\nb" },
+		`web-1.deployment.keys.a: destDir: "keys" is not an absolute path`:                              func(k *nixeval.Key) { k.DestDir = "keys" },
+		`web-1.deployment.keys.a: destDir: "/nix/store/a" is in the store`:                              func(k *nixeval.Key) { k.DestDir = "/nix//store" },
+		`web-1.deployment.keys.a: user: "x:y" is not a name or number`:                                  func(k *nixeval.Key) { k.User = "x:y" },
+		`web-1.deployment.keys.a: group: "" is not a name or number`:                                    func(k *nixeval.Key) { k.Group = "" },
+		`web-1.deployment.keys.z: it has the same path as the key a, ` + n.dir + `/run/keys/other;`:     func(k *nixeval.Key) { k.Name = "other" },
 	} {
 		// The key that is wrong belongs to the other half.
 		ks := keys{"a": n.key(t, "a", "1", change), "z": n.key(t, "other", "2", late)}
 		when := Post
-		if strings.Contains(want, "keyFile: ") {
+		if strings.Contains(want, "keyFile: ") || strings.Contains(want, "generated: ") {
 			when = All // contents are read only when they are needed
 		}
 		_, err := n.Load(t.Context(), "web-1", nixeval.Deployment{Keys: ks}, when)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Host is a node to connect to.
@@ -19,6 +20,9 @@ type Host interface {
 type Uploader struct {
 	Send   event.Sink
 	Runner Runner // runs each keyCommand; nil: Exec
+
+	// Generated gives a part of a secret that nixbench makes; nil: there are none.
+	Generated func(nixeval.Generated) ([]byte, error)
 
 	list string // where a node lists our keys; "": listFile
 }

@@ -337,6 +337,8 @@ let
       targetUser
       ;
     keys = mapAttrs (_: key: {
+      # Colmena's own hives do not have it.
+      generated = key.generated or null;
       inherit (key)
         destDir
         group

@@ -1,0 +1,60 @@
+package deploy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// clusterCA is the secret whose public half every scheduler's modules find as
+// runtime.caHash.
+const clusterCA = "cluster-ca"
+
+// GeneratedFacts is what may be known of the secrets that the hive wants made, by the
+// names of their keys, and the hash of the cluster's authority. Secrets that do
+// not exist are made.
+//
+// A key that several units have is one fact, so it has to be the same secret at the same
+// place on all of them.
+func GeneratedFacts(hive *nixeval.Hive, v *vault.Vault) (map[string]facts.Secret, string, error) {
+	out := map[string]facts.Secret{}
+	owner := map[string]string{}
+	caHash := ""
+	for _, u := range hive.Units {
+		for _, name := range slices.Sorted(maps.Keys(u.Deployment.Keys)) {
+			key := u.Deployment.Keys[name]
+			if key.Generated == nil {
+				continue
+			}
+			at := fmt.Sprintf("%s.deployment.keys.%s", u.Name, name)
+			content, err := v.Part(*key.Generated)
+			if err != nil {
+				return nil, "", fmt.Errorf("%s: %w", at, err)
+			}
+			sum := sha256.Sum256(content)
+			fact := facts.Secret{Path: key.Path, SHA256: hex.EncodeToString(sum[:])}
+			if key.Generated.Part == "certificate" {
+				if fact.PublicKeyHash, err = vault.PublicKeyHash(content); err != nil {
+					return nil, "", fmt.Errorf("%s: %w", at, err)
+				}
+				if key.Generated.Secret == clusterCA {
+					caHash = fact.PublicKeyHash
+				}
+			}
+			if other, seen := out[name]; seen && other != fact {
+				return nil, "", fmt.Errorf("%s and %s.deployment.keys.%s differ, and runtime.secrets has one entry for both; give them different names, or the same secret and destDir", at, owner[name], name)
+			}
+			out[name], owner[name] = fact, u.Name
+		}
+	}
+	if len(out) == 0 {
+		return nil, "", nil
+	}
+	return out, caHash, nil
+}

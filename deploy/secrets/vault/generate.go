@@ -1,0 +1,139 @@
+package vault
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"time"
+
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// generate makes all parts of a secret.
+func generate(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
+	switch g.Kind {
+	case "token":
+		// As kubeadm wants bootstrap tokens: a public half, which names it, and a secret one.
+		return map[string][]byte{"text": []byte(letters(6) + "." + letters(16))}, nil
+	case "random":
+		if g.Bytes < 16 || g.Bytes > 1<<20 {
+			return nil, fmt.Errorf("bytes: %d; use 16 to 1048576", g.Bytes)
+		}
+		raw := make([]byte, g.Bytes)
+		_, _ = rand.Read(raw) // never fails
+		return map[string][]byte{"raw": raw, "base64": []byte(base64.StdEncoding.EncodeToString(raw))}, nil
+	case "key-pair":
+		key, private, err := newKey()
+		if err != nil {
+			return nil, err
+		}
+		public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+		if err != nil {
+			return nil, err
+		}
+		return map[string][]byte{"private": private, "public": encode("PUBLIC KEY", public)}, nil
+	case "ca":
+		return authority(g.Secret, now)
+	}
+	return nil, fmt.Errorf("kind: %q is none of token, random, key-pair and ca", g.Kind)
+}
+
+// letters are of the 36 that a token may have, each as likely as the others.
+func letters(n int) string {
+	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+	out := make([]byte, 0, n)
+	for len(out) < n {
+		var b [1]byte
+		_, _ = rand.Read(b[:]) // never fails
+		if int(b[0]) < 256/len(alphabet)*len(alphabet) {
+			out = append(out, alphabet[int(b[0])%len(alphabet)])
+		}
+	}
+	return string(out)
+}
+
+func newKey() (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return key, encode("EC PRIVATE KEY", der), nil
+}
+
+func encode(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+// years an authority lives. Whoever keeps a cluster longer rotates it.
+const years = 10
+
+// authority is a certificate that signs others, and its key.
+func authority(name string, now time.Time) (map[string][]byte, error) {
+	key, private, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial.Add(serial, big.NewInt(1)),
+		Subject:      pkix.Name{CommonName: name},
+		// Clocks of nodes that have just booted may be behind.
+		NotBefore:             now.Add(-24 * time.Hour).UTC(),
+		NotAfter:              now.AddDate(years, 0, 0).UTC(),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		DNSNames:              []string{name},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{"certificate": encode("CERTIFICATE", der), "key": private}, nil
+}
+
+// PublicKeyHash is that of the key of a certificate in PEM, as kubeadm writes it.
+func PublicKeyHash(certificate []byte) (string, error) {
+	cert, err := parse(certificate)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+func parse(certificate []byte) (*x509.Certificate, error) {
+	block, _ := pem.Decode(certificate)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("it is no certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+// expiry is when a secret stops working, if it does by itself.
+func expiry(s *secret) *time.Time {
+	data, ok := s.Parts["certificate"]
+	if !ok {
+		return nil
+	}
+	cert, err := parse(data)
+	if err != nil {
+		return nil
+	}
+	return &cert.NotAfter
+}

@@ -1,0 +1,203 @@
+package vault
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Vault is a folder of secrets.
+type Vault struct {
+	dir string
+	now func() time.Time
+
+	mu   sync.Mutex
+	have map[string]*secret
+}
+
+// Open gives the vault in dir, which need not exist.
+func Open(dir string) *Vault {
+	return &Vault{dir: dir, now: time.Now, have: map[string]*secret{}}
+}
+
+// secret is one file of the vault.
+type secret struct {
+	Kind  string            `json:"kind"`
+	Bytes int               `json:"bytes,omitempty"`
+	Made  time.Time         `json:"made"`
+	Parts map[string][]byte `json:"parts"`
+}
+
+var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
+
+const suffix = ".json"
+
+// Part gives a part of a secret, which is made if it is not there.
+func (v *Vault) Part(g nixeval.Generated) ([]byte, error) {
+	s, err := v.get(g)
+	if err != nil {
+		return nil, err
+	}
+	part, ok := s.Parts[g.Part]
+	if !ok {
+		return nil, fmt.Errorf("generated: a secret of the kind %s has no part %q; it has %s",
+			s.Kind, g.Part, strings.Join(slices.Sorted(maps.Keys(s.Parts)), ", "))
+	}
+	return part, nil
+}
+
+// get finds a secret in memory or on disk, or makes it.
+func (v *Vault) get(g nixeval.Generated) (*secret, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s, err := v.load(g.Secret)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return v.make(g)
+	case err != nil:
+		return nil, err
+	case s.Kind != g.Kind || s.Bytes != size(g):
+		return nil, fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or make it anew: nixbench secrets rotate %s",
+			g.Secret, describe(s.Kind, s.Bytes), describe(g.Kind, size(g)), g.Secret)
+	}
+	return s, nil
+}
+
+// size counts only where there is a choice.
+func size(g nixeval.Generated) int {
+	if g.Kind == "random" {
+		return g.Bytes
+	}
+	return 0
+}
+
+func describe(kind string, bytes int) string {
+	if bytes == 0 {
+		return kind
+	}
+	return fmt.Sprintf("%s of %d bytes", kind, bytes)
+}
+
+func (v *Vault) load(name string) (*secret, error) {
+	if s := v.have[name]; s != nil {
+		return s, nil
+	}
+	if !nameRE.MatchString(name) {
+		return nil, fmt.Errorf("generated: %q is no name for a secret; use letters, digits, `_`, `.` and `-`", name)
+	}
+	file := filepath.Join(v.dir, name+suffix)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var s secret
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("%s: it is damaged; restore it from a backup, or remove it to have a new secret made", file)
+	}
+	v.have[name] = &s
+	return &s, nil
+}
+
+func (v *Vault) make(g nixeval.Generated) (*secret, error) {
+	parts, err := generate(g, v.now())
+	if err != nil {
+		return nil, fmt.Errorf("generated: the secret %s: %w", g.Secret, err)
+	}
+	s := &secret{Kind: g.Kind, Bytes: size(g), Made: v.now().UTC().Truncate(time.Second), Parts: parts}
+	if err := v.write(g.Secret, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (v *Vault) write(name string, s *secret) error {
+	data, err := json.Marshal(s)
+	if err == nil {
+		err = os.MkdirAll(v.dir, 0o700)
+	}
+	if err == nil {
+		err = renameio.WriteFile(filepath.Join(v.dir, name+suffix), data, 0o600, renameio.WithStaticPermissions(0o600))
+	}
+	if err != nil {
+		return fmt.Errorf("secrets: %w", err)
+	}
+	v.have[name] = s
+	return nil
+}
+
+// Rotate makes a secret anew. One that was never made is an error that names those
+// which were.
+func (v *Vault) Rotate(name string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s, err := v.load(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		names, listErr := v.names()
+		if listErr != nil {
+			return listErr
+		}
+		if len(names) == 0 {
+			return fmt.Errorf("there is no secret %s; none has been made yet", name)
+		}
+		return fmt.Errorf("there is no secret %s; there are %s", name, strings.Join(names, ", "))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = v.make(nixeval.Generated{Secret: name, Kind: s.Kind, Bytes: s.Bytes})
+	return err
+}
+
+func (v *Vault) names() ([]string, error) {
+	entries, err := os.ReadDir(v.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), suffix); ok && nameRE.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// Info is what may be told of a secret.
+type Info struct {
+	Name    string     `json:"name"`
+	Kind    string     `json:"kind"`
+	Made    time.Time  `json:"made"`
+	Expires *time.Time `json:"expires,omitempty"`
+}
+
+// List tells of all secrets that were made.
+func (v *Vault) List() ([]Info, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	names, err := v.names()
+	if err != nil {
+		return nil, err
+	}
+	var out []Info
+	for _, name := range names {
+		s, err := v.load(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, Info{Name: name, Kind: s.Kind, Made: s.Made, Expires: expiry(s)})
+	}
+	return out, nil
+}

@@ -1,0 +1,153 @@
+package vault
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+func part(t *testing.T, v *Vault, g nixeval.Generated) []byte {
+	t.Helper()
+	p, err := v.Part(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p) == 0 {
+		t.Fatalf("%+v is empty", g)
+	}
+	return p
+}
+
+// What was made stays, also for the next process; another name is another secret.
+func TestSecretsStay(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "secrets")
+	for _, g := range []nixeval.Generated{
+		{Secret: "t", Kind: "token", Part: "text"},
+		{Secret: "r", Kind: "random", Part: "raw", Bytes: 1024},
+		{Secret: "k", Kind: "key-pair", Part: "private"},
+		{Secret: "c", Kind: "ca", Part: "key"},
+	} {
+		v := Open(dir)
+		first := part(t, v, g)
+		if !bytes.Equal(first, part(t, v, g)) || !bytes.Equal(first, part(t, Open(dir), g)) {
+			t.Errorf("%s: not the same secret again", g.Kind)
+		}
+		other := g
+		other.Secret += "2"
+		if bytes.Equal(first, part(t, v, other)) {
+			t.Errorf("%s: two names, one secret", g.Kind)
+		}
+		if err := v.Rotate(g.Secret); err != nil {
+			t.Fatal(err)
+		}
+		if again := part(t, v, g); bytes.Equal(first, again) || !bytes.Equal(again, part(t, Open(dir), g)) {
+			t.Errorf("%s: not rotated, or not kept", g.Kind)
+		}
+		info, err := os.Stat(filepath.Join(dir, g.Secret+".json"))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", g.Kind, info.Mode(), err)
+		}
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder: %v, %v", info.Mode(), err)
+	}
+}
+
+func TestTokenLooksLikeKubeadms(t *testing.T) {
+	token := part(t, Open(t.TempDir()), nixeval.Generated{Secret: "t", Kind: "token", Part: "text"})
+	if !regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`).Match(token) {
+		t.Errorf("%q", token)
+	}
+}
+
+// The parts of an authority belong together, and it can sign.
+func TestAuthority(t *testing.T) {
+	v := Open(t.TempDir())
+	g := nixeval.Generated{Secret: "cluster-ca", Kind: "ca", Part: "certificate"}
+	certificate := part(t, v, g)
+	g.Part = "key"
+	private := part(t, v, g)
+	cert, err := parse(certificate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(private)
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !key.PublicKey.Equal(cert.PublicKey.(*ecdsa.PublicKey)) {
+		t.Error("certificate and key do not belong together")
+	}
+	if err := cert.CheckSignatureFrom(cert); err != nil || !cert.IsCA {
+		t.Errorf("it cannot sign: %v", err)
+	}
+	list, err := v.List()
+	if err != nil || len(list) != 1 || list[0].Expires == nil || list[0].Expires.Before(time.Now().AddDate(9, 0, 0)) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if data, err := json.Marshal(list); err != nil || bytes.Contains(data, private[30:60]) {
+		t.Errorf("the list tells more than it may: %s, %v", data, err)
+	}
+	hash, err := PublicKeyHash(certificate)
+	if err != nil || !regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(hash) {
+		t.Errorf("%q, %v", hash, err)
+	}
+}
+
+func TestPublicKeyHashOfKnownCertificate(t *testing.T) {
+	// Made with openssl, which says the same of it.
+	data, err := os.ReadFile("testdata/ca.crt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/ca.hash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hash, err := PublicKeyHash(data); err != nil || hash != strings.TrimSpace(string(want)) {
+		t.Errorf("%s, %v; openssl says %s", hash, err, want)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	dir := t.TempDir()
+	v := Open(dir)
+	part(t, v, nixeval.Generated{Secret: "t", Kind: "token", Part: "text"})
+	for _, c := range []struct {
+		g    nixeval.Generated
+		want string
+	}{
+		{nixeval.Generated{Secret: "t", Kind: "ca", Part: "key"}, "of the kind token already"},
+		{nixeval.Generated{Secret: "t", Kind: "token", Part: "key"}, `no part "key"; it has text`},
+		{nixeval.Generated{Secret: "../x", Kind: "token", Part: "text"}, "no name for a secret"},
+		{nixeval.Generated{Secret: "r", Kind: "random", Part: "raw", Bytes: 1}, "bytes: 1"},
+		{nixeval.Generated{Secret: "q", Kind: "quantum", Part: "raw"}, "none of token"},
+	} {
+		if _, err := v.Part(c.g); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.g, err, c.want)
+		}
+	}
+	if err := v.Rotate("u"); err == nil || !strings.Contains(err.Error(), "there are t") {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "d.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Part(nixeval.Generated{Secret: "d", Kind: "token", Part: "text"}); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("a damaged secret must not be replaced in silence: %v", err)
+	}
+	if _, err := Open("/proc/nothing").Part(nixeval.Generated{Secret: "t", Kind: "token", Part: "text"}); err == nil {
+		t.Error("a secret that cannot be kept was given out")
+	}
+}
