@@ -225,6 +225,32 @@ in
       default = { };
       description = "Secrets that are uploaded to the node. They never enter the Nix store.";
     };
+    engine = mkOption {
+      type = types.nullOr (
+        types.submodule {
+          options = {
+            kind = mkOption {
+              type = types.str;
+              example = "kubernetes";
+              description = "Name of the engine.";
+            };
+            role = mkOption {
+              type = types.str;
+              example = "worker";
+              description = "What the node is there.";
+            };
+            settings = mkOption {
+              type = types.attrsOf types.anything;
+              default = { };
+              description = "What checks and changes of the cluster need to know; nothing secret.";
+            };
+          };
+        }
+      );
+      default = null;
+      internal = true;
+      description = "What the node runs together with others. The modules of an engine set it.";
+    };
   };
 
   # implementation

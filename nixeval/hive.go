@@ -109,6 +109,14 @@ type Deployment struct {
 	ReplaceUnknownProfiles     bool           `json:"replaceUnknownProfiles"`
 	Tags                       []string       `json:"tags"`
 	Keys                       map[string]Key `json:"keys"`
+	Engine                     *Engine        `json:"engine"` // null: the node is on its own
+}
+
+// Engine says of what a node is a member together with others, and as what.
+type Engine struct {
+	Kind     string          `json:"kind"` // `kubernetes`
+	Role     string          `json:"role"` // as the engine calls it
+	Settings json.RawMessage `json:"settings"`
 }
 
 // Key is one of `deployment.keys`.

@@ -21,7 +21,7 @@ const (
 	BuildEnd   Kind = "build-end"   // derivation Path was built, or not
 	CopyStart  Kind = "copy-start"  // store path Path is being fetched or copied
 	CopyEnd    Kind = "copy-end"    // and has arrived
-	Progress   Kind = "progress"    // Done of Total derivations are built
+	Progress   Kind = "progress"    // Phase stands at Done of Total: of a build, derivations; Text says what it waits for
 
 	NodeStart    Kind = "node-start"    // Node begins Phase; Text says with what
 	NodeProgress Kind = "node-progress" // Node stands at Done of Total bytes of Phase; Text says what it waits for

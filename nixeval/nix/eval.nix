@@ -336,6 +336,7 @@ let
       targetPort
       targetUser
       ;
+    engine = d.engine or null;
     keys = mapAttrs (_: key: {
       # Colmena's own hives do not have it.
       generated = key.generated or null;

@@ -1,0 +1,152 @@
+// Package check proves that what was deployed works. What must hold is data: a
+// [Condition] has a name, a probe, and how often to look. Await waits for conditions
+// and says, of those which did not come to hold, what is missing and what explains it.
+//
+// Conditions about nodes in general are here; those of an engine, such as Kubernetes,
+// come from its package.
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// Condition is something that must hold.
+type Condition struct {
+	Name  string // `all nodes are Ready`
+	Every time.Duration
+	// Probe returns nil when it holds. Else the error says in a line what is missing.
+	Probe func(ctx context.Context) error
+	// Explain, if it is set, fetches what helps to understand why it does not hold:
+	// the last lines of logs.
+	Explain func(ctx context.Context) string
+}
+
+// Result is what became of a condition.
+type Result struct {
+	Name    string  `json:"name"`
+	OK      bool    `json:"ok"`
+	Seconds float64 `json:"seconds"`
+	Missing string  `json:"missing,omitempty"`
+	Why     string  `json:"why,omitempty"` // logs
+	took    time.Duration
+}
+
+// Error says which conditions do not hold.
+type Error struct{ Results []Result }
+
+func (e *Error) Error() string {
+	var failed []string
+	for _, r := range e.Results {
+		if !r.OK && r.Missing != "" {
+			text := fmt.Sprintf("%s: not after %v: %s", r.Name, r.took.Round(100*time.Millisecond), r.Missing)
+			if r.Why != "" {
+				text += "\n" + r.Why
+			}
+			failed = append(failed, text)
+		}
+	}
+	return "check: " + strings.Join(failed, "\n")
+}
+
+const (
+	defaultEvery = 500 * time.Millisecond
+	probeTimeout = 30 * time.Second // of a single look, so that a silent node does not use up all the time
+	explainTime  = 20 * time.Second
+)
+
+// Await waits for conditions one after the other, since later ones build on earlier
+// ones, until ctx ends; after one that does not come to hold, the rest is not looked
+// at. The error is an [*Error], or that of a context which was cancelled.
+func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Result, error) {
+	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(conditions)})
+	var results []Result
+	var err error
+	for i, c := range conditions {
+		if err != nil {
+			results = append(results, Result{Name: c.Name})
+			continue
+		}
+		r := await(ctx, c, func(missing string) {
+			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Done: i, Total: len(conditions), Text: c.Name + ": " + missing})
+		})
+		results = append(results, r)
+		if r.OK {
+			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Done: i + 1, Total: len(conditions), Text: c.Name})
+			continue
+		}
+		if err = cancelled(ctx); err == nil {
+			err = &Error{Results: results}
+		}
+	}
+	text := fmt.Sprintf("%d of %d hold", held(results), len(conditions))
+	if err == nil && len(conditions) > 0 {
+		text = conditions[len(conditions)-1].Name
+	}
+	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Done: held(results), Total: len(conditions), Failed: err != nil, Text: text})
+	return results, err
+}
+
+// cancelled tells a Ctrl-C from a deadline.
+func cancelled(ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return nil
+}
+
+func held(results []Result) int {
+	n := 0
+	for _, r := range results {
+		if r.OK {
+			n++
+		}
+	}
+	return n
+}
+
+// await looks until c holds or ctx ends; at least once, if ctx allows.
+func await(ctx context.Context, c Condition, waiting func(string)) Result {
+	begin := time.Now()
+	every := c.Every
+	if every == 0 {
+		every = defaultEvery
+	}
+	missing := ""
+	for {
+		err := look(ctx, c)
+		took := time.Since(begin)
+		if err == nil {
+			return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
+		}
+		if ctx.Err() == nil || missing == "" { // what a cancelled look says is about the cancelling
+			if text := err.Error(); text != missing {
+				missing = text
+				waiting(missing)
+			}
+		}
+		select {
+		case <-time.After(every):
+			continue
+		case <-ctx.Done():
+		}
+		r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, took: took}
+		if c.Explain != nil && cancelled(ctx) == nil {
+			late, stop := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
+			r.Why = c.Explain(late)
+			stop()
+		}
+		return r
+	}
+}
+
+func look(ctx context.Context, c Condition) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return c.Probe(ctx)
+}

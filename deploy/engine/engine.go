@@ -1,0 +1,64 @@
+// Package engine is the seam between deploying nodes and what these nodes run together:
+// Kubernetes today, SLURM and Flux next. nixbench sets engines up through NixOS
+// modules and never becomes one; all it needs to know of them is here.
+//
+// A node says in `deployment.engine` of which engine it is a member, and as what. Modules
+// set that, so whoever imports the modules of an engine has its checks and its order, and
+// nothing else in nixbench mentions an engine by name.
+package engine
+
+import (
+	"context"
+	"io"
+
+	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Engine is what a cluster's nodes run together.
+type Engine interface {
+	// Members tells what the running engine knows of its members. While there is no
+	// engine yet, there are none; an engine that does not answer is an error.
+	Members(ctx context.Context) (map[string]Status, error)
+	// Leave takes work away from a member that is about to be changed, or, for good, takes
+	// the member itself out. One that is no member is no error.
+	Leave(ctx context.Context, node string, good bool) error
+	// Return gives work back to a member that left, once it is ready for it.
+	Return(ctx context.Context, node string) error
+	// Conditions are what must hold when a run is over. Deep ones start work of their own.
+	Conditions(deep bool) []check.Condition
+}
+
+// Status is how a member is doing.
+type Status struct {
+	Ready bool
+	Left  bool // by our own Leave, and not yet returned
+	// OneByOne: no two of these may be changed at once.
+	OneByOne bool
+}
+
+// Cluster is what an engine works with.
+type Cluster struct {
+	Name    string
+	Members []Member // all that the hive has, in its order
+	// Run runs a command as root on a node and returns its stdout.
+	Run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error)
+}
+
+// Member is a node with its part in the engine.
+type Member struct {
+	Node string
+	nixeval.Engine
+}
+
+// Members are the nodes of a hive that belong to an engine, by kind.
+func Members(hive *nixeval.Hive) map[string][]Member {
+	out := map[string][]Member{}
+	for _, n := range hive.Nodes {
+		if u := hive.Unit(n.Unit); u != nil && u.Deployment.Engine != nil {
+			e := *u.Deployment.Engine
+			out[e.Kind] = append(out[e.Kind], Member{Node: n.Name, Engine: e})
+		}
+	}
+	return out
+}

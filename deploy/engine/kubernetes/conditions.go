@@ -1,0 +1,200 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/check"
+)
+
+// Conditions implements [engine.Engine].
+func (e *Engine) Conditions(deep bool) []check.Condition {
+	conditions := []check.Condition{
+		{Name: "the API answers", Probe: e.apiAnswers, Explain: e.explain(func(m string) bool { return slices.Contains(e.controlPlanes(), m) })},
+		{Name: count(len(e.Cluster.Members), "node") + " Ready", Probe: e.nodesReady, Explain: e.explainNodes},
+		{Name: "system pods run", Probe: e.systemPods, Every: time.Second},
+	}
+	if deep {
+		conditions = append(conditions, check.Condition{
+			Name: "pods reach each other and a Service", Probe: e.roundTrip, Every: 2 * time.Second,
+		})
+	}
+	return conditions
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// apiAnswers also knows a cluster that is still being set up by what its nodes say.
+func (e *Engine) apiAnswers(ctx context.Context) error {
+	_, err := e.kubectl(ctx, "", "get", "--raw", "/readyz")
+	if err == nil {
+		return nil
+	}
+	for _, node := range e.controlPlanes() {
+		if phase, text := e.phase(ctx, node); phase != "" && phase != "ready" {
+			return fmt.Errorf("%s is at %s%s", node, phase, text)
+		}
+	}
+	return brief(err)
+}
+
+// progress is where a node's own unit writes how far it has come.
+const progress = "/var/lib/nixbench/kubernetes.json"
+
+func (e *Engine) phase(ctx context.Context, node string) (phase, text string) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, err := e.Run(ctx, node, nil, "cat", progress)
+	if err != nil || !gjson.ValidBytes(out) {
+		return "", ""
+	}
+	if message := gjson.GetBytes(out, "message").String(); message != "" {
+		text = " (" + firstLine(message) + ")"
+	}
+	return gjson.GetBytes(out, "phase").String(), text
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}
+
+// brief is an error in one line; the end of what a program says tells most.
+func brief(err error) error {
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	return errors.New(lines[len(lines)-1])
+}
+
+// nodesReady wants exactly the hive's members, all of them Ready.
+func (e *Engine) nodesReady(ctx context.Context) error {
+	nodes, err := e.nodes(ctx)
+	if err != nil {
+		return brief(err)
+	}
+	var absent, notReady, extra []string
+	for _, m := range e.Cluster.Members {
+		n, registered := nodes[m.Node]
+		switch {
+		case !registered:
+			absent = append(absent, m.Node)
+		case !ready(n):
+			notReady = append(notReady, m.Node)
+		}
+		delete(nodes, m.Node)
+	}
+	for name := range nodes {
+		extra = append(extra, name)
+	}
+	slices.Sort(extra)
+	var parts []string
+	for _, p := range []struct {
+		what  string
+		names []string
+	}{{"not registered", absent}, {"not Ready", notReady}, {"registered, but not in the hive", extra}} {
+		if len(p.names) > 0 {
+			parts = append(parts, p.what+": "+abbreviate(p.names))
+		}
+	}
+	if len(parts) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(parts, "; "))
+}
+
+func abbreviate(names []string) string {
+	const most = 6
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// systemPods wants every pod of kube-system to be ready; those of finished jobs are.
+func (e *Engine) systemPods(ctx context.Context) error {
+	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
+	if err != nil {
+		return brief(err)
+	}
+	var waiting []string
+	pods := gjson.GetBytes(out, "items").Array()
+	for _, p := range pods {
+		if p.Get("status.phase").String() == "Succeeded" || p.Get("metadata.deletionTimestamp").Exists() {
+			continue
+		}
+		if p.Get(`status.conditions.#(type=="Ready").status`).String() != "True" {
+			waiting = append(waiting, p.Get("metadata.name").String()+reason(p))
+		}
+	}
+	switch {
+	case len(pods) == 0:
+		return errors.New("there are none")
+	case len(waiting) > 0:
+		return errors.New("not ready: " + abbreviate(waiting))
+	}
+	return nil
+}
+
+// reason is why a pod's container waits, if it says.
+func reason(pod gjson.Result) string {
+	for _, c := range pod.Get("status.containerStatuses").Array() {
+		if r := c.Get("state.waiting.reason").String(); r != "" && r != "ContainerCreating" {
+			return " (" + r + ")"
+		}
+	}
+	return ""
+}
+
+// explainNodes shows logs of the members that are not Ready.
+func (e *Engine) explainNodes(ctx context.Context) string {
+	nodes, err := e.nodes(ctx)
+	return e.explain(func(name string) bool {
+		n, registered := nodes[name]
+		return err != nil || !registered || !ready(n)
+	})(ctx)
+}
+
+const (
+	explained = 3 // nodes at most: the rest mostly has the same trouble
+	logLines  = "15"
+)
+
+// explain shows how far nodes have come, and the end of their logs.
+func (e *Engine) explain(which func(node string) bool) func(context.Context) string {
+	return func(ctx context.Context) string {
+		var b strings.Builder
+		shown := 0
+		for _, m := range e.Cluster.Members {
+			if shown == explained || !which(m.Node) {
+				continue
+			}
+			shown++
+			phase, text := e.phase(ctx, m.Node)
+			if phase == "" {
+				phase = "not begun"
+			}
+			fmt.Fprintf(&b, "%s: %s%s\n", m.Node, phase, text)
+			for _, unit := range []string{"nixbench-kubernetes.service", "kubelet.service"} {
+				out, err := e.Run(ctx, m.Node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", logLines, "-u", unit)
+				if err != nil {
+					fmt.Fprintf(&b, "  %v\n", brief(err))
+					break // its other log will not be had either
+				}
+				for line := range strings.Lines(strings.TrimSpace(string(out))) {
+					fmt.Fprintf(&b, "  %s: %s\n", strings.TrimSuffix(unit, ".service"), strings.TrimSpace(line))
+				}
+			}
+		}
+		return strings.TrimSuffix(b.String(), "\n")
+	}
+}

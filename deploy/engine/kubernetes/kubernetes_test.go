@@ -1,0 +1,244 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// cluster is as much of a cluster as kubectl shows, for commands that the tests expect;
+// any other command fails its test.
+type cluster struct {
+	t *testing.T
+
+	mu    sync.Mutex
+	nodes map[string]object // name → labels, annotations, ready, unschedulable
+	pods  []object
+	down  map[string]string // node → the error of everything that runs there
+	ran   []string
+	etcd  string
+}
+
+func node(isReady bool) object {
+	return object{"ready": isReady, "labels": object{}, "annotations": object{}}
+}
+
+func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if why := c.down[on]; why != "" {
+		return nil, errors.New(why)
+	}
+	words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == admin })
+	c.ran = append(c.ran, on+": "+strings.Join(words, " "))
+	line := strings.Join(words, " ")
+	switch {
+	case line == "kubectl get nodes -o json":
+		items := []object{}
+		for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+			n := c.nodes[name]
+			status := "False"
+			if n["ready"] == true {
+				status = "True"
+			}
+			items = append(items, object{
+				"metadata": object{"name": name, "labels": n["labels"], "annotations": n["annotations"]},
+				"spec":     object{"unschedulable": n["unschedulable"] == true},
+				"status":   object{"conditions": []object{{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": status, "message": "starting"}}},
+			})
+		}
+		return json.Marshal(object{"items": items})
+	case strings.HasPrefix(line, "kubectl annotate node "):
+		name, set := words[3], words[4]
+		annotations := c.nodes[name]["annotations"].(object)
+		if key, ok := strings.CutSuffix(set, "-"); ok {
+			delete(annotations, key)
+		} else {
+			key, value, _ := strings.Cut(set, "=")
+			annotations[key] = value
+		}
+	case strings.HasPrefix(line, "kubectl drain "):
+		c.nodes[words[2]]["unschedulable"] = true
+	case strings.HasPrefix(line, "kubectl uncordon "):
+		delete(c.nodes[words[2]], "unschedulable")
+	case strings.HasPrefix(line, "kubectl delete node "):
+		delete(c.nodes, words[3])
+	case line == "kubectl get -raw /readyz", line == "kubectl get /readyz", line == "kubeadm reset":
+	case line == "kubectl -n kube-system get pods -o json":
+		return json.Marshal(object{"items": c.pods})
+	case strings.HasPrefix(line, "etcdctl member list"):
+		return []byte(c.etcd), nil
+	case strings.HasPrefix(line, "etcdctl member remove"):
+	case line == "cat "+progress:
+		return json.Marshal(object{"phase": "join", "message": "the API does not answer yet\nmore"})
+	case strings.HasPrefix(line, "journalctl"):
+		return fmt.Appendf(nil, "the log of %s\n", words[len(words)-1]), nil
+	default:
+		c.t.Errorf("nobody expected %s on %s", line, on)
+	}
+	return nil, nil
+}
+
+func (c *cluster) engine(members ...string) *Engine {
+	e := New(engine.Cluster{Name: "test", Run: c.run})
+	for _, name := range members {
+		role := Worker
+		if strings.HasPrefix(name, "cp") {
+			role = ControlPlane
+		}
+		e.Cluster.Members = append(e.Cluster.Members, engine.Member{Node: name, Engine: nixeval.Engine{Kind: Kind, Role: role}})
+	}
+	return e
+}
+
+func (c *cluster) did(prefix string) []string {
+	var out []string
+	for _, line := range c.ran {
+		if _, command, _ := strings.Cut(line, ": "); strings.HasPrefix(command, prefix) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+const noAdmin = "error: stat /etc/kubernetes/admin.conf: no such file or directory"
+
+func TestMembers(t *testing.T) {
+	c := &cluster{t: t, down: map[string]string{"cp-1": noAdmin, "cp-2": noAdmin}}
+	if m, err := c.engine("cp-1", "cp-2", "w-1").Members(t.Context()); m != nil || err != nil {
+		t.Errorf("before there is a cluster: %v, %v", m, err)
+	}
+	c.down["cp-2"] = "connection refused"
+	if _, err := c.engine("cp-1", "cp-2").Members(t.Context()); err == nil {
+		t.Error("a cluster that does not answer is not the same as none")
+	}
+	delete(c.down, "cp-2")
+	cp := node(true)
+	cp["labels"] = object{"node-role.kubernetes.io/control-plane": ""}
+	w := node(false)
+	w["annotations"] = object{left: "2026-01-01T00:00:00Z"}
+	c.nodes = map[string]object{"cp-2": cp, "w-1": w}
+	m, err := c.engine("cp-1", "cp-2", "w-1").Members(t.Context())
+	want := map[string]engine.Status{"cp-2": {Ready: true, OneByOne: true}, "w-1": {Left: true}}
+	if err != nil || !maps.Equal(m, want) {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+func TestLeaveAndReturn(t *testing.T) {
+	theirs := node(true)
+	theirs["unschedulable"] = true
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "w-1": node(true), "w-2": theirs}}
+	e := c.engine("cp-1", "w-1", "w-2")
+	for _, name := range []string{"w-1", "w-2", "w-9"} {
+		if err := e.Leave(t.Context(), name, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.did("kubectl drain"); len(got) != 1 || got[0] != "cp-1: kubectl drain w-1" {
+		t.Errorf("drained: %q; a node that somebody else has cordoned stays as it is", got)
+	}
+	if m, _ := e.Members(t.Context()); !m["w-1"].Left || m["w-2"].Left {
+		t.Errorf("who has left: %+v", m)
+	}
+	for _, name := range []string{"w-1", "w-2", "w-9"} {
+		if err := e.Return(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.nodes["w-1"]["unschedulable"] == true || c.nodes["w-2"]["unschedulable"] != true {
+		t.Errorf("after returning: %v", c.nodes)
+	}
+	if m, _ := e.Members(t.Context()); m["w-1"].Left {
+		t.Error("the mark stayed")
+	}
+}
+
+// A node that is gone cannot reset itself: the others forget it.
+func TestLeaveForGood(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "cp-2": node(false), "w-1": node(true)},
+		down: map[string]string{"cp-2": "no route to host"},
+		etcd: `{"members":[{"ID":"a1","name":"cp-1"},{"ID":"b2","name":"cp-2"}]}`}
+	e := c.engine("cp-1", "w-2") // cp-2 and w-1 have left the hive
+	for _, name := range []string{"cp-2", "w-1"} {
+		if err := e.Leave(t.Context(), name, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.nodes) != 1 {
+		t.Errorf("still registered: %v", c.nodes)
+	}
+	if got := c.did("etcdctl member remove"); len(got) != 1 || !strings.HasSuffix(got[0], "remove b2") {
+		t.Errorf("removed from etcd: %q", got)
+	}
+	if got := c.did("kubeadm reset"); len(got) != 1 || got[0] != "w-1: kubeadm reset" {
+		t.Errorf("reset: %q", got)
+	}
+}
+
+func TestConditions(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "w-1": node(false), "old": node(true)}}
+	e := c.engine("cp-1", "w-1", "w-2")
+	conditions := e.Conditions(false)
+	if err := conditions[0].Probe(t.Context()); err != nil {
+		t.Errorf("the API: %v", err)
+	}
+	err := conditions[1].Probe(t.Context())
+	if err == nil || err.Error() != "not registered: w-2; not Ready: w-1; registered, but not in the hive: old" {
+		t.Errorf("nodes: %v", err)
+	}
+	why := conditions[1].Explain(t.Context())
+	for _, want := range []string{"w-1: join (the API does not answer yet)", "kubelet: the log of kubelet.service", "w-2: join"} {
+		if !strings.Contains(why, want) {
+			t.Errorf("%q is not in the explanation:\n%s", want, why)
+		}
+	}
+	if strings.Contains(why, "cp-1") {
+		t.Errorf("cp-1 is well, why explain it?\n%s", why)
+	}
+
+	if err := conditions[2].Probe(t.Context()); err == nil {
+		t.Error("no pods are not all pods")
+	}
+	c.pods = []object{
+		{"metadata": object{"name": "coredns-1"}, "status": object{"phase": "Pending", "containerStatuses": []object{{"state": object{"waiting": object{"reason": "ErrImagePull"}}}}}},
+		{"metadata": object{"name": "job"}, "status": object{"phase": "Succeeded"}},
+	}
+	if err := conditions[2].Probe(t.Context()); err == nil || err.Error() != "not ready: coredns-1 (ErrImagePull)" {
+		t.Errorf("pods: %v", err)
+	}
+	c.pods[0]["status"] = object{"phase": "Running", "conditions": []object{{"type": "Ready", "status": "True"}}}
+	if err := conditions[2].Probe(t.Context()); err != nil {
+		t.Errorf("pods: %v", err)
+	}
+
+	c.nodes = map[string]object{"cp-1": node(true), "w-1": node(true), "w-2": node(true)}
+	if err := conditions[1].Probe(t.Context()); err != nil {
+		t.Errorf("nodes: %v", err)
+	}
+}
+
+func TestAPIThatIsNotThereYet(t *testing.T) {
+	c := &cluster{t: t}
+	e := c.engine("cp-1")
+	run := e.Run
+	e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+		if argv[0] == "kubectl" {
+			return nil, errors.New(noAdmin)
+		}
+		return run(ctx, on, stdin, argv...)
+	}
+	if err := e.Conditions(false)[0].Probe(t.Context()); err == nil || err.Error() != "cp-1 is at join (the API does not answer yet)" {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,174 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+)
+
+// Leave drains a node, as kubectl drain does. For good, the node is also reset and deleted,
+// and with a control plane goes its member of etcd. A node that does not answer any more
+// is taken out from the other side.
+func (e *Engine) Leave(ctx context.Context, node string, good bool) error {
+	nodes, err := e.nodes(ctx)
+	if errors.Is(err, errNone) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: drain: %w", node, err)
+	}
+	n, member := nodes[node]
+	if member {
+		if err := e.drain(ctx, node, n, good); err != nil {
+			return fmt.Errorf("%s: drain: %w", node, err)
+		}
+	}
+	if !good {
+		return nil
+	}
+	return e.remove(ctx, node, member)
+}
+
+func (e *Engine) drain(ctx context.Context, node string, n gjson.Result, good bool) error {
+	if n.Get("spec.unschedulable").Bool() && !n.Get("metadata.annotations."+gjson.Escape(left)).Exists() && !good {
+		return nil // somebody else has taken its work away, and will give it back
+	}
+	if _, err := e.kubectl(ctx, "", "annotate", "--overwrite", "node", node, left+"="+time.Now().UTC().Format(time.RFC3339)); err != nil {
+		return err
+	}
+	limit := drainTimeout
+	if good && !ready(n) {
+		limit = 10 * time.Second // its pods cannot be seen to end
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit+askTimeout)
+	defer cancel()
+	_, err := e.kubectl(ctx, "", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
+		"--timeout="+limit.String())
+	if err != nil && good && !ready(n) {
+		return nil
+	}
+	return err
+}
+
+// remove takes a drained node out of the cluster. kubeadm reset on the node itself
+// removes its etcd member; where the node is gone, a remaining control plane does.
+func (e *Engine) remove(ctx context.Context, node string, member bool) error {
+	reset, cancel := context.WithTimeout(ctx, resetTimeout)
+	defer cancel()
+	_, resetErr := e.Run(reset, node, nil, "kubeadm", "reset", "--force")
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if resetErr != nil && e.isControlPlane(node) {
+		if err := e.forgetEtcd(ctx, node); err != nil {
+			return fmt.Errorf("%s: etcd: %w", node, err)
+		}
+	}
+	if !member {
+		return nil
+	}
+	if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil {
+		return fmt.Errorf("%s: delete from the cluster: %w", node, err)
+	}
+	return nil
+}
+
+func (e *Engine) isControlPlane(node string) bool {
+	for _, m := range e.Cluster.Members {
+		if m.Node == node {
+			return m.Role == ControlPlane
+		}
+	}
+	// It has left the hive, so nobody can say; asking etcd costs little.
+	return true
+}
+
+// forgetEtcd removes the member of a control plane that is gone: while etcd counts it,
+// the next failure can cost the quorum.
+func (e *Engine) forgetEtcd(ctx context.Context, node string) error {
+	var last error
+	for _, other := range e.controlPlanes() {
+		if other == node {
+			continue
+		}
+		list, err := e.etcdctl(ctx, other, "member", "list", "-w", "json", "--hex")
+		if err != nil {
+			last = err
+			continue
+		}
+		for _, m := range gjson.GetBytes(list, "members").Array() {
+			if m.Get("name").String() == node {
+				_, err := e.etcdctl(ctx, other, "member", "remove", memberID(m))
+				return err
+			}
+		}
+		return nil
+	}
+	return last
+}
+
+// memberID is in hex, as etcdctl reads it; old versions print a number.
+func memberID(m gjson.Result) string {
+	id := m.Get("ID")
+	if id.Type == gjson.Number {
+		return fmt.Sprintf("%x", id.Uint())
+	}
+	return strings.TrimPrefix(id.String(), "0x")
+}
+
+func (e *Engine) etcdctl(ctx context.Context, node string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	const pki = "/etc/kubernetes/pki/etcd/"
+	return e.Run(ctx, node, nil, append([]string{"etcdctl", "--endpoints=https://127.0.0.1:2379",
+		"--cacert=" + pki + "ca.crt", "--cert=" + pki + "server.crt", "--key=" + pki + "server.key"}, args...)...)
+}
+
+// Return gives work back to a node that we drained, once it is Ready.
+func (e *Engine) Return(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	missing := errors.New("it is no node of the cluster")
+	for {
+		nodes, err := e.nodes(ctx)
+		n, member := nodes[node]
+		switch {
+		case errors.Is(err, errNone):
+			return nil
+		case err != nil:
+			missing = err
+		case !member:
+			// Somebody has removed it meanwhile; the check at the end tells.
+			return nil
+		case !n.Get("metadata.annotations." + gjson.Escape(left)).Exists():
+			return nil
+		case !ready(n):
+			missing = fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
+		default:
+			return e.uncordon(ctx, node)
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("%s: after %v it cannot be given work again: %w", node, readyTimeout, missing)
+			}
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// uncordon comes before the mark is removed: a run that is killed in between does it again.
+func (e *Engine) uncordon(ctx context.Context, node string) error {
+	if _, err := e.kubectl(ctx, "", "uncordon", node); err != nil {
+		return fmt.Errorf("%s: uncordon: %w", node, err)
+	}
+	if _, err := e.kubectl(ctx, "", "annotate", "node", node, left+"-"); err != nil && !notFound(err) {
+		return fmt.Errorf("%s: uncordon: %w", node, err)
+	}
+	return nil
+}
