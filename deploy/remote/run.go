@@ -234,7 +234,7 @@ func (r *running) feed(ctx context.Context, stdin io.WriteCloser, abort context.
 	// A command may end without reading everything, so a failed write says
 	// nothing; a failed read must not pass for the end of the input.
 	source := &source{r: r.cmd.Stdin}
-	if io.Copy(stdin, source); source.err != nil {
+	if frugalCopy(stdin, source); source.err != nil {
 		abort(fmt.Errorf("read its stdin: %w", source.err))
 	}
 }
