@@ -152,7 +152,7 @@ func (r *run) keys(ctx context.Context, h hostOf, t task, when secrets.When) (st
 // knownWithoutKeys tells that what the node runs, and the hive has no keys for, was
 // confirmed by us, so that none of ours were left to take away.
 func (r *run) knownWithoutKeys(n nixeval.Node) bool {
-	good := r.Store.State().Nodes[n.Name].Good
+	good := r.Store.Node(n.Name).Good
 	return good != nil && good.Path == r.foundOn(n).Current
 }
 
@@ -162,7 +162,7 @@ func (r *run) request(t task) activate.Request {
 		Run: r.Record.ID(), Path: t.closure.Out, Goal: activate.Goal(r.Goal),
 		Specialisation: r.Specialisation, Confirm: r.Confirm, Activator: r.ActivateWith,
 		ReplaceUnknown: r.ReplaceUnknown || d.ReplaceUnknownProfiles,
-		Known:          r.Store.State().Nodes[t.node.Name].Paths,
+		Known:          r.Store.Node(t.node.Name).Paths,
 	}
 }
 
