@@ -16,6 +16,9 @@ type Dry struct {
 	Lines                              []string // all that it said
 }
 
+// longestList is more than all units that a node could have, on one line.
+const longestList = 1 << 20
+
 // dry asks the new system what it would do. Nothing is written on the node.
 func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
 	conn, err := h.Conn(ctx)
@@ -23,13 +26,14 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 		return res, err
 	}
 	dry := &Dry{}
-	out := &lineWriter{line: func(line string) {
+	out := &remote.Lines{Max: longestList, Each: func(line string, _ bool) {
+		line = strings.ToValidUTF8(line, "�")
 		dry.line(line)
 		a.send(node, event.NodeLog, event.Activate, line)
 	}}
 	argv := []string{"sh", "-s", "--", "dry", r.Path, r.Specialisation}
 	err = conn.Run(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
-	out.flush()
+	out.Flush()
 	none := Kernel{}
 	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.wantedKernel
 	res.Dry = dry
