@@ -20,7 +20,8 @@ The command is a program with its arguments; for pipes and the like, run a shell
 
   nixbench exec --on @web -- sh -c 'journalctl -u nginx | tail -n 3'
 
-The exit code is the highest that any node gave, or 6 if a node cannot be reached.`
+The exit code is the highest that any node gave, or 6 if a node cannot be reached.
+A command that a signal ended gives 128 and the signal's number, as in a shell.`
 
 func (a *app) execCommand() *cobra.Command {
 	var fleet fleetFlags
@@ -67,8 +68,8 @@ func (a *app) execOn(ctx context.Context, hosts *deploy.Fleet, n nixeval.Node, c
 	err = h.Run(ctx, c)
 	out.Flush()
 	var failed *remote.RunError
-	if errors.As(err, &failed) && failed.Signal == "" {
-		return failed.ExitStatus, nil
+	if errors.As(err, &failed) {
+		return failed.ShellStatus(), nil
 	}
 	return 0, err
 }

@@ -54,7 +54,7 @@ func exitStatus(t *testing.T, err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &failed) && failed.Signal == "":
+	case errors.As(err, &failed) && failed.Signal == "" && failed.ShellStatus() == failed.ExitStatus:
 		return failed.ExitStatus
 	}
 	t.Fatalf("not an exit status: %v", err)
@@ -63,10 +63,10 @@ func exitStatus(t *testing.T, err error) int {
 
 func testSignal(t *testing.T, k kind) {
 	conn := k.start(t, want{}).dial(t)
-	for _, name := range []string{"TERM", "KILL"} {
+	for name, status := range map[string]int{"TERM": 143, "KILL": 137, "SEGV": 139} {
 		err := conn.Run(t.Context(), remote.Cmd{Argv: sh("kill -" + name + " $$")})
 		var failed *remote.RunError
-		if !errors.As(err, &failed) || failed.Signal != name || failed.ExitStatus != -1 {
+		if !errors.As(err, &failed) || failed.Signal != name || failed.ExitStatus != -1 || failed.ShellStatus() != status {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -128,6 +128,22 @@ type RunError struct {
 	Stderr     string // its tail
 }
 
+// ShellStatus is what a shell would make of it: 128 and the signal's number, where a
+// signal ended the command.
+func (e *RunError) ShellStatus() int {
+	if e.Signal == "" {
+		return e.ExitStatus
+	}
+	return 128 + signalNumbers[e.Signal]
+}
+
+// signalNumbers are Linux's, wherever we run: nodes are NixOS. sshd has no names for
+// the others.
+var signalNumbers = map[string]int{
+	"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "USR1": 10,
+	"SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15, "XCPU": 24, "XFSZ": 25, "SYS": 31,
+}
+
 func (e *RunError) Error() string {
 	how := fmt.Sprintf("exit status %d", e.ExitStatus)
 	if e.Signal != "" {
