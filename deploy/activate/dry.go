@@ -31,8 +31,8 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 		dry.line(line)
 		a.send(node, event.NodeLog, event.Activate, line)
 	}}
-	argv := []string{"sh", "-s", "--", "dry", r.Path, r.Specialisation}
-	err = conn.Run(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	args := []string{"dry", r.Path, r.Specialisation}
+	err = conn.Run(ctx, remote.Cmd{Argv: append([]string{"sh", "-s", "--"}, args...), Name: nameOf(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
 	out.Flush()
 	none := Kernel{}
 	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.wantedKernel

@@ -3,7 +3,6 @@ package activate
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,14 +67,14 @@ func run(ctx context.Context, conn *remote.Conn, argv, args []string, each func(
 			each(name, value)
 		}
 	}}
-	err := conn.Run(ctx, remote.Cmd{Argv: slices.Concat(argv, args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	err := conn.Run(ctx, remote.Cmd{Argv: slices.Concat(argv, args), Name: nameOf(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
 	out.Flush()
-	// Nobody wants to read the bootstrap in an error.
-	var failed *remote.RunError
-	if errors.As(err, &failed) {
-		failed.Argv = append([]string{"nixbench-activate"}, args...)
-	}
 	return err
+}
+
+// nameOf is a call of the script in an error: nobody wants to read the bootstrap.
+func nameOf(args []string) string {
+	return "nixbench-activate " + strings.Join(strings.Fields(strings.Join(args, " ")), " ")
 }
 
 func number(s string) int {

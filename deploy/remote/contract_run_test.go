@@ -41,6 +41,10 @@ func testExitStatus(t *testing.T, k kind) {
 		!strings.HasPrefix(err.Error(), "node-1: no-such-program x on 127.0.0.1:")) {
 		t.Errorf("the error says %q", err)
 	}
+	err = conn.Run(t.Context(), remote.Cmd{Argv: sh("exit 1"), Name: "look around"})
+	if !strings.HasPrefix(fmt.Sprint(err), "node-1: look around on 127.0.0.1:") {
+		t.Errorf("the error of a command with a name says %q", err)
+	}
 	for _, argv := range [][]string{nil, {""}, {"-c"}, {"a", "\x00"}} {
 		if err := conn.Run(t.Context(), remote.Cmd{Argv: argv}); err == nil {
 			t.Errorf("%q was run", argv)

@@ -123,6 +123,7 @@ func (e *LostError) Unwrap() error { return e.Err }
 type RunError struct {
 	Node, Host string
 	Argv       []string
+	Name       string // the command's
 	ExitStatus int    // -1 if it was ended by a signal
 	Signal     string // KILL, TERM, … without SIG
 	Stderr     string // its tail
@@ -149,7 +150,7 @@ func (e *RunError) Error() string {
 	if e.Signal != "" {
 		how = "killed by signal " + e.Signal
 	}
-	text := fmt.Sprintf("%s: %s on %s: %s", e.Node, strings.Join(e.Argv, " "), e.Host, how)
+	text := fmt.Sprintf("%s: %s on %s: %s", e.Node, Cmd{Argv: e.Argv, Name: e.Name}, e.Host, how)
 	if tail := strings.TrimSpace(e.Stderr); tail != "" {
 		text += ": " + tail
 	}
