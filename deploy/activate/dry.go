@@ -2,7 +2,6 @@ package activate
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -38,7 +37,7 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.wantedKernel
 	res.Dry = dry
 	if err != nil {
-		return res, fmt.Errorf("%s: dry-activate %s: %w", node, r.Path, err)
+		return res, &stepError{node, "dry-activate " + r.Path, err}
 	}
 	res.Exit = 0
 	return res, nil

@@ -3,7 +3,6 @@ package activate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -74,7 +73,7 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 			lost = w.beat
 		}
 		if time.Since(lost) > w.patience {
-			return fmt.Errorf("%s: activate: %w", w.name, err)
+			return &stepError{w.name, "activate", err}
 		}
 		fresh, command = true, again
 		select {
@@ -95,7 +94,7 @@ func (w *watch) final(err error) (error, bool) {
 	}
 	answered := errors.As(err, &failed) && failed.Signal == ""
 	if answered || !w.started && !errors.As(err, &lost) && !errors.Is(err, errQuiet) {
-		return fmt.Errorf("%s: activate: %w", w.name, err), true
+		return &stepError{w.name, "activate", err}, true
 	}
 	return err, false
 }
