@@ -99,14 +99,6 @@ type run struct {
 	found map[string]activate.Node // what nodes were like before; see before
 }
 
-// task is what there is to do for one node.
-type task struct {
-	node    nixeval.Node
-	closure nixeval.Closure
-	same    bool // runs the wanted system already; only keys may have changed
-	keys    secrets.Set
-}
-
 // looks has what was found on each node, once it is.
 type looks map[string]*look
 
@@ -208,48 +200,6 @@ func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[strin
 		errs = append(errs, err)
 	}
 	return todo, errors.Join(errs...)
-}
-
-// task is what there is to do for one node, once it has been looked at; or nil.
-func (r *run) task(ctx context.Context, n nixeval.Node, closures map[string]nixeval.Closure, looked *look) (*task, error) {
-	<-looked.over
-	c, have := closures[n.Unit]
-	switch {
-	case !have && r.Goal != UploadKeys:
-		r.done(n, c, state.Skipped, "skipped: it was not built", nil)
-		return nil, nil
-	case looked.err != nil:
-		r.done(n, c, state.Failed, "", looked.err)
-		return nil, looked.err
-	}
-	r.mu.Lock()
-	r.found[n.Name] = looked.found
-	r.mu.Unlock()
-	t := &task{node: n, closure: c, same: r.same(looked.found, c)}
-	if r.WithoutKeys || r.Goal == Push || r.Goal == DryActivate {
-		return t, nil
-	}
-	// All keys, so that a mistake here is found before anything is changed there.
-	var err error
-	t.keys, err = r.Uploader.Load(ctx, n.Name, r.hive.Unit(n.Unit).Deployment, secrets.All)
-	if err != nil {
-		err = &NodeError{Node: n.Name, Step: event.Keys, Err: err}
-		r.done(n, c, state.Failed, "", err)
-		return nil, err
-	}
-	return t, nil
-}
-
-// foundOn is what was found on a node before anything was done there.
-func (r *run) foundOn(n nixeval.Node) activate.Node {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.found[n.Name]
-}
-
-// same tells whether the node is already where the goal would bring it.
-func (r *run) same(found activate.Node, c nixeval.Closure) bool {
-	return r.Specialisation == "" && r.Goal.activates() && found.At(activate.Goal(r.Goal), c.Out)
 }
 
 // together deploys every node as soon as it has been looked at. A wave is made up of

@@ -30,6 +30,9 @@ func NewFleet(hive *nixeval.Hive, o remote.Options) *Fleet {
 	if o.Keyring == nil {
 		o.Keyring = &remote.Keyring{} // a passphrase is asked for once, not once per node
 	}
+	if o.KnownHosts == nil {
+		o.KnownHosts = &remote.KnownHosts{}
+	}
 	return &Fleet{hive: hive, options: o, resolve: remote.Resolve, resolving: make(chan struct{}, 2*runtime.NumCPU()), hosts: map[string]*remote.Host{}}
 }
 

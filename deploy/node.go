@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // deploy brings one node where the goal says: closure, keys, activation, keys. It
@@ -134,7 +133,7 @@ func (r *run) closure(ctx context.Context, h hostOf, t task) error {
 func (r *run) keys(ctx context.Context, h hostOf, t task, when secrets.When) (string, error) {
 	none := len(r.hive.Unit(t.node.Unit).Deployment.Keys) == 0
 	if r.WithoutKeys || none && (when == secrets.Pre || r.Goal == Boot || r.Goal == Test ||
-		when == secrets.All && r.Goal != UploadKeys && r.knownWithoutKeys(t.node)) {
+		when == secrets.All && r.Goal != UploadKeys && r.knownWithoutKeys(t)) {
 		return "", nil
 	}
 	set := t.keys.At(when)
@@ -151,9 +150,9 @@ func (r *run) keys(ctx context.Context, h hostOf, t task, when secrets.When) (st
 
 // knownWithoutKeys tells that what the node runs, and the hive has no keys for, was
 // confirmed by us, so that none of ours were left to take away.
-func (r *run) knownWithoutKeys(n nixeval.Node) bool {
-	good := r.Store.State().Nodes[n.Name].Good
-	return good != nil && good.Path == r.foundOn(n).Current
+func (r *run) knownWithoutKeys(t task) bool {
+	good := r.Store.Node(t.node.Name).Good
+	return good != nil && (good.Path == r.foundOn(t.node).Current || t.same && good.Path == t.closure.Out) // or its specialisation
 }
 
 func (r *run) request(t task) activate.Request {
@@ -162,7 +161,7 @@ func (r *run) request(t task) activate.Request {
 		Run: r.Record.ID(), Path: t.closure.Out, Goal: activate.Goal(r.Goal),
 		Specialisation: r.Specialisation, Confirm: r.Confirm, Activator: r.ActivateWith,
 		ReplaceUnknown: r.ReplaceUnknown || d.ReplaceUnknownProfiles,
-		Known:          r.Store.State().Nodes[t.node.Name].Paths,
+		Known:          r.Store.Node(t.node.Name).Paths,
 	}
 }
 
@@ -171,7 +170,7 @@ func (r *run) dry(ctx context.Context, h hostOf, t task) (state.Outcome, string,
 	if err != nil {
 		return state.Failed, "", &NodeError{Node: t.node.Name, Step: event.Activate, Err: err}
 	}
-	return state.Unchanged, dryText(result.Dry), nil
+	return state.Unchanged, dryText(result), nil
 }
 
 // activate switches the node, with the intent written down before and the result after.

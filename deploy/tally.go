@@ -173,7 +173,16 @@ func activateText(result activate.Result, before activate.Node) string {
 	return text
 }
 
-func dryText(d *activate.Dry) string {
+func dryText(result activate.Result) string {
+	text := unitsText(result.Dry)
+	var unknown *activate.UnknownProfileError
+	if errors.As(result.Refused, &unknown) {
+		text += "; but apply will refuse to replace " + unknown.Path + ", which was not deployed from here"
+	}
+	return text
+}
+
+func unitsText(d *activate.Dry) string {
 	if d == nil {
 		return "nothing would change"
 	}

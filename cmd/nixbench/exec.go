@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +20,8 @@ The command is a program with its arguments; for pipes and the like, run a shell
 
   nixbench exec --on @web -- sh -c 'journalctl -u nginx | tail -n 3'
 
-The exit code is the highest that any node gave, or 6 if a node cannot be reached.`
+The exit code is the highest that any node gave, or 6 if a node cannot be reached.
+A command that a signal ended gives 128 and the signal's number, as in a shell.`
 
 func (a *app) execCommand() *cobra.Command {
 	var fleet fleetFlags
@@ -64,13 +63,13 @@ func (a *app) execOn(ctx context.Context, hosts *deploy.Fleet, n nixeval.Node, c
 	if err != nil {
 		return 0, err
 	}
-	out := &labelled{node: n.Name, say: a.view.Output}
+	out := &remote.Lines{Each: func(line string, _ bool) { a.view.Output(n.Name, line) }}
 	c.Stdout, c.Stderr = out, out
 	err = h.Run(ctx, c)
-	out.flush()
+	out.Flush()
 	var failed *remote.RunError
-	if errors.As(err, &failed) && failed.Signal == "" {
-		return failed.ExitStatus, nil
+	if errors.As(err, &failed) {
+		return failed.ShellStatus(), nil
 	}
 	return 0, err
 }
@@ -100,42 +99,4 @@ func execResult(results []deploy.Outcome[int]) error {
 		errs = append(errs, worst)
 	}
 	return errors.Join(errs...)
-}
-
-// labelled passes on whole lines with the node's name. stdout and stderr of a node
-// go to the same one.
-type labelled struct {
-	node string
-	say  func(node, line string)
-	mu   sync.Mutex
-	rest []byte
-}
-
-func (l *labelled) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	total := len(p)
-	for len(p) > 0 {
-		i := bytes.IndexByte(p, '\n')
-		if i < 0 {
-			l.rest = append(l.rest, p...)
-			if len(l.rest) >= longestLine {
-				l.flush()
-			}
-			break
-		}
-		l.say(l.node, strings.TrimSuffix(string(l.rest)+string(p[:i]), "\r"))
-		l.rest, p = nil, p[i+1:]
-	}
-	return total, nil
-}
-
-// longestLine is where a line is broken that has no end, such as binary output.
-const longestLine = 64 << 10
-
-func (l *labelled) flush() {
-	if len(l.rest) > 0 {
-		l.say(l.node, string(l.rest))
-		l.rest = nil
-	}
 }

@@ -54,6 +54,9 @@ func (a *app) generations(flags fleetFlags, paths bool) error {
 	if err != nil {
 		return err
 	}
+	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+		return err
+	}
 	fleet := a.fleet(hive, flags)
 	defer fleet.Close()
 	looked := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.event)

@@ -61,6 +61,11 @@ func (a *app) plan(flags planFlags) error {
 	if err != nil {
 		return err
 	}
+	if len(hive.Broken) == 0 { // else evaluation says what is broken, as in apply
+		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+			return err
+		}
+	}
 	known, err := a.known(e, hive)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
@@ -50,6 +51,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"count":     countCmd,
 			"noprocess": noProcessCmd,
+			"sshserver": sshServerCmd,
 			"waitfor":   waitForCmd,
 		},
 	})
@@ -90,6 +92,23 @@ func processWith(text string) string {
 		}
 	}
 	return ""
+}
+
+// sshserver: an SSH server that runs commands here, until the script ends. The file
+// ssh_config says to ssh how any host is it.
+func sshServerCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: sshserver")
+	}
+	s, err := sshtest.Start(sshtest.Options{})
+	ts.Check(err)
+	ts.Defer(func() { s.Close() })
+	key, known := ts.MkAbs("ssh_key"), ts.MkAbs("known_hosts")
+	config := fmt.Sprintf("Host *\n HostName 127.0.0.1\n Port %d\n User root\n IdentityFile %s\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s\n GlobalKnownHostsFile none\n",
+		s.Port(), key, known)
+	ts.Check(os.WriteFile(key, sshtest.PrivateKey(), 0o600))
+	ts.Check(os.WriteFile(known, []byte(s.KnownHostsLine()+"\n"), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("ssh_config"), []byte(config), 0o600))
 }
 
 // waitfor FILE: the file exists, within ten seconds.

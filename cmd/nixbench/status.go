@@ -64,6 +64,9 @@ func (a *app) status(flags statusFlags) error {
 	if err != nil {
 		return err
 	}
+	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+		return err
+	}
 	known, err := a.known(e, hive)
 	if err != nil {
 		return err

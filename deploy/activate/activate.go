@@ -64,6 +64,7 @@ type Result struct {
 	Log            []string // the last lines of the switch
 	Settled        *Run     // what a killed run had left, if anything
 	Dry            *Dry     // for DryActivate
+	Refused        error    // for DryActivate: why a real activation would be refused
 }
 
 // RolledBack reports whether the node is back in the system that it ran before.
@@ -90,6 +91,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		return res, err
 	}
 	if r.Goal == DryActivate {
+		res.Refused = r.Refuses(node, before)
 		return a.dry(ctx, node, h, r, res)
 	}
 	if before.unsettled() {
@@ -142,6 +144,15 @@ func (r Request) accepted(node string, n Node) error {
 		return &NoStorePathError{Node: node}
 	}
 	return nil
+}
+
+// Refuses tells early, from what was found on a node, that Activate would not replace
+// what the node has. Where an earlier run goes on, only Activate can tell.
+func (r Request) Refuses(node string, n Node) error {
+	if n.unsettled() {
+		return nil
+	}
+	return r.replaces(node, n)
 }
 
 // replaces reports whether what the node has may be replaced.

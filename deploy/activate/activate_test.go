@@ -293,6 +293,9 @@ func TestDryActivate(t *testing.T) {
 	if diff := cmp.Diff(want, res.Dry); diff != "" || len(res.Dry.Lines) != 4 {
 		t.Error(diff, res.Dry.Lines)
 	}
+	if unknown := (*UnknownProfileError)(nil); !errors.As(res.Refused, &unknown) || unknown.Path != oldPath {
+		t.Errorf("it does not tell that a switch would be refused: %v", res.Refused)
+	}
 	if slices.ContainsFunc(f.called, func(c string) bool { return !strings.HasPrefix(c, "dry ") && !strings.HasPrefix(c, "inspect ") }) {
 		t.Errorf("%q", f.called)
 	}
@@ -320,6 +323,52 @@ func TestNeeds(t *testing.T) {
 	} {
 		if got := (Request{Path: newPath, Goal: test.goal}).needs(test.node); got != test.want {
 			t.Errorf("%s with %+v: %q, want %q", test.goal, test.node, got, test.want)
+		}
+	}
+}
+
+func TestAt(t *testing.T) {
+	const special = newPath + "-special"
+	for _, test := range []struct {
+		node Node
+		runs string
+		want bool
+	}{
+		{Node{Current: newPath, Profile: newPath}, newPath, true},
+		{Node{Current: special, Profile: newPath}, special, true},
+		{Node{Current: special, Profile: newPath}, newPath, false},
+		{Node{Current: newPath, Profile: newPath}, special, false},
+		{Node{Current: special, Profile: oldPath}, special, false},
+		{Node{Current: special, Profile: newPath, Last: &Run{phase: "waiting"}}, special, false},
+	} {
+		if got := test.node.At(Switch, newPath, test.runs); got != test.want {
+			t.Errorf("%+v, to run %s: %v", test.node, test.runs, got)
+		}
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	strict := Request{Path: newPath, Goal: Switch, Known: []string{"/known"}}
+	for _, test := range []struct {
+		node Node
+		r    Request
+		want string // the path that stands in the way
+	}{
+		{Node{Current: oldPath, Profile: oldPath}, strict, oldPath},
+		{Node{Current: oldPath, Profile: oldPath}, Request{Path: newPath, ReplaceUnknown: true}, ""},
+		{Node{Current: "/known", Profile: "/known"}, strict, ""},
+		{Node{Current: "/known", Profile: oldPath}, strict, oldPath},
+		{Node{Current: oldPath, Profile: oldPath, Deployed: []string{oldPath}}, strict, ""},
+		{Node{Current: "/special", Profile: newPath}.Wanting("/special"), strict, ""},
+		{Node{Current: oldPath, Last: &Run{phase: "waiting"}}, strict, ""}, // may be ours
+	} {
+		var unknown *UnknownProfileError
+		got := ""
+		if errors.As(test.r.Refuses("web-1", test.node), &unknown) {
+			got = unknown.Path
+		}
+		if got != test.want {
+			t.Errorf("%+v: refuses %q, want %q", test.node, got, test.want)
 		}
 	}
 }

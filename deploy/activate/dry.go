@@ -2,7 +2,6 @@ package activate
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -16,6 +15,9 @@ type Dry struct {
 	Lines                              []string // all that it said
 }
 
+// longestList is more than all units that a node could have, on one line.
+const longestList = 1 << 20
+
 // dry asks the new system what it would do. Nothing is written on the node.
 func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
 	conn, err := h.Conn(ctx)
@@ -23,18 +25,19 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 		return res, err
 	}
 	dry := &Dry{}
-	out := &lineWriter{line: func(line string) {
+	out := &remote.Lines{Max: longestList, Each: func(line string, _ bool) {
+		line = strings.ToValidUTF8(line, "�")
 		dry.line(line)
 		a.send(node, event.NodeLog, event.Activate, line)
 	}}
-	argv := []string{"sh", "-s", "--", "dry", r.Path, r.Specialisation}
-	err = conn.Run(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
-	out.flush()
+	args := []string{"dry", r.Path, r.Specialisation}
+	err = conn.Run(ctx, remote.Cmd{Argv: append([]string{"sh", "-s", "--"}, args...), Name: nameOf(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	out.Flush()
 	none := Kernel{}
 	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.wantedKernel
 	res.Dry = dry
 	if err != nil {
-		return res, fmt.Errorf("%s: dry-activate %s: %w", node, r.Path, err)
+		return res, &stepError{node, "dry-activate " + r.Path, err}
 	}
 	res.Exit = 0
 	return res, nil

@@ -62,6 +62,19 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s: run %s is switching the node to %s", e.Node, e.Run.ID, e.Run.To)
 }
 
+// stepError says in which step something went wrong. What comes from below mostly
+// names the node already, and it is enough to read that once.
+type stepError struct {
+	node, step string
+	err        error
+}
+
+func (e *stepError) Error() string {
+	return e.node + ": " + e.step + ": " + strings.TrimPrefix(e.err.Error(), e.node+": ")
+}
+
+func (e *stepError) Unwrap() error { return e.err }
+
 // LostSightError says that we do not know how a run ended.
 type LostSightError struct {
 	Node, Path string
@@ -70,11 +83,12 @@ type LostSightError struct {
 }
 
 func (e *LostSightError) Error() string {
+	why := strings.TrimPrefix(strings.TrimPrefix(e.Err.Error(), e.Node+": "), "activate: ")
 	if e.Armed == 0 {
-		return fmt.Sprintf("%s: lost sight of the switch to %s, which goes on: %v", e.Node, e.Path, e.Err)
+		return fmt.Sprintf("%s: lost sight of the switch to %s, which goes on: %s", e.Node, e.Path, why)
 	}
-	return fmt.Sprintf("%s: could not confirm the switch to %s; the node goes back by itself, at the latest %s after the switch: %v",
-		e.Node, e.Path, e.Armed, e.Err)
+	return fmt.Sprintf("%s: could not confirm the switch to %s; the node goes back by itself, at the latest %s after the switch: %s",
+		e.Node, e.Path, e.Armed, why)
 }
 
 // Brief says in a line what became of the node.

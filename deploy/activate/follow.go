@@ -3,7 +3,6 @@ package activate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -35,7 +34,8 @@ type watch struct {
 	lines   int       // of the log that we have
 	tail    []string
 	units   map[string][]string
-	node    Node // what it said of itself at the end
+	last    string // the name of the last line
+	node    Node   // what it said of itself at the end
 }
 
 func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
@@ -73,7 +73,7 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 			lost = w.beat
 		}
 		if time.Since(lost) > w.patience {
-			return fmt.Errorf("%s: activate: %w", w.name, err)
+			return &stepError{w.name, "activate", err}
 		}
 		fresh, command = true, again
 		select {
@@ -94,7 +94,7 @@ func (w *watch) final(err error) (error, bool) {
 	}
 	answered := errors.As(err, &failed) && failed.Signal == ""
 	if answered || !w.started && !errors.As(err, &lost) && !errors.Is(err, errQuiet) {
-		return fmt.Errorf("%s: activate: %w", w.name, err), true
+		return &stepError{w.name, "activate", err}, true
 	}
 	return err, false
 }
@@ -142,19 +142,30 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 }
 
 func (w *watch) line(p *nodeParser, name, value string) {
+	if name == continuedLine {
+		if w.last == "log" {
+			w.log(value)
+		}
+		return
+	}
+	w.last = name
 	switch name {
 	case "log":
-		w.lines++
-		if w.tail = append(w.tail, value); len(w.tail) > tailLines {
-			w.tail = w.tail[1:]
-		}
-		w.a.send(w.name, event.NodeLog, event.Activate, value)
+		w.lines++ // a piece of one is none: the node counts its own lines
+		w.log(value)
 	case "unit":
 		unit, line, _ := strings.Cut(value, " ")
 		w.units[unit] = append(w.units[unit], line)
 	default:
 		p.line(name, value)
 	}
+}
+
+func (w *watch) log(text string) {
+	if w.tail = append(w.tail, text); len(w.tail) > tailLines {
+		w.tail = w.tail[1:]
+	}
+	w.a.send(w.name, event.NodeLog, event.Activate, text)
 }
 
 // quiet is how long a node that says something every second may say nothing.

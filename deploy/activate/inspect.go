@@ -64,11 +64,18 @@ func (n Node) RebootNeeded() bool {
 // Armed reports whether the node would go back by itself if nobody confirmed.
 func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Armed > 0 }
 
+// Wanting is what was found on a node, seen by a request: runs is the system that
+// would run, the request's own or its specialisation's.
+func (n Node) Wanting(runs string) Node {
+	n.wanted = runs
+	return n
+}
+
 // At reports whether a node is where a goal would bring it: nothing is left of a run
-// that was cut off, and the last one for this system did not fail.
-func (n Node) At(goal Goal, path string) bool {
-	n.wanted = path
-	return !n.unsettled() && Request{Goal: goal, Path: path}.needs(n) == ""
+// that was cut off, and the last one for this system did not fail. It runs `runs`
+// then, and boots path: two systems, if one is a specialisation of the other.
+func (n Node) At(goal Goal, path, runs string) bool {
+	return !n.unsettled() && Request{Goal: goal, Path: path}.needs(n.Wanting(runs)) == ""
 }
 
 // GenerationOf is the number under which the profile has a system, the newest if

@@ -40,7 +40,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 		return before, err
 	}
 	if err := read(ctx, conn, func(string, string) {}, "reboot"); err != nil {
-		return before, fmt.Errorf("%s: reboot: %w", node, err)
+		return before, &stepError{node, "reboot", err}
 	}
 	begin := time.Now()
 	wait, cancel := context.WithTimeout(ctx, timeout)

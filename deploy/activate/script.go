@@ -1,10 +1,8 @@
 package activate
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,45 +53,28 @@ func stored(ctx context.Context, conn *remote.Conn, each func(name, value string
 	return run(ctx, conn, []string{"sh", "-c", install, "sh"}, args, each)
 }
 
+// continuedLine is the name of what goes on the line before, where that was too long
+// for one piece. No line of the script's is called so, and no name may be looked for
+// in the middle of a switch's log.
+const continuedLine = "…"
+
 func run(ctx context.Context, conn *remote.Conn, argv, args []string, each func(name, value string)) error {
-	out := &lineWriter{line: func(line string) {
-		if name, value, ok := strings.Cut(line, "="); ok {
+	out := &remote.Lines{Each: func(line string, continued bool) {
+		line = strings.ToValidUTF8(line, "�")
+		if name, value, ok := strings.Cut(line, "="); continued {
+			each(continuedLine, line)
+		} else if ok {
 			each(name, value)
 		}
 	}}
-	err := conn.Run(ctx, remote.Cmd{Argv: slices.Concat(argv, args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
-	out.flush()
-	// Nobody wants to read the bootstrap in an error.
-	var failed *remote.RunError
-	if errors.As(err, &failed) {
-		failed.Argv = append([]string{"nixbench-activate"}, args...)
-	}
+	err := conn.Run(ctx, remote.Cmd{Argv: slices.Concat(argv, args), Name: nameOf(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	out.Flush()
 	return err
 }
 
-// lineWriter calls line for each line that is written to it.
-type lineWriter struct {
-	line func(string)
-	rest []byte
-}
-
-func (w *lineWriter) Write(p []byte) (int, error) {
-	w.rest = append(w.rest, p...)
-	for {
-		i := bytes.IndexByte(w.rest, '\n')
-		if i < 0 {
-			return len(p), nil
-		}
-		w.line(strings.ToValidUTF8(string(w.rest[:i]), "�"))
-		w.rest = w.rest[i+1:]
-	}
-}
-
-func (w *lineWriter) flush() {
-	if len(w.rest) > 0 {
-		w.line(string(w.rest))
-		w.rest = nil
-	}
+// nameOf is a call of the script in an error: nobody wants to read the bootstrap.
+func nameOf(args []string) string {
+	return "nixbench-activate " + strings.Join(strings.Fields(strings.Join(args, " ")), " ")
 }
 
 func number(s string) int {

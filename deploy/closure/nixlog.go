@@ -17,7 +17,10 @@ const (
 	resProgress     = 105
 )
 
-const keepLines = 20 // of what Nix prints, for an error
+const (
+	keepLines    = 20      // of what Nix prints, for an error
+	longestPlain = 4 << 10 // nobody reads more of a line of it
+)
 
 // nixLog reads the stderr of one Nix process in internal-json form. It is used by
 // one goroutine.
@@ -47,7 +50,7 @@ type nixMessage struct {
 func (l *nixLog) line(line string) {
 	text, isJSON := strings.CutPrefix(line, "@nix ")
 	if !isJSON || !gjson.Valid(text) {
-		if line = stripANSI(line); strings.TrimSpace(line) != "" {
+		if line = stripANSI(line[:min(len(line), longestPlain)]); strings.TrimSpace(line) != "" {
 			l.plain = keep(l.plain, line)
 		}
 		return

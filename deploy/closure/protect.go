@@ -23,7 +23,7 @@ func (c *Copier) Protect(ctx context.Context, node string, h Host, name, path st
 		return err
 	}
 	argv := []string{"sh", "-c", protectScript, "sh", rootsDir, name, path}
-	if err := conn.Run(ctx, remote.Cmd{Argv: argv, Sudo: true}); err != nil {
+	if err := conn.Run(ctx, remote.Cmd{Argv: argv, Name: "link " + rootsDir + "/" + name, Sudo: true}); err != nil {
 		return &Error{Node: node, Phase: event.Copy, Step: "protect " + path, Err: err}
 	}
 	return nil

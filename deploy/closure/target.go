@@ -1,18 +1,23 @@
 package closure
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
+
+// longestMessage is how much of a message of Nix's log is read: more than of other
+// lines, as a part of it says nothing. A line of a build's log that is yet longer is
+// left out.
+const longestMessage = 1 << 20
 
 // BuildOnTarget builds derivations on the node, which gets what it needs for that
 // and uses its own caches and builders. The log comes as events. A build that
@@ -30,11 +35,15 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 	b := &targetBuild{c: c, node: node, tails: map[string][]string{}}
 	b.log = &nixLog{started: b.started, progress: b.progress, buildLog: b.buildLog, warning: b.warning}
 	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json"}, drvs...)
-	lines := &lineWriter{each: b.log.line}
+	lines := &remote.Lines{Max: longestMessage, Each: func(line string, continued bool) {
+		if !continued && len(line) < longestMessage-utf8.UTFMax { // a part of a message is none
+			b.log.line(line)
+		}
+	}}
 	// By the daemon for root, too: it has the build users, and ends the build when
 	// its client has gone.
 	err = conn.Run(ctx, remote.Cmd{Argv: argv, Env: []string{"NIX_REMOTE=daemon"}, Stderr: lines})
-	lines.flush()
+	lines.Flush()
 	if err == nil {
 		return nil
 	}
@@ -75,8 +84,11 @@ func (b *targetBuild) tell() {
 }
 
 func (b *targetBuild) buildLog(drv, text string) {
-	b.tails[drv] = keep(b.tails[drv], text)
-	b.c.Send.Send(event.Event{Kind: event.NodeLog, Phase: event.Build, Node: b.node, Path: drv, Text: text})
+	pieces := &remote.Lines{Each: func(piece string, _ bool) {
+		b.tails[drv] = keep(b.tails[drv], piece)
+		b.c.Send.Send(event.Event{Kind: event.NodeLog, Phase: event.Build, Node: b.node, Path: drv, Text: piece})
+	}}
+	fmt.Fprintln(pieces, text)
 }
 
 func (b *targetBuild) warning(text string) {
@@ -117,29 +129,4 @@ func nameOf(path string) string {
 		return strings.TrimSuffix(name, ".drv")
 	}
 	return base
-}
-
-// lineWriter cuts what is written to it into lines.
-type lineWriter struct {
-	each func(string)
-	rest []byte
-}
-
-func (w *lineWriter) Write(p []byte) (int, error) {
-	w.rest = append(w.rest, p...)
-	for {
-		line, rest, found := bytes.Cut(w.rest, []byte("\n"))
-		if !found {
-			return len(p), nil
-		}
-		w.each(strings.TrimSuffix(string(line), "\r"))
-		w.rest = rest
-	}
-}
-
-func (w *lineWriter) flush() {
-	if len(w.rest) > 0 {
-		w.each(string(w.rest))
-		w.rest = nil
-	}
 }

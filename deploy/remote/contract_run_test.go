@@ -41,6 +41,10 @@ func testExitStatus(t *testing.T, k kind) {
 		!strings.HasPrefix(err.Error(), "node-1: no-such-program x on 127.0.0.1:")) {
 		t.Errorf("the error says %q", err)
 	}
+	err = conn.Run(t.Context(), remote.Cmd{Argv: sh("exit 1"), Name: "look around"})
+	if !strings.HasPrefix(fmt.Sprint(err), "node-1: look around on 127.0.0.1:") {
+		t.Errorf("the error of a command with a name says %q", err)
+	}
 	for _, argv := range [][]string{nil, {""}, {"-c"}, {"a", "\x00"}} {
 		if err := conn.Run(t.Context(), remote.Cmd{Argv: argv}); err == nil {
 			t.Errorf("%q was run", argv)
@@ -54,7 +58,7 @@ func exitStatus(t *testing.T, err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &failed) && failed.Signal == "":
+	case errors.As(err, &failed) && failed.Signal == "" && failed.ShellStatus() == failed.ExitStatus:
 		return failed.ExitStatus
 	}
 	t.Fatalf("not an exit status: %v", err)
@@ -63,10 +67,10 @@ func exitStatus(t *testing.T, err error) int {
 
 func testSignal(t *testing.T, k kind) {
 	conn := k.start(t, want{}).dial(t)
-	for _, name := range []string{"TERM", "KILL"} {
+	for name, status := range map[string]int{"TERM": 143, "KILL": 137, "SEGV": 139} {
 		err := conn.Run(t.Context(), remote.Cmd{Argv: sh("kill -" + name + " $$")})
 		var failed *remote.RunError
-		if !errors.As(err, &failed) || failed.Signal != name || failed.ExitStatus != -1 {
+		if !errors.As(err, &failed) || failed.Signal != name || failed.ExitStatus != -1 || failed.ShellStatus() != status {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -87,10 +87,11 @@ func testChanged(t *testing.T, k kind) {
 
 func testAcceptNew(t *testing.T, k kind) {
 	s := k.start(t, want{})
+	known := &remote.KnownHosts{} // what one connection adds, the others see
 	// The last line has no newline at its end: it must stay a line.
 	cfg := s.unpinned(t, "# ours", "other.example "+authorized(newKey(t).signer.PublicKey()))
 	for range 2 {
-		if err := try(t, cfg, remote.Options{AcceptNewHostKeys: true}); err != nil {
+		if err := try(t, cfg, remote.Options{AcceptNewHostKeys: true, KnownHosts: known}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,13 +99,13 @@ func testAcceptNew(t *testing.T, k kind) {
 	if lines := strings.Split(string(data), "\n"); len(lines) != 4 || lines[2] != s.known(s.hostKey) {
 		t.Errorf("known_hosts: %q", data)
 	}
-	if err := try(t, cfg, remote.Options{}); err != nil {
+	if err := try(t, cfg, remote.Options{KnownHosts: known}); err != nil {
 		t.Errorf("the accepted key is not known: %v", err)
 	}
 
 	cfg = s.unpinned(t) // neither the file nor its folder exist
 	cfg.AcceptNew, cfg.HashKnownHosts = true, true
-	if err := try(t, cfg, remote.Options{}); err != nil {
+	if err := try(t, cfg, remote.Options{KnownHosts: known}); err != nil {
 		t.Fatal(err)
 	}
 	data, _ = os.ReadFile(cfg.KnownHosts[0])
@@ -112,12 +113,12 @@ func testAcceptNew(t *testing.T, k kind) {
 		t.Errorf("not hashed: %q", data)
 	}
 	cfg.AcceptNew = false
-	if err := try(t, cfg, remote.Options{}); err != nil {
+	if err := try(t, cfg, remote.Options{KnownHosts: known}); err != nil {
 		t.Errorf("the hashed key is not known: %v", err)
 	}
 
 	cfg.KnownHosts = []string{"/dev/null"}
-	if err := try(t, cfg, remote.Options{AcceptNewHostKeys: true}); err != nil {
+	if err := try(t, cfg, remote.Options{AcceptNewHostKeys: true, KnownHosts: known}); err != nil {
 		t.Errorf("with /dev/null: %v", err)
 	}
 }
@@ -126,10 +127,11 @@ func testAcceptNew(t *testing.T, k kind) {
 func testAcceptNewAtOnce(t *testing.T, k kind) {
 	s := k.start(t, want{})
 	cfg := s.unpinned(t)
+	known := &remote.KnownHosts{}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if err := try(t, cfg, remote.Options{AcceptNewHostKeys: true}); err != nil {
+			if err := try(t, cfg, remote.Options{AcceptNewHostKeys: true, KnownHosts: known}); err != nil {
 				t.Error(err)
 			}
 		})

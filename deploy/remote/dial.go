@@ -26,6 +26,9 @@ type Options struct {
 	// Keyring keeps opened keys for other nodes. Nil: one per connection.
 	Keyring *Keyring
 
+	// KnownHosts keeps known_hosts files for other nodes. Nil: one per connection.
+	KnownHosts *KnownHosts
+
 	Timeout           time.Duration // to connect and log in; 0: 15 s, or ConnectTimeout
 	KeepAliveInterval time.Duration // 0: 15 s, or ServerAliveInterval
 	KeepAliveMax      int           // unanswered keepalives before the connection is lost; 0: 3
@@ -39,6 +42,9 @@ type Options struct {
 func (o Options) withDefaults(cfg Config) Options {
 	if o.Keyring == nil {
 		o.Keyring = &Keyring{}
+	}
+	if o.KnownHosts == nil {
+		o.KnownHosts = &KnownHosts{}
 	}
 	if o.DialContext == nil {
 		o.DialContext = (&net.Dialer{}).DialContext
@@ -61,7 +67,7 @@ func firstPositive[T int | time.Duration](values ...T) T {
 // Dial opens one SSH connection and logs in.
 func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 	full := opts.withDefaults(cfg)
-	hosts, err := loadHostKeys(cfg, full.AcceptNewHostKeys || cfg.AcceptNew)
+	hosts, err := loadHostKeys(cfg, full.AcceptNewHostKeys || cfg.AcceptNew, full.KnownHosts)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,9 @@
 // otherwise, and a changed key is refused always: "StrictHostKeyChecking no"
 // is read as accept-new. Nobody is asked a yes-or-no question about a key.
 //
+// Options.KnownHosts keeps these files for other nodes, as they are: one that has
+// changed is read again.
+//
 // Logging in takes keys: from an agent, from files, with certificates. A
 // passphrase is asked for when a server wants that very key, and once per
 // Keyring. Passwords and GSSAPI are not supported, and Resolve says so where a

@@ -123,9 +123,26 @@ func (e *LostError) Unwrap() error { return e.Err }
 type RunError struct {
 	Node, Host string
 	Argv       []string
+	Name       string // the command's
 	ExitStatus int    // -1 if it was ended by a signal
 	Signal     string // KILL, TERM, … without SIG
 	Stderr     string // its tail
+}
+
+// ShellStatus is what a shell would make of it: 128 and the signal's number, where a
+// signal ended the command.
+func (e *RunError) ShellStatus() int {
+	if e.Signal == "" {
+		return e.ExitStatus
+	}
+	return 128 + signalNumbers[e.Signal]
+}
+
+// signalNumbers are Linux's, wherever we run: nodes are NixOS. sshd has no names for
+// the others.
+var signalNumbers = map[string]int{
+	"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "USR1": 10,
+	"SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15, "XCPU": 24, "XFSZ": 25, "SYS": 31,
 }
 
 func (e *RunError) Error() string {
@@ -133,7 +150,7 @@ func (e *RunError) Error() string {
 	if e.Signal != "" {
 		how = "killed by signal " + e.Signal
 	}
-	text := fmt.Sprintf("%s: %s on %s: %s", e.Node, strings.Join(e.Argv, " "), e.Host, how)
+	text := fmt.Sprintf("%s: %s on %s: %s", e.Node, Cmd{Argv: e.Argv, Name: e.Name}, e.Host, how)
 	if tail := strings.TrimSpace(e.Stderr); tail != "" {
 		text += ": " + tail
 	}

@@ -38,6 +38,9 @@ func NewHost(cfg Config, opts Options) *Host {
 	if opts.Keyring == nil {
 		opts.Keyring = &Keyring{}
 	}
+	if opts.KnownHosts == nil {
+		opts.KnownHosts = &KnownHosts{}
+	}
 	opts.sudo = &sudoPassword{}
 	return &Host{cfg: cfg, opts: opts, turn: make(chan struct{}, 1), fresh: map[*Conn]bool{}}
 }

@@ -21,89 +21,29 @@ import (
 // only right one; else the known_hosts files decide, and one that they do not
 // mention is refused unless accept says to add it.
 type hostKeys struct {
-	cfg    Config
-	accept bool
-	db     *knownhosts.HostKeyDB
-	names  map[string]string // a cleaned copy's name → the file's own name
+	cfg        Config
+	accept     bool
+	known      *KnownHosts
+	*knownKeys // what known says of the files
 
-	shown    ssh.PublicKey // what the callback has let through, once db is not kept
+	shown    ssh.PublicKey // what the callback has let through, once knownKeys are not kept
 	accepted bool          // the callback has let a key through
 	err      error         // why the callback refused; x/crypto keeps only its text
 }
 
-func loadHostKeys(cfg Config, accept bool) (*hostKeys, error) {
-	h := &hostKeys{cfg: cfg, accept: accept}
+func loadHostKeys(cfg Config, accept bool, known *KnownHosts) (*hostKeys, error) {
+	h := &hostKeys{cfg: cfg, accept: accept, known: known}
 	if len(cfg.HostKeys) > 0 {
 		return h, nil
 	}
 	return h, h.load()
 }
 
-// load reads the known_hosts files. The library gives up at the first line
-// it cannot read, such as a key type it does not know, where OpenSSH goes on;
-// so such lines are blanked in a copy.
-func (h *hostKeys) load() error {
-	h.names = map[string]string{}
-	var files []string
-	for _, name := range slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts) {
-		data, err := os.ReadFile(name)
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("%s: read known hosts: %w", h.cfg.Node, err)
-		}
-		clean := blankUnreadable(data)
-		if bytes.Equal(clean, data) {
-			files = append(files, name)
-			continue
-		}
-		dir, err := os.MkdirTemp("", "nixbench-known-hosts-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		copied := filepath.Join(dir, "known_hosts")
-		if err := os.WriteFile(copied, clean, 0o600); err != nil {
-			return err
-		}
-		h.names[copied] = name
-		files = append(files, copied)
-	}
-	db, err := knownhosts.NewDB(files...)
-	if err != nil {
+func (h *hostKeys) load() (err error) {
+	if h.knownKeys, err = h.known.read(slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)); err != nil {
 		return fmt.Errorf("%s: read known hosts: %w", h.cfg.Node, err)
 	}
-	h.db = db
 	return nil
-}
-
-// blankUnreadable empties the lines that cannot be parsed, keeping the count.
-func blankUnreadable(data []byte) []byte {
-	lines := bytes.Split(data, []byte("\n"))
-	for i, line := range lines {
-		text := bytes.TrimSpace(line)
-		if len(text) == 0 || text[0] == '#' {
-			continue
-		}
-		if !readable(text) {
-			lines[i] = nil
-		}
-	}
-	return bytes.Join(lines, []byte("\n"))
-}
-
-// readable reports whether the library can read a line.
-func readable(line []byte) bool {
-	fields := bytes.Fields(line)
-	if len(fields) > 0 && (string(fields[0]) == "@cert-authority" || string(fields[0]) == "@revoked") {
-		fields = fields[1:]
-	}
-	if len(fields) < 3 {
-		return false
-	}
-	_, _, key, _, _, err := ssh.ParseKnownHosts(line)
-	return err == nil && key.Type() == string(fields[1])
 }
 
 // algorithms orders the host key algorithms so that the server shows a key
@@ -162,8 +102,9 @@ func (h *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	h.err = h.judge(key)
 	h.accepted = h.err == nil
 	if h.accepted {
-		// The connection keeps this callback, and must not keep all that is known.
-		h.shown, h.db, h.names = key, nil, nil
+		// The connection keeps this callback, and must not keep all that is known:
+		// of a file that grows, each may have met another version.
+		h.shown, h.knownKeys = key, nil
 	}
 	return h.err
 }
@@ -188,25 +129,25 @@ func (h *hostKeys) judge(key ssh.PublicKey) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &revoked):
-		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.known(revoked.Revoked), Revoked: true}
+		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.want(revoked.Revoked), Revoked: true}
 	case !errors.As(err, &mismatch):
 		return fmt.Errorf("%s: check the host key of %s: %w", h.cfg.Node, addr, err)
 	case len(mismatch.Want) > 0:
-		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.known(mismatch.Want...)}
+		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.want(mismatch.Want...)}
 	case h.accept:
 		return h.add(key)
 	}
 	return &HostKeyUnknownError{Node: h.cfg.Node, Addr: addr, Key: key, Files: slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)}
 }
 
-func (h *hostKeys) known(keys ...xknownhosts.KnownKey) []KnownKey {
+func (k *knownKeys) want(keys ...xknownhosts.KnownKey) []KnownKey {
 	out := make([]KnownKey, len(keys))
-	for i, k := range keys {
-		file := k.Filename
-		if name, ok := h.names[file]; ok {
+	for i, key := range keys {
+		file := key.Filename
+		if name, ok := k.names[file]; ok {
 			file = name
 		}
-		out[i] = KnownKey{File: file, Line: k.Line, Key: k.Key}
+		out[i] = KnownKey{File: file, Line: key.Line, Key: key.Key}
 	}
 	return out
 }
@@ -234,7 +175,7 @@ func (h *hostKeys) add(key ssh.PublicKey) error {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return fmt.Errorf("%s: lock %s: %w", h.cfg.Node, name, err)
 	}
-	again := &hostKeys{cfg: h.cfg}
+	again := &hostKeys{cfg: h.cfg, known: h.known}
 	if err := again.load(); err != nil {
 		return err
 	}

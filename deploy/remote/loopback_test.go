@@ -32,7 +32,7 @@ func TestLoopbackRuns(t *testing.T) {
 		t.Errorf("got %v, %d bytes, %q", err, out.Len(), diag.String())
 	}
 	err = h.Run(t.Context(), Cmd{Argv: []string{"sh", "-c", "kill -TERM $$"}})
-	if !errors.As(err, &failed) || failed.Signal != "TERM" {
+	if !errors.As(err, &failed) || failed.Signal != "TERM" || failed.ShellStatus() != 143 {
 		t.Errorf("got %v, want the signal", err)
 	}
 	fresh, err := h.Fresh(t.Context())

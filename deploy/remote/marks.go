@@ -76,6 +76,9 @@ func (m *markWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// ReadFrom has io.Copy use our buffer.
+func (m *markWriter) ReadFrom(r io.Reader) (int64, error) { return frugalCopy(m, r) }
+
 // flush passes on what turned out to be no mark.
 func (m *markWriter) flush() {
 	m.mu.Lock()

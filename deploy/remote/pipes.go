@@ -34,6 +34,9 @@ func (s *sink) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// ReadFrom has io.Copy use our buffer.
+func (s *sink) ReadFrom(r io.Reader) (int64, error) { return frugalCopy(s, r) }
+
 // shut makes sure that a cancelled command's late output is not written after
 // Run has returned, unless the writer itself is stuck.
 func (s *sink) shut() {
@@ -42,6 +45,37 @@ func (s *sink) shut() {
 		s.w = nil
 		<-s.lock
 	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+const (
+	smallBuffer = 1 << 10
+	bigBuffer   = 8 << 10 // a channel keeps what it was once given to send
+)
+
+// frugalCopy is io.Copy with a buffer that is small until it is filled. A thousand
+// nodes that say little for a minute each would otherwise hold 64 KiB for it.
+func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
+	var total int64
+	buf := make([]byte, smallBuffer)
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			written, writeErr := w.Write(buf[:n])
+			total += int64(written)
+			if writeErr != nil {
+				return total, writeErr
+			}
+		}
+		if err == io.EOF {
+			return total, nil
+		}
+		if err != nil {
+			return total, err
+		}
+		if n == len(buf) && n < bigBuffer {
+			buf = make([]byte, bigBuffer)
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func transport(ctx context.Context, clock *clock, cfg Config, asked, opts Option
 // made from what was asked for, since its configuration is another.
 func dialVia(ctx context.Context, clock *clock, via Config, asked, opts Options) (*Conn, error) {
 	defer clock.pause()()
-	asked.DialContext, asked.Keyring, asked.sudo = opts.DialContext, opts.Keyring, nil
+	asked.DialContext, asked.Keyring, asked.KnownHosts, asked.sudo = opts.DialContext, opts.Keyring, opts.KnownHosts, nil
 	return Dial(ctx, via, asked)
 }
 

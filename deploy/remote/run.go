@@ -29,11 +29,20 @@ const (
 // Argv and Env can be seen by every user of the node: secrets go to Stdin.
 type Cmd struct {
 	Argv   []string
+	Name   string    // for errors, in place of an Argv that is a script; may be empty
 	Env    []string  // NAME=value, added to the environment that sshd gives
 	Stdin  io.Reader // nil: empty
 	Stdout io.Writer // nil: discarded
 	Stderr io.Writer // nil: only its tail is kept, for the error
 	Sudo   bool      // as root: with the escalation command, unless the user is root
+}
+
+// String is the command as errors name it.
+func (cmd Cmd) String() string {
+	if cmd.Name != "" {
+		return cmd.Name
+	}
+	return strings.Join(cmd.Argv, " ")
 }
 
 // Output runs a command and returns its stdout.
@@ -82,7 +91,7 @@ func (cmd Cmd) check() error {
 }
 
 func (c *Conn) cancelled(ctx context.Context, cmd Cmd) error {
-	return fmt.Errorf("%s: %s on %s: %w", c.cfg.Node, strings.Join(cmd.Argv, " "), c.cfg.Addr(), context.Cause(ctx))
+	return fmt.Errorf("%s: %s on %s: %w", c.cfg.Node, cmd, c.cfg.Addr(), context.Cause(ctx))
 }
 
 // escalates reports whether cmd goes through the escalation command.
@@ -234,7 +243,7 @@ func (r *running) feed(ctx context.Context, stdin io.WriteCloser, abort context.
 	// A command may end without reading everything, so a failed write says
 	// nothing; a failed read must not pass for the end of the input.
 	source := &source{r: r.cmd.Stdin}
-	if io.Copy(stdin, source); source.err != nil {
+	if frugalCopy(stdin, source); source.err != nil {
 		abort(fmt.Errorf("read its stdin: %w", source.err))
 	}
 }
@@ -252,7 +261,7 @@ func (r *running) result(err error) error {
 		if c.escalates(r.cmd) && !r.hasStarted() {
 			return r.notRoot()
 		}
-		failed := &RunError{Node: c.cfg.Node, Host: c.cfg.Addr(), Argv: r.cmd.Argv,
+		failed := &RunError{Node: c.cfg.Node, Host: c.cfg.Addr(), Argv: r.cmd.Argv, Name: r.cmd.Name,
 			ExitStatus: exit.ExitStatus(), Signal: exit.Signal(), Stderr: r.tail.String()}
 		if failed.Signal != "" {
 			failed.ExitStatus = -1
@@ -263,12 +272,12 @@ func (r *running) result(err error) error {
 			return err
 		}
 		return fmt.Errorf("%s: %s on %s: the server ended the session without an exit status: %w",
-			c.cfg.Node, strings.Join(r.cmd.Argv, " "), c.cfg.Addr(), err)
+			c.cfg.Node, r.cmd, c.cfg.Addr(), err)
 	}
 	if err = c.explain(err); errors.Is(err, c.Err()) {
 		return err
 	}
-	return fmt.Errorf("%s: %s on %s: %w", c.cfg.Node, strings.Join(r.cmd.Argv, " "), c.cfg.Addr(), err)
+	return fmt.Errorf("%s: %s on %s: %w", c.cfg.Node, r.cmd, c.cfg.Addr(), err)
 }
 
 func (r *running) hasStarted() bool {

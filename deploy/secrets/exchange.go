@@ -21,6 +21,9 @@ var script string
 // node's process list, and every message about this command.
 const loader = `script=$(head -c "$1") && shift && eval "$script"`
 
+// steps are the names of the modes in errors.
+var steps = map[string]string{"apply": "upload keys", "plan": "compare keys"}
+
 // errEnded is what a write meets when the command on the node has ended.
 var errEnded = errors.New("the command on the node ended early")
 
@@ -40,6 +43,7 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 	go func() {
 		err := conn.Run(ctx, remote.Cmd{
 			Argv:  []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list},
+			Name:  steps[mode],
 			Stdin: stdin, Stdout: stdout, Sudo: true,
 		})
 		stdin.CloseWithError(errEnded)
@@ -53,7 +57,12 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 	t.result.sort()
 	if err := <-ended; err != nil {
 		// It says more than that the talk broke off.
-		return t.result, errors.Join(append(t.failed, fmt.Errorf("upload keys: %w", err))...)
+		var lost *remote.LostError
+		var refused *remote.EscalationError
+		if errors.As(err, &lost) || errors.As(err, &refused) { // others name the step
+			err = fmt.Errorf("%s: %w", steps[mode], err)
+		}
+		return t.result, errors.Join(append(t.failed, err)...)
 	}
 	if said != nil {
 		t.failed = append(t.failed, fmt.Errorf("%s: upload keys: %w", set.Node, said))

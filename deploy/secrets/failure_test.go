@@ -146,11 +146,27 @@ func TestCancelled(t *testing.T) {
 	defer cancel()
 	begin := time.Now()
 	_, err := n.Upload(ctx, n.host, set)
-	if err == nil || !strings.HasSuffix(err.Error(), "interrupted") || strings.Contains(err.Error(), "\n") {
+	if err == nil || !strings.HasSuffix(err.Error(), ": interrupted") || !strings.HasPrefix(err.Error(), "web-1: upload keys on ") || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
 	}
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// An error names the step, not the shell's loader.
+func TestErrorsNameTheStep(t *testing.T) {
+	n := start(t, sshtest.Options{Handler: func(_ context.Context, e *sshtest.Exec) int {
+		io.WriteString(e.Stderr, "sh: out of memory\n")
+		return 2
+	}})
+	set := n.load(t, keys{"a": n.key(t, "a", "x")}, All)
+	on := fmt.Sprintf(" on 127.0.0.1:%d: exit status 2: sh: out of memory", n.server.Port())
+	if _, err := n.Upload(t.Context(), n.host, set); fmt.Sprint(err) != "web-1: upload keys"+on {
+		t.Errorf("upload: %v", err)
+	}
+	if _, err := n.Plan(t.Context(), n.host, set); fmt.Sprint(err) != "web-1: compare keys"+on {
+		t.Errorf("plan: %v", err)
 	}
 }
 

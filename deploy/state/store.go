@@ -64,6 +64,14 @@ func (s *Store) State() *State {
 	return s.cur.clone()
 }
 
+// Node gives one node of the current state: a copy of all would cost a thousand nodes
+// a million copies. What pointers and slices in it lead to is not to be changed.
+func (s *Store) Node(name string) Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cur.Nodes[name]
+}
+
 // Update changes the state by f, which must not keep its argument nor change what
 // pointers and slices in it lead to. Where f or the disk fails, nothing changes.
 func (s *Store) Update(f func(*State) error) error {

@@ -1,0 +1,31 @@
+package activate
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// However many steps an error comes through, it names the node once.
+func TestErrorsNameTheNodeOnce(t *testing.T) {
+	down := &remote.UnreachableError{Node: "web-1", Addr: "10.0.0.1:22", Err: errors.New("i/o timeout")}
+	step := &stepError{"web-1", "activate", down}
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{step, "web-1: activate: cannot reach 10.0.0.1:22: i/o timeout"},
+		{&LostSightError{Node: "web-1", Path: newPath, Armed: time.Minute, Err: step}, "web-1: could not confirm the switch to " + newPath +
+			"; the node goes back by itself, at the latest 1m0s after the switch: cannot reach 10.0.0.1:22: i/o timeout"},
+		{&LostSightError{Node: "web-1", Path: newPath, Err: down}, "web-1: lost sight of the switch to " + newPath + ", which goes on: cannot reach 10.0.0.1:22: i/o timeout"},
+	} {
+		if got := test.err.Error(); got != test.want {
+			t.Errorf("%s\nwant %s", got, test.want)
+		}
+		if !errors.Is(test.err, down) {
+			t.Errorf("%v hides its cause", test.err)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package remote
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// longestLine is where a line is broken that does not end, such as binary output.
+const longestLine = 64 << 10
+
+// Lines is a Stdout or Stderr, or both, that comes out as lines. Flush it after Run,
+// for the last one may lack its end.
+type Lines struct {
+	// Each gets every line, without its end. One that is too long comes in pieces; all
+	// but the first are continued.
+	Each func(line string, continued bool)
+
+	Max int // bytes of a piece; 0: 64 KiB
+
+	mu        sync.Mutex
+	rest      []byte
+	continued bool
+}
+
+func (l *Lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	total := len(p)
+	for len(p) > 0 {
+		line, after, ended := bytes.Cut(p, []byte("\n"))
+		// Not all at once, so that no more than a piece is kept, whatever comes.
+		for room := l.max() + 1 - len(l.rest); len(line) >= room; room = l.max() + 1 - len(l.rest) {
+			l.rest = append(l.rest, line[:room]...)
+			line = line[room:]
+			l.breakLine()
+		}
+		l.rest = append(l.rest, line...)
+		if ended {
+			l.end()
+		}
+		p = after
+	}
+	return total, nil
+}
+
+// Flush passes on what is left: a line without an end.
+func (l *Lines) Flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.rest) > 0 {
+		l.end()
+	}
+}
+
+func (l *Lines) max() int {
+	if l.Max > 0 {
+		return l.Max
+	}
+	return longestLine
+}
+
+// breakLine passes on a piece of a line that has a byte too many. No character is
+// torn.
+func (l *Lines) breakLine() {
+	at := l.max()
+	for back := 1; back < utf8.UTFMax && back < at && !utf8.RuneStart(l.rest[at]); back++ {
+		at--
+	}
+	if !utf8.RuneStart(l.rest[at]) {
+		at = l.max() // it is no text
+	}
+	l.Each(string(l.rest[:at]), l.continued)
+	l.rest = append(l.rest[:0], l.rest[at:]...)
+	l.continued = true
+}
+
+func (l *Lines) end() {
+	l.Each(strings.TrimSuffix(string(l.rest), "\r"), l.continued)
+	l.rest, l.continued = l.rest[:0], false
+}
