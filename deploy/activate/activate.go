@@ -92,7 +92,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 	if r.Goal == DryActivate {
 		return a.dry(ctx, node, h, r, res)
 	}
-	if before.unsettled() {
+	if before.Unsettled() {
 		if res.Settled, err = a.settle(ctx, node, h, before, r); err != nil {
 			return res, err
 		}

@@ -68,7 +68,7 @@ func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Arme
 // that was cut off, and the last one for this system did not fail.
 func (n Node) At(goal Goal, path string) bool {
 	n.wanted = path
-	return !n.unsettled() && Request{Goal: goal, Path: path}.needs(n) == ""
+	return !n.Unsettled() && Request{Goal: goal, Path: path}.needs(n) == ""
 }
 
 // GenerationOf is the number under which the profile has a system, the newest if

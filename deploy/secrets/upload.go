@@ -20,7 +20,7 @@ type Uploader struct {
 	Send   event.Sink
 	Runner Runner // runs each keyCommand; nil: Exec
 
-	list string // where a node lists our keys; "": listFile
+	root string // for tests: a folder that has what else is a node's
 }
 
 const listFile = "/var/lib/nixbench/keys"
