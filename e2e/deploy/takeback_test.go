@@ -70,6 +70,11 @@ func TestTakeBack(t *testing.T) {
 		hive("five", "five", broken)
 		s.says(s.run(8, "apply", "--rollback-all-on-failure"), "2 rolled-back")
 		s.at("m1", "one", "three")
+		for what, on := range map[string]*recordedSystem{"good": s.state().Nodes["m1"].Good, "before": s.state().Nodes["m1"].Before} {
+			if on == nil || on.Path != good.Path || on.Generation != 1 { // not that which it would boot
+				t.Errorf("%s on record is %+v, was %+v", what, on, good)
+			}
+		}
 		s.at("m2", "one", "one")
 		key(s, "of three")
 	})
