@@ -94,22 +94,25 @@ func TestKeysBack(t *testing.T) {
 
 	t.Run("the client is killed before the switch", func(t *testing.T) {
 		s := s.in(t)
-		hive(s, fresh, `imports = [ (which "one") ];`)
-		p := s.start("apply")
-		s.wait(30*time.Second, "the keys", func() bool {
-			return len(s.find(func(h happened) bool { return h.Event == "node-start" && h.Phase == "keys" })) > 0
-		})
-		if err := p.Process.Kill(); err != nil {
-			t.Fatal(err)
+		// While keys come, and when they are there.
+		for _, point := range []string{"node-start", "node-end"} {
+			hive(s, fresh, `imports = [ (which "one") ];`)
+			p := s.start("apply", "--confirm-timeout", "5s")
+			s.wait(30*time.Second, "the keys", func() bool {
+				return len(s.find(func(h happened) bool { return h.Event == point && h.Phase == "keys" && h.Node == "m1" })) > 0
+			})
+			if err := p.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			p.end()
+			s.wait(time.Minute, "what was begun to end", func() bool {
+				return s.on("m1", "systemctl is-active nixbench-activate || :") == "inactive"
+			})
+			t.Logf("killed at %s of keys, it left\n%s", point, s.on("m1", look))
+			hive(s, fresh+broken, `imports = [ (which "one") ];`)
+			s.run(8, "apply", "--confirm-timeout", "5s")
+			back(s)
 		}
-		p.end()
-		s.wait(time.Minute, "what was begun to end", func() bool {
-			return s.on("m1", "systemctl is-active nixbench-activate || :") == "inactive"
-		})
-		t.Log(s.on("m1", look))
-		hive(s, fresh+broken, `imports = [ (which "one") ];`)
-		s.run(8, "apply", "--confirm-timeout", "5s")
-		back(s)
 	})
 
 	t.Run("the run is killed", func(t *testing.T) {
@@ -122,6 +125,29 @@ func TestKeysBack(t *testing.T) {
 		s.on("m1", "systemctl kill -s KILL nixbench-activate")
 		if got := p.end(); got.code != 8 {
 			t.Errorf("exit %d\n%s", got.code, got.err)
+		}
+		back(s)
+	})
+
+	t.Run("the boot loader fails", func(t *testing.T) {
+		s := s.in(t)
+		hive(s, fresh+`system.build.installBootLoader = lib.mkForce "/bin/false";`, `imports = [ (which "one") ];`)
+		s.says(s.run(8, "apply", "boot"), "the boot loader could not be installed")
+		back(s)
+		s.says(s.run(8, "apply"), "the boot loader could not be installed", "the node is back on")
+		back(s)
+	})
+
+	t.Run("the switch does not begin", func(t *testing.T) {
+		s := s.in(t)
+		hive(s, fresh, `imports = [ (which "one") ];`)
+		got := s.start("apply", "--activator", "nixos-rebuild").end()
+		if got.code == 0 {
+			t.Error("it did")
+		}
+		s.says(got, "no nixos-rebuild")
+		if log := s.find(func(h happened) bool { return h.Event == "node-end" && h.Phase == "keys" && h.Node == "m1" }); len(log) != 1 {
+			t.Errorf("keys came %d times before that", len(log))
 		}
 		back(s)
 	})
