@@ -204,7 +204,8 @@ func (r *run) activate(ctx context.Context, h hostOf, t task) (state.Outcome, st
 	}
 	if stateErr := r.Store.Update(func(s *state.State) error {
 		s.Finish(id, name, intent.Step)
-		if err == nil || t.settled || result.Settled != nil {
+		// Whatever became of our own, by then the node is through with others.
+		if err == nil || t.settled || result.Settled != nil || result.Outcome != "" {
 			s.Settle(id, name)
 		}
 		if err == nil && r.Goal != Boot {
