@@ -71,7 +71,8 @@ put_aside() ( # PATH
 begin_aside() {
   case $asides in
   drop) rm -rf -- "$aside" ;;
-  # Of a run whose client was killed before it could take it back.
-  keep | hold) [ ! -e "$aside/settled" ] || rm -rf -- "$aside" ;;
+  # A run whose client was killed before it could take it back left it settled; one
+  # that was killed earlier, held for nobody.
+  keep | hold) if [ -e "$aside/settled" ]; then rm -rf -- "$aside"; else rm -f -- "$aside/hold"; fi ;;
   esac
 }

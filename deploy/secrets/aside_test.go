@@ -132,6 +132,18 @@ func TestAside(t *testing.T) {
 		n.upload(t, old, All)
 		n.is(t, was, false)
 	})
+	t.Run("held by a run that was killed before its switch", func(t *testing.T) {
+		n.aside(t, fresh, Pre, Hold)
+		if _, err := os.Stat(n.folder() + "/hold"); err != nil {
+			t.Error(err)
+		}
+		n.aside(t, fresh, Pre, Keep)
+		if _, err := os.Stat(n.folder() + "/hold"); err == nil {
+			t.Error("nobody will end it")
+		}
+		n.goBack(t)
+		back()
+	})
 	t.Run("a key fails", func(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(n.dir, "run/keys/folder/x"), 0o755); err != nil {
 			t.Fatal(err)
