@@ -83,8 +83,12 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		todo, sortErr := r.sort(ctx, nodes, closures, looked)
 		err = errors.Join(sortErr, r.waves(ctx, todo))
 	}
-	if err != nil && o.RollbackAll && o.Goal.activates() && ctx.Err() == nil {
+	switch {
+	case !o.RollbackAll || !o.Goal.activates() || ctx.Err() != nil:
+	case err != nil:
 		err = errors.Join(err, r.takeBackAll(ctx))
+	default:
+		err = r.forgetKeys(ctx)
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
 	return errors.Join(buildErr, err)

@@ -43,12 +43,15 @@ func (r *run) steps(ctx context.Context, t task) (state.Outcome, string, error) 
 	case DryActivate:
 		return r.dry(ctx, h, t)
 	}
-	if _, err := r.keys(ctx, h, t, secrets.Pre); err != nil {
+	if err := r.settle(ctx, h, &t); err != nil {
 		return state.Failed, "", err
+	}
+	if _, err := r.keys(ctx, h, t, secrets.Pre); err != nil {
+		return state.Failed, "", err // the node has put back those that came
 	}
 	outcome, text, err := r.activate(ctx, h, t)
 	if err != nil {
-		return outcome, text, err
+		return outcome, text, errors.Join(err, r.keysBack(ctx, h, t, err))
 	}
 	if _, err := r.keys(ctx, h, t, secrets.Post); err != nil {
 		return state.Failed, "", err
@@ -137,6 +140,7 @@ func (r *run) keys(ctx context.Context, h hostOf, t task, when secrets.When) (st
 		return "", nil
 	}
 	set := t.keys.At(when)
+	set.Aside = r.aside(when)
 	set.KeepOld = r.Goal == Boot || r.Goal == Test // another system runs, or boots, than this one
 	result, err := r.Uploader.Upload(ctx, h, set)
 	if err != nil {
@@ -199,7 +203,8 @@ func (r *run) activate(ctx context.Context, h hostOf, t task) (state.Outcome, st
 	}
 	if stateErr := r.Store.Update(func(s *state.State) error {
 		s.Finish(id, name, intent.Step)
-		if err == nil || result.Settled != nil {
+		// Whatever became of our own, by then the node is through with others.
+		if err == nil || t.settled || result.Settled != nil || result.Outcome != "" {
 			s.Settle(id, name)
 		}
 		if err == nil && r.Goal != Boot {

@@ -57,6 +57,8 @@ func (d *Deployer) Reboot(ctx context.Context, looked []Outcome[activate.Node], 
 	return results, err
 }
 
+// reboot writes no intent: killed, we leave nothing that the next run would have to
+// finish or undo. The node reboots by itself, and says by itself what it booted.
 func (d *Deployer) reboot(ctx context.Context, n nixeval.Node, timeout time.Duration) (state.NodeResult, string, error) {
 	r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 	h, err := d.Fleet.Host(ctx, n)

@@ -51,6 +51,11 @@ func (r *run) undo(ctx context.Context, n nixeval.Node, before activate.Node) er
 		if generation == 0 {
 			return fmt.Errorf("it had no generation to go back to")
 		}
+		if !r.WithoutKeys { // first: what starts again wants the old ones
+			if err := r.Uploader.PutBack(ctx, n.Name, h); err != nil {
+				return err
+			}
+		}
 		_, err := r.Activator.Rollback(ctx, n.Name, h, generation, activate.Request{
 			Run: r.Record.ID() + "-back", Goal: goal, Confirm: r.Confirm, ReplaceUnknown: true,
 		})

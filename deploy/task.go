@@ -16,6 +16,7 @@ type task struct {
 	node    nixeval.Node
 	closure nixeval.Closure
 	same    bool // runs the wanted system already; only keys may have changed
+	settled bool // what a killed run had left there is
 	keys    secrets.Set
 }
 

@@ -97,7 +97,7 @@ func (a *app) prompt() remote.Prompt {
 		var answer []byte
 		var err error
 		a.view.Pause(func() {
-			fmt.Fprint(os.Stderr, question)
+			fmt.Fprint(os.Stderr, strings.TrimRight(question, ": ")+": ") // servers mostly end theirs so
 			answer, err = term.ReadPassword(int(os.Stdin.Fd()))
 			fmt.Fprintln(os.Stderr)
 		})

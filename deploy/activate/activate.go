@@ -94,7 +94,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		res.Refused = r.Refuses(node, before)
 		return a.dry(ctx, node, h, r, res)
 	}
-	if before.unsettled() {
+	if before.Unsettled() {
 		if res.Settled, err = a.settle(ctx, node, h, before, r); err != nil {
 			return res, err
 		}
@@ -149,7 +149,7 @@ func (r Request) accepted(node string, n Node) error {
 // Refuses tells early, from what was found on a node, that Activate would not replace
 // what the node has. Where an earlier run goes on, only Activate can tell.
 func (r Request) Refuses(node string, n Node) error {
-	if n.unsettled() {
+	if n.Unsettled() {
 		return nil
 	}
 	return r.replaces(node, n)

@@ -28,6 +28,9 @@
 // confirmation is up. If the script is killed, systemd runs it once more for
 // that (ExecStopPost).
 //
+// Keys that came before the switch go back with it: package secrets leaves a script in
+// /run/keys/.nixbench-before for that, and a run that stays removes it.
+//
 // The time is [Request.Confirm]. While the switch runs it counts from the last
 // sign of progress: a line of its log, or a change in systemd's queue of jobs.
 // Afterwards it counts from the end of the switch. With a Confirm of zero nothing

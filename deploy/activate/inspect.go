@@ -75,7 +75,7 @@ func (n Node) Wanting(runs string) Node {
 // that was cut off, and the last one for this system did not fail. It runs `runs`
 // then, and boots path: two systems, if one is a specialisation of the other.
 func (n Node) At(goal Goal, path, runs string) bool {
-	return !n.unsettled() && Request{Goal: goal, Path: path}.needs(n.Wanting(runs)) == ""
+	return !n.Unsettled() && Request{Goal: goal, Path: path}.needs(n.Wanting(runs)) == ""
 }
 
 // GenerationOf is the number under which the profile has a system, the newest if

@@ -20,13 +20,14 @@ const (
 // and a *BusyError if somebody is watching the run.
 func (a *Activator) Settle(ctx context.Context, node string, h Host, wanted string) (*Run, error) {
 	n, err := a.Inspect(ctx, node, h)
-	if err != nil || !n.unsettled() {
+	if err != nil || !n.Unsettled() {
 		return nil, err
 	}
 	return a.settle(ctx, node, h, n, Request{Path: wanted})
 }
 
-func (n Node) unsettled() bool {
+// Unsettled reports whether there is something for Settle to do.
+func (n Node) Unsettled() bool {
 	return n.Last != nil && (n.Last.Alive || n.Last.phase != "done")
 }
 

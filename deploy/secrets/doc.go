@@ -30,6 +30,17 @@
 // sets its owner and mode at the end of the activation. For a post-activation key
 // a missing user is an error.
 //
+// # Taking back
+//
+// Keys come before the switch that they are for, and the switch may be taken back. So
+// the node keeps what an upload replaces in a folder of root's beside them, in memory
+// ([Aside], aside.sh), with a script that puts it back. Whoever goes back runs that: the
+// node by itself, without a connection; [Uploader.Undo] where the switch never began; the
+// upload itself, where it breaks off; and [Uploader.PutBack] where a whole run is taken
+// back. Once the new system stays, the folder goes: an old secret is not to outlive its
+// use. Should we be killed between upload and switch, the folder stays for the next
+// upload, which does not replace what is in it: the oldest is what the running system had.
+//
 // # Removal
 //
 // The node keeps a list of the keys that it got from us, by path

@@ -14,8 +14,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-//go:embed upload.sh
-var script string
+// The script, in the order in which sh reads it: functions first.
+var (
+	//go:embed aside.sh
+	asideScript string
+	//go:embed upload.sh
+	uploadScript string
+
+	script = asideScript + uploadScript
+)
 
 // loader runs what comes first on stdin. As an argument the script would fill the
 // node's process list, and every message about this command.
@@ -33,16 +40,12 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 	if err != nil {
 		return Result{}, err
 	}
-	list := u.list
-	if list == "" {
-		list = listFile
-	}
 	stdin, write := io.Pipe()
 	read, stdout := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
 		err := conn.Run(ctx, remote.Cmd{
-			Argv:  []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list},
+			Argv:  u.command(mode, set.Aside),
 			Name:  steps[mode],
 			Stdin: stdin, Stdout: stdout, Sudo: true,
 		})
@@ -68,6 +71,15 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 		t.failed = append(t.failed, fmt.Errorf("%s: upload keys: %w", set.Node, said))
 	}
 	return t.result, errors.Join(t.failed...)
+}
+
+// command is what runs on the node.
+func (u *Uploader) command(mode string, aside Aside) []string {
+	list, folder := listFile, asideFolder
+	if u.root != "" {
+		list, folder = u.root+"/var/list", u.root+"/var/aside"
+	}
+	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.word()}
 }
 
 // talk is one exchange, from our side; upload.sh is the other.
@@ -96,21 +108,21 @@ func (t *talk) hold(mode string) error {
 	return t.deliver(send)
 }
 
-func (t *talk) describe(k Key) {
+// describe is what the node needs to know of a key: its seven lines.
+func describe(k Key) string {
 	when := "late"
 	if k.Early {
 		when = "early"
 	}
-	for _, field := range []string{k.Path, k.User, k.Group, k.Mode, when, k.hash(), strconv.Itoa(len(k.content()))} {
-		fmt.Fprintln(t.to, field)
-	}
+	fields := []string{k.Path, k.User, k.Group, k.Mode, when, k.hash(), strconv.Itoa(len(k.content()))}
+	return strings.Join(fields, "\n") + "\n"
 }
 
 func (t *talk) offer() error {
 	t.to.WriteString(script)
 	fmt.Fprintln(t.to, len(t.set.Keys), len(t.set.keep))
 	for _, k := range t.set.Keys {
-		t.describe(k)
+		t.to.WriteString(describe(k))
 	}
 	for _, path := range t.set.keep {
 		fmt.Fprintln(t.to, path)
@@ -192,7 +204,7 @@ func (t *talk) deliver(send []int) error {
 	fmt.Fprintln(t.to, len(send))
 	for _, i := range send {
 		fmt.Fprintln(t.to, i)
-		t.describe(t.set.Keys[i])
+		t.to.WriteString(describe(t.set.Keys[i]))
 		t.to.Write(t.set.Keys[i].content())
 	}
 	// Only the node knows whether all is well by then; it leaves out the removal

@@ -38,7 +38,7 @@ func start(t testing.TB, opts sshtest.Options) *node {
 	}
 	t.Cleanup(func() { server.Close() })
 	n := &node{dir: t.TempDir(), server: server, host: connect(t, server)}
-	n.Uploader = &Uploader{list: filepath.Join(n.dir, "var/list"), Runner: noRunner(t), Send: func(e event.Event) {
+	n.Uploader = &Uploader{root: n.dir, Runner: noRunner(t), Send: func(e event.Event) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.events = append(n.events, e)

@@ -55,6 +55,8 @@ type Set struct {
 	// still runs, or still boots, may need them.
 	KeepOld bool
 
+	Aside Aside // what becomes of that which an upload replaces or removes
+
 	keep []string // paths of all the node's keys, whatever When is
 }
 

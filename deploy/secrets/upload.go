@@ -24,7 +24,7 @@ type Uploader struct {
 	// Generated gives a part of a secret that nixbench makes; nil: there are none.
 	Generated func(nixeval.Generated) ([]byte, error)
 
-	list string // where a node lists our keys; "": listFile
+	root string // for tests: a folder that has what else is a node's
 }
 
 const listFile = "/var/lib/nixbench/keys"

@@ -1,6 +1,10 @@
-# upload.sh MODE LIST: brings the keys of this node in line with what stdin says.
-# MODE is "apply" or "plan", which changes nothing. LIST names the file that lists
-# the keys we put here, one path a line.
+# upload.sh MODE LIST ASIDE ASIDES: brings the keys of this node in line with what
+# stdin says. MODE is "apply" or "plan", which changes nothing. LIST names the file
+# that lists the keys we put here, one path a line. ASIDE and ASIDES are in aside.sh.
+#
+# With three more modes there is no exchange: "undo" puts back what was put aside
+# for a switch that did not come, "restore" what was held for the whole run, and
+# "forget" removes it.
 #
 # stdin    a line "COUNT KEEP", then COUNT keys: path, owner, group, mode, early or
 #          late, hash, size, a line each; then KEEP paths that the hive has
@@ -16,9 +20,9 @@
 export LC_ALL=C
 PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
 umask 077
-mode=$1 list=$2
-tmp=
-trap '[ -z "$tmp" ] || rm -f -- "$tmp"' EXIT
+mode=$1 list=$2 aside=$3 asides=$4
+tmp='' undo=''
+trap '[ -z "$tmp" ] || rm -f -- "$tmp"; [ -z "$undo" ] || put_back' EXIT
 trap 'exit 1' HUP INT TERM
 
 one_line() { tr '\n' ' ' | cut -c 1-400; }
@@ -90,13 +94,16 @@ compare() { # NUMBER
   if ! listed "$path" || ! has_content "$path"; then
     echo "send $1$deferred"
   elif in_order "$path" || { [ -n "$deferred" ] && [ "$(stat -c %a -- "$path")" = 600 ]; }; then
+    # Activation will change its owner.
+    [ -z "$deferred" ] || [ "$mode" = plan ] || put_aside "$path"
     echo "same $1$deferred"
   elif [ "$mode" = plan ]; then
     echo "adjusted $1$deferred"
-  elif said=$(settle "$path" 2>&1); then
+  elif said=$({ put_aside "$path" && settle "$path"; } 2>&1); then
     echo "adjusted $1$deferred"
   else
     echo "failed $1 $(printf '%s' "$said" | one_line)"
+    failed=1
   fi
 }
 
@@ -111,7 +118,7 @@ receive() {
 
 store() { # NUMBER
   tmp=$temporary
-  if said=$({ receive && check && settle "$tmp" && { sync -- "$tmp" || sync; } && mv -fT -- "$tmp" "$path"; } 2>&1); then
+  if said=$({ receive && check && settle "$tmp" && { sync -- "$tmp" || sync; } && put_aside "$path" && mv -fT -- "$tmp" "$path"; } 2>&1); then
     tmp=
     written="$written$path
 "
@@ -142,10 +149,30 @@ $old
 ours() { [ -f "$1" ] || [ -L "$1" ]; }
 tidy() { grep . | sort -u; }
 
+case $mode in
+undo)
+  [ -e "$aside/settled" ] || put_back
+  exit
+  ;;
+restore)
+  put_back
+  exit
+  ;;
+forget)
+  rm -rf -- "$aside"
+  exit
+  ;;
+esac
+
 echo "nixbench-keys 1"
 line counts
 count=${counts% *} kept=${counts#* }
-i=0 paths=''
+if [ "$mode" = apply ]; then
+  begin_aside
+  # However this ends early: the switch will not come.
+  case $asides in keep | hold) undo=yes ;; esac
+fi
+i=0 paths='' failed=''
 while [ "$i" -lt "$count" ]; do
   read_key
   paths="$paths$path
@@ -169,9 +196,10 @@ echo next
 line sends
 before=$([ ! -f "$list" ] || cat -- "$list") || exit 1
 if [ "$sends" -gt 0 ]; then
+  put_aside "$list" || exit 1
   printf '%s\n%s' "$before" "$paths" | tidy | write_list || exit 1
 fi
-failed='' written=''
+written=''
 while [ "$sends" -gt 0 ]; do
   line i
   read_key
@@ -185,12 +213,15 @@ fi
 line last
 left=$(stale)
 if [ "$last" = prune ] && [ -z "$failed" ] && [ -n "$left" ]; then
+  put_aside "$list" || exit 1
   printf '%s\n' "$left" | while IFS= read -r old; do
     rm -f -- "${old%/*}/.${old##*/}.nixbench-new"
     if ours "$old"; then
+      put_aside "$old" || exit 1
       rm -f -- "$old" && printf 'removed %s\n' "$old" || exit 1
     fi
   done || exit 1
   printf '%s\n' "$left" | grep -Fxv -f - -- "$list" | write_list || exit 1
 fi
+[ -n "$failed" ] || undo=''
 echo end

@@ -10,6 +10,40 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
+// A reboot goes on without us, and the next run finds nothing to settle.
+func TestKilledReboot(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.Start(t, 1))
+	hive := func(text string) {
+		s.hive(`m1 = { imports = [ (which "` + text + `") ]; deployment.keys.k.text = "k"; };`)
+	}
+	hive("one")
+	s.run(0, "apply")
+	hive("two")
+	s.run(0, "apply", "boot")
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+		boot := s.l.BootID(t, "m1")
+		p := s.start("reboot", "--yes")
+		s.wait(30*time.Second, "the reboot", func() bool {
+			return s.l.SSH(t.Context(), "m1", "systemctl is-system-running | grep -q stopping || test $(cat /proc/sys/kernel/random/boot_id) != "+boot).Run() == nil
+		})
+		if err := p.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.end(); got.code == 0 {
+			t.Logf("it was back before the signal: %s", got.err)
+		}
+		if got := s.state().Intents; len(got) != 0 {
+			t.Errorf("intents: %+v", got)
+		}
+		s.l.WaitReady(t, "m1", boot)
+		s.is("m1=two")
+		s.says(s.run(0, "apply"), "uploaded k")
+		s.run(0, "status", "--check")
+		s.settled("m1")
+	}
+}
+
 // A run that is killed, or interrupted, at any point leaves nothing that the next
 // one does not put right.
 func TestKilled(t *testing.T) {

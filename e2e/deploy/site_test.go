@@ -194,7 +194,13 @@ func (s *site) settled(nodes ...string) {
 // recorded is state.json, as far as tests look at it.
 type recorded struct {
 	Intents []struct{ Run, Node, Step string }
-	Nodes   map[string]struct{ Good *struct{ Path string } }
+	Nodes   map[string]struct{ Good, Before *recordedSystem }
+}
+
+type recordedSystem struct {
+	Path       string
+	Generation int
+	Run        string
 }
 
 func (s *site) state() recorded {

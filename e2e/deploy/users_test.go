@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
@@ -55,6 +56,31 @@ func TestUsersAndBuilders(t *testing.T) {
 		s.on("m1", "nix-store --check-validity "+path)
 		s.says(s.run(0, "apply"), "1 unchanged")
 		s.settled("m1")
+	})
+
+	t.Run("remote builder", func(t *testing.T) {
+		s := s.in(t)
+		// Nix's own ssh needs to be told of the lab; nothing is built here.
+		s.env = append(s.env, "NIX_SSHOPTS=-F "+s.l.SSHConfig(), "NIX_CONFIG="+fixture.NixConfig+"\nmax-jobs = 0")
+		hive := func(text string) {
+			s.hive(`meta.machinesFile = "` + s.dir + `/machines"; m1 = { imports = [ (which "` + text + `") ];
+				environment.etc."where".source = derivation { name = "where"; system = builtins.currentSystem; builder = "/bin/sh";
+					args = [ "-c" "read -r host </proc/sys/kernel/hostname; echo $host >$out" ]; nonce = "` + text + t.TempDir() + `"; }; };`)
+		}
+		for _, scheme := range []string{"ssh-ng", "ssh"} {
+			s.write("machines", scheme+"://m2 x86_64-linux - 2 1 - -\n")
+			hive(scheme)
+			s.run(0, "apply")
+			s.is("m1=" + scheme)
+			if got := s.on("m1", "cat /etc/where"); got != "m2" {
+				t.Errorf("with %s it was built on %s", scheme, got)
+			}
+			s.settled("m1")
+		}
+		s.write("machines", "ssh-ng://m3.invalid x86_64-linux - 2 1 - -\n")
+		hive("nowhere")
+		s.says(s.run(4, "apply"), "m3.invalid")
+		s.is("m1=ssh")
 	})
 
 	t.Run("nobody home", func(t *testing.T) {

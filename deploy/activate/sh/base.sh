@@ -25,6 +25,7 @@ profile=/nix/var/nix/profiles/system
 current=/run/current-system
 booted=/run/booted-system
 bootId=/proc/sys/kernel/random/boot_id
+keysAside=/run/keys/.nixbench-before # what an upload put aside, see package secrets
 lists=/run/nixos                  # what switch-to-configuration still wanted to do
 runUnit=nixbench-activate.service
 switchUnit=nixbench-switch.service

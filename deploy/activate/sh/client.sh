@@ -20,6 +20,8 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL
   deadline=$((now + ${armed:-0}))
   rm -rf "$live/confirm" "$live/abort" "$live/exit" "$live/log" "$live/units"
   mkdir -p "$live/units"
+  # Of a run that was killed before it could be taken back.
+  [ ! -e $keysAside/settled ] || rm -rf $keysAside
   : >"$live/log" && save || {
     rm -f "$live/state" "$kept/state.new"
     die "cannot keep a record of the switch in $kept"

@@ -75,6 +75,24 @@ tidy() {
   done
 }
 
+# Keys came before the switch, so they go back with it. What puts them back came
+# with them.
+keysBack() {
+  [ -f $keysAside/restore ] && [ ! -e $keysAside/settled ] || return 0
+  echo "putting back the keys from before" >>"$live/log"
+  timeout 60 sh $keysAside/restore </dev/null >>"$live/log" 2>&1 || echo "not all keys could be put back" >>"$live/log"
+}
+
+# half tells whether a run that failed, and was not taken back, left something.
+half() {
+  [ "$(resolve $current)" = "$to" ] || [ "$wasPath" != "$path" ] && [ "$(resolve $profile)" = "$path" ]
+}
+
+# Old secrets do not outlive what they are kept for.
+keysStay() {
+  if [ -e $keysAside/hold ]; then : >$keysAside/settled; else rm -rf $keysAside; fi
+}
+
 # goBack makes the node run what it ran before. The boot default never changed.
 goBack() { # REASON
   reason=$1
@@ -88,6 +106,7 @@ goBack() { # REASON
   save || :
   tidy
   why=$code
+  keysBack # first: what starts again wants them
   echo "going back to $from" >>"$live/log"
   NIXOS_NO_CHECK=1 call 600 "$from/bin/switch-to-configuration" test
   back=$code code=$why
@@ -106,6 +125,11 @@ finish() { # OUTCOME
     { tail -n 198 "$kept/deployed" 2>/dev/null; printf '%s\n' "$path $run" "$to $run"; } | uniq >"$kept/deployed.new" &&
       mv "$kept/deployed.new" "$kept/deployed"
   fi
+  case $outcome in
+  committed | activated | boot) keysStay ;;
+  rolled-back | rollback-failed) ;; # they went first
+  *) if half; then keysStay; else keysBack; fi ;;
+  esac
   rm -f "$roots/next" "$live/confirm" "$live/abort"
   save || :
 }

@@ -1,0 +1,79 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// settle ends what a killed run left on the node, before keys come: a switch of that
+// run that is taken back takes back its keys, and would take back ours.
+func (r *run) settle(ctx context.Context, h hostOf, t *task) error {
+	if !r.foundOn(t.node).Unsettled() {
+		return nil
+	}
+	settled, err := r.Activator.Settle(ctx, t.node.Name, h, t.closure.Out)
+	if err != nil {
+		return &NodeError{Node: t.node.Name, Step: event.Activate, Err: err}
+	}
+	t.settled = settled != nil
+	return nil
+}
+
+// aside is for how long the node keeps what an upload replaces.
+func (r *run) aside(when secrets.When) secrets.Aside {
+	switch {
+	case when == secrets.Pre && r.RollbackAll:
+		return secrets.Hold
+	case when == secrets.Pre:
+		return secrets.Keep
+	case when == secrets.Post && r.RollbackAll:
+		return secrets.Add
+	}
+	return secrets.Drop
+}
+
+// keysBack puts back the keys of a node where the switch that they were for did not
+// come about. Mostly the node has done that itself, or a switch failed half-way and
+// was to stay: then this does nothing. A run that goes on has them in its care.
+func (r *run) keysBack(ctx context.Context, h hostOf, t task, why error) error {
+	var lost *activate.LostSightError
+	var busy *activate.BusyError
+	if r.WithoutKeys || len(r.hive.Unit(t.node.Unit).Deployment.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
+		return nil
+	}
+	// Also for somebody who has interrupted us, and is waiting.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if err := r.Uploader.Undo(ctx, t.node.Name, h); err != nil {
+		return fmt.Errorf("its keys are those of the new system: %w", err)
+	}
+	return nil
+}
+
+// forgetKeys removes what nodes held for the case that the whole run is taken back.
+func (r *run) forgetKeys(ctx context.Context) error {
+	if r.WithoutKeys {
+		return nil
+	}
+	var errs []error
+	for _, o := range Each(ctx, r.switched(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		h, err := r.Fleet.Host(ctx, n)
+		if err == nil {
+			err = r.Uploader.Forget(ctx, n.Name, h)
+		}
+		if err != nil {
+			err = &NodeError{Node: n.Name, Step: event.Keys, Err: err}
+		}
+		return struct{}{}, err
+	}) {
+		errs = append(errs, o.Err)
+	}
+	return errors.Join(errs...)
+}
