@@ -8,6 +8,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
@@ -67,7 +68,8 @@ func exitCode(err error) int {
 		nix    *nixeval.NixError
 		locked *state.LockedError
 		worst  *execError
-		check  *checkError
+		failed *checkError
+		unmet  *check.Error
 		before *deploy.NoPredecessorError
 	)
 	switch {
@@ -89,7 +91,7 @@ func exitCode(err error) int {
 		return exitCopy
 	case activating(err):
 		return exitActivation
-	case errors.As(err, &check):
+	case errors.As(err, &failed), errors.As(err, &unmet):
 		return exitCheck
 	case errors.As(err, &worst):
 		return worst.code

@@ -51,8 +51,8 @@ func (a *app) rootCommand() *cobra.Command {
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs")
 	root.AddCommand(
 		a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
-		a.statusCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(),
-		a.execCommand(), a.sshCommand(),
+		a.statusCommand(), a.checkCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(),
+		a.execCommand(), a.sshCommand(), a.kubeconfigCommand(),
 		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.versionCommand(),
 	)
 	root.Flags().SortFlags = false

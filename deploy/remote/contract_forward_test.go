@@ -115,6 +115,45 @@ func testForward(t *testing.T, k kind) {
 		t.Error(err)
 	}
 
+	// To an address as the node sees it, too.
+	far, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	go func() {
+		for c, err := far.Accept(); err == nil; c, err = far.Accept() {
+			c.Write([]byte("hello from there"))
+			c.Close()
+		}
+	}()
+	near, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tcp := conn.ForwardTCP(near, far.Addr().String())
+	for range 2 {
+		c, err := net.Dial("tcp", near.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(c); string(got) != "hello from there" || err != nil {
+			t.Errorf("through TCP: %q, %v", got, err)
+		}
+		c.Close()
+	}
+	if err := tcp.Close(); err != nil {
+		t.Error(err)
+	}
+	// Somebody else may have the port by now.
+	if c, err := net.Dial("tcp", near.Addr().String()); err == nil {
+		c.SetReadDeadline(time.Now().Add(time.Second))
+		if got, _ := io.ReadAll(c); string(got) == "hello from there" {
+			t.Error("it still listens")
+		}
+		c.Close()
+	}
+
 	open := t.TempDir()
 	os.Chmod(open, 0o755)
 	if _, err := conn.ForwardUnix(t.Context(), filepath.Join(open, "s"), remotePath); err == nil {

@@ -18,30 +18,48 @@ import (
 // DialUnix connects to a unix socket on the node. The connection knows no
 // deadlines; closing it ends whatever waits on it. It has CloseWrite.
 func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {
+	conn, refused, err := c.dialFrom(ctx, "unix", remotePath)
+	if refused {
+		err = c.whyNotForwarded(ctx, remotePath, err)
+	}
+	return conn, err
+}
+
+// DialTCP connects to an address as the node sees it.
+func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
+	conn, refused, err := c.dialFrom(ctx, "tcp", address)
+	if refused {
+		err = fmt.Errorf("%s: connect to %s: %w", c.cfg.Node, address, err)
+	}
+	return conn, err
+}
+
+// dialFrom connects from the node; refused tells that the server has said no.
+func (c *Conn) dialFrom(ctx context.Context, network, address string) (_ net.Conn, refused bool, _ error) {
 	type dialed struct {
 		conn net.Conn
 		err  error
 	}
 	ready := make(chan dialed, 1)
 	go func() {
-		conn, err := c.client.Dial("unix", remotePath)
+		conn, err := c.client.Dial(network, address)
 		ready <- dialed{conn, err}
 	}()
 	select {
 	case d := <-ready:
 		if d.err != nil {
-			return nil, c.whyNotForwarded(ctx, remotePath, c.explain(d.err))
+			return nil, true, c.explain(d.err)
 		}
-		return d.conn, nil
+		return d.conn, false, nil
 	case <-c.done:
-		return nil, c.err
+		return nil, false, c.err
 	case <-ctx.Done():
 		go func() {
 			if d := <-ready; d.conn != nil {
 				d.conn.Close()
 			}
 		}()
-		return nil, fmt.Errorf("%s: connect to socket %s: %w", c.cfg.Node, remotePath, context.Cause(ctx))
+		return nil, false, fmt.Errorf("%s: connect to %s: %w", c.cfg.Node, address, context.Cause(ctx))
 	}
 }
 
@@ -131,7 +149,17 @@ func (c *Conn) ForwardUnix(ctx context.Context, localPath, remotePath string) (i
 	if err != nil {
 		return fail(err)
 	}
-	f := &forward{conn: c, listener: listener, path: remotePath, open: map[net.Conn]bool{}, closed: make(chan struct{})}
+	return c.forward(listener, func(ctx context.Context) (net.Conn, error) { return c.DialUnix(ctx, remotePath) }), nil
+}
+
+// ForwardTCP brings connections to the listener, which it then owns, to an address as
+// the node sees it. It ends with the connection, or when it is closed.
+func (c *Conn) ForwardTCP(listener net.Listener, address string) io.Closer {
+	return c.forward(listener, func(ctx context.Context) (net.Conn, error) { return c.DialTCP(ctx, address) })
+}
+
+func (c *Conn) forward(listener net.Listener, dial func(context.Context) (net.Conn, error)) *forward {
+	f := &forward{conn: c, listener: listener, dial: dial, open: map[net.Conn]bool{}, closed: make(chan struct{})}
 	f.work.Go(f.accept)
 	f.work.Go(func() {
 		select {
@@ -140,7 +168,7 @@ func (c *Conn) ForwardUnix(ctx context.Context, localPath, remotePath string) (i
 		case <-f.closed:
 		}
 	})
-	return f, nil
+	return f
 }
 
 // removeSocket removes what a killed run has left, and nothing but a socket.
@@ -158,11 +186,11 @@ func removeSocket(path string) error {
 	return os.Remove(path)
 }
 
-// forward is a local socket whose connections end on the node.
+// forward is a listener here whose connections end on the node, or beyond it.
 type forward struct {
 	conn     *Conn
 	listener net.Listener
-	path     string
+	dial     func(context.Context) (net.Conn, error)
 	work     sync.WaitGroup
 	once     sync.Once
 	closed   chan struct{}
@@ -227,7 +255,7 @@ func (f *forward) accept() {
 func (f *forward) serve(local net.Conn) {
 	defer f.drop(local)
 	ctx, cancel := context.WithTimeout(context.Background(), f.conn.opts.Timeout)
-	far, err := f.conn.DialUnix(ctx, f.path)
+	far, err := f.dial(ctx)
 	cancel()
 	if err != nil || !f.keep(far) {
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,7 +64,7 @@ func (e *Engine) remove(ctx context.Context, node string, member bool) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if resetErr != nil && e.isControlPlane(node) {
+	if resetErr != nil { // it may have been a control plane; asking etcd costs little
 		if err := e.forgetEtcd(ctx, node); err != nil {
 			return fmt.Errorf("%s: etcd: %w", node, err)
 		}
@@ -77,14 +78,9 @@ func (e *Engine) remove(ctx context.Context, node string, member bool) error {
 	return nil
 }
 
-func (e *Engine) isControlPlane(node string) bool {
-	for _, m := range e.Cluster.Members {
-		if m.Node == node {
-			return m.Role == ControlPlane
-		}
-	}
-	// It has left the hive, so nobody can say; asking etcd costs little.
-	return true
+// IsControlPlane tells whether the hive has the node as one.
+func (e *Engine) IsControlPlane(node string) bool {
+	return slices.Contains(e.controlPlanes(), node)
 }
 
 // forgetEtcd removes the member of a control plane that is gone: while etcd counts it,

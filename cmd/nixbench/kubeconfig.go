@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes cluster, with one context that
+is called as the cluster. It is written into the state folder, or to -o FILE, readable
+by you alone: whoever has it may do anything in the cluster.
+
+--merge adds it to the kubeconfig that you use anyway, by your own kubectl.
+
+Where the API's address cannot be reached from here, --forward leads to it through a
+control plane's SSH connection, as long as the command runs.`
+
+type kubeconfigFlags struct {
+	acceptNew      bool
+	output         string
+	merge, forward bool
+	port           int
+}
+
+func (a *app) kubeconfigCommand() *cobra.Command {
+	var flags kubeconfigFlags
+	cmd := &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Fetch a kubeconfig of the cluster",
+		Long:  kubeconfigLong,
+		Example: `  export KUBECONFIG=$(nixbench kubeconfig) && kubectl get nodes
+  nixbench kubeconfig --merge && kubectl --context bench get pods -A
+  nixbench kubeconfig --forward`,
+		Args: cobra.NoArgs,
+	}
+	cmd.RunE = a.runs(func([]string) error { return a.kubeconfig(flags) })
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVarP(&flags.output, "output", "o", "", "write it to `FILE`; - is standard output")
+	f.BoolVar(&flags.merge, "merge", false, "merge it into $KUBECONFIG, or ~/.kube/config")
+	f.BoolVar(&flags.forward, "forward", false, "lead to the API through SSH, until Ctrl-C")
+	f.IntVar(&flags.port, "port", 0, "local `PORT` for --forward (default: any that is free)")
+	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, "trust the host keys of hosts that known_hosts does not know, and remember them")
+	cmd.MarkFlagsMutuallyExclusive("output", "merge")
+	return cmd
+}
+
+func (a *app) kubeconfig(flags kubeconfigFlags) error {
+	if flags.port != 0 && !flags.forward {
+		return usagef("--port is for --forward")
+	}
+	e, hive, _, err := a.nodes(nil)
+	if err != nil {
+		return err
+	}
+	fleet := a.fleet(hive, fleetFlags{acceptNew: flags.acceptNew})
+	defer fleet.Close()
+	cluster, found, err := oneEngine[*kubernetes.Engine](hive, fleet)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return usagef("kubeconfig: no node of the hive is a member of a Kubernetes cluster; they import modules/kubernetes")
+	}
+	access, err := cluster.Access(a.ctx)
+	if err != nil {
+		return err
+	}
+	var until <-chan struct{}
+	if flags.forward {
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(flags.port)))
+		if err != nil {
+			return usagef("--port: %w", err)
+		}
+		if until, err = a.lead(fleet, hive, cluster, access, listener); err != nil {
+			listener.Close()
+			return err
+		}
+	}
+	if err := a.writeKubeconfig(e, hive, access, flags); err != nil || until == nil {
+		return err
+	}
+	select {
+	case <-until:
+		return errors.New("the connection through which the API was reached is lost; run it again")
+	case <-a.ctx.Done():
+		return nil // Ctrl-C is how it ends
+	}
+}
+
+// lead forwards the listener to the API through the first control plane that
+// answers, and has access point to it.
+func (a *app) lead(fleet *deploy.Fleet, hive *nixeval.Hive, cluster *kubernetes.Engine, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
+	u, err := url.Parse(access.Server)
+	if err != nil {
+		return nil, fmt.Errorf("the cluster's own kubeconfig: %w", err)
+	}
+	var errs []error
+	for _, n := range hive.Nodes {
+		if !cluster.IsControlPlane(n.Name) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(a.ctx, 30*time.Second)
+		host, err := fleet.Host(ctx, n)
+		if err == nil {
+			conn, dialErr := host.Conn(ctx)
+			if err = dialErr; err == nil {
+				cancel()
+				conn.ForwardTCP(listener, u.Host)
+				access.ServerName = u.Hostname()
+				access.Server = "https://" + listener.Addr().String()
+				return conn.Done(), nil
+			}
+		}
+		cancel()
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *kubernetes.Access, flags kubeconfigFlags) error {
+	config, err := access.Kubeconfig()
+	if err != nil {
+		return err
+	}
+	if flags.output == "-" {
+		a.view.Result(json.RawMessage(config), func(w io.Writer) { _, _ = w.Write(config) })
+		return nil
+	}
+	dir, err := a.state(e, hive)
+	if err != nil {
+		return err
+	}
+	file := flags.output
+	if file == "" {
+		if err := dir.Create(); err != nil {
+			return err
+		}
+		file = filepath.Join(string(dir), "kubeconfig")
+	}
+	if err := renameio.WriteFile(file, config, 0o600, renameio.WithStaticPermissions(0o600)); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	if flags.merge {
+		if file, err = mergeKubeconfig(a.ctx, file); err != nil {
+			return err
+		}
+		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "use it by: kubectl --context " + access.Cluster})
+	}
+	a.view.Result(map[string]string{"file": file, "context": access.Cluster, "server": access.Server}, func(w io.Writer) { fmt.Fprintln(w, file) })
+	return nil
+}
+
+// mergeKubeconfig has kubectl do it, which knows what may be in such a file. Ours comes
+// first, so that an old entry of the same name gives way.
+func mergeKubeconfig(ctx context.Context, ours string) (string, error) {
+	into, _, _ := strings.Cut(os.Getenv("KUBECONFIG"), string(os.PathListSeparator))
+	if into == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		into = filepath.Join(home, ".kube", "config")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	view := func(files ...string) *exec.Cmd {
+		cmd := exec.CommandContext(ctx, "kubectl", "config", "view", "--raw", "--flatten")
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+strings.Join(files, string(os.PathListSeparator)))
+		return cmd
+	}
+	if before, err := exec.CommandContext(ctx, "kubectl", "config", "current-context", "--kubeconfig", into).Output(); err == nil {
+		defer func() {
+			// The context that was in use stays in use.
+			_ = exec.CommandContext(ctx, "kubectl", "config", "use-context", strings.TrimSpace(string(before)), "--kubeconfig", into).Run()
+		}()
+	}
+	merged, err := view(ours, into).Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", &hinted{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + ours}
+	}
+	if err != nil {
+		return "", fmt.Errorf("--merge: kubectl config view: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(into), 0o700); err != nil {
+		return "", err
+	}
+	return into, renameio.WriteFile(into, merged, 0o600, renameio.WithStaticPermissions(0o600))
+}

@@ -1,0 +1,72 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// NodeConditions are what must hold of nodes, whatever runs on them.
+func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condition {
+	return []check.Condition{{
+		Name: Count(len(nodes), "node") + " up, without failed units",
+		Probe: func(ctx context.Context) error {
+			var bad []string
+			for _, o := range Look(ctx, f, nodes, parallel, nil) {
+				switch {
+				case o.Err != nil:
+					bad = append(bad, o.Err.Error())
+				case len(o.Value.Failed) > 0:
+					bad = append(bad, fmt.Sprintf("%s: failed: %s", o.Node.Name, strings.Join(o.Value.Failed, ", ")))
+				case o.Value.System == "starting":
+					bad = append(bad, o.Node.Name+": still starting")
+				}
+			}
+			if len(bad) > 0 {
+				return errors.New(strings.Join(bad, "; "))
+			}
+			return nil
+		},
+	}}
+}
+
+// Engines makes the engines that the hive's nodes are members of.
+type Engines map[string]func(engine.Cluster) engine.Engine
+
+// Of gives them, ready to be asked over the fleet's connections.
+func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
+	var out []engine.Engine
+	for kind, members := range engine.Members(hive) {
+		make := known[kind]
+		if make == nil {
+			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
+		}
+		out = append(out, make(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}))
+	}
+	return out, nil
+}
+
+// runOn runs a command as root on a node of the fleet, by name.
+func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
+	for _, n := range f.hive.Nodes {
+		if n.Name == node {
+			h, err := f.Host(ctx, n)
+			if err != nil {
+				return nil, err
+			}
+			conn, err := h.Conn(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
+		}
+	}
+	return nil, fmt.Errorf("%s is no node of the hive", node)
+}

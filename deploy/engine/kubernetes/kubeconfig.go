@@ -1,0 +1,82 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tidwall/gjson"
+)
+
+// Access is what an administrator needs to get into a cluster. It is secret: whoever
+// has it may do anything there.
+type Access struct {
+	Cluster string
+	Server  string // URL
+	// ServerName is in the server's certificate, where Server is a way round.
+	ServerName         string
+	authority, key     string // base64, as a kubeconfig has them
+	certificate, token string
+}
+
+// Access asks a control plane for its administrator's.
+func (e *Engine) Access(ctx context.Context) (*Access, error) {
+	var errs []error
+	for _, node := range e.controlPlanes() {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		// As JSON, whatever kubeadm writes.
+		out, err := e.Run(ctx, node, nil, "kubectl", "config", "view", "--kubeconfig", admin, "--raw", "--flatten", "-o", "json")
+		cancel()
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if a := parseAccess(e.Name, out); a != nil {
+			return a, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %s has no cluster, or no user", node, admin))
+	}
+	if len(errs) == 0 {
+		return nil, errors.New("the hive has no control plane")
+	}
+	return nil, fmt.Errorf("no control plane has an administrator's kubeconfig yet: %w", errors.Join(errs...))
+}
+
+func parseAccess(cluster string, config []byte) *Access {
+	c, u := gjson.GetBytes(config, "clusters.0.cluster"), gjson.GetBytes(config, "users.0.user")
+	a := &Access{
+		Cluster: cluster, Server: c.Get("server").String(), authority: c.Get("certificate-authority-data").String(),
+		certificate: u.Get("client-certificate-data").String(), key: u.Get("client-key-data").String(), token: u.Get("token").String(),
+	}
+	if a.Server == "" || a.key == "" && a.token == "" {
+		return nil
+	}
+	return a
+}
+
+// Kubeconfig is a file that kubectl takes, with one context that is called as the cluster.
+// It is JSON, which every YAML reader reads.
+func (a *Access) Kubeconfig() ([]byte, error) {
+	cluster := object{"server": a.Server, "certificate-authority-data": a.authority}
+	if a.ServerName != "" {
+		cluster["tls-server-name"] = a.ServerName
+	}
+	user := object{}
+	for name, value := range map[string]string{"client-certificate-data": a.certificate, "client-key-data": a.key, "token": a.token} {
+		if value != "" {
+			user[name] = value
+		}
+	}
+	admin := a.Cluster + "-admin"
+	data, err := json.MarshalIndent(object{
+		"apiVersion": "v1", "kind": "Config", "current-context": a.Cluster, "preferences": object{},
+		"clusters": []object{{"name": a.Cluster, "cluster": cluster}},
+		"users":    []object{{"name": admin, "user": user}},
+		"contexts": []object{{"name": a.Cluster, "context": object{"cluster": a.Cluster, "user": admin}}},
+	}, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return append(data, '\n'), nil
+}
