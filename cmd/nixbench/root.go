@@ -53,7 +53,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
 		a.statusCommand(), a.checkCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(),
 		a.execCommand(), a.sshCommand(), a.kubeconfigCommand(),
-		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.versionCommand(),
+		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(),
 	)
 	root.Flags().SortFlags = false
 	root.SetUsageTemplate(wrapped(root.UsageTemplate()))

@@ -70,8 +70,8 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	case err != nil:
 		return nil, err
 	case s.Kind != g.Kind || s.Bytes != size(g):
-		return nil, fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or make it anew: nixbench secrets rotate %s",
-			g.Secret, describe(s.Kind, s.Bytes), describe(g.Kind, size(g)), g.Secret)
+		return nil, fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or remove %s to have a new one made",
+			g.Secret, describe(s.Kind, s.Bytes), describe(g.Kind, size(g)), v.file(g.Secret))
 	}
 	return s, nil
 }
@@ -91,6 +91,8 @@ func describe(kind string, bytes int) string {
 	return fmt.Sprintf("%s of %d bytes", kind, bytes)
 }
 
+func (v *Vault) file(name string) string { return filepath.Join(v.dir, name+suffix) }
+
 func (v *Vault) load(name string) (*secret, error) {
 	if s := v.have[name]; s != nil {
 		return s, nil
@@ -98,7 +100,7 @@ func (v *Vault) load(name string) (*secret, error) {
 	if !nameRE.MatchString(name) {
 		return nil, fmt.Errorf("generated: %q is no name for a secret; use letters, digits, `_`, `.` and `-`", name)
 	}
-	file := filepath.Join(v.dir, name+suffix)
+	file := v.file(name)
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -129,7 +131,7 @@ func (v *Vault) write(name string, s *secret) error {
 		err = os.MkdirAll(v.dir, 0o700)
 	}
 	if err == nil {
-		err = renameio.WriteFile(filepath.Join(v.dir, name+suffix), data, 0o600, renameio.WithStaticPermissions(0o600))
+		err = renameio.WriteFile(v.file(name), data, 0o600, renameio.WithStaticPermissions(0o600))
 	}
 	if err != nil {
 		return fmt.Errorf("secrets: %w", err)
@@ -139,7 +141,7 @@ func (v *Vault) write(name string, s *secret) error {
 }
 
 // Rotate makes a secret anew. One that was never made is an error that names those
-// which were.
+// which were; so is one that living nodes have built upon.
 func (v *Vault) Rotate(name string) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -156,6 +158,9 @@ func (v *Vault) Rotate(name string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if s.Kind == "ca" || s.Kind == "key-pair" {
+		return fmt.Errorf("%s is of the kind %s: what it has signed would be worth nothing, and the nodes that trust it would not learn of the new one; for a new cluster with new ones, destroy this one", name, s.Kind)
 	}
 	_, err = v.make(nixeval.Generated{Secret: name, Kind: s.Kind, Bytes: s.Bytes})
 	return err
