@@ -45,6 +45,9 @@ type Options struct {
 	ReplaceUnknown bool   // whatever the hive says
 	BuildOnTarget  *bool  // overrides the hive
 	WithoutKeys    bool
+
+	WithoutDrain bool          // nodes of a living cluster keep their work while they change
+	CheckTimeout time.Duration // how long what the nodes run together may take to be well; 0: it is not looked at
 }
 
 // Deployer has what a run works with.
@@ -57,6 +60,7 @@ type Deployer struct {
 	Store     *state.Store
 	Record    *state.Recorder
 	Keep      func(map[string]nixeval.Closure) error // roots for what was built
+	Engines   Engines
 	Send      event.Sink
 }
 
@@ -76,12 +80,16 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		return buildErr
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
-	var err error
-	if o.MaxUnavailable.Of(len(nodes)) == len(nodes) {
+	cluster, err := r.living(ctx, looked)
+	switch {
+	case err != nil:
+		looked.wait()
+		r.skipAll(nodes, err)
+	case o.MaxUnavailable.Of(len(nodes)) == len(nodes) && len(cluster.members) == 0:
 		err = r.together(ctx, nodes, closures, looked)
-	} else {
+	default:
 		todo, sortErr := r.sort(ctx, nodes, closures, looked)
-		err = errors.Join(sortErr, r.waves(ctx, todo))
+		err = errors.Join(sortErr, r.waves(ctx, cluster, todo))
 	}
 	switch {
 	case !o.RollbackAll || !o.Goal.activates() || ctx.Err() != nil:
@@ -91,6 +99,9 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.forgetKeys(ctx)
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
+	if err == nil && buildErr == nil {
+		err = r.proven(ctx, cluster)
+	}
 	return errors.Join(buildErr, err)
 }
 
@@ -226,34 +237,26 @@ func (r *run) together(ctx context.Context, nodes []nixeval.Node, closures map[s
 }
 
 // waves deploys a wave after the other, and stops after one with a failure.
-func (r *run) waves(ctx context.Context, todo []task) error {
-	byName := map[string]task{}
-	var rest, changing []nixeval.Node
-	for _, t := range todo {
-		byName[t.node.Name] = t
-		if t.same || !r.Goal.activates() {
-			rest = append(rest, t.node) // nothing restarts there, so no wave need wait for it
-		} else {
-			changing = append(changing, t.node)
+func (r *run) waves(ctx context.Context, cluster living, todo []task) error {
+	steps := cluster.steps(todo, r.MaxUnavailable, r.Goal.activates())
+	for i, wave := range steps {
+		byName := map[string]task{}
+		var nodes []nixeval.Node
+		for _, t := range wave {
+			byName[t.node.Name] = t
+			nodes = append(nodes, t.node)
 		}
-	}
-	waves := plan.Waves(changing, r.MaxUnavailable)
-	if len(waves) == 0 {
-		waves = append(waves, nil)
-	}
-	waves[0] = append(rest, waves[0]...)
-	for i, wave := range waves {
 		var errs []error
-		for _, o := range Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-			return struct{}{}, r.deploy(ctx, byName[n.Name])
+		for _, o := range Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+			return struct{}{}, r.roll(ctx, cluster, byName[n.Name])
 		}) {
 			r.notBegun(o.Node, o.Err)
 			errs = append(errs, o.Err)
 		}
 		if err := errors.Join(errs...); err != nil {
-			for _, later := range waves[i+1:] {
-				for _, n := range later {
-					r.done(n, byName[n.Name].closure, state.Skipped, "skipped: a node of the wave before failed", nil)
+			for _, later := range steps[i+1:] {
+				for _, t := range later {
+					r.done(t.node, t.closure, state.Skipped, "skipped: a node of the wave before failed", nil)
 				}
 			}
 			return err

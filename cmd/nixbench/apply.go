@@ -39,7 +39,11 @@ well. So a configuration that cuts the network undoes itself. A switch that fail
 is taken back at once. --no-rollback leaves things as they come.
 
 Nothing is changed before everything is built. A node that runs its system already
-is left alone. One node's failure does not touch the others.`
+is left alone. One node's failure does not touch the others.
+
+What nodes run together, such as Kubernetes, is looked after: in a living cluster
+control planes change one by one, other nodes --max-unavailable at a time (1 by
+default), and each is drained before. At the end nixbench check is run.`
 
 type applyFlags struct {
 	fleetFlags
@@ -56,6 +60,9 @@ type applyFlags struct {
 	substitute     bool
 	noSubstitute   bool
 	noKeys         bool
+	noDrain        bool
+	noCheck        bool
+	checkTimeout   time.Duration
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -98,6 +105,9 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set.BoolVar(&f.noBuildThere, "no-build-on-target", false, "build every system here, whatever deployment.buildOnTarget says")
 	set.BoolVar(&f.substitute, "substitute-on-destination", true, "let nodes fetch what they can from their own caches")
 	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy everything from here")
+	set.BoolVar(&f.noDrain, "no-drain", false, "change nodes of a living cluster without taking their work away before")
+	set.BoolVar(&f.noCheck, "no-check", false, "do not wait until what the nodes run together is well")
+	set.DurationVar(&f.checkTimeout, "check-timeout", 5*time.Minute, "how long that may take")
 	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")
 }
 
@@ -120,6 +130,13 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	o := deploy.Options{
 		Goal: goal, Parallel: f.parallel, KeepGoing: f.keepGoing, RollbackAll: f.rollbackAll,
 		Confirm: f.confirm, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys,
+		WithoutDrain: f.noDrain,
+	}
+	if f.checkTimeout < 0 {
+		return o, usagef("--check-timeout %v: expected a time such as 5m; --no-check leaves the check out", f.checkTimeout)
+	}
+	if !f.noCheck {
+		o.CheckTimeout = f.checkTimeout
 	}
 	if goal == "keys" {
 		o.Goal = deploy.UploadKeys
@@ -182,7 +199,7 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions, Substitute: flags.substitute && !flags.noSubstitute},
 			Uploader:  &secrets.Uploader{Send: s.send},
 			Activator: &activate.Activator{Send: s.send},
-			Store:     s.store, Record: s.record, Send: s.send,
+			Store:     s.store, Record: s.record, Send: s.send, Engines: engines,
 			Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
 		}
 		defer d.Fleet.Close()

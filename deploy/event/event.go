@@ -41,6 +41,7 @@ const (
 	Connect  Phase = "connect"
 	Copy     Phase = "copy"
 	Keys     Phase = "keys"
+	Drain    Phase = "drain" // work is taken from a node that is about to change, and given back
 	Activate Phase = "activate"
 	Confirm  Phase = "confirm"
 	Check    Phase = "check"

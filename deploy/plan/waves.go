@@ -4,13 +4,17 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // Share is a number of nodes, or a part of all: `3` or `25%`. The zero value means
 // all of them.
 type Share struct{ n, percent int }
+
+// One is a single node.
+var One = Share{n: 1}
+
+// All tells that no limit was set.
+func (s Share) All() bool { return s == Share{} }
 
 // ParseShare reads --max-unavailable.
 func ParseShare(text string) (Share, error) {
@@ -46,10 +50,11 @@ func (s Share) String() string {
 	return fmt.Sprint(s.n)
 }
 
-// Waves cuts nodes into groups, of which one follows the other.
-func Waves(nodes []nixeval.Node, s Share) [][]nixeval.Node {
+// Waves cuts nodes, or what there is to do for them, into groups, of which one follows
+// the other.
+func Waves[T any](nodes []T, s Share) [][]T {
 	size := s.Of(len(nodes))
-	var out [][]nixeval.Node
+	var out [][]T
 	for len(nodes) > size {
 		out = append(out, nodes[:size:size])
 		nodes = nodes[size:]

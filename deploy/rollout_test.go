@@ -1,0 +1,116 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// sulky is an engine that notes what is asked of it, and may refuse.
+type sulky struct {
+	did    []string
+	refuse string
+}
+
+func (s *sulky) do(what, node string) error {
+	s.did = append(s.did, what+" "+node)
+	if s.refuse == what {
+		return errors.New("the engine refuses")
+	}
+	return nil
+}
+
+func (s *sulky) Members(context.Context) (map[string]engine.Status, error) { return nil, nil }
+func (s *sulky) Leave(_ context.Context, node string, _ bool) error        { return s.do("leave", node) }
+func (s *sulky) Return(_ context.Context, node string) error               { return s.do("return", node) }
+func (s *sulky) Conditions(bool) []check.Condition                         { return nil }
+
+func tasks(names ...string) []task {
+	var out []task
+	for _, name := range names {
+		name, same := strings.CutPrefix(name, "=")
+		out = append(out, task{node: nixeval.Node{Name: name}, same: same})
+	}
+	return out
+}
+
+func TestSteps(t *testing.T) {
+	e := &sulky{}
+	living := living{members: map[string]member{
+		"cp-1": {engine: e, Status: engine.Status{OneByOne: true}}, "cp-2": {engine: e, Status: engine.Status{OneByOne: true}},
+		"w-1": {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
+	}}
+	empty := living
+	empty.members = nil
+	two, _ := plan.ParseShare("2")
+	for name, c := range map[string]struct {
+		l         bool
+		todo      []task
+		share     plan.Share
+		activates bool
+		want      string
+	}{
+		"first creation":          {false, tasks("cp-1", "w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 w-2"},
+		"no cluster, in waves":    {false, tasks("a", "=b", "c", "d"), two, true, "b a c | d"},
+		"living":                  {true, tasks("cp-1", "cp-2", "w-1", "w-2", "w-3"), plan.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
+		"living, two at a time":   {true, tasks("cp-1", "w-1", "w-2", "w-3"), two, true, " | cp-1 | w-1 w-2 | w-3"},
+		"new nodes wait for none": {true, tasks("w-1", "w-4", "w-5"), plan.Share{}, true, "w-4 w-5 | w-1"},
+		"unchanged wait for none": {true, tasks("=cp-1", "=w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 | w-2"},
+		"nothing is run":          {true, tasks("cp-1", "w-1"), plan.Share{}, false, "cp-1 w-1"},
+		"nothing to do":           {false, nil, plan.Share{}, true, ""},
+	} {
+		l := empty
+		if c.l {
+			l = living
+		}
+		var waves []string
+		for _, wave := range l.steps(c.todo, c.share, c.activates) {
+			var names []string
+			for _, t := range wave {
+				names = append(names, t.node.Name)
+			}
+			waves = append(waves, strings.Join(names, " "))
+		}
+		if got := strings.Join(waves, " | "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// Work goes before a node changes, and comes back whatever has become of it.
+func TestAround(t *testing.T) {
+	for name, c := range map[string]struct {
+		task    task
+		refuse  string
+		deploy  error
+		want    []string
+		wantErr string
+	}{
+		"well":             {task: tasks("w-1")[0], want: []string{"leave w-1", "deploy", "return w-1"}},
+		"deploying failed": {task: tasks("w-1")[0], deploy: errors.New("unit failed"), want: []string{"leave w-1", "deploy", "return w-1"}, wantErr: "unit failed"},
+		"work stays":       {task: tasks("w-1")[0], refuse: "leave", want: []string{"leave w-1", "return w-1"}, wantErr: "w-1: the engine refuses"},
+		"work does not come back": {task: tasks("w-1")[0], refuse: "return", want: []string{"leave w-1", "deploy", "return w-1"},
+			wantErr: "w-1: the engine refuses"},
+		"a killed run had drained it": {task: tasks("=w-1")[0], want: []string{"deploy", "return w-1"}},
+	} {
+		e := &sulky{refuse: c.refuse}
+		r := &run{Deployer: &Deployer{Record: &state.Recorder{}}}
+		err := r.around(t.Context(), member{engine: e}, c.task, func() error { e.did = append(e.did, "deploy"); return c.deploy })
+		if diff := cmp.Diff(c.want, e.did); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if (err == nil) != (c.wantErr == "") || err != nil && !slices.Contains(strings.Split(err.Error(), "\n"), c.wantErr) {
+			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
+		}
+	}
+}
