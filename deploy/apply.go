@@ -60,7 +60,7 @@ type Deployer struct {
 	Store     *state.Store
 	Record    *state.Recorder
 	Keep      func(map[string]nixeval.Closure) error // roots for what was built
-	Engines   Engines
+	Engines   Engines                                // nil: nodes are deployed without a look at what they run together
 	Send      event.Sink
 }
 

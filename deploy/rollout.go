@@ -28,6 +28,9 @@ type member struct {
 // living asks the engines of nodes that have been deployed before. Before the first
 // deployment there is nobody to ask, and no node waits for the answer.
 func (r *run) living(ctx context.Context, looked looks) (living, error) {
+	if r.Engines == nil { // a node by itself
+		return living{}, nil
+	}
 	engines, err := r.Engines.Of(r.hive, r.Fleet)
 	l := living{engines: engines, members: map[string]member{}}
 	if err != nil || !r.Goal.runs() || !r.anyDeployed(looked) {
