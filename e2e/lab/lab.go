@@ -138,6 +138,7 @@ func Start(tb testing.TB, n int, opts ...Option) *Lab {
 	if err != nil {
 		tb.Fatalf("lab up: %v\n%s", err, out)
 	}
+	tb.Logf("%s", out)
 	if err := l.load(); err != nil {
 		tb.Fatal(err)
 	}
