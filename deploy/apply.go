@@ -91,6 +91,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		todo, sortErr := r.sort(ctx, nodes, closures, looked)
 		err = errors.Join(sortErr, r.waves(ctx, cluster, todo))
 	}
+	r.invite(ctx, cluster)
 	switch {
 	case !o.RollbackAll || !o.Goal.activates() || ctx.Err() != nil:
 	case err != nil:

@@ -159,6 +159,40 @@ func (r *run) drain(ctx context.Context, m member, name string) error {
 	return errors.Join(err, m.engine.Return(back, name))
 }
 
+// invite has engines let in the nodes that are no members yet. Where that fails the check
+// at the end tells what has become of it.
+func (r *run) invite(ctx context.Context, l living) {
+	if !r.Goal.runs() {
+		return
+	}
+	for _, e := range l.engines {
+		inviter, ok := e.(engine.Inviter)
+		if !ok {
+			continue
+		}
+		var fresh []string
+		for _, n := range r.hive.Nodes {
+			u := r.hive.Unit(n.Unit)
+			if _, is := l.members[n.Name]; !is && u != nil && u.Deployment.Engine != nil && r.was(n.Name) {
+				fresh = append(fresh, n.Name)
+			}
+		}
+		if len(fresh) == 0 {
+			continue
+		}
+		if err := inviter.Invite(ctx, fresh); err != nil && ctx.Err() == nil {
+			r.Send.Send(event.Event{Kind: event.Message, Level: "warning", Text: err.Error()})
+		}
+	}
+}
+
+// was tells whether a node is where this run wants it.
+func (r *run) was(node string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.outcomes[node] == state.Switched || r.outcomes[node] == state.Unchanged
+}
+
 // proven waits until what the nodes run together is as the hive has it.
 func (r *run) proven(ctx context.Context, l living) error {
 	if r.CheckTimeout == 0 || !r.Goal.runs() || len(l.engines) == 0 {

@@ -29,6 +29,13 @@ type Engine interface {
 	Conditions(deep bool) []check.Condition
 }
 
+// Inviter is an engine whose members do not come in by themselves. It is told of nodes
+// that were switched and are no members yet; they go on trying, so when that is does
+// not matter.
+type Inviter interface {
+	Invite(ctx context.Context, nodes []string) error
+}
+
 // Status is how a member is doing.
 type Status struct {
 	Ready bool

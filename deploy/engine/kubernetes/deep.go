@@ -11,35 +11,6 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// settings are what modules/kubernetes says in deployment.engine.settings.
-type settings struct {
-	Probe probe `json:"probe"`
-}
-
-// probe is a small image with a web server and a client in it.
-type probe struct {
-	Image string   `json:"image"`
-	Serve []string `json:"serve"` // serves on port 8080
-	Get   []string `json:"get"`   // the URL is added
-}
-
-func (e *Engine) settings() (settings, error) {
-	s := settings{Probe: probe{
-		Image: "docker.io/library/busybox:1.37",
-		Serve: []string{"httpd", "-f", "-p", "8080", "-h", "/etc"},
-		Get:   []string{"wget", "-q", "-T", "3", "-O", "-"},
-	}}
-	for _, m := range e.Cluster.Members {
-		if m.Role == ControlPlane && len(m.Settings) > 0 {
-			if err := json.Unmarshal(m.Settings, &s); err != nil {
-				return s, fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
-			}
-			break
-		}
-	}
-	return s, nil
-}
-
 const namespace = "nixbench-check"
 
 // workers are those that take work, or the control planes where there are no others.

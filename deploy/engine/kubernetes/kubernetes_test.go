@@ -27,6 +27,9 @@ type cluster struct {
 	down  map[string]string // node → the error of everything that runs there
 	ran   []string
 	etcd  string
+
+	noCluster bool
+	phases    string // what nodes say of themselves; empty: join
 }
 
 func node(isReady bool) object {
@@ -42,7 +45,13 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 	words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == admin })
 	c.ran = append(c.ran, on+": "+strings.Join(words, " "))
 	line := strings.Join(words, " ")
+	phase := "join"
+	if c.phases != "" {
+		phase = c.phases
+	}
 	switch {
+	case c.noCluster && argv[0] == "kubectl":
+		return nil, errors.New(noAdmin)
 	case line == "kubectl get nodes -o json":
 		items := []object{}
 		for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
@@ -80,7 +89,8 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 		return []byte(c.etcd), nil
 	case strings.HasPrefix(line, "etcdctl member remove"):
 	case line == "cat "+progress:
-		return json.Marshal(object{"phase": "join", "message": "the API does not answer yet\nmore"})
+		return json.Marshal(object{"phase": phase, "message": "the API does not answer yet\nmore"})
+	case strings.HasPrefix(line, "install "), line == "systemctl start nixbench-kubernetes-token.service":
 	case strings.HasPrefix(line, "journalctl"):
 		return fmt.Appendf(nil, "the log of %s\n", words[len(words)-1]), nil
 	default:
@@ -240,5 +250,31 @@ func TestAPIThatIsNotThereYet(t *testing.T) {
 	}
 	if err := e.Conditions(false)[0].Probe(t.Context()); err == nil || err.Error() != "cp-1 is at join (the API does not answer yet)" {
 		t.Error(err)
+	}
+}
+
+// Only where no control plane knows of a cluster may one create it, and only the first.
+func TestInvite(t *testing.T) {
+	c := &cluster{t: t, noCluster: true}
+	e := c.engine("cp-1", "cp-2", "w-1")
+	if err := e.Invite(t.Context(), []string{"cp-1", "cp-2", "w-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.did("install"); len(got) != 1 || got[0] != "cp-1: install -D -m 0600 /dev/null /run/nixbench/secrets/kubernetes-init" {
+		t.Errorf("permitted: %q", got)
+	}
+
+	c = &cluster{t: t, noCluster: true, down: map[string]string{"cp-2": "no route to host"}}
+	c.phases = "ready"
+	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), []string{"cp-1"}); err == nil || len(c.did("install")) > 0 {
+		t.Errorf("cp-2 may be a cluster that is down: %v, %q", err, c.did("install"))
+	}
+
+	c = &cluster{t: t, nodes: map[string]object{"cp-1": node(true)}}
+	if err := c.engine("cp-1", "w-1").Invite(t.Context(), []string{"w-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.did("systemctl"); len(got) != 1 || len(c.did("install")) > 0 {
+		t.Errorf("a living cluster: %q", c.ran)
 	}
 }
