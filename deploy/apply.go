@@ -86,12 +86,11 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		looked.wait()
 		r.skipAll(nodes, err)
 	case o.MaxUnavailable.Of(len(nodes)) == len(nodes) && len(cluster.members) == 0:
-		err = r.together(ctx, nodes, closures, looked)
+		err = r.together(ctx, cluster, nodes, closures, looked)
 	default:
 		todo, sortErr := r.sort(ctx, nodes, closures, looked)
 		err = errors.Join(sortErr, r.waves(ctx, cluster, todo))
 	}
-	r.invite(ctx, cluster)
 	switch {
 	case !o.RollbackAll || !o.Goal.activates() || ctx.Err() != nil:
 	case err != nil:
@@ -221,12 +220,12 @@ func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[strin
 // together deploys every node as soon as it has been looked at. A wave is made up of
 // nodes that will change, so it has to know of all; but where there is only one, a
 // node that does not answer would hold up the others for nothing.
-func (r *run) together(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) error {
+func (r *run) together(ctx context.Context, cluster living, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) error {
 	var errs []error
 	for _, o := range Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		t, err := r.task(ctx, n, closures, looked[n.Name])
 		if t != nil {
-			err = r.deploy(ctx, *t)
+			err = r.roll(ctx, cluster, *t)
 		}
 		return struct{}{}, err
 	}) {

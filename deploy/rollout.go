@@ -111,7 +111,14 @@ func (l living) steps(todo []task, share plan.Share, activates bool) [][]task {
 // after, whatever becomes of the deployment.
 func (r *run) roll(ctx context.Context, l living, t task) error {
 	m, is := l.members[t.node.Name]
-	if !is || r.WithoutDrain || t.same && !m.Left {
+	if !is {
+		err := r.deploy(ctx, t)
+		if err == nil && r.Goal.runs() {
+			r.invite(ctx, l, t.node.Name)
+		}
+		return err
+	}
+	if r.WithoutDrain || t.same && !m.Left {
 		return r.deploy(ctx, t)
 	}
 	return r.around(ctx, m, t, func() error { return r.deploy(ctx, t) })
@@ -159,38 +166,18 @@ func (r *run) drain(ctx context.Context, m member, name string) error {
 	return errors.Join(err, m.engine.Return(back, name))
 }
 
-// invite has engines let in the nodes that are no members yet. Where that fails the check
-// at the end tells what has become of it.
-func (r *run) invite(ctx context.Context, l living) {
-	if !r.Goal.runs() {
-		return
-	}
+// invite has the node's engine let it in, once it runs what the hive wants. Where that
+// fails the check at the end tells what has become of it.
+func (r *run) invite(ctx context.Context, l living, node string) {
 	for _, e := range l.engines {
 		inviter, ok := e.(engine.Inviter)
 		if !ok {
 			continue
 		}
-		var fresh []string
-		for _, n := range r.hive.Nodes {
-			u := r.hive.Unit(n.Unit)
-			if _, is := l.members[n.Name]; !is && u != nil && u.Deployment.Engine != nil && r.was(n.Name) {
-				fresh = append(fresh, n.Name)
-			}
-		}
-		if len(fresh) == 0 {
-			continue
-		}
-		if err := inviter.Invite(ctx, fresh); err != nil && ctx.Err() == nil {
-			r.Send.Send(event.Event{Kind: event.Message, Level: "warning", Text: err.Error()})
+		if err := inviter.Invite(ctx, node); err != nil && ctx.Err() == nil {
+			r.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
 		}
 	}
-}
-
-// was tells whether a node is where this run wants it.
-func (r *run) was(node string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.outcomes[node] == state.Switched || r.outcomes[node] == state.Unchanged
 }
 
 // proven waits until what the nodes run together is as the hive has it.

@@ -29,11 +29,11 @@ type Engine interface {
 	Conditions(deep bool) []check.Condition
 }
 
-// Inviter is an engine whose members do not come in by themselves. It is told of nodes
-// that were switched and are no members yet; they go on trying, so when that is does
-// not matter.
+// Inviter is an engine whose members do not come in by themselves. It is told of each
+// node that runs its system and is no member yet; nodes go on trying, so when that is
+// does not matter. A node that has nothing to do with the engine is none of its business.
 type Inviter interface {
-	Invite(ctx context.Context, nodes []string) error
+	Invite(ctx context.Context, node string) error
 }
 
 // Status is how a member is doing.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -38,10 +39,15 @@ const (
 )
 
 // Engine is a Kubernetes cluster.
-type Engine struct{ engine.Cluster }
+type Engine struct {
+	engine.Cluster
+
+	renewing sync.Mutex
+	renewed  bool // the join token, for this run
+}
 
 // New prepares an engine; nothing is asked yet.
-func New(c engine.Cluster) *Engine { return &Engine{c} }
+func New(c engine.Cluster) *Engine { return &Engine{Cluster: c} }
 
 func (e *Engine) controlPlanes() []string {
 	var out []string

@@ -257,8 +257,10 @@ func TestAPIThatIsNotThereYet(t *testing.T) {
 func TestInvite(t *testing.T) {
 	c := &cluster{t: t, noCluster: true}
 	e := c.engine("cp-1", "cp-2", "w-1")
-	if err := e.Invite(t.Context(), []string{"cp-1", "cp-2", "w-1"}); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"w-1", "cp-2", "cp-1", "stranger"} {
+		if err := e.Invite(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if got := c.did("install"); len(got) != 1 || got[0] != "cp-1: install -D -m 0600 /dev/null /run/nixbench/secrets/kubernetes-init" {
 		t.Errorf("permitted: %q", got)
@@ -266,13 +268,16 @@ func TestInvite(t *testing.T) {
 
 	c = &cluster{t: t, noCluster: true, down: map[string]string{"cp-2": "no route to host"}}
 	c.phases = "ready"
-	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), []string{"cp-1"}); err == nil || len(c.did("install")) > 0 {
+	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
 		t.Errorf("cp-2 may be a cluster that is down: %v, %q", err, c.did("install"))
 	}
 
 	c = &cluster{t: t, nodes: map[string]object{"cp-1": node(true)}}
-	if err := c.engine("cp-1", "w-1").Invite(t.Context(), []string{"w-1"}); err != nil {
-		t.Fatal(err)
+	e = c.engine("cp-1", "w-1", "w-2")
+	for _, name := range []string{"w-1", "w-2"} {
+		if err := e.Invite(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if got := c.did("systemctl"); len(got) != 1 || len(c.did("install")) > 0 {
 		t.Errorf("a living cluster: %q", c.ran)
