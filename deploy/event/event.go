@@ -37,6 +37,12 @@ const (
 	Survey   Phase = "survey"
 	Evaluate Phase = "evaluate"
 	Build    Phase = "build"
+
+	// These go on while systems are evaluated and built.
+	Provision Phase = "provision" // machines, from the first look to the last that is ready
+	Image     Phase = "image"     // what new machines boot from
+	Boot      Phase = "boot"      // one machine, until it is ready
+
 	Deploy   Phase = "deploy" // all that follows, seen as one
 	Connect  Phase = "connect"
 	Copy     Phase = "copy"
