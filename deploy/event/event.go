@@ -50,6 +50,7 @@ const (
 	Activate Phase = "activate"
 	Confirm  Phase = "confirm"
 	Check    Phase = "check"
+	Remove   Phase = "remove" // machines that the hive no longer has, or all
 )
 
 // Event is one thing that happened. Fields that do not apply are empty.

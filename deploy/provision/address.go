@@ -119,7 +119,7 @@ func (a *allotter) takeForeign(o Options, sites map[string]Site, macs map[string
 		return nil
 	}
 	for _, addr := range slices.SortedFunc(maps.Keys(o.Fixed), netip.Addr.Compare) {
-		if err := taken(addr, "it is the deployment.targetHost of node "+o.Fixed[addr]); err != nil {
+		if err := taken(addr, "it is "+o.Fixed[addr]); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ type room struct {
 // What is there stays where it is.
 //
 // Disks grow as they are written, so a full pool is found when it is full.
-func place(news []Wish, staying []Change, sites map[string]Site) (map[string]string, error) {
+func place(news []Wish, staying []Change, sites map[string]Site, closed map[string]bool) (map[string]string, error) {
 	rooms := map[string]*room{}
 	for name, s := range sites {
 		rooms[name] = &room{name: name, memory: s.FreeMemory, roles: map[string]int{}}
@@ -31,7 +31,7 @@ func place(news []Wish, staying []Change, sites map[string]Site) (map[string]str
 			r.memory -= min(r.memory, c.wish.Memory)
 		}
 	}
-	order := slices.Sorted(maps.Keys(rooms))
+	order := slices.DeleteFunc(slices.Sorted(maps.Keys(rooms)), func(name string) bool { return closed[name] })
 	out := map[string]string{}
 	for _, w := range news {
 		var best *room

@@ -18,6 +18,8 @@ type Plan struct {
 	// Ground tells which hypervisors have to be prepared, although no machine is made
 	// there: the network is off, or its reservations differ.
 	Ground []string `json:"ground,omitempty"`
+
+	others []Place // machines of ours that nobody wishes, and that keep their addresses until they are gone
 }
 
 // Change is what is to be done with one machine.
@@ -78,10 +80,10 @@ type Options struct {
 	Network  Network
 	Known    map[string]Known
 	Selected func(node string) bool // which nodes are meant; nil: all, and only then machines are removed
-	Fixed    map[netip.Addr]string  // addresses that nodes have which are not ours to boot
+	Fixed    map[netip.Addr]string  // addresses that are given away, and what they are
 	Recreate bool                   // machines whose image differs are made anew
 	Images   map[ImageKey]Image     // with Recreate, those of all roles
-	Leave    bool                   // nothing is removed
+	Closed   map[string]bool        // hypervisors that get no new machines: the hive no longer names them
 }
 
 // PlanError says what cannot be done, and the way out.
@@ -131,7 +133,12 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 		}
 		p.Places = append(p.Places, place)
 	}
-	where, err := place(news, staying, sites)
+	for _, node := range slices.Sorted(maps.Keys(there)) {
+		if f := there[node]; macs[node] == "" {
+			p.others = append(p.others, Place{Node: node, MAC: f.MAC, Address: f.Address, Hypervisor: f.at})
+		}
+	}
+	where, err := place(news, staying, sites, o.Closed)
 	if err != nil {
 		return p, err
 	}
@@ -146,7 +153,7 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 			p.Places[i].Hypervisor = at
 		}
 	}
-	if o.Selected == nil && !o.Leave {
+	if o.Selected == nil {
 		p.Changes = append(p.Changes, removals(wishes, there, doubles, o.Known)...)
 	}
 	p.Ground = p.unprepared(sites)
@@ -296,7 +303,7 @@ func removals(wishes []Wish, there map[string]found, doubles []found, known map[
 func (p Plan) unprepared(sites map[string]Site) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
-		want := p.Reservations(name)
+		want := reservations(p.Places, name)
 		net := sites[name].Network
 		switch {
 		case len(want) == 0 && (net == nil || !p.Network.Mode.Ours()):
@@ -323,11 +330,16 @@ func sameReservations(want, have []Reservation) bool {
 	return true
 }
 
-// Reservations are those of a hypervisor's machines.
+// Reservations are those of a hypervisor's machines, also of those that are to be
+// removed: until then they need their addresses.
 func (p Plan) Reservations(hypervisor string) []Reservation {
+	return append(reservations(p.Places, hypervisor), reservations(p.others, hypervisor)...)
+}
+
+func reservations(places []Place, hypervisor string) []Reservation {
 	var out []Reservation
-	for _, pl := range p.Places {
-		if pl.Hypervisor == hypervisor && pl.Address.IsValid() {
+	for _, pl := range places {
+		if pl.Hypervisor == hypervisor && pl.Address.IsValid() && pl.MAC != "" {
 			out = append(out, Reservation{Node: pl.Node, MAC: pl.MAC, Address: pl.Address})
 		}
 	}

@@ -71,10 +71,21 @@ func (s *State) Unready(node string) bool {
 	return slices.ContainsFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == MakeMachine })
 }
 
-// Made notes that the node's machine is about to exist, or does.
-func (s *State) Made(node string, image Image, at time.Time) {
+// Making notes where and from what the node's machine is about to be made. What was deployed
+// to one before it is gone.
+func (s *State) Making(node, hypervisor string, image Image) {
 	m := s.Machines[node]
-	m.Image, m.Created = &image, &at
+	m.Hypervisor, m.Image, m.Created = hypervisor, &image, nil
+	s.Machines[node] = m
+	delete(s.Nodes, node)
+}
+
+// Made notes that it is there.
+func (s *State) Made(node string, at time.Time) {
+	m := s.Machines[node]
+	if m.Created == nil {
+		m.Created = &at
+	}
 	s.Machines[node] = m
 }
 
@@ -89,6 +100,3 @@ func (s *State) Removed(node string) {
 	delete(s.Nodes, node)
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node })
 }
-
-// Anew forgets what was deployed to a machine that is made anew.
-func (s *State) Anew(node string) { delete(s.Nodes, node) }

@@ -38,7 +38,8 @@ func TestMachinesAreRemembered(t *testing.T) {
 	s.Cluster.Hypervisors["a"] = Hypervisor{URI: "qemu:///system"}
 	s.Machines["w-1"] = Machine{Role: "w", MAC: "52:54:01:00:00:01", Address: netip.MustParseAddr("10.0.0.2"), HostKey: "ssh-ed25519 A"}
 	s.Begin(Intent{Run: "r", Node: "w-1", Step: MakeMachine})
-	s.Made("w-1", Image{Hash: "h", Kernel: "k"}, time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC))
+	s.Making("w-1", "a", Image{Hash: "h", Kernel: "k"})
+	s.Made("w-1", time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC))
 	data, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
