@@ -38,9 +38,7 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 			}
 		}
 		site.Machines = h.machines(c)
-		for _, hash := range sorted(h.images) {
-			site.Images = append(site.Images, hash)
-		}
+		site.Images = append(site.Images, sorted(h.images)...)
 		if n := h.networks[net.Name]; n != nil && net.Mode != provision.Bridge {
 			found := n.FoundNetwork
 			found.Ours = n.cluster == c.ID
