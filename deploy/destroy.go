@@ -250,3 +250,12 @@ func (w *wrecker) clean(ctx context.Context) error {
 	}
 	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
 }
+
+// Lines are what people are asked about.
+func (d *Doom) Lines() []string {
+	var out []string
+	for _, one := range d.List {
+		out = append(out, one.String())
+	}
+	return out
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -39,7 +40,11 @@ well. So a configuration that cuts the network undoes itself. A switch that fail
 is taken back at once. --no-rollback leaves things as they come.
 
 Nothing is changed before everything is built. A node that runs its system already
-is left alone. One node's failure does not touch the others.`
+is left alone. One node's failure does not touch the others.
+
+With switch, boot and test, machines that the hive's roles wish are booted first,
+on cluster.hypervisors; a machine that the hive no longer has is removed when all
+others are well. Before one is removed or restarted you are asked (--yes: not).`
 
 type applyFlags struct {
 	fleetFlags
@@ -56,6 +61,8 @@ type applyFlags struct {
 	substitute     bool
 	noSubstitute   bool
 	noKeys         bool
+	recreate, yes  bool
+	bootTimeout    time.Duration
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -99,6 +106,9 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set.BoolVar(&f.substitute, "substitute-on-destination", true, "let nodes fetch what they can from their own caches")
 	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy everything from here")
 	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")
+	set.BoolVar(&f.recreate, "recreate", false, "make machines anew whose role has another image by now; what is on their disks is lost")
+	set.DurationVar(&f.bootTimeout, "boot-timeout", 0, "how long a machine may take until it can be deployed to (default 5m, 10m where it is emulated)")
+	set.BoolVarP(&f.yes, "yes", "y", false, "remove and restart machines without asking")
 }
 
 func (a *app) uploadKeysCommand() *cobra.Command {
@@ -120,6 +130,10 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	o := deploy.Options{
 		Goal: goal, Parallel: f.parallel, KeepGoing: f.keepGoing, RollbackAll: f.rollbackAll,
 		Confirm: f.confirm, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys,
+		Some: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
+	}
+	if f.bootTimeout < 0 {
+		return o, usagef("--boot-timeout %v: no machine is ready before it was started", f.bootTimeout)
 	}
 	if goal == "keys" {
 		o.Goal = deploy.UploadKeys
@@ -183,8 +197,10 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 			Uploader:  &secrets.Uploader{Send: s.send},
 			Activator: &activate.Activator{Send: s.send},
 			Store:     s.store, Record: s.record, Send: s.send,
-			Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+			Keep:     func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+			Machines: a.machines(e, hive, s.send),
 		}
+		d.Machines.Ask = func(changes []provision.Change) error { return a.mayChange(changes, flags.yes) }
 		defer d.Fleet.Close()
 		err := d.Apply(a.ctx, hive, nodes, o)
 		a.view.Result(s.record.Results(), func(io.Writer) {}) // people have seen the nodes' lines

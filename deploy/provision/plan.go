@@ -415,3 +415,12 @@ func (p Plan) Of(node string) (Change, bool) {
 	}
 	return Change{}, false
 }
+
+// Disk is how large the machine's disks may become.
+func (c Change) Disk() uint64 {
+	n := c.wish.Disk
+	for _, d := range c.wish.Disks {
+		n += d
+	}
+	return n
+}

@@ -57,7 +57,7 @@ var rules = []struct {
 	{"e2e/lab", nil},
 	{"deploy", []string{"nixeval", "deploy/plan", "deploy/facts", "deploy/provision", "deploy/state", "deploy/remote", "deploy/closure", "deploy/secrets", "deploy/activate"}},
 	{"cmd/nixbench/internal/ui", nil},
-	{"cmd/nixbench", []string{"nixeval", "deploy", "deploy/plan", "deploy/facts", "deploy/provision", "deploy/state", "deploy/explain", "deploy/remote", "deploy/closure", "deploy/secrets", "deploy/activate", "cmd/nixbench/internal/ui"}},
+	{"cmd/nixbench", []string{"nixeval", "deploy", "deploy/plan", "deploy/facts", "deploy/provision", "deploy/provision/libvirt", "deploy/state", "deploy/explain", "deploy/remote", "deploy/closure", "deploy/secrets", "deploy/activate", "cmd/nixbench/internal/ui"}},
 	{"e2e/fixture", nil},
 	{"e2e/deploy", nil},
 	{"e2e/house", nil},
