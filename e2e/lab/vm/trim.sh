@@ -17,8 +17,12 @@ mask modprobe@.service kmod-static-nodes.service systemd-udev-load-credentials.s
   systemd-user-sessions.service systemd-creds.socket systemd-sysext.socket systemd-pcrphase.service \
   systemd-bless-boot.service systemd-networkd-persistent-storage.service run-lock.mount tmp.mount \
   systemd-initctl.socket
-# The kernel's own settings will do; those of a deployed system are in /etc.
-rm -f usr/lib/sysctl.d/*.conf etc/sysctl.conf
+# The kernel's own settings and modules will do, until a deployed system has others.
+rm -f usr/lib/sysctl.d/*.conf etc/sysctl.conf etc/sysctl.d/* etc/modules-load.d/*
+mkdir -p $units/systemd-sysctl.service.d $units/systemd-logind.service.d
+printf '[Unit]\nConditionDirectoryNotEmpty=/etc/sysctl.d\n' > $units/systemd-sysctl.service.d/lab.conf
+# logind is there for the power button, which nobody presses before one can log in.
+printf '[Unit]\nAfter=ssh.service\n' > $units/systemd-logind.service.d/lab.conf
 # Without systemd-user-sessions nobody would remove it.
 ln -sfn /dev/null etc/tmpfiles.d/systemd-nologin.conf
 # Each generator is a process; nothing here needs one.
