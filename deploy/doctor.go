@@ -111,6 +111,9 @@ func (m *Machines) examineRoom(ctx context.Context, known *state.State, all []pr
 		pins += len(m.Hive.Roles[c.Role].CPUPins)
 	}
 	for _, name := range sortedKeys(disks) {
+		if sites[name].FreeDisk == 0 {
+			continue // there is no pool yet
+		}
 		f := provision.Finding{What: "disk", State: fine, Where: name,
 			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", provision.SizeText(disks[name]), provision.SizeText(sites[name].FreeDisk))}
 		if disks[name] > sites[name].FreeDisk {
@@ -143,10 +146,14 @@ func (m *Machines) examineImages() []provision.Finding {
 		f := provision.Finding{What: "image", State: fine, Where: "role " + role, Text: "it will be built when it is needed"}
 		if path != nil {
 			if i, err := loadImage(*path, hashes); err == nil {
-				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, provision.SizeText(fileSize(i.Disk)&^(1<<10-1)))
+				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, roundSize(fileSize(i.Disk)))
 			} else if isStorePath(*path) && !exists(*path) {
 				f.Text = *path + " will be built when it is needed"
 			} else {
+				var why *ImageError
+				if errors.As(err, &why) {
+					why.Role = role
+				}
 				f = finding("image", err)
 				f.Where = "role " + role
 			}

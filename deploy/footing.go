@@ -113,5 +113,5 @@ func (f *footing) summary() string {
 	if size == 0 {
 		return Count(len(f.keys), "image")
 	}
-	return fmt.Sprintf("%s, %s", Count(len(f.keys), "image"), provision.SizeText(size&^(1<<20-1)))
+	return fmt.Sprintf("%s, %s", Count(len(f.keys), "image"), roundSize(size))
 }

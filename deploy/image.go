@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -151,11 +152,22 @@ func (e *ImageError) Hint() string {
 	return fmt.Sprintf("roles.%s.image takes a disk image (qcow2 or raw; for containers a raw file system), or a folder with disk.qcow2 or disk.raw, and kernel, initrd and cmdline if it is to be booted directly", role)
 }
 
-// fileSize is 0 for what is not there.
+// fileSize is what a file takes on disk, without its holes; 0 if it is not there.
 func fileSize(file string) uint64 {
 	info, err := os.Stat(file)
 	if err != nil {
 		return 0
 	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		return min(uint64(s.Blocks)*512, uint64(info.Size()))
+	}
 	return uint64(info.Size())
+}
+
+// roundSize leaves out what nobody reads: 480 MiB.
+func roundSize(n uint64) string {
+	if n >= 1<<20 {
+		n &^= 1<<20 - 1
+	}
+	return provision.SizeText(n)
 }

@@ -49,6 +49,9 @@ type Intent struct {
 // the node's own profile history tells.
 const remembered = 10
 
+// Clone is a copy that may be changed.
+func (s *State) Clone() *State { return s.clone() }
+
 func (s *State) clone() *State {
 	c := &State{Version: s.Version, Nodes: maps.Clone(s.Nodes), Intents: slices.Clone(s.Intents), Machines: maps.Clone(s.Machines)}
 	if s.Cluster != nil {
