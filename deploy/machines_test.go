@@ -1,7 +1,11 @@
 package deploy
 
 import (
+	"context"
+	"errors"
+	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +15,11 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // effects are what happened on the hypervisor since the last time.
@@ -285,4 +293,221 @@ func countThings(w *world, prefix string) int {
 		}
 	}
 	return n
+}
+
+// Where addresses are somebody else's, evaluation waits for them, and facts are right.
+func TestDiscovery(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.hive.Cluster.Network = nixeval.Network{Name: "lan", Mode: "existing"}
+	w.h.AddNetwork("lan", netip.MustParsePrefix("10.9.0.0/24"))
+	w.lease = func(s provision.Spec) netip.Addr {
+		a := netip.MustParseAddr(map[string]string{"w-1": "10.9.0.70", "w-2": "10.9.0.30"}[s.Node])
+		go func() {
+			time.Sleep(200 * time.Millisecond)
+			w.h.AddLease("lan", provision.Lease{MAC: s.MAC, Address: a})
+		}()
+		return a
+	}
+	results, err := w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if len(w.facts) != 1 || !strings.Contains(w.facts[0], "10.9.0.70") || !strings.Contains(w.facts[0], "10.9.0.30") {
+		t.Errorf("evaluation saw %q", w.facts)
+	}
+	w.must(w.apply())
+	if err := w.destroy(nil); err != nil {
+		t.Fatal(err)
+	}
+	if left := w.h.Things(); !slices.Equal(left, []string{"network lan"}) {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// One machine that gets no address: nothing is evaluated with facts that are wrong.
+func TestDiscoveryFails(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.hive.Cluster.Network = nixeval.Network{Name: "lan", Mode: "existing"}
+	w.h.AddNetwork("lan", netip.MustParsePrefix("10.9.0.0/24"))
+	w.lease = func(s provision.Spec) netip.Addr {
+		if s.Node == "w-1" {
+			w.h.AddLease("lan", provision.Lease{MAC: s.MAC, Address: netip.MustParseAddr("10.9.0.70")})
+			return netip.MustParseAddr("10.9.0.70")
+		}
+		return netip.Addr{}
+	}
+	_, err := w.apply(func(o *Options) { o.BootTimeout = time.Second })
+	var boot *BootError
+	if !errors.As(err, &boot) || boot.Node != "w-2" || !strings.Contains(err.Error(), "no address on network lan") || len(w.facts) > 0 {
+		t.Errorf("got %v; evaluated with %q", err, w.facts)
+	}
+}
+
+// Machines that we have booted are reached under their own key only, and the user's
+// ssh is not asked.
+func TestMachinesArePinned(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	f := NewFleet(w.hive, remote.Options{DialContext: w.dial})
+	defer f.Close()
+	f.resolve = func(ctx context.Context, target remote.Target) (remote.Config, error) {
+		return remote.Resolver{Run: func(context.Context, ...string) ([]byte, error) {
+			t.Error("ssh was asked")
+			return nil, errors.New("no ssh")
+		}}.Resolve(ctx, target)
+	}
+	known := w.state()
+	reach := func() error {
+		h, err := f.Host(t.Context(), w.hive.Nodes[0])
+		if err != nil {
+			return err
+		}
+		_, err = h.Conn(t.Context())
+		return err
+	}
+	var none *NoHostError
+	if err := reach(); !errors.As(err, &none) {
+		t.Errorf("not booted: %v", err)
+	}
+	f.Know(w.dir.ClientKey(), known.Machines)
+	if err := reach(); err != nil {
+		t.Error(err)
+	}
+	other, err := w.dir.MakeHostKey("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := known.Machines["w-1"]
+	m.HostKey = other.Public
+	f = NewFleet(w.hive, remote.Options{DialContext: w.dial})
+	f.Know(w.dir.ClientKey(), map[string]state.Machine{"w-1": m})
+	var changed *remote.HostKeyChangedError
+	if err := reach(); !errors.As(err, &changed) {
+		t.Errorf("another key: %v", err)
+	}
+}
+
+// A preview writes nothing, and evaluates with the facts that there would be.
+func TestPreviewOfMachines(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	preview := func() []string {
+		var out []string
+		_, err := w.session(t.Context(), "plan", func(d *Deployer) error {
+			known := d.Store.State()
+			all, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, known, PreviewOptions{})
+			for _, p := range all {
+				text := p.Node + " " + p.Action
+				if p.Machine != nil {
+					text += ", " + string(p.Machine.Action) + " " + p.Machine.Address.String()
+				}
+				out = append(out, text)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if diff := cmp.Diff([]string{"w-1 first deployment, create 10.0.0.2", "w-2 first deployment, create 10.0.0.3"}, preview()); diff != "" {
+		t.Error(diff)
+	}
+	if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || exists(w.dir.Facts()) || exists(w.dir.ClientKey()) || len(w.h.Things()) > 0 {
+		t.Errorf("it left something: %+v", s)
+	}
+	w.must(w.apply())
+	w.h.PowerOff("demo-w-2")
+	w.scale(map[string]int{"w": 2, "x": 0})
+	if diff := cmp.Diff([]string{"w-1 unchanged, keep 10.0.0.2", "w-2 not running, start 10.0.0.3"}, preview()); diff != "" {
+		t.Error(diff)
+	}
+	w.scale(map[string]int{"w": 1})
+	if diff := cmp.Diff([]string{"w-1 unchanged, keep 10.0.0.2", "w-2 removed, remove 10.0.0.3"}, preview()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A destroy of one machine leaves the others, and the next apply makes it again.
+func TestDestroyOne(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	key := w.state().Machines["w-2"].HostKey
+	if err := w.destroy(func(all []nixeval.Node) ([]nixeval.Node, error) { return all[1:], nil }); err != nil {
+		t.Fatal(err)
+	}
+	r, err := facts.Load(w.dir.Facts())
+	if err != nil || len(r.Nodes) != 1 || w.h.Boot("demo-w-1") == 0 || w.h.Boot("demo-w-2") != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	w.must(w.apply())
+	if m := w.state().Machines["w-2"]; m.HostKey == key || m.Address.String() != "10.0.0.3" {
+		t.Errorf("%+v", m)
+	}
+	// The roles are gone from the hive: what they left is removed all the same.
+	w.hive.Roles, w.hive.Nodes, w.hive.Units = nil, nil, nil
+	if err := w.destroy(nil); err != nil {
+		t.Fatal(err)
+	}
+	w.empty()
+}
+
+func TestImages(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	hashes := state.Dir(dir).Hashes()
+	write("full/disk.qcow2", "QFI\xfb…")
+	write("full/kernel", "k")
+	write("full/cmdline", "quiet\n")
+	i, err := loadImage(filepath.Join(dir, "full"), hashes)
+	if err != nil || i.Format != provision.QCOW2 || filepath.Base(i.Kernel) != "kernel" || i.Initrd != "" || i.Cmdline != "quiet" || len(i.Hash) != 16 {
+		t.Errorf("%+v, %v", i, err)
+	}
+	write("full/cmdline", "loud\n")
+	if other, _ := loadImage(filepath.Join(dir, "full"), hashes); other.Hash == i.Hash {
+		t.Error("another command line, the same image")
+	}
+	write("built/nix-support/x", "")
+	write("built/iso/nixos.img", "a disk")
+	if i, err := loadImage(filepath.Join(dir, "built"), hashes); err != nil || i.Format != provision.Raw {
+		t.Errorf("%+v, %v", i, err)
+	}
+	write("two/a.raw", "a disk")
+	write("two/b.raw", "a disk")
+	write("none/a.tar.xz", "x")
+	write("packed.raw", "\x1f\x8b…")
+	write("initrd/disk.raw", "a disk")
+	write("initrd/initrd", "i")
+	for path, want := range map[string]string{
+		"two": "several", "none": "no disk image", "packed.raw": "compressed", "initrd": "no kernel", "nowhere": "no such file",
+	} {
+		_, err := loadImage(filepath.Join(dir, path), hashes)
+		var bad *ImageError
+		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) || bad.Hint() == "" {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := hashes.Save(); err != nil {
+		t.Fatal(err)
+	}
+	// What is remembered counts as long as size and time are the same.
+	again := state.Dir(dir).Hashes()
+	kernel := filepath.Join(dir, "full/kernel")
+	before, _ := again.Of(kernel)
+	write("full/kernel", "K2")
+	if after, _ := again.Of(kernel); after == before {
+		t.Error("a changed file has its old hash")
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -51,6 +52,7 @@ type world struct {
 	events   []event.Event
 	asked    []string
 	decline  bool
+	lease    func(provision.Spec) netip.Addr // who hands out addresses, where we do not
 }
 
 func newWorld(t *testing.T, roles map[string]int) *world {
@@ -128,6 +130,9 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 			return
 		}
 		w.machines[s.Node] = m
+	}
+	if w.lease != nil {
+		s.Address = w.lease(s)
 	}
 	m.address, m.up = s.Address.String(), time.Now().Add(w.boot[s.Node])
 	w.h.Print("demo-"+s.Node, "Linux boots "+s.Node+"\n")
