@@ -301,7 +301,7 @@ func TestAddressesStay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		known, machines = map[string]Known{}, nil
+		machines = nil
 		for i, place := range p.Places {
 			if want := addr(fmt.Sprintf("10.0.0.%d", i+2)); place.Address != want {
 				t.Errorf("%d nodes: %s has %s, want %s", n, place.Node, place.Address, want)
