@@ -3,7 +3,6 @@ package libvirt
 import (
 	"context"
 	"strings"
-	"sync"
 	"time"
 
 	"libvirt.org/go/libvirt"
@@ -13,8 +12,8 @@ import (
 )
 
 // ConsoleTail of a virtual machine is the end of a file in the pool, which virtlogd writes
-// from the first boot on. libvirt keeps no log of a container's console: there it is what was
-// printed since this process started the machine, or what is waiting to be read.
+// from the first boot on. libvirt keeps no log of a container's console: there it is what has
+// been waiting to be read, which is at most the first 4 KiB, and what is printed meanwhile.
 func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node string, max int) (string, error) {
 	var text []byte
 	err := h.run(ctx, func(s *session) error {
@@ -49,98 +48,42 @@ func (s *session) containerConsole(c provision.Cluster, node string, text *[]byt
 	if !d.ours(c, node) {
 		return nil
 	}
-	if s.h.consoles.watch(s.conn, c, node, d.d) {
-		if err := s.sleep(300 * time.Millisecond); err != nil {
-			return err
+	// On a connection of its own: a console that says nothing is waited for until that is closed.
+	conn, err := libvirt.NewConnect(s.h.o.URI)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	own, err := conn.LookupDomainByName(d.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = own.Free() }()
+	stream, err := conn.NewStream(libvirt.STREAM_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Free() }()
+	if err := own.OpenConsole("", stream, 0); err != nil {
+		return nil // it does not run, or somebody else reads it
+	}
+	buf := make([]byte, 4096)
+	for since := time.Now(); time.Since(since) < listen; {
+		n, err := stream.Recv(buf)
+		if n > 0 {
+			*text = append(*text, buf[:n]...)
+			continue
+		}
+		if err != nil || n != -2 { // -2: nothing yet
+			break
+		}
+		if err := s.sleep(20 * time.Millisecond); err != nil {
+			break
 		}
 	}
-	*text = s.h.consoles.text(c, node)
+	_ = stream.Abort()
 	return nil
 }
 
-// consoles are those of containers that this process watches.
-type consoles struct {
-	mu  sync.Mutex
-	all map[string]*console
-}
-
-type console struct {
-	mu   sync.Mutex
-	text []byte
-	over bool
-}
-
-// kept is how much of a console is remembered.
-const kept = 64 << 10
-
-// watch begins to read a console, unless it is being read.
-func (w *consoles) watch(conn *libvirt.Connect, c provision.Cluster, node string, d *libvirt.Domain) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	key := c.ID + " " + node
-	old := w.all[key]
-	if old != nil && !old.ended() {
-		return false
-	}
-	s, err := conn.NewStream(0)
-	if err != nil {
-		return false
-	}
-	if err := d.OpenConsole("", s, 0); err != nil { // it has ended, or somebody else reads it
-		_ = s.Free()
-		return false
-	}
-	if w.all == nil {
-		w.all = map[string]*console{}
-	}
-	now := &console{}
-	if old != nil {
-		now.text = old.text
-	}
-	w.all[key] = now
-	go now.read(s)
-	return true
-}
-
-func (w *consoles) forget(c provision.Cluster, node string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.all, c.ID+" "+node)
-}
-
-func (w *consoles) text(c provision.Cluster, node string) []byte {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	one := w.all[c.ID+" "+node]
-	if one == nil {
-		return nil
-	}
-	one.mu.Lock()
-	defer one.mu.Unlock()
-	return append([]byte(nil), one.text...)
-}
-
-func (c *console) ended() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.over
-}
-
-// read ends with the machine, or with the connection.
-func (c *console) read(s *libvirt.Stream) {
-	buf := make([]byte, 4096)
-	for {
-		n, err := s.Recv(buf)
-		c.mu.Lock()
-		if err != nil || n <= 0 {
-			c.over = true
-			c.mu.Unlock()
-			_ = s.Abort()
-			_ = s.Free()
-			return
-		}
-		c.text = append(c.text, buf[:n]...)
-		c.text = c.text[max(0, len(c.text)-kept):]
-		c.mu.Unlock()
-	}
-}
+// listen is how long a container's console is listened to.
+const listen = 300 * time.Millisecond

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"libvirt.org/go/libvirt"
 
@@ -41,6 +42,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
+	h.patience = 4 * time.Second
 	var mu sync.Mutex
 	left := 0
 	h.effect = func(what string) error {

@@ -3,6 +3,7 @@ package libvirt
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"libvirt.org/go/libvirt"
@@ -66,7 +67,7 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 		}
 		defer d.free()
 	}
-	return s.start(c, spec.Node, d.d)
+	return s.start(spec.Node, d.d)
 }
 
 // method is how the machine is told who it is.
@@ -126,7 +127,7 @@ func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
 			m.Files.Initrd = p.file(imagePart(m.Image, "initrd"))
 		}
 	}
-	root := machinePart(m.Cluster, node, "root")
+	root := p.rootPart(m.Cluster, node)
 	m.Files.Root = p.file(root)
 	there := false
 	var err error
@@ -178,6 +179,10 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 		}
 	}
 	if p.host.kind == provision.Container {
+		if n := len(p.file(name)); n > maxLoop {
+			return p.h.fail(spec.Node, "make the root", fmt.Errorf("its path %s has %d bytes, and libvirt can open %d", p.file(name), n, maxLoop),
+				"give the hypervisor a shorter poolPath and another pool")
+		}
 		// Its file system is as large as the image made it; a larger file would not change that.
 		return p.uploadFile(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
 	}
@@ -207,7 +212,7 @@ func (s *session) define(m domainxml.Machine) (*domain, error) {
 	return &domain{d: d, Found: domainxml.Found{Name: domainxml.DomainName(m.Cluster, m.Spec.Node)}}, nil
 }
 
-func (s *session) start(c provision.Cluster, node string, d *libvirt.Domain) error {
+func (s *session) start(node string, d *libvirt.Domain) error {
 	on, err := running(d)
 	if err != nil || on {
 		return err
@@ -215,13 +220,21 @@ func (s *session) start(c provision.Cluster, node string, d *libvirt.Domain) err
 	if err := s.about("start the domain"); err != nil {
 		return err
 	}
-	if err := d.Create(); err != nil {
-		if on, _ := running(d); !on {
+	for tries := 1; ; tries++ {
+		err := d.Create()
+		if err == nil {
+			break
+		}
+		if on, _ := running(d); on {
+			break
+		}
+		// Two containers that start at once may find the same loop device free.
+		if tries == 20 || !strings.Contains(err.Error(), "to loop device: Device or resource busy") {
 			return s.h.fail(node, "start", err, "")
 		}
-	}
-	if s.host.kind == provision.Container {
-		s.h.consoles.watch(s.conn, c, node, d)
+		if err := s.sleep(time.Duration(tries) * 20 * time.Millisecond); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -234,9 +247,6 @@ func running(d *libvirt.Domain) (bool, error) {
 	return state != libvirt.DOMAIN_SHUTOFF && state != libvirt.DOMAIN_CRASHED && state != libvirt.DOMAIN_NOSTATE, nil
 }
 
-// patience is how long a guest has to end by itself.
-const patience = 60 * time.Second
-
 // shutdown asks the guest to end, and ends it if it does not.
 func (s *session) shutdown(d *libvirt.Domain) error {
 	on, err := running(d)
@@ -246,11 +256,21 @@ func (s *session) shutdown(d *libvirt.Domain) error {
 	if err := s.about("shut the domain down"); err != nil {
 		return err
 	}
-	if err := d.Shutdown(); err != nil {
-		// It may have ended just now, or be one that cannot be asked.
-		return s.destroy(d)
+	ways := []func() error{d.Shutdown} // a press of the power button
+	if s.host.kind == provision.Container {
+		ways = []func() error{
+			// systemd's signal for it; another init takes no notice.
+			func() error { return d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_RT4, 0) },
+			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_INITCTL) },
+			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
+		}
 	}
-	for since := time.Now(); time.Since(since) < patience; {
+	for since, asked := time.Now(), 0; time.Since(since) < s.h.patience; {
+		// All ways fail with a guest that has just ended, and some with one that does not know them.
+		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.patience/20 {
+			_ = ways[asked]()
+			asked++
+		}
 		if on, err := running(d); err != nil || !on {
 			return err
 		}

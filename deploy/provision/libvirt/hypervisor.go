@@ -28,6 +28,8 @@ type Hypervisor struct {
 	name string
 	o    Options
 
+	// patience is how long a guest has to end by itself.
+	patience time.Duration
 	// effect is called before each effect; tests cut operations off there.
 	effect func(what string) error
 
@@ -35,8 +37,7 @@ type Hypervisor struct {
 	conn *libvirt.Connect
 	host host
 
-	storage  sync.Mutex // held where the pool or a network is made or removed
-	consoles consoles
+	storage sync.Mutex // held where the pool or a network is made or removed
 }
 
 var (
@@ -49,7 +50,7 @@ var (
 
 // Open checks the options. It connects only when something is asked of the hypervisor.
 func Open(name string, o Options) (*Hypervisor, error) {
-	h := &Hypervisor{name: name, o: o}
+	h := &Hypervisor{name: name, o: o, patience: time.Minute}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {
 		return nil, h.fail("", "connect", fmt.Errorf("%q is no libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")

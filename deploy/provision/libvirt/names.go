@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"regexp"
 
@@ -20,7 +21,11 @@ import (
 //	nixbench-image-HASH.ok             the image is complete
 //	nixbench-image-HASH.for-CLUSTER    the cluster needs it
 //
-// CLUSTER is the first eight digits of its id.
+//	nb.DIGITS                          a container's root
+//
+// CLUSTER is the first eight digits of its id. The path of a container's root is limited, see
+// maxLoop, so its name only has digits of a hash of cluster and node. Its seed is made before
+// it and removed after it, and so tells that it is there.
 var (
 	machineVolume = regexp.MustCompile(`^nixbench\.([0-9a-f]{8})\.(.+)\.(root|disk[0-9]+|credential|cidata|seed|console(?:\.[0-9]+)?)$`)
 	imageVolume   = regexp.MustCompile(`^nixbench-image-([0-9a-f]+)\.(disk|kernel|initrd|ok|for-[0-9a-f]{8})$`)
@@ -33,3 +38,14 @@ func machinePart(c provision.Cluster, node, what string) string {
 }
 
 func imagePart(hash, what string) string { return fmt.Sprintf("nixbench-image-%s.%s", hash, what) }
+
+// maxLoop is how long the path of a loop device's file may be for libvirt.
+const maxLoop = 63
+
+// rootPart is the machine's root disk.
+func (s *session) rootPart(c provision.Cluster, node string) string {
+	if s.host.kind != provision.Container {
+		return machinePart(c, node, "root")
+	}
+	return fmt.Sprintf("nb.%x", sha256.Sum256(fmt.Appendf(nil, "%q %q", c.ID, node)))[:15]
+}

@@ -37,7 +37,6 @@ func (s *session) removeDomain(c provision.Cluster, node string) error {
 	if err := s.destroy(d.d); err != nil {
 		return err
 	}
-	s.h.consoles.forget(c, node)
 	if err := s.about("undefine the domain"); err != nil {
 		return err
 	}
@@ -64,6 +63,9 @@ func (s *session) removeParts(c provision.Cluster, node string) error {
 	}
 	names, err := p.volumes()
 	if err != nil {
+		return err
+	}
+	if err := p.remove(s.rootPart(c, node)); err != nil {
 		return err
 	}
 	folder := machinePart(c, node, "seed")

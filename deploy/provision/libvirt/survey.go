@@ -121,7 +121,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 			Image: d.Mark.Image, State: provision.Off, Definition: d.Mark.Definition,
 		}
 		switch {
-		case !parts.machines[short(c)][f.Node]["root"]:
+		case !parts.names[s.rootPart(c, f.Node)]:
 			f.State = provision.Half
 		case on:
 			f.State = provision.Running
@@ -172,12 +172,13 @@ func (s *session) surveyNetworks(c provision.Cluster, want provision.Network, si
 // parts is what volumes and folders say.
 type parts struct {
 	machines  map[string]map[string]map[string]bool // by cluster and node
+	names     map[string]bool                       // of all volumes
 	images    map[string]bool                       // that are complete
 	available uint64
 }
 
 func (s *session) parts() (parts, error) {
-	all := parts{machines: map[string]map[string]map[string]bool{}, images: map[string]bool{}}
+	all := parts{machines: map[string]map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
 	add := func(name string) {
 		if m := machineVolume.FindStringSubmatch(name); m != nil {
 			if all.machines[m[1]] == nil {
@@ -206,6 +207,7 @@ func (s *session) parts() (parts, error) {
 	}
 	for _, n := range names {
 		add(n)
+		all.names[n] = true
 	}
 	// Folders that were being written.
 	pools, err := s.conn.ListAllStoragePools(0)
