@@ -48,6 +48,9 @@ type Options struct {
 
 	WithoutDrain bool          // nodes of a living cluster keep their work while they change
 	CheckTimeout time.Duration // how long what the nodes run together may take to be well; 0: it is not looked at
+	Some         bool          // only some of the hive's nodes are meant, so no machine is removed
+	Recreate     bool          // machines whose image differs are made anew
+	BootTimeout  time.Duration // how long one may take to be ready; 0: what is usual for it
 }
 
 // Deployer has what a run works with.
@@ -61,23 +64,34 @@ type Deployer struct {
 	Record    *state.Recorder
 	Keep      func(map[string]nixeval.Closure) error // roots for what was built
 	Engines   Engines                                // nil: nodes are deployed without a look at what they run together
+	Machines  *Machines                              // nil: none are booted
 	Send      event.Sink
 }
 
 // Apply evaluates, builds and deploys nodes. What became of each is in the record of
 // the run; the error joins what went wrong.
 //
+// Machines that are missing are booted first; they boot while systems are evaluated and
+// built, since their addresses are known before. A node waits for its own machine only.
+//
 // Looking at the nodes overlaps with evaluation and build, since it changes nothing.
 // Nothing is changed before everything is built. Without waves, no node waits for
 // another that does not answer.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{Deployer: d, hive: hive, Options: o, found: map[string]activate.Node{}}
-	looked := r.look(ctx, nodes)
+	machines, err := r.provision(ctx, nodes)
+	defer machines.end()
+	if err != nil {
+		r.skipAll(nodes, err)
+		return err
+	}
+	looked := r.look(ctx, nodes, machines)
 	closures, buildErr := r.closures(ctx, nodes)
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
+		machines.leave()
 		looked.wait()
 		r.skipAll(nodes, buildErr)
-		return buildErr
+		return errors.Join(buildErr, machines.failures())
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
 	cluster, err := r.living(ctx, looked)
@@ -99,6 +113,9 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.forgetKeys(ctx)
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
+	if err == nil && buildErr == nil {
+		err = r.tidy(ctx, machines, cluster)
+	}
 	if err == nil && buildErr == nil {
 		err = r.proven(ctx, cluster)
 	}
@@ -129,16 +146,20 @@ func (l looks) wait() {
 	}
 }
 
-// look begins to ask every node what it runs.
-func (r *run) look(ctx context.Context, nodes []nixeval.Node) looks {
+// look begins to ask every node what it runs, once its machine is ready.
+func (r *run) look(ctx context.Context, nodes []nixeval.Node, machines *boots) looks {
 	all := make(looks, len(nodes))
+	ready := make(map[string]<-chan struct{}, len(nodes))
 	for _, n := range nodes {
 		all[n.Name] = &look{over: make(chan struct{})}
+		ready[n.Name] = machines.of(n.Name)
 	}
 	go func() {
-		for _, o := range Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		for _, o := range EachReady(ctx, nodes, ready, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 			one := all[n.Name]
-			one.found, one.err = r.lookAt(ctx, n)
+			if one.err = machines.wait(n.Name); one.err == nil {
+				one.found, one.err = r.lookAt(ctx, n)
+			}
 			close(one.over)
 			return struct{}{}, nil
 		}) {
@@ -149,6 +170,15 @@ func (r *run) look(ctx context.Context, nodes []nixeval.Node) looks {
 		}
 	}()
 	return all
+}
+
+// over has for each node when it was looked at.
+func (l looks) over() map[string]<-chan struct{} {
+	out := map[string]<-chan struct{}{}
+	for name, one := range l {
+		out[name] = one.over
+	}
+	return out
 }
 
 func (r *run) lookAt(ctx context.Context, n nixeval.Node) (activate.Node, error) {
@@ -222,7 +252,7 @@ func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[strin
 // node that does not answer would hold up the others for nothing.
 func (r *run) together(ctx context.Context, cluster living, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) error {
 	var errs []error
-	for _, o := range Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range EachReady(ctx, nodes, looked.over(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		t, err := r.task(ctx, n, closures, looked[n.Name])
 		if t != nil {
 			err = r.roll(ctx, cluster, *t)

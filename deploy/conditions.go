@@ -55,18 +55,25 @@ func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
 
 // runOn runs a command as root on a node of the fleet, by name.
 func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
+	h, err := f.Host(ctx, f.node(node))
+	if err != nil {
+		return nil, err
+	}
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
+}
+
+// node is one of the hive, or one that has left it and whose machine is still there.
+func (f *Fleet) node(name string) nixeval.Node {
 	for _, n := range f.hive.Nodes {
-		if n.Name == node {
-			h, err := f.Host(ctx, n)
-			if err != nil {
-				return nil, err
-			}
-			conn, err := h.Conn(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
+		if n.Name == name {
+			return n
 		}
 	}
-	return nil, fmt.Errorf("%s is no node of the hive", node)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return nixeval.Node{Name: name, Role: f.machines[name].Role, Unit: f.machines[name].Role}
 }

@@ -6,9 +6,8 @@ import (
 	"runtime"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -21,8 +20,11 @@ type Fleet struct {
 	// A thousand ssh -G at once take so long that some of them time out.
 	resolving chan struct{}
 
-	mu    sync.Mutex
-	hosts map[string]*remote.Host
+	mu       sync.Mutex
+	hosts    map[string]*remote.Host
+	machines map[string]state.Machine // those that we have booted
+	key      string                   // the file that opens them
+	unknown  error                    // why they are not known
 }
 
 // NewFleet prepares connections to the hive's nodes. Close it when the run is over.
@@ -66,15 +68,62 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	return f.hosts[n.Name], nil
 }
 
-// Target is what the hive says about how to reach a node.
+// Know tells the fleet of the machines that we have booted, and of the file with the key
+// that they let us in with.
+func (f *Fleet) Know(key string, machines map[string]state.Machine) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.key, f.machines = key, machines
+}
+
+// Unknown tells why nothing is known of our machines.
+func (f *Fleet) Unknown(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unknown = err
+}
+
+// Target is what the hive says about how to reach a node, or what we know of a machine
+// that we have booted.
 func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
-	d := f.hive.Unit(n.Unit).Deployment
+	var d nixeval.Deployment
+	if u := f.hive.Unit(n.Unit); u != nil { // a machine may be all that is left of a role
+		d = u.Deployment
+	}
+	if d.TargetHost == nil && n.Role != "" {
+		return f.ours(n, d)
+	}
 	if d.TargetHost == nil {
 		return remote.Target{}, &NoHostError{Node: n}
 	}
 	return remote.Target{
 		Name: n.Name, Host: *d.TargetHost, Port: d.TargetPort, User: d.TargetUser,
 		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
+	}, nil
+}
+
+// ours is a machine that we have booted: only its own key is accepted, and no
+// configuration of the user's has to be asked.
+func (f *Fleet) ours(n nixeval.Node, d nixeval.Deployment) (remote.Target, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m, ok := f.machines[n.Name]
+	switch {
+	case f.unknown != nil:
+		return remote.Target{}, fmt.Errorf("%s: %w", n.Name, f.unknown)
+	case !ok || m.Created == nil:
+		return remote.Target{}, &NoHostError{Node: n}
+	case !m.Address.IsValid():
+		return remote.Target{}, &NoHostError{Node: n, Booted: true}
+	}
+	user := "root"
+	if d.TargetUser != nil {
+		user = *d.TargetUser
+	}
+	return remote.Target{
+		Name: n.Name, Host: m.Address.String(), Port: d.TargetPort, User: &user,
+		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
+		IdentityFiles: []string{f.key}, HostKeys: []string{m.HostKey},
 	}, nil
 }
 
@@ -98,10 +147,24 @@ func (f *Fleet) Close() {
 }
 
 // NoHostError says that a node has no address to be reached at.
-type NoHostError struct{ Node nixeval.Node }
+type NoHostError struct {
+	Node   nixeval.Node
+	Booted bool // its machine is there all the same
+}
+
+// Hint says what to do about it.
+func (e *NoHostError) Hint() string {
+	if e.Node.Role != "" {
+		return "nixbench apply boots it, or finds its address"
+	}
+	return ""
+}
 
 func (e *NoHostError) Error() string {
-	if e.Node.Role != "" {
+	switch {
+	case e.Booted:
+		return fmt.Sprintf("%s: the address of its machine is not known yet", e.Node.Name)
+	case e.Node.Role != "":
 		return fmt.Sprintf("%s: its machine has not been booted yet, so it has no address", e.Node.Name)
 	}
 	return fmt.Sprintf("%s: deployment.targetHost is null, so it can only be deployed locally, with apply-local", e.Node.Name)
@@ -117,21 +180,39 @@ type Outcome[T any] struct {
 // Each runs f for every node, at most parallel of them at once (0: all). Whatever
 // happens to one node is its own affair: no other is cancelled or delayed by it.
 func Each[T any](ctx context.Context, nodes []nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
+	return EachReady(ctx, nodes, nil, parallel, f)
+}
+
+// EachReady is Each, where a node's turn comes when its channel is closed: until then
+// it takes nobody's place.
+func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[string]<-chan struct{}, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
 	out := make([]Outcome[T], len(nodes))
-	var g errgroup.Group
-	if parallel > 0 {
-		g.SetLimit(parallel)
+	if parallel <= 0 {
+		parallel = max(1, len(nodes))
 	}
+	slots := make(chan struct{}, parallel)
+	var all sync.WaitGroup
 	for i, n := range nodes {
-		g.Go(func() error {
+		turn := ready[n.Name]
+		if turn == nil {
+			slots <- struct{}{} // in order, as far as nobody waits for anything
+		}
+		all.Go(func() {
+			if turn != nil {
+				select {
+				case <-turn:
+				case <-ctx.Done():
+				}
+				slots <- struct{}{}
+			}
+			defer func() { <-slots }()
 			o := Outcome[T]{Node: n, Err: context.Cause(ctx)}
 			if o.Err == nil {
 				o.Value, o.Err = f(ctx, n)
 			}
 			out[i] = o
-			return nil
 		})
 	}
-	_ = g.Wait() // every error has its slot
+	all.Wait()
 	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -26,6 +27,8 @@ const (
 	WouldRefuse  = "refused" // see Preview.Error
 	WouldNotFind = "unreachable"
 	NotBuilt     = "not built"
+	WouldRemove  = "removed"     // its machine is
+	NotKnown     = "not running" // its machine has to be started first; only then it tells
 )
 
 // Preview is what apply would do with one node.
@@ -39,7 +42,9 @@ type Preview struct {
 	Reboot *bool         `json:"reboot,omitempty"` // for another kernel; nil: not known
 	Keys   *KeysPreview  `json:"keys,omitempty"`   // nil: not asked
 	Units  *UnitsPreview `json:"units,omitempty"`  // nil: not asked
-	Error  string        `json:"error,omitempty"`
+	// Machine is nil for nodes that nixbench does not boot.
+	Machine *MachinePreview `json:"machine,omitempty"`
+	Error   string          `json:"error,omitempty"`
 
 	err error
 }
@@ -72,14 +77,22 @@ type PreviewOptions struct {
 	Units     bool // copies the closures, since only the new system can tell
 	Keys      bool
 	KeepGoing bool
+	Some      bool // only some of the hive's nodes are meant, so no machine would be removed
+	Recreate  bool
 }
 
 // Preview finds out what Apply would do. Systems are built here; on the nodes nothing
 // is written, unless Units is asked for.
-func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, known map[string]state.Node, o PreviewOptions) ([]Preview, error) {
+func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, known *state.State, o PreviewOptions) ([]Preview, error) {
 	r := &run{Deployer: d, hive: hive, Options: Options{Goal: Switch, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
+	machines, done, err := d.previewMachines(ctx, known, nodes, o)
+	defer done()
+	if err != nil {
+		return nil, err
+	}
+	there := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines.away(n.Name) })
 	looks := make(chan []Outcome[activate.Node], 1)
-	go func() { looks <- Look(ctx, d.Fleet, nodes, o.Parallel, nil) }()
+	go func() { looks <- Look(ctx, d.Fleet, there, o.Parallel, nil) }()
 	closures, buildErr := r.closures(ctx, nodes)
 	looked := <-looks
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
@@ -92,7 +105,12 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	}
 	results := Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
-		return d.preview(ctx, hive, byName[n.Name], c, built, known[n.Name], o), nil
+		if m := machines.of[n.Name]; machines.away(n.Name) {
+			return unbooted(n, c, built, m), nil
+		}
+		p := d.preview(ctx, hive, byName[n.Name], c, built, known.Nodes[n.Name], o)
+		p.Machine = machines.of[n.Name]
+		return p, nil
 	})
 	out := make([]Preview, len(results))
 	errs := []error{buildErr}
@@ -104,9 +122,23 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 			changed++
 		}
 	}
-	err := errors.Join(errs...)
+	out = append(out, machines.removed...)
+	changed += len(machines.removed)
+	err = errors.Join(errs...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: fmt.Sprintf("%d of %s would change", changed, Count(len(nodes), "node"))})
 	return out, err
+}
+
+// unbooted is for a node whose machine is not there, or does not run.
+func unbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) Preview {
+	p := Preview{Node: n.Name, Unit: n.Unit, To: c.Out, Action: WouldFirst, Machine: m}
+	switch {
+	case !built:
+		p.Action = NotBuilt
+	case m.Action == provision.Start:
+		p.Action = NotKnown
+	}
+	return p
 }
 
 func (d *Deployer) preview(ctx context.Context, hive *nixeval.Hive, look Outcome[activate.Node], c nixeval.Closure, built bool, known state.Node, o PreviewOptions) Preview {

@@ -180,6 +180,21 @@ func (r *run) invite(ctx context.Context, l living, node string) {
 	}
 }
 
+// farewell takes a node out of what runs together, before its machine is removed.
+func (r *run) farewell(ctx context.Context, l living, node string) error {
+	m, is := l.members[node]
+	if !is {
+		return nil
+	}
+	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: "leaves for good"})
+	err := m.engine.Leave(ctx, node, true)
+	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
+	if err != nil {
+		return &NodeError{Node: node, Step: event.Drain, Err: err}
+	}
+	return nil
+}
+
 // proven waits until what the nodes run together is as the hive has it.
 func (r *run) proven(ctx context.Context, l living) error {
 	if r.CheckTimeout == 0 || !r.Goal.runs() || len(l.engines) == 0 {

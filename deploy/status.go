@@ -17,27 +17,30 @@ const (
 	Drifted       = "differs"        // something else than the hive says
 	NotNixOS      = "not NixOS"
 	Unreachable   = "unreachable"
+	NotBooted     = "not booted"    // its machine does not run, or is not there
 	NotEvaluated  = "not evaluated" // so nobody knows whether it differs
 )
 
 // Status is how a node is.
 type Status struct {
-	Node        string    `json:"node"`
-	System      string    `json:"system"`            // one of the words above
-	Current     string    `json:"current,omitempty"` // store paths
-	Booted      string    `json:"booted,omitempty"`
-	BootDefault string    `json:"bootDefault,omitempty"`
-	Deployed    string    `json:"deployed,omitempty"`          // what the last run left there
-	Wanted      string    `json:"wanted,omitempty"`            // what the hive says
-	Generation  int       `json:"generation,omitempty"`        // that runs
-	Boots       int       `json:"defaultGeneration,omitempty"` // that boots next
-	State       string    `json:"state,omitempty"`             // systemd's word
-	FailedUnits []string  `json:"failedUnits"`
-	Reboot      bool      `json:"rebootNeeded"`
-	Uptime      int64     `json:"uptime,omitempty"` // seconds
-	LastRun     *LastRun  `json:"lastRun,omitempty"`
-	Error       string    `json:"error,omitempty"`
-	Time        time.Time `json:"time"`
+	Node        string   `json:"node"`
+	System      string   `json:"system"`            // one of the words above
+	Current     string   `json:"current,omitempty"` // store paths
+	Booted      string   `json:"booted,omitempty"`
+	BootDefault string   `json:"bootDefault,omitempty"`
+	Deployed    string   `json:"deployed,omitempty"`          // what the last run left there
+	Wanted      string   `json:"wanted,omitempty"`            // what the hive says
+	Generation  int      `json:"generation,omitempty"`        // that runs
+	Boots       int      `json:"defaultGeneration,omitempty"` // that boots next
+	State       string   `json:"state,omitempty"`             // systemd's word
+	FailedUnits []string `json:"failedUnits"`
+	Reboot      bool     `json:"rebootNeeded"`
+	Uptime      int64    `json:"uptime,omitempty"` // seconds
+	LastRun     *LastRun `json:"lastRun,omitempty"`
+	// Machine is nil for nodes that nixbench does not boot, and where no hypervisor could be asked.
+	Machine *MachineStatus `json:"machine,omitempty"`
+	Error   string         `json:"error,omitempty"`
+	Time    time.Time      `json:"time"`
 }
 
 // LastRun is the last run that the node has on record, wherever it came from.
@@ -96,6 +99,16 @@ func (s Status) word(n activate.Node, evaluated bool) string {
 		return AsDeployed
 	}
 	return OtherSystem
+}
+
+// On says how the node's machine is. One that does not run cannot be reached, and that is
+// no error of its own.
+func (s Status) On(m *MachineStatus) Status {
+	s.Machine = m
+	if m.Off() && s.System == Unreachable {
+		s.System, s.Error = NotBooted, ""
+	}
+	return s
 }
 
 // Well tells whether nobody need look at the node.

@@ -61,6 +61,11 @@ func brief(node string, err error) string {
 	if errors.As(err, &lost) {
 		return lost.Brief()
 	}
+	var boot *BootError
+	if errors.As(err, &boot) {
+		text, _, _ := strings.Cut(strings.TrimPrefix(boot.Error(), node+": "), "\n")
+		return text
+	}
 	var down *remote.UnreachableError
 	if errors.As(err, &down) {
 		err = down // not what we were about to do there

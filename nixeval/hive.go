@@ -259,6 +259,9 @@ func newHive(s surveyed, broken map[string]*NixError) (*Hive, error) {
 	return h, nil
 }
 
+// CompareNatural orders names of nodes: worker-2 before worker-10.
+func CompareNatural(a, b string) int { return compareNatural(a, b) }
+
 // compareNatural orders names as people do: digits by their value. Only equal
 // names compare equal.
 func compareNatural(a, b string) int {

@@ -2,14 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/plan"
@@ -23,6 +28,8 @@ type app struct {
 	started bool // whether a command's own code runs
 	view    *ui.View
 	sink    event.Sink // where events go once a run is recorded; nil: to the view
+	connect opener     // to hypervisors
+	dir     state.Dir  // of the cluster, once the hive is known
 
 	// flags
 	file, flake string
@@ -36,7 +43,7 @@ type app struct {
 	evalWorkers int
 }
 
-func newApp(ctx context.Context) *app { return &app{ctx: ctx} }
+func newApp(ctx context.Context, open opener) *app { return &app{ctx: ctx, connect: open} }
 
 // command is the body of a command: it runs with the view open.
 type command func(args []string) error
@@ -139,13 +146,49 @@ func (a *app) nodes(on []string) (*nixeval.Evaluator, *nixeval.Hive, []nixeval.N
 	return e, hive, nodes, err
 }
 
+// survey reads the hive. What is evaluated after it sees the facts of the machines that
+// we have booted, if there are some and --facts names no others. The survey itself does
+// not: which nodes there are, and where, must not depend on whether they run.
+func (a *app) survey(e *nixeval.Evaluator) (*nixeval.Hive, error) {
+	hive, err := e.Survey(a.ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := a.state(e, hive)
+	if err != nil {
+		return nil, err
+	}
+	a.dir = dir
+	if e.Facts == "" && slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return deploy.Boots(hive, n) }) {
+		if _, err := facts.Load(dir.Facts()); err == nil {
+			e.Facts = dir.Facts()
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, &hinted{fmt.Errorf("facts: %w", err), "nixbench apply writes them anew, once the file is gone"}
+		}
+	}
+	return hive, nil
+}
+
+// withFacts is for what needs no survey: it makes one only where there may be facts.
+func (a *app) withFacts(e *nixeval.Evaluator) error {
+	any, err := state.Locate(e.Source, "*")
+	if err != nil {
+		return err
+	}
+	if found, _ := filepath.Glob(any.Facts()); len(found) == 0 || e.Facts != "" {
+		return nil
+	}
+	_, err = a.survey(e)
+	return err
+}
+
 // selected surveys the hive and picks the nodes that --on means.
 func (a *app) selected(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []nixeval.Node, error) {
 	selector, err := plan.ParseSelector(on)
 	if err != nil {
 		return nil, nil, err
 	}
-	hive, err := e.Survey(a.ctx)
+	hive, err := a.survey(e)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -17,7 +17,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -43,7 +45,11 @@ is left alone. One node's failure does not touch the others.
 
 What nodes run together, such as Kubernetes, is looked after: in a living cluster
 control planes change one by one, other nodes --max-unavailable at a time (1 by
-default), and each is drained before. At the end nixbench check is run.`
+default), and each is drained before. At the end nixbench check is run.
+
+With switch, boot and test, machines that the hive's roles wish are booted first,
+on cluster.hypervisors; a machine that the hive no longer has is removed when all
+others are well. Before one is removed or restarted you are asked (--yes: not).`
 
 type applyFlags struct {
 	fleetFlags
@@ -63,6 +69,8 @@ type applyFlags struct {
 	noDrain        bool
 	noCheck        bool
 	checkTimeout   time.Duration
+	recreate, yes  bool
+	bootTimeout    time.Duration
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -109,6 +117,9 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set.BoolVar(&f.noCheck, "no-check", false, "do not wait until what the nodes run together is well")
 	set.DurationVar(&f.checkTimeout, "check-timeout", 5*time.Minute, "how long that may take")
 	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")
+	set.BoolVar(&f.recreate, "recreate", false, "make machines anew whose role has another image by now; what is on their disks is lost")
+	set.DurationVar(&f.bootTimeout, "boot-timeout", 0, "how long a machine may take until it can be deployed to (default 5m, 10m where it is emulated)")
+	set.BoolVarP(&f.yes, "yes", "y", false, "remove and restart machines without asking")
 }
 
 func (a *app) uploadKeysCommand() *cobra.Command {
@@ -130,13 +141,16 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	o := deploy.Options{
 		Goal: goal, Parallel: f.parallel, KeepGoing: f.keepGoing, RollbackAll: f.rollbackAll,
 		Confirm: f.confirm, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys,
-		WithoutDrain: f.noDrain,
+		WithoutDrain: f.noDrain, Some: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
 	}
 	if f.checkTimeout < 0 {
 		return o, usagef("--check-timeout %v: expected a time such as 5m; --no-check leaves the check out", f.checkTimeout)
 	}
 	if !f.noCheck {
 		o.CheckTimeout = f.checkTimeout
+	}
+	if f.bootTimeout < 0 {
+		return o, usagef("--boot-timeout %v: no machine is ready before it was started", f.bootTimeout)
 	}
 	if goal == "keys" {
 		o.Goal = deploy.UploadKeys
@@ -197,11 +211,13 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 		d := &deploy.Deployer{
 			Eval: s.eval, Fleet: a.fleet(hive, flags.fleetFlags),
 			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions, Substitute: flags.substitute && !flags.noSubstitute},
-			Uploader:  &secrets.Uploader{Send: s.send},
+			Uploader:  &secrets.Uploader{Send: s.send, Generated: vault.Open(a.dir.Vault()).Part},
 			Activator: &activate.Activator{Send: s.send},
 			Store:     s.store, Record: s.record, Send: s.send, Engines: engines,
-			Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+			Keep:     func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+			Machines: a.machines(e, hive, s.send),
 		}
+		d.Machines.Ask = func(changes []provision.Change) error { return a.mayChange(changes, flags.yes) }
 		defer d.Fleet.Close()
 		err := d.Apply(a.ctx, hive, nodes, o)
 		a.view.Result(s.record.Results(), func(io.Writer) {}) // people have seen the nodes' lines

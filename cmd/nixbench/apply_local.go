@@ -88,7 +88,7 @@ func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
 	if err != nil {
 		return err
 	}
-	hive, err := e.Survey(a.ctx)
+	hive, err := a.survey(e)
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,9 @@ func (a *app) evalCommand() *cobra.Command {
 		if len(on) > 0 {
 			return usagef("eval: --on has no meaning with an expression, which sees all nodes; pick them in the expression")
 		}
+		if err := a.withFacts(e); err != nil {
+			return err
+		}
 		if instantiate {
 			return a.evalDrvs(e, x)
 		}

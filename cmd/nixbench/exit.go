@@ -11,7 +11,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -25,6 +27,7 @@ const (
 	exitUsage       = 2
 	exitEvaluation  = 3
 	exitBuild       = 4
+	exitProvision   = 5
 	exitUnreachable = 6
 	exitCopy        = 7
 	exitActivation  = 8
@@ -85,6 +88,8 @@ func exitCode(err error) int {
 		return exitBuild
 	case errors.As(err, &locked):
 		return exitLocked
+	case provisioning(err):
+		return exitProvision
 	case unreachable(err):
 		return exitUnreachable
 	case copying(err):
@@ -99,6 +104,18 @@ func exitCode(err error) int {
 		return exitEvaluation
 	}
 	return exitInternal
+}
+
+// provisioning tells whether a machine is not there as it should be.
+func provisioning(err error) bool {
+	var (
+		boot  *deploy.BootError
+		place *provision.Error
+		plan  *provision.PlanError
+		image *deploy.ImageError
+		where *facts.EndpointError
+	)
+	return errors.As(err, &boot) || errors.As(err, &place) || errors.As(err, &plan) || errors.As(err, &image) || errors.As(err, &where)
 }
 
 // unreachable tells whether we did not get in, on some node. One that a switch has
@@ -161,6 +178,9 @@ func nodeErrors(err error) []*deploy.NodeError {
 
 // problems takes an error apart into what is shown one by one.
 func problems(err error) []ui.Problem {
+	if boot, ok := err.(*deploy.BootError); ok { // whose cause may be several
+		return []ui.Problem{{Message: boot.Error(), Hint: boot.Hint()}}
+	}
 	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
 		var out []ui.Problem

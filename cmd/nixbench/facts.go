@@ -45,7 +45,7 @@ func (a *app) showFacts() error {
 		if err != nil {
 			return err
 		}
-		hive, err := e.Survey(a.ctx)
+		hive, err := a.survey(e)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,13 @@ func (f *fleetFlags) add(set *pflag.FlagSet) {
 
 // fleet prepares connections to the nodes of the hive.
 func (a *app) fleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
-	return deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.prompt()})
+	fleet := deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.prompt()})
+	if known, err := a.dir.Load(); err != nil {
+		fleet.Unknown(err)
+	} else {
+		fleet.Know(a.dir.ClientKey(), known.Machines)
+	}
+	return fleet
 }
 
 // remoteNodes checks that nodes can be talked to: the hive's word about each must be

@@ -11,14 +11,14 @@ import (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:]))
+	os.Exit(run(os.Args[1:], hypervisors))
 }
 
 // errInterrupted is why the context ends when the user or the system says so.
 var errInterrupted = errors.New("interrupted")
 
 // run is the whole program but for the exit itself.
-func run(args []string) int {
+func run(args []string, open opener) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
@@ -29,7 +29,7 @@ func run(args []string) int {
 		signal.Stop(signals) // who asks twice does not want to wait
 	}()
 
-	app := newApp(ctx)
+	app := newApp(ctx, open)
 	root := app.rootCommand()
 	root.SetArgs(joinPairs(args))
 	cmd, err := root.ExecuteC()

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,7 +13,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -25,6 +28,10 @@ Systems are evaluated and built here; on the nodes nothing is written. (A
 keyCommand runs, so a key that is made anew each time is shown as one that
 changes. --no-keys leaves keys out.)
 
+Of nodes that nixbench boots it also shows what would become of their machines:
+create, keep, start, finish, restart, recreate, remove; and what it would run there.
+Host keys that have not been made yet are not in the facts that it evaluates with.
+
 --units also says which systemd units a switch would touch. Only the new system
 itself knows that, so its closure is copied to the node first, and a run is
 recorded; nothing is activated. Units that are new start with their targets and
@@ -32,7 +39,7 @@ are not listed.`
 
 type planFlags struct {
 	fleetFlags
-	units, noKeys, keepGoing bool
+	units, noKeys, keepGoing, recreate bool
 }
 
 func (a *app) planCommand() *cobra.Command {
@@ -52,6 +59,7 @@ func (a *app) planCommand() *cobra.Command {
 	flags.add(f)
 	f.BoolVar(&flags.units, "units", false, "copy the systems, and show which units a switch would touch")
 	f.BoolVar(&flags.noKeys, "no-keys", false, "do not look at deployment.keys")
+	f.BoolVar(&flags.recreate, "recreate", false, "as apply --recreate would")
 	f.BoolVar(&flags.keepGoing, "keep-going", false, "look at what can be, although other nodes cannot be evaluated or built")
 	return cmd
 }
@@ -81,14 +89,16 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 	d := &deploy.Deployer{
 		Eval: e, Fleet: a.fleet(hive, flags.fleetFlags),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
-		Uploader:  &secrets.Uploader{}, // it says nothing of the nodes
+		Uploader:  &secrets.Uploader{Generated: vault.Look(a.dir.Vault()).Part}, // it says nothing of the nodes
 		Activator: &activate.Activator{Send: send},
 		Send:      send,
+		Machines:  a.machines(e, hive, send),
 		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // apply builds again what is collected
 	}
 	defer d.Fleet.Close()
-	previews, err := d.Preview(a.ctx, hive, nodes, known.Nodes, deploy.PreviewOptions{
+	previews, err := d.Preview(a.ctx, hive, nodes, known, deploy.PreviewOptions{
 		Parallel: flags.parallel, Units: flags.units, Keys: !flags.noKeys, KeepGoing: flags.keepGoing,
+		Some: len(flags.on) > 0, Recreate: flags.recreate,
 	})
 	if previews != nil {
 		a.view.Result(previews, func(w io.Writer) { writePreviews(w, previews) })
@@ -101,12 +111,33 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 	for _, p := range previews {
 		rows = append(rows, ui.Row{p.Node, p.Action, copyText(p), rebootText(p), keysText(p.Keys)})
 	}
+	if slices.ContainsFunc(previews, func(p deploy.Preview) bool { return p.Machine != nil }) {
+		rows[0] = append(rows[0], "MACHINE")
+		for i, p := range previews {
+			rows[i+1] = append(rows[i+1], machineText(p.Machine))
+		}
+	}
 	ui.Table(w, rows)
 	for _, p := range previews {
 		if text := unitsWould(p.Units); text != "" {
 			fmt.Fprintf(w, "\n%s:\n%s", p.Node, text)
 		}
 	}
+}
+
+// machineText is `create on default, 192.168.222.4`.
+func machineText(m *deploy.MachinePreview) string {
+	if m == nil {
+		return "-"
+	}
+	text := string(m.Action)
+	if m.Action == provision.Create && m.Address.IsValid() {
+		text += " on " + m.Hypervisor + ", " + m.Address.String()
+	}
+	if m.Why != "" {
+		text += ": " + m.Why
+	}
+	return text
 }
 
 func copyText(p deploy.Preview) string {

@@ -21,6 +21,9 @@ for flakes, too. Leave it with :q or Ctrl-D.`,
 		if err != nil {
 			return err
 		}
+		if err := a.withFacts(e); err != nil {
+			return err
+		}
 		return e.Repl(a.ctx)
 	})
 	return cmd

@@ -23,7 +23,7 @@ name another.
     };
   }
 
-Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build,
+Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build, 5 machines,
 6 unreachable, 7 copy, 8 activation, 9 check failed, 10 locked, 130 interrupted.`
 
 const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !… leaves nodes out"
@@ -51,7 +51,7 @@ func (a *app) rootCommand() *cobra.Command {
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs")
 	root.AddCommand(
 		a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
-		a.statusCommand(), a.checkCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(),
+		a.statusCommand(), a.checkCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(), a.destroyCommand(), a.doctorCommand(),
 		a.execCommand(), a.sshCommand(), a.kubeconfigCommand(),
 		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(),
 	)

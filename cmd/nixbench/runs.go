@@ -57,7 +57,7 @@ func (a *app) surveyedState() (state.Dir, error) {
 	if err != nil {
 		return "", err
 	}
-	hive, err := e.Survey(a.ctx)
+	hive, err := a.survey(e)
 	if err != nil {
 		return "", err
 	}

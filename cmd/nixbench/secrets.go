@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,11 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
 )
-
-// vaultIn is where nixbench keeps the secrets that it makes.
-func vaultIn(dir state.Dir) *vault.Vault {
-	return vault.Open(filepath.Join(string(dir), "secrets", "generated"))
-}
 
 func (a *app) secretsCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -60,7 +54,7 @@ func (a *app) listSecrets() error {
 	if err != nil {
 		return err
 	}
-	list, err := vaultIn(dir).List()
+	list, err := vault.Open(dir.Vault()).List()
 	if err != nil {
 		return err
 	}
@@ -92,7 +86,7 @@ func (a *app) rotateSecret(name string) error {
 		return err
 	}
 	defer lock.Unlock()
-	if err := vaultIn(dir).Rotate(name); err != nil {
+	if err := vault.Open(dir.Vault()).Rotate(name); err != nil {
 		return usagef("%w", err)
 	}
 	a.view.Result(map[string]string{"rotated": name}, func(w io.Writer) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -54,7 +55,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	if err != nil {
 		return err
 	}
-	hive, err := e.Survey(a.ctx)
+	hive, err := a.survey(e)
 	if err != nil {
 		return err
 	}
@@ -63,6 +64,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 		return err
 	}
 	fleet := a.fleet(hive, fleetFlags{})
+	defer fleet.Close()
 	target, err := fleet.Target(node)
 	if err != nil {
 		return err
@@ -71,7 +73,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	if err != nil {
 		return &hinted{fmt.Errorf("%s: %w", name, err), "install OpenSSH's client"}
 	}
-	argv, err := sshArgv(target, acceptNew, command)
+	argv, err := sshArgv(target, a.dir.KnownHosts(), acceptNew, command)
 	if err != nil {
 		return err
 	}
@@ -97,8 +99,9 @@ func nodeNamed(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	return nixeval.Node{}, &hinted{usagef("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
 }
 
-// sshArgv is the command line of OpenSSH for a target.
-func sshArgv(t remote.Target, acceptNew bool, command []string) ([]string, error) {
+// sshArgv is the command line of OpenSSH for a target. known is the file with the keys
+// of machines that we have booted: of them no other key is accepted.
+func sshArgv(t remote.Target, known string, acceptNew bool, command []string) ([]string, error) {
 	argv := []string{"ssh"}
 	if t.User != nil {
 		argv = append(argv, "-l", *t.User)
@@ -106,7 +109,17 @@ func sshArgv(t remote.Target, acceptNew bool, command []string) ([]string, error
 	if t.Port != nil {
 		argv = append(argv, "-p", strconv.Itoa(*t.Port))
 	}
-	if acceptNew {
+	if len(t.HostKeys) > 0 {
+		for _, file := range t.IdentityFiles {
+			argv = append(argv, "-i", file)
+		}
+		for _, o := range []string{
+			"IdentitiesOnly=yes", "StrictHostKeyChecking=yes", "HostKeyAlias=" + t.Name,
+			"UserKnownHostsFile=" + sshQuote(known), "GlobalKnownHostsFile=none",
+		} {
+			argv = append(argv, "-o", o)
+		}
+	} else if acceptNew {
 		argv = append(argv, "-o", "StrictHostKeyChecking=accept-new")
 	}
 	argv = append(argv, t.SSHOptions...)
@@ -114,4 +127,9 @@ func sshArgv(t remote.Target, acceptNew bool, command []string) ([]string, error
 		return nil, fmt.Errorf("%s: deployment.targetHost is %q, which is no host", t.Name, t.Host)
 	}
 	return append(append(argv, "--", t.Host), command...), nil
+}
+
+// sshQuote is a file name as ssh's configuration takes it, which splits at blanks and expands %.
+func sshQuote(file string) string {
+	return `"` + strings.ReplaceAll(file, "%", "%%") + `"`
 }

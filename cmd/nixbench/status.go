@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +27,7 @@ SYSTEM says:
   as deployed     what the last run left there
   other system    something else: somebody else deployed, or went back by hand
   never deployed  no run was ever there
+  not booted     its machine, one that nixbench boots, does not run or is not there
   up to date, differs
                   with --drift: whether it is what the hive says now, which is
                   evaluated for it; nothing is built
@@ -78,7 +80,9 @@ func (a *app) status(flags statusFlags) error {
 	if flags.drift {
 		send = nil // evaluation is what one waits for
 	}
-	go func() { looks <- deploy.Look(a.ctx, fleet, nodes, flags.parallel, send) }()
+	machines, machinesErr := a.machines(e, hive, nil).Status(a.ctx, known)
+	up := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines[n.Name].Off() })
+	go func() { looks <- deploy.Look(a.ctx, fleet, up, flags.parallel, send) }()
 	var wanted map[string]nixeval.Closure
 	var evalErr error
 	if flags.drift {
@@ -88,12 +92,20 @@ func (a *app) status(flags statusFlags) error {
 		}
 	}
 	looked := <-looks
-	rows := make([]deploy.Status, len(looked))
-	for i, o := range looked {
-		rows[i] = deploy.StatusOf(o, known.Nodes[o.Node.Name], wanted, time.Now())
+	byName := map[string]deploy.Outcome[activate.Node]{}
+	for _, o := range looked {
+		byName[o.Node.Name] = o
+	}
+	rows := make([]deploy.Status, len(nodes))
+	for i, n := range nodes {
+		o, asked := byName[n.Name]
+		if !asked {
+			o = deploy.Outcome[activate.Node]{Node: n, Err: &deploy.NoHostError{Node: n}}
+		}
+		rows[i] = deploy.StatusOf(o, known.Nodes[n.Name], wanted, time.Now()).On(machines[n.Name])
 	}
 	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows) })
-	errs := append([]error{evalErr}, deploy.Errors(looked)...)
+	errs := append([]error{machinesErr, evalErr}, deploy.Errors(looked)...)
 	if flags.check {
 		errs = append(errs, checkStatus(rows))
 	}
@@ -133,6 +145,16 @@ func writeStatus(w io.Writer, rows []deploy.Status) {
 	table := []ui.Row{{"NODE", "GENERATION", "SYSTEM", "UNITS", "UPTIME", "LAST RUN"}}
 	for _, s := range rows {
 		table = append(table, ui.Row{s.Node, generationText(s), s.System, unitsText(s), uptimeText(s), lastRunText(s)})
+	}
+	if slices.ContainsFunc(rows, func(s deploy.Status) bool { return s.Machine != nil }) {
+		table[0] = append(table[0], "MACHINE")
+		for i, s := range rows {
+			text := "-"
+			if s.Machine != nil {
+				text = s.Machine.State
+			}
+			table[i+1] = append(table[i+1], text)
+		}
 	}
 	ui.Table(w, table)
 	var notes []string

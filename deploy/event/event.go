@@ -37,6 +37,12 @@ const (
 	Survey   Phase = "survey"
 	Evaluate Phase = "evaluate"
 	Build    Phase = "build"
+
+	// These go on while systems are evaluated and built.
+	Provision Phase = "provision" // machines, from the first look to the last that is ready
+	Image     Phase = "image"     // what new machines boot from
+	Boot      Phase = "boot"      // one machine, until it is ready
+
 	Deploy   Phase = "deploy" // all that follows, seen as one
 	Connect  Phase = "connect"
 	Copy     Phase = "copy"
@@ -45,6 +51,7 @@ const (
 	Activate Phase = "activate"
 	Confirm  Phase = "confirm"
 	Check    Phase = "check"
+	Remove   Phase = "remove" // machines that the hive no longer has, or all
 )
 
 // Event is one thing that happened. Fields that do not apply are empty.

@@ -22,7 +22,15 @@ type Report struct {
 	Nodes    []Node       `json:"nodes"`    // in the order in which they began
 	Critical []Span       `json:"critical"` // in the order of time; spans may be cut to what was waited for
 	Other    Seconds      `json:"other"`    // the total less the critical path: our own time
+	Overlap  *Overlap     `json:"overlap,omitempty"`
 	Damaged  int          `json:"damaged,omitempty"`
+}
+
+// Overlap is what it brought that machines booted while systems were evaluated and built.
+type Overlap struct {
+	Boot     Seconds `json:"boot"`     // from the first machine to the last, gaps left out
+	Evaluate Seconds `json:"evaluate"` // and build
+	Wall     Seconds `json:"wall"`     // both
 }
 
 // Node is what one node went through.
@@ -132,6 +140,7 @@ func explain(events []event.Event, first, last time.Time) Report {
 		n := &r.Nodes[i]
 		n.Busy, n.Idle = busy(n.Spans)
 	}
+	r.Overlap = overlap(r)
 	r.Critical = critical(leaves(r), total)
 	r.Other = total
 	for _, s := range r.Critical {
@@ -191,6 +200,37 @@ func busy(spans []Span) (busy, idle Seconds) {
 	return busy, idle
 }
 
+func overlap(r Report) *Overlap {
+	var boot, evaluate []Span
+	for _, n := range r.Nodes {
+		for _, s := range n.Spans {
+			if s.Phase == event.Boot {
+				boot = append(boot, s)
+			}
+		}
+	}
+	for _, s := range r.Phases {
+		if s.Phase == event.Evaluate || s.Phase == event.Build {
+			evaluate = append(evaluate, s)
+		}
+	}
+	if len(boot) == 0 || len(evaluate) == 0 {
+		return nil
+	}
+	union := func(spans []Span) Seconds {
+		slices.SortStableFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
+		took, _ := busy(spans)
+		return took
+	}
+	return &Overlap{Boot: union(boot), Evaluate: union(evaluate), Wall: union(slices.Concat(boot, evaluate))}
+}
+
+// told says which phases of the run as a whole are told by others of its nodes.
+var told = map[event.Phase][]event.Phase{
+	event.Provision: {event.Boot},
+	event.Deploy:    {event.Copy, event.Keys, event.Activate, event.Confirm},
+}
+
 // leaves gives the spans that have none inside: a phase of the run as a whole that
 // nodes went through is told by theirs.
 func leaves(r Report) []Span {
@@ -203,7 +243,7 @@ func leaves(r Report) []Span {
 		out = append(out, n.Spans...)
 	}
 	for _, s := range r.Phases {
-		if !byNodes[s.Phase] {
+		if !byNodes[s.Phase] && !slices.ContainsFunc(told[s.Phase], func(p event.Phase) bool { return byNodes[p] }) {
 			out = append(out, s)
 		}
 	}

@@ -21,12 +21,14 @@ const (
 
 // shades tell phases of a node apart without colours.
 var shades = map[event.Phase]rune{
+	event.Boot:     '▄',
 	event.Connect:  '·',
 	event.Copy:     '▒',
 	event.Keys:     '▪',
 	event.Activate: '█',
 	event.Confirm:  '▓',
 	event.Check:    '░',
+	event.Remove:   '×',
 }
 
 // otherShade is that of phases that have none.
@@ -42,6 +44,9 @@ func (r Report) Write(w io.Writer, width int) error {
 	r.header(&b, width)
 	nodes, more := r.shown()
 	label := len("evaluate")
+	for _, s := range r.Phases {
+		label = max(label, len(s.Phase))
+	}
 	for _, n := range nodes {
 		label = max(label, min(len([]rune(n.Node)), maxName))
 	}
@@ -65,6 +70,9 @@ func (r Report) Write(w io.Writer, width int) error {
 	if len(r.Critical) > 0 {
 		b.WriteString("\n")
 		b.WriteString(wrap("critical path: ", r.steps(), " → ", width))
+		if o := r.Overlap; o != nil {
+			fmt.Fprintf(&b, "boot %s and evaluation with build %s took %s together\n", o.Boot, o.Evaluate, o.Wall)
+		}
 		fmt.Fprintf(&b, "our own time: %s (%.0f %%)\n", r.Other, 100*float64(r.Other)/float64(r.Total))
 	}
 	if r.Damaged > 0 {
@@ -192,7 +200,7 @@ func legend(nodes []Node) []string {
 			}
 		}
 	}
-	known := []event.Phase{event.Connect, event.Copy, event.Keys, event.Activate, event.Confirm, event.Check}
+	known := []event.Phase{event.Boot, event.Connect, event.Copy, event.Keys, event.Activate, event.Confirm, event.Check, event.Remove}
 	slices.SortStableFunc(order, func(a, b event.Phase) int {
 		return slices.Index(known, a) - slices.Index(known, b)
 	})

@@ -4,6 +4,8 @@
 //	lock           held while a command changes nodes; names its holder
 //	state.json     what each node runs, ran before, and what was begun on it
 //	runtime.json   the facts of the last apply
+//	known_hosts    the host keys of our machines, for OpenSSH
+//	secrets/       the key that we log in to them with, and their private host keys
 //	gcroots/       what keeps closures from being collected
 //	runs/<id>/     run.json, plan.json, events.jsonl, nodes/<name>.log
 //

@@ -10,16 +10,21 @@ import (
 	"path/filepath"
 )
 
-// version is what this nixbench writes.
-const version = 1
+// What this nixbench writes: the state, and the record of a run.
+const (
+	version    = 2
+	runVersion = 1
+)
 
 // upgrade brings the fields of a file to the next version.
 type upgrade func(fields map[string]json.RawMessage) error
 
-// upgrades leads from every older version to the next one. There are none yet:
-//
-//	1: func(fields map[string]json.RawMessage) error { … } // to version 2
-func upgrades() map[int]upgrade { return map[int]upgrade{} }
+// upgrades leads from every older version of the state to the next one.
+func upgrades() map[int]upgrade {
+	return map[int]upgrade{
+		1: func(map[string]json.RawMessage) error { return nil }, // there were no machines of ours
+	}
+}
 
 // Load reads the state. Without a file it is empty.
 func (d Dir) Load() (*State, error) {

@@ -71,7 +71,7 @@ func (l *Lock) Record(info RunInfo) (*Recorder, error) {
 		done:   make(chan struct{}),
 		logs:   map[string]*bytes.Buffer{},
 		run: Run{
-			Version: version, ID: id, Command: l.holder.Command, Args: SafeArgs(info.Args), Hive: safeText(info.Hive),
+			Version: runVersion, ID: id, Command: l.holder.Command, Args: SafeArgs(info.Args), Hive: safeText(info.Hive),
 			Revision: info.Revision, FlakeLock: info.FlakeLock, Nixbench: info.Nixbench,
 			Holder: l.holder, Started: started, Nodes: []NodeResult{},
 		},

@@ -127,7 +127,7 @@ func (d Dir) readRun(id string, holder *Holder) (*Run, error) {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
 	r := &Run{}
-	if err := decode(file, data, version, upgrades(), r); err != nil {
+	if err := decode(file, data, runVersion, nil, r); err != nil {
 		return nil, err
 	}
 	if r.ID != id {

@@ -14,6 +14,10 @@ type State struct {
 	// Intents are effects that were begun and not finished. Between runs there are
 	// some only where a run was killed.
 	Intents []Intent `json:"intents"`
+	// Cluster is nil as long as we have booted no machine, and Machines are those that
+	// we have, or are about to, by node.
+	Cluster  *Cluster           `json:"cluster,omitempty"`
+	Machines map[string]Machine `json:"machines,omitempty"`
 }
 
 // Node is what is known of one node.
@@ -45,8 +49,19 @@ type Intent struct {
 // the node's own profile history tells.
 const remembered = 10
 
+// Clone is a copy that may be changed.
+func (s *State) Clone() *State { return s.clone() }
+
 func (s *State) clone() *State {
-	c := &State{Version: s.Version, Nodes: maps.Clone(s.Nodes), Intents: slices.Clone(s.Intents)}
+	c := &State{Version: s.Version, Nodes: maps.Clone(s.Nodes), Intents: slices.Clone(s.Intents), Machines: maps.Clone(s.Machines)}
+	if s.Cluster != nil {
+		cluster := *s.Cluster
+		cluster.Hypervisors = maps.Clone(cluster.Hypervisors)
+		c.Cluster = &cluster
+	}
+	if c.Machines == nil {
+		c.Machines = map[string]Machine{}
+	}
 	if c.Nodes == nil {
 		c.Nodes = map[string]Node{}
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 )
@@ -41,18 +42,26 @@ func (l *Lock) Store() (*Store, error) {
 	return &Store{lock: l, cur: s, disk: s}, nil
 }
 
-var leftoverRE = regexp.MustCompile(`^\.(state|run|plan)\.json[0-9]+$`)
+var leftoverRE = regexp.MustCompile(`^\.(state|run|plan|runtime|images)\.json[0-9]+$|^\.known_hosts[0-9]+$`)
 
 // sweep removes what killed processes left half-written. Whatever cannot be
 // removed does no harm.
 func (d Dir) sweep() {
-	entries, err := os.ReadDir(string(d))
+	sweep(string(d), leftoverRE.MatchString)
+	// Half of a private key is no key, but it is nobody's business either.
+	hidden := func(name string) bool { return strings.HasPrefix(name, ".") }
+	sweep(filepath.Dir(d.ClientKey()), hidden)
+	sweep(filepath.Dir(d.hostKey("")), hidden)
+}
+
+func sweep(dir string, leftover func(name string) bool) {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		if leftoverRE.MatchString(e.Name()) {
-			_ = os.Remove(filepath.Join(string(d), e.Name()))
+		if leftover(e.Name()) && !e.IsDir() {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}
 }

@@ -41,13 +41,14 @@ func TestUpdatesStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &State{
-		Version: 1,
+		Version: version,
 		Nodes: map[string]Node{"a": {
 			Good:   &Deployment{Path: "/nix/store/x", Generation: 7, Run: "r1", Time: when},
 			Before: &Deployment{Path: "/nix/store/w", Generation: 6, Run: "r1", Time: when},
 			Paths:  []string{"/nix/store/x"},
 		}},
-		Intents: []Intent{intent},
+		Intents:  []Intent{intent},
+		Machines: map[string]Machine{},
 	}
 	got, err := d.Load()
 	if err != nil {
@@ -215,7 +216,7 @@ func TestDamagedStates(t *testing.T) {
 		`{"version":1,"nodes":{`:     "damaged: line 1: unexpected end",
 		"{\"version\":1,\n\"nodes\"": "damaged: line 2: unexpected end",
 		`{"nodes":{}}`:               "damaged: it has no version",
-		`{"version":2,"x":1}`:        "has version 2, which this nixbench does not know",
+		`{"version":3,"x":1}`:        "has version 3, which this nixbench does not know",
 		`{"version":1,"node":{}}`:    `damaged: json: unknown field "node"`,
 		`{"version":1}{}`:            "damaged: ",
 		`{"version":1,"nodes":[]}`:   "damaged: json: cannot unmarshal array",

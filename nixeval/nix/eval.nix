@@ -226,22 +226,26 @@ let
     };
   };
 
+  roleModules =
+    role:
+    [
+      {
+        _file = "${location}, role ${role}";
+        deployment = {
+          inherit (roles.${role}) tags;
+          # We boot these machines and know where they are. Defaults such as
+          # "''${name}.lan" are meant for machines that exist.
+          targetHost = lib.mkOverride 90 null;
+        };
+      }
+    ]
+    ++ map (located "${location}, role ${role}") roles.${role}.modules;
+
   roleUnits =
     role:
     let
       r = roles.${role};
-      modules = [
-        {
-          _file = "${location}, role ${role}";
-          deployment = {
-            inherit (r) tags;
-            # We boot these machines and know where they are. Defaults such as
-            # "''${name}.lan" are meant for machines that exist.
-            targetHost = lib.mkOverride 90 null;
-          };
-        }
-      ]
-      ++ map (located "${location}, role ${role}") r.modules;
+      modules = roleModules role;
     in
     if r.perNode then
       map (name: {
@@ -305,6 +309,35 @@ let
   # Whoever is built is checked in full by `checked`.
   unchecked = mapAttrs (evalUnit false) units;
   checked = mapAttrs (evalUnit true) units;
+
+  # What a role's machines boot from: its system as one that has no facts yet, and
+  # no name, whatever the role's nodes are.
+  imageOf =
+    kind: role:
+    let
+      config =
+        (evalUnit true role {
+          inherit role;
+          modules = roleModules role ++ [ sharedRoleModule ];
+        }).config;
+      images = config.system.build.images or { };
+      wanted =
+        if kind == "container" then
+          "lxc"
+        else if roles.${role}.firmware == "uefi" then
+          "qemu-efi"
+        else
+          "qemu";
+    in
+    images.${wanted}
+      or (fail "role ${role}: its nixpkgs has no system.build.images.${wanted}; NixOS 25.05 has it, or set roles.${role}.image to an image that is there");
+
+  # What a given image is made of, if it is a store path that somebody has to build.
+  imageDrvs =
+    role:
+    filter (p: builtins.match ".*\\.drv" p != null) (
+      attrNames (builtins.getContext (toString roles.${role}.image))
+    );
 
   byNode =
     evaluated:
@@ -391,6 +424,8 @@ let
     };
     deployment = name: deploymentOf unchecked.${name}.config.deployment;
     closure = name: closureOf checked.${name}.config.system.build.toplevel;
+    image = kind: role: closureOf (imageOf kind role);
+    inherit imageDrvs;
     introspect =
       f:
       if isFunction f || (isAttrs f && f ? __functor) then
@@ -448,6 +483,7 @@ evaluated
       deployments = pick (if names == null then evaluated.skeleton.units else names) evaluated.deployment;
     };
   instantiate = names: pick names evaluated.closure;
+  images = kind: names: pick names (evaluated.image kind);
 
   # What `eval --instantiate` prints: every derivation in a value.
   drvPaths =

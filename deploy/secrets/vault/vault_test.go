@@ -67,6 +67,22 @@ func TestSecretsStay(t *testing.T) {
 	}
 }
 
+// Who only looks leaves nothing behind, and sees what is there.
+func TestLook(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "secrets")
+	g := nixeval.Generated{Secret: "t", Kind: "token", Part: "text"}
+	v := Look(dir)
+	if !bytes.Equal(part(t, v, g), part(t, v, g)) {
+		t.Error("made up twice")
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("looking has made a secret")
+	}
+	if real := part(t, Open(dir), g); !bytes.Equal(real, part(t, Look(dir), g)) {
+		t.Error("the secret that is there was not seen")
+	}
+}
+
 func TestTokenLooksLikeKubeadms(t *testing.T) {
 	token := part(t, Open(t.TempDir()), nixeval.Generated{Secret: "t", Kind: "token", Part: "text"})
 	if !regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`).Match(token) {

@@ -35,7 +35,7 @@ func (ns *nodeLines) event(e event.Event) {
 		}
 	case event.NodeEnd:
 		// From now on it waits for the others, and for the build.
-		if i >= 0 && e.Phase == event.Connect {
+		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot) {
 			*ns = slices.Delete(*ns, i, i+1)
 		}
 	case event.NodeResult:

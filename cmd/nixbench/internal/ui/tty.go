@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,7 +14,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// tty keeps some live lines: one for the phase that runs, with what it waits for,
+// livePhase is a phase that runs. Machines boot while systems are evaluated and built, so
+// there may be several.
+type livePhase struct {
+	phase   event.Phase
+	started time.Time
+	done    int
+	total   int
+	active  []string // names of builds and copies that run
+}
+
+// tty keeps some live lines: one for the phase that began last, with what it waits for,
 // how far it is and how long it takes, and one for each node at work. Everything
 // that is over scrolls up as plain text.
 type tty struct {
@@ -22,16 +33,12 @@ type tty struct {
 	verbose  bool
 	style    style
 
-	phase   event.Phase
-	started time.Time
-	done    int
-	total   int
-	active  []string // names of builds and copies that run
-	nodes   nodeLines
-	began   map[string]time.Time // when each node was first heard of
-	drawn   int                  // live lines on the screen
-	frame   int
-	stop    chan struct{}
+	phases []*livePhase // those that run, in the order in which they began
+	nodes  nodeLines
+	began  map[string]time.Time // when each node was first heard of
+	drawn  int                  // live lines on the screen
+	frame  int
+	stop   chan struct{}
 }
 
 const redraw = 100 * time.Millisecond
@@ -71,27 +78,32 @@ func (t *tty) tick(mu *sync.Mutex, stop <-chan struct{}) {
 func (t *tty) event(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart:
-		t.phase, t.started, t.done, t.total, t.active = e.Phase, e.Time, 0, e.Total, nil
+		t.end(e.Phase)
+		p := &livePhase{phase: e.Phase, started: e.Time, total: e.Total}
 		if e.Phase == event.Build {
-			t.total = 0 // Nix counts derivations; how many there are it says itself
+			p.total = 0 // Nix counts derivations; how many there are it says itself
 		}
+		t.phases = append(t.phases, p)
 		if e.Phase == event.Survey {
 			t.line(t.style.faint("hive " + e.Text))
 		}
 	case event.PhaseEnd:
-		t.phase = ""
+		started := t.of(e.Phase).started
+		t.end(e.Phase)
 		width, _ := t.size()
-		t.line(phaseLine(t.style, e, t.started, min(width, 80)))
+		t.line(phaseLine(t.style, e, started, min(width, 80)))
 	case event.UnitEnd:
-		t.done += len(e.Units)
+		t.of(e.Phase).done += len(e.Units)
 	case event.Progress:
-		t.done, t.total = e.Done, e.Total
+		p := t.of(e.Phase)
+		p.done, p.total = e.Done, e.Total
 	case event.Message:
 		t.line(messageLine(t.style, e))
 	case event.BuildStart, event.CopyStart:
-		t.active = append(t.active, drvName(e.Path))
+		p := t.of(e.Phase)
+		p.active = append(p.active, drvName(e.Path))
 	case event.BuildEnd, event.CopyEnd:
-		t.drop(drvName(e.Path))
+		t.of(e.Phase).drop(drvName(e.Path))
 	case event.NodeStart, event.NodeProgress, event.NodeLog, event.NodeEnd, event.NodeResult:
 		t.node(e)
 	case event.BuildLog:
@@ -108,7 +120,7 @@ func (t *tty) node(e event.Event) {
 	t.nodes.event(e)
 	switch {
 	case e.Kind == event.NodeResult:
-		t.done++
+		t.of(e.Phase).done++
 		width, _ := t.size()
 		t.line(resultLine(t.style, e, t.began[e.Node], min(width, 80)))
 		delete(t.began, e.Node)
@@ -117,12 +129,26 @@ func (t *tty) node(e event.Event) {
 	}
 }
 
-func (t *tty) drop(name string) {
-	for i, a := range t.active {
-		if a == name {
-			t.active = append(t.active[:i:i], t.active[i+1:]...)
-			return
+// of is the phase that an event is about; the one that began last, where it does not run.
+func (t *tty) of(phase event.Phase) *livePhase {
+	for _, p := range t.phases {
+		if p.phase == phase {
+			return p
 		}
+	}
+	if n := len(t.phases); n > 0 {
+		return t.phases[n-1]
+	}
+	return &livePhase{}
+}
+
+func (t *tty) end(phase event.Phase) {
+	t.phases = slices.DeleteFunc(t.phases, func(p *livePhase) bool { return p.phase == phase })
+}
+
+func (p *livePhase) drop(name string) {
+	if i := slices.Index(p.active, name); i >= 0 {
+		p.active = slices.Delete(p.active, i, i+1)
 	}
 }
 
@@ -147,7 +173,7 @@ var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 
 func (t *tty) draw() {
 	t.clear()
-	if t.phase == "" {
+	if len(t.phases) == 0 {
 		return
 	}
 	width, height := t.size()
@@ -159,16 +185,17 @@ func (t *tty) draw() {
 
 // phaseNow is the live line of the phase.
 func (t *tty) phaseNow(width int, now time.Time) string {
+	p := t.phases[len(t.phases)-1]
 	var parts []string
-	if t.total > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d", t.done, t.total))
+	if p.total > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d", p.done, p.total))
 	}
-	parts = append(parts, t.active...)
-	left := fmt.Sprintf("%-9s %s", t.phase, strings.Join(parts, " · "))
+	parts = append(parts, p.active...)
+	left := fmt.Sprintf("%-9s %s", p.phase, strings.Join(parts, " · "))
 	// Two columns for the spinner, eight for the clock, one so that nothing wraps.
 	room := max(width-11, 20)
 	left = pad(cut(left, room), min(room, 66))
-	return fmt.Sprintf("%c %s %s", spinner[t.frame%len(spinner)], left, seconds(now.Sub(t.started)))
+	return fmt.Sprintf("%c %s %s", spinner[t.frame%len(spinner)], left, seconds(now.Sub(p.started)))
 }
 
 // cut shortens s to width columns.
@@ -186,19 +213,19 @@ func (t *tty) output(node, line string) {
 }
 
 func (t *tty) result(_ any, human func(io.Writer)) {
-	t.phase = ""
+	t.phases = nil
 	t.clear()
 	human(t.out)
 }
 
 func (t *tty) problems(_ int, problems []Problem) {
-	t.phase = ""
+	t.phases = nil
 	t.clear()
 	writeProblems(t.err, t.style, problems)
 }
 
 func (t *tty) close() {
-	t.phase = ""
+	t.phases = nil
 	t.clear()
 	select {
 	case <-t.stop:

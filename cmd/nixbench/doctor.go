@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+const doctorLong = `Look at everything that apply needs, and change nothing: Nix, its daemon and the
+SSH client here; and where the hive has roles, the hypervisors (libvirt, KVM,
+storage), the images, and whether there is memory and disk for what the hive wishes.
+
+Each finding that is not ok says what to do about it. With one that is an error
+the exit code is 9, as with status --check; warnings do not count.`
+
+func (a *app) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Look whether everything is there that apply needs",
+		Long:  doctorLong,
+		Example: `  nixbench doctor
+  nixbench doctor --set roles.worker.count=20
+  nixbench doctor --json | tail -n 1 | jq '.result[] | select(.state != "ok")'`,
+		Args: cobra.NoArgs,
+		RunE: a.runs(func([]string) error { return a.doctor() }),
+	}
+}
+
+func (a *app) doctor() error {
+	e, err := a.evaluator()
+	if err != nil {
+		return err
+	}
+	hive, err := a.survey(e)
+	if err != nil {
+		return err
+	}
+	known, err := a.dir.Load()
+	if err != nil {
+		return err
+	}
+	findings := a.machines(e, hive, a.event).Examine(a.ctx, known)
+	a.view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
+	if slices.ContainsFunc(findings, func(f provision.Finding) bool { return f.State == "error" }) {
+		return &checkError{nodes: troubles(findings)}
+	}
+	return nil
+}
+
+func troubles(findings []provision.Finding) []string {
+	var out []string
+	for _, f := range findings {
+		if f.State == "error" {
+			out = append(out, where(f))
+		}
+	}
+	return out
+}
+
+// where names what was examined: `KVM of default`.
+func where(f provision.Finding) string {
+	if f.Where == "" {
+		return f.What
+	}
+	return f.What + " (" + f.Where + ")"
+}
+
+func writeFindings(w io.Writer, findings []provision.Finding) {
+	rows := []ui.Row{}
+	for _, f := range findings {
+		rows = append(rows, ui.Row{f.State, where(f), f.Text})
+	}
+	ui.Table(w, rows)
+	first := true
+	for _, f := range findings {
+		if f.Fix == "" || f.State == "ok" {
+			continue
+		}
+		if first {
+			fmt.Fprintln(w)
+			first = false
+		}
+		fmt.Fprintf(w, "%s: %s\n", where(f), f.Fix)
+	}
+}

@@ -1,0 +1,267 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Removed is the outcome of removing a machine.
+const Removed state.Outcome = "removed"
+
+// doomed is a machine that is to be removed.
+type doomed struct {
+	Node       string          `json:"node"`
+	Role       string          `json:"role,omitempty"`
+	Hypervisor string          `json:"hypervisor"`
+	State      provision.State `json:"state,omitempty"` // empty where nothing was found
+	orphan     bool
+}
+
+// Doom is all that a destroy will remove.
+type Doom struct {
+	List  []doomed
+	Whole bool // nothing is left afterwards, so that the network and images go, too
+	hosts hypervisors
+}
+
+func (d doomed) String() string {
+	text := d.Node
+	if d.Hypervisor != "" {
+		text += " on " + d.Hypervisor
+	}
+	switch {
+	case d.orphan:
+		text += ": left behind by a run that was cut off"
+	case d.State == "":
+		text += ": nothing of it is there any more"
+	case d.State != provision.Running:
+		text += ": " + string(d.State)
+	}
+	return text
+}
+
+// Close ends the connections.
+func (d *Doom) Close() { d.hosts.close() }
+
+// Doom finds all machines of the cluster, whatever the hive says: those that are remembered and
+// those that carry our mark. meant picks some of them; nil means all.
+func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]nixeval.Node) ([]nixeval.Node, error)) (*Doom, error) {
+	if known.Cluster == nil {
+		return &Doom{}, nil
+	}
+	net, err := m.network(known, false)
+	if err != nil {
+		return nil, err
+	}
+	d := &Doom{}
+	if d.hosts, err = connect(ctx, m.Open, known.Cluster.Hypervisors); err != nil {
+		d.Close()
+		return nil, err
+	}
+	sites, err := d.hosts.survey(ctx, m.cluster(known), net)
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	seen := map[string]bool{}
+	var all []doomed
+	for _, name := range sortedKeys(sites) {
+		for _, f := range sites[name].Machines {
+			_, remembered := known.Machines[f.Node]
+			all = append(all, doomed{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, orphan: !remembered})
+			seen[f.Node] = true
+		}
+	}
+	for _, node := range sortedKeys(known.Machines) {
+		if s := known.Machines[node]; !seen[node] {
+			all = append(all, doomed{Node: node, Role: s.Role, Hypervisor: s.Hypervisor})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b doomed) int { return nixeval.CompareNatural(a.Node, b.Node) })
+	d.List, d.Whole = all, true
+	if meant == nil {
+		return d, nil
+	}
+	picked, err := meant(m.asNodes(all))
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	d.List = slices.DeleteFunc(slices.Clone(all), func(one doomed) bool {
+		return !slices.ContainsFunc(picked, func(n nixeval.Node) bool { return n.Name == one.Node })
+	})
+	d.Whole = len(d.List) == len(all)
+	return d, nil
+}
+
+// asNodes are machines as nodes that can be picked, with the tags that the hive gives them if it
+// still has them.
+func (m *Machines) asNodes(all []doomed) []nixeval.Node {
+	var out []nixeval.Node
+	for _, one := range all {
+		n := nixeval.Node{Name: one.Node, Unit: one.Node, Role: one.Role, Tags: []string{}}
+		for _, h := range m.Hive.Nodes {
+			if h.Name == one.Node {
+				n = h
+			}
+		}
+		if !slices.ContainsFunc(out, func(o nixeval.Node) bool { return o.Name == n.Name }) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Destroy removes machines. What became of each is in the record of the run.
+func (d *Deployer) Destroy(ctx context.Context, doom *Doom, parallel int) ([]state.NodeResult, error) {
+	known := d.Store.State()
+	if known.Cluster == nil {
+		return []state.NodeResult{}, nil
+	}
+	net, err := d.Machines.network(known, false)
+	if err != nil {
+		return nil, err
+	}
+	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: parallel, cluster: d.Machines.cluster(known), network: net, hosts: doom.hosts}
+	results, err := w.remove(ctx, doom.List)
+	if err == nil {
+		err = w.clean(ctx)
+	}
+	return results, err
+}
+
+// wrecker removes machines.
+type wrecker struct {
+	*Machines
+	Store    *state.Store
+	Record   *state.Recorder
+	Send     event.Sink
+	parallel int
+	cluster  provision.Cluster
+	network  provision.Network
+	hosts    hypervisors
+}
+
+func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult, error) {
+	if len(list) == 0 {
+		return []state.NodeResult{}, nil
+	}
+	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
+	var nodes []nixeval.Node
+	parts := map[string][]doomed{} // a node's, of which there may be two by a mistake
+	for _, one := range list {
+		if parts[one.Node] == nil {
+			nodes = append(nodes, nixeval.Node{Name: one.Node, Role: one.Role})
+		}
+		parts[one.Node] = append(parts[one.Node], one)
+	}
+	var results []state.NodeResult
+	var errs []error
+	for _, o := range Each(ctx, nodes, w.parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		w.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Remove, Node: n.Name})
+		err := w.removeOne(ctx, n.Name, parts[n.Name])
+		w.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Remove, Node: n.Name, Failed: err != nil})
+		return struct{}{}, err
+	}) {
+		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: Removed}
+		text := "removed"
+		if o.Err != nil {
+			r.Outcome, r.Error = state.Failed, o.Err.Error()
+			text = "failed: " + brief(o.Node.Name, o.Err)
+		}
+		w.Record.Result(r)
+		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
+		results, errs = append(results, r), append(errs, o.Err)
+	}
+	err := errors.Join(errs...)
+	gone := len(results) - len(slices.DeleteFunc(slices.Clone(errs), func(e error) bool { return e == nil }))
+	w.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Remove, Total: len(nodes), Failed: err != nil, Text: fmt.Sprintf("%s removed", Count(gone, "machine"))})
+	return results, err
+}
+
+// removeOne removes a node's machine, and what is remembered of it. A second machine that
+// a node has by mistake goes alone.
+func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) error {
+	home := w.Store.State().Machines[node].Hypervisor
+	last := len(parts) > 1 || slices.ContainsFunc(parts, func(p doomed) bool { return p.Hypervisor == home || home == "" })
+	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
+		return &BootError{Node: node, Err: err}
+	}
+	for _, p := range parts {
+		host := w.hosts[p.Hypervisor]
+		if host == nil {
+			continue // it was never given one
+		}
+		if err := host.Remove(ctx, w.cluster, node); err != nil {
+			return &BootError{Node: node, Err: located(err, p.Hypervisor, "remove")}
+		}
+	}
+	if !last {
+		return w.Store.Finish(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine})
+	}
+	// The key first: without the machine's entry nobody would look for it again.
+	if err := w.Dir.RemoveHostKey(node); err != nil {
+		return &BootError{Node: node, Err: err}
+	}
+	return w.Store.Update(func(s *state.State) error { s.Removed(node); return nil })
+}
+
+// clean removes what no machine uses any more. When none is left, all that was
+// remembered goes, too, and the facts with it; the cluster's id last, so that whoever comes
+// after a crash still finds the rest.
+func (w *wrecker) clean(ctx context.Context) error {
+	err := eachOf(sortedKeys(w.hosts), func(name string) error {
+		c, ok := w.hosts[name].(provision.Cleaner)
+		if !ok {
+			return nil
+		}
+		if err := c.Clean(ctx, w.cluster, w.network); err != nil {
+			return located(err, name, "clean up")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	known := w.Store.State()
+	if len(known.Machines) > 0 {
+		data, err := w.runtime(known)
+		if err != nil || data == nil {
+			return err
+		}
+		return w.Dir.WriteFacts(data, known.Machines)
+	}
+	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
+	for _, root := range roots {
+		_ = os.Remove(root) // a link to an image that can be made again
+	}
+	if !slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return n.Role == "" }) {
+		// The next cluster gets secrets of its own; machines that are not ours keep theirs.
+		if err := os.RemoveAll(w.Dir.Vault()); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(w.Dir.RemoveFacts(), w.Dir.RemoveKeys()); err != nil {
+		return err
+	}
+	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
+}
+
+// Lines are what people are asked about.
+func (d *Doom) Lines() []string {
+	var out []string
+	for _, one := range d.List {
+		out = append(out, one.String())
+	}
+	return out
+}

@@ -1,0 +1,240 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// States of a finding.
+const (
+	fine    = "ok"
+	warning = "warning"
+	bad     = "error"
+)
+
+// Examine looks at everything that an apply needs before it changes anything: this machine, the
+// hypervisors, and whether they have what the hive wishes.
+func (m *Machines) Examine(ctx context.Context, known *state.State) []provision.Finding {
+	out := []provision.Finding{nixVersion(ctx), nixTrust(ctx), sshClient()}
+	if !m.Wanted(known) {
+		return out
+	}
+	all, err := wishes(m.Hive)
+	net, netErr := m.network(known, len(all) > 0)
+	if err := errors.Join(err, netErr); err != nil {
+		return append(out, finding("hive", err))
+	}
+	out = append(out, m.examineImages()...)
+	where := m.where(known, len(all) > 0)
+	found := map[string][]provision.Finding{}
+	sites := map[string]provision.Site{}
+	var mu sync.Mutex
+	_ = eachOf(sortedKeys(where), func(name string) error { // what is wrong is a finding
+		list, site := m.examineOne(ctx, name, where[name], m.cluster(known), net)
+		mu.Lock()
+		defer mu.Unlock()
+		found[name] = list
+		if site != nil {
+			sites[name] = *site
+		}
+		return nil
+	})
+	for _, name := range sortedKeys(found) {
+		for _, f := range found[name] {
+			if f.Where == "" {
+				f.Where = name
+			}
+			out = append(out, f)
+		}
+	}
+	if len(sites) == len(where) {
+		out = append(out, m.examineRoom(ctx, known, all, sites)...)
+	}
+	return out
+}
+
+// finding is an error as one.
+func finding(what string, err error) provision.Finding {
+	f := provision.Finding{What: what, State: bad, Text: err.Error()}
+	var helpful interface{ Hint() string }
+	if errors.As(err, &helpful) {
+		f.Fix = helpful.Hint()
+	}
+	return f
+}
+
+func (m *Machines) examineOne(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Site) {
+	p, err := m.Open(ctx, name, h)
+	if err != nil {
+		return []provision.Finding{finding("libvirt", err)}, nil
+	}
+	defer hypervisors{name: p}.close()
+	var out []provision.Finding
+	if d, ok := p.(provision.Doctor); ok {
+		out = d.Examine(ctx, net)
+	}
+	site, err := p.Survey(ctx, c, net)
+	if err != nil {
+		for _, f := range out {
+			if f.State == bad {
+				return out, nil // which says it already
+			}
+		}
+		return append(out, finding("libvirt", err)), nil
+	}
+	return out, &site
+}
+
+// examineRoom holds the wishes against what the hypervisors have.
+func (m *Machines) examineRoom(ctx context.Context, known *state.State, all []provision.Wish, sites map[string]provision.Site) []provision.Finding {
+	net, _ := m.network(known, len(all) > 0) // it was looked at before
+	plan, err := provision.Make(all, sites, provision.Options{Cluster: m.cluster(known), Network: net, Known: remembered(known), Fixed: fixed(m.Hive)})
+	if err != nil {
+		return []provision.Finding{finding("room", err)}
+	}
+	out := []provision.Finding{{What: "memory", State: fine, Text: roomText(plan)}}
+	disks, pins := map[string]uint64{}, 0
+	for _, c := range plan.Changes {
+		if c.NeedsImage() {
+			disks[c.Hypervisor] += c.Disk()
+		}
+		pins += len(m.Hive.Roles[c.Role].CPUPins)
+	}
+	for _, name := range sortedKeys(disks) {
+		if sites[name].FreeDisk == 0 {
+			continue // there is no pool yet
+		}
+		f := provision.Finding{What: "disk", State: fine, Where: name,
+			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", provision.SizeText(disks[name]), provision.SizeText(sites[name].FreeDisk))}
+		if disks[name] > sites[name].FreeDisk {
+			f.State, f.Fix = warning, "disks take what is written to them, so this may do; else a smaller roles.*.disk, or a larger pool"
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func roomText(p provision.Plan) string {
+	n := 0
+	for _, c := range p.Changes {
+		if c.Action == provision.Create {
+			n++
+		}
+	}
+	if n == 0 {
+		return "no machine has to be made"
+	}
+	return "there is room for " + Count(n, "new machine")
+}
+
+// examineImages reads the images that are given.
+func (m *Machines) examineImages() []provision.Finding {
+	var out []provision.Finding
+	hashes := m.Dir.Hashes()
+	for _, role := range sortedKeys(m.Hive.Roles) {
+		path := m.Hive.Roles[role].Image
+		f := provision.Finding{What: "image", State: fine, Where: "role " + role, Text: "it will be built when it is needed"}
+		if path != nil {
+			if i, err := loadImage(*path, hashes); err == nil {
+				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, roundSize(fileSize(i.Disk)))
+			} else if isStorePath(*path) && !exists(*path) {
+				f.Text = *path + " will be built when it is needed"
+			} else {
+				var why *ImageError
+				if errors.As(err, &why) {
+					why.Role = role
+				}
+				f = finding("image", err)
+				f.Where = "role " + role
+			}
+		}
+		out = append(out, f)
+	}
+	if exists(string(m.Dir)) {
+		_ = hashes.Save() // it only saves time
+	}
+	return out
+}
+
+// nixVersion needs Nix 2.18; 2.8 works for what our tests need.
+func nixVersion(ctx context.Context) provision.Finding {
+	f := provision.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
+	text, err := said(ctx, "nix", "--version")
+	if err != nil {
+		f.State, f.Text = bad, err.Error()
+		return f
+	}
+	f.State, f.Text = fine, text
+	fields := strings.Fields(text)
+	var major, minor int
+	if len(fields) > 0 {
+		parts := strings.SplitN(fields[len(fields)-1], ".", 3)
+		if len(parts) > 1 {
+			major, _ = strconv.Atoi(parts[0])
+			minor, _ = strconv.Atoi(parts[1])
+		}
+	}
+	switch {
+	case major < 2 || major == 2 && minor < 8:
+		f.State = bad
+	case major == 2 && minor < 18:
+		f.State, f.Text = warning, text+" is older than what nixbench is made for"
+	default:
+		f.Fix = ""
+	}
+	return f
+}
+
+// nixTrust asks whether the store lets us in, and whether its daemon trusts us.
+func nixTrust(ctx context.Context) provision.Finding {
+	f := provision.Finding{What: "nix store", State: fine}
+	text, err := said(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping", "--json")
+	switch {
+	case err != nil:
+		if _, err = said(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping"); err != nil { // older ones have no --json
+			f.State, f.Text, f.Fix = bad, err.Error(), "is nix-daemon running? systemctl start nix-daemon"
+			return f
+		}
+		f.Text = "it can be reached"
+	case strings.Contains(text, `"trusted":0`), strings.Contains(text, `"trusted":false`):
+		f.State, f.Text = warning, "its daemon does not trust you"
+		f.Fix = "that is enough to build and copy; for --nix-option and unsigned caches, put yourself into trusted-users of /etc/nix/nix.conf"
+	default:
+		f.Text = "it can be reached, and trusts you"
+	}
+	return f
+}
+
+// sshClient is for nodes that exist, whose way `ssh -G` tells, and for nixbench ssh.
+func sshClient() provision.Finding {
+	if path, err := exec.LookPath("ssh"); err == nil {
+		return provision.Finding{What: "ssh", State: fine, Text: path}
+	}
+	return provision.Finding{What: "ssh", State: warning, Text: "ssh is not installed", Fix: "install OpenSSH's client; without it nodes with a deployment.targetHost cannot be reached"}
+}
+
+func said(ctx context.Context, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.WaitDelay = time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			return "", fmt.Errorf("%s: %s", argv[0], text)
+		}
+		return "", err
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}

@@ -1,0 +1,97 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Opener connects to a hypervisor.
+type Opener func(ctx context.Context, name string, h state.Hypervisor) (provision.Provider, error)
+
+// hypervisors are connections to those of a cluster, by name.
+type hypervisors map[string]provision.Provider
+
+// connect opens all of them at once. Those that cannot be opened are in the error,
+// which then has the others beside it.
+func connect(ctx context.Context, open Opener, where map[string]state.Hypervisor) (hypervisors, error) {
+	out := hypervisors{}
+	var mu sync.Mutex
+	err := eachOf(sortedKeys(where), func(name string) error {
+		p, err := open(ctx, name, where[name])
+		if err != nil {
+			return located(err, name, "connect")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		out[name] = p
+		return nil
+	})
+	return out, err
+}
+
+// located has an error say which hypervisor it is about.
+func located(err error, name, op string) error {
+	var known *provision.Error
+	if errors.As(err, &known) {
+		return err
+	}
+	return &provision.Error{Hypervisor: name, Op: op, Err: err}
+}
+
+func (hs hypervisors) close() {
+	for _, p := range hs {
+		if c, ok := p.(io.Closer); ok {
+			_ = c.Close() // nothing is left to be said
+		}
+	}
+}
+
+// survey asks all of them what is there.
+func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network) (map[string]provision.Site, error) {
+	sites := map[string]provision.Site{}
+	var mu sync.Mutex
+	err := eachOf(sortedKeys(hs), func(name string) error {
+		site, err := hs[name].Survey(ctx, c, net)
+		if err != nil {
+			return located(err, name, "survey")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		sites[name] = site
+		return nil
+	})
+	return sites, err
+}
+
+// eachOf runs f for all names at once, and joins what went wrong.
+func eachOf(names []string, f func(name string) error) error {
+	errs := make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() { errs[i] = f(name) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// named are the hypervisors of the hive.
+func named(hive *nixeval.Hive) map[string]state.Hypervisor {
+	out := map[string]state.Hypervisor{}
+	if hive.Cluster == nil {
+		return out
+	}
+	for name, h := range hive.Cluster.Hypervisors {
+		out[name] = state.Hypervisor{URI: h.URI, Pool: h.Pool, PoolPath: h.PoolPath}
+	}
+	return out
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,181 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// failAt has one step of the hypervisor fail.
+func failAt(which fakeprovider.Step) func(context.Context, fakeprovider.Step) error {
+	return func(_ context.Context, s fakeprovider.Step) error {
+		if s == which {
+			return provision.ErrFull
+		}
+		return nil
+	}
+}
+
+// killer ends a run as kill -9 does: from one step on, nothing of what it does has an
+// effect any more, neither on the hypervisor nor here.
+type killer struct {
+	w     *world
+	at    int  // the step that is not done
+	early bool // what was written here since the step before is lost, too: the kill came between
+	dead  chan struct{}
+	ended chan struct{}
+
+	mu    sync.Mutex
+	n     int
+	dying bool
+	left  state.Dir // what is on disk when it dies
+}
+
+type runKey struct{}
+
+func (k *killer) step(ctx context.Context, _ fakeprovider.Step) error {
+	if ctx.Value(runKey{}) != k {
+		return nil // another run's
+	}
+	k.mu.Lock()
+	if k.dying {
+		k.mu.Unlock()
+		<-k.ended
+		return errors.New("killed")
+	}
+	k.n++
+	if k.n < k.at {
+		if k.early && k.n == k.at-1 {
+			k.keep()
+		}
+		k.mu.Unlock()
+		return nil
+	}
+	k.dying = true
+	if !k.early || k.left == "" {
+		k.keep()
+	}
+	k.mu.Unlock()
+	close(k.dead)
+	<-k.ended
+	return errors.New("killed")
+}
+
+func (k *killer) keep() {
+	dir := filepath.Join(k.w.t.TempDir(), ".nixbench", "demo")
+	if err := os.CopyFS(dir, os.DirFS(string(k.w.dir))); err != nil && !errors.Is(err, os.ErrNotExist) {
+		k.w.t.Error(err)
+	}
+	k.left = state.Dir(dir)
+}
+
+// kill runs f and kills it at a step. It tells whether f came that far.
+func (w *world) kill(at int, early bool, f func(context.Context)) bool {
+	k := &killer{w: w, at: at, early: early, dead: make(chan struct{}), ended: make(chan struct{})}
+	w.h.OnStep(k.step)
+	over := make(chan struct{})
+	go func() {
+		f(context.WithValue(w.t.Context(), runKey{}, k))
+		close(over)
+	}()
+	select {
+	case <-over:
+		return false
+	case <-k.dead:
+		k.mu.Lock()
+		w.dir = k.left
+		k.mu.Unlock()
+		w.t.Cleanup(func() { close(k.ended); <-over })
+		return true
+	}
+}
+
+// Wherever a run is killed, the next one converges, and destroy leaves nothing.
+func TestKilledAnywhere(t *testing.T) {
+	t.Parallel()
+	quick := func(o *Options) { o.Parallel, o.BootTimeout = 2, 5*time.Second }
+	for _, early := range []bool{false, true} {
+		for at := 1; ; at++ {
+			w := newWorld(t, map[string]int{"w": 2})
+			came := w.kill(at, early, func(ctx context.Context) { _, _ = w.applyIn(ctx, quick) })
+			if !came {
+				t.Logf("%d steps were cut off, early: %t", at-1, early)
+				break
+			}
+			results, err := w.apply(quick)
+			if err != nil {
+				t.Fatalf("killed at step %d, early %t: the next apply: %v", at, early, err)
+			}
+			if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
+				t.Errorf("killed at step %d, early %t: %s", at, early, diff)
+			}
+			steps := len(w.h.Log())
+			if _, err := w.apply(quick); err != nil {
+				t.Fatal(err)
+			}
+			if did := w.effects(steps); len(did) > 0 {
+				t.Errorf("killed at step %d, early %t: the second apply did %q", at, early, did)
+			}
+			if err := w.destroy(nil); err != nil {
+				t.Fatalf("killed at step %d, early %t: destroy: %v", at, early, err)
+			}
+			w.empty()
+		}
+	}
+}
+
+// The same for taking away: an apply that scales down, a destroy, and a destroy right after
+// a killed apply.
+func TestKilledWhileRemoving(t *testing.T) {
+	t.Parallel()
+	for _, early := range []bool{false, true} {
+		for name, f := range map[string]func(w *world, ctx context.Context){
+			"apply": func(w *world, ctx context.Context) {
+				w.scale(map[string]int{"w": 1})
+				_, _ = w.applyIn(ctx)
+			},
+			"destroy": func(w *world, ctx context.Context) { _ = w.destroyIn(ctx, nil) },
+		} {
+			for at := 1; ; at++ {
+				w := newWorld(t, map[string]int{"w": 2})
+				w.must(w.apply())
+				if !w.kill(at, early, func(ctx context.Context) { f(w, ctx) }) {
+					t.Logf("%s: %d steps were cut off, early: %t", name, at-1, early)
+					break
+				}
+				if name == "apply" {
+					if _, err := w.apply(); err != nil {
+						t.Fatalf("killed at step %d, early %t: %v", at, early, err)
+					}
+					if n := countThings(w, "domain "); n != 1 {
+						t.Errorf("killed at step %d: %d machines", at, n)
+					}
+				}
+				if err := w.destroy(nil); err != nil {
+					t.Fatalf("%s killed at step %d, early %t: %v", name, at, early, err)
+				}
+				w.empty()
+			}
+		}
+	}
+	for at := 1; ; at++ {
+		w := newWorld(t, map[string]int{"w": 2})
+		if !w.kill(at, false, func(ctx context.Context) { _, _ = w.applyIn(ctx) }) {
+			return
+		}
+		if err := w.destroy(nil); err != nil {
+			t.Fatalf("apply killed at step %d, then destroy: %v", at, err)
+		}
+		w.empty()
+	}
+}

@@ -1,0 +1,328 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Machines has what it takes to boot and remove the machines of a cluster.
+type Machines struct {
+	Hive  *nixeval.Hive
+	Dir   state.Dir
+	Open  Opener
+	Vault *vault.Vault                                 // secrets that nixbench makes
+	Eval  *nixeval.Evaluator                           // for images that are not given
+	Keep  func(built map[string]nixeval.Closure) error // roots for them, by name; nil: none
+	Ask   func(changes []provision.Change) error       // before machines that run are stopped; nil: nobody is asked
+	Send  event.Sink
+}
+
+// Wanted tells whether there is anything to look for: the hive has nodes that nixbench boots,
+// or there are machines from before.
+func (m *Machines) Wanted(known *state.State) bool {
+	return m != nil && (len(booted(m.Hive, m.Hive.Nodes)) > 0 || known.Cluster != nil)
+}
+
+// ground is what machines stand on, as it was found, and what is to be done there.
+type ground struct {
+	provision.Plan
+	where  map[string]state.Hypervisor
+	hosts  hypervisors
+	sites  map[string]provision.Site
+	images map[provision.ImageKey]provision.Image // that were looked at for the plan
+}
+
+func (g *ground) close() { g.hosts.close() }
+
+// plan finds out what is there and what is to be done. selected is nil for all nodes;
+// without all of them nothing is removed.
+func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixeval.Node, recreate bool) (*ground, error) {
+	o := provision.Options{Cluster: m.cluster(known), Known: remembered(known), Recreate: recreate, Fixed: fixed(m.Hive), Closed: map[string]bool{}}
+	all, err := wishes(m.Hive)
+	if err != nil {
+		return nil, err
+	}
+	if o.Network, err = m.network(known, len(all) > 0); err != nil {
+		return nil, err
+	}
+	if selected != nil {
+		o.Selected = func(node string) bool {
+			return slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == node })
+		}
+	}
+	g := &ground{where: m.where(known, len(all) > 0)}
+	for name := range g.where {
+		_, o.Closed[name] = named(m.Hive)[name]
+		o.Closed[name] = !o.Closed[name]
+	}
+	if g.hosts, err = connect(ctx, m.Open, g.where); err == nil {
+		g.sites, err = g.hosts.survey(ctx, o.Cluster, o.Network)
+	}
+	if err == nil && recreate {
+		o.Images, err = m.images(ctx, recreated(all, g.sites, o))
+		g.images = o.Images
+	}
+	if err == nil {
+		g.Plan, err = provision.Make(all, g.sites, o)
+	}
+	if err == nil {
+		err = m.moved(g, known)
+	}
+	if err != nil {
+		g.close()
+		return nil, err
+	}
+	return g, nil
+}
+
+// cluster is who we are to hypervisors. Before the first machine there is no id yet,
+// and one that is drawn now finds nothing.
+func (m *Machines) cluster(known *state.State) provision.Cluster {
+	id := ""
+	if known.Cluster != nil {
+		id = known.Cluster.ID
+	} else {
+		id = state.NewCluster().ID
+	}
+	return provision.Cluster{Name: m.Hive.ClusterName(), ID: id}
+}
+
+// network is the hive's, or where it wishes no machines, the one that they were on.
+func (m *Machines) network(known *state.State, wished bool) (provision.Network, error) {
+	if !wished && known.Cluster != nil {
+		n := known.Cluster.Network
+		cidr, _ := netip.ParsePrefix(n.CIDR) // there is none where it is not ours
+		return provision.Network{Name: n.Name, Mode: provision.Mode(n.Mode), CIDR: cidr, Bridge: n.Bridge, Domain: n.Domain}, nil
+	}
+	return network(m.Hive)
+}
+
+// where are the hypervisors: those of the hive, and those that have something of ours.
+func (m *Machines) where(known *state.State, wished bool) map[string]state.Hypervisor {
+	out := map[string]state.Hypervisor{}
+	if known.Cluster != nil {
+		maps.Copy(out, known.Cluster.Hypervisors)
+	}
+	if wished {
+		maps.Copy(out, named(m.Hive))
+	}
+	return out
+}
+
+// remembered is what the state knows of machines.
+func remembered(known *state.State) map[string]provision.Known {
+	out := map[string]provision.Known{}
+	for node, s := range known.Machines {
+		k := provision.Known{Hypervisor: s.Hypervisor, MAC: s.MAC, Address: s.Address}
+		if i := s.Image; i != nil {
+			k.Image = provision.Image{Hash: i.Hash, Format: provision.Format(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
+		}
+		out[node] = k
+	}
+	return out
+}
+
+// recreated are the images of the nodes that have a machine: of those it is asked whether they differ.
+func recreated(all []provision.Wish, sites map[string]provision.Site, o provision.Options) []provision.ImageKey {
+	roles := map[string]string{}
+	for _, w := range all {
+		if o.Selected == nil || o.Selected(w.Node) {
+			roles[w.Node] = w.Role
+		}
+	}
+	var out []provision.ImageKey
+	for _, name := range sortedKeys(sites) {
+		for _, f := range sites[name].Machines {
+			key := provision.ImageKey{Role: roles[f.Node], Kind: sites[name].Kind}
+			if key.Role != "" && !slices.Contains(out, key) {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
+}
+
+// moved refuses to make machines a second time because a hypervisor's name now means
+// another host.
+func (m *Machines) moved(g *ground, known *state.State) error {
+	if err := m.renamed(g, known); err != nil {
+		return err
+	}
+	for _, c := range g.Changes {
+		s := known.Machines[c.Node]
+		if c.Action != provision.Create || s.Created == nil || known.Cluster == nil {
+			continue
+		}
+		old, now := known.Cluster.Hypervisors[s.Hypervisor], named(m.Hive)[s.Hypervisor]
+		if now.URI != old.URI {
+			return &provision.PlanError{
+				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s any more, which was %s and is %s now", c.Node, s.Hypervisor, old.URI, now.URI),
+				Fix:  "give the new host a name of its own in cluster.hypervisors; or put the old URI back, and remove the machine first: nixbench destroy --on " + c.Node,
+			}
+		}
+	}
+	return nil
+}
+
+// renamed refuses to have machines on two networks: those that are there stay on theirs.
+func (m *Machines) renamed(g *ground, known *state.State) error {
+	if known.Cluster == nil || len(known.Cluster.Network.Name) == 0 {
+		return nil
+	}
+	old, now := known.Cluster.Network, networkState(g.Network)
+	old.CIDR, old.Domain, now.CIDR, now.Domain = "", "", "", "" // addresses have their own complaint
+	for node, s := range known.Machines {
+		if s.Created != nil && old != now {
+			return &provision.PlanError{
+				Text: fmt.Sprintf("%s and perhaps others are on network %s (%s), and the hive now says %s (%s)", node, old.Name, old.Mode, now.Name, now.Mode),
+				Fix:  "put cluster.network back as it was, or begin anew: nixbench destroy, then nixbench apply",
+			}
+		}
+	}
+	return nil
+}
+
+func networkState(n provision.Network) state.Network {
+	out := state.Network{Name: n.Name, Mode: string(n.Mode), Bridge: n.Bridge, Domain: n.Domain}
+	if n.CIDR.IsValid() {
+		out.CIDR = n.CIDR.String()
+	}
+	return out
+}
+
+// images finds what roles boot from, and builds what is not given.
+func (m *Machines) images(ctx context.Context, keys []provision.ImageKey) (map[provision.ImageKey]provision.Image, error) {
+	out := map[provision.ImageKey]provision.Image{}
+	hashes := m.Dir.Hashes()
+	var mu sync.Mutex
+	var errs []error
+	for _, key := range keys {
+		given := m.Hive.Roles[key.Role].Image
+		if given == nil {
+			continue
+		}
+		i, err := m.given(ctx, key.Role, *given, hashes)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out[key] = i
+	}
+	for _, kind := range []provision.Kind{provision.VM, provision.Container} {
+		var roles []string
+		for _, key := range keys {
+			if key.Kind == kind && m.Hive.Roles[key.Role].Image == nil {
+				roles = append(roles, key.Role)
+			}
+		}
+		built, err := m.build(ctx, kind, roles, hashes)
+		mu.Lock()
+		maps.Copy(out, built)
+		mu.Unlock()
+		errs = append(errs, err)
+	}
+	return out, errors.Join(append(errs, m.Dir.Create(), hashes.Save())...)
+}
+
+// given is an image that the hive names.
+func (m *Machines) given(ctx context.Context, role, path string, hashes *state.Hashes) (provision.Image, error) {
+	if !exists(path) && isStorePath(path) {
+		if err := m.Eval.Generic(m.Send).RealiseImage(ctx, role); err != nil {
+			return provision.Image{}, err
+		}
+	}
+	i, err := loadImage(path, hashes)
+	var bad *ImageError
+	if errors.As(err, &bad) {
+		bad.Role = role
+	}
+	return i, err
+}
+
+// build makes the images of roles for a kind of hypervisor.
+func (m *Machines) build(ctx context.Context, kind provision.Kind, roles []string, hashes *state.Hashes) (map[provision.ImageKey]provision.Image, error) {
+	if len(roles) == 0 {
+		return nil, nil
+	}
+	e := m.Eval.Generic(m.Send)
+	closures, err := e.Images(ctx, string(kind), roles)
+	if err != nil {
+		var bad *nixeval.NixError
+		if errors.As(err, &bad) {
+			err = &nixeval.EvalError{Units: map[string]*nixeval.NixError{"image of " + strings.Join(roles, ", "): bad}}
+		}
+		return nil, err
+	}
+	built, buildErr := e.Build(ctx, closures, builders(m.Hive))
+	out := map[provision.ImageKey]provision.Image{}
+	errs := []error{buildErr}
+	roots := map[string]nixeval.Closure{}
+	for _, role := range built {
+		i, err := loadImage(closures[role].Out, hashes)
+		var bad *ImageError
+		if errors.As(err, &bad) {
+			bad.Role = role
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out[provision.ImageKey{Role: role, Kind: kind}] = i
+		roots["image-"+role+"-"+string(kind)] = closures[role]
+	}
+	if m.Keep != nil && len(roots) > 0 {
+		errs = append(errs, m.Keep(roots))
+	}
+	return out, errors.Join(errs...)
+}
+
+func isStorePath(path string) bool {
+	return len(path) > len("/nix/store/") && path[:len("/nix/store/")] == "/nix/store/"
+}
+
+// Generates tells whether the hive wants secrets made, of which systems are told something.
+func (m *Machines) Generates() bool {
+	for _, u := range m.Hive.Units {
+		for _, k := range u.Deployment.Keys {
+			if k.Generated != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// runtime makes the facts of what is remembered. There are none for a hive without machines
+// of ours that wants no secrets made either.
+func (m *Machines) runtime(known *state.State) ([]byte, error) {
+	if len(booted(m.Hive, m.Hive.Nodes)) == 0 && !m.Generates() {
+		return nil, nil
+	}
+	machines := map[string]facts.Machine{}
+	for node, s := range known.Machines {
+		machines[node] = facts.Machine{Address: s.Address, MAC: s.MAC, HostKey: s.HostKey}
+	}
+	r, err := facts.Make(m.Hive, machines)
+	if err != nil {
+		return nil, err
+	}
+	if m.Vault != nil {
+		if r.Secrets, r.CAHash, err = GeneratedFacts(m.Hive, m.Vault); err != nil {
+			return nil, err
+		}
+	}
+	return r.Encode()
+}

@@ -1,0 +1,513 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// effects are what happened on the hypervisor since the last time.
+func (w *world) effects(since int) []string {
+	var out []string
+	for _, s := range w.h.Log()[since:] {
+		out = append(out, strings.TrimSpace(s.String()))
+	}
+	return out
+}
+
+func TestFromNothing(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 3})
+	results, err := w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched", "w-3 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if len(w.asked) > 0 {
+		t.Errorf("creation asks: %q", w.asked)
+	}
+	r, err := facts.Load(w.dir.Facts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, node := range []string{"w-1", "w-2", "w-3"} {
+		n := r.Nodes[node]
+		if n.Address.String() != []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}[i] || n.HostKey == "" || n.MAC == "" {
+			t.Errorf("%s: %+v", node, n)
+		}
+	}
+	if len(w.facts) != 1 || !strings.Contains(w.facts[0], "10.0.0.4") {
+		t.Errorf("evaluation saw %q", w.facts)
+	}
+	if s := w.state(); len(s.Intents) > 0 || len(s.Machines) != 3 || s.Machines["w-2"].Created == nil {
+		t.Errorf("%+v", s)
+	}
+
+	// Again: nothing happens, neither there nor here.
+	steps, before := len(w.h.Log()), readFile(t, w.dir.Facts())
+	results, err = w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged", "w-3 unchanged"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if did := w.effects(steps); len(did) > 0 {
+		t.Errorf("it did %q", did)
+	}
+	if after := readFile(t, w.dir.Facts()); after != before {
+		t.Error("other facts")
+	}
+}
+
+func readFile(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestScaling(t *testing.T) {
+	w := newWorld(t, map[string]int{"cp": 1, "w": 2})
+	w.must(w.apply())
+	boots := map[string]int{}
+	for _, n := range []string{"demo-cp-1", "demo-w-1", "demo-w-2"} {
+		boots[n] = w.h.Boot(n)
+	}
+	w.scale(map[string]int{"cp": 1, "w": 4})
+	results, err := w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged", "w-2 unchanged", "w-3 switched", "w-4 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	w.scale(map[string]int{"cp": 1, "w": 1})
+	w.decline = true
+	if _, err := w.apply(); err == nil || len(w.h.Things()) == 0 || w.h.Boot("demo-w-4") == 0 {
+		t.Errorf("it was declined, and done: %v", err)
+	}
+	w.decline = false
+	results, err = w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged", "w-2 removed", "w-3 removed", "w-4 removed"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{
+		"remove w-2 on default: the hive no longer has it", "remove w-3 on default: the hive no longer has it", "remove w-4 on default: the hive no longer has it",
+	}, w.asked); diff != "" {
+		t.Error(diff)
+	}
+	for _, n := range []string{"demo-cp-1", "demo-w-1"} {
+		if w.h.Boot(n) != boots[n] {
+			t.Errorf("%s was restarted", n)
+		}
+	}
+	if s := w.state(); len(s.Machines) != 2 || len(s.Nodes) != 2 {
+		t.Errorf("%+v", s)
+	}
+	keys, _ := os.ReadDir(string(w.dir) + "/secrets/hosts")
+	if len(keys) != 2 {
+		t.Errorf("%d host keys", len(keys))
+	}
+	// With --on nothing is removed.
+	w.scale(map[string]int{"w": 1})
+	w.must(w.apply(func(o *Options) { o.Some = true }))
+	if w.h.Boot("demo-cp-1") == 0 {
+		t.Error("cp-1 was removed, although only w-1 was meant")
+	}
+	if err := w.destroy(nil); err != nil {
+		t.Fatal(err)
+	}
+	w.empty()
+	if err := w.destroy(nil); err != nil {
+		t.Error("a second time:", err)
+	}
+}
+
+// empty means that nothing is left, neither there nor here.
+func (w *world) empty() {
+	w.t.Helper()
+	if things := w.h.Things(); len(things) > 0 {
+		w.t.Errorf("left there: %q", things)
+	}
+	s := w.state()
+	if len(s.Machines) > 0 || len(s.Nodes) > 0 || len(s.Intents) > 0 || s.Cluster != nil {
+		w.t.Errorf("left here: %+v", s)
+	}
+	for _, file := range []string{"runtime.json", "known_hosts", "secrets/id_ed25519", "secrets/hosts"} {
+		if exists(string(w.dir) + "/" + file) {
+			w.t.Errorf("%s is left", file)
+		}
+	}
+}
+
+// A node is deployed when its own machine is ready, and evaluation does not wait for any.
+func TestBootOverlapsEvaluation(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 3})
+	w.evaluate = 400 * time.Millisecond
+	w.boot["w-1"], w.boot["w-2"], w.boot["w-3"] = 0, 300*time.Millisecond, 1500*time.Millisecond
+	w.must(w.apply())
+	at := func(kind event.Kind, phase event.Phase, node string) time.Time {
+		for _, e := range w.events {
+			if e.Kind == kind && e.Phase == phase && e.Node == node {
+				return e.Time
+			}
+		}
+		t.Fatalf("no %s of %s %s", kind, phase, node)
+		return time.Time{}
+	}
+	if !at(event.PhaseStart, event.Evaluate, "").Before(at(event.NodeEnd, event.Boot, "w-2")) {
+		t.Error("evaluation waited for machines")
+	}
+	if !at(event.NodeResult, event.Deploy, "w-1").Before(at(event.NodeEnd, event.Boot, "w-3")) {
+		t.Error("w-1 waited for w-3")
+	}
+	if !at(event.PhaseEnd, event.Provision, "").After(at(event.NodeEnd, event.Boot, "w-3")) {
+		t.Error("the phase was over before the last machine was ready")
+	}
+}
+
+// One that does not come up leaves the others alone, and says what its console said.
+func TestMachineThatDoesNotComeUp(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 3})
+	w.deaf["w-2"] = true
+	results, err := w.apply(func(o *Options) { o.BootTimeout = time.Second })
+	if diff := cmp.Diff([]string{"w-1 switched", "w-2 failed", "w-3 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if err == nil || !strings.Contains(err.Error(), "w-2: its machine was started, but is not ready") || !strings.Contains(err.Error(), "Linux boots w-2") {
+		t.Errorf("got %v", err)
+	}
+	// It only took longer: the next run waits for it again.
+	w.deaf["w-2"] = false
+	steps := len(w.h.Log())
+	results, err = w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 switched", "w-3 unchanged"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if did := w.effects(steps); len(did) > 0 {
+		t.Errorf("it did %q", did)
+	}
+}
+
+func TestMachineThatCannotBeMade(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.h.OnStep(failAt(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "disk"}))
+	results, err := w.apply()
+	if diff := cmp.Diff([]string{"w-1 switched", "w-2 failed"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if err == nil || !strings.Contains(err.Error(), "w-2") || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("got %v", err)
+	}
+	w.h.OnStep(nil)
+	results, err = w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestResizeRecreateAndPowerCut(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	role := w.hive.Roles["w"]
+	role.Memory = "2G"
+	w.hive.Roles["w"] = role
+	boot, key := w.h.Boot("demo-w-1"), w.state().Machines["w-1"].HostKey
+	results, err := w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"restart w-1 on default: memory 1 GiB → 2 GiB", "restart w-2 on default: memory 1 GiB → 2 GiB"}, w.asked); diff != "" {
+		t.Error(diff)
+	}
+	if w.h.Boot("demo-w-1") == boot || !slices.Equal(outcomes(results), []string{"w-1 unchanged", "w-2 unchanged"}) {
+		t.Errorf("%q", outcomes(results))
+	}
+	// Switched off: started again, and nobody is asked.
+	w.h.PowerOff("demo-w-2")
+	w.must(w.apply())
+	if w.h.Boot("demo-w-2") == 0 || len(w.asked) > 0 {
+		t.Errorf("asked %q", w.asked)
+	}
+	// Another image is for new machines, unless --recreate.
+	if err := os.WriteFile(w.image, []byte("another disk"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.must(w.apply())
+	if len(w.asked) > 0 {
+		t.Errorf("asked %q", w.asked)
+	}
+	before := readFile(t, w.dir.Facts())
+	results, err = w.apply(func(o *Options) { o.Recreate = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(w.asked) != 2 || !strings.HasPrefix(w.asked[0], "recreate w-1 on default: image ") {
+		t.Errorf("asked %q", w.asked)
+	}
+	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if w.state().Machines["w-1"].HostKey != key || readFile(t, w.dir.Facts()) != before {
+		t.Error("a machine that is made anew is still the same node: facts and keys stay")
+	}
+	if n := countThings(w, "image "); n != 1 {
+		t.Errorf("%d images are left", n)
+	}
+}
+
+func countThings(w *world, prefix string) int {
+	n := 0
+	for _, thing := range w.h.Things() {
+		if strings.HasPrefix(thing, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// Where addresses are somebody else's, evaluation waits for them, and facts are right.
+func TestDiscovery(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.hive.Cluster.Network = nixeval.Network{Name: "lan", Mode: "existing"}
+	w.h.AddNetwork("lan", netip.MustParsePrefix("10.9.0.0/24"))
+	w.lease = func(s provision.Spec) netip.Addr {
+		a := netip.MustParseAddr(map[string]string{"w-1": "10.9.0.70", "w-2": "10.9.0.30"}[s.Node])
+		go func() {
+			time.Sleep(200 * time.Millisecond)
+			w.h.AddLease("lan", provision.Lease{MAC: s.MAC, Address: a})
+		}()
+		return a
+	}
+	results, err := w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if len(w.facts) != 1 || !strings.Contains(w.facts[0], "10.9.0.70") || !strings.Contains(w.facts[0], "10.9.0.30") {
+		t.Errorf("evaluation saw %q", w.facts)
+	}
+	w.must(w.apply())
+	if err := w.destroy(nil); err != nil {
+		t.Fatal(err)
+	}
+	if left := w.h.Things(); !slices.Equal(left, []string{"network lan"}) {
+		t.Errorf("left: %q", left)
+	}
+}
+
+// One machine that gets no address: nothing is evaluated with facts that are wrong.
+func TestDiscoveryFails(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.hive.Cluster.Network = nixeval.Network{Name: "lan", Mode: "existing"}
+	w.h.AddNetwork("lan", netip.MustParsePrefix("10.9.0.0/24"))
+	w.lease = func(s provision.Spec) netip.Addr {
+		if s.Node == "w-1" {
+			w.h.AddLease("lan", provision.Lease{MAC: s.MAC, Address: netip.MustParseAddr("10.9.0.70")})
+			return netip.MustParseAddr("10.9.0.70")
+		}
+		return netip.Addr{}
+	}
+	_, err := w.apply(func(o *Options) { o.BootTimeout = time.Second })
+	var boot *BootError
+	if !errors.As(err, &boot) || boot.Node != "w-2" || !strings.Contains(err.Error(), "no address on network lan") || len(w.facts) > 0 {
+		t.Errorf("got %v; evaluated with %q", err, w.facts)
+	}
+}
+
+// Machines that we have booted are reached under their own key only, and the user's
+// ssh is not asked.
+func TestMachinesArePinned(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	f := NewFleet(w.hive, remote.Options{DialContext: w.dial})
+	defer f.Close()
+	f.resolve = func(ctx context.Context, target remote.Target) (remote.Config, error) {
+		return remote.Resolver{Run: func(context.Context, ...string) ([]byte, error) {
+			t.Error("ssh was asked")
+			return nil, errors.New("no ssh")
+		}}.Resolve(ctx, target)
+	}
+	known := w.state()
+	reach := func() error {
+		h, err := f.Host(t.Context(), w.hive.Nodes[0])
+		if err != nil {
+			return err
+		}
+		_, err = h.Conn(t.Context())
+		return err
+	}
+	var none *NoHostError
+	if err := reach(); !errors.As(err, &none) {
+		t.Errorf("not booted: %v", err)
+	}
+	f.Know(w.dir.ClientKey(), known.Machines)
+	if err := reach(); err != nil {
+		t.Error(err)
+	}
+	other, err := w.dir.MakeHostKey("other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := known.Machines["w-1"]
+	m.HostKey = other.Public
+	f = NewFleet(w.hive, remote.Options{DialContext: w.dial})
+	f.Know(w.dir.ClientKey(), map[string]state.Machine{"w-1": m})
+	var changed *remote.HostKeyChangedError
+	if err := reach(); !errors.As(err, &changed) {
+		t.Errorf("another key: %v", err)
+	}
+}
+
+// A preview writes nothing, and evaluates with the facts that there would be.
+func TestPreviewOfMachines(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	preview := func() []string {
+		var out []string
+		_, err := w.session(t.Context(), "plan", func(d *Deployer) error {
+			known := d.Store.State()
+			all, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, known, PreviewOptions{})
+			for _, p := range all {
+				text := p.Node + " " + p.Action
+				if p.Machine != nil {
+					text += ", " + string(p.Machine.Action) + " " + p.Machine.Address.String()
+				}
+				out = append(out, text)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if diff := cmp.Diff([]string{"w-1 first deployment, create 10.0.0.2", "w-2 first deployment, create 10.0.0.3"}, preview()); diff != "" {
+		t.Error(diff)
+	}
+	if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || exists(w.dir.Facts()) || exists(w.dir.ClientKey()) || len(w.h.Things()) > 0 {
+		t.Errorf("it left something: %+v", s)
+	}
+	w.must(w.apply())
+	w.h.PowerOff("demo-w-2")
+	w.scale(map[string]int{"w": 2, "x": 0})
+	if diff := cmp.Diff([]string{"w-1 unchanged, keep 10.0.0.2", "w-2 not running, start 10.0.0.3"}, preview()); diff != "" {
+		t.Error(diff)
+	}
+	w.scale(map[string]int{"w": 1})
+	if diff := cmp.Diff([]string{"w-1 unchanged, keep 10.0.0.2", "w-2 removed, remove 10.0.0.3"}, preview()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A destroy of one machine leaves the others, and the next apply makes it again.
+func TestDestroyOne(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	key := w.state().Machines["w-2"].HostKey
+	if err := w.destroy(func(all []nixeval.Node) ([]nixeval.Node, error) { return all[1:], nil }); err != nil {
+		t.Fatal(err)
+	}
+	r, err := facts.Load(w.dir.Facts())
+	if err != nil || len(r.Nodes) != 1 || w.h.Boot("demo-w-1") == 0 || w.h.Boot("demo-w-2") != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	w.must(w.apply())
+	if m := w.state().Machines["w-2"]; m.HostKey == key || m.Address.String() != "10.0.0.3" {
+		t.Errorf("%+v", m)
+	}
+	// The roles are gone from the hive: what they left is removed all the same.
+	w.hive.Roles, w.hive.Nodes, w.hive.Units = nil, nil, nil
+	if err := w.destroy(nil); err != nil {
+		t.Fatal(err)
+	}
+	w.empty()
+}
+
+func TestImages(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		t.Helper()
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	hashes := state.Dir(dir).Hashes()
+	write("full/disk.qcow2", "QFI\xfb…")
+	write("full/kernel", "k")
+	write("full/cmdline", "quiet\n")
+	i, err := loadImage(filepath.Join(dir, "full"), hashes)
+	if err != nil || i.Format != provision.QCOW2 || filepath.Base(i.Kernel) != "kernel" || i.Initrd != "" || i.Cmdline != "quiet" || len(i.Hash) != 16 {
+		t.Errorf("%+v, %v", i, err)
+	}
+	write("full/cmdline", "loud\n")
+	if other, _ := loadImage(filepath.Join(dir, "full"), hashes); other.Hash == i.Hash {
+		t.Error("another command line, the same image")
+	}
+	write("built/nix-support/x", "")
+	write("built/iso/nixos.img", "a disk")
+	if i, err := loadImage(filepath.Join(dir, "built"), hashes); err != nil || i.Format != provision.Raw {
+		t.Errorf("%+v, %v", i, err)
+	}
+	write("two/a.raw", "a disk")
+	write("two/b.raw", "a disk")
+	write("none/a.tar.xz", "x")
+	write("packed.raw", "\x1f\x8b…")
+	write("initrd/disk.raw", "a disk")
+	write("initrd/initrd", "i")
+	for path, want := range map[string]string{
+		"two": "several", "none": "no disk image", "packed.raw": "compressed", "initrd": "no kernel", "nowhere": "no such file",
+	} {
+		_, err := loadImage(filepath.Join(dir, path), hashes)
+		var bad *ImageError
+		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) || bad.Hint() == "" {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if err := hashes.Save(); err != nil {
+		t.Fatal(err)
+	}
+	// What is remembered counts as long as size and time are the same.
+	again := state.Dir(dir).Hashes()
+	kernel := filepath.Join(dir, "full/kernel")
+	before, _ := again.Of(kernel)
+	write("full/kernel", "K2")
+	if after, _ := again.Of(kernel); after == before {
+		t.Error("a changed file has its old hash")
+	}
+}

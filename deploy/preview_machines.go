@@ -1,0 +1,129 @@
+package deploy
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// MachinePreview is what would be done with a node's machine.
+type MachinePreview struct {
+	Action     provision.Action `json:"action"`
+	Hypervisor string           `json:"hypervisor"`
+	Address    netip.Addr       `json:"address,omitzero"`
+	Why        string           `json:"why,omitempty"`
+}
+
+// machinePreviews is what apply would do with machines, by node; and nodes that it would
+// remove, in order.
+type machinePreviews struct {
+	of      map[string]*MachinePreview
+	removed []Preview
+}
+
+// away tells whether there is no machine yet that could be asked what it runs.
+func (m machinePreviews) away(node string) bool {
+	p := m.of[node]
+	return p != nil && p.Action != provision.Keep && p.Action != provision.Restart
+}
+
+// previewMachines finds out what would be done with machines, and has evaluation see the
+// facts that there would be then. They are in a file that done removes. Host keys that have
+// not been made are not in them.
+func (d *Deployer) previewMachines(ctx context.Context, known *state.State, nodes []nixeval.Node, o PreviewOptions) (out machinePreviews, done func(), err error) {
+	out.of = map[string]*MachinePreview{}
+	done = func() {}
+	m := d.Machines
+	if m == nil || !m.Wanted(known) {
+		return out, done, nil
+	}
+	var selected []nixeval.Node
+	if o.Some {
+		if selected = append([]nixeval.Node{}, booted(m.Hive, nodes)...); len(selected) == 0 {
+			return out, done, nil
+		}
+	}
+	g, err := m.plan(ctx, known, selected, o.Recreate)
+	if err != nil {
+		return out, done, err
+	}
+	defer g.close()
+	for _, c := range g.Changes {
+		p := &MachinePreview{Action: c.Action, Hypervisor: c.Hypervisor, Address: c.Address, Why: c.Why}
+		if c.Action == provision.Remove {
+			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: WouldRemove, Machine: p})
+		} else {
+			out.of[c.Node] = p
+		}
+	}
+	if !g.Network.Mode.Ours() || d.Eval.Facts != "" && d.Eval.Facts != m.Dir.Facts() {
+		return out, done, nil
+	}
+	next := known.Clone()
+	for _, p := range g.Places {
+		machine := next.Machines[p.Node]
+		machine.MAC, machine.Address = p.MAC, p.Address
+		next.Machines[p.Node] = machine
+	}
+	data, err := m.runtime(next)
+	if err != nil || data == nil {
+		return out, done, err
+	}
+	dir, err := os.MkdirTemp("", "nixbench-plan-")
+	if err != nil {
+		return out, done, err
+	}
+	d.Eval.Facts = filepath.Join(dir, "runtime.json")
+	return out, func() { _ = os.RemoveAll(dir) }, os.WriteFile(d.Eval.Facts, data, 0o600)
+}
+
+// MachineStatus is how a node's machine is.
+type MachineStatus struct {
+	State      string     `json:"state"` // running, off, half or absent
+	Hypervisor string     `json:"hypervisor,omitempty"`
+	Address    netip.Addr `json:"address,omitzero"`
+}
+
+// Off tells that there is a machine to be had, and that it does not run.
+func (m *MachineStatus) Off() bool { return m != nil && m.State != string(provision.Running) }
+
+// Status asks hypervisors how the machines of all nodes are that nixbench boots.
+func (m *Machines) Status(ctx context.Context, known *state.State) (map[string]*MachineStatus, error) {
+	out := map[string]*MachineStatus{}
+	if !m.Wanted(known) {
+		return out, nil
+	}
+	for _, n := range booted(m.Hive, m.Hive.Nodes) {
+		s := known.Machines[n.Name]
+		out[n.Name] = &MachineStatus{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
+	}
+	if known.Cluster == nil {
+		return out, nil // nothing was ever made, so there is nobody to ask
+	}
+	net, err := m.network(known, false)
+	if err != nil {
+		return nil, err
+	}
+	hosts, err := connect(ctx, m.Open, known.Cluster.Hypervisors)
+	defer hosts.close()
+	if err != nil {
+		return nil, err
+	}
+	sites, err := hosts.survey(ctx, m.cluster(known), net)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range sortedKeys(sites) {
+		for _, f := range sites[name].Machines {
+			if s := out[f.Node]; s != nil {
+				s.State, s.Hypervisor = string(f.State), name
+			}
+		}
+	}
+	return out, nil
+}

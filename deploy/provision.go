@@ -1,0 +1,299 @@
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// provision begins to boot the machines of nodes, and puts the facts in place. It is nil
+// where there is nothing of the kind.
+//
+// Where the network is ours, addresses are decided here and the facts are known at once;
+// elsewhere they are known when every machine has an address.
+func (r *run) provision(ctx context.Context, nodes []nixeval.Node) (*boots, error) {
+	m := r.Machines
+	if m == nil {
+		return nil, nil
+	}
+	if !m.Wanted(r.Store.State()) {
+		if !m.Generates() || r.Goal == UploadKeys {
+			return nil, nil
+		}
+		return nil, r.writeFacts()
+	}
+	selected := r.selected(nodes)
+	if !r.Goal.activates() || selected != nil && len(selected) == 0 {
+		return nil, r.useFacts()
+	}
+	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(booted(r.hive, nodes))})
+	fail := func(g *ground, err error) (*boots, error) {
+		if g != nil {
+			g.close()
+		}
+		r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Failed: true})
+		return nil, err
+	}
+	g, err := m.plan(ctx, r.Store.State(), selected, r.Recreate)
+	if err != nil {
+		return fail(nil, err)
+	}
+	if changes := g.Disturbing(); len(changes) > 0 && m.Ask != nil {
+		if err := m.Ask(changes); err != nil {
+			return fail(g, err)
+		}
+	}
+	if err := r.Record.Plan(g.Plan); err != nil {
+		return fail(g, err)
+	}
+	client, err := r.remember(g, selected == nil)
+	if err != nil {
+		return fail(g, err)
+	}
+	if g.Network.Mode.Ours() {
+		if err := r.writeFacts(); err != nil {
+			return fail(g, err)
+		}
+	}
+	r.Fleet.Know(m.Dir.ClientKey(), r.Store.State().Machines)
+	b := r.start(ctx, g, client)
+	if !g.Network.Mode.Ours() {
+		b.addressed.Wait()
+		err := b.errors()
+		if err == nil || r.KeepGoing && ctx.Err() == nil {
+			err = r.writeFacts() // nodes without an address are not in them
+		}
+		if err != nil {
+			b.leave()
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// selected are the nodes whose machines are meant; nil for all. A node that cannot be
+// evaluated gets no machine.
+func (r *run) selected(nodes []nixeval.Node) []nixeval.Node {
+	meant := slices.DeleteFunc(booted(r.hive, nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
+	switch {
+	case len(r.hive.Broken) > 0 && !r.KeepGoing:
+		return []nixeval.Node{} // evaluation says why
+	case r.Some || len(r.hive.Broken) > 0:
+		return append([]nixeval.Node{}, meant...)
+	}
+	return nil
+}
+
+// useFacts evaluates with the facts that are there.
+func (r *run) useFacts() error {
+	if r.Eval.Facts == "" && exists(r.Machines.Dir.Facts()) {
+		r.Eval.Facts = r.Machines.Dir.Facts()
+	}
+	return nil
+}
+
+// writeFacts puts the facts in place, and evaluates with them unless others were asked for.
+func (r *run) writeFacts() error {
+	known := r.Store.State()
+	data, err := r.Machines.runtime(known)
+	if err != nil || data == nil {
+		return err
+	}
+	if err := r.Machines.Dir.WriteFacts(data, known.Machines); err != nil {
+		return err
+	}
+	return r.useFacts()
+}
+
+// remember writes down who we are, which machines there will be, and makes their keys.
+// From then on nothing of what is made can be lost.
+func (r *run) remember(g *ground, whole bool) (state.Key, error) {
+	dir := r.Machines.Dir
+	if err := dir.Create(); err != nil {
+		return state.Key{}, err
+	}
+	client, err := dir.MakeClientKey()
+	if err != nil {
+		return client, err
+	}
+	now := r.Store.State()
+	next := r.Store.State()
+	if next.Cluster == nil {
+		next.Cluster = &state.Cluster{ID: g.Cluster.ID, Hypervisors: map[string]state.Hypervisor{}}
+	}
+	next.Cluster.Network = networkState(g.Network)
+	for _, p := range g.Places {
+		if p.Hypervisor != "" {
+			next.Cluster.Hypervisors[p.Hypervisor] = g.where[p.Hypervisor]
+		}
+		machine := next.Machines[p.Node]
+		machine.MAC, machine.Role = p.MAC, r.roleOf(p.Node)
+		if p.Address.IsValid() {
+			machine.Address = p.Address
+		}
+		c, meant := g.Of(p.Node)
+		if meant && c.Action != provision.Create {
+			machine.Hypervisor = p.Hypervisor
+			if machine.Created == nil && !c.NeedsImage() { // a run was killed before it could say so
+				when := time.Now().UTC()
+				machine.Created = &when
+			}
+		}
+		// A machine that is there has its key; one that is made gets what we have.
+		if machine.Created == nil || machine.HostKey == "" || meant && c.NeedsImage() {
+			key, err := dir.MakeHostKey(p.Node)
+			if err != nil {
+				return client, err
+			}
+			machine.HostKey = key.Public
+		}
+		next.Machines[p.Node] = machine
+	}
+	var gone []string
+	if whole {
+		gone = forgotten(g, now)
+	}
+	for _, node := range gone {
+		next.Removed(node)
+	}
+	if len(gone) > 0 || !reflect.DeepEqual(now.Cluster, next.Cluster) || !reflect.DeepEqual(now.Machines, next.Machines) {
+		if err := r.Store.Update(func(s *state.State) error {
+			s.Cluster, s.Machines = next.Cluster, next.Machines
+			for _, node := range gone {
+				s.Removed(node)
+			}
+			return nil
+		}); err != nil {
+			return client, err
+		}
+	}
+	for _, node := range gone {
+		if err := dir.RemoveHostKey(node); err != nil {
+			return client, err
+		}
+	}
+	return client, nil
+}
+
+// forgotten are nodes that the hive no longer has and whose machines are not there
+// either: their addresses are free.
+func forgotten(g *ground, known *state.State) []string {
+	var out []string
+	for _, node := range sortedKeys(known.Machines) {
+		wished := slices.ContainsFunc(g.Places, func(p provision.Place) bool { return p.Node == node })
+		there := slices.ContainsFunc(g.Changes, func(c provision.Change) bool { return c.Node == node })
+		if !wished && !there {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
+func (r *run) roleOf(node string) string {
+	for _, n := range r.hive.Nodes {
+		if n.Name == node {
+			return n.Role
+		}
+	}
+	return ""
+}
+
+// nodeFile is /var/lib/nixbench/node.json: who a node is, for closures that several share.
+type nodeFile struct {
+	Version int    `json:"version"`
+	Cluster string `json:"cluster"`
+	Name    string `json:"name"`
+	Role    string `json:"role"`
+	Index   int    `json:"index"`
+}
+
+// identity is who a machine is told that it is. One that was told already, and whose
+// host key is not here any more, keeps what it has.
+func (m *booting) identity(s provision.Spec) (provision.Identity, error) {
+	id := s.Identity
+	id.AuthorizedKeys = []string{m.client.Public}
+	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.g.Cluster.Name, Name: s.Node, Role: s.Role, Index: s.Index})
+	if err != nil {
+		return id, err
+	}
+	id.Node = append(data, '\n')
+	key, err := m.Machines.Dir.MakeHostKey(s.Node)
+	if err != nil {
+		return id, err
+	}
+	if key.Public == m.Store.State().Machines[s.Node].HostKey {
+		id.HostKey = key.Private
+	} else if m.c.NeedsImage() {
+		return id, fmt.Errorf("%s: the host key that was made for it is gone", s.Node)
+	}
+	return id, nil
+}
+
+// leave has nobody wait for machines to become ready. Those that are being made are
+// finished, and the next run waits for them.
+func (b *boots) leave() {
+	if b != nil {
+		b.giveUp()
+	}
+}
+
+// of is closed when the node's machine is ready, or will not be; nil for a node without one.
+func (b *boots) of(node string) <-chan struct{} {
+	if b == nil || b.nodes[node] == nil {
+		return nil
+	}
+	return b.nodes[node].over
+}
+
+// failures are machines that could not be made. Those that nobody waited for are none.
+func (b *boots) failures() error {
+	if b == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range b.g.Changes {
+		var failed *BootError
+		if one := b.nodes[c.Node]; one != nil && errors.As(one.err, &failed) && !failed.Started {
+			errs = append(errs, failed)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tidy removes what the hive no longer has, once everything else is well.
+func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
+	if b == nil {
+		return nil
+	}
+	b.all.Wait()
+	var away []doomed
+	unused := false
+	for _, c := range b.g.Changes {
+		if c.Action == provision.Remove {
+			away = append(away, doomed{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor})
+		}
+		unused = unused || c.Action == provision.Remove || c.Action == provision.Recreate
+	}
+	if !unused {
+		return nil
+	}
+	for _, one := range away {
+		if err := r.farewell(ctx, cluster, one.Node); err != nil {
+			return err
+		}
+	}
+	w := &wrecker{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, network: b.g.Network, hosts: b.g.hosts}
+	if _, err := w.remove(ctx, away); err != nil {
+		return err
+	}
+	return w.clean(ctx)
+}

@@ -1,0 +1,135 @@
+package domainxml
+
+import (
+	"encoding/xml"
+	"fmt"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// Namespaces of our marks in the metadata of domains and networks.
+const (
+	MachineNamespace = "urn:nixbench:machine:1"
+	NetworkNamespace = "urn:nixbench:network:1"
+)
+
+// MachineMark says whose a domain is, and what it was made from.
+type MachineMark struct {
+	Cluster    string `xml:"cluster,attr"`
+	ID         string `xml:"id,attr"`
+	Node       string `xml:"node,attr"`
+	Role       string `xml:"role,attr"`
+	Index      int    `xml:"index,attr"`
+	Image      string `xml:"image,attr"`
+	Definition string `xml:"definition,attr"`
+}
+
+// NetworkMark says whose a network is.
+type NetworkMark struct {
+	Cluster string `xml:"cluster,attr"`
+	ID      string `xml:"id,attr"`
+}
+
+func machineMark(m Machine) (string, error) {
+	return marshal(struct {
+		XMLName xml.Name `xml:"nixbench:machine"`
+		Space   string   `xml:"xmlns:nixbench,attr"`
+		MachineMark
+	}{Space: MachineNamespace, MachineMark: MachineMark{
+		Cluster: m.Cluster.Name, ID: m.Cluster.ID, Node: m.Spec.Node, Role: m.Spec.Role, Index: m.Spec.Index,
+		Image: m.Image, Definition: m.Spec.Definition(),
+	}})
+}
+
+func networkMark(c provision.Cluster) (string, error) {
+	return marshal(struct {
+		XMLName xml.Name `xml:"nixbench:network"`
+		Space   string   `xml:"xmlns:nixbench,attr"`
+		NetworkMark
+	}{Space: NetworkNamespace, NetworkMark: NetworkMark{Cluster: c.Name, ID: c.ID}})
+}
+
+func marshal(v any) (string, error) {
+	text, err := xml.Marshal(v)
+	return string(text), err
+}
+
+// Found is a domain as libvirt describes it. Without a Mark it is not ours.
+type Found struct {
+	Name    string
+	Mark    *MachineMark
+	MAC     string // of its first interface
+	Network string // libvirt's, of its first interface; or empty
+	VCPUs   int
+	Memory  uint64
+	Console string // file that its serial line is logged to
+}
+
+// ParseDomain reads libvirt's description of a domain.
+func ParseDomain(text string) (Found, error) {
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(text); err != nil {
+		return Found{}, fmt.Errorf("read libvirt's description of a domain: %w", err)
+	}
+	f := Found{Name: d.Name}
+	if d.Metadata != nil {
+		f.Mark = findMark[MachineMark](d.Metadata.XML, MachineNamespace)
+	}
+	if d.VCPU != nil {
+		f.VCPUs = int(d.VCPU.Value)
+	}
+	if d.Memory != nil {
+		f.Memory = uint64(d.Memory.Value) * units[d.Memory.Unit]
+	}
+	if d.Devices != nil {
+		if len(d.Devices.Interfaces) > 0 {
+			i := d.Devices.Interfaces[0]
+			if i.MAC != nil {
+				f.MAC = i.MAC.Address
+			}
+			if i.Source != nil && i.Source.Network != nil {
+				f.Network = i.Source.Network.Network
+			}
+		}
+		for _, s := range d.Devices.Serials {
+			if s.Log != nil {
+				f.Console = s.Log.File
+			}
+		}
+	}
+	return f, nil
+}
+
+var units = map[string]uint64{"": 1 << 10, "b": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+// findMark looks for an element in a namespace among metadata.
+func findMark[M any](metadata, space string) *M {
+	var all struct {
+		Elements []struct {
+			XMLName xml.Name
+			Inner   []xml.Attr `xml:",any,attr"`
+		} `xml:",any"`
+	}
+	// A wrapper only makes one document of several elements.
+	if xml.Unmarshal([]byte("<metadata>"+metadata+"</metadata>"), &all) != nil {
+		return nil
+	}
+	for _, e := range all.Elements {
+		if e.XMLName.Space != space {
+			continue
+		}
+		start := xml.StartElement{Name: xml.Name{Local: "mark"}}
+		for _, a := range e.Inner {
+			if a.Name.Space == "" {
+				start.Attr = append(start.Attr, a)
+			}
+		}
+		var mark M
+		if xml.NewTokenDecoder(&tokens{start, start.End()}).Decode(&mark) == nil {
+			return &mark
+		}
+	}
+	return nil
+}

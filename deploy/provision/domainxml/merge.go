@@ -1,0 +1,68 @@
+package domainxml
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+)
+
+// merge adds a role's own XML to a domain: children of devices are added,
+// any other element, and each feature, takes the place of ours. What says whose the domain is stays.
+func merge(domain, more string) (string, error) {
+	add, err := parseElement(more)
+	if err != nil {
+		return "", err
+	}
+	if add.name() != "domain" {
+		return "", fmt.Errorf("its element is <%s>, not <domain>", add.name())
+	}
+	base, err := parseElement(domain)
+	if err != nil {
+		return "", err
+	}
+	for _, a := range add.start.Attr {
+		if strings.HasPrefix(a.Name.Local, "xmlns:") {
+			base.start.Attr = append(base.start.Attr, a)
+		}
+		if a.Name.Local == "type" {
+			base.start.Attr[0] = a // the only one of ours
+		}
+	}
+	replaced := map[string]bool{}
+	for _, e := range add.elements() {
+		name := e.name()
+		ours := base.child(name)
+		switch {
+		case name == "name" || name == "uuid" || name == "metadata":
+			return "", fmt.Errorf("<%s> is nixbench's own", name)
+		case ours == nil || replaced[name]: // libvirt has several <sysinfo>
+			base.children = append(base.children, e)
+			replaced[name] = true
+		case name == "devices":
+			ours.children = append(ours.children, e.children...)
+		case name == "features": // each can be there once
+			for _, f := range e.elements() {
+				ours.drop(f.name())
+				ours.children = append(ours.children, f)
+			}
+		default:
+			base.drop(name)
+			base.children = append(base.children, e)
+			replaced[name] = true
+		}
+	}
+	merged, err := base.String()
+	if err != nil {
+		return "", err
+	}
+	var check libvirtxml.Domain
+	if err := check.Unmarshal(merged); err != nil {
+		return "", err
+	}
+	if check.Devices == nil {
+		return "", errors.New("nothing is left of the devices")
+	}
+	return merged, nil
+}

@@ -1,0 +1,141 @@
+package domainxml
+
+import (
+	"crypto/sha256"
+	"encoding/xml"
+	"fmt"
+	"net/netip"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// Network is the XML of a network of ours.
+func Network(c provision.Cluster, n provision.Network, reservations []provision.Reservation) (string, error) {
+	if !n.CIDR.IsValid() || !n.CIDR.Addr().Is4() || n.CIDR.Bits() > 29 {
+		return "", fmt.Errorf("network %s: %s is no IPv4 range of at least eight addresses", n.Name, n.CIDR)
+	}
+	mark, err := networkMark(c)
+	if err != nil {
+		return "", err
+	}
+	gateway, first, last := bounds(n.CIDR)
+	dhcp := &libvirtxml.NetworkDHCP{Ranges: []libvirtxml.NetworkDHCPRange{{Start: first.String(), End: last.String()}}}
+	for _, r := range reservations {
+		dhcp.Hosts = append(dhcp.Hosts, host(r))
+	}
+	net := libvirtxml.Network{
+		Name:     n.Name,
+		UUID:     uuid("network", c.ID, n.Name),
+		Metadata: &libvirtxml.NetworkMetadata{XML: mark},
+		Bridge:   &libvirtxml.NetworkBridge{Name: BridgeName(n.Name), STP: "off", Delay: "0"},
+		IPs: []libvirtxml.NetworkIP{{
+			Address: gateway.String(), Family: "ipv4", Prefix: uint(n.CIDR.Bits()), DHCP: dhcp,
+		}},
+		// dnsmasq pings an address for three seconds before it gives it out.
+		DnsmasqOptions: &libvirtxml.NetworkDnsmasqOptions{Option: []libvirtxml.NetworkDnsmasqOption{{Value: "no-ping"}}},
+	}
+	if n.Domain != "" {
+		net.Domain = &libvirtxml.NetworkDomain{Name: n.Domain, LocalOnly: "yes"}
+	}
+	if n.Mode == provision.NAT {
+		net.Forward = &libvirtxml.NetworkForward{Mode: "nat"}
+	}
+	return net.Marshal()
+}
+
+// BridgeName fits into the 15 bytes that Linux has for the names of interfaces.
+func BridgeName(network string) string {
+	return fmt.Sprintf("virnb%x", sha256.Sum256([]byte(network)))[:13]
+}
+
+// Reservation is the XML of one, for changing a network that stands.
+func Reservation(r provision.Reservation) (string, error) {
+	return marshal(struct {
+		XMLName xml.Name `xml:"host"`
+		libvirtxml.NetworkDHCPHost
+	}{NetworkDHCPHost: host(r)})
+}
+
+func host(r provision.Reservation) libvirtxml.NetworkDHCPHost {
+	return libvirtxml.NetworkDHCPHost{MAC: r.MAC, Name: r.Node, IP: r.Address.String()}
+}
+
+// bounds are the gateway, which is the first address of a range, and those that are given out.
+func bounds(cidr netip.Prefix) (gateway, first, last netip.Addr) {
+	base := cidr.Masked().Addr().As4()
+	n := uint32(base[0])<<24 | uint32(base[1])<<16 | uint32(base[2])<<8 | uint32(base[3])
+	at := func(n uint32) netip.Addr {
+		return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+	}
+	size := uint32(1) << (32 - cidr.Bits())
+	return at(n + 1), at(n + 2), at(n + size - 2)
+}
+
+// FoundNetwork is a network as libvirt describes it. Without a Mark it is not ours.
+type FoundNetwork struct {
+	Name         string
+	Mark         *NetworkMark
+	Mode         provision.Mode // of those that are ours
+	Domain       string
+	CIDRs        []netip.Prefix
+	Reservations []provision.Reservation
+}
+
+// ParseNetwork reads libvirt's description of a network.
+func ParseNetwork(text string) (FoundNetwork, error) {
+	var n libvirtxml.Network
+	if err := n.Unmarshal(text); err != nil {
+		return FoundNetwork{}, fmt.Errorf("read libvirt's description of a network: %w", err)
+	}
+	f := FoundNetwork{Name: n.Name, Mode: provision.Isolated}
+	if n.Forward != nil {
+		f.Mode = provision.Mode(n.Forward.Mode)
+		if f.Mode == "" {
+			f.Mode = provision.NAT
+		}
+	}
+	if n.Metadata != nil {
+		f.Mark = findMark[NetworkMark](n.Metadata.XML, NetworkNamespace)
+	}
+	if n.Domain != nil {
+		f.Domain = n.Domain.Name
+	}
+	for _, ip := range n.IPs {
+		addr, err := netip.ParseAddr(ip.Address)
+		if err != nil {
+			continue
+		}
+		bits := int(ip.Prefix)
+		if ip.Netmask != "" {
+			bits = maskBits(ip.Netmask)
+		}
+		if p, err := addr.Prefix(bits); err == nil && bits > 0 {
+			f.CIDRs = append(f.CIDRs, p)
+		}
+		if ip.DHCP == nil {
+			continue
+		}
+		for _, h := range ip.DHCP.Hosts {
+			if a, err := netip.ParseAddr(h.IP); err == nil {
+				f.Reservations = append(f.Reservations, provision.Reservation{Node: h.Name, MAC: h.MAC, Address: a})
+			}
+		}
+	}
+	return f, nil
+}
+
+func maskBits(mask string) int {
+	a, err := netip.ParseAddr(mask)
+	if err != nil || !a.Is4() {
+		return 0
+	}
+	bits := 0
+	for _, b := range a.As4() {
+		for ; b&0x80 != 0; b <<= 1 {
+			bits++
+		}
+	}
+	return bits
+}

@@ -1,0 +1,67 @@
+package fakeprovider_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strconv"
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/provision/provisiontest"
+)
+
+func TestContract(t *testing.T) {
+	provisiontest.Run(t, provisiontest.Setup{
+		Open: func(t *testing.T) *provisiontest.Host {
+			h := fakeprovider.New()
+			return &provisiontest.Host{
+				Provider:   h,
+				Things:     func(*testing.T) []string { return h.Things() },
+				AddDomain:  func(_ *testing.T, name string) { h.AddDomain(name) },
+				AddNetwork: func(_ *testing.T, name string, cidr netip.Prefix) { h.AddNetwork(name, cidr) },
+				PowerOff:   func(_ *testing.T, name string) { h.PowerOff(name) },
+				Cut:        h.Cut,
+				Boot: func(_ *testing.T, name string) string {
+					if boot := h.Boot(name); boot != 0 {
+						return strconv.Itoa(boot)
+					}
+					return ""
+				},
+			}
+		},
+		Images: func(*testing.T) [2]provision.Image {
+			return [2]provision.Image{{Hash: "1111111111111111"}, {Hash: "2222222222222222"}}
+		},
+	})
+}
+
+func TestOnStepFailsOneStep(t *testing.T) {
+	h := fakeprovider.New()
+	h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+		if s == (fakeprovider.Step{Op: "ensure", Node: "n1", Name: "start"}) {
+			return provision.ErrFull
+		}
+		return nil
+	})
+	c := provision.Cluster{Name: "c", ID: "0123456789abcdef"}
+	net := provision.Network{Name: "n", Mode: provision.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")}
+	image := provision.Image{Hash: "1111111111111111"}
+	if err := h.Prepare(t.Context(), c, provision.Ground{Network: net, Images: []provision.Image{image}}); err != nil {
+		t.Fatal(err)
+	}
+	var started []string
+	h.OnStart(func(_ provision.Cluster, s provision.Spec) { started = append(started, s.Node) })
+	err := h.Ensure(t.Context(), c, net, provision.Spec{Node: "n1", Image: image})
+	var e *provision.Error
+	if !errors.Is(err, provision.ErrFull) || !errors.As(err, &e) || e.Node != "n1" {
+		t.Errorf("err = %v", err)
+	}
+	if err := h.Ensure(t.Context(), c, net, provision.Spec{Node: "n2", Image: image}); err != nil {
+		t.Error(err)
+	}
+	if len(started) != 1 || started[0] != "n2" {
+		t.Errorf("started %q", started)
+	}
+}

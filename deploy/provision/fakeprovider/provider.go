@@ -1,0 +1,336 @@
+package fakeprovider
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+var (
+	_ provision.Provider   = (*Hypervisor)(nil)
+	_ provision.Discoverer = (*Hypervisor)(nil)
+	_ provision.Console    = (*Hypervisor)(nil)
+	_ provision.Cleaner    = (*Hypervisor)(nil)
+	_ provision.Doctor     = (*Hypervisor)(nil)
+)
+
+func name(c provision.Cluster, node string) string { return c.Name + "-" + node }
+
+// key of what belongs to a machine beside its domain.
+func key(c provision.Cluster, node string) string { return c.ID + " " + node }
+
+func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Site, error) {
+	site := provision.Site{Kind: h.Kind, CPUs: h.CPUs}
+	return site, h.at(ctx, Step{Op: "survey", Name: "read"}, func() error {
+		site.FreeMemory, site.FreeDisk = h.Memory, h.Disk
+		for _, d := range h.domains {
+			if d.boot != 0 {
+				site.FreeMemory -= min(d.spec.Memory, site.FreeMemory)
+			}
+		}
+		for _, n := range sorted(h.domains) {
+			if h.domains[n].cluster.ID != c.ID {
+				site.Foreign = append(site.Foreign, n)
+			}
+		}
+		site.Machines = h.machines(c)
+		site.Images = append(site.Images, sorted(h.images)...)
+		if n := h.networks[net.Name]; n != nil && net.Mode != provision.Bridge {
+			found := n.FoundNetwork
+			found.Ours = n.cluster == c.ID
+			found.Reservations, found.Leases = slices.Clone(n.Reservations), slices.Clone(n.Leases)
+			site.Network = &found
+		}
+		return nil
+	})
+}
+
+func (h *Hypervisor) machines(c provision.Cluster) []provision.Found {
+	found := map[string]provision.Found{}
+	for k, parts := range h.parts {
+		if id, node, _ := strings.Cut(k, " "); id == c.ID {
+			found[node] = provision.Found{Node: node, Image: parts["disk"], State: provision.Half}
+		}
+	}
+	for _, d := range h.domains {
+		if d.cluster.ID != c.ID {
+			continue
+		}
+		f := provision.Found{
+			Node: d.spec.Node, Role: d.spec.Role, MAC: d.spec.MAC, VCPUs: d.spec.VCPUs, Memory: d.spec.Memory,
+			Image: d.image, State: provision.Off, Definition: d.spec.Definition(),
+		}
+		if d.boot != 0 {
+			f.State = provision.Running
+		}
+		parts := h.parts[key(c, d.spec.Node)]
+		if _, disk := parts["disk"]; !disk {
+			f.State = provision.Half
+		}
+		for _, n := range h.networks {
+			for _, r := range n.Reservations {
+				if n.cluster == c.ID && r.MAC == f.MAC {
+					f.Address = r.Address
+				}
+			}
+		}
+		found[f.Node] = f
+	}
+	var all []provision.Found
+	for _, node := range sorted(found) {
+		all = append(all, found[node])
+	}
+	return all
+}
+
+func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.Ground) error {
+	step := func(name, detail string) Step { return Step{Op: "prepare", Name: name, Detail: detail} }
+	if err := h.at(ctx, step("network", ""), func() error { return h.makeNetwork(c, g.Network) }); err != nil {
+		return err
+	}
+	if g.Network.Mode.Ours() {
+		if err := h.at(ctx, step("reservations", ""), func() error {
+			h.networks[g.Network.Name].Reservations = slices.Clone(g.Reservations)
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	for _, i := range g.Images {
+		if err := h.at(ctx, step("image", i.Hash), func() error {
+			if h.images[i.Hash] == nil {
+				h.images[i.Hash] = map[string]bool{}
+			}
+			h.images[i.Hash][c.ID] = true
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Hypervisor) makeNetwork(c provision.Cluster, want provision.Network) error {
+	there := h.networks[want.Name]
+	switch {
+	case want.Mode == provision.Bridge:
+		return nil
+	case want.Mode == provision.Existing && there == nil:
+		return fmt.Errorf("there is no network %s", want.Name)
+	case want.Mode == provision.Existing:
+		return nil
+	case there != nil && there.cluster != c.ID:
+		return fmt.Errorf("network %s: %w", want.Name, provision.ErrForeign)
+	}
+	for _, other := range sorted(h.networks) {
+		if cidr := h.networks[other].CIDR; other != want.Name && cidr.IsValid() && cidr.Overlaps(want.CIDR) {
+			return fmt.Errorf("network %s with %s and network %s with %s: %w", want.Name, want.CIDR, other, cidr, provision.ErrClash)
+		}
+	}
+	if there == nil {
+		there = &network{cluster: c.ID}
+		h.networks[want.Name] = there
+	}
+	there.Active, there.CIDR, there.mode = true, want.CIDR, want.Mode
+	return nil
+}
+
+func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provision.Network, s provision.Spec) error {
+	step := func(name string) Step { return Step{Op: "ensure", Node: s.Node, Name: name} }
+	domainName, k := name(c, s.Node), key(c, s.Node)
+	h.mu.Lock()
+	d, prepared := h.domains[domainName], h.images[s.Image.Hash] != nil
+	_, hasSeed := h.parts[k]["seed"]
+	image, hasDisk := h.parts[k]["disk"]
+	var restart bool
+	if d != nil {
+		restart = d.spec.Definition() != s.Definition()
+	}
+	h.mu.Unlock()
+
+	switch {
+	case d != nil && d.cluster.ID != c.ID:
+		return h.fail(step("define"), fmt.Errorf("domain %s: %w", domainName, provision.ErrForeign))
+	case s.XML != "" && !strings.Contains(s.XML, "<domain"):
+		return h.fail(step("define"), fmt.Errorf("role %s: the option xml is not a <domain>", s.Role))
+	case !hasDisk && !prepared:
+		return h.fail(step("disk"), fmt.Errorf("image %s was not prepared", s.Image.Hash))
+	}
+	put := func(part, what string) func() error {
+		return func() error {
+			if h.parts[k] == nil {
+				h.parts[k] = map[string]string{}
+			}
+			h.parts[k][part] = what
+			return nil
+		}
+	}
+	if !hasSeed {
+		if err := h.at(ctx, step("seed"), put("seed", "")); err != nil {
+			return err
+		}
+	}
+	if !hasDisk {
+		image = s.Image.Hash
+		if err := h.at(ctx, step("disk"), put("disk", image)); err != nil {
+			return err
+		}
+	}
+	if restart {
+		if err := h.at(ctx, step("stop"), func() error { d.boot = 0; return nil }); err != nil {
+			return err
+		}
+	}
+	if d == nil || restart {
+		if err := h.at(ctx, step("define"), func() error {
+			if d == nil {
+				d = &domain{cluster: c, image: image}
+				h.domains[domainName] = d
+			}
+			d.spec, d.network = s, net.Name
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	if h.Boot(domainName) != 0 {
+		return ctx.Err()
+	}
+	if err := h.at(ctx, step("start"), func() error {
+		h.boots++
+		d.boot = h.boots
+		return nil
+	}); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	onStart := h.onStart
+	h.mu.Unlock()
+	if onStart != nil {
+		onStart(c, s)
+	}
+	return nil
+}
+
+func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node string) error {
+	domainName, k := name(c, node), key(c, node)
+	h.mu.Lock()
+	d := h.domains[domainName]
+	if d != nil && d.cluster.ID != c.ID {
+		d = nil
+	}
+	h.mu.Unlock()
+	effects := []struct {
+		name   string
+		effect func()
+	}{
+		{"stop", func() {
+			if d != nil {
+				d.boot = 0
+			}
+		}},
+		{"undefine", func() {
+			if d != nil {
+				delete(h.domains, domainName)
+			}
+		}},
+		{"disk", func() { delete(h.parts[k], "disk") }},
+		{"seed", func() { delete(h.parts, k) }},
+		{"reservation", func() {
+			for _, n := range h.networks {
+				if n.cluster == c.ID {
+					n.Reservations = slices.DeleteFunc(n.Reservations, func(r provision.Reservation) bool { return r.Node == node })
+				}
+			}
+		}},
+	}
+	for _, e := range effects {
+		if err := h.at(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.effect(); return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster, net provision.Network) error {
+	if err := h.at(ctx, Step{Op: "clean", Name: "network"}, func() error {
+		for _, d := range h.domains {
+			if d.network == net.Name {
+				return nil
+			}
+		}
+		if n := h.networks[net.Name]; n != nil && n.cluster == c.ID {
+			delete(h.networks, net.Name)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return h.at(ctx, Step{Op: "clean", Name: "image"}, func() error {
+		used := map[string]bool{}
+		for k, parts := range h.parts {
+			used[parts["disk"]] = true
+			if id, _, _ := strings.Cut(k, " "); id == c.ID && h.images[parts["disk"]] != nil {
+				used[c.ID+parts["disk"]] = true
+			}
+		}
+		for hash, users := range h.images {
+			if !used[c.ID+hash] {
+				delete(users, c.ID)
+			}
+			if len(users) == 0 && !used[hash] {
+				delete(h.images, hash)
+			}
+		}
+		return nil
+	})
+}
+
+// Addresses are those of leases, and where the machine runs, the reserved one.
+func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d := h.domains[name(c, node)]
+	if d == nil || d.cluster.ID != c.ID || d.boot == 0 {
+		return nil, ctx.Err()
+	}
+	var all []netip.Addr
+	n := h.networks[d.network]
+	if n == nil {
+		return nil, ctx.Err()
+	}
+	for _, l := range n.Leases {
+		if l.MAC == d.spec.MAC {
+			all = append(all, l.Address)
+		}
+	}
+	for _, r := range n.Reservations {
+		if r.MAC == d.spec.MAC && !slices.Contains(all, r.Address) {
+			all = append(all, r.Address)
+		}
+	}
+	return all, ctx.Err()
+}
+
+func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node string, max int) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d := h.domains[name(c, node)]
+	if d == nil || d.cluster.ID != c.ID {
+		return "", ctx.Err()
+	}
+	return d.console[len(d.console)-min(max, len(d.console)):], ctx.Err()
+}
+
+func (h *Hypervisor) Examine(context.Context, provision.Network) []provision.Finding {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.findings == nil {
+		return []provision.Finding{{What: "libvirt", State: "ok", Text: "a fake", Where: h.Name}}
+	}
+	return slices.Clone(h.findings)
+}

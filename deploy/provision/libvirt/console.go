@@ -1,0 +1,89 @@
+package libvirt
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+)
+
+// ConsoleTail of a virtual machine is the end of a file in the pool, which virtlogd writes
+// from the first boot on. libvirt keeps no log of a container's console: there it is what has
+// been waiting to be read, which is at most the first 4 KiB, and what is printed meanwhile.
+func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node string, max int) (string, error) {
+	var text []byte
+	err := h.run(ctx, func(s *session) error {
+		if s.host.kind == provision.Container {
+			return s.containerConsole(c, node, &text)
+		}
+		p, err := s.findPool()
+		if err != nil || p == nil {
+			return err
+		}
+		defer p.free()
+		if err := p.refresh(); err != nil {
+			return err
+		}
+		name := machinePart(c, node, "console")
+		if there, err := p.has(name); err != nil || !there || s.host.test {
+			return err
+		}
+		text, err = p.download(name, max)
+		return err
+	})
+	text = text[len(text)-min(max, len(text)):]
+	return strings.ToValidUTF8(string(text), "?"), h.fail2(node, "read the console", err)
+}
+
+func (s *session) containerConsole(c provision.Cluster, node string, text *[]byte) error {
+	d, err := s.findDomain(domainxml.DomainName(c, node))
+	if err != nil || d == nil {
+		return err
+	}
+	defer d.free()
+	if !d.ours(c, node) {
+		return nil
+	}
+	// On a connection of its own: a console that says nothing is waited for until that is closed.
+	conn, err := libvirt.NewConnect(s.h.o.URI)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	own, err := conn.LookupDomainByName(d.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = own.Free() }()
+	stream, err := conn.NewStream(libvirt.STREAM_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Free() }()
+	if err := own.OpenConsole("", stream, 0); err != nil {
+		return nil // it does not run, or somebody else reads it
+	}
+	buf := make([]byte, 4096)
+	for since := time.Now(); time.Since(since) < listen; {
+		n, err := stream.Recv(buf)
+		if n > 0 {
+			*text = append(*text, buf[:n]...)
+			continue
+		}
+		if err != nil || n != -2 { // -2: nothing yet
+			break
+		}
+		if err := s.sleep(20 * time.Millisecond); err != nil {
+			break
+		}
+	}
+	_ = stream.Abort()
+	return nil
+}
+
+// listen is how long a container's console is listened to.
+const listen = 300 * time.Millisecond

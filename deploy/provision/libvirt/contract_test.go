@@ -1,0 +1,200 @@
+package libvirt
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+	"github.com/nixbench/nixbench/deploy/provision/provisiontest"
+)
+
+// A file gives each connection a hypervisor of its own, which test:///default does not.
+const emptyNode = `<node>
+  <cpu><mhz>1000</mhz><model>x86_64</model><active>4</active><nodes>1</nodes><sockets>1</sockets><cores>4</cores><threads>1</threads></cpu>
+  <memory>8388608</memory>
+</node>`
+
+func testURI(t *testing.T) string {
+	file := filepath.Join(t.TempDir(), "node.xml")
+	if err := os.WriteFile(file, []byte(emptyNode), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return "test://" + file
+}
+
+// hypervisorAt is a hypervisor with ways to it behind the provider's back.
+func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
+	t.Helper()
+	h, err := Open("test", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	h.patience = 4 * time.Second
+	var mu sync.Mutex
+	left := 0
+	h.effect = func(what string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		if left > 1 {
+			left--
+			return nil
+		}
+		return errors.New("cut off: " + what)
+	}
+	conn := func(t *testing.T) *libvirt.Connect {
+		t.Helper()
+		c, _, err := h.connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	must := func(t *testing.T, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &provisiontest.Host{
+		Provider: h,
+		Things:   func(t *testing.T) []string { return things(t, conn(t)) },
+		Cut: func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			left = n
+		},
+		AddDomain: func(t *testing.T, name string) {
+			kind, _, err := h.connect()
+			_ = kind
+			must(t, err)
+			text := fmt.Sprintf(`<domain type="%s"><name>%s</name><memory>65536</memory><os><type>hvm</type></os></domain>`, h.host.xml.Type, name)
+			if h.host.xml.Type == "lxc" {
+				text = fmt.Sprintf(`<domain type="lxc"><name>%s</name><memory>65536</memory><os><type>exe</type><init>/bin/true</init></os></domain>`, name)
+			}
+			d, err := conn(t).DomainDefineXML(text)
+			must(t, err)
+			if h.host.test {
+				must(t, d.Create())
+			}
+		},
+		AddNetwork: func(t *testing.T, name string, cidr netip.Prefix) {
+			text, err := domainxml.Network(provision.Cluster{}, provision.Network{Name: name, Mode: provision.Isolated, CIDR: cidr}, nil)
+			must(t, err)
+			// Nobody's mark.
+			from, to := strings.Index(text, "<metadata>"), strings.Index(text, "</metadata>")
+			n, err := conn(t).NetworkDefineXML(text[:from] + text[to+len("</metadata>"):])
+			must(t, err)
+			must(t, n.Create())
+			t.Cleanup(func() {
+				_ = n.Destroy()
+				_ = n.Undefine()
+			})
+		},
+		Boot: func(t *testing.T, name string) string {
+			d, err := conn(t).LookupDomainByName(name)
+			must(t, err)
+			if on, err := running(d); err != nil || !on {
+				return ""
+			}
+			id, err := d.GetID()
+			must(t, err)
+			return strconv.Itoa(int(id))
+		},
+		PowerOff: func(t *testing.T, name string) {
+			d, err := conn(t).LookupDomainByName(name)
+			must(t, err)
+			must(t, d.Destroy())
+		},
+	}
+}
+
+// things is all that is on a hypervisor.
+func things(t *testing.T, c *libvirt.Connect) []string {
+	t.Helper()
+	var all []string
+	add := func(kind, name string, err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, kind+" "+name)
+	}
+	domains, err := c.ListAllDomains(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range domains {
+		name, err := domains[i].GetName()
+		add("domain", name, err)
+	}
+	networks, err := c.ListAllNetworks(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range networks {
+		n, err := describeNetwork(&networks[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		add("network", n.Name, nil)
+		for _, r := range n.Reservations {
+			add("reservation", fmt.Sprintf("%s %s %s", r.Node, r.MAC, r.Address), nil)
+		}
+	}
+	pools, err := c.ListAllStoragePools(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range pools {
+		name, err := pools[i].GetName()
+		add("pool", name, err)
+		if active, _ := pools[i].IsActive(); !active {
+			continue
+		}
+		if err := pools[i].Refresh(0); err != nil {
+			t.Fatal(err)
+		}
+		volumes, err := pools[i].ListStorageVolumes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range volumes {
+			if !strings.HasSuffix(v, ".console") { // printed or not yet
+				add("volume", v, nil)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestContractTestDriver(t *testing.T) {
+	provisiontest.Run(t, provisiontest.Setup{
+		Open: func(t *testing.T) *provisiontest.Host {
+			return hypervisorAt(t, Options{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
+		},
+		Images: func(*testing.T) [2]provision.Image {
+			return [2]provision.Image{
+				{Hash: "1111111111111111", Disk: "/nowhere", Format: provision.QCOW2},
+				{Hash: "2222222222222222", Disk: "/nowhere", Format: provision.QCOW2},
+			}
+		},
+		// Networks of the test driver cannot be changed while they stand.
+		Lacks: provisiontest.Lacks{Reservations: true},
+	})
+}

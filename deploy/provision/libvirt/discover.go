@@ -1,0 +1,90 @@
+package libvirt
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+)
+
+// Addresses asks the network that the machine is on; where that gives out none, the
+// guest's agent; else what the hypervisor's kernel has seen.
+func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
+	var found []netip.Addr
+	err := h.run(ctx, func(s *session) error {
+		d, err := s.findDomain(domainxml.DomainName(c, node))
+		if err != nil || d == nil {
+			return err
+		}
+		defer d.free()
+		if !d.ours(c, node) {
+			return nil
+		}
+		if on, err := running(d.d); err != nil || !on {
+			return err
+		}
+		found = s.addresses(d)
+		return nil
+	})
+	return found, h.fail2(node, "ask for the address", err)
+}
+
+func (s *session) addresses(d *domain) []netip.Addr {
+	var found []netip.Addr
+	if d.Network != "" {
+		if n, err := s.conn.LookupNetworkByName(d.Network); err == nil {
+			for _, l := range leases(n) {
+				if strings.EqualFold(l.MAC, d.MAC) {
+					found = append(found, l.Address)
+				}
+			}
+			_ = n.Free()
+		}
+	}
+	for _, source := range []libvirt.DomainInterfaceAddressesSource{
+		libvirt.DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT, libvirt.DOMAIN_INTERFACE_ADDRESSES_SRC_ARP,
+	} {
+		if len(found) > 0 {
+			break
+		}
+		links, err := d.d.ListAllInterfaceAddresses(source)
+		if err != nil {
+			continue // no agent answers, or the driver has none
+		}
+		for _, l := range links {
+			if !strings.EqualFold(l.Hwaddr, d.MAC) {
+				continue
+			}
+			for _, a := range l.Addrs {
+				if ip, err := netip.ParseAddr(a.Addr); err == nil && !ip.IsLinkLocalUnicast() && !slices.Contains(found, ip) {
+					found = append(found, ip)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// leases of a network that have not expired, the newest first.
+func leases(n *libvirt.Network) []provision.Lease {
+	all, err := n.GetDHCPLeases()
+	if err != nil {
+		return nil // the driver has none
+	}
+	slices.SortStableFunc(all, func(a, b libvirt.NetworkDHCPLease) int { return b.ExpiryTime.Compare(a.ExpiryTime) })
+	var found []provision.Lease
+	for _, l := range all {
+		ip, err := netip.ParseAddr(l.IPaddr)
+		if err != nil || l.ExpiryTime.Unix() > 0 && l.ExpiryTime.Before(time.Now()) {
+			continue
+		}
+		found = append(found, provision.Lease{MAC: strings.ToLower(l.Mac), Address: ip})
+	}
+	return found
+}

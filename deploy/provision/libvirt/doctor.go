@@ -1,0 +1,173 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// Examine looks at all that machines will need, and changes nothing.
+func (h *Hypervisor) Examine(ctx context.Context, net provision.Network) []provision.Finding {
+	var all []provision.Finding
+	err := h.run(ctx, func(s *session) error {
+		all = nil
+		for _, look := range []func() provision.Finding{
+			s.examineLibvirt, s.examineKVM, s.examinePool, s.examineMemory,
+			func() provision.Finding { return s.examineNetwork(net) },
+		} {
+			all = append(all, look())
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		f := provision.Finding{What: "libvirt", State: "error", Text: err.Error()}
+		var e *provision.Error
+		if errors.As(err, &e) {
+			f.Text, f.Fix = fmt.Sprintf("%s: %v", e.Op, e.Err), e.Fix
+		}
+		all = []provision.Finding{f}
+	}
+	for i := range all {
+		all[i].Where = h.name
+	}
+	return all
+}
+
+func finding(what, state, fix, format string, args ...any) provision.Finding {
+	return provision.Finding{What: what, State: state, Text: fmt.Sprintf(format, args...), Fix: fix}
+}
+
+// from makes a finding of an error.
+func (s *session) from(what string, err error) provision.Finding {
+	var e *provision.Error
+	errors.As(s.h.fail("", what, err, ""), &e)
+	return finding(what, "error", e.Fix, "%v", e.Err)
+}
+
+func (s *session) examineLibvirt() provision.Finding {
+	v, err := s.conn.GetLibVersion()
+	if err != nil {
+		return s.from("libvirt", err)
+	}
+	text := fmt.Sprintf("version %d.%d.%d, %s", v/1000000, v/1000%1000, v%1000, s.h.o.URI)
+	if s.host.kind == provision.VM && !s.host.test {
+		if _, err := s.conn.GetDomainCapabilities("", s.host.xml.Arch, "", s.host.xml.Type, 0); err != nil {
+			return finding("libvirt", "error", "install QEMU on the hypervisor (packages qemu-system-x86 and qemu-utils)", "%s; it finds no QEMU", text)
+		}
+	}
+	if v < 7000000 {
+		return finding("libvirt", "warning", "use libvirt 7.0 or later", "%s is older than what nixbench is tested with", text)
+	}
+	return finding("libvirt", "ok", "", "%s", text)
+}
+
+func (s *session) examineKVM() provision.Finding {
+	switch {
+	case s.host.kind == provision.Container:
+		return finding("KVM", "ok", "", "containers need none")
+	case s.host.xml.Type == "kvm":
+		return finding("KVM", "ok", "", "machines run with KVM")
+	}
+	return finding("KVM", "warning", "turn on virtualization in the firmware, load the module kvm_intel or kvm_amd, and let libvirt's QEMU open /dev/kvm",
+		"machines are emulated, many times slower")
+}
+
+func (s *session) examinePool() provision.Finding {
+	const what = "storage pool"
+	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
+	if missing(err) {
+		// Another pool in the folder would make libvirt refuse ours.
+		if other, err := s.conn.LookupStoragePoolByTargetPath(s.h.o.PoolPath); err == nil {
+			name, _ := other.GetName()
+			_ = other.Free()
+			return finding(what, "error", "name that pool, or another folder, in cluster.hypervisors",
+				"%s is to be made in %s, where there is the pool %s", s.h.o.Pool, s.h.o.PoolPath, name)
+		}
+		return finding(what, "ok", "", "%s will be made in %s", s.h.o.Pool, s.h.o.PoolPath)
+	}
+	if err != nil {
+		return s.from(what, err)
+	}
+	found, err := s.describePool(p)
+	if err != nil {
+		_ = p.Free()
+		return s.from(what, err)
+	}
+	defer found.free()
+	if active, err := p.IsActive(); err != nil || !active {
+		return finding(what, "warning", "nixbench starts it when it is needed", "%s in %s is not active", s.h.o.Pool, found.path)
+	}
+	left, err := found.available()
+	switch {
+	case err != nil:
+		return s.from(what, err)
+	case left < 2<<30 && !s.host.test:
+		return finding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, size(left))
+	}
+	return finding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, size(left))
+}
+
+func (s *session) examineMemory() provision.Finding {
+	free := freeMemory(s.conn)
+	if free < 1<<30 && !s.host.test {
+		return finding("memory", "warning", "end something, or give the roles less", "%s are left", size(free))
+	}
+	return finding("memory", "ok", "", "%s are left", size(free))
+}
+
+func (s *session) examineNetwork(net provision.Network) provision.Finding {
+	const what = "network"
+	if net.Mode == provision.Bridge {
+		return finding(what, "ok", "", "machines are on the bridge %s; whether it is there, their start shows", net.Bridge)
+	}
+	n, err := s.findNetwork(net.Name)
+	if err != nil {
+		return s.from(what, err)
+	}
+	if n != nil {
+		defer n.free()
+	}
+	switch {
+	case n == nil && net.Mode == provision.Existing:
+		return finding(what, "error", `define it, or set cluster.network.mode to "nat"`, "there is no network %s", net.Name)
+	case n == nil:
+		if err := s.clash(net); err != nil {
+			return s.from(what, err)
+		}
+		if f, bad := s.dnsmasq(); bad {
+			return f
+		}
+		return finding(what, "ok", "", "%s will be made with %s", net.Name, net.CIDR)
+	case net.Mode == provision.Existing && !n.active:
+		return finding(what, "error", "virsh net-start "+net.Name, "%s is not active", net.Name)
+	case net.Mode == provision.Existing:
+		return finding(what, "ok", "", "%s %v is used as it is", net.Name, n.CIDRs)
+	case n.Mark == nil:
+		return finding(what, "error", `choose another cluster.network.name, or set cluster.network.mode to "existing"`,
+			"%s is there, and nixbench has not made it", net.Name)
+	}
+	return finding(what, "ok", "", "%s %v, made by nixbench for cluster %s", net.Name, n.CIDRs, n.Mark.Cluster)
+}
+
+// dnsmasq: whether libvirt has one is only seen when a network starts. If another runs
+// already there must be one.
+func (s *session) dnsmasq() (provision.Finding, bool) {
+	if s.host.test {
+		return provision.Finding{}, false
+	}
+	active, err := s.conn.ListAllNetworks(libvirt.CONNECT_LIST_NETWORKS_ACTIVE)
+	if err != nil {
+		if unsupported(err) {
+			return finding("network", "error", "install libvirt's network driver there (package libvirt-daemon-driver-network)", "libvirt has no networks"), true
+		}
+		return s.from("network", err), true
+	}
+	for i := range active {
+		_ = active[i].Free()
+	}
+	return provision.Finding{}, false
+}

@@ -1,0 +1,297 @@
+package libvirt
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+	"github.com/nixbench/nixbench/deploy/provision/seed"
+)
+
+// Ensure makes a machine: what it is told, its disks, then the domain, which says that
+// these are complete, then its start. Without a domain, what is there of the others may have
+// been cut off, and is made anew.
+func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provision.Network, spec provision.Spec) error {
+	err := h.run(ctx, func(s *session) error { return s.ensure(c, net, spec) })
+	return h.fail2(spec.Node, "make the machine", err)
+}
+
+func (s *session) ensure(c provision.Cluster, net provision.Network, spec provision.Spec) error {
+	m := domainxml.Machine{Cluster: c, Network: net, Spec: spec, Image: spec.Image.Hash, Host: s.host.xml}
+	d, err := s.findDomain(domainxml.DomainName(c, spec.Node))
+	if err != nil {
+		return err
+	}
+	if d != nil {
+		defer d.free()
+		if !d.ours(c, spec.Node) {
+			return s.h.fail(spec.Node, "make the machine", fmt.Errorf("domain %s: %w", d.Name, provision.ErrForeign),
+				fmt.Sprintf("choose another cluster.name, or remove that machine: virsh -c %s undefine %s", s.h.o.URI, d.Name))
+		}
+		m.Image = d.Mark.Image
+	}
+	method, err := s.method(spec)
+	if err != nil {
+		return err
+	}
+	if _, err := domainxml.Domain(m); err != nil { // what the role says may be wrong
+		return err
+	}
+	p, err := s.makePool()
+	if err != nil {
+		return err
+	}
+	defer p.free()
+	if err := p.makeSeed(&m, method, d != nil); err != nil {
+		return s.h.fail(spec.Node, "write what the machine is told", err, "")
+	}
+	if err := p.makeDisks(&m, d != nil); err != nil {
+		return s.h.fail(spec.Node, "make the disks", err, "")
+	}
+	if s.host.kind == provision.VM {
+		m.Files.Console = p.file(machinePart(c, spec.Node, "console"))
+	}
+	if d == nil || d.Mark.Definition != spec.Definition() {
+		if d != nil {
+			if err := s.shutdown(d.d); err != nil {
+				return s.h.fail(spec.Node, "shut down", err, "")
+			}
+		}
+		if d, err = s.define(m); err != nil {
+			return s.h.fail(spec.Node, "define", err, "")
+		}
+		defer d.free()
+	}
+	return s.start(spec.Node, d.d)
+}
+
+// method is how the machine is told who it is.
+func (s *session) method(spec provision.Spec) (provision.Method, error) {
+	m := spec.Identity.Method
+	container := s.host.kind == provision.Container
+	switch {
+	case (m == provision.Auto || m == "") && container, m == provision.Files && container:
+		return provision.Files, nil
+	case m == provision.Auto || m == "":
+		return provision.Credentials, nil
+	case container:
+		return "", fmt.Errorf("role %s: a container cannot be told who it is by %s: use files or auto", spec.Role, m)
+	case m == provision.Files:
+		return "", fmt.Errorf("role %s: a virtual machine cannot be told who it is by files: use credentials, cloud-init or auto", spec.Role)
+	}
+	return m, nil
+}
+
+func (p *pool) makeSeed(m *domainxml.Machine, method provision.Method, complete bool) error {
+	node, id := m.Spec.Node, m.Spec.Identity
+	var name string
+	var data []byte
+	switch method {
+	case provision.Files:
+		name = machinePart(m.Cluster, node, "seed")
+		m.Files.Seed = p.file(name)
+	case provision.Credentials:
+		name, data = machinePart(m.Cluster, node, "credential"), seed.Tmpfiles(id)
+		m.Files.Credential = p.file(name)
+	case provision.CloudInit:
+		var err error
+		if data, err = seed.CloudInit(node, id); err != nil {
+			return err
+		}
+		name = machinePart(m.Cluster, node, "cidata")
+		m.Files.CloudInit = p.file(name)
+	}
+	if complete {
+		there, err := p.has(name)
+		if err != nil || there {
+			return err
+		}
+	}
+	if method == provision.Files {
+		return p.makeFolder(name, seed.Container(node, id))
+	}
+	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, data)
+}
+
+func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
+	node, image := m.Spec.Node, m.Spec.Image
+	if p.host.kind == provision.VM && image.Kernel != "" {
+		// One that is there keeps the kernel that it was made with.
+		m.Files.Kernel = p.file(imagePart(m.Image, "kernel"))
+		if image.Initrd != "" {
+			m.Files.Initrd = p.file(imagePart(m.Image, "initrd"))
+		}
+	}
+	root := p.rootPart(m.Cluster, node)
+	m.Files.Root = p.file(root)
+	there := false
+	var err error
+	if complete {
+		if there, err = p.has(root); err != nil {
+			return err
+		}
+	}
+	if !there {
+		m.Image = image.Hash
+		if err := p.makeRoot(root, m.Spec); err != nil {
+			return err
+		}
+	}
+	if p.host.kind == provision.Container {
+		return nil
+	}
+	for i, size := range m.Spec.Disks {
+		name := machinePart(m.Cluster, node, fmt.Sprintf("disk%d", i+1))
+		m.Files.Disks = append(m.Files.Disks, p.file(name))
+		if complete {
+			if there, err := p.has(name); err != nil {
+				return err
+			} else if there {
+				continue
+			}
+		}
+		vol, err := p.create(domainxml.Volume{Name: name, Format: "qcow2", Capacity: size, Mode: "0600"})
+		if err != nil {
+			return p.withRoom(err)
+		}
+		_ = vol.Free()
+	}
+	return nil
+}
+
+func (p *pool) makeRoot(name string, spec provision.Spec) error {
+	ready, err := p.has(imagePart(spec.Image.Hash, "ok"))
+	if err != nil {
+		return err
+	}
+	if !ready {
+		return fmt.Errorf("the image %s is not there", spec.Image.Hash)
+	}
+	var about imageFile
+	if !p.host.test {
+		if about, err = checkImage(spec.Image, p.host.kind); err != nil {
+			return p.h.fail(spec.Node, "check the image", err, "build the image again")
+		}
+	}
+	if p.host.kind == provision.Container {
+		if n := len(p.file(name)); n > maxLoop {
+			return p.h.fail(spec.Node, "make the root", fmt.Errorf("its path %s has %d bytes, and libvirt can open %d", p.file(name), n, maxLoop),
+				"give the hypervisor a shorter poolPath and another pool")
+		}
+		// Its file system is as large as the image made it; a larger file would not change that.
+		return p.uploadFile(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
+	}
+	vol, err := p.create(domainxml.Volume{
+		Name: name, Format: "qcow2", Capacity: max(spec.Disk, about.disk), Mode: "0600",
+		Backing: p.file(imagePart(spec.Image.Hash, "disk")), Below: string(spec.Image.Format),
+	})
+	if err != nil {
+		return p.withRoom(err)
+	}
+	return vol.Free()
+}
+
+// define makes the domain what it shall be. In its place there may be one that is off.
+func (s *session) define(m domainxml.Machine) (*domain, error) {
+	text, err := domainxml.Domain(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.about("define the domain"); err != nil {
+		return nil, err
+	}
+	d, err := s.conn.DomainDefineXML(text)
+	if err != nil {
+		return nil, err
+	}
+	return &domain{d: d, Found: domainxml.Found{Name: domainxml.DomainName(m.Cluster, m.Spec.Node)}}, nil
+}
+
+func (s *session) start(node string, d *libvirt.Domain) error {
+	on, err := running(d)
+	if err != nil || on {
+		return err
+	}
+	if err := s.about("start the domain"); err != nil {
+		return err
+	}
+	for tries := 1; ; tries++ {
+		err := d.Create()
+		if err == nil {
+			break
+		}
+		if on, _ := running(d); on {
+			break
+		}
+		// Two containers that start at once may find the same loop device free.
+		if tries == 20 || !strings.Contains(err.Error(), "to loop device: Device or resource busy") {
+			return s.h.fail(node, "start", err, "")
+		}
+		if err := s.sleep(time.Duration(tries) * 20 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func running(d *libvirt.Domain) (bool, error) {
+	state, _, err := d.GetState()
+	if err != nil {
+		return false, err
+	}
+	return state != libvirt.DOMAIN_SHUTOFF && state != libvirt.DOMAIN_CRASHED && state != libvirt.DOMAIN_NOSTATE, nil
+}
+
+// shutdown asks the guest to end, and ends it if it does not.
+func (s *session) shutdown(d *libvirt.Domain) error {
+	on, err := running(d)
+	if err != nil || !on {
+		return err
+	}
+	if err := s.about("shut the domain down"); err != nil {
+		return err
+	}
+	ways := []func() error{d.Shutdown} // a press of the power button
+	if s.host.kind == provision.Container {
+		ways = []func() error{
+			// systemd's signal for it; another init takes no notice.
+			func() error { return d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_RT4, 0) },
+			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_INITCTL) },
+			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
+		}
+	}
+	for since, asked := time.Now(), 0; time.Since(since) < s.h.patience; {
+		// All ways fail with a guest that has just ended, and some with one that does not know them.
+		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.patience/20 {
+			_ = ways[asked]()
+			asked++
+		}
+		if on, err := running(d); err != nil || !on {
+			return err
+		}
+		if err := s.sleep(100 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return s.destroy(d)
+}
+
+func (s *session) destroy(d *libvirt.Domain) error {
+	on, err := running(d)
+	if missing(err) || err == nil && !on {
+		return nil
+	}
+	if err := s.about("end the domain"); err != nil {
+		return err
+	}
+	err = d.Destroy()
+	if on, stateErr := running(d); missing(stateErr) || stateErr == nil && !on {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,105 @@
+package libvirt
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// fail says what failed where. An error that says so already keeps what it says, and
+// is told the node if it does not know it.
+func (h *Hypervisor) fail(node, op string, err error, fix string) error {
+	var e *provision.Error
+	if errors.As(err, &e) {
+		if e.Node == "" && node != "" {
+			c := *e
+			c.Node = node
+			return &c
+		}
+		return err
+	}
+	more, err := plain(err)
+	if fix == "" {
+		fix = more
+	}
+	return &provision.Error{Hypervisor: h.name, Node: node, Op: op, Err: err, Fix: fix}
+}
+
+// has tells whether an error is libvirt's, with one of these codes.
+func has(err error, codes ...libvirt.ErrorNumber) bool {
+	var e libvirt.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	for _, c := range codes {
+		if e.Code == c {
+			return true
+		}
+	}
+	return false
+}
+
+func missing(err error) bool {
+	return has(err, libvirt.ERR_NO_DOMAIN, libvirt.ERR_NO_NETWORK, libvirt.ERR_NO_STORAGE_POOL, libvirt.ERR_NO_STORAGE_VOL)
+}
+
+func unsupported(err error) bool {
+	return has(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED)
+}
+
+// plain is libvirt's message without the numbers around it, with what we know about it.
+func plain(err error) (fix string, inner error) {
+	var e libvirt.Error
+	if !errors.As(err, &e) {
+		return "", err
+	}
+	text := strings.TrimPrefix(e.Message, "internal error: ")
+	if text == "" {
+		return "", err
+	}
+	inner = errors.New(text)
+	contains := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(text, w) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case contains("No space left on device", "Disk quota exceeded"):
+		return "make room, or name another pool in cluster.hypervisors", fmt.Errorf("%w: %s", provision.ErrFull, text)
+	case contains("Unable to find any firmware", "Failed to locate firmware"):
+		return "install UEFI firmware on the hypervisor (package ovmf), or set the role's firmware to bios", inner
+	case contains("already in use by interface"):
+		return "choose another cluster.network.cidr", fmt.Errorf("%w: %s", provision.ErrClash, text)
+	case contains("qemu-img"):
+		return "install qemu-img on the hypervisor (package qemu-utils)", inner
+	case contains("Cannot find 'dnsmasq'", "dnsmasq binary"):
+		return "install dnsmasq on the hypervisor (package dnsmasq-base)", inner
+	case contains("cannot set up guest memory", "Cannot allocate memory"):
+		return "the hypervisor has too little memory left: give the role less, or fewer nodes", inner
+	}
+	return "", inner
+}
+
+// gone: the hypervisor cannot be reached.
+func (h *Hypervisor) gone(err error) error {
+	_, inner := plain(err)
+	text, fix := inner.Error(), "see that libvirtd runs there: systemctl status libvirtd virtqemud"
+	switch {
+	case strings.Contains(text, "Permission denied"), strings.Contains(text, "authentication"), strings.Contains(text, "polkit"):
+		fix = "become a member of the group libvirt, or root"
+	case strings.Contains(h.o.URI, "+ssh"):
+		fix = "see that this works: ssh HOST virsh -c qemu:///system version"
+	case strings.Contains(text, "No connection driver available"):
+		fix = "install libvirt's driver for it there: libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc"
+	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
+		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed, doctor says more"
+	}
+	return h.fail("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrGone, text), fix)
+}

@@ -1,0 +1,65 @@
+package libvirt
+
+import (
+	"fmt"
+	"strings"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+)
+
+// host is what is known of a hypervisor as long as the connection stands.
+type host struct {
+	kind provision.Kind
+	xml  domainxml.Host
+	cpus int
+	test bool // libvirt's driver for tests, where volumes have no content
+}
+
+func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
+	driver, err := conn.GetType()
+	if err != nil {
+		return host{}, err
+	}
+	node, err := conn.GetNodeInfo()
+	if err != nil {
+		return host{}, err
+	}
+	about := host{kind: provision.VM, xml: domainxml.Host{Arch: node.Model}, cpus: int(node.Cpus)}
+	switch strings.ToLower(driver) {
+	case "lxc":
+		about.kind, about.xml.Type = provision.Container, "lxc"
+	case "qemu":
+		about.xml.Type = "qemu"
+		// libvirt asks QEMU, which asks the kernel: that the device exists says nothing.
+		if _, err := conn.GetDomainCapabilities("", node.Model, "", "kvm", 0); err == nil {
+			about.xml.Type = "kvm"
+		} else {
+			h.o.Send.Send(event.Event{Kind: event.Message, Level: "warning",
+				Text: fmt.Sprintf("hypervisor %s has no KVM: its machines are emulated, which is many times slower", h.name)})
+		}
+	case "test":
+		about.test, about.xml = true, domainxml.Host{Type: "test"}
+	default:
+		return host{}, fmt.Errorf("libvirt's driver %s is not one that nixbench knows: use qemu or lxc", driver)
+	}
+	return about, nil
+}
+
+// freeMemory counts what the kernel would give back.
+func freeMemory(conn *libvirt.Connect) uint64 {
+	if m, err := conn.GetMemoryStats(libvirt.NODE_MEMORY_STATS_ALL_CELLS, 0); err == nil && m.FreeSet {
+		return (m.Free + m.Buffers + m.Cached) << 10
+	}
+	if free, err := conn.GetFreeMemory(); err == nil {
+		return free
+	}
+	node, err := conn.GetNodeInfo()
+	if err != nil {
+		return 0
+	}
+	return node.Memory << 10
+}

@@ -1,0 +1,207 @@
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// Options are those of a hypervisor in the hive.
+type Options struct {
+	URI      string
+	Pool     string // its name
+	PoolPath string // folder of the hypervisor, where the pool is made
+	Send     event.Sink
+}
+
+// Hypervisor is a [provision.Provider], and all else that one may be.
+type Hypervisor struct {
+	name string
+	o    Options
+
+	// patience is how long a guest has to end by itself.
+	patience time.Duration
+	// effect is called before each effect; tests cut operations off there.
+	effect func(what string) error
+
+	mu   sync.Mutex // of what follows
+	conn *libvirt.Connect
+	host host
+
+	storage sync.Mutex // held where the pool or a network is made or removed
+}
+
+var (
+	_ provision.Provider   = (*Hypervisor)(nil)
+	_ provision.Discoverer = (*Hypervisor)(nil)
+	_ provision.Console    = (*Hypervisor)(nil)
+	_ provision.Cleaner    = (*Hypervisor)(nil)
+	_ provision.Doctor     = (*Hypervisor)(nil)
+)
+
+// Open checks the options. It connects only when something is asked of the hypervisor.
+func Open(name string, o Options) (*Hypervisor, error) {
+	h := &Hypervisor{name: name, o: o, patience: time.Minute}
+	u, err := url.Parse(o.URI)
+	if err != nil || u.Scheme == "" {
+		return nil, h.fail("", "connect", fmt.Errorf("%q is no libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
+	}
+	if strings.HasPrefix(u.Scheme, "qemu") && (u.Path == "/session" || u.Path == "/embed") {
+		return nil, h.fail("", "connect", fmt.Errorf("%s has no networks and gives no addresses", o.URI),
+			"use qemu:///system; members of the group libvirt may")
+	}
+	if o.Pool == "" || o.PoolPath == "" {
+		return nil, h.fail("", "connect", errors.New("no storage pool is named"), "")
+	}
+	return h, nil
+}
+
+// Close ends the connection.
+func (h *Hypervisor) Close() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conn == nil {
+		return nil
+	}
+	_, err := h.conn.Close()
+	h.conn = nil
+	return err
+}
+
+// session is one operation on one connection. It has the operation's context, since
+// all it does ends with that.
+type session struct {
+	ctx  context.Context
+	h    *Hypervisor
+	conn *libvirt.Connect
+	host host
+}
+
+// grace is how long an operation whose context has ended may take to notice.
+const grace = time.Second
+
+// run runs an operation, again if the connection breaks.
+func (h *Hypervisor) run(ctx context.Context, op func(*session) error) error {
+	if err := ctx.Err(); err != nil {
+		return h.fail("", "connect", err, "")
+	}
+	done := make(chan error, 1)
+	go func() { done <- h.attempts(ctx, op) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(grace):
+		return h.fail("", "wait for an answer", ctx.Err(), "")
+	}
+}
+
+// lost is how long a hypervisor that has answered may be gone.
+const lost = 15 * time.Second
+
+func (h *Hypervisor) attempts(ctx context.Context, op func(*session) error) error {
+	conn, host, err := h.connect()
+	for err == nil {
+		err = op(&session{ctx: ctx, h: h, conn: conn, host: host})
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if alive, _ := conn.IsAlive(); alive {
+			return err
+		}
+		h.forget(conn)
+		for since := time.Now(); ; {
+			if conn, host, err = h.connect(); err == nil || time.Since(since) > lost {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return h.fail("", "connect again", ctx.Err(), "")
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}
+	return err
+}
+
+// connect gives the one connection there is, or makes it.
+func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conn != nil {
+		if alive, err := h.conn.IsAlive(); err == nil && alive {
+			return h.conn, h.host, nil
+		}
+		h.conn.Close()
+		h.conn = nil
+	}
+	startEvents()
+	conn, err := libvirt.NewConnect(h.o.URI)
+	if err != nil {
+		return nil, host{}, h.gone(err)
+	}
+	// A host that is no longer there would otherwise be waited for for hours. Local
+	// connections need none, and the test driver has none.
+	_ = conn.SetKeepAlive(5, 6)
+	about, err := h.examineHost(conn)
+	if err != nil {
+		conn.Close()
+		return nil, host{}, h.gone(err)
+	}
+	h.conn, h.host = conn, about
+	return conn, about, nil
+}
+
+func (h *Hypervisor) forget(conn *libvirt.Connect) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conn == conn {
+		h.conn.Close()
+		h.conn = nil
+	}
+}
+
+// startEvents starts libvirt's event loop, of which a process can have only one. It
+// keeps connections alive.
+var startEvents = sync.OnceFunc(func() {
+	if libvirt.EventRegisterDefaultImpl() != nil {
+		return
+	}
+	go func() {
+		for libvirt.EventRunDefaultImpl() == nil {
+		}
+	}()
+})
+
+// about to have an effect: the last chance to stop.
+func (s *session) about(what string) error {
+	if err := s.ctx.Err(); err != nil {
+		return err
+	}
+	if s.h.effect != nil {
+		return s.h.effect(what)
+	}
+	return nil
+}
+
+func (s *session) sleep(d time.Duration) error {
+	select {
+	case <-s.ctx.Done():
+		return s.ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

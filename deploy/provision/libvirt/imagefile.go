@@ -1,0 +1,99 @@
+package libvirt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// imageFile is an image's disk, here.
+type imageFile struct {
+	size     int64  // of the file
+	disk     uint64 // of the virtual disk
+	occupied int64  // bytes that the file really has
+}
+
+// checkImage reads what an image says of itself, and whether all of it is there: a download
+// that was cut off is the usual fault.
+func checkImage(i provision.Image, kind provision.Kind) (imageFile, error) {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s: %s", provision.ErrImage, i.Disk, fmt.Sprintf(format, args...))
+	}
+	f, err := os.Open(i.Disk)
+	if err != nil {
+		return imageFile{}, fmt.Errorf("%w: %w", provision.ErrImage, err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return imageFile{}, err
+	}
+	about := imageFile{size: st.Size(), disk: uint64(st.Size()), occupied: occupied(st)}
+	head := make([]byte, 72)
+	if _, err := io.ReadFull(f, head); err != nil {
+		return imageFile{}, bad("it is too short")
+	}
+	isQCOW2 := string(head[:4]) == "QFI\xfb"
+	switch {
+	case kind == provision.Container && isQCOW2:
+		return imageFile{}, bad("it is a qcow2; containers need a raw file system")
+	case kind == provision.Container && i.Format != provision.Raw:
+		return imageFile{}, bad("containers need a raw file system, not %s", i.Format)
+	case i.Format == provision.Raw && isQCOW2:
+		return imageFile{}, bad("it is a qcow2 and not raw")
+	case i.Format == provision.Raw:
+		return about, nil
+	case !isQCOW2:
+		return imageFile{}, bad("it is no qcow2")
+	}
+	if version := binary.BigEndian.Uint32(head[4:]); version != 2 && version != 3 {
+		return imageFile{}, bad("qcow2 has no version %d", version)
+	}
+	if binary.BigEndian.Uint64(head[8:]) != 0 {
+		return imageFile{}, bad("it stands on another image; flatten it with qemu-img convert")
+	}
+	if binary.BigEndian.Uint32(head[32:]) != 0 {
+		return imageFile{}, bad("it is encrypted")
+	}
+	about.disk = binary.BigEndian.Uint64(head[24:])
+	if err := checkClusters(f, st.Size(), head); err != nil {
+		return imageFile{}, bad("%v", err)
+	}
+	return about, nil
+}
+
+// checkClusters follows the two levels of tables: all they name has to be in the file.
+func checkClusters(f io.ReaderAt, size int64, head []byte) error {
+	bits := binary.BigEndian.Uint32(head[20:])
+	entries := binary.BigEndian.Uint32(head[36:])
+	if bits < 9 || bits > 21 || entries > 1<<22 {
+		return errors.New("its header is damaged")
+	}
+	short := errors.New("a part of it is missing")
+	const offset = 1<<56 - 1<<9
+	l1 := make([]byte, 8*int64(entries))
+	if _, err := f.ReadAt(l1, int64(binary.BigEndian.Uint64(head[40:]))); err != nil {
+		return short
+	}
+	table := make([]byte, 1<<bits)
+	for ; len(l1) > 0; l1 = l1[8:] {
+		at := int64(binary.BigEndian.Uint64(l1) & offset)
+		if at == 0 {
+			continue
+		}
+		if _, err := f.ReadAt(table, at); err != nil {
+			return short
+		}
+		for e := table; len(e) > 0; e = e[8:] {
+			entry := binary.BigEndian.Uint64(e)
+			if entry>>62&1 == 0 && int64(entry&offset) >= size { // not compressed
+				return short
+			}
+		}
+	}
+	return nil
+}

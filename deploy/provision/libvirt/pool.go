@@ -1,0 +1,199 @@
+package libvirt
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+)
+
+// pool is the storage pool that all is in.
+type pool struct {
+	*session
+	p    *libvirt.StoragePool
+	path string
+	ours bool // made by nixbench
+}
+
+func (p *pool) free() { _ = p.p.Free() }
+
+// findPool gives nil if there is no such pool, or it is not active.
+func (s *session) findPool() (*pool, error) {
+	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := s.describePool(p)
+	if err == nil {
+		var active bool
+		if active, err = p.IsActive(); err == nil && active {
+			return found, nil
+		}
+	}
+	_ = p.Free()
+	return nil, err
+}
+
+func (s *session) describePool(p *libvirt.StoragePool) (*pool, error) {
+	text, err := p.GetXMLDesc(0)
+	if err != nil {
+		return nil, err
+	}
+	about, err := domainxml.ParsePool(text)
+	if err != nil {
+		return nil, err
+	}
+	if about.Type != "dir" && about.Type != "fs" && about.Type != "netfs" {
+		return nil, s.h.fail("", "open the storage pool", fmt.Errorf("pool %s is of type %s, which has no files", s.h.o.Pool, about.Type),
+			"name another pool in cluster.hypervisors: one of type dir, fs or netfs, or one that is to be made")
+	}
+	id, err := p.GetUUIDString()
+	if err != nil {
+		return nil, err
+	}
+	return &pool{session: s, p: p, path: about.Path, ours: id == domainxml.PoolUUID(s.h.o.Pool, about.Path)}, nil
+}
+
+// makePool finds the pool or makes it, and starts it.
+func (s *session) makePool() (*pool, error) {
+	s.h.storage.Lock()
+	defer s.h.storage.Unlock()
+	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
+	if missing(err) {
+		if err := s.about("define the pool"); err != nil {
+			return nil, err
+		}
+		var text string
+		if text, err = domainxml.Pool(s.h.o.Pool, s.h.o.PoolPath, "0711"); err != nil {
+			return nil, err
+		}
+		p, err = s.conn.StoragePoolDefineXML(text, 0)
+	}
+	if err != nil {
+		return nil, s.h.fail("", "make the storage pool", err, "")
+	}
+	found, err := s.describePool(p)
+	if err == nil {
+		err = s.startPool(found)
+	}
+	if err != nil {
+		_ = p.Free()
+		return nil, err
+	}
+	return found, nil
+}
+
+func (s *session) startPool(p *pool) error {
+	active, err := p.p.IsActive()
+	if err != nil || active {
+		return err
+	}
+	if err := s.about("start the pool"); err != nil {
+		return err
+	}
+	if p.ours {
+		if err := p.p.Build(0); err != nil {
+			return s.h.fail("", "make the folder "+p.path, err, "")
+		}
+	}
+	if err := p.p.Create(0); err != nil {
+		return s.h.fail("", "start the storage pool "+s.h.o.Pool, err, "")
+	}
+	return p.p.SetAutostart(true)
+}
+
+// refresh has libvirt look at what is in the folder. While a volume is being written it
+// refuses to.
+func (p *pool) refresh() error {
+	for since := time.Now(); ; {
+		err := p.p.Refresh(0)
+		if err == nil || !strings.Contains(err.Error(), "asynchronous job") {
+			return err
+		}
+		if time.Since(since) > 10*time.Second {
+			return nil // what it does not know yet, the next look finds
+		}
+		if err := p.sleep(50 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// volumes are the names of all.
+func (p *pool) volumes() ([]string, error) { return p.p.ListStorageVolumes() }
+
+func (p *pool) has(name string) (bool, error) {
+	v, err := p.p.LookupStorageVolByName(name)
+	if missing(err) {
+		return false, nil
+	}
+	if err == nil {
+		_ = v.Free()
+	}
+	return err == nil, err
+}
+
+// file is where a volume of the pool is.
+func (p *pool) file(name string) string { return path.Join(p.path, name) }
+
+// create makes a volume anew; one that is there is removed.
+func (p *pool) create(v domainxml.Volume) (*libvirt.StorageVol, error) {
+	if err := p.remove(v.Name); err != nil {
+		return nil, err
+	}
+	text, err := v.XML()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.about("create " + v.Name); err != nil {
+		return nil, err
+	}
+	return p.p.StorageVolCreateXML(text, 0)
+}
+
+// remove removes a volume; none is no error. One that is being written is waited for.
+func (p *pool) remove(name string) error {
+	v, err := p.p.LookupStorageVolByName(name)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = v.Free() }()
+	if err := p.about("remove " + name); err != nil {
+		return err
+	}
+	for {
+		err := v.Delete(0)
+		if err == nil || missing(err) {
+			return nil
+		}
+		if !strings.Contains(err.Error(), "in use") && !strings.Contains(err.Error(), "being allocated") {
+			// The file may be gone, and libvirt not know it yet.
+			if strings.Contains(err.Error(), "No such file") {
+				return p.refresh()
+			}
+			return err
+		}
+		if err := p.sleep(100 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// available bytes.
+func (p *pool) available() (uint64, error) {
+	info, err := p.p.GetInfo()
+	if err != nil {
+		return 0, err
+	}
+	return info.Available, nil
+}

@@ -1,0 +1,275 @@
+package libvirt
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+)
+
+// Prepare makes pool and network, and brings the images.
+func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.Ground) error {
+	return h.run(ctx, func(s *session) error {
+		// First what can be refused without having changed anything.
+		for _, i := range g.Images {
+			if _, err := checkImage(i, s.host.kind); err != nil && !s.host.test {
+				return h.fail("", "check the image", err, "build the image again")
+			}
+		}
+		if err := s.prepareNetwork(c, g.Network, g.Reservations); err != nil {
+			return h.fail("", "prepare the network "+g.Network.Name, err, "")
+		}
+		p, err := s.makePool()
+		if err != nil {
+			return h.fail("", "prepare the storage pool "+h.o.Pool, err, "")
+		}
+		defer p.free()
+		for _, i := range g.Images {
+			if err := p.bringImage(c, i); err != nil {
+				return h.fail("", "bring the image "+i.Hash, err, "")
+			}
+		}
+		return nil
+	})
+}
+
+// network is one that exists.
+type network struct {
+	n *libvirt.Network
+	domainxml.FoundNetwork
+	active bool
+}
+
+func (n *network) free() { _ = n.n.Free() }
+
+// ours: it carries the mark of the cluster.
+func (n *network) ours(c provision.Cluster) bool { return n.Mark != nil && n.Mark.ID == c.ID }
+
+func describeNetwork(n *libvirt.Network) (*network, error) {
+	text, err := n.GetXMLDesc(0)
+	if err != nil {
+		return nil, err
+	}
+	found := &network{n: n}
+	if found.FoundNetwork, err = domainxml.ParseNetwork(text); err != nil {
+		return nil, err
+	}
+	found.active, err = n.IsActive()
+	return found, err
+}
+
+// findNetwork gives nil if there is none of this name.
+func (s *session) findNetwork(name string) (*network, error) {
+	n, err := s.conn.LookupNetworkByName(name)
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := describeNetwork(n)
+	if err != nil {
+		_ = n.Free()
+	}
+	return found, err
+}
+
+// networks are all; those that vanish meanwhile are left out.
+func (s *session) networks() ([]*network, error) {
+	all, err := s.conn.ListAllNetworks(0)
+	if err != nil {
+		return nil, err
+	}
+	var found []*network
+	for i := range all {
+		n, err := describeNetwork(&all[i])
+		if err != nil {
+			_ = all[i].Free()
+			continue
+		}
+		found = append(found, n)
+	}
+	return found, nil
+}
+
+func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, reservations []provision.Reservation) error {
+	if want.Mode == provision.Bridge {
+		if want.Bridge == "" {
+			return s.h.fail("", "prepare the network", fmt.Errorf("mode bridge names no bridge"), "set cluster.network.bridge")
+		}
+		return nil
+	}
+	s.h.storage.Lock()
+	defer s.h.storage.Unlock()
+	there, err := s.findNetwork(want.Name)
+	if err != nil {
+		return err
+	}
+	if there != nil {
+		defer there.free()
+	}
+	op := "prepare the network " + want.Name
+	switch {
+	case want.Mode == provision.Existing && there == nil:
+		return s.h.fail("", op, fmt.Errorf("there is no such network"), `define it, or set cluster.network.mode to "nat"`)
+	case want.Mode == provision.Existing && !there.active:
+		return s.h.fail("", op, fmt.Errorf("it is not active"), "start it: virsh net-start "+want.Name)
+	case want.Mode == provision.Existing:
+		return nil
+	case there != nil && !there.ours(c):
+		return s.h.fail("", op, s.foreign(there.Mark), `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
+	case there == nil || !sameNetwork(there, want):
+		if err := s.clash(want); err != nil {
+			return err
+		}
+		if there != nil {
+			if err := s.replaceable(c, there, want); err != nil {
+				return err
+			}
+		}
+		return s.makeNetwork(c, want, reservations)
+	}
+	if !there.active {
+		if err := s.about("start the network"); err != nil {
+			return err
+		}
+		if err := there.n.Create(); err != nil {
+			return err
+		}
+	}
+	if err := there.n.SetAutostart(true); err != nil {
+		return err
+	}
+	return s.reserve(there, reservations)
+}
+
+func (s *session) foreign(mark *domainxml.NetworkMark) error {
+	if mark != nil {
+		return fmt.Errorf("%w: it belongs to cluster %s (%s)", provision.ErrForeign, mark.Cluster, mark.ID)
+	}
+	return provision.ErrForeign
+}
+
+func sameNetwork(n *network, want provision.Network) bool {
+	return n.Mode == want.Mode && n.Domain == want.Domain && len(n.CIDRs) == 1 && n.CIDRs[0] == want.CIDR.Masked()
+}
+
+// clash looks for another network with some of the wished addresses.
+func (s *session) clash(want provision.Network) error {
+	all, err := s.networks()
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		defer n.free()
+		i := slices.IndexFunc(n.CIDRs, func(p netip.Prefix) bool { return p.Overlaps(want.CIDR) })
+		if n.Name != want.Name && i >= 0 {
+			return s.h.fail("", "prepare the network "+want.Name,
+				fmt.Errorf("%w: network %s wants %s, and network %s has %s", provision.ErrClash, want.Name, want.CIDR, n.Name, n.CIDRs[i]),
+				"choose another cluster.network.cidr")
+		}
+	}
+	return nil
+}
+
+// replaceable removes a network of ours that is to be another, unless somebody is on it.
+func (s *session) replaceable(c provision.Cluster, n *network, want provision.Network) error {
+	users, err := s.networkUsers(n)
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		return s.h.fail("", "change the network "+n.Name,
+			fmt.Errorf("it is %s %v and shall be %s %s, but these machines are on it: %s", n.Mode, n.CIDRs, want.Mode, want.CIDR, strings.Join(users, ", ")),
+			"destroy the machines first, or leave the network as it was")
+	}
+	return s.removeNetwork(n)
+}
+
+func (s *session) removeNetwork(n *network) error {
+	if err := s.about("remove the network"); err != nil {
+		return err
+	}
+	if n.active {
+		if err := n.n.Destroy(); err != nil && !missing(err) {
+			return err
+		}
+	}
+	if err := n.n.Undefine(); err != nil && !missing(err) {
+		return err
+	}
+	return nil
+}
+
+func (s *session) makeNetwork(c provision.Cluster, want provision.Network, reservations []provision.Reservation) error {
+	if s.host.test {
+		reservations = nil
+	}
+	text, err := domainxml.Network(c, want, reservations)
+	if err != nil {
+		return err
+	}
+	if err := s.about("define the network"); err != nil {
+		return err
+	}
+	n, err := s.conn.NetworkDefineXML(text)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = n.Free() }()
+	if err := s.about("start the network"); err != nil {
+		return err
+	}
+	if err := n.Create(); err != nil {
+		return err
+	}
+	return n.SetAutostart(true)
+}
+
+// reserve gives up reservations that are not wished, and adds those that are missing. In a
+// network of ours those with a name are ours; others somebody has added by hand.
+func (s *session) reserve(n *network, want []provision.Reservation) error {
+	if s.host.test {
+		return nil
+	}
+	var keep []provision.Reservation
+	for _, r := range n.Reservations {
+		if r.Node == "" || slices.Contains(want, r) {
+			keep = append(keep, r)
+			continue
+		}
+		if err := s.updateReservation(n.n, libvirt.NETWORK_UPDATE_COMMAND_DELETE, r); err != nil {
+			return err
+		}
+	}
+	for _, r := range want {
+		if slices.Contains(keep, r) {
+			continue
+		}
+		if err := s.updateReservation(n.n, libvirt.NETWORK_UPDATE_COMMAND_ADD_LAST, r); err != nil {
+			return s.h.fail(r.Node, fmt.Sprintf("reserve %s", r.Address), err, "")
+		}
+	}
+	return nil
+}
+
+func (s *session) updateReservation(n *libvirt.Network, command libvirt.NetworkUpdateCommand, r provision.Reservation) error {
+	text, err := domainxml.Reservation(r)
+	if err != nil {
+		return err
+	}
+	if err := s.about("change the reservation of " + r.Node); err != nil {
+		return err
+	}
+	flags := libvirt.NETWORK_UPDATE_AFFECT_CONFIG
+	if active, err := n.IsActive(); err == nil && active {
+		flags |= libvirt.NETWORK_UPDATE_AFFECT_LIVE
+	}
+	return n.Update(command, libvirt.NETWORK_SECTION_IP_DHCP_HOST, -1, text, flags)
+}

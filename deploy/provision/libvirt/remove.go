@@ -1,0 +1,109 @@
+package libvirt
+
+import (
+	"context"
+	"strings"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+)
+
+// Remove removes first the domain, then what is left without it, by name: whenever it
+// is cut off, a survey finds the rest.
+func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node string) error {
+	err := h.run(ctx, func(s *session) error {
+		if err := s.removeDomain(c, node); err != nil {
+			return err
+		}
+		if err := s.removeParts(c, node); err != nil {
+			return err
+		}
+		return s.unreserve(c, node)
+	})
+	return h.fail2(node, "remove the machine", err)
+}
+
+func (s *session) removeDomain(c provision.Cluster, node string) error {
+	d, err := s.findDomain(domainxml.DomainName(c, node))
+	if err != nil || d == nil {
+		return err
+	}
+	defer d.free()
+	if !d.ours(c, node) {
+		return nil
+	}
+	if err := s.destroy(d.d); err != nil {
+		return err
+	}
+	if err := s.about("undefine the domain"); err != nil {
+		return err
+	}
+	if s.host.xml.Type == "lxc" || s.host.test {
+		err = d.d.Undefine()
+	} else {
+		err = d.d.UndefineFlags(libvirt.DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA |
+			libvirt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA | libvirt.DOMAIN_UNDEFINE_NVRAM)
+	}
+	if missing(err) {
+		return nil
+	}
+	return err
+}
+
+func (s *session) removeParts(c provision.Cluster, node string) error {
+	p, err := s.findPool()
+	if err != nil || p == nil {
+		return err
+	}
+	defer p.free()
+	if err := p.refresh(); err != nil { // the console's log is not known before
+		return err
+	}
+	names, err := p.volumes()
+	if err != nil {
+		return err
+	}
+	if err := p.remove(s.rootPart(c, node)); err != nil {
+		return err
+	}
+	folder := machinePart(c, node, "seed")
+	for _, name := range names {
+		if m := machineVolume.FindStringSubmatch(name); m == nil || m[1] != short(c) || m[2] != node || name == folder {
+			continue
+		}
+		if err := p.remove(name); err != nil {
+			return err
+		}
+	}
+	return p.removeFolder(folder)
+}
+
+// unreserve gives up the node's address in all networks of the cluster.
+func (s *session) unreserve(c provision.Cluster, node string) error {
+	if s.host.test {
+		return nil
+	}
+	s.h.storage.Lock()
+	defer s.h.storage.Unlock()
+	all, err := s.networks()
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		defer n.free()
+		if !n.ours(c) {
+			continue
+		}
+		for _, r := range n.Reservations {
+			if r.Node != node {
+				continue
+			}
+			if err := s.updateReservation(n.n, libvirt.NETWORK_UPDATE_COMMAND_DELETE, r); err != nil && !strings.Contains(err.Error(), "couldn't locate") {
+				return err
+			}
+		}
+	}
+	return nil
+}

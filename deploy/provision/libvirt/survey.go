@@ -1,0 +1,225 @@
+package libvirt
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+)
+
+// domain is one that exists.
+type domain struct {
+	d *libvirt.Domain
+	domainxml.Found
+}
+
+func (d *domain) free() { _ = d.d.Free() }
+
+// ours: it carries the mark of this cluster, for this node.
+func (d *domain) ours(c provision.Cluster, node string) bool {
+	return d.Mark != nil && d.Mark.ID == c.ID && d.Mark.Node == node
+}
+
+func describeDomain(d *libvirt.Domain) (*domain, error) {
+	text, err := d.GetXMLDesc(libvirt.DOMAIN_XML_INACTIVE)
+	if err != nil {
+		return nil, err
+	}
+	found := &domain{d: d}
+	found.Found, err = domainxml.ParseDomain(text)
+	return found, err
+}
+
+// findDomain gives nil if there is none of this name.
+func (s *session) findDomain(name string) (*domain, error) {
+	d, err := s.conn.LookupDomainByName(name)
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	found, err := describeDomain(d)
+	if err != nil {
+		_ = d.Free()
+	}
+	return found, err
+}
+
+// domains are all; those that vanish meanwhile are left out.
+func (s *session) domains() ([]*domain, error) {
+	all, err := s.conn.ListAllDomains(0)
+	if err != nil {
+		return nil, err
+	}
+	var found []*domain
+	for i := range all {
+		d, err := describeDomain(&all[i])
+		if err != nil {
+			_ = all[i].Free()
+			if missing(err) {
+				continue
+			}
+			return nil, err
+		}
+		found = append(found, d)
+	}
+	return found, nil
+}
+
+// Survey tells what is there.
+func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Site, error) {
+	var site provision.Site
+	err := h.run(ctx, func(s *session) (err error) {
+		site, err = s.survey(c, net)
+		return h.fail2("", "look at what is there", err)
+	})
+	if err != nil {
+		return provision.Site{}, err
+	}
+	return site, nil
+}
+
+func (s *session) survey(c provision.Cluster, net provision.Network) (provision.Site, error) {
+	site := provision.Site{
+		Kind: s.host.kind, CPUs: s.host.cpus, FreeMemory: freeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
+	}
+	parts, err := s.parts()
+	if err != nil {
+		return site, err
+	}
+	site.FreeDisk, site.Images = parts.available, slices.Sorted(maps.Keys(parts.images))
+	addresses, err := s.surveyNetworks(c, net, &site)
+	if err != nil {
+		return site, err
+	}
+	domains, err := s.domains()
+	if err != nil {
+		return site, err
+	}
+	machines := map[string]provision.Found{}
+	for node := range parts.machines[short(c)] {
+		machines[node] = provision.Found{Node: node, State: provision.Half}
+	}
+	for _, d := range domains {
+		defer d.free()
+		if d.Mark == nil || d.Mark.ID != c.ID {
+			site.Foreign = append(site.Foreign, d.Name)
+			continue
+		}
+		on, err := running(d.d)
+		if err != nil {
+			continue // it has just gone
+		}
+		f := provision.Found{
+			Node: d.Mark.Node, Role: d.Mark.Role, MAC: d.MAC, Address: addresses[d.MAC], VCPUs: d.VCPUs, Memory: d.Memory,
+			Image: d.Mark.Image, State: provision.Off, Definition: d.Mark.Definition,
+		}
+		switch {
+		case !parts.names[s.rootPart(c, f.Node)]:
+			f.State = provision.Half
+		case on:
+			f.State = provision.Running
+		}
+		machines[f.Node] = f
+	}
+	for _, node := range slices.Sorted(maps.Keys(machines)) {
+		site.Machines = append(site.Machines, machines[node])
+	}
+	slices.Sort(site.Foreign)
+	return site, nil
+}
+
+// surveyNetworks fills in the wished network, and gives the addresses that are reserved in
+// networks of ours, by MAC.
+func (s *session) surveyNetworks(c provision.Cluster, want provision.Network, site *provision.Site) (map[string]netip.Addr, error) {
+	networks, err := s.networks()
+	if err != nil {
+		return nil, err
+	}
+	addresses := map[string]netip.Addr{}
+	for _, n := range networks {
+		defer n.free()
+		if n.ours(c) {
+			for _, r := range n.Reservations {
+				addresses[r.MAC] = r.Address
+			}
+		}
+		if n.Name != want.Name || want.Mode == provision.Bridge {
+			continue
+		}
+		site.Network = &provision.FoundNetwork{Ours: n.ours(c), Active: n.active, Reservations: n.Reservations}
+		if !n.ours(c) {
+			for i := range site.Network.Reservations {
+				site.Network.Reservations[i].Node = ""
+			}
+		}
+		if len(n.CIDRs) > 0 {
+			site.Network.CIDR = n.CIDRs[0]
+		}
+		if n.active {
+			site.Network.Leases = leases(n.n)
+		}
+	}
+	return addresses, nil
+}
+
+// parts is what volumes and folders say.
+type parts struct {
+	machines  map[string]map[string]map[string]bool // by cluster and node
+	names     map[string]bool                       // of all volumes
+	images    map[string]bool                       // that are complete
+	available uint64
+}
+
+func (s *session) parts() (parts, error) {
+	all := parts{machines: map[string]map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
+	add := func(name string) {
+		if m := machineVolume.FindStringSubmatch(name); m != nil {
+			if all.machines[m[1]] == nil {
+				all.machines[m[1]] = map[string]map[string]bool{}
+			}
+			if all.machines[m[1]][m[2]] == nil {
+				all.machines[m[1]][m[2]] = map[string]bool{}
+			}
+			all.machines[m[1]][m[2]][m[3]] = true
+		}
+		if m := imageVolume.FindStringSubmatch(name); m != nil && m[2] == "ok" {
+			all.images[m[1]] = true
+		}
+	}
+	p, err := s.findPool()
+	if err != nil || p == nil {
+		return all, err
+	}
+	defer p.free()
+	if err := p.refresh(); err != nil {
+		return all, err
+	}
+	names, err := p.volumes()
+	if err != nil {
+		return all, err
+	}
+	for _, n := range names {
+		add(n)
+		all.names[n] = true
+	}
+	// Folders that were being written.
+	pools, err := s.conn.ListAllStoragePools(0)
+	if err != nil {
+		return all, err
+	}
+	for i := range pools {
+		if name, err := pools[i].GetName(); err == nil {
+			add(name)
+		}
+		_ = pools[i].Free()
+	}
+	all.available, err = p.available()
+	return all, err
+}

@@ -1,0 +1,222 @@
+package libvirt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+)
+
+// uploadFile makes a volume with the content of a file. Holes in it stay holes: of a root
+// of gigabytes only what is used travels and takes room.
+func (p *pool) uploadFile(v domainxml.Volume, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := p.room(uint64(occupied(st))); err != nil {
+		return err
+	}
+	v.Capacity = uint64(st.Size())
+	vol, err := p.create(v)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = vol.Free() }()
+	return p.withRoom(p.upload(vol, f, st.Size()))
+}
+
+// uploadBytes makes a small volume with this content.
+func (p *pool) uploadBytes(v domainxml.Volume, data []byte) error {
+	v.Capacity = uint64(len(data))
+	vol, err := p.create(v)
+	if err != nil {
+		return p.withRoom(err)
+	}
+	defer func() { _ = vol.Free() }()
+	if p.host.test || len(data) == 0 {
+		return nil
+	}
+	return p.withRoom(p.stream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return send(s, data) }))
+}
+
+func (p *pool) upload(vol *libvirt.StorageVol, f *os.File, size int64) error {
+	if p.host.test || size == 0 {
+		return nil
+	}
+	return p.stream(vol, size, libvirt.STORAGE_VOL_UPLOAD_SPARSE_STREAM, func(s *libvirt.Stream) error {
+		buf := make([]byte, 256<<10)
+		for at := int64(0); at < size; {
+			start, end, err := nextData(f, at, size)
+			if err != nil {
+				return err
+			}
+			if start > at {
+				if err := s.SendHole(start-at, 0); err != nil {
+					return err
+				}
+			}
+			for at = start; at < end; {
+				if err := p.ctx.Err(); err != nil {
+					return err
+				}
+				n, err := f.ReadAt(buf[:min(int64(len(buf)), end-at)], at)
+				if n == 0 {
+					return fmt.Errorf("read %s: %w", f.Name(), err)
+				}
+				if err := send(s, buf[:n]); err != nil {
+					return err
+				}
+				at += int64(n)
+			}
+		}
+		return nil
+	})
+}
+
+// stream brings content to a volume. A stream that is not finished is aborted.
+func (p *pool) stream(vol *libvirt.StorageVol, size int64, flags libvirt.StorageVolUploadFlags, content func(*libvirt.Stream) error) error {
+	if err := p.about("upload"); err != nil {
+		return err
+	}
+	s, err := p.conn.NewStream(0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Free() }()
+	if err := vol.Upload(s, 0, uint64(size), flags); err != nil {
+		return err
+	}
+	if err := content(s); err != nil {
+		_ = s.Abort()
+		return err
+	}
+	return s.Finish()
+}
+
+func send(s *libvirt.Stream, data []byte) error {
+	for len(data) > 0 {
+		n, err := s.Send(data)
+		if err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+// nextData is the next piece of a file, from at, that is not a hole.
+func nextData(f *os.File, at, size int64) (start, end int64, err error) {
+	start, err = unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return size, size, nil // nothing but a hole follows
+	}
+	if errors.Is(err, unix.EINVAL) {
+		return at, size, nil // a file system that knows no holes
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	end, err = unix.Seek(int(f.Fd()), start, unix.SEEK_HOLE)
+	return start, min(end, size), err
+}
+
+func occupied(st os.FileInfo) int64 {
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		return s.Blocks * 512
+	}
+	return st.Size()
+}
+
+// room: the pool has this much left.
+func (p *pool) room(need uint64) error {
+	left, err := p.available()
+	if err != nil || p.host.test || left >= need {
+		return err
+	}
+	return p.full(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provision.ErrFull, p.h.o.Pool, size(left), size(need)))
+}
+
+func (p *pool) full(err error) error {
+	return p.h.fail("", "write to the storage pool", err, fmt.Sprintf("make room in %s, or name another pool in cluster.hypervisors", p.path))
+}
+
+// withRoom adds to an error that says that nothing is left, how much is.
+func (p *pool) withRoom(err error) error {
+	if err == nil {
+		return nil
+	}
+	_, inner := plain(err)
+	if !errors.Is(inner, provision.ErrFull) {
+		return err
+	}
+	left, availableErr := p.available()
+	if availableErr != nil {
+		return err
+	}
+	return p.full(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, size(left)))
+}
+
+func size(n uint64) string {
+	for _, u := range []struct {
+		name string
+		size uint64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= u.size {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.size), u.name)
+		}
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// download gives the last bytes of a volume.
+func (p *pool) download(name string, max int) ([]byte, error) {
+	vol, err := p.p.LookupStorageVolByName(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = vol.Free() }()
+	info, err := vol.GetInfo()
+	if err != nil {
+		return nil, err
+	}
+	from := uint64(0)
+	if info.Capacity > uint64(max) {
+		from = info.Capacity - uint64(max)
+	}
+	s, err := p.conn.NewStream(0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Free() }()
+	if err := vol.Download(s, from, 0, 0); err != nil {
+		return nil, err
+	}
+	var all []byte
+	buf := make([]byte, 64<<10)
+	for len(all) < max {
+		n, err := s.Recv(buf)
+		if err != nil && err != io.EOF {
+			_ = s.Abort()
+			return nil, err
+		}
+		if n == 0 {
+			return all, s.Finish()
+		}
+		all = append(all, buf[:n]...)
+	}
+	_ = s.Abort()
+	return all, nil
+}

@@ -1,0 +1,70 @@
+package provision
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// room is what a hypervisor can still take.
+type room struct {
+	name   string
+	memory uint64
+	roles  map[string]int // machines of each role
+}
+
+// place decides where new machines go: where there is memory, to the hypervisor with
+// the fewest machines of the role, and of those to the one with the most memory left.
+// What is there stays where it is.
+//
+// Disks grow as they are written, so a full pool is found when it is full.
+func place(news []Wish, staying []Change, sites map[string]Site, closed map[string]bool) (map[string]string, error) {
+	rooms := map[string]*room{}
+	for name, s := range sites {
+		rooms[name] = &room{name: name, memory: s.FreeMemory, roles: map[string]int{}}
+	}
+	for _, c := range staying {
+		r := rooms[c.Hypervisor]
+		r.roles[c.Role]++
+		if c.Action == Start || c.Action == Finish {
+			r.memory -= min(r.memory, c.wish.Memory)
+		}
+	}
+	order := slices.DeleteFunc(slices.Sorted(maps.Keys(rooms)), func(name string) bool { return closed[name] })
+	out := map[string]string{}
+	for _, w := range news {
+		var best *room
+		for _, name := range order {
+			r := rooms[name]
+			switch {
+			case r.memory < w.Memory:
+			case best == nil, r.roles[w.Role] < best.roles[w.Role],
+				r.roles[w.Role] == best.roles[w.Role] && r.memory > best.memory:
+				best = r
+			}
+		}
+		if best == nil {
+			return nil, noRoom(w, len(news)-len(out), order, rooms)
+		}
+		best.memory -= w.Memory
+		best.roles[w.Role]++
+		out[w.Node] = best.name
+	}
+	return out, nil
+}
+
+func noRoom(w Wish, left int, order []string, rooms map[string]*room) error {
+	var have []string
+	for _, name := range order {
+		have = append(have, fmt.Sprintf("%s has %s", name, SizeText(rooms[name].memory)))
+	}
+	more := ""
+	if left > 1 {
+		more = fmt.Sprintf(" and %d more", left-1)
+	}
+	return &PlanError{
+		Text: fmt.Sprintf("%s%s: no hypervisor has %s of memory left: %s", w.Node, more, SizeText(w.Memory), strings.Join(have, ", ")),
+		Fix:  fmt.Sprintf("a smaller roles.%[1]s.memory or roles.%[1]s.count, or another entry in cluster.hypervisors", w.Role),
+	}
+}

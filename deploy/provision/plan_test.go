@@ -1,0 +1,313 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const gib = 1 << 30
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func someNetwork(cidr string) Network {
+	return Network{Name: "net", Mode: NAT, CIDR: netip.MustParsePrefix(cidr)}
+}
+
+// wishes are n machines of a role, of a GiB each.
+func wishes(role string, n int) []Wish {
+	var out []Wish
+	for i := 1; i <= n; i++ {
+		out = append(out, Wish{Node: fmt.Sprintf("%s-%d", role, i), Role: role, Index: i, VCPUs: 2, Memory: gib, Disk: 10 * gib})
+	}
+	return out
+}
+
+// there is a machine that is as w wishes, at that address.
+func there(w Wish, at string, change ...func(*Found)) Found {
+	f := Found{Node: w.Node, Role: w.Role, MAC: MAC("c", w.Node, nil), Address: addr(at), VCPUs: w.VCPUs, Memory: w.Memory, Image: "old", State: Running}
+	f.Definition = w.spec(Place{MAC: f.MAC}, Image{Hash: "old"}).Definition()
+	for _, c := range change {
+		c(&f)
+	}
+	return f
+}
+
+// remembered is what the state has of machines.
+func remembered(at string, found ...Found) map[string]Known {
+	out := map[string]Known{}
+	for _, f := range found {
+		out[f.Node] = Known{Hypervisor: at, MAC: f.MAC, Address: f.Address, Image: Image{Hash: f.Image}}
+	}
+	return out
+}
+
+func TestMake(t *testing.T) {
+	w := wishes("w", 3)
+	one, two := there(w[0], "10.0.0.2"), there(w[1], "10.0.0.3")
+	ready := &FoundNetwork{Ours: true, Active: true, CIDR: netip.MustParsePrefix("10.0.0.0/24"), Reservations: []Reservation{
+		{Node: "w-1", MAC: one.MAC, Address: one.Address}, {Node: "w-2", MAC: two.MAC, Address: two.Address},
+	}}
+	big := append([]Wish{w[0]}, w[1:]...)
+	big[0].Memory, big[0].VCPUs = 2*gib, 4
+	off := func(f *Found) { f.State = Off }
+	tests := []struct {
+		name    string
+		wishes  []Wish
+		sites   map[string]Site
+		known   map[string]Known
+		options func(*Options)
+		want    []string
+		ground  []string
+	}{
+		{
+			name: "from nothing", wishes: w[:2],
+			sites: map[string]Site{"a": {FreeMemory: 8 * gib}},
+			want:  []string{"create w-1 on a 10.0.0.2", "create w-2 on a 10.0.0.3"},
+		},
+		{
+			name: "nothing to do", wishes: w[:2],
+			sites: map[string]Site{"a": {Machines: []Found{one, two}, Network: ready}},
+			known: remembered("a", one, two),
+			want:  []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3"},
+		},
+		{
+			name: "the network is off", wishes: w[:2],
+			sites:  map[string]Site{"a": {Machines: []Found{one, two}, Network: &FoundNetwork{Ours: true, Reservations: ready.Reservations}}},
+			known:  remembered("a", one, two),
+			want:   []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3"},
+			ground: []string{"a"},
+		},
+		{
+			name: "one more", wishes: w,
+			sites:  map[string]Site{"a": {FreeMemory: gib, Machines: []Found{one, two}, Network: ready}},
+			known:  remembered("a", one, two),
+			want:   []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3", "create w-3 on a 10.0.0.4"},
+			ground: []string{"a"},
+		},
+		{
+			name: "one less", wishes: w[:1],
+			sites: map[string]Site{"a": {Machines: []Found{one, two}, Network: ready}},
+			known: remembered("a", one, two),
+			want:  []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: the hive no longer has it"},
+		},
+		{
+			name: "some nodes only: nothing is removed", wishes: append(slices.Clone(w[:1]), w[2]),
+			sites:   map[string]Site{"a": {FreeMemory: gib, Machines: []Found{one, two}, Network: ready}},
+			known:   remembered("a", one, two),
+			options: func(o *Options) { o.Selected = func(n string) bool { return n == "w-3" } },
+			want:    []string{"create w-3 on a 10.0.0.4"},
+			ground:  []string{"a"},
+		},
+		{
+			name: "an orphan", wishes: w[:1],
+			sites: map[string]Site{"a": {Machines: []Found{one, two}, Network: ready}},
+			known: remembered("a", one),
+			want:  []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: left behind by a run that was cut off"},
+		},
+		{
+			name: "off, half", wishes: w[:2],
+			sites: map[string]Site{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []Found{
+				there(w[0], "10.0.0.2", off), {Node: "w-2", State: Half},
+			}}},
+			known: remembered("a", one, two),
+			want:  []string{"start w-1 on a 10.0.0.2: it is off", "finish w-2 on a 10.0.0.3: a run was cut off while making or removing it"},
+		},
+		{
+			name: "other sizes", wishes: big[:2],
+			sites: map[string]Site{"a": {Machines: []Found{one, two}, Network: ready}},
+			known: remembered("a", one, two),
+			want:  []string{"restart w-1 on a 10.0.0.2: vcpus 2 → 4, memory 1 GiB → 2 GiB", "keep w-2 on a 10.0.0.3"},
+		},
+		{
+			name: "another image, not asked for", wishes: w[:1],
+			sites:   map[string]Site{"a": {Machines: []Found{one}, Network: ready}},
+			known:   remembered("a", one),
+			options: func(o *Options) { o.Images = map[ImageKey]Image{{Role: "w"}: {Hash: "new"}} },
+			want:    []string{"keep w-1 on a 10.0.0.2"},
+		},
+		{
+			name: "another image", wishes: w[:1],
+			sites: map[string]Site{"a": {Machines: []Found{one}, Network: ready}},
+			known: remembered("a", one),
+			options: func(o *Options) {
+				o.Recreate, o.Images = true, map[ImageKey]Image{{Role: "w"}: {Hash: "new"}}
+			},
+			want: []string{"recreate w-1 on a 10.0.0.2: image old → new"},
+		},
+		{
+			name: "spread by role, then by memory", wishes: append(wishes("w", 3), wishes("cp", 1)...),
+			sites: map[string]Site{"a": {FreeMemory: 3 * gib}, "b": {FreeMemory: 8 * gib}},
+			want:  []string{"create w-1 on b 10.0.0.2", "create w-2 on a 10.0.0.3", "create w-3 on b 10.0.0.4", "create cp-1 on b 10.0.0.5"},
+		},
+		{
+			name: "machines stay where they are", wishes: w[:2],
+			sites: map[string]Site{"a": {FreeMemory: gib, Machines: []Found{one}, Network: ready}, "b": {FreeMemory: gib}},
+			known: remembered("a", one),
+			want:  []string{"keep w-1 on a 10.0.0.2", "create w-2 on b 10.0.0.3"},
+		},
+		{
+			name: "two machines of one node", wishes: w[:1],
+			sites: map[string]Site{"a": {Machines: []Found{one}, Network: ready}, "b": {Machines: []Found{one}, Network: ready}},
+			known: remembered("b", one),
+			want:  []string{"keep w-1 on b 10.0.0.2", "remove w-1 on a 10.0.0.2: a second machine of that node"},
+		},
+		{
+			name: "others have addresses", wishes: w[:1],
+			sites: map[string]Site{"a": {FreeMemory: gib, Network: &FoundNetwork{
+				Reservations: []Reservation{{MAC: "52:54:00:00:00:09", Address: addr("10.0.0.2")}},
+				Leases:       []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.3")}},
+			}}},
+			options: func(o *Options) { o.Fixed = map[netip.Addr]string{addr("10.0.0.4"): "db"} },
+			want:    []string{"create w-1 on a 10.0.0.5"},
+		},
+		{
+			name: "an address that was never used gives way", wishes: w[:2],
+			sites: map[string]Site{"a": {FreeMemory: 8 * gib, Network: &FoundNetwork{Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.2")}}}}},
+			known: map[string]Known{"w-1": {Address: addr("10.0.0.2")}, "w-2": {Address: addr("10.0.0.9")}},
+			want:  []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.9"},
+		},
+		{
+			name: "not our network", wishes: w[:1],
+			sites:   map[string]Site{"a": {FreeMemory: gib}},
+			options: func(o *Options) { o.Network = Network{Name: "lan", Mode: Existing} },
+			want:    []string{"create w-1 on a invalid IP"},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			o := Options{Cluster: Cluster{Name: "c", ID: "1"}, Network: someNetwork("10.0.0.0/24"), Known: test.known}
+			if test.options != nil {
+				test.options(&o)
+			}
+			p, err := Make(test.wishes, test.sites, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range p.Changes {
+				text := fmt.Sprintf("%s %s on %s %s", c.Action, c.Node, c.Hypervisor, c.Address)
+				if c.Why != "" {
+					text += ": " + c.Why
+				}
+				got = append(got, text)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if test.name != "from nothing" && test.ground != nil {
+				if diff := cmp.Diff(test.ground, p.Ground); diff != "" {
+					t.Error(diff)
+				}
+			}
+			if test.name == "nothing to do" && p.Does() {
+				t.Errorf("it does: %v", p)
+			}
+		})
+	}
+}
+
+func TestMakeRefuses(t *testing.T) {
+	w := wishes("w", 8)
+	one := there(w[0], "10.0.0.2")
+	for _, test := range []struct {
+		name   string
+		wishes []Wish
+		sites  map[string]Site
+		known  map[string]Known
+		cidr   string
+		want   string
+	}{
+		{
+			name: "no memory", wishes: w[:3], sites: map[string]Site{"a": {FreeMemory: gib}, "b": {FreeMemory: gib / 2}},
+			want: "w-2 and 1 more: no hypervisor has 1 GiB of memory left: a has 0 B, b has 512 MiB",
+		},
+		{
+			name: "range exhausted", wishes: w, cidr: "10.0.0.0/29", sites: map[string]Site{"a": {FreeMemory: 8 * gib}},
+			want: "network net: 10.0.0.0/29 has no free address for w-6",
+		},
+		{
+			name: "another range", wishes: w[:1], cidr: "10.9.0.0/24", sites: map[string]Site{"a": {Machines: []Found{one}}}, known: remembered("a", one),
+			want: "w-1: its machine has the address 10.0.0.2, which is not in 10.9.0.0/24",
+		},
+		{
+			name: "leased to another", wishes: w[:1], known: remembered("a", one),
+			sites: map[string]Site{"a": {Machines: []Found{one}, Network: &FoundNetwork{Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: one.Address}}}}},
+			want:  "w-1: its address 10.0.0.2 on network net is taken: on hypervisor a it is leased to 52:54:00:00:00:08",
+		},
+		{
+			name: "hypervisor no longer named", wishes: w[:1], known: remembered("old", one), sites: map[string]Site{"a": {FreeMemory: gib}},
+			want: "w-1: its machine is on hypervisor old, which the hive no longer names",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.cidr == "" {
+				test.cidr = "10.0.0.0/24"
+			}
+			_, err := Make(test.wishes, test.sites, Options{Cluster: Cluster{Name: "c"}, Network: someNetwork(test.cidr), Known: test.known})
+			var bad *PlanError
+			if !errors.As(err, &bad) || !strings.HasPrefix(bad.Text, test.want) || bad.Fix == "" {
+				t.Errorf("got %v, want %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestMAC(t *testing.T) {
+	first := MAC("c", "n", nil)
+	if first != MAC("c", "n", nil) || first == MAC("d", "n", nil) || !strings.HasPrefix(first, "52:54:") || len(first) != 17 {
+		t.Error(first)
+	}
+	if second := MAC("c", "n", func(m string) bool { return m == first }); second == first {
+		t.Error("taken all the same")
+	}
+	// A thousand nodes, of which no two may have the same one.
+	seen := map[string]bool{}
+	for _, mac := range hardware(wishes("w", 1000), "c", nil) {
+		if seen[mac] {
+			t.Fatalf("%s twice", mac)
+		}
+		seen[mac] = true
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for text, want := range map[string]uint64{"1K": 1 << 10, "512M": 512 << 20, "4G": 4 << 30, "2T": 2 << 40, "": 0, "4": 0, "G": 0, "-1G": 0, "0G": 0, "99999999999999T": 0} {
+		got, err := ParseSize(text)
+		if got != want || (err == nil) != (want > 0) {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+	for n, want := range map[uint64]string{0: "0 B", 512 << 20: "512 MiB", 3 << 29: "1.5 GiB", 1 << 30: "1 GiB"} {
+		if got := SizeText(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}
+
+// Scaling up and down gives the nodes that stay the same addresses, in whatever order
+// it happens.
+func TestAddressesStay(t *testing.T) {
+	known := map[string]Known{}
+	var machines []Found
+	for _, n := range []int{3, 5, 2, 4} {
+		all := wishes("w", n)
+		p, err := Make(all, map[string]Site{"a": {FreeMemory: 64 * gib, Machines: machines}}, Options{Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Known: known})
+		if err != nil {
+			t.Fatal(err)
+		}
+		machines = nil
+		for i, place := range p.Places {
+			if want := addr(fmt.Sprintf("10.0.0.%d", i+2)); place.Address != want {
+				t.Errorf("%d nodes: %s has %s, want %s", n, place.Node, place.Address, want)
+			}
+			machines = append(machines, there(all[i], place.Address.String()))
+		}
+		known = remembered("a", machines...)
+	}
+}

@@ -1,0 +1,512 @@
+package provisiontest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// Run tests a provider. Each test opens a hypervisor of its own.
+func Run(t *testing.T, s Setup) {
+	for _, test := range []struct {
+		name string
+		run  func(*bench)
+	}{
+		{"Empty", empty},
+		{"Prepare", prepare},
+		{"Ensure", ensure},
+		{"EnsureAtOnce", ensureAtOnce},
+		{"Resize", resize},
+		{"PoweredOff", poweredOff},
+		{"NewImage", newImage},
+		{"NotPrepared", notPrepared},
+		{"BrokenXML", brokenXML},
+		{"Remove", remove},
+		{"EnsureCutOff", ensureCutOff},
+		{"RemoveCutOff", removeCutOff},
+		{"PrepareCutOff", prepareCutOff},
+		{"ForeignDomain", foreignDomain},
+		{"ForeignNetwork", foreignNetwork},
+		{"ExistingNetwork", existingNetwork},
+		{"RangeClash", rangeClash},
+		{"Reservations", reservations},
+		{"OtherCluster", otherCluster},
+		{"SameName", sameName},
+		{"Clean", clean},
+		{"Cancelled", cancelled},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(s.open(t)) })
+	}
+}
+
+func empty(b *bench) {
+	before := b.Things(b.T)
+	site := b.survey()
+	if len(site.Machines) != 0 || site.Network != nil || len(site.Images) != 0 {
+		b.Errorf("there is something: %+v", site)
+	}
+	if site.Kind != provision.VM && site.Kind != provision.Container || site.CPUs < 1 || site.FreeMemory == 0 {
+		b.Errorf("it says nothing of the host: %+v", site)
+	}
+	b.same(before)
+}
+
+func prepare(b *bench) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	after := b.Things(b.T)
+	b.prepare(s)
+	b.same(after)
+	site := b.survey()
+	want := &provision.FoundNetwork{Ours: true, Active: true, CIDR: b.net.CIDR, Reservations: b.ground(s).Reservations}
+	if diff := cmp.Diff(want, site.Network, cmpopts.EquateComparable(s.Address, b.net.CIDR), cmpopts.EquateEmpty()); diff != "" {
+		b.Errorf("network (-want +got):\n%s", diff)
+	}
+	if !slices.Equal(site.Images, []string{b.images[0].Hash}) {
+		b.Errorf("images: %q", site.Images)
+	}
+}
+
+func ensure(b *bench) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
+	if boot == "" {
+		b.Error("it does not run")
+	}
+	want := provision.Found{
+		Node: "n1", Role: "worker", MAC: s.MAC, Address: s.Address, VCPUs: 1, Memory: s.Memory,
+		Image: s.Image.Hash, State: provision.Running, Definition: s.Definition(),
+	}
+	if b.Lacks.Reservations {
+		want.Address = provision.Found{}.Address
+	}
+	if diff := cmp.Diff([]provision.Found{want}, b.survey().Machines, cmpopts.EquateComparable(s.Address)); diff != "" {
+		b.Errorf("machines (-want +got):\n%s", diff)
+	}
+	b.ensure(s)
+	if again := b.Boot(b.T, b.domain("n1")); again != boot {
+		b.Errorf("it was restarted: boot %s, then %s", boot, again)
+	}
+	b.same(things)
+}
+
+func ensureAtOnce(b *bench) {
+	specs := []provision.Spec{b.spec("n1", 1), b.spec("n2", 2), b.spec("n3", 3)}
+	b.prepare(specs...)
+	var all sync.WaitGroup
+	errs := make([]error, len(specs))
+	for i, s := range specs {
+		all.Go(func() { errs[i] = b.tryEnsure(s) })
+	}
+	all.Wait()
+	b.must("Ensure", errors.Join(errs...))
+	for _, s := range specs {
+		if f := b.found(s.Node); f.State != provision.Running {
+			b.Errorf("%s is %q", s.Node, f.State)
+		}
+	}
+}
+
+func resize(b *bench) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
+	s.Memory += s.Memory / 2
+	if b.found("n1").Definition == s.Definition() {
+		b.Error("the survey does not tell that the size differs")
+	}
+	b.ensure(s)
+	f := b.found("n1")
+	if f.Definition != s.Definition() || f.Memory != s.Memory || f.State != provision.Running {
+		b.Errorf("found %+v", f)
+	}
+	if b.Boot(b.T, b.domain("n1")) == boot {
+		b.Error("it was not restarted")
+	}
+	b.same(things)
+}
+
+func poweredOff(b *bench) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	b.PowerOff(b.T, b.domain("n1"))
+	if f := b.found("n1"); f.State != provision.Off {
+		b.Errorf("it is %q", f.State)
+	}
+	b.ensure(s)
+	if f := b.found("n1"); f.State != provision.Running {
+		b.Errorf("it is %q", f.State)
+	}
+}
+
+// A machine keeps its disk when its role's image changes.
+func newImage(b *bench) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	boot := b.Boot(b.T, b.domain("n1"))
+	s.Image = b.images[1]
+	b.ensure(s)
+	if f := b.found("n1"); f.Image != b.images[0].Hash || b.Boot(b.T, b.domain("n1")) != boot {
+		b.Errorf("found %+v", f)
+	}
+	s.Memory += s.Memory / 2
+	b.ensure(s)
+	if f := b.found("n1"); f.Image != b.images[0].Hash {
+		b.Errorf("after a restart it says it were made from %s", f.Image)
+	}
+}
+
+func notPrepared(b *bench) {
+	g := b.ground()
+	g.Images = nil
+	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
+	err := b.tryEnsure(b.spec("n1", 1))
+	if err == nil || !strings.Contains(err.Error(), b.images[0].Hash) {
+		b.Errorf("err = %v", err)
+	}
+	b.remove("n1")
+	if f := b.found("n1"); f.State != "" {
+		b.Errorf("found %+v", f)
+	}
+}
+
+func brokenXML(b *bench) {
+	s := b.spec("n1", 1)
+	s.XML = "this is no <xml"
+	b.prepare(s)
+	before := b.Things(b.T)
+	if err := b.tryEnsure(s); err == nil || !strings.Contains(err.Error(), "role worker") {
+		b.Errorf("err = %v", err)
+	}
+	b.same(before)
+}
+
+func remove(b *bench) {
+	one, two := b.spec("n1", 1), b.spec("n2", 2)
+	b.prepare(two)
+	b.ensure(two)
+	rest := b.Things(b.T)
+	b.prepare(one, two)
+	b.ensure(one)
+	b.remove("n1")
+	b.same(rest)
+	b.remove("n1")
+	b.remove("never-was")
+	b.same(rest)
+	if f := b.found("n2"); f.State != provision.Running {
+		b.Errorf("n2 is %q", f.State)
+	}
+}
+
+// cutOff runs an operation again and again, cut off before its first effect, before
+// its second, and so on, until it gets through; check is called after each.
+func (b *bench) cutOff(op func() error, check func(n int)) {
+	b.Helper()
+	for n := 1; ; n++ {
+		b.Cut(n)
+		err := op()
+		b.Cut(0)
+		if err == nil {
+			if n == 1 {
+				b.Error("it has no effect that could be cut off")
+			}
+			return
+		}
+		check(n)
+		if b.Failed() {
+			b.Fatalf("that was after a cut before effect %d: %v", n, err)
+		}
+		if n == 50 || b.Cuts > 0 && n == b.Cuts {
+			return
+		}
+	}
+}
+
+func ensureCutOff(b *bench) {
+	s := b.spec("n1", 1)
+	b.prepare()
+	empty := b.Things(b.T)
+	b.prepare(s)
+	fresh := b.Things(b.T)
+	b.ensure(s)
+	whole := b.Things(b.T)
+	b.remove("n1")
+	b.same(empty)
+
+	b.prepare(s)
+	b.cutOff(func() error { return b.tryEnsure(s) }, func(n int) {
+		// Whatever is there is seen, so that it can be finished or removed.
+		if f := b.found("n1"); f.State == "" && !slices.Equal(b.Things(b.T), fresh) {
+			b.Errorf("left and not found: %q", missing(b.Things(b.T), fresh))
+		}
+		b.remove("n1")
+		b.same(empty)
+
+		b.prepare(s)
+		b.Cut(n)
+		err := b.tryEnsure(s)
+		b.Cut(0)
+		if err == nil {
+			b.Error("the second time it was not cut off")
+		}
+		b.ensure(s)
+		if f := b.found("n1"); f.State != provision.Running || f.Image != s.Image.Hash {
+			b.Errorf("after it was finished: %+v", f)
+		}
+		b.same(whole)
+		b.remove("n1")
+		b.same(empty)
+		b.prepare(s)
+	})
+}
+
+func removeCutOff(b *bench) {
+	s := b.spec("n1", 1)
+	b.prepare()
+	empty := b.Things(b.T)
+	b.prepare(s)
+	b.ensure(s)
+	b.cutOff(func() error { return b.tryRemove("n1") }, func(int) {
+		if f := b.found("n1"); f.State == "" && !onlyReservations(missing(b.Things(b.T), empty)) {
+			b.Errorf("left and not found: %q", missing(b.Things(b.T), empty))
+		}
+		b.remove("n1")
+		b.same(empty)
+		b.prepare(s)
+		b.ensure(s)
+	})
+	b.same(empty)
+}
+
+func prepareCutOff(b *bench) {
+	before := b.Things(b.T)
+	s := b.spec("n1", 1)
+	b.cutOff(func() error {
+		return b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground(s)) })
+	}, func(int) {
+		site := b.survey()
+		if err := b.tryEnsure(s); err == nil && len(site.Images) == 0 {
+			b.Error("a machine was made from an image that is not complete")
+		}
+		b.remove("n1")
+		b.prepare(s)
+		if site := b.survey(); len(site.Images) != 1 || !site.Network.Active {
+			b.Errorf("after it was finished: %+v", site)
+		}
+		b.remove("n1")
+		b.clean()
+		b.same(before)
+	})
+}
+
+func foreignDomain(b *bench) {
+	b.AddDomain(b.T, b.domain("n1"))
+	boot := b.Boot(b.T, b.domain("n1"))
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	if site := b.survey(); !slices.Contains(site.Foreign, b.domain("n1")) || len(site.Machines) != 0 {
+		b.Errorf("survey: %+v", site)
+	}
+	before := b.Things(b.T)
+	b.refused(b.tryEnsure(s), provision.ErrForeign)
+	b.same(before)
+	b.remove("n1")
+	if b.Boot(b.T, b.domain("n1")) != boot {
+		b.Error("it was touched")
+	}
+}
+
+func foreignNetwork(b *bench) {
+	b.AddNetwork(b.T, b.net.Name, b.Networks[1])
+	before := b.Things(b.T)
+	b.refused(b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground()) }), provision.ErrForeign)
+	if n := b.survey().Network; n == nil || n.Ours || !n.Active || n.CIDR != b.Networks[1] {
+		b.Errorf("survey: %+v", n)
+	}
+	b.clean()
+	b.same(before)
+}
+
+func existingNetwork(b *bench) {
+	b.net.Mode = provision.Existing
+	if err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground()) }); err == nil {
+		b.Error("it did not notice that there is no such network")
+	}
+	b.AddNetwork(b.T, b.net.Name, b.Networks[1])
+	before := b.Things(b.T)
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	if f := b.found("n1"); f.State != provision.Running {
+		b.Errorf("it is %q", f.State)
+	}
+	b.remove("n1")
+	b.clean()
+	b.same(before)
+}
+
+func rangeClash(b *bench) {
+	b.AddNetwork(b.T, "somebody", b.net.CIDR)
+	err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground()) })
+	b.refused(err, provision.ErrClash)
+	if err != nil && (!strings.Contains(err.Error(), "somebody") || !strings.Contains(err.Error(), b.net.Name)) {
+		b.Errorf("it does not say who clashes: %v", err)
+	}
+}
+
+func reservations(b *bench) {
+	if b.Lacks.Reservations {
+		b.Skip("this hypervisor cannot change networks")
+	}
+	one, two, three := b.spec("n1", 1), b.spec("n2", 2), b.spec("n3", 3)
+	for _, specs := range [][]provision.Spec{{one, two}, {two, three}, {three}, {one, two, three}, {}} {
+		b.prepare(specs...)
+		got := b.survey().Network.Reservations
+		slices.SortFunc(got, func(x, y provision.Reservation) int { return strings.Compare(x.Node, y.Node) })
+		if want := b.ground(specs...).Reservations; !slices.Equal(got, want) {
+			b.Errorf("reservations %v, want %v", got, want)
+		}
+	}
+	// Another address for a node, and one that another node had.
+	one.Address, two.Address = two.Address, one.Address
+	b.prepare(one, two)
+	one.Address, two.Address = two.Address, one.Address
+	b.prepare(one, two)
+	if got := b.survey().Network.Reservations; len(got) != 2 {
+		b.Errorf("reservations %v", got)
+	}
+}
+
+func otherCluster(b *bench) {
+	other := *b
+	other.cluster = provision.Cluster{Name: "other", ID: "ffeeddccbbaa9988"}
+	other.net.Name, other.net.CIDR = "nbother", b.Networks[1]
+	empty := b.Things(b.T)
+	b.prepare()
+	o := other.spec("n1", 7)
+	g := other.ground(o)
+	g.Reservations = nil
+	other.must("Prepare", other.do(func(ctx context.Context) error { return other.Provider.Prepare(ctx, other.cluster, g) }))
+	other.ensure(o)
+	if site := b.survey(); len(site.Machines) != 0 || !slices.Contains(site.Foreign, "other-n1") {
+		b.Errorf("survey: %+v", site)
+	}
+	b.remove("n1")
+	b.clean()
+	if f := other.found("n1"); f.State != provision.Running {
+		b.Errorf("the other cluster's machine is %q", f.State)
+	}
+	if site := other.survey(); len(site.Images) != 1 || site.Network == nil {
+		b.Errorf("the other cluster lost something: %+v", site)
+	}
+	other.remove("n1")
+	other.clean()
+	b.same(empty)
+}
+
+// Two clusters that have one name are still two.
+func sameName(b *bench) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	things := b.Things(b.T)
+	twin := *b
+	twin.cluster.ID = "99aabbccddeeff00"
+	if site := twin.survey(); len(site.Machines) != 0 || site.Network == nil || site.Network.Ours {
+		b.Errorf("the twin sees %+v", site)
+	}
+	b.refused(twin.do(func(ctx context.Context) error { return twin.Provider.Prepare(ctx, twin.cluster, twin.ground()) }), provision.ErrForeign)
+	b.refused(twin.tryEnsure(s), provision.ErrForeign)
+	twin.remove("n1")
+	twin.clean()
+	b.same(things)
+	if f := b.found("n1"); f.State != provision.Running {
+		b.Errorf("it is %q", f.State)
+	}
+}
+
+func clean(b *bench) {
+	b.AddDomain(b.T, "somebody")
+	b.AddNetwork(b.T, "somebody", b.Networks[1])
+	before := b.Things(b.T)
+	s := b.spec("n1", 1)
+	g := b.ground(s)
+	g.Images = b.images[:]
+	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
+	b.ensure(s)
+	b.clean() // leaves what is used
+	site := b.survey()
+	if f := b.found("n1"); f.State != provision.Running || site.Network == nil || !slices.Equal(site.Images, []string{s.Image.Hash}) {
+		b.Errorf("after cleaning around it: %+v, %+v", f, site)
+	}
+	b.remove("n1")
+	b.clean()
+	b.same(before)
+	b.clean()
+	b.same(before)
+}
+
+func cancelled(b *bench) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for name, f := range map[string]func() error{
+		"Survey":  func() error { _, err := b.Provider.Survey(ctx, b.cluster, b.net); return err },
+		"Prepare": func() error { return b.Provider.Prepare(ctx, b.cluster, b.ground(s, b.spec("n2", 2))) },
+		"Ensure":  func() error { return b.Provider.Ensure(ctx, b.cluster, b.net, s) },
+		"Remove":  func() error { return b.Provider.Remove(ctx, b.cluster, "n1") },
+	} {
+		start := time.Now()
+		if err := f(); !errors.Is(err, context.Canceled) {
+			b.Errorf("%s: err = %v", name, err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			b.Errorf("%s took %s", name, took)
+		}
+	}
+}
+
+// refused: it failed, for this reason, and says what to do about it.
+func (b *bench) refused(err, why error) {
+	b.Helper()
+	if !errors.Is(err, why) {
+		b.Errorf("err = %v, want one that is %q", err, why)
+	}
+	var e *provision.Error
+	if !errors.As(err, &e) || e.Fix == "" {
+		b.Errorf("it knows no way out: %v", err)
+	}
+}
+
+// same: the hypervisor holds what it held then.
+func (b *bench) same(before []string) {
+	b.Helper()
+	if diff := cmp.Diff(before, b.Things(b.T), cmpopts.EquateEmpty()); diff != "" {
+		b.Errorf("the hypervisor holds something else than before:\n%s", diff)
+	}
+}
+
+// missing are those of all that known has not.
+func missing(all, known []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(known, s) })
+}
+
+// onlyReservations: one that is left over goes with the next Prepare.
+func onlyReservations(things []string) bool {
+	return !slices.ContainsFunc(things, func(s string) bool { return !strings.HasPrefix(s, "reservation ") })
+}

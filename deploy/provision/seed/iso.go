@@ -1,0 +1,116 @@
+package seed
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+)
+
+const sector = 2048
+
+// iso is an ISO 9660 file system with a few files in its root folder, and no more of
+// the standard than that takes. It has no Rock Ridge names: Linux shows META-DATA. as
+// meta-data, which is what cloud-init looks for. Dates are left out, so that the same
+// content is the same bytes.
+func iso(label string, files []File) ([]byte, error) {
+	// Sectors: 16 description, 17 its end, 18 and 19 path tables, 20 root folder, 21 files.
+	const (
+		pathTable    = 18
+		pathTableBig = 19
+		rootAt       = 20
+		filesAt      = 21
+	)
+	root := append(record("\x00", rootAt, sector, true), record("\x01", rootAt, sector, true)...)
+	var content []byte
+	for _, f := range files { // in order of their names, as the standard wants
+		if len(f.Name) > 30 || f.Name != strings.ToUpper(f.Name) {
+			return nil, fmt.Errorf("%s is no name for a file of ISO 9660", f.Name)
+		}
+		root = append(root, record(f.Name+".;1", filesAt+len(content)/sector, len(f.Data), false)...)
+		content = append(content, pad(f.Data)...)
+	}
+	if len(root) > sector {
+		return nil, fmt.Errorf("%d files are too many", len(files))
+	}
+	total := filesAt + len(content)/sector
+
+	image := make([]byte, 16*sector) // nothing, for whoever boots
+	d := make([]byte, sector)
+	d[0] = 1
+	copy(d[1:], "CD001\x01")
+	fill(d[8:40], "LINUX")
+	fill(d[40:72], label)
+	both32(d[80:], total)
+	both16(d[120:], 1)
+	both16(d[124:], 1)
+	both16(d[128:], sector)
+	both32(d[132:], 10) // bytes of a path table
+	binary.LittleEndian.PutUint32(d[140:], pathTable)
+	binary.BigEndian.PutUint32(d[148:], pathTableBig)
+	copy(d[156:190], record("\x00", rootAt, sector, true))
+	for _, text := range [][2]int{{190, 318}, {318, 446}, {446, 574}, {574, 702}, {702, 739}, {739, 776}, {776, 813}} {
+		fill(d[text[0]:text[1]], "")
+	}
+	for at := 813; at < 881; at += 17 { // four dates that are not given
+		fillWith(d[at:at+16], "", '0')
+	}
+	d[881] = 1
+	image = append(image, d...)
+	image = append(image, pad([]byte("\xffCD001\x01"))...)
+
+	little := make([]byte, 10)
+	little[0] = 1
+	binary.LittleEndian.PutUint32(little[2:], rootAt)
+	binary.LittleEndian.PutUint16(little[6:], 1)
+	big := make([]byte, 10)
+	big[0] = 1
+	binary.BigEndian.PutUint32(big[2:], rootAt)
+	binary.BigEndian.PutUint16(big[6:], 1)
+	image = append(image, pad(little)...)
+	image = append(image, pad(big)...)
+	image = append(image, pad(root)...)
+	return append(image, content...), nil
+}
+
+// record is an entry of a folder.
+func record(name string, at, size int, folder bool) []byte {
+	length := 33 + len(name)
+	length += length % 2
+	r := make([]byte, length)
+	r[0] = byte(length)
+	both32(r[2:], at)
+	both32(r[10:], size)
+	copy(r[18:], []byte{100, 1, 1, 0, 0, 0, 0}) // 2000-01-01
+	if folder {
+		r[25] = 2
+	}
+	both16(r[28:], 1)
+	r[32] = byte(len(name))
+	copy(r[33:], name)
+	return r
+}
+
+func pad(data []byte) []byte {
+	n := max(1, (len(data)+sector-1)/sector) * sector
+	return append(append(make([]byte, 0, n), data...), make([]byte, n-len(data))...)
+}
+
+// both32 writes a number in both orders, as the standard has it.
+func both32(to []byte, n int) {
+	binary.LittleEndian.PutUint32(to, uint32(n))
+	binary.BigEndian.PutUint32(to[4:], uint32(n))
+}
+
+func both16(to []byte, n int) {
+	binary.LittleEndian.PutUint16(to, uint16(n))
+	binary.BigEndian.PutUint16(to[2:], uint16(n))
+}
+
+func fill(to []byte, text string) { fillWith(to, text, ' ') }
+
+func fillWith(to []byte, text string, rest byte) {
+	for i := range to {
+		to[i] = rest
+	}
+	copy(to, text)
+}

@@ -1,0 +1,126 @@
+package state
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// ClientKey is the file of the private key that we log in to our machines with.
+func (d Dir) ClientKey() string { return filepath.Join(string(d), "secrets", "id_ed25519") }
+
+// KnownHosts is the file that OpenSSH's client reads, where that is run.
+func (d Dir) KnownHosts() string { return filepath.Join(string(d), "known_hosts") }
+
+// Vault is the folder of the secrets that nixbench makes for deployment.keys.
+func (d Dir) Vault() string { return filepath.Join(string(d), "secrets", "generated") }
+
+// hostKey is the file of a machine's private host key.
+func (d Dir) hostKey(node string) string {
+	return filepath.Join(string(d), "secrets", "hosts", node)
+}
+
+// Key is a private key, with its public half.
+type Key struct {
+	Private []byte // OpenSSH's PEM
+	Public  string // as in a known_hosts or authorized_keys file
+}
+
+// MakeClientKey gives the key that we log in with; the first call makes it.
+func (d Dir) MakeClientKey() (Key, error) { return d.makeKey(d.ClientKey(), "nixbench") }
+
+// MakeHostKey gives the host key of a node's machine; the first call makes it.
+func (d Dir) MakeHostKey(node string) (Key, error) { return d.makeKey(d.hostKey(node), node) }
+
+// RemoveHostKey forgets the host key of a machine that is gone.
+func (d Dir) RemoveHostKey(node string) error { return d.remove(d.hostKey(node)) }
+
+// RemoveKeys forgets all keys, and who has them: no machine is left.
+func (d Dir) RemoveKeys() error {
+	hosts := filepath.Join(string(d), "secrets", "hosts")
+	if err := os.RemoveAll(hosts); err != nil {
+		return &FolderError{d, err}
+	}
+	return errors.Join(d.remove(d.ClientKey()), d.remove(d.KnownHosts()))
+}
+
+func (d Dir) remove(file string) error {
+	if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return &FolderError{d, err}
+	}
+	return nil
+}
+
+// makeKey reads a key, or makes one that is on disk, whole, when it returns: a key
+// that a machine got and we lost would lock us out.
+func (d Dir) makeKey(file, comment string) (Key, error) {
+	data, err := os.ReadFile(file)
+	if err == nil {
+		return readKey(file, data)
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return Key{}, &FolderError{d, err}
+	}
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return Key{}, err
+	}
+	block, err := ssh.MarshalPrivateKey(private, comment)
+	if err != nil {
+		return Key{}, err
+	}
+	data = pem.EncodeToMemory(block)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return Key{}, &FolderError{d, err}
+	}
+	if err := d.write(file, data); err != nil {
+		return Key{}, err
+	}
+	return readKey(file, data)
+}
+
+func readKey(file string, data []byte) (Key, error) {
+	signer, err := ssh.ParsePrivateKey(data)
+	if err != nil {
+		return Key{}, &FileError{File: file, Err: errors.New("it is no private key")} // err could quote it
+	}
+	return Key{Private: data, Public: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}, nil
+}
+
+// WriteFacts puts runtime.json and known_hosts in place. Files that say the same
+// already are left alone.
+func (d Dir) WriteFacts(runtime []byte, machines map[string]Machine) error {
+	var known strings.Builder
+	for _, node := range sortedKeys(machines) {
+		if key := machines[node].HostKey; key != "" {
+			fmt.Fprintf(&known, "%s %s\n", node, key)
+		}
+	}
+	if err := d.Create(); err != nil {
+		return err
+	}
+	for file, data := range map[string][]byte{d.Facts(): runtime, d.KnownHosts(): []byte(known.String())} {
+		if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, data) {
+			continue
+		}
+		if err := d.write(file, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RemoveFacts forgets them: there are no machines.
+func (d Dir) RemoveFacts() error { return errors.Join(d.remove(d.Facts()), d.remove(d.KnownHosts())) }
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

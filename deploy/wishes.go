@@ -1,0 +1,110 @@
+package deploy
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Boots tells whether nixbench boots the node's machine. A role's node with a
+// deployment.targetHost, which takes an mkForce, is a machine that exists.
+func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
+	return n.Role != "" && hive.Cluster != nil && hive.Unit(n.Unit).Deployment.TargetHost == nil
+}
+
+// booted are the nodes whose machines nixbench boots.
+func booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
+	var out []nixeval.Node
+	for _, n := range nodes {
+		if Boots(hive, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// wishes is what the hive says of the machines that nixbench boots.
+func wishes(hive *nixeval.Hive) ([]provision.Wish, error) {
+	var out []provision.Wish
+	for _, n := range booted(hive, hive.Nodes) {
+		w, err := wish(n, hive.Roles[n.Role])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+func wish(n nixeval.Node, r nixeval.Role) (provision.Wish, error) {
+	w := provision.Wish{
+		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
+		Firmware: provision.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Method: provision.Method(r.Identity),
+	}
+	var err error
+	size := func(option, text string) uint64 {
+		n, bad := provision.ParseSize(text)
+		if bad != nil && err == nil {
+			err = &provision.PlanError{Text: fmt.Sprintf("roles.%s.%s: %v", w.Role, option, bad), Fix: "sizes are numbers with a unit, such as 512M or 4G"}
+		}
+		return n
+	}
+	w.Memory, w.Disk = size("memory", r.Memory), size("disk", r.Disk)
+	for _, d := range r.Disks {
+		w.Disks = append(w.Disks, size("disks", d))
+	}
+	return w, err
+}
+
+// network is what the hive says of the network of those machines.
+func network(hive *nixeval.Hive) (provision.Network, error) {
+	n := hive.Cluster.Network
+	out := provision.Network{Name: n.Name, Mode: provision.Mode(n.Mode), Domain: n.Domain}
+	bad := func(fix, format string, args ...any) (provision.Network, error) {
+		return out, &provision.PlanError{Text: "cluster.network." + fmt.Sprintf(format, args...), Fix: fix}
+	}
+	if n.Bridge != nil {
+		out.Bridge = *n.Bridge
+	}
+	if out.Mode == provision.Bridge && out.Bridge == "" {
+		return bad("cluster.network.bridge = \"br0\"; or mode = \"nat\"", "mode is bridge, and cluster.network.bridge is null")
+	}
+	if !out.Mode.Ours() {
+		return out, nil
+	}
+	cidr, err := netip.ParsePrefix(n.CIDR)
+	if err != nil {
+		return bad("an address and a number of bits, such as 192.168.222.0/24", "cidr: %q is no range of addresses", n.CIDR)
+	}
+	if !cidr.Addr().Is4() || cidr.Bits() > 30 || cidr.Bits() < 8 {
+		return bad("such as 192.168.222.0/24", "cidr: %s is not a range of IPv4 addresses from /8 to /30", cidr)
+	}
+	out.CIDR = cidr.Masked()
+	return out, nil
+}
+
+// fixed are the addresses of nodes that are not ours to boot.
+func fixed(hive *nixeval.Hive) map[netip.Addr]string {
+	out := map[netip.Addr]string{}
+	for _, n := range hive.Nodes {
+		if a, ok := facts.Literal(hive, n); ok {
+			out[a] = "the deployment.targetHost of node " + n.Name
+		}
+	}
+	if e := endpointAddress(hive); e.IsValid() {
+		out[e] = "cluster.endpoint"
+	}
+	return out
+}
+
+func endpointAddress(hive *nixeval.Hive) netip.Addr {
+	if hive.Cluster == nil || hive.Cluster.Endpoint == nil || hive.Cluster.Endpoint.Address == nil {
+		return netip.Addr{}
+	}
+	a, _ := netip.ParseAddr(strings.TrimSpace(*hive.Cluster.Endpoint.Address)) // facts complain
+	return a
+}

@@ -1,0 +1,413 @@
+package deploy
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// world is a hypervisor in memory whose machines are SSH servers in this process, and
+// a Nix that takes as long as the test says.
+type world struct {
+	t     *testing.T
+	h     *fakeprovider.Hypervisor
+	dir   state.Dir
+	hive  *nixeval.Hive
+	image string
+
+	mu       sync.Mutex
+	machines map[string]*simulated // by node
+	boot     map[string]time.Duration
+	deaf     map[string]bool // machines that never answer
+	evaluate time.Duration
+	facts    []string // what each evaluation of systems saw
+	images   int      // evaluations of images
+	events   []event.Event
+	asked    []string
+	decline  bool
+	lease    func(provision.Spec) netip.Addr // who hands out addresses, where we do not
+}
+
+func newWorld(t *testing.T, roles map[string]int) *world {
+	root := t.TempDir()
+	w := &world{
+		t: t, h: fakeprovider.New(), dir: state.Dir(filepath.Join(root, ".nixbench", "demo")), image: filepath.Join(root, "image.raw"),
+		machines: map[string]*simulated{}, boot: map[string]time.Duration{}, deaf: map[string]bool{},
+	}
+	if err := os.WriteFile(w.image, []byte("a disk"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	w.scale(roles)
+	w.h.OnStart(w.started)
+	t.Cleanup(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, m := range w.machines {
+			m.server.Close()
+		}
+	})
+	return w
+}
+
+// scale makes the hive anew.
+func (w *world) scale(roles map[string]int) {
+	w.hive = &nixeval.Hive{
+		Meta:  nixeval.Meta{Name: "demo", AllowApplyAll: true},
+		Roles: map[string]nixeval.Role{},
+		Cluster: &nixeval.Cluster{
+			Network:     nixeval.Network{Name: "net", Mode: "nat", CIDR: "10.0.0.0/24", Domain: "internal"},
+			Hypervisors: map[string]nixeval.Hypervisor{"default": {URI: "fake:///"}},
+		},
+	}
+	for _, role := range sortedKeys(roles) {
+		w.hive.Roles[role] = nixeval.Role{Count: roles[role], VCPUs: 1, Memory: "1G", Disk: "10G", Image: &w.image, Identity: "auto", Firmware: "bios"}
+		u := nixeval.Unit{Name: role}
+		for i := 1; i <= roles[role]; i++ {
+			n := nixeval.Node{Name: fmt.Sprintf("%s-%d", role, i), Unit: role, Role: role, Index: i, Tags: []string{}}
+			u.Nodes = append(u.Nodes, n.Name)
+			w.hive.Nodes = append(w.hive.Nodes, n)
+		}
+		w.hive.Units = append(w.hive.Units, u)
+	}
+}
+
+// started is called when a machine starts. Its disk, and so what runs there, lasts.
+func (w *world) started(c provision.Cluster, s provision.Spec) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	m := w.machines[s.Node]
+	disk := 0 // a new one is a first boot
+	for _, step := range w.h.Log() {
+		if step.Op == "ensure" && step.Name == "disk" && step.Node == s.Node {
+			disk++
+		}
+	}
+	if m == nil || m.disk != disk {
+		key, err := ssh.ParsePrivateKey(s.Identity.HostKey)
+		if err != nil {
+			w.t.Errorf("%s: host key: %v", s.Node, err)
+			return
+		}
+		client, _, _, _, err := ssh.ParseAuthorizedKey([]byte(s.Identity.AuthorizedKeys[0]))
+		if err != nil {
+			w.t.Errorf("%s: authorised key: %v", s.Node, err)
+			return
+		}
+		if m != nil {
+			m.server.Close()
+		}
+		m = &simulated{current: "/nix/store/generic", generation: 1, disk: disk}
+		m.server, err = sshtest.Start(sshtest.Options{HostKeys: []ssh.Signer{key}, AuthorizedKeys: []ssh.PublicKey{client}, Handler: m.handle})
+		if err != nil {
+			w.t.Error(err)
+			return
+		}
+		w.machines[s.Node] = m
+	}
+	if w.lease != nil {
+		s.Address = w.lease(s)
+	}
+	m.address, m.up = s.Address.String(), time.Now().Add(w.boot[s.Node])
+	w.h.Print("demo-"+s.Node, "Linux boots "+s.Node+"\n")
+}
+
+// dial is the way into the machines' network.
+func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	host, _, _ := net.SplitHostPort(addr)
+	w.mu.Lock()
+	var to string
+	for node, m := range w.machines {
+		if m.address == host && w.h.Boot("demo-"+node) != 0 && time.Now().After(m.up) && !w.deaf[node] {
+			to = m.server.Addr()
+		}
+	}
+	w.mu.Unlock()
+	if to == "" {
+		return nil, errors.New("connection refused")
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, to)
+}
+
+var unitRE = regexp.MustCompile(`\\"([a-z0-9-]+)\\"`)
+
+// nix evaluates and builds without Nix.
+func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]byte, error) {
+	if c.Argv[1] != "eval" {
+		return nil, nil
+	}
+	text := c.Argv[len(c.Argv)-1]
+	if strings.Contains(text, "h: h.images ") {
+		w.mu.Lock()
+		w.images++
+		w.mu.Unlock()
+		return nil, errors.New("no image can be built here")
+	}
+	_, names, _ := strings.Cut(text, "h: h.instantiate ")
+	names, _, _ = strings.Cut(names, ")")
+	w.mu.Lock()
+	seen := "none"
+	if strings.Contains(text, "runtime.json") {
+		data, _ := os.ReadFile(dir.Facts())
+		seen = string(data)
+	}
+	w.facts = append(w.facts, seen)
+	wait := w.evaluate
+	w.mu.Unlock()
+	if err := pause(ctx, wait); err != nil {
+		return nil, err
+	}
+	out := map[string]nixeval.Closure{}
+	for _, m := range unitRE.FindAllStringSubmatch(names, -1) {
+		path := "/nix/store/00000000000000000000000000000000-nixos-system-" + m[1]
+		out[m[1]] = nixeval.Closure{Drv: path + ".drv", Out: path, System: "x86_64-linux"}
+	}
+	return json.Marshal(out)
+}
+
+func (w *world) open(context.Context, string, state.Hypervisor) (provision.Provider, error) {
+	return w.h, nil
+}
+
+// session does something under the lock.
+func (w *world) session(ctx context.Context, command string, f func(*Deployer) error) ([]state.NodeResult, error) {
+	dir := w.dir // when it is killed, the next one has another
+	nix := func(ctx context.Context, c nixeval.Command) ([]byte, error) { return w.nix(ctx, dir, c) }
+	if err := dir.Create(); err != nil {
+		return nil, err
+	}
+	lock, err := dir.Lock(ctx, state.Self(command))
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	store, err := lock.Store()
+	if err != nil {
+		return nil, err
+	}
+	record, err := lock.Record(state.RunInfo{Hive: "hive.nix"})
+	if err != nil {
+		return nil, err
+	}
+	hive := w.hive
+	w.mu.Lock()
+	w.events, w.asked = nil, nil
+	w.mu.Unlock()
+	send := event.Sink(func(e event.Event) {
+		record.Event(e)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.events = append(w.events, e)
+	})
+	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, Run: nix, Send: send})
+	fleet := NewFleet(hive, remote.Options{DialContext: w.dial, Timeout: 5 * time.Second})
+	defer fleet.Close()
+	fleet.Know(dir.ClientKey(), store.State().Machines)
+	err = f(&Deployer{
+		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: nix, Send: send},
+		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
+		Store: store, Record: record, Send: send,
+		Keep: func(map[string]nixeval.Closure) error { return nil },
+		Machines: &Machines{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, Ask: func(changes []provision.Change) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for _, c := range changes {
+				w.asked = append(w.asked, c.String())
+			}
+			if w.decline {
+				return errors.New("declined")
+			}
+			return nil
+		}},
+	})
+	results := record.Results()
+	return results, errors.Join(err, record.End(0, err))
+}
+
+func (w *world) apply(options ...func(*Options)) ([]state.NodeResult, error) {
+	return w.applyIn(w.t.Context(), options...)
+}
+
+func (w *world) applyIn(ctx context.Context, options ...func(*Options)) ([]state.NodeResult, error) {
+	o := Options{Goal: Switch, Confirm: time.Minute, BootTimeout: 10 * time.Second}
+	for _, f := range options {
+		f(&o)
+	}
+	return w.session(ctx, "apply", func(d *Deployer) error { return d.Apply(ctx, w.hive, w.hive.Nodes, o) })
+}
+
+func (w *world) destroy(meant func([]nixeval.Node) ([]nixeval.Node, error)) error {
+	return w.destroyIn(w.t.Context(), meant)
+}
+
+func (w *world) destroyIn(ctx context.Context, meant func([]nixeval.Node) ([]nixeval.Node, error)) error {
+	_, err := w.session(ctx, "destroy", func(d *Deployer) error {
+		doom, err := d.Machines.Doom(ctx, d.Store.State(), meant)
+		if err != nil {
+			return err
+		}
+		defer doom.Close()
+		_, err = d.Destroy(ctx, doom, 0)
+		return err
+	})
+	return err
+}
+
+func (w *world) state() *state.State {
+	w.t.Helper()
+	s, err := w.dir.Load()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// must is for what has to go well.
+func (w *world) must(_ []state.NodeResult, err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// outcomes of a run, as `w-1 switched`.
+func outcomes(results []state.NodeResult) []string {
+	var out []string
+	for _, r := range results {
+		out = append(out, r.Node+" "+string(r.Outcome))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// simulated answers as the scripts of activate, closure and secrets do on a real machine.
+type simulated struct {
+	server  *sshtest.Server
+	address string
+	up      time.Time
+	disk    int // how many it has had
+
+	mu         sync.Mutex
+	current    string
+	generation int
+	run        []string
+	word       string
+}
+
+func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
+	argv := e.Argv
+	switch {
+	case slices.Equal(argv, []string{"systemctl", "is-system-running"}):
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.word == "" {
+			n.word = "running" // starting is said once
+			fmt.Fprintln(e.Stdout, "starting")
+			return 1
+		}
+		fmt.Fprintln(e.Stdout, n.word)
+		return 0
+	case slices.Equal(argv[:min(3, len(argv))], []string{"sh", "-s", "--"}):
+		_, _ = io.Copy(io.Discard, e.Stdin) // the script
+		return n.activate(e, argv[3:])
+	case argv[0] == "sh" && len(argv) > 4 && argv[4] == "start":
+		_, _ = io.Copy(io.Discard, e.Stdin)
+		return n.activate(e, argv[4:])
+	case argv[0] == "sh" && len(argv) > 4 && argv[3] == "upload-keys":
+		return noKeys(e, argv[4])
+	case argv[0] == "sh" && len(argv) > 6 && strings.HasSuffix(argv[4], "/gcroots"):
+		return 0
+	case argv[0] == "xargs": // which store paths are missing: none
+		_, _ = io.Copy(io.Discard, e.Stdin)
+		return 0
+	}
+	fmt.Fprintf(e.Stderr, "no simulated node knows %q\n", argv)
+	return 127
+}
+
+func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	commit := func() {
+		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=done", "outcome=committed")
+		n.generation++
+	}
+	wanted := ""
+	switch argv[0] {
+	case "inspect":
+		wanted = argv[1]
+	case "start":
+		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
+		n.run = []string{"run=" + run, "goal=" + goal, "path=" + path, "from=" + n.current, "to=" + path, "armed=" + armed, "phase=waiting", "code=0", "boot=1"}
+		n.current = path
+		if armed == "0" {
+			commit()
+		}
+	case "confirm":
+		commit()
+	default:
+		return 127
+	}
+	w := bufio.NewWriter(e.Stdout)
+	defer w.Flush()
+	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[1]s\nlink=system-%[2]d-link\n", n.current, n.generation)
+	fmt.Fprintf(w, "generation=/nix/var/nix/profiles/system-%d-link 1700000000 %s 25.05\n", n.generation, n.current)
+	fmt.Fprintf(w, "failed=\nsystem=running\nboot-id=1\nuptime=1000\n")
+	for _, which := range []string{"booted", "current", "profile"} {
+		fmt.Fprintf(w, "kernel-%s=/k /i /m quiet\n", which)
+	}
+	fmt.Fprintf(w, "deployed=%s\nprevious=\n", n.current)
+	if wanted != "" {
+		fmt.Fprintf(w, "wanted=%s\nkernel-wanted=/k /i /m quiet\n", wanted)
+	}
+	for _, line := range n.run {
+		fmt.Fprintf(w, "run-%s\n", line)
+	}
+	fmt.Fprintln(w, "end=yes")
+	return 0
+}
+
+// noKeys is the node's half of the exchange about keys where there are none.
+func noKeys(e *sshtest.Exec, length string) int {
+	script, _ := strconv.Atoi(length)
+	in := bufio.NewReader(e.Stdin)
+	_, _ = io.CopyN(io.Discard, in, int64(script))
+	fmt.Fprintln(e.Stdout, "nixbench-keys 1")
+	if counts, _ := in.ReadString('\n'); counts != "0 0\n" {
+		return 1
+	}
+	fmt.Fprintln(e.Stdout, "next")
+	for range 2 {
+		if _, err := in.ReadString('\n'); err != nil {
+			return 1
+		}
+	}
+	fmt.Fprintln(e.Stdout, "end")
+	return 0
+}

@@ -1,0 +1,204 @@
+package provision
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+// bench is a hive on a hypervisor that has nothing.
+type bench struct {
+	t   *testing.T
+	l   *lab.Lab
+	dir string
+	bin string
+}
+
+func newBench(t *testing.T, role string) *bench {
+	if os.Getenv("NIXBENCH_E2E") == "" {
+		t.Skip("needs NIXBENCH_E2E=1")
+	}
+	l := lab.Hypervisor(t)
+	b := &bench{t: t, l: l, dir: t.TempDir(), bin: filepath.Join(t.TempDir(), "nixbench")}
+	if out, err := exec.Command("go", "build", "-o", b.bin, "../../cmd/nixbench").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	b.hive(role)
+	return b
+}
+
+// hive writes one; role is what is said of the role w.
+func (b *bench) hive(role string) {
+	b.t.Helper()
+	text := fmt.Sprintf(`{
+  meta.nixpkgs = import %s { system = "x86_64-linux"; };
+  meta.name = "demo";
+  cluster.network.name = "demo";
+  cluster.hypervisors.default = { uri = "%s"; poolPath = "%s"; };
+  defaults = {
+    networking.firewall.enable = false;
+    system.stateVersion = "25.05";
+  };
+  roles.w = %s;
+}
+`, fixture.Nixpkgs(b.t), b.l.URI(b.driver(role)), b.l.PoolPath(), role)
+	if err := os.WriteFile(filepath.Join(b.dir, "hive.nix"), []byte(text), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) driver(role string) string {
+	if strings.Contains(role, "lab-init") {
+		return "lxc"
+	}
+	return "qemu"
+}
+
+// try runs nixbench in the lab's network.
+func (b *bench) try(args ...string) (code int, stdout, stderr string, took time.Duration) {
+	b.t.Helper()
+	begin := time.Now()
+	cmd := b.l.Command(b.t.Context(), b.bin, append([]string{"-f", filepath.Join(b.dir, "hive.nix")}, args...)...)
+	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+	var out, diag bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &diag
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		b.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), diag.String(), time.Since(begin)
+}
+
+// run wants an exit code, and tells how long it took.
+func (b *bench) run(code int, args ...string) (stdout, stderr string) {
+	b.t.Helper()
+	got, stdout, stderr, took := b.try(args...)
+	if got != code {
+		b.t.Fatalf("nixbench %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, stdout, stderr)
+	}
+	b.t.Logf("nixbench %s: %.1fs\n%s", strings.Join(args, " "), took.Seconds(), stderr)
+	return stdout, stderr
+}
+
+// boots are the boot ids of the nodes that answer.
+func (b *bench) boots() map[string]string {
+	b.t.Helper()
+	out, _ := b.run(0, "exec", "--", "cat", "/proc/sys/kernel/random/boot_id", "/var/lib/nixbench/node.json")
+	boots := map[string]string{}
+	for line := range strings.Lines(out) {
+		if node, id, ok := strings.Cut(strings.TrimSpace(line), " | "); ok && !strings.HasPrefix(id, "{") {
+			boots[node] = id
+		} else if ok {
+			var who struct{ Name string }
+			if json.Unmarshal([]byte(id), &who) != nil || who.Name != node {
+				b.t.Errorf("%s thinks that it is %s", node, id)
+			}
+		}
+	}
+	return boots
+}
+
+// things are what is on the hypervisor.
+func (b *bench) things(driver string) []string {
+	b.t.Helper()
+	var out []string
+	out = append(out, strings.Fields(b.l.Virsh(b.t, "-c", b.l.URI(driver), "list --all --name"))...)
+	for _, n := range strings.Fields(b.l.Virsh(b.t, "-c", b.l.URI(driver), "net-list --all --name")) {
+		out = append(out, "network "+n)
+	}
+	_ = filepath.WalkDir(b.l.PoolPath(), func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			out = append(out, path)
+		}
+		return nil
+	})
+	return out
+}
+
+var settled = regexp.MustCompile(`(?m)^  (w-\d+) +(\S+)`)
+
+// results of the nodes, as `w-1 generation`.
+func results(stderr string) []string {
+	var out []string
+	for _, m := range settled.FindAllStringSubmatch(stderr, -1) {
+		out = append(out, m[1]+" "+m[2])
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (b *bench) want(what string, got, want []string) {
+	b.t.Helper()
+	if !slices.Equal(got, want) {
+		b.t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+// From nothing to three switched nodes, up, down, and nothing again.
+func TestContainers(t *testing.T) {
+	if os.Getenv("NIXBENCH_E2E") == "" {
+		t.Skip("needs NIXBENCH_E2E=1")
+	}
+	image := lab.Image(t, "container")
+	b := newBench(t, fmt.Sprintf(`{
+    count = 3; vcpus = 1; memory = "512M"; image = "%s"; init = "/usr/sbin/lab-init";
+    modules = [ ({ runtime, ... }: { environment.etc."endpoint".text = if runtime == null then "none" else runtime.nodes.w-1.address; }) ];
+  }`, image))
+	before := b.things("lxc")
+	b.run(0, "doctor")
+	// PLAN b.run(0, "plan")
+	_, stderr := b.run(0, "apply")
+	b.want("apply", results(stderr), []string{"w-1 generation", "w-2 generation", "w-3 generation"})
+	explained, _ := b.run(0, "explain")
+	t.Log(explained)
+	out, _ := b.run(0, "exec", "--on", "w-2", "--", "cat", "/etc/endpoint")
+	if !strings.Contains(out, "192.168.222.2") {
+		t.Errorf("w-2 does not know the endpoint: %s", out)
+	}
+	b.run(0, "ssh", "w-3", "--", "true")
+	_, stderr = b.run(0, "apply")
+	b.want("apply again", results(stderr), []string{"w-1 unchanged", "w-2 unchanged", "w-3 unchanged"})
+
+	first := b.boots()
+	_, stderr = b.run(0, "apply", "--set", "roles.w.count=5")
+	b.want("up", results(stderr), []string{"w-1 unchanged", "w-2 unchanged", "w-3 unchanged", "w-4 generation", "w-5 generation"})
+	_, stderr = b.run(2, "apply", "--set", "roles.w.count=2")
+	if !strings.Contains(stderr, "remove w-5 on default") || !strings.Contains(stderr, "--yes") {
+		t.Errorf("nobody was asked: %s", stderr)
+	}
+	_, stderr = b.run(0, "apply", "--set", "roles.w.count=2", "--yes")
+	b.want("down", results(stderr), []string{"w-1 unchanged", "w-2 unchanged", "w-3 removed", "w-4 removed", "w-5 removed"})
+	b.hive(strings.Replace(b.role(), "count = 3", "count = 2", 1))
+	after := b.boots()
+	if len(after) != 2 || after["w-1"] != first["w-1"] || after["w-2"] != first["w-2"] {
+		t.Errorf("boots: before %v, after %v", first, after)
+	}
+	b.run(0, "status")
+	b.run(0, "destroy", "--yes")
+	b.want("left", b.things("lxc"), before)
+	b.run(0, "destroy", "--yes")
+}
+
+// role is what the hive says of the role now.
+func (b *bench) role() string {
+	b.t.Helper()
+	text, err := os.ReadFile(filepath.Join(b.dir, "hive.nix"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "roles.w = ")
+	return strings.TrimSuffix(strings.TrimSpace(rest), ";\n}")
+}

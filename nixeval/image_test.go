@@ -1,0 +1,59 @@
+package nixeval
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+)
+
+// A role's image is made of the role without facts, also where each of its nodes has a
+// closure of its own; one that is given as a derivation is built.
+func TestImages(t *testing.T) {
+	mini := fixture.Nixpkgs(t)
+	t.Setenv("NIX_CONFIG", fixture.NixConfig)
+	dir := t.TempDir()
+	hive := filepath.Join(dir, "hive.nix")
+	if err := os.WriteFile(hive, []byte(`{
+  meta.nixpkgs = import `+mini+` { system = "x86_64-linux"; };
+  roles.w = { count = 0; perNode = true; modules = [ ({ runtime, ... }: { environment.etc.x.text = if runtime == null then "generic" else throw "it has facts"; }) ]; };
+  roles.given.image = derivation { name = "an-image"; system = "x86_64-linux"; builder = "/bin/sh"; args = [ "-c" "echo `+filepath.Base(dir)+t.Name()+` > $out" ]; };
+  roles.other.modules = [ { image.modules.qemu = throw "no such luck"; } ];
+}
+`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	facts := filepath.Join(dir, "facts.json")
+	if err := os.WriteFile(facts, []byte(`{"version":1,"cluster":"hive","nodes":{},"roles":{}}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e := New(Options{Source: Source{File: hive, Dir: dir}, Facts: facts})
+	g := e.Generic(nil)
+	images, err := g.Images(t.Context(), "vm", []string{"w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Build(t.Context(), images, ""); err != nil {
+		t.Fatal(err)
+	}
+	found, _ := filepath.Glob(images["w"].Out + "/*.qcow2")
+	if len(found) != 1 {
+		t.Errorf("no image in %s", images["w"].Out)
+	}
+	if _, err := g.Images(t.Context(), "vm", []string{"other"}); err == nil || !strings.Contains(err.Error(), "no such luck") {
+		t.Errorf("got %v", err)
+	}
+	h, err := e.Survey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := *h.Roles["given"].Image
+	if err := g.RealiseImage(t.Context(), "given"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(given); err != nil {
+		t.Error(err)
+	}
+}
