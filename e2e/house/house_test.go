@@ -55,6 +55,7 @@ var rules = []struct {
 	{"e2e/fixture", nil},
 	{"e2e/deploy", nil},
 	{"e2e/house", nil},
+	{"e2e/kube", nil},
 	{"bench", []string{"nixeval", "deploy", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
 }
 

@@ -3,27 +3,20 @@
 
 cache_dir() { echo "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/nixbench/lab"; }
 
+# recipes prints the folders that say what is in the image. Machines that can be
+# Kubernetes nodes have an image of their own, which has more.
+recipes() { echo "guest${kubernetes:+ guest-kubernetes}"; }
+
 # image_key is a hash of all that decides what is in the image.
 image_key() {
   (
-    cd "$home/guest" || exit
+    cd "$home" || exit
     dpkg --print-architecture 2>/dev/null || uname -m
-    find . -type f -print0 | sort -z | xargs -0 stat -c '%n %a'
-    find . -type f -print0 | sort -z | xargs -0 sha256sum
+    # shellcheck disable=SC2046 # a list of words
+    find $(recipes) -type f -print0 | sort -z | xargs -0 stat -c '%n %a'
+    # shellcheck disable=SC2046
+    find $(recipes) -type f -print0 | sort -z | xargs -0 sha256sum
   ) | sha256sum | cut -c1-16
-}
-
-# debian_mirror prints where this machine's own apt gets Debian from.
-debian_mirror() {
-  apt-get indextargets --format '$(ORIGIN) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
-    awk '$1 == "Debian" && $2 == "main" { print $3; exit }'
-}
-
-# apt_options passes on how this machine's apt reaches its mirror: a proxy,
-# certificates, and whether it trusts the clock.
-apt_options() {
-  apt-config dump | grep -E '^Acquire::(http|https|Retries|Check-|ForceIPv)' |
-    grep -v ' "";$' | sed 's/^/--aptopt=/'
 }
 
 # forget_images removes the images that nobody has used for a week. A younger one
@@ -38,7 +31,7 @@ forget_images() {
 # build_image prints the image's folder. Whoever comes while it is being built
 # waits for it; it appears under its name only when it is complete.
 build_image() {
-  local cache image work mirror options started=$SECONDS
+  local cache image work mirror options recipe hooks=() started=$SECONDS
   cache=$(cache_dir)
   image=$cache/image-$(image_key)
   [ -d "$image" ] && { : > "$image.used"; echo "$image"; return; }
@@ -58,15 +51,18 @@ build_image() {
   [ -n "$mirror" ] || die "apt has no Debian source on this machine"
   say "building the image (about half a minute); log: $cache/build.log"
   (
-    # shellcheck source=/dev/null
-    . "$home/guest/recipe.sh"
+    for recipe in $(recipes); do
+      # shellcheck source=/dev/null
+      . "$home/$recipe/recipe.sh"
+      hooks+=(--customize-hook="$(printf '%q "$1"' "$home/$recipe/customise.sh")")
+    done
     mapfile -t options < <(apt_options)
     packages=$(echo $packages | tr ' ' ,)
     export TMPDIR=$work
     timeout 900 mmdebstrap --mode=root --variant=minbase --include="$packages" \
       --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
       --dpkgopt='path-exclude=/usr/share/doc/*' ${options[@]+"${options[@]}"} \
-      --customize-hook="$(printf '%q "$1"' "$home/guest/customise.sh")" \
+      "${hooks[@]}" \
       "$suite" "$work/image" "$mirror"
   ) > "$cache/build.log" 2>&1 < /dev/null || {
     rm -rf --one-file-system "$work"

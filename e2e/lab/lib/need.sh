@@ -71,8 +71,25 @@ check_kernel() {
   done
 }
 
+inotify_limit=/proc/sys/fs/inotify/max_user_instances
+
+# await_inotify COUNT waits until that many Kubernetes nodes can watch files; else
+# programs on them fail with "too many open files". Labs of other tests take their
+# share, and end. A worker takes 14, a control plane 26.
+await_inotify() {
+  local deadline=$((SECONDS + 180)) free told=''
+  while :; do
+    free=$(($(cat $inotify_limit) - $({ find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null || true; } | wc -l)))
+    [ $free -lt $(($1 * 20)) ] || return 0
+    [ -n "$told" ] || say "waiting for others to end: $free inotify instances are free, $1 nodes want about $(($1 * 20)) (more with: $home/lab install)"
+    told=yes
+    [ $SECONDS -lt $deadline ] || { say "not waiting any longer; programs may fail with too many open files"; return 0; }
+    sleep 1
+  done
+}
+
 # install_needs installs only packages that are not there, from wherever this
-# machine's apt gets its packages.
+# machine's apt gets its packages, and raises a limit of the running kernel.
 install_needs() {
   local package packages=()
   [ "$(id -u)" = 0 ] || die "only root can install packages"
@@ -85,6 +102,11 @@ install_needs() {
     apt-cache show "${packages[0]}" >/dev/null 2>&1 || apt-get update
     # Recommended packages would bring a system-wide libvirtd and dnsmasq.
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
+  fi
+  # Kubernetes watches many files, and all machines together count as one user.
+  if [ "$(cat $inotify_limit)" -lt 512 ]; then
+    say "raising $inotify_limit to 512"
+    { echo 512 > $inotify_limit; } 2>/dev/null || say "it cannot be raised: few Kubernetes nodes can be up at once"
   fi
   check_needs
 }

@@ -1,0 +1,59 @@
+# shellcheck shell=bash disable=SC2154
+# The images, from the programs.
+
+# image FOLDER NAME:TAG [FLAG…]: make an archive of a folder. The archive's name is
+# that of the image, so that those of several versions can lie side by side.
+image() {
+  local folder=$1 name=$2 file
+  shift 2
+  file=${name##*/}
+  # What runtimes mount on, and what programs expect.
+  mkdir -p "$folder"/{dev,etc,proc,sys,run,tmp,var}
+  chmod 1777 "$folder/tmp"
+  "$work/bin/mkimage" -o "$root/usr/share/nixbench-kube/images/${file/:/-}.tar" -name "$name" "$@" "$folder"
+  rm -rf --one-file-system "$folder"
+}
+
+build_images() {
+  local program tree=$work/tree
+  for program in kube-apiserver kube-controller-manager kube-scheduler etcd; do
+    mkdir -p "$tree/usr/local/bin"
+    ln "$work/bin/$program" "$tree/usr/local/bin/"
+    image "$tree" "$(wanted "$program")"
+  done
+
+  for program in coredns pause; do
+    mkdir -p "$tree"
+    ln "$work/bin/$program" "$tree/"
+    # Also under the name that containerd 1.7 uses unless it is configured.
+    image "$tree" "$(wanted "$program")" -entrypoint "/$program" \
+      $([ $program = coredns ] || echo -name registry.k8s.io/pause:3.8)
+  done
+
+  mkdir -p "$tree"
+  ln "$work/bin/probe" "$tree/"
+  image "$tree" localhost/probe:1 -entrypoint /probe
+
+  proxy_tree "$tree"
+  ln "$work/bin/kube-proxy" "$tree/usr/local/bin/"
+  image "$tree" "$(wanted kube-proxy)"
+}
+
+# proxy_tree FOLDER: kube-proxy calls iptables, nft and conntrack. Unpacked packages
+# are enough to run them; only the links are missing that their installation makes.
+proxy_tree() {
+  local tree=$1 name options
+  mapfile -t options < <(apt_options)
+  TMPDIR=$work timeout 600 mmdebstrap --mode=root --variant=extract --include=iptables,nftables,conntrack \
+    --dpkgopt='path-exclude=/usr/share/*' ${options[@]+"${options[@]}"} \
+    trixie "$tree" "$(debian_mirror)"
+  rm -rf "$tree"/{usr/share,usr/lib/*/gconv,var,dev,etc/apt,etc/dpkg}
+  for name in ip{,6}tables{,-save,-restore}; do
+    ln -sf xtables-nft-multi "$tree/usr/sbin/$name"
+  done
+  for name in bin sbin lib lib64; do
+    [ -e "$tree/$name" ] || [ ! -d "$tree/usr/$name" ] || ln -s "usr/$name" "$tree/$name"
+  done
+  mkdir -p "$tree/usr/local/bin" "$tree/etc"
+  echo 'root:x:0:0:root:/:/bin/sh' > "$tree/etc/passwd"
+}

@@ -1,0 +1,11 @@
+// Keeps in go.mod what the programs need that are built from here; itself it is never
+// built.
+
+//go:build programs
+
+package programs
+
+import (
+	_ "go.etcd.io/etcd/etcdctl/v3"
+	_ "go.etcd.io/etcd/server/v3"
+)

@@ -1,0 +1,3 @@
+module nixbench.invalid/kube/parts
+
+go 1.24

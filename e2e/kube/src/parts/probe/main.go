@@ -1,0 +1,74 @@
+// Probe is both ends of a check that pods reach each other.
+//
+//	probe serve [ADDRESS]     answer HTTP with the host's name (default: :8080)
+//	probe get URL [TIMES]     print what URL answers, one line each time
+//
+// Each get is a connection of its own, so that a Service may choose anew.
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) >= 1 && args[0] == "serve":
+		return serve(append(args[1:], ":8080")[0])
+	case len(args) >= 2 && args[0] == "get":
+		times, err := strconv.Atoi(append(args[2:], "1")[0])
+		if err != nil {
+			return err
+		}
+		return get(args[1], times)
+	}
+	return fmt.Errorf("usage: probe serve [ADDRESS] | probe get URL [TIMES]")
+}
+
+func serve(address string) error {
+	name, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	// The first process of a container has no default action for signals.
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGINT, syscall.SIGTERM)
+	go func() { <-end; os.Exit(0) }()
+	return http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, name)
+	}))
+}
+
+func get(url string, times int) error {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for range times {
+		answer, err := client.Get(url)
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(io.LimitReader(answer.Body, 1<<16))
+		answer.Body.Close()
+		if err != nil {
+			return err
+		}
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: %s: %s", url, answer.Status, text)
+		}
+		fmt.Println(strings.TrimSpace(string(text)))
+	}
+	return nil
+}
