@@ -20,6 +20,7 @@ let
     path = [
       cfg.package
       pkgs.conntrack-tools
+      pkgs.curl
       pkgs.diffutils
       pkgs.ethtool
       pkgs.iproute2
@@ -106,6 +107,7 @@ in
           ]
           ++ [ "bootstrap" ]
         );
+        SyslogIdentifier = "nixbench-kubernetes";
         UMask = "0077";
       };
     };

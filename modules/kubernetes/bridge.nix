@@ -33,6 +33,9 @@ in
       }
     ];
 
+    # Else nodes would be told of other subnets than those that they have.
+    nixbench.kubernetes.controllerManager.extraArgs.allocate-node-cidrs = lib.mkDefault false;
+
     networking.firewall.trustedInterfaces = lib.mkIf cfg.openFirewall [ "cni0" ];
 
     systemd.services.nixbench-pod-network = {
@@ -56,6 +59,7 @@ in
       };
       serviceConfig = {
         Type = "oneshot";
+        SyslogIdentifier = "nixbench-pod-network";
         ExecStart = pkgs.writeShellScript "nixbench-pod-network" (builtins.readFile ./scripts/pod-network.sh);
       };
     };

@@ -108,8 +108,11 @@ in
       type = types.package;
       internal = true;
       readOnly = true;
-      default = json.generate "kubeadm.json" cfg.settings;
-      description = "All documents in one file.";
+      # A worker has no use for the rest, and is not to be bothered when it changes.
+      default = json.generate "kubeadm.json" (
+        if cfg.role == "worker" then { inherit (cfg.settings) join; } else cfg.settings
+      );
+      description = "The documents that kubeadm is given, in one file.";
     };
   };
 

@@ -151,6 +151,7 @@ in
       };
       serviceConfig = {
         EnvironmentFile = "-/var/lib/kubelet/kubeadm-flags.env";
+        SyslogIdentifier = "kubelet";
         ExecStart = "${pkgs.writeShellScript "kubelet-start" (builtins.readFile ./scripts/kubelet.sh)} ${lib.escapeShellArgs ([ "${cfg.package}/bin/kubelet" ] ++ cfg.kubelet.extraArgs)}";
         Restart = "always";
         RestartSec = 5;

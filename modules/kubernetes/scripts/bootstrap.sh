@@ -1,8 +1,17 @@
 # The order of steps. Each is repeated without harm, so that wherever we are stopped,
 # the next start goes on.
 
+# In a container nobody may apply sysctls, but those of its own network are its own.
+forward() {
+  for name in ipv4/ip_forward bridge/bridge-nf-call-iptables bridge/bridge-nf-call-ip6tables; do
+    file=/proc/sys/net/$name
+    [ ! -e "$file" ] || [ "$(cat "$file")" = 1 ] || echo 1 >"$file" || :
+  done
+}
+
 pass() {
   wait_for_identity
+  forward
   load_images || return
   if [ ! -e "$memory/joined" ]; then
     case $ROLE in

@@ -7,7 +7,7 @@
 # The first other control plane that answers, in $peer.
 find_peer() {
   for peer in $ENDPOINT $CONTROL_PLANES; do
-    if [ "$peer" != "$own" ] && answers "$peer"; then return 0; fi
+    if [ "$peer" != "$own" ] && ask "$peer" /livez >/dev/null; then return 0; fi
   done
   peer=''
   return 1
@@ -39,22 +39,17 @@ join_control_plane() {
   join "$peer"
   status=$?
   end_detours
-  return "$status"
+  [ "$status" = 0 ] && settled && rm -f "$memory/applied"
 }
 
 become_control_plane() {
   place_keys && place_encryption || return
-  until [ -e "$memory/creating" ] || find_peer; do
-    if [ -e "$PERMIT" ]; then
-      wait_for_token
-      create || return
-      remember joined "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
-      return
-    fi
+  peer=
+  until [ -e "$memory/creating" ] || find_peer || [ -e "$PERMIT" ]; do
     tell waiting "no other control plane answers, and this node has no permit ($PERMIT) to create the cluster"
     sleep 2
   done
-  if [ -e "$memory/creating" ]; then
+  if [ -e "$memory/creating" ] || [ -z "$peer" ]; then
     wait_for_token
     create || return
   else

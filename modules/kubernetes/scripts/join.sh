@@ -23,9 +23,7 @@ wait_for_token() {
 wait_for_api() { # ADDRESS
   read -r token <"$JOIN_TOKEN"
   pause=1
-  until kubectl --kubeconfig=/dev/null --server="https://$1:$PORT" --request-timeout=5s --insecure-skip-tls-verify \
-    get --raw /api/v1/namespaces/kube-public/configmaps/cluster-info 2>/dev/null |
-    grep -qF "jws-kubeconfig-${token%%.*}"; do
+  until ask "$1" /api/v1/namespaces/kube-public/configmaps/cluster-info | grep -qF "jws-kubeconfig-${token%%.*}"; do
     tell waiting "the API at $1:$PORT does not answer, or does not know our token yet"
     sleep "$pause"
     [ "$pause" -ge 3 ] || pause=$((pause + 1))
