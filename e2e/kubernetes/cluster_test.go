@@ -294,3 +294,38 @@ func TestKilled(t *testing.T) {
 		t.Error("the bootstrap credentials are still there")
 	}
 }
+
+// TestFirstControlPlaneComesBack makes the first of three control planes anew, whose
+// address is the cluster's endpoint. It must join the others, not create a cluster.
+func TestFirstControlPlaneComesBack(t *testing.T) {
+	s := newSite(t, 3, "cp1", "cp2", "cp3")
+	s.hive("")
+	began := time.Now()
+	s.apply()
+	s.ready(4*time.Minute, "cp1", "cp1", "cp2", "cp3")
+	for _, node := range []string{"cp1", "cp2", "cp3"} {
+		s.phase(2*time.Minute, node, "ready")
+	}
+	t.Logf("three control planes after %.1f s", time.Since(began).Seconds())
+	const members = "ETCDCTL_ENDPOINTS=https://127.0.0.1:2379 etcdctl --cacert /etc/kubernetes/pki/etcd/ca.crt --cert /etc/kubernetes/pki/etcd/server.crt --key /etc/kubernetes/pki/etcd/server.key member list | grep -c started"
+	s.wait(time.Minute, "cp2", members, "3")
+	// Even kubeconfig on cp2 says that the API is on cp1.
+	there := kubectl + "--server https://" + s.l.Machine("cp2").IP + ":6443 "
+	id := s.l.Run(t, "cp2", there+"get namespace kube-system -o jsonpath={.metadata.uid}")
+
+	// A machine that was made anew has nothing of this, and no permit.
+	s.l.Run(t, "cp1", "nixbench-kubernetes-reset --yes >/dev/null 2>&1; rm -rf /run/nixbench/secrets/kubernetes-init; ls /var/lib/etcd/member 2>/dev/null; true")
+	s.wait(time.Minute, "cp2", there+"delete --ignore-not-found node cp1 >/dev/null && "+members, "2")
+	began = time.Now()
+	s.l.Run(t, "cp1", "systemctl start nixbench-kubernetes")
+	s.ready(4*time.Minute, "cp2", "cp1", "cp2", "cp3")
+	s.phase(2*time.Minute, "cp1", "ready")
+	t.Logf("back after %.1f s", time.Since(began).Seconds())
+	if got := s.l.Run(t, "cp1", kubectl+"get namespace kube-system -o jsonpath={.metadata.uid}"); got != id {
+		t.Errorf("cp1 is in cluster %s, the others are in %s", got, id)
+	}
+	s.wait(time.Minute, "cp1", members, "3")
+	if got := s.l.Run(t, "cp1", "iptables -t nat -S OUTPUT | grep -c nixbench; true"); got != "0" {
+		t.Errorf("%s detours are left", got)
+	}
+}
