@@ -128,6 +128,10 @@ in
       }
     );
 
+    system.preSwitchChecks = lib.mkIf isControlPlane {
+      nixbench-kubernetes = "${program "nixbench-kubernetes-skew" [ "skew" ]} ${lib.escapeShellArg cfg.version}";
+    };
+
     environment.systemPackages = [
       (pkgs.writeShellScriptBin "nixbench-kubernetes-reset" (
         ''
