@@ -2,7 +2,7 @@
 # static busybox, which
 # `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint unit fixture-test test-other-nix e2e bench update
+.PHONY: build test lint nix-lint unit fixture-test test-other-nix e2e kube bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
@@ -33,8 +33,13 @@ test-other-nix:
 
 # Everything once more on real machines, as root, after `e2e/lab/lab install`. Few
 # packages at once, since some tests look at the clock.
-e2e:
+e2e: kube
 	NIXBENCH_E2E=1 go test -count=1 -p 1 -parallel 2 -timeout 20m ./e2e/... ./deploy/... ./cmd/nixbench
+
+# What Kubernetes nodes need: minutes when nothing is cached. Here, because a test that
+# has to wait for it may reach its time limit.
+kube:
+	e2e/kube/build > /dev/null
 
 bench:
 	go run ./bench instantiate

@@ -84,10 +84,17 @@ func WithVolume(path string) Option {
 	return func(o *options) { o.args = append(o.args, "--volume", path) }
 }
 
-// WithKubernetes makes machines that can be Kubernetes nodes. They may do more to
-// the host than others: they have all capabilities.
-func WithKubernetes() Option {
-	return func(o *options) { o.args = append(o.args, "--kubernetes") }
+// WithKubernetes makes machines that can be Kubernetes nodes; e2e/kube's README says
+// what they have. They may do more to the host than others: they have all
+// capabilities. Of several versions, which have to be in e2e/kube/src, the first one's
+// programs are in /usr/bin.
+func WithKubernetes(versions ...string) Option {
+	return func(o *options) {
+		o.args = append(o.args, "--kubernetes")
+		for _, v := range versions {
+			o.args = append(o.args, "--kubernetes-version", v)
+		}
+	}
 }
 
 // Start starts a lab of n machines, which take SSH logins when it returns. The
@@ -125,12 +132,13 @@ func Start(tb testing.TB, n int, opts ...Option) *Lab {
 		}
 	})
 
-	// Building the image for the first time may take minutes.
+	// Building the image, or Kubernetes, for the first time may take minutes.
 	args := append([]string{"up", strconv.Itoa(n), "--tied"}, o.args...)
-	out, err := l.lab(20*time.Minute, func(up *exec.Cmd) { up.Stdin = tie }, args...)
+	out, err := l.lab(40*time.Minute, func(up *exec.Cmd) { up.Stdin = tie }, args...)
 	if err != nil {
 		tb.Fatalf("lab up: %v\n%s", err, out)
 	}
+	tb.Logf("%s", out)
 	if err := l.load(); err != nil {
 		tb.Fatal(err)
 	}

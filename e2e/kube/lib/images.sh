@@ -22,13 +22,14 @@ build_images() {
     image "$tree" "$(wanted "$program")"
   done
 
-  for program in coredns pause; do
-    mkdir -p "$tree"
-    ln "$work/bin/$program" "$tree/"
-    # Also under the name that containerd 1.7 uses unless it is configured.
-    image "$tree" "$(wanted "$program")" -entrypoint "/$program" \
-      $([ $program = coredns ] || echo -name registry.k8s.io/pause:3.8)
-  done
+  mkdir -p "$tree"
+  ln "$work/bin/coredns" "$tree/"
+  image "$tree" "$(wanted coredns)" -entrypoint /coredns
+
+  mkdir -p "$tree"
+  ln "$work/bin/pause" "$tree/"
+  # Also under the name that containerd 1.7 uses unless it is configured.
+  image "$tree" "$(wanted pause)" -entrypoint /pause -name registry.k8s.io/pause:3.8
 
   mkdir -p "$tree"
   ln "$work/bin/probe" "$tree/"
@@ -47,7 +48,7 @@ proxy_tree() {
   TMPDIR=$work timeout 600 mmdebstrap --mode=root --variant=extract --include=iptables,nftables,conntrack \
     --dpkgopt='path-exclude=/usr/share/*' ${options[@]+"${options[@]}"} \
     trixie "$tree" "$(debian_mirror)"
-  rm -rf "$tree"/{usr/share,usr/lib/*/gconv,var,dev,etc/apt,etc/dpkg}
+  rm -rf "${tree:?}"/{usr/share,usr/lib/*/gconv,var,dev,etc/apt,etc/dpkg}
   for name in ip{,6}tables{,-save,-restore}; do
     ln -sf xtables-nft-multi "$tree/usr/sbin/$name"
   done

@@ -8,7 +8,7 @@ go_build() {
   local folder=$1 target=$2 started=$SECONDS
   shift 2
   (
-    cd "$home/src/$folder"
+    cd "$home/src/$folder" || exit
     export CGO_ENABLED=0 GOWORK=off GOFLAGS=
     timeout -k 10 2700 nice -n 10 go build -mod=readonly -trimpath -buildvcs=false -o "$target" "$@"
   )

@@ -153,16 +153,15 @@ in
     pname = "kubernetes";
     version = "1.34.4";
     mainProgram = "kubelet";
-    programs = [
-      "kubelet" "kubeadm" "kubectl" "kube-apiserver" "kube-controller-manager" "kube-scheduler" "kube-proxy"
-    ];
+    # What kubeadm runs in containers is not on the guest.
+    programs = [ "kubelet" "kubeadm" "kubectl" ];
   };
   kubectl = fromHost "kubectl" [ "kubectl" ];
   kubernetes-helm = fromHost "kubernetes-helm" [ "helm" ];
   fluxcd = fromHost "fluxcd" [ "flux" ];
   cni-plugins = fromHost "cni-plugins" (
     map (p: "/usr/lib/cni/${p}") [
-      "bandwidth" "bridge" "dhcp" "dummy" "firewall" "host-device" "host-local" "ipvlan" "loopback"
+      "bandwidth" "bridge" "dhcp" "firewall" "host-device" "host-local" "ipvlan" "loopback"
       "macvlan" "portmap" "ptp" "sbr" "static" "tuning" "vlan" "vrf"
     ]
   );

@@ -5,4 +5,6 @@
 
 package programs
 
-import _ "github.com/coredns/coredns"
+import (
+	_ "github.com/coredns/coredns"
+)
