@@ -68,6 +68,7 @@ var rules = []struct {
 	{"e2e/kube", nil},
 	{"e2e/house", nil},
 	{"e2e/kube", nil},
+	{"e2e/kubernetes", nil},
 	{"bench", []string{"nixeval", "deploy", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
 }
 

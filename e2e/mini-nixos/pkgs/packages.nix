@@ -147,6 +147,7 @@ in
   cri-tools = fromHost "cri-tools" [ "crictl" ];
   cri-o = fromHost "cri-o" [ "crio" ];
   conmon = fromHost "conmon" [ "conmon" ];
+  skopeo = fromHost "skopeo" [ "skopeo" ];
   etcd = fromHost "etcd" [ "etcd" "etcdctl" ];
   kubernetes = fromHostWith {
     pname = "kubernetes";

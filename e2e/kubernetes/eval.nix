@@ -1,0 +1,202 @@
+# What the Kubernetes modules evaluate to, as data for eval_test.go.
+{
+  nixpkgs,
+  lib ? import (nixpkgs + "/lib"),
+}:
+let
+  modules = ../../modules/kubernetes;
+
+  system =
+    {
+      role,
+      runtime ? null,
+      settings ? { },
+      name ? role,
+    }:
+    (import (nixpkgs + "/nixos/lib/eval-config.nix") {
+      inherit lib;
+      system = "x86_64-linux";
+      specialArgs = { inherit name runtime; };
+      modules = [
+        (modules + "/${role}.nix")
+        {
+          networking.hostName = "";
+          system.stateVersion = "25.05";
+          nixbench.kubernetes = settings;
+        }
+      ];
+    }).config;
+
+  # Facts of one control plane and `workers` workers.
+  facts = workers: {
+    version = 1;
+    cluster = "demo";
+    nodes = {
+      control-plane-1 = {
+        role = "control-plane";
+        index = 1;
+        address = "192.168.222.10";
+      };
+    }
+    // builtins.listToAttrs (
+      builtins.genList (i: {
+        name = "worker-${toString (i + 1)}";
+        value = {
+          role = "worker";
+          index = i + 1;
+          address = "192.168.222.${toString (i + 20)}";
+        };
+      }) workers
+    );
+    roles = {
+      control-plane = [ "control-plane-1" ];
+      worker = builtins.genList (i: "worker-${toString (i + 1)}") workers;
+    };
+    endpoint = {
+      address = "192.168.222.10";
+      port = 6443;
+    };
+    caHash = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    secrets.kubernetes-join-token = {
+      path = "/run/elsewhere/token";
+      sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    };
+  };
+
+  drv = args: (system args).system.build.toplevel.drvPath;
+  complaints = config: map (a: a.message) (builtins.filter (a: !a.assertion) config.assertions);
+  wrong =
+    role: settings:
+    complaints (system {
+      inherit role settings;
+      runtime = facts 1;
+    });
+  units =
+    config: builtins.filter (n: lib.hasPrefix "nixbench-kubernetes" n) (builtins.attrNames config.systemd.services);
+  cp =
+    settings:
+    system {
+      role = "control-plane";
+      runtime = facts 2;
+      inherit settings;
+    };
+  args = list: map (a: "${a.name}=${a.value}") list;
+in
+{
+  # Before there are machines.
+  image = {
+    worker = drv { role = "worker"; };
+    control-plane = drv { role = "control-plane"; };
+    units = units (system { role = "worker"; });
+  };
+
+  # Closures by the number of workers, and with another endpoint as the control.
+  worker = map (
+    n:
+    drv {
+      role = "worker";
+      runtime = facts n;
+    }
+  ) [ 0 2 30 ];
+  control-plane = map (
+    n:
+    drv {
+      role = "control-plane";
+      runtime = facts n;
+    }
+  ) [ 0 2 30 ];
+  moved = drv {
+    role = "worker";
+    runtime = facts 2 // {
+      endpoint = {
+        address = "192.168.222.99";
+        port = 6443;
+      };
+    };
+  };
+  # What only control planes do is nothing to a worker.
+  cousin = drv {
+    role = "worker";
+    runtime = facts 2;
+    settings.apiServer.extraArgs.v = 4;
+  };
+
+  units = units (cp { });
+  template = (cp {
+    apiServer.extraArgs = {
+      v = [
+        1
+        2
+      ];
+      profiling = false;
+    };
+    featureGates.Foo = true;
+    audit.enable = true;
+    encryptionAtRest.enable = true;
+    settings.kubelet.maxPods = 60;
+    nodeTaints = [ ];
+  }).nixbench.kubernetes.settings;
+  apiServer = args (cp {
+    apiServer.extraArgs = {
+      v = [
+        1
+        2
+      ];
+      profiling = false;
+    };
+    featureGates.Foo = true;
+    encryptionAtRest.enable = true;
+  }).nixbench.kubernetes.settings.cluster.apiServer.extraArgs;
+  token = (cp { }).systemd.services.nixbench-kubernetes.environment.JOIN_TOKEN;
+  firewall = {
+    control-plane = map (r: r.from) (cp { }).networking.firewall.allowedTCPPortRanges;
+    flannel = (cp { cni.name = "flannel"; }).networking.firewall.allowedUDPPorts;
+  };
+  kinds = map (cni: drv {
+    role = "control-plane";
+    runtime = facts 1;
+    settings.cni.name = cni;
+  }) [ "bridge" "flannel" "none" ];
+  crio = drv {
+    role = "worker";
+    runtime = facts 1;
+    settings.containerRuntime.name = "cri-o";
+  };
+
+  complaints = {
+    none = wrong "worker" { };
+    overlap = wrong "worker" { serviceCidr = "10.244.128.0/20"; };
+    small = wrong "worker" { podCidr = "10.244.0.0/20"; };
+    fewer = wrong "worker" {
+      podCidr = "10.244.0.0/20";
+      settings.kubelet.maxPods = 10;
+    };
+    wide = wrong "worker" { nodeCidr = "172.16.0.0/16"; };
+    calico = wrong "worker" { cni.name = "calico"; };
+    label = wrong "worker" { nodeLabels."node-role.kubernetes.io/worker" = ""; };
+    fine = wrong "worker" {
+      nodeLabels = {
+        "node.kubernetes.io/pool" = "a";
+        "example.org/a" = "b";
+        plain = "c";
+      };
+    };
+    old = wrong "control-plane" { version = "1.30.2"; };
+    other = wrong "control-plane" { version = "1.33.1"; };
+    audit = wrong "control-plane" {
+      audit.enable = true;
+      audit.policy = lib.mkForce { kind = "Policy"; };
+    };
+    ports = wrong "worker" {
+      nodePorts.from = 32000;
+      nodePorts.to = 31000;
+    };
+    endpoint = complaints (system {
+      role = "worker";
+      runtime = builtins.removeAttrs (facts 1) [
+        "caHash"
+        "endpoint"
+      ];
+    });
+  };
+}

@@ -1,0 +1,145 @@
+# The unit that makes the node a part of the cluster, and later takes over what changed.
+# A switch only starts it: it waits, tries again and says how far it is by itself.
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  inherit (lib) mkOption types;
+  cfg = config.nixbench.kubernetes;
+  isControlPlane = cfg.role == "control-plane";
+
+  program =
+    name: parts:
+    pkgs.writeShellScript name (lib.concatMapStringsSep "\n" (p: builtins.readFile (./scripts + "/${p}.sh")) parts);
+
+  # Shared by the programs below.
+  service = {
+    path = [
+      cfg.package
+      pkgs.conntrack-tools
+      pkgs.curl
+      pkgs.diffutils
+      pkgs.ethtool
+      pkgs.iproute2
+      pkgs.iptables
+      pkgs.jq
+      pkgs.kmod
+      pkgs.socat
+      pkgs.util-linux
+    ]
+    ++ cfg.bootstrap.path;
+    environment = {
+      # kubectl looks for a home; kubeadm must not find somebody's configuration there.
+      HOME = "/run/nixbench/kubernetes";
+      NODE_FILE = config.nixbench.nodeFile;
+      TEMPLATE = cfg.template;
+      DOCUMENTS = ./scripts/documents.jq;
+      JOIN_TOKEN = cfg.secrets.joinToken;
+    }
+    // cfg.bootstrap.environment;
+  };
+in
+{
+  # interface
+  options.nixbench.kubernetes.bootstrap = {
+    path = mkOption {
+      type = types.listOf types.package;
+      default = [ ];
+      internal = true;
+      description = "Packages on the unit's PATH.";
+    };
+    environment = mkOption {
+      type = types.attrsOf (types.either types.str types.path);
+      default = { };
+      internal = true;
+      description = "What the unit's scripts are told.";
+    };
+  };
+
+  # implementation
+  config = lib.mkIf cfg.configured {
+    nixbench.kubernetes.bootstrap.environment = {
+      ROLE = cfg.role;
+      ENDPOINT = cfg.endpoint.address;
+      PORT = toString cfg.endpoint.port;
+      VERSION = cfg.version;
+      TOKEN_TTL = cfg.tokenTtl;
+      CRI_SOCKET = cfg.containerRuntime.socket;
+      NODE_LABELS = lib.concatStringsSep " " (lib.mapAttrsToList (n: v: "${n}=${v}") cfg.nodeLabels);
+    }
+    // lib.optionalAttrs isControlPlane {
+      CONTROL_PLANES = lib.concatStringsSep " " cfg.controlPlanes;
+      PERMIT = cfg.secrets.permit;
+      PKI = pkgs.writeText "pki" (
+        lib.concatStrings (lib.mapAttrsToList (to: from: "${to} ${from}\n") cfg.pki)
+      );
+      MANIFESTS = pkgs.writeText "manifests" (lib.concatMapStrings (m: "${m}\n") cfg.manifests);
+    };
+
+    systemd.services.nixbench-kubernetes = service // {
+      description = "Make the node a part of the Kubernetes cluster";
+      wantedBy = [ "multi-user.target" ];
+      wants = [ "network-online.target" ];
+      after = [
+        "network-online.target"
+        cfg.containerRuntime.unit
+      ];
+      startLimitIntervalSec = 0;
+      serviceConfig = {
+        # Started as soon as it runs: nobody waits for what it does.
+        Type = "simple";
+        RemainAfterExit = true;
+        Restart = "on-failure";
+        RestartSec = 5;
+        ExecStart = program "nixbench-kubernetes" (
+          [
+            "state"
+            "images"
+            "join"
+          ]
+          ++ lib.optionals isControlPlane [
+            "pki"
+            "control-plane"
+            "settle"
+          ]
+          ++ [ "bootstrap" ]
+        );
+        SyslogIdentifier = "nixbench-kubernetes";
+        UMask = "0077";
+      };
+    };
+
+    # nixbench starts this after it has put a new token in place, before nodes join.
+    systemd.services.nixbench-kubernetes-token = lib.mkIf isControlPlane (
+      service
+      // {
+        description = "Let nodes join with the token that is in place";
+        serviceConfig = {
+          Type = "oneshot";
+          ExecStart = program "nixbench-kubernetes-token" [
+            "state"
+            "token"
+          ];
+          UMask = "0077";
+        };
+      }
+    );
+
+    system.preSwitchChecks = lib.mkIf isControlPlane {
+      nixbench-kubernetes = "${program "nixbench-kubernetes-skew" [ "skew" ]} ${lib.escapeShellArg cfg.version}";
+    };
+
+    environment.systemPackages = [
+      (pkgs.writeShellScriptBin "nixbench-kubernetes-reset" (
+        ''
+          export PATH=${lib.makeBinPath (service.path ++ [ pkgs.coreutils pkgs.systemd ])}:$PATH
+          CRI_SOCKET=${lib.escapeShellArg cfg.containerRuntime.socket}
+        ''
+        + builtins.readFile ./scripts/reset.sh
+      ))
+    ];
+  };
+}

@@ -1,0 +1,77 @@
+# The pod network `bridge`: host number N of the node network has the N-th subnet of the
+# pod network. Routes to all possible hosts are arithmetic, too, so that nobody needs a
+# list of nodes, and a node that is added changes nothing on the others.
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  ip = import ./ip.nix { inherit lib; };
+  cfg = config.nixbench.kubernetes;
+  nodes = ip.parse cfg.nodeCidr;
+  pods = ip.parse cfg.podCidr;
+  subnet = pods.prefix + 32 - nodes.prefix;
+  maxPods = cfg.settings.kubelet.maxPods or 110;
+  # The network's own address, the gateway's, and the broadcast address.
+  enough = p: p <= 30 && ip.pow2 (32 - p) - 3 >= maxPods;
+  largest = lib.findFirst enough 0 (lib.genList (i: 30 - i) 31);
+  wanted = largest + nodes.prefix - 32;
+in
+{
+  # implementation
+  config = lib.mkIf (cfg.role != null && cfg.cni.name == "bridge") {
+    assertions = [
+      {
+        assertion = nodes.prefix >= 20;
+        message = "nixbench.kubernetes.nodeCidr (${cfg.nodeCidr}) has too many addresses for a route to each; make it a /20 or smaller, or set nixbench.kubernetes.cni.name to flannel or calico.";
+      }
+      {
+        assertion = nodes.prefix < 20 || enough subnet;
+        message = "nixbench.kubernetes.podCidr (${cfg.podCidr}) is too small: each address of nixbench.kubernetes.nodeCidr (${cfg.nodeCidr}) needs a subnet for ${toString maxPods} pods. Make podCidr a /${toString wanted} or larger, or lower nixbench.kubernetes.settings.kubelet.maxPods.";
+      }
+    ];
+
+    # Else nodes would be told of other subnets than those that they have.
+    nixbench.kubernetes.controllerManager.extraArgs.allocate-node-cidrs = lib.mkDefault false;
+
+    networking.firewall.trustedInterfaces = lib.mkIf cfg.openFirewall [ "cni0" ];
+
+    systemd.services.nixbench-pod-network = {
+      description = "Pod network of the node, and routes to those of others";
+      wantedBy = [ "multi-user.target" ];
+      wants = [ "network-online.target" ];
+      after = [ "network-online.target" ];
+      path = [
+        pkgs.diffutils
+        pkgs.iproute2
+        pkgs.iptables
+        pkgs.jq
+      ];
+      environment = {
+        NODE_FILE = config.nixbench.nodeFile;
+        NODES_FIRST = toString nodes.first;
+        NODES = toString nodes.size;
+        PODS_FIRST = toString pods.first;
+        POD_CIDR = cfg.podCidr;
+        SUBNET = toString subnet;
+      };
+      serviceConfig = {
+        Type = "oneshot";
+        SyslogIdentifier = "nixbench-pod-network";
+        ExecStart = pkgs.writeShellScript "nixbench-pod-network" (builtins.readFile ./scripts/pod-network.sh);
+      };
+    };
+    # Whoever configures the interface anew may drop routes that are not its own.
+    systemd.timers.nixbench-pod-network = {
+      description = "Look after the routes between pods";
+      wantedBy = [ "timers.target" ];
+      timerConfig = {
+        OnActiveSec = "5s";
+        OnUnitInactiveSec = "30s";
+        AccuracySec = "1s";
+      };
+    };
+  };
+}

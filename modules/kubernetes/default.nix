@@ -1,0 +1,20 @@
+# Kubernetes by kubeadm: all options; nothing happens until a node has a role. A role
+# of the hive imports ./control-plane.nix or ./worker.nix, which also say which.
+{
+  imports = [
+    ../runtime.nix
+    ./api-server.nix
+    ./base.nix
+    ./bootstrap.nix
+    ./bridge.nix
+    ./calico.nix
+    ./cni.nix
+    ./container-runtime.nix
+    ./flannel.nix
+    ./images.nix
+    ./kubeadm.nix
+    ./kubelet.nix
+    ./network.nix
+    ./secrets.nix
+  ];
+}

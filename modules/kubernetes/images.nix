@@ -1,0 +1,38 @@
+# Images that a node has before it needs them, so that a cluster needs no registry.
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  inherit (lib) mkOption types;
+  cfg = config.nixbench.kubernetes;
+in
+{
+  # interface
+  options.nixbench.kubernetes.images = mkOption {
+    type = types.listOf types.path;
+    default = [ ];
+    example = lib.literalExpression ''
+      [ (pkgs.dockerTools.pullImage { imageName = "registry.k8s.io/pause"; /* … */ }) ]
+    '';
+    description = ''
+      Archives of images, as `docker save` or `skopeo copy … oci-archive:` write them, to load into the
+      container runtime before the node joins. Each is loaded once. A path in quotes is a file on the node.
+    '';
+  };
+
+  # implementation
+  config.nixbench.kubernetes.bootstrap = lib.mkIf (cfg.role != null) {
+    path =
+      [ pkgs.gnutar ]
+      ++ {
+        containerd = [ pkgs.containerd ];
+        cri-o = [ pkgs.skopeo ];
+      }
+      .${cfg.containerRuntime.name};
+    environment.IMAGES = pkgs.writeText "images" (lib.concatMapStrings (i: "${i}\n") cfg.images);
+    environment.RUNTIME = cfg.containerRuntime.name;
+  };
+}

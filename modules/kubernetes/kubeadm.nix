@@ -1,0 +1,199 @@
+# The configuration documents of kubeadm (v1beta4), the kubelet and kube-proxy. What a
+# node alone knows, such as its name, is added on the node by scripts/documents.jq.
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  inherit (lib) mkDefault mkOption types;
+  ip = import ./ip.nix { inherit lib; };
+  cfg = config.nixbench.kubernetes;
+  json = pkgs.formats.json { };
+
+  scalar = types.oneOf [
+    types.str
+    types.int
+    types.bool
+  ];
+  text = v: if lib.isBool v then lib.boolToString v else toString v;
+
+  # kubeadm wants [ { name = "v"; value = "2"; } ], in which a name may come twice.
+  toArgs =
+    args:
+    lib.concatLists (
+      lib.mapAttrsToList (name: value: map (v: { inherit name; value = text v; }) (lib.toList value)) args
+    );
+
+  extraArgs =
+    component: example:
+    mkOption {
+      type = types.attrsOf (types.either scalar (types.listOf scalar));
+      default = { };
+      inherit example;
+      description = "More arguments of ${component}, without dashes. A list gives one several times.";
+    };
+
+  document =
+    kind: example:
+    mkOption {
+      inherit (json) type;
+      default = { };
+      inherit example;
+      description = "Settings of ${kind}, merged with those that follow from other options.";
+    };
+
+  featureGates = lib.concatStringsSep "," (
+    lib.mapAttrsToList (name: on: "${name}=${lib.boolToString on}") cfg.featureGates
+  );
+  gates = lib.optionalAttrs (cfg.featureGates != { }) { feature-gates = featureGates; };
+
+  # What an attempt that was cut short has left is no reason to refuse the next one.
+  leftovers = [
+    "DirAvailable--etc-kubernetes-manifests"
+    "DirAvailable--var-lib-etcd"
+    "FileAvailable--etc-kubernetes-bootstrap-kubelet.conf"
+    "FileAvailable--etc-kubernetes-kubelet.conf"
+    "FileAvailable--etc-kubernetes-manifests-etcd.yaml"
+    "FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml"
+    "FileAvailable--etc-kubernetes-manifests-kube-controller-manager.yaml"
+    "FileAvailable--etc-kubernetes-manifests-kube-scheduler.yaml"
+    "FileAvailable--etc-kubernetes-pki-ca.crt"
+    "Port-10250"
+    "Port-10257"
+    "Port-10259"
+    "Port-2379"
+    "Port-2380"
+    "Port-${toString cfg.endpoint.port}"
+  ];
+
+  registration = {
+    criSocket = mkDefault cfg.containerRuntime.socket;
+    imagePullPolicy = mkDefault "IfNotPresent";
+    ignorePreflightErrors = leftovers;
+  }
+  // lib.optionalAttrs (cfg.nodeTaints != null) { taints = cfg.nodeTaints; };
+in
+{
+  # interface
+  options.nixbench.kubernetes = {
+    apiServer.extraArgs = extraArgs "the API server" { audit-log-maxage = 30; };
+    apiServer.certSANs = mkOption {
+      type = types.listOf types.str;
+      default = [ ];
+      example = [ "api.example.org" ];
+      description = "More names and addresses in the API server's certificate.";
+    };
+    controllerManager.extraArgs = extraArgs "the controller manager" { node-monitor-grace-period = "20s"; };
+    scheduler.extraArgs = extraArgs "the scheduler" { v = 2; };
+    etcd.extraArgs = extraArgs "etcd" { quota-backend-bytes = 4294967296; };
+
+    tokenTtl = mkOption {
+      type = types.strMatching "([0-9]+(h|m|s))+";
+      default = "24h0m0s";
+      example = "1h0m0s";
+      description = "How long the bootstrap token lets nodes join after it was put in place.";
+    };
+
+    settings = {
+      init = document "kubeadm's InitConfiguration" { timeouts.controlPlaneComponentHealthCheck = "10m"; };
+      join = document "kubeadm's JoinConfiguration" { timeouts.tlsBootstrap = "10m"; };
+      cluster = document "kubeadm's ClusterConfiguration" { certificateValidityPeriod = "17520h"; };
+      kubelet = document "KubeletConfiguration" { maxPods = 60; };
+      proxy = document "KubeProxyConfiguration" { mode = "nftables"; };
+    };
+
+    template = mkOption {
+      type = types.package;
+      internal = true;
+      readOnly = true;
+      # A worker has no use for the rest, and is not to be bothered when it changes.
+      default = json.generate "kubeadm.json" (
+        if cfg.role == "worker" then { inherit (cfg.settings) join; } else cfg.settings
+      );
+      description = "The documents that kubeadm is given, in one file.";
+    };
+  };
+
+  # implementation
+  config = lib.mkIf (cfg.role != null) {
+    nixbench.kubernetes.settings = {
+      init = {
+        apiVersion = "kubeadm.k8s.io/v1beta4";
+        kind = "InitConfiguration";
+        localAPIEndpoint.bindPort = cfg.endpoint.port;
+        nodeRegistration = registration;
+      };
+      join = {
+        apiVersion = "kubeadm.k8s.io/v1beta4";
+        kind = "JoinConfiguration";
+        # The unit retries by itself, and says meanwhile what it waits for.
+        timeouts.discovery = mkDefault "30s";
+        discovery.bootstrapToken.apiServerEndpoint = mkDefault "${toString cfg.endpoint.address}:${toString cfg.endpoint.port}";
+        discovery.bootstrapToken.caCertHashes = lib.optional (cfg.caHash != null) cfg.caHash;
+        nodeRegistration = registration;
+      }
+      // lib.optionalAttrs (cfg.role == "control-plane") {
+        controlPlane.localAPIEndpoint.bindPort = cfg.endpoint.port;
+      };
+      cluster = {
+        apiVersion = "kubeadm.k8s.io/v1beta4";
+        kind = "ClusterConfiguration";
+        kubernetesVersion = "v${cfg.version}";
+        inherit (cfg) clusterName;
+        controlPlaneEndpoint = "${toString cfg.endpoint.address}:${toString cfg.endpoint.port}";
+        networking = {
+          podSubnet = cfg.podCidr;
+          serviceSubnet = cfg.serviceCidr;
+          dnsDomain = cfg.clusterDomain;
+        };
+        apiServer = {
+          extraArgs = toArgs (gates // cfg.apiServer.extraArgs);
+          inherit (cfg.apiServer) certSANs;
+        };
+        # /usr is not for programs on NixOS.
+        controllerManager.extraArgs = toArgs (
+          { flex-volume-plugin-dir = cfg.settings.kubelet.volumePluginDir; }
+          // gates
+          // cfg.controllerManager.extraArgs
+        );
+        scheduler.extraArgs = toArgs (gates // cfg.scheduler.extraArgs);
+        etcd.local.dataDir = mkDefault "/var/lib/etcd";
+        etcd.local.extraArgs = toArgs cfg.etcd.extraArgs;
+      };
+      # All that kubeadm would fill in, since the kubelet reads this, and not what
+      # kubeadm keeps in the cluster.
+      kubelet = {
+        apiVersion = "kubelet.config.k8s.io/v1beta1";
+        kind = "KubeletConfiguration";
+        authentication = {
+          anonymous.enabled = mkDefault false;
+          webhook.enabled = mkDefault true;
+          x509.clientCAFile = mkDefault "/etc/kubernetes/pki/ca.crt";
+        };
+        authorization.mode = mkDefault "Webhook";
+        cgroupDriver = mkDefault "systemd";
+        clusterDNS = mkDefault [ (ip.nth cfg.serviceCidr 10) ];
+        clusterDomain = mkDefault cfg.clusterDomain;
+        containerRuntimeEndpoint = mkDefault cfg.containerRuntime.socket;
+        healthzBindAddress = mkDefault "127.0.0.1";
+        healthzPort = mkDefault 10248;
+        rotateCertificates = mkDefault true;
+        staticPodPath = mkDefault "/etc/kubernetes/manifests";
+        volumePluginDir = mkDefault "/var/lib/kubelet/volumeplugins";
+      }
+      // lib.optionalAttrs config.services.resolved.enable {
+        # A pod cannot ask the resolver on the node's loopback.
+        resolvConf = mkDefault "/run/systemd/resolve/resolv.conf";
+      }
+      // lib.optionalAttrs (cfg.featureGates != { }) { inherit (cfg) featureGates; };
+      proxy = {
+        apiVersion = "kubeproxy.config.k8s.io/v1alpha1";
+        kind = "KubeProxyConfiguration";
+        clusterCIDR = mkDefault cfg.podCidr;
+      }
+      // lib.optionalAttrs (cfg.featureGates != { }) { inherit (cfg) featureGates; };
+    };
+  };
+}

@@ -1,0 +1,44 @@
+# The order of steps. Each is repeated without harm, so that wherever we are stopped,
+# the next start goes on.
+
+# In a container nobody may apply sysctls, but those of its own network are its own.
+forward() {
+  for name in ipv4/ip_forward bridge/bridge-nf-call-iptables bridge/bridge-nf-call-ip6tables; do
+    file=/proc/sys/net/$name
+    [ ! -e "$file" ] || [ "$(cat "$file")" = 1 ] || echo 1 >"$file" || :
+  done
+}
+
+pass() {
+  wait_for_identity
+  forward
+  load_images || return
+  if [ ! -e "$memory/joined" ]; then
+    case $ROLE in
+    control-plane) become_control_plane || return ;;
+    *) join_worker || return ;;
+    esac
+  fi
+  if [ "$ROLE" = control-plane ]; then
+    place_encryption && settle || return
+  fi
+  # kubeadm has started it, unless it was stopped in between.
+  systemctl start --no-block kubelet.service
+  label_node || return
+  [ "$ROLE" != control-plane ] || settle_cluster
+}
+
+pause=1
+until
+  : >"$work/output"
+  pass
+do
+  tell failed "$(last_words)"
+  sleep "$pause"
+  attempt=$((attempt + 1))
+  pause=$((pause * 2))
+  [ "$pause" -le 30 ] || pause=30
+done
+# They have the token in them.
+rm -f "$work/init.yaml" "$work/join.yaml"
+tell ready

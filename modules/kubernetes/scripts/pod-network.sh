@@ -1,0 +1,56 @@
+# Give the node its subnet of pods and a route to that of every other possible node.
+# Runs again and again, and then changes nothing.
+set -eu
+if [ ! -s "$NODE_FILE" ]; then
+  echo "$NODE_FILE is not there yet; the timer comes back."
+  exit 0
+fi
+own=$(jq -r .address "$NODE_FILE")
+
+number() { # ADDRESS
+  old=$IFS IFS=.
+  # shellcheck disable=SC2086 # four words
+  set -- $1
+  IFS=$old
+  echo $((($1 << 24) + ($2 << 16) + ($3 << 8) + $4))
+}
+address() { # NUMBER
+  echo "$(($1 >> 24 & 255)).$(($1 >> 16 & 255)).$(($1 >> 8 & 255)).$(($1 & 255))"
+}
+subnet() { # HOST-NUMBER
+  echo "$(address $((PODS_FIRST + ($1 << (32 - SUBNET)))))/$SUBNET"
+}
+
+host=$(($(number "$own") - NODES_FIRST))
+if [ "$host" -lt 0 ] || [ "$host" -ge "$NODES" ]; then
+  echo "The node's address $own is not in nixbench.kubernetes.nodeCidr." >&2
+  exit 1
+fi
+
+file=/etc/cni/net.d/10-nixbench.conflist
+mkdir -p "${file%/*}"
+new=${file%/*}/.nixbench.new
+jq -n --arg subnet "$(subnet "$host")" '{
+  cniVersion: "1.0.0", name: "nixbench",
+  plugins: [
+    { type: "bridge", bridge: "cni0", isGateway: true, hairpinMode: true,
+      ipam: { type: "host-local", ranges: [[{ subnet: $subnet }]], routes: [{ dst: "0.0.0.0/0" }] } },
+    { type: "portmap", capabilities: { portMappings: true } }
+  ] }' >"$new"
+cmp -s "$new" "$file" || mv "$new" "$file"
+rm -f "$new"
+
+# One process for all routes: there may be thousands.
+other=1
+while [ "$other" -lt $((NODES - 1)) ]; do
+  [ "$other" = "$host" ] || echo "route replace $(subnet "$other") via $(address $((NODES_FIRST + other)))"
+  other=$((other + 1))
+done >"/run/nixbench-routes.$$"
+status=0
+ip -force -batch "/run/nixbench-routes.$$" || status=1
+rm -f "/run/nixbench-routes.$$"
+
+# Outside of the cluster nobody knows the way back to a pod.
+set -- POSTROUTING -s "$POD_CIDR" ! -d "$POD_CIDR" -m comment --comment "nixbench: pods leave as their node" -j MASQUERADE
+iptables -w -t nat -C "$@" 2>/dev/null || iptables -w -t nat -A "$@"
+exit "$status"

@@ -1,0 +1,85 @@
+# Take over what has changed since kubeadm ran. What is on this node comes first and
+# needs no network; what is in the cluster is retried until the API answers.
+
+part() { # PATH: the part of the template, to see whether it has changed
+  jq -c "$1" "$TEMPLATE" | sha256sum | cut -d ' ' -f 1
+}
+changed() { # NAME PATH
+  [ "$(remembered "$1")" != "$(part "$2")" ]
+}
+note() { # NAME PATH
+  remember "$1" "$(part "$2")"
+}
+
+settled() {
+  note names .cluster.apiServer.certSANs && note etcd .cluster.etcd && note proxy .proxy && note uploaded . &&
+    remember version "$VERSION" && remember applied "$TEMPLATE"
+}
+
+minor() { # VERSION
+  minor=${1#*.}
+  echo "${minor%%.*}"
+}
+
+# Another minor release is not only other images: kubeadm knows what else.
+upgrade() {
+  old=$(remembered version) || return 0
+  step=$(($(minor "$VERSION") - $(minor "$old")))
+  [ "$step" != 0 ] || return 0
+  if [ "$step" != 1 ]; then
+    echo "The cluster runs $old, and kubeadm goes from one minor release to the next only: $VERSION is not the next. Set nixbench.kubernetes.package to a release in between, or to the old one." >"$work/output"
+    return 1
+  fi
+  export KUBECONFIG=/etc/kubernetes/admin.conf
+  running=$(kubectl -n kube-system get configmap kubeadm-config -o 'jsonpath={.data.ClusterConfiguration}' | sed -n 's/^kubernetesVersion: v//p') || return
+  if [ "$running" = "$VERSION" ]; then
+    run kubeadm upgrade node || return
+  else
+    run kubeadm upgrade apply --yes "v$VERSION" || return
+  fi
+  remember version "$VERSION"
+}
+
+settle() {
+  [ "$(remembered applied)" != "$TEMPLATE" ] || return 0
+  tell init "settings have changed"
+  file=$(documents cluster) || return
+  upgrade || return
+  if changed names .cluster.apiServer.certSANs; then
+    rm -f /etc/kubernetes/pki/apiserver.crt /etc/kubernetes/pki/apiserver.key
+    run kubeadm init phase certs apiserver --config "$file" || return
+    # The server notices a new certificate by itself.
+    note names .cluster.apiServer.certSANs
+  fi
+  run kubeadm init phase control-plane all --config "$file" || return
+  # Without data, etcd would take this for a new cluster.
+  if changed etcd .cluster.etcd && [ -d /var/lib/etcd/member ]; then
+    run kubeadm init phase etcd local --config "$file" || return
+    note etcd .cluster.etcd
+  fi
+  remember version "$VERSION" && remember applied "$TEMPLATE"
+}
+
+settle_cluster() {
+  export KUBECONFIG=/etc/kubernetes/admin.conf
+  if changed uploaded .; then
+    tell init "settings of the cluster have changed"
+    file=$(documents cluster) || return
+    run kubeadm init phase upload-config all --config "$file" || return
+    if changed proxy .proxy; then
+      run kubeadm init phase addon kube-proxy --config "$file" || return
+      run kubectl -n kube-system rollout restart daemonset/kube-proxy || return
+      note proxy .proxy
+    fi
+    note uploaded .
+  fi
+  [ "$(jq -r '.index // 1' "$NODE_FILE")" = 1 ] || return 0
+  while read -r manifest; do
+    key=manifest-$(printf '%s' "$manifest" | sha256sum | cut -c 1-32)
+    sum=$(sha256sum <"$manifest")
+    [ "$(remembered "$key")" != "$sum" ] || continue
+    tell init "$manifest"
+    run kubectl apply --server-side --force-conflicts --field-manager=nixbench -f "$manifest" || return
+    remember "$key" "$sum"
+  done <"$MANIFESTS"
+}

@@ -1,0 +1,5 @@
+# A node that runs what users ask for.
+{
+  imports = [ ./default.nix ];
+  nixbench.kubernetes.role = "worker";
+}
