@@ -60,6 +60,7 @@ var rules = []struct {
 	{"cmd/nixbench", []string{"nixeval", "deploy", "deploy/plan", "deploy/facts", "deploy/provision", "deploy/provision/libvirt", "deploy/state", "deploy/explain", "deploy/remote", "deploy/closure", "deploy/secrets", "deploy/activate", "cmd/nixbench/internal/ui"}},
 	{"e2e/fixture", nil},
 	{"e2e/deploy", nil},
+	{"e2e/provision", nil},
 	{"e2e/house", nil},
 	{"bench", []string{"nixeval", "deploy", "deploy/state", "deploy/remote", "deploy/remote/sshtest", "deploy/closure", "deploy/secrets", "deploy/activate", "e2e/fixture"}},
 }
