@@ -1,12 +1,18 @@
 package libvirt
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"libvirt.org/go/libvirt"
 
@@ -107,4 +113,163 @@ func TestContractContainers(t *testing.T) {
 			return provision.Identity{Method: provision.Auto, HostKey: []byte("key of " + node), AuthorizedKeys: []string{"ssh-ed25519 AAAA"}, Node: []byte("{}")}
 		},
 	})
+}
+
+// emptyDisk boots nothing: its machine waits for ever at the firmware.
+func emptyDisk(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "disk.qcow2")
+	if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", file, "64M").CombinedOutput(); err != nil {
+		t.Fatalf("qemu-img: %v\n%s", err, out)
+	}
+	return file
+}
+
+func TestContractVirtualMachines(t *testing.T) {
+	l := lab.Start(t, 0)
+	images := [2]provision.Image{
+		{Hash: "1111111111111111", Disk: emptyDisk(t), Format: provision.QCOW2},
+		{Hash: "2222222222222222", Disk: emptyDisk(t), Format: provision.QCOW2},
+	}
+	provisiontest.Run(t, provisiontest.Setup{
+		Open:   func(t *testing.T) *provisiontest.Host { return inLab(t, l, "qemu") },
+		Images: func(*testing.T) [2]provision.Image { return images },
+		Identity: func(node string) provision.Identity {
+			return provision.Identity{Method: provision.Auto, HostKey: []byte("key of " + node), AuthorizedKeys: []string{"ssh-ed25519 AAAA"}, Node: []byte("{}")}
+		},
+	})
+}
+
+// killLibvirtd ends the lab's libvirtd, which the lab starts again.
+func killLibvirtd(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(l.Dir, "world.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	world, _, _ := strings.Cut(string(text), " ")
+	// The process that holds the lab is unshare; its child is the first in the namespace.
+	for _, pid := range children(t, world) {
+		for _, pid := range append(children(t, pid), grandchildren(t, pid)...) {
+			if comm, _ := os.ReadFile("/proc/" + pid + "/comm"); strings.TrimSpace(string(comm)) == "libvirtd" {
+				n, err := strconv.Atoi(pid)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+		}
+	}
+	t.Fatal("there is no libvirtd in the lab")
+}
+
+func children(t *testing.T, pid string) []string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/task/" + pid + "/children")
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(text))
+}
+
+func grandchildren(t *testing.T, pid string) []string {
+	t.Helper()
+	var all []string
+	for _, c := range children(t, pid) {
+		all = append(all, children(t, c)...)
+	}
+	return all
+}
+
+// faultSite is a lab with an image, and the wish for one machine in it.
+func faultSite(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.Ground, provision.Spec) {
+	t.Helper()
+	l := lab.Start(t, 0)
+	o := Options{URI: uriOf(l, "lxc"), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, "pool")}
+	net := provision.Network{Name: "nbfault", Mode: provision.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24"), Domain: "internal"}
+	image := provision.Image{Hash: "1111111111111111", Disk: smallRoot(t, "fault"), Format: provision.Raw}
+	s := provision.Spec{
+		Node: "n1", Role: "worker", MAC: "52:54:00:aa:00:01", Address: netip.MustParseAddr("192.168.240.10"),
+		VCPUs: 1, Memory: 64 << 20, Image: image,
+	}
+	g := provision.Ground{Network: net, Images: []provision.Image{image}, Reservations: []provision.Reservation{{Node: "n1", MAC: s.MAC, Address: s.Address}}}
+	return l, o, provision.Cluster{Name: "fault", ID: "00112233445566aa"}, g, s
+}
+
+// libvirtd is killed before one effect after another: the operation goes on with the new one.
+func TestLibvirtdIsRestarted(t *testing.T) {
+	l, o, c, g, s := faultSite(t)
+	h, err := Open("lab", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { purge(t, o.URI, l.Network); _ = h.Close() })
+	if err := h.Prepare(t.Context(), c, g); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{"create nb.", "upload", "define the domain", "start the domain"} {
+		killed := false
+		h.effect = func(what string) error {
+			if !killed && strings.HasPrefix(what, at) {
+				killed = true
+				time.Sleep(2 * time.Second) // the lab gives up on one that ends at once
+				killLibvirtd(t, l)
+			}
+			return nil
+		}
+		start := time.Now()
+		if err := h.Ensure(t.Context(), c, g.Network, s); err != nil {
+			t.Fatalf("killed before %s: %v", at, err)
+		}
+		t.Logf("killed before %s: %s", at, time.Since(start))
+		h.effect = nil
+		site, err := h.Survey(t.Context(), c, g.Network)
+		if err != nil || len(site.Machines) != 1 || site.Machines[0].State != provision.Running || !killed {
+			t.Fatalf("killed before %s (%t): %+v, %v", at, killed, site, err)
+		}
+		if err := h.Remove(t.Context(), c, "n1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Prepare(t.Context(), c, g); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestFullPool(t *testing.T) {
+	l, o, c, g, s := faultSite(t)
+	// libvirtd has mounts of its own, so the file system is mounted where it looks.
+	full := filepath.Join(l.Dir, "pool")
+	if err := os.Mkdir(full, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(l.Dir, "world.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	world, _, _ := strings.Cut(string(text), " ")
+	mount := []string{"--mount=/proc/" + world + "/ns/mnt", "--", "mount", "-t", "tmpfs", "-o", "size=1M,mode=711", "tmpfs", full}
+	if out, err := exec.Command("nsenter", mount...).CombinedOutput(); err != nil {
+		t.Fatalf("mount: %v\n%s", err, out)
+	}
+	h, err := Open("lab", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { purge(t, o.URI, l.Network); _ = h.Close() })
+	if err := h.Prepare(t.Context(), c, g); err != nil {
+		t.Fatal(err)
+	}
+	err = h.Ensure(t.Context(), c, g.Network, s)
+	var e *provision.Error
+	if !errors.Is(err, provision.ErrFull) || !errors.As(err, &e) || e.Fix == "" || !strings.Contains(err.Error(), "KiB left") {
+		t.Errorf("err = %v", err)
+	}
+	t.Log(err)
+	if err := h.Remove(t.Context(), c, "n1"); err != nil {
+		t.Error(err)
+	}
 }
