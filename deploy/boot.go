@@ -258,7 +258,7 @@ func (m *booting) make(ctx context.Context) error {
 }
 
 // know tells the fleet what the state knows by now.
-func (m *booting) know() { m.Fleet.Know(m.Machines.Dir.ClientKey(), m.Store.State().Machines) }
+func (m *booting) know() { m.Fleet.Know(m.Machines.Dir.ClientKey(), m.Store.State()) }
 
 func imageState(i provision.Image) state.Image {
 	return state.Image{Hash: i.Hash, Format: string(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}

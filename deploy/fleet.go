@@ -3,9 +3,14 @@ package deploy
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
+	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -23,6 +28,7 @@ type Fleet struct {
 	mu       sync.Mutex
 	hosts    map[string]*remote.Host
 	machines map[string]state.Machine // those that we have booted
+	cluster  *state.Cluster           // where they are
 	key      string                   // the file that opens them
 	unknown  error                    // why they are not known
 }
@@ -70,10 +76,10 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 
 // Know tells the fleet of the machines that we have booted, and of the file with the key
 // that they let us in with.
-func (f *Fleet) Know(key string, machines map[string]state.Machine) {
+func (f *Fleet) Know(key string, known *state.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.key, f.machines = key, machines
+	f.key, f.machines, f.cluster = key, known.Machines, known.Cluster
 }
 
 // Unknown tells why nothing is known of our machines.
@@ -123,8 +129,31 @@ func (f *Fleet) ours(n nixeval.Node, d nixeval.Deployment) (remote.Target, error
 	return remote.Target{
 		Name: n.Name, Host: m.Address.String(), Port: d.TargetPort, User: &user,
 		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
-		IdentityFiles: []string{f.key}, HostKeys: []string{m.HostKey},
+		IdentityFiles: []string{f.key}, HostKeys: []string{m.HostKey}, Via: jump(n.Name, m, f.cluster),
 	}, nil
+}
+
+// jump is the hypervisor, where only that can reach the machine: it is another host, to
+// which libvirt goes by SSH, and the network is one of its own.
+func jump(node string, m state.Machine, c *state.Cluster) *remote.Target {
+	if c == nil || !provision.Mode(c.Network.Mode).Ours() {
+		return nil
+	}
+	u, err := url.Parse(c.Hypervisors[m.Hypervisor].URI)
+	if err != nil || u.Hostname() == "" {
+		return nil
+	}
+	if _, transport, _ := strings.Cut(u.Scheme, "+"); !slices.Contains([]string{"ssh", "libssh", "libssh2"}, transport) {
+		return nil
+	}
+	via := &remote.Target{Name: node, Host: u.Hostname()}
+	if name := u.User.Username(); name != "" {
+		via.User = &name
+	}
+	if port, err := strconv.Atoi(u.Port()); err == nil {
+		via.Port = &port
+	}
+	return via
 }
 
 // Handshakes counts the logins of a node so far.

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -116,8 +114,14 @@ func TestKilledAnywhere(t *testing.T) {
 			if err != nil {
 				t.Fatalf("killed at step %d, early %t: the next apply: %v", at, early, err)
 			}
-			if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
-				t.Errorf("killed at step %d, early %t: %s", at, early, diff)
+			// A node may have been switched before its sibling's machine was made.
+			for _, r := range results {
+				if r.Outcome != state.Switched && r.Outcome != state.Unchanged {
+					t.Errorf("killed at step %d, early %t: %+v", at, early, r)
+				}
+			}
+			if len(results) != 2 {
+				t.Errorf("killed at step %d, early %t: %q", at, early, outcomes(results))
 			}
 			steps := len(w.h.Log())
 			if _, err := w.apply(quick); err != nil {

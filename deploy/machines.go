@@ -63,6 +63,9 @@ func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixe
 			return slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == node })
 		}
 	}
+	if err := renamed(o.Network, known); err != nil {
+		return nil, err
+	}
 	g := &ground{where: m.where(known, len(all) > 0)}
 	for name := range g.where {
 		_, o.Closed[name] = named(m.Hive)[name]
@@ -158,9 +161,6 @@ func recreated(all []provision.Wish, sites map[string]provision.Site, o provisio
 // moved refuses to make machines a second time because a hypervisor's name now means
 // another host.
 func (m *Machines) moved(g *ground, known *state.State) error {
-	if err := m.renamed(g, known); err != nil {
-		return err
-	}
 	for _, c := range g.Changes {
 		s := known.Machines[c.Node]
 		if c.Action != provision.Create || s.Created == nil || known.Cluster == nil {
@@ -178,16 +178,16 @@ func (m *Machines) moved(g *ground, known *state.State) error {
 }
 
 // renamed refuses to have machines on two networks: those that are there stay on theirs.
-func (m *Machines) renamed(g *ground, known *state.State) error {
-	if known.Cluster == nil || len(known.Cluster.Network.Name) == 0 {
+func renamed(wanted provision.Network, known *state.State) error {
+	if known.Cluster == nil {
 		return nil
 	}
-	old, now := known.Cluster.Network, networkState(g.Network)
+	old, now := known.Cluster.Network, networkState(wanted)
 	old.CIDR, old.Domain, now.CIDR, now.Domain = "", "", "", "" // addresses have their own complaint
-	for node, s := range known.Machines {
-		if s.Created != nil && old != now {
+	for _, node := range sortedKeys(known.Machines) {
+		if known.Machines[node].Created != nil && old != now {
 			return &provision.PlanError{
-				Text: fmt.Sprintf("%s and perhaps others are on network %s (%s), and the hive now says %s (%s)", node, old.Name, old.Mode, now.Name, now.Mode),
+				Text: fmt.Sprintf("%s and perhaps others are on network %s (%s), and the hive now says network %s (%s)", node, old.Name, old.Mode, now.Name, now.Mode),
 				Fix:  "put cluster.network back as it was, or begin anew: nixbench destroy, then nixbench apply",
 			}
 		}

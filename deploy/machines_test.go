@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -372,7 +373,7 @@ func TestMachinesArePinned(t *testing.T) {
 	if err := reach(); !errors.As(err, &none) {
 		t.Errorf("not booted: %v", err)
 	}
-	f.Know(w.dir.ClientKey(), known.Machines)
+	f.Know(w.dir.ClientKey(), known)
 	if err := reach(); err != nil {
 		t.Error(err)
 	}
@@ -383,7 +384,7 @@ func TestMachinesArePinned(t *testing.T) {
 	m := known.Machines["w-1"]
 	m.HostKey = other.Public
 	f = NewFleet(w.hive, remote.Options{DialContext: w.dial})
-	f.Know(w.dir.ClientKey(), map[string]state.Machine{"w-1": m})
+	f.Know(w.dir.ClientKey(), &state.State{Machines: map[string]state.Machine{"w-1": m}})
 	var changed *remote.HostKeyChangedError
 	if err := reach(); !errors.As(err, &changed) {
 		t.Errorf("another key: %v", err)
@@ -509,5 +510,59 @@ func TestImages(t *testing.T) {
 	write("full/kernel", "K2")
 	if after, _ := again.Of(kernel); after == before {
 		t.Error("a changed file has its old hash")
+	}
+}
+
+// A machine that carries our mark and that nobody knows of is shown, and removed.
+func TestOrphans(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	forget := func() {
+		_, err := w.session(t.Context(), "forget", func(d *Deployer) error {
+			return d.Store.Update(func(s *state.State) error { delete(s.Machines, "w-2"); return nil })
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	forget()
+	w.scale(map[string]int{"w": 1})
+	w.must(w.apply())
+	if !slices.Equal(w.asked, []string{"remove w-2 on default: left behind by a run that was cut off"}) || countThings(w, "domain ") != 1 {
+		t.Errorf("asked %q; there is %q", w.asked, w.h.Things())
+	}
+	w.scale(map[string]int{"w": 2})
+	w.must(w.apply())
+	forget()
+	if err := w.destroy(nil); err != nil {
+		t.Fatal(err)
+	}
+	w.empty()
+}
+
+// Machines on the network of another host are reached through it.
+func TestJump(t *testing.T) {
+	m := state.Machine{Hypervisor: "h"}
+	for _, test := range []struct{ uri, mode, want string }{
+		{"qemu:///system", "nat", ""},
+		{"qemu+unix:///system?socket=/x", "nat", ""},
+		{"qemu+ssh://kvm1/system", "nat", "kvm1"},
+		{"qemu+ssh://root@kvm1:2222/system", "isolated", "root@kvm1:2222"},
+		{"qemu+ssh://kvm1/system", "bridge", ""},
+		{"qemu+tls://kvm1/system", "nat", ""},
+	} {
+		got := ""
+		if v := jump("n", m, &state.Cluster{Network: state.Network{Mode: test.mode}, Hypervisors: map[string]state.Hypervisor{"h": {URI: test.uri}}}); v != nil {
+			got = v.Host
+			if v.User != nil {
+				got = *v.User + "@" + got
+			}
+			if v.Port != nil {
+				got += fmt.Sprintf(":%d", *v.Port)
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s, %s: %q, want %q", test.uri, test.mode, got, test.want)
+		}
 	}
 }

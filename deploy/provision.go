@@ -64,7 +64,7 @@ func (r *run) provision(ctx context.Context, nodes []nixeval.Node) (*boots, erro
 			return fail(g, err)
 		}
 	}
-	r.Fleet.Know(m.Dir.ClientKey(), r.Store.State().Machines)
+	r.Fleet.Know(m.Dir.ClientKey(), r.Store.State())
 	b := r.start(ctx, g, client)
 	if !g.Network.Mode.Ours() {
 		b.addressed.Wait()
@@ -95,7 +95,7 @@ func (r *run) selected(nodes []nixeval.Node) []nixeval.Node {
 
 // useFacts evaluates with the facts that are there.
 func (r *run) useFacts() error {
-	if r.Eval.Facts == "" && exists(r.Machines.Dir.Facts()) {
+	if r.Eval.Facts == "" && len(booted(r.hive, r.hive.Nodes)) > 0 && exists(r.Machines.Dir.Facts()) {
 		r.Eval.Facts = r.Machines.Dir.Facts()
 	}
 	return nil

@@ -251,10 +251,12 @@ func fetched(file, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	from, err := nixString((&url.URL{Scheme: "file", Path: abs}).String())
+	sum := sha256.Sum256(data)
+	// Nix remembers for an hour what it got from a URL. So other contents are another URL;
+	// of files, the query means nothing.
+	from, err := nixString((&url.URL{Scheme: "file", Path: abs, RawQuery: hex.EncodeToString(sum[:])}).String())
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(data)
 	return fmt.Sprintf(`(builtins.fetchurl { name = %q; url = %s; sha256 = %q; })`, name, from, hex.EncodeToString(sum[:])), nil
 }

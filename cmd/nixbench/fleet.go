@@ -36,7 +36,7 @@ func (a *app) fleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
 	if known, err := a.dir.Load(); err != nil {
 		fleet.Unknown(err)
 	} else {
-		fleet.Know(a.dir.ClientKey(), known.Machines)
+		fleet.Know(a.dir.ClientKey(), known)
 	}
 	return fleet
 }

@@ -119,6 +119,9 @@ func sshArgv(t remote.Target, known string, acceptNew bool, command []string) ([
 		} {
 			argv = append(argv, "-o", o)
 		}
+		if v := t.Via; v != nil {
+			argv = append(argv, "-J", jumpText(*v))
+		}
 	} else if acceptNew {
 		argv = append(argv, "-o", "StrictHostKeyChecking=accept-new")
 	}
@@ -132,4 +135,19 @@ func sshArgv(t remote.Target, known string, acceptNew bool, command []string) ([
 // sshQuote is a file name as ssh's configuration takes it, which splits at blanks and expands %.
 func sshQuote(file string) string {
 	return `"` + strings.ReplaceAll(file, "%", "%%") + `"`
+}
+
+// jumpText is a host to jump through as ssh's -J takes it.
+func jumpText(t remote.Target) string {
+	text := t.Host
+	if strings.Contains(text, ":") {
+		text = "[" + text + "]"
+	}
+	if t.User != nil {
+		text = *t.User + "@" + text
+	}
+	if t.Port != nil {
+		text += ":" + strconv.Itoa(*t.Port)
+	}
+	return text
 }

@@ -65,7 +65,6 @@ var rules = []struct {
 	{"e2e/fixture", nil},
 	{"e2e/deploy", nil},
 	{"e2e/provision", nil},
-	{"e2e/kube", nil},
 	{"e2e/house", nil},
 	{"e2e/kube", nil},
 	{"e2e/kubernetes", nil},

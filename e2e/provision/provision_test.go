@@ -159,7 +159,7 @@ func TestContainers(t *testing.T) {
   }`, image))
 	before := b.things("lxc")
 	b.run(0, "doctor")
-	// PLAN b.run(0, "plan")
+	b.run(0, "plan")
 	_, stderr := b.run(0, "apply")
 	b.want("apply", results(stderr), []string{"w-1 generation", "w-2 generation", "w-3 generation"})
 	explained, _ := b.run(0, "explain")
