@@ -70,11 +70,18 @@ func (k *killer) step(ctx context.Context, _ fakeprovider.Step) error {
 }
 
 func (k *killer) keep() {
-	dir := filepath.Join(k.w.t.TempDir(), ".nixbench", "demo")
-	if err := os.CopyFS(dir, os.DirFS(string(k.w.dir))); err != nil && !errors.Is(err, os.ErrNotExist) {
-		k.w.t.Error(err)
+	for {
+		dir := filepath.Join(k.w.t.TempDir(), ".nixbench", "demo")
+		err := os.CopyFS(dir, os.DirFS(string(k.w.dir)))
+		if errors.Is(err, os.ErrNotExist) && k.w.t.Context().Err() == nil && exists(string(k.w.dir)) {
+			continue // a file got its name while we looked: what was copied is half
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			k.w.t.Error(err)
+		}
+		k.left = state.Dir(dir)
+		return
 	}
-	k.left = state.Dir(dir)
 }
 
 // kill runs f and kills it at a step. It tells whether f came that far.
