@@ -86,7 +86,8 @@ in
         virtualisation.cri-o.enable = true;
         virtualisation.cri-o.settings.crio = {
           runtime.cgroup_manager = mkDefault "systemd";
-          network.plugin_dirs = mkDefault [ "/opt/cni/bin" ];
+          # Besides what NixOS has there.
+          network.plugin_dirs = [ "/opt/cni/bin" ];
         }
         // lib.optionalAttrs (runtime.pauseImage != null) {
           image.pause_image = mkDefault runtime.pauseImage;

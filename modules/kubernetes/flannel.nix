@@ -131,7 +131,7 @@ let
               "cp"
               "-f"
               "/etc/kube-flannel/cni-conf.json"
-              "/etc/cni/net.d/10-flannel.conflist"
+              "/etc/cni/net.d/05-flannel.conflist"
             ];
             volumeMounts = [
               {

@@ -27,7 +27,8 @@ if [ "$host" -lt 0 ] || [ "$host" -ge "$NODES" ]; then
   exit 1
 fi
 
-file=/etc/cni/net.d/10-nixbench.conflist
+# The first by name counts, and packages of runtimes bring examples that begin with 10.
+file=/etc/cni/net.d/05-nixbench.conflist
 mkdir -p "${file%/*}"
 new=${file%/*}/.nixbench.new
 jq -n --arg subnet "$(subnet "$host")" '{

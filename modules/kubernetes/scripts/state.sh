@@ -4,9 +4,9 @@ set -o pipefail
 
 memory=/var/lib/nixbench/kubernetes # what was done, and need not be done again
 work=/run/nixbench/kubernetes       # nobody else's, gone with a reboot
-mkdir -p /run/nixbench
+mkdir -p "$work" "$memory"
 chmod 0755 /run/nixbench
-mkdir -p -m 0700 "$work" "$memory"
+chmod 0700 "$work" "$memory"
 attempt=1 phase='' since=''
 
 # tell PHASE [MESSAGE]: write the state, for whoever looks after us.
