@@ -45,7 +45,7 @@ func (r *run) aside(when secrets.When) secrets.Aside {
 func (r *run) keysBack(ctx context.Context, h hostOf, t task, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
-	if r.WithoutKeys || len(r.hive.Unit(t.node.Unit).Deployment.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
+	if r.WithoutKeys || len(t.keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
 		return nil
 	}
 	// Also for somebody who has interrupted us, and is waiting.

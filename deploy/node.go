@@ -134,7 +134,7 @@ func (r *run) closure(ctx context.Context, h hostOf, t task) error {
 // the hive has no keys, those of the old system go when it runs no more, and a node
 // that is known to have none is not asked.
 func (r *run) keys(ctx context.Context, h hostOf, t task, when secrets.When) (string, error) {
-	none := len(r.hive.Unit(t.node.Unit).Deployment.Keys) == 0
+	none := len(t.keys.Keys) == 0
 	if r.WithoutKeys || none && (when == secrets.Pre || r.Goal == Boot || r.Goal == Test ||
 		when == secrets.All && r.Goal != UploadKeys && r.knownWithoutKeys(t)) {
 		return "", nil

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"path"
 	"reflect"
 	"slices"
 	"time"
@@ -214,6 +217,35 @@ type nodeFile struct {
 	Name    string `json:"name"`
 	Role    string `json:"role"`
 	Index   int    `json:"index"`
+	// Absent where it is found out later: then it comes with the keys.
+	Address netip.Addr `json:"address,omitzero"`
+}
+
+const nodeFilePath = "/var/lib/nixbench/node.json"
+
+// deploymentOf is what the hive says of a node. A machine that did not know its address when
+// it was made gets it with its keys, if it is a member of something that others find it in.
+func (r *run) deploymentOf(n nixeval.Node) (nixeval.Deployment, error) {
+	d := r.hive.Unit(n.Unit).Deployment
+	known := r.Store.State()
+	m := known.Machines[n.Name]
+	if d.Engine == nil || known.Cluster == nil || provision.Mode(known.Cluster.Network.Mode).Ours() || !m.Address.IsValid() {
+		return d, nil
+	}
+	data, err := json.Marshal(nodeFile{Version: 1, Cluster: r.hive.ClusterName(), Name: n.Name, Role: n.Role, Index: n.Index, Address: m.Address})
+	if err != nil {
+		return d, err
+	}
+	keys := maps.Clone(d.Keys)
+	if keys == nil {
+		keys = map[string]nixeval.Key{}
+	}
+	keys["nixbench-node"] = nixeval.Key{
+		Name: path.Base(nodeFilePath), DestDir: path.Dir(nodeFilePath), Path: nodeFilePath, Text: nixeval.NewSecret(string(data) + "\n"),
+		User: "root", Group: "root", Permissions: "0644", UploadAt: "pre-activation",
+	}
+	d.Keys = keys
+	return d, nil
 }
 
 // identity is who a machine is told that it is. One that was told already, and whose
@@ -221,7 +253,7 @@ type nodeFile struct {
 func (m *booting) identity(s provision.Spec) (provision.Identity, error) {
 	id := s.Identity
 	id.AuthorizedKeys = []string{m.client.Public}
-	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.g.Cluster.Name, Name: s.Node, Role: s.Role, Index: s.Index})
+	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.g.Cluster.Name, Name: s.Node, Role: s.Role, Index: s.Index, Address: s.Address})
 	if err != nil {
 		return id, err
 	}

@@ -46,8 +46,10 @@ func (r *run) task(ctx context.Context, n nixeval.Node, closures map[string]nixe
 		return t, nil
 	}
 	// All keys, so that a mistake here is found before anything is changed there.
-	var err error
-	t.keys, err = r.Uploader.Load(ctx, n.Name, r.hive.Unit(n.Unit).Deployment, secrets.All)
+	d, err := r.deploymentOf(n)
+	if err == nil {
+		t.keys, err = r.Uploader.Load(ctx, n.Name, d, secrets.All)
+	}
 	if err != nil {
 		err = &NodeError{Node: n.Name, Step: event.Keys, Err: err}
 		r.done(n, c, state.Failed, "", err)

@@ -146,6 +146,9 @@ type Generated struct {
 // uploads it asks for Reveal by name.
 type Secret struct{ text string }
 
+// NewSecret makes one of a text.
+func NewSecret(text string) *Secret { return &Secret{text} }
+
 // Reveal gives the text itself.
 func (s Secret) Reveal() string { return s.text }
 

@@ -10,6 +10,7 @@
     ./calico.nix
     ./cni.nix
     ./container-runtime.nix
+    ./engine.nix
     ./flannel.nix
     ./images.nix
     ./kubeadm.nix

@@ -4,6 +4,7 @@
   config,
   lib,
   runtime,
+  options,
   ...
 }:
 let
@@ -21,6 +22,74 @@ let
       example = "/run/keys/${file}";
       description = "File on the node with ${description}.";
     };
+
+  # The names are those under which the facts tell of them.
+  authority = secret: part: { inherit secret part; kind = "ca"; };
+  keys = {
+    kubernetes-join-token = {
+      name = "join-token";
+      generated = {
+        secret = "join-token";
+        kind = "token";
+      };
+    };
+  }
+  // lib.optionalAttrs (cfg.role == "control-plane") (
+    {
+      # The authority whose hash every node knows as runtime.caHash.
+      kubernetes-ca-crt = {
+        name = "ca.crt";
+        generated = authority "cluster-ca" "certificate";
+      };
+      kubernetes-ca-key = {
+        name = "ca.key";
+        generated = authority "cluster-ca" "key";
+      };
+      kubernetes-front-proxy-ca-crt = {
+        name = "front-proxy-ca.crt";
+        generated = authority "kubernetes-front-proxy-ca" "certificate";
+      };
+      kubernetes-front-proxy-ca-key = {
+        name = "front-proxy-ca.key";
+        generated = authority "kubernetes-front-proxy-ca" "key";
+      };
+      kubernetes-etcd-ca-crt = {
+        name = "etcd-ca.crt";
+        generated = authority "kubernetes-etcd-ca" "certificate";
+      };
+      kubernetes-etcd-ca-key = {
+        name = "etcd-ca.key";
+        generated = authority "kubernetes-etcd-ca" "key";
+      };
+      kubernetes-sa-key = {
+        name = "sa.key";
+        generated = {
+          secret = "kubernetes-sa";
+          kind = "key-pair";
+          part = "private";
+        };
+      };
+      kubernetes-sa-pub = {
+        name = "sa.pub";
+        generated = {
+          secret = "kubernetes-sa";
+          kind = "key-pair";
+          part = "public";
+        };
+      };
+    }
+    // lib.optionalAttrs cfg.encryptionAtRest.enable {
+      kubernetes-encryption-key = {
+        name = "encryption-key";
+        generated = {
+          secret = "kubernetes-encryption";
+          kind = "random";
+          part = "base64";
+          bytes = 32;
+        };
+      };
+    }
+  );
 in
 {
   # interface
@@ -46,6 +115,18 @@ in
       plane, once; a node that was made anew has none, and so can only join'';
   };
 
+  options.nixbench.kubernetes.generateSecrets = mkOption {
+    type = types.bool;
+    # Without nixbench's own options the modules are those of an ordinary NixOS.
+    default = options ? deployment.keys;
+    defaultText = lib.literalMD "true where nixbench deploys the node";
+    example = false;
+    description = ''
+      Whether nixbench makes the cluster's keys and its token, and brings them to the nodes
+      that need them. Without it they have to be put where `secrets` says by other means.
+    '';
+  };
+
   # What goes from where to where below /etc/kubernetes/pki, for a control plane.
   options.nixbench.kubernetes.pki = mkOption {
     type = types.attrsOf types.path;
@@ -62,5 +143,18 @@ in
       "sa.pub" = serviceAccountPublicKey;
     };
     description = "Keys of the cluster, by their place below /etc/kubernetes/pki.";
+  };
+
+  # implementation
+  config = lib.optionalAttrs (options ? deployment.keys) {
+    deployment.keys = lib.mkIf (cfg.role != null && cfg.generateSecrets) (
+      lib.mapAttrs (
+        _: k:
+        {
+          inherit (k) name generated;
+          destDir = "/run/nixbench/secrets";
+        }
+      ) keys
+    );
   };
 }
