@@ -29,8 +29,7 @@ type Machine struct {
 type Lab struct {
 	Name     string
 	Dir      string // state; gone after the test
-	URI      string // libvirt's; works from every network namespace
-	Network  string // the libvirt network that the machines are on
+	Network  string // the libvirt network that the machines are on; "" if there are none
 	Subnet   string
 	Machines []Machine
 
@@ -38,21 +37,24 @@ type Lab struct {
 	keyFile    string
 	knownHosts string
 	sshConfig  string
+	uris       map[string]string
+	poolPath   string
 }
 
 // state is lab.json, written by the program when all machines are up.
 type state struct {
-	Version    int       `json:"version"`
-	Name       string    `json:"name"`
-	Dir        string    `json:"dir"`
-	PID        int       `json:"pid"`
-	URI        string    `json:"uri"`
-	Network    string    `json:"network"`
-	Subnet     string    `json:"subnet"`
-	KeyFile    string    `json:"keyFile"`
-	KnownHosts string    `json:"knownHosts"`
-	SSHConfig  string    `json:"sshConfig"`
-	Machines   []Machine `json:"machines"`
+	Version    int               `json:"version"`
+	Name       string            `json:"name"`
+	Dir        string            `json:"dir"`
+	PID        int               `json:"pid"`
+	URIs       map[string]string `json:"uris"`
+	PoolPath   string            `json:"poolPath"`
+	Network    string            `json:"network"`
+	Subnet     string            `json:"subnet"`
+	KeyFile    string            `json:"keyFile"`
+	KnownHosts string            `json:"knownHosts"`
+	SSHConfig  string            `json:"sshConfig"`
+	Machines   []Machine         `json:"machines"`
 }
 
 // An Option changes the lab that Start makes.
@@ -90,14 +92,18 @@ func WithKubernetes() Option {
 	return func(o *options) { o.args = append(o.args, "--kubernetes") }
 }
 
+// WithHypervisor adds to the machines what others need to make some: QEMU, and a
+// folder for images. See [Hypervisor].
+func WithHypervisor() Option {
+	return func(o *options) { o.args = append(o.args, "--hypervisor") }
+}
+
 // Start starts a lab of n machines, which take SSH logins when it returns. The
 // lab ends with the test; if the test failed, the machines' journals are saved
 // first. Should the test's process be killed, the lab's processes end with it.
 func Start(tb testing.TB, n int, opts ...Option) *Lab {
 	tb.Helper()
-	if os.Getenv("NIXBENCH_E2E") != "1" {
-		tb.Skip("NIXBENCH_E2E=1 is not set; end-to-end tests need root and Debian packages (see e2e/lab/README.md)")
-	}
+	needE2E(tb)
 	var o options
 	for _, opt := range opts {
 		opt(&o)
@@ -137,6 +143,13 @@ func Start(tb testing.TB, n int, opts ...Option) *Lab {
 	return l
 }
 
+func needE2E(tb testing.TB) {
+	tb.Helper()
+	if os.Getenv("NIXBENCH_E2E") != "1" {
+		tb.Skip("NIXBENCH_E2E=1 is not set; end-to-end tests need root and Debian packages (see e2e/lab/README.md)")
+	}
+}
+
 // load fills in what the program wrote down.
 func (l *Lab) load() error {
 	text, err := os.ReadFile(filepath.Join(l.Dir, "lab.json"))
@@ -152,7 +165,8 @@ func (l *Lab) load() error {
 	if s.Version != 1 {
 		return fmt.Errorf("lab.json: version %d, want 1", s.Version)
 	}
-	l.Name, l.URI, l.Network, l.Subnet, l.Machines = s.Name, s.URI, s.Network, s.Subnet, s.Machines
+	l.Name, l.Network, l.Subnet, l.Machines = s.Name, s.Network, s.Subnet, s.Machines
+	l.uris, l.poolPath = s.URIs, s.PoolPath
 	l.keyFile, l.knownHosts, l.sshConfig = s.KeyFile, s.KnownHosts, s.SSHConfig
 	return nil
 }

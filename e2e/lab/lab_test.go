@@ -12,14 +12,6 @@ import (
 	"time"
 )
 
-// needE2E skips what needs root and packages but does not call Start.
-func needE2E(t *testing.T) {
-	t.Helper()
-	if os.Getenv("NIXBENCH_E2E") != "1" {
-		t.Skip("NIXBENCH_E2E=1 is not set")
-	}
-}
-
 func TestMachines(t *testing.T) {
 	l := Start(t, 3, WithDisk("m2", "200M"), WithVolume("/var/lib/containerd"))
 
@@ -183,21 +175,25 @@ func TestNothingIsLeft(t *testing.T) {
 	needE2E(t)
 	for _, test := range []struct {
 		name    string
+		count   int
 		options []Option
 		check   func(t *testing.T, l *Lab)
+		kill    bool
 	}{
-		{"plain", []Option{WithDisk("m1", "100M")}, func(t *testing.T, l *Lab) {
+		{"plain", 2, []Option{WithDisk("m1", "100M")}, func(t *testing.T, l *Lab) {
 			// A mount, and a process that nobody waits for.
 			l.Run(t, "m2", "systemd-run --quiet sleep 300; mount -t tmpfs none /mnt")
-		}},
-		{"kubernetes", []Option{WithKubernetes(), WithMemory(2048)}, checkKubernetes},
+		}, false},
+		{"kubernetes", 2, []Option{WithKubernetes(), WithMemory(2048)}, checkKubernetes, false},
+		{"hypervisor", 0, []Option{WithHypervisor()}, startBoth, false},
+		{"killed hypervisor", 0, []Option{WithHypervisor()}, startBoth, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			before := lookAtHost(t)
 			var dir, id string
 			var namespaces []string
 			t.Run("up", func(t *testing.T) {
-				l := Start(t, 2, test.options...)
+				l := Start(t, test.count, test.options...)
 				dir, id = l.Dir, labID(t, l.Dir)
 				if err := l.Command(context.Background(), "setsid", "sh", "-c", "sleep 300 & sleep 300 &").Run(); err != nil {
 					t.Error(err)
@@ -206,6 +202,9 @@ func TestNothingIsLeft(t *testing.T) {
 				namespaces = labNamespaces(id, before)
 				if found := traces(id, dir, namespaces); len(namespaces) < 5 || len(found) < 20 {
 					t.Errorf("the test does not see the lab: %d namespaces, %d traces", len(namespaces), len(found))
+				}
+				if test.kill {
+					killAll(t, l)
 				}
 			})
 			for _, trace := range traces(id, dir, namespaces) {

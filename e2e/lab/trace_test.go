@@ -81,7 +81,7 @@ func labID(tb testing.TB, dir string) string {
 }
 
 // traces returns what there is of a lab: cgroups with its id, processes in them,
-// processes that mention its folder, and the folder. namespaces are those that it
+// processes that mention its folder, loop devices on files in it, and the folder. namespaces are those that it
 // used.
 func traces(id, dir string, namespaces []string) []string {
 	var found []string
@@ -109,6 +109,12 @@ func traces(id, dir string, namespaces []string) []string {
 			if ns, err := os.Readlink(process + "/ns/" + kind); err == nil && slices.Contains(namespaces, ns) {
 				found = append(found, process+" is in "+ns)
 			}
+		}
+	}
+	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, loop := range loops {
+		if file, err := os.ReadFile(loop); err == nil && bytes.Contains(file, []byte(filepath.Base(dir)+"/")) {
+			found = append(found, loop+": "+string(file))
 		}
 	}
 	if _, err := os.Lstat(dir); err == nil {

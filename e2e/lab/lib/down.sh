@@ -28,6 +28,7 @@ end_world() {
     [ $SECONDS -lt $deadline ] || die "these cgroups of the lab cannot be removed: ${groups[*]}"
     sleep 0.02
   done
+  end_loops
 }
 
 # await_end waits until killed processes are gone. A zombie is in no cgroup's list
@@ -44,6 +45,27 @@ await_end() {
     done
     [ -n "$waiting" ] || return 0
     [ $waiting = process ] || zombies=$((zombies + 1))
+    sleep 0.02
+  done
+}
+
+# lab_loops prints the loop devices whose file is in the lab's folder: the disks of
+# containers that others made.
+lab_loops() {
+  local file
+  for file in /sys/block/loop*/loop/backing_file; do
+    [[ $(cat "$file" 2>/dev/null) != "$lab_dir"/* ]] || { file=${file%/loop/backing_file}; echo "/dev/${file##*/}"; }
+  done
+}
+
+# end_loops waits until the kernel has unmounted what was in the lab's namespaces,
+# which frees their loop devices. It does so a moment after the last process ended.
+end_loops() {
+  local loops deadline=$((SECONDS + 20))
+  while mapfile -t loops < <(lab_loops) && [ ${#loops[@]} -gt 0 ]; do
+    [ $SECONDS -lt $deadline ] || die "these loop devices of the lab are still in use: ${loops[*]}"
+    # One that was set up and not yet mounted has nobody else to free it.
+    [ $SECONDS -lt $((deadline - 18)) ] || losetup -d "${loops[@]}" 2>/dev/null || true
     sleep 0.02
   done
 }

@@ -85,6 +85,9 @@ write_files() {
   )
 }
 
+# lab_network: the lab has a network of its own. An empty hypervisor has none.
+lab_network() { [ -z "$hypervisor" ] || [ -s "$lab_dir/machines.table" ]; }
+
 network_xml() {
   local machine ip mac
   cat <<EOF
@@ -149,7 +152,9 @@ EOF
 machines_json() {
   local machine ip mac disk key comma=''
   printf '{\n  "version": 1,\n  "name": "%s",\n  "dir": "%s",\n  "pid": %s,\n' "$name" "$lab_dir" "$(world_pid)"
-  printf '  "uri": "%s",\n  "network": "%s",\n  "subnet": "%s.0/24",\n' "$(libvirt_uri)" "$network" "$subnet"
+  printf '  "uris": {"lxc": "%s", "qemu": "%s"},\n' "$(libvirt_uri lxc)" "$(libvirt_uri qemu)"
+  [ -z "$hypervisor" ] || printf '  "poolPath": "%s",\n' "$lab_dir/pool"
+  ! lab_network || printf '  "network": "%s",\n  "subnet": "%s.0/24",\n' "$network" "$subnet"
   printf '  "keyFile": "%s",\n  "knownHosts": "%s",\n  "sshConfig": "%s",\n  "machines": [' \
     "$lab_dir/id_ed25519" "$lab_dir/known_hosts" "$lab_dir/ssh_config"
   while read -r machine ip mac disk; do

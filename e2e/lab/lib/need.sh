@@ -1,7 +1,9 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # What the host must have, and how to get it.
 
-# needs: what to look for (a command, or a file), and the package that has it.
+# needs WHAT...: what to look for (a command, or a file), and the package that has it.
+# That is for machines; "hypervisor" and "role" add what is needed to be one with
+# virtual machines, and to make images for one.
 needs() {
   local multiarch
   multiarch=$(gcc -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")
@@ -24,9 +26,19 @@ mmdebstrap mmdebstrap
 nix nix-bin
 /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
 EOF
+  [[ " $* " != *" hypervisor "* ]] || cat <<EOF
+qemu-system-$(uname -m) qemu-system-$(if [ "$(uname -m)" = x86_64 ]; then echo x86; else echo arm; fi)
+/usr/lib/$multiarch/libvirt/connection-driver/libvirt_driver_qemu.so libvirt-daemon-driver-qemu
+EOF
+  [[ " $* " != *" role "* ]] || cat <<EOF
+qemu-img qemu-utils
+mke2fs e2fsprogs
+busybox busybox-static
+xz xz-utils
+EOF
 }
 
-# check_needs names everything that is missing, not just the first thing.
+# check_needs WHAT... names everything that is missing, not just the first thing.
 check_needs() {
   local thing package missing=() packages=()
   while read -r thing package; do
@@ -36,13 +48,15 @@ check_needs() {
     esac
     missing+=("$thing (package $package)")
     packages+=("$package")
-  done < <(needs)
+  done < <(needs "$@")
   [ ${#packages[@]} -eq 0 ] || missing+=("to get these packages: $home/lab install; the PATH was $PATH")
 
   if [ "$(id -u)" != 0 ]; then
     missing+=("root: namespaces, mounts and cgroups are made directly")
   else
     check_kernel
+    [[ " $* " != *" hypervisor "* ]] || [ -e /dev/loop-control ] ||
+      missing+=("loop devices in the kernel (modprobe loop): containers boot from file systems in files")
   fi
   [ ${#missing[@]} -gt 0 ] || return 0
   say "this host lacks what the lab needs:"
@@ -76,7 +90,7 @@ check_kernel() {
 install_needs() {
   local package packages=()
   [ "$(id -u)" = 0 ] || die "only root can install packages"
-  for package in $(needs | cut -d' ' -f2 | sort -u); do
+  for package in $(needs hypervisor role | cut -d' ' -f2 | sort -u); do
     dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
       packages+=("$package")
   done
@@ -86,5 +100,5 @@ install_needs() {
     # Recommended packages would bring a system-wide libvirtd and dnsmasq.
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
   fi
-  check_needs
+  check_needs hypervisor role
 }

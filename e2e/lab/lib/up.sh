@@ -16,8 +16,9 @@ lab_up() {
     # slower there.
     volumes+=(/var/lib/containerd /var/lib/kubelet /var/lib/etcd)
   fi
-  check_needs || exit 1
-  image=$(build_image)
+  check_needs ${hypervisor:+hypervisor} || exit 1
+  image=-
+  [ "$count" = 0 ] || image=$(build_image)
 
   lock_lab
   world_pid >/dev/null && say "removing the lab that is there"
@@ -29,6 +30,7 @@ lab_up() {
   trap 'exit 130' INT TERM HUP
 
   mkdir -p "$lab_dir"/{log,libvirt,conf,machines,host}
+  [ -z "$hypervisor" ] || mkdir -p "$lab_dir"/{pool,dev}
   write_machines "$count"
   write_libvirt_conf
   start_world "$image"
@@ -37,7 +39,7 @@ lab_up() {
   machines_json > "$lab_dir/lab.json.new"
   mv "$lab_dir/lab.json.new" "$lab_dir/lab.json"
   trap - EXIT INT TERM HUP
-  say "$count machines in $((SECONDS - started)) s; state in $lab_dir"
+  say "$([ -z "$hypervisor" ] || echo "a hypervisor with ")$count machines in $((SECONDS - started)) s; state in $lab_dir"
 }
 
 up_failed() {
@@ -68,7 +70,8 @@ namespaces = []
 EOF
 }
 
-libvirt_uri() { echo "lxc+unix:///system?socket=$lab_dir/libvirt/libvirt-sock"; }
+# libvirt_uri [DRIVER]: qemu has its machines, lxc its own.
+libvirt_uri() { echo "${1:-lxc}+unix:///system?socket=$lab_dir/libvirt/libvirt-sock"; }
 
 # start_world starts the process that is everything else's parent. It enters the
 # lab's cgroups before it enters the cgroup namespace, whose root they become.
@@ -100,6 +103,7 @@ start_world() {
 
 start_machines() {
   local machine mac commands=()
+  lab_network || return 0
   network_xml > "$lab_dir/conf/network.xml"
   virsh_quiet "net-define $lab_dir/conf/network.xml; net-start $network"
   while read -r machine _ mac _; do

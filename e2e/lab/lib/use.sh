@@ -39,6 +39,7 @@ lab_status() {
   [ -e "$lab_dir/lab.json" ] || die "the lab in $lab_dir is still starting"
   cat "$lab_dir/lab.json"
   virsh -q -c "$(libvirt_uri)" list --all >&2
+  [ ! -d "$lab_dir/pool" ] || virsh -q -c "$(libvirt_uri qemu)" list --all >&2
 }
 
 # lab_logs FOLDER: the journals are read from the disks, not over SSH, so that a
@@ -51,9 +52,36 @@ lab_logs() {
   mkdir -p "$to"
   cp -R "$lab_dir/log/." "$to/"
   pid=$(world_pid) || return 0
+  [ ! -d "$lab_dir/pool" ] || made_logs "$to"
   while read -r machine _; do
     nsenter --mount="/proc/$pid/ns/mnt" -- timeout 20 \
       chroot "$lab_dir/machines/$machine/root" journalctl --no-pager --merge -o short-precise \
       > "$to/$machine.journal" 2>&1 || true
   done < "$lab_dir/machines.table"
+}
+
+# made_logs FOLDER: of machines that others made on a hypervisor there are their
+# descriptions, what they printed on their consoles, and the journals of containers.
+made_logs() {
+  local driver domain file groups pid levels
+  for driver in qemu lxc; do
+    timeout 20 virsh -q -c "$(libvirt_uri $driver)" list --all > "$1/$driver.list" 2>&1 || continue
+    while read -r domain; do
+      [ -n "$domain" ] || continue
+      timeout 20 virsh -q -c "$(libvirt_uri $driver)" dumpxml "$domain" > "$1/$domain.xml" 2>&1 || true
+      while read -r file; do
+        [ ! -f "$file" ] || cp "$file" "$1/$domain.console"
+      done < <(sed -n "s/.*<log file='\([^']*\)'.*/\1/p" "$1/$domain.xml")
+    done < <(timeout 20 virsh -q -c "$(libvirt_uri $driver)" list --all --name)
+  done
+  # libvirt's own way into a container fails outside of the lab's cgroup namespace. A
+  # container's first process has a number on the host, in the lab, and inside.
+  mapfile -t groups < <(left_cgroups)
+  for pid in $(lab_pids ${groups[@]+"${groups[@]}"}); do
+    read -r -a levels < <(sed -n 's/^NSpid:\s*//p' "/proc/$pid/status" 2>/dev/null) || continue
+    [ ${#levels[@]} -eq 3 ] && [ "${levels[2]}" = 1 ] || continue
+    domain=$(tr '\0' '\n' < "/proc/$pid/environ" | sed -n 's/^LIBVIRT_LXC_NAME=//p')
+    [ -z "$domain" ] || timeout 20 chroot "/proc/$pid/root" journalctl --no-pager --merge -o short-precise \
+      > "$1/$domain.journal" 2>&1 || true
+  done
 }

@@ -52,6 +52,28 @@ mount --bind "$dir/log" /var/log/libvirt
 rm -rf /etc/libvirt/qemu/networks/autostart
 cp "$dir"/conf/*.conf /etc/libvirt/
 
+# A hypervisor's /dev. /dev/kvm may be there and yet not run anything, as in a
+# virtual machine; without it libvirt says that it emulates, and starts in a second.
+# The kernel makes the devices of loops on demand in its own /dev only, so all that
+# there may be are made here.
+if [ -d "$dir/dev" ]; then
+  mount -t tmpfs -o mode=755,nosuid tmpfs "$dir/dev"
+  (
+    cd "$dir/dev"
+    mkdir pts shm net mqueue
+    for node in null zero full random urandom tty kmsg fuse net/tun loop-control; do
+      [ ! -e "/dev/$node" ] || cp -a "/dev/$node" "$node"
+    done
+    for ((i = 0; i < 256; i++)); do mknod -m 600 "loop$i" b 7 "$i"; done
+    mount --rbind /dev/pts pts
+    mount -t tmpfs -o mode=1777,nosuid,nodev tmpfs shm
+    ln -s pts/ptmx ptmx
+    ln -s /proc/self/fd fd
+    for i in 0,stdin 1,stdout 2,stderr; do ln -s "/proc/self/fd/${i%,*}" "${i#*,}"; done
+  )
+  mount --move "$dir/dev" /dev
+fi
+
 # Each machine's disk: the image below, its own changes above. A tmpfs above it
 # is a disk that can be full; it lives as long as the lab, not just one boot.
 # volatile: nothing waits for the host's disk. The machines need not survive it.

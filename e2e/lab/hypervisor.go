@@ -1,0 +1,60 @@
+package lab
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Hypervisor starts a lab without machines and without a network, on which the test
+// makes its own, of role images: see [Lab.URI], [Lab.PoolPath] and [Image].
+// They end with the lab, whoever made them.
+func Hypervisor(tb testing.TB, opts ...Option) *Lab {
+	tb.Helper()
+	return Start(tb, 0, append([]Option{WithHypervisor()}, opts...)...)
+}
+
+// URI is that of the lab's libvirt: of its virtual machines ("qemu") or of its
+// containers ("lxc"). It works from every network namespace.
+func (l *Lab) URI(driver string) string {
+	uri := l.uris[driver]
+	if uri == "" {
+		panic("the lab's libvirt has no driver " + driver)
+	}
+	return uri
+}
+
+// PoolPath is an empty folder for disks, which libvirt and the test see alike.
+func (l *Lab) PoolPath() string {
+	if l.poolPath == "" {
+		panic("the lab is no hypervisor")
+	}
+	return l.poolPath
+}
+
+// Image returns the folder of a role's image, of which a hypervisor makes machines:
+// "container" or "vm". It is built unless it is cached. Further arguments are
+// options of the program: "--size", "4G", or "--kubernetes".
+func Image(tb testing.TB, kind string, args ...string) string {
+	tb.Helper()
+	needE2E(tb)
+	script, err := findScript()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	var stderr strings.Builder
+	cmd := exec.CommandContext(ctx, script, append([]string{"image", kind}, args...)...)
+	cmd.Env = append(os.Environ(), "NIXBENCH_LAB=")
+	cmd.Stderr = &stderr
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		tb.Fatalf("lab image %s: %v\n%s", kind, err, stderr.String())
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,64 @@
+#!/bin/sh
+# trim.sh ROOT: make systemd quick where a processor is emulated. From power to SSH it
+# takes 37 s with what a Debian starts by default, and less than half of that with this.
+set -eu
+cd "$1"
+units=etc/systemd/system
+
+mask() { for unit in "$@"; do ln -sfn /dev/null "$units/$unit"; done; }
+
+# Here, unlike in a container, there are devices.
+for unit in systemd-udevd.service systemd-udev-trigger.service systemd-sysctl.service systemd-modules-load.service; do
+  rm -f "$units/$unit"
+done
+mask modprobe@.service kmod-static-nodes.service systemd-udev-load-credentials.service systemd-sysusers.service \
+  systemd-tmpfiles-setup-dev-early.service systemd-tmpfiles-setup-dev.service systemd-tmpfiles-clean.timer \
+  systemd-journal-flush.service systemd-hostnamed.socket systemd-hostnamed.service systemd-remount-fs.service \
+  systemd-user-sessions.service systemd-creds.socket systemd-sysext.socket systemd-pcrphase.service \
+  systemd-bless-boot.service systemd-networkd-persistent-storage.service run-lock.mount tmp.mount \
+  systemd-initctl.socket
+# The kernel's own settings and modules will do, until a deployed system has others.
+rm -f usr/lib/sysctl.d/*.conf etc/sysctl.conf etc/sysctl.d/* etc/modules-load.d/*
+mkdir -p $units/systemd-sysctl.service.d $units/systemd-logind.service.d
+printf '[Unit]\nConditionDirectoryNotEmpty=/etc/sysctl.d\n' > $units/systemd-sysctl.service.d/lab.conf
+# logind is there for the power button, which nobody presses before one can log in.
+printf '[Unit]\nAfter=ssh.service\n' > $units/systemd-logind.service.d/lab.conf
+# Without systemd-user-sessions nobody would remove it.
+ln -sfn /dev/null etc/tmpfiles.d/systemd-nologin.conf
+# Each generator is a process; nothing here needs one.
+mkdir -p etc/systemd/system-generators
+for generator in usr/lib/systemd/system-generators/*; do
+  ln -sfn /dev/null "etc/systemd/system-generators/${generator##*/}"
+done
+printf '[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\n' > etc/systemd/journald.conf.d/lab.conf
+mkdir -p $units/systemd-udev-trigger.service.d
+# The power button is an input device; the other modules came with the initial RAM disk.
+printf '[Service]\nExecStart=\nExecStart=-udevadm trigger --action=add --subsystem-match=net --subsystem-match=input\n' \
+  > $units/systemd-udev-trigger.service.d/lab.conf
+
+# A login without a session of systemd-logind.
+sed -i '/pam_systemd/d' etc/pam.d/common-session
+sed -i 's/^\(session.*pam_motd\)/#\1/; s/^\(session.*pam_mail\)/#\1/' etc/pam.d/sshd
+
+# Filters of system calls and namespaces cost most where each call is emulated.
+for unit in systemd-networkd systemd-udevd systemd-journald; do
+  mkdir -p $units/$unit.service.d
+  cat > $units/$unit.service.d/lab.conf <<'X'
+[Service]
+SystemCallFilter=
+SystemCallArchitectures=
+RestrictAddressFamilies=
+MemoryDenyWriteExecute=no
+ProtectSystem=no
+ProtectHome=no
+ProtectKernelModules=no
+ProtectControlGroups=no
+ProtectKernelLogs=no
+ProtectClock=no
+ProtectProc=default
+ProtectHostname=no
+RestrictNamespaces=no
+PrivateMounts=no
+X
+done
+touch etc/.updated var/.updated
