@@ -259,8 +259,9 @@ func (s *session) shutdown(d *libvirt.Domain) error {
 	ways := []func() error{d.Shutdown} // a press of the power button
 	if s.host.kind == provision.Container {
 		ways = []func() error{
-			// systemd's signal for it; another init takes no notice.
-			func() error { return d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_RT4, 0) },
+			// systemd's signal for it is SIGRTMIN+4, and glibc's first is the kernel's third. Another
+			// init takes no notice.
+			func() error { return d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_RT6, 0) },
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_INITCTL) },
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
 		}
@@ -288,6 +289,19 @@ func (s *session) destroy(d *libvirt.Domain) error {
 	}
 	if err := s.about("end the domain"); err != nil {
 		return err
+	}
+	if s.host.kind == provision.Container {
+		// libvirt looks for the container's processes in cgroups, for seconds. With its first
+		// process the kernel ends all of them.
+		_ = d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_KILL, 0)
+		for range 50 {
+			if on, err := running(d); err == nil && !on {
+				return nil
+			}
+			if err := s.sleep(20 * time.Millisecond); err != nil {
+				return err
+			}
+		}
 	}
 	err = d.Destroy()
 	if on, stateErr := running(d); missing(stateErr) || stateErr == nil && !on {
