@@ -1,0 +1,162 @@
+package libvirt
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+func TestOpenRefuses(t *testing.T) {
+	for uri, why := range map[string]string{
+		"qemu:///session": "no networks", "qemu:///embed?root=/x": "no networks", "nonsense": "no libvirt URI", "": "no libvirt URI",
+	} {
+		_, err := Open("default", Options{URI: uri, Pool: "p", PoolPath: "/p"})
+		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "default") {
+			t.Errorf("%s: %v", uri, err)
+		}
+	}
+	for _, uri := range []string{
+		"qemu:///system", "lxc:///system", "qemu+ssh://root@host/system", "qemu+unix:///system?socket=/x", "lxc+unix:///system?socket=/x",
+	} {
+		if _, err := Open("default", Options{URI: uri, Pool: "p", PoolPath: "/p"}); err != nil {
+			t.Errorf("%s: %v", uri, err)
+		}
+	}
+}
+
+func TestGone(t *testing.T) {
+	h, err := Open("far", Options{URI: "qemu+unix:///system?socket=" + filepath.Join(t.TempDir(), "none"), Pool: "p", PoolPath: "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	_, err = h.Survey(t.Context(), provision.Cluster{ID: "0011223344556677"}, provision.Network{})
+	var e *provision.Error
+	if !errors.Is(err, provision.ErrGone) || !errors.As(err, &e) || e.Hypervisor != "far" || !strings.Contains(e.Fix, "libvirtd") {
+		t.Errorf("err = %v", err)
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	found := h.Examine(t.Context(), provision.Network{})
+	if len(found) != 1 || found[0].State != "error" || found[0].Fix == "" || found[0].Where != "far" {
+		t.Errorf("findings %+v", found)
+	}
+}
+
+// A call of libvirt's that hangs is not waited for.
+func TestHangingCallIsLeft(t *testing.T) {
+	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	defer close(over)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	err = h.run(ctx, func(*session) error { <-over; return nil })
+	if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
+		t.Errorf("err = %v after %s", err, took)
+	}
+}
+
+func TestExamine(t *testing.T) {
+	h, err := Open("test", Options{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	net := provision.Network{Name: "n", Mode: provision.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24")}
+	what := func(net provision.Network) map[string]string {
+		states := map[string]string{}
+		for _, f := range h.Examine(t.Context(), net) {
+			states[f.What] = f.State
+			if f.State != "ok" && f.Fix == "" || f.Text == "" || f.Where != "test" {
+				t.Errorf("%+v", f)
+			}
+		}
+		return states
+	}
+	states := what(net)
+	if len(states) != 5 || states["libvirt"] != "ok" || states["storage pool"] != "ok" || states["network"] != "ok" {
+		t.Errorf("%v", states)
+	}
+	net.Mode = provision.Existing
+	if states := what(net); states["network"] != "error" {
+		t.Errorf("a network that does not exist: %v", states)
+	}
+	if err := h.Prepare(t.Context(), provision.Cluster{Name: "c", ID: "0011223344556677"}, provision.Ground{
+		Network: provision.Network{Name: "other", Mode: provision.NAT, CIDR: net.CIDR}}); err != nil {
+		t.Fatal(err)
+	}
+	net.Mode = provision.NAT
+	if states := what(net); states["network"] != "error" {
+		t.Errorf("a range that is taken: %v", states)
+	}
+}
+
+// An image that was cut off, or is something else, is noticed before anything is uploaded.
+func TestCheckImage(t *testing.T) {
+	const cluster = 1 << 16
+	whole := make([]byte, 5*cluster)
+	be := binary.BigEndian
+	copy(whole, "QFI\xfb")
+	be.PutUint32(whole[4:], 3)
+	be.PutUint32(whole[20:], 16)
+	be.PutUint64(whole[24:], 1<<30)
+	be.PutUint32(whole[36:], 2)
+	be.PutUint64(whole[40:], 2*cluster)              // table of tables
+	be.PutUint64(whole[2*cluster:], 3*cluster|1<<63) // table
+	be.PutUint64(whole[3*cluster:], 4*cluster|1<<63) // data
+	change := func(f func([]byte) []byte) []byte { return f(append([]byte(nil), whole...)) }
+	for name, test := range map[string]struct {
+		data   []byte
+		kind   provision.Kind
+		format provision.Format
+		bad    string
+	}{
+		"whole":             {whole, provision.VM, provision.QCOW2, ""},
+		"raw":               {make([]byte, cluster), provision.VM, provision.Raw, ""},
+		"container":         {make([]byte, cluster), provision.Container, provision.Raw, ""},
+		"data is missing":   {whole[:4*cluster], provision.VM, provision.QCOW2, "missing"},
+		"a table too":       {whole[:3*cluster], provision.VM, provision.QCOW2, "missing"},
+		"all tables":        {whole[:cluster], provision.VM, provision.QCOW2, "missing"},
+		"empty":             {nil, provision.VM, provision.QCOW2, "too short"},
+		"text":              {make([]byte, 100), provision.VM, provision.QCOW2, "no qcow2"},
+		"qcow2 as raw":      {whole, provision.VM, provision.Raw, "not raw"},
+		"qcow2 container":   {whole, provision.Container, provision.QCOW2, "containers need"},
+		"on another":        {change(func(b []byte) []byte { b[15] = 72; return b }), provision.VM, provision.QCOW2, "another image"},
+		"damaged header":    {change(func(b []byte) []byte { b[20] = 9; return b }), provision.VM, provision.QCOW2, "damaged"},
+		"version of future": {change(func(b []byte) []byte { b[7] = 9; return b }), provision.VM, provision.QCOW2, "version 9"},
+	} {
+		file := filepath.Join(t.TempDir(), "image")
+		if err := os.WriteFile(file, test.data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		about, err := checkImage(provision.Image{Disk: file, Format: test.format}, test.kind)
+		if test.bad == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if test.format == provision.QCOW2 && about.disk != 1<<30 {
+				t.Errorf("%s: %+v", name, about)
+			}
+			continue
+		}
+		if !errors.Is(err, provision.ErrImage) || !strings.Contains(err.Error(), test.bad) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := checkImage(provision.Image{Disk: "/nowhere"}, provision.VM); !errors.Is(err, provision.ErrImage) {
+		t.Errorf("of no file: %v", err)
+	}
+}
