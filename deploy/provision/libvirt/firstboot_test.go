@@ -154,6 +154,12 @@ func TestFirstBoot(t *testing.T) {
 					t.Errorf("its console says %q", text)
 				}
 			}
+			// By name, from the network's name server.
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if out, err := l.Command(ctx, "busybox", "nslookup", specs[1].Node+".internal", "192.168.240.1").CombinedOutput(); !strings.Contains(string(out), specs[1].Address.String()) {
+				t.Errorf("%s is not known by name: %s, %v", specs[1].Node, out, err)
+			}
 			// A restart with another size keeps the disk, and who the machine is.
 			if _, err := run(specs[0], "touch /var/lib/kept; sync"); err != nil {
 				t.Error(err)
