@@ -16,7 +16,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster, net provisi
 		if err := s.cleanNetwork(c, net); err != nil {
 			return h.fail("", "remove the network "+net.Name, err, "")
 		}
-		return h.fail2("", "remove images", s.cleanPool(c))
+		return h.fail("", "remove images", s.cleanPool(c), "")
 	})
 }
 

@@ -36,7 +36,7 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node 
 		return err
 	})
 	text = text[len(text)-min(max, len(text)):]
-	return strings.ToValidUTF8(string(text), "?"), h.fail2(node, "read the console", err)
+	return strings.ToValidUTF8(string(text), "?"), h.fail(node, "read the console", err, "")
 }
 
 func (s *session) containerConsole(c provision.Cluster, node string, text *[]byte) error {

@@ -32,7 +32,7 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node st
 		found = s.addresses(d)
 		return nil
 	})
-	return found, h.fail2(node, "ask for the address", err)
+	return found, h.fail(node, "ask for the address", err, "")
 }
 
 func (s *session) addresses(d *domain) []netip.Addr {

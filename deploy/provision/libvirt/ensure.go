@@ -18,7 +18,7 @@ import (
 // been cut off, and is made anew.
 func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provision.Network, spec provision.Spec) error {
 	err := h.run(ctx, func(s *session) error { return s.ensure(c, net, spec) })
-	return h.fail2(spec.Node, "make the machine", err)
+	return h.fail(spec.Node, "make the machine", err, "")
 }
 
 func (s *session) ensure(c provision.Cluster, net provision.Network, spec provision.Spec) error {

@@ -11,8 +11,11 @@ import (
 )
 
 // fail says what failed where. An error that says so already keeps what it says, and
-// is told the node if it does not know it.
+// is told the node if it does not know it. No error stays none.
 func (h *Hypervisor) fail(node, op string, err error, fix string) error {
+	if err == nil {
+		return nil
+	}
 	var e *provision.Error
 	if errors.As(err, &e) {
 		if e.Node == "" && node != "" {

@@ -43,7 +43,7 @@ func (p *pool) bringImage(c provision.Cluster, i provision.Image) error {
 			}
 		}
 	}
-	return p.h.fail2("", op, p.withRoom(p.mark(imagePart(i.Hash, "ok"))))
+	return p.h.fail("", op, p.withRoom(p.mark(imagePart(i.Hash, "ok"))), "")
 }
 
 func (p *pool) uploadPart(v domainxml.Volume, file string) error {
@@ -51,14 +51,6 @@ func (p *pool) uploadPart(v domainxml.Volume, file string) error {
 		return p.uploadBytes(v, []byte("x"))
 	}
 	return p.uploadFile(v, file)
-}
-
-// fail2 is fail for what may be no error.
-func (h *Hypervisor) fail2(node, op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return h.fail(node, op, err, "")
 }
 
 // mark makes an almost empty volume, unless it is there.

@@ -22,7 +22,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 		}
 		return s.unreserve(c, node)
 	})
-	return h.fail2(node, "remove the machine", err)
+	return h.fail(node, "remove the machine", err, "")
 }
 
 func (s *session) removeDomain(c provision.Cluster, node string) error {

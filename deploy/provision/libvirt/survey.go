@@ -77,7 +77,7 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 	var site provision.Site
 	err := h.run(ctx, func(s *session) (err error) {
 		site, err = s.survey(c, net)
-		return h.fail2("", "look at what is there", err)
+		return h.fail("", "look at what is there", err, "")
 	})
 	if err != nil {
 		return provision.Site{}, err
