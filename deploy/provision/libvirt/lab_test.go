@@ -101,7 +101,7 @@ func smallRoot(t *testing.T, mark string) string {
 }
 
 func TestContractContainers(t *testing.T) {
-	l := lab.Start(t, 0)
+	l := lab.Hypervisor(t)
 	images := [2]provision.Image{
 		{Hash: "1111111111111111", Disk: smallRoot(t, "one"), Format: provision.Raw},
 		{Hash: "2222222222222222", Disk: smallRoot(t, "two"), Format: provision.Raw},
@@ -126,7 +126,7 @@ func emptyDisk(t *testing.T) string {
 }
 
 func TestContractVirtualMachines(t *testing.T) {
-	l := lab.Start(t, 0)
+	l := lab.Hypervisor(t)
 	images := [2]provision.Image{
 		{Hash: "1111111111111111", Disk: emptyDisk(t), Format: provision.QCOW2},
 		{Hash: "2222222222222222", Disk: emptyDisk(t), Format: provision.QCOW2},
@@ -187,7 +187,7 @@ func grandchildren(t *testing.T, pid string) []string {
 // faultSite is a lab with an image, and the wish for one machine in it.
 func faultSite(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.Ground, provision.Spec) {
 	t.Helper()
-	l := lab.Start(t, 0)
+	l := lab.Hypervisor(t)
 	o := Options{URI: uriOf(l, "lxc"), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, "pool")}
 	net := provision.Network{Name: "nbfault", Mode: provision.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24"), Domain: "internal"}
 	image := provision.Image{Hash: "1111111111111111", Disk: smallRoot(t, "fault"), Format: provision.Raw}
@@ -243,7 +243,7 @@ func TestFullPool(t *testing.T) {
 	l, o, c, g, s := faultSite(t)
 	// libvirtd has mounts of its own, so the file system is mounted where it looks.
 	full := filepath.Join(l.Dir, "pool")
-	if err := os.Mkdir(full, 0o711); err != nil {
+	if err := os.MkdirAll(full, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(l.Dir, "world.pid"))
