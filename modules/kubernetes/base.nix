@@ -109,8 +109,8 @@ in
     };
     controlPlanes = mkOption {
       type = types.listOf address;
-      default = facts.controlPlanes or [ ];
-      defaultText = lib.literalMD "the control planes in the facts, or none";
+      default = [ ];
+      defaultText = lib.literalMD "the nodes of the role, where nixbench deploys it";
       example = [
         "192.168.222.11"
         "192.168.222.12"

@@ -2,12 +2,19 @@
 {
   config,
   lib,
+  name,
   options,
+  runtime,
   ...
 }:
 let
   inherit (lib) mkOption types;
   cfg = config.nixbench.kubernetes;
+
+  # The nodes of the role that this system is for. Of all facts about nodes only these are
+  # read, so control planes do not change when workers come and go.
+  role = if runtime.roles ? ${name} then name else (runtime.nodes.${name} or { }).role or null;
+  fellows = lib.optionals (role != null) runtime.roles.${role};
 in
 {
   # interface
@@ -52,7 +59,12 @@ in
       settings = {
         inherit (cfg) probe version;
         inherit (cfg.secrets) permit;
+        inherit (cfg.endpoint) port;
       };
     };
+
+    nixbench.kubernetes.controlPlanes = lib.mkIf (cfg.role == "control-plane" && runtime != null) (
+      lib.mkDefault (map (node: runtime.nodes.${node}.address) fellows)
+    );
   };
 }

@@ -18,7 +18,7 @@ func (e *Engine) Conditions(deep bool) []check.Condition {
 	conditions := []check.Condition{
 		{Name: "the API answers", Probe: e.apiAnswers, Explain: e.explain(func(m string) bool { return slices.Contains(e.controlPlanes(), m) })},
 		{Name: count(len(e.Cluster.Members), "node") + " Ready", Probe: e.nodesReady, Explain: e.explainNodes},
-		{Name: "system pods run", Probe: e.systemPods, Every: time.Second},
+		{Name: "system pods run", Probe: e.systemPods, Every: time.Second, Explain: e.explainPods},
 	}
 	if deep {
 		conditions = append(conditions, check.Condition{
@@ -120,29 +120,58 @@ func abbreviate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// systemPods wants every pod of kube-system to be ready; those of finished jobs are.
+// systemPods wants every pod of kube-system to be ready.
 func (e *Engine) systemPods(ctx context.Context) error {
+	all, waiting, err := e.podsThatWait(ctx)
+	switch {
+	case err != nil:
+		return brief(err)
+	case all == 0:
+		return errors.New("there are none")
+	case len(waiting) > 0:
+		var names []string
+		for _, p := range waiting {
+			names = append(names, p.Get("metadata.name").String()+reason(p))
+		}
+		return errors.New("not ready: " + abbreviate(names))
+	}
+	return nil
+}
+
+// podsThatWait are those of kube-system that are not ready; those of finished jobs are.
+func (e *Engine) podsThatWait(ctx context.Context) (all int, waiting []gjson.Result, _ error) {
 	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
 	if err != nil {
-		return brief(err)
+		return 0, nil, err
 	}
-	var waiting []string
 	pods := gjson.GetBytes(out, "items").Array()
 	for _, p := range pods {
 		if p.Get("status.phase").String() == "Succeeded" || p.Get("metadata.deletionTimestamp").Exists() {
 			continue
 		}
 		if p.Get(`status.conditions.#(type=="Ready").status`).String() != "True" {
-			waiting = append(waiting, p.Get("metadata.name").String()+reason(p))
+			waiting = append(waiting, p)
 		}
 	}
-	switch {
-	case len(pods) == 0:
-		return errors.New("there are none")
-	case len(waiting) > 0:
-		return errors.New("not ready: " + abbreviate(waiting))
+	return len(pods), waiting, nil
+}
+
+// explainPods shows the end of the logs of pods that are not ready.
+func (e *Engine) explainPods(ctx context.Context) string {
+	_, waiting, err := e.podsThatWait(ctx)
+	if err != nil {
+		return ""
 	}
-	return nil
+	var b strings.Builder
+	for _, p := range waiting[:min(explained, len(waiting))] {
+		name := p.Get("metadata.name").String()
+		fmt.Fprintf(&b, "%s on %s%s\n", name, p.Get("spec.nodeName").String(), reason(p))
+		out, _ := e.kubectl(ctx, "", "-n", "kube-system", "logs", name, "--all-containers", "--tail=3") // it may have none yet
+		for line := range strings.Lines(strings.TrimSpace(string(out))) {
+			fmt.Fprintf(&b, "  %s\n", strings.TrimSpace(line))
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // reason is why a pod's container waits, if it says.

@@ -87,7 +87,13 @@ func (e *Engine) kubectl(ctx context.Context, stdin string, args ...string) ([]b
 }
 
 func (e *Engine) kubectlOn(ctx context.Context, node, stdin string, args ...string) ([]byte, error) {
-	argv := append([]string{"kubectl", "--kubeconfig", admin, "--request-timeout=" + askTimeout.String()}, args...)
+	s, err := e.settings()
+	if err != nil {
+		return nil, err
+	}
+	// The node's own server: admin.conf names the endpoint, which may be a node that is gone.
+	argv := append([]string{"kubectl", "--kubeconfig", admin, "--request-timeout=" + askTimeout.String(),
+		fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, args...)
 	return e.Run(ctx, node, strings.NewReader(stdin), argv...)
 }
 

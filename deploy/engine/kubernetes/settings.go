@@ -8,6 +8,7 @@ import (
 // settings are what modules/kubernetes says in deployment.engine.settings.
 type settings struct {
 	Probe  probe  `json:"probe"`
+	Port   int    `json:"port"`   // of the API, on each control plane
 	Permit string `json:"permit"` // file by which a control plane knows that it may create the cluster
 }
 
@@ -25,6 +26,7 @@ func (e *Engine) settings() (settings, error) {
 			Serve: []string{"httpd", "-f", "-p", "8080", "-h", "/etc"},
 			Get:   []string{"wget", "-q", "-T", "3", "-O", "-"},
 		},
+		Port:   6443,
 		Permit: "/run/nixbench/secrets/kubernetes-init",
 	}
 	for _, m := range e.Cluster.Members {

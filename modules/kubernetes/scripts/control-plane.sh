@@ -47,7 +47,7 @@ become_control_plane() {
   peer=
   until [ -e "$memory/creating" ] || find_peer || [ -e "$PERMIT" ]; do
     tell waiting "no other control plane answers, and this node has no permit ($PERMIT) to create the cluster"
-    sleep 2
+    sleep 0.3
   done
   if [ -e "$memory/creating" ] || [ -z "$peer" ]; then
     wait_for_token
