@@ -13,6 +13,9 @@
 // them: start clients with [Lab.Command]. Everything else about a client is the
 // host's: its files, its processes, its Nix.
 //
+// A test of what makes machines starts with [Hypervisor]: a libvirt with nothing on
+// it, and an [Image] for each kind of machine.
+//
 // Tests that call [Start] are skipped unless NIXBENCH_E2E=1. With it, a host that
 // lacks something is a failure that says what is missing: a suite that skips
 // silently proves nothing. The program "lab" beside this file does the work, and

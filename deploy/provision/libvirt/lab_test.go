@@ -243,7 +243,7 @@ func TestFullPool(t *testing.T) {
 	l, o, c, g, s := faultSite(t)
 	// libvirtd has mounts of its own, so the file system is mounted where it looks.
 	full := filepath.Join(l.Dir, "pool")
-	if err := os.Mkdir(full, 0o711); err != nil {
+	if err := os.MkdirAll(full, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(l.Dir, "world.pid"))

@@ -4,14 +4,15 @@
 
 # role_image KIND prints the folder of the image, which is built unless it is cached.
 role_image() {
-  local kind=${1:-} tree folder cache work started=$SECONDS
+  local kind=${1:-} trees folder cache work started=$SECONDS
   case $kind in container | vm) ;; *) usage_error "image wants container or vm" ;; esac
   [[ $size =~ ^[1-9][0-9]*[MG]$ ]] || usage_error "--size wants a size with M or G, not $size"
   check_needs role || exit 1
-  tree=$(build_image)
+  trees=$(role_trees)
+  mapfile -t trees <<< "$trees"
   cache=$(cache_dir)
-  # Named like the tree, so that it is forgotten like one.
-  folder=$cache/image-$kind-$(role_key "$kind" "$tree")
+  # Named like the machines' tree, so that it is forgotten like that.
+  folder=$cache/image-$kind-$(role_key "$kind" "${trees[@]}")
   [ ! -d "$folder" ] || { : > "$folder.used"; echo "$folder"; return; }
 
   exec 8> "$cache/lock"
@@ -20,9 +21,9 @@ role_image() {
     rm -rf --one-file-system "$cache"/building.*
     work=$(mktemp -d "$cache/building.XXXXXX")
     say "building the image for a $kind (some seconds); log: $cache/build-$kind.log"
-    mkdir "$work/image"
+    mkdir "$work/image" "$work/root"
     # Not "if build": inside a condition the shell ignores failures.
-    (set -e; "build_$kind" "$tree" "$work") > "$cache/build-$kind.log" 2>&1 < /dev/null &
+    (set -e; merge_trees "$work" "${trees[@]}"; "build_$kind" "$work/root" "$work") > "$cache/build-$kind.log" 2>&1 < /dev/null &
     wait $! || {
       rm -rf --one-file-system "$work"
       log_tail "$cache/build-$kind.log"
@@ -37,18 +38,36 @@ role_image() {
   echo "$folder"
 }
 
-# role_key is a hash of all that decides what is in the image, but for the kernel:
-# whichever is current when it is built.
+# role_trees prints what is in the image, the lowest first; the path of each says
+# what is in it.
+role_trees() {
+  local i parts
+  build_image
+  [ -n "$kubernetes" ] && [ -x "$home/../kube/build" ] || return 0
+  for ((i = ${#kubernetes_versions[@]} - 1; i >= 0; i--)); do
+    parts=$("$home/../kube/build" "${kubernetes_versions[i]}") || exit
+    echo "$parts/root"
+  done
+}
+
+merge_trees() {
+  local work=$1 tree
+  shift
+  for tree in "$@"; do cp -a --reflink=auto "$tree/." "$work/root"; done
+}
+
+# role_key KIND TREE... is a hash of all that decides what is in the image, but for
+# the kernel: whichever is current when it is built.
 role_key() {
   {
-    echo "$1 $size ${2##*/}"
+    echo "$size $*"
     cat "$home/lib/role.sh"
     [ "$1" != vm ] || cat "$home"/vm/*
   } | sha256sum | cut -c1-16
 }
 
-# file_system TREE FILE: an ext4 file system without partitions, of which only what
-# is used takes space. OPTIONS… go to mke2fs.
+# file_system TREE FILE OPTIONS...: an ext4 file system without partitions, of which
+# only what is used takes space.
 file_system() {
   local tree=$1 file=$2
   shift 2
@@ -65,8 +84,7 @@ build_container() {
 # build_vm: the same machine, with a kernel of its own, and without what makes its
 # boot slow where a processor is emulated.
 build_vm() {
-  local tree=$1 work=$2 root=$2/root version module
-  cp -a --reflink=auto "$tree" "$root"
+  local root=$1 work=$2 version module
   fetch_kernel "$work"
   dpkg-deb -x "$work"/linux-image-*.deb "$root"
   version=$(ls "$root/usr/lib/modules")
