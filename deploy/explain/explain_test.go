@@ -333,3 +333,38 @@ func BenchmarkExplain(b *testing.B) {
 		Explain(events)
 	}
 }
+
+// What overlaps is told with what it brought.
+func TestOverlapOfBootAndEvaluation(t *testing.T) {
+	start := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC)
+	var events []event.Event
+	add := func(second int, kind event.Kind, phase event.Phase, node string) {
+		events = append(events, event.Event{Time: start.Add(time.Duration(second) * time.Second), Kind: kind, Phase: phase, Node: node})
+	}
+	add(0, event.PhaseStart, event.Provision, "")
+	add(0, event.PhaseStart, event.Evaluate, "")
+	add(0, event.PhaseStart, event.Image, "")
+	add(2, event.PhaseEnd, event.Image, "")
+	add(2, event.NodeStart, event.Boot, "w-1")
+	add(3, event.NodeStart, event.Boot, "w-2")
+	add(4, event.PhaseEnd, event.Evaluate, "")
+	add(4, event.PhaseStart, event.Build, "")
+	add(5, event.PhaseEnd, event.Build, "")
+	add(6, event.NodeEnd, event.Boot, "w-1")
+	add(9, event.NodeEnd, event.Boot, "w-2")
+	add(9, event.PhaseEnd, event.Provision, "")
+	r := Explain(events)
+	second := Seconds(time.Second)
+	if r.Overlap == nil || *r.Overlap != (Overlap{Boot: 9 * second, Evaluate: 5 * second, Wall: 9 * second}) {
+		t.Errorf("%+v", r.Overlap)
+	}
+	var b strings.Builder
+	if err := r.Write(&b, 80); err != nil || !strings.Contains(b.String(), "images and boot 9.0s, evaluation and build 5.0s: together 9.0s") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+	for _, s := range r.Critical { // the phase as a whole says less than its machines
+		if s.Phase == event.Provision {
+			t.Errorf("critical: %+v", r.Critical)
+		}
+	}
+}

@@ -28,7 +28,7 @@ type Report struct {
 
 // Overlap is what it brought that machines booted while systems were evaluated and built.
 type Overlap struct {
-	Boot     Seconds `json:"boot"`     // from the first machine to the last, gaps left out
+	Boot     Seconds `json:"boot"`     // of all machines, with bringing images; gaps left out
 	Evaluate Seconds `json:"evaluate"` // and build
 	Wall     Seconds `json:"wall"`     // both
 }
@@ -216,6 +216,11 @@ func overlap(r Report) *Overlap {
 	}
 	if len(boot) == 0 || len(evaluate) == 0 {
 		return nil
+	}
+	for _, s := range r.Phases {
+		if s.Phase == event.Image {
+			boot = append(boot, s)
+		}
 	}
 	union := func(spans []Span) Seconds {
 		slices.SortStableFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })

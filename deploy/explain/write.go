@@ -71,7 +71,7 @@ func (r Report) Write(w io.Writer, width int) error {
 		b.WriteString("\n")
 		b.WriteString(wrap("critical path: ", r.steps(), " → ", width))
 		if o := r.Overlap; o != nil {
-			fmt.Fprintf(&b, "boot %s and evaluation with build %s took %s together\n", o.Boot, o.Evaluate, o.Wall)
+			fmt.Fprintf(&b, "images and boot %s, evaluation and build %s: together %s\n", o.Boot, o.Evaluate, o.Wall)
 		}
 		fmt.Fprintf(&b, "our own time: %s (%.0f %%)\n", r.Other, 100*float64(r.Other)/float64(r.Total))
 	}

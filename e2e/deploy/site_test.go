@@ -289,7 +289,7 @@ func (s *site) wait(limit time.Duration, what string, ok func() bool) {
 // logins counts the logins that a node's sshd has seen, this one included.
 func (s *site) logins(node string) int {
 	s.Helper()
-	return strings.Count(s.on(node, "journalctl --sync; journalctl -q -u ssh -o cat | grep 'Accepted publickey' || :"), "Accepted publickey")
+	return strings.Count(s.on(node, "journalctl --sync; journalctl -q -t sshd -t sshd-session -o cat | grep 'Accepted publickey' || :"), "Accepted publickey")
 }
 
 func (s *site) read(name string) string {

@@ -128,7 +128,7 @@ func (e *Engine) etcdctl(ctx context.Context, node string, args ...string) ([]by
 func (e *Engine) Return(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	missing := errors.New("it is no node of the cluster")
+	var missing error
 	for {
 		nodes, err := e.nodes(ctx)
 		n, member := nodes[node]

@@ -1,0 +1,44 @@
+package provision
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+// Machines boot while their systems are evaluated, which takes long here.
+func TestOverlap(t *testing.T) {
+	if os.Getenv("NIXBENCH_E2E") == "" {
+		t.Skip("needs NIXBENCH_E2E=1")
+	}
+	image := lab.Image(t, "container")
+	b := newBench(t, fmt.Sprintf(`{
+    count = 3; vcpus = 1; memory = "512M"; image = "%s"; init = "/usr/sbin/lab-init";
+    modules = [ ({ runtime, ... }: {
+      environment.etc."slow".text =
+        let sum = n: builtins.foldl' builtins.add 0 (builtins.genList (x: x) n);
+        in toString (if runtime == null then 0 else builtins.foldl' (s: _: s + sum 5000) 0 (builtins.genList (x: x) 5000));
+    }) ];
+  }`, image))
+	b.run(0, "apply")
+	explained, _ := b.run(0, "explain")
+	t.Log(explained)
+	out, _ := b.run(0, "explain", "--json")
+	for line := range strings.Lines(out) {
+		var r struct {
+			Result *struct {
+				Overlap struct{ Boot, Evaluate, Wall float64 }
+			}
+		}
+		if json.Unmarshal([]byte(line), &r) == nil && r.Result != nil {
+			if o := r.Result.Overlap; o.Boot == 0 || o.Evaluate == 0 || o.Wall >= o.Boot+o.Evaluate {
+				t.Errorf("%+v", o)
+			}
+		}
+	}
+	b.run(0, "destroy", "--yes")
+}
