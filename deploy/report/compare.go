@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
@@ -96,30 +97,23 @@ func phases(r explain.Report) []event.Phase {
 	return out
 }
 
-// phaseTimes is how long phases took: of one that nodes went through, from the first node that
-// began it to the last that was through.
+// phaseTimes is how long phases took: of one that nodes went through, how long any node was in it.
 func phaseTimes(r explain.Report) map[event.Phase]took {
-	type bounds struct{ from, to explain.Seconds }
-	of := func(spans []explain.Span, into map[event.Phase]bounds) {
-		for _, s := range spans {
-			b, seen := into[s.Phase]
-			if !seen {
-				b = bounds{s.Start, s.Start + s.Took}
-			}
-			into[s.Phase] = bounds{min(b.from, s.Start), max(b.to, s.Start+s.Took)}
+	whole, parts := map[event.Phase][]explain.Span{}, map[event.Phase][]explain.Span{}
+	for _, s := range r.Phases {
+		whole[s.Phase] = append(whole[s.Phase], s)
+	}
+	for _, n := range r.Nodes {
+		for _, s := range n.Spans {
+			parts[s.Phase] = append(parts[s.Phase], s)
 		}
 	}
-	whole, parts := map[event.Phase]bounds{}, map[event.Phase]bounds{}
-	of(r.Phases, whole)
-	for _, n := range r.Nodes {
-		of(n.Spans, parts)
-	}
 	out := map[event.Phase]took{}
-	for p, b := range parts {
-		out[p] = took{b.to - b.from, true}
+	for p, spans := range parts {
+		out[p] = took{explain.Union(spans), true}
 	}
-	for p, b := range whole {
-		out[p] = took{b.to - b.from, true}
+	for p, spans := range whole {
+		out[p] = took{explain.Union(spans), true}
 	}
 	return out
 }
@@ -132,8 +126,11 @@ func nodeTimes(r explain.Report) map[string]took {
 	return out
 }
 
-// noise is what two runs of the same may differ by: no difference worth a colour.
-const noise = 0.1
+// What two runs of the same may differ by is no difference worth a colour.
+const (
+	noise  = 0.1
+	little = explain.Seconds(200 * time.Millisecond)
+)
 
 func newPair(name string, now, before took, scale explain.Seconds) pair {
 	p := pair{Name: name, Now: "–", Before: "–", Ratio: "–", Trend: "same",
@@ -153,9 +150,9 @@ func newPair(name string, now, before took, scale explain.Seconds) pair {
 		p.Ratio = fmt.Sprintf("×%.0f", ratio)
 	}
 	switch {
-	case ratio > 1+noise:
+	case ratio > 1+noise && now.time-before.time >= little:
 		p.Trend, p.Difference = "slower", "+"+(now.time-before.time).String()
-	case ratio < 1-noise:
+	case ratio < 1-noise && before.time-now.time >= little:
 		p.Trend, p.Difference = "faster", "−"+(before.time-now.time).String()
 	}
 	return p
