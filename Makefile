@@ -49,4 +49,7 @@ bench:
 # Generated files, and those that scripts compare with.
 update:
 	go test ./e2e/house -update
+	go test ./e2e/docs -update
+	go test ./deploy/report -run Golden -update
+	go test ./cmd/nixbench -run TestCommandReference -update
 	UPDATE_SCRIPTS=1 go test -count=1 ./cmd/nixbench

@@ -112,18 +112,23 @@ func (r *run) closure(ctx context.Context, h hostOf, t task) error {
 	name := t.node.Name
 	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: name})
 	var text string
+	var stats closure.Stats
 	var err error
 	if r.onTarget(t.node.Unit) {
 		text, err = "built there", r.Copier.BuildOnTarget(ctx, name, h, []string{t.closure.Drv})
 	} else {
-		stats, copyErr := r.Copier.Copy(ctx, name, h, []string{t.closure.Out})
-		text, err = fmt.Sprintf("%d paths", stats.Paths), copyErr
+		stats, err = r.Copier.Copy(ctx, name, h, []string{t.closure.Out})
+		text = fmt.Sprintf("%d paths", stats.Paths)
+		if err != nil {
+			stats = closure.Stats{} // what was missing, not what came
+		}
 	}
 	if err == nil && r.Goal != DryActivate {
 		// Until the profile points to it, a collection on the node could take it.
 		err = r.Copier.Protect(ctx, name, h, "nixbench-wanted", t.closure.Out)
 	}
-	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: name, Text: text, Failed: err != nil})
+	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: name, Text: text, Failed: err != nil,
+		Done: int(stats.Bytes), Total: int(stats.Closure)})
 	if err != nil {
 		return &NodeError{Node: name, Step: event.Copy, Err: err}
 	}

@@ -49,6 +49,7 @@ let
         };
         kind = mkOption {
           type = types.enum (builtins.attrNames parts);
+          example = "random";
           description = ''
             What it is: a `token` as kubeadm's bootstrap tokens are, `random` bytes, a
             `key-pair` (ECDSA), or a certificate authority (`ca`).
@@ -92,6 +93,7 @@ let
         text = mkOption {
           type = types.nullOr secret;
           default = null;
+          example = "only-for-tests";
           description = "The key itself. One of `text`, `keyFile`, `keyCommand` and `generated` must be set.";
         };
         keyFile = mkOption {
@@ -174,6 +176,7 @@ in
     targetPort = mkOption {
       type = types.nullOr types.ints.unsigned;
       default = null;
+      example = 2222;
       description = "SSH port. By default it is what the SSH configuration says, or 22.";
     };
     targetUser = mkOption {
@@ -223,6 +226,7 @@ in
     keys = mkOption {
       type = types.attrsOf (types.submodule key);
       default = { };
+      example.database-password.keyFile = "/run/secrets/database-password";
       description = "Secrets that are uploaded to the node. They never enter the Nix store.";
     };
     engine = mkOption {

@@ -13,7 +13,7 @@ let
         type = types.ints.unsigned;
         default = 1;
         example = 3;
-        description = "How many nodes this role has. They are called after the role: `worker-1`, `worker-2`, …";
+        description = "How many nodes this role has. They are called after the role: `worker-1`, `worker-2` and so on.";
       };
       vcpus = mkOption {
         type = types.ints.positive;
@@ -130,6 +130,7 @@ let
       description = mkOption {
         type = types.str;
         default = "";
+        example = "The cluster that customers see";
         description = "What the hive is for, in a line.";
       };
       nixpkgs = mkOption {
@@ -144,6 +145,7 @@ let
       nodeNixpkgs = mkOption {
         type = types.attrsOf types.raw;
         default = { };
+        example = lib.literalExpression "{ db = import ./nixpkgs-stable { }; }";
         description = "Other nixpkgs for some nodes, or for a role.";
       };
       specialArgs = mkOption {
@@ -155,11 +157,13 @@ let
       nodeSpecialArgs = mkOption {
         type = types.attrsOf (types.attrsOf types.raw);
         default = { };
+        example = lib.literalExpression "{ worker = { zone = \"a\"; }; }";
         description = "More arguments for the modules of some nodes, or of a role.";
       };
       machinesFile = mkOption {
         type = types.nullOr types.path;
         default = null;
+        example = "/etc/nix/machines";
         apply = value: if value == null then null else toString value;
         description = "File that lists the remote builders of this hive, in the format of /etc/nix/machines.";
       };
@@ -178,12 +182,14 @@ in
     meta = mkOption {
       type = types.submoduleWith { modules = [ meta ]; };
       default = { };
+      example = lib.literalExpression "{ name = \"production\"; nixpkgs = import <nixpkgs> { }; }";
       description = "Options of the hive itself.";
     };
 
     roles = mkOption {
       type = types.attrsOf (types.submodule role);
       default = { };
+      example = lib.literalExpression "{ worker = { count = 3; modules = [ ./worker.nix ]; }; }";
       description = "Templates of nodes, each with a count.";
     };
 
@@ -191,6 +197,7 @@ in
       name = mkOption {
         type = types.nullOr (types.strMatching "[A-Za-z0-9][A-Za-z0-9_.-]*");
         default = null;
+        example = "production";
         description = "Name of the cluster, for its machines and its state. By default it is `meta.name`.";
       };
       network = {
@@ -256,6 +263,7 @@ in
           }
         );
         default = null;
+        example.role = "control-plane";
         description = "Where the cluster's API is; modules read it as `runtime.endpoint`.";
       };
       hypervisors = mkOption {

@@ -24,7 +24,8 @@ func (a *app) runsCommand() *cobra.Command {
 of each node in one of them. RUN is the beginning of its name, or "last".`,
 		Example: `  nixbench runs
   nixbench runs last
-  nixbench runs last --log web-1`,
+  nixbench runs last --log web-1
+  nixbench runs show last --html`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.runs(func(args []string) error {
@@ -48,6 +49,7 @@ of each node in one of them. RUN is the beginning of its name, or "last".`,
 		return a.showRun(run)
 	})
 	cmd.Flags().StringVar(&log, "log", "", "print what `NODE` said during the run")
+	cmd.AddCommand(a.runsShowCommand())
 	return cmd
 }
 

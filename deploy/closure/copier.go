@@ -38,6 +38,7 @@ type Copier struct {
 type Stats struct {
 	Paths    int   // that the node was missing
 	Bytes    int64 // their size, unpacked
+	Closure  int64 // the size of all that the paths need; 0 where nothing was missing
 	Fallback bool  // the server forbids forwarding, so ssh had to log in once more
 }
 
@@ -69,7 +70,7 @@ func (c *Copier) copy(ctx context.Context, node string, h Host, paths []string, 
 	}
 	t := &transfer{c: c, node: node, conn: conn, cfg: h.Config(), paths: paths, flags: flags, missing: m}
 	fallback, err := t.run(ctx)
-	return Stats{Paths: len(m.paths), Bytes: m.bytes, Fallback: fallback}, err
+	return Stats{Paths: len(m.paths), Bytes: m.bytes, Closure: m.closure(), Fallback: fallback}, err
 }
 
 func (c *Copier) run(ctx context.Context, cmd nixeval.Command) ([]byte, error) {

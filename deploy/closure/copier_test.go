@@ -38,7 +38,7 @@ func TestCopyBringsWhatIsMissing(t *testing.T) {
 		return nil
 	}
 	got, err := c.Copy(t.Context(), "web-1", h, f.system())
-	if want := (Stats{Paths: 200, Bytes: 200_000}); err != nil || got != want {
+	if want := (Stats{Paths: 200, Bytes: 200_000, Closure: 300_000}); err != nil || got != want {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if f.ran("nix copy --extra-experimental-features nix-command flakes --log-format internal-json --option cores 2 --to unix://") != 1 {
@@ -100,7 +100,7 @@ func TestTheNextCopyGoesOn(t *testing.T) {
 	}
 	f.copy = nil
 	got, err := c.Copy(t.Context(), "web-1", h, f.system())
-	if err != nil || got != (Stats{Paths: 6, Bytes: 6000}) {
+	if err != nil || got != (Stats{Paths: 6, Bytes: 6000, Closure: 10_000}) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -48,6 +48,14 @@ func missingOf(sizes map[string]int64, paths []string) missing {
 	return m
 }
 
+func (m missing) closure() int64 {
+	var sum int64
+	for _, size := range m.sizes {
+		sum += size
+	}
+	return sum
+}
+
 // invalid tells which of the paths are not in the node's store. They go to stdin,
 // since thousands of them are more than a command line holds.
 func (c *Copier) invalid(ctx context.Context, node string, conn *remote.Conn, paths []string) ([]string, error) {

@@ -26,7 +26,7 @@ const (
 	NodeStart    Kind = "node-start"    // Node begins Phase; Text says with what
 	NodeProgress Kind = "node-progress" // Node stands at Done of Total bytes of Phase; Text says what it waits for
 	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase
-	NodeEnd      Kind = "node-end"      // Node is through Phase; Text sums it up, Failed says how
+	NodeEnd      Kind = "node-end"      // Node is through Phase; Text sums it up, Failed says how; of a copy, Done bytes came of the closure's Total
 	NodeResult   Kind = "node-result"   // Node is through all phases of the run; Text sums it up, Failed says how
 )
 

@@ -222,12 +222,18 @@ func overlap(r Report) *Overlap {
 			boot = append(boot, s)
 		}
 	}
-	union := func(spans []Span) Seconds {
-		slices.SortStableFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
-		took, _ := busy(spans)
-		return took
+	return &Overlap{Boot: Union(boot), Evaluate: Union(evaluate), Wall: Union(slices.Concat(boot, evaluate))}
+}
+
+// Union is how long any of the spans was under way, gaps left out.
+func Union(spans []Span) Seconds {
+	if len(spans) == 0 {
+		return 0
 	}
-	return &Overlap{Boot: union(boot), Evaluate: union(evaluate), Wall: union(slices.Concat(boot, evaluate))}
+	spans = slices.Clone(spans)
+	slices.SortStableFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
+	took, _ := busy(spans)
+	return took
 }
 
 // told says which phases of the run as a whole are told by others of its nodes.

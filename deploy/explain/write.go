@@ -42,7 +42,7 @@ func (r Report) Write(w io.Writer, width int) error {
 	width = max(width, 40)
 	var b bytes.Buffer
 	r.header(&b, width)
-	nodes, more := r.shown()
+	nodes, more := r.Foremost(shownNodes)
 	label := len("evaluate")
 	for _, s := range r.Phases {
 		label = max(label, len(s.Phase))
@@ -105,10 +105,10 @@ func (r Report) header(b *bytes.Buffer, width int) {
 	b.WriteString(wrap("", append(parts, r.Total.String()), "   ", width))
 }
 
-// shown gives the nodes that are drawn: all, or those on the critical path, those
-// that failed, and the slowest.
-func (r Report) shown() (nodes []Node, more int) {
-	if len(r.Nodes) <= shownNodes {
+// Foremost gives the nodes that are worth drawing, in their order: all, or n that are on the
+// critical path, that failed, or that took longest.
+func (r Report) Foremost(n int) (nodes []Node, more int) {
+	if len(r.Nodes) <= n {
 		return r.Nodes, 0
 	}
 	rank := map[string]int{}
@@ -130,12 +130,12 @@ func (r Report) shown() (nodes []Node, more int) {
 		x, y := r.Nodes[a], r.Nodes[b]
 		return cmp.Or(rank[y.Node]-rank[x.Node], cmp.Compare(y.Busy, x.Busy))
 	})
-	order = order[:shownNodes]
+	order = order[:n]
 	slices.Sort(order)
 	for _, i := range order {
 		nodes = append(nodes, r.Nodes[i])
 	}
-	return nodes, len(r.Nodes) - shownNodes
+	return nodes, len(r.Nodes) - n
 }
 
 // chart draws rows over one axis of time.

@@ -3,7 +3,7 @@
 
 # needs WHAT...: what to look for (a command, or a file), and the package that has it.
 # That is for machines; "hypervisor" and "role" add what is needed to be one with
-# virtual machines, and to make images for one.
+# virtual machines, and to make images for one, "browser" what the report's test looks through.
 needs() {
   local multiarch
   multiarch=$(gcc -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")
@@ -35,6 +35,10 @@ qemu-img qemu-utils
 mke2fs e2fsprogs
 busybox busybox-static
 xz xz-utils
+EOF
+  [[ " $* " != *" browser "* ]] || cat <<EOF
+chromium chromium
+/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf fonts-dejavu-core
 EOF
 }
 
@@ -107,7 +111,7 @@ await_inotify() {
 install_needs() {
   local package packages=()
   [ "$(id -u)" = 0 ] || die "only root can install packages"
-  for package in $(needs hypervisor role | cut -d' ' -f2 | sort -u); do
+  for package in $(needs hypervisor role browser | cut -d' ' -f2 | sort -u); do
     dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed ||
       packages+=("$package")
   done
@@ -122,5 +126,5 @@ install_needs() {
     say "raising $inotify_limit to 512"
     { echo 512 > $inotify_limit; } 2>/dev/null || say "it cannot be raised: few Kubernetes nodes can be up at once"
   fi
-  check_needs hypervisor role
+  check_needs hypervisor role browser
 }

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/deploy/report"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+func (a *app) runsShowCommand() *cobra.Command {
+	var html bool
+	var out string
+	cmd := &cobra.Command{
+		Use:   "show RUN [BEFORE]",
+		Short: "Show a recorded run, or write a page of it",
+		Long: `Show a recorded run, as "nixbench runs RUN" does, or with --html write one HTML page of
+it: where its time went, its closures, what nodes said and what went wrong. The page needs nothing
+beside it. With a second run it compares the first with that one. A run is named by the beginning
+of its name, or "last".`,
+		Example: `  nixbench runs show last --html
+  nixbench runs show last 20261120T0830 --html -o slower.html`,
+		Args: cobra.RangeArgs(1, 2),
+	}
+	cmd.RunE = a.runs(func(args []string) error {
+		if !html && (len(args) > 1 || out != "") {
+			return usagef("runs show: a second run and -o are for a page; add --html")
+		}
+		dir, err := a.surveyedState()
+		if err != nil {
+			return err
+		}
+		run, err := dir.OpenRun(args[0])
+		if err != nil {
+			return err
+		}
+		if !html {
+			return a.showRun(run)
+		}
+		var before *state.Run
+		if len(args) > 1 {
+			if before, err = dir.OpenRun(args[1]); err != nil {
+				return err
+			}
+		}
+		return a.writePage(run, before, out)
+	})
+	cmd.Flags().BoolVar(&html, "html", false, "write a page")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "write it to `FILE`, - for stdout (default: RUN.html here)")
+	return cmd
+}
+
+func (a *app) writePage(run, before *state.Run, out string) error {
+	subject, err := report.Load(run)
+	if err != nil {
+		return err
+	}
+	var other *report.Subject
+	if before != nil {
+		o, err := report.Load(before)
+		if err != nil {
+			return err
+		}
+		other = &o
+	}
+	var page bytes.Buffer
+	if err := report.Write(&page, subject, other); err != nil {
+		return err
+	}
+	if out == "-" {
+		a.view.Result(page.String(), func(w io.Writer) { _, err = page.WriteTo(w) })
+		return err
+	}
+	if out == "" {
+		out = run.ID + ".html"
+	}
+	// It says what logs say, which so far only their owner can read.
+	if err := os.WriteFile(out, page.Bytes(), 0o600); err != nil {
+		return err
+	}
+	a.view.Result(map[string]string{"file": out}, func(w io.Writer) { fmt.Fprintln(w, out) })
+	return nil
+}

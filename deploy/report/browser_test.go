@@ -1,0 +1,162 @@
+package report
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// browser is headless Chromium, or the test is skipped. As root it needs to be without its
+// sandbox; it is shown nothing but pages of ours.
+type browser string
+
+func findBrowser(t *testing.T) browser {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return browser(path)
+		}
+	}
+	if os.Getenv("NIXBENCH_E2E") != "" {
+		t.Fatal("chromium is not installed; e2e/lab/lab install does it")
+	}
+	t.Skip("chromium is not installed; e2e/lab/lab install does it")
+	return ""
+}
+
+// seen is what a browser made of a page.
+type seen struct {
+	shot     image.Image
+	console  []string // what it complained about
+	requests []string
+}
+
+func (b browser) show(t *testing.T, page string, width, height int, flags ...string) seen {
+	t.Helper()
+	var mu sync.Mutex
+	var s seen
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		s.requests = append(s.requests, r.URL.String())
+		if r.URL.Path == "/run.html" {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			fmt.Fprint(w, page)
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "shot.png")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	args := append([]string{
+		"--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
+		"--enable-logging=stderr", "--user-data-dir=" + t.TempDir(),
+		fmt.Sprintf("--window-size=%d,%d", width, height), "--screenshot=" + file,
+	}, flags...)
+	cmd := exec.CommandContext(ctx, string(b), append(args, server.URL+"/run.html")...)
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s: %v\n%s", b, err, log.String())
+	}
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "CONSOLE") {
+			s.console = append(s.console, strings.TrimSpace(line))
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	if s.shot, err = png.Decode(bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	// To look at: NIXBENCH_SHOTS=folder.
+	if dir := os.Getenv("NIXBENCH_SHOTS"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-")+".png"), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return s
+}
+
+// coloursOf tells how many pixels have each colour.
+func coloursOf(img image.Image) map[color.RGBA]int {
+	out := map[color.RGBA]int{}
+	b := img.Bounds()
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			r, g, bl, _ := img.At(x, y).RGBA()
+			out[color.RGBA{uint8(r >> 8), uint8(g >> 8), uint8(bl >> 8), 255}]++
+		}
+	}
+	return out
+}
+
+func TestInABrowser(t *testing.T) {
+	b := findBrowser(t)
+	before := faster().load(t)
+	run := cluster().load(t)
+	hostile := hostileStory().load(t)
+	light := []color.RGBA{{0xe2, 0x71, 0x1d, 255}, {0x2f, 0x7f, 0xd1, 255}, {0x6f, 0x5b, 0xd0, 255}} // activate, copy, evaluate
+	for _, c := range []struct {
+		name          string
+		page          string
+		width, height int
+		flags         []string
+		ground        color.RGBA
+		bars          []color.RGBA
+	}{
+		{"screen", write(t, run, nil), 1100, 1600, nil, color.RGBA{0xf6, 0xf7, 0xf9, 255}, light},
+		{"compared", write(t, run, &before), 1100, 1600, nil, color.RGBA{0xf6, 0xf7, 0xf9, 255}, light},
+		{"phone", write(t, run, &before), 500, 2400, nil, color.RGBA{0xf6, 0xf7, 0xf9, 255}, light},
+		{"dark", write(t, run, nil), 1100, 1600, []string{"--blink-settings=preferredColorScheme=0"}, color.RGBA{0x12, 0x15, 0x1b, 255},
+			[]color.RGBA{{0xf0, 0x8c, 0x3e, 255}, {0x58, 0xa6, 0xf0, 255}, {0x9a, 0x8b, 0xf0, 255}}},
+		{"hostile", write(t, hostile, &hostile), 1100, 1600, nil, color.RGBA{0xf6, 0xf7, 0xf9, 255}, light},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := b.show(t, c.page, c.width, c.height, c.flags...)
+			if len(s.console) > 0 {
+				t.Errorf("the console says %q", s.console)
+			}
+			if len(s.requests) != 1 {
+				t.Errorf("it asked for %q", s.requests)
+			}
+			pixels := coloursOf(s.shot)
+			if pixels[c.ground] < 1000 || len(pixels) < 50 {
+				t.Errorf("%d colours, %d pixels of the ground: the page is not drawn", len(pixels), pixels[c.ground])
+			}
+			for _, bar := range c.bars {
+				if pixels[bar] < 100 {
+					t.Errorf("%d pixels have the colour %v of a bar", pixels[bar], bar)
+				}
+			}
+		})
+	}
+
+	// A page that does ask for something is noticed: the checks above can fail.
+	t.Run("control", func(t *testing.T) {
+		page := strings.Replace(write(t, run, nil), "<main>", `<main><img src="https://evil.example/x.png"><script>console.error("ran")</script>`, 1)
+		if s := b.show(t, page, 800, 600); len(s.console) < 2 {
+			t.Errorf("the console says only %q", s.console)
+		}
+	})
+}

@@ -1,0 +1,158 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/explain"
+)
+
+// A fleet of a thousand is drawn by those that matter.
+const drawnNodes = 60
+
+// chart is the waterfall. Places are in percent of the width, so that one drawing suits a
+// phone, a screen and paper, and no text is stretched.
+type chart struct {
+	Ticks  []tick
+	Phases []row
+	Nodes  []row
+	More   int
+	Legend []event.Phase
+}
+
+type tick struct{ X, Anchor, Text string }
+
+type row struct {
+	Name, Took string
+	Bars       []bar
+	Failed     bool
+}
+
+type bar struct {
+	X, Width, Class, Title string
+}
+
+// colours are those that the style has; other phases share one.
+var colours = map[event.Phase]bool{
+	event.Survey: true, event.Evaluate: true, event.Build: true, event.Provision: true, event.Image: true, event.Boot: true,
+	event.Deploy: true, event.Connect: true, event.Copy: true, event.Keys: true, event.Drain: true, event.Activate: true,
+	event.Confirm: true, event.Check: true, event.Remove: true,
+}
+
+func class(p event.Phase) string {
+	if colours[p] {
+		return "p-" + string(p)
+	}
+	return "p-other"
+}
+
+func newChart(r explain.Report) *chart {
+	if len(r.Phases)+len(r.Nodes) == 0 {
+		return nil
+	}
+	c := &chart{Ticks: ticks(r.Total)}
+	used := map[event.Phase]bool{}
+	for _, s := range r.Phases {
+		c.Phases = append(c.Phases, newRow(string(s.Phase), []explain.Span{s}, s.Took, r.Total))
+		used[s.Phase] = true
+	}
+	shown, more := r.Foremost(drawnNodes)
+	c.More = more
+	for _, n := range shown {
+		c.Nodes = append(c.Nodes, newRow(n.Node, n.Spans, n.Busy, r.Total))
+		for _, s := range n.Spans {
+			used[s.Phase] = true
+		}
+	}
+	order := []event.Phase{
+		event.Survey, event.Provision, event.Image, event.Boot, event.Evaluate, event.Build, event.Deploy, event.Connect,
+		event.Copy, event.Keys, event.Drain, event.Activate, event.Confirm, event.Check, event.Remove,
+	}
+	for p := range used {
+		if !slices.Contains(order, p) {
+			c.Legend = append(c.Legend, p)
+		}
+	}
+	slices.Sort(c.Legend)
+	for _, p := range slices.Backward(order) {
+		if used[p] {
+			c.Legend = slices.Insert(c.Legend, 0, p)
+		}
+	}
+	return c
+}
+
+func newRow(name string, spans []explain.Span, took, total explain.Seconds) row {
+	r := row{Name: name, Took: took.String()}
+	// Short ones last, so that a long one does not hide them.
+	spans = slices.Clone(spans)
+	slices.SortStableFunc(spans, func(a, b explain.Span) int { return cmp.Compare(b.Took, a.Took) })
+	for _, s := range spans {
+		b := bar{X: percent(s.Start, total), Width: percent(s.Took, total), Class: class(s.Phase), Title: fmt.Sprintf("%s: %s, from %s", s.Phase, s.Took, s.Start)}
+		if s.Node != "" {
+			b.Title = s.Node + " " + b.Title
+		}
+		if s.Text != "" {
+			b.Title += " (" + s.Text + ")"
+		}
+		switch {
+		case s.Failed:
+			b.Class += " failed"
+			b.Title += " – failed"
+			r.Failed = true
+		case s.Unfinished:
+			b.Class += " unfinished"
+			b.Title += " – never ended"
+		}
+		r.Bars = append(r.Bars, b)
+	}
+	return r
+}
+
+// ticks divides the run by 4 to 8 round numbers.
+func ticks(total explain.Seconds) []tick {
+	if total <= 0 {
+		return nil
+	}
+	every := time.Millisecond
+	for _, f := range []int{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000,
+		60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 43_200_000, 86_400_000} {
+		every = time.Duration(f) * time.Millisecond
+		if time.Duration(total)/every <= 6 {
+			break
+		}
+	}
+	var out []tick
+	for t := time.Duration(0); t <= time.Duration(total) && len(out) < 100; t += every {
+		anchor := "middle"
+		switch at := float64(t) / float64(total); {
+		case t == 0:
+			anchor = "start"
+		case at > 0.94:
+			anchor = "end"
+		}
+		out = append(out, tick{percent(explain.Seconds(t), total), anchor, tickText(t, every)})
+	}
+	return out
+}
+
+func tickText(t, every time.Duration) string {
+	switch {
+	case t == 0:
+		return "0"
+	case every < 100*time.Millisecond:
+		return fmt.Sprintf("%d ms", t.Milliseconds())
+	case every < time.Second:
+		return fmt.Sprintf("%.1f s", t.Seconds())
+	case t < time.Minute:
+		return fmt.Sprintf("%d s", int(t.Seconds()))
+	case t < time.Hour && t%time.Minute != 0:
+		return fmt.Sprintf("%d:%02d min", int(t.Minutes()), int(t.Seconds())%60)
+	case t < time.Hour:
+		return fmt.Sprintf("%d min", int(t.Minutes()))
+	}
+	return fmt.Sprintf("%d:%02d h", int(t.Hours()), int(t.Minutes())%60)
+}

@@ -1,0 +1,166 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/explain"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// A page is for reading: of a long log its end is told, and where all of it is.
+const (
+	logBytes = 16 << 10
+	logLines = 80
+)
+
+// Subject is a run with all that is on record about it.
+type Subject struct {
+	Run    *state.Run
+	Time   explain.Report
+	Events []event.Event
+	Logs   map[string]Log // by node
+}
+
+// Log is the end of what a node said.
+type Log struct {
+	Text string
+	Cut  bool // there is more before it
+	File string
+}
+
+// Load reads a run's record.
+func Load(run *state.Run) (Subject, error) {
+	s := Subject{Run: run, Logs: map[string]Log{}}
+	var err error
+	if s.Time, err = explain.Of(run); err != nil {
+		return Subject{}, err
+	}
+	if s.Events, _, err = run.Events(); err != nil {
+		return Subject{}, err
+	}
+	for _, name := range s.nodes() {
+		log, err := tail(run.LogFile(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it said nothing
+		}
+		if err != nil {
+			return Subject{}, fmt.Errorf("run %s: log of %s: %w", run.ID, name, err)
+		}
+		s.Logs[plain(name)] = log
+	}
+	return s.clean(), nil
+}
+
+// clean drops control characters from all that somebody else has said.
+func (s Subject) clean() Subject {
+	run := *s.Run
+	run.Args = slices.Clone(run.Args)
+	for i := range run.Args {
+		run.Args[i] = plain(run.Args[i])
+	}
+	for _, text := range []*string{&run.Hive, &run.Revision, &run.Error, &run.Holder.User, &run.Holder.Host} {
+		*text = plain(*text)
+	}
+	run.Nodes = slices.Clone(run.Nodes)
+	for i := range run.Nodes {
+		n := &run.Nodes[i]
+		n.Node, n.Unit, n.Path, n.Error = plain(n.Node), plain(n.Unit), plain(n.Path), plain(n.Error)
+	}
+	s.Run = &run
+	spans := func(spans []explain.Span) {
+		for i := range spans {
+			spans[i].Node, spans[i].Text = plain(spans[i].Node), plain(spans[i].Text)
+		}
+	}
+	spans(s.Time.Phases)
+	spans(s.Time.Critical)
+	for i := range s.Time.Nodes {
+		s.Time.Nodes[i].Node = plain(s.Time.Nodes[i].Node)
+		spans(s.Time.Nodes[i].Spans)
+	}
+	for i := range s.Events {
+		e := &s.Events[i]
+		e.Node, e.Path, e.Text = plain(e.Node), plain(e.Path), plain(e.Text)
+	}
+	return s
+}
+
+// nodes are those with a result, then those that only went through phases.
+func (s Subject) nodes() []string {
+	var names []string
+	seen := map[string]bool{}
+	add := func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	for _, n := range s.Run.Nodes {
+		add(n.Node)
+	}
+	for _, n := range s.Time.Nodes {
+		add(n.Node)
+	}
+	return names
+}
+
+// tail reads the last lines of a log.
+func tail(file string) (Log, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return Log{}, err
+	}
+	defer f.Close()
+	l := Log{File: plain(file)}
+	info, err := f.Stat()
+	if err != nil {
+		return Log{}, err
+	}
+	if from := info.Size() - logBytes; from > 0 {
+		l.Cut = true
+		if _, err := f.Seek(from, io.SeekStart); err != nil {
+			return Log{}, err
+		}
+	}
+	data, err := io.ReadAll(io.LimitReader(f, logBytes))
+	if err != nil {
+		return Log{}, err
+	}
+	if l.Cut { // not half a line
+		_, data, _ = bytes.Cut(data, []byte("\n"))
+	}
+	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
+	if len(lines) > logLines {
+		lines, l.Cut = lines[len(lines)-logLines:], true
+	}
+	l.Text = plain(strings.Join(lines, "\n"))
+	return l, nil
+}
+
+// plain drops what a terminal would obey: colours, and other control characters.
+func plain(s string) string {
+	s = strings.ToValidUTF8(s, "�")
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == 0x1b {
+			if i+1 < len(s) && s[i+1] == '[' {
+				for i += 2; i < len(s) && (s[i] < '@' || s[i] > '~'); i++ {
+				}
+			}
+			continue
+		}
+		if c == '\n' || c == '\t' || c >= ' ' && c != 0x7f {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,165 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/explain"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// node is a node with all that is known of it.
+type node struct {
+	Name, Unit, Text, Error, Generation, Path, Took string
+	Outcome                                         state.Outcome
+	Spans                                           []step
+	Log                                             *Log
+	Open                                            bool // what went wrong is seen at once
+}
+
+func nodes(s Subject) []node {
+	results := map[string]state.NodeResult{}
+	for _, n := range s.Run.Nodes {
+		results[n.Node] = n
+	}
+	times := map[string]explain.Node{}
+	for _, n := range s.Time.Nodes {
+		times[n.Node] = n
+	}
+	texts := map[string]string{}
+	for _, e := range s.Events {
+		if e.Kind == event.NodeResult {
+			texts[e.Node] = e.Text
+		}
+	}
+	var out []node
+	for _, name := range s.nodes() {
+		r, t := results[name], times[name]
+		n := node{
+			Name: name, Unit: r.Unit, Outcome: r.Outcome, Text: texts[name], Error: r.Error, Path: r.Path,
+			Open: r.Outcome == state.Failed || r.Outcome == state.RolledBack,
+		}
+		if n.Text == "" {
+			n.Text = firstLine(n.Error)
+		}
+		if r.After > 0 {
+			n.Generation = fmt.Sprintf("%d → %d", r.Before, r.After)
+			if r.Before == 0 {
+				n.Generation = fmt.Sprintf("%d, the first", r.After)
+			}
+		}
+		if len(t.Spans) > 0 {
+			n.Took = t.Busy.String()
+		}
+		for _, span := range t.Spans {
+			text := span.Text
+			switch {
+			case span.Failed:
+				text = strings.TrimPrefix(text+", failed", ", ")
+			case span.Unfinished:
+				text = strings.TrimPrefix(text+", never ended", ", ")
+			}
+			n.Spans = append(n.Spans, step{Phase: span.Phase, At: span.Start.String(), Took: span.Took.String(), Text: text})
+		}
+		if log, ok := s.Logs[name]; ok {
+			n.Log = &log
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// unit is a closure, with the nodes that share it.
+type unit struct {
+	Name, Path, Size, Copied string
+	Nodes                    []string
+	Width                    string
+	size                     int64
+}
+
+// units tells closures by the unit that they are of. A node that had all of it already was never asked for
+// sizes; one of its fellows may have been.
+func units(s Subject) []unit {
+	type copied struct {
+		nodes, paths int
+		bytes, size  int64
+	}
+	sizes := map[string]copied{} // by node
+	for _, e := range s.Events {
+		c := sizes[e.Node]
+		switch {
+		case e.Phase != event.Copy:
+			continue
+		case e.Kind == event.NodeEnd:
+			_, _ = fmt.Sscanf(e.Text, "%d paths", &c.paths)
+			c.bytes, c.size = int64(e.Done), int64(e.Total)
+		default:
+			continue
+		}
+		sizes[e.Node] = c
+	}
+	var order []string
+	at := map[string]*unit{}
+	members := map[string][]string{}
+	sums := map[string]copied{}
+	for _, n := range s.Run.Nodes {
+		if n.Path == "" {
+			continue
+		}
+		key := n.Unit + "\x00" + n.Path
+		if at[key] == nil {
+			order = append(order, key)
+			at[key] = &unit{Name: n.Unit, Path: n.Path}
+		}
+		members[key] = append(members[key], n.Node)
+		c, sum := sizes[n.Node], sums[key]
+		if c.paths > 0 {
+			sum.nodes++
+			sum.paths += c.paths
+			sum.bytes += c.bytes
+		}
+		sum.size = max(sum.size, c.size)
+		sums[key] = sum
+	}
+	var out []unit
+	var largest int64
+	for _, key := range order {
+		u, sum := *at[key], sums[key]
+		u.size, u.Size, u.Copied = sum.size, "–", "nothing"
+		if sum.size > 0 {
+			u.Size = bytesText(sum.size)
+		}
+		if sum.paths > 0 {
+			u.Copied = fmt.Sprintf("%d paths, %s", sum.paths, bytesText(sum.bytes))
+			if sum.bytes == 0 { // from before sizes were recorded
+				u.Copied = fmt.Sprintf("%d paths", sum.paths)
+			}
+			if sum.nodes > 1 {
+				u.Copied += fmt.Sprintf(" to %d nodes", sum.nodes)
+			}
+		}
+		u.Nodes = some(members[key], 6)
+		largest = max(largest, u.size)
+		out = append(out, u)
+	}
+	for i := range out {
+		out[i].Width = percent(explain.Seconds(out[i].size), explain.Seconds(largest))
+	}
+	slices.SortStableFunc(out, func(a, b unit) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// some gives a few of the names, and how many more there are.
+func some(names []string, most int) []string {
+	if len(names) <= most {
+		return names
+	}
+	return append(slices.Clone(names[:most-1]), fmt.Sprintf("%d more", len(names)-most+1))
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

@@ -1,0 +1,154 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/explain"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// page is what the template shows: texts and places, nothing left to compute.
+type page struct {
+	Title, Status, Result, Took, Error string
+	Facts                              []fact
+	Counts                             []count
+	Compare                            *comparison
+	Chart                              *chart
+	Path                               []step
+	Other                              *step
+	Overlap                            string
+	Units                              []unit
+	Nodes                              []node
+	Warnings                           []warning
+	MoreWarnings                       int
+	Damaged                            int
+}
+
+type fact struct{ Name, Text, Kind string }
+
+type count struct {
+	N       int
+	Outcome state.Outcome
+}
+
+// step of the critical path.
+type step struct {
+	Phase event.Phase
+	Node  string
+	At    string
+	Took  string
+	Width string // of its bar, as everything below, in percent
+	Share string
+	Text  string
+}
+
+// outcomes are in the order in which they are told: as in the run's own summary.
+var outcomes = []state.Outcome{state.Switched, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
+
+func newPage(s Subject, before *Subject) page {
+	r := s.Run
+	p := page{
+		Title: "nixbench " + r.Command, Status: string(r.Status()), Result: result(r), Took: s.Time.Total.String(), Error: r.Error,
+		Facts: facts(s), Counts: counts(r), Chart: newChart(s.Time), Units: units(s), Nodes: nodes(s), Damaged: s.Time.Damaged,
+	}
+	p.Warnings, p.MoreWarnings = warnings(s)
+	for _, c := range s.Time.Critical {
+		p.Path = append(p.Path, step{
+			Phase: c.Phase, Node: c.Node, At: c.Start.String(), Took: c.Took.String(),
+			Width: percent(c.Took, s.Time.Total), Share: share(c.Took, s.Time.Total), Text: c.Text,
+		})
+	}
+	if len(p.Path) > 0 && s.Time.Other > 0 {
+		p.Other = &step{Took: s.Time.Other.String(), Width: percent(s.Time.Other, s.Time.Total), Share: share(s.Time.Other, s.Time.Total)}
+	}
+	if o := s.Time.Overlap; o != nil {
+		p.Overlap = fmt.Sprintf("Images and boot took %s, evaluation and build %s; together %s.", o.Boot, o.Evaluate, o.Wall)
+	}
+	if before != nil {
+		p.Compare = compare(s, *before)
+	}
+	return p
+}
+
+func facts(s Subject) []fact {
+	r := s.Run
+	out := []fact{
+		{"Command", strings.Join(append([]string{"nixbench"}, r.Args...), " "), "code"},
+		{"Started", clock(r.Started), ""},
+	}
+	if r.Ended != nil {
+		out = append(out, fact{"Ended", clock(*r.Ended), ""})
+	}
+	out = append(out, fact{"Hive", r.Hive, "code"})
+	if r.Revision != "" {
+		out = append(out, fact{"Git revision", r.Revision, "code"})
+	}
+	out = append(out,
+		fact{"By", fmt.Sprintf("%s@%s, process %d", r.Holder.User, r.Holder.Host, r.Holder.PID), ""},
+		fact{"nixbench", r.Nixbench, ""},
+		fact{"Run", r.ID, "code"})
+	return out
+}
+
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+func result(r *state.Run) string {
+	switch s := r.Status(); {
+	case s == state.StatusRunning:
+		return "still running"
+	case r.Exit == nil:
+		return "ended without a word"
+	case *r.Exit == 0:
+		return "done"
+	default:
+		return fmt.Sprintf("%s, exit code %d", s, *r.Exit)
+	}
+}
+
+func counts(r *state.Run) []count {
+	n := r.Summary().Nodes
+	var out []count
+	for _, o := range outcomes {
+		if n[o] > 0 {
+			out = append(out, count{n[o], o})
+			delete(n, o)
+		}
+	}
+	for _, r := range r.Nodes { // outcomes of later versions, in the order of nodes
+		if n[r.Outcome] > 0 {
+			out = append(out, count{n[r.Outcome], r.Outcome})
+			delete(n, r.Outcome)
+		}
+	}
+	return out
+}
+
+// percent is a share of the whole as CSS and SVG have it.
+func percent(part, whole explain.Seconds) string {
+	if whole <= 0 {
+		return "0%"
+	}
+	return fmt.Sprintf("%.3f%%", 100*float64(part)/float64(whole))
+}
+
+func share(part, whole explain.Seconds) string {
+	if whole <= 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
+}
+
+func bytesText(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n)/unit, 0
+	for ; f >= unit && i < 3; i++ {
+		f /= unit
+	}
+	return fmt.Sprintf("%.1f %s", f, []string{"KiB", "MiB", "GiB", "TiB"}[i])
+}

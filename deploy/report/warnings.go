@@ -1,0 +1,48 @@
+package report
+
+import (
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/explain"
+)
+
+// More of them than anybody reads.
+const shownWarnings = 200
+
+// warning is an event that somebody should see.
+type warning struct {
+	At, Level, Where, Text string
+}
+
+func warnings(s Subject) (out []warning, more int) {
+	for _, e := range s.Events {
+		w := warning{At: explain.Seconds(max(0, e.Time.Sub(s.Time.Started))).String(), Text: e.Text}
+		switch {
+		case e.Kind == event.Message && (e.Level == "warning" || e.Level == "error"):
+			w.Level = e.Level
+		case e.Failed:
+			w.Level = "error"
+			if w.Text == "" {
+				w.Text = "failed"
+			}
+		default:
+			continue
+		}
+		w.Where = string(e.Phase)
+		switch {
+		case e.Node != "":
+			w.Where = e.Node + " " + w.Where
+		case len(e.Units) > 0:
+			w.Where = strings.Join(some(e.Units, 4), ", ") + " " + w.Where
+		case e.Path != "":
+			w.Where = e.Path
+		}
+		if len(out) == shownWarnings {
+			more++
+			continue
+		}
+		out = append(out, w)
+	}
+	return out, more
+}

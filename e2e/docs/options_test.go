@@ -1,0 +1,181 @@
+package docs
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+)
+
+var update = flag.Bool("update", false, "write the generated documents anew")
+
+type option struct {
+	Name, Type, Description string
+	Default, Example        *string
+	DefaultKind             string
+	ReadOnly                bool
+}
+
+// sections of options.md, by the name that options.nix has for them.
+var sections = []struct{ key, title, text string }{
+	{"hive", "The hive", "What a hive may say beside its nodes. Everything else at its top is a node, or `defaults` of all nodes; [hive.md](hive.md) explains."},
+	{"deployment", "How a node is deployed", "In the configuration of each node. Names, types and defaults are Colmena's; what is new is `generated` keys."},
+	{"node", "Who a node is", "NixOS options of `modules/runtime.nix`, which the modules of Kubernetes import."},
+	{"kubernetes", "Kubernetes", "NixOS options of `modules/kubernetes`; [kubernetes.md](kubernetes.md) is the guide. \"The facts\" are `runtime`, the module argument that says what is known once machines are there."},
+}
+
+func options(t *testing.T) map[string][]option {
+	t.Helper()
+	nixpkgs := fixture.Nixpkgs(t)
+	cmd := exec.Command("nix-instantiate", "--eval", "--strict", "--json", "--arg", "nixpkgs", nixpkgs, "options.nix")
+	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	var all map[string][]option
+	if err := json.Unmarshal(out, &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sections {
+		if len(all[s.key]) < 5 {
+			t.Errorf("only %d options in %q", len(all[s.key]), s.key)
+		}
+	}
+	return all
+}
+
+// code is a Nix value as Markdown.
+func code(s string) string {
+	s = strings.TrimSpace(s)
+	if !strings.Contains(s, "\n") {
+		return "`" + s + "`"
+	}
+	// Short ones, on one line.
+	if one := regexp.MustCompile(`\n\s*`).ReplaceAllString(s, " "); len(one) <= 90 && !strings.Contains(s, "''") {
+		return "`" + one + "`"
+	}
+	return "\n\n  ```nix\n  " + strings.ReplaceAll(s, "\n", "\n  ") + "\n  ```"
+}
+
+func markdown(all map[string][]option) string {
+	var b strings.Builder
+	b.WriteString("<!-- Written by `go test ./e2e/docs -update` from the declarations in modules/. -->\n" +
+		"# Options\n\nAll options of nixbench: of a hive, of its nodes, and of the NixOS modules that come with it.\n\n")
+	for _, s := range sections {
+		fmt.Fprintf(&b, "- [%s](#%s): %d options\n", s.title, strings.ReplaceAll(strings.ToLower(s.title), " ", "-"), len(all[s.key]))
+	}
+	for _, s := range sections {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n", s.title, s.text)
+		for _, o := range all[s.key] {
+			fmt.Fprintf(&b, "\n### `%s`\n\n%s\n\n- type: %s\n", o.Name, strings.TrimSpace(o.Description), plainType(o.Type))
+			switch {
+			case o.ReadOnly:
+				fmt.Fprintf(&b, "- value: %s (cannot be set)\n", code(*o.Default))
+			case o.Default == nil:
+				b.WriteString("- must be set\n")
+			case o.DefaultKind == "literalMD":
+				fmt.Fprintf(&b, "- default: %s\n", *o.Default)
+			default:
+				fmt.Fprintf(&b, "- default: %s\n", code(*o.Default))
+			}
+			if o.Example != nil {
+				fmt.Fprintf(&b, "- example: %s\n", code(*o.Example))
+			}
+		}
+	}
+	return strings.ReplaceAll(b.String(), ": \n", ":\n")
+}
+
+// plainType leaves what Markdown would take for its own in peace.
+func plainType(s string) string {
+	return regexp.MustCompile(`(pattern) (\S+)`).ReplaceAllString(strings.ReplaceAll(s, `"\n"`, "newlines"), "$1 `$2`")
+}
+
+// checkFile compares a generated document with what is there.
+func checkFile(t *testing.T, name, want string) {
+	t.Helper()
+	file := filepath.Join("..", "..", "docs", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(got), want); diff != "" {
+		t.Errorf("docs/%s is stale; run make update\n%s", name, diff)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	all := options(t)
+	empty := []string{"null", "{ }", "[ ]", `""`}
+	for _, list := range all {
+		for _, o := range list {
+			if o.Type == "" || o.Type == "unspecified value" {
+				t.Errorf("%s has no type", o.Name)
+			}
+			if d := strings.TrimSpace(o.Description); len(d) < 10 {
+				t.Errorf("%s has no description", o.Name)
+			} else if !strings.HasSuffix(d, ".") {
+				t.Errorf("%s: the description is no sentence: %q", o.Name, d)
+			}
+			if o.Example == nil && !o.ReadOnly && (o.Default == nil || slices.Contains(empty, *o.Default)) {
+				t.Errorf("%s has no example, and its default says nothing", o.Name)
+			}
+		}
+	}
+	checkFile(t, "options.md", markdown(all))
+}
+
+// What nixbench itself evaluates and what it gives as modules is all there is: a module with options
+// that options.nix does not look at would be documented nowhere.
+func TestNoModuleIsForgotten(t *testing.T) {
+	known := map[string]bool{}
+	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "options.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?m)^### `(.*)`$").FindAllStringSubmatch(string(data), -1) {
+		known[m[1]] = true
+	}
+	files, err := filepath.Glob("../../modules/*.nix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("../../modules/*/*.nix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix := regexp.MustCompile(`(?m)^  options\.([A-Za-z.]+) = `)
+	for _, file := range append(files, more...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range prefix.FindAllStringSubmatch(string(text), -1) {
+			found := strings.Contains(string(text), "internal = true")
+			for name := range known {
+				found = found || name == m[1] || strings.HasPrefix(name, m[1]+".")
+			}
+			if !found {
+				t.Errorf("%s declares %s, which docs/options.md does not have; add the module to options.nix", file, m[1])
+			}
+		}
+	}
+}
