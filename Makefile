@@ -29,7 +29,7 @@ fixture-test:
 # The same tests once more with another Nix: Debian trixie's, beside this machine's.
 test-other-nix:
 	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
-	  go test -count=1 ./nixeval/... ./cmd/... && e2e/mini-nixos/tests/run
+	  go test -count=1 ./nixeval/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
 # Everything once more on real machines, as root, after `e2e/lab/lab install`. Few
 # packages at once, since some tests look at the clock.
