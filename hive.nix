@@ -20,6 +20,7 @@
   cluster.hypervisors.default.uri = "qemu:///system"; # or qemu+ssh://root@host/system
   cluster.network.name = "scheduler_benchmark_net";
   cluster.network.cidr = "192.168.222.0/24";
+  cluster.endpoint.role = "control-plane"; # whose first node every node finds the API at
 
   # Settings of every node, as in Colmena: any NixOS option.
   defaults = {
