@@ -67,13 +67,11 @@ in
         };
       };
 
-      nix.settings = {
-        trusted-users = [ "root" ];
-        experimental-features = [
-          "nix-command"
-          "flakes"
-        ];
-      };
+      # Root, as whom we deploy, is a trusted user of Nix anyway.
+      nix.settings.experimental-features = [
+        "nix-command"
+        "flakes"
+      ];
 
       # An address is reserved by MAC. Without the second line networkd would name
       # itself by the machine-id, which is drawn anew with each machine. The names are
