@@ -16,7 +16,7 @@ func system(w *world, settings string) string {
     specialArgs = { name = "worker"; runtime = null; };
     modules = [
       ` + w.flake + `/modules/guest.nix
-      { networking.hostName = ""; system.stateVersion = "25.05"; ` + settings + ` }
+      { networking.hostName = ""; system.name = "worker"; system.stateVersion = "25.05"; ` + settings + ` }
     ];
   }).config`
 }
