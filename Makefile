@@ -2,7 +2,7 @@
 # static busybox, which
 # `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint unit fixture-test test-other-nix e2e kube bench update
+.PHONY: build test lint nix-lint unit fixture-test test-other-nix e2e kube demo demo-down bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
@@ -29,7 +29,7 @@ fixture-test:
 # The same tests once more with another Nix: Debian trixie's, beside this machine's.
 test-other-nix:
 	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
-	  go test -count=1 ./nixeval/... ./cmd/... && e2e/mini-nixos/tests/run
+	  go test -count=1 ./nixeval/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
 # Everything once more on real machines, as root, after `e2e/lab/lab install`. Few
 # packages at once, since some tests look at the clock.
@@ -40,6 +40,13 @@ e2e: kube
 # has to wait for it may reach its time limit.
 kube:
 	e2e/kube/build > /dev/null
+
+# The reference cluster on this computer, from nothing, as root; and gone again.
+demo:
+	demo/up
+
+demo-down:
+	demo/down
 
 bench:
 	go run ./bench instantiate

@@ -3,7 +3,7 @@
 // needs, so that it works without either.
 package modules
 
-import _ "embed"
+import "embed"
 
 // Texts of the modules that nixeval puts into its expression. Each is one Nix
 // expression: a module.
@@ -17,3 +17,8 @@ var (
 	//go:embed shared-role.nix
 	SharedRole string
 )
+
+// Files are all modules, for `nixbench init`.
+//
+//go:embed *.nix kubernetes
+var Files embed.FS

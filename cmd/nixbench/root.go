@@ -50,10 +50,10 @@ func (a *app) rootCommand() *cobra.Command {
 	f.BoolVar(&a.json, "json", false, "write events and the result as JSON, one object per line (docs/events.md)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs")
 	root.AddCommand(
-		a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
+		a.initCommand(), a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
 		a.statusCommand(), a.checkCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(), a.destroyCommand(), a.doctorCommand(),
 		a.execCommand(), a.sshCommand(), a.kubeconfigCommand(),
-		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(),
+		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(), a.manCommand(),
 	)
 	root.Flags().SortFlags = false
 	root.SetUsageTemplate(wrapped(root.UsageTemplate()))

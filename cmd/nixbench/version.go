@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by release builds: -ldflags "-X main.version=…".
-var version = ""
+// Set by builds that have no repository at hand: -ldflags "-X main.version=… -X main.commit=…".
+var version, commit string
 
 func (a *app) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -38,7 +38,7 @@ type versionView struct {
 }
 
 func buildVersion() versionView {
-	v := versionView{Version: version}
+	v := versionView{Version: version, Commit: commit}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
@@ -51,9 +51,11 @@ func buildVersion() versionView {
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
-			v.Commit = s.Value
+			if commit == "" {
+				v.Commit = s.Value
+			}
 		case "vcs.modified":
-			if s.Value == "true" {
+			if s.Value == "true" && commit == "" {
 				dirty = "-dirty"
 			}
 		}

@@ -25,7 +25,9 @@ let
       inherit hostPlatform;
       inherit (hostPlatform) isLinux isDarwin isx86_64 isAarch64;
       inherit (hostPlatform) system;
-      buildPlatform = hostPlatform;
+      buildPlatform = hostPlatform // {
+        canExecute = other: lib.systems.equals hostPlatform other;
+      };
       targetPlatform = hostPlatform;
     };
 
@@ -49,6 +51,7 @@ let
     (import ./pkgs/builders.nix { inherit busyboxDir; })
     (import ./pkgs/formats.nix)
     (import ./pkgs/packages.nix)
+    (import ./pkgs/development.nix)
   ]
   ++ overlays;
 in

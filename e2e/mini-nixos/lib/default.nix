@@ -49,6 +49,12 @@ let
           generators = part ./generators.nix;
           modules = public // modules;
           systems = part ./systems.nix;
+          # What a package says of itself; of all licences and platforms, ours.
+          licenses.asl20 = {
+            spdxId = "Apache-2.0";
+            free = true;
+          };
+          platforms.linux = base.systems.doubles.linux;
 
           # nixosSystem exists in `lib` only where nixpkgs is a flake; here it
           # costs nothing and saves each hive a special case.

@@ -5,21 +5,13 @@ let
   inherit (lib) types;
   inherit (import ../../lib/option.nix { inherit lib; }) option required;
 
-  extensions = { lxc = "tar.xz"; qemu = "qcow2"; raw = "raw"; };
+  extensions = { lxc = "tar.xz"; qemu = "qcow2"; qemu-efi = "qcow2"; raw = "raw"; };
 in
 {
+  imports = [ ./file-options.nix ];
+
   options = {
-    image = {
-      baseName =
-        option types.str "nixos-image-${config.system.nixos.label}-${pkgs.stdenv.hostPlatform.system}"
-          "Name of the image file without its extension.";
-      extension = option types.str "img" "Extension of the image file.";
-      fileName =
-        option types.str "${config.image.baseName}.${config.image.extension}"
-          "Name of the image file.";
-      filePath = option types.str config.image.fileName "Path of the image file in the build's output.";
-      modules = option (types.attrsOf types.deferredModule) { } "What is different in each kind of image.";
-    };
+    image.modules = option (types.attrsOf types.deferredModule) { } "What is different in each kind of image.";
 
     virtualisation.diskSize =
       option (types.either (types.enum [ "auto" ]) types.ints.positive) "auto"
@@ -32,7 +24,7 @@ in
     image.modules = lib.mapAttrs (_: extension: { image = { inherit extension; }; }) extensions;
 
     system.build = {
-      image =
+      image = lib.mkDefault (
         pkgs.runCommand "nixos-image"
           {
             passthru = { inherit (config.image) filePath; inherit config; };
@@ -42,7 +34,8 @@ in
             echo ${config.system.build.toplevel} > description/system
             ln -s ${config.system.build.toplevel}/init description/init
             tar -cf "$out/"${lib.escapeShellArg config.image.filePath} description
-          '';
+          ''
+      );
 
       images = lib.mapAttrs (
         _: module: (extendModules { modules = [ module ]; }).config.system.build.image

@@ -25,6 +25,7 @@ in
     hostKeys =
       option (types.listOf types.attrs) [ { type = "ed25519"; path = "/etc/ssh/ssh_host_ed25519_key"; } ]
         "Host keys; the guest has them from its first boot.";
+    authorizedKeysInHomedir = option types.bool true "Whether sshd looks for keys in ~/.ssh.";
     authorizedKeysFiles = option (types.listOf types.str) [ ] "Where sshd looks for keys.";
     settings = option (types.submodule {
         freeformType = types.attrsOf (
@@ -53,10 +54,9 @@ in
   };
 
   config = lib.mkIf cfg.enable {
-    services.openssh.authorizedKeysFiles = [
-      "%h/.ssh/authorized_keys"
-      "/etc/ssh/authorized_keys.d/%u"
-    ];
+    services.openssh.authorizedKeysFiles =
+      lib.optional cfg.authorizedKeysInHomedir "%h/.ssh/authorized_keys"
+      ++ [ "/etc/ssh/authorized_keys.d/%u" ];
     networking.firewall.allowedTCPPorts = lib.mkIf cfg.openFirewall cfg.ports;
 
     environment.etc."ssh/sshd_config.d/50-nixos.conf".text =

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nixbench/nixbench/modules"
+	"github.com/nixbench/nixbench/templates"
+)
+
+const initLong = `Write a hive to begin with into the working directory, or into --dir: a hive.nix
+that explains itself, and a .gitignore for what nixbench keeps beside it.
+
+  kubernetes   a cluster of machines that nixbench boots, with nixbench's NixOS
+               modules beside it in modules/
+  machines     NixOS machines that exist already
+  empty        no nodes
+
+With --flake it writes a flake.nix too, and takes the modules from nixbench's own
+flake: what nix flake init -t github:nixbench/nixbench#kubernetes gives.
+
+Nothing is overwritten: where one of the files is there already, none is written,
+except that a .gitignore of your own is left as it is.`
+
+// starts are the templates that init knows, by the folders that they are in.
+var starts = []struct{ name, dir, next string }{
+	{"kubernetes", "kubernetes", "look through hive.nix, then: nixbench doctor && nixbench plan"},
+	{"machines", "existing-machines", "put your machines into hive.nix, then: nixbench plan"},
+	{"empty", "empty", "add nodes to hive.nix, then: nixbench eval"},
+}
+
+func (a *app) initCommand() *cobra.Command {
+	var dir string
+	var flake bool
+	cmd := &cobra.Command{
+		Use:   "init [TEMPLATE]",
+		Short: "Write a hive to begin with",
+		Long:  initLong,
+		Example: `  mkdir cluster && cd cluster && nixbench init
+  nixbench init machines --flake
+  nixbench init empty --dir lab`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	for _, s := range starts {
+		cmd.ValidArgs = append(cmd.ValidArgs, s.name)
+	}
+	cmd.RunE = a.runs(func(args []string) error {
+		name := starts[0].name
+		if len(args) == 1 {
+			name = args[0]
+		}
+		i := slices.IndexFunc(starts, func(s struct{ name, dir, next string }) bool { return s.name == name })
+		if i < 0 {
+			return usagef("init: there is no template %q; there are %s", name, strings.Join(cmd.ValidArgs, ", "))
+		}
+		if flake && name == "empty" {
+			return usagef("init: the empty template has no flake; machines is the next larger one")
+		}
+		files, err := startingFiles(starts[i].dir, flake)
+		if err != nil {
+			return err
+		}
+		if err := writeNew(dir, files); err != nil {
+			return err
+		}
+		a.showInit(dir, files, starts[i].next)
+		return nil
+	})
+	cmd.Flags().BoolVar(&flake, "flake", false, "make it a flake")
+	cmd.Flags().StringVar(&dir, "dir", ".", "write into `FOLDER`, which is made if it is absent")
+	return cmd
+}
+
+// startingFiles are what a template comes to, by path.
+func startingFiles(template string, flake bool) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	add := func(from fs.FS, below, to string, skip func(string) bool) error {
+		return fs.WalkDir(from, below, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			rel := strings.TrimPrefix(path, below+"/")
+			if skip(rel) {
+				return nil
+			}
+			text, err := fs.ReadFile(from, path)
+			files[filepath.Join(to, rel)] = text
+			return err
+		})
+	}
+	none := func(string) bool { return false }
+	if err := add(templates.Files, template, "", func(f string) bool { return f == "flake.nix" && !flake }); err != nil {
+		return nil, err
+	}
+	// In a flake the modules are an input; elsewhere the hive wants them beside itself.
+	if template == "kubernetes" && !flake {
+		if err := add(modules.Files, ".", "modules", none); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// writeNew writes all files or, where one of them exists, none.
+func writeNew(dir string, files map[string][]byte) error {
+	if _, err := os.Lstat(filepath.Join(dir, ".gitignore")); err == nil {
+		delete(files, ".gitignore") // nothing is lost: what nixbench keeps ignores itself, too
+	}
+	for _, name := range sortedNames(files) {
+		// modules/ may well be a folder of other modules: one of ours is enough to stop.
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return usagef("init: %s is there already, and nothing is overwritten; take another folder with --dir", filepath.Join(dir, name))
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	for _, name := range sortedNames(files) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, files[name], 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *app) showInit(dir string, files map[string][]byte, next string) {
+	below := map[string]int{}
+	var shown []string
+	for _, name := range sortedNames(files) {
+		if top, _, nested := strings.Cut(name, "/"); nested {
+			below[top]++
+		} else {
+			shown = append(shown, name)
+		}
+	}
+	v := struct {
+		Dir   string   `json:"dir"`
+		Files []string `json:"files"`
+	}{dir, sortedNames(files)}
+	a.view.Result(v, func(w io.Writer) {
+		for _, name := range shown {
+			fmt.Fprintln(w, filepath.Join(dir, name))
+		}
+		for _, top := range sortedNames(below) {
+			fmt.Fprintf(w, "%s/ (%d files)\n", filepath.Join(dir, top), below[top])
+		}
+		if dir != "." {
+			next = "cd " + dir + ", " + next
+		}
+		fmt.Fprintf(w, "\nnext: %s\n", next)
+	})
+}

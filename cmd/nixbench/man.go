@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// manCommand writes manual pages; packages of nixbench call it when they are built.
+func (a *app) manCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:    "man FOLDER",
+		Short:  "Write the manual pages",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+	}
+	cmd.RunE = a.runs(func(args []string) error {
+		if err := os.MkdirAll(args[0], 0o755); err != nil {
+			return err
+		}
+		root := cmd.Root()
+		root.InitDefaultCompletionCmd()
+		return writeManuals(args[0], root)
+	})
+	return cmd
+}
+
+func writeManuals(dir string, cmd *cobra.Command) error {
+	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
+	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manual(name, cmd)), 0o644); err != nil {
+		return err
+	}
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() && sub.Name() != "help" {
+			if err := writeManuals(dir, sub); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// manual is the page of a command. The help text is set as it is: it has its own lines.
+func manual(name string, cmd *cobra.Command) string {
+	var b strings.Builder
+	section := func(title string) { fmt.Fprintf(&b, ".SH %s\n", title) }
+	verbatim := func(text string) { fmt.Fprintf(&b, ".nf\n%s\n.fi\n", roff(strings.TrimRight(text, "\n"))) }
+	fmt.Fprintf(&b, ".TH %s 1 \"\" \"nixbench\"\n", roff(strings.ToUpper(name)))
+	section("NAME")
+	fmt.Fprintf(&b, "%s \\- %s\n", roff(name), roff(cmd.Short))
+	section("SYNOPSIS")
+	fmt.Fprintf(&b, ".B %s\n", roff(cmd.UseLine()))
+	section("DESCRIPTION")
+	if cmd.Long != "" {
+		verbatim(cmd.Long)
+	} else {
+		fmt.Fprintf(&b, "%s.\n", roff(cmd.Short))
+	}
+	if cmd.HasExample() {
+		section("EXAMPLES")
+		verbatim(cmd.Example)
+	}
+	options := func(title string, flags *pflag.FlagSet) {
+		if !flags.HasAvailableFlags() {
+			return
+		}
+		section(title)
+		flags.VisitAll(func(f *pflag.Flag) {
+			if f.Hidden {
+				return
+			}
+			value, usage := pflag.UnquoteUsage(f)
+			names := "--" + f.Name
+			if f.Shorthand != "" {
+				names = "-" + f.Shorthand + ", " + names
+			}
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(strings.TrimSpace(names+" "+value)), roff(usage))
+		})
+	}
+	options("OPTIONS", cmd.NonInheritedFlags())
+	options("OPTIONS OF ALL COMMANDS", cmd.InheritedFlags())
+	var also []string
+	if cmd.HasParent() {
+		also = append(also, strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-"))
+	}
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() && sub.Name() != "help" {
+			also = append(also, name+"-"+sub.Name())
+		}
+	}
+	section("SEE ALSO")
+	for i, page := range also {
+		comma := ","
+		if i == len(also)-1 {
+			comma = ""
+		}
+		fmt.Fprintf(&b, ".BR %s (1)%s\n", roff(page), comma)
+	}
+	return b.String()
+}
+
+// roff writes text so that nothing in it is taken for a request.
+func roff(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			lines[i] = `\&` + line
+		}
+	}
+	return strings.Join(lines, "\n")
+}

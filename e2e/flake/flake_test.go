@@ -1,0 +1,208 @@
+package flake
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+)
+
+// world is a copy of what the flake consists of, and a nixpkgs.
+type world struct {
+	*testing.T
+	top, flake, nixpkgs, home string
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{T: t, nixpkgs: fixture.Nixpkgs(t), flake: t.TempDir(), home: t.TempDir()}
+	var err error
+	if w.top, err = filepath.Abs("../.."); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"flake.nix", "package.nix", "hive.nix", "modules", "templates", "go.mod", "go.sum"} {
+		w.run(w.top, "cp", "-r", part, w.flake)
+	}
+	return w
+}
+
+// try runs a command in a folder.
+func (w *world) try(dir, name string, args ...string) (string, error) {
+	w.Helper()
+	cmd := exec.CommandContext(w.Context(), name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+w.home, "PATH="+w.home+"/bin:"+os.Getenv("PATH"))
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (w *world) run(dir, name string, args ...string) string {
+	w.Helper()
+	out, err := w.try(dir, name, args...)
+	if err != nil {
+		w.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// with gives the flake the fixture for nixpkgs.
+func (w *world) with(args ...string) []string {
+	return append(args, "--override-input", "nixpkgs", "path:"+w.nixpkgs, "--no-write-lock-file")
+}
+
+// without changes the flake to the same end, for what cannot be told of another input.
+func (w *world) without() {
+	w.Helper()
+	text, err := os.ReadFile(filepath.Join(w.flake, "flake.nix"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	const there = `inputs.nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";`
+	if !strings.Contains(string(text), there) {
+		w.Fatalf("flake.nix no longer has %s", there)
+	}
+	w.write(w.flake, "flake.nix", strings.Replace(string(text), there, `inputs.nixpkgs.url = "path:`+w.nixpkgs+`";`, 1))
+}
+
+// program puts the real nixbench where the stand-in for its package looks.
+func (w *world) program() {
+	w.Helper()
+	w.write(w.home, "bin/.keep", "")
+	cmd := exec.Command("go", "build", "-o", filepath.Join(w.home, "bin/nixbench"), "./cmd/nixbench")
+	cmd.Dir = w.top
+	if out, err := cmd.CombinedOutput(); err != nil {
+		w.Fatalf("go build: %v\n%s", err, out)
+	}
+}
+
+func (w *world) write(dir, name, text string) {
+	w.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		w.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func TestVendorHash(t *testing.T) {
+	fixture.Require(t, "nix", "go")
+	script, err := filepath.Abs("../../scripts/vendor-hash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(script, "--check").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	w := newWorld(t)
+	out := w.run(w.flake, "nix", w.with("flake", "check", "--no-build", "path:"+w.flake)...)
+	if strings.Contains(out, "error") {
+		t.Error(out)
+	}
+	for _, output := range []string{
+		"packages.x86_64-linux.default.name", "overlays.default", "devShells.x86_64-linux.default.name",
+		"apps.x86_64-linux.default.program", "nixosModules.guest", "templates.default.path",
+	} {
+		_ = w.run(w.flake, "nix", w.with("eval", "path:"+w.flake+"#"+output, "--apply", "builtins.typeOf")...)
+	}
+
+	// A package of a nixpkgs that is too old says so.
+	out, err := w.try(w.flake, "nix", w.with("eval", "path:"+w.flake+"#overlays.default", "--apply",
+		`o: (((import `+w.nixpkgs+` { }).extend o).extend (_: p: { go = p.go // { version = "1.24.3"; }; })).nixbench.name`, "--impure")...)
+	if err == nil || !strings.Contains(out, "has Go 1.24.3") {
+		t.Errorf("with an old Go: %v\n%s", err, out)
+	}
+}
+
+// The app hands on what it is given, and the exit code.
+func TestDeploy(t *testing.T) {
+	w := newWorld(t)
+	w.write(w.home, "bin/nixbench", "#!/bin/sh\necho \"got: $*\"\nexit 9\n")
+	if err := os.Chmod(filepath.Join(w.home, "bin/nixbench"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := w.try(w.flake, "nix", append(w.with("run", "path:"+w.flake+"#deploy"), "--", "--on", "@compute", "--yes")...)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 9 || !strings.Contains(out, "got: apply --flake . --on @compute --yes\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, _ = w.try(w.flake, "nix", append(w.with("run", "path:"+w.flake), "--", "plan")...)
+	if !strings.Contains(out, "got: plan\n") {
+		t.Error(out)
+	}
+}
+
+// Templates, as users have them, but for where nixpkgs and nixbench come from.
+func TestTemplates(t *testing.T) {
+	w := newWorld(t)
+	w.without()
+	w.program()
+	for _, c := range []struct{ template, node string }{
+		{"kubernetes", "worker-2"}, {"existing-machines", "web"}, {"from-colmena", "host-a"},
+	} {
+		dir := t.TempDir()
+		w.run(dir, "nix", "flake", "init", "-t", "path:"+w.flake+"#"+c.template)
+		text, err := os.ReadFile(filepath.Join(dir, "flake.nix"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		local := strings.NewReplacer(
+			`"github:NixOS/nixpkgs/nixos-25.05"`, `"path:`+w.nixpkgs+`"`,
+			`"github:nixbench/nixbench"`, `"path:`+w.flake+`"; inputs.nixbench.inputs.nixpkgs.follows = "nixpkgs"`,
+		).Replace(string(text))
+		if strings.Contains(local, "github:") {
+			t.Fatalf("the test does not know all inputs of\n%s", local)
+		}
+		w.write(dir, "flake.nix", local)
+		if out := w.run(dir, filepath.Join(w.home, "bin/nixbench"), "eval"); !strings.Contains(out, "\n"+c.node+" ") {
+			t.Errorf("%s: no %s in\n%s", c.template, c.node, out)
+		}
+		if c.template != "kubernetes" {
+			continue
+		}
+		w.run(dir, "nix", "flake", "check", "--no-build")
+		out := w.run(dir, "nix", "run", ".#deploy", "--", "build")
+		if strings.Count(out, "nixos-system-worker-") != 2 {
+			t.Errorf("deploy built\n%s", out)
+		}
+	}
+
+	// One text, wherever a user meets it.
+	reference, err := os.ReadFile(filepath.Join(w.top, "hive.nix"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := os.ReadFile(filepath.Join(w.top, "templates/kubernetes/hive.nix"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(reference) != string(template) {
+		t.Error("hive.nix and templates/kubernetes/hive.nix differ; copy the one that is right")
+	}
+}
+
+// Colmena's own forms of a hive go through lib.hive.
+func TestHive(t *testing.T) {
+	w := newWorld(t)
+	for what, c := range map[string]struct{ expression, want string }{
+		"a set":                      {`hive = { meta.nixpkgs = throw "not this one"; a = { }; }`, `["a","meta"]`},
+		"the old name of meta":       {`hive = { network.nixpkgs = throw "not this one"; a = { }; }`, `["a","meta"]`},
+		"meta is a module":           {`hive = { meta = { lib, ... }: { name = "m"; }; }`, `["meta"]`},
+		"a function without a wish":  {`hive = { }: { a = { }; }`, `["a","meta"]`},
+		"a function of all there is": {`hive = { nixpkgs, modules }: { a = import (modules + "/guest.nix"); meta.nixpkgs = nixpkgs; }`, `["a","meta"]`},
+	} {
+		apply := `lib: let h = lib.hive { ` + c.expression + `; };
+      pkgs = if builtins.isFunction h.meta then (h.meta { inherit lib; }).nixpkgs else h.meta.nixpkgs;
+    in assert pkgs.hello.name == "hello-2.12"; builtins.attrNames h`
+		if out := w.run(w.flake, "nix", w.with("eval", "--json", "path:"+w.flake+"#lib", "--apply", apply)...); !strings.Contains(out, c.want) {
+			t.Errorf("%s: %s", what, out)
+		}
+	}
+}

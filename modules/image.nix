@@ -1,0 +1,84 @@
+# What machines boot from, where a role gives no image: NixOS' own images of the role's
+# system. nixbench builds `system.build.images.qemu`, `qemu-efi` or, for containers,
+# `lxc`. NixOS' own lxc image is a tarball; libvirt wants a file system, so it is one here.
+{
+  config,
+  lib,
+  ...
+}:
+let
+  inherit (lib) mkOption types;
+
+  container =
+    {
+      config,
+      lib,
+      modulesPath,
+      pkgs,
+      ...
+    }:
+    let
+      inherit (config.system.build) toplevel;
+
+      # It needs neither root nor a virtual machine to be made.
+      tree = pkgs.callPackage (modulesPath + "/../lib/make-ext4-fs.nix") {
+        storePaths = [ toplevel ];
+        volumeLabel = "nixos";
+        # The first process is the system's that the profile names: a switch need not
+        # install anything for the next boot to find it.
+        populateImageCommands = ''
+          mkdir -p ./files/sbin ./files/nix/var/nix/profiles
+          ln -s /nix/var/nix/profiles/system/init ./files/sbin/init
+          ln -s system-1-link ./files/nix/var/nix/profiles/system
+          ln -s ${toplevel} ./files/nix/var/nix/profiles/system-1-link
+        '';
+      };
+    in
+    {
+      # interface: NixOS' own, which each of its images brings along.
+      imports = [ (modulesPath + "/image/file-options.nix") ];
+
+      # implementation
+      boot.isContainer = true;
+      image.extension = "raw";
+      image.filePath = "disk.raw";
+      system.build.image =
+        pkgs.runCommand "nixbench-container-image"
+          {
+            nativeBuildInputs = [ pkgs.e2fsprogs ];
+            passthru.filePath = "disk.raw";
+          }
+          ''
+            mkdir "$out"
+            cp ${tree} "$out/disk.raw"
+            chmod u+w "$out/disk.raw"
+            truncate -s ${config.nixbench.image.size} "$out/disk.raw"
+            resize2fs "$out/disk.raw"
+          '';
+    };
+in
+{
+  # interface
+  options.nixbench.image.size = mkOption {
+    type = types.strMatching "[1-9][0-9]*[MGT]";
+    default = "8G";
+    example = "20G";
+    description = ''
+      Size of the file system in a container's image, and so of the container's root. What is
+      not used takes no room. Virtual machines have `roles.ROLE.disk` instead.
+    '';
+  };
+
+  # implementation
+  config = {
+    image.modules.lxc = lib.mkForce container;
+
+    # The image's store is there without the database that says what is in it.
+    boot.postBootCommands = lib.mkIf config.boot.isContainer ''
+      if [ -f /nix-path-registration ]; then
+        ${config.nix.package}/bin/nix-store --load-db < /nix-path-registration &&
+          rm /nix-path-registration
+      fi
+    '';
+  };
+}
