@@ -176,7 +176,7 @@ func (h *Hypervisor) acquire(ctx context.Context) (*libvirt.Connect, host, error
 	case <-ctx.Done():
 		return nil, host{}, h.fail("", "connect", ctx.Err(), "")
 	case <-time.After(h.answer):
-		return nil, host{}, h.gone(fmt.Errorf("it has accepted the connection, or not refused it, and said nothing for %s", h.answer))
+		return nil, host{}, h.gone(fmt.Errorf("it said nothing for %s", h.answer))
 	}
 }
 
