@@ -128,11 +128,7 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, parallel int) ([]sta
 	if known.Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	net, err := d.Machines.network(known, false)
-	if err != nil {
-		return nil, err
-	}
-	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: parallel, cluster: d.Machines.cluster(known), network: net, hosts: doom.hosts}
+	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts}
 	results, err := w.remove(ctx, doom.List)
 	if err == nil {
 		err = w.clean(ctx)
@@ -148,7 +144,6 @@ type wrecker struct {
 	Send     event.Sink
 	parallel int
 	cluster  provision.Cluster
-	network  provision.Network
 	hosts    hypervisors
 }
 
@@ -220,17 +215,15 @@ func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) er
 // remembered goes, too, and the facts with it; the cluster's id last, so that whoever comes
 // after a crash still finds the rest.
 func (w *wrecker) clean(ctx context.Context) error {
-	err := eachOf(sortedKeys(w.hosts), func(name string) error {
-		c, ok := w.hosts[name].(provision.Cleaner)
-		if !ok {
-			return nil
+	var errs []error
+	for _, name := range sortedKeys(w.hosts) { // not at once: two of them may have one network and pool
+		if c, ok := w.hosts[name].(provision.Cleaner); ok {
+			if err := c.Clean(ctx, w.cluster); err != nil {
+				errs = append(errs, located(err, name, "clean up"))
+			}
 		}
-		if err := c.Clean(ctx, w.cluster, w.network); err != nil {
-			return located(err, name, "clean up")
-		}
-		return nil
-	})
-	if err != nil {
+	}
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	known := w.Store.State()

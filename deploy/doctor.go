@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -83,6 +84,9 @@ func (m *Machines) examineOne(ctx context.Context, name string, h state.Hypervis
 	if d, ok := p.(provision.Doctor); ok {
 		out = d.Examine(ctx, net)
 	}
+	if slices.ContainsFunc(out, func(f provision.Finding) bool { return f.What == "libvirt" && f.State == bad }) {
+		return out, nil // to ask again would be to wait again
+	}
 	site, err := p.Survey(ctx, c, net)
 	if err != nil {
 		for _, f := range out {
@@ -98,7 +102,7 @@ func (m *Machines) examineOne(ctx context.Context, name string, h state.Hypervis
 // examineRoom holds the wishes against what the hypervisors have.
 func (m *Machines) examineRoom(ctx context.Context, known *state.State, all []provision.Wish, sites map[string]provision.Site) []provision.Finding {
 	net, _ := m.network(known, len(all) > 0) // it was looked at before
-	plan, err := provision.Make(all, sites, provision.Options{Cluster: m.cluster(known), Network: net, Known: remembered(known), Fixed: fixed(m.Hive)})
+	plan, err := provision.Make(all, sites, provision.Options{Cluster: m.cluster(known), Network: net, Known: remembered(known), Fixed: fixed(m.Hive), Closed: m.closed(m.where(known, len(all) > 0))})
 	if err != nil {
 		return []provision.Finding{finding("room", err)}
 	}

@@ -36,8 +36,13 @@ func (r *run) footing(ctx context.Context, g *ground) *footing {
 		}
 		return all, err
 	})
+	locks := map[string]*sync.Mutex{} // a host is prepared by one at a time, whatever runs on it
 	for _, name := range sortedKeys(g.hosts) {
-		var one sync.Mutex // a hypervisor is prepared by one at a time
+		one := locks[g.sites[name].Host]
+		if one == nil || g.sites[name].Host == "" {
+			one = &sync.Mutex{}
+			locks[g.sites[name].Host] = one
+		}
 		prepare := func(images ...provision.Image) error {
 			one.Lock()
 			defer one.Unlock()

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
@@ -50,7 +49,7 @@ func (g *ground) close() { g.hosts.close() }
 // plan finds out what is there and what is to be done. selected is nil for all nodes;
 // without all of them nothing is removed.
 func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixeval.Node, recreate bool) (*ground, error) {
-	o := provision.Options{Cluster: m.cluster(known), Known: remembered(known), Recreate: recreate, Fixed: fixed(m.Hive), Closed: map[string]bool{}}
+	o := provision.Options{Cluster: m.cluster(known), Known: remembered(known), Recreate: recreate, Fixed: fixed(m.Hive)}
 	all, err := wishes(m.Hive)
 	if err != nil {
 		return nil, err
@@ -67,10 +66,10 @@ func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixe
 		return nil, err
 	}
 	g := &ground{where: m.where(known, len(all) > 0)}
-	for name := range g.where {
-		_, o.Closed[name] = named(m.Hive)[name]
-		o.Closed[name] = !o.Closed[name]
+	if err := m.repooled(g.where, known); err != nil {
+		return nil, err
 	}
+	o.Closed = m.closed(g.where)
 	if g.hosts, err = connect(ctx, m.Open, g.where); err == nil {
 		g.sites, err = g.hosts.survey(ctx, o.Cluster, o.Network)
 	}
@@ -125,6 +124,16 @@ func (m *Machines) where(known *state.State, wished bool) map[string]state.Hyper
 	return out
 }
 
+// closed are the hypervisors that get no new machines: the hive no longer names them.
+func (m *Machines) closed(where map[string]state.Hypervisor) map[string]bool {
+	out, open := map[string]bool{}, named(m.Hive)
+	for name := range where {
+		_, ok := open[name]
+		out[name] = !ok
+	}
+	return out
+}
+
 // remembered is what the state knows of machines.
 func remembered(known *state.State) map[string]provision.Known {
 	out := map[string]provision.Known{}
@@ -158,19 +167,38 @@ func recreated(all []provision.Wish, sites map[string]provision.Site, o provisio
 	return out
 }
 
-// moved refuses to make machines a second time because a hypervisor's name now means
-// another host.
+// moved refuses to lose sight of machines, and to make them a second time, because a
+// hypervisor's name now means another host.
 func (m *Machines) moved(g *ground, known *state.State) error {
-	for _, c := range g.Changes {
-		s := known.Machines[c.Node]
-		if c.Action != provision.Create || s.Created == nil || known.Cluster == nil {
+	for _, node := range sortedKeys(known.Machines) {
+		s := known.Machines[node]
+		if s.Created == nil || known.Cluster == nil {
 			continue
 		}
-		old, now := known.Cluster.Hypervisors[s.Hypervisor], named(m.Hive)[s.Hypervisor]
-		if now.URI != old.URI {
+		old, now := known.Cluster.Hypervisors[s.Hypervisor], g.where[s.Hypervisor]
+		there := slices.ContainsFunc(g.sites[s.Hypervisor].Machines, func(f provision.Found) bool { return f.Node == node })
+		if now.URI != old.URI && !there {
 			return &provision.PlanError{
-				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s any more, which was %s and is %s now", c.Node, s.Hypervisor, old.URI, now.URI),
-				Fix:  "give the new host a name of its own in cluster.hypervisors; or put the old URI back, and remove the machine first: nixbench destroy --on " + c.Node,
+				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s any more, which was %s and is %s now", node, s.Hypervisor, old.URI, now.URI),
+				Fix:  "give the new host a name of its own in cluster.hypervisors; or put the old URI back, and remove the machine first: nixbench destroy --on " + node,
+			}
+		}
+	}
+	return nil
+}
+
+// repooled refuses to look for the disks of machines in another pool than theirs: there, all
+// of them would be made anew.
+func (m *Machines) repooled(where map[string]state.Hypervisor, known *state.State) error {
+	for _, node := range sortedKeys(known.Machines) {
+		s := known.Machines[node]
+		if s.Image == nil || known.Cluster == nil {
+			continue
+		}
+		if old, now := known.Cluster.Hypervisors[s.Hypervisor], where[s.Hypervisor]; old.Pool != now.Pool {
+			return &provision.PlanError{
+				Text: fmt.Sprintf("%s: its disks are in the pool %s of hypervisor %s, and the hive now says pool %s", node, old.Pool, s.Hypervisor, now.Pool),
+				Fix:  fmt.Sprintf("put cluster.hypervisors.%s.pool back; or give the other pool a name of its own there, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
 			}
 		}
 	}
@@ -207,7 +235,6 @@ func networkState(n provision.Network) state.Network {
 func (m *Machines) images(ctx context.Context, keys []provision.ImageKey) (map[provision.ImageKey]provision.Image, error) {
 	out := map[provision.ImageKey]provision.Image{}
 	hashes := m.Dir.Hashes()
-	var mu sync.Mutex
 	var errs []error
 	for _, key := range keys {
 		given := m.Hive.Roles[key.Role].Image
@@ -229,9 +256,7 @@ func (m *Machines) images(ctx context.Context, keys []provision.ImageKey) (map[p
 			}
 		}
 		built, err := m.build(ctx, kind, roles, hashes)
-		mu.Lock()
 		maps.Copy(out, built)
-		mu.Unlock()
 		errs = append(errs, err)
 	}
 	return out, errors.Join(append(errs, m.Dir.Create(), hashes.Save())...)

@@ -566,3 +566,44 @@ func TestJump(t *testing.T) {
 		}
 	}
 }
+
+// Where the hive's words for a hypervisor change, its machines are neither lost nor made anew.
+func TestHypervisorChanges(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake:///", Pool: "p"}
+	w.must(w.apply())
+	before, boot := w.h.Things(), w.h.Boot("demo-w-1")
+	untouched := func() {
+		t.Helper()
+		w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake:///", Pool: "p"}
+		if diff := cmp.Diff(before, w.h.Things()); diff != "" || w.h.Boot("demo-w-1") != boot {
+			t.Errorf("it was touched: %s", diff)
+		}
+		if s := w.state(); s.Machines["w-1"].Created == nil || s.Nodes["w-1"].Good == nil {
+			t.Errorf("it was forgotten: %+v", s)
+		}
+		if len(w.asked) > 0 {
+			t.Errorf("asked %q", w.asked)
+		}
+	}
+
+	w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake:///", Pool: "q"}
+	_, err := w.apply()
+	var bad *provision.PlanError
+	if !errors.As(err, &bad) || !strings.Contains(bad.Text, "pool p") || bad.Fix == "" {
+		t.Errorf("another pool: %v", err)
+	}
+	untouched()
+
+	// Another host under the name, and a role renamed at once: the old machine is not forgotten.
+	real := w.h
+	w.scale(map[string]int{"v": 1})
+	w.h = fakeprovider.New()
+	w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake://elsewhere/", Pool: "p"}
+	_, err = w.apply()
+	if !errors.As(err, &bad) || !strings.Contains(bad.Text, "w-1: its machine is not on hypervisor default any more") {
+		t.Errorf("another host: %v", err)
+	}
+	w.h = real
+	untouched()
+}

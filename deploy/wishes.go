@@ -80,8 +80,8 @@ func network(hive *nixeval.Hive) (provision.Network, error) {
 	if err != nil {
 		return bad("an address and a number of bits, such as 192.168.222.0/24", "cidr: %q is no range of addresses", n.CIDR)
 	}
-	if !cidr.Addr().Is4() || cidr.Bits() > 30 || cidr.Bits() < 8 {
-		return bad("such as 192.168.222.0/24", "cidr: %s is not a range of IPv4 addresses from /8 to /30", cidr)
+	if !cidr.Addr().Is4() || cidr.Bits() > 29 || cidr.Bits() < 8 {
+		return bad("such as 192.168.222.0/24", "cidr: %s is not a range of IPv4 addresses from /8 to /29", cidr)
 	}
 	out.CIDR = cidr.Masked()
 	return out, nil

@@ -86,13 +86,15 @@ func (a *app) plan(flags planFlags) error {
 }
 
 func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, known *state.State, flags planFlags, send event.Sink) error {
+	machines := a.machines(e, hive, send)
+	machines.Vault = vault.Look(a.dir.Vault()) // a plan makes nothing; and it has no lock
 	d := &deploy.Deployer{
 		Eval: e, Fleet: a.fleet(hive, flags.fleetFlags),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
-		Uploader:  &secrets.Uploader{Generated: vault.Look(a.dir.Vault()).Part}, // it says nothing of the nodes
+		Uploader:  &secrets.Uploader{Generated: machines.Vault.Part}, // it says nothing of the nodes
 		Activator: &activate.Activator{Send: send},
 		Send:      send,
-		Machines:  a.machines(e, hive, send),
+		Machines:  machines,
 		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // apply builds again what is collected
 	}
 	defer d.Fleet.Close()

@@ -10,7 +10,7 @@ import (
 // room is what a hypervisor can still take.
 type room struct {
 	name   string
-	memory uint64
+	memory *uint64        // hypervisors of one host share it
 	roles  map[string]int // machines of each role
 }
 
@@ -21,14 +21,21 @@ type room struct {
 // Disks grow as they are written, so a full pool is found when it is full.
 func place(news []Wish, staying []Change, sites map[string]Site, closed map[string]bool) (map[string]string, error) {
 	rooms := map[string]*room{}
+	hosts := map[string]*uint64{}
 	for name, s := range sites {
-		rooms[name] = &room{name: name, memory: s.FreeMemory, roles: map[string]int{}}
+		left := hosts[s.Host]
+		if left == nil || s.Host == "" {
+			left = &s.FreeMemory
+			hosts[s.Host] = left
+		}
+		*left = min(*left, s.FreeMemory)
+		rooms[name] = &room{name: name, memory: left, roles: map[string]int{}}
 	}
 	for _, c := range staying {
 		r := rooms[c.Hypervisor]
 		r.roles[c.Role]++
 		if c.Action == Start || c.Action == Finish {
-			r.memory -= min(r.memory, c.wish.Memory)
+			*r.memory -= min(*r.memory, c.wish.Memory)
 		}
 	}
 	order := slices.DeleteFunc(slices.Sorted(maps.Keys(rooms)), func(name string) bool { return closed[name] })
@@ -38,16 +45,16 @@ func place(news []Wish, staying []Change, sites map[string]Site, closed map[stri
 		for _, name := range order {
 			r := rooms[name]
 			switch {
-			case r.memory < w.Memory:
+			case *r.memory < w.Memory:
 			case best == nil, r.roles[w.Role] < best.roles[w.Role],
-				r.roles[w.Role] == best.roles[w.Role] && r.memory > best.memory:
+				r.roles[w.Role] == best.roles[w.Role] && *r.memory > *best.memory:
 				best = r
 			}
 		}
 		if best == nil {
 			return nil, noRoom(w, len(news)-len(out), order, rooms)
 		}
-		best.memory -= w.Memory
+		*best.memory -= w.Memory
 		best.roles[w.Role]++
 		out[w.Node] = best.name
 	}
@@ -57,7 +64,7 @@ func place(news []Wish, staying []Change, sites map[string]Site, closed map[stri
 func noRoom(w Wish, left int, order []string, rooms map[string]*room) error {
 	var have []string
 	for _, name := range order {
-		have = append(have, fmt.Sprintf("%s has %s", name, SizeText(rooms[name].memory)))
+		have = append(have, fmt.Sprintf("%s has %s", name, SizeText(*rooms[name].memory)))
 	}
 	more := ""
 	if left > 1 {

@@ -19,7 +19,8 @@ type Plan struct {
 	// there: the network is off, or its reservations differ.
 	Ground []string `json:"ground,omitempty"`
 
-	others []Place // machines of ours that nobody wishes, and that keep their addresses until they are gone
+	hosts  map[string]string // hypervisors' hosts, where they are known
+	others []Place           // machines of ours that nobody wishes, and that keep their addresses until they are gone
 }
 
 // Change is what is to be done with one machine.
@@ -102,7 +103,13 @@ type found struct {
 
 // Make compares wishes with what is there.
 func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
-	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}}
+	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}, hosts: map[string]string{}}
+	for name, s := range sites {
+		p.hosts[name] = s.Host
+	}
+	if err := twins(sites, o.Closed); err != nil {
+		return p, err
+	}
 	there, doubles := machines(sites, o.Known)
 	if err := absent(wishes, sites, o.Known); err != nil {
 		return p, err
@@ -183,6 +190,36 @@ func machines(sites map[string]Site, known map[string]Known) (map[string]found, 
 		}
 	}
 	return out, doubles
+}
+
+// twins refuses two names for one hypervisor: each machine there would be found twice, and
+// one of the two removed.
+func twins(sites map[string]Site, closed map[string]bool) error {
+	type hypervisor struct {
+		host string
+		kind Kind
+	}
+	first := map[hypervisor]string{}
+	for _, name := range slices.Sorted(maps.Keys(sites)) {
+		h := hypervisor{sites[name].Host, sites[name].Kind}
+		other, twice := first[h]
+		if h.host == "" || !twice {
+			first[h] = name
+			continue
+		}
+		e := &PlanError{
+			Text: fmt.Sprintf("hypervisors %s and %s are one: both are on host %s and run the same kind of machines", other, name, strings.Fields(h.host)[0]),
+			Fix:  "keep one of them in cluster.hypervisors",
+		}
+		for old, now := range map[string]string{other: name, name: other} {
+			if closed[old] {
+				e.Text += fmt.Sprintf("; its machines know it as %s", old)
+				e.Fix = fmt.Sprintf("call it %s again in cluster.hypervisors, not %s", old, now)
+			}
+		}
+		return e
+	}
+	return nil
 }
 
 // absent refuses to make a second machine for a node whose first one is on a
@@ -307,7 +344,7 @@ func (p Plan) unprepared(sites map[string]Site) []string {
 		net := sites[name].Network
 		switch {
 		case len(want) == 0 && (net == nil || !p.Network.Mode.Ours()):
-		case !p.hosts(name):
+		case !p.houses(name):
 		case net == nil || !net.Active || p.Network.Mode.Ours() && !sameReservations(want, net.Reservations):
 			out = append(out, name)
 		}
@@ -315,7 +352,7 @@ func (p Plan) unprepared(sites map[string]Site) []string {
 	return out
 }
 
-func (p Plan) hosts(hypervisor string) bool {
+func (p Plan) houses(hypervisor string) bool {
 	return slices.ContainsFunc(p.Places, func(pl Place) bool { return pl.Hypervisor == hypervisor })
 }
 
@@ -331,9 +368,17 @@ func sameReservations(want, have []Reservation) bool {
 }
 
 // Reservations are those of a hypervisor's machines, also of those that are to be
-// removed: until then they need their addresses.
+// removed: until then they need their addresses. Hypervisors of one host have one
+// network of that name, and so all their machines are in it.
 func (p Plan) Reservations(hypervisor string) []Reservation {
-	return append(reservations(p.Places, hypervisor), reservations(p.others, hypervisor)...)
+	var out []Reservation
+	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
+		if name == hypervisor || p.hosts[name] != "" && p.hosts[name] == p.hosts[hypervisor] {
+			out = append(out, reservations(p.Places, name)...)
+			out = append(out, reservations(p.others, name)...)
+		}
+	}
+	return out
 }
 
 func reservations(places []Place, hypervisor string) []Reservation {

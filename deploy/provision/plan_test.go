@@ -244,6 +244,16 @@ func TestMakeRefuses(t *testing.T) {
 			name: "hypervisor no longer named", wishes: w[:1], known: remembered("old", one), sites: map[string]Site{"a": {FreeMemory: gib}},
 			want: "w-1: its machine is on hypervisor old, which the hive no longer names",
 		},
+		{
+			name: "a hypervisor twice", wishes: w[:1], known: remembered("a", one),
+			sites: map[string]Site{"a": {Host: "h 1", Kind: VM, Machines: []Found{one}}, "b": {Host: "h 1", Kind: VM, Machines: []Found{one}}},
+			want:  "hypervisors a and b are one: both are on host h and run the same kind of machines",
+		},
+		{
+			name: "two drivers of a host share its memory", wishes: w[:2],
+			sites: map[string]Site{"a": {Host: "h 1", Kind: VM, FreeMemory: gib}, "b": {Host: "h 1", Kind: Container, FreeMemory: gib}},
+			want:  "w-2: no hypervisor has 1 GiB of memory left: a has 0 B, b has 0 B",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.cidr == "" {
@@ -309,5 +319,43 @@ func TestAddressesStay(t *testing.T) {
 			machines = append(machines, there(all[i], place.Address.String()))
 		}
 		known = remembered("a", machines...)
+	}
+}
+
+// A hypervisor that the hive calls something else now is not a second one: what runs there would be
+// removed as a double.
+func TestRenamedHypervisor(t *testing.T) {
+	w := wishes("w", 1)
+	one := there(w[0], "10.0.0.2")
+	site := Site{Host: "h 1", Kind: VM, Machines: []Found{one}}
+	_, err := Make(w, map[string]Site{"old": site, "new": site}, Options{
+		Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Known: remembered("old", one), Closed: map[string]bool{"old": true},
+	})
+	var bad *PlanError
+	if !errors.As(err, &bad) || bad.Fix != "call it old again in cluster.hypervisors, not new" {
+		t.Errorf("%v", err)
+	}
+}
+
+// Drivers of one libvirtd have one network: each knows the other's reservations, and none gives
+// them up. Those of another host are its own affair.
+func TestReservationsOfOneHost(t *testing.T) {
+	all := wishes("w", 3)
+	one, two, three := there(all[0], "10.0.0.2"), there(all[1], "10.0.0.3"), there(all[2], "10.0.0.4")
+	p, err := Make(all, map[string]Site{
+		"a": {Host: "h 1", Kind: VM, Machines: []Found{one}}, "b": {Host: "h 1", Kind: Container, Machines: []Found{two}},
+		"c": {Host: "i 2", Kind: VM, Machines: []Found{three}},
+	}, Options{Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"a": "[w-1 w-2]", "b": "[w-1 w-2]", "c": "[w-3]"} {
+		var nodes []string
+		for _, r := range p.Reservations(name) {
+			nodes = append(nodes, r.Node)
+		}
+		if got := fmt.Sprint(nodes); got != want {
+			t.Errorf("%s reserves for %s, want %s", name, got, want)
+		}
 	}
 }

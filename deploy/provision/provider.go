@@ -37,10 +37,10 @@ type Console interface {
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
 }
 
-// Cleaner is a provider that has more than machines to remove: the network and the images
+// Cleaner is a provider that has more than machines to remove: the networks and the images
 // that no machine uses, of this cluster. It removes only what is ours and unused.
 type Cleaner interface {
-	Clean(ctx context.Context, c Cluster, net Network) error
+	Clean(ctx context.Context, c Cluster) error
 }
 
 // Doctor is a provider that can say what of its host is not as it should be.

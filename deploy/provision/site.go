@@ -7,6 +7,7 @@ import (
 // Site is a hypervisor as it was found.
 type Site struct {
 	Kind       Kind
+	Host       string // the same for all hypervisors of one host; empty: not known
 	Emulated   bool   // virtual machines run without KVM, many times slower
 	FreeMemory uint64 // bytes that machines could still get
 	FreeDisk   uint64 // bytes left in the pool

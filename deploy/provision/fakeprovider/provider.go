@@ -3,6 +3,7 @@ package fakeprovider
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -256,16 +257,13 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	return nil
 }
 
-func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster, net provision.Network) error {
+func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) error {
 	if err := h.at(ctx, Step{Op: "clean", Name: "network"}, func() error {
+		used := map[string]bool{}
 		for _, d := range h.domains {
-			if d.network == net.Name {
-				return nil
-			}
+			used[d.network] = true
 		}
-		if n := h.networks[net.Name]; n != nil && n.cluster == c.ID {
-			delete(h.networks, net.Name)
-		}
+		maps.DeleteFunc(h.networks, func(name string, n *network) bool { return n.cluster == c.ID && !used[name] })
 		return nil
 	}); err != nil {
 		return err

@@ -9,33 +9,39 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Clean removes the cluster's network unless a machine is on it, the images that nothing
+// Clean removes the cluster's networks unless a machine is on them, the images that nothing
 // stands on and no cluster needs, and the pool, if nixbench made it and nothing is in it.
-func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster, net provision.Network) error {
+func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) error {
 	return h.run(ctx, func(s *session) error {
-		if err := s.cleanNetwork(c, net); err != nil {
-			return h.fail("", "remove the network "+net.Name, err, "")
+		if err := s.cleanNetworks(c); err != nil {
+			return h.fail("", "look at the networks", err, "")
 		}
 		return h.fail("", "remove images", s.cleanPool(c), "")
 	})
 }
 
-func (s *session) cleanNetwork(c provision.Cluster, net provision.Network) error {
+func (s *session) cleanNetworks(c provision.Cluster) error {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
-	n, err := s.findNetwork(net.Name)
-	if err != nil || n == nil {
+	// All that are ours: the hive may have called it something else before.
+	all, err := s.networks()
+	if err != nil {
 		return err
 	}
-	defer n.free()
-	if !n.ours(c) {
-		return nil
+	for _, n := range all {
+		defer n.free()
+		if !n.ours(c) {
+			continue
+		}
+		users, err := s.networkUsers(n)
+		if err == nil && len(users) == 0 {
+			err = s.removeNetwork(n)
+		}
+		if err != nil {
+			return s.h.fail("", "remove the network "+n.Name, err, "")
+		}
 	}
-	users, err := s.networkUsers(n)
-	if err != nil || len(users) > 0 {
-		return err
-	}
-	return s.removeNetwork(n)
+	return nil
 }
 
 // networkUsers are those on a network, in words: domains that name it, running or not, and

@@ -35,8 +35,11 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node 
 		text, err = p.download(name, max)
 		return err
 	})
+	if err != nil { // perhaps nobody waited, and it is still being read
+		return "", h.fail(node, "read the console", err, "")
+	}
 	text = text[len(text)-min(max, len(text)):]
-	return strings.ToValidUTF8(string(text), "?"), h.fail(node, "read the console", err, "")
+	return strings.ToValidUTF8(string(text), "?"), nil
 }
 
 func (s *session) containerConsole(c provision.Cluster, node string, text *[]byte) error {

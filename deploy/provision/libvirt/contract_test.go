@@ -63,6 +63,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _, _ = c.Close() })
 		return c
 	}
 	must := func(t *testing.T, err error) {
@@ -80,14 +81,12 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 			left = n
 		},
 		AddDomain: func(t *testing.T, name string) {
-			kind, _, err := h.connect()
-			_ = kind
-			must(t, err)
+			c := conn(t)
 			text := fmt.Sprintf(`<domain type="%s"><name>%s</name><memory>65536</memory><os><type>hvm</type></os></domain>`, h.host.xml.Type, name)
 			if h.host.xml.Type == "lxc" {
 				text = fmt.Sprintf(`<domain type="lxc"><name>%s</name><memory>65536</memory><os><type>exe</type><init>/bin/true</init></os></domain>`, name)
 			}
-			d, err := conn(t).DomainDefineXML(text)
+			d, err := c.DomainDefineXML(text)
 			must(t, err)
 			if h.host.test {
 				must(t, d.Create())

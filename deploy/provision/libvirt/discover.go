@@ -32,7 +32,10 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node st
 		found = s.addresses(d)
 		return nil
 	})
-	return found, h.fail(node, "ask for the address", err, "")
+	if err != nil { // perhaps nobody waited, and it is still being filled in
+		return nil, h.fail(node, "ask for the address", err, "")
+	}
+	return found, nil
 }
 
 func (s *session) addresses(d *domain) []netip.Addr {

@@ -12,18 +12,21 @@ import (
 
 // Examine looks at all that machines will need, and changes nothing.
 func (h *Hypervisor) Examine(ctx context.Context, net provision.Network) []provision.Finding {
-	var all []provision.Finding
+	var seen []provision.Finding
 	err := h.run(ctx, func(s *session) error {
-		all = nil
+		seen = nil
 		for _, look := range []func() provision.Finding{
 			s.examineLibvirt, s.examineKVM, s.examinePool, s.examineMemory,
 			func() provision.Finding { return s.examineNetwork(net) },
 		} {
-			all = append(all, look())
+			seen = append(seen, look())
 		}
 		return ctx.Err()
 	})
-	if err != nil {
+	var all []provision.Finding
+	if err == nil {
+		all = seen
+	} else {
 		f := provision.Finding{What: "libvirt", State: "error", Text: err.Error()}
 		var e *provision.Error
 		if errors.As(err, &e) {

@@ -186,7 +186,7 @@ func TestFirstBoot(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if err := h.Clean(t.Context(), c, g.Network); err != nil {
+			if err := h.Clean(t.Context(), c); err != nil {
 				t.Error(err)
 			}
 			t.Logf("removed: %s", time.Since(start))

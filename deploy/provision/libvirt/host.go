@@ -16,7 +16,8 @@ type host struct {
 	kind provision.Kind
 	xml  domainxml.Host
 	cpus int
-	test bool // libvirt's driver for tests, where volumes have no content
+	id   string // of the host: the same for all of libvirt's drivers there
+	test bool   // libvirt's driver for tests, where volumes have no content
 }
 
 func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
@@ -29,6 +30,9 @@ func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
 		return host{}, err
 	}
 	about := host{kind: provision.VM, xml: domainxml.Host{Arch: node.Model}, cpus: int(node.Cpus)}
+	if about.id, err = hostID(conn); err != nil {
+		return host{}, err
+	}
 	switch strings.ToLower(driver) {
 	case "lxc":
 		about.kind, about.xml.Type = provision.Container, "lxc"
@@ -47,6 +51,20 @@ func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
 		return host{}, fmt.Errorf("libvirt's driver %s is not one that nixbench knows: use qemu or lxc", driver)
 	}
 	return about, nil
+}
+
+// hostID is the host's name with what its firmware says of itself: neither is always unique.
+func hostID(conn *libvirt.Connect) (string, error) {
+	name, err := conn.GetHostname()
+	if err != nil {
+		return "", err
+	}
+	text, err := conn.GetCapabilities()
+	if err != nil {
+		return "", err
+	}
+	id, err := domainxml.HostUUID(text)
+	return name + " " + id, err
 }
 
 // freeMemory counts what the kernel would give back.

@@ -30,12 +30,17 @@ type Hypervisor struct {
 
 	// patience is how long a guest has to end by itself.
 	patience time.Duration
+	// answer is how long connecting may take: libvirt itself waits for ever.
+	answer time.Duration
 	// effect is called before each effect; tests cut operations off there.
 	effect func(what string) error
 
-	mu   sync.Mutex // of what follows
-	conn *libvirt.Connect
-	host host
+	dialing sync.Mutex // held, perhaps for ever, while a connection is made
+
+	mu     sync.Mutex // of what follows; never held while libvirt is waited for
+	conn   *libvirt.Connect
+	host   host
+	closed bool
 
 	storage sync.Mutex // held where the pool or a network is made or removed
 }
@@ -50,7 +55,7 @@ var (
 
 // Open checks the options. It connects only when something is asked of the hypervisor.
 func Open(name string, o Options) (*Hypervisor, error) {
-	h := &Hypervisor{name: name, o: o, patience: time.Minute}
+	h := &Hypervisor{name: name, o: o, patience: time.Minute, answer: time.Minute}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {
 		return nil, h.fail("", "connect", fmt.Errorf("%q is no libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
@@ -65,10 +70,11 @@ func Open(name string, o Options) (*Hypervisor, error) {
 	return h, nil
 }
 
-// Close ends the connection.
+// Close ends the connection. Operations that nobody waits for any more keep it until they end.
 func (h *Hypervisor) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.closed = true
 	if h.conn == nil {
 		return nil
 	}
@@ -113,18 +119,22 @@ func (h *Hypervisor) run(ctx context.Context, op func(*session) error) error {
 const lost = 15 * time.Second
 
 func (h *Hypervisor) attempts(ctx context.Context, op func(*session) error) error {
-	conn, host, err := h.connect()
+	conn, host, err := h.acquire(ctx)
 	for err == nil {
 		err = op(&session{ctx: ctx, h: h, conn: conn, host: host})
-		if err == nil || ctx.Err() != nil {
+		alive := true
+		if err != nil && ctx.Err() == nil {
+			alive, _ = conn.IsAlive()
+		}
+		if !alive {
+			h.forget(conn)
+		}
+		_, _ = conn.Close() // this operation's hold on it
+		if alive {
 			return err
 		}
-		if alive, _ := conn.IsAlive(); alive {
-			return err
-		}
-		h.forget(conn)
 		for since := time.Now(); ; {
-			if conn, host, err = h.connect(); err == nil || time.Since(since) > lost {
+			if conn, host, err = h.acquire(ctx); err == nil || time.Since(since) > lost {
 				break
 			}
 			select {
@@ -137,16 +147,49 @@ func (h *Hypervisor) attempts(ctx context.Context, op func(*session) error) erro
 	return err
 }
 
-// connect gives the one connection there is, or makes it.
-func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.conn != nil {
-		if alive, err := h.conn.IsAlive(); err == nil && alive {
-			return h.conn, h.host, nil
+// acquire gives the connection, which its user has to close: it may outlive the
+// hypervisor, and must not be freed below it. libvirt's connecting cannot be interrupted and knows no
+// deadline, so it goes on by itself when it is given up.
+func (h *Hypervisor) acquire(ctx context.Context) (*libvirt.Connect, host, error) {
+	type answer struct {
+		conn *libvirt.Connect
+		host host
+		err  error
+	}
+	answers := make(chan answer)
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		var a answer
+		a.conn, a.host, a.err = h.connect()
+		select {
+		case answers <- a:
+		case <-over:
+			if a.err == nil {
+				_, _ = a.conn.Close()
+			}
 		}
-		h.conn.Close()
-		h.conn = nil
+	}()
+	select {
+	case a := <-answers:
+		return a.conn, a.host, a.err
+	case <-ctx.Done():
+		return nil, host{}, h.fail("", "connect", ctx.Err(), "")
+	case <-time.After(h.answer):
+		return nil, host{}, h.gone(fmt.Errorf("it said nothing for %s", h.answer))
+	}
+}
+
+// connect gives the one connection there is, or makes it, with a hold on it for the caller.
+func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
+	h.dialing.Lock()
+	defer h.dialing.Unlock()
+	if conn, about := h.connected(); conn != nil {
+		if alive, err := conn.IsAlive(); err == nil && alive {
+			return conn, about, nil
+		}
+		h.forget(conn)
+		_, _ = conn.Close()
 	}
 	startEvents()
 	conn, err := libvirt.NewConnect(h.o.URI)
@@ -157,12 +200,32 @@ func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
 	// connections need none, and the test driver has none.
 	_ = conn.SetKeepAlive(5, 6)
 	about, err := h.examineHost(conn)
+	if err == nil {
+		err = conn.Ref()
+	}
 	if err != nil {
 		conn.Close()
 		return nil, host{}, h.gone(err)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed { // while it was being made
+		conn.Close()
+		conn.Close()
+		return nil, host{}, h.gone(errors.New("the connection was closed"))
+	}
 	h.conn, h.host = conn, about
 	return conn, about, nil
+}
+
+// connected is the connection there is, held for the caller; or nil.
+func (h *Hypervisor) connected() (*libvirt.Connect, host) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conn == nil || h.conn.Ref() != nil {
+		return nil, host{}
+	}
+	return h.conn, h.host
 }
 
 func (h *Hypervisor) forget(conn *libvirt.Connect) {

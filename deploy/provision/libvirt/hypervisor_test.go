@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -52,6 +53,80 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// silent is a socket that takes connections and never says anything, as a libvirtd that hangs.
+func silent(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return "qemu+unix:///system?socket=" + file
+}
+
+// A hypervisor that takes the connection and never answers is given up after a while, at once
+// when nobody waits any more, and does not hold up whoever closes it.
+func TestSilent(t *testing.T) {
+	h, err := Open("far", Options{URI: silent(t), Pool: "p", PoolPath: "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.answer = 200 * time.Millisecond
+	look := func(ctx context.Context) error {
+		over := make(chan error, 1)
+		go func() {
+			_, err := h.Survey(ctx, provision.Cluster{ID: "0011223344556677"}, provision.Network{})
+			over <- errors.Join(err, h.Close())
+		}()
+		select {
+		case err := <-over:
+			return err
+		case <-time.After(10 * time.Second):
+			t.Fatal("it is waited for without an end")
+			return nil
+		}
+	}
+	var e *provision.Error
+	if err := look(t.Context()); !errors.Is(err, provision.ErrGone) || !errors.As(err, &e) || e.Fix == "" {
+		t.Errorf("err = %v", err)
+	}
+	h.answer = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := look(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("err = %v", err)
+	}
+}
+
+// Whoever closes the hypervisor while an operation goes on that nobody waits for any more does
+// not free the connection below it.
+func TestClosedBelowAnOperation(t *testing.T) {
+	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, over := make(chan struct{}), make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_ = h.run(ctx, func(s *session) error {
+		<-closed
+		alive, err := s.conn.IsAlive()
+		if err == nil && !alive {
+			err = errors.New("the connection is gone")
+		}
+		over <- err
+		return nil
+	})
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	close(closed)
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+}
+
 // A call of libvirt's that hangs is not waited for.
 func TestHangingCallIsLeft(t *testing.T) {
 	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
@@ -75,10 +150,10 @@ func TestExamine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	net := provision.Network{Name: "n", Mode: provision.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24")}
-	what := func(net provision.Network) map[string]string {
+	network := provision.Network{Name: "n", Mode: provision.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24")}
+	what := func(wanted provision.Network) map[string]string {
 		states := map[string]string{}
-		for _, f := range h.Examine(t.Context(), net) {
+		for _, f := range h.Examine(t.Context(), wanted) {
 			states[f.What] = f.State
 			if f.State != "ok" && f.Fix == "" || f.Text == "" || f.Where != "test" {
 				t.Errorf("%+v", f)
@@ -86,20 +161,20 @@ func TestExamine(t *testing.T) {
 		}
 		return states
 	}
-	states := what(net)
+	states := what(network)
 	if len(states) != 5 || states["libvirt"] != "ok" || states["storage pool"] != "ok" || states["network"] != "ok" {
 		t.Errorf("%v", states)
 	}
-	net.Mode = provision.Existing
-	if states := what(net); states["network"] != "error" {
+	network.Mode = provision.Existing
+	if states := what(network); states["network"] != "error" {
 		t.Errorf("a network that does not exist: %v", states)
 	}
 	if err := h.Prepare(t.Context(), provision.Cluster{Name: "c", ID: "0011223344556677"}, provision.Ground{
-		Network: provision.Network{Name: "other", Mode: provision.NAT, CIDR: net.CIDR}}); err != nil {
+		Network: provision.Network{Name: "other", Mode: provision.NAT, CIDR: network.CIDR}}); err != nil {
 		t.Fatal(err)
 	}
-	net.Mode = provision.NAT
-	if states := what(net); states["network"] != "error" {
+	network.Mode = provision.NAT
+	if states := what(network); states["network"] != "error" {
 		t.Errorf("a range that is taken: %v", states)
 	}
 }

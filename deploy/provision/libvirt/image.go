@@ -27,6 +27,9 @@ func (p *pool) bringImage(c provision.Cluster, i provision.Image) error {
 		return p.h.fail("", op, p.withRoom(err), "")
 	}
 	complete, err := p.has(imagePart(i.Hash, "ok"))
+	if err == nil && complete && p.host.kind == provision.VM { // another driver's word may be for containers
+		complete, err = p.has(imagePart(i.Hash, "disk"))
+	}
 	if err != nil || complete {
 		return err
 	}

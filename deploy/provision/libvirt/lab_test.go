@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -271,5 +272,85 @@ func TestFullPool(t *testing.T) {
 	t.Log(err)
 	if err := h.Remove(t.Context(), c, "n1"); err != nil {
 		t.Error(err)
+	}
+}
+
+// Two drivers of one libvirtd have one network and, if the hive says so, one pool. Each sees its own
+// machines only, and touches no other's disks.
+func TestTwoDrivers(t *testing.T) {
+	l, o, c, g, container := faultSite(t)
+	t.Cleanup(func() { purge(t, o.URI, l.Network); purge(t, uriOf(l, "qemu"), l.Network) })
+	vm := container
+	vm.Node, vm.MAC, vm.Address = "n2", "52:54:00:aa:00:02", netip.MustParseAddr("192.168.240.11")
+	vm.Image = provision.Image{Hash: "2222222222222222", Disk: emptyDisk(t), Format: provision.QCOW2}
+	g.Reservations = append(g.Reservations, provision.Reservation{Node: vm.Node, MAC: vm.MAC, Address: vm.Address})
+	hs := map[string]*Hypervisor{}
+	for driver, s := range map[string]provision.Spec{"lxc": container, "qemu": vm} {
+		o.URI = uriOf(l, driver)
+		h, err := Open(driver, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = h.Close() })
+		hs[driver] = h
+		g.Images = []provision.Image{s.Image}
+		if err := h.Prepare(t.Context(), c, g); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Ensure(t.Context(), c, g.Network, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host := ""
+	for driver, node := range map[string]string{"lxc": "n1", "qemu": "n2"} {
+		site, err := hs[driver].Survey(t.Context(), c, g.Network)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(site.Machines) != 1 || site.Machines[0].Node != node || site.Machines[0].State != provision.Running {
+			t.Errorf("%s sees %+v", driver, site.Machines)
+		}
+		if len(site.Network.Reservations) != 2 {
+			t.Errorf("%s: reservations %v", driver, site.Network.Reservations)
+		}
+		if site.Host == "" || host != "" && site.Host != host {
+			t.Errorf("hosts %q and %q", site.Host, host)
+		}
+		host = site.Host
+	}
+	conn, _, err := hs["lxc"].connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	volumes := func() (all []string) {
+		for _, thing := range things(t, conn) {
+			if strings.HasPrefix(thing, "volume ") {
+				all = append(all, thing)
+			}
+		}
+		return all
+	}
+	before := volumes()
+	for driver, node := range map[string]string{"lxc": "n2", "qemu": "n1"} {
+		if err := hs[driver].Remove(t.Context(), c, node); err != nil {
+			t.Error(err)
+		}
+		if after := volumes(); !slices.Equal(before, after) {
+			t.Fatalf("%s has removed something of %s: %q, then %q", driver, node, before, after)
+		}
+	}
+	for driver, node := range map[string]string{"lxc": "n1", "qemu": "n2"} {
+		if err := hs[driver].Remove(t.Context(), c, node); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, h := range hs {
+		if err := h.Clean(t.Context(), c); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := volumes(); len(left) > 0 {
+		t.Errorf("left: %q", left)
 	}
 }

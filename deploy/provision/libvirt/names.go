@@ -31,6 +31,10 @@ var (
 	imageVolume   = regexp.MustCompile(`^nixbench-image-([0-9a-f]+)\.(disk|kernel|initrd|ok|for-[0-9a-f]{8})$`)
 )
 
+// makes tells whether machines of this kind have such a part. Drivers of one libvirtd can share
+// a pool, and see each other's volumes there, but not each other's domains.
+func (h host) makes(part string) bool { return (part == "seed") == (h.kind == provision.Container) }
+
 func short(c provision.Cluster) string { return c.ID[:min(8, len(c.ID))] }
 
 func machinePart(c provision.Cluster, node, what string) string {

@@ -70,12 +70,16 @@ func (s *session) removeParts(c provision.Cluster, node string) error {
 	}
 	folder := machinePart(c, node, "seed")
 	for _, name := range names {
-		if m := machineVolume.FindStringSubmatch(name); m == nil || m[1] != short(c) || m[2] != node || name == folder {
+		m := machineVolume.FindStringSubmatch(name)
+		if m == nil || m[1] != short(c) || m[2] != node || name == folder || !s.host.makes(m[3]) {
 			continue
 		}
 		if err := p.remove(name); err != nil {
 			return err
 		}
+	}
+	if !s.host.makes("seed") {
+		return nil
 	}
 	return p.removeFolder(folder)
 }

@@ -87,7 +87,7 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 
 func (s *session) survey(c provision.Cluster, net provision.Network) (provision.Site, error) {
 	site := provision.Site{
-		Kind: s.host.kind, CPUs: s.host.cpus, FreeMemory: freeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
+		Kind: s.host.kind, Host: s.host.id, CPUs: s.host.cpus, FreeMemory: freeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
 	}
 	parts, err := s.parts()
 	if err != nil {
@@ -121,10 +121,10 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 			Image: d.Mark.Image, State: provision.Off, Definition: d.Mark.Definition,
 		}
 		switch {
-		case !parts.names[s.rootPart(c, f.Node)]:
-			f.State = provision.Half
-		case on:
+		case on: // so it has its disk, whatever the pool says
 			f.State = provision.Running
+		case parts.known && !parts.names[s.rootPart(c, f.Node)]:
+			f.State = provision.Half
 		}
 		machines[f.Node] = f
 	}
@@ -174,13 +174,14 @@ type parts struct {
 	machines  map[string]map[string]map[string]bool // by cluster and node
 	names     map[string]bool                       // of all volumes
 	images    map[string]bool                       // that are complete
+	known     bool                                  // the pool is active, else nothing is known of what is in it
 	available uint64
 }
 
 func (s *session) parts() (parts, error) {
 	all := parts{machines: map[string]map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
 	add := func(name string) {
-		if m := machineVolume.FindStringSubmatch(name); m != nil {
+		if m := machineVolume.FindStringSubmatch(name); m != nil && s.host.makes(m[3]) {
 			if all.machines[m[1]] == nil {
 				all.machines[m[1]] = map[string]map[string]bool{}
 			}
@@ -221,5 +222,6 @@ func (s *session) parts() (parts, error) {
 		_ = pools[i].Free()
 	}
 	all.available, err = p.available()
+	all.known = err == nil
 	return all, err
 }

@@ -160,7 +160,7 @@ func (b *bench) remove(node string) {
 func (b *bench) clean() {
 	b.Helper()
 	if c, ok := b.Provider.(provision.Cleaner); ok {
-		b.must("Clean", b.do(func(ctx context.Context) error { return c.Clean(ctx, b.cluster, b.net) }))
+		b.must("Clean", b.do(func(ctx context.Context) error { return c.Clean(ctx, b.cluster) }))
 	}
 }
 

@@ -42,6 +42,7 @@ func Run(t *testing.T, s Setup) {
 		{"OtherCluster", otherCluster},
 		{"SameName", sameName},
 		{"Clean", clean},
+		{"CleanRenamed", cleanRenamed},
 		{"Cancelled", cancelled},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(s.open(t)) })
@@ -457,6 +458,17 @@ func clean(b *bench) {
 	b.clean()
 	b.same(before)
 	b.clean()
+	b.same(before)
+}
+
+// A network that the hive has called something else before goes, too.
+func cleanRenamed(b *bench) {
+	before := b.Things(b.T)
+	b.prepare()
+	renamed := *b
+	renamed.net.Name, renamed.net.CIDR = "nbrenamed", b.Networks[1]
+	renamed.prepare()
+	renamed.clean()
 	b.same(before)
 }
 

@@ -210,7 +210,7 @@ func (v *Vault) List() ([]Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Info
+	out := []Info{}
 	for _, name := range names {
 		s, err := v.load(name)
 		if err != nil {
