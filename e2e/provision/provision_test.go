@@ -28,6 +28,7 @@ type bench struct {
 	uri func(driver string) string // of the hypervisor; a socket here, unless a test says otherwise
 	in  []string                   // what runs nixbench: a command and its first arguments
 	env []string                   // more of nixbench's environment
+	nix string                     // more of the hive
 }
 
 func newBench(t *testing.T, role string) *bench {
@@ -55,9 +56,10 @@ func (b *bench) hive(role string) {
     networking.firewall.enable = false;
     system.stateVersion = "25.05";
   };
+  %s
   roles.w = %s;
 }
-`, fixture.Nixpkgs(b.t), b.uri(b.driver(role)), b.l.PoolPath(), role)
+`, fixture.Nixpkgs(b.t), b.uri(b.driver(role)), b.l.PoolPath(), b.nix, role)
 	if err := os.WriteFile(filepath.Join(b.dir, "hive.nix"), []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
 	}

@@ -66,12 +66,7 @@ PidFile none
 LogLevel VERBOSE
 `, farAddress, hostKey, client), 0o600)
 	// On the hypervisor libvirtd's socket is where it always is, so in libvirtd's mounts.
-	text, err := os.ReadFile(filepath.Join(l.Dir, "world.pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	world, _, _ := strings.Cut(string(text), " ")
-	begin(t, l, "nsenter", "--mount=/proc/"+world+"/ns/mnt", "--", "sh", "-ec", `mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f "$0"`, sshd)
+	begin(t, l, "nsenter", "--mount=/proc/"+worldOf(t, l)+"/ns/mnt", "--", "sh", "-ec", `mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f "$0"`, sshd)
 
 	// libvirt and nixbench take the first ssh in PATH, with its user's configuration.
 	config := write("config", fmt.Sprintf("Host far\n  HostName %s\n  User root\nHost *\n  UserKnownHostsFile %s\n  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n  IdentityFile %s\n  IdentitiesOnly yes\n  BatchMode yes\n", farAddress, known, client), 0o600)
