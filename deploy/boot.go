@@ -284,9 +284,19 @@ func (m *booting) discover(ctx context.Context, longAgo bool) error {
 			return located(err, m.c.Hypervisor, "find the address of "+m.c.Node)
 		}
 		if err := pause(ctx, time.Second); err != nil {
-			return fmt.Errorf("it has got no address on network %s, as far as the hypervisor knows: %w", m.g.Network.Name, err)
+			err = fmt.Errorf("it has got no address on network %s, as far as the hypervisor knows: %w", m.g.Network.Name, err)
+			return &provision.Error{Hypervisor: m.c.Hypervisor, Node: m.c.Node, Op: "find its address", Err: err, Fix: m.unseen()}
 		}
 	}
+}
+
+// unseen says how a machine's address could be seen.
+func (m *booting) unseen() string {
+	if m.g.Network.Mode != provision.Bridge {
+		return ""
+	}
+	return "see that its system asks for an address by DHCP on bridge " + m.g.Network.Bridge +
+		"; a virtual machine with a guest agent tells it (services.qemuGuest.enable = true), others are seen where they talk to the hypervisor or to this machine"
 }
 
 // reachable prefers IPv4, since it needs no zone.
@@ -442,7 +452,7 @@ func (e *BootError) Unwrap() error { return e.Err }
 // Hint says what to do about it.
 func (e *BootError) Hint() string {
 	var helpful interface{ Hint() string }
-	if errors.As(e.Err, &helpful) {
+	if errors.As(e.Err, &helpful) && helpful.Hint() != "" {
 		return helpful.Hint()
 	}
 	if e.Started {

@@ -24,6 +24,11 @@ type bench struct {
 	l   *lab.Lab
 	dir string
 	bin string
+
+	uri func(driver string) string // of the hypervisor; a socket here, unless a test says otherwise
+	in  []string                   // what runs nixbench: a command and its first arguments
+	env []string                   // more of nixbench's environment
+	nix string                     // more of the hive
 }
 
 func newBench(t *testing.T, role string) *bench {
@@ -31,7 +36,7 @@ func newBench(t *testing.T, role string) *bench {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	l := lab.Hypervisor(t)
-	b := &bench{t: t, l: l, dir: t.TempDir(), bin: filepath.Join(t.TempDir(), "nixbench")}
+	b := &bench{t: t, l: l, dir: t.TempDir(), bin: filepath.Join(t.TempDir(), "nixbench"), uri: l.URI}
 	if out, err := exec.Command("go", "build", "-o", b.bin, "../../cmd/nixbench").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
@@ -51,9 +56,10 @@ func (b *bench) hive(role string) {
     networking.firewall.enable = false;
     system.stateVersion = "25.05";
   };
+  %s
   roles.w = %s;
 }
-`, fixture.Nixpkgs(b.t), b.l.URI(b.driver(role)), b.l.PoolPath(), role)
+`, fixture.Nixpkgs(b.t), b.uri(b.driver(role)), b.l.PoolPath(), b.nix, role)
 	if err := os.WriteFile(filepath.Join(b.dir, "hive.nix"), []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
@@ -70,8 +76,9 @@ func (b *bench) driver(role string) string {
 func (b *bench) try(args ...string) (code int, stdout, stderr string, took time.Duration) {
 	b.t.Helper()
 	begin := time.Now()
-	cmd := b.l.Command(b.t.Context(), b.bin, append([]string{"-f", filepath.Join(b.dir, "hive.nix")}, args...)...)
-	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+	argv := slices.Concat(b.in, []string{b.bin, "-f", filepath.Join(b.dir, "hive.nix")}, args)
+	cmd := b.l.Command(b.t.Context(), argv[0], argv[1:]...)
+	cmd.Env = append(append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig), b.env...)
 	var out, diag bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &diag
 	err := cmd.Run()

@@ -3,7 +3,9 @@ package libvirt
 import (
 	"context"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 )
 
 // Addresses asks the network that the machine is on; where that gives out none, the
-// guest's agent; else what the hypervisor's kernel has seen.
+// guest's agent; else what the hypervisor's kernel has seen, or the kernel here.
 func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
 	var found []netip.Addr
 	err := h.run(ctx, func(s *session) error {
@@ -69,6 +71,30 @@ func (s *session) addresses(d *domain) []netip.Addr {
 					found = append(found, ip)
 				}
 			}
+		}
+	}
+	if len(found) == 0 {
+		// libvirt 9.0 fails to read the neighbours that newer kernels tell it ("wrong nlmsg len").
+		if table, err := os.ReadFile("/proc/net/arp"); err == nil {
+			found = neighbours(string(table), d.MAC)
+		}
+	}
+	return found
+}
+
+// neighbours are the addresses in Linux's ARP table that were seen at a MAC.
+func neighbours(table, mac string) []netip.Addr {
+	var found []netip.Addr
+	for line := range strings.Lines(table) {
+		// IP address, HW type, Flags, HW address, Mask, Device; flag 2 is a complete entry.
+		f := strings.Fields(line)
+		if len(f) < 4 || !strings.EqualFold(f[3], mac) {
+			continue
+		}
+		flags, err := strconv.ParseUint(f[2], 0, 16)
+		ip, bad := netip.ParseAddr(f[0])
+		if err == nil && bad == nil && flags&2 != 0 && !slices.Contains(found, ip) {
+			found = append(found, ip)
 		}
 	}
 	return found

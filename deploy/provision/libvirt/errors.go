@@ -3,6 +3,7 @@ package libvirt
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"libvirt.org/go/libvirt"
@@ -98,11 +99,28 @@ func (h *Hypervisor) gone(err error) error {
 	case strings.Contains(text, "Permission denied"), strings.Contains(text, "authentication"), strings.Contains(text, "polkit"):
 		fix = "become a member of the group libvirt, or root"
 	case strings.Contains(h.o.URI, "+ssh"):
-		fix = "see that this works: ssh HOST virsh -c qemu:///system version"
+		fix = "see that this works: " + h.byHand()
 	case strings.Contains(text, "No connection driver available"):
 		fix = "install libvirt's driver for it there: libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc"
 	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
 		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed, doctor says more"
 	}
 	return h.fail("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrGone, text), fix)
+}
+
+// byHand is what a person does to see whether libvirt answers by SSH.
+func (h *Hypervisor) byHand() string {
+	u, err := url.Parse(h.o.URI)
+	if err != nil {
+		return "virsh -c " + h.o.URI + " version"
+	}
+	driver, _, _ := strings.Cut(u.Scheme, "+")
+	to := u.Hostname()
+	if name := u.User.Username(); name != "" {
+		to = name + "@" + to
+	}
+	if u.Port() != "" {
+		to = "-p " + u.Port() + " " + to
+	}
+	return "ssh " + to + " virsh -c " + driver + "://" + u.Path + " version"
 }

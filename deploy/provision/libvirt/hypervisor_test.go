@@ -235,3 +235,15 @@ func TestCheckImage(t *testing.T) {
 		t.Errorf("of no file: %v", err)
 	}
 }
+
+func TestNeighbours(t *testing.T) {
+	const table = `IP address       HW type     Flags       HW address            Mask     Device
+192.168.78.187   0x1         0x2         52:54:5b:92:d9:d0     *        br0
+192.168.78.188   0x1         0x0         52:54:5b:92:d9:d0     *        br0
+192.168.78.2     0x1         0x2         52:54:00:00:00:01     *        br0
+`
+	got := neighbours(table, "52:54:5B:92:D9:D0")
+	if len(got) != 1 || got[0] != netip.MustParseAddr("192.168.78.187") {
+		t.Errorf("got %v", got)
+	}
+}

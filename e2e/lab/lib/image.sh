@@ -4,8 +4,8 @@
 cache_dir() { echo "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/nixbench/lab"; }
 
 # recipes prints the folders that say what is in the image. Machines that can be
-# Kubernetes nodes have an image of their own, which has more.
-recipes() { echo "guest${kubernetes:+ guest-kubernetes}"; }
+# Kubernetes nodes have an image of their own, which has more; so have those with cloud-init.
+recipes() { echo "guest${kubernetes:+ guest-kubernetes}${cloud_init:+ guest-cloud-init}"; }
 
 # image_key is a hash of all that decides what is in the image.
 image_key() {

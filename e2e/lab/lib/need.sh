@@ -29,6 +29,7 @@ EOF
   [[ " $* " != *" hypervisor "* ]] || cat <<EOF
 qemu-system-$(uname -m) qemu-system-$(if [ "$(uname -m)" = x86_64 ]; then echo x86; else echo arm; fi)
 /usr/lib/$multiarch/libvirt/connection-driver/libvirt_driver_qemu.so libvirt-daemon-driver-qemu
+/usr/share/$(if [ "$(uname -m)" = x86_64 ]; then echo OVMF ovmf; else echo AAVMF qemu-efi-aarch64; fi)
 EOF
   [[ " $* " != *" role "* ]] || cat <<EOF
 qemu-img qemu-utils

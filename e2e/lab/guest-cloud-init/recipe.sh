@@ -1,0 +1,7 @@
+# shellcheck shell=sh disable=SC2034
+# What a machine has in addition that cloud-init tells who it is, and that tells its
+# hypervisor its address.
+
+packages="$packages
+  cloud-init qemu-guest-agent
+"

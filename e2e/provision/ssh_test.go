@@ -1,0 +1,114 @@
+package provision
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+const farAddress = "192.168.79.1"
+
+// otherHost makes a host that shares nothing with the hypervisor but a cable, and an OpenSSH
+// server on the hypervisor. Its prefix runs a command there; env has its user's OpenSSH find its
+// configuration.
+func otherHost(t *testing.T, l *lab.Lab) (prefix, env []string) {
+	t.Helper()
+	dir := t.TempDir()
+	host := begin(t, l, "unshare", "--net", "sleep", "infinity")
+	there := fmt.Sprintf("/proc/%d/ns/net", host.Process.Pid)
+	lab := in(t, l, "readlink", "/proc/self/ns/net")
+	here, _ := os.Readlink("/proc/self/ns/net")
+	for until := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if ns, err := os.Readlink(there); err == nil && ns != lab && ns != here {
+			break
+		} else if time.Now().After(until) {
+			t.Fatalf("no network of its own: %v", err)
+		}
+	}
+	prefix = []string{"nsenter", "--net=" + there, "--"}
+	in(t, l, "sh", "-ec", fmt.Sprintf("ip link add cable type veth peer name eth0 netns %d; ip address add %s/30 dev cable; ip link set cable up", host.Process.Pid, farAddress))
+	in(t, l, append(prefix, "sh", "-ec", "ip link set lo up; ip address add 192.168.79.2/30 dev eth0; ip link set eth0 up")...)
+
+	write := func(name, text string, mode os.FileMode) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	key := func(name string) string {
+		file := filepath.Join(dir, name)
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file).CombinedOutput(); err != nil {
+			t.Fatalf("ssh-keygen: %v\n%s", err, out)
+		}
+		return file
+	}
+	hostKey, client := key("host"), key("client")
+	public, err := os.ReadFile(hostKey + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := write("known_hosts", farAddress+" "+string(public), 0o600)
+	sshd := write("sshd_config", fmt.Sprintf(`ListenAddress %s
+HostKey %s
+AuthorizedKeysFile %s.pub
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+UsePAM no
+StrictModes no
+PidFile none
+LogLevel VERBOSE
+`, farAddress, hostKey, client), 0o600)
+	// On the hypervisor libvirtd's socket is where it always is, so in libvirtd's mounts.
+	begin(t, l, "nsenter", "--mount=/proc/"+worldOf(t, l)+"/ns/mnt", "--", "sh", "-ec", `mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f "$0"`, sshd)
+
+	// libvirt and nixbench take the first ssh in PATH, with its user's configuration.
+	config := write("config", fmt.Sprintf("Host far\n  HostName %s\n  User root\nHost *\n  UserKnownHostsFile %s\n  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n  IdentityFile %s\n  IdentitiesOnly yes\n  BatchMode yes\n", farAddress, known, client), 0o600)
+	write("ssh", fmt.Sprintf("#!/bin/sh\nexec /usr/bin/ssh -F %s \"$@\"\n", config), 0o755)
+	return prefix, []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+}
+
+// A hypervisor that only OpenSSH reaches: libvirt goes there by virt-ssh-helper, and its machines, on
+// a network that only it can see, are reached through it.
+func TestHypervisorBySSH(t *testing.T) {
+	b := containers(t, 2)
+	before := b.things("lxc")
+	b.in, b.env = otherHost(t, b.l)
+	role := b.role()
+	for _, uri := range []string{"lxc+ssh://far/system", "lxc+ssh://root@" + farAddress + ":22/system"} {
+		b.uri = func(string) string { return uri }
+		b.hive(role)
+		b.run(0, "doctor")
+		_, stderr := b.run(0, "apply")
+		b.want("apply", results(stderr), []string{"w-1 generation", "w-2 generation"})
+		_, stderr = b.run(0, "apply")
+		b.want("again", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
+		b.run(0, "ssh", "w-2", "--", "true")
+		if len(b.boots()) != 2 {
+			t.Error("not all answer")
+		}
+		b.run(0, "destroy", "--yes")
+		b.want("left", b.things("lxc"), before)
+	}
+	// A host key that is not the known one.
+	b.uri = func(string) string { return "qemu+ssh://root@" + farAddress + "/system" }
+	b.hive(role)
+	b.run(0, "plan")
+	for _, entry := range b.env {
+		dir, _, _ := strings.Cut(strings.TrimPrefix(entry, "PATH="), ":")
+		if err := os.Remove(filepath.Join(dir, "known_hosts")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, _, stderr, _ := b.try("apply")
+	if code == 0 || !strings.Contains(stderr, "Host key verification failed") || !strings.Contains(stderr, "ssh root@"+farAddress+" virsh -c qemu:///system version") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	t.Log(stderr)
+}
