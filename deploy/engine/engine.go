@@ -36,6 +36,12 @@ type Inviter interface {
 	Invite(ctx context.Context, node string) error
 }
 
+// Forgetter is an engine that remembers members whose machines are gone. One that was
+// made anew comes in as a new member, after the old one is forgotten.
+type Forgetter interface {
+	Forget(ctx context.Context, node string) error
+}
+
 // Status is how a member is doing.
 type Status struct {
 	Ready bool

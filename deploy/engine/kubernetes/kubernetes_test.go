@@ -82,7 +82,7 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 		delete(c.nodes[words[2]], "unschedulable")
 	case strings.HasPrefix(line, "kubectl delete node "):
 		delete(c.nodes, words[3])
-	case line == "kubectl get -raw /readyz", line == "kubectl get /readyz", line == "kubeadm reset":
+	case line == "true", line == "kubectl get -raw /readyz", line == "kubectl get /readyz", line == "kubeadm reset":
 	case line == "kubectl -n kube-system get pods -o json":
 		return json.Marshal(object{"items": c.pods})
 	case strings.HasPrefix(line, "etcdctl member list"):
@@ -176,7 +176,9 @@ func TestLeaveAndReturn(t *testing.T) {
 
 // A node that is gone cannot reset itself: the others forget it.
 func TestLeaveForGood(t *testing.T) {
-	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "cp-2": node(false), "w-1": node(true)},
+	gone := node(false)
+	gone["labels"] = object{"node-role.kubernetes.io/control-plane": ""}
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "cp-2": gone, "w-1": node(true)},
 		down: map[string]string{"cp-2": "no route to host"},
 		etcd: `{"members":[{"ID":"a1","name":"cp-1"},{"ID":"b2","name":"cp-2"}]}`}
 	e := c.engine("cp-1", "w-2") // cp-2 and w-1 have left the hive
@@ -190,6 +192,9 @@ func TestLeaveForGood(t *testing.T) {
 	}
 	if got := c.did("etcdctl member remove"); len(got) != 1 || !strings.HasSuffix(got[0], "remove b2") {
 		t.Errorf("removed from etcd: %q", got)
+	}
+	if got := c.did("kubectl drain"); len(got) != 1 || got[0] != "cp-1: kubectl drain w-1" {
+		t.Errorf("drained: %q; pods of a machine that is gone cannot be waited for", got)
 	}
 	if got := c.did("kubeadm reset"); len(got) != 1 || got[0] != "w-1: kubeadm reset" {
 		t.Errorf("reset: %q", got)
