@@ -148,7 +148,9 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, parallel int) ([]sta
 // AloneError is for what nodes run together, and which does not answer: no node can be taken out of it.
 type AloneError struct{ Err error }
 
-func (e *AloneError) Error() string { return "no node can be taken out of the cluster: " + e.Err.Error() }
+func (e *AloneError) Error() string {
+	return "no node can be taken out of the cluster: " + e.Err.Error()
+}
 func (e *AloneError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.

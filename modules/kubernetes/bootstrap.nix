@@ -103,6 +103,7 @@ in
           ++ lib.optionals isControlPlane [
             "pki"
             "control-plane"
+            "static-pods"
             "settle"
           ]
           ++ [ "bootstrap" ]

@@ -28,6 +28,8 @@ type cluster struct {
 	ran   []string
 	etcd  string
 
+	busy int // how often a node's unit is still at work
+
 	noCluster bool
 	phases    string // what nodes say of themselves; empty: join
 }
@@ -91,6 +93,11 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 	case line == "cat "+progress:
 		return json.Marshal(object{"phase": phase, "message": "the API does not answer yet\nmore"})
 	case strings.HasPrefix(line, "install "), line == "systemctl start nixbench-kubernetes-token.service":
+	case line == "systemctl show nixbench-kubernetes.service":
+		if c.busy--; c.busy >= 0 {
+			return []byte("running\n"), nil
+		}
+		return []byte("exited\n"), nil
 	case strings.HasPrefix(line, "journalctl"):
 		return fmt.Appendf(nil, "the log of %s\n", words[len(words)-1]), nil
 	default:
@@ -161,6 +168,7 @@ func TestLeaveAndReturn(t *testing.T) {
 	if m, _ := e.Members(t.Context()); !m["w-1"].Left || m["w-2"].Left {
 		t.Errorf("who has left: %+v", m)
 	}
+	c.busy = 1
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
 		if err := e.Return(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -171,6 +179,9 @@ func TestLeaveAndReturn(t *testing.T) {
 	}
 	if m, _ := e.Members(t.Context()); m["w-1"].Left {
 		t.Error("the mark stayed")
+	}
+	if len(c.did("systemctl show")) != 2 {
+		t.Errorf("w-1 was given work before it had taken over its settings: %q", c.ran)
 	}
 }
 

@@ -141,7 +141,9 @@ func (e *Engine) etcdctl(ctx context.Context, node string, args ...string) ([]by
 		"--cacert=" + pki + "ca.crt", "--cert=" + pki + "server.crt", "--key=" + pki + "server.key"}, args...)...)
 }
 
-// Return gives work back to a node that we drained, once it is Ready.
+// Return gives work back to a node that we drained, once it is Ready and has taken over
+// what has changed: a control plane may be without its API meanwhile, and the next node
+// could not be drained.
 func (e *Engine) Return(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -161,6 +163,9 @@ func (e *Engine) Return(ctx context.Context, node string) error {
 			return nil
 		case !ready(n):
 			missing = fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
+		case e.busy(ctx, node):
+			_, text := e.phase(ctx, node)
+			missing = fmt.Errorf("it is still taking over its settings%s", text)
 		default:
 			return e.uncordon(ctx, node)
 		}
@@ -173,6 +178,15 @@ func (e *Engine) Return(ctx context.Context, node string) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// busy tells whether the node's unit is at work. One that cannot be asked says nothing.
+func (e *Engine) busy(ctx context.Context, node string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, err := e.Run(ctx, node, nil, "systemctl", "show", "--property=SubState", "--value", "nixbench-kubernetes.service")
+	state := strings.TrimSpace(string(out))
+	return err == nil && (state == "running" || state == "auto-restart" || strings.HasPrefix(state, "start"))
 }
 
 // uncordon comes before the mark is removed: a run that is killed in between does it again.
