@@ -135,9 +135,16 @@ func (g *ground) run(args ...string) string {
 
 // ask runs a script on a node, which may fail, and gives what it prints.
 func (g *ground) ask(node, script string) (string, error) {
+	return g.tell(node, "", script)
+}
+
+// tell also gives the script something to read.
+func (g *ground) tell(node, stdin, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(g.Context(), time.Minute)
 	defer cancel()
-	out, err := g.command(ctx, "ssh", node, "--", script).Output()
+	cmd := g.command(ctx, "ssh", node, "--", script)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.Output()
 	return strings.TrimSpace(string(out)), err
 }
 

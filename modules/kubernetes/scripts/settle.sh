@@ -43,6 +43,7 @@ upgrade() {
 settle() {
   [ "$(remembered applied)" != "$TEMPLATE" ] || return 0
   tell init "settings have changed"
+  await_kubelet
   note_static_pods || return
   file=$(documents cluster) || return
   upgrade || return

@@ -15,6 +15,17 @@ note_static_pods() {
   done >"$work/static-pods.new" && mv "$work/static-pods.new" "$work/static-pods"
 }
 
+# A kubelet that has just started puts up volumes for the pods that it found. If their
+# manifests change then, it waits two minutes for volumes that nobody wants any more.
+await_kubelet() {
+  for _ in 1 2 3 4 5 6 7 8 9 10; do
+    systemctl -q is-active kubelet.service || return 0
+    up=$(date -d "$(systemctl show --timestamp=unix --property=ActiveEnterTimestamp --value kubelet.service)" +%s) || return 0
+    [ $(($(date +%s) - up)) -lt 10 ] || return 0
+    sleep 1
+  done
+}
+
 runs_since() { # COMPONENT TIME
   kubectl --request-timeout=5s -n kube-system get pod "$1-$node" -o json 2>/dev/null | jq -e --argjson since "$2" '
     any(.status.conditions[]?; .type == "Ready" and .status == "True")
