@@ -269,6 +269,7 @@ func (r *run) together(ctx context.Context, cluster living, nodes []nixeval.Node
 // waves deploys a wave after the other, and stops after one with a failure.
 func (r *run) waves(ctx context.Context, cluster living, todo []task) error {
 	steps := cluster.steps(todo, r.MaxUnavailable, r.Goal.activates())
+	var guests []nixeval.Node
 	for i, wave := range steps {
 		byName := map[string]task{}
 		var nodes []nixeval.Node
@@ -290,6 +291,13 @@ func (r *run) waves(ctx context.Context, cluster living, todo []task) error {
 				}
 			}
 			return err
+		}
+		if i == 0 {
+			guests = nodes
+		}
+		if i+1 == len(steps) || !cluster.oneByOne(steps[i+1]) {
+			r.welcome(ctx, cluster, guests)
+			guests = nil
 		}
 	}
 	return nil

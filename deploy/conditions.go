@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/check"
@@ -42,12 +43,18 @@ type Engines map[string]func(engine.Cluster) engine.Engine
 
 // Of gives them, ready to be asked over the fleet's connections.
 func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
+	return known.of(hive, f, nil)
+}
+
+// of leaves out members that are about to leave for good: nobody asks them any more.
+func (known Engines) of(hive *nixeval.Hive, f *Fleet, without map[string]bool) ([]engine.Engine, error) {
 	var out []engine.Engine
 	for kind, members := range engine.Members(hive) {
 		make := known[kind]
 		if make == nil {
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
 		}
+		members = slices.DeleteFunc(members, func(m engine.Member) bool { return without[m.Node] })
 		out = append(out, make(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}))
 	}
 	return out, nil

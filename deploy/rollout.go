@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // living is what runs on the nodes already. Its members are changed a few at a time, and
@@ -23,6 +24,8 @@ type living struct {
 type member struct {
 	engine engine.Engine
 	engine.Status
+	// anew: the machine was made anew, and knows nothing of what it was a member of.
+	anew bool
 }
 
 // living asks the engines of nodes that have been deployed before. Before the first
@@ -48,10 +51,22 @@ func (r *run) living(ctx context.Context, looked looks) (living, error) {
 			continue
 		}
 		for node, status := range members {
-			l.members[node] = member{engine: e, Status: status}
+			l.members[node] = member{engine: e, Status: status, anew: r.anew(node, looked)}
 		}
 	}
 	return l, nil
+}
+
+// anew tells whether a node's machine was made after all that was deployed to the node. Both
+// we and the machine have to say so: what it was a member of is about to forget it.
+func (r *run) anew(node string, looked looks) bool {
+	known := r.Store.State()
+	if _, ours := known.Machines[node]; !ours || known.Nodes[node].Good != nil || looked[node] == nil {
+		return false
+	}
+	<-looked[node].over
+	found := looked[node].found
+	return looked[node].err == nil && found.Last == nil && len(found.Deployed) == 0
 }
 
 // anyDeployed tells whether a node of an engine was deployed before, and waits until such
@@ -84,7 +99,7 @@ func (l living) steps(todo []task, share plan.Share, activates bool) [][]task {
 	for _, t := range todo {
 		m, is := l.members[t.node.Name]
 		switch {
-		case t.same || !activates || !is && len(l.members) > 0:
+		case t.same || !activates || (!is || m.anew) && len(l.members) > 0:
 			first = append(first, t)
 		case is && m.OneByOne:
 			single = append(single, t)
@@ -107,13 +122,25 @@ func (l living) steps(todo []task, share plan.Share, activates bool) [][]task {
 	return out
 }
 
+// oneByOne tells whether a wave is of such members.
+func (l living) oneByOne(wave []task) bool {
+	return len(wave) == 1 && l.members[wave[0].node.Name].OneByOne
+}
+
 // roll deploys one node of a living cluster: its work is taken away before and given back
 // after, whatever becomes of the deployment.
 func (r *run) roll(ctx context.Context, l living, t task) error {
 	m, is := l.members[t.node.Name]
+	if m.anew {
+		if err := r.forget(ctx, m, t.node.Name); err != nil {
+			r.done(t.node, t.closure, state.Failed, "", err)
+			return err
+		}
+		is = false
+	}
 	if !is {
 		err := r.deploy(ctx, t)
-		if err == nil && r.Goal.runs() {
+		if err == nil && r.Goal.runs() && len(l.members) == 0 {
 			r.invite(ctx, l, t.node.Name)
 		}
 		return err
@@ -166,6 +193,31 @@ func (r *run) drain(ctx context.Context, m member, name string) error {
 	return errors.Join(err, m.engine.Return(back, name))
 }
 
+// forget has a node that was made anew forgotten, so that it can come in as a new one.
+func (r *run) forget(ctx context.Context, m member, name string) error {
+	f, ok := m.engine.(engine.Forgetter)
+	if !ok || !r.Goal.runs() {
+		return nil
+	}
+	if err := f.Forget(ctx, name); err != nil {
+		return &NodeError{Node: name, Step: event.Drain, Err: err}
+	}
+	return nil
+}
+
+// welcome invites nodes that became no members by being deployed. In a living cluster that
+// comes after the waves of those that let them in, who have what the hive says by then.
+func (r *run) welcome(ctx context.Context, l living, nodes []nixeval.Node) {
+	if len(l.members) == 0 || !r.Goal.runs() {
+		return // each was invited at once
+	}
+	for _, n := range nodes {
+		if m, is := l.members[n.Name]; !is || m.anew {
+			r.invite(ctx, l, n.Name)
+		}
+	}
+}
+
 // invite has the node's engine let it in, once it runs what the hive wants. Where that
 // fails the check at the end tells what has become of it.
 func (r *run) invite(ctx context.Context, l living, node string) {
@@ -186,9 +238,13 @@ func (r *run) farewell(ctx context.Context, l living, node string) error {
 	if !is {
 		return nil
 	}
-	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: "leaves for good"})
-	err := m.engine.Leave(ctx, node, true)
-	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
+	return leaveForGood(ctx, r.Send, m.engine, node)
+}
+
+func leaveForGood(ctx context.Context, send event.Sink, e engine.Engine, node string) error {
+	send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: "leaves for good"})
+	err := e.Leave(ctx, node, true)
+	send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
 	if err != nil {
 		return &NodeError{Node: node, Step: event.Drain, Err: err}
 	}

@@ -22,12 +22,16 @@ that it no longer has, and what a run that was cut off has left behind. It shows
 the list and asks; where there is no terminal to ask on, it wants --yes. One that
 was cut off is finished by the next.
 
+With --on, a member of a living cluster is taken out of it before: drained, and a control
+plane also out of etcd. One that does not answer any more is taken out by the others.
+
 A node that the hive still has is booted again by the next apply.`
 
 type destroyFlags struct {
 	on       []string
 	parallel int
 	yes      bool
+	noDrain  bool
 }
 
 func (a *app) destroyCommand() *cobra.Command {
@@ -46,6 +50,7 @@ func (a *app) destroyCommand() *cobra.Command {
 	f.SortFlags = false
 	f.StringArrayVar(&flags.on, "on", nil, onHelp)
 	f.IntVar(&flags.parallel, "parallel", 10, "remove at most `N` machines at once; 0: all")
+	f.BoolVar(&flags.noDrain, "no-drain", false, "do not take nodes out of what the others run together")
 	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
 	return cmd
 }
@@ -76,6 +81,10 @@ func (a *app) destroy(flags destroyFlags) error {
 	}
 	return a.recorded(e, hive, "destroy", func(s *session) error {
 		d := &deploy.Deployer{Store: s.store, Record: s.record, Send: s.send, Machines: a.machines(e, hive, s.send)}
+		if !flags.noDrain {
+			d.Engines, d.Fleet = engines, a.fleet(hive, fleetFlags{})
+			defer d.Fleet.Close()
+		}
 		var meant func([]nixeval.Node) ([]nixeval.Node, error)
 		if len(flags.on) > 0 {
 			meant = func(machines []nixeval.Node) ([]nixeval.Node, error) {

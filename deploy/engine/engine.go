@@ -49,6 +49,12 @@ type Certificate struct {
 	Ends   time.Time `json:"ends"`
 }
 
+// Forgetter is an engine that remembers members whose machines are gone. One that was
+// made anew comes in as a new member, after the old one is forgotten.
+type Forgetter interface {
+	Forget(ctx context.Context, node string) error
+}
+
 // Status is how a member is doing.
 type Status struct {
 	Ready bool

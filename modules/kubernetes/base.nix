@@ -173,6 +173,7 @@ in
       }
     ];
 
-    environment.systemPackages = [ cfg.package ];
+    # A control plane that is gone is taken out of etcd by another one's etcdctl.
+    environment.systemPackages = [ cfg.package ] ++ lib.optional (cfg.role == "control-plane") pkgs.etcd;
   };
 }

@@ -103,6 +103,7 @@ in
           ++ lib.optionals isControlPlane [
             "pki"
             "control-plane"
+            "static-pods"
             "settle"
           ]
           ++ [ "bootstrap" ]
@@ -112,11 +113,19 @@ in
       };
     };
 
-    # nixbench starts this after it has put a new token in place, before nodes join.
+    # A token that is replaced lets nobody in any more.
+    systemd.paths.nixbench-kubernetes-token = lib.mkIf isControlPlane {
+      description = "A new token for nodes that join";
+      wantedBy = [ "paths.target" ];
+      pathConfig.PathChanged = cfg.secrets.joinToken;
+    };
+
+    # nixbench starts this before nodes join.
     systemd.services.nixbench-kubernetes-token = lib.mkIf isControlPlane (
       service
       // {
         description = "Let nodes join with the token that is in place";
+        unitConfig.ConditionPathExists = "/var/lib/nixbench/kubernetes/joined";
         serviceConfig = {
           Type = "oneshot";
           ExecStart = program "nixbench-kubernetes-token" [

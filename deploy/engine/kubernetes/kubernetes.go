@@ -139,10 +139,14 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 		out[name] = engine.Status{
 			Ready:    ready(n),
 			Left:     n.Get("metadata.annotations." + gjson.Escape(left)).Exists(),
-			OneByOne: n.Get("metadata.labels").Get(gjson.Escape("node-role.kubernetes.io/control-plane")).Exists(),
+			OneByOne: isControlPlane(n),
 		}
 	}
 	return out, nil
+}
+
+func isControlPlane(n gjson.Result) bool {
+	return n.Get("metadata.labels").Get(gjson.Escape("node-role.kubernetes.io/control-plane")).Exists()
 }
 
 func ready(n gjson.Result) bool {

@@ -28,6 +28,8 @@ type cluster struct {
 	ran   []string
 	etcd  string
 
+	busy int // how often a node's unit is still at work
+
 	noCluster bool
 	phases    string // what nodes say of themselves; empty: join
 }
@@ -82,7 +84,7 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 		delete(c.nodes[words[2]], "unschedulable")
 	case strings.HasPrefix(line, "kubectl delete node "):
 		delete(c.nodes, words[3])
-	case line == "kubectl get -raw /readyz", line == "kubectl get /readyz", line == "kubeadm reset":
+	case line == "true", line == "kubectl get -raw /readyz", line == "kubectl get /readyz", line == "kubeadm reset":
 	case line == "kubectl -n kube-system get pods -o json":
 		return json.Marshal(object{"items": c.pods})
 	case strings.HasPrefix(line, "etcdctl member list"):
@@ -91,6 +93,11 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 	case line == "cat "+progress:
 		return json.Marshal(object{"phase": phase, "message": "the API does not answer yet\nmore"})
 	case strings.HasPrefix(line, "install "), line == "systemctl start nixbench-kubernetes-token.service":
+	case line == "systemctl show nixbench-kubernetes.service":
+		if c.busy--; c.busy >= 0 {
+			return []byte("running\n"), nil
+		}
+		return []byte("exited\n"), nil
 	case strings.HasPrefix(line, "journalctl"):
 		return fmt.Appendf(nil, "the log of %s\n", words[len(words)-1]), nil
 	default:
@@ -161,6 +168,7 @@ func TestLeaveAndReturn(t *testing.T) {
 	if m, _ := e.Members(t.Context()); !m["w-1"].Left || m["w-2"].Left {
 		t.Errorf("who has left: %+v", m)
 	}
+	c.busy = 1
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
 		if err := e.Return(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -172,11 +180,16 @@ func TestLeaveAndReturn(t *testing.T) {
 	if m, _ := e.Members(t.Context()); m["w-1"].Left {
 		t.Error("the mark stayed")
 	}
+	if len(c.did("systemctl show")) != 2 {
+		t.Errorf("w-1 was given work before it had taken over its settings: %q", c.ran)
+	}
 }
 
 // A node that is gone cannot reset itself: the others forget it.
 func TestLeaveForGood(t *testing.T) {
-	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "cp-2": node(false), "w-1": node(true)},
+	gone := node(false)
+	gone["labels"] = object{"node-role.kubernetes.io/control-plane": ""}
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "cp-2": gone, "w-1": node(true)},
 		down: map[string]string{"cp-2": "no route to host"},
 		etcd: `{"members":[{"ID":"a1","name":"cp-1"},{"ID":"b2","name":"cp-2"}]}`}
 	e := c.engine("cp-1", "w-2") // cp-2 and w-1 have left the hive
@@ -190,6 +203,9 @@ func TestLeaveForGood(t *testing.T) {
 	}
 	if got := c.did("etcdctl member remove"); len(got) != 1 || !strings.HasSuffix(got[0], "remove b2") {
 		t.Errorf("removed from etcd: %q", got)
+	}
+	if got := c.did("kubectl drain"); len(got) != 1 || got[0] != "cp-1: kubectl drain w-1" {
+		t.Errorf("drained: %q; pods of a machine that is gone cannot be waited for", got)
 	}
 	if got := c.did("kubeadm reset"); len(got) != 1 || got[0] != "w-1: kubeadm reset" {
 		t.Errorf("reset: %q", got)

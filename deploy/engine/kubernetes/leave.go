@@ -13,7 +13,7 @@ import (
 
 // Leave drains a node, as kubectl drain does. For good, the node is also reset and deleted,
 // and with a control plane goes its member of etcd. A node that does not answer any more
-// is taken out from the other side.
+// is taken out from the other side, and nobody waits for its pods to end.
 func (e *Engine) Leave(ctx context.Context, node string, good bool) error {
 	nodes, err := e.nodes(ctx)
 	if errors.Is(err, errNone) {
@@ -23,7 +23,8 @@ func (e *Engine) Leave(ctx context.Context, node string, good bool) error {
 		return fmt.Errorf("%s: drain: %w", node, err)
 	}
 	n, member := nodes[node]
-	if member {
+	there := !good || e.answers(ctx, node)
+	if member && there {
 		if err := e.drain(ctx, node, n, good); err != nil {
 			return fmt.Errorf("%s: drain: %w", node, err)
 		}
@@ -31,7 +32,24 @@ func (e *Engine) Leave(ctx context.Context, node string, good bool) error {
 	if !good {
 		return nil
 	}
-	return e.remove(ctx, node, member)
+	if there {
+		reset, cancel := context.WithTimeout(ctx, resetTimeout)
+		defer cancel()
+		// Where it fails Forget does what matters to the others.
+		_, _ = e.Run(reset, node, nil, "kubeadm", "reset", "--force")
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return e.Forget(ctx, node)
+}
+
+// answers tells whether commands can be run on a node.
+func (e *Engine) answers(ctx context.Context, node string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := e.Run(ctx, node, nil, "true")
+	return err == nil
 }
 
 func (e *Engine) drain(ctx context.Context, node string, n gjson.Result, good bool) error {
@@ -55,21 +73,20 @@ func (e *Engine) drain(ctx context.Context, node string, n gjson.Result, good bo
 	return err
 }
 
-// remove takes a drained node out of the cluster. kubeadm reset on the node itself
-// removes its etcd member; where the node is gone, a remaining control plane does.
-func (e *Engine) remove(ctx context.Context, node string, member bool) error {
-	reset, cancel := context.WithTimeout(ctx, resetTimeout)
-	defer cancel()
-	_, resetErr := e.Run(reset, node, nil, "kubeadm", "reset", "--force")
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+// Forget implements [engine.Forgetter]. etcd comes first: with another cluster's data, a
+// member that it still counts would not be let in, or would be let in and break it.
+func (e *Engine) Forget(ctx context.Context, node string) error {
+	nodes, err := e.nodes(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: delete from the cluster: %w", node, err)
 	}
-	if resetErr != nil { // it may have been a control plane; asking etcd costs little
+	n, registered := nodes[node]
+	if !registered || isControlPlane(n) || e.IsControlPlane(node) {
 		if err := e.forgetEtcd(ctx, node); err != nil {
 			return fmt.Errorf("%s: etcd: %w", node, err)
 		}
 	}
-	if !member {
+	if !registered {
 		return nil
 	}
 	if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil {
@@ -124,7 +141,9 @@ func (e *Engine) etcdctl(ctx context.Context, node string, args ...string) ([]by
 		"--cacert=" + pki + "ca.crt", "--cert=" + pki + "server.crt", "--key=" + pki + "server.key"}, args...)...)
 }
 
-// Return gives work back to a node that we drained, once it is Ready.
+// Return gives work back to a node that we drained, once it is Ready and has taken over
+// what has changed: a control plane may be without its API meanwhile, and the next node
+// could not be drained.
 func (e *Engine) Return(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -144,6 +163,9 @@ func (e *Engine) Return(ctx context.Context, node string) error {
 			return nil
 		case !ready(n):
 			missing = fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
+		case e.busy(ctx, node):
+			_, text := e.phase(ctx, node)
+			missing = fmt.Errorf("it is still taking over its settings%s", text)
 		default:
 			return e.uncordon(ctx, node)
 		}
@@ -156,6 +178,15 @@ func (e *Engine) Return(ctx context.Context, node string) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// busy tells whether the node's unit is at work. One that cannot be asked says nothing.
+func (e *Engine) busy(ctx context.Context, node string) bool {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	out, err := e.Run(ctx, node, nil, "systemctl", "show", "--property=SubState", "--value", "nixbench-kubernetes.service")
+	state := strings.TrimSpace(string(out))
+	return err == nil && (state == "running" || state == "auto-restart" || strings.HasPrefix(state, "start"))
 }
 
 // uncordon comes before the mark is removed: a run that is killed in between does it again.

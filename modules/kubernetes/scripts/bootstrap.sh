@@ -24,6 +24,7 @@ pass() {
   fi
   # kubeadm has started it, unless it was stopped in between.
   systemctl start --no-block kubelet.service
+  [ "$ROLE" != control-plane ] || await_static_pods || return
   label_node || return
   [ "$ROLE" != control-plane ] || settle_cluster
 }

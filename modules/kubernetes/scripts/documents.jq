@@ -21,7 +21,7 @@ $template[0] as $t | $node[0] as $node | ($token | rtrimstr("\n")) as $token
        | .localAPIEndpoint |= advertised
        # Only a cluster that comes into being gets a token from here: an old one would
        # be given new life with each change of settings.
-       | if $want == "init" then .bootstrapTokens = [ { token: $token, ttl: $ttl } ] else . end),
+       | if $want == "init" then .bootstrapTokens = [ { token: $token, ttl: $ttl, description: "nixbench" } ] else . end),
       $t.cluster, $t.kubelet, $t.proxy ]
   end
 | map(tojson) | join("\n---\n")

@@ -43,6 +43,8 @@ upgrade() {
 settle() {
   [ "$(remembered applied)" != "$TEMPLATE" ] || return 0
   tell init "settings have changed"
+  await_kubelet
+  note_static_pods || return
   file=$(documents cluster) || return
   upgrade || return
   if changed names .cluster.apiServer.certSANs; then
@@ -61,13 +63,13 @@ settle() {
 }
 
 settle_cluster() {
-  export KUBECONFIG=/etc/kubernetes/admin.conf
+  admin_here || return
   if changed uploaded .; then
     tell init "settings of the cluster have changed"
     file=$(documents cluster) || return
-    run kubeadm init phase upload-config all --config "$file" || return
+    run kubeadm init phase upload-config all --kubeconfig "$KUBECONFIG" --config "$file" || return
     if changed proxy .proxy; then
-      run kubeadm init phase addon kube-proxy --config "$file" || return
+      run kubeadm init phase addon kube-proxy --kubeconfig "$KUBECONFIG" --config "$file" || return
       run kubectl -n kube-system rollout restart daemonset/kube-proxy || return
       note proxy .proxy
     fi

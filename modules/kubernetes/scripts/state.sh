@@ -57,6 +57,12 @@ documents() {
     mv "$work/$1.yaml.new" "$work/$1.yaml" && echo "$work/$1.yaml"
 }
 
+# An administrator's kubeconfig for this node's own server: the endpoint's may be gone.
+admin_here() {
+  export KUBECONFIG=$work/admin.conf
+  (umask 077 && sed "s|^\( *server:\).*|\1 https://$own:$PORT|" /etc/kubernetes/admin.conf >"$KUBECONFIG")
+}
+
 # ask ADDRESS PATH: what an API server tells anybody. Nothing secret is sent, so one
 # whose certificate we cannot judge yet may answer, too.
 ask() {
