@@ -48,7 +48,11 @@ let
         name = "web";
         runtime = null;
       };
-      modules = [ ../../modules/kubernetes ];
+      modules = [
+        ../../modules/guest.nix
+        ../../modules/image.nix
+        ../../modules/kubernetes
+      ];
     }).options;
   kubernetes = o: builtins.elem "kubernetes" o.loc;
 in
