@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,10 +69,44 @@ func nodes(s Subject) []node {
 		}
 		out = append(out, n)
 	}
+	slices.SortStableFunc(out, func(a, b node) int { // what went wrong comes first
+		if a.Open != b.Open {
+			if a.Open {
+				return -1
+			}
+			return 1
+		}
+		return natural(a.Name, b.Name)
+	})
 	return out
 }
 
-// unit is a closure, with the nodes that share it.
+// natural orders names so that web-2 comes before web-10.
+func natural(a, b string) int {
+	head := func(s string) (text string, number int, digits, rest string) {
+		from := strings.IndexAny(s, "0123456789")
+		if from < 0 {
+			return s, 0, "", ""
+		}
+		to := from
+		for to < len(s) && s[to] >= '0' && s[to] <= '9' {
+			to++
+		}
+		digits = strings.TrimLeft(s[from:to], "0")
+		return s[:from], len(digits), digits, s[to:]
+	}
+	for x, y := a, b; x != "" || y != ""; {
+		t, n, d, rest := head(x)
+		u, m, e, left := head(y)
+		if c := cmp.Or(strings.Compare(t, u), n-m, strings.Compare(d, e)); c != 0 {
+			return c
+		}
+		x, y = rest, left
+	}
+	return strings.Compare(a, b)
+}
+
+// unit is a closure, with the units that it is of and the nodes that share it.
 type unit struct {
 	Name, Path, Size, Copied string
 	Nodes                    []string
@@ -79,7 +114,7 @@ type unit struct {
 	size                     int64
 }
 
-// units tells closures by the unit that they are of. A node that had all of it already was never asked for
+// units tells the closures, the same one once. A node that had all of it already was never asked for
 // sizes; one of its fellows may have been.
 func units(s Subject) []unit {
 	type copied struct {
@@ -102,16 +137,19 @@ func units(s Subject) []unit {
 	}
 	var order []string
 	at := map[string]*unit{}
-	members := map[string][]string{}
+	names, members := map[string][]string{}, map[string][]string{}
 	sums := map[string]copied{}
 	for _, n := range s.Run.Nodes {
 		if n.Path == "" {
 			continue
 		}
-		key := n.Unit + "\x00" + n.Path
+		key := n.Path
 		if at[key] == nil {
 			order = append(order, key)
-			at[key] = &unit{Name: n.Unit, Path: n.Path}
+			at[key] = &unit{Path: n.Path}
+		}
+		if !slices.Contains(names[key], n.Unit) {
+			names[key] = append(names[key], n.Unit)
 		}
 		members[key] = append(members[key], n.Node)
 		c, sum := sizes[n.Node], sums[key]
@@ -140,14 +178,16 @@ func units(s Subject) []unit {
 				u.Copied += fmt.Sprintf(" to %d nodes", sum.nodes)
 			}
 		}
-		u.Nodes = some(members[key], 6)
+		slices.SortFunc(names[key], natural)
+		slices.SortFunc(members[key], natural)
+		u.Name, u.Nodes = strings.Join(some(names[key], 3), ", "), some(members[key], 6)
 		largest = max(largest, u.size)
 		out = append(out, u)
 	}
 	for i := range out {
 		out[i].Width = percent(explain.Seconds(out[i].size), explain.Seconds(largest))
 	}
-	slices.SortStableFunc(out, func(a, b unit) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(out, func(a, b unit) int { return natural(a.Name, b.Name) })
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -48,6 +49,7 @@ func TestTen(t *testing.T) {
 	got := s.run(0, "apply")
 	s.says(got, "10 switched")
 	t.Logf("the first apply: %v, processes: %d", got.took, len(counted()))
+	s.page(n)
 	before := s.logins("m7")
 	quickest := s.run(0, "apply")
 	s.says(quickest, "10 unchanged")
@@ -88,4 +90,32 @@ func TestTen(t *testing.T) {
 	got = s.run(0, "apply")
 	t.Logf("ten switches: %v, processes: %d", got.took, len(counted()))
 	s.settled("m1", "m10")
+}
+
+// page writes the run that was just made as a page, and looks whether all is on it.
+func (s *site) page(nodes int) {
+	s.Helper()
+	file := filepath.Join(s.TempDir(), "run.html")
+	s.run(0, "runs", "show", "last", "--html", "-o", file)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		s.Fatal(err)
+	}
+	page := string(data)
+	if dir := os.Getenv("NIXBENCH_SHOTS"); dir != "" { // to look at
+		if err := os.WriteFile(filepath.Join(dir, "ten.html"), data, 0o644); err != nil {
+			s.Fatal(err)
+		}
+	}
+	for _, what := range []string{`<details class="node">`, `class="p-copy"><title>`, `class="p-activate"><title>`, `<pre class="log">`} {
+		if got := strings.Count(page, what); got != nodes {
+			s.Errorf("the page has %s %d times", what, got)
+		}
+	}
+	if sizes := regexp.MustCompile(`nowrap">[0-9.]+ [KM]iB<`).FindAllString(page, -1); len(sizes) != 1 {
+		s.Errorf("the page has the sizes of %d closures, and all nodes have the same", len(sizes))
+	}
+	if !regexp.MustCompile(`[0-9]+ paths, [0-9.]+ [KM]iB to 10 nodes<`).MatchString(page) {
+		s.Error("the page does not say what was copied")
+	}
 }
