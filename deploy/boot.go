@@ -420,8 +420,15 @@ func (m *booting) unready(ctx context.Context, err error) error {
 			e.Err = fmt.Errorf("%w; it has got the address %s, although %s is reserved for it", e.Err, a, m.c.Address)
 		}
 	}
+	if site, err := host.Survey(ctx, m.g.Cluster, m.g.Network); err == nil {
+		for _, f := range site.Machines {
+			if f.Node == m.c.Node && f.State == provision.Off {
+				e.Err = fmt.Errorf("%w; it is off: its system has ended by itself", e.Err)
+			}
+		}
+	}
 	if c, ok := host.(provision.Console); ok {
-		e.Console, _ = c.ConsoleTail(ctx, m.g.Cluster, m.c.Node, 2000)
+		e.Console, _ = c.ConsoleTail(ctx, m.g.Cluster, m.c.Node, 4000) // a panic of the kernel takes 3000
 	}
 	return e
 }

@@ -3,5 +3,5 @@
 # hypervisor its address.
 
 packages="$packages
-  cloud-init qemu-guest-agent
+  cloud-init e2fsprogs qemu-guest-agent
 "

@@ -1,0 +1,53 @@
+package provision
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+// A machine that does not come up: its console says why.
+func TestConsoleOfFailure(t *testing.T) {
+	if os.Getenv("NIXBENCH_E2E") == "" {
+		t.Skip("needs NIXBENCH_E2E=1")
+	}
+	good, bad := lab.Image(t, "vm"), filepath.Join(t.TempDir(), "image")
+	script := `mkdir -p "$2/bin" && cp -a --reflink=auto "$1/." "$2" && rm "$2/initrd"
+cp "$(command -v busybox)" "$2/bin/busybox"
+printf '#!/bin/busybox sh\necho "where is my root?"\nexit 1\n' > "$2/init" && chmod +x "$2/init"
+cd "$2" && find init bin | busybox cpio -o -H newc > initrd && rm -r init bin`
+	b := newBench(t, fmt.Sprintf(`{
+    count = 1; vcpus = 1; memory = "512M"; disk = "4G"; image = "%s";
+  }`, bad))
+	in(t, b.l, "sh", "-ec", script, "sh", good, bad)
+	before := b.things("qemu")
+	_, stderr := b.run(5, "apply", "--boot-timeout", "20s")
+	for _, want := range []string{"w-1: its machine was started, but is not ready (it has 20s)", "its console ends with:", "where is my root?", "Attempted to kill init", "hint: the next apply goes on waiting"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	b.run(0, "destroy", "--yes")
+	b.want("left", b.things("qemu"), before)
+}
+
+// A container that ends at once has no console any more; that it is off is said instead.
+func TestContainerThatEnds(t *testing.T) {
+	b := containers(t, 1)
+	before := b.things("lxc")
+	b.hive(strings.Replace(b.role(), `init = "/usr/sbin/lab-init"`, `init = "/usr/bin/true" /* not lab-init */`, 1))
+	_, stderr := b.run(5, "apply", "--boot-timeout", "3s")
+	if !strings.Contains(stderr, "it is off: its system has ended by itself") {
+		t.Error("nobody says that it is off")
+	}
+	// What was wrong is mended: it is started again, with its disk.
+	b.hive(strings.Replace(b.role(), `"/usr/bin/true" /* not lab-init */`, `"/usr/sbin/lab-init"`, 1))
+	_, stderr = b.run(0, "apply")
+	b.want("mended", results(stderr), []string{"w-1 generation"})
+	b.run(0, "destroy", "--yes")
+	b.want("left", b.things("lxc"), before)
+}
