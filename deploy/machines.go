@@ -205,22 +205,36 @@ func (m *Machines) repooled(where map[string]state.Hypervisor, known *state.Stat
 	return nil
 }
 
-// renamed refuses to have machines on two networks: those that are there stay on theirs.
+// renamed refuses to have machines on a network that is not what the hive says: those that are
+// there stay on theirs, and it cannot be changed below them.
 func renamed(wanted provision.Network, known *state.State) error {
 	if known.Cluster == nil {
 		return nil
 	}
 	old, now := known.Cluster.Network, networkState(wanted)
-	old.CIDR, old.Domain, now.CIDR, now.Domain = "", "", "", "" // addresses have their own complaint
+	if !wanted.Mode.Ours() { // nobody has told it what we call it
+		old.Domain, now.Domain = "", ""
+	}
 	for _, node := range sortedKeys(known.Machines) {
 		if known.Machines[node].Created != nil && old != now {
 			return &provision.PlanError{
-				Text: fmt.Sprintf("%s and perhaps others are on network %s (%s), and the hive now says network %s (%s)", node, old.Name, old.Mode, now.Name, now.Mode),
+				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive now says network %s", node, networkText(old), networkText(now)),
 				Fix:  "put cluster.network back as it was, or begin anew: nixbench destroy, then nixbench apply",
 			}
 		}
 	}
 	return nil
+}
+
+// networkText is `net (nat, 10.0.0.0/24, internal)`.
+func networkText(n state.Network) string {
+	var about []string
+	for _, text := range []string{n.Mode, n.CIDR, n.Bridge, n.Domain} {
+		if text != "" {
+			about = append(about, text)
+		}
+	}
+	return fmt.Sprintf("%s (%s)", n.Name, strings.Join(about, ", "))
 }
 
 func networkState(n provision.Network) state.Network {

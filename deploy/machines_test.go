@@ -607,3 +607,29 @@ func TestHypervisorChanges(t *testing.T) {
 	w.h = real
 	untouched()
 }
+
+// A network with machines on it stays what it is; what the hive says in between is not written down.
+func TestNetworkChanges(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	before, facts := *w.state().Cluster, readFile(t, w.dir.Facts())
+	for want, change := range map[string]func(*nixeval.Network){
+		"other (nat, 10.0.0.0/24, internal)":    func(n *nixeval.Network) { n.Name = "other" },
+		"net (isolated, 10.0.0.0/24, internal)": func(n *nixeval.Network) { n.Mode = "isolated" },
+		"net (nat, 10.0.0.0/25, internal)":      func(n *nixeval.Network) { n.CIDR = "10.0.0.0/25" },
+		"net (nat, 10.0.0.0/24, lab)":           func(n *nixeval.Network) { n.Domain = "lab" },
+	} {
+		w.scale(map[string]int{"w": 2})
+		change(&w.hive.Cluster.Network)
+		_, err := w.apply()
+		var bad *provision.PlanError
+		if !errors.As(err, &bad) || !strings.Contains(bad.Text, "are on network net (nat, 10.0.0.0/24, internal), and the hive now says network "+want) || bad.Fix == "" {
+			t.Errorf("%s: %v", want, err)
+		}
+		if diff := cmp.Diff(before, *w.state().Cluster); diff != "" || readFile(t, w.dir.Facts()) != facts {
+			t.Errorf("%s: it was written down: %s", want, diff)
+		}
+	}
+	w.scale(map[string]int{"w": 2})
+	w.must(w.apply())
+}

@@ -191,6 +191,9 @@ func (t *tty) phaseNow(width int, now time.Time) string {
 		parts = append(parts, fmt.Sprintf("%d of %d", p.done, p.total))
 	}
 	parts = append(parts, p.active...)
+	for _, other := range t.phases[:len(t.phases)-1] { // what goes on beside it, and may be waited for
+		parts = append(parts, string(other.phase))
+	}
 	left := fmt.Sprintf("%-9s %s", p.phase, strings.Join(parts, " · "))
 	// Two columns for the spinner, eight for the clock, one so that nothing wraps.
 	room := max(width-11, 20)

@@ -175,6 +175,29 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
+// Nodes may all wait for an image that is being uploaded, while the phase that began last has
+// nothing to tell.
+func TestTerminalNamesAllPhases(t *testing.T) {
+	t.Setenv("NO_COLOR", "1")
+	var out, err strings.Builder
+	var mu sync.Mutex
+	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
+	mu.Lock() // no ticks
+	defer mu.Unlock()
+	defer tt.close()
+	for _, phase := range []event.Phase{event.Image, event.Provision, event.Deploy} {
+		tt.event(event.Event{Kind: event.PhaseStart, Phase: phase, Total: 3})
+	}
+	tt.draw()
+	if _, live := screen(err.String()); !strings.Contains(live, "deploy    0 of 3 · image · provision") {
+		t.Errorf("%q", live)
+	}
+	tt.event(event.Event{Kind: event.PhaseEnd, Phase: event.Image})
+	if _, live := screen(err.String()); strings.Contains(live, "image") {
+		t.Errorf("%q", live)
+	}
+}
+
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
