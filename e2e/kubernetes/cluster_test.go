@@ -174,6 +174,7 @@ func (s *site) phase(limit time.Duration, node, want string) {
 // Named nodes with keys of their own; the unit is stopped in the midst of everything, again
 // and again.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, 1, "cp", "w1")
 	s.hive("")
 	s.apply()
