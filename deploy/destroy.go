@@ -141,46 +141,6 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, parallel int) ([]sta
 	return results, err
 }
 
-// AloneError is for what nodes run together, and which does not answer: no node can be taken out of it.
-type AloneError struct{ Err error }
-
-func (e *AloneError) Error() string {
-	return "no node can be taken out of the cluster: " + e.Err.Error()
-}
-func (e *AloneError) Unwrap() error { return e.Err }
-
-// Hint says what to do about it.
-func (e *AloneError) Hint() string {
-	return "--no-drain removes the machines all the same; the others go on counting them"
-}
-
-// takeOut takes nodes out of what the remaining ones run together, one after the other. With
-// those that could tell of it all gone, there is nothing to be taken out of.
-func (d *Deployer) takeOut(ctx context.Context, doom *Doom) error {
-	leaving := map[string]bool{}
-	for _, one := range doom.List {
-		leaving[one.Node] = true
-	}
-	engines, err := d.Engines.of(d.Machines.Hive, d.Fleet, leaving)
-	if err != nil {
-		return err
-	}
-	for _, e := range engines {
-		members, err := e.Members(ctx)
-		if err != nil {
-			return &AloneError{Err: err}
-		}
-		for _, node := range sortedKeys(leaving) {
-			if _, is := members[node]; is {
-				if err := leaveForGood(ctx, d.Send, e, node); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
 // wrecker removes machines.
 type wrecker struct {
 	*Machines

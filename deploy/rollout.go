@@ -11,7 +11,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // living is what runs on the nodes already. Its members are changed a few at a time, and
@@ -55,18 +54,6 @@ func (r *run) living(ctx context.Context, looked looks) (living, error) {
 		}
 	}
 	return l, nil
-}
-
-// anew tells whether a node's machine was made after all that was deployed to the node. Both
-// we and the machine have to say so: what it was a member of is about to forget it.
-func (r *run) anew(node string, looked looks) bool {
-	known := r.Store.State()
-	if _, ours := known.Machines[node]; !ours || known.Nodes[node].Good != nil || looked[node] == nil {
-		return false
-	}
-	<-looked[node].over
-	found := looked[node].found
-	return looked[node].err == nil && found.Last == nil && len(found.Deployed) == 0
 }
 
 // anyDeployed tells whether a node of an engine was deployed before, and waits until such
@@ -191,64 +178,6 @@ func (r *run) drain(ctx context.Context, m member, name string) error {
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout)
 	defer cancel()
 	return errors.Join(err, m.engine.Return(back, name))
-}
-
-// forget has a node that was made anew forgotten, so that it can come in as a new one.
-func (r *run) forget(ctx context.Context, m member, name string) error {
-	f, ok := m.engine.(engine.Forgetter)
-	if !ok || !r.Goal.runs() {
-		return nil
-	}
-	if err := f.Forget(ctx, name); err != nil {
-		return &NodeError{Node: name, Step: event.Drain, Err: err}
-	}
-	return nil
-}
-
-// welcome invites nodes that became no members by being deployed. In a living cluster that
-// comes after the waves of those that let them in, who have what the hive says by then.
-func (r *run) welcome(ctx context.Context, l living, nodes []nixeval.Node) {
-	if len(l.members) == 0 || !r.Goal.runs() {
-		return // each was invited at once
-	}
-	for _, n := range nodes {
-		if m, is := l.members[n.Name]; !is || m.anew {
-			r.invite(ctx, l, n.Name)
-		}
-	}
-}
-
-// invite has the node's engine let it in, once it runs what the hive wants. Where that
-// fails the check at the end tells what has become of it.
-func (r *run) invite(ctx context.Context, l living, node string) {
-	for _, e := range l.engines {
-		inviter, ok := e.(engine.Inviter)
-		if !ok {
-			continue
-		}
-		if err := inviter.Invite(ctx, node); err != nil && ctx.Err() == nil {
-			r.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
-		}
-	}
-}
-
-// farewell takes a node out of what runs together, before its machine is removed.
-func (r *run) farewell(ctx context.Context, l living, node string) error {
-	m, is := l.members[node]
-	if !is {
-		return nil
-	}
-	return leaveForGood(ctx, r.Send, m.engine, node)
-}
-
-func leaveForGood(ctx context.Context, send event.Sink, e engine.Engine, node string) error {
-	send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: "leaves for good"})
-	err := e.Leave(ctx, node, true)
-	send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
-	if err != nil {
-		return &NodeError{Node: node, Step: event.Drain, Err: err}
-	}
-	return nil
 }
 
 // proven waits until what the nodes run together is as the hive has it.

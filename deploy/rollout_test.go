@@ -18,8 +18,9 @@ import (
 
 // sulky is an engine that notes what is asked of it, and may refuse.
 type sulky struct {
-	did    []string
-	refuse string
+	did     []string
+	refuse  string
+	members map[string]engine.Status
 }
 
 func (s *sulky) do(what, node string) error {
@@ -30,10 +31,17 @@ func (s *sulky) do(what, node string) error {
 	return nil
 }
 
-func (s *sulky) Members(context.Context) (map[string]engine.Status, error) { return nil, nil }
-func (s *sulky) Leave(_ context.Context, node string, _ bool) error        { return s.do("leave", node) }
-func (s *sulky) Return(_ context.Context, node string) error               { return s.do("return", node) }
-func (s *sulky) Conditions(bool) []check.Condition                         { return nil }
+func (s *sulky) Members(context.Context) (map[string]engine.Status, error) {
+	if s.refuse == "members" {
+		return nil, errors.New("the engine does not answer")
+	}
+	return s.members, nil
+}
+func (s *sulky) Forget(_ context.Context, node string) error        { return s.do("forget", node) }
+func (s *sulky) Invite(_ context.Context, node string) error        { return s.do("invite", node) }
+func (s *sulky) Leave(_ context.Context, node string, _ bool) error { return s.do("leave", node) }
+func (s *sulky) Return(_ context.Context, node string) error        { return s.do("return", node) }
+func (s *sulky) Conditions(bool) []check.Condition                  { return nil }
 
 func tasks(names ...string) []task {
 	var out []task
@@ -48,7 +56,8 @@ func TestSteps(t *testing.T) {
 	e := &sulky{}
 	living := living{members: map[string]member{
 		"cp-1": {engine: e, Status: engine.Status{OneByOne: true}}, "cp-2": {engine: e, Status: engine.Status{OneByOne: true}},
-		"w-1": {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
+		"cp-3": {engine: e, Status: engine.Status{OneByOne: true}, anew: true},
+		"w-1":  {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
 	}}
 	empty := living
 	empty.members = nil
@@ -67,6 +76,7 @@ func TestSteps(t *testing.T) {
 		"new nodes wait for none": {true, tasks("w-1", "w-4", "w-5"), plan.Share{}, true, "w-4 w-5 | w-1"},
 		"unchanged wait for none": {true, tasks("=cp-1", "=w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 | w-2"},
 		"nothing is run":          {true, tasks("cp-1", "w-1"), plan.Share{}, false, "cp-1 w-1"},
+		"made anew":               {true, tasks("cp-2", "cp-3", "w-1"), plan.Share{}, true, "cp-3 | cp-2 | w-1"},
 		"nothing to do":           {false, nil, plan.Share{}, true, ""},
 	} {
 		l := empty
@@ -111,6 +121,60 @@ func TestAround(t *testing.T) {
 		}
 		if (err == nil) != (c.wantErr == "") || err != nil && !slices.Contains(strings.Split(err.Error(), "\n"), c.wantErr) {
 			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
+		}
+	}
+}
+
+// Who is let in comes after those who let in; a member that was made anew is let in, too.
+func TestWelcome(t *testing.T) {
+	e := &sulky{}
+	r := &run{Deployer: &Deployer{}, Options: Options{Goal: Switch}}
+	l := living{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, anew: true}}}
+	r.welcome(t.Context(), l, []nixeval.Node{{Name: "cp-1"}, {Name: "cp-2"}, {Name: "w-1"}})
+	if diff := cmp.Diff([]string{"invite cp-2", "invite w-1"}, e.did); diff != "" {
+		t.Error(diff)
+	}
+	if err := r.forget(t.Context(), l.members["cp-2"], "cp-2"); err != nil || e.did[2] != "forget cp-2" {
+		t.Errorf("%v, %q", err, e.did)
+	}
+}
+
+// Machines that are destroyed leave before, one after the other, and nobody asks them.
+func TestTakeOut(t *testing.T) {
+	part := func(name string, nodes ...string) nixeval.Unit {
+		return nixeval.Unit{Name: name, Nodes: nodes, Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky", Role: name}}}
+	}
+	hive := &nixeval.Hive{Units: []nixeval.Unit{part("cp", "cp-1", "cp-2"), part("w", "w-1")}}
+	for _, u := range hive.Units {
+		for _, n := range u.Nodes {
+			hive.Nodes = append(hive.Nodes, nixeval.Node{Name: n, Unit: u.Name})
+		}
+	}
+	for name, c := range map[string]struct {
+		refuse, wantErr string
+		want            []string
+	}{
+		"well":            {"", "", []string{"leave cp-2", "leave w-1"}},
+		"does not let go": {"leave", "cp-2: the engine refuses", []string{"leave cp-2"}},
+		"does not answer": {"members", "no node can be taken out of the cluster: the engine does not answer", nil},
+	} {
+		e := &sulky{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
+		var asked []string
+		d := &Deployer{Machines: &Machines{Hive: hive}, Engines: Engines{"sulky": func(c engine.Cluster) engine.Engine {
+			for _, m := range c.Members {
+				asked = append(asked, m.Node)
+			}
+			return e
+		}}, Fleet: &Fleet{}}
+		err := d.takeOut(t.Context(), &Doom{List: []doomed{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}})
+		if diff := cmp.Diff(c.want, e.did); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if (err == nil) != (c.wantErr == "") || err != nil && err.Error() != c.wantErr {
+			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
+		}
+		if !slices.Equal(asked, []string{"cp-1"}) {
+			t.Errorf("%s: %q may be asked", name, asked)
 		}
 	}
 }

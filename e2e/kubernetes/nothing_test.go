@@ -13,6 +13,7 @@ import (
 
 // From an empty hypervisor to a cluster, up, down, and nothing again.
 func TestFromNothing(t *testing.T) {
+	t.Parallel()
 	g := newGround(t)
 	g.hive(1, 2, "")
 	before, processes := storePaths(t), overhear()

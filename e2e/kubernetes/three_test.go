@@ -22,6 +22,7 @@ const three = "cp-1 started false;cp-2 started false;cp-3 started false;"
 
 // Three control planes: each can be lost, one after the other, and comes back as what it was.
 func TestThreeControlPlanes(t *testing.T) {
+	t.Parallel()
 	g := newGround(t)
 	g.hive(3, 0, "")
 	began := time.Now()
