@@ -55,6 +55,7 @@ func (a *app) rootCommand() *cobra.Command {
 		a.execCommand(), a.sshCommand(), a.kubeconfigCommand(),
 		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(), a.manCommand(),
 	)
+	a.complete(root)
 	root.Flags().SortFlags = false
 	root.SetUsageTemplate(wrapped(root.UsageTemplate()))
 	cobra.EnableCommandSorting = false
