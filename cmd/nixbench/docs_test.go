@@ -1,0 +1,104 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The lines of our documents that call nixbench, at the beginning of a line that is set
+// as code. What follows ends at a comment, or where the shell goes on to something else.
+var (
+	callRE = regexp.MustCompile(`(?m)^(?:    |  )(?:\$ )?(?:demo/)?nixbench ((?:[^\n#]|\S#)*)`)
+	appRE  = regexp.MustCompile(`(?m)^(?:    |  )(?:\$ )?nix run \.#(deploy|nixbench)(?: -- ([^\n#]*))?`)
+	restRE = regexp.MustCompile(`\s+(&&|\|\||\||>|;).*`)
+)
+
+// Every command and flag that the documents show exists.
+func TestDocuments(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(files, "../../README.md", "../../demo/up", "../../hive.nix")
+	examples, _ := filepath.Glob("../../templates/*/hive.nix")
+	checked := 0
+	for _, file := range append(files, examples...) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Comments of hives are code here.
+		text := strings.ReplaceAll("\n"+string(data), "\n#   nixbench ", "\n    nixbench ")
+		var calls []string
+		for _, m := range callRE.FindAllStringSubmatch(text, -1) {
+			calls = append(calls, m[1])
+		}
+		for _, m := range appRE.FindAllStringSubmatch(text, -1) {
+			calls = append(calls, strings.TrimPrefix(m[1], "nixbench")+" "+m[2])
+		}
+		for _, call := range calls {
+			call = restRE.ReplaceAllString(strings.Replace(call, "deploy", "apply", 1), "")
+			if strings.Contains(call, "  ") { // what a line says after it
+				call, _, _ = strings.Cut(strings.TrimSpace(call), "  ")
+			}
+			checked++
+			root := newApp(t.Context(), nil).rootCommand()
+			root.InitDefaultHelpCmd()
+			root.InitDefaultCompletionCmd()
+			cmd, args, err := root.Find(joinPairs(strings.Fields(strings.ReplaceAll(call, "'", ""))))
+			if err == nil && cmd == root {
+				err = os.ErrNotExist
+			}
+			if err == nil {
+				err = cmd.ParseFlags(args)
+			}
+			if err != nil {
+				t.Errorf("%s: nixbench %s: %v", filepath.Base(file), call, err)
+			}
+		}
+	}
+	if checked < 60 {
+		t.Errorf("only %d calls were found", checked)
+	}
+}
+
+// Links between our documents lead somewhere.
+func TestLinks(t *testing.T) {
+	linkRE := regexp.MustCompile(`\]\(([^):]+?)(?:#([^)]*))?\)`)
+	anchorRE := regexp.MustCompile(`[^a-z0-9 _-]`)
+	files, _ := filepath.Glob("../../docs/*.md")
+	for _, file := range append(files, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md", "../../CHANGELOG.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range linkRE.FindAllStringSubmatch(string(text), -1) {
+			target := filepath.Join(filepath.Dir(file), m[1])
+			there, err := os.ReadFile(target)
+			if err != nil && !isDir(target) {
+				t.Errorf("%s links to %s, which is not there", filepath.Base(file), m[1])
+			}
+			if m[2] == "" {
+				continue
+			}
+			found := false
+			for line := range strings.Lines(string(there)) {
+				if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+					anchor := strings.ReplaceAll(anchorRE.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), ""), " ", "-")
+					found = found || anchor == m[2]
+				}
+			}
+			if !found {
+				t.Errorf("%s links to %s#%s, which is no title there", filepath.Base(file), m[1], m[2])
+			}
+		}
+	}
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}
