@@ -1,159 +1,108 @@
 package main
 
 import (
-	"context"
-	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
-var updateDocs = flag.Bool("update", false, "write docs/commands.md anew")
+// The lines of our documents that call nixbench, at the beginning of a line that is set
+// as code. What follows ends at a comment, or where the shell goes on to something else.
+var (
+	callRE = regexp.MustCompile(`(?m)^(?:    |  )(?:\$ )?(?:demo/)?nixbench ((?:[^\n#]|\S#)*)`)
+	appRE  = regexp.MustCompile(`(?m)^(?:    |  )(?:\$ )?nix run \.#(deploy|nixbench)(?: -- ([^\n#]*))?`)
+	restRE = regexp.MustCompile(`\s+(&&|\|\||\||>|;).*`)
+)
 
-// commandReference is docs/commands.md: what the help of all commands says.
-func commandReference(root *cobra.Command) string {
-	var b strings.Builder
-	b.WriteString("<!-- Written by `go test ./cmd/nixbench -run TestCommandReference -update` from the commands' own help. -->\n" +
-		"# Commands\n\nAll commands and their flags, as `--help` tells them. What deploying does is in [deploying.md](deploying.md), what a\n" +
-		"command exits with in [exit-codes.md](exit-codes.md), and what its errors mean in [failures.md](failures.md).\n\n| command | |\n|---|---|\n")
-	all := commandsBelow(root)
-	for _, c := range all {
-		name := c.CommandPath()
-		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", name, strings.ReplaceAll(name, " ", "-"), escapeCell(c.Short))
-	}
-	b.WriteString("\n## Flags of all commands\n\n")
-	flags(&b, root.PersistentFlags())
-	for _, c := range all {
-		fmt.Fprintf(&b, "\n## %s\n\n", c.CommandPath())
-		text := strings.Trim(c.Long, "\n")
-		if text == "" {
-			text = c.Short + "."
-		}
-		b.WriteString(prose(text) + "\n\n```\n" + c.UseLine() + "\n```\n")
-		if c.LocalFlags().HasAvailableFlags() {
-			b.WriteString("\n")
-			flags(&b, c.LocalNonPersistentFlags())
-		}
-		if c.Example != "" {
-			fmt.Fprintf(&b, "\n```\n%s\n```\n", regexp.MustCompile(`(?m)^  `).ReplaceAllString(strings.TrimRight(c.Example, "\n"), ""))
-		}
-	}
-	return b.String()
-}
-
-// commandsBelow gives them in the order of help; groups that do nothing are left out.
-func commandsBelow(c *cobra.Command) []*cobra.Command {
-	var out []*cobra.Command
-	for _, sub := range c.Commands() {
-		if !sub.IsAvailableCommand() || sub.Name() == "help" || sub.Name() == "completion" {
-			continue
-		}
-		if sub.Runnable() {
-			out = append(out, sub)
-		}
-		out = append(out, commandsBelow(sub)...)
-	}
-	return out
-}
-
-// prose keeps indented lines of a help text as they are.
-func prose(text string) string {
-	var out []string
-	inCode := false
-	fence := func() {
-		if inCode && out[len(out)-1] == "" { // it belongs to what follows
-			out[len(out)-1] = "```"
-			out = append(out, "")
-		} else {
-			out = append(out, "```")
-		}
-		inCode = !inCode
-	}
-	for line := range strings.SplitSeq(text, "\n") {
-		if code := strings.HasPrefix(line, "  ") || inCode && line == ""; code != inCode {
-			if !inCode && out[len(out)-1] != "" {
-				out = append(out, "")
-			}
-			fence()
-		}
-		if inCode {
-			line = strings.TrimPrefix(line, "  ")
-		} else {
-			line = strings.NewReplacer("<", "&lt;", "*", "\\*").Replace(line)
-		}
-		out = append(out, line)
-	}
-	if inCode {
-		fence()
-	}
-	return strings.TrimRight(strings.Join(out, "\n"), "\n")
-}
-
-func flags(b *strings.Builder, set *pflag.FlagSet) {
-	b.WriteString("| flag | |\n|---|---|\n")
-	set.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
-			return
-		}
-		value, usage := pflag.UnquoteUsage(f)
-		name := "--" + f.Name
-		if f.Shorthand != "" {
-			name = "-" + f.Shorthand + ", " + name
-		}
-		if value != "" {
-			name += " " + value
-		}
-		if zero := map[string]bool{"": true, "0": true, "0s": true, "false": true, "[]": true}; !zero[f.DefValue] {
-			usage += fmt.Sprintf(" (default: `%s`)", f.DefValue)
-		}
-		fmt.Fprintf(b, "| `%s` | %s |\n", strings.ReplaceAll(name, "|", "\\|"), escapeCell(usage))
-	})
-}
-
-func escapeCell(s string) string {
-	return strings.NewReplacer("|", "\\|", "<", "&lt;", "*", "\\*", "\n", " ").Replace(s)
-}
-
-func TestCommandReference(t *testing.T) {
-	root := newApp(context.Background(), nil).rootCommand()
-	want := commandReference(root)
-	file := filepath.Join("..", "..", "docs", "commands.md")
-	if *updateDocs {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(file)
+// Every command and flag that the documents show exists.
+func TestDocuments(t *testing.T) {
+	files, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(got), want); diff != "" {
-		t.Errorf("docs/commands.md is stale; run make update\n%s", diff)
+	files = append(files, "../../README.md", "../../demo/up", "../../hive.nix")
+	examples, _ := filepath.Glob("../../templates/*/hive.nix")
+	checked := 0
+	for _, file := range append(files, examples...) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Comments of hives are code here.
+		text := strings.ReplaceAll("\n"+string(data), "\n#   nixbench ", "\n    nixbench ")
+		var calls []string
+		for _, m := range callRE.FindAllStringSubmatch(text, -1) {
+			calls = append(calls, m[1])
+		}
+		for _, m := range appRE.FindAllStringSubmatch(text, -1) {
+			calls = append(calls, strings.TrimPrefix(m[1], "nixbench")+" "+m[2])
+		}
+		for _, call := range calls {
+			call = restRE.ReplaceAllString(strings.Replace(call, "deploy", "apply", 1), "")
+			if strings.Contains(call, "  ") { // what a line says after it
+				call, _, _ = strings.Cut(strings.TrimSpace(call), "  ")
+			}
+			checked++
+			root := newApp(t.Context(), nil).rootCommand()
+			root.InitDefaultHelpCmd()
+			root.InitDefaultCompletionCmd()
+			cmd, args, err := root.Find(joinPairs(strings.Fields(strings.ReplaceAll(call, "'", ""))))
+			if err == nil && cmd == root {
+				err = os.ErrNotExist
+			}
+			if err == nil {
+				err = cmd.ParseFlags(args)
+			}
+			if err != nil {
+				t.Errorf("%s: nixbench %s: %v", filepath.Base(file), call, err)
+			}
+		}
+	}
+	if checked < 60 {
+		t.Errorf("only %d calls were found", checked)
 	}
 }
 
-// What a command and a flag are for is said by each of them.
-func TestEverythingIsDocumented(t *testing.T) {
-	root := newApp(context.Background(), nil).rootCommand()
-	all := commandsBelow(root)
-	if len(all) < 20 {
-		t.Errorf("only %d commands", len(all))
-	}
-	for _, c := range append(all, root) {
-		if c.Short == "" {
-			t.Errorf("%s says nothing", c.CommandPath())
+// Links between our documents lead somewhere.
+func TestLinks(t *testing.T) {
+	linkRE := regexp.MustCompile(`\]\(([^):#]*)(?:#([^)]*))?\)`)
+	codeRE := regexp.MustCompile("(?s)```.*?```|``.*?``|(^|[^\\[`])`[^`\n]*`") // but for what a link says
+	anchorRE := regexp.MustCompile(`[^a-z0-9 _-]`)
+	files, _ := filepath.Glob("../../docs/*.md")
+	for _, file := range append(files, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md", "../../CHANGELOG.md") {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		c.Flags().VisitAll(func(f *pflag.Flag) {
-			if len(f.Usage) < 5 {
-				t.Errorf("%s --%s says nothing", c.CommandPath(), f.Name)
+		for _, m := range linkRE.FindAllStringSubmatch(codeRE.ReplaceAllString(string(text), "$1"), -1) {
+			target := filepath.Join(filepath.Dir(file), m[1])
+			if m[1] == "" {
+				target = file
 			}
-		})
+			there, err := os.ReadFile(target)
+			if err != nil && !isDir(target) {
+				t.Errorf("%s links to %s, which is not there", filepath.Base(file), m[1])
+			}
+			if m[2] == "" {
+				continue
+			}
+			found := false
+			for line := range strings.Lines(string(there)) {
+				if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+					anchor := strings.ReplaceAll(anchorRE.ReplaceAllString(strings.ToLower(strings.TrimSpace(title)), ""), " ", "-")
+					found = found || anchor == m[2]
+				}
+			}
+			if !found {
+				t.Errorf("%s links to %s#%s, which is no title there", filepath.Base(file), m[1], m[2])
+			}
+		}
 	}
+}
+
+func isDir(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
 }

@@ -29,6 +29,7 @@ Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build, 5 machines
 const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !… leaves nodes out"
 
 func (a *app) rootCommand() *cobra.Command {
+	cobra.EnableCommandSorting = false // ours is the order of a day's work
 	root := &cobra.Command{
 		Use:           "nixbench",
 		Short:         "Deploy NixOS to machines that exist, and to machines that it boots",
@@ -55,9 +56,9 @@ func (a *app) rootCommand() *cobra.Command {
 		a.execCommand(), a.sshCommand(), a.kubeconfigCommand(),
 		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(), a.manCommand(),
 	)
+	a.complete(root)
 	root.Flags().SortFlags = false
 	root.SetUsageTemplate(wrapped(root.UsageTemplate()))
-	cobra.EnableCommandSorting = false
 	for _, cmd := range root.Commands() {
 		cmd.InheritedFlags().SortFlags = false
 	}
