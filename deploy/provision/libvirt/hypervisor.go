@@ -43,6 +43,10 @@ type Hypervisor struct {
 	closed bool
 
 	storage sync.Mutex // held where the pool or a network is made or removed
+
+	// uploads of containers' roots: libvirtd is busy with two, and with all at once none would
+	// boot before the last is there.
+	uploads chan struct{}
 }
 
 var (
@@ -55,7 +59,7 @@ var (
 
 // Open checks the options. It connects only when something is asked of the hypervisor.
 func Open(name string, o Options) (*Hypervisor, error) {
-	h := &Hypervisor{name: name, o: o, patience: time.Minute, answer: time.Minute}
+	h := &Hypervisor{name: name, o: o, patience: time.Minute, answer: time.Minute, uploads: make(chan struct{}, 2)}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {
 		return nil, h.fail("", "connect", fmt.Errorf("%q is no libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
