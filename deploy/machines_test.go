@@ -284,6 +284,9 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 	if n := countThings(w, "image "); n != 1 {
 		t.Errorf("%d images are left", n)
 	}
+	if n := countThings(w, "reservation "); n != 2 {
+		t.Errorf("%d of 2 addresses are reserved for machines that were made anew", n)
+	}
 }
 
 func countThings(w *world, prefix string) int {
