@@ -246,6 +246,9 @@ func (m *booting) make(ctx context.Context) error {
 		if err := host.Remove(ctx, m.g.Cluster, node); err != nil {
 			return located(err, m.c.Hypervisor, "remove "+node)
 		}
+		if err := m.f.reserve[m.c.Hypervisor](); err != nil { // which went with it
+			return err
+		}
 	}
 	if err := host.Ensure(ctx, m.g.Cluster, m.g.Network, spec); err != nil {
 		return located(err, m.c.Hypervisor, string(m.c.Action)+" "+node)

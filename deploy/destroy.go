@@ -173,6 +173,9 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 		w.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Remove, Node: n.Name, Failed: err != nil})
 		return struct{}{}, err
 	}) {
+		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
+			o.Err = context.Cause(ctx) // the rest is about the cancelling
+		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: Removed}
 		text := "removed"
 		if o.Err != nil {

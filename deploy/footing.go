@@ -17,12 +17,13 @@ type footing struct {
 	g       *ground
 	keys    []provision.ImageKey
 	look    func() (map[provision.ImageKey]provision.Image, error)
-	network map[string]func() error                        // by hypervisor
+	reserve map[string]func() error                        // by hypervisor: its network, each time anew
+	network map[string]func() error                        // the same, once
 	upload  map[string]map[provision.ImageKey]func() error // by hypervisor
 }
 
 func (r *run) footing(ctx context.Context, g *ground) *footing {
-	f := &footing{run: r, g: g, keys: g.Images(), network: map[string]func() error{}, upload: map[string]map[provision.ImageKey]func() error{}}
+	f := &footing{run: r, g: g, keys: g.Images(), reserve: map[string]func() error{}, network: map[string]func() error{}, upload: map[string]map[provision.ImageKey]func() error{}}
 	f.look = sync.OnceValues(func() (map[provision.ImageKey]provision.Image, error) {
 		var lacking []provision.ImageKey
 		for _, k := range f.keys {
@@ -52,7 +53,8 @@ func (r *run) footing(ctx context.Context, g *ground) *footing {
 			}
 			return nil
 		}
-		f.network[name] = sync.OnceValue(func() error { return prepare() })
+		f.reserve[name] = func() error { return prepare() }
+		f.network[name] = sync.OnceValue(f.reserve[name])
 		f.upload[name] = map[provision.ImageKey]func() error{}
 		for _, key := range f.keys {
 			f.upload[name][key] = sync.OnceValue(func() error {

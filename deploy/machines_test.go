@@ -284,6 +284,9 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 	if n := countThings(w, "image "); n != 1 {
 		t.Errorf("%d images are left", n)
 	}
+	if n := countThings(w, "reservation "); n != 2 {
+		t.Errorf("%d of 2 addresses are reserved for machines that were made anew", n)
+	}
 }
 
 func countThings(w *world, prefix string) int {
@@ -632,4 +635,27 @@ func TestNetworkChanges(t *testing.T) {
 	}
 	w.scale(map[string]int{"w": 2})
 	w.must(w.apply())
+}
+
+// Who has interrupted a destroy is told that, and not what became of each call.
+func TestDestroyInterrupted(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	ctx, stop := context.WithCancelCause(t.Context())
+	defer stop(nil)
+	w.h.OnStep(func(ctx context.Context, s fakeprovider.Step) error {
+		if s.Op == "remove" {
+			stop(errors.New("interrupted"))
+			return ctx.Err()
+		}
+		return nil
+	})
+	if err := w.destroyIn(ctx, nil); err == nil || strings.Contains(err.Error(), "canceled") || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("%v", err)
+	}
+	w.h.OnStep(nil)
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	w.empty()
 }

@@ -193,6 +193,11 @@ func (a *app) selected(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []nixe
 		return nil, nil, err
 	}
 	nodes, err := selector.Select(hive)
+	if err != nil && len(hive.Nodes) == 0 {
+		if known, _ := a.dir.Load(); known != nil && len(known.Machines) > 0 {
+			err = &hinted{err, "nixbench destroy removes the machines that it had"}
+		}
+	}
 	return hive, nodes, err
 }
 

@@ -110,6 +110,9 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 	if err := twins(sites, o.Closed); err != nil {
 		return p, err
 	}
+	if err := foreign(sites, o); err != nil {
+		return p, err
+	}
 	there, doubles := machines(sites, o.Known)
 	if err := absent(wishes, sites, o.Known); err != nil {
 		return p, err
@@ -153,6 +156,12 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 		if c := &p.Changes[i]; c.Action == Create {
 			c.Hypervisor = where[c.Node]
 			c.place.Hypervisor, c.Kind = c.Hypervisor, sites[c.Hypervisor].Kind
+			if domain := o.Cluster.Domain(c.Node); slices.Contains(sites[c.Hypervisor].Foreign, domain) {
+				return p, &PlanError{
+					Text: fmt.Sprintf("%s: hypervisor %s has a machine %s already, and it is not this cluster's", c.Node, c.Hypervisor, domain),
+					Fix:  "choose another cluster.name, or remove that machine; if it is this cluster's, its state folder is missing: bring that back",
+				}
+			}
 		}
 	}
 	for i := range p.Places {
@@ -218,6 +227,20 @@ func twins(sites map[string]Site, closed map[string]bool) error {
 			}
 		}
 		return e
+	}
+	return nil
+}
+
+// foreign refuses to plan on a network that somebody else has made under the name of ours. One
+// who has lost the state folder comes here, too: without it the cluster has another id.
+func foreign(sites map[string]Site, o Options) error {
+	for _, name := range slices.Sorted(maps.Keys(sites)) {
+		if net := sites[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {
+			return &PlanError{
+				Text: fmt.Sprintf("hypervisor %s has a network %s already, and it is not this cluster's", name, o.Network.Name),
+				Fix:  `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; if it is this cluster's, its state folder is missing: bring that back`,
+			}
+		}
 	}
 	return nil
 }

@@ -160,15 +160,15 @@ func TestMake(t *testing.T) {
 		{
 			name: "others have addresses", wishes: w[:1],
 			sites: map[string]Site{"a": {FreeMemory: gib, Network: &FoundNetwork{
-				Reservations: []Reservation{{MAC: "52:54:00:00:00:09", Address: addr("10.0.0.2")}},
-				Leases:       []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.3")}},
+				Ours: true, Reservations: []Reservation{{MAC: "52:54:00:00:00:09", Address: addr("10.0.0.2")}},
+				Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.3")}},
 			}}},
 			options: func(o *Options) { o.Fixed = map[netip.Addr]string{addr("10.0.0.4"): "db"} },
 			want:    []string{"create w-1 on a 10.0.0.5"},
 		},
 		{
 			name: "an address that was never used gives way", wishes: w[:2],
-			sites: map[string]Site{"a": {FreeMemory: 8 * gib, Network: &FoundNetwork{Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.2")}}}}},
+			sites: map[string]Site{"a": {FreeMemory: 8 * gib, Network: &FoundNetwork{Ours: true, Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.2")}}}}},
 			known: map[string]Known{"w-1": {Address: addr("10.0.0.2")}, "w-2": {Address: addr("10.0.0.9")}},
 			want:  []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.9"},
 		},
@@ -237,12 +237,20 @@ func TestMakeRefuses(t *testing.T) {
 		},
 		{
 			name: "leased to another", wishes: w[:1], known: remembered("a", one),
-			sites: map[string]Site{"a": {Machines: []Found{one}, Network: &FoundNetwork{Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: one.Address}}}}},
+			sites: map[string]Site{"a": {Machines: []Found{one}, Network: &FoundNetwork{Ours: true, Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: one.Address}}}}},
 			want:  "w-1: its address 10.0.0.2 on network net is taken: on hypervisor a it is leased to 52:54:00:00:00:08",
 		},
 		{
 			name: "hypervisor no longer named", wishes: w[:1], known: remembered("old", one), sites: map[string]Site{"a": {FreeMemory: gib}},
 			want: "w-1: its machine is on hypervisor old, which the hive no longer names",
+		},
+		{
+			name: "somebody else's network", wishes: w[:1], sites: map[string]Site{"a": {FreeMemory: gib, Network: &FoundNetwork{Active: true}}},
+			want: "hypervisor a has a network net already, and it is not this cluster's",
+		},
+		{
+			name: "somebody else's machine", wishes: w[:1], sites: map[string]Site{"a": {FreeMemory: gib, Foreign: []string{"c-w-1"}}},
+			want: "w-1: hypervisor a has a machine c-w-1 already, and it is not this cluster's",
 		},
 		{
 			name: "a hypervisor twice", wishes: w[:1], known: remembered("a", one),

@@ -9,6 +9,9 @@ type Cluster struct {
 	ID   string // 16 hex digits
 }
 
+// Domain is what libvirt calls a node's machine.
+func (c Cluster) Domain(node string) string { return c.Name + "-" + node }
+
 // Spec is the wish for one machine. It is complete: a provider looks at nothing else.
 type Spec struct {
 	Node  string

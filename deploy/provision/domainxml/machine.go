@@ -40,7 +40,7 @@ type Files struct {
 const Credentials = "/run/host/credentials"
 
 // DomainName is what a node's domain is called.
-func DomainName(c provision.Cluster, node string) string { return c.Name + "-" + node }
+func DomainName(c provision.Cluster, node string) string { return c.Domain(node) }
 
 // uuid is the same for the same words.
 func uuid(words ...string) string {
