@@ -94,6 +94,7 @@ in {
     };
     imports = [ %s { nixbench.kubernetes = {
       nodeCidr = "%s";
+      generateSecrets = false; # there are keys already
       encryptionAtRest.enable = true;
       %s
     }; } ];

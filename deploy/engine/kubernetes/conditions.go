@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -35,18 +36,38 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// apiAnswers also knows a cluster that is still being set up by what its nodes say.
+// apiAnswers wants it of every control plane: one that has just joined is a Ready node
+// before its own server is up. It also knows a cluster that is still being set up by what its
+// nodes say.
 func (e *Engine) apiAnswers(ctx context.Context) error {
-	_, err := e.kubectl(ctx, "", "get", "--raw", "/readyz")
+	all := e.controlPlanes()
+	if len(all) == 0 {
+		return errNone
+	}
+	missing := make([]string, len(all))
+	var asked sync.WaitGroup
+	for i, node := range all {
+		asked.Go(func() { missing[i] = e.silence(ctx, node) })
+	}
+	asked.Wait()
+	if missing = slices.DeleteFunc(missing, func(m string) bool { return m == "" }); len(missing) > 0 {
+		return errors.New(abbreviate(missing))
+	}
+	return nil
+}
+
+// silence is why a control plane's API does not answer; empty if it does.
+func (e *Engine) silence(ctx context.Context, node string) string {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := e.kubectlOn(ctx, node, "", "get", "--raw", "/readyz")
 	if err == nil {
-		return nil
+		return ""
 	}
-	for _, node := range e.controlPlanes() {
-		if phase, text := e.phase(ctx, node); phase != "" && phase != "ready" {
-			return fmt.Errorf("%s is at %s%s", node, phase, text)
-		}
+	if phase, text := e.phase(ctx, node); phase != "" && phase != "ready" {
+		return fmt.Sprintf("%s is at %s%s", node, phase, text)
 	}
-	return brief(err)
+	return node + ": " + strings.TrimPrefix(brief(err).Error(), node+": ")
 }
 
 // progress is where a node's own unit writes how far it has come.

@@ -269,6 +269,14 @@ func TestAPIThatIsNotThereYet(t *testing.T) {
 	}
 }
 
+// A control plane that has joined may be without its own server still.
+func TestAPIOfEveryControlPlane(t *testing.T) {
+	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": node(true)}, down: map[string]string{"cp-2": "cp-2: kubectl\nconnection refused"}}
+	if err := c.engine("cp-1", "cp-2", "w-1").Conditions(false)[0].Probe(t.Context()); err == nil || err.Error() != "cp-2: connection refused" {
+		t.Error(err)
+	}
+}
+
 // Only where no control plane knows of a cluster may one create it, and only the first.
 func TestInvite(t *testing.T) {
 	c := &cluster{t: t, noCluster: true}
