@@ -53,6 +53,26 @@ func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
 	return out, nil
 }
 
+// Certificates asks nodes for theirs, by name. Of a node that does not answer, or has not
+// joined anything, there are none.
+func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.Node, parallel int) map[string][]engine.Certificate {
+	out := map[string][]engine.Certificate{}
+	for _, e := range engines {
+		certified, ok := e.(engine.Certified)
+		if !ok {
+			continue
+		}
+		for _, o := range Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) ([]engine.Certificate, error) {
+			return certified.Certificates(ctx, n.Name)
+		}) {
+			if o.Err == nil {
+				out[o.Node.Name] = append(out[o.Node.Name], o.Value...)
+			}
+		}
+	}
+	return out
+}
+
 // runOn runs a command as root on a node of the fleet, by name.
 func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
 	h, err := f.Host(ctx, f.node(node))

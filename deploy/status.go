@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -39,8 +40,10 @@ type Status struct {
 	LastRun     *LastRun `json:"lastRun,omitempty"`
 	// Machine is nil for nodes that nixbench does not boot, and where no hypervisor could be asked.
 	Machine *MachineStatus `json:"machine,omitempty"`
-	Error   string         `json:"error,omitempty"`
-	Time    time.Time      `json:"time"`
+	// Certificates that the node needs for what it runs together with others.
+	Certificates []engine.Certificate `json:"certificates,omitempty"`
+	Error        string               `json:"error,omitempty"`
+	Time         time.Time            `json:"time"`
 }
 
 // LastRun is the last run that the node has on record, wherever it came from.

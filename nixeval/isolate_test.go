@@ -77,7 +77,7 @@ func names(n int) []string {
 }
 
 func TestEachUnitIsEvaluatedOnce(t *testing.T) {
-	f := &fakeNix{delay: 5 * time.Millisecond}
+	f := &fakeNix{delay: 100 * time.Millisecond} // long enough for all of them to begin
 	closures, err := fakeEvaluator(f, 3).Instantiate(t.Context(), names(20))
 	if err != nil || len(closures) != 20 {
 		t.Fatalf("%d closures, error %v", len(closures), err)

@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -93,9 +94,15 @@ func (a *app) status(flags statusFlags) error {
 	}
 	looked := <-looks
 	byName := map[string]deploy.Outcome[activate.Node]{}
+	var answered []nixeval.Node
 	for _, o := range looked {
 		byName[o.Node.Name] = o
+		if o.Err == nil && hive.Unit(o.Node.Unit).Deployment.Engine != nil {
+			answered = append(answered, o.Node)
+		}
 	}
+	of, enginesErr := engines.Of(hive, fleet)
+	certificates := deploy.Certificates(a.ctx, of, answered, flags.parallel)
 	rows := make([]deploy.Status, len(nodes))
 	for i, n := range nodes {
 		o, asked := byName[n.Name]
@@ -103,9 +110,10 @@ func (a *app) status(flags statusFlags) error {
 			o = deploy.Outcome[activate.Node]{Node: n, Err: &deploy.NoHostError{Node: n}}
 		}
 		rows[i] = deploy.StatusOf(o, known.Nodes[n.Name], wanted, time.Now()).On(machines[n.Name])
+		rows[i].Certificates = certificates[n.Name]
 	}
 	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows) })
-	errs := append([]error{machinesErr, evalErr}, deploy.Errors(looked)...)
+	errs := append([]error{machinesErr, evalErr, enginesErr}, deploy.Errors(looked)...)
 	if flags.check {
 		errs = append(errs, checkStatus(rows))
 	}
@@ -163,9 +171,40 @@ func writeStatus(w io.Writer, rows []deploy.Status) {
 			notes = append(notes, s.Node+": "+note)
 		}
 	}
+	if note := certificatesNote(rows, time.Now()); note != "" {
+		notes = append(notes, note)
+	}
 	if len(notes) > 0 {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
 	}
+}
+
+// soon is when a certificate's end wants somebody to act.
+const soon = 30 * 24 * time.Hour
+
+// certificatesNote tells which certificate ends first.
+func certificatesNote(rows []deploy.Status, now time.Time) string {
+	var node string
+	var first engine.Certificate
+	for _, s := range rows {
+		for _, c := range s.Certificates {
+			if node == "" || c.Ends.Before(first.Ends) {
+				node, first = s.Node, c
+			}
+		}
+	}
+	if node == "" {
+		return ""
+	}
+	left := first.Ends.Sub(now)
+	text := fmt.Sprintf("certificates: %s of %s ends first, on %s", first.Name, node, first.Ends.Format(time.DateOnly))
+	switch {
+	case left < 0:
+		return text + ": it has ended; on that node: kubeadm certs renew all, then reboot it"
+	case left < soon:
+		return fmt.Sprintf("%s, in %s; on that node: kubeadm certs renew all, then reboot it", text, short(left))
+	}
+	return fmt.Sprintf("%s (made on %s)", text, first.Begins.Format(time.DateOnly))
 }
 
 func generationText(s deploy.Status) string {

@@ -10,6 +10,7 @@ package engine
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/nixeval"
@@ -34,6 +35,18 @@ type Engine interface {
 // does not matter. A node that has nothing to do with the engine is none of its business.
 type Inviter interface {
 	Invite(ctx context.Context, node string) error
+}
+
+// Certified is an engine whose members stop working when certificates end.
+type Certified interface {
+	Certificates(ctx context.Context, node string) ([]Certificate, error)
+}
+
+// Certificate is one of a node's.
+type Certificate struct {
+	Name   string    `json:"name"`
+	Begins time.Time `json:"begins"`
+	Ends   time.Time `json:"ends"`
 }
 
 // Status is how a member is doing.

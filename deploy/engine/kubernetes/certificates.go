@@ -1,0 +1,50 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// Certificates implements [engine.Certified]: of a control plane those that it serves
+// and asks with, of every node the kubelet's. They are public; keys are not touched, and
+// a file that has both is read up to its key.
+func (e *Engine) Certificates(ctx context.Context, node string) ([]engine.Certificate, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	// A node that has not joined has none of them. sed: kubelet-client-current.pem has the key behind.
+	const script = `for file in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /var/lib/kubelet/pki/kubelet-client-current.pem; do
+  if [ -e "$file" ]; then echo "file $file"; sed -n '/-BEGIN CERTIFICATE-/,/-END CERTIFICATE-/p' "$file"; fi
+done`
+	out, err := e.Run(ctx, node, nil, "sh", "-c", script)
+	if err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	return parseCertificates(string(out)), nil
+}
+
+func parseCertificates(text string) []engine.Certificate {
+	var all []engine.Certificate
+	for _, part := range strings.Split(text, "file /")[1:] {
+		path, rest, _ := strings.Cut(part, "\n")
+		block, _ := pem.Decode([]byte(rest)) // the first is the node's own, others are its issuers
+		if block == nil {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			continue
+		}
+		name := "/" + path
+		for _, folder := range []string{"/etc/kubernetes/pki/", "/var/lib/kubelet/pki/"} {
+			name = strings.TrimPrefix(name, folder)
+		}
+		all = append(all, engine.Certificate{Name: name, Begins: cert.NotBefore.UTC().Truncate(time.Second), Ends: cert.NotAfter.UTC().Truncate(time.Second)})
+	}
+	return all
+}
