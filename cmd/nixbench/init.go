@@ -135,12 +135,12 @@ func writeNew(dir string, files map[string][]byte) error {
 }
 
 func (a *app) showInit(dir string, files map[string][]byte, next string) {
-	below := map[string]int{}
-	var shown []string
+	var shown []string // folders once, and not what is in them
 	for _, name := range sortedNames(files) {
 		if top, _, nested := strings.Cut(name, "/"); nested {
-			below[top]++
-		} else {
+			name = top + "/"
+		}
+		if !slices.Contains(shown, name) {
 			shown = append(shown, name)
 		}
 	}
@@ -150,10 +150,7 @@ func (a *app) showInit(dir string, files map[string][]byte, next string) {
 	}{dir, sortedNames(files)}
 	a.view.Result(v, func(w io.Writer) {
 		for _, name := range shown {
-			fmt.Fprintln(w, filepath.Join(dir, name))
-		}
-		for _, top := range sortedNames(below) {
-			fmt.Fprintf(w, "%s/ (%d files)\n", filepath.Join(dir, top), below[top])
+			fmt.Fprintln(w, strings.TrimPrefix(dir+"/", "./")+name)
 		}
 		if dir != "." {
 			next = "cd " + dir + ", " + next
