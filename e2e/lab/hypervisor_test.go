@@ -255,7 +255,7 @@ func startBoth(t *testing.T, l *Lab) {
 	if out := vm.virsh(t, "domstate v1"); out != "running" {
 		t.Errorf("v1 is %s", out)
 	}
-	if found := traces(labID(t, l.Dir), l.Dir, nil); !strings.Contains(strings.Join(found, "\n"), "/sys/block/loop") {
+	if found := traces(labID(t, l.Dir), l.Dir, nil, 0); !strings.Contains(strings.Join(found, "\n"), "/sys/block/loop") {
 		t.Errorf("the test does not see the container's loop device:\n%s", strings.Join(found, "\n"))
 	}
 	logs := t.TempDir()

@@ -192,6 +192,7 @@ func TestNothingIsLeft(t *testing.T) {
 			before := lookAtHost(t)
 			var dir, id string
 			var namespaces []string
+			var ended uint64
 			t.Run("up", func(t *testing.T) {
 				l := Start(t, test.count, test.options...)
 				dir, id = l.Dir, labID(t, l.Dir)
@@ -200,14 +201,15 @@ func TestNothingIsLeft(t *testing.T) {
 				}
 				test.check(t, l)
 				namespaces = labNamespaces(id, before)
-				if found := traces(id, dir, namespaces); len(namespaces) < 5 || len(found) < 20 {
+				if found := traces(id, dir, namespaces, now(t)); len(namespaces) < 5 || len(found) < 20 {
 					t.Errorf("the test does not see the lab: %d namespaces, %d traces", len(namespaces), len(found))
 				}
 				if test.kill {
 					killAll(t, l)
 				}
+				ended = now(t)
 			})
-			for _, trace := range traces(id, dir, namespaces) {
+			for _, trace := range traces(id, dir, namespaces, ended) {
 				t.Error("left: ", trace)
 			}
 			sameHost(t, before)
@@ -271,7 +273,7 @@ func TestKilledUp(t *testing.T) {
 			t.Errorf("down after an up that was killed after %d ms: %v\n%s", delay, err, out)
 		}
 		id := idOf(t, script, dir)
-		for _, trace := range traces(id, dir, nil) {
+		for _, trace := range traces(id, dir, nil, 0) {
 			t.Errorf("left by an up that was killed after %d ms: %s", delay, trace)
 		}
 	}

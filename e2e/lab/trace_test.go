@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -58,6 +60,27 @@ func names(dir string) []string {
 	return names
 }
 
+// now is the time in ticks since the host's boot, as processes have their beginning.
+func now(tb testing.TB) uint64 {
+	tb.Helper()
+	self := exec.Command("cat", "/proc/self/stat")
+	stat, err := self.Output()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return started(stat)
+}
+
+// started reads when a process began: the 20th word behind its name in parentheses.
+func started(stat []byte) uint64 {
+	words := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(words) < 20 {
+		return 0
+	}
+	ticks, _ := strconv.ParseUint(string(words[19]), 10, 64)
+	return ticks
+}
+
 // labID finds the name of the lab's cgroups: the one that its first process is in.
 func labID(tb testing.TB, dir string) string {
 	tb.Helper()
@@ -82,8 +105,9 @@ func labID(tb testing.TB, dir string) string {
 
 // traces returns what there is of a lab: cgroups with its id, processes in them,
 // processes that mention its folder, loop devices on files in it, and the folder. namespaces are those that it
-// used.
-func traces(id, dir string, namespaces []string) []string {
+// used. A process that was begun after the ticks is somebody else's: the kernel gives the numbers of
+// namespaces that have ended to new ones.
+func traces(id, dir string, namespaces []string, ticks uint64) []string {
 	var found []string
 	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == id {
@@ -97,16 +121,18 @@ func traces(id, dir string, namespaces []string) []string {
 			continue
 		}
 		// A zombie waits for the host's first process, and for nobody else.
-		if stat, err := os.ReadFile(process + "/stat"); err != nil || bytes.Contains(stat, []byte(") Z ")) {
+		stat, err := os.ReadFile(process + "/stat")
+		if err != nil || bytes.Contains(stat, []byte(") Z ")) {
 			continue
 		}
+		later := started(stat) > ticks
 		cgroup, _ := os.ReadFile(process + "/cgroup")
 		cmdline, _ := os.ReadFile(process + "/cmdline")
 		if bytes.Contains(cgroup, []byte(id)) || bytes.Contains(cmdline, []byte(dir)) {
 			found = append(found, process+": "+string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
 		}
 		for _, kind := range []string{"net", "pid", "mnt"} {
-			if ns, err := os.Readlink(process + "/ns/" + kind); err == nil && slices.Contains(namespaces, ns) {
+			if ns, err := os.Readlink(process + "/ns/" + kind); err == nil && !later && slices.Contains(namespaces, ns) {
 				found = append(found, process+" is in "+ns)
 			}
 		}
