@@ -105,10 +105,37 @@ keep_libvirtd() {
   done
 }
 
+# watch_controllers: libvirt-lxc now and then has no connection to the process that looks
+# after a container. Then nobody tells it that the container has rebooted, and it stays down:
+# its pid file names a process that is gone, and libvirtd takes it for running.
+watch_controllers() {
+  local file pid name
+  declare -A gone=()
+  while sleep 1; do
+    for file in /run/libvirt/lxc/*.pid; do
+      name=$(basename "$file" .pid)
+      [ "$name" != driver ] || continue # libvirtd's own
+      pid=$(cat "$file" 2>/dev/null) || pid=
+      if [ -z "$pid" ] || kill -0 "$pid" 2>/dev/null; then
+        gone[$name]=0
+        continue
+      fi
+      gone[$name]=$((${gone[$name]:-0} + 1))
+      # libvirtd itself takes a moment.
+      [ "${gone[$name]}" -ge 4 ] || continue
+      gone[$name]=0
+      echo "libvirtd has lost sight of $name, whose process $pid is gone: it is started again"
+      timeout 20 virsh -q -c lxc:///system destroy "$name" || true
+      timeout 20 virsh -q -c lxc:///system start "$name" || true
+    done
+  done
+}
+
 # bash, as the first process, also takes care of orphans.
 virtlogd -p /run/libvirt/virtlogd.pid 7<&- &
 keep_libvirtd 7<&- &
 lives=($!)
+watch_controllers 7<&- &
 # Whoever the lab is tied to keeps the other end open, and never writes.
 if [ -n "$tied" ]; then
   cat <&7 > /dev/null &
