@@ -216,18 +216,23 @@ func inProcess(t testing.TB, w want) *server {
 	var running *sshtest.Server
 	s.port = w.port
 	s.restart = func() {
-		var err error
-		running, err = sshtest.Start(sshtest.Options{
-			Addr:             net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
-			HostKeys:         []ssh.Signer{w.hostKey.signer},
-			AuthorizedKeys:   []ssh.PublicKey{w.user.signer.PublicKey()},
-			ForbidForwarding: w.forbidForwarding,
-			MaxSessions:      w.maxSessions,
-		})
-		if err != nil {
-			t.Fatal(err)
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			again, err := sshtest.Start(sshtest.Options{
+				Addr:             net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
+				HostKeys:         []ssh.Signer{w.hostKey.signer},
+				AuthorizedKeys:   []ssh.PublicKey{w.user.signer.PublicKey()},
+				ForbidForwarding: w.forbidForwarding,
+				MaxSessions:      w.maxSessions,
+			})
+			if err == nil {
+				running, s.port = again, again.Port()
+				return
+			}
+			// Between two starts a client of another test may have been given the port.
+			if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+				t.Fatal(err)
+			}
 		}
-		s.port = running.Port()
 	}
 	s.restart()
 	s.freeze = func() { running.Freeze() }
