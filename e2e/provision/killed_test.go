@@ -103,7 +103,7 @@ func TestNetworkOfOthers(t *testing.T) {
 	b.want("again", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
 	// The hive has changed its mind about the network: no machine is moved in silence.
 	_, stderr = b.run(5, "apply")
-	if !strings.Contains(stderr, "on network lan (existing)") {
+	if !strings.Contains(stderr, "on network lan (existing") {
 		t.Error(stderr)
 	}
 	b.run(0, append([]string{"destroy", "--yes"}, set...)...)

@@ -105,18 +105,16 @@ keep_libvirtd() {
   done
 }
 
-# watch_controllers: libvirt-lxc now and then has no connection to the process that looks
-# after a container. Then nobody tells it that the container has rebooted, and it stays down:
-# its pid file names a process that is gone, and libvirtd takes it for running.
+# watch_controllers: on a busy host libvirt-lxc now and then has no connection to the process
+# that looks after a container. Then nobody tells it that the container has ended to boot again,
+# and it stays down: libvirtd takes it for running, but there is no such process.
 watch_controllers() {
-  local file pid name
+  local pid name
   declare -A gone=()
   while sleep 1; do
-    for file in /run/libvirt/lxc/*.pid; do
-      name=$(basename "$file" .pid)
-      [ "$name" != driver ] || continue # libvirtd's own
-      pid=$(cat "$file" 2>/dev/null) || pid=
-      if [ -z "$pid" ] || kill -0 "$pid" 2>/dev/null; then
+    for name in $(timeout 10 virsh -q -c lxc:///system list --name 2>/dev/null); do
+      pid=$(cat "/run/libvirt/lxc/$name.pid" 2>/dev/null) || pid=
+      if [ -n "$pid" ] && kill -0 "$pid" 2>/dev/null; then
         gone[$name]=0
         continue
       fi
@@ -124,7 +122,7 @@ watch_controllers() {
       # libvirtd itself takes a moment.
       [ "${gone[$name]}" -ge 4 ] || continue
       gone[$name]=0
-      echo "libvirtd has lost sight of $name, whose process $pid is gone: it is started again"
+      echo "libvirtd takes $name for running, and its process is gone: it is started again"
       timeout 20 virsh -q -c lxc:///system destroy "$name" || true
       timeout 20 virsh -q -c lxc:///system start "$name" || true
     done
