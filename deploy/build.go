@@ -58,14 +58,10 @@ func Build(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes 
 	if evalErr != nil && !isEvalError(evalErr) {
 		return nil, evalErr
 	}
-	builders := ""
-	if f := hive.Meta.MachinesFile; f != nil {
-		builders = *f
-	}
 	var built []string
 	var buildErr error
 	if len(closures) > 0 {
-		built, buildErr = e.Build(ctx, closures, builders)
+		built, buildErr = e.Build(ctx, closures, builders(hive))
 	}
 	return results(nodes, closures, built, evalErr, buildErr), errors.Join(evalErr, buildErr)
 }

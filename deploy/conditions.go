@@ -50,12 +50,12 @@ func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
 func (known Engines) of(hive *nixeval.Hive, f *Fleet, without map[string]bool) ([]engine.Engine, error) {
 	var out []engine.Engine
 	for kind, members := range engine.Members(hive) {
-		make := known[kind]
-		if make == nil {
+		of := known[kind]
+		if of == nil {
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
 		}
 		members = slices.DeleteFunc(members, func(m engine.Member) bool { return without[m.Node] })
-		out = append(out, make(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}))
+		out = append(out, of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}))
 	}
 	return out, nil
 }

@@ -60,18 +60,18 @@ func (r *run) living(ctx context.Context, looked looks) (living, error) {
 // nodes have been looked at: a connection is there then, or is known not to come.
 func (r *run) anyDeployed(looked looks) bool {
 	known := r.Store.State()
-	any := false
+	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
 			if one := looked[m.Node]; known.Nodes[m.Node].Good != nil {
-				any = true
+				deployed = true
 				if one != nil {
 					<-one.over
 				}
 			}
 		}
 	}
-	return any
+	return deployed
 }
 
 // runs tells whether systems are run now.

@@ -1,3 +1,3 @@
-// Package plan decides, without touching anything, what a run is about. So far that
-// is which nodes: the selection language of --on.
+// Package plan decides, without touching anything, which nodes a run is about and how many
+// of them change at once: the selection language of --on, and waves.
 package plan
