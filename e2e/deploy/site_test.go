@@ -22,10 +22,10 @@ import (
 // site is a hive with its state, and the lab that it is for.
 type site struct {
 	testing.TB
-	l    *lab.Lab
-	dir  string
-	env  []string
-	last string // the newest run when the program was last started
+	l      *lab.Lab
+	dir    string
+	env    []string
+	before []string // the runs there were when the program was last started
 }
 
 func newSite(t testing.TB, l *lab.Lab) *site {
@@ -95,7 +95,7 @@ type process struct {
 
 func (s *site) start(args ...string) *process {
 	s.Helper()
-	s.last = s.newest()
+	s.before = s.runs()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	s.Cleanup(cancel)
 	p := &process{Cmd: s.l.Command(ctx, program, args...), s: s, began: time.Now()}
@@ -232,22 +232,21 @@ type happened struct {
 
 func (h happened) String() string { return h.Event + " " + h.Phase + " " + h.Node + " " + h.Text }
 
-// newest is the file of the newest run's events.
-func (s *site) newest() string {
+// runs are the files of all runs' events.
+func (s *site) runs() []string {
 	files, _ := filepath.Glob(s.stateFile("runs/*/events.jsonl"))
-	if len(files) == 0 {
-		return ""
-	}
-	return slices.Max(files)
+	return files
 }
 
-// events are those of the run that was started last.
+// events are those of the run that was started last. Names do not tell which that is:
+// two runs may begin in the same second.
 func (s *site) events() []happened {
 	s.Helper()
-	file := s.newest()
-	if file == s.last {
+	files := slices.DeleteFunc(s.runs(), func(file string) bool { return slices.Contains(s.before, file) })
+	if len(files) == 0 {
 		return nil
 	}
+	file := slices.Max(files)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		s.Fatal(err)

@@ -35,7 +35,7 @@ func (s *site) onTerminal(args ...string) *terminal {
 	t := &terminal{Cmd: s.l.Command(ctx, program, args...), s: s, master: master, ended: make(chan struct{})}
 	t.Dir, t.Env, t.Stdin, t.Stdout, t.Stderr = s.dir, s.env, slave, slave, slave
 	t.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	s.last = s.newest()
+	s.before = s.runs()
 	if err := t.Start(); err != nil {
 		s.Fatal(err)
 	}
