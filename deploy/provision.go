@@ -3,7 +3,6 @@ package deploy
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -268,37 +267,6 @@ func (m *booting) identity(s provision.Spec) (provision.Identity, error) {
 		return id, fmt.Errorf("%s: the host key that was made for it is gone", s.Node)
 	}
 	return id, nil
-}
-
-// leave has nobody wait for machines to become ready. Those that are being made are
-// finished, and the next run waits for them.
-func (b *boots) leave() {
-	if b != nil {
-		b.giveUp()
-	}
-}
-
-// of is closed when the node's machine is ready, or will not be; nil for a node without one.
-func (b *boots) of(node string) <-chan struct{} {
-	if b == nil || b.nodes[node] == nil {
-		return nil
-	}
-	return b.nodes[node].over
-}
-
-// failures are machines that could not be made. Those that nobody waited for are none.
-func (b *boots) failures() error {
-	if b == nil {
-		return nil
-	}
-	var errs []error
-	for _, c := range b.g.Changes {
-		var failed *BootError
-		if one := b.nodes[c.Node]; one != nil && errors.As(one.err, &failed) && !failed.Started {
-			errs = append(errs, failed)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // tidy removes what the hive no longer has, once everything else is well.

@@ -18,3 +18,21 @@ func MAC(cluster, node string, taken func(mac string) bool) string {
 		}
 	}
 }
+
+// hardware gives every node its hardware address.
+func hardware(wishes []Wish, cluster string, has map[string]Known) map[string]string {
+	out := map[string]string{}
+	owner := map[string]bool{}
+	for _, k := range has {
+		owner[k.MAC] = true
+	}
+	for _, w := range wishes {
+		mac := has[w.Node].MAC
+		if mac == "" {
+			mac = MAC(cluster, w.Node, func(m string) bool { return owner[m] })
+		}
+		owner[mac] = true
+		out[w.Node] = mac
+	}
+	return out
+}

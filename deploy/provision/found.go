@@ -1,0 +1,114 @@
+package provision
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// found is a machine, and where it is.
+type found struct {
+	Found
+	at string
+}
+
+// machines are those that are there, by node. Of one that is in two places the one
+// that is remembered counts; the others are doubles.
+func machines(sites map[string]Site, known map[string]Known) (map[string]found, []found) {
+	out := map[string]found{}
+	var doubles []found
+	for _, name := range slices.Sorted(maps.Keys(sites)) {
+		for _, m := range sites[name].Machines {
+			f := found{m, name}
+			old, twice := out[m.Node]
+			switch {
+			case !twice:
+				out[m.Node] = f
+			case known[m.Node].Hypervisor == name:
+				out[m.Node] = f
+				doubles = append(doubles, old)
+			default:
+				doubles = append(doubles, f)
+			}
+		}
+	}
+	return out, doubles
+}
+
+// known is what is remembered, and what machines themselves say where it is not.
+func known(remembered map[string]Known, there map[string]found) map[string]Known {
+	out := map[string]Known{}
+	maps.Copy(out, remembered)
+	for node, f := range there {
+		k := out[node]
+		k.made = true
+		k.MAC = cmp.Or(k.MAC, f.MAC)
+		if !k.Address.IsValid() {
+			k.Address = f.Address
+		}
+		k.Image.Hash = cmp.Or(k.Image.Hash, f.Image)
+		out[node] = k
+	}
+	return out
+}
+
+// twins refuses two names for one hypervisor: each machine there would be found twice, and
+// one of the two removed.
+func twins(sites map[string]Site, closed map[string]bool) error {
+	type hypervisor struct {
+		host string
+		kind Kind
+	}
+	first := map[hypervisor]string{}
+	for _, name := range slices.Sorted(maps.Keys(sites)) {
+		h := hypervisor{sites[name].Host, sites[name].Kind}
+		other, twice := first[h]
+		if h.host == "" || !twice {
+			first[h] = name
+			continue
+		}
+		e := &PlanError{
+			Text: fmt.Sprintf("hypervisors %s and %s are one: both are on host %s and run the same kind of machines", other, name, strings.Fields(h.host)[0]),
+			Fix:  "keep one of them in cluster.hypervisors",
+		}
+		for old, now := range map[string]string{other: name, name: other} {
+			if closed[old] {
+				e.Text += fmt.Sprintf("; its machines know it as %s", old)
+				e.Fix = fmt.Sprintf("call it %s again in cluster.hypervisors, not %s", old, now)
+			}
+		}
+		return e
+	}
+	return nil
+}
+
+// foreign refuses to plan on a network that somebody else has made under the name of ours. One
+// who has lost the state folder comes here, too: without it the cluster has another id.
+func foreign(sites map[string]Site, o Options) error {
+	for _, name := range slices.Sorted(maps.Keys(sites)) {
+		if net := sites[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {
+			return &PlanError{
+				Text: fmt.Sprintf("hypervisor %s has a network %s already, and it is not this cluster's", name, o.Network.Name),
+				Fix:  `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; if it is this cluster's, its state folder is missing: bring that back`,
+			}
+		}
+	}
+	return nil
+}
+
+// absent refuses to make a second machine for a node whose first one is on a
+// hypervisor that was not looked at.
+func absent(wishes []Wish, sites map[string]Site, known map[string]Known) error {
+	for _, w := range wishes {
+		k := known[w.Node]
+		if _, looked := sites[k.Hypervisor]; k.Image.Hash != "" && !looked {
+			return &PlanError{
+				Text: fmt.Sprintf("%s: its machine is on hypervisor %s, which the hive no longer names", w.Node, k.Hypervisor),
+				Fix:  "put it back into cluster.hypervisors, or remove the machine first: nixbench destroy --on " + w.Node,
+			}
+		}
+	}
+	return nil
+}
