@@ -103,6 +103,8 @@ func compare(w Wish, place Place, f found, kind Kind, image Image, o Options) Ch
 		}
 	case f.State == Off:
 		c.Action, c.Why = Start, "it is off"
+	case !w.on(f.at):
+		c.Why = fmt.Sprintf("it stays, although roles.%s.hypervisors does not have %s: nixbench destroy --on %s and apply move it", w.Role, f.at, w.Node)
 	}
 	return c
 }
