@@ -291,7 +291,7 @@ func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
 			return err
 		}
 	}
-	w := &wrecker{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, hosts: b.g.hosts}
+	w := &wrecker{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, hosts: b.g.hosts, outcome: Removed}
 	if _, err := w.remove(ctx, away); err != nil {
 		return err
 	}

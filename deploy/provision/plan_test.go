@@ -127,6 +127,15 @@ func TestMake(t *testing.T) {
 			want:  []string{"start w-1 on a 10.0.0.2: it is off", "finish w-2 on a 10.0.0.3: a run was cut off while making or removing it"},
 		},
 		{
+			name: "paused, crashed, crashed with other sizes", wishes: append(slices.Clone(w[:2]), Wish{Node: "w-3", Role: "w", VCPUs: 3, Memory: gib}),
+			sites: map[string]Site{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []Found{
+				there(w[0], "10.0.0.2", func(f *Found) { f.State = Paused }), there(w[1], "10.0.0.3", func(f *Found) { f.State = Crashed }),
+				there(w[2], "10.0.0.4", func(f *Found) { f.State = Crashed }),
+			}}},
+			want:   []string{"resume w-1 on a 10.0.0.2: it is paused", "start w-2 on a 10.0.0.3: it has crashed", "start w-3 on a 10.0.0.4: vcpus 2 → 3"},
+			ground: []string{"a"},
+		},
+		{
 			name: "other sizes", wishes: big[:2],
 			sites: map[string]Site{"a": {Machines: []Found{one, two}, Network: ready}},
 			known: remembered("a", one, two),
