@@ -70,6 +70,7 @@ func testFailures(t *testing.T, b *bench) {
 
 // One Activator serves many nodes, and one that is in trouble delays no other.
 func TestLabTogether(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}

@@ -13,6 +13,7 @@ import (
 // A virtual machine that cloud-init tells who it is, and that tells its address itself: its
 // bridge has somebody else's DHCP.
 func TestCloudInit(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
