@@ -184,12 +184,10 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 				"give the hypervisor a shorter poolPath and another pool")
 		}
 		// Its file system is as large as the image made it; a larger file would not change that.
-		select {
-		case p.h.uploads <- struct{}{}:
-			defer func() { <-p.h.uploads }()
-		case <-p.ctx.Done():
-			return p.ctx.Err()
+		if err := p.turn(p.h.uploads); err != nil {
+			return err
 		}
+		defer func() { <-p.h.uploads }()
 		return p.uploadFile(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
 	}
 	vol, err := p.create(domainxml.Volume{
