@@ -273,7 +273,9 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 		if err != nil || !slices.Equal(outcomes(results), []string{"w-1 unchanged", "w-2 unchanged"}) {
 			t.Errorf("%s: %q, %v", test.state, outcomes(results), err)
 		}
-		said := slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Kind == event.NodeStart && e.Node == "w-2" && e.Text == test.says })
+		said := slices.ContainsFunc(w.events, func(e event.Event) bool {
+			return e.Kind == event.Message && e.Level == "warning" && e.Node == "w-2" && e.Text == test.says
+		})
 		if w.h.State("demo-w-2") != provision.Running || (w.h.Boot("demo-w-2") != boot) != test.restarted || len(w.asked) > 0 || !said {
 			t.Errorf("%s: asked %q, said %t, boot %d, then %d", test.state, w.asked, said, boot, w.h.Boot("demo-w-2"))
 		}

@@ -198,7 +198,7 @@ func TestContainers(t *testing.T) {
 	}
 	_, stderr = b.run(0, "apply")
 	b.want("run again", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
-	for _, want := range []string{"start w-1 on default: it is off", "resume w-2 on default: it is paused", "1 started, 1 resumed"} {
+	for _, want := range []string{"warning: start w-1 on default: it is off", "warning: resume w-2 on default: it is paused", "1 started, 1 resumed"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("apply does not say %q", want)
 		}
