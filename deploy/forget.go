@@ -68,33 +68,26 @@ func (w *wrecker) forget(hypervisor string) error {
 	return w.facts(w.Store.State())
 }
 
-// goneError is about a hypervisor that does not answer and has machines of ours.
-type goneError struct {
-	name string
-	err  error
-}
-
-func (e *goneError) Error() string { return e.err.Error() }
-func (e *goneError) Unwrap() error { return e.err }
-
-// Hint is the way out of the error, and that of one who knows that it will not answer again.
-func (e *goneError) Hint() string {
-	way := fmt.Sprintf("if it is gone for good, take it out of cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.name)
-	var helpful interface{ Hint() string }
-	if errors.As(e.err, &helpful) && helpful.Hint() != "" {
-		return helpful.Hint() + "; " + way
-	}
-	return way
-}
-
-// forgettable says of a hypervisor that does not answer how it is given up, if it had machines.
+// forgettable adds to errors about hypervisors that do not answer how one is given up, if it may have
+// machines of ours.
 func forgettable(err error, known *state.State) error {
-	var e *provision.Error
-	if !errors.Is(err, provision.ErrGone) || !errors.As(err, &e) || known.Cluster == nil {
+	if known.Cluster == nil {
 		return err
 	}
-	if _, ours := known.Cluster.Hypervisors[e.Hypervisor]; !ours {
-		return err
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		var all []error
+		for _, one := range e.Unwrap() {
+			all = append(all, forgettable(one, known))
+		}
+		return errors.Join(all...)
+	case *provision.Error:
+		if _, ours := known.Cluster.Hypervisors[e.Hypervisor]; ours && errors.Is(e, provision.ErrGone) {
+			with := *e
+			with.Fix += fmt.Sprintf("; if it is gone for good, take it out of cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.Hypervisor)
+			with.Fix = strings.TrimPrefix(with.Fix, "; ")
+			return &with
+		}
 	}
-	return &goneError{name: e.Hypervisor, err: err}
+	return err
 }
