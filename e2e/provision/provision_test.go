@@ -43,6 +43,10 @@ func newBench(t *testing.T, role string) *bench {
 // hive writes one; role is what is said of the role w.
 func (b *bench) hive(role string) {
 	b.t.Helper()
+	ssh := ""
+	if b.driver(role) == "qemu" { // what is emulated on a busy machine takes long to let somebody in
+		ssh = `deployment.sshOptions = [ "-o" "ConnectTimeout=60" ];`
+	}
 	text := fmt.Sprintf(`{
   meta.nixpkgs = import %s { system = "x86_64-linux"; };
   meta.name = "demo";
@@ -51,11 +55,12 @@ func (b *bench) hive(role string) {
   defaults = {
     networking.firewall.enable = false;
     system.stateVersion = "25.05";
+    %s
   };
   %s
   roles.w = %s;
 }
-`, nixpkgs, b.uri(b.driver(role)), b.l.PoolPath(), b.nix, role)
+`, nixpkgs, b.uri(b.driver(role)), b.l.PoolPath(), ssh, b.nix, role)
 	if err := os.WriteFile(filepath.Join(b.dir, "hive.nix"), []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
