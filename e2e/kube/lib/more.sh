@@ -8,7 +8,7 @@ build_cri_o() {
   go_build "$part" "$root/usr/bin/crio" -ldflags '-s -w' \
     -tags containers_image_openpgp,containers_image_ostree_stub,exclude_graphdriver_btrfs \
     github.com/cri-o/cri-o/cmd/crio
-  source=$(cd "$home/src/$part" && GOWORK=off GOFLAGS= go list -mod=readonly -m -f '{{.Dir}}' github.com/cri-o/cri-o)
+  source=$(cd "$home/src/$part" && GOWORK=off GOFLAGS='' go list -mod=readonly -m -f '{{.Dir}}' github.com/cri-o/cri-o)
   gcc -std=c99 -Os -s -static -o "$root/usr/bin/pinns" "$source"/pinns/src/*.c
 }
 
