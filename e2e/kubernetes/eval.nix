@@ -151,6 +151,11 @@ in
   firewall = {
     control-plane = map (r: r.from) (cp { }).networking.firewall.allowedTCPPortRanges;
     flannel = (cp { cni.name = "flannel"; }).networking.firewall.allowedUDPPorts;
+    routed =
+      (cp {
+        cni.name = "flannel";
+        cni.flannel.settings.Backend.Type = "host-gw";
+      }).networking.firewall.allowedUDPPorts;
   };
   kinds = map (cni: drv {
     role = "control-plane";

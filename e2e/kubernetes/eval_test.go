@@ -49,6 +49,7 @@ type evaluated struct {
 	Firewall  struct {
 		ControlPlane []int `json:"control-plane"`
 		Flannel      []int
+		Routed       []int
 	}
 	Kinds      []string
 	Crio       string
@@ -136,6 +137,9 @@ func TestEvaluation(t *testing.T) {
 	}
 	if !slices.Contains(e.Firewall.Flannel, 8472) {
 		t.Errorf("the firewall lacks flannel's port: %v", e.Firewall.Flannel)
+	}
+	if slices.Contains(e.Firewall.Routed, 8472) {
+		t.Errorf("the firewall has the port of a backend that is not used: %v", e.Firewall.Routed)
 	}
 	slices.Sort(e.Kinds)
 	if len(slices.Compact(e.Kinds)) != 3 || e.Crio == "" {

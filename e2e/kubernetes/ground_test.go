@@ -26,11 +26,16 @@ type ground struct {
 	said    strings.Builder // by all commands
 }
 
-func newGround(t *testing.T) *ground {
+// newGround has machines with these parts of e2e/kube, besides those that each has.
+func newGround(t *testing.T, parts ...string) *ground {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
-	g := &ground{T: t, dir: t.TempDir(), image: lab.Image(t, "container", "--kubernetes", "--size", "6G")}
+	args := []string{"--kubernetes", "--size", "6G"}
+	for _, part := range parts {
+		args = append(args, "--kubernetes-part", part)
+	}
+	g := &ground{T: t, dir: t.TempDir(), image: lab.Image(t, "container", args...)}
 	g.l = lab.Hypervisor(t)
 	g.program = filepath.Join(g.dir, "nixbench")
 	if out, err := exec.Command("go", "build", "-o", g.program, "../../cmd/nixbench").CombinedOutput(); err != nil {
@@ -61,6 +66,7 @@ func (g *ground) hive(controlPlanes, workers int, settings string) {
     networking.nameservers = [ "192.168.222.1" ]; # kubelets hand it on to pods
     # What containers need that are nodes; a machine does not.
     virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri".restrict_oom_score_adj = true;
+    virtualisation.cri-o.settings.crio.runtime = { default_runtime = "runc"; runtimes.runc.runtime_path = "/usr/sbin/lab-runc"; };
     nixbench.kubernetes = {
       settings = {
         kubelet = {

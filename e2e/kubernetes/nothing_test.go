@@ -15,13 +15,16 @@ import (
 func TestFromNothing(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
-	g.hive(1, 2, "")
+	g.hive(1, 2, `images = [ "/usr/share/nixbench-kube/images/probe-1.tar" ];`)
 	before, processes := storePaths(t), overhear()
 	began := time.Now()
 	g.run("apply", "--json")
 	t.Logf("from nothing to 1 + 2 nodes Ready: %.1f s", time.Since(began).Seconds())
 	ps := processes.end()
 	g.nodes("cp-1 Ready;w-1 Ready;w-2 Ready;")
+	for _, node := range []string{"cp-1", "w-1", "w-2"} {
+		g.wait(time.Second, node, "ctr -n k8s.io images list name==localhost/probe:1 | grep -c io.cri-containerd.pinned=pinned", "1")
+	}
 	g.run("explain")
 	g.run("explain", "--json")
 	g.run("runs", "--json")

@@ -1,4 +1,5 @@
 # The pod network `calico`. Its manifest belongs to a version of Calico, so it is given.
+# The tests evaluate this, and no cluster of theirs runs it.
 {
   config,
   lib,
@@ -19,7 +20,10 @@ in
         hash = "sha256-…";
       }
     '';
-    description = "Calico's manifest. Calico finds out the pod network by itself.";
+    description = ''
+      Calico's manifest. Calico finds out the pod network by itself. The tests of nixbench only evaluate
+      this: they run no cluster with Calico.
+    '';
   };
 
   # implementation

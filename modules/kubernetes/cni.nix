@@ -19,6 +19,7 @@ in
       description = ''
         The pod network. `bridge` needs no image and no daemon: every node has a subnet of its own and
         static routes to the others, so nodes must share one network. `none` leaves it to `manifests`.
+        The tests run clusters with `bridge` and `flannel`; `calico` they only evaluate.
       '';
     };
     cni.plugins = mkOption {

@@ -30,7 +30,10 @@ in
       ];
       default = "containerd";
       example = "cri-o";
-      description = "The program that runs containers. More settings are in `virtualisation.containerd` and `virtualisation.cri-o`.";
+      description = ''
+        The program that runs containers. More settings are in `virtualisation.containerd` and
+        `virtualisation.cri-o`. The tests run clusters with both.
+      '';
     };
     pauseImage = mkOption {
       type = types.nullOr types.str;
@@ -85,14 +88,17 @@ in
       (lib.mkIf (runtime.name == "cri-o") {
         virtualisation.cri-o.enable = true;
         virtualisation.cri-o.settings.crio = {
-          runtime.cgroup_manager = mkDefault "systemd";
           # Besides what NixOS has there.
           network.plugin_dirs = [ "/opt/cni/bin" ];
         }
         // lib.optionalAttrs (runtime.pauseImage != null) {
           image.pause_image = mkDefault runtime.pauseImage;
-          # Else a full disk makes the kubelet delete what no registry has.
-          image.pinned_images = [ runtime.pauseImage ];
+        };
+        # NixOS puts CRI-O's own network there. Until the cluster's network is, pods
+        # would get addresses in it, and no other node could reach them.
+        environment.etc = {
+          "cni/net.d/10-crio-bridge.conflist".enable = false;
+          "cni/net.d/99-loopback.conflist".enable = false;
         };
       })
       {

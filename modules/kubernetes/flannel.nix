@@ -1,5 +1,6 @@
-# The pod network `flannel`: VXLAN between nodes, with subnets that the controller
-# manager gives out. It runs as pods, whose images must be loaded or reachable.
+# The pod network `flannel`: VXLAN between nodes unless it is told otherwise, with
+# subnets that the controller manager gives out. It runs as pods, whose image must be
+# loaded or reachable; the plugin that runtimes call is a package.
 {
   config,
   lib,
@@ -19,6 +20,28 @@ let
   hostPath = name: path: type: {
     inherit name;
     hostPath = { inherit path type; };
+  };
+  backend = cfg.cni.flannel.settings.Backend;
+
+  files = {
+    "cni-conf.json" = builtins.toJSON {
+      name = "cbr0";
+      cniVersion = "0.3.1";
+      plugins = [
+        {
+          type = "flannel";
+          delegate = {
+            hairpinMode = true;
+            isDefaultGateway = true;
+          };
+        }
+        {
+          type = "portmap";
+          capabilities.portMappings = true;
+        }
+      ];
+    };
+    "net-conf.json" = builtins.toJSON cfg.cni.flannel.settings;
   };
 
   objects = [
@@ -74,27 +97,7 @@ let
       apiVersion = "v1";
       kind = "ConfigMap";
       metadata = meta "kube-flannel-cfg";
-      data."cni-conf.json" = builtins.toJSON {
-        name = "cbr0";
-        cniVersion = "0.3.1";
-        plugins = [
-          {
-            type = "flannel";
-            delegate = {
-              hairpinMode = true;
-              isDefaultGateway = true;
-            };
-          }
-          {
-            type = "portmap";
-            capabilities.portMappings = true;
-          }
-        ];
-      };
-      data."net-conf.json" = builtins.toJSON {
-        Network = cfg.podCidr;
-        Backend.Type = "vxlan";
-      };
+      data = files;
     }
     {
       apiVersion = "apps/v1";
@@ -102,28 +105,14 @@ let
       metadata = meta "kube-flannel-ds";
       spec.selector.matchLabels.app = "flannel";
       spec.template.metadata.labels.app = "flannel";
+      # A pod reads its files when it starts.
+      spec.template.metadata.annotations."nixbench.dev/files" = builtins.hashString "sha256" (builtins.toJSON files);
       spec.template.spec = {
         hostNetwork = true;
         priorityClassName = "system-node-critical";
         serviceAccountName = "flannel";
         tolerations = [ { operator = "Exists"; } ];
         initContainers = [
-          {
-            name = "install-cni-plugin";
-            image = cfg.cni.flannel.pluginImage;
-            command = [
-              "cp"
-              "-f"
-              "/flannel"
-              "/opt/cni/bin/flannel"
-            ];
-            volumeMounts = [
-              {
-                name = "cni-plugin";
-                mountPath = "/opt/cni/bin";
-              }
-            ];
-          }
           {
             name = "install-cni";
             inherit (cfg.cni.flannel) image;
@@ -153,6 +142,8 @@ let
             args = [
               "--ip-masq"
               "--kube-subnet-mgr"
+              # Not that of the default route: a node can have several.
+              "--iface=$(NODE_IP)"
             ];
             resources.requests = {
               cpu = "100m";
@@ -164,15 +155,19 @@ let
               "NET_RAW"
             ];
             env =
-              lib.mapAttrsToList
-                (name: field: {
-                  inherit name;
-                  valueFrom.fieldRef.fieldPath = "metadata.${field}";
-                })
-                {
-                  POD_NAME = "name";
-                  POD_NAMESPACE = "namespace";
-                };
+              lib.mapAttrsToList (name: fieldPath: {
+                inherit name;
+                valueFrom.fieldRef = { inherit fieldPath; };
+              }) {
+                NODE_IP = "status.hostIP";
+                POD_NAME = "metadata.name";
+                POD_NAMESPACE = "metadata.namespace";
+              }
+              # The way to the API that needs no kube-proxy, for which it would wait in a loop.
+              ++ lib.mapAttrsToList (name: value: { inherit name value; }) {
+                KUBERNETES_SERVICE_HOST = toString cfg.endpoint.address;
+                KUBERNETES_SERVICE_PORT = toString cfg.endpoint.port;
+              };
             volumeMounts = [
               {
                 name = "run";
@@ -191,7 +186,6 @@ let
         ];
         volumes = [
           (hostPath "run" "/run/flannel" "DirectoryOrCreate")
-          (hostPath "cni-plugin" "/opt/cni/bin" "DirectoryOrCreate")
           (hostPath "cni" "/etc/cni/net.d" "DirectoryOrCreate")
           (hostPath "xtables-lock" "/run/xtables.lock" "FileOrCreate")
           {
@@ -208,20 +202,29 @@ in
   options.nixbench.kubernetes.cni.flannel = {
     image = mkOption {
       type = types.str;
-      default = "ghcr.io/flannel-io/flannel:v0.27.4";
-      example = "registry.example.org/flannel:v0.27.4";
+      default = "ghcr.io/flannel-io/flannel:v0.28.4";
+      example = "registry.example.org/flannel:v0.28.4";
       description = "Image of the daemon.";
     };
-    pluginImage = mkOption {
-      type = types.str;
-      default = "ghcr.io/flannel-io/flannel-cni-plugin:v1.8.0-flannel1";
-      example = "registry.example.org/flannel-cni-plugin:v1.8.0-flannel1";
-      description = "Image with the CNI plugin.";
+    settings = mkOption {
+      inherit (json) type;
+      default = { };
+      example = {
+        Backend.Type = "host-gw";
+      };
+      description = ''
+        flannel's net-conf.json. The backend is `vxlan` by default; `host-gw` is faster, and wants nodes on one
+        network. For other backends the firewall has to be opened by hand.
+      '';
     };
   };
 
   # implementation
   config = lib.mkIf (cfg.role != null && cfg.cni.name == "flannel") {
+    nixbench.kubernetes.cni.flannel.settings = {
+      Network = cfg.podCidr;
+      Backend.Type = lib.mkDefault "vxlan";
+    };
     nixbench.kubernetes.manifests = lib.mkBefore [
       (json.generate "flannel.json" {
         apiVersion = "v1";
@@ -229,13 +232,14 @@ in
         items = objects;
       })
     ];
-    boot.kernelModules = lib.mkIf (!config.boot.isContainer) [ "vxlan" ];
+    systemd.tmpfiles.settings.nixbench-cni."/opt/cni/bin/flannel"."L+".argument = "${pkgs.cni-plugin-flannel}/bin/flannel";
+    boot.kernelModules = lib.mkIf (!config.boot.isContainer && backend.Type == "vxlan") [ "vxlan" ];
     networking.firewall = lib.mkIf cfg.openFirewall {
-      allowedUDPPorts = [ 8472 ];
+      allowedUDPPorts = lib.mkIf (backend.Type == "vxlan") [ (backend.Port or 8472) ];
       trustedInterfaces = [
         "cni0"
-        "flannel.1"
-      ];
+      ]
+      ++ lib.optional (backend.Type == "vxlan") "flannel.${toString (backend.VNI or 1)}";
     };
   };
 }

@@ -19,14 +19,18 @@ in
     '';
     description = ''
       Archives of images, as `docker save` or `skopeo copy … oci-archive:` write them, to load into the
-      container runtime before the node joins. Each is loaded once. A path in quotes is a file on the node.
+      container runtime before the node joins. Each is loaded once, and what they hold is kept when the disk
+      fills up. A path in quotes is a file on the node.
     '';
   };
 
   # implementation
   config.nixbench.kubernetes.bootstrap = lib.mkIf (cfg.role != null) {
     path =
-      [ pkgs.gnutar ]
+      [
+        pkgs.gnutar
+        pkgs.gzip
+      ]
       ++ {
         containerd = [ pkgs.containerd ];
         cri-o = [ pkgs.skopeo ];
@@ -34,5 +38,9 @@ in
       .${cfg.containerRuntime.name};
     environment.IMAGES = pkgs.writeText "images" (lib.concatMapStrings (i: "${i}\n") cfg.images);
     environment.RUNTIME = cfg.containerRuntime.name;
+    # CRI-O takes only one list, and ours is made on the node.
+    environment.PINNED = lib.mkIf (cfg.containerRuntime.name == "cri-o") (
+      toString (config.virtualisation.cri-o.settings.crio.image.pinned_images or [ ])
+    );
   };
 }

@@ -9,7 +9,7 @@ go_build() {
   shift 2
   (
     cd "$home/src/$folder" || exit
-    export CGO_ENABLED=0 GOWORK=off GOFLAGS=
+    export CGO_ENABLED=${cgo:-0} GOWORK=off GOFLAGS=
     timeout -k 10 2700 nice -n 10 go build -mod=readonly -trimpath -buildvcs=false -o "$target" "$@"
   )
   echo "$folder: $((SECONDS - started)) s"
@@ -19,7 +19,7 @@ go_build() {
 build_programs() {
   local package number=${version#v} ldflags='-s -w' program share=usr/share/nixbench-kube
   local bin=$work/bin
-  mkdir -p "$bin" "$root/usr/bin" "$root/$share/bin/$version" "$root/$share/images"
+  mkdir -p "$root/$share/bin/$version"
   # Kubernetes asks its programs for their version, and compares.
   for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
     ldflags+=" -X $package.gitVersion=$version -X $package.gitMajor=${number%%.*}"

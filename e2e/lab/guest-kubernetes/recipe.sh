@@ -5,5 +5,6 @@
 
 packages="$packages
   containerd runc containernetworking-plugins
+  conmon skopeo
   conntrack ethtool socat ebtables nftables jq
 "

@@ -145,7 +145,7 @@ in
   containerd = fromHost "containerd" [ "containerd" "ctr" "containerd-shim-runc-v2" "containerd-shim" ];
   runc = fromHost "runc" (sbin [ "runc" ]);
   cri-tools = fromHost "cri-tools" [ "crictl" ];
-  cri-o = fromHost "cri-o" [ "crio" ];
+  cri-o = fromHost "cri-o" [ "crio" "pinns" ];
   conmon = fromHost "conmon" [ "conmon" ];
   skopeo = fromHost "skopeo" [ "skopeo" ];
   etcd = fromHost "etcd" [ "etcd" "etcdctl" ];
@@ -165,6 +165,7 @@ in
       "macvlan" "portmap" "ptp" "sbr" "static" "tuning" "vlan" "vrf"
     ]
   );
+  cni-plugin-flannel = fromHost "cni-plugin-flannel" [ "/usr/lib/cni/flannel" ];
   slurm = fromHost "slurm" (
     [ "sinfo" "squeue" "srun" "sbatch" "scontrol" "scancel" "sacct" ] ++ sbin [ "slurmctld" "slurmd" "slurmdbd" ]
   );

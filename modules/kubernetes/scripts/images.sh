@@ -13,42 +13,76 @@ mark_of() {
   esac | sha256sum | cut -d ' ' -f 1
 }
 
+# names_in ARCHIVE prints for each image what it is called in there, and its name; kind
+# is what skopeo calls such an archive. New ones of docker save are both.
 names_in() {
-  tar -xOf "$1" manifest.json 2>/dev/null | jq -r '.[].RepoTags[]?' 2>/dev/null && return
-  tar -xOf "$1" index.json 2>/dev/null | jq -r '.manifests[].annotations | .["io.containerd.image.name"] // .["org.opencontainers.image.ref.name"] // empty'
+  if tar -xOf "$1" --occurrence=1 manifest.json >"$work/manifest" 2>/dev/null; then
+    kind=docker-archive
+    jq -r '.[].RepoTags[]? | "\(.) \(.)"' "$work/manifest"
+  else
+    kind=oci-archive
+    tar -xOf "$1" --occurrence=1 index.json | jq -r '.manifests[].annotations // {}
+      | .["org.opencontainers.image.ref.name"] as $ref
+      | (.["io.containerd.image.name"] // $ref // empty) | "\($ref // .) \(.)"'
+  fi
 }
 
 load() {
+  names_in "$1" >"$work/names" 2>"$work/output" || return
+  if [ ! -s "$work/names" ]; then
+    echo "$1 does not say what its images are called; save them with a name and a tag." >"$work/output"
+    return 1
+  fi
   case $RUNTIME in
   containerd)
     run ctr -n k8s.io images import "$1" || return
     # Else a full disk makes the kubelet delete what no registry has.
-    names_in "$1" | while read -r name; do
+    while read -r _ name; do
       ctr -n k8s.io images label "$name" io.cri-containerd.pinned=pinned >/dev/null 2>&1
-    done
+    done <"$work/names"
     ;;
   *)
-    names_in "$1" >"$work/names"
-    while read -r name; do
-      kind=docker-archive
-      tar -tf "$1" manifest.json >/dev/null 2>&1 || kind=oci-archive
-      run skopeo --insecure-policy copy "$kind:$1:$name" "containers-storage:$name" || return
+    while read -r reference name; do
+      run skopeo --insecure-policy copy --quiet "$kind:$1:$reference" "containers-storage:$name" || return
     done <"$work/names"
     ;;
   esac
 }
 
+# there MARK: CRI-O empties its storage when that was damaged, as by a power cut.
+there() {
+  case $RUNTIME in
+  containerd) [ -e "$loaded/$1" ]; return ;;
+  *) [ -s "$loaded/$1" ] || return ;;
+  esac
+  while read -r _ name; do
+    skopeo inspect --raw "containers-storage:$name" >/dev/null 2>&1 || return
+  done <"$loaded/$1"
+}
+
+# CRI-O has no marks on images. It is told by a list, which replaces the user's.
+pin() {
+  file=/etc/crio/crio.conf.d/50-nixbench-images.conf
+  { printf '%s\n' "$PINNED" | tr ' ' '\n' && cut -d ' ' -f 2 "$work/all-names"; } | sort -u |
+    jq -rRn '"[crio.image]\npinned_images = " + ([inputs | select(. != "")] | tojson)' >"$work/pinned" || return
+  ! cmp -s "$work/pinned" "$file" || return 0
+  mv "$work/pinned" "$file" && chmod 0644 "$file" && run systemctl reload crio.service
+}
+
 load_images() {
   mkdir -p "$loaded" || return
+  : >"$work/all-names"
   while read -r archive; do
     if [ ! -e "$archive" ]; then
       echo "There is no $archive, which nixbench.kubernetes.images names." >"$work/output"
       return 1
     fi
     mark=$(mark_of "$archive")
-    [ ! -e "$loaded/$mark" ] || continue
-    tell importing "$archive"
-    load "$archive" || return
-    : >"$loaded/$mark"
+    if ! there "$mark"; then
+      tell importing "$archive"
+      load "$archive" && cp "$work/names" "$loaded/.new" && mv "$loaded/.new" "$loaded/$mark" || return
+    fi
+    cat "$loaded/$mark" >>"$work/all-names"
   done <"$IMAGES"
+  [ "$RUNTIME" = containerd ] || pin
 }

@@ -1,0 +1,34 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# What only some machines need, each a part of its own.
+
+# build_cri_o: CRI-O and the program that makes namespaces for it. conmon, runc and
+# skopeo are Debian's. Without C it knows no seccomp profiles, and needs no library.
+build_cri_o() {
+  local source
+  go_build "$part" "$root/usr/bin/crio" -ldflags '-s -w' \
+    -tags containers_image_openpgp,containers_image_ostree_stub,exclude_graphdriver_btrfs \
+    github.com/cri-o/cri-o/cmd/crio
+  source=$(cd "$home/src/$part" && GOWORK=off GOFLAGS='' go list -mod=readonly -m -f '{{.Dir}}' github.com/cri-o/cri-o)
+  gcc -std=c99 -Os -s -static -o "$root/usr/bin/pinns" "$source"/pinns/src/*.c
+}
+
+# build_flannel: the image of the daemon, whose backend "udp" is in C, and the CNI
+# plugin, as it was when it was one of the standard plugins.
+build_flannel() {
+  local tree=$work/tree version=${part#flannel-} cni=("$home"/src/flannel-cni-*)
+  cgo=1 go_build "$part" "$work/bin/flanneld" -tags netgo,osusergo \
+    -ldflags "-s -w -linkmode external -extldflags -static -X github.com/flannel-io/flannel/pkg/version.Version=$version" \
+    github.com/flannel-io/flannel
+  mkdir -p "$root/usr/lib/cni"
+  go_build "$(basename "${cni[0]}")" "$root/usr/lib/cni/flannel" -ldflags '-s -w' \
+    github.com/containernetworking/plugins/plugins/meta/flannel
+  go_build parts "$work/bin/" -ldflags '-s -w' ./mkimage
+
+  # It calls iptables or nft, and its pod copies a file before.
+  proxy_tree "$tree"
+  mkdir -p "$tree/opt/bin"
+  ln "$work/bin/flanneld" "$tree/opt/bin/"
+  install -m 755 "$(command -v busybox)" "$tree/usr/bin/busybox"
+  ln -s busybox "$tree/usr/bin/cp"
+  image "$tree" "ghcr.io/flannel-io/flannel:$version"
+}

@@ -1,0 +1,10 @@
+// Keeps in go.mod what the programs need that are built from here; itself it is never
+// built.
+
+//go:build programs
+
+package programs
+
+import (
+	_ "github.com/flannel-io/flannel"
+)
