@@ -65,7 +65,7 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	cfg, err := f.resolve(ctx, target)
 	<-f.resolving
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", n.Name, err)
+		return nil, err // it names the node
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
