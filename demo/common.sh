@@ -17,3 +17,27 @@ die() {
   printf 'demo: %s\n' "$*" >&2
   exit 1
 }
+
+# patiently COMMAND...: a long step, which says now and then that it goes on. It has a session
+# of its own, so that all of it ends with it: some of what it runs is deaf to Ctrl-C.
+patiently() {
+  local began=$SECONDS pid status=0
+  setsid "$@" &
+  pid=$!
+  trap 'pkill -TERM -s "$pid" || true; { wait "$pid"; } 2> /dev/null || true; say "stopped; run it again to go on"; exit 130' INT TERM HUP
+  while sleep 1 && kill -0 "$pid" 2> /dev/null; do
+    [ $(((SECONDS - began) % 30)) != 0 ] || printf '  ... %d:%02d\n' $(((SECONDS - began) / 60)) $(((SECONDS - began) % 60)) >&2
+  done
+  wait "$pid" || status=$?
+  trap - INT TERM HUP
+  return $status
+}
+
+# quietly NAME COMMAND...: what packages say is only of interest when they fail.
+quietly() {
+  local log=$state/$1.log
+  shift
+  "$@" > "$log" 2>&1 && return
+  tail -n 20 "$log" >&2
+  die "$* failed; all that it said is in $log"
+}

@@ -20,6 +20,7 @@ import (
 type Fleet struct {
 	hive    *nixeval.Hive
 	options remote.Options
+	config  []string // the options of ssh that name its configuration
 	resolve func(context.Context, remote.Target) (remote.Config, error)
 
 	// A thousand ssh -G at once take so long that some of them time out.
@@ -64,7 +65,7 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	cfg, err := f.resolve(ctx, target)
 	<-f.resolving
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", n.Name, err)
+		return nil, err // it names the node
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,8 +105,14 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	}
 	return remote.Target{
 		Name: n.Name, Host: *d.TargetHost, Port: d.TargetPort, User: d.TargetUser,
-		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
+		SSHOptions: slices.Concat(f.config, d.SSHOptions), Escalation: d.PrivilegeEscalationCommand,
 	}, nil
+}
+
+// Configure names the file to read in place of the user's OpenSSH configuration, for nodes
+// that exist already; a node's own sshOptions may name another.
+func (f *Fleet) Configure(file string) {
+	f.config = []string{"-F", file}
 }
 
 // ours is a machine that we have booted: only its own key is accepted, and no

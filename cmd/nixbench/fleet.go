@@ -26,13 +26,16 @@ type fleetFlags struct {
 
 func (f *fleetFlags) add(set *pflag.FlagSet) {
 	set.StringArrayVar(&f.on, "on", nil, onHelp)
-	set.IntVar(&f.parallel, "parallel", 10, "work on at most `N` nodes at once; 0: on all")
+	set.IntVarP(&f.parallel, "parallel", "p", 10, "work on at most `N` nodes at once; 0: on all")
 	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, "trust the host keys of hosts that known_hosts does not know, and remember them")
 }
 
 // fleet prepares connections to the nodes of the hive.
 func (a *app) fleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
 	fleet := deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.prompt()})
+	if file := os.Getenv("SSH_CONFIG_FILE"); file != "" { // Colmena's name for it
+		fleet.Configure(file)
+	}
 	if known, err := a.dir.Load(); err != nil {
 		fleet.Unknown(err)
 	} else {

@@ -34,7 +34,7 @@ func run(args []string, open opener) int {
 	root.SetArgs(joinPairs(args))
 	cmd, err := root.ExecuteC()
 	if err != nil && !app.started { // before a command's own code runs, errors are about usage
-		err = &usageError{err: err, command: cmd.CommandPath()}
+		err = mistyped(cmd, err)
 	}
 	return app.finish(app.interrupted(err))
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 const rootLong = `nixbench deploys NixOS: to machines that exist, as Colmena does, and to machines
@@ -50,6 +51,12 @@ func (a *app) rootCommand() *cobra.Command {
 	f.IntVar(&a.evalWorkers, "eval-workers", 0, "evaluate in at most `N` Nix processes at once (default: what cores and memory allow)")
 	f.BoolVar(&a.json, "json", false, "write events and the result as JSON, one object per line (docs/events.md)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "show build logs")
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "config" { // as in Colmena
+			name = "file"
+		}
+		return pflag.NormalizedName(name)
+	})
 	root.AddCommand(
 		a.initCommand(), a.applyCommand(), a.applyLocalCommand(), a.planCommand(), a.evalCommand(), a.buildCommand(), a.uploadKeysCommand(),
 		a.statusCommand(), a.checkCommand(), a.generationsCommand(), a.rollbackCommand(), a.rebootCommand(), a.destroyCommand(), a.doctorCommand(),

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -106,6 +109,14 @@ func (a *app) showRun(run *state.Run) error {
 
 func (a *app) showLog(run *state.Run, node string) error {
 	log, err := run.NodeLog(node)
+	if errors.Is(err, fs.ErrNotExist) {
+		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
+			return &hinted{usagef("run %s had nothing to do with %s", run.ID, node), "nixbench runs " + run.ID + " lists its nodes"}
+		}
+		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: fmt.Sprintf("%s said nothing in run %s", node, run.ID)})
+		a.view.Result("", func(io.Writer) {})
+		return nil
+	}
 	if err != nil {
 		return err
 	}

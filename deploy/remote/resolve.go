@@ -226,9 +226,9 @@ func (r Resolver) jump(ctx context.Context, t Target, chain string, depth int) (
 	return cfg, nil
 }
 
-// configFile picks -F out of ssh options.
+// configFile picks -F out of ssh options; the last one counts.
 func configFile(options []string) []string {
-	for i, option := range options {
+	for i, option := range slices.Backward(options) {
 		if option == "-F" && i+1 < len(options) {
 			return []string{"-F", options[i+1]}
 		}

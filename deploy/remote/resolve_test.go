@@ -115,7 +115,7 @@ func TestResolveJump(t *testing.T) {
 		"inner": host("inner", "proxyjump bob@outer:2022"), // ssh echoes -J
 		"outer": host("outer", ""),
 	}}
-	cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{Name: "n", Host: "node", SSHOptions: []string{"-F", "cfg", "-o", "User=x"}})
+	cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{Name: "n", Host: "node", SSHOptions: []string{"-F", "other", "-F", "cfg", "-o", "User=x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestResolveJump(t *testing.T) {
 		t.Errorf("via %+v", cfg.Via)
 	}
 	want := [][]string{
-		{"ssh", "-G", "-T", "-F", "cfg", "-o", "User=x", "--", "node"},
+		{"ssh", "-G", "-T", "-F", "other", "-F", "cfg", "-o", "User=x", "--", "node"},
 		{"ssh", "-G", "-T", "-F", "cfg", "-J", "bob@outer:2022", "--", "inner"},
 		{"ssh", "-G", "-T", "-p", "2022", "-l", "bob", "-F", "cfg", "--", "outer"},
 	}

@@ -65,6 +65,7 @@ var rules = []struct {
 	{"cmd/nixbench/internal/ui", nil},
 	{"cmd/nixbench", []string{"nixeval", "deploy", "deploy/plan", "deploy/facts", "deploy/provision", "deploy/provision/libvirt", "deploy/state", "deploy/explain", "deploy/report", "deploy/remote", "deploy/closure", "deploy/secrets", "deploy/secrets/vault", "deploy/activate", "deploy/check", "deploy/engine", "deploy/engine/kubernetes", "cmd/nixbench/internal/ui"}},
 	{"e2e/fixture", nil},
+	{"e2e/transcript", nil},
 	{"e2e/deploy", nil},
 	{"e2e/docs", nil},
 	{"e2e/provision", nil},

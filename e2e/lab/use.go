@@ -154,3 +154,20 @@ func (l *Lab) saveLogs(tb testing.TB) {
 	}
 	tb.Logf("the lab's logs are in %s", dir)
 }
+
+// Aliases writes an OpenSSH configuration in which each of these hosts, by the name that a
+// hive has for it, is a machine of the lab. It is for SSH_CONFIG_FILE.
+func (l *Lab) Aliases(tb testing.TB, machines map[string]string) (file string) {
+	tb.Helper()
+	var b strings.Builder
+	for host, name := range machines {
+		m := l.Machine(name)
+		fmt.Fprintf(&b, "Host %s\n  HostName %s\n  HostKeyAlias %s\n  IdentityFile %s\n  IdentitiesOnly yes\n  UserKnownHostsFile %s\n",
+			host, m.IP, m.Name, l.keyFile, l.knownHosts)
+	}
+	file = filepath.Join(tb.TempDir(), "ssh_config")
+	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return file
+}

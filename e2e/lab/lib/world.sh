@@ -10,7 +10,10 @@ exec 7<&0 < /dev/null
 ip link set lo up
 
 # /sys of our own network. That hides the cgroups, so they are mounted again, as
-# seen from the lab's cgroup namespace. libvirt-lxc refuses to work without them.
+# seen from the lab's cgroup namespace. libvirt-lxc refuses to work without them, and
+# takes the first that it finds mounted: so what a chroot may have elsewhere goes away.
+awk '{ for (i = 7; $i != "-"; i++); if ($(i+1) ~ /^cgroup2?$/) print $5 }' /proc/self/mountinfo |
+  while IFS= read -r at; do umount -l "$(printf %b "${at//\\/\\0}")" || true; done
 mount -t sysfs -o nosuid,nodev,noexec sysfs /sys
 if grep -qv '^0::' /proc/self/cgroup; then
   mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup

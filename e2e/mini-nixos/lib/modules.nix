@@ -125,7 +125,7 @@ let
     );
 
   # Declared in every evaluation, under `_module`.
-  builtinModule = args: {
+  builtinModule = specialArgs: args: {
     _file = "lib/modules.nix";
     key = "lib/modules.nix";
     options._module = {
@@ -147,8 +147,14 @@ let
         default = null;
         description = "The type of all definitions that no option declares.";
       };
+      specialArgs = mkOption {
+        type = types.raw;
+        readOnly = true;
+        internal = true;
+        description = "The arguments that were given with the modules.";
+      };
     };
-    config._module.args = args;
+    config._module = { inherit args specialArgs; };
   };
 
   # --- evaluation ---
@@ -173,7 +179,7 @@ let
         collect class moduleArgs (
           modules
           ++ [
-            (builtinModule { inherit extendModules; moduleType = type; })
+            (builtinModule specialArgs { inherit extendModules; moduleType = type; })
           ]
         )
       );

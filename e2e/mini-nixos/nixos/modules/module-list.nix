@@ -18,6 +18,7 @@
   ./services/openssh.nix
   ./services/qemu-guest.nix
   ./services/systemd-daemons.nix
+  ./services/web.nix
   ./system/activation/activation-script.nix
   ./system/activation/specialisation.nix
   ./system/activation/switch.nix

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+var mistypedRE = regexp.MustCompile(`^(unknown flag: --|unknown command "|invalid argument ")([^"=\s]+)`)
+
+// mistyped is an error about usage that says what was probably meant.
+func mistyped(cmd *cobra.Command, err error) error {
+	usage := &usageError{err: err, command: cmd.CommandPath()}
+	// The flag library's own guess comes in lines of its own.
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	m := mistypedRE.FindStringSubmatch(text)
+	if m == nil {
+		return usage
+	}
+	var words []string
+	prefix := ""
+	switch m[1] {
+	case `unknown command "`:
+		for _, c := range cmd.Commands() {
+			if c.IsAvailableCommand() {
+				words = append(words, c.Name())
+			}
+		}
+	case "unknown flag: --":
+		prefix = "--"
+		add := func(f *pflag.Flag) { words = append(words, f.Name) }
+		cmd.LocalFlags().VisitAll(add)
+		cmd.InheritedFlags().VisitAll(add)
+	default:
+		words = cmd.ValidArgs
+		if len(words) > 0 {
+			text = fmt.Sprintf("%s: there is no %q; there are %s", cmd.Name(), m[2], strings.Join(words, ", "))
+		}
+	}
+	usage.err = fmt.Errorf("%s", text)
+	if near := nearest(m[2], words); near != "" {
+		return &hinted{usage, fmt.Sprintf("did you mean %s%s? See %s --help", prefix, near, cmd.CommandPath())}
+	}
+	return usage
+}
+
+// nearest is the word that is most like a mistyped one, or empty.
+func nearest(typed string, words []string) string {
+	choice := &cobra.Command{SuggestionsMinimumDistance: 1}
+	for _, w := range words {
+		choice.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
+	}
+	for ; choice.SuggestionsMinimumDistance <= 2; choice.SuggestionsMinimumDistance++ {
+		if found := choice.SuggestionsFor(typed); len(found) > 0 {
+			return found[0]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,52 @@
+package deploy
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nixbench/nixbench/e2e/lab"
+	"github.com/nixbench/nixbench/e2e/transcript"
+)
+
+// What docs/deploying.md and docs/failures.md show of a shell, on machines.
+func TestDocuments(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.Start(t, 3, lab.WithNames("web-1", "web-2", "db")))
+	hive := func(web, key string) {
+		s.hive(`web-1 = { imports = [ (which "web") ]; ` + web + key + ` }; web-2 = { imports = [ (which "web") ]; ` + web + ` }; db = which "db";`)
+	}
+	hive("", "")
+	s.run(0, "apply")
+	s.run(0, "reboot", "--yes") // so that they have booted what they run
+	hive(`boot.kernelParams = [ "quiet" ]; environment.etc."big".text = builtins.concatStringsSep "\n" (builtins.genList (i: "line ${toString i}") 200000);`,
+		`deployment.keys.password.text = "secret";`)
+
+	shell := s.shell()
+	done := 0
+	for _, file := range []string{"deploying.md", "failures.md"} {
+		for _, step := range transcript.Read(t, filepath.Join("../../docs", file)) {
+			if step.Nix != "" {
+				continue
+			}
+			step.Command = strings.Replace(step.Command, "--log NODE", "--log web-1", 1)
+			shell.Do(step)
+			done++
+		}
+	}
+	if done < 7 {
+		t.Errorf("only %d commands", done)
+	}
+	if pages, _ := filepath.Glob(filepath.Join(s.dir, "*.html")); len(pages) != 1 {
+		t.Errorf("pages of runs: %q", pages)
+	}
+	s.says(s.run(0, "plan"), "unchanged")
+}
+
+// shell does what documents show, in the site's folder and in the lab's network.
+func (s *site) shell() *transcript.Shell {
+	path := "PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH")
+	return &transcript.Shell{TB: s.TB, Dir: s.dir, Command: s.l.Command, Env: append(slices.Clone(s.env), path)}
+}

@@ -1,0 +1,4 @@
+{ inputs, ... }:
+{
+  environment.etc."which".text = "alpha, from ${if inputs ? nixpkgs then "a nixpkgs" else "nowhere"}";
+}

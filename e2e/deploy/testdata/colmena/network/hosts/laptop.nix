@@ -1,0 +1,1 @@
+{ environment.etc."which".text = "laptop"; }

@@ -1,0 +1,4 @@
+{
+  deployment.tags = [ "edge" ];
+  networking.hostName = "";
+}

@@ -1,0 +1,119 @@
+package docs
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/e2e/transcript"
+)
+
+// The tutorial from its third part on, in the way that it names for a computer without KVM: the
+// demo, in a copy of the tree, which may be edited. So the README's first command is tested, too.
+func TestTutorial(t *testing.T) {
+	if os.Getenv("NIXBENCH_E2E") != "1" {
+		t.Skip("needs NIXBENCH_E2E=1")
+	}
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, bin := filepath.Join(t.TempDir(), "nixbench"), t.TempDir()
+	for _, dir := range []string{"cmd", "demo", "deploy", "e2e", "modules", "nixeval", "templates", "go.mod", "go.sum", "hive.nix"} {
+		if out, err := exec.Command("sh", "-c", `mkdir -p "$2" && cd "$0" && tar --exclude=.state --exclude=.nixbench -c "$1" | tar -x -C "$2"`, top, dir, tree).CombinedOutput(); err != nil {
+			t.Fatalf("copy %s: %v\n%s", dir, err, out)
+		}
+	}
+	// The same for each run, so that one cleans up after another that was killed.
+	state := fmt.Sprintf("/tmp/nixbench-lab/tutorial-%.6x", sha256.Sum256([]byte(top)))
+	env := append(os.Environ(), "NIXBENCH_LAB="+state, "PATH="+bin+":"+os.Getenv("PATH"), "NO_COLOR=1")
+	demo := func(limit time.Duration, program string) string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, filepath.Join(tree, "demo", program))
+		cmd.Env, cmd.WaitDelay = env, 5*time.Second
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("demo/%s: %v\n%s", program, err, out.String())
+		}
+		return out.String()
+	}
+	t.Cleanup(func() { demo(2*time.Minute, "down") })
+	up := demo(20*time.Minute, "up")
+	t.Log(up)
+
+	parts, err := exec.Command(filepath.Join(top, "e2e/kube/build")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, program := range map[string]string{"nixbench": filepath.Join(tree, "demo/nixbench"), "kubectl": filepath.Join(strings.TrimSpace(string(parts)), "root/usr/bin/kubectl")} {
+		if err := os.Symlink(program, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shell := &transcript.Shell{TB: t, Dir: tree, Env: env, Command: func(ctx context.Context, name string, args ...string) *exec.Cmd {
+		return exec.CommandContext(ctx, filepath.Join(tree, "e2e/lab/lab"), append([]string{"run", name}, args...)...)
+	}}
+	begun, done := false, 0
+	for _, step := range transcript.Read(t, filepath.Join(top, "docs/tutorial.md")) {
+		begun = begun || strings.HasPrefix(step.Title, "3.")
+		if !begun {
+			continue
+		}
+		if step.Nix != "" {
+			edit(t, filepath.Join(tree, "hive.nix"), step.Nix)
+			continue
+		}
+		if step.Command == "nixbench destroy" || step.Command == "nixbench rollback" { // there is nobody to answer
+			step.Command += " --yes"
+		}
+		began := time.Now()
+		shell.Do(step)
+		done++
+		t.Logf("%.1f s: %s", time.Since(began).Seconds(), step.Command)
+	}
+
+	// An empty hypervisor again, as in the README.
+	for _, step := range transcript.Read(t, filepath.Join(top, "README.md")) {
+		switch step.Command {
+		case "nix run .#nixbench -- plan":
+			step.Command = "nixbench plan"
+			shell.Do(step)
+			done++
+		case "nix run .#deploy":
+			if missing := transcript.Missing(step, up); len(missing) > 0 {
+				t.Errorf("%s: apply did not say %q", step.Where, missing)
+			}
+			done++
+		}
+	}
+	if done < 18 {
+		t.Errorf("only %d commands", done)
+	}
+}
+
+// edit puts what the tutorial says about the workers' modules into the hive.
+func edit(t *testing.T, hive, nix string) {
+	t.Helper()
+	text, err := os.ReadFile(hive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const before = `modules = [ (modules + "/kubernetes/worker.nix") ];`
+	if !strings.Contains(string(text), before) {
+		t.Fatalf("hive.nix no longer has %s", before)
+	}
+	nix = strings.ReplaceAll(nix, "pkgs.htop", "pkgs.hello") // which the fixture has
+	if err := os.WriteFile(hive, []byte(strings.Replace(string(text), before, nix, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
