@@ -18,6 +18,8 @@ type booting struct {
 	c         provision.Change
 	client    state.Key
 	slots     chan struct{} // so many machines are made at once; waiting for them costs nothing
+	turn      func()        // waits for those that are to be made before
+	made      func()        // nobody need wait for this one any more
 	addressed func()        // the machine's address is known, or will not be
 }
 
@@ -53,10 +55,12 @@ func (m *booting) through(ctx, waiting context.Context) error {
 
 func (m *booting) bring(ctx, waiting context.Context, runs, fresh bool) error {
 	if !runs {
+		m.turn()
 		if err := m.make(ctx); err != nil {
 			return m.failed(err)
 		}
 	}
+	m.made()
 	limit, cancel := context.WithTimeout(waiting, m.patience())
 	defer cancel()
 	if !m.g.Network.Mode.Ours() {

@@ -72,6 +72,8 @@ func (r *run) start(ctx context.Context, g *ground, client state.Key) *boots {
 	}
 	slots := make(chan struct{}, workers)
 	counts := map[provision.Action]int{}
+	var leaders sync.WaitGroup
+	var all []*booting
 	for _, c := range g.Changes {
 		if c.Action == provision.Remove {
 			continue
@@ -82,13 +84,22 @@ func (r *run) start(ctx context.Context, g *ground, client state.Key) *boots {
 		if !g.Network.Mode.Ours() {
 			b.addressed.Add(1)
 		}
-		m := &booting{run: r, g: g, f: f, c: c, client: client, slots: slots, addressed: sync.OnceFunc(func() {
+		m := &booting{run: r, g: g, f: f, c: c, client: client, slots: slots, turn: leaders.Wait, made: func() {}, addressed: sync.OnceFunc(func() {
 			if !g.Network.Mode.Ours() {
 				b.addressed.Done()
 			}
 		})}
+		if r.leads(c) {
+			leaders.Add(1)
+			m.turn, m.made = func() {}, sync.OnceFunc(leaders.Done)
+		}
+		all = append(all, m)
+	}
+	for _, m := range all {
+		one := b.nodes[m.c.Node]
 		b.all.Go(func() {
 			one.err = m.through(ctx, waiting)
+			m.made()
 			close(one.over) // first, so that who waits for addresses sees the error
 			m.addressed()
 		})
@@ -96,6 +107,13 @@ func (r *run) start(ctx context.Context, g *ground, client state.Key) *boots {
 	b.all.Go(f.images)
 	r.tellWhenBooted(b, counts)
 	return b
+}
+
+// leads tells whether the node is where the others find the cluster's API. They wait for what
+// is set up there, and it would wait for their disks.
+func (r *run) leads(c provision.Change) bool {
+	cluster := r.hive.Cluster
+	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role
 }
 
 // tellWhenBooted ends the phase when the last machine is ready, or is not.

@@ -146,6 +146,13 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, parallel int) ([]sta
 			return nil, err
 		}
 	}
+	if doom.Whole {
+		for _, host := range doom.hosts {
+			if h, ok := host.(provision.Dissolver); ok {
+				h.Dissolve(w.cluster)
+			}
+		}
+	}
 	results, err := w.remove(ctx, doom.List)
 	switch {
 	case err != nil:

@@ -190,6 +190,43 @@ func TestBootOverlapsEvaluation(t *testing.T) {
 	}
 }
 
+// Machines where the others find the API are made before those, which do not wait longer than
+// for that: not for one that cannot be made, nor until it has booted.
+func TestEndpointFirst(t *testing.T) {
+	w := newWorld(t, map[string]int{"a": 3, "z": 2})
+	role := "z"
+	w.hive.Cluster.Endpoint = &nixeval.Endpoint{Role: &role, Port: 6443}
+	w.boot["z-1"] = 700 * time.Millisecond
+	w.h.OnStep(func(ctx context.Context, s fakeprovider.Step) error {
+		if s.Node == "z-1" && s.Name == "disk" {
+			time.Sleep(200 * time.Millisecond) // a large one
+		}
+		return failAt(fakeprovider.Step{Op: "ensure", Node: "z-2", Name: "define"})(ctx, s)
+	})
+	results, _ := w.apply()
+	if diff := cmp.Diff([]string{"a-1 switched", "a-2 switched", "a-3 switched", "z-1 switched", "z-2 failed"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	var made []string
+	for _, s := range w.h.Log() {
+		if s.Op == "ensure" && s.Name == "start" {
+			made = append(made, s.Node)
+		}
+	}
+	if len(made) != 4 || made[0] != "z-1" {
+		t.Errorf("machines were started in the order %v, want z-1 first", made)
+	}
+	first := map[string]time.Time{}
+	for _, e := range w.events {
+		if e.Kind == event.NodeResult {
+			first[e.Node] = e.Time
+		}
+	}
+	if !first["a-1"].Before(first["z-1"]) {
+		t.Error("a-1 waited until z-1 had booted")
+	}
+}
+
 // One that does not come up leaves the others alone, and says what its console said.
 func TestMachineThatDoesNotComeUp(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 3})

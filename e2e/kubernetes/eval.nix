@@ -147,6 +147,20 @@ in
     featureGates.Foo = true;
     encryptionAtRest.enable = true;
   }).nixbench.kubernetes.settings.cluster.apiServer.extraArgs;
+  # Defaults of ours that kubeadm has otherwise; only control planes have them.
+  pace = {
+    worker = (system { role = "worker"; runtime = facts 1; }).nixbench.kubernetes.settings.join ? patches;
+    theirs =
+      let
+        kubernetes =
+          (cp {
+            settings.init.patches.directory = "/theirs";
+            controllerManager.extraArgs.kube-api-qps = 7;
+          }).nixbench.kubernetes;
+      in
+      [ "patches=${kubernetes.settings.init.patches.directory}" ]
+      ++ args kubernetes.settings.cluster.controllerManager.extraArgs;
+  };
   token = (cp { }).systemd.services.nixbench-kubernetes.environment.JOIN_TOKEN;
   firewall = {
     control-plane = map (r: r.from) (cp { }).networking.firewall.allowedTCPPortRanges;

@@ -51,6 +51,10 @@ type evaluated struct {
 		Flannel      []int
 		Routed       []int
 	}
+	Pace struct {
+		Worker bool
+		Theirs []string
+	}
 	Kinds      []string
 	Crio       string
 	Complaints map[string][]string
@@ -113,6 +117,14 @@ func TestEvaluation(t *testing.T) {
 	for _, arg := range []string{"v=1", "v=2", "profiling=false", "feature-gates=Foo=true", "encryption-provider-config=/etc/kubernetes/pki/nixbench-encryption.json"} {
 		if !slices.Contains(e.APIServer, arg) {
 			t.Errorf("the API server lacks %s: %v", arg, e.APIServer)
+		}
+	}
+	if e.Pace.Worker {
+		t.Error("a worker is given patches for control planes")
+	}
+	for _, want := range []string{"patches=/theirs", "kube-api-qps=7", "kube-api-burst=200"} {
+		if !slices.Contains(e.Pace.Theirs, want) {
+			t.Errorf("%s is missing: %v", want, e.Pace.Theirs)
 		}
 	}
 	k := e.Template.Kubelet

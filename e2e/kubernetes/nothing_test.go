@@ -18,7 +18,7 @@ func TestFromNothing(t *testing.T) {
 	g.hive(1, 2, `images = [ "/usr/share/nixbench-kube/images/probe-1.tar" ];`)
 	before, processes := storePaths(t), overhear()
 	began := time.Now()
-	g.run("apply", "--json")
+	events := g.run("apply", "--json")
 	t.Logf("from nothing to 1 + 2 nodes Ready: %.1f s", time.Since(began).Seconds())
 	ps := processes.end()
 	g.nodes("cp-1 Ready;w-1 Ready;w-2 Ready;")
@@ -30,7 +30,9 @@ func TestFromNothing(t *testing.T) {
 	g.run("runs", "--json")
 	g.run("runs", "last", "--log", "cp-1")
 	g.run("check", "--deep")
-	g.timestamps()
+	g.waterfall(began, events, "cp-1", "w-1", "w-2")
+	g.probes()
+	g.unknownService()
 	g.staySecret(before, ps, "cp-1", "w-1", "w-2")
 	g.kubeconfig()
 
@@ -140,10 +142,31 @@ func (g *ground) kubeconfig() {
 	}
 }
 
-// timestamps shows that workers do not wait for what the control plane prints.
-func (g *ground) timestamps() {
+// probes wants kubeadm to have taken our patches: three pods of kube-proxy without any, four static
+// ones that are looked at every second while they start, and two of CoreDNS.
+func (g *ground) probes() {
 	g.Helper()
-	for _, node := range []string{"cp-1", "w-1", "w-2"} {
-		g.Log(g.on(node, `journalctl -o short-precise --no-pager -u nixbench-kubernetes | grep -E ': (waiting|init|join|importing|ready)' | head -n 12`))
+	got := g.on("cp-1", admin+`-n kube-system get pods -o json | jq -c '[.items[].spec.containers[0] | .startupProbe.periodSeconds // .readinessProbe.periodSeconds] | group_by(.) | map([length, .[0]])'`)
+	if want := "[[3,null],[4,1],[2,2]]"; got != want {
+		g.Errorf("pods by how often they are probed: %s, want %s", got, want)
+	}
+}
+
+// unknownService wants that packets to a Service without rules are not remembered: those that
+// follow when there are rules would go the same way.
+func (g *ground) unknownService() {
+	g.Helper()
+	for _, node := range []string{"cp-1", "w-1"} {
+		got := g.on(node, `systemctl restart kubelet; sleep 1
+iptables -S | grep -c nixbench-services
+ip netns add pod; ip link add to-pod type veth peer name eth0 netns pod
+ip addr add 10.99.0.1/24 dev to-pod; ip link set to-pod up
+ip -n pod addr add 10.99.0.2/24 dev eth0; ip -n pod link set eth0 up; ip -n pod route add default via 10.99.0.1
+for at in "" "ip netns exec pod"; do $at curl -s --noproxy '*' --max-time 1 http://10.96.200.200/ || echo "$?"; done
+ip netns del pod
+conntrack -L -d 10.96.200.200 2>/dev/null | wc -l`)
+		if want := "2\n28\n28\n0"; got != want {
+			g.Errorf("%s: rules for unknown Services, two connections to one, and what is remembered of them: %q, want %q", node, got, want)
+		}
 	}
 }

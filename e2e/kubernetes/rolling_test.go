@@ -104,6 +104,7 @@ func TestLivingCluster(t *testing.T) {
 	_, out, diag := g.try("apply", "--json")
 	t.Logf("rolled through in %.1f s", time.Since(began).Seconds())
 	g.visited("a rolling change")
+	t.Logf("restarts:\n%s", g.on("cp-1", admin+"-n kube-system get pods -l tier=control-plane -o custom-columns=NAME:.metadata.name,RESTARTS:.status.containerStatuses[0].restartCount"))
 	g.order(out + diag)
 	g.atWork()
 	g.maxPods("cp-1=77 w-1=77 w-2=77")

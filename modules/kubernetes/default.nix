@@ -16,6 +16,7 @@
     ./kubeadm.nix
     ./kubelet.nix
     ./network.nix
+    ./pace.nix
     ./secrets.nix
   ];
 }

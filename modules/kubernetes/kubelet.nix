@@ -148,6 +148,7 @@ in
         CONFIG = json.generate "kubelet.json" cfg.settings.kubelet;
         LABELS = lib.concatStringsSep "," (lib.mapAttrsToList (n: v: "${n}=${v}") cfg.nodeLabels);
         NODE_FILE = config.nixbench.nodeFile;
+        SERVICES = cfg.serviceCidr;
       };
       serviceConfig = {
         EnvironmentFile = "-/var/lib/kubelet/kubeadm-flags.env";

@@ -19,7 +19,7 @@ func (e *Engine) Conditions(deep bool) []check.Condition {
 	conditions := []check.Condition{
 		{Name: "the API answers", Probe: e.apiAnswers, Explain: e.explain(func(m string) bool { return slices.Contains(e.controlPlanes(), m) })},
 		{Name: count(len(e.Cluster.Members), "node") + " Ready", Probe: e.nodesReady, Explain: e.explainNodes},
-		{Name: "system pods run", Probe: e.systemPods, Every: time.Second, Explain: e.explainPods},
+		{Name: "system pods run", Probe: e.systemPods, Explain: e.explainPods},
 	}
 	if deep {
 		conditions = append(conditions, check.Condition{

@@ -43,6 +43,8 @@ type Hypervisor struct {
 	conn   *libvirt.Connect
 	host   host
 	closed bool
+	// dissolved are IDs of clusters of which nothing is to be left.
+	dissolved map[string]bool
 
 	storage sync.Mutex // held where the pool or a network is made or removed
 
@@ -56,12 +58,13 @@ var (
 	_ provision.Discoverer = (*Hypervisor)(nil)
 	_ provision.Console    = (*Hypervisor)(nil)
 	_ provision.Cleaner    = (*Hypervisor)(nil)
+	_ provision.Dissolver  = (*Hypervisor)(nil)
 	_ provision.Doctor     = (*Hypervisor)(nil)
 )
 
 // Open checks the options. It connects only when something is asked of the hypervisor.
 func Open(name string, o Options) (*Hypervisor, error) {
-	h := &Hypervisor{name: name, o: o, patience: time.Minute, answer: time.Minute, silence: 2 * time.Minute, uploads: make(chan struct{}, 2)}
+	h := &Hypervisor{name: name, o: o, patience: time.Minute, answer: time.Minute, silence: 2 * time.Minute, uploads: make(chan struct{}, 2), dissolved: map[string]bool{}}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {
 		return nil, h.fail("", "connect", fmt.Errorf("%q is no libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")

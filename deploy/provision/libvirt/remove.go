@@ -84,9 +84,23 @@ func (s *session) removeParts(c provision.Cluster, node string) error {
 	return p.removeFolder(folder)
 }
 
-// unreserve gives up the node's address in all networks of the cluster.
+// Dissolve implements [provision.Dissolver].
+func (h *Hypervisor) Dissolve(c provision.Cluster) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dissolved[c.ID] = true
+}
+
+func (h *Hypervisor) dissolves(c provision.Cluster) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.dissolved[c.ID]
+}
+
+// unreserve gives up the node's address in all networks of the cluster, unless they go anyway:
+// for each address libvirt makes all firewall rules of the network anew.
 func (s *session) unreserve(c provision.Cluster, node string) error {
-	if s.host.test {
+	if s.host.test || s.h.dissolves(c) {
 		return nil
 	}
 	s.h.storage.Lock()

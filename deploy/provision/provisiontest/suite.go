@@ -44,6 +44,7 @@ func Run(t *testing.T, s Setup) {
 		{"SameName", sameName},
 		{"Clean", clean},
 		{"CleanRenamed", cleanRenamed},
+		{"Dissolve", dissolve},
 		{"Cancelled", cancelled},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(s.open(t)) })
@@ -443,6 +444,32 @@ func otherCluster(b *bench) {
 	}
 	other.remove("n1")
 	other.clean()
+	b.same(empty)
+}
+
+// A cluster that goes as a whole leaves nothing; one that was to go, and did not, is as usable
+// as any, and addresses that it left go when they are not listed any more.
+func dissolve(b *bench) {
+	d, ok := b.Provider.(provision.Dissolver)
+	if !ok {
+		return
+	}
+	empty := b.Things(b.T)
+	one, two := b.spec("n1", 1), b.spec("n2", 2)
+	b.prepare(one, two)
+	b.ensure(one)
+	b.ensure(two)
+	d.Dissolve(b.cluster)
+	b.remove("n1")
+	if left := missing(b.Things(b.T), empty); slices.ContainsFunc(left, func(s string) bool { return !strings.HasPrefix(s, "reservation ") && strings.Contains(s, "n1") }) {
+		b.Errorf("of n1 is left: %q", left)
+	}
+	b.prepare(two)
+	if got := b.survey().Network.Reservations; !b.Lacks.Reservations && !slices.Equal(got, b.ground(two).Reservations) {
+		b.Errorf("reservations %v, want that of n2 alone", got)
+	}
+	b.remove("n2")
+	b.clean()
 	b.same(empty)
 }
 

@@ -22,11 +22,12 @@ wait_for_token() {
 # The API is worth asking once it has signed the cluster's information for our token.
 wait_for_api() { # ADDRESS
   read -r token <"$JOIN_TOKEN"
-  pause=1
+  tries=0
   until ask "$1" /api/v1/namespaces/kube-public/configmaps/cluster-info | grep -qF "jws-kubeconfig-${token%%.*}"; do
     tell waiting "the API at $1:$PORT does not answer, or does not know our token yet"
-    sleep "$pause"
-    [ "$pause" -ge 3 ] || pause=$((pause + 1))
+    # A cluster that is being made is there within a minute.
+    tries=$((tries + 1))
+    if [ "$tries" -le 60 ]; then sleep 1; else sleep 3; fi
     # A new token may have come.
     read -r token <"$JOIN_TOKEN" || wait_for_token
   done

@@ -14,39 +14,36 @@ number() { # ADDRESS
   IFS=$old
   echo $((($1 << 24) + ($2 << 16) + ($3 << 8) + $4))
 }
-address() { # NUMBER
-  echo "$(($1 >> 24 & 255)).$(($1 >> 16 & 255)).$(($1 >> 8 & 255)).$(($1 & 255))"
-}
-subnet() { # HOST-NUMBER
-  echo "$(address $((PODS_FIRST + ($1 << (32 - SUBNET)))))/$SUBNET"
-}
-
 host=$(($(number "$own") - NODES_FIRST))
 if [ "$host" -lt 0 ] || [ "$host" -ge "$NODES" ]; then
   echo "The node's address $own is not in nixbench.kubernetes.nodeCidr." >&2
   exit 1
 fi
 
+# Arithmetic for all nodes in one process: there may be thousands, every half a minute.
+arithmetic() { # JQ-PROGRAM
+  jq -rn --argjson host "$host" --argjson first "$NODES_FIRST" --argjson nodes "$NODES" \
+    --argjson pods "$PODS_FIRST" --argjson bits "$SUBNET" '
+    def address: [16777216, 65536, 256, 1] as $places | . as $n | [$places[] | $n / . | floor % 256 | tostring] | join(".");
+    def subnet: ($pods + . * pow(2; 32 - $bits) | address) + "/\($bits)";
+    '"$1"
+}
+
 # The first by name counts, and packages of runtimes bring examples that begin with 10.
 file=/etc/cni/net.d/05-nixbench.conflist
 mkdir -p "${file%/*}"
 new=${file%/*}/.nixbench.new
-jq -n --arg subnet "$(subnet "$host")" '{
+arithmetic '{
   cniVersion: "1.0.0", name: "nixbench",
   plugins: [
     { type: "bridge", bridge: "cni0", isGateway: true, hairpinMode: true,
-      ipam: { type: "host-local", ranges: [[{ subnet: $subnet }]], routes: [{ dst: "0.0.0.0/0" }] } },
+      ipam: { type: "host-local", ranges: [[{ subnet: ($host | subnet) }]], routes: [{ dst: "0.0.0.0/0" }] } },
     { type: "portmap", capabilities: { portMappings: true } }
   ] }' >"$new"
 cmp -s "$new" "$file" || mv "$new" "$file"
 rm -f "$new"
 
-# One process for all routes: there may be thousands.
-other=1
-while [ "$other" -lt $((NODES - 1)) ]; do
-  [ "$other" = "$host" ] || echo "route replace $(subnet "$other") via $(address $((NODES_FIRST + other)))"
-  other=$((other + 1))
-done >"/run/nixbench-routes.$$"
+arithmetic 'range(1; $nodes - 1) | select(. != $host) | "route replace \(subnet) via \($first + . | address)"' >"/run/nixbench-routes.$$"
 status=0
 ip -force -batch "/run/nixbench-routes.$$" || status=1
 rm -f "/run/nixbench-routes.$$"

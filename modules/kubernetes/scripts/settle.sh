@@ -30,12 +30,14 @@ upgrade() {
     echo "The cluster runs $old, and kubeadm goes from one minor release to the next only: $VERSION is not the next. Set nixbench.kubernetes.package to a release in between, or to the old one." >"$work/output"
     return 1
   fi
+  await_kubelet
   export KUBECONFIG=/etc/kubernetes/admin.conf
+  patches=$(jq -r '.init.patches.directory // ""' "$TEMPLATE")
   running=$(kubectl -n kube-system get configmap kubeadm-config -o 'jsonpath={.data.ClusterConfiguration}' | sed -n 's/^kubernetesVersion: v//p') || return
   if [ "$running" = "$VERSION" ]; then
-    run kubeadm upgrade node || return
+    run kubeadm upgrade node --patches "$patches" || return
   else
-    run kubeadm upgrade apply --yes "v$VERSION" || return
+    run kubeadm upgrade apply --yes --patches "$patches" "v$VERSION" || return
   fi
   remember version "$VERSION"
 }
@@ -43,9 +45,10 @@ upgrade() {
 settle() {
   [ "$(remembered applied)" != "$TEMPLATE" ] || return 0
   tell init "settings have changed"
-  await_kubelet
   note_static_pods || return
   file=$(documents cluster) || return
+  # From here on it is neither the old nor the new, whichever system comes next.
+  rm -f "$memory/applied"
   upgrade || return
   if changed names .cluster.apiServer.certSANs; then
     rm -f /etc/kubernetes/pki/apiserver.crt /etc/kubernetes/pki/apiserver.key
@@ -53,10 +56,10 @@ settle() {
     # The server notices a new certificate by itself.
     note names .cluster.apiServer.certSANs
   fi
-  run kubeadm init phase control-plane all --config "$file" || return
+  renew_static_pods "$file" "control-plane all" kube-apiserver kube-controller-manager kube-scheduler || return
   # Without data, etcd would take this for a new cluster.
   if changed etcd .cluster.etcd && [ -d /var/lib/etcd/member ]; then
-    run kubeadm init phase etcd local --config "$file" || return
+    renew_static_pods "$file" "etcd local" etcd || return
     note etcd .cluster.etcd
   fi
   remember version "$VERSION" && remember applied "$TEMPLATE"

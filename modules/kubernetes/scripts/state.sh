@@ -7,13 +7,14 @@ work=/run/nixbench/kubernetes       # nobody else's, gone with a reboot
 mkdir -p "$work" "$memory"
 chmod 0755 /run/nixbench
 chmod 0700 "$work" "$memory"
-attempt=1 phase='' since=''
+attempt=1 phase='' since='' told=''
 
 # tell PHASE [MESSAGE]: write the state, for whoever looks after us.
 tell() {
+  [ "$1|$attempt|${2:-}" != "$told" ] || return 0 # who waits says it again and again
   [ "$1" = "$phase" ] || since=$(date -u +%Y-%m-%dT%H:%M:%SZ)
-  [ "$1|${2:-}" = "${told:-}" ] || echo "$1${2:+: $2}"
-  told="$1|${2:-}"
+  echo "$1${2:+: $2}"
+  told="$1|$attempt|${2:-}"
   phase=$1
   # By files: arguments are for everybody to see, and a program may say a secret.
   printf '%s' "${2:-}" >"$work/message"

@@ -15,6 +15,26 @@ note_static_pods() {
   done >"$work/static-pods.new" && mv "$work/static-pods.new" "$work/static-pods"
 }
 
+# pods_of COMPONENT: the IDs of its static pods, which the kubelet runs or has not yet
+# cleared away. Those of other pods have dashes.
+pods_of() {
+  for dir in /var/lib/kubelet/pods/*/containers/"$1"; do
+    id=${dir#/var/lib/kubelet/pods/} id=${id%%/*}
+    case $id in *-* | '*') ;; *) echo "$id" ;; esac
+  done
+}
+
+# A pod's control group is the last that the kubelet removes before it is through with it.
+until_ended() { # ID...
+  end=$(($(date +%s) + 40))
+  for id in "$@"; do
+    until [ -z "$(find /sys/fs/cgroup -maxdepth 6 -type d -name "*pod$id*" -print -quit 2>/dev/null)" ]; do
+      [ "$(date +%s)" -lt "$end" ] || return 0
+      sleep 0.2
+    done
+  done
+}
+
 # A kubelet that has just started puts up volumes for the pods that it found. If their
 # manifests change then, it waits two minutes for volumes that nobody wants any more.
 await_kubelet() {
@@ -24,6 +44,32 @@ await_kubelet() {
     [ $(($(date +%s) - up)) -lt 10 ] || return 0
     sleep 1
   done
+}
+
+# renew_static_pods DOCUMENTS PHASE COMPONENT...: have kubeadm write the manifests, if they
+# differ. A kubelet that finds another one while the old pod still runs comes back to it only
+# after 10 to 15 seconds, and again, and meanwhile others lose their leases. So what changes
+# first goes, and comes when its pod has ended.
+renew_static_pods() {
+  config=$1 step=$2 differ='' old=''
+  shift 2
+  rm -rf "$work/manifests" && mkdir "$work/manifests" || return
+  # shellcheck disable=SC2086 # words
+  KUBEADM_INIT_DRYRUN_DIR=$work/manifests run kubeadm init phase $step --config "$config" --dry-run || return
+  for name in "$@"; do
+    cmp -s "$work/manifests/$name.yaml" "$manifests/$name.yaml" || differ="$differ $name"
+  done
+  rm -rf "$work/manifests"
+  [ -n "$differ" ] || return 0
+  await_kubelet
+  for name in $differ; do
+    old="$old $(pods_of "$name")"
+    rm -f "$manifests/$name.yaml"
+  done
+  # shellcheck disable=SC2086 # words
+  ! systemctl -q is-active kubelet.service || until_ended $old
+  # shellcheck disable=SC2086 # words
+  run kubeadm init phase $step --config "$config"
 }
 
 runs_since() { # COMPONENT TIME
