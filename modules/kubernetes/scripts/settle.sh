@@ -16,37 +16,13 @@ settled() {
     remember version "$VERSION" && remember applied "$TEMPLATE"
 }
 
-minor() { # VERSION
-  minor=${1#*.}
-  echo "${minor%%.*}"
-}
-
-# Another minor release is not only other images: kubeadm knows what else.
-upgrade() {
-  old=$(remembered version) || return 0
-  step=$(($(minor "$VERSION") - $(minor "$old")))
-  [ "$step" != 0 ] || return 0
-  if [ "$step" != 1 ]; then
-    echo "The cluster runs $old, and kubeadm goes from one minor release to the next only: $VERSION is not the next. Set nixbench.kubernetes.package to a release in between, or to the old one." >"$work/output"
-    return 1
-  fi
-  export KUBECONFIG=/etc/kubernetes/admin.conf
-  running=$(kubectl -n kube-system get configmap kubeadm-config -o 'jsonpath={.data.ClusterConfiguration}' | sed -n 's/^kubernetesVersion: v//p') || return
-  if [ "$running" = "$VERSION" ]; then
-    run kubeadm upgrade node || return
-  else
-    run kubeadm upgrade apply --yes "v$VERSION" || return
-  fi
-  remember version "$VERSION"
-}
-
 settle() {
   [ "$(remembered applied)" != "$TEMPLATE" ] || return 0
   tell init "settings have changed"
+  upgrade || return
   await_kubelet
   note_static_pods || return
   file=$(documents cluster) || return
-  upgrade || return
   if changed names .cluster.apiServer.certSANs; then
     rm -f /etc/kubernetes/pki/apiserver.crt /etc/kubernetes/pki/apiserver.key
     run kubeadm init phase certs apiserver --config "$file" || return
@@ -59,7 +35,7 @@ settle() {
     run kubeadm init phase etcd local --config "$file" || return
     note etcd .cluster.etcd
   fi
-  remember version "$VERSION" && remember applied "$TEMPLATE"
+  remember applied "$TEMPLATE"
 }
 
 settle_cluster() {
