@@ -26,11 +26,16 @@ type ground struct {
 	said    strings.Builder // by all commands
 }
 
-func newGround(t *testing.T) *ground {
+// newGround has machines with these versions of Kubernetes, or with the lab's usual one.
+func newGround(t *testing.T, versions ...string) *ground {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
-	g := &ground{T: t, dir: t.TempDir(), image: lab.Image(t, "container", "--kubernetes", "--size", "6G")}
+	image := []string{"--kubernetes", "--size", "6G"}
+	for _, v := range versions {
+		image = append(image, "--kubernetes-version", "v"+v)
+	}
+	g := &ground{T: t, dir: t.TempDir(), image: lab.Image(t, "container", image...)}
 	g.l = lab.Hypervisor(t)
 	g.program = filepath.Join(g.dir, "nixbench")
 	if out, err := exec.Command("go", "build", "-o", g.program, "../../cmd/nixbench").CombinedOutput(); err != nil {
