@@ -94,7 +94,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		return errors.Join(buildErr, machines.failures())
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
-	cluster, err := r.living(ctx, looked)
+	cluster, err := r.living(ctx, closures, looked)
 	switch {
 	case err != nil:
 		looked.wait()

@@ -68,3 +68,45 @@ func TestRefusedVersion(t *testing.T) {
 		t.Errorf("asked %q", p.asked)
 	}
 }
+
+// What a killed run has left going on a member is over before its engine is asked.
+func TestOutlast(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "slow", Role: "w"}
+	going := ""
+	e := &slow{ask: func() {
+		for _, node := range []string{"w-1", "w-2"} {
+			m := w.machines[node]
+			m.mu.Lock()
+			if slices.Contains(m.run, "alive=yes") {
+				going += node
+			}
+			m.mu.Unlock()
+		}
+	}}
+	w.engines = Engines{"slow": func(engine.Cluster) engine.Engine { return e }}
+	w.must(w.apply())
+	w.machines["w-1"].run = append(slices.DeleteFunc(w.machines["w-1"].run, func(l string) bool { return strings.HasPrefix(l, "phase=") || strings.HasPrefix(l, "outcome=") }),
+		"phase=waiting", "alive=yes", "seen=60")
+	e.asked = 0
+	results, err := w.apply()
+	if err != nil || e.asked == 0 || going != "" {
+		t.Errorf("%v; it was asked %d times, with a run going on on %q", err, e.asked, going)
+	}
+	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// slow is an engine that looks around when it is asked.
+type slow struct {
+	sulky
+	asked int
+	ask   func()
+}
+
+func (s *slow) Members(context.Context) (map[string]engine.Status, error) {
+	s.asked++
+	s.ask()
+	return s.members, nil
+}

@@ -372,6 +372,8 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 		}
 	case "confirm":
 		commit()
+		n.run = slices.DeleteFunc(n.run, func(l string) bool { return l == "alive=yes" })
+	case "follow":
 	default:
 		return 127
 	}

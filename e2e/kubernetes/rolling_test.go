@@ -163,19 +163,25 @@ func (g *ground) order(events string, nodes ...string) {
 // killDrained kills an apply while the node is drained.
 func (g *ground) killDrained(node string) {
 	g.Helper()
+	g.killWhen("cp-1", admin+"get node "+node+" -o jsonpath={.spec.unschedulable}", "true")
+}
+
+// killWhen kills an apply as soon as the script on the node prints want.
+func (g *ground) killWhen(node, script, want string) {
+	g.Helper()
 	ctx, cancel := context.WithTimeout(g.Context(), 6*time.Minute)
 	defer cancel()
 	cmd := g.command(ctx, "apply")
 	if err := cmd.Start(); err != nil {
 		g.Fatal(err)
 	}
-	g.wait(5*time.Minute, "cp-1", admin+"get node "+node+" -o jsonpath={.spec.unschedulable}", "true")
+	g.wait(5*time.Minute, node, script, want)
 	if err := cmd.Process.Kill(); err != nil {
 		g.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if got := g.on("cp-1", admin+"get node "+node+" -o jsonpath={.spec.unschedulable}"); got != "true" {
-		g.Errorf("it was killed too late: unschedulable is %q", got)
+	if got := g.on(node, script); got != want {
+		g.Errorf("it was killed too late: %s: %q", script, got)
 	}
 }
 
