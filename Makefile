@@ -34,7 +34,7 @@ test-other-nix:
 # Everything once more on real machines, as root, after `e2e/lab/lab install`. Few
 # packages at once, since some tests look at the clock.
 e2e: kube
-	NIXBENCH_E2E=1 go test -count=1 -p 1 -parallel 2 -timeout 20m ./e2e/... ./deploy/... ./cmd/nixbench
+	NIXBENCH_E2E=1 go test -count=1 -p 1 -parallel 2 -timeout 40m ./e2e/... ./deploy/... ./cmd/nixbench
 
 # What Kubernetes nodes need: minutes when nothing is cached. Here, because a test that
 # has to wait for it may reach its time limit.

@@ -44,16 +44,19 @@ func TestUpgrade(t *testing.T) {
 	g.withoutImage()
 	g.visited("an upgrade that failed")
 
-	// The first control plane is through when the run ends; the next run does the rest.
+	// A run is killed while the first control plane is upgraded, the next one when that is
+	// through, and the third does the rest.
 	began := time.Now()
-	g.killDrained("cp-2")
+	g.killWhen("cp-1", "jq -r .phase /var/lib/nixbench/kubernetes.json", "upgrade")
 	t.Logf("killed after %.1f s", time.Since(began).Seconds())
+	g.killDrained("cp-2")
+	t.Logf("killed again after %.1f s", time.Since(began).Seconds())
 	if got := g.api("cp-1"); got != after {
 		t.Errorf("the API of cp-1 is %s when cp-2 is drained", got)
 	}
 	code, out, diag := g.quietly("apply", "--json")
 	if code != 0 {
-		t.Fatalf("the next run: exit code %d\n%s%s", code, out, diag)
+		t.Fatalf("the third run: exit code %d\n%s%s", code, out, diag)
 	}
 	t.Logf("upgraded in %.1f s", time.Since(began).Seconds())
 	g.visited("an upgrade")
@@ -77,6 +80,27 @@ func TestUpgrade(t *testing.T) {
 	g.run("apply")
 	g.upgraded()
 	g.visited("all again")
+}
+
+// With one control plane nobody answers for a while. A run that begins then, because the one
+// before was killed, waits, and does not take the workers first.
+func TestUpgradeOfOne(t *testing.T) {
+	t.Parallel()
+	g := newGround(t, before, after)
+	g.hive(1, 1, release(before))
+	g.run("apply")
+	g.hive(1, 1, release(after))
+	g.killWhen("cp-1", "jq -r .phase /var/lib/nixbench/kubernetes.json; curl -sk --max-time 2 https://127.0.0.1:6443/readyz || echo gone", "upgrade\ngone")
+	code, out, diag := g.quietly("apply", "--json")
+	if code != 0 {
+		t.Fatalf("the next run: exit code %d\n%s%s", code, out, diag)
+	}
+	g.order(out+diag, "cp-1", "w-1")
+	g.atWork("cp-1", "w-1")
+	g.kubelets(after, "cp-1", "w-1")
+	if got := g.api("cp-1"); got != after {
+		t.Errorf("the API is %s", got)
+	}
 }
 
 // Booted, the new system's own unit upgrades the control plane. An older system that gets past
