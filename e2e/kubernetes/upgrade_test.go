@@ -95,7 +95,7 @@ func TestUpgradeOfOne(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("the next run: exit code %d\n%s%s", code, out, diag)
 	}
-	g.order(out+diag, "cp-1", "w-1")
+	g.order(out+diag, "=cp-1", "w-1")
 	g.atWork("cp-1", "w-1")
 	g.kubelets(after, "cp-1", "w-1")
 	if got := g.api("cp-1"); got != after {
