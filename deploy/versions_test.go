@@ -86,8 +86,11 @@ func TestOutlast(t *testing.T) {
 	}}
 	w.engines = Engines{"slow": func(engine.Cluster) engine.Engine { return e }}
 	w.must(w.apply())
-	w.machines["w-1"].run = append(slices.DeleteFunc(w.machines["w-1"].run, func(l string) bool { return strings.HasPrefix(l, "phase=") || strings.HasPrefix(l, "outcome=") }),
+	m := w.machines["w-1"]
+	m.mu.Lock()
+	m.run = append(slices.DeleteFunc(m.run, func(l string) bool { return strings.HasPrefix(l, "phase=") || strings.HasPrefix(l, "outcome=") }),
 		"phase=waiting", "alive=yes", "seen=60")
+	m.mu.Unlock()
 	e.asked = 0
 	results, err := w.apply()
 	if err != nil || e.asked == 0 || going != "" {
