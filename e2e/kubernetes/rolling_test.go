@@ -174,13 +174,13 @@ func (g *ground) killDrained(node string) {
 // killWhen kills an apply as soon as the script on the node prints want.
 func (g *ground) killWhen(node, script, want string) {
 	g.Helper()
-	ctx, cancel := context.WithTimeout(g.Context(), 6*time.Minute)
+	ctx, cancel := context.WithTimeout(g.Context(), 11*time.Minute)
 	defer cancel()
 	cmd := g.command(ctx, "apply")
 	if err := cmd.Start(); err != nil {
 		g.Fatal(err)
 	}
-	g.wait(5*time.Minute, node, script, want)
+	g.wait(10*time.Minute, node, script, want)
 	if err := cmd.Process.Kill(); err != nil {
 		g.Fatal(err)
 	}
