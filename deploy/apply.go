@@ -86,15 +86,15 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		return err
 	}
 	looked := r.look(ctx, nodes, machines)
-	closures, buildErr := r.closures(ctx, nodes)
-	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
+	closures, buildErr := r.permitted(ctx, nodes, looked)
+	if buildErr != nil && (!o.KeepGoing || forbidden(buildErr) || ctx.Err() != nil) {
 		machines.leave()
 		looked.wait()
 		r.skipAll(nodes, buildErr)
 		return errors.Join(buildErr, machines.failures())
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
-	cluster, err := r.living(ctx, looked)
+	cluster, err := r.living(ctx, closures, looked)
 	switch {
 	case err != nil:
 		looked.wait()

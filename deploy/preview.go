@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -42,6 +43,8 @@ type Preview struct {
 	Reboot *bool         `json:"reboot,omitempty"` // for another kernel; nil: not known
 	Keys   *KeysPreview  `json:"keys,omitempty"`   // nil: not asked
 	Units  *UnitsPreview `json:"units,omitempty"`  // nil: not asked
+	// Version is nil where what the nodes run together keeps its version, or does not answer.
+	Version *engine.Change `json:"version,omitempty"`
 	// Machine is nil for nodes that nixbench does not boot.
 	Machine *MachinePreview `json:"machine,omitempty"`
 	Error   string          `json:"error,omitempty"`
@@ -92,7 +95,15 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	}
 	there := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines.away(n.Name) })
 	looks := make(chan []Outcome[activate.Node], 1)
-	go func() { looks <- Look(ctx, d.Fleet, there, o.Parallel, nil) }()
+	var versions map[string]engine.Change
+	var refused error
+	go func() {
+		found := Look(ctx, d.Fleet, there, o.Parallel, nil)
+		if slices.ContainsFunc(found, func(o Outcome[activate.Node]) bool { return o.Err == nil }) {
+			versions, refused = r.versions(ctx, hive, nodes)
+		}
+		looks <- found
+	}()
 	closures, buildErr := r.closures(ctx, nodes)
 	looked := <-looks
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
@@ -110,10 +121,13 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		}
 		p := d.preview(ctx, hive, byName[n.Name], c, built, known.Nodes[n.Name], o)
 		p.Machine = machines.of[n.Name]
+		if v, ok := versions[n.Name]; ok {
+			p.Version = &v
+		}
 		return p, nil
 	})
 	out := make([]Preview, len(results))
-	errs := []error{buildErr}
+	errs := []error{buildErr, refused}
 	changed := 0
 	for i, res := range results {
 		out[i] = res.Value

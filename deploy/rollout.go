@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // living is what runs on the nodes already. Its members are changed a few at a time, and
@@ -29,7 +30,7 @@ type member struct {
 
 // living asks the engines of nodes that have been deployed before. Before the first
 // deployment there is nobody to ask, and no node waits for the answer.
-func (r *run) living(ctx context.Context, looked looks) (living, error) {
+func (r *run) living(ctx context.Context, closures map[string]nixeval.Closure, looked looks) (living, error) {
 	if r.Engines == nil { // a node by itself
 		return living{}, nil
 	}
@@ -38,6 +39,7 @@ func (r *run) living(ctx context.Context, looked looks) (living, error) {
 	if err != nil || !r.Goal.runs() || !r.anyDeployed(looked) {
 		return l, err
 	}
+	r.outlast(ctx, closures, looked)
 	for _, e := range engines {
 		members, err := e.Members(ctx)
 		if ctx.Err() != nil {
@@ -72,6 +74,36 @@ func (r *run) anyDeployed(looked looks) bool {
 		}
 	}
 	return deployed
+}
+
+// outlast waits for what killed runs have left going on members. It may be what takes away
+// what the nodes run together, which then cannot be asked, or is gone before it is asked again.
+func (r *run) outlast(ctx context.Context, closures map[string]nixeval.Closure, looked looks) {
+	var busy []nixeval.Node
+	for _, n := range r.hive.Nodes {
+		u, one := r.hive.Unit(n.Unit), looked[n.Name]
+		if _, built := closures[n.Unit]; !built || u.Deployment.Engine == nil || one == nil {
+			continue
+		}
+		select {
+		case <-one.over:
+			if one.err == nil && one.found.Last != nil && one.found.Last.Alive {
+				busy = append(busy, n)
+			}
+		default: // it is new, and nobody waits for it
+		}
+	}
+	Each(ctx, busy, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Text: "an earlier run goes on there, and is waited for"})
+		h, err := r.Fleet.Host(ctx, n)
+		if err == nil {
+			_, err = r.Activator.Settle(ctx, n.Name, h, closures[n.Unit].Out)
+		}
+		if err == nil { // else deploying the node says why
+			looked[n.Name].found, looked[n.Name].err = r.lookAt(ctx, n)
+		}
+		return struct{}{}, nil
+	})
 }
 
 // runs tells whether systems are run now.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,12 +19,15 @@ import (
 
 // sulky is an engine that notes what is asked of it, and may refuse.
 type sulky struct {
+	mu      sync.Mutex
 	did     []string
 	refuse  string
 	members map[string]engine.Status
 }
 
 func (s *sulky) do(what, node string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.did = append(s.did, what+" "+node)
 	if s.refuse == what {
 		return errors.New("the engine refuses")

@@ -56,6 +56,7 @@ type world struct {
 	asked    []string
 	decline  bool
 	lease    func(provision.Spec) netip.Addr // who hands out addresses, where we do not
+	engines  Engines
 }
 
 func newWorld(t *testing.T, roles map[string]int) *world {
@@ -250,7 +251,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 	err = f(&Deployer{
 		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: nix, Send: send},
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
-		Store: store, Record: record, Send: send,
+		Store: store, Record: record, Send: send, Engines: w.engines,
 		Keep: func(map[string]nixeval.Closure) error { return nil },
 		Machines: &Machines{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, Ask: func(changes []provision.Change) error {
 			w.mu.Lock()
@@ -389,6 +390,8 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 		}
 	case "confirm":
 		commit()
+		n.run = slices.DeleteFunc(n.run, func(l string) bool { return l == "alive=yes" })
+	case "follow":
 	default:
 		return 127
 	}

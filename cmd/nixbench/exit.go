@@ -10,6 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/plan"
@@ -154,8 +155,9 @@ func activating(err error) bool {
 		notOS  *activate.NotNixOSError
 		absent *deploy.GoneError
 		busy   *activate.BusyError
+		skew   *engine.VersionError
 	)
-	return len(nodeErrors(err)) > 0 || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS) ||
+	return len(nodeErrors(err)) > 0 || errors.As(err, &skew) || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS) ||
 		errors.As(err, &absent) || errors.As(err, &busy)
 }
 

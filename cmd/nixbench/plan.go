@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -31,6 +32,9 @@ changes. --no-keys leaves keys out.)
 Of nodes that nixbench boots it also shows what would become of their machines:
 create, keep, start, finish, restart, recreate, remove; and what it would run there.
 Host keys that have not been made yet are not in the facts that it evaluates with.
+
+Where apply would be an upgrade of what the nodes run together, it shows from which
+version to which, and fails if that may not be.
 
 --units also says which systemd units a switch would touch. Only the new system
 itself knows that, so its closure is copied to the node first, and a run is
@@ -95,6 +99,7 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 		Activator: &activate.Activator{Send: send},
 		Send:      send,
 		Machines:  machines,
+		Engines:   engines,
 		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // apply builds again what is collected
 	}
 	defer d.Fleet.Close()
@@ -119,12 +124,26 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 			rows[i+1] = append(rows[i+1], machineText(p.Machine))
 		}
 	}
+	if slices.ContainsFunc(previews, func(p deploy.Preview) bool { return p.Version != nil }) {
+		rows[0] = append(rows[0], "VERSION")
+		for i, p := range previews {
+			rows[i+1] = append(rows[i+1], versionText(p.Version))
+		}
+	}
 	ui.Table(w, rows)
 	for _, p := range previews {
 		if text := unitsWould(p.Units); text != "" {
 			fmt.Fprintf(w, "\n%s:\n%s", p.Node, text)
 		}
 	}
+}
+
+// versionText is `1.34.3 → 1.34.4`.
+func versionText(v *engine.Change) string {
+	if v == nil {
+		return "-"
+	}
+	return v.From + " → " + v.To
 }
 
 // machineText is `create on default, 192.168.222.4`.

@@ -33,6 +33,7 @@ type fakeNode struct {
 	run     map[string]string
 	extra   []string
 	called  []string
+	refuses string // what dry says
 	start   func(e *sshtest.Exec, f *fakeNode) int
 	confirm func(e *sshtest.Exec, f *fakeNode) int
 }
@@ -92,6 +93,10 @@ func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	case "inspect":
 		f.inspect(e.Stdout)
 	case "dry":
+		if f.refuses != "" {
+			io.WriteString(e.Stdout, f.refuses)
+			return 1
+		}
 		io.WriteString(e.Stdout, "would stop the following units: a.service, b.service\nwould activate the configuration...\n"+
 			"would reload the following units: dbus.service\nwould start the following units: b.service\n")
 	case "start":
@@ -298,6 +303,18 @@ func TestDryActivate(t *testing.T) {
 	}
 	if slices.ContainsFunc(f.called, func(c string) bool { return !strings.HasPrefix(c, "dry ") && !strings.HasPrefix(c, "inspect ") }) {
 		t.Errorf("%q", f.called)
+	}
+}
+
+// Why a system does not even want to be tried, it says itself.
+func TestDryActivateRefused(t *testing.T) {
+	f := newFakeNode()
+	f.refuses = "The disk is too small.\nPre-switch check 'disk' failed\n"
+	_, h := fake(t, f)
+	r := request()
+	r.Goal, r.Run = DryActivate, ""
+	if _, err := (&Activator{}).Activate(t.Context(), "web-1", h, r); err == nil || !strings.HasSuffix(err.Error(), "\n  The disk is too small.\n  Pre-switch check 'disk' failed") {
+		t.Error(err)
 	}
 }
 

@@ -2,6 +2,7 @@ package activate
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -37,6 +38,9 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.wantedKernel
 	res.Dry = dry
 	if err != nil {
+		for _, line := range dry.Lines[max(0, len(dry.Lines)-10):] {
+			err = fmt.Errorf("%w\n  %s", err, line)
+		}
 		return res, &stepError{node, "dry-activate " + r.Path, err}
 	}
 	res.Exit = 0

@@ -37,6 +37,30 @@ type Inviter interface {
 	Invite(ctx context.Context, node string) error
 }
 
+// Versioned is an engine whose members cannot go from every version to every other.
+type Versioned interface {
+	// Versions tells which of these nodes have another version once they are deployed. That
+	// they must not is a [VersionError]. What does not answer has no version.
+	Versions(ctx context.Context, nodes []string) (map[string]Change, error)
+}
+
+// Change is that of a member's version.
+type Change struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// VersionError says that the hive wishes for a version that cannot follow the running one.
+type VersionError struct {
+	Text string // with both versions, and the option of the hive
+	Way  string // that leads there
+}
+
+func (e *VersionError) Error() string { return e.Text }
+
+// Hint says what to do about it.
+func (e *VersionError) Hint() string { return e.Way }
+
 // Certified is an engine whose members stop working when certificates end.
 type Certified interface {
 	Certificates(ctx context.Context, node string) ([]Certificate, error)

@@ -26,16 +26,13 @@ type ground struct {
 	said    strings.Builder // by all commands
 }
 
-// newGround has machines with these parts of e2e/kube, besides those that each has.
-func newGround(t *testing.T, parts ...string) *ground {
+// newGround has machines of Kubernetes, and what else these flags of the lab ask for.
+func newGround(t *testing.T, flags ...string) *ground {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
-	args := []string{"--kubernetes", "--size", "6G"}
-	for _, part := range parts {
-		args = append(args, "--kubernetes-part", part)
-	}
-	g := &ground{T: t, dir: t.TempDir(), image: lab.Image(t, "container", args...)}
+	image := append([]string{"--kubernetes", "--size", "6G"}, flags...)
+	g := &ground{T: t, dir: t.TempDir(), image: lab.Image(t, "container", image...)}
 	g.l = lab.Hypervisor(t)
 	g.program = filepath.Join(g.dir, "nixbench")
 	if out, err := exec.Command("go", "build", "-o", g.program, "../../cmd/nixbench").CombinedOutput(); err != nil {

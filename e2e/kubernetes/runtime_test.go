@@ -14,7 +14,7 @@ import (
 func TestCRIOAndFlannel(t *testing.T) {
 	t.Parallel()
 	const crio, flannel = "cri-o-v1.34.0", "flannel-v0.28.4"
-	g := newGround(t, crio, flannel)
+	g := newGround(t, "--kubernetes-part", crio, "--kubernetes-part", flannel)
 	settings := fmt.Sprintf(`
       containerRuntime.name = "cri-o";
       cni.name = "flannel";

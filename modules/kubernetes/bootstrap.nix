@@ -11,9 +11,17 @@ let
   cfg = config.nixbench.kubernetes;
   isControlPlane = cfg.role == "control-plane";
 
-  program =
-    name: parts:
-    pkgs.writeShellScript name (lib.concatMapStringsSep "\n" (p: builtins.readFile (./scripts + "/${p}.sh")) parts);
+  scripts = lib.concatMapStringsSep "\n" (part: builtins.readFile (./scripts + "/${part}.sh"));
+  program = name: parts: pkgs.writeShellScript name (scripts parts);
+
+  # What every unit has on its PATH.
+  unitPath = [
+    pkgs.coreutils
+    pkgs.findutils
+    pkgs.gnugrep
+    pkgs.gnused
+    pkgs.systemd
+  ];
 
   # Shared by the programs below.
   service = {
@@ -41,6 +49,24 @@ let
     }
     // cfg.bootstrap.environment;
   };
+
+  beforeSwitch = pkgs.writeShellScript "nixbench-kubernetes-before-switch" (
+    lib.concatStrings (
+      lib.mapAttrsToList (name: value: "export ${name}=${lib.escapeShellArg "${value}"}\n") service.environment
+    )
+    + ''
+      export PATH=${lib.makeBinPath (service.path ++ unitPath)}
+      umask 0077
+    ''
+    + scripts [
+      "state"
+      "images"
+      "join"
+      "static-pods"
+      "upgrade"
+      "before-switch"
+    ]
+  );
 in
 {
   # interface
@@ -104,6 +130,7 @@ in
             "pki"
             "control-plane"
             "static-pods"
+            "upgrade"
             "settle"
           ]
           ++ [ "bootstrap" ]
@@ -137,14 +164,12 @@ in
       }
     );
 
-    system.preSwitchChecks = lib.mkIf isControlPlane {
-      nixbench-kubernetes = "${program "nixbench-kubernetes-skew" [ "skew" ]} ${lib.escapeShellArg cfg.version}";
-    };
+    system.preSwitchChecks.nixbench-kubernetes = lib.mkIf isControlPlane "${beforeSwitch} \"$2\"";
 
     environment.systemPackages = [
       (pkgs.writeShellScriptBin "nixbench-kubernetes-reset" (
         ''
-          export PATH=${lib.makeBinPath (service.path ++ [ pkgs.coreutils pkgs.systemd ])}:$PATH
+          export PATH=${lib.makeBinPath (service.path ++ unitPath)}:$PATH
           CRI_SOCKET=${lib.escapeShellArg cfg.containerRuntime.socket}
         ''
         + builtins.readFile ./scripts/reset.sh

@@ -30,6 +30,8 @@ type cluster struct {
 
 	busy int // how often a node's unit is still at work
 
+	apis map[string]string // node → version of its API server
+
 	noCluster bool
 	phases    string // what nodes say of themselves; empty: join
 }
@@ -65,10 +67,14 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 			items = append(items, object{
 				"metadata": object{"name": name, "labels": n["labels"], "annotations": n["annotations"]},
 				"spec":     object{"unschedulable": n["unschedulable"] == true},
-				"status":   object{"conditions": []object{{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": status, "message": "starting"}}},
+				"status":   object{"nodeInfo": object{"kubeletVersion": n["kubelet"]}, "conditions": []object{{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": status, "message": "starting"}}},
 			})
 		}
 		return json.Marshal(object{"items": items})
+	case line == "kubectl version -o json" && c.apis[on] == "":
+		return nil, errors.New("connection refused")
+	case line == "kubectl version -o json":
+		return json.Marshal(object{"serverVersion": object{"gitVersion": c.apis[on]}})
 	case strings.HasPrefix(line, "kubectl annotate node "):
 		name, set := words[3], words[4]
 		annotations := c.nodes[name]["annotations"].(object)

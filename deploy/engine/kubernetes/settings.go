@@ -10,6 +10,8 @@ type settings struct {
 	Probe  probe  `json:"probe"`
 	Port   int    `json:"port"`   // of the API, on each control plane
 	Permit string `json:"permit"` // file by which a control plane knows that it may create the cluster
+
+	Version string `json:"version"` // of what its member runs
 }
 
 // probe is a small image with a web server and a client in it.

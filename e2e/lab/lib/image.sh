@@ -77,3 +77,16 @@ build_image() {
   say "built the image in $((SECONDS - started)) s"
   echo "$image"
 }
+
+# machine_trees prints what a machine's file system is made of, the lowest first. The path
+# of each says what is in it. Of several versions of Kubernetes the first one lies highest,
+# so its programs are those in /usr/bin.
+machine_trees() {
+  local i parts
+  build_image
+  [ -n "$kubernetes" ] || return 0
+  for ((i = ${#kubernetes_versions[@]} - 1; i >= 0; i--)); do
+    parts=$("$home/../kube/build" "${kubernetes_versions[i]}") || exit
+    echo "$parts/root"
+  done
+}

@@ -8,7 +8,7 @@ role_image() {
   case $kind in container | vm) ;; *) usage_error "image wants container or vm" ;; esac
   [[ $size =~ ^[1-9][0-9]*[MG]$ ]] || usage_error "--size wants a size with M or G, not $size"
   check_needs role || exit 1
-  trees=$(role_trees)
+  trees=$(machine_trees)
   mapfile -t trees <<< "$trees"
   cache=$(cache_dir)
   # Named like the machines' tree, so that it is forgotten like that.
@@ -36,18 +36,6 @@ role_image() {
   fi
   exec 8>&-
   echo "$folder"
-}
-
-# role_trees prints what is in the image, the lowest first; the path of each says
-# what is in it.
-role_trees() {
-  local i parts
-  build_image
-  [ -n "$kubernetes" ] && [ -x "$home/../kube/build" ] || return 0
-  for ((i = ${#kubernetes_versions[@]} - 1; i >= 0; i--)); do
-    parts=$("$home/../kube/build" "${kubernetes_versions[i]}") || exit
-    echo "$parts/root"
-  done
 }
 
 merge_trees() {

@@ -2,10 +2,10 @@
 # The start of a lab.
 
 lab_up() {
-  local image parts count=${1:-} started=$SECONDS
+  local image trees count=${1:-} started=$SECONDS
   [[ $count =~ ^[0-9]{1,3}$ ]] && [ "$count" -le 200 ] || usage_error "up wants the number of machines"
   [[ $memory =~ ^[1-9][0-9]*$ ]] || usage_error "--memory wants MiB"
-  local volume i
+  local volume
   for volume in ${volumes[@]+"${volumes[@]}"}; do
     [[ $volume =~ ^(/[A-Za-z0-9_-]+)+$ ]] || usage_error "--volume wants an absolute path, not $volume"
   done
@@ -18,15 +18,11 @@ lab_up() {
   fi
   check_needs ${hypervisor:+hypervisor} || exit 1
   image=-
-  [ "$count" = 0 ] || image=$(build_image)
-  if [ -n "$kubernetes" ] && [ "$count" != 0 ]; then
-    # Several versions may lie above each other; the first one's programs are in
-    # /usr/bin.
-    for ((i = ${#kubernetes_versions[@]} - 1; i >= 0; i--)); do
-      parts=$("$home/../kube/build" "${kubernetes_versions[i]}")
-      image=$parts/root:$image
-    done
-    await_inotify "$count"
+  if [ "$count" != 0 ]; then
+    trees=$(machine_trees)
+    # An overlay names the highest first.
+    image=$(tac <<< "$trees" | paste -sd :)
+    [ -z "$kubernetes" ] || await_inotify "$count"
   fi
 
   lock_lab

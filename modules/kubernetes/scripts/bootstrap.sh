@@ -19,14 +19,16 @@ pass() {
     *) join_worker || return ;;
     esac
   fi
-  if [ "$ROLE" = control-plane ]; then
+  settling=
+  if [ "$ROLE" = control-plane ] && ! surpassed; then
+    settling=yes
     place_encryption && settle || return
   fi
   # kubeadm has started it, unless it was stopped in between.
   systemctl start --no-block kubelet.service
-  [ "$ROLE" != control-plane ] || await_static_pods || return
+  [ -z "$settling" ] || await_static_pods || return
   label_node || return
-  [ "$ROLE" != control-plane ] || settle_cluster
+  [ -z "$settling" ] || settle_cluster
 }
 
 pause=1
@@ -42,4 +44,4 @@ do
 done
 # They have the token in them.
 rm -f "$work/init.yaml" "$work/join.yaml"
-tell ready
+tell ready "$([ "$ROLE" != control-plane ] || ! surpassed || echo "the control plane stays at $(remembered version), which is newer than this system's $VERSION")"

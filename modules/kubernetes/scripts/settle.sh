@@ -16,40 +16,14 @@ settled() {
     remember version "$VERSION" && remember applied "$TEMPLATE"
 }
 
-minor() { # VERSION
-  minor=${1#*.}
-  echo "${minor%%.*}"
-}
-
-# Another minor release is not only other images: kubeadm knows what else.
-upgrade() {
-  old=$(remembered version) || return 0
-  step=$(($(minor "$VERSION") - $(minor "$old")))
-  [ "$step" != 0 ] || return 0
-  if [ "$step" != 1 ]; then
-    echo "The cluster runs $old, and kubeadm goes from one minor release to the next only: $VERSION is not the next. Set nixbench.kubernetes.package to a release in between, or to the old one." >"$work/output"
-    return 1
-  fi
-  await_kubelet
-  export KUBECONFIG=/etc/kubernetes/admin.conf
-  patches=$(jq -r '.init.patches.directory // ""' "$TEMPLATE")
-  running=$(kubectl -n kube-system get configmap kubeadm-config -o 'jsonpath={.data.ClusterConfiguration}' | sed -n 's/^kubernetesVersion: v//p') || return
-  if [ "$running" = "$VERSION" ]; then
-    run kubeadm upgrade node --patches "$patches" || return
-  else
-    run kubeadm upgrade apply --yes --patches "$patches" "v$VERSION" || return
-  fi
-  remember version "$VERSION"
-}
-
 settle() {
   [ "$(remembered applied)" != "$TEMPLATE" ] || return 0
   tell init "settings have changed"
-  note_static_pods || return
-  file=$(documents cluster) || return
   # From here on it is neither the old nor the new, whichever system comes next.
   rm -f "$memory/applied"
   upgrade || return
+  note_static_pods || return
+  file=$(documents cluster) || return
   if changed names .cluster.apiServer.certSANs; then
     rm -f /etc/kubernetes/pki/apiserver.crt /etc/kubernetes/pki/apiserver.key
     run kubeadm init phase certs apiserver --config "$file" || return
@@ -62,7 +36,7 @@ settle() {
     renew_static_pods "$file" "etcd local" etcd || return
     note etcd .cluster.etcd
   fi
-  remember version "$VERSION" && remember applied "$TEMPLATE"
+  remember applied "$TEMPLATE"
 }
 
 settle_cluster() {

@@ -36,9 +36,12 @@ tell() {
 run() {
   "$@" </dev/null 2>&1 | tee "$work/output" >&2
 }
+# What kubeadm's checks found says more than what it printed last.
 last_words() {
-  grep -v -e '^[[:space:]]*$' -e 'see the stack trace' -e 'If you know what you are doing' "$work/output" 2>/dev/null |
-    tail -n 4 | tr -s '[:space:]' ' ' | sed 's/^ //; s/ $//' | cut -c 1-800
+  {
+    grep -F '[ERROR ' "$work/output" ||
+      grep -v -e '^[[:space:]]*$' -e 'see the stack trace' -e 'If you know what you are doing' "$work/output"
+  } 2>/dev/null | tail -n 4 | tr -s '[:space:]' ' ' | sed 's/^ //; s/ $//' | cut -c 1-800
 }
 
 # remember NAME TEXT: write a file whole or not at all.

@@ -92,7 +92,7 @@ until_in_time() { # WHAT COMMAND...
       echo "$what with its new settings does not come up; journalctl -u kubelet and /var/log/pods say why." >"$work/output"
       return 1
     fi
-    tell init "$what restarts"
+    tell "${phase:-init}" "$what restarts"
     sleep 0.5
   done
 }

@@ -1,0 +1,236 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// behind is how many minor releases a kubelet may be older than the API that it asks.
+const behind = 3
+
+// Versions implements [engine.Versioned], by the rules of kubeadm and of Kubernetes itself: an
+// API goes to the next minor release and never back; kubelets are not newer than it, and
+// not much older.
+func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
+	defer cancel()
+	found, err := e.nodes(ctx)
+	if err != nil {
+		return nil, nil // the first deployment, or one that mends what does not answer
+	}
+	s := skew{kubelets: map[string]release{}}
+	different := false
+	for _, m := range e.Cluster.Members {
+		wish := member{name: m.Node, controlPlane: m.Role == ControlPlane, deployed: slices.Contains(nodes, m.Node)}
+		if wish.wants, err = wanted(m); err != nil {
+			return nil, err
+		}
+		if kubelet, ok := parseRelease(found[m.Node].Get("status.nodeInfo.kubeletVersion").String()); ok {
+			s.kubelets[m.Node] = kubelet
+		}
+		different = different || wish.deployed && s.kubelets[m.Node] != wish.wants
+		s.members = append(s.members, wish)
+	}
+	if !different {
+		return nil, nil
+	}
+	if s.apis = e.apis(ctx); len(s.apis) == 0 {
+		return nil, nil
+	}
+	return s.changes(), s.judge()
+}
+
+// wanted is the version that the hive has for a member.
+func wanted(m engine.Member) (release, error) {
+	var s settings
+	if len(m.Settings) > 0 {
+		if err := json.Unmarshal(m.Settings, &s); err != nil {
+			return release{}, fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
+		}
+	}
+	if s.Version == "" {
+		return release{}, nil
+	}
+	r, ok := parseRelease(s.Version)
+	if !ok {
+		return release{}, fmt.Errorf("%s: deployment.engine.settings.version: %q is no version such as 1.34.4", m.Node, s.Version)
+	}
+	return r, nil
+}
+
+// apis are the versions of the control planes' own servers, as far as they answer.
+func (e *Engine) apis(ctx context.Context) map[string]release {
+	all := e.controlPlanes()
+	answers := make([]release, len(all))
+	var asked sync.WaitGroup
+	for i, node := range all {
+		asked.Go(func() {
+			if out, err := e.kubectlOn(ctx, node, "", "version", "-o", "json"); err == nil {
+				answers[i], _ = parseRelease(gjson.GetBytes(out, "serverVersion.gitVersion").String())
+			}
+		})
+	}
+	asked.Wait()
+	known := map[string]release{}
+	for i, node := range all {
+		if answers[i] != (release{}) {
+			known[node] = answers[i]
+		}
+	}
+	return known
+}
+
+// skew is the versions that are there, and those that are wished for.
+type skew struct {
+	members  []member
+	apis     map[string]release
+	kubelets map[string]release // of nodes that are registered
+}
+
+type member struct {
+	name         string
+	controlPlane bool
+	deployed     bool // in this run
+	wants        release
+}
+
+// changes has a control plane's older half as what it comes from: an upgrade that was cut off
+// may have left its kubelet behind.
+func (s skew) changes() map[string]engine.Change {
+	out := map[string]engine.Change{}
+	for _, m := range s.members {
+		from, registered := s.kubelets[m.name]
+		if api, ok := s.apis[m.name]; ok && api.compare(from) < 0 {
+			from = api
+		}
+		if m.deployed && registered && from != m.wants && m.wants != (release{}) {
+			out[m.name] = engine.Change{From: from.String(), To: m.wants.String()}
+		}
+	}
+	return out
+}
+
+// judge refuses what must not be.
+func (s skew) judge() error {
+	oldest, newest := s.span(s.apis)
+	after := map[string]release{}
+	upgrade := false
+	for _, m := range s.members {
+		api, known := s.apis[m.name]
+		if !m.controlPlane || !known {
+			continue
+		}
+		after[m.name] = api
+		if !m.deployed || m.wants == (release{}) || m.wants == api && s.kubelets[m.name] == api {
+			continue
+		}
+		if m.wants.compare(newest) < 0 {
+			return refusal(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
+				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.name, m.wants)
+		}
+		if m.wants.minor > oldest.minor+1 {
+			return refusal(steps(oldest, m.wants),
+				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.name, m.wants)
+		}
+		after[m.name] = m.wants
+		upgrade = upgrade || m.wants != api
+	}
+	oldest, newest = s.span(after)
+	for _, m := range s.members {
+		kubelet, registered := s.kubelets[m.name]
+		comes := m.deployed && m.wants != (release{}) && m.wants != kubelet
+		switch {
+		case comes && !m.controlPlane && m.wants.minor > oldest.minor:
+			return refusal("apply to the control plane first, or to all nodes at once",
+				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.name, m.wants, oldest)
+		case comes && m.wants.minor+behind < newest.minor:
+			return refusal(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.name, newest.major, newest.minor-behind),
+				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.name, m.wants, newest)
+		case upgrade && registered && kubelet.minor+behind < newest.minor:
+			return refusal(fmt.Sprintf("bring %s to release %d.%d or later first, with the control plane as it is", m.name, newest.major, newest.minor-behind),
+				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.name, kubelet)
+		}
+	}
+	return nil
+}
+
+func (s skew) span(of map[string]release) (oldest, newest release) {
+	for _, r := range of {
+		if oldest == (release{}) || r.compare(oldest) < 0 {
+			oldest = r
+		}
+		if r.compare(newest) > 0 {
+			newest = r
+		}
+	}
+	return oldest, newest
+}
+
+// steps is the way from one release to another, over each one in between.
+func steps(from, to release) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "set nixbench.kubernetes.package to release %d.%d and apply", from.major, from.minor+1)
+	for minor := from.minor + 2; minor < to.minor; minor++ {
+		fmt.Fprintf(&b, "; then to %d.%d", from.major, minor)
+	}
+	fmt.Fprintf(&b, "; then to %s", to)
+	return b.String()
+}
+
+func refusal(way, format string, args ...any) error {
+	return &engine.VersionError{Text: fmt.Sprintf(format, args...), Way: way}
+}
+
+// release is a version of Kubernetes.
+type release struct {
+	major, minor, patch int
+	pre                 string // such as rc.1, which comes before the release itself
+}
+
+// parseRelease reads v1.34.4, with or without the v.
+func parseRelease(s string) (release, bool) {
+	s, _, _ = strings.Cut(strings.TrimPrefix(s, "v"), "+")
+	numbers, pre, _ := strings.Cut(s, "-")
+	r := release{pre: pre}
+	parts := strings.Split(numbers, ".")
+	if len(parts) != 3 {
+		return release{}, false
+	}
+	for i, into := range []*int{&r.major, &r.minor, &r.patch} {
+		n, err := strconv.Atoi(parts[i])
+		if err != nil || n < 0 {
+			return release{}, false
+		}
+		*into = n
+	}
+	return r, true
+}
+
+func (r release) String() string {
+	s := fmt.Sprintf("%d.%d.%d", r.major, r.minor, r.patch)
+	if r.pre != "" {
+		s += "-" + r.pre
+	}
+	return s
+}
+
+func (r release) compare(other release) int {
+	unfinished := func(r release) int {
+		if r.pre != "" {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(r.major, other.major), cmp.Compare(r.minor, other.minor), cmp.Compare(r.patch, other.patch),
+		cmp.Compare(unfinished(r), unfinished(other)), cmp.Compare(r.pre, other.pre))
+}

@@ -1,0 +1,38 @@
+package kubernetes
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// What a node itself refuses, whoever switches it.
+func TestPermitted(t *testing.T) {
+	script, err := os.ReadFile("../../modules/kubernetes/scripts/upgrade.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ from, to, refused string }{
+		{"1.34.3", "1.34.4", ""},
+		{"1.34.3", "1.35.0", ""},
+		{"1.34.9", "1.34.10", ""},
+		{"1.35.0-rc.1", "1.35.0", ""},
+		{"1.34.3", "1.36.0", "Set nixbench.kubernetes.package to release 1.35 first, and go on from there to 1.36.0."},
+		{"1.34.3", "1.40.0", "Set nixbench.kubernetes.package to release 1.35 first, and go on from there to 1.40.0."},
+		{"1.34.10", "1.34.9", "cannot go back to 1.34.9."},
+		{"1.35.0", "1.34.9", "cannot go back to 1.34.9. Set nixbench.kubernetes.package to release 1.35.0 or later."},
+		{"1.35.0", "1.35.0-rc.1", "cannot go back to 1.35.0-rc.1."},
+	} {
+		cmd := exec.Command("bash", "-uc", string(script)+`
+permitted "$FROM"; status=$?; cat "$work/output"; exit "$status"`)
+		cmd.Env = append(os.Environ(), "work="+t.TempDir(), "FROM="+c.from, "VERSION="+c.to)
+		out, err := cmd.CombinedOutput()
+		switch {
+		case c.refused == "" && (err != nil || len(out) > 0):
+			t.Errorf("from %s to %s: %v\n%s", c.from, c.to, err, out)
+		case c.refused != "" && (err == nil || !strings.Contains(string(out), c.refused) || !strings.Contains(string(out), "runs Kubernetes "+c.from)):
+			t.Errorf("from %s to %s: %v\n%s", c.from, c.to, err, out)
+		}
+	}
+}
