@@ -47,6 +47,11 @@ type Certificate struct {
 	Name   string    `json:"name"`
 	Begins time.Time `json:"begins"`
 	Ends   time.Time `json:"ends"`
+	// Authority: it signs others, which end with it.
+	Authority bool `json:"authority,omitempty"`
+	// Renewer is the node's unit that renews it, from Due on; empty: nobody does.
+	Renewer string    `json:"renewer,omitempty"`
+	Due     time.Time `json:"due,omitzero"`
 }
 
 // Forgetter is an engine that remembers members whose machines are gone. One that was

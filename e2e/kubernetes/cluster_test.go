@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -121,16 +122,27 @@ in {
 // nixbench runs the program in the lab's network.
 func (s *site) nixbench(args ...string) string {
 	s.Helper()
+	code, out := s.try(args...)
+	if code != 0 {
+		s.Fatalf("nixbench %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// try gives the exit code, and all that was printed.
+func (s *site) try(args ...string) (int, string) {
+	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := s.l.Command(ctx, s.program, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+s.dir, "NO_COLOR=1", "SSH_AUTH_SOCK=")
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		s.Fatalf("nixbench %s: %v\n%s", strings.Join(args, " "), err, out)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		s.Fatal(err)
 	}
-	return string(out)
+	return cmd.ProcessState.ExitCode(), string(out)
 }
 
 func (s *site) apply() string {
@@ -199,4 +211,5 @@ func TestKilled(t *testing.T) {
 	if got := s.l.Run(t, "cp", "ls /etc/kubernetes/bootstrap-kubelet.conf 2>/dev/null | wc -l"); got != "0" {
 		t.Error("the bootstrap credentials are still there")
 	}
+	s.renewal()
 }

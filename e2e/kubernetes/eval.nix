@@ -147,6 +147,8 @@ in
     featureGates.Foo = true;
     encryptionAtRest.enable = true;
   }).nixbench.kubernetes.settings.cluster.apiServer.extraArgs;
+  timer = (cp { }).systemd.timers.nixbench-kubernetes-certificates.timerConfig.OnCalendar;
+  kept = units (cp { certificates.renew = false; });
   token = (cp { }).systemd.services.nixbench-kubernetes.environment.JOIN_TOKEN;
   firewall = {
     control-plane = map (r: r.from) (cp { }).networking.firewall.allowedTCPPortRanges;
@@ -174,6 +176,13 @@ in
     wide = wrong "worker" { nodeCidr = "172.16.0.0/16"; };
     calico = wrong "worker" { cni.name = "calico"; };
     label = wrong "worker" { nodeLabels."node-role.kubernetes.io/worker" = ""; };
+    rotation = wrong "worker" { settings.kubelet.rotateCertificates = false; };
+    byHand = wrong "worker" {
+      settings.kubelet.rotateCertificates = false;
+      certificates.renew = false;
+    };
+    early = wrong "control-plane" { certificates.renewBefore = 365; };
+    short = wrong "control-plane" { settings.cluster.certificateValidityPeriod = "720h0m0s"; };
     fine = wrong "worker" {
       nodeLabels = {
         "node.kubernetes.io/pool" = "a";

@@ -45,6 +45,8 @@ type evaluated struct {
 		}
 	}
 	APIServer []string
+	Timer     string
+	Kept      []string
 	Token     string
 	Firewall  struct {
 		ControlPlane []int `json:"control-plane"`
@@ -104,7 +106,7 @@ func TestEvaluation(t *testing.T) {
 		t.Error("arguments of the API server change the closure of workers")
 	}
 
-	for _, unit := range []string{"nixbench-kubernetes", "nixbench-kubernetes-token"} {
+	for _, unit := range []string{"nixbench-kubernetes", "nixbench-kubernetes-certificates", "nixbench-kubernetes-token"} {
 		if !slices.Contains(e.Units, unit) {
 			t.Errorf("a control plane has no unit %s: %v", unit, e.Units)
 		}
@@ -125,6 +127,9 @@ func TestEvaluation(t *testing.T) {
 	// kubeadm tells "no taints" from "the usual ones" by this list being there.
 	if taints := e.Template.Init.NodeRegistration.Taints; taints == nil || len(*taints) != 0 {
 		t.Errorf("taints: %v, want an empty list", taints)
+	}
+	if e.Timer != "daily" || slices.Contains(e.Kept, "nixbench-kubernetes-certificates") {
+		t.Errorf("certificates are renewed %s, and where that is off there are %v", e.Timer, e.Kept)
 	}
 	if e.Token != "/run/elsewhere/token" {
 		t.Errorf("the token is looked for in %s, not where the facts say", e.Token)
@@ -155,6 +160,10 @@ func TestAssertions(t *testing.T) {
 		"wide":     {"nixbench.kubernetes.nodeCidr", "make it a /20", "flannel"},
 		"calico":   {"nixbench.kubernetes.cni.calico.manifest", "pkgs.fetchurl"},
 		"label":    {"nixbench.kubernetes.nodeLabels", "node-role.kubernetes.io/worker", "domain of your own"},
+		"rotation": {"nixbench.kubernetes.settings.kubelet.rotateCertificates is off", "renew = false"},
+		"byHand":   nil,
+		"early":    {"nixbench.kubernetes.certificates.renewBefore (365 days)", "lower it"},
+		"short":    {"nixbench.kubernetes.certificates.renewBefore (60 days)", "certificateValidityPeriod"},
 		"old":      {"nixbench.kubernetes.version is 1.30.2", "newer nixbench.kubernetes.package"},
 		"other":    {"nixbench.kubernetes.version (1.33.1)", "leave the version out"},
 		"audit":    {"nixbench.kubernetes.audit.policy", "rules = ["},

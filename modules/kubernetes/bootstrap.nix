@@ -57,6 +57,20 @@ in
       internal = true;
       description = "What the unit's scripts are told.";
     };
+    service = mkOption {
+      type = types.raw;
+      internal = true;
+      readOnly = true;
+      default = service;
+      description = "What the units that run scripts have in common.";
+    };
+    program = mkOption {
+      type = types.raw;
+      internal = true;
+      readOnly = true;
+      default = program;
+      description = "Makes a program of scripts.";
+    };
   };
 
   # implementation

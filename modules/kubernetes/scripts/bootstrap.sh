@@ -29,10 +29,20 @@ pass() {
   [ "$ROLE" != control-plane ] || settle_cluster
 }
 
+# The unit that renews certificates restarts what we wait for, so one waits for the other.
+exec 9>"$memory/lock"
+alone() {
+  flock 9
+  "$@"
+  set -- "$?"
+  flock -u 9
+  return "$1"
+}
+
 pause=1
 until
   : >"$work/output"
-  pass
+  alone pass
 do
   tell failed "$(last_words)"
   sleep "$pause"
