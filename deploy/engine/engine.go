@@ -54,6 +54,14 @@ type Certificate struct {
 	Due     time.Time `json:"due,omitzero"`
 }
 
+// Adjuster is an engine that keeps something of its members which is no part of their
+// systems, such as labels. They follow the hive without being changed themselves.
+type Adjuster interface {
+	// Adjust brings those of the nodes that are members to what the hive says, or, dry, only
+	// looks. It tells in words what differed, by node.
+	Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error)
+}
+
 // Forgetter is an engine that remembers members whose machines are gone. One that was
 // made anew comes in as a new member, after the old one is forgotten.
 type Forgetter interface {

@@ -102,7 +102,7 @@ in {
   };
 `, s.pki.dir, s.nixpkgs, s.l.SSHConfig(), modules, s.l.Subnet, settings)
 	for i, m := range s.l.Machines {
-		kind, more := "worker", `nixbench.kubernetes.nodeLabels."example.org/disk" = "ssd";`
+		kind, more := "worker", `nixbench.kubernetes = { nodeLabels."example.org/disk" = "ssd"; nodeTaints = [ { key = "example.org/only"; effect = "PreferNoSchedule"; } ]; };`
 		if i < s.controlPlanes {
 			kind = "control-plane"
 			more = fmt.Sprintf(`deployment.keys = keys [ "ca.crt" "ca.key" "front-proxy-ca.crt" "front-proxy-ca.key" "etcd-ca.crt" "etcd-ca.key" "sa.key" "sa.pub" "encryption-key" %s];
@@ -208,6 +208,8 @@ func TestKilled(t *testing.T) {
 	s.phase(time.Minute, "cp", "ready")
 	s.phase(time.Minute, "w1", "ready")
 	s.wait(20*time.Second, "cp", kubectl+`get nodes -l example.org/disk=ssd -o name`, "node/w1")
+	// Nobody has adjusted it: it came with that.
+	s.wait(5*time.Second, "cp", kubectl+`get node w1 -o jsonpath='{.spec.taints[?(@.key=="example.org/only")].effect}'`, "PreferNoSchedule")
 	if got := s.l.Run(t, "cp", "ls /etc/kubernetes/bootstrap-kubelet.conf 2>/dev/null | wc -l"); got != "0" {
 		t.Error("the bootstrap credentials are still there")
 	}

@@ -38,6 +38,7 @@ let
       TEMPLATE = cfg.template;
       DOCUMENTS = ./scripts/documents.jq;
       JOIN_TOKEN = cfg.secrets.joinToken;
+      REGISTRATION = cfg.registration;
     }
     // cfg.bootstrap.environment;
   };
@@ -82,7 +83,6 @@ in
       VERSION = cfg.version;
       TOKEN_TTL = cfg.tokenTtl;
       CRI_SOCKET = cfg.containerRuntime.socket;
-      NODE_LABELS = lib.concatStringsSep " " (lib.mapAttrsToList (n: v: "${n}=${v}") cfg.nodeLabels);
     }
     // lib.optionalAttrs isControlPlane {
       CONTROL_PLANES = lib.concatStringsSep " " cfg.controlPlanes;

@@ -25,7 +25,7 @@ pass() {
   # kubeadm has started it, unless it was stopped in between.
   systemctl start --no-block kubelet.service
   [ "$ROLE" != control-plane ] || await_static_pods || return
-  label_node || return
+  note_socket || return
   [ "$ROLE" != control-plane ] || settle_cluster
 }
 

@@ -5,6 +5,9 @@ kubelet=$1
 shift
 name=$(jq -r .name "$NODE_FILE")
 address=$(jq -r .address "$NODE_FILE")
+# Only a node that registers reads them; of one that has none, nixbench sees to it.
+labels=
+[ ! -s "$REGISTRATION" ] || labels=$(jq -r '.labels | to_entries | map("\(.key)=\(.value)") | join(",")' "$REGISTRATION")
 # shellcheck disable=SC2086 # kubeadm's flags are words
 exec "$kubelet" \
   --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
@@ -13,5 +16,5 @@ exec "$kubelet" \
   --config="$CONFIG" \
   --hostname-override="$name" \
   --node-ip="$address" \
-  ${LABELS:+--node-labels="$LABELS"} \
+  ${labels:+--node-labels="$labels"} \
   "$@"
