@@ -117,7 +117,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.tidy(ctx, machines, cluster)
 	}
 	if err == nil && buildErr == nil {
-		err = r.proven(ctx, cluster)
+		err = r.proven(ctx, cluster, nodes)
 	}
 	return errors.Join(buildErr, err)
 }

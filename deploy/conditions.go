@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -16,11 +18,16 @@ import (
 
 // NodeConditions are what must hold of nodes, whatever runs on them.
 func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condition {
+	var looked []Outcome[activate.Node]
 	return []check.Condition{{
 		Name: Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
 			var bad []string
-			for _, o := range Look(ctx, f, nodes, parallel, nil) {
+			now := Look(ctx, f, nodes, parallel, nil)
+			if ctx.Err() == nil { // one that is cut short has seen nothing
+				looked = now
+			}
+			for _, o := range now {
 				switch {
 				case o.Err != nil:
 					bad = append(bad, o.Err.Error())
@@ -34,6 +41,16 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 				return errors.New(strings.Join(bad, "; "))
 			}
 			return nil
+		},
+		Explain: func(ctx context.Context) string {
+			reasons := Reasons(ctx, f, looked, parallel)
+			var lines []string
+			for _, n := range nodes {
+				for _, unit := range slices.Sorted(maps.Keys(reasons[n.Name])) {
+					lines = append(lines, n.Name+": "+unit+": "+reasons[n.Name][unit])
+				}
+			}
+			return strings.Join(lines, "\n")
 		},
 	}}
 }

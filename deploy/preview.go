@@ -47,7 +47,9 @@ type Preview struct {
 	Version *engine.Change `json:"version,omitempty"`
 	// Machine is nil for nodes that nixbench does not boot.
 	Machine *MachinePreview `json:"machine,omitempty"`
-	Error   string          `json:"error,omitempty"`
+	// Adjust is what would change of the node in what it runs together with others.
+	Adjust []string `json:"adjust,omitempty"`
+	Error  string   `json:"error,omitempty"`
 
 	err error
 }
@@ -136,6 +138,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 			changed++
 		}
 	}
+	errs = append(errs, d.previewAdjust(ctx, hive, out))
 	out = append(out, machines.removed...)
 	changed += len(machines.removed)
 	err = errors.Join(errs...)

@@ -212,17 +212,36 @@ func (r *run) drain(ctx context.Context, m member, name string) error {
 	return errors.Join(err, m.engine.Return(back, name))
 }
 
-// proven waits until what the nodes run together is as the hive has it.
-func (r *run) proven(ctx context.Context, l living) error {
-	if r.CheckTimeout == 0 || !r.Goal.runs() || len(l.engines) == 0 {
+// proven waits until what the nodes run together is as the hive has it. Members are adjusted
+// before, since they may be what others wait for; new ones once they are there.
+func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node) error {
+	if !r.Goal.runs() || len(l.engines) == 0 {
 		return nil
+	}
+	var members, fresh []string
+	for _, n := range nodes {
+		switch m, is := l.members[n.Name]; {
+		case is && !m.anew:
+			members = append(members, n.Name)
+		case r.hive.Unit(n.Unit).Deployment.Engine != nil:
+			fresh = append(fresh, n.Name)
+		}
+	}
+	err := r.adjust(ctx, l, members)
+	switch {
+	case r.CheckTimeout == 0:
+		return err
+	case err != nil: // it may just restart; the check waits for it, or says why it does not come
+		fresh = append(members, fresh...)
 	}
 	var conditions []check.Condition
 	for _, e := range l.engines {
 		conditions = append(conditions, e.Conditions(false)...)
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.CheckTimeout)
+	waiting, cancel := context.WithTimeout(ctx, r.CheckTimeout)
 	defer cancel()
-	_, err := check.Await(ctx, conditions, r.Send)
-	return err
+	if _, err := check.Await(waiting, conditions, r.Send); err != nil {
+		return err
+	}
+	return r.adjust(ctx, l, fresh)
 }

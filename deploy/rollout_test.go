@@ -7,11 +7,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -45,7 +47,16 @@ func (s *sulky) Forget(_ context.Context, node string) error        { return s.d
 func (s *sulky) Invite(_ context.Context, node string) error        { return s.do("invite", node) }
 func (s *sulky) Leave(_ context.Context, node string, _ bool) error { return s.do("leave", node) }
 func (s *sulky) Return(_ context.Context, node string) error        { return s.do("return", node) }
-func (s *sulky) Conditions(bool) []check.Condition                  { return nil }
+func (s *sulky) Conditions(bool) []check.Condition {
+	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.do("look", "") }}}
+}
+func (s *sulky) Adjust(_ context.Context, nodes []string, _ bool) (map[string][]string, error) {
+	words := map[string][]string{}
+	for _, node := range nodes {
+		words[node] = []string{"label a=b", "no label c"}
+	}
+	return words, s.do("adjust", strings.Join(nodes, " "))
+}
 
 func tasks(names ...string) []task {
 	var out []task
@@ -140,6 +151,51 @@ func TestWelcome(t *testing.T) {
 	}
 	if err := r.forget(t.Context(), l.members["cp-2"], "cp-2"); err != nil || e.did[2] != "forget cp-2" {
 		t.Errorf("%v, %q", err, e.did)
+	}
+}
+
+// Members are adjusted before others wait for what that changes, new ones when they are there.
+func TestProven(t *testing.T) {
+	hive := &nixeval.Hive{Units: []nixeval.Unit{
+		{Name: "w", Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky"}}}, {Name: "web"},
+	}}
+	nodes := []nixeval.Node{{Name: "w-1", Unit: "w"}, {Name: "w-2", Unit: "w"}, {Name: "w-3", Unit: "w"}, {Name: "web", Unit: "web"}}
+	for name, c := range map[string]struct {
+		nodes   []nixeval.Node
+		refuse  string
+		timeout time.Duration
+		goal    Goal
+		want    []string
+		wantErr string
+	}{
+		"all of them":                {nodes, "", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-2 w-3"}, ""},
+		"only members":               {nodes[:1], "", time.Minute, Switch, []string{"adjust w-1", "look "}, ""},
+		"only new ones":              {nodes[1:2], "", time.Minute, Switch, []string{"look ", "adjust w-2"}, ""},
+		"none of them":               {nodes[3:], "", time.Minute, Switch, []string{"look "}, ""},
+		"nobody waits":               {nodes, "", 0, Switch, []string{"adjust w-1"}, ""},
+		"nothing is run":             {nodes, "", time.Minute, Boot, nil, ""},
+		"the engine fails":           {nodes, "adjust", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-1 w-2 w-3"}, "the engine refuses"},
+		"nobody waits, and it fails": {nodes, "adjust", 0, Switch, []string{"adjust w-1"}, "the engine refuses"},
+	} {
+		e := &sulky{refuse: c.refuse}
+		var notes []string
+		r := &run{hive: hive, Options: Options{Goal: c.goal, CheckTimeout: c.timeout}, Deployer: &Deployer{Send: func(e event.Event) {
+			if e.Level == "note" {
+				notes = append(notes, e.Text)
+			}
+		}}}
+		l := living{engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, anew: true}}}
+		err := r.proven(t.Context(), l, c.nodes)
+		if diff := cmp.Diff(c.want, e.did); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		var adjust *AdjustError
+		if (err == nil) != (c.wantErr == "") || err != nil && (err.Error() != c.wantErr || !errors.As(err, &adjust)) {
+			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
+		}
+		if name == "all of them" && !slices.Equal(notes, []string{"w-1: label a=b, no label c", "w-2, w-3: label a=b, no label c"}) {
+			t.Errorf("notes: %q", notes)
+		}
 	}
 }
 

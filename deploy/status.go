@@ -35,9 +35,11 @@ type Status struct {
 	Boots       int      `json:"defaultGeneration,omitempty"` // that boots next
 	State       string   `json:"state,omitempty"`             // systemd's word
 	FailedUnits []string `json:"failedUnits"`
-	Reboot      bool     `json:"rebootNeeded"`
-	Uptime      int64    `json:"uptime,omitempty"` // seconds
-	LastRun     *LastRun `json:"lastRun,omitempty"`
+	// Reasons are the last words of failed units, by unit.
+	Reasons map[string]string `json:"reasons,omitempty"`
+	Reboot  bool              `json:"rebootNeeded"`
+	Uptime  int64             `json:"uptime,omitempty"` // seconds
+	LastRun *LastRun          `json:"lastRun,omitempty"`
 	// Machine is nil for nodes that nixbench does not boot, and where no hypervisor could be asked.
 	Machine *MachineStatus `json:"machine,omitempty"`
 	// Certificates that the node needs for what it runs together with others.

@@ -74,6 +74,7 @@ func exitCode(err error) int {
 		worst  *execError
 		failed *checkError
 		unmet  *check.Error
+		unlike *deploy.AdjustError
 		before *deploy.NoPredecessorError
 	)
 	switch {
@@ -97,7 +98,7 @@ func exitCode(err error) int {
 		return exitCopy
 	case activating(err):
 		return exitActivation
-	case errors.As(err, &failed), errors.As(err, &unmet):
+	case errors.As(err, &failed), errors.As(err, &unmet), errors.As(err, &unlike):
 		return exitCheck
 	case errors.As(err, &worst):
 		return worst.code

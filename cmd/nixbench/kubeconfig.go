@@ -28,6 +28,10 @@ const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes clu
 is called as the cluster. It is written into the state folder, or to -o FILE, readable
 by you alone: whoever has it may do anything in the cluster.
 
+Its certificate ends a year after a control plane made it, and control planes renew
+theirs long before. So a file that is about to end is written anew by this command;
+nixbench status tells when it is time for the one in the state folder.
+
 --merge adds it to the kubeconfig that you use anyway, by your own kubectl.
 
 Where the API's address cannot be reached from here, --forward leads to it through a
@@ -83,6 +87,9 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	access, err := cluster.Access(a.ctx)
 	if err != nil {
 		return err
+	}
+	if ends := access.Ends(); !ends.IsZero() {
+		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "its certificate ends on " + ends.Format(time.DateOnly) + "; then run nixbench kubeconfig again"})
 	}
 	var until <-chan struct{}
 	if flags.forward {
@@ -167,6 +174,19 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 	}
 	a.view.Result(map[string]string{"file": file, "context": access.Cluster, "server": access.Server}, func(w io.Writer) { fmt.Fprintln(w, file) })
 	return nil
+}
+
+// kubeconfigNote tells when the kubeconfig in the state folder wants to be written anew.
+func (a *app) kubeconfigNote(now time.Time) string {
+	data, err := os.ReadFile(filepath.Join(string(a.dir), "kubeconfig"))
+	if err != nil {
+		return "" // mostly there is none
+	}
+	access := kubernetes.ReadAccess(data)
+	if access == nil || access.Ends().IsZero() || access.Ends().Sub(now) > soon {
+		return ""
+	}
+	return fmt.Sprintf("kubeconfig: its certificate ends on %s; nixbench kubeconfig writes another", access.Ends().Format(time.DateOnly))
 }
 
 // mergeKubeconfig has kubectl do it, which knows what may be in such a file. Ours comes

@@ -97,6 +97,7 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
 		Uploader:  &secrets.Uploader{Generated: machines.Vault.Part}, // it says nothing of the nodes
 		Activator: &activate.Activator{Send: send},
+		Engines:   engines,
 		Send:      send,
 		Machines:  machines,
 		Engines:   engines,
@@ -135,6 +136,18 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 		if text := unitsWould(p.Units); text != "" {
 			fmt.Fprintf(w, "\n%s:\n%s", p.Node, text)
 		}
+	}
+	adjust := map[string][]string{}
+	for _, p := range previews {
+		if len(p.Adjust) > 0 {
+			adjust[p.Node] = p.Adjust
+		}
+	}
+	for i, line := range deploy.Adjustments(adjust) {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, line)
 	}
 }
 

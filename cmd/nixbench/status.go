@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +106,7 @@ func (a *app) status(flags statusFlags) error {
 	}
 	of, enginesErr := engines.Of(hive, fleet)
 	certificates := deploy.Certificates(a.ctx, of, answered, flags.parallel)
+	reasons := deploy.Reasons(a.ctx, fleet, looked, flags.parallel)
 	rows := make([]deploy.Status, len(nodes))
 	for i, n := range nodes {
 		o, asked := byName[n.Name]
@@ -112,9 +114,9 @@ func (a *app) status(flags statusFlags) error {
 			o = deploy.Outcome[activate.Node]{Node: n, Err: &deploy.NoHostError{Node: n}}
 		}
 		rows[i] = deploy.StatusOf(o, known.Nodes[n.Name], wanted, time.Now()).On(machines[n.Name])
-		rows[i].Certificates = certificates[n.Name]
+		rows[i].Certificates, rows[i].Reasons = certificates[n.Name], reasons[n.Name]
 	}
-	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows) })
+	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.kubeconfigNote(time.Now())) })
 	errs := append([]error{machinesErr, evalErr, enginesErr}, deploy.Errors(looked)...)
 	if flags.check {
 		errs = append(errs, checkStatus(rows))
@@ -151,7 +153,8 @@ func checkStatus(rows []deploy.Status) error {
 	return &checkError{bad}
 }
 
-func writeStatus(w io.Writer, rows []deploy.Status) {
+// writeStatus adds notes that are about no single node.
+func writeStatus(w io.Writer, rows []deploy.Status, more ...string) {
 	table := []ui.Row{{"NODE", "GENERATION", "SYSTEM", "UNITS", "UPTIME", "LAST RUN"}}
 	for _, s := range rows {
 		table = append(table, ui.Row{s.Node, generationText(s), s.System, unitsText(s), uptimeText(s), lastRunText(s)})
@@ -173,40 +176,63 @@ func writeStatus(w io.Writer, rows []deploy.Status) {
 			notes = append(notes, s.Node+": "+note)
 		}
 	}
-	if note := certificatesNote(rows, time.Now()); note != "" {
-		notes = append(notes, note)
+	for _, note := range append(certificatesNotes(rows, time.Now()), more...) {
+		if note != "" {
+			notes = append(notes, note)
+		}
 	}
 	if len(notes) > 0 {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(notes, "\n"))
 	}
 }
 
-// soon is when a certificate's end wants somebody to act.
-const soon = 30 * 24 * time.Hour
+const (
+	soon     = 30 * 24 * time.Hour  // when a certificate's end wants somebody to act
+	farAhead = 365 * 24 * time.Hour // the same of an authority's, which takes longer
+	patience = 3 * 24 * time.Hour   // with who renews a certificate
+)
 
-// certificatesNote tells which certificate ends first.
-func certificatesNote(rows []deploy.Status, now time.Time) string {
+// certificatesNotes tell which certificate ends first, and what should not be as it is.
+func certificatesNotes(rows []deploy.Status, now time.Time) []string {
 	var node string
 	var first engine.Certificate
+	var notes, authorities []string
 	for _, s := range rows {
 		for _, c := range s.Certificates {
-			if node == "" || c.Ends.Before(first.Ends) {
+			switch {
+			case !c.Authority && (node == "" || c.Ends.Before(first.Ends)):
 				node, first = s.Node, c
+			case c.Authority && c.Ends.Sub(now) < farAhead:
+				// Every node has the same.
+				note := fmt.Sprintf("authorities: %s ends on %s, and the cluster with it; nothing renews it (docs/kubernetes.md)", c.Name, c.Ends.Format(time.DateOnly))
+				if !slices.Contains(authorities, note) {
+					authorities = append(authorities, note)
+				}
 			}
 		}
 	}
-	if node == "" {
-		return ""
+	if node != "" {
+		notes = append(notes, firstNote(node, first, now))
 	}
-	left := first.Ends.Sub(now)
-	text := fmt.Sprintf("certificates: %s of %s ends first, on %s", first.Name, node, first.Ends.Format(time.DateOnly))
+	return append(notes, authorities...)
+}
+
+func firstNote(node string, c engine.Certificate, now time.Time) string {
+	left := c.Ends.Sub(now)
+	text := fmt.Sprintf("certificates: %s of %s ends first, on %s", c.Name, node, c.Ends.Format(time.DateOnly))
 	switch {
 	case left < 0:
-		return text + ": it has ended; on that node: kubeadm certs renew all, then reboot it"
+		text += ": it has ended"
 	case left < soon:
-		return fmt.Sprintf("%s, in %s; on that node: kubeadm certs renew all, then reboot it", text, short(left))
+		text += ", in " + short(left)
 	}
-	return fmt.Sprintf("%s (made on %s)", text, first.Begins.Format(time.DateOnly))
+	switch {
+	case c.Renewer != "" && now.After(c.Due.Add(patience)):
+		return fmt.Sprintf("%s; it should have been renewed since %s: on that node, journalctl -u %s", text, c.Due.Format(time.DateOnly), c.Renewer)
+	case c.Renewer == "" && left < soon:
+		return text + "; nothing renews it: on that node, kubeadm certs renew all, then reboot it"
+	}
+	return fmt.Sprintf("%s (made on %s)", text, c.Begins.Format(time.DateOnly))
 }
 
 func generationText(s deploy.Status) string {
@@ -274,6 +300,9 @@ func statusNotes(s deploy.Status) []string {
 	}
 	if len(s.FailedUnits) > 0 {
 		notes = append(notes, "failed units: "+strings.Join(s.FailedUnits, ", "))
+		for _, unit := range slices.Sorted(maps.Keys(s.Reasons)) {
+			notes = append(notes, unit+": "+s.Reasons[unit])
+		}
 	}
 	if s.Reboot {
 		notes = append(notes, "a reboot brings another kernel: nixbench reboot --if-needed")

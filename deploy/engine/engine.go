@@ -71,6 +71,19 @@ type Certificate struct {
 	Name   string    `json:"name"`
 	Begins time.Time `json:"begins"`
 	Ends   time.Time `json:"ends"`
+	// Authority: it signs others, which end with it.
+	Authority bool `json:"authority,omitempty"`
+	// Renewer is the node's unit that renews it, from Due on; empty: nobody does.
+	Renewer string    `json:"renewer,omitempty"`
+	Due     time.Time `json:"due,omitzero"`
+}
+
+// Adjuster is an engine that keeps something of its members which is no part of their
+// systems, such as labels. They follow the hive without being changed themselves.
+type Adjuster interface {
+	// Adjust brings those of the nodes that are members to what the hive says, or, dry, only
+	// looks. It tells in words what differed, by node.
+	Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error)
 }
 
 // Forgetter is an engine that remembers members whose machines are gone. One that was

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -101,7 +102,7 @@ in {
   };
 `, s.pki.dir, s.nixpkgs, s.l.SSHConfig(), modules, s.l.Subnet, settings)
 	for i, m := range s.l.Machines {
-		kind, more := "worker", `nixbench.kubernetes.nodeLabels."example.org/disk" = "ssd";`
+		kind, more := "worker", `nixbench.kubernetes = { nodeLabels."example.org/disk" = "ssd"; nodeTaints = [ { key = "example.org/only"; effect = "PreferNoSchedule"; } ]; };`
 		if i < s.controlPlanes {
 			kind = "control-plane"
 			more = fmt.Sprintf(`deployment.keys = keys [ "ca.crt" "ca.key" "front-proxy-ca.crt" "front-proxy-ca.key" "etcd-ca.crt" "etcd-ca.key" "sa.key" "sa.pub" "encryption-key" %s];
@@ -121,16 +122,27 @@ in {
 // nixbench runs the program in the lab's network.
 func (s *site) nixbench(args ...string) string {
 	s.Helper()
+	code, out := s.try(args...)
+	if code != 0 {
+		s.Fatalf("nixbench %s: exit code %d\n%s", strings.Join(args, " "), code, out)
+	}
+	return out
+}
+
+// try gives the exit code, and all that was printed.
+func (s *site) try(args ...string) (int, string) {
+	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := s.l.Command(ctx, s.program, args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+s.dir, "NO_COLOR=1", "SSH_AUTH_SOCK=")
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		s.Fatalf("nixbench %s: %v\n%s", strings.Join(args, " "), err, out)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		s.Fatal(err)
 	}
-	return string(out)
+	return cmd.ProcessState.ExitCode(), string(out)
 }
 
 func (s *site) apply() string {
@@ -196,7 +208,10 @@ func TestKilled(t *testing.T) {
 	s.phase(time.Minute, "cp", "ready")
 	s.phase(time.Minute, "w1", "ready")
 	s.wait(20*time.Second, "cp", kubectl+`get nodes -l example.org/disk=ssd -o name`, "node/w1")
+	// Nobody has adjusted it: it came with that.
+	s.wait(5*time.Second, "cp", kubectl+`get node w1 -o jsonpath='{.spec.taints[?(@.key=="example.org/only")].effect}'`, "PreferNoSchedule")
 	if got := s.l.Run(t, "cp", "ls /etc/kubernetes/bootstrap-kubelet.conf 2>/dev/null | wc -l"); got != "0" {
 		t.Error("the bootstrap credentials are still there")
 	}
+	s.renewal()
 }

@@ -12,6 +12,7 @@ let
       runtime ? null,
       settings ? { },
       name ? role,
+      deployed ? false,
     }:
     (import (nixpkgs + "/nixos/lib/eval-config.nix") {
       inherit lib;
@@ -24,7 +25,8 @@ let
           system.stateVersion = "25.05";
           nixbench.kubernetes = settings;
         }
-      ];
+      ]
+      ++ lib.optional deployed ../../modules/deployment.nix;
     }).config;
 
   # Facts of one control plane and `workers` workers.
@@ -71,6 +73,23 @@ let
       inherit role settings;
       runtime = facts 1;
     });
+  # The same, of a node that nixbench deploys.
+  wrongThere =
+    settings:
+    complaints (system {
+      role = "worker";
+      inherit settings;
+      runtime = facts 1;
+      deployed = true;
+    });
+  marked =
+    marks:
+    system {
+      role = "worker";
+      runtime = facts 1;
+      settings = marks;
+      deployed = true;
+    };
   units =
     config: builtins.filter (n: lib.hasPrefix "nixbench-kubernetes" n) (builtins.attrNames config.systemd.services);
   cp =
@@ -134,7 +153,6 @@ in
     audit.enable = true;
     encryptionAtRest.enable = true;
     settings.kubelet.maxPods = 60;
-    nodeTaints = [ ];
   }).nixbench.kubernetes.settings;
   apiServer = args (cp {
     apiServer.extraArgs = {
@@ -161,6 +179,24 @@ in
       [ "patches=${kubernetes.settings.init.patches.directory}" ]
       ++ args kubernetes.settings.cluster.controllerManager.extraArgs;
   };
+  # Labels and taints are no part of a system, and nixbench knows them.
+  marks = {
+    systems = map (marks: (marked marks).system.build.toplevel.drvPath) [
+      { }
+      {
+        nodeLabels."example.org/a" = "b";
+        nodeTaints = [ { key = "a"; } ];
+      }
+    ];
+    engine =
+      (marked {
+        nodeLabels."node-role.kubernetes.io/worker" = "";
+        nodeLabels.a = "b";
+        nodeTaints = [ { key = "a"; } ];
+      }).deployment;
+  };
+  timer = (cp { }).systemd.timers.nixbench-kubernetes-certificates.timerConfig.OnCalendar;
+  kept = units (cp { certificates.renew = false; });
   token = (cp { }).systemd.services.nixbench-kubernetes.environment.JOIN_TOKEN;
   firewall = {
     control-plane = map (r: r.from) (cp { }).networking.firewall.allowedTCPPortRanges;
@@ -193,6 +229,32 @@ in
     wide = wrong "worker" { nodeCidr = "172.16.0.0/16"; };
     calico = wrong "worker" { cni.name = "calico"; };
     label = wrong "worker" { nodeLabels."node-role.kubernetes.io/worker" = ""; };
+    reserved = wrongThere { nodeLabels."kubernetes.io/hostname" = "a"; };
+    granted = wrongThere { nodeLabels."node-role.kubernetes.io/worker" = ""; };
+    key = wrong "worker" { nodeLabels."-a" = "b"; };
+    domain = wrong "worker" { nodeLabels."Example.org/a/b" = "b"; };
+    value = wrong "worker" { nodeLabels.a = "b c"; };
+    taint = wrong "worker" { nodeTaints = [ { key = "a"; value = "b,c"; } ]; };
+    condition = wrong "worker" { nodeTaints = [ { key = "node.kubernetes.io/not-ready"; } ]; };
+    twice = wrong "worker" {
+      nodeTaints = [
+        { key = "a"; value = "b"; }
+        { key = "a"; }
+      ];
+    };
+    effects = wrong "worker" {
+      nodeTaints = [
+        { key = "a"; }
+        { key = "a"; effect = "NoExecute"; }
+      ];
+    };
+    rotation = wrong "worker" { settings.kubelet.rotateCertificates = false; };
+    byHand = wrong "worker" {
+      settings.kubelet.rotateCertificates = false;
+      certificates.renew = false;
+    };
+    early = wrong "control-plane" { certificates.renewBefore = 365; };
+    short = wrong "control-plane" { settings.cluster.certificateValidityPeriod = "720h0m0s"; };
     fine = wrong "worker" {
       nodeLabels = {
         "node.kubernetes.io/pool" = "a";

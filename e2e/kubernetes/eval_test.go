@@ -26,11 +26,6 @@ type evaluated struct {
 	Cousin       string
 	Units        []string
 	Template     struct {
-		Init struct {
-			NodeRegistration struct {
-				Taints *[]any
-			}
-		}
 		Kubelet struct {
 			MaxPods      int
 			ClusterDNS   []string
@@ -45,8 +40,22 @@ type evaluated struct {
 		}
 	}
 	APIServer []string
-	Token     string
-	Firewall  struct {
+	Marks     struct {
+		Systems []string
+		Engine  struct {
+			Keys   map[string]struct{ Path, Text string }
+			Engine struct {
+				Settings struct {
+					Labels map[string]string
+					Taints []struct{ Key, Effect string }
+				}
+			}
+		}
+	}
+	Timer    string
+	Kept     []string
+	Token    string
+	Firewall struct {
 		ControlPlane []int `json:"control-plane"`
 		Flannel      []int
 		Routed       []int
@@ -93,7 +102,7 @@ func TestEvaluation(t *testing.T) {
 	same := func(what string, drvs []string) {
 		t.Helper()
 		if len(slices.Compact(slices.Clone(drvs))) != 1 {
-			t.Errorf("the closure of %s changes with the number of workers: %v", what, drvs)
+			t.Errorf("the closure of %s is not always the same: %v", what, drvs)
 		}
 	}
 
@@ -109,7 +118,7 @@ func TestEvaluation(t *testing.T) {
 		t.Error("arguments of the API server change the closure of workers")
 	}
 
-	for _, unit := range []string{"nixbench-kubernetes", "nixbench-kubernetes-token"} {
+	for _, unit := range []string{"nixbench-kubernetes", "nixbench-kubernetes-certificates", "nixbench-kubernetes-token"} {
 		if !slices.Contains(e.Units, unit) {
 			t.Errorf("a control plane has no unit %s: %v", unit, e.Units)
 		}
@@ -135,9 +144,16 @@ func TestEvaluation(t *testing.T) {
 	if c.ControlPlaneEndpoint != "192.168.222.10:6443" || c.KubernetesVersion != "v1.34.4" || len(c.APIServer.ExtraVolumes) != 2 {
 		t.Errorf("cluster: %+v", c)
 	}
-	// kubeadm tells "no taints" from "the usual ones" by this list being there.
-	if taints := e.Template.Init.NodeRegistration.Taints; taints == nil || len(*taints) != 0 {
-		t.Errorf("taints: %v, want an empty list", taints)
+	same("a worker with other labels and taints", e.Marks.Systems)
+	key := e.Marks.Engine.Keys["kubernetes-registration"]
+	if key.Path != "/var/lib/nixbench/kubernetes-registration.json" || key.Text != `{"labels":{"a":"b"},"taints":[{"effect":"NoSchedule","key":"a","value":""}]}` {
+		t.Errorf("a node registers with %+v", key)
+	}
+	if s := e.Marks.Engine.Engine.Settings; len(s.Labels) != 2 || len(s.Taints) != 1 || s.Taints[0].Effect != "NoSchedule" {
+		t.Errorf("nixbench knows of %+v", s)
+	}
+	if e.Timer != "daily" || slices.Contains(e.Kept, "nixbench-kubernetes-certificates") {
+		t.Errorf("certificates are renewed %s, and where that is off there are %v", e.Timer, e.Kept)
 	}
 	if e.Token != "/run/elsewhere/token" {
 		t.Errorf("the token is looked for in %s, not where the facts say", e.Token)
@@ -163,19 +179,32 @@ func TestEvaluation(t *testing.T) {
 func TestAssertions(t *testing.T) {
 	e := evaluate(t)
 	want := map[string][]string{
-		"none":     nil,
-		"fewer":    nil,
-		"fine":     nil,
-		"overlap":  {"nixbench.kubernetes.podCidr", "nixbench.kubernetes.serviceCidr", "another network"},
-		"small":    {"nixbench.kubernetes.podCidr (10.244.0.0/20) is too small", "Make podCidr a /17", "maxPods"},
-		"wide":     {"nixbench.kubernetes.nodeCidr", "make it a /20", "flannel"},
-		"calico":   {"nixbench.kubernetes.cni.calico.manifest", "pkgs.fetchurl"},
-		"label":    {"nixbench.kubernetes.nodeLabels", "node-role.kubernetes.io/worker", "domain of your own"},
-		"old":      {"nixbench.kubernetes.version is 1.30.2", "newer nixbench.kubernetes.package"},
-		"other":    {"nixbench.kubernetes.version (1.33.1)", "leave the version out"},
-		"audit":    {"nixbench.kubernetes.audit.policy", "rules = ["},
-		"ports":    {"nixbench.kubernetes.nodePorts.from", "exchange them"},
-		"endpoint": {"nixbench.kubernetes.endpoint.address is not set", "set it to", "nixbench.kubernetes.caHash is not set"},
+		"none":      nil,
+		"fewer":     nil,
+		"fine":      nil,
+		"overlap":   {"nixbench.kubernetes.podCidr", "nixbench.kubernetes.serviceCidr", "another network"},
+		"small":     {"nixbench.kubernetes.podCidr (10.244.0.0/20) is too small", "Make podCidr a /17", "maxPods"},
+		"wide":      {"nixbench.kubernetes.nodeCidr", "make it a /20", "flannel"},
+		"calico":    {"nixbench.kubernetes.cni.calico.manifest", "pkgs.fetchurl"},
+		"label":     {"nixbench.kubernetes.nodeLabels", "node-role.kubernetes.io/worker", "domain of your own"},
+		"reserved":  {"nixbench.kubernetes.nodeLabels has kubernetes.io/hostname", "leave it out"},
+		"granted":   nil,
+		"key":       {`nixbench.kubernetes.nodeLabels has "-a"`, "at most 63"},
+		"domain":    {`nixbench.kubernetes.nodeLabels has "Example.org/a/b"`, "a domain and a /"},
+		"value":     {`nixbench.kubernetes.nodeLabels."a" has a value`, "begins and ends"},
+		"taint":     {`nixbench.kubernetes.nodeTaints has "a=b,c"`, "those of labels"},
+		"condition": {`nixbench.kubernetes.nodeTaints has "node.kubernetes.io/not-ready"`, "domain of your own"},
+		"twice":     {`nixbench.kubernetes.nodeTaints has "a:NoSchedule" more than once`, "one value"},
+		"effects":   nil,
+		"rotation":  {"nixbench.kubernetes.settings.kubelet.rotateCertificates is off", "renew = false"},
+		"byHand":    nil,
+		"early":     {"nixbench.kubernetes.certificates.renewBefore (365 days)", "lower it"},
+		"short":     {"nixbench.kubernetes.certificates.renewBefore (60 days)", "certificateValidityPeriod"},
+		"old":       {"nixbench.kubernetes.version is 1.30.2", "newer nixbench.kubernetes.package"},
+		"other":     {"nixbench.kubernetes.version (1.33.1)", "leave the version out"},
+		"audit":     {"nixbench.kubernetes.audit.policy", "rules = ["},
+		"ports":     {"nixbench.kubernetes.nodePorts.from", "exchange them"},
+		"endpoint":  {"nixbench.kubernetes.endpoint.address is not set", "set it to", "nixbench.kubernetes.caHash is not set"},
 	}
 	for name, parts := range want {
 		got := strings.Join(e.Complaints[name], "\n")

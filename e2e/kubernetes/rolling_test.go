@@ -93,8 +93,9 @@ func TestLivingCluster(t *testing.T) {
 		second = first + "settings.kubelet.maxPods = 77; audit.enable = true; apiServer.extraArgs.v = 3; "
 		third  = first + "settings.kubelet.maxPods = 78; audit.enable = true; apiServer.extraArgs.v = 3; "
 	)
-	g.hive(1, 2, first)
+	g.hive(1, 2, first+begin)
 	g.run("apply")
+	g.registered()
 	g.visitors()
 	g.visited("nothing")
 
@@ -113,6 +114,9 @@ func TestLivingCluster(t *testing.T) {
 	if _, _, diag := g.try("apply"); strings.Count(diag, "unchanged") < 3 || g.untouched("cp-1", "w-1", "w-2") != before {
 		t.Errorf("a second apply is not a no-op:\n%s", diag)
 	}
+
+	g.marks(second)
+	g.visited("other labels and taints")
 
 	// Killed while a worker has no work.
 	g.hive(1, 2, third)

@@ -46,6 +46,7 @@ let
       TEMPLATE = cfg.template;
       DOCUMENTS = ./scripts/documents.jq;
       JOIN_TOKEN = cfg.secrets.joinToken;
+      REGISTRATION = cfg.registration;
     }
     // cfg.bootstrap.environment;
   };
@@ -83,6 +84,20 @@ in
       internal = true;
       description = "What the unit's scripts are told.";
     };
+    service = mkOption {
+      type = types.raw;
+      internal = true;
+      readOnly = true;
+      default = service;
+      description = "What the units that run scripts have in common.";
+    };
+    program = mkOption {
+      type = types.raw;
+      internal = true;
+      readOnly = true;
+      default = program;
+      description = "Makes a program of scripts.";
+    };
   };
 
   # implementation
@@ -94,7 +109,6 @@ in
       VERSION = cfg.version;
       TOKEN_TTL = cfg.tokenTtl;
       CRI_SOCKET = cfg.containerRuntime.socket;
-      NODE_LABELS = lib.concatStringsSep " " (lib.mapAttrsToList (n: v: "${n}=${v}") cfg.nodeLabels);
     }
     // lib.optionalAttrs isControlPlane {
       CONTROL_PLANES = lib.concatStringsSep " " cfg.controlPlanes;

@@ -8,6 +8,7 @@
     ./bootstrap.nix
     ./bridge.nix
     ./calico.nix
+    ./certificates.nix
     ./cni.nix
     ./container-runtime.nix
     ./engine.nix

@@ -60,6 +60,10 @@ in
         inherit (cfg) probe version;
         inherit (cfg.secrets) permit;
         inherit (cfg.endpoint) port;
+        labels = cfg.nodeLabels;
+        taints = cfg.nodeTaints;
+        # Days; null where nobody renews.
+        renewBefore = if cfg.certificates.renew then cfg.certificates.renewBefore else null;
       };
     };
 

@@ -72,8 +72,7 @@ let
     criSocket = mkDefault cfg.containerRuntime.socket;
     imagePullPolicy = mkDefault "IfNotPresent";
     ignorePreflightErrors = leftovers;
-  }
-  // lib.optionalAttrs (cfg.nodeTaints != null) { taints = cfg.nodeTaints; };
+  };
 in
 {
   # interface

@@ -4,6 +4,7 @@
 {
   config,
   lib,
+  options,
   pkgs,
   ...
 }:
@@ -57,7 +58,49 @@ let
       "topology.kubernetes.io/region"
       "topology.kubernetes.io/zone"
     ];
-  forbidden = lib.filter (label: !mayLabel label) (lib.attrNames cfg.nodeLabels);
+  # Ours to give, and to take away again when the hive has them no more.
+  mayFollow =
+    label:
+    !lib.elem label [
+      "kubernetes.io/arch"
+      "kubernetes.io/hostname"
+      "kubernetes.io/os"
+      "node-role.kubernetes.io/control-plane"
+    ];
+  labels = lib.attrNames cfg.nodeLabels;
+  taints = if cfg.nodeTaints == null then [ ] else cfg.nodeTaints;
+
+  # nixbench gives a node the labels that the node may not give itself.
+  deployed = options ? deployment.engine;
+  forbidden = lib.filter (label: !(if deployed then mayFollow else mayLabel) label) labels;
+
+  # Of Kubernetes: what a name may be, before which there may be a domain.
+  isName = text: lib.stringLength text <= 63 && builtins.match "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?" text != null;
+  isValue = text: text == "" || isName text;
+  isDomain =
+    text:
+    lib.stringLength text <= 253
+    && builtins.match "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*" text != null;
+  isKey =
+    text:
+    let
+      parts = lib.splitString "/" text;
+    in
+    isName (lib.last parts) && (lib.length parts == 1 || lib.length parts == 2 && isDomain (lib.head parts));
+
+  badKeys = lib.filter (label: !isKey label) labels;
+  badValues = lib.filter (label: !isValue cfg.nodeLabels.${label}) labels;
+  badTaints = lib.filter (t: !isKey t.key || !isValue t.value) taints;
+  ofKubernetes = lib.filter (t: lib.hasPrefix "node.kubernetes.io/" t.key) taints;
+  twice = lib.filter (t: lib.count (other: other.key == t.key && other.effect == t.effect) taints > 1) taints;
+  quoted = lib.concatMapStringsSep " and " (text: "\"${text}\"");
+
+  # What a node registers with. It is no part of the system: another label is no reason
+  # to restart something, let alone to take the node's work away before.
+  registration = {
+    labels = lib.filterAttrs (label: _: mayLabel label) cfg.nodeLabels;
+    taints = cfg.nodeTaints;
+  };
 
   json = pkgs.formats.json { };
 in
@@ -70,7 +113,10 @@ in
       example = {
         "example.org/disk" = "ssd";
       };
-      description = "Labels of the node.";
+      description = ''
+        Labels of the node. A node of the cluster follows with the next `nixbench apply`, which changes
+        nothing else on it; labels that others have put there stay.
+      '';
     };
     nodeTaints = mkOption {
       type = types.nullOr (types.listOf (types.submodule taint));
@@ -83,8 +129,9 @@ in
         }
       ];
       description = ''
-        Taints that the node registers with. With null a control plane has the one that keeps ordinary
-        pods away, and a worker none; `[ ]` means none. A node that is registered keeps what it has.
+        Taints of the node. With null a control plane has the one that keeps ordinary pods away, and a
+        worker none; `[ ]` means none. A node of the cluster follows with the next `nixbench apply`; taints
+        that others have put there stay. One with `NoExecute` ends pods that do not tolerate it.
       '';
     };
     kubelet.extraArgs = mkOption {
@@ -93,14 +140,48 @@ in
       example = [ "--v=4" ];
       description = "More arguments of the kubelet, for what `settings.kubelet` does not have.";
     };
+    registration = mkOption {
+      type = types.path;
+      internal = true;
+      readOnly = true;
+      default = if deployed then "/var/lib/nixbench/kubernetes-registration.json" else "${json.generate "registration.json" registration}";
+      description = "File with the labels and taints that the node registers with.";
+    };
   };
 
   # implementation
-  config = lib.mkIf (cfg.role != null) {
+  config = lib.mkIf (cfg.role != null) ({
     assertions = [
       {
         assertion = forbidden == [ ];
-        message = "nixbench.kubernetes.nodeLabels has ${lib.concatStringsSep " and " forbidden}, which the API does not let a node give itself; choose a domain of your own, or node.kubernetes.io/.";
+        message =
+          "nixbench.kubernetes.nodeLabels has ${lib.concatStringsSep " and " forbidden}, which "
+          + (
+            if deployed then
+              "Kubernetes gives a node itself; leave it out."
+            else
+              "the API does not let a node give itself; choose a domain of your own, or node.kubernetes.io/."
+          );
+      }
+      {
+        assertion = badKeys == [ ];
+        message = "nixbench.kubernetes.nodeLabels has ${quoted badKeys}, which is no name of a label; it is a name of at most 63 letters, digits, -, _ and ., perhaps with a domain and a / before.";
+      }
+      {
+        assertion = badValues == [ ];
+        message = "nixbench.kubernetes.nodeLabels.${quoted badValues} has a value that no label can have; it is at most 63 letters, digits, -, _ and ., and begins and ends with a letter or digit.";
+      }
+      {
+        assertion = badTaints == [ ];
+        message = "nixbench.kubernetes.nodeTaints has ${quoted (map (t: "${t.key}=${t.value}") badTaints)}, which is no taint; key and value are written as those of labels.";
+      }
+      {
+        assertion = ofKubernetes == [ ];
+        message = "nixbench.kubernetes.nodeTaints has ${quoted (map (t: t.key) ofKubernetes)}, which comes and goes with the node's condition; choose a domain of your own.";
+      }
+      {
+        assertion = twice == [ ];
+        message = "nixbench.kubernetes.nodeTaints has ${quoted (lib.unique (map (t: "${t.key}:${t.effect}") twice))} more than once; a node has one value for it.";
       }
       {
         assertion = config.system.etc.overlay.mutable or true;
@@ -146,9 +227,10 @@ in
       startLimitIntervalSec = 0;
       environment = {
         CONFIG = json.generate "kubelet.json" cfg.settings.kubelet;
-        LABELS = lib.concatStringsSep "," (lib.mapAttrsToList (n: v: "${n}=${v}") cfg.nodeLabels);
         NODE_FILE = config.nixbench.nodeFile;
-        SERVICES = cfg.serviceCidr;
+        # With IPVS the addresses of Services are the node's own, and packets keep them.
+        SERVICES = lib.optionalString (cfg.settings.proxy.mode or "" != "ipvs") cfg.serviceCidr;
+        REGISTRATION = cfg.registration;
       };
       serviceConfig = {
         EnvironmentFile = "-/var/lib/kubelet/kubeadm-flags.env";
@@ -161,5 +243,13 @@ in
         Delegate = true;
       };
     };
-  };
+  }
+  // lib.optionalAttrs (options ? deployment.keys) {
+    # It comes as a key does: before the system, and by itself when it alone has changed.
+    deployment.keys.kubernetes-registration = {
+      name = baseNameOf cfg.registration;
+      destDir = dirOf cfg.registration;
+      text = builtins.toJSON registration;
+    };
+  });
 }

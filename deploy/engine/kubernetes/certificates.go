@@ -25,8 +25,23 @@ done`
 	if err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
-	return parseCertificates(string(out)), nil
+	all := parseCertificates(string(out))
+	s, err := e.settings()
+	for i, c := range all {
+		switch {
+		case c.Authority || err != nil:
+		case strings.HasPrefix(c.Name, "kubelet-"):
+			// At a random moment, when 70 to 90 % of its life are over.
+			all[i].Renewer, all[i].Due = "kubelet.service", c.Begins.Add(c.Ends.Sub(c.Begins)*9/10)
+		case s.RenewBefore > 0:
+			all[i].Renewer, all[i].Due = renewal, c.Ends.AddDate(0, 0, -s.RenewBefore)
+		}
+	}
+	return all, nil
 }
+
+// renewal is a control plane's unit.
+const renewal = "nixbench-kubernetes-certificates.service"
 
 func parseCertificates(text string) []engine.Certificate {
 	var all []engine.Certificate
@@ -44,7 +59,8 @@ func parseCertificates(text string) []engine.Certificate {
 		for _, folder := range []string{"/etc/kubernetes/pki/", "/var/lib/kubelet/pki/"} {
 			name = strings.TrimPrefix(name, folder)
 		}
-		all = append(all, engine.Certificate{Name: name, Begins: cert.NotBefore.UTC().Truncate(time.Second), Ends: cert.NotAfter.UTC().Truncate(time.Second)})
+		all = append(all, engine.Certificate{Name: name, Authority: cert.IsCA,
+			Begins: cert.NotBefore.UTC().Truncate(time.Second), Ends: cert.NotAfter.UTC().Truncate(time.Second)})
 	}
 	return all
 }

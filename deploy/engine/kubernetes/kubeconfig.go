@@ -2,9 +2,13 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tidwall/gjson"
 )
@@ -53,6 +57,32 @@ func parseAccess(cluster string, config []byte) *Access {
 		return nil
 	}
 	return a
+}
+
+// Ends is when the certificate ends by which the administrator is known; zero if it is
+// known by a token.
+func (a *Access) Ends() time.Time {
+	text, err := base64.StdEncoding.DecodeString(a.certificate)
+	if err != nil {
+		return time.Time{}
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return time.Time{}
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}
+	}
+	return cert.NotAfter.UTC()
+}
+
+// ReadAccess reads a file that [Access.Kubeconfig] wrote; nil if it is none.
+func ReadAccess(kubeconfig []byte) *Access {
+	if !gjson.ValidBytes(kubeconfig) {
+		return nil
+	}
+	return parseAccess(gjson.GetBytes(kubeconfig, "current-context").String(), kubeconfig)
 }
 
 // Kubeconfig is a file that kubectl takes, with one context that is called as the cluster.

@@ -32,6 +32,8 @@ type cluster struct {
 
 	apis map[string]string // node → version of its API server
 
+	conflicts int // how often somebody else is faster
+
 	noCluster bool
 	phases    string // what nodes say of themselves; empty: join
 }
@@ -66,7 +68,7 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 			}
 			items = append(items, object{
 				"metadata": object{"name": name, "labels": n["labels"], "annotations": n["annotations"]},
-				"spec":     object{"unschedulable": n["unschedulable"] == true},
+				"spec":     object{"unschedulable": n["unschedulable"] == true, "taints": n["taints"]},
 				"status":   object{"nodeInfo": object{"kubeletVersion": n["kubelet"]}, "conditions": []object{{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": status, "message": "starting"}}},
 			})
 		}
@@ -83,6 +85,26 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 		} else {
 			key, value, _ := strings.Cut(set, "=")
 			annotations[key] = value
+		}
+	case line == "kubectl replace -f -":
+		if c.conflicts--; c.conflicts >= 0 {
+			return nil, errors.New("Error from server (Conflict): the object has been modified")
+		}
+		var list struct {
+			Items []struct {
+				Metadata struct {
+					Name                string
+					Labels, Annotations map[string]any
+				}
+				Spec struct{ Taints []any }
+			}
+		}
+		if err := json.NewDecoder(stdin).Decode(&list); err != nil {
+			c.t.Error(err)
+		}
+		for _, n := range list.Items {
+			name := n.Metadata.Name
+			c.nodes[name]["labels"], c.nodes[name]["annotations"], c.nodes[name]["taints"] = n.Metadata.Labels, n.Metadata.Annotations, n.Spec.Taints
 		}
 	case strings.HasPrefix(line, "kubectl drain "):
 		c.nodes[words[2]]["unschedulable"] = true

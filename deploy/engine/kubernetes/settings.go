@@ -10,6 +10,8 @@ type settings struct {
 	Probe  probe  `json:"probe"`
 	Port   int    `json:"port"`   // of the API, on each control plane
 	Permit string `json:"permit"` // file by which a control plane knows that it may create the cluster
+	// RenewBefore is how many days before their end certificates are renewed; 0: nobody renews them.
+	RenewBefore int `json:"renewBefore"`
 
 	Version string `json:"version"` // of what its member runs
 }

@@ -13,6 +13,12 @@ case $1 in switch | test) ;; *) exit 0 ;; esac
 unit=nixbench-kubernetes.service
 idle=$(systemctl show --property=SubState --value "$unit")
 [ "$idle" = exited ] || systemctl stop "$unit"
+# Nor the one that renews certificates.
+exec 9>"$memory/lock"
+if ! flock -w 600 9; then
+  echo "nixbench-kubernetes-certificates.service is at work for ten minutes; journalctl -u nixbench-kubernetes-certificates says on what." >&2
+  exit 1
+fi
 
 # Programs take their time to restart, and whoever follows a switch takes silence for a hang.
 wait_for_identity

@@ -27,14 +27,24 @@ pass() {
   # kubeadm has started it, unless it was stopped in between.
   systemctl start --no-block kubelet.service
   [ -z "$settling" ] || await_static_pods || return
-  label_node || return
+  note_socket || return
   [ -z "$settling" ] || settle_cluster
+}
+
+# The unit that renews certificates restarts what we wait for, so one waits for the other.
+exec 9>"$memory/lock"
+alone() {
+  flock 9
+  "$@"
+  set -- "$?"
+  flock -u 9
+  return "$1"
 }
 
 pause=1
 until
   : >"$work/output"
-  pass
+  alone pass
 do
   tell failed "$(last_words)"
   sleep "$pause"

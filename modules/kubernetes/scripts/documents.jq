@@ -2,7 +2,11 @@
 # or cluster; $peer is the address of a control plane to join through, or "".
 $template[0] as $t | $node[0] as $node | ($token | rtrimstr("\n")) as $token
 
-| def registered: .nodeRegistration.name = $node.name;
+| def registered:
+    .nodeRegistration.name = $node.name
+    # Without a list kubeadm has its own of a control plane.
+    | $registration[0].taints as $taints
+    | if $taints == null then . else .nodeRegistration.taints = $taints end;
   def advertised: .advertiseAddress = $node.address;
   def at($port): if $peer == "" then . else "\($peer):\($port)" end;
 

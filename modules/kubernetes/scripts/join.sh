@@ -52,18 +52,10 @@ join_worker() {
   remember joined "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
 }
 
-# Labels and kubeadm's note of the runtime's socket. The kubelet gives its labels only
-# to a node that it registers, so later changes are made here, with its own rights.
-label_node() {
-  [ "$(remembered labels)" != "$NODE_LABELS" ] || [ ! -e "$memory/labels" ] || return 0
-  gone=
-  for label in $(remembered labels); do
-    case " $NODE_LABELS" in *" ${label%%=*}="*) ;; *) gone="$gone ${label%%=*}-" ;; esac
-  done
-  set -- kubectl --kubeconfig=/etc/kubernetes/kubelet.conf --request-timeout=10s
-  tell join "labels"
-  run "$@" annotate --overwrite node "$node" "kubeadm.alpha.kubernetes.io/cri-socket=$CRI_SOCKET" || return
-  # shellcheck disable=SC2086 # words
-  [ -z "$NODE_LABELS$gone" ] || run "$@" label --overwrite node "$node" $NODE_LABELS $gone || return
-  remember labels "$NODE_LABELS"
+# kubeadm's note of the runtime's socket, with the node's own rights.
+note_socket() {
+  [ "$(remembered socket)" != "$CRI_SOCKET" ] || return 0
+  run kubectl --kubeconfig=/etc/kubernetes/kubelet.conf --request-timeout=10s annotate --overwrite node "$node" \
+    "kubeadm.alpha.kubernetes.io/cri-socket=$CRI_SOCKET" || return
+  remember socket "$CRI_SOCKET"
 }

@@ -5,11 +5,14 @@ kubelet=$1
 shift
 name=$(jq -r .name "$NODE_FILE")
 address=$(jq -r .address "$NODE_FILE")
+# Only a node that registers reads them; of one that has none, nixbench sees to it.
+labels=
+[ ! -s "$REGISTRATION" ] || labels=$(jq -r '.labels | to_entries | map("\(.key)=\(.value)") | join(",")' "$REGISTRATION")
 
 # Packets to a Service for which kube-proxy has no rules yet: whoever let them go would
 # remember where to, and send what follows after them, a minute and longer, although the rules
 # are there by then. Dropped, they are sent again after a second, and get through.
-for chain in FORWARD OUTPUT; do
+for chain in ${SERVICES:+FORWARD OUTPUT}; do
   rule="$chain -d $SERVICES -m comment --comment nixbench-services -j DROP"
   # shellcheck disable=SC2086 # words
   iptables -w -C $rule 2>/dev/null || iptables -w -A $rule || echo "No rule for Services that are not there yet." >&2
@@ -23,5 +26,5 @@ exec "$kubelet" \
   --config="$CONFIG" \
   --hostname-override="$name" \
   --node-ip="$address" \
-  ${LABELS:+--node-labels="$LABELS"} \
+  ${labels:+--node-labels="$labels"} \
   "$@"

@@ -56,7 +56,9 @@ remembered() {
 documents() {
   token=$JOIN_TOKEN
   [ -s "$token" ] || token=/dev/null
-  jq -rn --slurpfile template "$TEMPLATE" --slurpfile node "$NODE_FILE" --rawfile token "$token" \
+  registration=$REGISTRATION
+  [ -s "$registration" ] || registration=/dev/null
+  jq -rn --slurpfile template "$TEMPLATE" --slurpfile node "$NODE_FILE" --rawfile token "$token" --slurpfile registration "$registration" \
     --arg want "$1" --arg peer "${2:-}" --arg ttl "$TOKEN_TTL" -f "$DOCUMENTS" >"$work/$1.yaml.new" &&
     mv "$work/$1.yaml.new" "$work/$1.yaml" && echo "$work/$1.yaml"
 }

@@ -85,11 +85,11 @@ leads_since() { # COMPONENT TIME
 }
 
 until_in_time() { # WHAT COMMAND...
-  what=$1 end=$(($(date +%s) + 180))
+  what=$1 end=$(($(date +%s) + ${limit:-180}))
   shift
   until "$@"; do
     if [ "$(date +%s)" -ge "$end" ]; then
-      echo "$what with its new settings does not come up; journalctl -u kubelet and /var/log/pods say why." >"$work/output"
+      echo "$what does not come up again; journalctl -u kubelet and /var/log/pods say why." >"$work/output"
       return 1
     fi
     tell "${phase:-init}" "$what restarts"

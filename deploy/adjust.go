@@ -1,0 +1,94 @@
+package deploy
+
+import (
+	"context"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// AdjustError is for members that could not be brought to what the hive says of them. Their
+// systems are as they should be.
+type AdjustError struct{ Err error }
+
+func (e *AdjustError) Error() string { return e.Err.Error() }
+func (e *AdjustError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *AdjustError) Hint() string { return "nixbench apply does it again; nothing else is missing" }
+
+// adjust brings members to what the hive says that is no part of their systems.
+func (r *run) adjust(ctx context.Context, l living, nodes []string) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	for _, e := range l.engines {
+		adjuster, ok := e.(engine.Adjuster)
+		if !ok {
+			continue
+		}
+		words, err := adjuster.Adjust(ctx, nodes, false)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return &AdjustError{Err: err}
+		}
+		for _, line := range Adjustments(words) {
+			r.Send.Send(event.Event{Kind: event.Message, Level: "note", Text: line})
+		}
+	}
+	return nil
+}
+
+// Adjustments are lines with what differed, one for all nodes of which it was the same.
+func Adjustments(words map[string][]string) []string {
+	nodes := map[string][]string{}
+	var texts []string
+	for _, node := range sortedKeys(words) {
+		text := strings.Join(words[node], ", ")
+		if nodes[text] == nil {
+			texts = append(texts, text)
+		}
+		nodes[text] = append(nodes[text], node)
+	}
+	lines := make([]string, len(texts))
+	for i, text := range texts {
+		lines[i] = strings.Join(nodes[text], ", ") + ": " + text
+	}
+	return lines
+}
+
+// previewAdjust finds out what adjust would change. Before the first deployment there is
+// nothing that could be asked.
+func (d *Deployer) previewAdjust(ctx context.Context, hive *nixeval.Hive, previews []Preview) error {
+	var nodes []string
+	deployed := false
+	for _, p := range previews {
+		nodes = append(nodes, p.Node)
+		deployed = deployed || p.err == nil && p.From != "" && p.Action != WouldFirst
+	}
+	if !deployed || d.Engines == nil {
+		return nil
+	}
+	engines, err := d.Engines.Of(hive, d.Fleet)
+	if err != nil {
+		return err
+	}
+	for _, e := range engines {
+		adjuster, ok := e.(engine.Adjuster)
+		if !ok {
+			continue
+		}
+		words, err := adjuster.Adjust(ctx, nodes, true)
+		if err != nil {
+			d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Text: err.Error()})
+		}
+		for i, p := range previews {
+			previews[i].Adjust = append(previews[i].Adjust, words[p.Node]...)
+		}
+	}
+	return nil
+}

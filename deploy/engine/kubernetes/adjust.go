@@ -1,0 +1,251 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// applied is an annotation with the marks that we gave a node last, so that what the hive
+// has no longer can be told from what others have put there.
+const applied = "nixbench.dev/applied"
+
+const adjustTimeout = time.Minute
+
+// marks are what the hive says of a node that is no part of its system.
+type marks struct {
+	Labels map[string]string `json:"labels,omitempty"`
+	Taints []taint           `json:"taints"` // null: those that kubeadm gives
+}
+
+type taint struct {
+	Key    string `json:"key"`
+	Value  string `json:"value,omitempty"`
+	Effect string `json:"effect"`
+}
+
+// same tells whether two taints are one, perhaps with another value.
+func (t taint) same(o taint) bool { return t.Key == o.Key && t.Effect == o.Effect }
+
+func (t taint) String() string {
+	if t.Value == "" {
+		return t.Key + ":" + t.Effect
+	}
+	return t.Key + "=" + t.Value + ":" + t.Effect
+}
+
+// usual is what kubeadm gives a control plane.
+var usual = taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
+
+// Adjust implements [engine.Adjuster]: labels and taints. All that differ are written at
+// once, and only if nobody else has changed them since they were read.
+func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[string][]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, adjustTimeout)
+	defer cancel()
+	for {
+		words, changed, err := e.differing(ctx, names)
+		switch {
+		case errors.Is(err, errNone):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("labels and taints: %w", err)
+		case dry || len(changed) == 0:
+			return words, nil
+		}
+		list, err := json.Marshal(object{"apiVersion": "v1", "kind": "List", "items": changed})
+		if err != nil {
+			return nil, err
+		}
+		_, err = e.kubectl(ctx, string(list), "replace", "-f", "-")
+		if err == nil {
+			return words, nil
+		}
+		if !strings.Contains(err.Error(), "(Conflict)") {
+			return nil, fmt.Errorf("labels and taints: %w", err)
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("labels and taints: others go on changing the nodes: %w", err)
+		}
+	}
+}
+
+// differing are the nodes as they should be, of those that are not, and how they differ. Of
+// a node that registered with its labels only our note is missing, which is not worth a word.
+func (e *Engine) differing(ctx context.Context, names []string) (map[string][]string, []object, error) {
+	nodes, err := e.nodes(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := map[string][]string{}
+	var changed []object
+	for _, m := range e.Cluster.Members {
+		n, registered := nodes[m.Node]
+		if !registered || !slices.Contains(names, m.Node) {
+			continue
+		}
+		want, err := wanted(m)
+		if err != nil {
+			return nil, nil, err
+		}
+		words, as, err := adjusted(n, want, m.Role == ControlPlane)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", m.Node, err)
+		}
+		if as != nil {
+			changed = append(changed, as)
+		}
+		if len(words) > 0 {
+			all[m.Node] = words
+		}
+	}
+	return all, changed, nil
+}
+
+// wanted are the marks of a member, as its module says them.
+func wanted(m engine.Member) (marks, error) {
+	var want marks
+	if len(m.Settings) == 0 {
+		return want, nil
+	}
+	if err := json.Unmarshal(m.Settings, &want); err != nil {
+		return want, fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
+	}
+	return want, nil
+}
+
+// adjusted is a node as it should be, nil if it is so already, and in words what differs.
+func adjusted(n gjson.Result, want marks, controlPlane bool) ([]string, object, error) {
+	var node struct {
+		Metadata struct{ Labels, Annotations map[string]string }
+		Spec     struct{ Taints []map[string]any } // those of others may have more than ours
+	}
+	if err := json.Unmarshal([]byte(n.Raw), &node); err != nil {
+		return nil, nil, err
+	}
+	var last marks
+	note, noted := node.Metadata.Annotations[applied]
+	if noted {
+		// Somebody has written there what we have not; then nothing is known to be ours.
+		_ = json.Unmarshal([]byte(note), &last)
+	}
+	words := labels(&node.Metadata.Labels, want.Labels, last.Labels)
+	taints, more := taintsOf(node.Spec.Taints, want.Taints, last.Taints, controlPlane)
+	words = append(words, more...)
+
+	wish, err := json.Marshal(want)
+	if err != nil {
+		return nil, nil, err
+	}
+	none := len(want.Labels) == 0 && want.Taints == nil
+	if len(words) == 0 && (none && !noted || string(wish) == note) {
+		return nil, nil, nil
+	}
+	var as object
+	if err := json.Unmarshal([]byte(n.Raw), &as); err != nil {
+		return nil, nil, err
+	}
+	if node.Metadata.Annotations == nil {
+		node.Metadata.Annotations = map[string]string{}
+	}
+	if none {
+		delete(node.Metadata.Annotations, applied)
+	} else {
+		node.Metadata.Annotations[applied] = string(wish)
+	}
+	metadata, spec := part(as, "metadata"), part(as, "spec")
+	metadata["labels"], metadata["annotations"] = node.Metadata.Labels, node.Metadata.Annotations
+	delete(spec, "taints")
+	if len(taints) > 0 {
+		spec["taints"] = taints
+	}
+	delete(as, "status") // others write it, and it is large
+	return words, as, nil
+}
+
+func part(of object, name string) object {
+	if p, ok := of[name].(object); ok {
+		return p
+	}
+	p := object{}
+	of[name] = p
+	return p
+}
+
+// labels brings labels to what is wanted, and takes away what was ours.
+func labels(are *map[string]string, want, last map[string]string) []string {
+	var words []string
+	if *are == nil {
+		*are = map[string]string{}
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if value, has := (*are)[key]; !has || value != want[key] {
+			words = append(words, "label "+key+"="+want[key])
+			(*are)[key] = want[key]
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(last)) {
+		if _, stays := want[key]; stays {
+			continue
+		}
+		if _, has := (*are)[key]; has {
+			words = append(words, "no label "+key)
+			delete(*are, key)
+		}
+	}
+	return words
+}
+
+// taintsOf does the same with taints. With a list, kubeadm's own is ours too; without one,
+// it comes back if a list of ours had taken it away.
+func taintsOf(are []map[string]any, want, last []taint, controlPlane bool) ([]map[string]any, []string) {
+	ours := slices.Clone(last)
+	switch {
+	case want == nil && last == nil:
+		return are, nil
+	case want != nil && controlPlane:
+		ours = append(ours, usual)
+	case controlPlane:
+		want = []taint{usual}
+	}
+	var words []string
+	var stay []map[string]any
+	for _, raw := range are {
+		is := taintOf(raw)
+		switch {
+		case slices.Contains(want, is):
+			stay = append(stay, raw)
+		case slices.ContainsFunc(want, is.same): // with another value
+		case slices.ContainsFunc(ours, is.same):
+			words = append(words, "no taint "+is.String())
+		default:
+			stay = append(stay, raw)
+		}
+	}
+	for _, t := range want {
+		if slices.ContainsFunc(stay, func(raw map[string]any) bool { return taintOf(raw) == t }) {
+			continue
+		}
+		words = append(words, "taint "+t.String())
+		stay = append(stay, map[string]any{"key": t.Key, "value": t.Value, "effect": t.Effect})
+	}
+	return stay, words
+}
+
+func taintOf(raw map[string]any) taint {
+	text := func(name string) string {
+		s, _ := raw[name].(string)
+		return s
+	}
+	return taint{Key: text("key"), Value: text("value"), Effect: text("effect")}
+}
