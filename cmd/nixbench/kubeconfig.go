@@ -15,10 +15,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval"
@@ -156,7 +156,7 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 		}
 		file = filepath.Join(string(dir), "kubeconfig")
 	}
-	if err := renameio.WriteFile(file, config, 0o600, renameio.WithStaticPermissions(0o600)); err != nil {
+	if err := durable.Write(file, config); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
 	if flags.merge {
@@ -203,5 +203,5 @@ func mergeKubeconfig(ctx context.Context, ours string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(into), 0o700); err != nil {
 		return "", err
 	}
-	return into, renameio.WriteFile(into, merged, 0o600, renameio.WithStaticPermissions(0o600))
+	return into, durable.Write(into, merged)
 }

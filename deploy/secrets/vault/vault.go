@@ -14,8 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/renameio/v2"
-
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -145,7 +144,7 @@ func (v *Vault) write(name string, s *secret) error {
 		err = os.MkdirAll(v.dir, 0o700)
 	}
 	if err == nil {
-		err = renameio.WriteFile(v.file(name), data, 0o600, renameio.WithStaticPermissions(0o600))
+		err = durable.Write(v.file(name), data)
 	}
 	if err != nil {
 		return fmt.Errorf("secrets: %w", err)

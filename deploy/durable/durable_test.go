@@ -1,0 +1,39 @@
+package durable
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Nothing passes through $TMPDIR, where nobody would look for it after a kill -9.
+func TestWrite(t *testing.T) {
+	tmp, dir := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	long := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(tmp, long, long); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "key")
+	if err := os.WriteFile(file, []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(file, []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	info, _ := os.Stat(file)
+	if err != nil || string(data) != "new" || info.Mode().Perm() != 0o600 {
+		t.Errorf("%q, %v, %v", data, info.Mode(), err)
+	}
+	if info, err := os.Stat(tmp); err != nil || info.ModTime().After(long.Add(time.Minute)) {
+		t.Errorf("something was in $TMPDIR: %v, %v", info.ModTime(), err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("left: %v", entries)
+	}
+	if err := Write(filepath.Join(dir, "absent", "key"), nil); err == nil {
+		t.Error("a folder that is not there")
+	}
+}
