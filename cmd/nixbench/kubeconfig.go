@@ -154,7 +154,7 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 		if err := dir.Create(); err != nil {
 			return err
 		}
-		file = filepath.Join(string(dir), "kubeconfig")
+		file = dir.Kubeconfig()
 	}
 	if err := durable.Write(file, config); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
