@@ -74,6 +74,7 @@ func exitCode(err error) int {
 		failed *checkError
 		unmet  *check.Error
 		before *deploy.NoPredecessorError
+		newKey *newKeyError
 	)
 	switch {
 	case err == nil:
@@ -96,7 +97,7 @@ func exitCode(err error) int {
 		return exitCopy
 	case activating(err):
 		return exitActivation
-	case errors.As(err, &failed), errors.As(err, &unmet):
+	case errors.As(err, &failed), errors.As(err, &unmet), errors.As(err, &newKey):
 		return exitCheck
 	case errors.As(err, &worst):
 		return worst.code
