@@ -8,11 +8,7 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,14 +24,17 @@ const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes clu
 is called as the cluster. It is written into the state folder, or to -o FILE, readable
 by you alone: whoever has it may do anything in the cluster.
 
---merge adds it to the kubeconfig that you use anyway, by your own kubectl.
+--merge adds it to the kubeconfig that you use anyway, by your own kubectl. The context
+that you use stays in use. An entry of the same name is replaced if it is of the same cluster;
+else nothing is changed, and --context gives ours another name. What was there before is in a file
+beside it, with .bak added.
 
 Where the API's address cannot be reached from here, --forward leads to it through a
 control plane's SSH connection, as long as the command runs.`
 
 type kubeconfigFlags struct {
 	acceptNew      bool
-	output         string
+	output, name   string
 	merge, forward bool
 	port           int
 }
@@ -56,6 +55,7 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 	f.SortFlags = false
 	f.StringVarP(&flags.output, "output", "o", "", "write it to `FILE`; - is standard output")
 	f.BoolVar(&flags.merge, "merge", false, "merge it into $KUBECONFIG, or ~/.kube/config")
+	f.StringVar(&flags.name, "context", "", "call the context and its cluster `NAME` (default: the cluster's name)")
 	f.BoolVar(&flags.forward, "forward", false, "lead to the API through SSH, until Ctrl-C")
 	f.IntVar(&flags.port, "port", 0, "local `PORT` for --forward (default: any that is free)")
 	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, "trust the host keys of hosts that known_hosts does not know, and remember them")
@@ -83,6 +83,9 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	access, err := cluster.Access(a.ctx)
 	if err != nil {
 		return err
+	}
+	if flags.name != "" {
+		access.Cluster = flags.name
 	}
 	var until <-chan struct{}
 	if flags.forward {
@@ -160,48 +163,11 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
 	if flags.merge {
-		if file, err = mergeKubeconfig(a.ctx, file); err != nil {
+		if file, err = mergeKubeconfig(a.ctx, file, access); err != nil {
 			return err
 		}
 		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "use it by: kubectl --context " + access.Cluster})
 	}
 	a.view.Result(map[string]string{"file": file, "context": access.Cluster, "server": access.Server}, func(w io.Writer) { fmt.Fprintln(w, file) })
 	return nil
-}
-
-// mergeKubeconfig has kubectl do it, which knows what may be in such a file. Ours comes
-// first, so that an old entry of the same name gives way.
-func mergeKubeconfig(ctx context.Context, ours string) (string, error) {
-	into, _, _ := strings.Cut(os.Getenv("KUBECONFIG"), string(os.PathListSeparator))
-	if into == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
-		}
-		into = filepath.Join(home, ".kube", "config")
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	view := func(files ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, "kubectl", "config", "view", "--raw", "--flatten")
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+strings.Join(files, string(os.PathListSeparator)))
-		return cmd
-	}
-	if before, err := exec.CommandContext(ctx, "kubectl", "config", "current-context", "--kubeconfig", into).Output(); err == nil {
-		defer func() {
-			// The context that was in use stays in use.
-			_ = exec.CommandContext(ctx, "kubectl", "config", "use-context", strings.TrimSpace(string(before)), "--kubeconfig", into).Run()
-		}()
-	}
-	merged, err := view(ours, into).Output()
-	if errors.Is(err, exec.ErrNotFound) {
-		return "", &hinted{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + ours}
-	}
-	if err != nil {
-		return "", fmt.Errorf("--merge: kubectl config view: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(into), 0o700); err != nil {
-		return "", err
-	}
-	return into, durable.Write(into, merged)
 }

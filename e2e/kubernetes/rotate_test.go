@@ -18,7 +18,7 @@ func TestEncryptionKeyIsRotated(t *testing.T) {
 	keyOf := func(secret string) string {
 		t.Helper()
 		return g.on("cp-1", `pki=/etc/kubernetes/pki/etcd
-etcdctl --endpoints=https://127.0.0.1:2379 --cacert=$pki/ca.crt --cert=$pki/server.crt --key=$pki/server.key get --print-value-only /registry/secrets/default/`+secret+` | head -c 60 | tr -d '\0' | cut -d : -f 1-5`)
+etcdctl --endpoints=https://127.0.0.1:2379 --cacert=$pki/ca.crt --cert=$pki/server.crt --key=$pki/server.key get --print-value-only /registry/secrets/default/`+secret+` | grep -a -o '^k8s:enc:secretbox:v1:key[0-9]*' | head -n 1`)
 	}
 	write := func(node, name string) {
 		t.Helper()
