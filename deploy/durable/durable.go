@@ -3,6 +3,8 @@
 package durable
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -11,7 +13,23 @@ import (
 
 // Write puts data into a file. Until then it is in a hidden file beside it, and nowhere else:
 // one in $TMPDIR would stay there, for nobody to find, if we were killed.
+//
+// A link is replaced, not followed. A device or a pipe is refused: a file would take its place.
 func Write(file string, data []byte) error {
+	err := write(file, data)
+	if inner := new(fs.PathError); errors.As(err, &inner) {
+		err = inner.Err // it is about the hidden file
+	}
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: file, Err: err}
+	}
+	return nil
+}
+
+func write(file string, data []byte) error {
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return errors.New("it is not a file")
+	}
 	f, err := renameio.TempFile(filepath.Dir(file), file)
 	if err != nil {
 		return err

@@ -1,8 +1,11 @@
 package durable
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -33,7 +36,34 @@ func TestWrite(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
 		t.Errorf("left: %v", entries)
 	}
-	if err := Write(filepath.Join(dir, "absent", "key"), nil); err == nil {
-		t.Error("a folder that is not there")
+	if err := Write(filepath.Join(dir, "absent", "key"), nil); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "absent/key:") {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+}
+
+func TestWriteToWhatIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	other, link, device := filepath.Join(dir, "other"), filepath.Join(dir, "link"), filepath.Join(dir, "device")
+	if err := os.WriteFile(other, []byte("theirs"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{link: other, device: "/dev/null"} {
+		if err := os.Symlink(to, from); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Write(link, []byte("ours")); err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := os.ReadFile(other); string(data) != "theirs" {
+		t.Errorf("a link was followed: %q", data)
+	}
+	if info, err := os.Lstat(link); err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	for _, file := range []string{device, dir} {
+		if err := Write(file, nil); err == nil {
+			t.Errorf("%s was replaced", file)
+		}
 	}
 }
