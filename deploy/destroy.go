@@ -266,9 +266,9 @@ func (w *wrecker) clean(ctx context.Context) error {
 	for _, root := range roots {
 		_ = os.Remove(root) // a link to an image that can be made again
 	}
-	if !slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return n.Role == "" }) {
-		// The next cluster gets secrets of its own; machines that are not ours keep theirs.
-		if err := os.RemoveAll(w.Dir.Vault()); err != nil {
+	if !w.outlived(known) {
+		// The next cluster gets secrets of its own.
+		if err := w.Dir.RemoveSecrets(); err != nil {
 			return err
 		}
 	}
@@ -285,6 +285,12 @@ func (w *wrecker) facts(known *state.State) error {
 		return err
 	}
 	return w.Dir.WriteFacts(data, known.Machines)
+}
+
+// outlived tells whether nodes whose machines are not ours go on, perhaps as the same cluster,
+// with the secrets that they have: those of the hive, and others that were deployed to once.
+func (w *wrecker) outlived(known *state.State) bool {
+	return len(known.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
 }
 
 // Lines are what people are asked about.

@@ -516,6 +516,53 @@ func TestDestroyOne(t *testing.T) {
 	w.empty()
 }
 
+// The secrets of a cluster end with its last node, whoever boots that one.
+func TestSecretsOutliveMachines(t *testing.T) {
+	host := "192.0.2.1"
+	bare := func(hive *nixeval.Hive) { hive.Unit("cp").Deployment.TargetHost = &host }
+	for name, test := range map[string]struct {
+		others func(*nixeval.Hive)
+		known  bool // to the state alone
+		keep   bool
+	}{
+		"nobody else":                   {others: func(*nixeval.Hive) {}},
+		"a named node":                  {others: func(h *nixeval.Hive) { h.Nodes[0].Role = "" }, keep: true},
+		"a role of machines that exist": {others: bare, keep: true},
+		"one that the hive dropped":     {others: func(*nixeval.Hive) {}, known: true, keep: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, map[string]int{"cp": 1, "w": 1})
+			test.others(w.hive)
+			w.must(w.session(t.Context(), "apply", func(d *Deployer) error {
+				return d.Apply(t.Context(), w.hive, w.hive.Nodes[1:], Options{Goal: Switch, Confirm: time.Minute, BootTimeout: 10 * time.Second, Some: true})
+			}))
+			vault := filepath.Join(w.dir.Vault(), "cluster-ca.json")
+			if err := os.MkdirAll(w.dir.Vault(), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range []string{vault, w.dir.Kubeconfig()} {
+				if err := os.WriteFile(file, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.known {
+				w.must(w.session(t.Context(), "apply", func(d *Deployer) error {
+					return d.Store.Update(func(s *state.State) error { s.Confirm("old-cp", state.Deployment{Path: "/p"}); return nil })
+				}))
+			}
+			if err := w.destroy(nil); err != nil {
+				t.Fatal(err)
+			}
+			if exists(vault) != test.keep || exists(w.dir.Kubeconfig()) != test.keep {
+				t.Errorf("the authority is there: %v, the kubeconfig: %v, want %v", exists(vault), exists(w.dir.Kubeconfig()), test.keep)
+			}
+			if w.state().Cluster != nil {
+				t.Error("the cluster's machines are remembered")
+			}
+		})
+	}
+}
+
 func TestImages(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

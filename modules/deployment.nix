@@ -34,6 +34,7 @@ let
   parts = {
     token = "text";
     random = "raw";
+    key-ring = "keys";
     key-pair = "private";
     ca = "key";
   };
@@ -51,8 +52,9 @@ let
           type = types.enum (builtins.attrNames parts);
           example = "random";
           description = ''
-            What it is: a `token` as kubeadm's bootstrap tokens are, `random` bytes, a
-            `key-pair` (ECDSA), or a certificate authority (`ca`).
+            What it is: a `token` as kubeadm's bootstrap tokens are, `random` bytes, a `key-ring` of
+            random keys, a `key-pair` (ECDSA), or a certificate authority (`ca`). A key ring is for what
+            is stored encrypted: it keeps its old keys when it gets another one.
           '';
         };
         part = mkOption {
@@ -60,6 +62,7 @@ let
             "text"
             "raw"
             "base64"
+            "keys"
             "private"
             "public"
             "certificate"
@@ -68,14 +71,15 @@ let
           default = parts.${config.kind};
           defaultText = lib.literalMD "the secret one";
           description = ''
-            Which part of it this key is: `text` of a token; `raw` or `base64` of random bytes;
+            Which part of it this key is: `text` of a token; `raw` or `base64` of random bytes; `keys` of
+            a ring, a name and base64 in each line, of which the first is the one to encrypt with;
             `private` or `public` of a key pair; `certificate` or `key` of an authority.
           '';
         };
         bytes = mkOption {
           type = types.ints.between 16 1048576;
           default = 32;
-          description = "How many random bytes.";
+          description = "How many random bytes; of a key ring in each key.";
         };
       };
     };

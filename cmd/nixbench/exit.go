@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/plan"
@@ -76,6 +77,9 @@ func exitCode(err error) int {
 		unmet  *check.Error
 		unlike *deploy.AdjustError
 		before *deploy.NoPredecessorError
+		alone  *deploy.AloneError
+		access *kubernetes.AccessError
+		newKey *newKeyError
 	)
 	switch {
 	case err == nil:
@@ -98,7 +102,7 @@ func exitCode(err error) int {
 		return exitCopy
 	case activating(err):
 		return exitActivation
-	case errors.As(err, &failed), errors.As(err, &unmet), errors.As(err, &unlike):
+	case errors.As(err, &failed), errors.As(err, &unmet), errors.As(err, &unlike), errors.As(err, &alone), errors.As(err, &access), errors.As(err, &newKey):
 		return exitCheck
 	case errors.As(err, &worst):
 		return worst.code
@@ -184,10 +188,9 @@ func problems(err error) []ui.Problem {
 	if boot, ok := err.(*deploy.BootError); ok { // whose cause may be several
 		return []ui.Problem{{Message: boot.Error(), Hint: boot.Hint()}}
 	}
-	var joined interface{ Unwrap() []error }
-	if errors.As(err, &joined) {
+	if several := parts(err); len(several) > 0 {
 		var out []ui.Problem
-		for _, e := range joined.Unwrap() {
+		for _, e := range several {
 			out = append(out, problems(e)...)
 		}
 		return out
@@ -225,6 +228,16 @@ func problems(err error) []ui.Problem {
 		return []ui.Problem{{Message: err.Error(), Hint: "install Nix 2.18 or later, see https://nixos.org/download"}}
 	}
 	return []ui.Problem{{Message: err.Error()}}
+}
+
+// parts are those of errors.Join. What is joined further inside, or with words of its own, is
+// told by an error that says what it is about.
+func parts(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || err.Error() != errors.Join(joined.Unwrap()...).Error() {
+		return nil
+	}
+	return joined.Unwrap()
 }
 
 // evalProblems shows each message once: an error in `defaults` is one of every node.

@@ -2,10 +2,16 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
@@ -24,6 +30,36 @@ func TestLockedOutIsNotUnreachable(t *testing.T) {
 	} {
 		if got := exitCode(test.err); got != test.want {
 			t.Errorf("%v: %d, want %d", test.err, got, test.want)
+		}
+	}
+}
+
+// What kubectl says on several control planes is the end of one error, not several errors.
+func TestErrorsOfEngines(t *testing.T) {
+	silent := fmt.Errorf("kubernetes: %w", errors.Join(errors.New("cp-1: kubectl: exit status 1"), errors.New("cp-2: kubectl: timed out")))
+	const both = "cp-1: kubectl: exit status 1\ncp-2: kubectl: timed out"
+	alone, down := &deploy.AloneError{Err: silent}, &remote.UnreachableError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("i/o timeout")}
+	drain := &deploy.NodeError{Node: "w-3", Step: event.Drain, Err: fmt.Errorf("w-3: drain: %w", errors.Unwrap(silent))}
+	access := &kubernetes.AccessError{Err: errors.Join(errors.New("cp-1: it has none"), errors.New("cp-2: it has none"))}
+	for _, test := range []struct {
+		err  error
+		code int
+		want []ui.Problem
+	}{
+		{alone, exitCheck, []ui.Problem{{Message: "no node can be taken out of the cluster: kubernetes: " + both, Hint: alone.Hint()}}},
+		{&deploy.AloneError{Err: errors.Join(down)}, exitUnreachable, []ui.Problem{{Message: "no node can be taken out of the cluster: " + down.Error(), Hint: alone.Hint()}}},
+		{drain, exitActivation, []ui.Problem{{Message: "w-3: drain: " + both}}},
+		{errors.Join(drain, alone), exitActivation, []ui.Problem{{Message: drain.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},
+		{access, exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: cp-1: it has none\ncp-2: it has none", Hint: access.Hint()}}},
+		{&newKeyError{err: silent, hint: "ask again"}, exitCheck, []ui.Problem{{Message: silent.Error(), Hint: "ask again"}}},
+		// A join by fmt has words of its own.
+		{fmt.Errorf("%w: %w", errors.New("no locks"), errors.New("not supported")), exitInternal, []ui.Problem{{Message: "no locks: not supported"}}},
+	} {
+		if code := exitCode(test.err); code != test.code {
+			t.Errorf("%v: exit code %d, want %d", test.err, code, test.code)
+		}
+		if diff := cmp.Diff(test.want, problems(test.err)); diff != "" {
+			t.Errorf("%s:\n%s", strings.Split(test.err.Error(), "\n")[0], diff)
 		}
 	}
 }

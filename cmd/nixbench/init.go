@@ -122,16 +122,34 @@ func writeNew(dir string, files map[string][]byte) error {
 			return err
 		}
 	}
+	var written []string
 	for _, name := range sortedNames(files) {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
+		made, err := create(path, files[name])
+		if made {
+			written = append(written, path)
 		}
-		if err := os.WriteFile(path, files[name], 0o644); err != nil {
+		if err != nil {
+			for _, path := range written { // half of them would keep the next init from writing any
+				_ = os.Remove(path)
+			}
 			return err
 		}
 	}
 	return nil
+}
+
+// create writes a file that was not there, and tells whether it is now.
+func create(path string, data []byte) (made bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return false, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return false, err
+	}
+	_, err = f.Write(data)
+	return true, errors.Join(err, f.Close())
 }
 
 func (a *app) showInit(dir string, files map[string][]byte, next string) {

@@ -9,16 +9,13 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval"
@@ -32,14 +29,17 @@ Its certificate ends a year after a control plane made it, and control planes re
 theirs long before. So a file that is about to end is written anew by this command;
 nixbench status tells when it is time for the one in the state folder.
 
---merge adds it to the kubeconfig that you use anyway, by your own kubectl.
+--merge adds it to the kubeconfig that you use anyway, by your own kubectl. The context
+that you use stays in use. An entry of the same name is replaced if it is of the same cluster;
+else nothing is changed, and --context gives ours another name. What was there before is in a file
+beside it, with .bak added.
 
 Where the API's address cannot be reached from here, --forward leads to it through a
 control plane's SSH connection, as long as the command runs.`
 
 type kubeconfigFlags struct {
 	acceptNew      bool
-	output         string
+	output, name   string
 	merge, forward bool
 	port           int
 }
@@ -60,6 +60,7 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 	f.SortFlags = false
 	f.StringVarP(&flags.output, "output", "o", "", "write it to `FILE`; - is standard output")
 	f.BoolVar(&flags.merge, "merge", false, "merge it into $KUBECONFIG, or ~/.kube/config")
+	f.StringVar(&flags.name, "context", "", "call the context and its cluster `NAME` (default: the cluster's name)")
 	f.BoolVar(&flags.forward, "forward", false, "lead to the API through SSH, until Ctrl-C")
 	f.IntVar(&flags.port, "port", 0, "local `PORT` for --forward (default: any that is free)")
 	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, "trust the host keys of hosts that known_hosts does not know, and remember them")
@@ -90,6 +91,9 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	}
 	if ends := access.Ends(); !ends.IsZero() {
 		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "its certificate ends on " + ends.Format(time.DateOnly) + "; then run nixbench kubeconfig again"})
+	}
+	if flags.name != "" {
+		access.Cluster = flags.name
 	}
 	var until <-chan struct{}
 	if flags.forward {
@@ -161,13 +165,13 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 		if err := dir.Create(); err != nil {
 			return err
 		}
-		file = filepath.Join(string(dir), "kubeconfig")
+		file = dir.Kubeconfig()
 	}
-	if err := renameio.WriteFile(file, config, 0o600, renameio.WithStaticPermissions(0o600)); err != nil {
+	if err := durable.Write(file, config); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
 	if flags.merge {
-		if file, err = mergeKubeconfig(a.ctx, file); err != nil {
+		if file, err = mergeKubeconfig(a.ctx, file, access); err != nil {
 			return err
 		}
 		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "use it by: kubectl --context " + access.Cluster})
@@ -178,7 +182,7 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 
 // kubeconfigNote tells when the kubeconfig in the state folder wants to be written anew.
 func (a *app) kubeconfigNote(now time.Time) string {
-	data, err := os.ReadFile(filepath.Join(string(a.dir), "kubeconfig"))
+	data, err := os.ReadFile(a.dir.Kubeconfig())
 	if err != nil {
 		return "" // mostly there is none
 	}
@@ -187,41 +191,4 @@ func (a *app) kubeconfigNote(now time.Time) string {
 		return ""
 	}
 	return fmt.Sprintf("kubeconfig: its certificate ends on %s; nixbench kubeconfig writes another", access.Ends().Format(time.DateOnly))
-}
-
-// mergeKubeconfig has kubectl do it, which knows what may be in such a file. Ours comes
-// first, so that an old entry of the same name gives way.
-func mergeKubeconfig(ctx context.Context, ours string) (string, error) {
-	into, _, _ := strings.Cut(os.Getenv("KUBECONFIG"), string(os.PathListSeparator))
-	if into == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
-		}
-		into = filepath.Join(home, ".kube", "config")
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	view := func(files ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, "kubectl", "config", "view", "--raw", "--flatten")
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+strings.Join(files, string(os.PathListSeparator)))
-		return cmd
-	}
-	if before, err := exec.CommandContext(ctx, "kubectl", "config", "current-context", "--kubeconfig", into).Output(); err == nil {
-		defer func() {
-			// The context that was in use stays in use.
-			_ = exec.CommandContext(ctx, "kubectl", "config", "use-context", strings.TrimSpace(string(before)), "--kubeconfig", into).Run()
-		}()
-	}
-	merged, err := view(ours, into).Output()
-	if errors.Is(err, exec.ErrNotFound) {
-		return "", &hinted{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + ours}
-	}
-	if err != nil {
-		return "", fmt.Errorf("--merge: kubectl config view: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(into), 0o700); err != nil {
-		return "", err
-	}
-	return into, renameio.WriteFile(into, merged, 0o600, renameio.WithStaticPermissions(0o600))
 }

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/report"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -79,7 +79,7 @@ func (a *app) writePage(run, before *state.Run, out string) error {
 		out = run.ID + ".html"
 	}
 	// It says what logs say, which so far only their owner can read.
-	if err := os.WriteFile(out, page.Bytes(), 0o600); err != nil {
+	if err := durable.Write(out, page.Bytes()); err != nil {
 		return err
 	}
 	a.view.Result(map[string]string{"file": out}, func(w io.Writer) { fmt.Fprintln(w, out) })

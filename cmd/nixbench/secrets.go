@@ -1,15 +1,19 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 func (a *app) secretsCommand() *cobra.Command {
@@ -26,31 +30,39 @@ secrets/generated of the state folder.`,
 	cmd.RunE = a.runs(func([]string) error { return a.listSecrets() })
 	rotate := &cobra.Command{
 		Use:   "rotate NAME",
-		Short: "Make a token or random secret anew",
-		Long: `Make a secret anew. The next apply brings it to the nodes. Only tokens and random
-secrets can be made anew: what an authority has signed would be worth nothing.`,
-		Example: "  nixbench secrets rotate join-token && nixbench apply",
-		Args:    cobra.ExactArgs(1),
+		Short: "Make a token, a random secret or the key of a key ring anew",
+		Long: `Make a secret anew. The next apply brings it to the nodes. Tokens, random secrets and
+key rings can be made anew, but not authorities and key pairs: what they have signed would be
+worth nothing.
+
+With a key ring something is stored encrypted, as Kubernetes does its Secrets, and whoever
+shares that storage must know a new key before anybody uses it. So it takes two steps: the first
+rotate adds a key, which apply brings to all; the second has it used from the next apply on, and
+is refused as long as one of the nodes does not have it. Old keys stay, to read with.`,
+		Example: `  nixbench secrets rotate join-token && nixbench apply
+  nixbench secrets rotate kubernetes-encryption && nixbench apply    # twice`,
+		Args: cobra.ExactArgs(1),
 	}
 	rotate.RunE = a.runs(func(args []string) error { return a.rotateSecret(args[0]) })
 	cmd.AddCommand(rotate)
 	return cmd
 }
 
-func (a *app) stateOfHive() (state.Dir, error) {
+func (a *app) stateOfHive() (state.Dir, *nixeval.Hive, error) {
 	e, err := a.evaluator()
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	hive, err := e.Survey(a.ctx)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return a.state(e, hive)
+	dir, err := a.state(e, hive)
+	return dir, hive, err
 }
 
 func (a *app) listSecrets() error {
-	dir, err := a.stateOfHive()
+	dir, _, err := a.stateOfHive()
 	if err != nil {
 		return err
 	}
@@ -77,7 +89,7 @@ func (a *app) listSecrets() error {
 }
 
 func (a *app) rotateSecret(name string) error {
-	dir, err := a.stateOfHive()
+	dir, hive, err := a.stateOfHive()
 	if err != nil {
 		return err
 	}
@@ -86,11 +98,53 @@ func (a *app) rotateSecret(name string) error {
 		return err
 	}
 	defer lock.Unlock()
-	if err := vault.Open(dir.Vault()).Rotate(name); err != nil {
+	step, err := vault.Open(dir.Vault()).Rotate(name, func(sum string) error { return a.everywhere(hive, name, sum) })
+	if refused := new(vault.RefusedError); errors.As(err, &refused) {
 		return usagef("%w", err)
 	}
-	a.view.Result(map[string]string{"rotated": name}, func(w io.Writer) {
-		fmt.Fprintf(w, "%s is a new one; nixbench apply brings it to the nodes\n", name)
-	})
+	if err != nil {
+		return err
+	}
+	text := map[vault.Step]string{
+		vault.Renewed: "is a new one; nixbench apply brings it to the nodes",
+		vault.Added:   "has a new key, which nobody uses yet; nixbench apply brings it to the nodes, and then another rotate has them use it",
+		vault.Turned:  "is used with its new key from the next nixbench apply on; what is stored stays encrypted with the old one until it is written anew",
+	}[step]
+	a.view.Result(map[string]string{"rotated": name, "step": string(step)}, func(w io.Writer) { fmt.Fprintln(w, name+" "+text) })
 	return nil
 }
+
+// everywhere tells whether all who share what is encrypted run with a key ring as it is.
+func (a *app) everywhere(hive *nixeval.Hive, name, sum string) error {
+	fleet := a.fleet(hive, fleetFlags{})
+	defer fleet.Close()
+	running, err := engines.Of(hive, fleet)
+	if err != nil {
+		return err
+	}
+	for _, e := range running {
+		holder, ok := e.(engine.Keyholder)
+		if !ok {
+			continue
+		}
+		without, err := holder.Without(a.ctx, name, sum)
+		if err != nil {
+			return &newKeyError{fmt.Errorf("%s: it is not known who has its new key: %w", name, err), "once the cluster answers, run it again"}
+		}
+		if len(without) > 0 {
+			return &newKeyError{fmt.Errorf("%s: its new key is not used yet, since not all run with it: %s", name, strings.Join(without, ", ")),
+				"nixbench apply brings it there; then run this again"}
+		}
+	}
+	return nil
+}
+
+// newKeyError says why a new key is not used.
+type newKeyError struct {
+	err  error
+	hint string
+}
+
+func (e *newKeyError) Error() string { return e.err.Error() }
+func (e *newKeyError) Unwrap() error { return e.err }
+func (e *newKeyError) Hint() string  { return e.hint }

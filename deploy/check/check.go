@@ -7,6 +7,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,8 @@ import (
 type Condition struct {
 	Name  string // `all nodes are Ready`
 	Every time.Duration
+	// Limit ends a single look, so that a silent node does not use up all the time; 30 s if it is 0.
+	Limit time.Duration
 	// Probe returns nil when it holds. Else the error says in a line what is missing.
 	Probe func(ctx context.Context) error
 	// Explain, if it is set, fetches what helps to understand why it does not hold:
@@ -56,7 +59,7 @@ func (e *Error) Error() string {
 
 const (
 	defaultEvery = 500 * time.Millisecond
-	probeTimeout = 30 * time.Second // of a single look, so that a silent node does not use up all the time
+	defaultLimit = 30 * time.Second
 	explainTime  = 20 * time.Second
 )
 
@@ -113,10 +116,7 @@ func held(results []Result) int {
 // await looks until c holds or ctx ends; at least once, if ctx allows.
 func await(ctx context.Context, c Condition, waiting func(string)) Result {
 	begin := time.Now()
-	every := c.Every
-	if every == 0 {
-		every = defaultEvery
-	}
+	every := cmp.Or(c.Every, defaultEvery)
 	missing := ""
 	for {
 		err := look(ctx, c)
@@ -146,7 +146,7 @@ func await(ctx context.Context, c Condition, waiting func(string)) Result {
 }
 
 func look(ctx context.Context, c Condition) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Limit, defaultLimit))
 	defer cancel()
 	return c.Probe(ctx)
 }

@@ -92,6 +92,14 @@ type Forgetter interface {
 	Forget(ctx context.Context, node string) error
 }
 
+// Keyholder is an engine whose members store what they encrypt, with keys of nixbench's vault.
+// A new key may only be used when all of them have it.
+type Keyholder interface {
+	// Without are the members that do not run with the secret as it is by this SHA-256. A
+	// secret that the engine has nothing to do with is with all of them.
+	Without(ctx context.Context, secret, sum string) ([]string, error)
+}
+
 // Status is how a member is doing.
 type Status struct {
 	Ready bool

@@ -7,8 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
-
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -54,36 +53,10 @@ func (d Dir) Create() error {
 	return nil
 }
 
-// write puts data into a file of the folder, whole or not at all, even where the
-// machine loses power.
+// write puts data into a file of the folder, whole or not at all.
 func (d Dir) write(file string, data []byte) error {
-	err := replaceFile(file, data)
-	if err == nil {
-		err = syncDir(filepath.Dir(file)) // a new name is in the folder, not in the file
-	}
-	if err != nil {
+	if err := durable.Write(file, data); err != nil {
 		return &FolderError{d, err}
 	}
 	return nil
-}
-
-func replaceFile(file string, data []byte) error {
-	f, err := renameio.TempFile(filepath.Dir(file), file)
-	if err != nil {
-		return err
-	}
-	defer f.Cleanup()
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	return f.CloseAtomicallyReplace()
-}
-
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync()
 }

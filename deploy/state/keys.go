@@ -25,6 +25,9 @@ func (d Dir) KnownHosts() string { return filepath.Join(string(d), "known_hosts"
 // Vault is the folder of the secrets that nixbench makes for deployment.keys.
 func (d Dir) Vault() string { return filepath.Join(string(d), "secrets", "generated") }
 
+// Kubeconfig is where an administrator's way into a Kubernetes cluster is put.
+func (d Dir) Kubeconfig() string { return filepath.Join(string(d), "kubeconfig") }
+
 // hostKey is the file of a machine's private host key.
 func (d Dir) hostKey(node string) string {
 	return filepath.Join(string(d), "secrets", "hosts", node)
@@ -52,6 +55,14 @@ func (d Dir) RemoveKeys() error {
 		return &FolderError{d, err}
 	}
 	return errors.Join(d.remove(d.ClientKey()), d.remove(d.KnownHosts()))
+}
+
+// RemoveSecrets forgets those that nixbench has made, and the way into what had them: no node is left.
+func (d Dir) RemoveSecrets() error {
+	if err := os.RemoveAll(d.Vault()); err != nil {
+		return &FolderError{d, err}
+	}
+	return d.remove(d.Kubeconfig())
 }
 
 func (d Dir) remove(file string) error {

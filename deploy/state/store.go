@@ -42,7 +42,7 @@ func (l *Lock) Store() (*Store, error) {
 	return &Store{lock: l, cur: s, disk: s}, nil
 }
 
-var leftoverRE = regexp.MustCompile(`^\.(state|run|plan|runtime|images)\.json[0-9]+$|^\.known_hosts[0-9]+$`)
+var leftoverRE = regexp.MustCompile(`^\.(state|run|plan|runtime|images)\.json[0-9]+$|^\.(known_hosts|kubeconfig)[0-9]+$`)
 
 // sweep removes what killed processes left half-written. Whatever cannot be
 // removed does no harm.
@@ -52,6 +52,7 @@ func (d Dir) sweep() {
 	hidden := func(name string) bool { return strings.HasPrefix(name, ".") }
 	sweep(filepath.Dir(d.ClientKey()), hidden)
 	sweep(filepath.Dir(d.hostKey("")), hidden)
+	sweep(d.Vault(), hidden)
 }
 
 func sweep(dir string, leftover func(name string) bool) {

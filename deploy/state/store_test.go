@@ -294,7 +294,11 @@ func TestLeftoversAreSwept(t *testing.T) {
 		t.Fatal(err)
 	}
 	half, other := filepath.Join(string(d), ".state.json8143"), filepath.Join(string(d), ".mine")
-	for _, f := range []string{half, other} {
+	access, key := filepath.Join(string(d), ".kubeconfig17"), filepath.Join(d.Vault(), ".cluster-ca.json99")
+	if err := os.MkdirAll(d.Vault(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{half, other, access, key} {
 		if err := os.WriteFile(f, []byte(`{"vers`), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -303,12 +307,12 @@ func TestLeftoversAreSwept(t *testing.T) {
 	if err != nil || len(s.State().Intents) != 1 {
 		t.Fatal(err)
 	}
-	if exists(half) || !exists(other) {
+	if exists(half) || !exists(other) || exists(access) || exists(key) {
 		t.Error("swept the wrong files")
 	}
 	// Our pattern is that of the library that makes them.
 	f, err := os.ReadDir(string(d))
-	if err != nil || len(f) != 3 {
+	if err != nil || len(f) != 4 {
 		t.Error(f, err)
 	}
 }

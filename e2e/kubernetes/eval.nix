@@ -198,6 +198,37 @@ in
   timer = (cp { }).systemd.timers.nixbench-kubernetes-certificates.timerConfig.OnCalendar;
   kept = units (cp { certificates.renew = false; });
   token = (cp { }).systemd.services.nixbench-kubernetes.environment.JOIN_TOKEN;
+  # With each of these keys, and without facts about any.
+  keyed =
+    let
+      ring =
+        role: keys:
+        system {
+          inherit role;
+          runtime = lib.recursiveUpdate (facts 1) {
+            secrets.kubernetes-encryption-key = {
+              path = "/run/keys/ring";
+              sha256 = builtins.hashString "sha256" keys;
+            };
+          };
+          settings = {
+            encryptionAtRest.enable = true;
+            generateSecrets = true;
+          };
+        };
+      told = config: {
+        envs = config.nixbench.kubernetes.settings.cluster.apiServer.extraEnvs or [ ];
+        sum = config.systemd.services.nixbench-kubernetes.environment.ENCRYPTION_SUM;
+      };
+    in
+    {
+      some = told (ring "control-plane" "some");
+      own = told (cp { encryptionAtRest.enable = true; });
+      workers = map (keys: (ring "worker" keys).system.build.toplevel.drvPath) [
+        "some"
+        "others"
+      ];
+    };
   firewall = {
     control-plane = map (r: r.from) (cp { }).networking.firewall.allowedTCPPortRanges;
     flannel = (cp { cni.name = "flannel"; }).networking.firewall.allowedUDPPorts;

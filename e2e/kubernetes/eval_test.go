@@ -52,9 +52,16 @@ type evaluated struct {
 			}
 		}
 	}
-	Timer    string
-	Kept     []string
-	Token    string
+	Timer string
+	Kept  []string
+	Token string
+	Keyed struct {
+		Some, Own struct {
+			Envs []struct{ Name, Value string }
+			Sum  string
+		}
+		Workers []string
+	}
 	Firewall struct {
 		ControlPlane []int `json:"control-plane"`
 		Flannel      []int
@@ -158,6 +165,12 @@ func TestEvaluation(t *testing.T) {
 	if e.Token != "/run/elsewhere/token" {
 		t.Errorf("the token is looked for in %s, not where the facts say", e.Token)
 	}
+	// Other keys are a reason for a control plane to restart its server; workers do not care.
+	const sum = "a6b46dd0d1ae5e86cbc8f37e75ceeb6760230c1ca4ffbcb0c97b96dd7d9c464b" // of "some"
+	if some, own := e.Keyed.Some, e.Keyed.Own; some.Sum != sum || len(some.Envs) != 1 || some.Envs[0].Value != sum || own.Sum != "" || len(own.Envs) != 0 {
+		t.Errorf("keys of encryption: %+v", e.Keyed)
+	}
+	same("workers with other keys of control planes", e.Keyed.Workers)
 	for _, port := range []int{6443, 2379, 10250, 30000} {
 		if !slices.Contains(e.Firewall.ControlPlane, port) {
 			t.Errorf("the firewall lacks %d: %v", port, e.Firewall.ControlPlane)

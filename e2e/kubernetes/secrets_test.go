@@ -78,8 +78,8 @@ func (g *ground) secrets() (secrets map[string]string, stored []string) {
 		switch {
 		case s.Parts["text"] != nil:
 			_, out[name], _ = strings.Cut(string(s.Parts["text"]), ".")
-		case s.Parts["base64"] != nil:
-			out[name] = string(s.Parts["base64"])
+		case s.Parts["keys"] != nil:
+			out[name] = strings.Fields(string(s.Parts["keys"]))[1]
 		case s.Parts["key"] != nil:
 			out[name] = strings.Split(string(s.Parts["key"]), "\n")[1]
 		case s.Parts["private"] != nil:

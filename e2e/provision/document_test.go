@@ -19,7 +19,7 @@ func TestDocument(t *testing.T) {
 	}
 	b := newBench(t, fmt.Sprintf(`{ }; roles.worker = { count = 2; vcpus = 1; memory = "512M"; image = "%s"; init = "/usr/sbin/lab-init"; }; roles.w.count = 0`, lab.Image(t, "container")))
 	shell := &transcript.Shell{TB: t, Dir: b.dir, Command: b.l.Command,
-		Env: append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "PATH="+filepath.Dir(b.bin)+":"+os.Getenv("PATH"))}
+		Env: append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))}
 	for _, step := range transcript.Read(t, "../../docs/provisioning.md") {
 		command, comment, _ := strings.Cut(step.Command, "#")
 		if strings.Contains(comment, "after a question") { // there is nobody to answer

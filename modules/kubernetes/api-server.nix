@@ -4,6 +4,7 @@
   config,
   lib,
   pkgs,
+  runtime,
   ...
 }:
 let
@@ -12,6 +13,11 @@ let
   json = pkgs.formats.json { };
   policy = json.generate "audit-policy.json" cfg.audit.policy;
   log = "/var/log/kubernetes/audit";
+
+  # Which keys they are: with others the server has to start anew. Nothing is known of keys
+  # that nixbench did not make.
+  known = if runtime == null || !cfg.generateSecrets then { } else runtime.secrets or { };
+  keySum = (known.kubernetes-encryption-key or { }).sha256 or "";
 in
 {
   # interface
@@ -95,8 +101,16 @@ in
         pathType = "DirectoryOrCreate";
       }
     ];
+    # Nobody reads it there, but it is a reason to restart, and tells who runs with which keys.
+    nixbench.kubernetes.settings.cluster.apiServer.extraEnvs = lib.mkIf (cfg.encryptionAtRest.enable && keySum != "") [
+      {
+        name = "NIXBENCH_ENCRYPTION";
+        value = keySum;
+      }
+    ];
     nixbench.kubernetes.bootstrap.environment = lib.mkIf cfg.encryptionAtRest.enable {
       ENCRYPTION_KEY = cfg.secrets.encryptionKey;
+      ENCRYPTION_SUM = keySum;
       ENCRYPTED = lib.concatStringsSep " " cfg.encryptionAtRest.resources;
     };
   };

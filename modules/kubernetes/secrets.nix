@@ -83,8 +83,7 @@ let
         name = "encryption-key";
         generated = {
           secret = "kubernetes-encryption";
-          kind = "random";
-          part = "base64";
+          kind = "key-ring";
           bytes = 32;
         };
       };
@@ -109,7 +108,9 @@ in
     joinToken = secret "kubernetes-join-token" "join-token" "the bootstrap token";
     encryptionKey =
       secret "kubernetes-encryption-key" "encryption-key"
-        "the key for secrets in etcd: 32 random bytes in base64";
+        ''
+          the key for secrets in etcd: 32 random bytes in base64, or several keys with their names, one
+          `NAME BASE64` in each line, of which the first encrypts'';
     permit = secret "kubernetes-init" "kubernetes-init" ''
       anything at all: being there allows this node to create the cluster. It is given to one control
       plane, once; a node that was made anew has none, and so can only join'';

@@ -94,7 +94,7 @@ func (e *Engine) differing(ctx context.Context, names []string) (map[string][]st
 		if !registered || !slices.Contains(names, m.Node) {
 			continue
 		}
-		want, err := wanted(m)
+		want, err := wantedMarks(m)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -112,8 +112,8 @@ func (e *Engine) differing(ctx context.Context, names []string) (map[string][]st
 	return all, changed, nil
 }
 
-// wanted are the marks of a member, as its module says them.
-func wanted(m engine.Member) (marks, error) {
+// wantedMarks are what the hive has for a member.
+func wantedMarks(m engine.Member) (marks, error) {
 	var want marks
 	if len(m.Settings) == 0 {
 		return want, nil

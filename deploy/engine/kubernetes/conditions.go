@@ -23,7 +23,7 @@ func (e *Engine) Conditions(deep bool) []check.Condition {
 	}
 	if deep {
 		conditions = append(conditions, check.Condition{
-			Name: "pods reach each other and a Service", Probe: e.roundTrip, Every: 2 * time.Second,
+			Name: "pods reach each other and a Service", Probe: e.roundTrip, Every: 2 * time.Second, Limit: deepTimeout,
 		})
 	}
 	return conditions

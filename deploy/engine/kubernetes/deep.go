@@ -2,16 +2,28 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 )
 
-const namespace = "nixbench-check"
+// Of a look there may be several at once, each in a namespace of its own, and some that were
+// cut short. The label tells whose they are.
+const (
+	probing = "nixbench.dev/check"
+	stale   = 10 * time.Minute // after which nobody is at work in one any more
+)
+
+const (
+	podTimeout  = 30 * time.Second // of each of the three pods
+	deepTimeout = 2 * time.Minute
+)
 
 // workers are those that take work, or the control planes where there are no others.
 func (e *Engine) workers() []string {
@@ -28,8 +40,8 @@ func (e *Engine) workers() []string {
 }
 
 // roundTrip serves from one worker and asks from another: the pod itself, and a Service
-// in front of it by its name. What it starts is removed again, also what an earlier,
-// interrupted one left.
+// in front of it by its name. What it starts is removed again, also what earlier,
+// interrupted ones left.
 func (e *Engine) roundTrip(ctx context.Context) error {
 	s, err := e.settings()
 	if err != nil {
@@ -37,33 +49,80 @@ func (e *Engine) roundTrip(ctx context.Context) error {
 	}
 	workers := e.workers()
 	server, client := workers[0], workers[len(workers)-1]
-	defer e.cleanUp(ctx)
-	objects, err := json.Marshal(s.Probe.objects(server))
+	if err := e.sweep(ctx); err != nil {
+		return brief(err)
+	}
+	p := &place{Engine: e, probe: s.Probe, namespace: "nixbench-check-" + strings.ToLower(rand.Text()[:10])}
+	defer p.cleanUp(ctx)
+	if err := p.apply(ctx, p.objects(server)); err != nil {
+		return brief(err)
+	}
+	pod, err := p.await(ctx, "server", ready)
 	if err != nil {
-		return err
-	}
-	if err := e.cleanUp(ctx); err != nil {
-		return brief(err)
-	}
-	if _, err := e.kubectl(ctx, string(objects), "apply", "-f", "-"); err != nil {
-		return brief(err)
-	}
-	if _, err := e.kubectl(ctx, "", "-n", namespace, "wait", "--for=condition=Ready", "pod/server", "--timeout=10s"); err != nil {
-		return fmt.Errorf("the server on %s: %w", server, e.podTrouble(ctx, "server", err))
-	}
-	pod, err := e.kubectl(ctx, "", "-n", namespace, "get", "pod", "server", "-o", "jsonpath={.status.podIP}")
-	if err != nil {
-		return brief(err)
+		return fmt.Errorf("the server on %s: %w", server, err)
 	}
 	for name, url := range map[string]string{
-		"to-pod":     "http://" + host(string(pod)) + ":8080/hostname",
-		"to-service": "http://server." + namespace + ".svc:8080/hostname",
+		"to-pod":     "http://" + host(pod.Get("status.podIP").String()) + ":8080/hostname",
+		"to-service": "http://server." + p.namespace + ".svc:8080/hostname",
 	} {
-		if err := e.ask(ctx, s.Probe, name, client, url); err != nil {
+		if err := p.ask(ctx, name, client, url); err != nil {
 			return fmt.Errorf("from %s to %s, %s: %w", client, server, url, err)
 		}
 	}
 	return nil
+}
+
+// sweep has the namespaces of looks removed that were cut short.
+func (e *Engine) sweep(ctx context.Context) error {
+	out, err := e.kubectl(ctx, "", "get", "namespaces", "-l", probing, "-o", "json")
+	if err != nil {
+		return err
+	}
+	for _, n := range gjson.GetBytes(out, "items").Array() {
+		if n.Get("metadata.deletionTimestamp").Exists() || time.Since(n.Get("metadata.creationTimestamp").Time()) < stale {
+			continue
+		}
+		if _, err := e.kubectl(ctx, "", "delete", "namespace", n.Get("metadata.name").String(), "--ignore-not-found", "--wait=false"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place is where one look does its work.
+type place struct {
+	*Engine
+	probe     probe
+	namespace string
+}
+
+func (p *place) apply(ctx context.Context, o object) error {
+	text, err := json.Marshal(o)
+	if err == nil {
+		_, err = p.kubectl(ctx, string(text), "apply", "-f", "-")
+	}
+	return err
+}
+
+// await waits until a pod is as it should be.
+func (p *place) await(ctx context.Context, name string, done func(pod gjson.Result) bool) (gjson.Result, error) {
+	limit, cancel := context.WithTimeout(ctx, podTimeout)
+	defer cancel()
+	var pod gjson.Result // as it was last seen
+	for {
+		out, err := p.kubectl(limit, "", "-n", p.namespace, "get", "pod", name, "-o", "json")
+		if err == nil {
+			pod = gjson.ParseBytes(out)
+			if done(pod) {
+				return pod, nil
+			}
+		}
+		select {
+		case <-time.After(poll):
+		case <-limit.Done():
+			return pod, p.trouble(ctx, name, pod, err)
+		}
+	}
 }
 
 // host puts an IPv6 address into brackets.
@@ -75,48 +134,41 @@ func host(address string) string {
 	return address
 }
 
-func (e *Engine) ask(ctx context.Context, p probe, name, node, url string) error {
-	pod, err := json.Marshal(p.pod(name, node, append(slices.Clone(p.Get), url)))
-	if err != nil {
-		return err
-	}
-	if _, err := e.kubectl(ctx, string(pod), "apply", "-f", "-"); err != nil {
+func (p *place) ask(ctx context.Context, name, node, url string) error {
+	if err := p.apply(ctx, p.pod(name, node, append(slices.Clone(p.probe.Get), url))); err != nil {
 		return brief(err)
 	}
-	if _, err := e.kubectl(ctx, "", "-n", namespace, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/"+name, "--timeout=10s"); err != nil {
-		return e.podTrouble(ctx, name, err)
-	}
-	return nil
+	_, err := p.await(ctx, name, func(pod gjson.Result) bool { return pod.Get("status.phase").String() == "Succeeded" })
+	return err
 }
 
-// podTrouble is what a pod says of itself, instead of that waiting was in vain.
-func (e *Engine) podTrouble(ctx context.Context, name string, err error) error {
-	if logs, logErr := e.kubectl(ctx, "", "-n", namespace, "logs", name, "--tail=1"); logErr == nil && len(logs) > 0 {
+// trouble is what a pod says of itself, instead of that waiting was in vain.
+func (p *place) trouble(ctx context.Context, name string, pod gjson.Result, err error) error {
+	if logs, logErr := p.kubectl(ctx, "", "-n", p.namespace, "logs", name, "--tail=1"); logErr == nil && len(logs) > 0 {
 		return errors.New(firstLine(string(logs)))
 	}
-	if out, getErr := e.kubectl(ctx, "", "-n", namespace, "get", "pod", name, "-o", "json"); getErr == nil {
-		pod := gjson.ParseBytes(out)
-		return fmt.Errorf("the pod is %s%s", pod.Get("status.phase").String(), reason(pod))
+	if !pod.Exists() {
+		return brief(err)
 	}
-	return brief(err)
+	return fmt.Errorf("the pod is %s%s", pod.Get("status.phase").String(), reason(pod))
 }
 
 // cleanUp also runs where ctx has ended.
-func (e *Engine) cleanUp(ctx context.Context) error {
+func (p *place) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout*2)
 	defer cancel()
-	_, err := e.kubectl(ctx, "", "delete", "namespace", namespace, "--ignore-not-found", "--timeout="+askTimeout.String())
-	return err
+	// One that fails is for the next look's sweep.
+	_, _ = p.kubectl(ctx, "", "delete", "namespace", p.namespace, "--ignore-not-found", "--timeout="+askTimeout.String())
 }
 
 type object = map[string]any
 
-func (p probe) objects(server string) object {
-	pod := p.pod("server", server, p.Serve)
+func (p *place) objects(server string) object {
+	pod := p.pod("server", server, p.probe.Serve)
 	pod["spec"].(object)["restartPolicy"] = "Always"
 	return object{"apiVersion": "v1", "kind": "List", "items": []object{
-		{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": namespace}},
-		{"apiVersion": "v1", "kind": "Service", "metadata": object{"name": "server", "namespace": namespace},
+		{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": p.namespace, "labels": object{probing: ""}}},
+		{"apiVersion": "v1", "kind": "Service", "metadata": object{"name": "server", "namespace": p.namespace},
 			"spec": object{"selector": object{"probe": "server"}, "ports": []object{{"port": 8080}}}},
 		pod,
 	}}
@@ -124,12 +176,12 @@ func (p probe) objects(server string) object {
 
 // pod is bound to its node directly: scheduling is not what is checked, and a tainted
 // control plane may be all there is.
-func (p probe) pod(name, node string, command []string) object {
+func (p *place) pod(name, node string, command []string) object {
 	return object{"apiVersion": "v1", "kind": "Pod",
-		"metadata": object{"name": name, "namespace": namespace, "labels": object{"probe": name}},
+		"metadata": object{"name": name, "namespace": p.namespace, "labels": object{"probe": name}},
 		"spec": object{
 			"nodeName": node, "restartPolicy": "OnFailure", "terminationGracePeriodSeconds": 0,
 			"tolerations": []object{{"operator": "Exists"}},
-			"containers":  []object{{"name": "probe", "image": p.Image, "imagePullPolicy": "IfNotPresent", "command": command}},
+			"containers":  []object{{"name": "probe", "image": p.probe.Image, "imagePullPolicy": "IfNotPresent", "command": command}},
 		}}
 }

@@ -42,10 +42,21 @@ func (e *Engine) Access(ctx context.Context) (*Access, error) {
 		errs = append(errs, fmt.Errorf("%s: %s has no cluster, or no user", node, admin))
 	}
 	if len(errs) == 0 {
-		return nil, errors.New("the hive has no control plane")
+		errs = append(errs, errors.New("the hive has none"))
 	}
-	return nil, fmt.Errorf("no control plane has an administrator's kubeconfig yet: %w", errors.Join(errs...))
+	return nil, &AccessError{Err: errors.Join(errs...)}
 }
+
+// AccessError is for a cluster that nobody has a way into.
+type AccessError struct{ Err error }
+
+func (e *AccessError) Error() string {
+	return "no control plane has an administrator's kubeconfig yet: " + e.Err.Error()
+}
+func (e *AccessError) Unwrap() error { return e.Err }
+
+// Hint says what to do about it.
+func (e *AccessError) Hint() string { return "nixbench check tells how far the cluster is" }
 
 func parseAccess(cluster string, config []byte) *Access {
 	c, u := gjson.GetBytes(config, "clusters.0.cluster"), gjson.GetBytes(config, "users.0.user")
@@ -85,6 +96,12 @@ func ReadAccess(kubeconfig []byte) *Access {
 	return parseAccess(gjson.GetBytes(kubeconfig, "current-context").String(), kubeconfig)
 }
 
+// User is what a kubeconfig calls the administrator.
+func (a *Access) User() string { return a.Cluster + "-admin" }
+
+// Authority is the certificate of the cluster's authority, in base64.
+func (a *Access) Authority() string { return a.authority }
+
 // Kubeconfig is a file that kubectl takes, with one context that is called as the cluster.
 // It is JSON, which every YAML reader reads.
 func (a *Access) Kubeconfig() ([]byte, error) {
@@ -98,12 +115,11 @@ func (a *Access) Kubeconfig() ([]byte, error) {
 			user[name] = value
 		}
 	}
-	admin := a.Cluster + "-admin"
 	data, err := json.MarshalIndent(object{
 		"apiVersion": "v1", "kind": "Config", "current-context": a.Cluster, "preferences": object{},
 		"clusters": []object{{"name": a.Cluster, "cluster": cluster}},
-		"users":    []object{{"name": admin, "user": user}},
-		"contexts": []object{{"name": a.Cluster, "context": object{"cluster": a.Cluster, "user": admin}}},
+		"users":    []object{{"name": a.User(), "user": user}},
+		"contexts": []object{{"name": a.Cluster, "context": object{"cluster": a.Cluster, "user": a.User()}}},
 	}, "", "  ")
 	if err != nil {
 		return nil, err

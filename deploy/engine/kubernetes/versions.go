@@ -32,7 +32,7 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	different := false
 	for _, m := range e.Cluster.Members {
 		wish := member{name: m.Node, controlPlane: m.Role == ControlPlane, deployed: slices.Contains(nodes, m.Node)}
-		if wish.wants, err = wanted(m); err != nil {
+		if wish.wants, err = wantedRelease(m); err != nil {
 			return nil, err
 		}
 		if kubelet, ok := parseRelease(found[m.Node].Get("status.nodeInfo.kubeletVersion").String()); ok {
@@ -50,8 +50,8 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	return s.changes(), s.judge()
 }
 
-// wanted is the version that the hive has for a member.
-func wanted(m engine.Member) (release, error) {
+// wantedRelease is the version that the hive has for a member.
+func wantedRelease(m engine.Member) (release, error) {
 	var s settings
 	if len(m.Settings) > 0 {
 		if err := json.Unmarshal(m.Settings, &s); err != nil {

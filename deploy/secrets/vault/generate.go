@@ -24,12 +24,17 @@ func generate(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
 		// As kubeadm wants bootstrap tokens: a public half, which names it, and a secret one.
 		return map[string][]byte{"text": []byte(letters(6) + "." + letters(16))}, nil
 	case "random":
-		if g.Bytes < 16 || g.Bytes > 1<<20 {
-			return nil, fmt.Errorf("bytes: %d; use 16 to 1048576", g.Bytes)
+		raw, err := random(g.Bytes)
+		if err != nil {
+			return nil, err
 		}
-		raw := make([]byte, g.Bytes)
-		_, _ = rand.Read(raw) // never fails
 		return map[string][]byte{"raw": raw, "base64": []byte(base64.StdEncoding.EncodeToString(raw))}, nil
+	case "key-ring":
+		raw, err := random(g.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		return map[string][]byte{"keys": ring{}.add(raw).text()}, nil
 	case "key-pair":
 		key, private, err := newKey()
 		if err != nil {
@@ -43,7 +48,16 @@ func generate(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
 	case "ca":
 		return authority(g.Secret, now)
 	}
-	return nil, fmt.Errorf("kind: %q is none of token, random, key-pair and ca", g.Kind)
+	return nil, fmt.Errorf("kind: %q is none of token, random, key-ring, key-pair and ca", g.Kind)
+}
+
+func random(n int) ([]byte, error) {
+	if n < 16 || n > 1<<20 {
+		return nil, fmt.Errorf("bytes: %d; use 16 to 1048576", n)
+	}
+	raw := make([]byte, n)
+	_, _ = rand.Read(raw) // never fails
+	return raw, nil
 }
 
 // letters are of the 36 that a token may have, each as likely as the others.

@@ -1,6 +1,8 @@
 package vault
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/renameio/v2"
-
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -79,6 +80,12 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 		return v.make(g)
 	case err != nil:
 		return nil, err
+	case s.Kind == "random" && g.Kind == "key-ring" && s.Bytes == g.Bytes:
+		// The first key of a ring, from before there were rings: what it has encrypted is to stay readable.
+		s = &secret{Kind: g.Kind, Bytes: g.Bytes, Made: s.Made, Parts: map[string][]byte{"keys": ring{}.add(s.Parts["raw"]).text()}}
+		if err := v.write(g.Secret, s); err != nil {
+			return nil, err
+		}
 	case s.Kind != g.Kind || s.Bytes != size(g):
 		return nil, fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or remove %s to have a new one made",
 			g.Secret, describe(s.Kind, s.Bytes), describe(g.Kind, size(g)), v.file(g.Secret))
@@ -88,7 +95,7 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 
 // size counts only where there is a choice.
 func size(g nixeval.Generated) int {
-	if g.Kind == "random" {
+	if g.Kind == "random" || g.Kind == "key-ring" {
 		return g.Bytes
 	}
 	return 0
@@ -108,7 +115,7 @@ func (v *Vault) load(name string) (*secret, error) {
 		return s, nil
 	}
 	if !nameRE.MatchString(name) {
-		return nil, fmt.Errorf("generated: %q is no name for a secret; use letters, digits, `_`, `.` and `-`", name)
+		return nil, refuse("generated: %q is no name for a secret; use letters, digits, `_`, `.` and `-`", name)
 	}
 	file := v.file(name)
 	data, err := os.ReadFile(file)
@@ -145,7 +152,7 @@ func (v *Vault) write(name string, s *secret) error {
 		err = os.MkdirAll(v.dir, 0o700)
 	}
 	if err == nil {
-		err = renameio.WriteFile(v.file(name), data, 0o600, renameio.WithStaticPermissions(0o600))
+		err = durable.Write(v.file(name), data)
 	}
 	if err != nil {
 		return fmt.Errorf("secrets: %w", err)
@@ -154,30 +161,68 @@ func (v *Vault) write(name string, s *secret) error {
 	return nil
 }
 
-// Rotate makes a secret anew. One that was never made is an error that names those
-// which were; so is one that living nodes have built upon.
-func (v *Vault) Rotate(name string) error {
+// RefusedError is for a secret that cannot be made anew, or is not there.
+type RefusedError struct{ text string }
+
+func (e *RefusedError) Error() string { return e.text }
+
+func refuse(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
+
+// Step says what Rotate has done.
+type Step string
+
+const (
+	Renewed Step = "renewed" // it is another one
+	Added   Step = "added"   // a key ring has another key, which nobody uses yet
+	Turned  Step = "turned"  // the newest key of a ring is the one to use
+)
+
+// Rotate makes a secret anew, or a key ring a step newer. One that was never made is refused
+// with those which were; so is one that living nodes have built upon. A new key is only
+// used if known agrees that everybody has the ring with this SHA-256.
+func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s, err := v.load(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		names, listErr := v.names()
 		if listErr != nil {
-			return listErr
+			return "", listErr
 		}
 		if len(names) == 0 {
-			return fmt.Errorf("there is no secret %s; none has been made yet", name)
+			return "", refuse("there is no secret %s; none has been made yet", name)
 		}
-		return fmt.Errorf("there is no secret %s; there are %s", name, strings.Join(names, ", "))
+		return "", refuse("there is no secret %s; there are %s", name, strings.Join(names, ", "))
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	if s.Kind == "ca" || s.Kind == "key-pair" {
-		return fmt.Errorf("%s is of the kind %s: what it has signed would be worth nothing, and the nodes that trust it would not learn of the new one; for a new cluster with new ones, destroy this one", name, s.Kind)
+	switch s.Kind {
+	case "ca", "key-pair":
+		return "", refuse("%s is of the kind %s: what it has signed would be worth nothing, and the nodes that trust it would not learn of the new one; for a new cluster with new ones, destroy this one", name, s.Kind)
+	case "key-ring":
+		return v.rotateRing(name, s, known)
 	}
 	_, err = v.make(nixeval.Generated{Secret: name, Kind: s.Kind, Bytes: s.Bytes})
-	return err
+	return Renewed, err
+}
+
+func (v *Vault) rotateRing(name string, s *secret, known func(sum string) error) (Step, error) {
+	r, step := parseRing(s.Parts["keys"]), Turned
+	if r.newest() == 0 {
+		raw, err := random(s.Bytes)
+		if err != nil {
+			return "", err
+		}
+		r, step = r.add(raw), Added
+	} else {
+		sum := sha256.Sum256(s.Parts["keys"])
+		if err := known(hex.EncodeToString(sum[:])); err != nil {
+			return "", err
+		}
+		r = r.turn()
+	}
+	return step, v.write(name, &secret{Kind: s.Kind, Bytes: s.Bytes, Made: v.now().UTC().Truncate(time.Second), Parts: map[string][]byte{"keys": r.text()}})
 }
 
 func (v *Vault) names() ([]string, error) {

@@ -3,9 +3,13 @@ package vault
 import (
 	"bytes"
 	"crypto/ecdsa"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -36,6 +40,7 @@ func TestSecretsStay(t *testing.T) {
 		{Secret: "r", Kind: "random", Part: "raw", Bytes: 1024},
 		{Secret: "k", Kind: "key-pair", Part: "private"},
 		{Secret: "c", Kind: "ca", Part: "key"},
+		{Secret: "e", Kind: "key-ring", Part: "keys", Bytes: 32},
 	} {
 		v := Open(dir)
 		first := part(t, v, g)
@@ -47,7 +52,8 @@ func TestSecretsStay(t *testing.T) {
 		if bytes.Equal(first, part(t, v, other)) {
 			t.Errorf("%s: two names, one secret", g.Kind)
 		}
-		if err := v.Rotate(g.Secret); (err == nil) != (g.Kind == "token" || g.Kind == "random") {
+		_, err := v.Rotate(g.Secret, nil)
+		if refused := new(RefusedError); errors.As(err, &refused) != (g.Kind == "ca" || g.Kind == "key-pair") {
 			t.Fatalf("rotate a %s: %v", g.Kind, err)
 		} else if err != nil {
 			continue
@@ -56,7 +62,7 @@ func TestSecretsStay(t *testing.T) {
 			t.Errorf("%s: not rotated, or not kept", g.Kind)
 		}
 	}
-	for _, name := range []string{"t", "r", "k", "c"} {
+	for _, name := range []string{"t", "r", "k", "c", "e"} {
 		info, err := os.Stat(filepath.Join(dir, name+".json"))
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
@@ -64,6 +70,71 @@ func TestSecretsStay(t *testing.T) {
 	}
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder: %v, %v", info.Mode(), err)
+	}
+}
+
+// Who encrypts with a key of a ring can read what others wrote at any time in between, as long as
+// each of them has this ring or the one before.
+func TestRing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "secrets")
+	// From before there were rings.
+	first := part(t, Open(dir), nixeval.Generated{Secret: "e", Kind: "random", Part: "base64", Bytes: 32})
+	g := nixeval.Generated{Secret: "e", Kind: "key-ring", Part: "keys", Bytes: 32}
+	if got := part(t, Look(dir), g); string(got) != "key1 "+string(first)+"\n" {
+		t.Fatalf("the key of a living cluster became %q", got)
+	}
+	before := string(part(t, Open(dir), g))
+	order := func(ring string) string {
+		var names []string
+		for line := range strings.Lines(ring) {
+			name, key, ok := strings.Cut(line, " ")
+			if raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(key)); !ok || err != nil || len(raw) != 32 {
+				t.Fatalf("%q: %v", line, err)
+			}
+			names = append(names, name)
+		}
+		return strings.Join(names, " ")
+	}
+	for _, want := range []struct {
+		step  Step
+		order string
+	}{
+		{Added, "key1 key2"}, {Turned, "key2 key1"}, {Added, "key2 key1 key3"}, {Turned, "key3 key2 key1"},
+	} {
+		sum := sha256.Sum256([]byte(before))
+		asked := ""
+		step, err := Open(dir).Rotate("e", func(sum string) error { asked = sum; return nil })
+		if err != nil || step != want.step {
+			t.Fatalf("%s: %v, %v", want.order, step, err)
+		}
+		if whole := hex.EncodeToString(sum[:]); step == Turned && asked != whole {
+			t.Errorf("%s: it was asked who has %q, want %q", want.order, asked, whole)
+		}
+		after := string(part(t, Open(dir), g))
+		if order(after) != want.order {
+			t.Errorf("%q, want %s", order(after), want.order)
+		}
+		for line := range strings.Lines(before) {
+			if !strings.Contains(after, line) {
+				t.Errorf("%s: a key is lost, or has another name", want.order)
+			}
+		}
+		if used, _, _ := strings.Cut(after, " "); !strings.Contains(before, used+" ") {
+			t.Errorf("%s: %s is used, and nobody knew it before", want.order, used)
+		}
+		before = after
+	}
+	// Who does not know the newest key yet keeps it from being used.
+	if _, err := Open(dir).Rotate("e", nil); err != nil {
+		t.Fatal(err)
+	}
+	before = string(part(t, Open(dir), g))
+	behind := errors.New("cp-2 is behind")
+	if _, err := Open(dir).Rotate("e", func(string) error { return behind }); !errors.Is(err, behind) {
+		t.Error(err)
+	}
+	if after := string(part(t, Open(dir), g)); after != before {
+		t.Error("it is used all the same")
 	}
 }
 
@@ -158,7 +229,7 @@ func TestMistakes(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c.g, err, c.want)
 		}
 	}
-	if err := v.Rotate("u"); err == nil || !strings.Contains(err.Error(), "there are t") {
+	if _, err := v.Rotate("u", nil); err == nil || !strings.Contains(err.Error(), "there are t") {
 		t.Error(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "d.json"), []byte("{"), 0o600); err != nil {

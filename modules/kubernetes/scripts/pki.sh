@@ -23,23 +23,26 @@ place_keys() {
   done <"$PKI"
 }
 
-# With another key the server could not read what it has stored, so the first one stays.
+# The first of the keys that we are given encrypts. One that was there before stays, under its
+# name, since what it has encrypted is to be read. While we have none, those from before will
+# do, if they are all that this system is to have.
 place_encryption() {
   [ -n "${ENCRYPTION_KEY:-}" ] || return 0
-  file=/etc/kubernetes/pki/nixbench-encryption.json
-  if [ -s "$file" ]; then
-    jq -r '.resources[0].providers[0].secretbox.keys[0].secret' "$file" >"$work/key"
-  else
+  file=/etc/kubernetes/pki/nixbench-encryption.json given=$ENCRYPTION_KEY had=$file
+  [ -s "$file" ] || had=/dev/null
+  [ -s "$file" ] && { [ -z "${ENCRYPTION_SUM:-}" ] || [ -e "$memory/encryption-$ENCRYPTION_SUM" ]; } ||
     wait_for "$ENCRYPTION_KEY" "encryption key"
-    cat "$ENCRYPTION_KEY" >"$work/key"
-  fi
-  jq -n --rawfile key "$work/key" --arg resources "$ENCRYPTED" '{
-    apiVersion: "apiserver.config.k8s.io/v1", kind: "EncryptionConfiguration",
-    resources: [{ resources: ($resources | split(" ")),
-      providers: [
-        { secretbox: { keys: [{ name: "key1", secret: ($key | rtrimstr("\n")) }] } },
-        { identity: {} } ] }] }' >"$file.new" && chmod 0600 "$file.new" && mv "$file.new" "$file"
-  status=$?
-  rm -f "$work/key"
-  return "$status"
+  [ -s "$given" ] || given=/dev/null
+  jq -n --rawfile given "$given" --slurpfile had "$had" --arg resources "$ENCRYPTED" '
+    [$had[].resources[0].providers[0].secretbox.keys[]] as $had
+    | [$given | splits("\n") | select(. != "") | split(" ")
+        | if length == 1 then { name: "key1", secret: .[0] } else { name: .[0], secret: .[1] } end] as $given
+    | [$given[] | .name as $name | ($had[] | select(.name == $name)) // .]
+    | . + [$had[] | select(.name as $name | $given | all(.name != $name))]
+    | {
+        apiVersion: "apiserver.config.k8s.io/v1", kind: "EncryptionConfiguration",
+        resources: [{ resources: ($resources | split(" ")),
+          providers: [ { secretbox: { keys: . } }, { identity: {} } ] }] }' \
+    >"$file.new" && chmod 0600 "$file.new" && mv "$file.new" "$file" || return
+  [ "$given" = /dev/null ] || remember "encryption-$(sha256sum <"$given" | cut -d ' ' -f 1)" ""
 }

@@ -1,0 +1,50 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tidwall/gjson"
+)
+
+// The secret with the keys by which API servers encrypt, and the variable in which
+// modules/kubernetes tells them which ones they have.
+const (
+	encryption    = "kubernetes-encryption"
+	encryptionEnv = "NIXBENCH_ENCRYPTION"
+)
+
+// Without implements [engine.Keyholder]. It takes the word of what runs, since a node that
+// has new keys uses them when its API server has restarted.
+func (e *Engine) Without(ctx context.Context, secret, sum string) ([]string, error) {
+	if secret != encryption {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
+	defer cancel()
+	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver", "-o", "json")
+	if errors.Is(err, errNone) {
+		return nil, nil // nothing is stored yet
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	behind := map[string]bool{}
+	for _, node := range e.controlPlanes() {
+		behind[node] = true
+	}
+	for _, p := range gjson.GetBytes(out, "items").Array() {
+		has := p.Get(`spec.containers.0.env.#(name=="`+encryptionEnv+`").value`).String() == sum
+		behind[p.Get("spec.nodeName").String()] = !has || p.Get(`status.conditions.#(type=="Ready").status`).String() != "True"
+	}
+	var names []string
+	for name, is := range behind {
+		if is {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
