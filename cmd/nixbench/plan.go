@@ -100,7 +100,6 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 		Engines:   engines,
 		Send:      send,
 		Machines:  machines,
-		Engines:   engines,
 		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // apply builds again what is collected
 	}
 	defer d.Fleet.Close()
