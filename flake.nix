@@ -85,7 +85,13 @@
           // {
             meta =
               if lib.isFunction meta then
-                args: meta args // { nixpkgs = pkgs; }
+                {
+                  # Nobody can look into a function for nixpkgs.
+                  imports = [
+                    (lib.setFunctionArgs (args: builtins.removeAttrs (meta args) [ "nixpkgs" ]) (lib.functionArgs meta))
+                  ];
+                  nixpkgs = pkgs;
+                }
               else
                 meta // { nixpkgs = pkgs; };
           };

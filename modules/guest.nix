@@ -34,8 +34,9 @@ in
       type = types.listOf types.str;
       default = [
         "tty0"
-        "ttyS0,115200"
+        (if pkgs.stdenv.hostPlatform.isx86 then "ttyS0,115200" else "ttyAMA0")
       ];
+      defaultText = lib.literalMD "the screen, and the serial console of the platform";
       example = [ "ttyS0,115200" ];
       description = ''
         The kernel's consoles in a virtual machine; the last one is where its init writes. The end
@@ -91,6 +92,12 @@ in
     }
 
     (mkIf virtual {
+      assertions = [
+        {
+          assertion = uefi || pkgs.stdenv.hostPlatform.isx86;
+          message = "Machines of ${pkgs.stdenv.hostPlatform.system} have no BIOS; set roles.NAME.firmware = \"uefi\", and nixbench.guest.firmware = \"uefi\" in its modules.";
+        }
+      ];
       services.qemuGuest.enable = mkDefault true;
       boot = {
         kernelParams = map (c: "console=${c}") cfg.consoles;

@@ -26,6 +26,11 @@ in {
     "a b%c" = { text = "correct-horse"; destDir = "/var/x y%z"; };
     "schlüssel" = { text = "correct-horse"; };
   }; };
+  born = { lib, ... }: {
+    options.services.userborn.enable = lib.mkEnableOption "users made by a unit";
+    config.services.userborn.enable = true;
+    config.deployment.keys.soon.text = "correct-horse";
+  };
   roles.worker.modules = [ { deployment.keys.shared.text = "correct-horse"; } ];
 }
 `
@@ -71,19 +76,20 @@ func TestModule(t *testing.T) {
 	units := map[string][]string{
 		"plain": {}, "late": {"late.key-key.path", "late.key-key.service"},
 		"keys":     {`a\x20b\x25c-key.path`, `a\x20b\x25c-key.service`, "db-pass-key.path", "db-pass-key.service"},
+		"born":     {"nixbench-chown-keys.service", "soon-key.path", "soon-key.service"},
 		"worker-1": {"shared-key.path", "shared-key.service"},
 	}
 	if diff := cmp.Diff(units, got.Units); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff(map[string]bool{"plain": false, "late": false, "keys": true, "worker-1": true}, got.Scripts); diff != "" {
+	if diff := cmp.Diff(map[string]bool{"plain": false, "late": false, "born": false, "keys": true, "worker-1": true}, got.Scripts); diff != "" {
 		t.Error(diff)
 	}
 	if !strings.Contains(got.Path, "PathExists=/var/x y%%z/a b%%c\n") {
 		t.Errorf("the path unit says\n%s", got.Path)
 	}
 
-	closures, err := e.Instantiate(t.Context(), []string{"plain", "late", "keys", "worker"})
+	closures, err := e.Instantiate(t.Context(), []string{"plain", "late", "keys", "born", "worker"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -183,13 +183,14 @@ func TestHive(t *testing.T) {
 	for what, c := range map[string]struct{ expression, want string }{
 		"a set":                      {`hive = { meta.nixpkgs = throw "not this one"; a = { }; }`, `["a","meta"]`},
 		"the old name of meta":       {`hive = { network.nixpkgs = throw "not this one"; a = { }; }`, `["a","meta"]`},
-		"meta is a module":           {`hive = { meta = { lib, ... }: { name = "m"; }; }`, `["meta"]`},
+		"meta is a module":           {`hive = { meta = { lib, ... }: { name = "m"; nixpkgs = throw "not this one"; }; }`, `["meta"]`},
 		"a function without a wish":  {`hive = { }: { a = { }; }`, `["a","meta"]`},
 		"a function of all there is": {`hive = { nixpkgs, modules }: { a = import (modules + "/guest.nix"); meta.nixpkgs = nixpkgs; }`, `["a","meta"]`},
 	} {
 		apply := `lib: let h = lib.hive { ` + c.expression + `; };
-      pkgs = if builtins.isFunction h.meta then (h.meta { inherit lib; }).nixpkgs else h.meta.nixpkgs;
-    in assert pkgs.hello.name == "hello-2.12"; builtins.attrNames h`
+      module = builtins.head h.meta.imports;
+    in assert h.meta ? imports -> module { inherit lib; } == { name = "m"; };
+      assert h.meta.nixpkgs.hello.name == "hello-2.12"; builtins.attrNames h`
 		if out := w.run(w.flake, "nix", w.with("eval", "--json", "path:"+w.flake+"#lib", "--apply", apply)...); !strings.Contains(out, c.want) {
 			t.Errorf("%s: %s", what, out)
 		}

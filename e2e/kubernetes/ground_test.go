@@ -55,7 +55,7 @@ func (g *ground) hive(controlPlanes, workers int, settings string) {
   meta.name = "bench";
   cluster.hypervisors.default = { uri = "%s"; poolPath = "%s"; };
   cluster.endpoint.role = "cp";
-  defaults = { pkgs, ... }: {
+  defaults = { pkgs, config, ... }: {
     imports = [ %s ];
     system.stateVersion = "25.05";
     services.openssh.enable = true;
@@ -63,6 +63,9 @@ func (g *ground) hive(controlPlanes, workers int, settings string) {
     networking.nameservers = [ "192.168.222.1" ]; # kubelets hand it on to pods
     # What containers need that are nodes; a machine does not.
     virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri".restrict_oom_score_adj = true;
+    # Changes together with a setting of the kubelet, as everything does with a new nixpkgs.
+    virtualisation.containerd.settings.metrics.grpc_histogram = config.nixbench.kubernetes.settings.kubelet ? maxPods;
+    environment.etc."ssl/certs/ca-certificates.crt".text = "authorities of these nodes\n";
     virtualisation.cri-o.settings.crio.runtime = { default_runtime = "runc"; runtimes.runc.runtime_path = "/usr/sbin/lab-runc"; };
     nixbench.kubernetes = {
       settings = {

@@ -32,6 +32,9 @@ func TestFromNothing(t *testing.T) {
 	g.run("check", "--deep")
 	g.waterfall(began, events, "cp-1", "w-1", "w-2")
 	g.probes()
+	if got := g.on("cp-1", "for name in kube-apiserver kube-controller; do cat /proc/$(pgrep -o $name)/root/etc/ssl/certs/ca-certificates.crt; done"); got != "authorities of these nodes\nauthorities of these nodes" {
+		t.Errorf("whom the control plane believes: %q", got)
+	}
 	g.unknownService()
 	g.staySecret(before, ps, "cp-1", "w-1", "w-2")
 	g.kubeconfig()

@@ -113,6 +113,7 @@ in
     // lib.optionalAttrs isControlPlane {
       CONTROL_PLANES = lib.concatStringsSep " " cfg.controlPlanes;
       PERMIT = cfg.secrets.permit;
+      AUTHORITIES = cfg.publicAuthorities;
       PKI = pkgs.writeText "pki" (
         lib.concatStrings (lib.mapAttrsToList (to: from: "${to} ${from}\n") cfg.pki)
       );
@@ -169,6 +170,7 @@ in
         unitConfig.ConditionPathExists = "/var/lib/nixbench/kubernetes/joined";
         serviceConfig = {
           Type = "oneshot";
+          TimeoutStartSec = "10min";
           ExecStart = program "nixbench-kubernetes-token" [
             "state"
             "token"

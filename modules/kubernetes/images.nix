@@ -30,6 +30,8 @@ in
       [
         pkgs.gnutar
         pkgs.gzip
+        pkgs.xz
+        pkgs.zstd
       ]
       ++ {
         containerd = [ pkgs.containerd ];

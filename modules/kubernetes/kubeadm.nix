@@ -68,6 +68,16 @@ let
     "Port-${toString cfg.endpoint.port}"
   ];
 
+  # kubeadm gives these programs the node's folder of authorities, whose files lead into the
+  # store, where a container does not get. By this name ours comes in its place.
+  authorities = lib.optional (cfg.publicAuthorities != "") {
+    name = "ca-certs";
+    hostPath = "/etc/kubernetes/authorities";
+    mountPath = "/etc/ssl/certs";
+    readOnly = true;
+    pathType = "Directory";
+  };
+
   registration = {
     criSocket = mkDefault cfg.containerRuntime.socket;
     imagePullPolicy = mkDefault "IfNotPresent";
@@ -101,6 +111,14 @@ in
       cluster = document "kubeadm's ClusterConfiguration" { certificateValidityPeriod = "17520h"; };
       kubelet = document "KubeletConfiguration" { maxPods = 60; };
       proxy = document "KubeProxyConfiguration" { mode = "nftables"; };
+    };
+
+    publicAuthorities = mkOption {
+      type = types.either types.path types.str;
+      internal = true;
+      readOnly = true;
+      default = config.environment.etc."ssl/certs/ca-certificates.crt".source or "";
+      description = "Whom the API server believes where it asks others, such as an OIDC issuer.";
     };
 
     template = mkOption {
@@ -150,13 +168,17 @@ in
         apiServer = {
           extraArgs = toArgs (gates // cfg.apiServer.extraArgs);
           inherit (cfg.apiServer) certSANs;
+          extraVolumes = authorities;
         };
-        # /usr is not for programs on NixOS.
-        controllerManager.extraArgs = toArgs (
-          { flex-volume-plugin-dir = cfg.settings.kubelet.volumePluginDir; }
-          // gates
-          // cfg.controllerManager.extraArgs
-        );
+        controllerManager = {
+          # /usr is not for programs on NixOS.
+          extraArgs = toArgs (
+            { flex-volume-plugin-dir = cfg.settings.kubelet.volumePluginDir; }
+            // gates
+            // cfg.controllerManager.extraArgs
+          );
+          extraVolumes = authorities;
+        };
         scheduler.extraArgs = toArgs (gates // cfg.scheduler.extraArgs);
         etcd.local.dataDir = mkDefault "/var/lib/etcd";
         etcd.local.extraArgs = toArgs cfg.etcd.extraArgs;

@@ -184,6 +184,11 @@ in
         message = "nixbench.kubernetes.nodeTaints has ${quoted (lib.unique (map (t: "${t.key}:${t.effect}") twice))} more than once; a node has one value for it.";
       }
       {
+        assertion =
+          config.swapDevices == [ ] && !config.zramSwap.enable || !(cfg.settings.kubelet.failSwapOn or true);
+        message = "The kubelet does not run on a node that swaps: set swapDevices = lib.mkForce [ ] and zramSwap.enable = false, or nixbench.kubernetes.settings.kubelet.failSwapOn = false.";
+      }
+      {
         assertion = config.system.etc.overlay.mutable or true;
         message = "kubeadm writes below /etc/kubernetes; set system.etc.overlay.mutable = true.";
       }
@@ -205,7 +210,11 @@ in
       description = "Kubernetes node agent";
       documentation = [ "https://kubernetes.io/docs/" ];
       wantedBy = [ "multi-user.target" ];
-      wants = [ "network-online.target" ];
+      # A switch starts the runtime again only after it has restarted us, unless we ask for it.
+      wants = [
+        "network-online.target"
+        cfg.containerRuntime.unit
+      ];
       after = [
         "network-online.target"
         cfg.containerRuntime.unit
@@ -235,7 +244,11 @@ in
       serviceConfig = {
         EnvironmentFile = "-/var/lib/kubelet/kubeadm-flags.env";
         SyslogIdentifier = "kubelet";
-        ExecStart = "${pkgs.writeShellScript "kubelet-start" (builtins.readFile ./scripts/kubelet.sh)} ${lib.escapeShellArgs ([ "${cfg.package}/bin/kubelet" ] ++ cfg.kubelet.extraArgs)}";
+        ExecStart = pkgs.writeShellScript "kubelet-start" (
+          # For the shell: systemd would expand what it finds in arguments.
+          "set -- ${lib.escapeShellArgs ([ "${cfg.package}/bin/kubelet" ] ++ cfg.kubelet.extraArgs)}\n"
+          + builtins.readFile ./scripts/kubelet.sh
+        );
         Restart = "always";
         RestartSec = 5;
         # Pods have control groups of their own.

@@ -58,6 +58,21 @@ in
       (cfg.nodePorts.from != 30000 || cfg.nodePorts.to != 32767)
       { service-node-port-range = "${toString cfg.nodePorts.from}-${toString cfg.nodePorts.to}"; };
 
+    # The interfaces of pods are not the node's way out.
+    networking.dhcpcd.denyInterfaces = [
+      "veth*"
+      "cni*"
+      "flannel*"
+      "cali*"
+      "tunl*"
+      "vxlan*"
+    ];
+    # It takes routes away that it has not made, as those to pods, whenever it restarts.
+    systemd.network.config.networkConfig = {
+      ManageForeignRoutes = mkDefault false;
+      ManageForeignRoutingPolicyRules = mkDefault false;
+    };
+
     networking.firewall = lib.mkIf cfg.openFirewall {
       allowedTCPPortRanges = [
         (port 10250)

@@ -9,9 +9,17 @@ forward() {
   done
 }
 
+# For containers, which cannot follow the node's own links into the store.
+place_authorities() {
+  file=/etc/kubernetes/authorities/ca-certificates.crt
+  [ -n "$AUTHORITIES" ] && ! cmp -s "$AUTHORITIES" "$file" || return 0
+  mkdir -p "${file%/*}" && cp -L "$AUTHORITIES" "$file.new" && chmod 0644 "$file.new" && mv "$file.new" "$file"
+}
+
 pass() {
   wait_for_identity
   forward
+  [ "$ROLE" != control-plane ] || place_authorities || return
   load_images || return
   if [ ! -e "$memory/joined" ]; then
     case $ROLE in

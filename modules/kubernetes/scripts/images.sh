@@ -38,7 +38,7 @@ load() {
     run ctr -n k8s.io images import "$1" || return
     # Else a full disk makes the kubelet delete what no registry has.
     while read -r _ name; do
-      ctr -n k8s.io images label "$name" io.cri-containerd.pinned=pinned >/dev/null 2>&1
+      run ctr -n k8s.io images label "$name" io.cri-containerd.pinned=pinned || return
     done <"$work/names"
     ;;
   *)

@@ -1,8 +1,13 @@
 # PROGRAM [ARGUMENT...]: run the kubelet as the node that this is. Of arguments given
-# twice the last one counts, so kubeadm's flags come first.
+# twice the last one counts, so kubeadm's flags come first. One that kubeadm writes up to 1.34
+# is unknown to the kubelets after it; the runtime's settings say the same.
 set -eu
 kubelet=$1
 shift
+flags=
+for flag in ${KUBELET_KUBEADM_ARGS:-}; do
+  case $flag in --pod-infra-container-image=*) ;; *) flags="$flags $flag" ;; esac
+done
 name=$(jq -r .name "$NODE_FILE")
 address=$(jq -r .address "$NODE_FILE")
 # Only a node that registers reads them; of one that has none, nixbench sees to it.
@@ -22,7 +27,7 @@ done
 exec "$kubelet" \
   --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf \
   --kubeconfig=/etc/kubernetes/kubelet.conf \
-  ${KUBELET_KUBEADM_ARGS:-} \
+  $flags \
   --config="$CONFIG" \
   --hostname-override="$name" \
   --node-ip="$address" \

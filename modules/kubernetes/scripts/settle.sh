@@ -25,7 +25,7 @@ settle() {
   note_static_pods || return
   file=$(documents cluster) || return
   if changed names .cluster.apiServer.certSANs; then
-    rm -f /etc/kubernetes/pki/apiserver.crt /etc/kubernetes/pki/apiserver.key
+    rm -f "$memory/names" /etc/kubernetes/pki/apiserver.crt /etc/kubernetes/pki/apiserver.key
     run kubeadm init phase certs apiserver --config "$file" || return
     # The server notices a new certificate by itself.
     note names .cluster.apiServer.certSANs
@@ -33,6 +33,7 @@ settle() {
   renew_static_pods "$file" "control-plane all" kube-apiserver kube-controller-manager kube-scheduler || return
   # Without data, etcd would take this for a new cluster.
   if changed etcd .cluster.etcd && [ -d /var/lib/etcd/member ]; then
+    rm -f "$memory/etcd"
     renew_static_pods "$file" "etcd local" etcd || return
     note etcd .cluster.etcd
   fi
@@ -44,10 +45,12 @@ settle_cluster() {
   if changed uploaded .; then
     tell init "settings of the cluster have changed"
     file=$(documents cluster) || return
+    rm -f "$memory/uploaded"
     run kubeadm init phase upload-config all --kubeconfig "$KUBECONFIG" --config "$file" || return
     if changed proxy .proxy; then
+      rm -f "$memory/proxy"
       run kubeadm init phase addon kube-proxy --kubeconfig "$KUBECONFIG" --config "$file" || return
-      run kubectl -n kube-system rollout restart daemonset/kube-proxy || return
+      run kubectl --request-timeout=30s -n kube-system rollout restart daemonset/kube-proxy || return
       note proxy .proxy
     fi
     note uploaded .
@@ -58,7 +61,7 @@ settle_cluster() {
     sum=$(sha256sum <"$manifest")
     [ "$(remembered "$key")" != "$sum" ] || continue
     tell init "$manifest"
-    run kubectl apply --server-side --force-conflicts --field-manager=nixbench -f "$manifest" || return
+    run kubectl --request-timeout=30s apply --server-side --force-conflicts --field-manager=nixbench -f "$manifest" || return
     remember "$key" "$sum"
   done <"$MANIFESTS"
 }

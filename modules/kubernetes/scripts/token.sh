@@ -3,24 +3,21 @@
 [ -s "$JOIN_TOKEN" ] || { echo "There is no token in $JOIN_TOKEN." >&2; exit 1; }
 own=$(jq -er .address "$NODE_FILE") && admin_here || exit 1
 file=$(documents init) || exit 1
-# It is also run when the node has just booted, and its server with it.
-tries=0
-until kubectl get --raw /readyz >/dev/null; do
-  tries=$((tries + 1))
-  [ "$tries" -lt 60 ] || break
+# It is also run when the node has just booted, and while its server restarts.
+end=$(($(date +%s) + 300))
+until kubectl --request-timeout=5s get --raw /readyz >/dev/null &&
+  kubeadm init phase bootstrap-token --kubeconfig "$KUBECONFIG" --config "$file" --skip-token-print; do
+  [ "$(date +%s)" -lt "$end" ] || { rm -f "$file"; exit 1; }
   sleep 1
 done
-kubeadm init phase bootstrap-token --kubeconfig "$KUBECONFIG" --config "$file" --skip-token-print
-status=$?
 rm -f "$file"
-[ "$status" = 0 ] || exit "$status"
 
 # Of tokens that nixbench has made only the last one counts. Their public halves are no secrets.
 read -r token <"$JOIN_TOKEN"
 mine=bootstrap-token-${token%%.*}
 token=
-kubectl -n kube-system get secrets --field-selector type=bootstrap.kubernetes.io/token -o json |
+kubectl --request-timeout=30s -n kube-system get secrets --field-selector type=bootstrap.kubernetes.io/token -o json |
   jq -r --arg mine "$mine" '.items[] | select(.metadata.name != $mine and .data.description == ("nixbench" | @base64)) | .metadata.name' |
   while read -r old; do
-    kubectl -n kube-system delete secret --ignore-not-found "$old" || exit
+    kubectl --request-timeout=30s -n kube-system delete secret --ignore-not-found "$old" || exit
   done

@@ -88,6 +88,7 @@ in
     useDHCP =
       option types.bool true
         "Whether interfaces that say nothing use DHCP. The guest's image decides that here.";
+    dhcpcd.denyInterfaces = option (types.listOf types.str) [ ] "Interfaces that dhcpcd leaves alone.";
     dhcpcd.enable = option types.bool true "Whether dhcpcd asks for addresses. Guests use networkd.";
     useNetworkd = option types.bool false "Whether networkd configures the network.";
     useHostResolvConf = option types.bool false "Whether a container uses its host's resolv.conf.";

@@ -91,6 +91,7 @@ in
 {
   options.systemd.network = {
     enable = option types.bool false "Whether networkd gets these files.";
+    config.networkConfig = option (types.attrsOf types.raw) { } "Section Network of networkd.conf, which networkd reads when it starts.";
     networks = table network;
     netdevs = table netdev;
     wait-online = {
@@ -107,7 +108,10 @@ in
     (lib.mkIf cfg.enable {
       environment.etc =
         files "network" networkText cfg.networks
-        // files "netdev" netdevText cfg.netdevs;
+        // files "netdev" netdevText cfg.netdevs
+        // lib.optionalAttrs (cfg.config.networkConfig != { }) {
+          "systemd/networkd.conf".text = file [ (section "Network" cfg.config.networkConfig) ] "";
+        };
       # A restart would drop the connection that the switch came by; networkd
       # takes up changed files with a reload.
       systemd.services.systemd-networkd = {
