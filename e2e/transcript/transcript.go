@@ -104,12 +104,12 @@ func (s *Shell) Do(step Step) {
 	}
 	shown := regexp.MustCompile(`(?m)^\s*error\b`).MatchString(strings.Join(step.Output, "\n"))
 	if (err != nil) != shown {
-		s.Fatalf("%s: %s: %v\n%s", step.Where, step.Command, err, all.String())
+		s.Fatalf("%s: %s: %v\n%s", step.Where, step.Command, err, all.text.String())
 	}
 	if len(step.Output) > 0 {
 		want := plain(strings.Join(step.Output, "\n"))
-		if diff := cmp.Diff(want, plain(out.String())); diff != "" && !slices.Equal(want, plain(all.String())) {
-			s.Errorf("%s: the document (-) differs from what %s prints (+):\n%s\nall of it:\n%s", step.Where, step.Command, diff, all.String())
+		if diff := cmp.Diff(want, plain(out.String())); diff != "" && !slices.Equal(want, plain(all.text.String())) {
+			s.Errorf("%s: the document (-) differs from what %s prints (+):\n%s\nall of it:\n%s", step.Where, step.Command, diff, all.text.String())
 		}
 	}
 	s.follow(after)
@@ -123,14 +123,14 @@ func Missing(step Step, output string) []string {
 
 // both is what a command writes to either end.
 type both struct {
-	mu sync.Mutex
-	bytes.Buffer
+	mu   sync.Mutex
+	text bytes.Buffer
 }
 
 func (b *both) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
+	return b.text.Write(p)
 }
 
 // follow makes the next step begin where this one has ended.
