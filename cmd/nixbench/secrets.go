@@ -53,12 +53,8 @@ func (a *app) stateOfHive() (state.Dir, *nixeval.Hive, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	hive, err := e.Survey(a.ctx)
-	if err != nil {
-		return "", nil, err
-	}
-	dir, err := a.state(e, hive)
-	return dir, hive, err
+	hive, err := a.survey(e)
+	return a.dir, hive, err
 }
 
 func (a *app) listSecrets() error {
