@@ -25,6 +25,7 @@ type doomed struct {
 	Hypervisor string          `json:"hypervisor"`
 	State      provision.State `json:"state,omitempty"` // empty where nothing was found
 	orphan     bool
+	double     bool // a second one that the node has by mistake: the node stays, with its other one
 }
 
 // Doom is all that a destroy will remove.
@@ -48,6 +49,17 @@ func (d doomed) String() string {
 		text += ": " + string(d.State)
 	}
 	return text
+}
+
+// leaving are the nodes that are gone with these machines, each once.
+func leaving(list []doomed) []string {
+	var out []string
+	for _, one := range list {
+		if !one.double && !slices.Contains(out, one.Node) {
+			out = append(out, one.Node)
+		}
+	}
+	return out
 }
 
 // Close ends the connections.
@@ -177,12 +189,18 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 			o.Err = context.Cause(ctx) // the rest is about the cancelling
 		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: Removed}
+		double := parts[o.Node.Name][0].double
 		text := "removed"
+		if double {
+			text = "its second machine is removed"
+		}
 		if o.Err != nil {
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
 			text = "failed: " + brief(o.Node.Name, o.Err)
 		}
-		w.Record.Result(r)
+		if !double || o.Err != nil { // else what became of the node is on record
+			w.Record.Result(r)
+		}
 		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
 		results, errs = append(results, r), append(errs, o.Err)
 	}
@@ -195,8 +213,6 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 // removeOne removes a node's machine, and what is remembered of it. A second machine that
 // a node has by mistake goes alone.
 func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) error {
-	home := w.Store.State().Machines[node].Hypervisor
-	last := len(parts) > 1 || slices.ContainsFunc(parts, func(p doomed) bool { return p.Hypervisor == home || home == "" })
 	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
 		return &BootError{Node: node, Err: err}
 	}
@@ -209,7 +225,7 @@ func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) er
 			return &BootError{Node: node, Err: located(err, p.Hypervisor, "remove")}
 		}
 	}
-	if !last {
+	if parts[0].double {
 		return w.Store.Finish(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine})
 	}
 	// The key first: without the machine's entry nobody would look for it again.

@@ -279,15 +279,15 @@ func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
 	unused := false
 	for _, c := range b.g.Changes {
 		if c.Action == provision.Remove {
-			away = append(away, doomed{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor})
+			away = append(away, doomed{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, double: b.g.Wishes(c.Node)})
 		}
 		unused = unused || c.Action == provision.Remove || c.Action == provision.Recreate
 	}
 	if !unused {
 		return nil
 	}
-	for _, one := range away {
-		if err := r.farewell(ctx, cluster, one.Node); err != nil {
+	for _, node := range leaving(away) {
+		if err := r.farewell(ctx, cluster, node); err != nil {
 			return err
 		}
 	}

@@ -3,8 +3,10 @@ package deploy
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,12 +20,15 @@ import (
 
 // sulky is an engine that notes what is asked of it, and may refuse.
 type sulky struct {
+	mu      sync.Mutex
 	did     []string
 	refuse  string
 	members map[string]engine.Status
 }
 
 func (s *sulky) do(what, node string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.did = append(s.did, what+" "+node)
 	if s.refuse == what {
 		return errors.New("the engine refuses")
@@ -32,16 +37,24 @@ func (s *sulky) do(what, node string) error {
 }
 
 func (s *sulky) Members(context.Context) (map[string]engine.Status, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.refuse == "members" {
 		return nil, errors.New("the engine does not answer")
 	}
-	return s.members, nil
+	return maps.Clone(s.members), nil
 }
-func (s *sulky) Forget(_ context.Context, node string) error        { return s.do("forget", node) }
-func (s *sulky) Invite(_ context.Context, node string) error        { return s.do("invite", node) }
-func (s *sulky) Leave(_ context.Context, node string, _ bool) error { return s.do("leave", node) }
-func (s *sulky) Return(_ context.Context, node string) error        { return s.do("return", node) }
-func (s *sulky) Conditions(bool) []check.Condition                  { return nil }
+
+func (s *sulky) Leave(_ context.Context, node string, good bool) error {
+	if good {
+		return s.do("leave for good", node)
+	}
+	return s.do("leave", node)
+}
+func (s *sulky) Forget(_ context.Context, node string) error { return s.do("forget", node) }
+func (s *sulky) Invite(_ context.Context, node string) error { return s.do("invite", node) }
+func (s *sulky) Return(_ context.Context, node string) error { return s.do("return", node) }
+func (s *sulky) Conditions(bool) []check.Condition           { return nil }
 
 func tasks(names ...string) []task {
 	var out []task
@@ -154,8 +167,8 @@ func TestTakeOut(t *testing.T) {
 		refuse, wantErr string
 		want            []string
 	}{
-		"well":            {"", "", []string{"leave cp-2", "leave w-1"}},
-		"does not let go": {"leave", "cp-2: the engine refuses", []string{"leave cp-2"}},
+		"well":            {"", "", []string{"leave for good cp-2", "leave for good w-1"}},
+		"does not let go": {"leave for good", "cp-2: the engine refuses", []string{"leave for good cp-2"}},
 		"does not answer": {"members", "no node can be taken out of the cluster: the engine does not answer", nil},
 	} {
 		e := &sulky{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}

@@ -53,6 +53,8 @@ type world struct {
 	asked    []string
 	decline  bool
 	lease    func(provision.Spec) netip.Addr // who hands out addresses, where we do not
+	engines  Engines
+	second   *fakeprovider.Hypervisor // that the hive calls `second`
 }
 
 func newWorld(t *testing.T, roles map[string]int) *world {
@@ -191,7 +193,10 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 	return json.Marshal(out)
 }
 
-func (w *world) open(context.Context, string, state.Hypervisor) (provision.Provider, error) {
+func (w *world) open(_ context.Context, name string, _ state.Hypervisor) (provision.Provider, error) {
+	if name == "second" {
+		return w.second, nil
+	}
 	return w.h, nil
 }
 
@@ -232,7 +237,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 	err = f(&Deployer{
 		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: nix, Send: send},
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
-		Store: store, Record: record, Send: send,
+		Store: store, Record: record, Send: send, Engines: w.engines,
 		Keep: func(map[string]nixeval.Closure) error { return nil },
 		Machines: &Machines{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, Ask: func(changes []provision.Change) error {
 			w.mu.Lock()
