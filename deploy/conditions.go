@@ -47,14 +47,14 @@ func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
 }
 
 // of leaves out members that are about to leave for good: nobody asks them any more.
-func (known Engines) of(hive *nixeval.Hive, f *Fleet, without map[string]bool) ([]engine.Engine, error) {
+func (known Engines) of(hive *nixeval.Hive, f *Fleet, without []string) ([]engine.Engine, error) {
 	var out []engine.Engine
 	for kind, members := range engine.Members(hive) {
 		of := known[kind]
 		if of == nil {
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
 		}
-		members = slices.DeleteFunc(members, func(m engine.Member) bool { return without[m.Node] })
+		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
 		out = append(out, of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}))
 	}
 	return out, nil

@@ -134,15 +134,21 @@ func (m *Machines) asNodes(all []doomed) []nixeval.Node {
 	return out
 }
 
+// DestroyOptions say how to remove machines.
+type DestroyOptions struct {
+	Parallel     int
+	WithoutDrain bool // nodes of a living cluster leave it without letting go of their work
+}
+
 // Destroy removes machines. What became of each is in the record of the run.
-func (d *Deployer) Destroy(ctx context.Context, doom *Doom, parallel int) ([]state.NodeResult, error) {
+func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([]state.NodeResult, error) {
 	known := d.Store.State()
 	if known.Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts}
+	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts}
 	if !doom.Whole && d.Engines != nil {
-		if err := d.takeOut(ctx, doom); err != nil {
+		if err := d.takeOut(ctx, doom, o.WithoutDrain); err != nil {
 			return nil, err
 		}
 	}

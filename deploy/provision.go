@@ -286,10 +286,10 @@ func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
 	if !unused {
 		return nil
 	}
-	for _, node := range leaving(away) {
-		if err := r.farewell(ctx, cluster, node); err != nil {
-			return err
-		}
+	// Whatever the goal, and whether or not they were asked before: without their answer nobody
+	// knows who would miss these nodes.
+	if err := r.farewell(ctx, cluster.engines, leaving(away), r.WithoutDrain); err != nil {
+		return err
 	}
 	w := &wrecker{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, hosts: b.g.hosts}
 	if _, err := w.remove(ctx, away); err != nil {

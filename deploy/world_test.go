@@ -278,7 +278,7 @@ func (w *world) destroyIn(ctx context.Context, meant func([]nixeval.Node) ([]nix
 			return err
 		}
 		defer doom.Close()
-		_, err = d.Destroy(ctx, doom, 0)
+		_, err = d.Destroy(ctx, doom, DestroyOptions{})
 		return err
 	})
 	return err

@@ -21,8 +21,8 @@ type Engine interface {
 	// Members tells what the running engine knows of its members. While there is no
 	// engine yet, there are none; an engine that does not answer is an error.
 	Members(ctx context.Context) (map[string]Status, error)
-	// Leave takes work away from a member that is about to be changed, or, for good, takes
-	// the member itself out. One that is no member is no error.
+	// Leave takes work away from a member that is about to be changed, or, for good, to be taken
+	// out. One that is no member is no error.
 	Leave(ctx context.Context, node string, good bool) error
 	// Return gives work back to a member that left, once it is ready for it.
 	Return(ctx context.Context, node string) error
@@ -49,8 +49,9 @@ type Certificate struct {
 	Ends   time.Time `json:"ends"`
 }
 
-// Forgetter is an engine that remembers members whose machines are gone. One that was
-// made anew comes in as a new member, after the old one is forgotten.
+// Forgetter is an engine that remembers its members. One whose machine is about to be removed
+// is taken out by being forgotten. One whose machine was made anew comes in as a new member,
+// after the old one is forgotten. An error leaves a member that still counts as it is.
 type Forgetter interface {
 	Forget(ctx context.Context, node string) error
 }
