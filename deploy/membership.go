@@ -51,17 +51,33 @@ func (r *run) welcome(ctx context.Context, l living, nodes []nixeval.Node) {
 }
 
 // invite has the node's engine let it in, once it runs what the hive wants. Where that
-// fails the check at the end tells what has become of it.
+// fails it is tried again in the end: others may only just boot.
 func (r *run) invite(ctx context.Context, l living, node string) {
-	for _, e := range l.engines {
-		inviter, ok := e.(engine.Inviter)
-		if !ok {
-			continue
-		}
-		if err := inviter.Invite(ctx, node); err != nil && ctx.Err() == nil {
+	if r.letIn(ctx, l, node) != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.outside = append(r.outside, node)
+	}
+}
+
+// inviteAgain is for those that could not be let in when they were deployed. Where that fails
+// once more the check at the end tells what has become of it.
+func (r *run) inviteAgain(ctx context.Context, l living) {
+	for _, node := range r.outside {
+		if err := r.letIn(ctx, l, node); err != nil && ctx.Err() == nil {
 			r.warn(node, err)
 		}
 	}
+}
+
+func (r *run) letIn(ctx context.Context, l living, node string) error {
+	var errs []error
+	for _, e := range l.engines {
+		if inviter, ok := e.(engine.Inviter); ok {
+			errs = append(errs, inviter.Invite(ctx, node))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // farewell takes nodes out of what runs together, before their machines are removed. All let
@@ -146,9 +162,13 @@ func (e *AloneError) Hint() string {
 // of it all gone, there is nothing to be taken out of.
 func (d *Deployer) takeOut(ctx context.Context, doom *Doom, withoutDrain bool) error {
 	nodes := leaving(doom.List)
-	engines, err := d.Engines.of(d.Machines.Hive, d.Fleet, nodes)
+	teams, err := d.Engines.of(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {
 		return err
+	}
+	var engines []engine.Engine
+	for _, t := range teams {
+		engines = append(engines, t.engine)
 	}
 	return d.farewell(ctx, engines, nodes, withoutDrain)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -24,12 +23,16 @@ type sulky struct {
 	did     []string
 	refuse  string
 	members map[string]engine.Status
+	when    func(what string) // something is asked
 }
 
 func (s *sulky) do(what, node string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.did = append(s.did, what+" "+node)
+	if s.when != nil {
+		s.when(what + " " + node)
+	}
 	if s.refuse == what {
 		return errors.New("the engine refuses")
 	}
@@ -71,7 +74,7 @@ func TestSteps(t *testing.T) {
 		"cp-1": {engine: e, Status: engine.Status{OneByOne: true}}, "cp-2": {engine: e, Status: engine.Status{OneByOne: true}},
 		"cp-3": {engine: e, Status: engine.Status{OneByOne: true}, anew: true},
 		"w-1":  {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
-	}}
+	}, wished: map[string]bool{"cp-1": true, "cp-2": true, "cp-3": true, "w-1": true, "w-2": true, "w-3": true, "w-4": true, "w-5": true}}
 	empty := living
 	empty.members = nil
 	two, _ := plan.ParseShare("2")
@@ -89,6 +92,9 @@ func TestSteps(t *testing.T) {
 		"new nodes wait for none": {true, tasks("w-1", "w-4", "w-5"), plan.Share{}, true, "w-4 w-5 | w-1"},
 		"unchanged wait for none": {true, tasks("=cp-1", "=w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 | w-2"},
 		"nothing is run":          {true, tasks("cp-1", "w-1"), plan.Share{}, false, "cp-1 w-1"},
+		"and not for each other":  {true, tasks("w-1", "w-4", "w-5"), plan.One, true, "w-4 w-5 | w-1"},
+		"who is no part of it":    {true, tasks("web-1", "w-1", "web-2"), plan.Share{}, true, "web-1 web-2 | w-1"},
+		"nor is it in a rush":     {true, tasks("web-1", "cp-1", "web-2"), plan.One, true, " | cp-1 | web-1 | web-2"},
 		"made anew":               {true, tasks("cp-2", "cp-3", "w-1"), plan.Share{}, true, "cp-3 | cp-2 | w-1"},
 		"nothing to do":           {false, nil, plan.Share{}, true, ""},
 	} {
@@ -97,10 +103,16 @@ func TestSteps(t *testing.T) {
 			l = living
 		}
 		var waves []string
-		for _, wave := range l.steps(c.todo, c.share, c.activates) {
+		var nodes []nixeval.Node
+		same := map[string]bool{}
+		for _, t := range c.todo {
+			nodes = append(nodes, t.node)
+			same[t.node.Name] = t.same
+		}
+		for _, wave := range l.order(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
 			var names []string
-			for _, t := range wave {
-				names = append(names, t.node.Name)
+			for _, n := range wave {
+				names = append(names, n.Name)
 			}
 			waves = append(waves, strings.Join(names, " "))
 		}
@@ -127,8 +139,9 @@ func TestAround(t *testing.T) {
 		"a killed run had drained it": {task: tasks("=w-1")[0], want: []string{"deploy", "return w-1"}},
 	} {
 		e := &sulky{refuse: c.refuse}
-		r := &run{Deployer: &Deployer{Record: &state.Recorder{}}}
-		err := r.around(t.Context(), member{engine: e}, c.task, func() error { e.did = append(e.did, "deploy"); return c.deploy })
+		d := &Deployer{}
+		l := living{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Left: c.task.same}}}}
+		err := d.amid(t.Context(), l, "w-1", c.task.same, func() error { e.did = append(e.did, "deploy"); return c.deploy })
 		if diff := cmp.Diff(c.want, e.did); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

@@ -116,6 +116,7 @@ type Deployment struct {
 type Engine struct {
 	Kind     string          `json:"kind"` // `kubernetes`
 	Role     string          `json:"role"` // as the engine calls it
+	OneByOne bool            `json:"oneByOne"`
 	Settings json.RawMessage `json:"settings"`
 }
 
