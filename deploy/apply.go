@@ -80,6 +80,7 @@ type Deployer struct {
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{Deployer: d, hive: hive, Options: o, found: map[string]activate.Node{}}
 	machines, err := r.provision(ctx, nodes)
+	r.machines = machines
 	defer machines.end()
 	if err != nil {
 		r.skipAll(nodes, err)
@@ -127,7 +128,8 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 type run struct {
 	*Deployer
 	Options
-	hive *nixeval.Hive
+	hive     *nixeval.Hive
+	machines *boots
 	tally
 	found map[string]activate.Node // what nodes were like before; see before
 }

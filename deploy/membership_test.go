@@ -20,7 +20,7 @@ import (
 func (w *world) together(e engine.Engine) {
 	w.engines = Engines{"sulky": func(engine.Cluster) engine.Engine { return e }}
 	for i, u := range w.hive.Units {
-		w.hive.Units[i].Deployment.Engine = &nixeval.Engine{Kind: "sulky", Role: u.Name}
+		w.hive.Units[i].Deployment.Engine = &nixeval.Engine{Kind: "sulky", Role: u.Name, OneByOne: u.Name == "cp"}
 	}
 }
 

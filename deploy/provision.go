@@ -49,6 +49,9 @@ func (r *run) provision(ctx context.Context, nodes []nixeval.Node) (*boots, erro
 	if err != nil {
 		return fail(nil, err)
 	}
+	if err := r.mayReplace(g); err != nil {
+		return fail(g, err)
+	}
 	if changes := g.Disturbing(); len(changes) > 0 && m.Ask != nil {
 		if err := m.Ask(changes); err != nil {
 			return fail(g, err)

@@ -15,7 +15,7 @@ func (r *run) cluster(ctx context.Context, looked looks) (living, error) {
 	if r.Engines == nil {
 		return living{}, nil
 	}
-	if !r.anyDeployed(looked) || !r.Goal.runs() {
+	if !r.anyDeployed(looked) || !r.Goal.runs() && !r.machines.waiting() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
 		return living{engines: engines}, err
 	}
@@ -56,7 +56,9 @@ func (r *run) waves(ctx context.Context, l living, todo []task) error {
 		byName[t.node.Name] = t
 		nodes = append(nodes, t.node)
 	}
-	steps := l.order(nodes, func(node string) bool { return byName[node].same || !r.Goal.activates() }, r.MaxUnavailable)
+	steps := l.order(nodes, func(node string) bool {
+		return byName[node].calm() || byName[node].machine == nil && !r.Goal.activates()
+	}, r.MaxUnavailable)
 	var guests []nixeval.Node
 	var errs []error
 	for _, o := range inWaves(ctx, steps, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
@@ -84,17 +86,20 @@ func (r *run) waves(ctx context.Context, l living, todo []task) error {
 // nothing lives yet.
 func (r *run) roll(ctx context.Context, l living, t task) error {
 	node := t.node.Name
-	m := l.members[node]
+	m, is := l.members[node]
 	if m.anew {
 		if err := r.forget(ctx, m, node); err != nil {
 			r.done(t.node, t.closure, state.Failed, "", err)
 			return err
 		}
 	}
+	if is && t.recreates() {
+		return r.replace(ctx, l, m, t)
+	}
 	begun := false
-	err := r.amid(ctx, l, node, r.WithoutDrain || t.same, func() error {
+	err := r.amid(ctx, l, node, r.WithoutDrain || t.machine == nil && (t.same || !r.Goal.runs()), func() error {
 		begun = true
-		return r.deploy(ctx, t)
+		return r.renewed(ctx, t)
 	})
 	if !begun {
 		r.done(t.node, t.closure, state.Failed, "", err)

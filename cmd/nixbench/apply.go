@@ -45,7 +45,8 @@ is left alone. One node's failure does not touch the others.
 
 What nodes run together, such as Kubernetes, is looked after: in a living cluster
 control planes change one by one, other nodes --max-unavailable at a time (1 by
-default), and each is drained before. At the end nixbench check is run.
+default), and each is drained before. Its machine, too, is restarted or made anew
+only then. At the end nixbench check is run.
 
 With switch, boot and test, machines that the hive's roles wish are booted first,
 on cluster.hypervisors; a machine that the hive no longer has is removed when all

@@ -24,7 +24,8 @@ type Engine interface {
 	// Leave takes work away from a member that is about to be changed, or, for good, to be taken
 	// out. One that is no member is no error.
 	Leave(ctx context.Context, node string, good bool) error
-	// Return gives work back to a member that left, once it is ready for it.
+	// Return waits until a member works with what it has now, also one that was made anew and is
+	// about to come in. One that left by Leave gets its work back then.
 	Return(ctx context.Context, node string) error
 	// Conditions are what must hold when a run is over. Deep ones start work of their own.
 	Conditions(deep bool) []check.Condition
@@ -58,10 +59,9 @@ type Forgetter interface {
 
 // Status is how a member is doing.
 type Status struct {
-	Ready bool
-	Left  bool // by our own Leave, and not yet returned
-	// OneByOne: no two of these may be changed at once.
-	OneByOne bool
+	Ready    bool
+	Left     bool // by our own Leave, and not yet returned
+	OneByOne bool // as the hive says of a [Member]; the engine knows it also of those that have left the hive
 }
 
 // Cluster is what an engine works with.

@@ -31,7 +31,8 @@ func (e *Engine) Forget(ctx context.Context, node string) error {
 		return context.Cause(ctx)
 	}
 	if registered {
-		if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil {
+		// The only control plane has taken the cluster with it.
+		if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNone) {
 			return errors.Join(resetErr, fmt.Errorf("%s: delete from the cluster: %w", node, err))
 		}
 	}

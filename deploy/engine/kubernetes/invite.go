@@ -87,7 +87,7 @@ func (e *Engine) renewToken(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
-	for _, node := range e.controlPlanes() {
+	for _, node := range e.inTurn() { // one that is no member yet would say that it had done so
 		one, cancel := context.WithTimeout(ctx, 4*askTimeout)
 		_, err := e.Run(one, node, nil, "systemctl", "start", "nixbench-kubernetes-token.service")
 		cancel()
