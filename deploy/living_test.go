@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -305,6 +306,38 @@ func TestRecreateRefused(t *testing.T) {
 	w.decline = true
 	if _, err := w.apply(recreate); err == nil || len(w.asked) != 1 || !strings.HasSuffix(w.asked[0], "; it alone holds the cluster's data, which are lost") {
 		t.Errorf("asked %q: %v", w.asked, err)
+	}
+}
+
+// A machine that does not answer is made anew all the same.
+func TestRecreateDead(t *testing.T) {
+	w, e := lives(t, 1, 1)
+	role := w.hive.Roles["cp"]
+	other := filepath.Join(t.TempDir(), "other.raw") // control planes keep their image
+	if err := os.WriteFile(other, []byte("a disk"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	role.Image = &other
+	w.hive.Roles["cp"] = role
+	w.newImage()
+	w.deaf["w-1"] = true
+	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+		if s.Op == "ensure" && s.Node == "w-1" {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.deaf["w-1"] = false
+		}
+		return nil
+	})
+	results, err := w.apply(recreate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"leave for good w-1", "forget w-1", "invite w-1", "return w-1"}, e.did); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -41,7 +41,7 @@ func (r *run) task(ctx context.Context, n nixeval.Node, closures map[string]nixe
 	r.mu.Unlock()
 	t := &task{node: n, closure: c, same: r.same(looked.found, c), machine: r.machines.later(n.Name)}
 	// Before anything is copied there.
-	if err := r.refuses(t, looked.found); err != nil {
+	if err := r.refuses(t, looked.found); err != nil && looked.err == nil {
 		err = &NodeError{Node: n.Name, Step: event.Activate, Err: err}
 		r.done(n, c, state.Failed, "", err)
 		return nil, err

@@ -57,9 +57,13 @@ func (e *Engine) inTurn() []string {
 	return all
 }
 
-// try asks one of so many that are left: one that is silent must not use up the others' time.
+// try asks one of so many that are left: one that is silent must not use up the others' time. The
+// last one may take it all.
 func (e *Engine) try(ctx context.Context, left int, node, stdin string, args ...string) ([]byte, error) {
 	limit := tryTimeout
+	if left == 1 {
+		limit = allTimeout
+	}
 	if own := ownTimeout(args); own > 0 {
 		limit += own
 	} else if end, ok := ctx.Deadline(); ok {

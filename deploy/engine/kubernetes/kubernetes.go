@@ -35,6 +35,7 @@ const (
 	admin        = "/etc/kubernetes/admin.conf"
 	askTimeout   = 15 * time.Second
 	tryTimeout   = 10 * time.Second // of kubectl on one of several control planes
+	allTimeout   = 30 * time.Second // and on all of them
 	drainTimeout = 5 * time.Minute
 	resetTimeout = 2 * time.Minute
 	readyTimeout = 5 * time.Minute
@@ -85,7 +86,7 @@ func (e *Engine) nodes(ctx context.Context) (map[string]gjson.Result, error) {
 
 // Members implements [engine.Engine].
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*tryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, allTimeout)
 	defer cancel()
 	nodes, err := e.nodes(ctx)
 	if errors.Is(err, errNone) {
