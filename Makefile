@@ -31,10 +31,10 @@ test-other-nix:
 	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
 	  go test -count=1 ./nixeval/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
-# Everything once more on real machines, as root, after `e2e/lab/lab install`. Few
-# packages at once, since some tests look at the clock.
+# Everything once more on real machines, as root, after `e2e/lab/lab install`. The tests
+# mostly wait for machines, so some run side by side; not more, since some look at the clock.
 e2e: kube
-	NIXBENCH_E2E=1 go test -count=1 -p 1 -parallel 2 -timeout 20m ./e2e/... ./deploy/... ./cmd/nixbench
+	NIXBENCH_E2E=1 go test -count=1 -p 2 -parallel 3 -timeout 20m ./e2e/... ./deploy/... ./cmd/nixbench
 
 # What Kubernetes nodes need: minutes when nothing is cached. Here, because a test that
 # has to wait for it may reach its time limit.

@@ -36,6 +36,9 @@ func (m *booting) through(ctx, waiting context.Context) error {
 	if !runs || fresh {
 		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.c.String()})
 	}
+	if a := m.c.Action; a == provision.Start || a == provision.Resume { // somebody or something has stopped it
+		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.c.String()})
+	}
 	begin := time.Now()
 	err := m.bring(ctx, waiting, runs, fresh)
 	if !runs || fresh {

@@ -141,7 +141,7 @@ func countActions(counts map[provision.Action]int) string {
 		done   string
 	}{
 		{provision.Create, "created"}, {provision.Finish, "finished"}, {provision.Recreate, "recreated"},
-		{provision.Start, "started"}, {provision.Restart, "restarted"}, {provision.Keep, "kept"},
+		{provision.Start, "started"}, {provision.Resume, "resumed"}, {provision.Restart, "restarted"}, {provision.Keep, "kept"},
 	} {
 		if n := counts[a.action]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, a.done))

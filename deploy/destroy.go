@@ -25,14 +25,17 @@ type doomed struct {
 	Hypervisor string          `json:"hypervisor"`
 	State      provision.State `json:"state,omitempty"` // empty where nothing was found
 	orphan     bool
-	double     bool // a second one that the node has by mistake: the node stays, with its other one
+	double     bool   // a second one that the node has by mistake: the node stays, with its other one
+	note       string // what is to be said of it, if it is only forgotten
 }
 
 // Doom is all that a destroy will remove.
 type Doom struct {
 	List  []doomed
-	Whole bool // nothing is left afterwards, so that the network and images go, too
+	Whole bool     // nothing is left afterwards, so that the network and images go, too
+	Left  []string // what is not removed, and should be known
 	hosts hypervisors
+	gone  string // the hypervisor that is forgotten with them
 }
 
 func (d doomed) String() string {
@@ -41,6 +44,8 @@ func (d doomed) String() string {
 		text += " on " + d.Hypervisor
 	}
 	switch {
+	case d.note != "":
+		text += ": " + d.note
 	case d.orphan:
 		text += ": left behind by a run that was cut off"
 	case d.State == "":
@@ -78,12 +83,12 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 	d := &Doom{}
 	if d.hosts, err = connect(ctx, m.Open, known.Cluster.Hypervisors); err != nil {
 		d.Close()
-		return nil, err
+		return nil, forgettable(err, known)
 	}
 	sites, err := d.hosts.survey(ctx, m.cluster(known), net)
 	if err != nil {
 		d.Close()
-		return nil, err
+		return nil, forgettable(err, known)
 	}
 	seen := map[string]bool{}
 	var all []doomed
@@ -99,7 +104,7 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 			all = append(all, doomed{Node: node, Role: s.Role, Hypervisor: s.Hypervisor})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b doomed) int { return nixeval.CompareNatural(a.Node, b.Node) })
+	byNode(all)
 	d.List, d.Whole = all, true
 	if meant == nil {
 		return d, nil
@@ -114,6 +119,10 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 	})
 	d.Whole = len(d.List) == len(all)
 	return d, nil
+}
+
+func byNode(all []doomed) {
+	slices.SortStableFunc(all, func(a, b doomed) int { return nixeval.CompareNatural(a.Node, b.Node) })
 }
 
 // asNodes are machines as nodes that can be picked, with the tags that the hive gives them if it
@@ -146,14 +155,21 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([
 	if known.Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts}
+	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts, outcome: Removed}
+	if doom.gone != "" {
+		w.outcome = Forgotten
+	}
 	if !doom.Whole && d.Engines != nil {
 		if err := d.takeOut(ctx, doom, o.WithoutDrain); err != nil {
 			return nil, err
 		}
 	}
 	results, err := w.remove(ctx, doom.List)
-	if err == nil {
+	switch {
+	case err != nil:
+	case doom.gone != "":
+		err = w.forget(doom.gone)
+	default:
 		err = w.clean(ctx)
 	}
 	return results, err
@@ -168,6 +184,7 @@ type wrecker struct {
 	parallel int
 	cluster  provision.Cluster
 	hosts    hypervisors
+	outcome  state.Outcome // of each that went well
 }
 
 func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult, error) {
@@ -194,9 +211,9 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
 			o.Err = context.Cause(ctx) // the rest is about the cancelling
 		}
-		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: Removed}
+		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
 		double := parts[o.Node.Name][0].double
-		text := "removed"
+		text := string(w.outcome)
 		if double {
 			text = "its second machine is removed"
 		}
@@ -212,7 +229,7 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 	}
 	err := errors.Join(errs...)
 	gone := len(results) - len(slices.DeleteFunc(slices.Clone(errs), func(e error) bool { return e == nil }))
-	w.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Remove, Total: len(nodes), Failed: err != nil, Text: fmt.Sprintf("%s removed", Count(gone, "machine"))})
+	w.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Remove, Total: len(nodes), Failed: err != nil, Text: fmt.Sprintf("%s %s", Count(gone, "machine"), w.outcome)})
 	return results, err
 }
 
@@ -225,7 +242,7 @@ func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) er
 	for _, p := range parts {
 		host := w.hosts[p.Hypervisor]
 		if host == nil {
-			continue // it was never given one
+			continue // it was never given one, or that is gone
 		}
 		if err := host.Remove(ctx, w.cluster, node); err != nil {
 			return &BootError{Node: node, Err: located(err, p.Hypervisor, "remove")}
@@ -258,11 +275,7 @@ func (w *wrecker) clean(ctx context.Context) error {
 	}
 	known := w.Store.State()
 	if len(known.Machines) > 0 {
-		data, err := w.runtime(known)
-		if err != nil || data == nil {
-			return err
-		}
-		return w.Dir.WriteFacts(data, known.Machines)
+		return w.facts(known)
 	}
 	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
 	for _, root := range roots {
@@ -280,11 +293,20 @@ func (w *wrecker) clean(ctx context.Context) error {
 	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
 }
 
+// facts writes those of the machines that are left.
+func (w *wrecker) facts(known *state.State) error {
+	data, err := w.runtime(known)
+	if err != nil || data == nil {
+		return err
+	}
+	return w.Dir.WriteFacts(data, known.Machines)
+}
+
 // Lines are what people are asked about.
 func (d *Doom) Lines() []string {
 	var out []string
 	for _, one := range d.List {
 		out = append(out, one.String())
 	}
-	return out
+	return append(out, d.Left...)
 }

@@ -73,6 +73,7 @@ func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixe
 	if g.hosts, err = connect(ctx, m.Open, g.where); err == nil {
 		g.sites, err = g.hosts.survey(ctx, o.Cluster, o.Network)
 	}
+	err = forgettable(err, known)
 	if err == nil && recreate {
 		o.Images, err = m.images(ctx, recreated(all, g.sites, o))
 		g.images = o.Images

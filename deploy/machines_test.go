@@ -253,11 +253,32 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 	if w.h.Boot("demo-w-1") == boot || !slices.Equal(outcomes(results), []string{"w-1 unchanged", "w-2 unchanged"}) {
 		t.Errorf("%q", outcomes(results))
 	}
-	// Switched off: started again, and nobody is asked.
-	w.h.PowerOff("demo-w-2")
-	w.must(w.apply())
-	if w.h.Boot("demo-w-2") == 0 || len(w.asked) > 0 {
-		t.Errorf("asked %q", w.asked)
+	// Off, paused, crashed: started or resumed, which is said, and nobody is asked.
+	for _, test := range []struct {
+		stop        func()
+		state, says string
+		restarted   bool
+	}{
+		{func() { w.h.PowerOff("demo-w-2") }, "off", "start w-2 on default: it is off", true},
+		{func() { w.h.Stop("demo-w-2", provision.Paused) }, "paused", "resume w-2 on default: it is paused", false},
+		{func() { w.h.Stop("demo-w-2", provision.Crashed) }, "crashed", "start w-2 on default: it has crashed", true},
+	} {
+		boot := w.h.Boot("demo-w-2")
+		test.stop()
+		status, err := (&Machines{Hive: w.hive, Dir: w.dir, Open: w.open}).Status(t.Context(), w.state())
+		if err != nil || status["w-2"].State != test.state || !status["w-2"].Off() || status["w-1"].Off() {
+			t.Errorf("status %+v, %v", status["w-2"], err)
+		}
+		results, err := w.apply()
+		if err != nil || !slices.Equal(outcomes(results), []string{"w-1 unchanged", "w-2 unchanged"}) {
+			t.Errorf("%s: %q, %v", test.state, outcomes(results), err)
+		}
+		said := slices.ContainsFunc(w.events, func(e event.Event) bool {
+			return e.Kind == event.Message && e.Level == "warning" && e.Node == "w-2" && e.Text == test.says
+		})
+		if w.h.State("demo-w-2") != provision.Running || (w.h.Boot("demo-w-2") != boot) != test.restarted || len(w.asked) > 0 || !said {
+			t.Errorf("%s: asked %q, said %t, boot %d, then %d", test.state, w.asked, said, boot, w.h.Boot("demo-w-2"))
+		}
 	}
 	// Another image is for new machines, unless --recreate.
 	if err := os.WriteFile(w.image, []byte("another disk"), 0o644); err != nil {

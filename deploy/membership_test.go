@@ -33,15 +33,16 @@ func TestSecondMachineGoesAlone(t *testing.T) {
 	e.members = map[string]engine.Status{"cp-1": {OneByOne: true}, "w-1": {}}
 	e.did = nil
 
-	w.second = fakeprovider.New()
+	second := fakeprovider.New()
+	w.more = map[string]*fakeprovider.Hypervisor{"second": second}
 	w.hive.Cluster.Hypervisors["second"] = nixeval.Hypervisor{URI: "fake://elsewhere/"}
 	spec, _ := w.h.Spec("demo-cp-1")
 	cluster := provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}
 	net := provision.Network{Name: "net", Mode: provision.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")}
-	if err := w.second.Prepare(t.Context(), cluster, provision.Ground{Network: net, Images: []provision.Image{spec.Image}}); err != nil {
+	if err := second.Prepare(t.Context(), cluster, provision.Ground{Network: net, Images: []provision.Image{spec.Image}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.second.Ensure(t.Context(), cluster, net, spec); err != nil {
+	if err := second.Ensure(t.Context(), cluster, net, spec); err != nil {
 		t.Fatal(err)
 	}
 	results, err := w.apply()
@@ -51,8 +52,8 @@ func TestSecondMachineGoesAlone(t *testing.T) {
 	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of that node"}, w.asked); diff != "" {
 		t.Error(diff)
 	}
-	if w.second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].Good == nil {
-		t.Errorf("left: %q there, %q here", w.second.Things(), w.h.Things())
+	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].Good == nil {
+		t.Errorf("left: %q there, %q here", second.Things(), w.h.Things())
 	}
 	if slices.Contains(e.did, "leave for good cp-1") {
 		t.Errorf("the living node was taken out: %q", e.did)

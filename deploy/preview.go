@@ -135,7 +135,7 @@ func unbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) 
 	switch {
 	case !built:
 		p.Action = NotBuilt
-	case m.Action == provision.Start:
+	case m.Action == provision.Start, m.Action == provision.Resume:
 		p.Action = NotKnown
 	}
 	return p

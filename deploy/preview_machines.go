@@ -84,7 +84,7 @@ func (d *Deployer) previewMachines(ctx context.Context, known *state.State, node
 
 // MachineStatus is how a node's machine is.
 type MachineStatus struct {
-	State      string     `json:"state"` // running, off, half or absent
+	State      string     `json:"state"` // running, off, paused, crashed, half or absent
 	Hypervisor string     `json:"hypervisor,omitempty"`
 	Address    netip.Addr `json:"address,omitzero"`
 }
@@ -112,11 +112,11 @@ func (m *Machines) Status(ctx context.Context, known *state.State) (map[string]*
 	hosts, err := connect(ctx, m.Open, known.Cluster.Hypervisors)
 	defer hosts.close()
 	if err != nil {
-		return nil, err
+		return nil, forgettable(err, known)
 	}
 	sites, err := hosts.survey(ctx, m.cluster(known), net)
 	if err != nil {
-		return nil, err
+		return nil, forgettable(err, known)
 	}
 	for _, name := range sortedKeys(sites) {
 		for _, f := range sites[name].Machines {

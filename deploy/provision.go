@@ -294,7 +294,7 @@ func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
 	if err := r.farewell(ctx, cluster.engines, leaving(away), r.WithoutDrain); err != nil {
 		return err
 	}
-	w := &wrecker{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, hosts: b.g.hosts}
+	w := &wrecker{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, hosts: b.g.hosts, outcome: Removed}
 	if _, err := w.remove(ctx, away); err != nil {
 		return err
 	}

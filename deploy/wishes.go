@@ -43,7 +43,7 @@ func wishes(hive *nixeval.Hive) ([]provision.Wish, error) {
 func wish(n nixeval.Node, r nixeval.Role) (provision.Wish, error) {
 	w := provision.Wish{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
-		Firmware: provision.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Method: provision.Method(r.Identity),
+		Firmware: provision.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Method: provision.Method(r.Identity), On: r.Hypervisors,
 	}
 	var err error
 	size := func(option, text string) uint64 {

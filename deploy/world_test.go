@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -38,6 +39,8 @@ import (
 type world struct {
 	t     *testing.T
 	h     *fakeprovider.Hypervisor
+	more  map[string]*fakeprovider.Hypervisor // by name; others are h
+	gone  map[string]bool                     // hypervisors that do not answer
 	dir   state.Dir
 	hive  *nixeval.Hive
 	image string
@@ -54,8 +57,7 @@ type world struct {
 	decline  bool
 	lease    func(provision.Spec) netip.Addr // who hands out addresses, where we do not
 	engines  Engines
-	revision int                      // of the hive: another one, other systems
-	second   *fakeprovider.Hypervisor // that the hive calls `second`
+	revision int // of the hive: another one, other systems
 }
 
 func newWorld(t *testing.T, roles map[string]int) *world {
@@ -107,9 +109,11 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 	defer w.mu.Unlock()
 	m := w.machines[s.Node]
 	disk := 0 // a new one is a first boot
-	for _, step := range w.h.Log() {
-		if step.Op == "ensure" && step.Name == "disk" && step.Node == s.Node {
-			disk++
+	for _, h := range w.hypervisors() {
+		for _, step := range h.Log() {
+			if step.Op == "ensure" && step.Name == "disk" && step.Node == s.Node {
+				disk++
+			}
 		}
 	}
 	if m == nil || m.disk != disk {
@@ -138,7 +142,9 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 		s.Address = w.lease(s)
 	}
 	m.address, m.up = s.Address.String(), time.Now().Add(w.boot[s.Node])
-	w.h.Print("demo-"+s.Node, "Linux boots "+s.Node+"\n")
+	for _, h := range w.hypervisors() {
+		h.Print("demo-"+s.Node, "Linux boots "+s.Node+"\n")
+	}
 }
 
 // dial is the way into the machines' network.
@@ -147,7 +153,8 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	w.mu.Lock()
 	var to string
 	for node, m := range w.machines {
-		if m.address == host && w.h.Boot("demo-"+node) != 0 && time.Now().After(m.up) && !w.deaf[node] {
+		running := slices.ContainsFunc(w.hypervisors(), func(h *fakeprovider.Hypervisor) bool { return h.State("demo-"+node) == provision.Running })
+		if m.address == host && running && time.Now().After(m.up) && !w.deaf[node] {
 			to = m.server.Addr()
 		}
 	}
@@ -195,10 +202,17 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 }
 
 func (w *world) open(_ context.Context, name string, _ state.Hypervisor) (provision.Provider, error) {
-	if name == "second" {
-		return w.second, nil
+	if w.gone[name] {
+		return nil, &provision.Error{Hypervisor: name, Op: "connect", Err: provision.ErrGone, Fix: "see that it is on"}
+	}
+	if h := w.more[name]; h != nil {
+		return h, nil
 	}
 	return w.h, nil
+}
+
+func (w *world) hypervisors() []*fakeprovider.Hypervisor {
+	return append([]*fakeprovider.Hypervisor{w.h}, slices.Collect(maps.Values(w.more))...)
 }
 
 // session does something under the lock.

@@ -49,6 +49,15 @@ let
           Measurements need it; by default they run anywhere.
         '';
       };
+      hypervisors = mkOption {
+        type = types.listOf types.str;
+        default = [ ];
+        example = [ "rack1" ];
+        description = ''
+          Names in `cluster.hypervisors` of those that new machines of this role may be on; by
+          default they are spread over all. A machine that is elsewhere stays there.
+        '';
+      };
       firmware = mkOption {
         type = types.enum [
           "bios"

@@ -65,19 +65,20 @@ type Hypervisor struct {
 
 // Role is a template of nodes with a count.
 type Role struct {
-	Count    int      `json:"count"`
-	VCPUs    int      `json:"vcpus"`
-	Memory   string   `json:"memory"`
-	Disk     string   `json:"disk"`
-	Disks    []string `json:"disks"`
-	CPUPins  []string `json:"cpuPins"`
-	Firmware string   `json:"firmware"`
-	Identity string   `json:"identity"`
-	Init     string   `json:"init"`
-	XML      string   `json:"xml"`
-	Tags     []string `json:"tags"`
-	PerNode  bool     `json:"perNode"`
-	Image    *string  `json:"image"`
+	Count       int      `json:"count"`
+	VCPUs       int      `json:"vcpus"`
+	Memory      string   `json:"memory"`
+	Disk        string   `json:"disk"`
+	Disks       []string `json:"disks"`
+	CPUPins     []string `json:"cpuPins"`
+	Hypervisors []string `json:"hypervisors"` // names; empty: any
+	Firmware    string   `json:"firmware"`
+	Identity    string   `json:"identity"`
+	Init        string   `json:"init"`
+	XML         string   `json:"xml"`
+	Tags        []string `json:"tags"`
+	PerNode     bool     `json:"perNode"`
+	Image       *string  `json:"image"`
 }
 
 // Node is one machine of the cluster.

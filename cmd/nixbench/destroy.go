@@ -3,6 +3,9 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -26,10 +29,16 @@ With --on, a member of a living cluster is taken out of it before: drained, and 
 plane also out of etcd. One that does not answer any more is taken out by the others. --no-drain leaves
 its pods to their fate, and where the cluster does not answer it goes without being taken out.
 
-A node that the hive still has is booted again by the next apply.`
+A node that the hive still has is booted again by the next apply.
+
+With --forget-hypervisor, machines are given up that are on a hypervisor which is gone
+for good and which the hive no longer names: nobody is asked there and nothing is
+removed, their addresses are free, and the next apply makes them elsewhere. Members
+are taken out of a living cluster as with --on. It says what is left there.`
 
 type destroyFlags struct {
 	on       []string
+	forget   string
 	parallel int
 	yes      bool
 	noDrain  bool
@@ -43,6 +52,7 @@ func (a *app) destroyCommand() *cobra.Command {
 		Long:  destroyLong,
 		Example: `  nixbench destroy
   nixbench destroy --on worker-3 && nixbench apply
+  nixbench destroy --forget-hypervisor rack2 && nixbench apply
   nixbench destroy --yes`,
 		Args: cobra.NoArgs,
 	}
@@ -50,6 +60,7 @@ func (a *app) destroyCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&flags.on, "on", nil, onHelp)
+	f.StringVar(&flags.forget, "forget-hypervisor", "", "give up the machines on the hypervisor of this `NAME`, which is gone for good")
 	f.IntVar(&flags.parallel, "parallel", 10, "remove at most `N` machines at once; 0: all")
 	f.BoolVar(&flags.noDrain, "no-drain", false, "take nodes out of a living cluster without moving their work away before; also where it does not answer")
 	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
@@ -59,6 +70,9 @@ func (a *app) destroyCommand() *cobra.Command {
 func (a *app) destroy(flags destroyFlags) error {
 	if flags.parallel < 0 {
 		return usagef("--parallel %d: expected a number from 1, or 0 for all at once", flags.parallel)
+	}
+	if flags.forget != "" && len(flags.on) > 0 {
+		return usagef("--forget-hypervisor is about all machines that were there: it takes no --on")
 	}
 	selector, err := plan.ParseSelector(flags.on)
 	if err != nil {
@@ -80,6 +94,9 @@ func (a *app) destroy(flags destroyFlags) error {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "nixbench has booted no machine of this cluster") })
 		return nil
 	}
+	if err := abandons(flags.forget, hive, known); err != nil {
+		return err
+	}
 	return a.recorded(e, hive, "destroy", func(s *session) error {
 		d := &deploy.Deployer{
 			Store: s.store, Record: s.record, Send: s.send, Machines: a.machines(e, hive, s.send),
@@ -92,21 +109,53 @@ func (a *app) destroy(flags destroyFlags) error {
 				return selector.Select(&nixeval.Hive{Nodes: machines})
 			}
 		}
-		doom, err := d.Machines.Doom(a.ctx, s.store.State(), meant)
+		doom, err := doomed(a, d.Machines, s.store.State(), meant, flags.forget)
 		if err != nil {
 			return err
 		}
 		defer doom.Close()
 		if list := doom.Lines(); len(list) > 0 {
-			question := fmt.Sprintf("remove %s, and all that is on their disks?", deploy.Count(len(list), "machine"))
+			question := fmt.Sprintf("remove %s, and all that is on their disks?", deploy.Count(len(doom.List), "machine"))
+			if flags.forget != "" {
+				question = fmt.Sprintf("forget %s, without removing anything there?", deploy.Count(len(doom.List), "machine"))
+			}
 			if err := a.agreed("destroy", question, list, flags.yes); err != nil {
 				return err
 			}
 		}
 		results, err := d.Destroy(a.ctx, doom, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.noDrain})
 		if results != nil {
-			a.view.Result(results, func(io.Writer) {}) // people have seen the lines
+			a.view.Result(results, func(w io.Writer) { // people have seen the lines of machines
+				for _, line := range doom.Left {
+					fmt.Fprintln(w, line)
+				}
+			})
 		}
 		return err
 	})
+}
+
+func doomed(a *app, m *deploy.Machines, known *state.State, meant func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*deploy.Doom, error) {
+	if forget != "" {
+		return m.Abandon(known, forget), nil
+	}
+	return m.Doom(a.ctx, known, meant)
+}
+
+// abandons refuses to forget a hypervisor that the hive still names, since the next apply would ask
+// it, or one that nobody knows.
+func abandons(name string, hive *nixeval.Hive, known *state.State) error {
+	if name == "" {
+		return nil
+	}
+	if _, ok := known.Cluster.Hypervisors[name]; !ok {
+		return &hinted{usagef("--forget-hypervisor %s: nixbench has made nothing there", name),
+			"it has on " + strings.Join(slices.Sorted(maps.Keys(known.Cluster.Hypervisors)), ", ")}
+	}
+	if hive.Cluster != nil && len(hive.Nodes) > 0 {
+		if _, named := hive.Cluster.Hypervisors[name]; named {
+			return &hinted{usagef("--forget-hypervisor %s: the hive still names it", name), "take it out of cluster.hypervisors first"}
+		}
+	}
+	return nil
 }

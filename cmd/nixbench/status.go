@@ -28,7 +28,9 @@ SYSTEM says:
   as deployed     what the last run left there
   other system    something else: somebody else deployed, or went back by hand
   never deployed  no run was ever there
-  not booted     its machine, one that nixbench boots, does not run or is not there
+  not booted      its machine, one that nixbench boots, does not run: MACHINE says
+                  whether it is off, paused, crashed, half made or absent, and apply
+                  starts it
   up to date, differs
                   with --drift: whether it is what the hive says now, which is
                   evaluated for it; nothing is built

@@ -98,14 +98,13 @@ in {
 // build gives the store paths of the systems.
 func build(t testing.TB) map[string]string {
 	t.Helper()
-	t.Setenv("NIX_CONFIG", fixture.NixConfig)
 	nixpkgs := fixture.Nixpkgs(t)
 	file := filepath.Join(t.TempDir(), "systems.nix")
 	if err := os.WriteFile(file, []byte(systems), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	expr := `builtins.concatStringsSep "\n" (builtins.attrValues (builtins.mapAttrs (n: v: "${n} ${v.drvPath}") (import ` + file + ` ` + nixpkgs + `)))`
-	out, err := exec.Command("nix", "eval", "--impure", "--raw", "--expr", expr).Output()
+	out, err := nix("nix", "eval", "--impure", "--raw", "--expr", expr).Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderrOf(err))
 	}
@@ -115,7 +114,7 @@ func build(t testing.TB) map[string]string {
 		names, drvs = append(names, name), append(drvs, drv)
 	}
 	paths := map[string]string{}
-	built, err := exec.Command("nix-store", append([]string{"--realise", "--no-gc-warning"}, drvs...)...).Output()
+	built, err := nix("nix-store", append([]string{"--realise", "--no-gc-warning"}, drvs...)...).Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stderrOf(err))
 	}
@@ -123,6 +122,13 @@ func build(t testing.TB) map[string]string {
 		paths[names[i]] = path
 	}
 	return paths
+}
+
+// nix is a command of Nix, with the fixture's configuration.
+func nix(program string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program, args...)
+	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+	return cmd
 }
 
 func stderrOf(err error) []byte {
@@ -158,7 +164,7 @@ func send(t testing.TB, h *remote.Host, paths map[string]string) {
 			return false
 		}
 		defer forward.Close()
-		out, err := exec.Command("nix", argv...).CombinedOutput()
+		out, err := nix("nix", argv...).CombinedOutput()
 		if err != nil {
 			t.Logf("%v: %s", err, out)
 		}

@@ -70,6 +70,7 @@ func testFailures(t *testing.T, b *bench) {
 
 // One Activator serves many nodes, and one that is in trouble delays no other.
 func TestLabTogether(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
@@ -101,7 +102,7 @@ func TestLabTogether(t *testing.T) {
 		t.Logf("three machines in %v", took)
 	}
 	took, errs := all("hangs", "two", "two")
-	if errs[0] == nil || errs[1] != nil || errs[2] != nil || max(took[1], took[2]) > took[0]/2 {
+	if errs[0] == nil || errs[1] != nil || errs[2] != nil || max(took[1], took[2]) > took[0]-2*time.Second {
 		t.Errorf("%v %v", took, errs)
 	}
 	for i, system := range []string{"one", "two", "two"} {

@@ -96,6 +96,7 @@ func (b *bench) is(runs, boots string) {
 }
 
 func TestLab(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}

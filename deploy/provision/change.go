@@ -29,7 +29,8 @@ type Action string
 const (
 	Create   Action = "create"
 	Keep     Action = "keep"
-	Start    Action = "start"    // it is off
+	Start    Action = "start"    // it is off, or has crashed
+	Resume   Action = "resume"   // it is paused
 	Finish   Action = "finish"   // a run was cut off while making it
 	Restart  Action = "restart"  // its sizes differ
 	Recreate Action = "recreate" // it was asked for, and the image differs
@@ -98,11 +99,17 @@ func compare(w Wish, place Place, f found, kind Kind, image Image, o Options) Ch
 		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", f.Image, wanted.Hash)
 	case f.Definition != w.spec(place, image).Definition():
 		c.Action, c.Why = Restart, differs(w, f.Found)
-		if f.State == Off { // nobody is disturbed
+		if f.State == Off || f.State == Crashed { // nobody is disturbed
 			c.Action = Start
 		}
 	case f.State == Off:
 		c.Action, c.Why = Start, "it is off"
+	case f.State == Crashed:
+		c.Action, c.Why = Start, "it has crashed"
+	case f.State == Paused:
+		c.Action, c.Why = Resume, "it is paused"
+	case !w.on(f.at):
+		c.Why = fmt.Sprintf("it stays, although roles.%s.hypervisors does not have %s: nixbench destroy --on %s and apply move it", w.Role, f.at, w.Node)
 	}
 	return c
 }

@@ -106,7 +106,8 @@ func absent(wishes []Wish, sites map[string]Site, known map[string]Known) error 
 		if _, looked := sites[k.Hypervisor]; k.Image.Hash != "" && !looked {
 			return &PlanError{
 				Text: fmt.Sprintf("%s: its machine is on hypervisor %s, which the hive no longer names", w.Node, k.Hypervisor),
-				Fix:  "put it back into cluster.hypervisors, or remove the machine first: nixbench destroy --on " + w.Node,
+				Fix: fmt.Sprintf("put it back into cluster.hypervisors, or remove the machine first: nixbench destroy --on %s; or, if it is gone for good: nixbench destroy --forget-hypervisor %s",
+					w.Node, k.Hypervisor),
 			}
 		}
 	}

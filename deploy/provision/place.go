@@ -16,7 +16,7 @@ type room struct {
 
 // place decides where new machines go: where there is memory, to the hypervisor with
 // the fewest machines of the role, and of those to the one with the most memory left.
-// What is there stays where it is.
+// What is there stays where it is. A wish may say where its machine may be made.
 //
 // Disks grow as they are written, so a full pool is found when it is full.
 func place(news []Wish, staying []Change, sites map[string]Site, closed map[string]bool) (map[string]string, error) {
@@ -45,7 +45,7 @@ func place(news []Wish, staying []Change, sites map[string]Site, closed map[stri
 		for _, name := range order {
 			r := rooms[name]
 			switch {
-			case *r.memory < w.Memory:
+			case !w.on(name), *r.memory < w.Memory:
 			case best == nil, r.roles[w.Role] < best.roles[w.Role],
 				r.roles[w.Role] == best.roles[w.Role] && *r.memory > *best.memory:
 				best = r
@@ -64,14 +64,40 @@ func place(news []Wish, staying []Change, sites map[string]Site, closed map[stri
 func noRoom(w Wish, left int, order []string, rooms map[string]*room) error {
 	var have []string
 	for _, name := range order {
-		have = append(have, fmt.Sprintf("%s has %s", name, SizeText(*rooms[name].memory)))
+		if w.on(name) {
+			have = append(have, fmt.Sprintf("%s has %s", name, SizeText(*rooms[name].memory)))
+		}
 	}
 	more := ""
 	if left > 1 {
 		more = fmt.Sprintf(" and %d more", left-1)
 	}
-	return &PlanError{
-		Text: fmt.Sprintf("%s%s: no hypervisor has %s of memory left: %s", w.Node, more, SizeText(w.Memory), strings.Join(have, ", ")),
-		Fix:  fmt.Sprintf("a smaller roles.%[1]s.memory or roles.%[1]s.count, or another entry in cluster.hypervisors", w.Role),
+	which, another := "", "another entry in cluster.hypervisors"
+	if len(w.On) > 0 {
+		which, another = fmt.Sprintf(" of roles.%s.hypervisors", w.Role), fmt.Sprintf("more in roles.%s.hypervisors", w.Role)
 	}
+	return &PlanError{
+		Text: fmt.Sprintf("%s%s: no hypervisor%s has %s of memory left: %s", w.Node, more, which, SizeText(w.Memory), strings.Join(have, ", ")),
+		Fix:  fmt.Sprintf("a smaller roles.%[1]s.memory or roles.%[1]s.count, or %[2]s", w.Role, another),
+	}
+}
+
+// on tells whether the machine may be made on a hypervisor.
+func (w Wish) on(hypervisor string) bool { return len(w.On) == 0 || slices.Contains(w.On, hypervisor) }
+
+// pinned refuses names that no hypervisor has.
+func pinned(wishes []Wish, sites map[string]Site, closed map[string]bool) error {
+	for _, w := range wishes {
+		for _, name := range w.On {
+			if _, ok := sites[name]; ok && !closed[name] {
+				continue
+			}
+			open := slices.DeleteFunc(slices.Sorted(maps.Keys(sites)), func(name string) bool { return closed[name] })
+			return &PlanError{
+				Text: fmt.Sprintf("roles.%s.hypervisors: cluster.hypervisors has no %s, only %s", w.Role, name, strings.Join(open, ", ")),
+				Fix:  "take one of these names, or add it to cluster.hypervisors",
+			}
+		}
+	}
+	return nil
 }

@@ -74,6 +74,9 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 	if err := twins(sites, o.Closed); err != nil {
 		return p, err
 	}
+	if err := pinned(wishes, sites, o.Closed); err != nil {
+		return p, err
+	}
 	if err := foreign(sites, o); err != nil {
 		return p, err
 	}

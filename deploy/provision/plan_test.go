@@ -28,6 +28,14 @@ func wishes(role string, n int) []Wish {
 	return out
 }
 
+// on pins wishes to hypervisors.
+func on(all []Wish, hypervisors ...string) []Wish {
+	for i := range all {
+		all[i].On = hypervisors
+	}
+	return all
+}
+
 // there is a machine that is as w wishes, at that address.
 func there(w Wish, at string, change ...func(*Found)) Found {
 	f := Found{Node: w.Node, Role: w.Role, MAC: MAC("c", w.Node, nil), Address: addr(at), VCPUs: w.VCPUs, Memory: w.Memory, Image: "old", State: Running}
@@ -119,6 +127,15 @@ func TestMake(t *testing.T) {
 			want:  []string{"start w-1 on a 10.0.0.2: it is off", "finish w-2 on a 10.0.0.3: a run was cut off while making or removing it"},
 		},
 		{
+			name: "paused, crashed, crashed with other sizes", wishes: append(slices.Clone(w[:2]), Wish{Node: "w-3", Role: "w", VCPUs: 3, Memory: gib}),
+			sites: map[string]Site{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []Found{
+				there(w[0], "10.0.0.2", func(f *Found) { f.State = Paused }), there(w[1], "10.0.0.3", func(f *Found) { f.State = Crashed }),
+				there(w[2], "10.0.0.4", func(f *Found) { f.State = Crashed }),
+			}}},
+			want:   []string{"resume w-1 on a 10.0.0.2: it is paused", "start w-2 on a 10.0.0.3: it has crashed", "start w-3 on a 10.0.0.4: vcpus 2 → 3"},
+			ground: []string{"a"},
+		},
+		{
 			name: "other sizes", wishes: big[:2],
 			sites: map[string]Site{"a": {Machines: []Found{one, two}, Network: ready}},
 			known: remembered("a", one, two),
@@ -144,6 +161,32 @@ func TestMake(t *testing.T) {
 			name: "spread by role, then by memory", wishes: append(wishes("w", 3), wishes("cp", 1)...),
 			sites: map[string]Site{"a": {FreeMemory: 3 * gib}, "b": {FreeMemory: 8 * gib}},
 			want:  []string{"create w-1 on b 10.0.0.2", "create w-2 on a 10.0.0.3", "create w-3 on b 10.0.0.4", "create cp-1 on b 10.0.0.5"},
+		},
+		{
+			name: "pinned: by role, whatever memory there is elsewhere", wishes: append(on(wishes("w", 2), "a"), wishes("cp", 1)...),
+			sites: map[string]Site{"a": {FreeMemory: 2 * gib}, "b": {FreeMemory: 8 * gib}},
+			want:  []string{"create w-1 on a 10.0.0.2", "create w-2 on a 10.0.0.3", "create cp-1 on b 10.0.0.4"},
+		},
+		{
+			name: "pinned to several", wishes: on(wishes("w", 3), "a", "b"),
+			sites: map[string]Site{"a": {FreeMemory: 8 * gib}, "b": {FreeMemory: 7 * gib}, "c": {FreeMemory: 80 * gib}},
+			want:  []string{"create w-1 on a 10.0.0.2", "create w-2 on b 10.0.0.3", "create w-3 on a 10.0.0.4"},
+		},
+		{
+			name: "pinned elsewhere: it stays, and that is said", wishes: on(wishes("w", 2), "b"),
+			sites: map[string]Site{"a": {FreeMemory: gib, Machines: []Found{one}, Network: ready}, "b": {FreeMemory: gib}},
+			known: remembered("a", one),
+			want: []string{"keep w-1 on a 10.0.0.2: it stays, although roles.w.hypervisors does not have a: nixbench destroy --on w-1 and apply move it",
+				"create w-2 on b 10.0.0.3"},
+		},
+		{
+			name: "pinned elsewhere, and made anew: where it was", wishes: on(wishes("w", 1), "b"),
+			sites: map[string]Site{"a": {Machines: []Found{one}, Network: ready}, "b": {FreeMemory: gib}},
+			known: remembered("a", one),
+			options: func(o *Options) {
+				o.Recreate, o.Images = true, map[ImageKey]Image{{Role: "w"}: {Hash: "new"}}
+			},
+			want: []string{"recreate w-1 on a 10.0.0.2: image old → new"},
 		},
 		{
 			name: "machines stay where they are", wishes: w[:2],
@@ -221,6 +264,7 @@ func TestMakeRefuses(t *testing.T) {
 		sites  map[string]Site
 		known  map[string]Known
 		cidr   string
+		closed string
 		want   string
 	}{
 		{
@@ -239,6 +283,19 @@ func TestMakeRefuses(t *testing.T) {
 			name: "leased to another", wishes: w[:1], known: remembered("a", one),
 			sites: map[string]Site{"a": {Machines: []Found{one}, Network: &FoundNetwork{Ours: true, Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: one.Address}}}}},
 			want:  "w-1: its address 10.0.0.2 on network net is taken: on hypervisor a it is leased to 52:54:00:00:00:08",
+		},
+		{
+			name: "no memory where it is pinned to", wishes: on(wishes("w", 1), "a"), sites: map[string]Site{"a": {FreeMemory: gib / 2}, "b": {FreeMemory: gib}},
+			want: "w-1: no hypervisor of roles.w.hypervisors has 1 GiB of memory left: a has 512 MiB",
+		},
+		{
+			name: "pinned to a name that nobody has", wishes: on(wishes("w", 1), "c"), sites: map[string]Site{"a": {FreeMemory: gib}, "b": {FreeMemory: gib}},
+			want: "roles.w.hypervisors: cluster.hypervisors has no c, only a, b",
+		},
+		{
+			name: "pinned to one that the hive no longer has", wishes: on(wishes("w", 1), "b"), closed: "b",
+			sites: map[string]Site{"a": {FreeMemory: gib}, "b": {FreeMemory: gib}},
+			want:  "roles.w.hypervisors: cluster.hypervisors has no b, only a",
 		},
 		{
 			name: "hypervisor no longer named", wishes: w[:1], known: remembered("old", one), sites: map[string]Site{"a": {FreeMemory: gib}},
@@ -267,7 +324,7 @@ func TestMakeRefuses(t *testing.T) {
 			if test.cidr == "" {
 				test.cidr = "10.0.0.0/24"
 			}
-			_, err := Make(test.wishes, test.sites, Options{Cluster: Cluster{Name: "c"}, Network: someNetwork(test.cidr), Known: test.known})
+			_, err := Make(test.wishes, test.sites, Options{Cluster: Cluster{Name: "c"}, Network: someNetwork(test.cidr), Known: test.known, Closed: map[string]bool{test.closed: true}})
 			var bad *PlanError
 			if !errors.As(err, &bad) || !strings.HasPrefix(bad.Text, test.want) || bad.Fix == "" {
 				t.Errorf("got %v, want %s", err, test.want)

@@ -47,7 +47,9 @@ type State string
 const (
 	Running State = "running"
 	Off     State = "off"
-	Half    State = "half" // it was never completely made, or not completely removed
+	Paused  State = "paused"
+	Crashed State = "crashed" // and kept as it was then
+	Half    State = "half"    // it was never completely made, or not completely removed
 )
 
 // FoundNetwork is a libvirt network as it was found.

@@ -23,6 +23,7 @@ type Wish struct {
 	Init     string
 	XML      string
 	Method   Method
+	On       []string // the hypervisors that it may be made on; empty: any
 }
 
 // spec is the wish with what Make has decided.

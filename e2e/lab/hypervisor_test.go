@@ -143,8 +143,8 @@ func (g guest) virsh(t *testing.T, script string) string {
 }
 
 // try runs a script on the guest; from the first contact on, its key must be right.
-func (g guest) try(ctx context.Context, script string) (string, error) {
-	out, err := g.l.Command(ctx, "ssh", "-F", "/dev/null", "-i", g.l.KeyFile(), "-o", "BatchMode=yes", "-o", "ConnectTimeout=2",
+func (g guest) try(ctx context.Context, patience, script string) (string, error) {
+	out, err := g.l.Command(ctx, "ssh", "-F", "/dev/null", "-i", g.l.KeyFile(), "-o", "BatchMode=yes", "-o", "ConnectTimeout="+patience,
 		"-o", "KexAlgorithms=curve25519-sha256", "-o", "LogLevel=ERROR",
 		"-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+filepath.Join(g.l.PoolPath(), "known_hosts"),
 		"root@"+g.ip, script).CombinedOutput()
@@ -153,9 +153,9 @@ func (g guest) try(ctx context.Context, script string) (string, error) {
 
 func (g guest) run(t *testing.T, script string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	out, err := g.try(ctx, script)
+	out, err := g.try(ctx, "30", script)
 	if err != nil {
 		t.Fatalf("%s: %s: %v\n%s", g.name, script, err, out)
 	}
@@ -167,12 +167,12 @@ func (g guest) run(t *testing.T, script string) string {
 func (g guest) await(t *testing.T, notBoot string) string {
 	t.Helper()
 	started := time.Now()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var last string
 	for ctx.Err() == nil {
 		try, stop := context.WithTimeout(ctx, 20*time.Second)
-		out, err := g.try(try, "cat /proc/sys/kernel/random/boot_id; echo; systemctl is-system-running --wait")
+		out, err := g.try(try, "2", "cat /proc/sys/kernel/random/boot_id; echo; systemctl is-system-running --wait")
 		stop()
 		boot, status, _ := strings.Cut(out, "\n")
 		if status = strings.TrimSpace(status); boot != notBoot && (status == "running" || status == "degraded") {
@@ -230,7 +230,7 @@ func testGuest(t *testing.T, g guest) {
 		mkdir -p `+system+` && printf '#!/bin/sh\nln -sfn `+system+` /run/current-system\necho activated\n' > `+system+`/activate
 		chmod +x `+system+`/activate; echo `+system+` > /boot/nixbench-default; echo kept > /var/kept`)
 	// The connection may end before the command's status has come.
-	g.try(t.Context(), "systemctl --no-block reboot")
+	g.try(t.Context(), "30", "systemctl --no-block reboot")
 	g.await(t, first)
 	got = g.run(t, "hostname; cat /var/kept; readlink /run/booted-system /run/current-system; journalctl -b -u nixbench-lab-boot -o cat | grep -x activated")
 	if want := g.name + "\nkept\n" + system + "\n" + system + "\nactivated"; got != want {

@@ -13,6 +13,7 @@ import (
 // A virtual machine that cloud-init tells who it is, and that tells its address itself: its
 // bridge has somebody else's DHCP.
 func TestCloudInit(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
@@ -25,7 +26,7 @@ func TestCloudInit(t *testing.T) {
 	b.hive(role)
 	ownBridge(t, b.l, "br-office")
 	before := b.things("qemu")
-	b.run(0, "apply", "boot")
+	b.run(0, "apply", "boot", "--confirm-timeout=5m")
 	out, _ := b.run(0, "ssh", "w-1", "--", "hostname; ls -A /run/credentials/@system /sys/firmware/qemu_fw_cfg/by_name/opt; cloud-init status; cat /var/lib/nixbench/node.json")
 	if !strings.HasPrefix(out, "w-1\n") || !strings.Contains(out, "status: done") || !strings.Contains(out, `"name":"w-1"`) || strings.Contains(out, "tmpfiles.extra") {
 		t.Errorf("the machine says %s", out)

@@ -12,6 +12,7 @@ import (
 
 // A machine that does not come up: its console says why.
 func TestConsoleOfFailure(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
@@ -37,6 +38,7 @@ cd "$2" && find init bin | busybox cpio -o -H newc > initrd && rm -r init bin`
 
 // A container that ends at once has no console any more; that it is off is said instead.
 func TestContainerThatEnds(t *testing.T) {
+	t.Parallel()
 	b := containers(t, 1)
 	before := b.things("lxc")
 	b.hive(strings.Replace(b.role(), `init = "/usr/sbin/lab-init"`, `init = "/usr/bin/true" /* not lab-init */`, 1))

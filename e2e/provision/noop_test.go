@@ -7,6 +7,7 @@ import (
 
 // Ten machines with nothing to do.
 func TestNothingToDo(t *testing.T) {
+	t.Parallel()
 	b := containers(t, 10)
 	b.run(0, "apply")
 	best := time.Hour

@@ -12,6 +12,7 @@ import (
 
 // Machines boot while their systems are evaluated, which takes long here.
 func TestOverlap(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}

@@ -23,7 +23,6 @@ type bench struct {
 	t   *testing.T
 	l   *lab.Lab
 	dir string
-	bin string
 
 	uri func(driver string) string // of the hypervisor; a socket here, unless a test says otherwise
 	in  []string                   // what runs nixbench: a command and its first arguments
@@ -36,10 +35,7 @@ func newBench(t *testing.T, role string) *bench {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	l := lab.Hypervisor(t)
-	b := &bench{t: t, l: l, dir: t.TempDir(), bin: filepath.Join(t.TempDir(), "nixbench"), uri: l.URI}
-	if out, err := exec.Command("go", "build", "-o", b.bin, "../../cmd/nixbench").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	b := &bench{t: t, l: l, dir: t.TempDir(), uri: l.URI}
 	b.hive(role)
 	return b
 }
@@ -47,6 +43,10 @@ func newBench(t *testing.T, role string) *bench {
 // hive writes one; role is what is said of the role w.
 func (b *bench) hive(role string) {
 	b.t.Helper()
+	ssh := ""
+	if b.driver(role) == "qemu" { // what is emulated on a busy machine takes long to let somebody in
+		ssh = `deployment.sshOptions = [ "-o" "ConnectTimeout=60" ];`
+	}
 	text := fmt.Sprintf(`{
   meta.nixpkgs = import %s { system = "x86_64-linux"; };
   meta.name = "demo";
@@ -55,11 +55,12 @@ func (b *bench) hive(role string) {
   defaults = {
     networking.firewall.enable = false;
     system.stateVersion = "25.05";
+    %s
   };
   %s
   roles.w = %s;
 }
-`, fixture.Nixpkgs(b.t), b.uri(b.driver(role)), b.l.PoolPath(), b.nix, role)
+`, nixpkgs, b.uri(b.driver(role)), b.l.PoolPath(), ssh, b.nix, role)
 	if err := os.WriteFile(filepath.Join(b.dir, "hive.nix"), []byte(text), 0o644); err != nil {
 		b.t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func (b *bench) driver(role string) string {
 func (b *bench) try(args ...string) (code int, stdout, stderr string, took time.Duration) {
 	b.t.Helper()
 	begin := time.Now()
-	argv := slices.Concat(b.in, []string{b.bin, "-f", filepath.Join(b.dir, "hive.nix")}, args)
+	argv := slices.Concat(b.in, []string{program, "-f", filepath.Join(b.dir, "hive.nix")}, args)
 	cmd := b.l.Command(b.t.Context(), argv[0], argv[1:]...)
 	cmd.Env = append(append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig), b.env...)
 	var out, diag bytes.Buffer
@@ -135,7 +136,7 @@ func (b *bench) things(driver string) []string {
 	return out
 }
 
-var settled = regexp.MustCompile(`(?m)^  (w-\d+) +(\S+)`)
+var settled = regexp.MustCompile(`(?m)^  ([wh]-\d+) +(\S+)`)
 
 // results of the nodes, as `w-1 generation`.
 func results(stderr string) []string {
@@ -156,6 +157,7 @@ func (b *bench) want(what string, got, want []string) {
 
 // From nothing to three switched nodes, up, down, and nothing again.
 func TestContainers(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
@@ -192,6 +194,23 @@ func TestContainers(t *testing.T) {
 	after := b.boots()
 	if len(after) != 2 || after["w-1"] != first["w-1"] || after["w-2"] != first["w-2"] {
 		t.Errorf("boots: before %v, after %v", first, after)
+	}
+	// One that somebody has shut down, and one that is paused: both are had to run again.
+	b.l.Virsh(t, "-c", b.l.URI("lxc"), "destroy demo-w-1; suspend demo-w-2")
+	out, _ = b.run(0, "status")
+	if !regexp.MustCompile(`(?m)^w-1 +- +not booted .* off$`).MatchString(out) || !regexp.MustCompile(`(?m)^w-2 +- +not booted .* paused$`).MatchString(out) {
+		t.Errorf("status: %s", out)
+	}
+	_, stderr = b.run(0, "apply")
+	b.want("run again", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
+	for _, want := range []string{"warning: start w-1 on default: it is off", "warning: resume w-2 on default: it is paused", "1 started, 1 resumed"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("apply does not say %q", want)
+		}
+	}
+	again := b.boots()
+	if again["w-1"] == first["w-1"] || again["w-2"] != first["w-2"] {
+		t.Errorf("boots: before %v, run again %v", first, again)
 	}
 	b.run(0, "status")
 	b.run(0, "destroy", "--yes")

@@ -77,25 +77,29 @@ LogLevel VERBOSE
 // A hypervisor that only OpenSSH reaches: libvirt goes there by virt-ssh-helper, and its machines, on
 // a network that only it can see, are reached through it.
 func TestHypervisorBySSH(t *testing.T) {
+	t.Parallel()
 	b := containers(t, 2)
 	before := b.things("lxc")
 	b.in, b.env = otherHost(t, b.l)
 	role := b.role()
-	for _, uri := range []string{"lxc+ssh://far/system", "lxc+ssh://root@" + farAddress + ":22/system"} {
+	for i, uri := range []string{"lxc+ssh://far/system", "lxc+ssh://root@" + farAddress + ":22/system"} {
 		b.uri = func(string) string { return uri }
 		b.hive(role)
 		b.run(0, "doctor")
+		if i == 0 {
+			_, stderr := b.run(0, "apply")
+			b.want("apply", results(stderr), []string{"w-1 generation", "w-2 generation"})
+		}
+		// Under its other name it has the same machines.
 		_, stderr := b.run(0, "apply")
-		b.want("apply", results(stderr), []string{"w-1 generation", "w-2 generation"})
-		_, stderr = b.run(0, "apply")
 		b.want("again", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
 		b.run(0, "ssh", "w-2", "--", "true")
 		if len(b.boots()) != 2 {
 			t.Error("not all answer")
 		}
-		b.run(0, "destroy", "--yes")
-		b.want("left", b.things("lxc"), before)
 	}
+	b.run(0, "destroy", "--yes")
+	b.want("left", b.things("lxc"), before)
 	// A host key that is not the known one.
 	b.uri = func(string) string { return "qemu+ssh://root@" + farAddress + "/system" }
 	b.hive(role)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +25,7 @@ func worldOf(t *testing.T, l *lab.Lab) string {
 // Two hypervisors, each with a libvirtd and a kernel's network of its own, and a bridge of
 // each that a cable joins: the machines are on one network.
 func TestTwoHypervisors(t *testing.T) {
+	t.Parallel()
 	b := containers(t, 4)
 	other := lab.Hypervisor(t)
 	ownBridge(t, b.l, "br-office")
@@ -57,7 +59,43 @@ func TestTwoHypervisors(t *testing.T) {
 	if here, there := machines(); here != 1 || there != 1 {
 		t.Errorf("%d machines are on one hypervisor, %d on the other", here, there)
 	}
+
+	// One of the two is gone for good: it has lost its power, and its libvirt does not answer.
+	lost := strings.TrimPrefix(other.Virsh(t, "-c", other.URI("lxc"), "list --name"), "demo-")
+	other.Virsh(t, "-c", other.URI("lxc"), "destroy demo-"+lost)
+	socket := filepath.Join(other.Dir, "libvirt", "libvirt-sock")
+	if err := os.Rename(socket, socket+".away"); err != nil {
+		t.Fatal(err)
+	}
+	role = strings.Replace(role, "count = 4", "count = 2", 1)
+	b.hive(role)
+	_, stderr = b.run(5, "apply")
+	if !strings.Contains(stderr, "hypervisor other") || !strings.Contains(stderr, "if it is gone for good, take it out of cluster.hypervisors, then: nixbench destroy --forget-hypervisor other") {
+		t.Error("no way out is shown")
+	}
+	b.run(2, "destroy", "--yes", "--forget-hypervisor", "other") // the hive still names it
+	b.nix, _, _ = strings.Cut(b.nix, "cluster.hypervisors.other")
+	b.hive(role)
+	_, stderr = b.run(2, "destroy", "--forget-hypervisor", "other")
+	if !strings.Contains(stderr, lost+" on other: its address 192.168.78.") || !strings.Contains(stderr, "--yes") {
+		t.Error("nobody was asked")
+	}
+	out, stderr = b.run(0, "destroy", "--yes", "--forget-hypervisor", "other")
+	if !slices.Contains(results(stderr), lost+" forgotten") || !strings.Contains(stderr, "1 machine forgotten") {
+		t.Errorf("it is not forgotten: %s", stderr)
+	}
+	if !strings.Contains(out, "left on other, at "+other.URI("lxc")+": demo-"+lost+", with their disks in pool nixbench") {
+		t.Errorf("what is left there: %s", out)
+	}
+	_, stderr = b.run(0, "apply")
+	b.want("elsewhere", results(stderr), slices.Sorted(slices.Values([]string{lost + " generation", map[string]string{"w-1": "w-2", "w-2": "w-1"}[lost] + " unchanged"})))
+	if len(b.boots()) != 2 {
+		t.Error("not both answer")
+	}
 	b.run(0, "destroy", "--yes")
+	if err := os.Rename(socket+".away", socket); err != nil {
+		t.Fatal(err)
+	}
 	if here, there := machines(); here != 0 || there != 0 {
 		t.Errorf("%d machines are left on one hypervisor, %d on the other", here, there)
 	}

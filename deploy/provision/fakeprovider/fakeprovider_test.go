@@ -22,6 +22,7 @@ func TestContract(t *testing.T) {
 				AddDomain:  func(_ *testing.T, name string) { h.AddDomain(name) },
 				AddNetwork: func(_ *testing.T, name string, cidr netip.Prefix) { h.AddNetwork(name, cidr) },
 				PowerOff:   func(_ *testing.T, name string) { h.PowerOff(name) },
+				Pause:      func(_ *testing.T, name string) { h.Stop(name, provision.Paused) },
 				Cut:        h.Cut,
 				Boot: func(_ *testing.T, name string) string {
 					if boot := h.Boot(name); boot != 0 {

@@ -63,10 +63,7 @@ func (h *Hypervisor) machines(c provision.Cluster) []provision.Found {
 		}
 		f := provision.Found{
 			Node: d.spec.Node, Role: d.spec.Role, MAC: d.spec.MAC, VCPUs: d.spec.VCPUs, Memory: d.spec.Memory,
-			Image: d.image, State: provision.Off, Definition: d.spec.Definition(),
-		}
-		if d.boot != 0 {
-			f.State = provision.Running
+			Image: d.image, State: d.state(), Definition: d.spec.Definition(),
 		}
 		parts := h.parts[key(c, d.spec.Node)]
 		if _, disk := parts["disk"]; !disk {
@@ -182,7 +179,7 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provis
 		}
 	}
 	if restart {
-		if err := h.at(ctx, step("stop"), func() error { d.boot = 0; return nil }); err != nil {
+		if err := h.at(ctx, step("stop"), func() error { d.boot, d.stuck = 0, ""; return nil }); err != nil {
 			return err
 		}
 	}
@@ -198,12 +195,15 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provis
 			return err
 		}
 	}
-	if h.Boot(domainName) != 0 {
+	switch h.State(domainName) {
+	case provision.Running:
 		return ctx.Err()
+	case provision.Paused:
+		return h.at(ctx, step("resume"), func() error { d.stuck = ""; return nil })
 	}
 	if err := h.at(ctx, step("start"), func() error {
 		h.boots++
-		d.boot = h.boots
+		d.boot, d.stuck = h.boots, ""
 		return nil
 	}); err != nil {
 		return err
@@ -231,7 +231,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	}{
 		{"stop", func() {
 			if d != nil {
-				d.boot = 0
+				d.boot, d.stuck = 0, ""
 			}
 		}},
 		{"undefine", func() {

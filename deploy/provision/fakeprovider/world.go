@@ -1,6 +1,7 @@
 package fakeprovider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ type domain struct {
 	network string
 	boot    int // which start of the hypervisor's it runs since; 0: off
 	console string
+	stuck   provision.State // although it was started: paused or crashed
 }
 
 type network struct {
@@ -55,7 +57,7 @@ type network struct {
 //
 //	survey:  read
 //	prepare: network, reservations, image (Detail is its hash)
-//	ensure:  seed, disk, stop, define, start
+//	ensure:  seed, disk, stop, define, start, resume
 //	remove:  stop, undefine, disk, seed, reservation
 //	clean:   network, image
 type Step struct {
@@ -161,8 +163,31 @@ func (h *Hypervisor) PowerOff(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if d := h.domains[name]; d != nil {
-		d.boot = 0
+		d.boot, d.stuck = 0, ""
 	}
+}
+
+// Stop has the machine with this name be paused, or crashed.
+func (h *Hypervisor) Stop(name string, how provision.State) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d := h.domains[name]; d != nil {
+		d.stuck = how
+	}
+}
+
+// State of the machine with this name.
+func (h *Hypervisor) State(name string) provision.State {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d := h.domains[name]; d != nil {
+		return d.state()
+	}
+	return ""
+}
+
+func (d *domain) state() provision.State {
+	return cmp.Or(d.stuck, map[bool]provision.State{true: provision.Off, false: provision.Running}[d.boot == 0])
 }
 
 // Boot tells one start of a machine from another; 0 if it does not run.

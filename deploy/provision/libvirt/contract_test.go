@@ -115,6 +115,11 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 			must(t, err)
 			return strconv.Itoa(int(id))
 		},
+		Pause: func(t *testing.T, name string) {
+			d, err := conn(t).LookupDomainByName(name)
+			must(t, err)
+			must(t, d.Suspend())
+		},
 		PowerOff: func(t *testing.T, name string) {
 			d, err := conn(t).LookupDomainByName(name)
 			must(t, err)

@@ -184,12 +184,10 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 				"give the hypervisor a shorter poolPath and another pool")
 		}
 		// Its file system is as large as the image made it; a larger file would not change that.
-		select {
-		case p.h.uploads <- struct{}{}:
-			defer func() { <-p.h.uploads }()
-		case <-p.ctx.Done():
-			return p.ctx.Err()
+		if err := p.turn(p.h.uploads); err != nil {
+			return err
 		}
+		defer func() { <-p.h.uploads }()
 		return p.uploadFile(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
 	}
 	vol, err := p.create(domainxml.Volume{
@@ -219,9 +217,18 @@ func (s *session) define(m domainxml.Machine) (*domain, error) {
 }
 
 func (s *session) start(node string, d *libvirt.Domain) error {
-	on, err := running(d)
-	if err != nil || on {
+	switch state, err := stateOf(d); {
+	case err != nil || state == provision.Running:
 		return err
+	case state == provision.Paused:
+		if err := s.about("resume the domain"); err != nil {
+			return err
+		}
+		return s.h.fail(node, "resume", resume(d), "")
+	case state == provision.Crashed:
+		if err := s.destroy(d); err != nil {
+			return err
+		}
 	}
 	if err := s.about("start the domain"); err != nil {
 		return err
@@ -245,22 +252,64 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 	return nil
 }
 
-func running(d *libvirt.Domain) (bool, error) {
-	state, _, err := d.GetState()
+// stateOf is what the domain is doing. One that somebody has stopped for a moment, to save or
+// move it, runs.
+func stateOf(d *libvirt.Domain) (provision.State, error) {
+	state, reason, err := d.GetState()
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	return state != libvirt.DOMAIN_SHUTOFF && state != libvirt.DOMAIN_CRASHED && state != libvirt.DOMAIN_NOSTATE, nil
+	switch state {
+	case libvirt.DOMAIN_PAUSED:
+		switch libvirt.DomainPausedReason(reason) {
+		case libvirt.DOMAIN_PAUSED_MIGRATION, libvirt.DOMAIN_PAUSED_SAVE, libvirt.DOMAIN_PAUSED_DUMP, libvirt.DOMAIN_PAUSED_SNAPSHOT,
+			libvirt.DOMAIN_PAUSED_STARTING_UP, libvirt.DOMAIN_PAUSED_SHUTTING_DOWN:
+			return provision.Running, nil
+		case libvirt.DOMAIN_PAUSED_CRASHED:
+			return provision.Crashed, nil
+		}
+		return provision.Paused, nil
+	case libvirt.DOMAIN_PMSUSPENDED:
+		return provision.Paused, nil
+	case libvirt.DOMAIN_CRASHED:
+		if active, err := d.IsActive(); err != nil || active {
+			return provision.Crashed, err
+		}
+		return provision.Off, nil
+	case libvirt.DOMAIN_SHUTOFF, libvirt.DOMAIN_NOSTATE:
+		return provision.Off, nil
+	}
+	return provision.Running, nil
+}
+
+// resume has a paused domain go on, however it came to be paused.
+func resume(d *libvirt.Domain) error {
+	if state, _, err := d.GetState(); err == nil && state == libvirt.DOMAIN_PMSUSPENDED {
+		return d.PMWakeup(0)
+	}
+	return d.Resume()
+}
+
+// running tells that there is a guest, whatever it does.
+func running(d *libvirt.Domain) (bool, error) {
+	state, err := stateOf(d)
+	return state != provision.Off && err == nil, err
 }
 
 // shutdown asks the guest to end, and ends it if it does not.
 func (s *session) shutdown(d *libvirt.Domain) error {
-	on, err := running(d)
-	if err != nil || !on {
+	state, err := stateOf(d)
+	if err != nil || state == provision.Off {
 		return err
 	}
 	if err := s.about("shut the domain down"); err != nil {
 		return err
+	}
+	switch state {
+	case provision.Paused: // or it would not hear
+		_ = resume(d)
+	case provision.Crashed:
+		return s.destroy(d)
 	}
 	ways := []func() error{d.Shutdown} // a press of the power button
 	if s.host.kind == provision.Container {

@@ -38,161 +38,132 @@ func newKey(t *testing.T) (private []byte, public string) {
 }
 
 // Machines that have just been made answer with the key, the name, the address and the
-// words that they were given.
+// words that they were given. Virtual machines, which take longer, do in e2e/provision.
 func TestFirstBoot(t *testing.T) {
-	for _, test := range []struct {
-		driver, kind string
-		format       provision.Format
-		memory       uint64
-		nodes        int
-		init         string
-	}{
-		{"lxc", "container", provision.Raw, 256 << 20, 3, "/usr/sbin/lab-init"},
-		{"qemu", "vm", provision.QCOW2, 512 << 20, 2, ""},
-	} {
-		t.Run(test.kind, func(t *testing.T) {
-			l := lab.Hypervisor(t)
-			folder := lab.Image(t, test.kind)
-			image := provision.Image{Hash: "1111111111111111", Format: test.format, Disk: filepath.Join(folder, "disk."+string(test.format))}
-			if test.kind == "vm" {
-				image.Kernel, image.Initrd = filepath.Join(folder, "kernel"), filepath.Join(folder, "initrd")
-				cmdline, err := os.ReadFile(filepath.Join(folder, "cmdline"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				image.Cmdline = strings.TrimSpace(string(cmdline))
-			}
-			h, err := Open("lab", Options{URI: l.URI(test.driver), Pool: "nixbench", PoolPath: l.PoolPath()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer h.Close()
+	t.Parallel()
+	l := lab.Hypervisor(t)
+	image := provision.Image{Hash: "1111111111111111", Format: provision.Raw, Disk: filepath.Join(lab.Image(t, "container"), "disk.raw")}
+	h, err := Open("lab", Options{URI: l.URI("lxc"), Pool: "nixbench", PoolPath: l.PoolPath()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
 
-			client, clientPublic := newKey(t)
-			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "id"), client, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			c := provision.Cluster{Name: "boot", ID: "00112233445566aa"}
-			g := provision.Ground{
-				Network: provision.Network{Name: "nbboot", Mode: provision.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24"), Domain: "internal"},
-				Images:  []provision.Image{image},
-			}
-			var specs []provision.Spec
-			known := ""
-			for i := range test.nodes {
-				private, public := newKey(t)
-				s := provision.Spec{
-					Node: fmt.Sprintf("worker-%d", i+1), Role: "worker", Index: i + 1, MAC: fmt.Sprintf("52:54:00:aa:01:%02x", i+1),
-					Address: netip.MustParseAddr(fmt.Sprintf("192.168.240.%d", 20+i)), VCPUs: 1, Memory: test.memory, Disk: 5 << 30,
-					Init: test.init, Image: image,
-				}
-				s.Identity = provision.Identity{
-					Method: provision.Auto, HostKey: private, AuthorizedKeys: []string{clientPublic},
-					Node: fmt.Appendf(nil, "{\"name\":%q}", s.Node),
-				}
-				known += s.Address.String() + " " + public + "\n"
-				specs = append(specs, s)
-				g.Reservations = append(g.Reservations, provision.Reservation{Node: s.Node, MAC: s.MAC, Address: s.Address})
-			}
-			if err := os.WriteFile(filepath.Join(dir, "known"), []byte(known), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			run := func(s provision.Spec, script string) (string, error) {
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				defer cancel()
-				out, err := l.Command(ctx, "ssh", "-F", "/dev/null", "-i", filepath.Join(dir, "id"), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes",
-					"-o", "ConnectTimeout=2", "-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+filepath.Join(dir, "known"),
-					"root@"+s.Address.String(), script).CombinedOutput()
-				return strings.TrimSpace(string(out)), err
-			}
+	client, clientPublic := newKey(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "id"), client, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := provision.Cluster{Name: "boot", ID: "00112233445566aa"}
+	g := provision.Ground{
+		Network: provision.Network{Name: "nbboot", Mode: provision.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24"), Domain: "internal"},
+		Images:  []provision.Image{image},
+	}
+	var specs []provision.Spec
+	known := ""
+	for i := range 3 {
+		private, public := newKey(t)
+		s := provision.Spec{
+			Node: fmt.Sprintf("worker-%d", i+1), Role: "worker", Index: i + 1, MAC: fmt.Sprintf("52:54:00:aa:01:%02x", i+1),
+			Address: netip.MustParseAddr(fmt.Sprintf("192.168.240.%d", 20+i)), VCPUs: 1, Memory: 256 << 20, Disk: 5 << 30,
+			Init: "/usr/sbin/lab-init", Image: image,
+		}
+		s.Identity = provision.Identity{
+			Method: provision.Auto, HostKey: private, AuthorizedKeys: []string{clientPublic},
+			Node: fmt.Appendf(nil, "{\"name\":%q}", s.Node),
+		}
+		known += s.Address.String() + " " + public + "\n"
+		specs = append(specs, s)
+		g.Reservations = append(g.Reservations, provision.Reservation{Node: s.Node, MAC: s.MAC, Address: s.Address})
+	}
+	if err := os.WriteFile(filepath.Join(dir, "known"), []byte(known), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(s provision.Spec, script string) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		out, err := l.Command(ctx, "ssh", "-F", "/dev/null", "-i", filepath.Join(dir, "id"), "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes",
+			"-o", "ConnectTimeout=2", "-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+filepath.Join(dir, "known"),
+			"root@"+s.Address.String(), script).CombinedOutput()
+		return strings.TrimSpace(string(out)), err
+	}
 
-			start := time.Now()
-			if err := h.Prepare(t.Context(), c, g); err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("Prepare: %s", time.Since(start))
-			start = time.Now()
-			var all sync.WaitGroup
-			for _, s := range specs {
-				all.Go(func() {
-					if err := h.Ensure(t.Context(), c, g.Network, s); err != nil {
-						t.Error(err)
-						return
-					}
-					t.Logf("%s: Ensure %s", s.Node, time.Since(start))
-					var out string
-					var err error
-					for time.Since(start) < 90*time.Second {
-						if out, err = run(s, "cat /var/lib/nixbench/node.json; echo; hostname; cat /proc/sys/kernel/random/boot_id"); err == nil {
-							break
-						}
-						time.Sleep(100 * time.Millisecond)
-					}
-					t.Logf("%s: SSH %s", s.Node, time.Since(start))
-					if err != nil || !strings.HasPrefix(out, string(s.Identity.Node)+"\n"+s.Node+"\n") {
-						text, consoleErr := h.ConsoleTail(t.Context(), c, s.Node, 3000)
-						t.Errorf("%s says %q: %v; its console: %s %v", s.Node, out, err, text, consoleErr)
-					}
-				})
-			}
-			all.Wait()
-			if t.Failed() {
+	start := time.Now()
+	if err := h.Prepare(t.Context(), c, g); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("Prepare: %s", time.Since(start))
+	start = time.Now()
+	var all sync.WaitGroup
+	for _, s := range specs {
+		all.Go(func() {
+			if err := h.Ensure(t.Context(), c, g.Network, s); err != nil {
+				t.Error(err)
 				return
 			}
-			for _, s := range specs {
-				got, err := h.Addresses(t.Context(), c, s.Node)
-				if err != nil || len(got) != 1 || got[0] != s.Address {
-					t.Errorf("%s has addresses %v, %v", s.Node, got, err)
-				}
-				if _, err := run(s, "echo hello from "+s.Node+" > /dev/console"); err != nil {
-					t.Error(err)
-				}
-				text, err := h.ConsoleTail(t.Context(), c, s.Node, 2000)
-				t.Logf("console of %s: %d bytes, %v", s.Node, len(text), err)
-				if test.kind == "vm" && !strings.Contains(text, "hello from "+s.Node) {
-					t.Errorf("its console says %q", text)
-				}
-			}
-			// By name, from the network's name server.
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			if out, err := l.Command(ctx, "busybox", "nslookup", specs[1].Node+".internal", "192.168.240.1").CombinedOutput(); !strings.Contains(string(out), specs[1].Address.String()) {
-				t.Errorf("%s is not known by name: %s, %v", specs[1].Node, out, err)
-			}
-			// A restart with another size keeps the disk, and who the machine is.
-			if _, err := run(specs[0], "touch /var/lib/kept; sync"); err != nil {
-				t.Error(err)
-			}
-			specs[0].Memory += 64 << 20
-			start = time.Now()
-			if err := h.Ensure(t.Context(), c, g.Network, specs[0]); err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("resized: %s", time.Since(start))
+			t.Logf("%s: Ensure %s", s.Node, time.Since(start))
+			var out string
+			var err error
 			for time.Since(start) < 90*time.Second {
-				if _, err = run(specs[0], "test -e /var/lib/kept"); err == nil {
+				if out, err = run(s, "cat /var/lib/nixbench/node.json; echo; hostname; cat /proc/sys/kernel/random/boot_id"); err == nil {
 					break
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
-			if err != nil {
-				t.Errorf("after the restart: %v", err)
-			}
-			t.Logf("and back: %s", time.Since(start))
-			start = time.Now()
-			for _, s := range specs {
-				if err := h.Remove(t.Context(), c, s.Node); err != nil {
-					t.Error(err)
-				}
-			}
-			if err := h.Clean(t.Context(), c); err != nil {
-				t.Error(err)
-			}
-			t.Logf("removed: %s", time.Since(start))
-			if left, _ := os.ReadDir(l.PoolPath()); len(left) > 0 {
-				t.Errorf("left in the pool: %v", left)
+			t.Logf("%s: SSH %s", s.Node, time.Since(start))
+			if err != nil || !strings.HasPrefix(out, string(s.Identity.Node)+"\n"+s.Node+"\n") {
+				text, consoleErr := h.ConsoleTail(t.Context(), c, s.Node, 3000)
+				t.Errorf("%s says %q: %v; its console: %s %v", s.Node, out, err, text, consoleErr)
 			}
 		})
+	}
+	all.Wait()
+	if t.Failed() {
+		return
+	}
+	for _, s := range specs {
+		got, err := h.Addresses(t.Context(), c, s.Node)
+		if err != nil || len(got) != 1 || got[0] != s.Address {
+			t.Errorf("%s has addresses %v, %v", s.Node, got, err)
+		}
+	}
+	// By name, from the network's name server.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if out, err := l.Command(ctx, "busybox", "nslookup", specs[1].Node+".internal", "192.168.240.1").CombinedOutput(); !strings.Contains(string(out), specs[1].Address.String()) {
+		t.Errorf("%s is not known by name: %s, %v", specs[1].Node, out, err)
+	}
+	// A restart with another size keeps the disk, and who the machine is.
+	if _, err := run(specs[0], "touch /var/lib/kept; sync"); err != nil {
+		t.Error(err)
+	}
+	specs[0].Memory += 64 << 20
+	start = time.Now()
+	if err := h.Ensure(t.Context(), c, g.Network, specs[0]); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("resized: %s", time.Since(start))
+	for time.Since(start) < 90*time.Second {
+		if _, err = run(specs[0], "test -e /var/lib/kept"); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err != nil {
+		t.Errorf("after the restart: %v", err)
+	}
+	t.Logf("and back: %s", time.Since(start))
+	start = time.Now()
+	for _, s := range specs {
+		if err := h.Remove(t.Context(), c, s.Node); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := h.Clean(t.Context(), c); err != nil {
+		t.Error(err)
+	}
+	t.Logf("removed: %s", time.Since(start))
+	if left, _ := os.ReadDir(l.PoolPath()); len(left) > 0 {
+		t.Errorf("left in the pool: %v", left)
 	}
 }

@@ -32,6 +32,8 @@ type Hypervisor struct {
 	patience time.Duration
 	// answer is how long connecting may take: libvirt itself waits for ever.
 	answer time.Duration
+	// silence is how long a call may take: of libvirt's, now and then one is never answered.
+	silence time.Duration
 	// effect is called before each effect; tests cut operations off there.
 	effect func(what string) error
 
@@ -59,7 +61,7 @@ var (
 
 // Open checks the options. It connects only when something is asked of the hypervisor.
 func Open(name string, o Options) (*Hypervisor, error) {
-	h := &Hypervisor{name: name, o: o, patience: time.Minute, answer: time.Minute, uploads: make(chan struct{}, 2)}
+	h := &Hypervisor{name: name, o: o, patience: time.Minute, answer: time.Minute, silence: 2 * time.Minute, uploads: make(chan struct{}, 2)}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {
 		return nil, h.fail("", "connect", fmt.Errorf("%q is no libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
@@ -94,22 +96,61 @@ type session struct {
 	h    *Hypervisor
 	conn *libvirt.Connect
 	host host
+	beat func() // it goes on
 }
 
 // grace is how long an operation whose context has ended may take to notice.
 const grace = time.Second
 
-// run runs an operation, again if the connection breaks.
+// errSilent: a call was not answered.
+var errSilent = errors.New("a call to libvirt was never answered")
+
+// run runs an operation, again if the connection breaks, and once more on another connection
+// if it is silent.
 func (h *Hypervisor) run(ctx context.Context, op func(*session) error) error {
+	err := h.watched(ctx, op)
+	if errors.Is(err, errSilent) && ctx.Err() == nil {
+		err = h.watched(ctx, op)
+	}
+	return err
+}
+
+// watched leaves an operation alone that does not go on, or whose context has ended. Should it get its
+// answer after all, it notices that nobody waits for it before it has another effect.
+func (h *Hypervisor) watched(ctx context.Context, op func(*session) error) error {
 	if err := ctx.Err(); err != nil {
 		return h.fail("", "connect", err, "")
 	}
+	own, leave := context.WithCancel(ctx)
+	defer leave()
+	beats := make(chan struct{}, 1)
+	beat := func() {
+		select {
+		case beats <- struct{}{}:
+		default:
+		}
+	}
 	done := make(chan error, 1)
-	go func() { done <- h.attempts(ctx, op) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
+	go func() { done <- h.attempts(own, beat, op) }()
+	silence := time.NewTimer(h.silence)
+	defer silence.Stop()
+	for waiting := true; waiting; {
+		select {
+		case err := <-done:
+			return err
+		case <-beats:
+			silence.Reset(h.silence)
+		case <-silence.C:
+			h.mu.Lock()
+			conn := h.conn
+			h.mu.Unlock()
+			if conn != nil {
+				h.forget(conn)
+			}
+			return h.fail("", "wait for an answer", fmt.Errorf("%w for %s", errSilent, h.silence), "see what libvirtd does there, or restart it: systemctl restart libvirtd")
+		case <-ctx.Done():
+			waiting = false
+		}
 	}
 	select {
 	case err := <-done:
@@ -122,10 +163,11 @@ func (h *Hypervisor) run(ctx context.Context, op func(*session) error) error {
 // lost is how long a hypervisor that has answered may be gone.
 const lost = 15 * time.Second
 
-func (h *Hypervisor) attempts(ctx context.Context, op func(*session) error) error {
+func (h *Hypervisor) attempts(ctx context.Context, beat func(), op func(*session) error) error {
 	conn, host, err := h.acquire(ctx)
 	for err == nil {
-		err = op(&session{ctx: ctx, h: h, conn: conn, host: host})
+		beat()
+		err = op(&session{ctx: ctx, h: h, conn: conn, host: host, beat: beat})
 		alive := true
 		if err != nil && ctx.Err() == nil {
 			alive, _ = conn.IsAlive()
@@ -255,6 +297,7 @@ var startEvents = sync.OnceFunc(func() {
 
 // about to have an effect: the last chance to stop.
 func (s *session) about(what string) error {
+	s.beat()
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
@@ -265,10 +308,25 @@ func (s *session) about(what string) error {
 }
 
 func (s *session) sleep(d time.Duration) error {
+	s.beat()
 	select {
 	case <-s.ctx.Done():
 		return s.ctx.Err()
 	case <-time.After(d):
 		return nil
+	}
+}
+
+// turn waits for a place among those that may do something at once.
+func (s *session) turn(places chan struct{}) error {
+	for {
+		select {
+		case places <- struct{}{}:
+			return nil
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		case <-time.After(time.Second):
+			s.beat() // others go on, or are found to be silent
+		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,9 +109,10 @@ func TestClosedBelowAnOperation(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed, over := make(chan struct{}), make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_ = h.run(ctx, func(s *session) error {
+		cancel() // not before it has begun, however long that takes
 		<-closed
 		alive, err := s.conn.IsAlive()
 		if err == nil && !alive {
@@ -141,6 +144,60 @@ func TestHangingCallIsLeft(t *testing.T) {
 	err = h.run(ctx, func(*session) error { <-over; return nil })
 	if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
 		t.Errorf("err = %v after %s", err, took)
+	}
+}
+
+// A call that is never answered is made again on another connection; one that then is not answered
+// either is an error. Whoever gets the answer after all has no more effects.
+func TestCallWithoutAnswer(t *testing.T) {
+	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	h.silence = 300 * time.Millisecond
+	answer, late := make(chan struct{}), make(chan error, 3)
+	var conns sync.Map
+	var tries atomic.Int32
+	hang := func(times int32) error {
+		tries.Store(0)
+		return h.run(t.Context(), func(s *session) error {
+			if tries.Add(1) > times {
+				if _, same := conns.Load(s.conn); same {
+					t.Error("it is the same connection")
+				}
+				return nil
+			}
+			conns.Store(s.conn, true)
+			<-answer
+			late <- s.about("do something")
+			return nil
+		})
+	}
+	if err := hang(1); err != nil || tries.Load() != 2 {
+		t.Errorf("%d tries: %v", tries.Load(), err)
+	}
+	err = hang(2)
+	var e *provision.Error
+	if !errors.Is(err, errSilent) || !errors.As(err, &e) || e.Fix == "" || tries.Load() != 2 {
+		t.Errorf("%d tries: %v", tries.Load(), err)
+	}
+	close(answer)
+	for range 3 {
+		if err := <-late; !errors.Is(err, context.Canceled) {
+			t.Errorf("it goes on: %v", err)
+		}
+	}
+	// Slow is not silent.
+	if err := h.run(t.Context(), func(s *session) error {
+		for range 6 {
+			if err := s.sleep(100 * time.Millisecond); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
 	}
 }
 

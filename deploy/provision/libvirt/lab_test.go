@@ -35,6 +35,9 @@ func inLab(t *testing.T, l *lab.Lab, driver string) *provisiontest.Host {
 	t.Helper()
 	o := Options{URI: uriOf(l, driver), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, fmt.Sprintf("pool%d", pools.Add(1)))}
 	h := hypervisorAt(t, o)
+	if driver == "qemu" { // what hears nothing need not be waited for
+		h.Provider.(*Hypervisor).patience = time.Second
+	}
 	t.Cleanup(func() { purge(t, o.URI, l.Network) })
 	return h
 }
@@ -102,6 +105,7 @@ func smallRoot(t *testing.T, mark string) string {
 }
 
 func TestContractContainers(t *testing.T) {
+	t.Parallel()
 	l := lab.Hypervisor(t)
 	images := [2]provision.Image{
 		{Hash: "1111111111111111", Disk: smallRoot(t, "one"), Format: provision.Raw},
@@ -127,6 +131,7 @@ func emptyDisk(t *testing.T) string {
 }
 
 func TestContractVirtualMachines(t *testing.T) {
+	t.Parallel()
 	l := lab.Hypervisor(t)
 	images := [2]provision.Image{
 		{Hash: "1111111111111111", Disk: emptyDisk(t), Format: provision.QCOW2},
@@ -202,6 +207,7 @@ func faultSite(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.Gr
 
 // libvirtd is killed before one effect after another: the operation goes on with the new one.
 func TestLibvirtdIsRestarted(t *testing.T) {
+	t.Parallel()
 	l, o, c, g, s := faultSite(t)
 	h, err := Open("lab", o)
 	if err != nil {
@@ -241,6 +247,7 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 }
 
 func TestFullPool(t *testing.T) {
+	t.Parallel()
 	l, o, c, g, s := faultSite(t)
 	// libvirtd has mounts of its own, so the file system is mounted where it looks.
 	full := filepath.Join(l.Dir, "pool")
@@ -278,6 +285,7 @@ func TestFullPool(t *testing.T) {
 // Two drivers of one libvirtd have one network and, if the hive says so, one pool. Each sees its own
 // machines only, and touches no other's disks.
 func TestTwoDrivers(t *testing.T) {
+	t.Parallel()
 	l, o, c, g, container := faultSite(t)
 	t.Cleanup(func() { purge(t, o.URI, l.Network); purge(t, uriOf(l, "qemu"), l.Network) })
 	vm := container

@@ -112,18 +112,16 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 			site.Foreign = append(site.Foreign, d.Name)
 			continue
 		}
-		on, err := running(d.d)
+		state, err := stateOf(d.d)
 		if err != nil {
 			continue // it has just gone
 		}
 		f := provision.Found{
 			Node: d.Mark.Node, Role: d.Mark.Role, MAC: d.MAC, Address: addresses[d.MAC], VCPUs: d.VCPUs, Memory: d.Memory,
-			Image: d.Mark.Image, State: provision.Off, Definition: d.Mark.Definition,
+			Image: d.Mark.Image, State: state, Definition: d.Mark.Definition,
 		}
-		switch {
-		case on: // so it has its disk, whatever the pool says
-			f.State = provision.Running
-		case parts.known && !parts.names[s.rootPart(c, f.Node)]:
+		// One that is not off has its disk, whatever the pool says.
+		if state == provision.Off && parts.known && !parts.names[s.rootPart(c, f.Node)] {
 			f.State = provision.Half
 		}
 		machines[f.Node] = f

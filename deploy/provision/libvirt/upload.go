@@ -80,6 +80,7 @@ func (p *pool) upload(vol *libvirt.StorageVol, f *os.File, size int64) error {
 					return err
 				}
 				at += int64(n)
+				p.beat()
 			}
 		}
 		return nil

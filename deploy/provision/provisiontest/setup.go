@@ -49,6 +49,8 @@ type Host struct {
 	Boot func(t *testing.T, name string) string
 	// PowerOff ends a domain without asking it.
 	PowerOff func(t *testing.T, name string)
+	// Pause has a domain do nothing until it is resumed.
+	Pause func(t *testing.T, name string)
 	// Cut has the provider end operations before their n-th effect from now, as if the process
 	// had been killed there; 0 takes that back.
 	Cut func(n int)

@@ -27,6 +27,7 @@ func Run(t *testing.T, s Setup) {
 		{"EnsureAtOnce", ensureAtOnce},
 		{"Resize", resize},
 		{"PoweredOff", poweredOff},
+		{"Paused", paused},
 		{"NewImage", newImage},
 		{"NotPrepared", notPrepared},
 		{"BrokenXML", brokenXML},
@@ -150,6 +151,32 @@ func poweredOff(b *bench) {
 	b.ensure(s)
 	if f := b.found("n1"); f.State != provision.Running {
 		b.Errorf("it is %q", f.State)
+	}
+}
+
+func paused(b *bench) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	boot := b.Boot(b.T, b.domain("n1"))
+	for range 2 {
+		b.Pause(b.T, b.domain("n1"))
+		if f := b.found("n1"); f.State != provision.Paused {
+			b.Errorf("it is %q", f.State)
+		}
+		b.ensure(s)
+		if f := b.found("n1"); f.State != provision.Running {
+			b.Errorf("it is %q", f.State)
+		}
+	}
+	if again := b.Boot(b.T, b.domain("n1")); again != boot {
+		b.Errorf("it was restarted: boot %s, then %s", boot, again)
+	}
+	// One that is paused hears nothing, and can be removed all the same.
+	b.Pause(b.T, b.domain("n1"))
+	b.remove("n1")
+	if f := b.found("n1"); f.State != "" {
+		b.Errorf("found %+v", f)
 	}
 }
 

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -56,6 +57,7 @@ func ownBridge(t *testing.T, l *lab.Lab, name string) {
 
 // A bridge of the hypervisor: libvirt knows no network and no leases there.
 func TestBridge(t *testing.T) {
+	t.Parallel()
 	b := containers(t, 2)
 	ownBridge(t, b.l, "br-office")
 	before := b.things("lxc")
@@ -74,4 +76,40 @@ func TestBridge(t *testing.T) {
 	if out := in(t, b.l, "ip", "-brief", "address", "show", "dev", "br-office"); !strings.Contains(out, "192.168.78.1/24") {
 		t.Errorf("the bridge is now %q", out)
 	}
+}
+
+const lan = `<network xmlns:dnsmasq='http://libvirt.org/schemas/network/dnsmasq/1.0'>
+  <name>lan</name><bridge name='virlan' stp='off' delay='0'/>
+  <ip address='192.168.77.1' netmask='255.255.255.0'><dhcp><range start='192.168.77.100' end='192.168.77.200'/></dhcp></ip>
+  <dnsmasq:options><dnsmasq:option value='no-ping'/></dnsmasq:options>
+</network>`
+
+// A network that is not ours: addresses are found out, the facts have them, and the
+// network is still there afterwards.
+func TestNetworkOfOthers(t *testing.T) {
+	t.Parallel()
+	b := containers(t, 2)
+	file := filepath.Join(b.l.PoolPath(), "lan.xml")
+	if err := os.WriteFile(file, []byte(lan), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.l.Virsh(t, "-c", b.l.URI("lxc"), "net-define "+file+"; net-start lan")
+	before := b.things("lxc")
+	set := []string{"--set", "cluster.network.name=lan", "--set", "cluster.network.mode=existing"}
+	_, stderr := b.run(0, append([]string{"apply"}, set...)...)
+	b.want("apply", results(stderr), []string{"w-1 generation", "w-2 generation"})
+	out, _ := b.run(0, append([]string{"facts"}, set...)...)
+	if strings.Count(out, "192.168.77.") != 2 {
+		t.Errorf("facts: %s", out)
+	}
+	t.Log(out)
+	_, stderr = b.run(0, append([]string{"apply"}, set...)...)
+	b.want("again", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
+	// The hive has changed its mind about the network: no machine is moved in silence.
+	_, stderr = b.run(5, "apply")
+	if !strings.Contains(stderr, "on network lan (existing") {
+		t.Error(stderr)
+	}
+	b.run(0, append([]string{"destroy", "--yes"}, set...)...)
+	b.want("left", b.things("lxc"), before)
 }
