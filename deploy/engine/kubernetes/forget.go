@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 )
@@ -79,18 +80,32 @@ func (e *Engine) forgetEtcd(ctx context.Context, node string) error {
 			if m.Get("name").String() != node {
 				continue
 			}
-			_, err := e.etcdctl(ctx, other, "", "member", "remove", memberID(m))
-			if err == nil {
-				return nil
-			}
-			if down := e.etcdDown(ctx, other, node, members); len(down) > 0 {
-				return fmt.Errorf("it cannot be spared while etcd is down on %s; mend that first: %w", abbreviate(down), err)
-			}
-			return err
+			return e.removeMember(ctx, other, m, members)
 		}
 		return nil
 	}
 	return last
+}
+
+// removeMember tries for a while: a member that has just come back counts only after some seconds.
+func (e *Engine) removeMember(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
+	for end := time.Now().Add(spareTimeout); ; {
+		_, err := e.etcdctl(ctx, from, "", "member", "remove", memberID(m))
+		if err == nil {
+			return nil
+		}
+		if down := e.etcdDown(ctx, from, m.Get("name").String(), all); len(down) > 0 {
+			return fmt.Errorf("it cannot be spared while etcd is down on %s; mend that first: %w", abbreviate(down), err)
+		}
+		if time.Now().After(end) || !strings.Contains(err.Error(), "unhealthy cluster") {
+			return err
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // etcdDown are the members beside node that do not answer.

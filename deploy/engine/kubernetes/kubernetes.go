@@ -39,6 +39,7 @@ const (
 	drainTimeout = 5 * time.Minute
 	resetTimeout = 2 * time.Minute
 	readyTimeout = 5 * time.Minute
+	spareTimeout = 20 * time.Second // of etcd, for a member
 	// A kubelet reports every ten seconds.
 	reportTimeout = 20 * time.Second
 	poll          = 500 * time.Millisecond

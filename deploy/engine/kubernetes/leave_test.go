@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -70,6 +71,24 @@ func TestControlPlaneThatIsNeeded(t *testing.T) {
 	}
 	if got := strings.Join(order, ", "); got != "drain, member remove, kubernetes-reset, delete node" {
 		t.Errorf("in the order %s", got)
+	}
+}
+
+// A member of etcd that has just come back is counted a little later.
+func TestControlPlaneIsSparedSoon(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true), "cp-3": controlPlane(true)}, etcd: etcdOfThree}
+	e := c.engine("cp-1", "cp-2")
+	run, tries := e.Run, 0
+	e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+		if slices.Contains(argv, "remove") {
+			if tries++; tries == 1 {
+				return nil, errors.New("etcdserver: unhealthy cluster")
+			}
+		}
+		return run(ctx, on, stdin, argv...)
+	}
+	if err := e.Forget(t.Context(), "cp-3"); err != nil || tries != 2 {
+		t.Errorf("%v after %d tries", err, tries)
 	}
 }
 
