@@ -80,6 +80,7 @@ type Deployer struct {
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{Deployer: d, hive: hive, Options: o, found: map[string]activate.Node{}}
 	machines, err := r.provision(ctx, nodes)
+	r.machines = machines
 	defer machines.end()
 	if err != nil {
 		r.skipAll(nodes, err)
@@ -94,7 +95,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		return errors.Join(buildErr, machines.failures())
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
-	cluster, err := r.living(ctx, closures, looked)
+	cluster, err := r.cluster(ctx, closures, looked)
 	switch {
 	case err != nil:
 		looked.wait()
@@ -105,10 +106,11 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		todo, sortErr := r.sort(ctx, nodes, closures, looked)
 		err = errors.Join(sortErr, r.waves(ctx, cluster, todo))
 	}
+	r.inviteAgain(ctx, cluster)
 	switch {
 	case !o.RollbackAll || !o.Goal.activates() || ctx.Err() != nil:
 	case err != nil:
-		err = errors.Join(err, r.takeBackAll(ctx))
+		err = errors.Join(err, r.takeBackAll(ctx, cluster))
 	default:
 		err = r.forgetKeys(ctx)
 	}
@@ -126,7 +128,8 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 type run struct {
 	*Deployer
 	Options
-	hive *nixeval.Hive
+	hive     *nixeval.Hive
+	machines *boots
 	tally
 	found map[string]activate.Node // what nodes were like before; see before
 }
@@ -264,43 +267,6 @@ func (r *run) together(ctx context.Context, cluster living, nodes []nixeval.Node
 	}
 	looked.wait() // where cancelling has ended Each first
 	return errors.Join(errs...)
-}
-
-// waves deploys a wave after the other, and stops after one with a failure.
-func (r *run) waves(ctx context.Context, cluster living, todo []task) error {
-	steps := cluster.steps(todo, r.MaxUnavailable, r.Goal.activates())
-	var guests []nixeval.Node
-	for i, wave := range steps {
-		byName := map[string]task{}
-		var nodes []nixeval.Node
-		for _, t := range wave {
-			byName[t.node.Name] = t
-			nodes = append(nodes, t.node)
-		}
-		var errs []error
-		for _, o := range Each(ctx, nodes, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-			return struct{}{}, r.roll(ctx, cluster, byName[n.Name])
-		}) {
-			r.notBegun(o.Node, o.Err)
-			errs = append(errs, o.Err)
-		}
-		if err := errors.Join(errs...); err != nil {
-			for _, later := range steps[i+1:] {
-				for _, t := range later {
-					r.done(t.node, t.closure, state.Skipped, "skipped: a node of the wave before failed", nil)
-				}
-			}
-			return err
-		}
-		if i == 0 {
-			guests = nodes
-		}
-		if i+1 == len(steps) || !cluster.oneByOne(steps[i+1]) {
-			r.welcome(ctx, cluster, guests)
-			guests = nil
-		}
-	}
-	return nil
 }
 
 func builders(hive *nixeval.Hive) string {

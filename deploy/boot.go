@@ -130,6 +130,7 @@ func (m *booting) make(ctx context.Context) error {
 	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {
 		return err
 	}
+	m.Fleet.Drop(node) // a connection from before leads nowhere
 	m.know()
 	return nil
 }

@@ -24,6 +24,16 @@ type boots struct {
 type boot struct {
 	over chan struct{}
 	err  error
+	// later is what is done with the machine when its node's turn comes. Until then it runs on.
+	later *booting
+}
+
+// later is what is done with the node's machine when the node's turn comes, or nil.
+func (b *boots) later(node string) *booting {
+	if b == nil || b.nodes[node] == nil {
+		return nil
+	}
+	return b.nodes[node].later
 }
 
 // wait waits until the node's machine is ready. A node without one need not.
@@ -78,7 +88,6 @@ func (r *run) start(ctx context.Context, g *ground, client state.Key) *boots {
 		if c.Action == provision.Remove {
 			continue
 		}
-		counts[c.Action]++
 		one := &boot{over: make(chan struct{})}
 		b.nodes[c.Node] = one
 		if !g.Network.Mode.Ours() {
@@ -89,6 +98,12 @@ func (r *run) start(ctx context.Context, g *ground, client state.Key) *boots {
 				b.addressed.Done()
 			}
 		})}
+		if r.waits(c) {
+			later := *m
+			one.later = &later
+			m.c.Action = provision.Keep
+		}
+		counts[m.c.Action]++
 		if r.leads(c) {
 			leaders.Add(1)
 			m.turn, m.made = func() {}, sync.OnceFunc(leaders.Done)

@@ -60,19 +60,30 @@ type Engines map[string]func(engine.Cluster) engine.Engine
 
 // Of gives them, ready to be asked over the fleet's connections.
 func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
-	return known.of(hive, f, nil)
+	teams, err := known.of(hive, f, nil)
+	var out []engine.Engine
+	for _, t := range teams {
+		out = append(out, t.engine)
+	}
+	return out, err
+}
+
+// team is an engine with the members that the hive wishes.
+type team struct {
+	engine  engine.Engine
+	members []engine.Member
 }
 
 // of leaves out members that are about to leave for good: nobody asks them any more.
-func (known Engines) of(hive *nixeval.Hive, f *Fleet, without map[string]bool) ([]engine.Engine, error) {
-	var out []engine.Engine
+func (known Engines) of(hive *nixeval.Hive, f *Fleet, without []string) ([]team, error) {
+	var out []team
 	for kind, members := range engine.Members(hive) {
 		of := known[kind]
 		if of == nil {
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
 		}
-		members = slices.DeleteFunc(members, func(m engine.Member) bool { return without[m.Node] })
-		out = append(out, of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}))
+		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
+		out = append(out, team{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}), members})
 	}
 	return out, nil
 }

@@ -25,6 +25,7 @@ type doomed struct {
 	Hypervisor string          `json:"hypervisor"`
 	State      provision.State `json:"state,omitempty"` // empty where nothing was found
 	orphan     bool
+	double     bool   // a second one that the node has by mistake: the node stays, with its other one
 	note       string // what is to be said of it, if it is only forgotten
 }
 
@@ -53,6 +54,17 @@ func (d doomed) String() string {
 		text += ": " + string(d.State)
 	}
 	return text
+}
+
+// leaving are the nodes that are gone with these machines, each once.
+func leaving(list []doomed) []string {
+	var out []string
+	for _, one := range list {
+		if !one.double && !slices.Contains(out, one.Node) {
+			out = append(out, one.Node)
+		}
+	}
+	return out
 }
 
 // Close ends the connections.
@@ -131,18 +143,24 @@ func (m *Machines) asNodes(all []doomed) []nixeval.Node {
 	return out
 }
 
+// DestroyOptions say how to remove machines.
+type DestroyOptions struct {
+	Parallel     int
+	WithoutDrain bool // nodes of a living cluster leave it without letting go of their work
+}
+
 // Destroy removes machines. What became of each is in the record of the run.
-func (d *Deployer) Destroy(ctx context.Context, doom *Doom, parallel int) ([]state.NodeResult, error) {
+func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([]state.NodeResult, error) {
 	known := d.Store.State()
 	if known.Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts, outcome: Removed}
+	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts, outcome: Removed}
 	if doom.gone != "" {
 		w.outcome = Forgotten
 	}
 	if !doom.Whole && d.Engines != nil {
-		if err := d.takeOut(ctx, doom); err != nil {
+		if err := d.takeOut(ctx, doom, o.WithoutDrain); err != nil {
 			return nil, err
 		}
 	}
@@ -201,12 +219,18 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 			o.Err = context.Cause(ctx) // the rest is about the cancelling
 		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
+		double := parts[o.Node.Name][0].double
 		text := string(w.outcome)
+		if double {
+			text = "its second machine is removed"
+		}
 		if o.Err != nil {
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
 			text = "failed: " + brief(o.Node.Name, o.Err)
 		}
-		w.Record.Result(r)
+		if !double || o.Err != nil { // else what became of the node is on record
+			w.Record.Result(r)
+		}
 		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
 		results, errs = append(results, r), append(errs, o.Err)
 	}
@@ -219,8 +243,6 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 // removeOne removes a node's machine, and what is remembered of it. A second machine that
 // a node has by mistake goes alone.
 func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) error {
-	home := w.Store.State().Machines[node].Hypervisor
-	last := len(parts) > 1 || slices.ContainsFunc(parts, func(p doomed) bool { return p.Hypervisor == home || home == "" })
 	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
 		return &BootError{Node: node, Err: err}
 	}
@@ -233,7 +255,7 @@ func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) er
 			return &BootError{Node: node, Err: located(err, p.Hypervisor, "remove")}
 		}
 	}
-	if !last {
+	if parts[0].double {
 		return w.Store.Finish(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine})
 	}
 	// The key first: without the machine's entry nobody would look for it again.

@@ -83,6 +83,17 @@ func (f *Fleet) Know(key string, known *state.State) {
 	f.key, f.machines, f.cluster = key, known.Machines, known.Cluster
 }
 
+// Drop ends the connection to a node whose machine is another now, or has started again.
+func (f *Fleet) Drop(node string) {
+	f.mu.Lock()
+	h := f.hosts[node]
+	delete(f.hosts, node)
+	f.mu.Unlock()
+	if h != nil {
+		_ = h.Close() // there is nothing left to be said on it
+	}
+}
+
 // Unknown tells why nothing is known of our machines.
 func (f *Fleet) Unknown(err error) {
 	f.mu.Lock()

@@ -43,7 +43,7 @@ func (w *world) forget(hypervisor string) (doom *Doom, results []state.NodeResul
 	results, err = w.session(w.t.Context(), "destroy", func(d *Deployer) error {
 		doom = d.Machines.Abandon(d.Store.State(), hypervisor)
 		defer doom.Close()
-		_, err := d.Destroy(w.t.Context(), doom, 0)
+		_, err := d.Destroy(w.t.Context(), doom, DestroyOptions{})
 		return err
 	})
 	return doom, results, err

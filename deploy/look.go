@@ -6,7 +6,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -47,12 +46,13 @@ func Errors[T any](outcomes []Outcome[T]) []error {
 	return errs
 }
 
-// EachWave is Each, one wave after the other. After a wave in which a node failed
-// the others are left alone: their error is a *SkippedError.
-func EachWave[T any](ctx context.Context, nodes []nixeval.Node, share plan.Share, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
+// inWaves is Each, one wave after the other. After a wave in which a node failed the others
+// are left alone: their error is a *SkippedError. Until then, after each wave between is called
+// with its number.
+func inWaves[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []Outcome[T] {
 	var out []Outcome[T]
 	stop := false
-	for _, wave := range plan.Waves(nodes, share) {
+	for i, wave := range waves {
 		if stop {
 			for _, n := range wave {
 				out = append(out, Outcome[T]{Node: n, Err: &SkippedError{Node: n.Name}})
@@ -60,8 +60,10 @@ func EachWave[T any](ctx context.Context, nodes []nixeval.Node, share plan.Share
 			continue
 		}
 		done := Each(ctx, wave, parallel, f)
-		stop = len(Errors(done)) > 0
 		out = append(out, done...)
+		if stop = len(Errors(done)) > 0; !stop {
+			between(i)
+		}
 	}
 	return out
 }

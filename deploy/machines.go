@@ -88,6 +88,7 @@ func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixe
 		g.close()
 		return nil, err
 	}
+	m.warned(g, known)
 	return g, nil
 }
 

@@ -2,6 +2,9 @@ package deploy
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -48,36 +51,98 @@ func (r *run) welcome(ctx context.Context, l living, nodes []nixeval.Node) {
 }
 
 // invite has the node's engine let it in, once it runs what the hive wants. Where that
-// fails the check at the end tells what has become of it.
+// fails it is tried again in the end: others may only just boot.
 func (r *run) invite(ctx context.Context, l living, node string) {
+	if r.letIn(ctx, l, node) != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.outside = append(r.outside, node)
+	}
+}
+
+// inviteAgain is for those that could not be let in when they were deployed. Where that fails
+// once more the check at the end tells what has become of it.
+func (r *run) inviteAgain(ctx context.Context, l living) {
+	for _, node := range r.outside {
+		if err := r.letIn(ctx, l, node); err != nil && ctx.Err() == nil {
+			r.warn(node, err)
+		}
+	}
+}
+
+func (r *run) letIn(ctx context.Context, l living, node string) error {
+	var errs []error
 	for _, e := range l.engines {
-		inviter, ok := e.(engine.Inviter)
-		if !ok {
+		if inviter, ok := e.(engine.Inviter); ok {
+			errs = append(errs, inviter.Invite(ctx, node))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// farewell takes nodes out of what runs together, before their machines are removed. All let
+// go of their work before the first is taken out: until then they can go on as before, and
+// do where one of them does not let go.
+func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool) error {
+	for _, e := range engines {
+		members, err := e.Members(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && !withoutDrain:
+			return &AloneError{Err: err}
+		case err != nil:
+			d.warn("", fmt.Errorf("machines are removed, and the others go on counting their nodes: %w", err))
 			continue
 		}
-		if err := inviter.Invite(ctx, node); err != nil && ctx.Err() == nil {
-			r.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
+		going := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, is := members[n]; return !is })
+		for i, node := range going {
+			if withoutDrain {
+				break
+			}
+			if err := d.parting(node, "leaves for good", func() error { return e.Leave(ctx, node, true) }); err != nil {
+				return errors.Join(err, d.stay(ctx, e, going[:i+1]))
+			}
+		}
+		f, ok := e.(engine.Forgetter)
+		for i, node := range going {
+			if !ok {
+				break
+			}
+			if err := d.parting(node, "is taken out", func() error { return f.Forget(ctx, node) }); err != nil {
+				return errors.Join(err, d.stay(ctx, e, going[i:]))
+			}
 		}
 	}
+	return nil
 }
 
-// farewell takes a node out of what runs together, before its machine is removed.
-func (r *run) farewell(ctx context.Context, l living, node string) error {
-	m, is := l.members[node]
-	if !is {
-		return nil
-	}
-	return leaveForGood(ctx, r.Send, m.engine, node)
-}
-
-func leaveForGood(ctx context.Context, send event.Sink, e engine.Engine, node string) error {
-	send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: "leaves for good"})
-	err := e.Leave(ctx, node, true)
-	send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
+// parting is a step of it that takes time.
+func (d *Deployer) parting(node, what string, f func() error) error {
+	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: what})
+	err := f()
+	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
 	if err != nil {
 		return &NodeError{Node: node, Step: event.Drain, Err: err}
 	}
 	return nil
+}
+
+// stay gives work back to nodes that do not leave after all.
+func (d *Deployer) stay(ctx context.Context, e engine.Engine, nodes []string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout)
+	defer cancel()
+	return eachOf(nodes, func(node string) error {
+		if err := e.Return(ctx, node); err != nil {
+			return &NodeError{Node: node, Step: event.Drain, Err: err}
+		}
+		return nil
+	})
+}
+
+// warn tells of what does not end the run.
+func (d *Deployer) warn(node string, err error) {
+	d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
 }
 
 // AloneError is for what nodes run together, and which does not answer: no node can be taken out of it.
@@ -93,29 +158,17 @@ func (e *AloneError) Hint() string {
 	return "--no-drain removes the machines all the same; the others go on counting them"
 }
 
-// takeOut takes nodes out of what the remaining ones run together, one after the other. With
-// those that could tell of it all gone, there is nothing to be taken out of.
-func (d *Deployer) takeOut(ctx context.Context, doom *Doom) error {
-	leaving := map[string]bool{}
-	for _, one := range doom.List {
-		leaving[one.Node] = true
-	}
-	engines, err := d.Engines.of(d.Machines.Hive, d.Fleet, leaving)
+// takeOut takes nodes out of what the remaining ones run together. With those that could tell
+// of it all gone, there is nothing to be taken out of.
+func (d *Deployer) takeOut(ctx context.Context, doom *Doom, withoutDrain bool) error {
+	nodes := leaving(doom.List)
+	teams, err := d.Engines.of(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {
 		return err
 	}
-	for _, e := range engines {
-		members, err := e.Members(ctx)
-		if err != nil {
-			return &AloneError{Err: err}
-		}
-		for _, node := range sortedKeys(leaving) {
-			if _, is := members[node]; is {
-				if err := leaveForGood(ctx, d.Send, e, node); err != nil {
-					return err
-				}
-			}
-		}
+	var engines []engine.Engine
+	for _, t := range teams {
+		engines = append(engines, t.engine)
 	}
-	return nil
+	return d.farewell(ctx, engines, nodes, withoutDrain)
 }

@@ -49,6 +49,9 @@ func (r *run) provision(ctx context.Context, nodes []nixeval.Node) (*boots, erro
 	if err != nil {
 		return fail(nil, err)
 	}
+	if err := r.mayReplace(g); err != nil {
+		return fail(g, err)
+	}
 	if changes := g.Disturbing(); len(changes) > 0 && m.Ask != nil {
 		if err := m.Ask(changes); err != nil {
 			return fail(g, err)
@@ -279,17 +282,17 @@ func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
 	unused := false
 	for _, c := range b.g.Changes {
 		if c.Action == provision.Remove {
-			away = append(away, doomed{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor})
+			away = append(away, doomed{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, double: b.g.Wishes(c.Node)})
 		}
 		unused = unused || c.Action == provision.Remove || c.Action == provision.Recreate
 	}
 	if !unused {
 		return nil
 	}
-	for _, one := range away {
-		if err := r.farewell(ctx, cluster, one.Node); err != nil {
-			return err
-		}
+	// Whatever the goal, and whether or not they were asked before: without their answer nobody
+	// knows who would miss these nodes.
+	if err := r.farewell(ctx, cluster.engines, leaving(away), r.WithoutDrain); err != nil {
+		return err
 	}
 	w := &wrecker{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, hosts: b.g.hosts, outcome: Removed}
 	if _, err := w.remove(ctx, away); err != nil {

@@ -22,6 +22,7 @@ type RebootOptions struct {
 	MaxUnavailable plan.Share
 	Timeout        time.Duration // until a node must be back
 	IfNeeded       bool          // only nodes that would boot another kernel than they have
+	WithoutDrain   bool          // nodes of a living cluster keep their work
 }
 
 // Reboot reboots nodes that were looked at, and waits until each is back in what its
@@ -43,16 +44,19 @@ func (d *Deployer) Reboot(ctx context.Context, looked []Outcome[activate.Node], 
 			todo = append(todo, l.Node)
 		}
 	}
-	for _, w := range EachWave(ctx, todo, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
-		r, text, err := d.reboot(ctx, n, o.Timeout)
-		return d.report(r, text, err), err
+	cluster, err := d.living(ctx, d.Fleet.hive)
+	if err != nil {
+		return results, errors.Join(append(errs, err)...)
+	}
+	for _, w := range d.amidAll(ctx, cluster, todo, o.WithoutDrain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+		return d.reboot(ctx, n, o.Timeout)
 	}) {
 		if left(w.Err) {
 			w.Value = d.report(state.NodeResult{Node: w.Node.Name, Unit: w.Node.Unit, Outcome: state.Skipped}, "", w.Err)
 		}
 		results, errs = append(results, w.Value), append(errs, w.Err)
 	}
-	err := errors.Join(errs...)
+	err = errors.Join(errs...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(looked), Failed: err != nil, Text: countOutcomes(results)})
 	return results, err
 }

@@ -134,6 +134,7 @@ type RollbackOptions struct {
 	Parallel       int
 	MaxUnavailable plan.Share
 	Confirm        time.Duration // 0: nothing is armed
+	WithoutDrain   bool          // nodes of a living cluster keep their work
 }
 
 // Rollback takes the steps. What became of each node is in the record of the run.
@@ -152,9 +153,12 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 		results = append(results, d.report(s.result(), s.String(), s.Err))
 		errs = append(errs, s.Err)
 	}
-	for _, w := range EachWave(ctx, doing, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
-		r, text, err := d.rollBackTo(ctx, byName[n.Name], o)
-		return d.report(r, text, err), err
+	cluster, err := d.living(ctx, d.Fleet.hive)
+	if err != nil {
+		return results, errors.Join(append(errs, err)...)
+	}
+	for _, w := range d.amidAll(ctx, cluster, doing, o.WithoutDrain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+		return d.rollBackTo(ctx, byName[n.Name], o)
 	}) {
 		if left(w.Err) {
 			w.Value = byName[w.Node.Name].result()
@@ -163,7 +167,7 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 		}
 		results, errs = append(results, w.Value), append(errs, w.Err)
 	}
-	err := errors.Join(errs...)
+	err = errors.Join(errs...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: countOutcomes(results)})
 	return results, err
 }

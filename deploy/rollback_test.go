@@ -160,7 +160,7 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-func TestEachWaveStops(t *testing.T) {
+func TestWavesStop(t *testing.T) {
 	// Waves of one node: the second fails, so the third is left alone.
 	out := waveOfOne(t, []string{"a", "b", "c"}, "b")
 	var skipped *SkippedError
@@ -179,10 +179,10 @@ func waveOfOne(t *testing.T, names []string, bad string) []Outcome[int] {
 	for _, name := range names {
 		nodes = append(nodes, nixeval.Node{Name: name})
 	}
-	return EachWave(t.Context(), nodes, one, 0, func(_ context.Context, n nixeval.Node) (int, error) {
+	return inWaves(t.Context(), plan.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
 		if n.Name == bad {
 			return 0, errors.New("failed")
 		}
 		return 1, nil
-	})
+	}, func(int) {})
 }

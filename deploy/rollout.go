@@ -3,59 +3,30 @@ package deploy
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// living is what runs on the nodes already. Its members are changed a few at a time, and
-// their work is taken away before; nodes that are no members yet are nobody's loss.
-type living struct {
-	engines []engine.Engine
-	members map[string]member
-}
-
-type member struct {
-	engine engine.Engine
-	engine.Status
-	// anew: the machine was made anew, and knows nothing of what it was a member of.
-	anew bool
-}
-
-// living asks the engines of nodes that have been deployed before. Before the first
-// deployment there is nobody to ask, and no node waits for the answer.
-func (r *run) living(ctx context.Context, closures map[string]nixeval.Closure, looked looks) (living, error) {
-	if r.Engines == nil { // a node by itself
+// cluster is what lives, where this run may disturb it.
+func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, looked looks) (living, error) {
+	if r.Engines == nil {
 		return living{}, nil
 	}
-	engines, err := r.Engines.Of(r.hive, r.Fleet)
-	l := living{engines: engines, members: map[string]member{}}
-	if err != nil || !r.Goal.runs() || !r.anyDeployed(looked) {
-		return l, err
+	if !r.anyDeployed(looked) || !r.Goal.runs() && !r.machines.waiting() {
+		engines, err := r.Engines.Of(r.hive, r.Fleet)
+		return living{engines: engines}, err
 	}
 	r.outlast(ctx, closures, looked)
-	for _, e := range engines {
-		members, err := e.Members(ctx)
-		if ctx.Err() != nil {
-			return l, context.Cause(ctx)
-		}
-		if err != nil {
-			// What cannot be asked cannot be drained either, and this run may be what mends it.
-			r.Send.Send(event.Event{Kind: event.Message, Level: "warning",
-				Text: fmt.Sprintf("nodes are changed without taking their work away before: %v", err)})
-			continue
-		}
-		for node, status := range members {
-			l.members[node] = member{engine: e, Status: status, anew: r.anew(node, looked)}
-		}
+	l, err := r.living(ctx, r.hive)
+	for node, m := range l.members {
+		m.anew = r.anew(node, looked)
+		l.members[node] = m
 	}
-	return l, nil
+	return l, err
 }
 
 // anyDeployed tells whether a node of an engine was deployed before, and waits until such
@@ -109,107 +80,66 @@ func (r *run) outlast(ctx context.Context, closures map[string]nixeval.Closure, 
 // runs tells whether systems are run now.
 func (g Goal) runs() bool { return g == Switch || g == Test }
 
-// steps cuts tasks into waves, of which one follows the other. Who does not change is in
-// the first: nothing restarts there, so no wave need wait for it. In a living cluster so
-// are nodes that are no members yet; then come members that may only be changed one by
-// one, and then the others, share of them at a time.
-func (l living) steps(todo []task, share plan.Share, activates bool) [][]task {
-	var first, single, others []task
+// waves deploys a wave after the other, and stops after one with a failure.
+func (r *run) waves(ctx context.Context, l living, todo []task) error {
+	byName := map[string]task{}
+	var nodes []nixeval.Node
 	for _, t := range todo {
-		m, is := l.members[t.node.Name]
-		switch {
-		case t.same || !activates || (!is || m.anew) && len(l.members) > 0:
-			first = append(first, t)
-		case is && m.OneByOne:
-			single = append(single, t)
-		default:
-			others = append(others, t)
+		byName[t.node.Name] = t
+		nodes = append(nodes, t.node)
+	}
+	steps := l.order(nodes, func(node string) bool {
+		return byName[node].calm() || byName[node].machine == nil && !r.Goal.activates()
+	}, r.MaxUnavailable)
+	var guests []nixeval.Node
+	var errs []error
+	for _, o := range inWaves(ctx, steps, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		return struct{}{}, r.roll(ctx, l, byName[n.Name])
+	}, func(i int) {
+		if i == 0 {
+			guests = steps[i]
 		}
+		if i+1 == len(steps) || !l.oneByOne(steps[i+1]) {
+			r.welcome(ctx, l, guests)
+			guests = nil
+		}
+	}) {
+		if left(o.Err) {
+			r.done(o.Node, byName[o.Node.Name].closure, state.Skipped, "skipped: a node of the wave before failed", nil)
+			continue
+		}
+		r.notBegun(o.Node, o.Err)
+		errs = append(errs, o.Err)
 	}
-	if share.All() && len(l.members) > 0 {
-		share = plan.One
-	}
-	var out [][]task
-	for _, t := range single {
-		out = append(out, []task{t})
-	}
-	out = append(out, plan.Waves(others, share)...)
-	if len(out) == 0 || len(l.members) > 0 {
-		return append([][]task{first}, out...)
-	}
-	out[0] = append(first, out[0]...)
-	return out
+	return errors.Join(errs...)
 }
 
-// oneByOne tells whether a wave is of such members.
-func (l living) oneByOne(wave []task) bool {
-	return len(wave) == 1 && l.members[wave[0].node.Name].OneByOne
-}
-
-// roll deploys one node of a living cluster: its work is taken away before and given back
-// after, whatever becomes of the deployment.
+// roll deploys one node amid what lives. A node that comes in is invited, at once where
+// nothing lives yet.
 func (r *run) roll(ctx context.Context, l living, t task) error {
-	m, is := l.members[t.node.Name]
+	node := t.node.Name
+	m, is := l.members[node]
 	if m.anew {
-		if err := r.forget(ctx, m, t.node.Name); err != nil {
-			r.done(t.node, t.closure, state.Failed, "", err)
-			return err
-		}
-		is = false
-	}
-	if !is {
-		err := r.deploy(ctx, t)
-		if err == nil && r.Goal.runs() && len(l.members) == 0 {
-			r.invite(ctx, l, t.node.Name)
-		}
-		return err
-	}
-	if r.WithoutDrain || t.same && !m.Left {
-		return r.deploy(ctx, t)
-	}
-	return r.around(ctx, m, t, func() error { return r.deploy(ctx, t) })
-}
-
-func (r *run) around(ctx context.Context, m member, t task, deploy func() error) error {
-	name := t.node.Name
-	if !t.same {
-		if err := r.drain(ctx, m, name); err != nil {
-			err = &NodeError{Node: name, Step: event.Drain, Err: err}
+		if err := r.forget(ctx, m, node); err != nil {
 			r.done(t.node, t.closure, state.Failed, "", err)
 			return err
 		}
 	}
-	err := deploy()
-	back := ctx
-	if err != nil {
-		// Mostly it runs what it ran before, and can take work at once.
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout)
-		defer cancel()
-		back = limited
+	if is && t.recreates() {
+		return r.replace(ctx, l, m, t)
 	}
-	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: name, Text: "takes work again"})
-	returned := m.engine.Return(back, name)
-	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: name, Failed: returned != nil})
-	if returned != nil {
-		err = errors.Join(err, &NodeError{Node: name, Step: event.Drain, Err: returned})
+	begun := false
+	err := r.amid(ctx, l, node, r.WithoutDrain || t.machine == nil && (t.same || !r.Goal.runs()), func() error {
+		begun = true
+		return r.renewed(ctx, t)
+	})
+	if !begun {
+		r.done(t.node, t.closure, state.Failed, "", err)
+	}
+	if err == nil && r.Goal.runs() && (len(l.members) == 0 || m.silent) {
+		r.invite(ctx, l, node)
 	}
 	return err
-}
-
-// backTimeout bounds giving work back where something has failed.
-const backTimeout = 30 * time.Second
-
-// drain takes the work away; a node that does not let go of it keeps it.
-func (r *run) drain(ctx context.Context, m member, name string) error {
-	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: name})
-	err := m.engine.Leave(ctx, name, false)
-	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: name, Failed: err != nil})
-	if err == nil {
-		return nil
-	}
-	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout)
-	defer cancel()
-	return errors.Join(err, m.engine.Return(back, name))
 }
 
 // proven waits until what the nodes run together is as the hive has it. Members are adjusted
@@ -221,7 +151,7 @@ func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node) error 
 	var members, fresh []string
 	for _, n := range nodes {
 		switch m, is := l.members[n.Name]; {
-		case is && !m.anew:
+		case is && !m.anew && !m.silent:
 			members = append(members, n.Name)
 		case r.hive.Unit(n.Unit).Deployment.Engine != nil:
 			fresh = append(fresh, n.Name)

@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +16,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
-	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -25,12 +25,16 @@ type sulky struct {
 	did     []string
 	refuse  string
 	members map[string]engine.Status
+	when    func(what string) // something is asked
 }
 
 func (s *sulky) do(what, node string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.did = append(s.did, what+" "+node)
+	if s.when != nil {
+		s.when(what + " " + node)
+	}
 	if s.refuse == what {
 		return errors.New("the engine refuses")
 	}
@@ -38,15 +42,23 @@ func (s *sulky) do(what, node string) error {
 }
 
 func (s *sulky) Members(context.Context) (map[string]engine.Status, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.refuse == "members" {
 		return nil, errors.New("the engine does not answer")
 	}
-	return s.members, nil
+	return maps.Clone(s.members), nil
 }
-func (s *sulky) Forget(_ context.Context, node string) error        { return s.do("forget", node) }
-func (s *sulky) Invite(_ context.Context, node string) error        { return s.do("invite", node) }
-func (s *sulky) Leave(_ context.Context, node string, _ bool) error { return s.do("leave", node) }
-func (s *sulky) Return(_ context.Context, node string) error        { return s.do("return", node) }
+
+func (s *sulky) Leave(_ context.Context, node string, good bool) error {
+	if good {
+		return s.do("leave for good", node)
+	}
+	return s.do("leave", node)
+}
+func (s *sulky) Forget(_ context.Context, node string) error { return s.do("forget", node) }
+func (s *sulky) Invite(_ context.Context, node string) error { return s.do("invite", node) }
+func (s *sulky) Return(_ context.Context, node string) error { return s.do("return", node) }
 func (s *sulky) Conditions(bool) []check.Condition {
 	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.do("look", "") }}}
 }
@@ -56,6 +68,13 @@ func (s *sulky) Adjust(_ context.Context, nodes []string, _ bool) (map[string][]
 		words[node] = []string{"label a=b", "no label c"}
 	}
 	return words, s.do("adjust", strings.Join(nodes, " "))
+}
+
+// moved is what nodes were asked to do, one by one.
+func (s *sulky) moved() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.did), func(what string) bool { return strings.HasPrefix(what, "adjust") })
 }
 
 func tasks(names ...string) []task {
@@ -73,7 +92,7 @@ func TestSteps(t *testing.T) {
 		"cp-1": {engine: e, Status: engine.Status{OneByOne: true}}, "cp-2": {engine: e, Status: engine.Status{OneByOne: true}},
 		"cp-3": {engine: e, Status: engine.Status{OneByOne: true}, anew: true},
 		"w-1":  {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
-	}}
+	}, wished: map[string]bool{"cp-1": true, "cp-2": true, "cp-3": true, "w-1": true, "w-2": true, "w-3": true, "w-4": true, "w-5": true}}
 	empty := living
 	empty.members = nil
 	two, _ := plan.ParseShare("2")
@@ -91,6 +110,9 @@ func TestSteps(t *testing.T) {
 		"new nodes wait for none": {true, tasks("w-1", "w-4", "w-5"), plan.Share{}, true, "w-4 w-5 | w-1"},
 		"unchanged wait for none": {true, tasks("=cp-1", "=w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 | w-2"},
 		"nothing is run":          {true, tasks("cp-1", "w-1"), plan.Share{}, false, "cp-1 w-1"},
+		"and not for each other":  {true, tasks("w-1", "w-4", "w-5"), plan.One, true, "w-4 w-5 | w-1"},
+		"who is no part of it":    {true, tasks("web-1", "w-1", "web-2"), plan.Share{}, true, "web-1 web-2 | w-1"},
+		"nor is it in a rush":     {true, tasks("web-1", "cp-1", "web-2"), plan.One, true, " | cp-1 | web-1 | web-2"},
 		"made anew":               {true, tasks("cp-2", "cp-3", "w-1"), plan.Share{}, true, "cp-3 | cp-2 | w-1"},
 		"nothing to do":           {false, nil, plan.Share{}, true, ""},
 	} {
@@ -99,10 +121,16 @@ func TestSteps(t *testing.T) {
 			l = living
 		}
 		var waves []string
-		for _, wave := range l.steps(c.todo, c.share, c.activates) {
+		var nodes []nixeval.Node
+		same := map[string]bool{}
+		for _, t := range c.todo {
+			nodes = append(nodes, t.node)
+			same[t.node.Name] = t.same
+		}
+		for _, wave := range l.order(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
 			var names []string
-			for _, t := range wave {
-				names = append(names, t.node.Name)
+			for _, n := range wave {
+				names = append(names, n.Name)
 			}
 			waves = append(waves, strings.Join(names, " "))
 		}
@@ -129,8 +157,9 @@ func TestAround(t *testing.T) {
 		"a killed run had drained it": {task: tasks("=w-1")[0], want: []string{"deploy", "return w-1"}},
 	} {
 		e := &sulky{refuse: c.refuse}
-		r := &run{Deployer: &Deployer{Record: &state.Recorder{}}}
-		err := r.around(t.Context(), member{engine: e}, c.task, func() error { e.did = append(e.did, "deploy"); return c.deploy })
+		d := &Deployer{}
+		l := living{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Left: c.task.same}}}}
+		err := d.amid(t.Context(), l, "w-1", c.task.same, func() error { e.did = append(e.did, "deploy"); return c.deploy })
 		if diff := cmp.Diff(c.want, e.did); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -195,46 +224,6 @@ func TestProven(t *testing.T) {
 		}
 		if name == "all of them" && !slices.Equal(notes, []string{"w-1: label a=b, no label c", "w-2, w-3: label a=b, no label c"}) {
 			t.Errorf("notes: %q", notes)
-		}
-	}
-}
-
-// Machines that are destroyed leave before, one after the other, and nobody asks them.
-func TestTakeOut(t *testing.T) {
-	part := func(name string, nodes ...string) nixeval.Unit {
-		return nixeval.Unit{Name: name, Nodes: nodes, Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky", Role: name}}}
-	}
-	hive := &nixeval.Hive{Units: []nixeval.Unit{part("cp", "cp-1", "cp-2"), part("w", "w-1")}}
-	for _, u := range hive.Units {
-		for _, n := range u.Nodes {
-			hive.Nodes = append(hive.Nodes, nixeval.Node{Name: n, Unit: u.Name})
-		}
-	}
-	for name, c := range map[string]struct {
-		refuse, wantErr string
-		want            []string
-	}{
-		"well":            {"", "", []string{"leave cp-2", "leave w-1"}},
-		"does not let go": {"leave", "cp-2: the engine refuses", []string{"leave cp-2"}},
-		"does not answer": {"members", "no node can be taken out of the cluster: the engine does not answer", nil},
-	} {
-		e := &sulky{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
-		var asked []string
-		d := &Deployer{Machines: &Machines{Hive: hive}, Engines: Engines{"sulky": func(c engine.Cluster) engine.Engine {
-			for _, m := range c.Members {
-				asked = append(asked, m.Node)
-			}
-			return e
-		}}, Fleet: &Fleet{}}
-		err := d.takeOut(t.Context(), &Doom{List: []doomed{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}})
-		if diff := cmp.Diff(c.want, e.did); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-		if (err == nil) != (c.wantErr == "") || err != nil && err.Error() != c.wantErr {
-			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
-		}
-		if !slices.Equal(asked, []string{"cp-1"}) {
-			t.Errorf("%s: %q may be asked", name, asked)
 		}
 	}
 }

@@ -11,12 +11,28 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// takeBackAll undoes what this run has switched: --rollback-all-on-failure.
-func (r *run) takeBackAll(ctx context.Context) error {
+// takeBackAll undoes what this run has switched: --rollback-all-on-failure. In a living cluster
+// it goes the same way as the run. But what does not let go of its work is taken back all the
+// same, since that may be what mends it.
+func (r *run) takeBackAll(ctx context.Context, l living) error {
+	waves := l.order(r.switched(), func(string) bool { return !r.Goal.runs() }, r.MaxUnavailable)
 	var errs []error
-	for _, o := range Each(ctx, r.switched(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-		return struct{}{}, r.takeBack(ctx, n)
-	}) {
+	for _, o := range inWaves(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		begun := false
+		back := func() error {
+			begun = true
+			return r.takeBack(ctx, n)
+		}
+		err := r.amid(ctx, l, n.Name, r.WithoutDrain || !r.Goal.runs(), back)
+		if !begun && ctx.Err() == nil {
+			r.warn(n.Name, err)
+			err = back()
+		}
+		return struct{}{}, err
+	}, func(int) {}) {
+		if left(o.Err) {
+			o.Err = &NodeError{Node: o.Node.Name, Step: event.Activate, Err: fmt.Errorf("not taken back: %w", o.Err)}
+		}
 		errs = append(errs, o.Err)
 	}
 	return errors.Join(errs...)

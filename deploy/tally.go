@@ -20,6 +20,7 @@ type tally struct {
 	outcomes map[string]state.Outcome
 	order    []nixeval.Node
 	results  map[string]activate.Result // of nodes that were switched
+	outside  []string                   // that could not be let in when they were deployed
 }
 
 // done reports a node's result, once: to the record, and to whoever watches.

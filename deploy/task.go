@@ -18,7 +18,11 @@ type task struct {
 	same    bool // runs the wanted system already; only keys may have changed
 	settled bool // what a killed run had left there is
 	keys    secrets.Set
+	machine *booting // what is to be done with its machine first, or nil
 }
+
+// calm tells whether nothing stops on the node.
+func (t task) calm() bool { return t.same && t.machine == nil }
 
 // task is what there is to do for one node, once it has been looked at; or nil.
 func (r *run) task(ctx context.Context, n nixeval.Node, closures map[string]nixeval.Closure, looked *look) (*task, error) {
@@ -28,16 +32,16 @@ func (r *run) task(ctx context.Context, n nixeval.Node, closures map[string]nixe
 	case !have && r.Goal != UploadKeys:
 		r.done(n, c, state.Skipped, "skipped: it was not built", nil)
 		return nil, nil
-	case looked.err != nil:
+	case looked.err != nil && r.machines.later(n.Name) == nil: // a machine that is made anew may be what mends it
 		r.done(n, c, state.Failed, "", looked.err)
 		return nil, looked.err
 	}
 	r.mu.Lock()
 	r.found[n.Name] = looked.found
 	r.mu.Unlock()
-	t := &task{node: n, closure: c, same: r.same(looked.found, c)}
+	t := &task{node: n, closure: c, same: r.same(looked.found, c), machine: r.machines.later(n.Name)}
 	// Before anything is copied there.
-	if err := r.refuses(t, looked.found); err != nil {
+	if err := r.refuses(t, looked.found); err != nil && looked.err == nil {
 		err = &NodeError{Node: n.Name, Step: event.Activate, Err: err}
 		r.done(n, c, state.Failed, "", err)
 		return nil, err

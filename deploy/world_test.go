@@ -57,6 +57,7 @@ type world struct {
 	decline  bool
 	lease    func(provision.Spec) netip.Addr // who hands out addresses, where we do not
 	engines  Engines
+	revision int // of the hive: another one, other systems
 }
 
 func newWorld(t *testing.T, roles map[string]int) *world {
@@ -194,7 +195,7 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 	}
 	out := map[string]nixeval.Closure{}
 	for _, m := range unitRE.FindAllStringSubmatch(names, -1) {
-		path := "/nix/store/00000000000000000000000000000000-nixos-system-" + m[1]
+		path := fmt.Sprintf("/nix/store/%032d-nixos-system-%s", w.revision, m[1])
 		out[m[1]] = nixeval.Closure{Drv: path + ".drv", Out: path, System: "x86_64-linux"}
 	}
 	return json.Marshal(out)
@@ -292,7 +293,7 @@ func (w *world) destroyIn(ctx context.Context, meant func([]nixeval.Node) ([]nix
 			return err
 		}
 		defer doom.Close()
-		_, err = d.Destroy(ctx, doom, 0)
+		_, err = d.Destroy(ctx, doom, DestroyOptions{})
 		return err
 	})
 	return err
@@ -335,6 +336,9 @@ type simulated struct {
 	mu         sync.Mutex
 	current    string
 	generation int
+	past       []string // what earlier generations were
+	from       string   // what the switch under way began with
+	boot       int      // how often it was rebooted
 	run        []string
 	word       string
 }
@@ -375,6 +379,7 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	defer n.mu.Unlock()
 	commit := func() {
 		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=done", "outcome=committed")
+		n.past = append(n.past, n.from)
 		n.generation++
 	}
 	wanted := ""
@@ -383,8 +388,8 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 		wanted = argv[1]
 	case "start":
 		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
-		n.run = []string{"run=" + run, "goal=" + goal, "path=" + path, "from=" + n.current, "to=" + path, "armed=" + armed, "phase=waiting", "code=0", "boot=1"}
-		n.current = path
+		n.run = []string{"run=" + run, "goal=" + goal, "path=" + path, "from=" + n.current, "to=" + path, "armed=" + armed, "phase=waiting", "code=0", "boot=" + strconv.Itoa(n.boot+1)}
+		n.current, n.from = path, n.current
 		if armed == "0" {
 			commit()
 		}
@@ -395,14 +400,19 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	case "forget": // a run that was killed before it confirmed
 		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=done", "outcome=failed", "reason=rebooted")
 		return 0
+	case "reboot":
+		n.boot++
+		n.word = ""
 	default:
 		return 127
 	}
 	w := bufio.NewWriter(e.Stdout)
 	defer w.Flush()
 	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[1]s\nlink=system-%[2]d-link\n", n.current, n.generation)
-	fmt.Fprintf(w, "generation=/nix/var/nix/profiles/system-%d-link 1700000000 %s 25.05\n", n.generation, n.current)
-	fmt.Fprintf(w, "failed=\nsystem=running\nboot-id=1\nuptime=1000\n")
+	for i, path := range append(slices.Clone(n.past), n.current) {
+		fmt.Fprintf(w, "generation=/nix/var/nix/profiles/system-%d-link 1700000000 %s 25.05\n", i+1, path)
+	}
+	fmt.Fprintf(w, "failed=\nsystem=running\nboot-id=%d\nuptime=1000\n", n.boot+1)
 	for _, which := range []string{"booted", "current", "profile"} {
 		fmt.Fprintf(w, "kernel-%s=/k /i /m quiet\n", which)
 	}

@@ -247,6 +247,12 @@ in
               example = "worker";
               description = "What the node is there.";
             };
+            oneByOne = mkOption {
+              type = types.bool;
+              default = false;
+              example = true;
+              description = "Whether no two such members may be changed at once, as they hold what all others need.";
+            };
             settings = mkOption {
               type = types.attrsOf types.anything;
               default = { };

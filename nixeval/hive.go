@@ -115,8 +115,9 @@ type Deployment struct {
 
 // Engine says of what a node is a member together with others, and as what.
 type Engine struct {
-	Kind     string          `json:"kind"` // `kubernetes`
-	Role     string          `json:"role"` // as the engine calls it
+	Kind     string          `json:"kind"`     // `kubernetes`
+	Role     string          `json:"role"`     // as the engine calls it
+	OneByOne bool            `json:"oneByOne"` // no two of these may be changed at once: they hold what all others need
 	Settings json.RawMessage `json:"settings"`
 }
 

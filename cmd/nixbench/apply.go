@@ -45,11 +45,14 @@ is left alone. One node's failure does not touch the others.
 
 What nodes run together, such as Kubernetes, is looked after: in a living cluster
 control planes change one by one, other nodes --max-unavailable at a time (1 by
-default), and each is drained before. At the end nixbench check is run.
+default), and each is drained before. Its machine, too, is restarted or made anew
+only then. At the end nixbench check is run.
 
 With switch, boot and test, machines that the hive's roles wish are booted first,
 on cluster.hypervisors; a machine that the hive no longer has is removed when all
 others are well. Before one is removed or restarted you are asked (--yes: not).`
+
+const noDrainHelp = "change nodes of a living cluster without taking their work away before"
 
 type applyFlags struct {
 	fleetFlags
@@ -113,7 +116,7 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set.BoolVar(&f.noBuildThere, "no-build-on-target", false, "build every system here, whatever deployment.buildOnTarget says")
 	set.BoolVar(&f.substitute, "substitute-on-destination", true, "let nodes fetch what they can from their own caches")
 	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy everything from here")
-	set.BoolVar(&f.noDrain, "no-drain", false, "change nodes of a living cluster without taking their work away before")
+	set.BoolVar(&f.noDrain, "no-drain", false, noDrainHelp)
 	set.BoolVar(&f.noCheck, "no-check", false, "do not wait until what the nodes run together is well")
 	set.DurationVar(&f.checkTimeout, "check-timeout", 5*time.Minute, "how long that may take")
 	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")

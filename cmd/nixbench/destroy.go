@@ -26,7 +26,8 @@ the list and asks; where there is no terminal to ask on, it wants --yes. One tha
 was cut off is finished by the next.
 
 With --on, a member of a living cluster is taken out of it before: drained, and a control
-plane also out of etcd. One that does not answer any more is taken out by the others.
+plane also out of etcd. One that does not answer any more is taken out by the others. --no-drain leaves
+its pods to their fate, and where the cluster does not answer it goes without being taken out.
 
 A node that the hive still has is booted again by the next apply.
 
@@ -61,7 +62,7 @@ func (a *app) destroyCommand() *cobra.Command {
 	f.StringArrayVar(&flags.on, "on", nil, onHelp)
 	f.StringVar(&flags.forget, "forget-hypervisor", "", "give up the machines on the hypervisor of this `NAME`, which is gone for good")
 	f.IntVar(&flags.parallel, "parallel", 10, "remove at most `N` machines at once; 0: all")
-	f.BoolVar(&flags.noDrain, "no-drain", false, "do not take nodes out of what the others run together")
+	f.BoolVar(&flags.noDrain, "no-drain", false, "take nodes out of a living cluster without moving their work away before; also where it does not answer")
 	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
 	return cmd
 }
@@ -97,11 +98,11 @@ func (a *app) destroy(flags destroyFlags) error {
 		return err
 	}
 	return a.recorded(e, hive, "destroy", func(s *session) error {
-		d := &deploy.Deployer{Store: s.store, Record: s.record, Send: s.send, Machines: a.machines(e, hive, s.send)}
-		if !flags.noDrain {
-			d.Engines, d.Fleet = engines, a.fleet(hive, fleetFlags{})
-			defer d.Fleet.Close()
+		d := &deploy.Deployer{
+			Store: s.store, Record: s.record, Send: s.send, Machines: a.machines(e, hive, s.send),
+			Engines: engines, Fleet: a.fleet(hive, fleetFlags{}),
 		}
+		defer d.Fleet.Close()
 		var meant func([]nixeval.Node) ([]nixeval.Node, error)
 		if len(flags.on) > 0 {
 			meant = func(machines []nixeval.Node) ([]nixeval.Node, error) {
@@ -122,7 +123,7 @@ func (a *app) destroy(flags destroyFlags) error {
 				return err
 			}
 		}
-		results, err := d.Destroy(a.ctx, doom, flags.parallel)
+		results, err := d.Destroy(a.ctx, doom, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.noDrain})
 		if results != nil {
 			a.view.Result(results, func(w io.Writer) { // people have seen the lines of machines
 				for _, line := range doom.Left {

@@ -18,6 +18,9 @@ const rebootLong = `Reboot nodes, wait until each is back with another boot id, 
 booted what its system profile has: a boot loader that was not updated is found
 out here.
 
+In a living cluster control planes reboot one by one, other nodes --max-unavailable at
+a time (1 by default), and each is drained before and takes work again afterwards.
+
 --if-needed leaves nodes alone that would come back with the kernel, initrd,
 kernel modules and kernel parameters that they have.
 
@@ -30,6 +33,7 @@ type rebootFlags struct {
 	ifNeeded, yes  bool
 	timeout        time.Duration
 	maxUnavailable string
+	noDrain        bool
 }
 
 func (a *app) rebootCommand() *cobra.Command {
@@ -49,12 +53,13 @@ func (a *app) rebootCommand() *cobra.Command {
 	f.BoolVar(&flags.ifNeeded, "if-needed", false, "only nodes that would boot another kernel than they have")
 	f.DurationVar(&flags.timeout, "timeout", 5*time.Minute, "how long a node may take to be back")
 	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "reboot at most `N|P%` of the nodes at once, and stop after a failure")
+	f.BoolVar(&flags.noDrain, "no-drain", false, noDrainHelp)
 	f.BoolVarP(&flags.yes, "yes", "y", false, "all nodes are meant: do not ask")
 	return cmd
 }
 
 func (a *app) reboot(flags rebootFlags) error {
-	o := deploy.RebootOptions{Parallel: flags.parallel, Timeout: flags.timeout, IfNeeded: flags.ifNeeded}
+	o := deploy.RebootOptions{Parallel: flags.parallel, Timeout: flags.timeout, IfNeeded: flags.ifNeeded, WithoutDrain: flags.noDrain}
 	if flags.timeout <= 0 {
 		return usagef("--timeout %v: no node is back at once", flags.timeout)
 	}
@@ -89,7 +94,7 @@ func (a *app) reboot(flags rebootFlags) error {
 		return err
 	}
 	return a.recorded(e, hive, "reboot", func(s *session) error {
-		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send}
+		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
 		results, err := d.Reboot(a.ctx, looked, o)
 		a.view.Result(results, func(io.Writer) {})
 		return err

@@ -30,8 +30,8 @@ then asks; where there is no terminal to ask on, it wants --yes. --dry-run only
 shows.
 
 Going back is a switch like any other: it is armed, so a node that cannot be
-reached afterwards returns to where it was, and it is a run, so rolling back
-once more undoes it. Keys stay as they are. The next nixbench apply deploys the
+reached afterwards returns to where it was, it goes through a living cluster as
+apply does, and it is a run, so rolling back once more undoes it. Keys stay as they are. The next nixbench apply deploys the
 hive again.`
 
 type rollbackFlags struct {
@@ -41,6 +41,7 @@ type rollbackFlags struct {
 	confirm        time.Duration
 	noRollback     bool
 	maxUnavailable string
+	noDrain        bool
 }
 
 func (a *app) rollbackCommand() *cobra.Command {
@@ -65,11 +66,12 @@ func (a *app) rollbackCommand() *cobra.Command {
 	f.DurationVar(&flags.confirm, "confirm-timeout", time.Minute, "how long a node waits, after its last sign of progress, until it goes back by itself")
 	f.BoolVar(&flags.noRollback, "no-rollback", false, "leave a node as it is when its switch fails or cuts us off")
 	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
+	f.BoolVar(&flags.noDrain, "no-drain", false, noDrainHelp)
 	return cmd
 }
 
 func (f *rollbackFlags) options() (deploy.RollbackOptions, error) {
-	o := deploy.RollbackOptions{Parallel: f.parallel, Confirm: f.confirm}
+	o := deploy.RollbackOptions{Parallel: f.parallel, Confirm: f.confirm, WithoutDrain: f.noDrain}
 	if f.noRollback {
 		o.Confirm = 0
 	} else if f.confirm < 5*time.Second {
@@ -153,7 +155,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, known.Nodes) {
 			return &hinted{errors.New("rollback: another run has changed nodes meanwhile"), "look again: nixbench rollback --dry-run"}
 		}
-		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send}
+		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
 		results, err := d.Rollback(a.ctx, steps, o)
 		a.view.Result(results, func(io.Writer) {})
 		return err

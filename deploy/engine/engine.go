@@ -21,10 +21,11 @@ type Engine interface {
 	// Members tells what the running engine knows of its members. While there is no
 	// engine yet, there are none; an engine that does not answer is an error.
 	Members(ctx context.Context) (map[string]Status, error)
-	// Leave takes work away from a member that is about to be changed, or, for good, takes
-	// the member itself out. One that is no member is no error.
+	// Leave takes work away from a member that is about to be changed, or, for good, to be taken
+	// out. One that is no member is no error.
 	Leave(ctx context.Context, node string, good bool) error
-	// Return gives work back to a member that left, once it is ready for it.
+	// Return waits until a member works with what it has now, also one that was made anew and is
+	// about to come in. One that left by Leave gets its work back then.
 	Return(ctx context.Context, node string) error
 	// Conditions are what must hold when a run is over. Deep ones start work of their own.
 	Conditions(deep bool) []check.Condition
@@ -86,8 +87,9 @@ type Adjuster interface {
 	Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error)
 }
 
-// Forgetter is an engine that remembers members whose machines are gone. One that was
-// made anew comes in as a new member, after the old one is forgotten.
+// Forgetter is an engine that remembers its members. One whose machine is about to be removed
+// is taken out by being forgotten. One whose machine was made anew comes in as a new member,
+// after the old one is forgotten. An error leaves a member that still counts as it is.
 type Forgetter interface {
 	Forget(ctx context.Context, node string) error
 }
@@ -102,10 +104,9 @@ type Keyholder interface {
 
 // Status is how a member is doing.
 type Status struct {
-	Ready bool
-	Left  bool // by our own Leave, and not yet returned
-	// OneByOne: no two of these may be changed at once.
-	OneByOne bool
+	Ready    bool
+	Left     bool // by our own Leave, and not yet returned
+	OneByOne bool // as the hive says of a [Member]; the engine knows it also of those that have left the hive
 }
 
 // Cluster is what an engine works with.

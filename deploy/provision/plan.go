@@ -166,6 +166,11 @@ func (p Plan) Disturbing() []Change {
 	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return !c.Disturbs() })
 }
 
+// Wishes tells whether the node is to have a machine when the plan is carried out.
+func (p Plan) Wishes(node string) bool {
+	return slices.ContainsFunc(p.Places, func(at Place) bool { return at.Node == node })
+}
+
 // Of is the change of a node's machine that stays or is made.
 func (p Plan) Of(node string) (Change, bool) {
 	for _, c := range p.Changes {

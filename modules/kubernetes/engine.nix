@@ -56,6 +56,7 @@ in
     deployment.engine = lib.mkIf (cfg.role != null) {
       kind = "kubernetes";
       inherit (cfg) role;
+      oneByOne = cfg.role == "control-plane";
       settings = {
         inherit (cfg) probe version;
         inherit (cfg.secrets) permit;

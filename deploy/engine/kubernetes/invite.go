@@ -15,7 +15,7 @@ import (
 func (e *Engine) Invite(ctx context.Context, node string) error {
 	all := e.controlPlanes()
 	switch {
-	case !slices.ContainsFunc(e.Cluster.Members, func(m engine.Member) bool { return m.Node == node }):
+	case !e.wants(node):
 		return nil
 	case len(all) == 0:
 		return fmt.Errorf("%s: it is a worker, and the hive has no control plane; a role of it imports modules/kubernetes/control-plane.nix", node)
@@ -23,13 +23,27 @@ func (e *Engine) Invite(ctx context.Context, node string) error {
 	_, err := e.nodes(ctx)
 	switch {
 	case err == nil:
-		return e.renewToken(ctx)
-	case errors.Is(err, errNone) && node == all[0]:
-		return e.permit(ctx, node)
+		return errors.Join(e.renewToken(ctx), e.begin(ctx, node))
+	case errors.Is(err, errNone) && (node == all[0] || e.waits(ctx, all[0])):
+		// Whoever is invited: when the first one was, another may not have been there to ask.
+		return e.permit(ctx, all[0])
 	case errors.Is(err, errNone), e.creating(ctx):
 		return nil // one that is being created knows the token already
 	}
 	return fmt.Errorf("%s: it cannot join: %w", node, err)
+}
+
+// wants tells whether the hive has the node as a member.
+func (e *Engine) wants(node string) bool {
+	return slices.ContainsFunc(e.Cluster.Members, func(m engine.Member) bool { return m.Node == node })
+}
+
+// begin starts what joins, where a reset has stopped it and the node stayed after all.
+func (e *Engine) begin(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := e.Run(ctx, node, nil, "systemctl", "start", "--no-block", "nixbench-kubernetes.service")
+	return err
 }
 
 // permit lets a control plane create the cluster. It is a file in memory, so that a
@@ -47,13 +61,22 @@ func (e *Engine) permit(ctx context.Context, node string) error {
 	return nil
 }
 
-// creating tells whether a control plane is at it.
+// creating tells whether a control plane is at it. One that waits may wait for us.
 func (e *Engine) creating(ctx context.Context) bool {
 	return slices.ContainsFunc(e.controlPlanes(), func(node string) bool {
 		phase, _ := e.phase(ctx, node)
-		return phase != "" && phase != "ready"
+		return phase != "" && phase != "ready" && phase != waiting
 	})
 }
+
+// waits tells whether a node has been deployed and gets no further.
+func (e *Engine) waits(ctx context.Context, node string) bool {
+	phase, _ := e.phase(ctx, node)
+	return phase == waiting
+}
+
+// waiting is the phase of a node that needs something from elsewhere.
+const waiting = "waiting"
 
 // renewToken has a control plane let nodes join with the token that was brought to it;
 // once, for all that come.
@@ -64,7 +87,7 @@ func (e *Engine) renewToken(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
-	for _, node := range e.controlPlanes() {
+	for _, node := range e.inTurn() { // one that is no member yet would say that it had done so
 		one, cancel := context.WithTimeout(ctx, 4*askTimeout)
 		_, err := e.Run(one, node, nil, "systemctl", "start", "nixbench-kubernetes-token.service")
 		cancel()

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,18 +28,29 @@ const (
 // nodes to give work back to, and never uncordons one that somebody else has cordoned.
 const left = "nixbench.dev/drained"
 
+// theirs ends the mark of a node that somebody else had cordoned before: it stays cordoned.
+const theirs = ",cordoned"
+
 const (
 	admin        = "/etc/kubernetes/admin.conf"
 	askTimeout   = 15 * time.Second
+	tryTimeout   = 10 * time.Second // of kubectl on one of several control planes
+	allTimeout   = 30 * time.Second // and on all of them
 	drainTimeout = 5 * time.Minute
 	resetTimeout = 2 * time.Minute
 	readyTimeout = 5 * time.Minute
-	poll         = 500 * time.Millisecond
+	spareTimeout = 20 * time.Second // of etcd, for a member
+	// A kubelet reports every ten seconds.
+	reportTimeout = 20 * time.Second
+	poll          = 500 * time.Millisecond
 )
 
 // Engine is a Kubernetes cluster.
 type Engine struct {
 	engine.Cluster
+
+	mu       sync.Mutex
+	answered string // the control plane that has answered last
 
 	renewing sync.Mutex
 	renewed  bool // the join token, for this run
@@ -57,54 +67,6 @@ func (e *Engine) controlPlanes() []string {
 		}
 	}
 	return out
-}
-
-// errNone says that no control plane has been set up yet.
-var errNone = errors.New("no control plane is set up yet")
-
-// kubectl runs on the first control plane that can: one that answers us, and whose API
-// server answers it.
-func (e *Engine) kubectl(ctx context.Context, stdin string, args ...string) ([]byte, error) {
-	var errs []error
-	none := true
-	for _, node := range e.controlPlanes() {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		out, err := e.kubectlOn(ctx, node, stdin, args...)
-		if err == nil || refused(err) {
-			return out, err
-		}
-		if !strings.Contains(err.Error(), admin+": no such file") {
-			none = false
-			errs = append(errs, err)
-		}
-	}
-	if none {
-		return nil, errNone
-	}
-	return nil, errors.Join(errs...)
-}
-
-func (e *Engine) kubectlOn(ctx context.Context, node, stdin string, args ...string) ([]byte, error) {
-	s, err := e.settings()
-	if err != nil {
-		return nil, err
-	}
-	// The node's own server: admin.conf names the endpoint, which may be a node that is gone.
-	argv := append([]string{"kubectl", "--kubeconfig", admin, "--request-timeout=" + askTimeout.String(),
-		fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, args...)
-	return e.Run(ctx, node, strings.NewReader(stdin), argv...)
-}
-
-// refused tells an answer of the API from not reaching it: another control plane
-// would say the same.
-func refused(err error) bool {
-	return strings.Contains(err.Error(), "Error from server")
-}
-
-func notFound(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "(NotFound)")
 }
 
 // nodes are what the cluster knows, as kubectl prints it.
@@ -125,7 +87,7 @@ func (e *Engine) nodes(ctx context.Context) (map[string]gjson.Result, error) {
 
 // Members implements [engine.Engine].
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, allTimeout)
 	defer cancel()
 	nodes, err := e.nodes(ctx)
 	if errors.Is(err, errNone) {
@@ -138,7 +100,7 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	for name, n := range nodes {
 		out[name] = engine.Status{
 			Ready:    ready(n),
-			Left:     n.Get("metadata.annotations." + gjson.Escape(left)).Exists(),
+			Left:     mark(n).Exists(),
 			OneByOne: isControlPlane(n),
 		}
 	}

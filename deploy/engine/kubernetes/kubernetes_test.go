@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/nixeval"
@@ -34,15 +35,39 @@ type cluster struct {
 
 	conflicts int // how often somebody else is faster
 
+	kubelets map[string]kubelet // those that are not well
+	refuse   map[string]string  // command → the error that it ends with
+	sick     map[string]string  // node → the error of its API server
+	silent   map[string]bool    // nodes on which kubectl never ends
+	bare     map[string]bool    // nodes without kubectl
+
 	noCluster bool
 	phases    string // what nodes say of themselves; empty: join
+}
+
+// kubelet is how a node's is.
+type kubelet struct {
+	state          string
+	begun, renewed time.Duration // ago
 }
 
 func node(isReady bool) object {
 	return object{"ready": isReady, "labels": object{}, "annotations": object{}}
 }
 
-func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+func controlPlane(isReady bool) object {
+	n := node(isReady)
+	n["labels"] = object{"node-role.kubernetes.io/control-plane": ""}
+	return n
+}
+
+const etcdOfThree = `{"members":[{"ID":"a1","name":"cp-1","clientURLs":["https://cp-1:2379"]},{"ID":"b2","name":"cp-2","clientURLs":["https://cp-2:2379"]},{"ID":"c3","name":"cp-3","clientURLs":["https://cp-3:2379"]}]}`
+
+func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+	if c.silent[on] && argv[0] == "kubectl" {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if why := c.down[on]; why != "" {
@@ -55,7 +80,18 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 	if c.phases != "" {
 		phase = c.phases
 	}
+	for command, why := range c.refuse {
+		if strings.HasPrefix(line, command) {
+			return nil, errors.New(why)
+		}
+	}
 	switch {
+	case argv[0] == "kubectl" && c.sick[on] != "":
+		return nil, errors.New(c.sick[on])
+	case argv[0] == "kubectl" && c.bare[on]:
+		return nil, errors.New(on + ": kubectl get: exit status 127: bash: line 1: kubectl: command not found")
+	case line == "test ! -e":
+		return nil, nil // there is no admin.conf either
 	case c.noCluster && argv[0] == "kubectl":
 		return nil, errors.New(noAdmin)
 	case line == "kubectl get nodes -o json":
@@ -112,15 +148,33 @@ func (c *cluster) run(_ context.Context, on string, stdin io.Reader, argv ...str
 		delete(c.nodes[words[2]], "unschedulable")
 	case strings.HasPrefix(line, "kubectl delete node "):
 		delete(c.nodes, words[3])
-	case line == "true", line == "kubectl get -raw /readyz", line == "kubectl get /readyz", line == "kubeadm reset":
+	case line == "test -e /etc/kubernetes/kubelet.conf":
+		if c.nodes[on] == nil {
+			return nil, errors.New("exit status 1")
+		}
+	case strings.HasPrefix(line, "kubectl -n kube-node-lease get lease "):
+		return []byte(time.Now().Add(-c.kubelets[words[5]].renewed).UTC().Format("2006-01-02T15:04:05.000000Z")), nil
+	case argv[0] == "sh":
+		k, ok := c.kubelets[on]
+		if !ok {
+			k = kubelet{"running", time.Hour, 0}
+		}
+		return fmt.Appendf(nil, "now=%d\nSubState=%s\nActiveEnterTimestamp=@%d\n", time.Now().Unix(), k.state, time.Now().Add(-k.begun).Unix()), nil
+	case line == "true", line == "kubectl get -raw /readyz", line == "kubectl get /readyz", line == "nixbench-kubernetes-reset":
 	case line == "kubectl -n kube-system get pods -o json":
 		return json.Marshal(object{"items": c.pods})
 	case strings.HasPrefix(line, "etcdctl member list"):
 		return []byte(c.etcd), nil
 	case strings.HasPrefix(line, "etcdctl member remove"):
+	case line == "etcdctl endpoint health":
+		for name, why := range c.down {
+			if slices.Contains(argv, "--endpoints=https://"+name+":2379") {
+				return nil, errors.New(why)
+			}
+		}
 	case line == "cat "+progress:
 		return json.Marshal(object{"phase": phase, "message": "the API does not answer yet\nmore"})
-	case strings.HasPrefix(line, "install "), line == "systemctl start nixbench-kubernetes-token.service":
+	case strings.HasPrefix(line, "install "), line == "systemctl start nixbench-kubernetes-token.service", line == "systemctl start nixbench-kubernetes.service":
 	case line == "systemctl show nixbench-kubernetes.service":
 		if c.busy--; c.busy >= 0 {
 			return []byte("running\n"), nil
@@ -208,35 +262,9 @@ func TestLeaveAndReturn(t *testing.T) {
 	if m, _ := e.Members(t.Context()); m["w-1"].Left {
 		t.Error("the mark stayed")
 	}
-	if len(c.did("systemctl show")) != 2 {
+	looked := slices.DeleteFunc(c.did("systemctl show"), func(line string) bool { return !strings.HasPrefix(line, "w-1: ") })
+	if len(looked) != 2 {
 		t.Errorf("w-1 was given work before it had taken over its settings: %q", c.ran)
-	}
-}
-
-// A node that is gone cannot reset itself: the others forget it.
-func TestLeaveForGood(t *testing.T) {
-	gone := node(false)
-	gone["labels"] = object{"node-role.kubernetes.io/control-plane": ""}
-	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "cp-2": gone, "w-1": node(true)},
-		down: map[string]string{"cp-2": "no route to host"},
-		etcd: `{"members":[{"ID":"a1","name":"cp-1"},{"ID":"b2","name":"cp-2"}]}`}
-	e := c.engine("cp-1", "w-2") // cp-2 and w-1 have left the hive
-	for _, name := range []string{"cp-2", "w-1"} {
-		if err := e.Leave(t.Context(), name, true); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(c.nodes) != 1 {
-		t.Errorf("still registered: %v", c.nodes)
-	}
-	if got := c.did("etcdctl member remove"); len(got) != 1 || !strings.HasSuffix(got[0], "remove b2") {
-		t.Errorf("removed from etcd: %q", got)
-	}
-	if got := c.did("kubectl drain"); len(got) != 1 || got[0] != "cp-1: kubectl drain w-1" {
-		t.Errorf("drained: %q; pods of a machine that is gone cannot be waited for", got)
-	}
-	if got := c.did("kubeadm reset"); len(got) != 1 || got[0] != "w-1: kubeadm reset" {
-		t.Errorf("reset: %q", got)
 	}
 }
 
@@ -331,7 +359,11 @@ func TestInvite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := c.did("systemctl"); len(got) != 1 || len(c.did("install")) > 0 {
+	if got := c.did("systemctl start nixbench-kubernetes-token"); len(got) != 1 || len(c.did("install")) > 0 {
 		t.Errorf("a living cluster: %q", c.ran)
+	}
+	// A reset may have stopped what joins.
+	if got := c.did("systemctl start nixbench-kubernetes.service"); len(got) != 2 || !strings.HasPrefix(got[0], "w-1: ") {
+		t.Errorf("begun: %q", got)
 	}
 }

@@ -1,0 +1,70 @@
+package kubernetes
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+// One sick control plane is not the whole API.
+func TestSickControlPlane(t *testing.T) {
+	for name, set := range map[string]func(*cluster){
+		"its etcd is slow": func(c *cluster) {
+			c.sick = map[string]string{"cp-1": "Error from server: etcdserver: request timed out"}
+		},
+		"it is about to end": func(c *cluster) {
+			c.sick = map[string]string{"cp-1": "Error from server (ServiceUnavailable): apiserver is shutting down"}
+		},
+		"it lets nobody in":    func(c *cluster) { c.down = map[string]string{"cp-1": "no route to host"} },
+		"it has lost its node": func(c *cluster) { c.silent = map[string]bool{"cp-1": true} },
+	} {
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true)}}
+		set(c)
+		e := c.engine("cp-1", "cp-2")
+		ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond) // instead of half a minute
+		m, err := e.Members(ctx)
+		cancel()
+		if err != nil || len(m) != 2 {
+			t.Errorf("%s: %v, %v", name, m, err)
+		}
+		if e.inTurn()[0] != "cp-2" {
+			t.Errorf("%s: %q is the order of the next question", name, e.inTurn())
+		}
+	}
+	// What all would say is asked once.
+	c := &cluster{t: t, nodes: map[string]object{}, refuse: map[string]string{"kubectl get nodes": "Error from server (Forbidden): nodes is forbidden"}}
+	if _, err := c.engine("cp-1", "cp-2").Members(t.Context()); err == nil || len(c.did("kubectl")) != 1 {
+		t.Errorf("%v, %q", err, c.ran)
+	}
+	c = &cluster{t: t, silent: map[string]bool{"cp-1": true, "cp-2": true}}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := c.engine("cp-1", "cp-2").Members(ctx); err == nil || !strings.Contains(err.Error(), "cp-1: kubectl get: no answer within") {
+		t.Error(err)
+	}
+}
+
+// The first control plane was invited while the others could not be asked: the permit comes with the
+// next one that is.
+func TestPermitIsNotLost(t *testing.T) {
+	c := &cluster{t: t, noCluster: true, phases: waiting, down: map[string]string{"cp-2": "no route to host"}}
+	e := c.engine("cp-1", "cp-2")
+	if err := e.Invite(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
+		t.Errorf("%v, %q", err, c.ran)
+	}
+	delete(c.down, "cp-2")
+	if err := e.Invite(t.Context(), "cp-2"); err != nil || len(c.did("install")) != 1 || !strings.HasPrefix(c.did("install")[0], "cp-1: ") {
+		t.Errorf("%v, %q", err, c.did("install"))
+	}
+	// One that has no kubectl, and no admin.conf, knows of no cluster.
+	c = &cluster{t: t, noCluster: true, bare: map[string]bool{"cp-2": true}}
+	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), "cp-1"); err != nil || len(c.did("install")) != 1 {
+		t.Errorf("%v, %q", err, c.ran)
+	}
+	// One that has lost its kubectl, and not its cluster, is another thing.
+	c = &cluster{t: t, noCluster: true, phases: waiting, bare: map[string]bool{"cp-2": true}, refuse: map[string]string{"test !": "exit status 1"}}
+	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
+		t.Errorf("%v, %q", err, c.ran)
+	}
+}

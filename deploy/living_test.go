@@ -1,0 +1,382 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// lives is a world in which so many control planes and workers run together.
+func lives(t *testing.T, cps, ws int) (*world, *sulky) {
+	w := newWorld(t, map[string]int{"cp": cps, "w": ws})
+	e := &sulky{}
+	w.together(e)
+	w.must(w.apply())
+	e.members = map[string]engine.Status{}
+	for _, n := range w.hive.Nodes {
+		e.members[n.Name] = engine.Status{Ready: true, OneByOne: n.Role == "cp"}
+	}
+	e.did = nil
+	return w, e
+}
+
+// turns are the nodes in the order in which something was done to them; who is in it twice was
+// disturbed by others.
+func (w *world) turns() string {
+	var out []string
+	for _, e := range w.events {
+		if e.Node != "" && e.Phase != event.Connect && e.Kind != event.Message {
+			out = append(out, e.Node)
+		}
+	}
+	return strings.Join(slices.Compact(out), " ")
+}
+
+// While the engine says nothing, its members are changed in its order all the same.
+func TestSilentEngine(t *testing.T) {
+	w, e := lives(t, 3, 2)
+	e.refuse = "members"
+	w.revision++
+	two, _ := plan.ParseShare("2")
+	results, err := w.apply(func(o *Options) { o.MaxUnavailable = two })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "cp-3 switched", "w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if got := w.turns(); !strings.HasPrefix(got, "cp-1 cp-2 cp-3 w-") {
+		t.Errorf("turns: %s", got)
+	}
+	if slices.ContainsFunc(e.did, func(s string) bool { return strings.HasPrefix(s, "leave") }) {
+		t.Errorf("what cannot be asked cannot be drained: %q", e.did)
+	}
+
+	// When it speaks again, who is left is drained.
+	w, e = lives(t, 2, 0)
+	e.refuse = "members"
+	w.revision++
+	e.when = func(what string) {
+		if what == "invite cp-1" {
+			e.refuse = ""
+		}
+	}
+	w.must(w.apply())
+	if diff := cmp.Diff([]string{"invite cp-1", "leave cp-2", "return cp-2", "invite cp-2"}, e.moved()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Without draining, what a run that was killed has drained is given its work again.
+func TestWithoutDrain(t *testing.T) {
+	w, e := lives(t, 1, 2)
+	e.members["w-2"] = engine.Status{Ready: true, Left: true}
+	w.revision++
+	w.must(w.apply(func(o *Options) { o.WithoutDrain = true }))
+	if diff := cmp.Diff([]string{"return w-2"}, e.moved()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func (w *world) reboot(o RebootOptions) ([]state.NodeResult, error) {
+	return w.session(w.t.Context(), "reboot", func(d *Deployer) error {
+		o.Timeout = 10 * time.Second
+		_, err := d.Reboot(w.t.Context(), Look(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), o)
+		return err
+	})
+}
+
+// A reboot goes through what lives as a change does.
+func TestRebootAmid(t *testing.T) {
+	w, e := lives(t, 2, 1)
+	w.must(w.reboot(RebootOptions{}))
+	if got := w.turns(); got != "cp-1 cp-2 w-1" {
+		t.Errorf("turns: %s", got)
+	}
+	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.moved()); diff != "" {
+		t.Error(diff)
+	}
+	e.did = nil
+	w.must(w.reboot(RebootOptions{WithoutDrain: true}))
+	if got := w.turns(); got != "cp-1 cp-2 w-1" || len(e.did) > 0 {
+		t.Errorf("turns: %s; %q", got, e.did)
+	}
+	// Who keeps its work does not reboot, nor do those after it.
+	e.refuse = "leave"
+	boots := w.machines["cp-1"].boot
+	results, err := w.reboot(RebootOptions{})
+	if err == nil || w.machines["cp-1"].boot != boots {
+		t.Errorf("%v, %d boots", err, w.machines["cp-1"].boot)
+	}
+	if diff := cmp.Diff([]string{"cp-1 failed", "cp-2 skipped", "w-1 skipped"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRollbackAmid(t *testing.T) {
+	w, e := lives(t, 2, 1)
+	w.revision++
+	w.must(w.apply())
+	e.did = nil
+	w.must(w.session(t.Context(), "rollback", func(d *Deployer) error {
+		steps, err := PlanRollback(Look(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
+		if err != nil {
+			return err
+		}
+		_, err = d.Rollback(t.Context(), steps, RollbackOptions{Confirm: time.Minute})
+		return err
+	}))
+	if got := w.turns(); got != "cp-1 cp-2 w-1" {
+		t.Errorf("turns: %s", got)
+	}
+	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.moved()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Nor does a run that takes itself back switch all control planes at once.
+func TestTakeBackAmid(t *testing.T) {
+	w, e := lives(t, 2, 1)
+	w.revision++
+	e.when = func(what string) {
+		if what == "leave w-1" {
+			e.refuse = "leave" // and from now on nobody lets go
+		}
+	}
+	results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
+	if err == nil {
+		t.Fatal("w-1 let go of its work")
+	}
+	if diff := cmp.Diff([]string{"cp-1 rolled-back", "cp-2 rolled-back", "w-1 failed"}, outcomes(results)); diff != "" {
+		t.Errorf("%s\n%v", diff, err)
+	}
+	if got := w.turns(); got != "cp-1 cp-2 w-1 cp-1 cp-2" {
+		t.Errorf("turns: %s", got)
+	}
+}
+
+// resize gives the machines of a role another size.
+func (w *world) resize(role, memory string) {
+	r := w.hive.Roles[role]
+	r.Memory = memory
+	w.hive.Roles[role] = r
+}
+
+// booted is how often each machine has started.
+func (w *world) booted() map[string]int {
+	out := map[string]int{}
+	for _, n := range w.hive.Nodes {
+		out[n.Name] = w.h.Boot("demo-" + n.Name)
+	}
+	return out
+}
+
+// Machines of members change in their turns: what lives is looked at before the first one stops.
+func TestResizeAmid(t *testing.T) {
+	for _, goal := range []Goal{Switch, Boot} {
+		w, e := lives(t, 2, 2)
+		w.resize("cp", "2G")
+		w.resize("w", "3G")
+		before := w.booted()
+		e.when = func(what string) {
+			if node, ok := strings.CutPrefix(what, "leave "); ok && w.h.Boot("demo-"+node) != before[node] {
+				t.Errorf("%s was restarted with its work", node)
+			}
+			if node, ok := strings.CutPrefix(what, "return "); ok && w.h.Boot("demo-"+node) == before[node] {
+				t.Errorf("%s takes work again before it was restarted", node)
+			}
+		}
+		results, err := w.apply(func(o *Options) { o.Goal = goal })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.turns(); got != "cp-1 cp-2 w-1 w-2" {
+			t.Errorf("turns: %s", got)
+		}
+		if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1", "leave w-2", "return w-2"}, e.moved()); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{"cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
+			t.Error(diff)
+		}
+		if len(w.asked) != 4 {
+			t.Errorf("asked %q", w.asked)
+		}
+		after := w.booted()
+		w.must(w.apply())
+		if diff := cmp.Diff(after, w.booted()); diff != "" {
+			t.Errorf("once more: %s", diff)
+		}
+	}
+}
+
+// One that keeps its work keeps its machine, and so do those after it.
+func TestResizeRefused(t *testing.T) {
+	w, e := lives(t, 2, 0)
+	w.resize("cp", "2G")
+	before := w.booted()
+	e.refuse = "leave"
+	if _, err := w.apply(); err == nil {
+		t.Error("it was not told")
+	}
+	if diff := cmp.Diff(before, w.booted()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func (w *world) newImage() {
+	w.t.Helper()
+	if err := os.WriteFile(w.image, []byte("another disk"), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func recreate(o *Options) { o.Recreate = true }
+
+// A member whose machine is made anew leaves for good before, and the next one's turn is when it is back.
+func TestRecreateAmid(t *testing.T) {
+	w, e := lives(t, 2, 1)
+	w.newImage()
+	results, err := w.apply(recreate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(w.asked) != 3 || !strings.HasSuffix(w.asked[0], "; it holds the cluster's data, and gets them again from the others") || strings.Contains(w.asked[2], "data") {
+		t.Errorf("asked %q", w.asked)
+	}
+	if got := w.turns(); got != "cp-1 cp-2 w-1" {
+		t.Errorf("turns: %s", got)
+	}
+	var want []string
+	for _, node := range []string{"cp-1", "cp-2", "w-1"} {
+		want = append(want, "leave for good "+node, "forget "+node, "invite "+node, "return "+node)
+	}
+	if diff := cmp.Diff(want, e.moved()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "w-1 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if n := countThings(w, "image "); n != 1 {
+		t.Errorf("%d images are left", n)
+	}
+}
+
+func TestRecreateRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuse  string
+		goal    Goal
+		wantErr string
+	}{
+		"it cannot be spared":      {"forget", Switch, "cp-1: the engine refuses"},
+		"nobody answers":           {"members", Switch, "no node can be taken out of the cluster: the engine does not answer"},
+		"it would not come in":     {"", Boot, "cp-1: its machine cannot be made anew by apply boot"},
+		"it does not come in":      {"return", Switch, "cp-1: the engine refuses"},
+		"nobody lets it come back": {"invite", Switch, "cp-1: the engine refuses"},
+	} {
+		w, e := lives(t, 2, 0)
+		w.newImage()
+		before := w.booted()
+		e.refuse = c.refuse
+		_, err := w.apply(recreate, func(o *Options) { o.Goal = c.goal })
+		if err == nil || !strings.Contains(err.Error(), c.wantErr) {
+			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
+		}
+		begun := c.refuse == "return" || c.refuse == "invite"
+		if after := w.booted(); (after["cp-1"] != before["cp-1"]) != begun || after["cp-2"] != before["cp-2"] {
+			t.Errorf("%s: %v, and before %v", name, after, before)
+		}
+	}
+	// Somebody who has only one is told so.
+	w, _ := lives(t, 1, 0)
+	w.newImage()
+	w.decline = true
+	if _, err := w.apply(recreate); err == nil || len(w.asked) != 1 || !strings.HasSuffix(w.asked[0], "; it alone holds the cluster's data, which are lost") {
+		t.Errorf("asked %q: %v", w.asked, err)
+	}
+}
+
+// A machine that does not answer is made anew all the same.
+func TestRecreateDead(t *testing.T) {
+	w, e := lives(t, 1, 1)
+	role := w.hive.Roles["cp"]
+	other := filepath.Join(t.TempDir(), "other.raw") // control planes keep their image
+	if err := os.WriteFile(other, []byte("a disk"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	role.Image = &other
+	w.hive.Roles["cp"] = role
+	w.newImage()
+	w.deaf["w-1"] = true
+	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+		if s.Op == "ensure" && s.Node == "w-1" {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.deaf["w-1"] = false
+		}
+		return nil
+	})
+	results, err := w.apply(recreate)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"leave for good w-1", "forget w-1", "invite w-1", "return w-1"}, e.moved()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A run that is cut off in a turn leaves what the next one finishes.
+func TestRecreateCutOff(t *testing.T) {
+	for _, cut := range []int{1, 3, 5, 7, 9} {
+		w, e := lives(t, 2, 0)
+		w.newImage()
+		n := 0
+		w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+			if s.Node == "cp-1" {
+				if n++; n >= cut {
+					return errors.New("cut off")
+				}
+			}
+			return nil
+		})
+		e.when = func(what string) {
+			if node, ok := strings.CutPrefix(what, "forget "); ok {
+				delete(e.members, node)
+			}
+			if node, ok := strings.CutPrefix(what, "invite "); ok {
+				e.members[node] = engine.Status{Ready: true, OneByOne: true}
+			}
+		}
+		if _, err := w.apply(recreate); err == nil || w.h.Boot("demo-cp-2") == 0 || e.members["cp-2"] == (engine.Status{}) {
+			t.Fatalf("cut before step %d: %v", cut, err)
+		}
+		w.h.OnStep(nil)
+		if _, err := w.apply(recreate); err != nil {
+			t.Fatalf("cut before step %d: %v", cut, err)
+		}
+		if len(e.members) != 2 {
+			t.Errorf("cut before step %d: members %v", cut, e.members)
+		}
+		for _, node := range []string{"cp-1", "cp-2"} {
+			if s := w.state(); s.Nodes[node].Good == nil || len(s.Intents) > 0 || w.h.Boot("demo-"+node) == 0 {
+				t.Errorf("cut before step %d: %+v", cut, s)
+			}
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package deploy
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// together makes all nodes of the world members of an engine; control planes are cp-….
+func (w *world) together(e engine.Engine) {
+	w.engines = Engines{"sulky": func(engine.Cluster) engine.Engine { return e }}
+	for i, u := range w.hive.Units {
+		w.hive.Units[i].Deployment.Engine = &nixeval.Engine{Kind: "sulky", Role: u.Name, OneByOne: u.Name == "cp"}
+	}
+}
+
+// A second machine of a node goes alone: the node stays what it is.
+func TestSecondMachineGoesAlone(t *testing.T) {
+	w := newWorld(t, map[string]int{"cp": 1, "w": 1})
+	e := &sulky{}
+	w.together(e)
+	w.must(w.apply())
+	e.members = map[string]engine.Status{"cp-1": {OneByOne: true}, "w-1": {}}
+	e.did = nil
+
+	second := fakeprovider.New()
+	w.more = map[string]*fakeprovider.Hypervisor{"second": second}
+	w.hive.Cluster.Hypervisors["second"] = nixeval.Hypervisor{URI: "fake://elsewhere/"}
+	spec, _ := w.h.Spec("demo-cp-1")
+	cluster := provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}
+	net := provision.Network{Name: "net", Mode: provision.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")}
+	if err := second.Prepare(t.Context(), cluster, provision.Ground{Network: net, Images: []provision.Image{spec.Image}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Ensure(t.Context(), cluster, net, spec); err != nil {
+		t.Fatal(err)
+	}
+	results, err := w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of that node"}, w.asked); diff != "" {
+		t.Error(diff)
+	}
+	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].Good == nil {
+		t.Errorf("left: %q there, %q here", second.Things(), w.h.Things())
+	}
+	if slices.Contains(e.did, "leave for good cp-1") {
+		t.Errorf("the living node was taken out: %q", e.did)
+	}
+	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Machines that are destroyed leave before, and nobody asks them. Until the first is taken out
+// they can stay.
+func TestTakeOut(t *testing.T) {
+	part := func(name string, nodes ...string) nixeval.Unit {
+		return nixeval.Unit{Name: name, Nodes: nodes, Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky", Role: name}}}
+	}
+	hive := &nixeval.Hive{Units: []nixeval.Unit{part("cp", "cp-1", "cp-2"), part("w", "w-1")}}
+	for _, u := range hive.Units {
+		for _, n := range u.Nodes {
+			hive.Nodes = append(hive.Nodes, nixeval.Node{Name: n, Unit: u.Name})
+		}
+	}
+	for name, c := range map[string]struct {
+		refuse, wantErr string
+		withoutDrain    bool
+		want            []string
+	}{
+		"well":             {"", "", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "forget cp-2"}},
+		"does not let go":  {"leave for good", "w-1: the engine refuses", false, []string{"leave for good w-1", "return w-1"}},
+		"is still counted": {"forget", "w-1: the engine refuses", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "return cp-2", "return w-1"}},
+		"does not answer":  {"members", "no node can be taken out of the cluster: the engine does not answer", false, nil},
+		"undrained":        {"leave for good", "", true, []string{"forget w-1", "forget cp-2"}},
+		"without anybody":  {"members", "", true, nil},
+	} {
+		e := &sulky{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
+		var asked []string
+		d := &Deployer{Machines: &Machines{Hive: hive}, Engines: Engines{"sulky": func(c engine.Cluster) engine.Engine {
+			for _, m := range c.Members {
+				asked = append(asked, m.Node)
+			}
+			return e
+		}}, Fleet: &Fleet{}}
+		err := d.takeOut(t.Context(), &Doom{List: []doomed{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain)
+		if i := slices.IndexFunc(e.did, func(s string) bool { return strings.HasPrefix(s, "return") }); i >= 0 {
+			slices.Sort(e.did[i:]) // they do so at once
+		}
+		if diff := cmp.Diff(c.want, e.did); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if (err == nil) != (c.wantErr == "") || err != nil && err.Error() != c.wantErr {
+			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
+		}
+		if !slices.Equal(asked, []string{"cp-1"}) {
+			t.Errorf("%s: %q may be asked", name, asked)
+		}
+	}
+}
+
+// Whatever the goal, nodes leave before their machines are removed; and where the engine does
+// not answer, no machine is removed.
+func TestScaleDown(t *testing.T) {
+	for name, c := range map[string]struct {
+		goal         Goal
+		silent       bool
+		withoutDrain bool
+		want         []string
+		gone         bool
+	}{
+		"switch":                     {Switch, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
+		"boot":                       {Boot, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
+		"undrained":                  {Switch, false, true, []string{"forget cp-2", "forget cp-3"}, true},
+		"switch, silent":             {Switch, true, false, nil, false},
+		"boot, silent":               {Boot, true, false, nil, false},
+		"silent, and that was known": {Switch, true, true, nil, true},
+	} {
+		w := newWorld(t, map[string]int{"cp": 3})
+		e := &sulky{}
+		w.together(e)
+		w.must(w.apply())
+		e.members = map[string]engine.Status{"cp-1": {OneByOne: true}, "cp-2": {OneByOne: true}, "cp-3": {OneByOne: true}}
+		e.did = nil
+		if c.silent {
+			e.refuse = "members"
+		}
+		w.scale(map[string]int{"cp": 1})
+		w.together(e)
+		_, err := w.apply(func(o *Options) { o.Goal, o.WithoutDrain = c.goal, c.withoutDrain })
+		var alone *AloneError
+		if errors.As(err, &alone) == c.gone || c.gone && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		left := slices.DeleteFunc(e.moved(), func(s string) bool { return strings.HasPrefix(s, "invite") })
+		if diff := cmp.Diff(c.want, left, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if (w.h.Boot("demo-cp-3") == 0) != c.gone {
+			t.Errorf("%s: machines: %q", name, w.h.Things())
+		}
+	}
+}
