@@ -12,6 +12,11 @@ until kubectl --request-timeout=5s get --raw /readyz >/dev/null &&
 done
 rm -f "$file"
 
+# It also tells nodes that join to come to this server, which may be gone tomorrow.
+kubectl -n kube-public get configmap cluster-info -o json |
+  jq --arg server "https://$ENDPOINT:$PORT" '{ data: { kubeconfig: (.data.kubeconfig | sub("server: \\S+"; "server: " + $server)) } }' >"$work/cluster-info.json" &&
+  kubectl -n kube-public patch configmap cluster-info --type merge --patch-file "$work/cluster-info.json" || exit
+
 # Of tokens that nixbench has made only the last one counts. Their public halves are no secrets.
 read -r token <"$JOIN_TOKEN"
 mine=bootstrap-token-${token%%.*}
