@@ -32,6 +32,8 @@ func Domain(m Machine) (string, error) {
 	}
 	if m.Host.Type == "lxc" {
 		container(&d, m)
+	} else if noBIOS(m.Host.Arch) && s.Firmware == provision.BIOS && s.Image.Kernel == "" {
+		return "", fmt.Errorf("role %s: a machine of %s has no BIOS; set roles.%s.firmware = \"uefi\"", s.Role, m.Host.Arch, s.Role)
 	} else {
 		virtualMachine(&d, m)
 	}
@@ -44,6 +46,8 @@ func Domain(m Machine) (string, error) {
 	}
 	return text, nil
 }
+
+func noBIOS(arch string) bool { return arch != "x86_64" && arch != "i686" }
 
 func pins(cpus []string) *libvirtxml.DomainCPUTune {
 	if len(cpus) == 0 {

@@ -72,7 +72,7 @@ func TestExamples(t *testing.T) {
 		"bridge": domain(with(machine(), func(m *Machine) {
 			m.Network = provision.Network{Mode: provision.Bridge, Bridge: "br0"}
 		})),
-		"aarch64":   domain(with(machine(), func(m *Machine) { m.Host = Host{Type: "qemu", Arch: "aarch64"} })),
+		"aarch64":   domain(with(machine(), func(m *Machine) { m.Host, m.Spec.Firmware = Host{Type: "qemu", Arch: "aarch64"}, provision.UEFI })),
 		"container": domain(aContainer()),
 		"container-merged": domain(with(aContainer(), func(m *Machine) {
 			m.Spec.Init = "/init"
@@ -224,5 +224,17 @@ func TestBridgeNamesFit(t *testing.T) {
 	a, b := BridgeName("nixbench"), BridgeName("nixbench2")
 	if a == b || len(a) > 15 {
 		t.Errorf("%s, %s", a, b)
+	}
+}
+
+func TestNoBIOS(t *testing.T) {
+	m := machine()
+	m.Host.Arch = "aarch64"
+	if _, err := Domain(m); err == nil || err.Error() != `role worker: a machine of aarch64 has no BIOS; set roles.worker.firmware = "uefi"` {
+		t.Error(err)
+	}
+	m.Spec.Image.Kernel = "/boot/Image"
+	if _, err := Domain(m); err != nil {
+		t.Error(err)
 	}
 }
