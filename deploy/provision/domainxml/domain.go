@@ -47,7 +47,7 @@ func Domain(m Machine) (string, error) {
 	return text, nil
 }
 
-func noBIOS(arch string) bool { return arch != "x86_64" && arch != "i686" }
+func noBIOS(arch string) bool { return arch == "aarch64" || arch == "riscv64" }
 
 func pins(cpus []string) *libvirtxml.DomainCPUTune {
 	if len(cpus) == 0 {
