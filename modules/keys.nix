@@ -117,8 +117,15 @@ in
         nixbench-chown-keys = {
           description = "Owners of keys";
           # userborn goes by that name, too.
-          after = [ "systemd-sysusers.service" ];
-          before = [ "sysinit-reactivation.target" ];
+          after = [
+            "systemd-sysusers.service"
+            "local-fs.target"
+          ];
+          before = [
+            "sysinit.target"
+            "sysinit-reactivation.target"
+          ];
+          wantedBy = [ "sysinit.target" ];
           requiredBy = [ "sysinit-reactivation.target" ];
           unitConfig.DefaultDependencies = false;
           serviceConfig = {

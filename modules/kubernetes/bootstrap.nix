@@ -63,6 +63,7 @@ let
       "state"
       "images"
       "join"
+      "pki"
       "static-pods"
       "upgrade"
       "before-switch"

@@ -237,8 +237,12 @@ in
       environment = {
         CONFIG = json.generate "kubelet.json" cfg.settings.kubelet;
         NODE_FILE = config.nixbench.nodeFile;
-        # With IPVS the addresses of Services are the node's own, and packets keep them.
-        SERVICES = lib.optionalString (cfg.settings.proxy.mode or "" != "ipvs") cfg.serviceCidr;
+        # With IPVS the addresses of Services are the node's own, and packets keep them; and who
+        # takes kube-proxy's place may do as it likes.
+        SERVICES = lib.optionalString (
+          cfg.settings.proxy.mode or "" != "ipvs"
+          && lib.intersectLists [ "addon" "addon/kube-proxy" ] (cfg.settings.init.skipPhases or [ ]) == [ ]
+        ) cfg.serviceCidr;
         REGISTRATION = cfg.registration;
       };
       serviceConfig = {

@@ -9,13 +9,6 @@ forward() {
   done
 }
 
-# For containers, which cannot follow the node's own links into the store.
-place_authorities() {
-  file=/etc/kubernetes/authorities/ca-certificates.crt
-  [ -n "$AUTHORITIES" ] && ! cmp -s "$AUTHORITIES" "$file" || return 0
-  mkdir -p "${file%/*}" && cp -L "$AUTHORITIES" "$file.new" && chmod 0644 "$file.new" && mv "$file.new" "$file"
-}
-
 pass() {
   wait_for_identity
   forward
@@ -28,9 +21,13 @@ pass() {
     esac
   fi
   settling=
-  if [ "$ROLE" = control-plane ] && ! surpassed; then
-    settling=yes
-    place_encryption && settle || return
+  if [ "$ROLE" = control-plane ]; then
+    if surpassed; then
+      restore_static_pods
+    else
+      settling=yes
+      place_encryption && settle || return
+    fi
   fi
   # kubeadm has started it, unless it was stopped in between.
   systemctl start --no-block kubelet.service

@@ -39,7 +39,9 @@ join_control_plane() {
   join "$peer"
   status=$?
   end_detours
-  [ "$status" = 0 ] && settled && rm -f "$memory/applied"
+  # kubeadm has written what the cluster runs, which this system may be ahead of.
+  version=$(sed -n 's/^ *image: .*kube-apiserver:v//p' /etc/kubernetes/manifests/kube-apiserver.yaml 2>/dev/null)
+  [ "$status" = 0 ] && settled && rm -f "$memory/applied" && remember version "${version:-$VERSION}"
 }
 
 become_control_plane() {

@@ -14,16 +14,20 @@ mark_of() {
 }
 
 # names_in ARCHIVE prints for each image what it is called in there, and its name; kind
-# is what skopeo calls such an archive. New ones of docker save are both.
+# is what skopeo calls such an archive. New ones of docker save are both. Runtimes know images
+# by their full names, which docker shortens.
 names_in() {
   if tar -xOf "$1" --occurrence=1 manifest.json >"$work/manifest" 2>/dev/null; then
     kind=docker-archive
-    jq -r '.[].RepoTags[]? | "\(.) \(.)"' "$work/manifest"
+    jq -r 'def full: split("/") as $p
+        | if ($p | length) == 1 then "docker.io/library/" + .
+          elif ($p[0] | test("[.:]") or . == "localhost") then . else "docker.io/" + . end;
+      .[].RepoTags[]? | "\(.) \(full)"' "$work/manifest"
   else
     kind=oci-archive
     tar -xOf "$1" --occurrence=1 index.json | jq -r '.manifests[].annotations // {}
       | .["org.opencontainers.image.ref.name"] as $ref
-      | (.["io.containerd.image.name"] // $ref // empty) | "\($ref // .) \(.)"'
+      | (.["io.containerd.image.name"] // $ref // empty) | select(contains("/")) | "\($ref // .) \(.)"'
   fi
 }
 

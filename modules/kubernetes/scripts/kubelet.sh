@@ -17,10 +17,13 @@ labels=
 # Packets to a Service for which kube-proxy has no rules yet: whoever let them go would
 # remember where to, and send what follows after them, a minute and longer, although the rules
 # are there by then. Dropped, they are sent again after a second, and get through.
+# Those of other settings go.
+iptables -w -S 2>/dev/null | grep -F nixbench-services | sed 's/^-A/-D/' |
+  while read -r rule; do eval "iptables -w $rule"; done
 for chain in ${SERVICES:+FORWARD OUTPUT}; do
   rule="$chain -d $SERVICES -m comment --comment nixbench-services -j DROP"
   # shellcheck disable=SC2086 # words
-  iptables -w -C $rule 2>/dev/null || iptables -w -A $rule || echo "No rule for Services that are not there yet." >&2
+  iptables -w -A $rule || echo "No rule for Services that are not there yet." >&2
 done
 
 # shellcheck disable=SC2086 # kubeadm's flags are words

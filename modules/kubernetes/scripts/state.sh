@@ -59,14 +59,15 @@ documents() {
   registration=$REGISTRATION
   [ -s "$registration" ] || registration=/dev/null
   jq -rn --slurpfile template "$TEMPLATE" --slurpfile node "$NODE_FILE" --rawfile token "$token" --slurpfile registration "$registration" \
-    --arg want "$1" --arg peer "${2:-}" --arg ttl "$TOKEN_TTL" -f "$DOCUMENTS" >"$work/$1.yaml.new" &&
-    mv "$work/$1.yaml.new" "$work/$1.yaml" && echo "$work/$1.yaml"
+    --arg want "$1" --arg peer "${2:-}" --arg ttl "$TOKEN_TTL" -f "$DOCUMENTS" >"$work/$1.yaml.$$" &&
+    mv "$work/$1.yaml.$$" "$work/$1.yaml" && echo "$work/$1.yaml"
 }
 
 # An administrator's kubeconfig for this node's own server: the endpoint's may be gone.
 admin_here() {
   export KUBECONFIG=$work/admin.conf
-  (umask 077 && sed "s|^\( *server:\).*|\1 https://$own:$PORT|" /etc/kubernetes/admin.conf >"$KUBECONFIG")
+  (umask 077 && sed "s|^\( *server:\).*|\1 https://$own:$PORT|" /etc/kubernetes/admin.conf >"$KUBECONFIG.$$") &&
+    mv "$KUBECONFIG.$$" "$KUBECONFIG"
 }
 
 # ask ADDRESS PATH: what an API server tells anybody. Nothing secret is sent, so one

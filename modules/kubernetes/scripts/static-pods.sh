@@ -49,7 +49,8 @@ await_kubelet() {
 # renew_static_pods DOCUMENTS PHASE COMPONENT...: have kubeadm write the manifests, if they
 # differ. A kubelet that finds another one while the old pod still runs comes back to it only
 # after 10 to 15 seconds, and again, and meanwhile others lose their leases. So what changes
-# first goes, and comes when its pod has ended.
+# first goes, and comes when its pod has ended. It is put aside until then: an older system that
+# comes back meanwhile does not write it again.
 renew_static_pods() {
   config=$1 step=$2 differ='' old=''
   shift 2
@@ -64,12 +65,19 @@ renew_static_pods() {
   await_kubelet
   for name in $differ; do
     old="$old $(pods_of "$name")"
-    rm -f "$manifests/$name.yaml"
+    [ ! -e "$manifests/$name.yaml" ] || { mkdir -p "$memory/manifests" && mv "$manifests/$name.yaml" "$memory/manifests"; } || return
   done
   # shellcheck disable=SC2086 # words
   ! systemctl -q is-active kubelet.service || until_ended $old
   # shellcheck disable=SC2086 # words
-  run kubeadm init phase $step --config "$config"
+  run kubeadm init phase $step --config "$config" && rm -rf "$memory/manifests"
+}
+
+# What was put aside, and not written again.
+restore_static_pods() {
+  for file in "$memory"/manifests/*.yaml; do
+    [ ! -e "$file" ] || [ -e "$manifests/${file##*/}" ] || mv "$file" "$manifests"
+  done
 }
 
 runs_since() { # COMPONENT TIME
