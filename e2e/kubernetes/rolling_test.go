@@ -144,8 +144,8 @@ func TestLivingCluster(t *testing.T) {
 	if code != 0 {
 		t.Fatalf("reboot: exit code %d\n%s", code, diag)
 	}
-	g.order(out + diag)
-	g.atWork()
+	g.order(out+diag, "cp-1", "w-1", "w-2")
+	g.atWork("cp-1", "w-1", "w-2")
 	g.run("check", "--deep", "--timeout", "4m")
 	g.atWork("cp-1", "w-1", "w-2")
 	t.Logf("rebooted, and all well after %.1f s", time.Since(began).Seconds())

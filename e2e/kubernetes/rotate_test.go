@@ -83,7 +83,8 @@ etcdctl --endpoints=https://127.0.0.1:2379 --cacert=$pki/ca.crt --cert=$pki/serv
 		t.Errorf("a second apply is not a no-op:\n%s", diag)
 	}
 
-	g.run("apply", "--set", "roles.cp.count=3")
+	g.hive(3, 0, "")
+	g.run("apply")
 	g.nodes("cp-1 Ready;cp-2 Ready;cp-3 Ready;")
 	read("cp-3", "first", "second", "third")
 	write("cp-3", "fourth")
