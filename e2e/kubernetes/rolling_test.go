@@ -79,9 +79,8 @@ func (g *ground) atWork(nodes ...string) {
 
 func (g *ground) maxPods(want string) {
 	g.Helper()
-	if got := g.on("cp-1", admin+`get nodes -o jsonpath='{range .items[*]}{.metadata.name}={.status.capacity.pods} {end}'`); got != want {
-		g.Errorf("maxPods: %q, want %q", got, want)
-	}
+	// Kubelets say so every ten seconds.
+	g.wait(30*time.Second, "cp-1", admin+`get nodes -o jsonpath='{range .items[*]}{.metadata.name}={.status.capacity.pods} {end}'`, want)
 }
 
 // A living cluster changes while it is used; what goes wrong is mended by the next run.
