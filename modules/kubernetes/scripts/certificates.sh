@@ -25,17 +25,6 @@ holder() { # CERTIFICATE: the static pod that has it
   esac
 }
 
-# Found without the API, which has ended with its certificates where the node was off
-# for long: by the pod's id, which is in the name of the folder with its logs.
-processes() { # STATIC-POD
-  for folder in "/var/log/pods/kube-system_$1-${node}_"*; do
-    for file in $(grep -ls "pod${folder##*_}" /proc/[0-9]*/cgroup); do
-      process=${file%/cgroup}
-      [ "$(cat "$process/comm" 2>/dev/null)" != "$(printf '%.15s' "$1")" ] || echo "${process#/proc/}"
-    done
-  done
-}
-
 # The kubelet starts it again at once. The API server would let its watchers go first,
 # for up to a minute in which it serves nobody.
 stop() { # STATIC-POD
