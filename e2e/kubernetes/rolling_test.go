@@ -46,6 +46,8 @@ func (g *ground) visitors() {
 	g.Helper()
 	g.on("cp-1", "cat > /root/web.yaml <<'EOF'\n"+web+"\nEOF\n"+admin+"apply -f /root/web.yaml && "+admin+"rollout status deployment/web --timeout=60s")
 	address := g.on("cp-1", admin+"get service web -o jsonpath={.spec.clusterIP}")
+	// kube-proxy there may not have heard of all of it yet.
+	g.wait(20*time.Second, "cp-1", "curl -s -o /dev/null --noproxy '*' --max-time 1 http://"+address+"/ && echo yes", "yes")
 	g.on("cp-1", `systemd-run -q --unit visitors sh -c 'while :; do
   if curl -s -o /dev/null --noproxy "*" --max-time 3 http://`+address+`/; then echo ok; else echo "failed ($?) $(date +%T.%N)"; fi >> /root/visits
   sleep 0.05
