@@ -44,6 +44,9 @@ func (d *Deployer) living(ctx context.Context, hive *nixeval.Hive) (living, erro
 		return l, err
 	}
 	known := d.Store.State()
+	if err := d.unread(hive); err != nil && len(teams) > 0 {
+		return l, err
+	}
 	for _, t := range teams {
 		l.engines = append(l.engines, t.engine)
 		deployed := slices.DeleteFunc(slices.Clone(t.members), func(m engine.Member) bool {

@@ -196,11 +196,12 @@ func problems(err error) []ui.Problem {
 		return out
 	}
 	var (
-		eval  *nixeval.EvalError
-		build *nixeval.BuildError
-		nix   *nixeval.NixError
-		usage *usageError
-		hint  *hinted
+		unread *deploy.UnreadError
+		eval   *nixeval.EvalError
+		build  *nixeval.BuildError
+		nix    *nixeval.NixError
+		usage  *usageError
+		hint   *hinted
 		// Errors of other packages that know the way out.
 		helpful interface {
 			error
@@ -208,6 +209,8 @@ func problems(err error) []ui.Problem {
 		}
 	)
 	switch {
+	case errors.As(err, &unread):
+		return []ui.Problem{{Message: err.Error(), Hint: unread.Hint()}}
 	case errors.As(err, &eval):
 		return evalProblems(eval)
 	case errors.As(err, &build):

@@ -112,6 +112,9 @@ func (a *app) rotateSecret(name string) error {
 
 // everywhere tells whether all who share what is encrypted run with a key ring as it is.
 func (a *app) everywhere(hive *nixeval.Hive, name, sum string) error {
+	if len(hive.Broken) > 0 { // these may be who shares it
+		return &nixeval.EvalError{Units: hive.Broken}
+	}
 	fleet := a.fleet(hive, fleetFlags{})
 	defer fleet.Close()
 	running, err := engines.Of(hive, fleet)
