@@ -168,6 +168,40 @@ func TestTakeBackAmid(t *testing.T) {
 	}
 }
 
+// One that cannot be taken back leaves the others their turns, but no control plane as long as it
+// does not work itself.
+func TestTakeBackPastFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		works bool
+		want  []string
+	}{
+		"it works as it is": {true, []string{"cp-1 switched", "cp-2 rolled-back", "w-1 rolled-back", "w-2 failed"}},
+		"it is missing":     {false, []string{"cp-1 switched", "cp-2 switched", "w-1 rolled-back", "w-2 failed"}},
+	} {
+		w, e := lives(t, 2, 2)
+		w.revision++
+		back := false
+		e.when = func(what string) {
+			e.refuse = ""
+			switch {
+			case what == "leave w-2":
+				e.refuse, back = "leave", true
+			case what == "leave cp-1" && back:
+				w.machines["cp-1"].server.Close()
+			case what == "return cp-1" && back && !c.works:
+				e.refuse = "return"
+			}
+		}
+		results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
+		if err == nil || !strings.Contains(err.Error(), "cp-1: cannot be taken back") || strings.Contains(err.Error(), "cp-2: not taken back, since cp-1 does not work yet") == c.works {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(c.want, outcomes(results)); diff != "" {
+			t.Errorf("%s: %s\n%v", name, diff, err)
+		}
+	}
+}
+
 // resize gives the machines of a role another size.
 func (w *world) resize(role, memory string) {
 	r := w.hive.Roles[role]
