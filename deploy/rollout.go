@@ -16,7 +16,7 @@ func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, 
 	if r.Engines == nil {
 		return living{}, nil
 	}
-	if !r.anyDeployed(looked) || !r.Goal.runs() && !r.machines.waiting() {
+	if !r.anyDeployed(ctx, looked) || !r.Goal.runs() && !r.machines.waiting() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
 		return living{engines: engines}, err
 	}
@@ -31,7 +31,7 @@ func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, 
 
 // anyDeployed tells whether a node of an engine was deployed before, and waits until such
 // nodes have been looked at: a connection is there then, or is known not to come.
-func (r *run) anyDeployed(looked looks) bool {
+func (r *run) anyDeployed(ctx context.Context, looked looks) bool {
 	known := r.Store.State()
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
@@ -39,7 +39,10 @@ func (r *run) anyDeployed(looked looks) bool {
 			if one := looked[m.Node]; known.Nodes[m.Node].Good != nil {
 				deployed = true
 				if one != nil {
-					<-one.over
+					select {
+					case <-one.over:
+					case <-ctx.Done():
+					}
 				}
 			}
 		}
