@@ -98,11 +98,13 @@ func exitCode(err error) int {
 		return exitProvision
 	case unreachable(err):
 		return exitUnreachable
+	case errors.As(err, &alone), errors.As(err, &access), errors.As(err, &newKey): // whatever the causes
+		return exitCheck
 	case copying(err):
 		return exitCopy
 	case activating(err):
 		return exitActivation
-	case errors.As(err, &failed), errors.As(err, &unmet), errors.As(err, &unlike), errors.As(err, &alone), errors.As(err, &access), errors.As(err, &newKey):
+	case errors.As(err, &failed), errors.As(err, &unmet), errors.As(err, &unlike):
 		return exitCheck
 	case errors.As(err, &worst):
 		return worst.code
@@ -125,10 +127,11 @@ func provisioning(err error) bool {
 }
 
 // unreachable tells whether we did not get in, on some node. One that a switch has
-// locked us out of is no such node: there the switch failed.
+// locked us out of is no such node: there the switch failed. Nor are those that were only asked
+// about what nodes run together: that is what is missing.
 func unreachable(err error) bool {
 	switch e := err.(type) {
-	case *activate.LostSightError:
+	case *activate.LostSightError, *deploy.AloneError, *kubernetes.AccessError, *newKeyError:
 		return false
 	case *remote.UnreachableError, *remote.HostKeyUnknownError, *remote.HostKeyChangedError,
 		*remote.AuthError, *remote.EscalationError, *deploy.NoHostError:
