@@ -152,7 +152,9 @@ func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node) error 
 		return nil
 	}
 	var members, fresh []string
+	silent := len(l.members) == 0
 	for _, n := range nodes {
+		silent = silent || l.members[n.Name].silent
 		switch m, is := l.members[n.Name]; {
 		case is && !m.anew && !m.silent:
 			members = append(members, n.Name)
@@ -162,8 +164,10 @@ func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node) error 
 	}
 	err := r.adjust(ctx, l, members)
 	switch {
-	case r.CheckTimeout == 0:
+	case r.CheckTimeout == 0 && (err != nil || silent): // who cannot answer yet is not waited for
 		return err
+	case r.CheckTimeout == 0:
+		return r.adjust(ctx, l, fresh)
 	case err != nil: // it may just restart; the check waits for it, or says why it does not come
 		fresh = append(members, fresh...)
 	}
