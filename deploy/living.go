@@ -171,10 +171,22 @@ func (d *Deployer) drain(ctx context.Context, m member, node string) error {
 }
 
 // amidAll changes nodes amid what runs, in its order, and reports what has become of each.
-func (d *Deployer) amidAll(ctx context.Context, l living, nodes []nixeval.Node, withoutDrain bool, share plan.Share, parallel int,
-	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) []Outcome[state.NodeResult] {
+func (d *Deployer) amidAll(ctx context.Context, nodes []nixeval.Node, withoutDrain bool, share plan.Share, parallel int,
+	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
+	var results []state.NodeResult
+	skip := func(n nixeval.Node, err error) {
+		results = append(results, d.report(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
+	}
+	l, err := d.living(ctx, d.Fleet.hive)
+	if err != nil {
+		for _, n := range nodes {
+			skip(n, err)
+		}
+		return results, err
+	}
 	waves := l.order(nodes, func(string) bool { return false }, share)
-	return inWaves(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
+	var errs []error
+	for _, o := range inWaves(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
 		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 		text := ""
 		err := d.amid(ctx, l, n.Name, withoutDrain, func() (err error) {
@@ -182,5 +194,13 @@ func (d *Deployer) amidAll(ctx context.Context, l living, nodes []nixeval.Node, 
 			return err
 		})
 		return d.report(r, text, err), err
-	}, func(int) {})
+	}, func(int) {}) {
+		if o.Value.Node == "" { // its turn never came
+			skip(o.Node, o.Err)
+		} else {
+			results = append(results, o.Value)
+		}
+		errs = append(errs, o.Err)
+	}
+	return results, errors.Join(errs...)
 }

@@ -126,6 +126,35 @@ func TestRebootAmid(t *testing.T) {
 	}
 }
 
+// Nodes whose turn has not come when we are interrupted have results, too.
+func TestRebootInterrupted(t *testing.T) {
+	for name, early := range map[string]bool{"in a turn": false, "before the first": true} {
+		w, e := lives(t, 0, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		e.when = func(string) { cancel() }
+		two, _ := plan.ParseShare("2")
+		var results []state.NodeResult
+		recorded, err := w.session(t.Context(), "reboot", func(d *Deployer) (err error) {
+			looked := Look(ctx, d.Fleet, w.hive.Nodes, 0, nil)
+			if early {
+				cancel()
+			}
+			results, err = d.Reboot(ctx, looked, RebootOptions{Parallel: 1, MaxUnavailable: two, Timeout: 10 * time.Second})
+			return err
+		})
+		first := "w-1 failed"
+		if early {
+			first = "w-1 skipped"
+		}
+		if diff := cmp.Diff([]string{first, "w-2 skipped"}, outcomes(results)); err == nil || diff != "" || !cmp.Equal(outcomes(results), outcomes(recorded)) {
+			t.Errorf("%s: %v\n%s%q", name, err, diff, outcomes(recorded))
+		}
+		if last := w.events[len(w.events)-1]; last.Kind != event.PhaseEnd || !last.Failed {
+			t.Errorf("%s: %+v", name, last)
+		}
+	}
+}
+
 func TestRollbackAmid(t *testing.T) {
 	w, e := lives(t, 2, 1)
 	w.revision++
