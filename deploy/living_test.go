@@ -430,8 +430,14 @@ func TestRecreateCutOff(t *testing.T) {
 			t.Fatalf("cut before step %d: %v", cut, err)
 		}
 		w.h.OnStep(nil)
+		_, is := e.members["cp-1"]
+		e.did = nil
 		if _, err := w.apply(recreate); err != nil {
 			t.Fatalf("cut before step %d: %v", cut, err)
+		}
+		back, next := slices.Index(e.did, "return cp-1"), slices.Index(e.did, "leave for good cp-2")
+		if !is && (back < 0 || next >= 0 && next < back) {
+			t.Errorf("cut before step %d: cp-2 leaves before cp-1 is back: %q", cut, e.did)
 		}
 		if len(e.members) != 2 {
 			t.Errorf("cut before step %d: members %v", cut, e.members)

@@ -102,7 +102,7 @@ func (r *run) waves(ctx context.Context, l living, todo []task) error {
 		if i == 0 {
 			guests = steps[i]
 		}
-		if i+1 == len(steps) || !l.oneByOne(steps[i+1]) {
+		if i+1 == len(steps) || !l.oneByOne(steps[i+1]) || byName[steps[i+1][0].Name].recreates() {
 			r.welcome(ctx, l, guests)
 			guests = nil
 		}
