@@ -37,8 +37,9 @@ worth nothing.
 
 With a key ring something is stored encrypted, as Kubernetes does its Secrets, and whoever
 shares that storage must know a new key before anybody uses it. So it takes two steps: the first
-rotate adds a key, which apply brings to all; the second has it used from the next apply on, and
-is refused as long as one of the nodes does not have it. Old keys stay, to read with.`,
+rotate adds a key, which apply brings to all; the second has it used from the next apply on. Of
+kubernetes-encryption it is refused as long as a control plane does not have the key; of other
+rings nixbench cannot tell. Old keys stay, to read with.`,
 		Example: `  nixbench secrets rotate join-token && nixbench apply
   nixbench secrets rotate kubernetes-encryption && nixbench apply    # twice`,
 		Args: cobra.ExactArgs(1),
