@@ -126,6 +126,30 @@ func TestRebootAmid(t *testing.T) {
 	}
 }
 
+// What lives was perhaps deployed from elsewhere: the nodes say so.
+func TestDeployedFromElsewhere(t *testing.T) {
+	forget := func(w *world) {
+		w.must(w.session(t.Context(), "forget", func(d *Deployer) error {
+			return d.Store.Update(func(s *state.State) error { clear(s.Nodes); return nil })
+		}))
+	}
+	for name, act := range map[string]func(*world) ([]state.NodeResult, error){
+		"apply":  func(w *world) ([]state.NodeResult, error) { w.revision++; return w.apply() },
+		"reboot": func(w *world) ([]state.NodeResult, error) { return w.reboot(RebootOptions{}) },
+	} {
+		w, e := lives(t, 2, 1)
+		forget(w)
+		e.did = nil
+		w.must(act(w))
+		if got := w.turns(); got != "cp-1 cp-2 w-1" {
+			t.Errorf("%s: turns: %s", name, got)
+		}
+		if !slices.Contains(e.did, "leave cp-2") {
+			t.Errorf("%s: %q", name, e.did)
+		}
+	}
+}
+
 // Nodes whose turn has not come when we are interrupted have results, too.
 func TestRebootInterrupted(t *testing.T) {
 	for name, early := range map[string]bool{"in a turn": false, "before the first": true} {

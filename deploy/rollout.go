@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -21,7 +22,7 @@ func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, 
 		return living{engines: engines}, err
 	}
 	r.outlast(ctx, closures, looked)
-	l, err := r.living(ctx, r.hive)
+	l, err := r.living(ctx, r.hive, looked.deployed)
 	for node, m := range l.members {
 		m.anew = r.anew(node, looked)
 		l.members[node] = m
@@ -36,19 +37,35 @@ func (r *run) anyDeployed(ctx context.Context, looked looks) bool {
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
-			if one := looked[m.Node]; known.Nodes[m.Node].Good != nil {
-				deployed = true
-				if one != nil {
-					select {
-					case <-one.over:
-					case <-ctx.Done():
-					}
+			one, good := looked[m.Node], known.Nodes[m.Node].Good != nil
+			if one != nil && (good || r.machines.kept(m.Node)) {
+				select {
+				case <-one.over:
+				case <-ctx.Done():
 				}
 			}
+			deployed = deployed || good || looked.deployed(m.Node)
 		}
 	}
 	return deployed
 }
+
+// deployed tells whether a node that has been looked at says that it was deployed, perhaps from
+// elsewhere: what we remember is what was done from here.
+func (l looks) deployed(node string) bool {
+	one := l[node]
+	if one == nil {
+		return false
+	}
+	select {
+	case <-one.over:
+		return one.err == nil && saysDeployed(one.found)
+	default:
+		return false
+	}
+}
+
+func saysDeployed(n activate.Node) bool { return n.Last != nil || len(n.Deployed) > 0 }
 
 // outlast waits for what killed runs have left going on members. It may be what takes away
 // what the nodes run together, which then cannot be asked, or is gone before it is asked again.
