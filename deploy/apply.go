@@ -76,7 +76,7 @@ type Deployer struct {
 //
 // Looking at the nodes overlaps with evaluation and build, since it changes nothing.
 // Nothing is changed before everything is built. Without waves, no node waits for
-// another that does not answer.
+// another that does not answer, unless that may be a member of what lives.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{Deployer: d, hive: hive, Options: o, found: map[string]activate.Node{}}
 	machines, err := r.provision(ctx, nodes)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -185,6 +186,14 @@ func (b *boots) of(node string) <-chan struct{} {
 		return nil
 	}
 	return b.nodes[node].over
+}
+
+// kept tells whether nothing is to be done first with what the node is: no machine of ours, or one
+// that runs on.
+func (b *boots) kept(node string) bool {
+	return b == nil || b.nodes[node] == nil || slices.ContainsFunc(b.g.Changes, func(c provision.Change) bool {
+		return c.Node == node && c.Action == provision.Keep
+	})
 }
 
 // failures are machines that could not be made. Those that nobody waited for are none.

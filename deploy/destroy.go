@@ -159,7 +159,7 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([
 	if doom.gone != "" {
 		w.outcome = Forgotten
 	}
-	if !doom.Whole && d.Engines != nil {
+	if d.Engines != nil && (!doom.Whole || d.othersStay(leaving(doom.List))) {
 		if err := d.takeOut(ctx, doom, o.WithoutDrain); err != nil {
 			return nil, err
 		}
@@ -180,6 +180,17 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([
 		err = w.clean(ctx)
 	}
 	return results, err
+}
+
+// othersStay tells whether nodes that were deployed, and may be members, outlive these: machines
+// that are not ours.
+func (d *Deployer) othersStay(leaving []string) bool {
+	hive, known := d.Machines.Hive, d.Store.State()
+	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
+		u := hive.Unit(n.Unit)
+		member := hive.Broken[n.Unit] != nil || u != nil && u.Deployment.Engine != nil
+		return member && known.Nodes[n.Name].Good != nil && !slices.Contains(leaving, n.Name)
+	})
 }
 
 // wrecker removes machines.

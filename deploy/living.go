@@ -33,8 +33,8 @@ type member struct {
 
 // living asks the hive's engines for their members. Before the first deployment there is
 // nobody to ask. A short silence must not turn one by one into all at once, so where an engine
-// does not answer, nodes that were deployed before count as its members.
-func (d *Deployer) living(ctx context.Context, hive *nixeval.Hive) (living, error) {
+// does not answer, nodes that were deployed before count as its members, also those that say so themselves.
+func (d *Deployer) living(ctx context.Context, hive *nixeval.Hive, says func(node string) bool) (living, error) {
 	l := living{members: map[string]member{}, wished: map[string]bool{}}
 	if d.Engines == nil { // a node by itself
 		return l, nil
@@ -44,11 +44,14 @@ func (d *Deployer) living(ctx context.Context, hive *nixeval.Hive) (living, erro
 		return l, err
 	}
 	known := d.Store.State()
+	if err := d.unread(hive); err != nil && len(teams) > 0 {
+		return l, err
+	}
 	for _, t := range teams {
 		l.engines = append(l.engines, t.engine)
 		deployed := slices.DeleteFunc(slices.Clone(t.members), func(m engine.Member) bool {
 			l.wished[m.Node] = true
-			return known.Nodes[m.Node].Good == nil
+			return known.Nodes[m.Node].Good == nil && !says(m.Node)
 		})
 		if len(deployed) == 0 {
 			continue
@@ -168,10 +171,22 @@ func (d *Deployer) drain(ctx context.Context, m member, node string) error {
 }
 
 // amidAll changes nodes amid what runs, in its order, and reports what has become of each.
-func (d *Deployer) amidAll(ctx context.Context, l living, nodes []nixeval.Node, withoutDrain bool, share plan.Share, parallel int,
-	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) []Outcome[state.NodeResult] {
+func (d *Deployer) amidAll(ctx context.Context, nodes []nixeval.Node, says func(node string) bool, withoutDrain bool, share plan.Share, parallel int,
+	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
+	var results []state.NodeResult
+	skip := func(n nixeval.Node, err error) {
+		results = append(results, d.report(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
+	}
+	l, err := d.living(ctx, d.Fleet.hive, says)
+	if err != nil {
+		for _, n := range nodes {
+			skip(n, err)
+		}
+		return results, err
+	}
 	waves := l.order(nodes, func(string) bool { return false }, share)
-	return inWaves(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
+	var errs []error
+	for _, o := range inWaves(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
 		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 		text := ""
 		err := d.amid(ctx, l, n.Name, withoutDrain, func() (err error) {
@@ -179,5 +194,13 @@ func (d *Deployer) amidAll(ctx context.Context, l living, nodes []nixeval.Node, 
 			return err
 		})
 		return d.report(r, text, err), err
-	}, func(int) {})
+	}, func(int) {}) {
+		if o.Value.Node == "" { // its turn never came
+			skip(o.Node, o.Err)
+		} else {
+			results = append(results, o.Value)
+		}
+		errs = append(errs, o.Err)
+	}
+	return results, errors.Join(errs...)
 }

@@ -126,6 +126,59 @@ func TestRebootAmid(t *testing.T) {
 	}
 }
 
+// What lives was perhaps deployed from elsewhere: the nodes say so.
+func TestDeployedFromElsewhere(t *testing.T) {
+	forget := func(w *world) {
+		w.must(w.session(t.Context(), "forget", func(d *Deployer) error {
+			return d.Store.Update(func(s *state.State) error { clear(s.Nodes); return nil })
+		}))
+	}
+	for name, act := range map[string]func(*world) ([]state.NodeResult, error){
+		"apply":  func(w *world) ([]state.NodeResult, error) { w.revision++; return w.apply() },
+		"reboot": func(w *world) ([]state.NodeResult, error) { return w.reboot(RebootOptions{}) },
+	} {
+		w, e := lives(t, 2, 1)
+		forget(w)
+		e.did = nil
+		w.must(act(w))
+		if got := w.turns(); got != "cp-1 cp-2 w-1" {
+			t.Errorf("%s: turns: %s", name, got)
+		}
+		if !slices.Contains(e.did, "leave cp-2") {
+			t.Errorf("%s: %q", name, e.did)
+		}
+	}
+}
+
+// Nodes whose turn has not come when we are interrupted have results, too.
+func TestRebootInterrupted(t *testing.T) {
+	for name, early := range map[string]bool{"in a turn": false, "before the first": true} {
+		w, e := lives(t, 0, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		e.when = func(string) { cancel() }
+		two, _ := plan.ParseShare("2")
+		var results []state.NodeResult
+		recorded, err := w.session(t.Context(), "reboot", func(d *Deployer) (err error) {
+			looked := Look(ctx, d.Fleet, w.hive.Nodes, 0, nil)
+			if early {
+				cancel()
+			}
+			results, err = d.Reboot(ctx, looked, RebootOptions{Parallel: 1, MaxUnavailable: two, Timeout: 10 * time.Second})
+			return err
+		})
+		first := "w-1 failed"
+		if early {
+			first = "w-1 skipped"
+		}
+		if diff := cmp.Diff([]string{first, "w-2 skipped"}, outcomes(results)); err == nil || diff != "" || !cmp.Equal(outcomes(results), outcomes(recorded)) {
+			t.Errorf("%s: %v\n%s%q", name, err, diff, outcomes(recorded))
+		}
+		if last := w.events[len(w.events)-1]; last.Kind != event.PhaseEnd || !last.Failed {
+			t.Errorf("%s: %+v", name, last)
+		}
+	}
+}
+
 func TestRollbackAmid(t *testing.T) {
 	w, e := lives(t, 2, 1)
 	w.revision++
@@ -165,6 +218,40 @@ func TestTakeBackAmid(t *testing.T) {
 	}
 	if got := w.turns(); got != "cp-1 cp-2 w-1 cp-1 cp-2" {
 		t.Errorf("turns: %s", got)
+	}
+}
+
+// One that cannot be taken back leaves the others their turns, but no control plane as long as it
+// does not work itself.
+func TestTakeBackPastFailures(t *testing.T) {
+	for name, c := range map[string]struct {
+		works bool
+		want  []string
+	}{
+		"it works as it is": {true, []string{"cp-1 switched", "cp-2 rolled-back", "w-1 rolled-back", "w-2 failed"}},
+		"it is missing":     {false, []string{"cp-1 switched", "cp-2 switched", "w-1 rolled-back", "w-2 failed"}},
+	} {
+		w, e := lives(t, 2, 2)
+		w.revision++
+		back := false
+		e.when = func(what string) {
+			e.refuse = ""
+			switch {
+			case what == "leave w-2":
+				e.refuse, back = "leave", true
+			case what == "leave cp-1" && back:
+				w.machines["cp-1"].server.Close()
+			case what == "return cp-1" && back && !c.works:
+				e.refuse = "return"
+			}
+		}
+		results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
+		if err == nil || !strings.Contains(err.Error(), "cp-1: cannot be taken back") || strings.Contains(err.Error(), "cp-2: not taken back, since cp-1 does not work yet") == c.works {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(c.want, outcomes(results)); diff != "" {
+			t.Errorf("%s: %s\n%v", name, diff, err)
+		}
 	}
 }
 
@@ -367,8 +454,14 @@ func TestRecreateCutOff(t *testing.T) {
 			t.Fatalf("cut before step %d: %v", cut, err)
 		}
 		w.h.OnStep(nil)
+		_, is := e.members["cp-1"]
+		e.did = nil
 		if _, err := w.apply(recreate); err != nil {
 			t.Fatalf("cut before step %d: %v", cut, err)
+		}
+		back, next := slices.Index(e.did, "return cp-1"), slices.Index(e.did, "leave for good cp-2")
+		if !is && (back < 0 || next >= 0 && next < back) {
+			t.Errorf("cut before step %d: cp-2 leaves before cp-1 is back: %q", cut, e.did)
 		}
 		if len(e.members) != 2 {
 			t.Errorf("cut before step %d: members %v", cut, e.members)

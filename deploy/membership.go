@@ -166,6 +166,11 @@ func (d *Deployer) takeOut(ctx context.Context, doom *Doom, withoutDrain bool) e
 	if err != nil {
 		return err
 	}
+	if err := d.unread(d.Machines.Hive); err != nil && !withoutDrain {
+		return err
+	} else if err != nil {
+		d.warn("", fmt.Errorf("machines are removed, and others may go on counting their nodes: %w", err))
+	}
 	var engines []engine.Engine
 	for _, t := range teams {
 		engines = append(engines, t.engine)

@@ -13,6 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -107,6 +108,33 @@ func TestTakeOut(t *testing.T) {
 		}
 		if !slices.Equal(asked, []string{"cp-1"}) {
 			t.Errorf("%s: %q may be asked", name, asked)
+		}
+	}
+}
+
+// All of our machines are not all members, where others are not ours.
+func TestDestroyAmidOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		deployed bool
+		want     []string
+	}{
+		"it is a member": {true, []string{"leave for good cp-1", "leave for good w-1", "forget cp-1", "forget w-1"}},
+		"never deployed": {false, nil},
+	} {
+		w, e := lives(t, 1, 1)
+		w.hive.Nodes = append(w.hive.Nodes, nixeval.Node{Name: "own", Unit: "own"})
+		w.hive.Units = append(w.hive.Units, nixeval.Unit{Name: "own", Nodes: []string{"own"},
+			Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky", Role: "cp", OneByOne: true}}})
+		if c.deployed {
+			w.must(w.session(t.Context(), "apply", func(d *Deployer) error {
+				return d.Store.Update(func(s *state.State) error { s.Confirm("own", state.Deployment{Path: "/nix/store/own"}); return nil })
+			}))
+		}
+		if err := w.destroy(nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(c.want, e.moved(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }

@@ -30,9 +30,11 @@ type RebootOptions struct {
 func (d *Deployer) Reboot(ctx context.Context, looked []Outcome[activate.Node], o RebootOptions) ([]state.NodeResult, error) {
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(looked)})
 	var todo []nixeval.Node
+	deployed := map[string]bool{}
 	var results []state.NodeResult
 	var errs []error
 	for _, l := range looked {
+		deployed[l.Node.Name] = l.Err == nil && saysDeployed(l.Value)
 		r := state.NodeResult{Node: l.Node.Name, Unit: l.Node.Unit, Path: l.Value.Profile, Outcome: state.Unchanged}
 		switch {
 		case l.Err != nil:
@@ -44,19 +46,10 @@ func (d *Deployer) Reboot(ctx context.Context, looked []Outcome[activate.Node], 
 			todo = append(todo, l.Node)
 		}
 	}
-	cluster, err := d.living(ctx, d.Fleet.hive)
-	if err != nil {
-		return results, errors.Join(append(errs, err)...)
-	}
-	for _, w := range d.amidAll(ctx, cluster, todo, o.WithoutDrain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+	rebooted, err := d.amidAll(ctx, todo, func(node string) bool { return deployed[node] }, o.WithoutDrain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return d.reboot(ctx, n, o.Timeout)
-	}) {
-		if left(w.Err) {
-			w.Value = d.report(state.NodeResult{Node: w.Node.Name, Unit: w.Node.Unit, Outcome: state.Skipped}, "", w.Err)
-		}
-		results, errs = append(results, w.Value), append(errs, w.Err)
-	}
-	err = errors.Join(errs...)
+	})
+	results, err = append(results, rebooted...), errors.Join(append(errs, err)...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(looked), Failed: err != nil, Text: countOutcomes(results)})
 	return results, err
 }

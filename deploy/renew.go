@@ -103,9 +103,17 @@ func (t task) recreates() bool {
 }
 
 // replace has a member leave for good, makes its machine anew, and waits until it has come in as
-// a new member: the next one may hold what this one needs.
+// a new member: the next one may hold what this one needs. So may one of which a run that was
+// killed had made the machine anew.
 func (r *run) replace(ctx context.Context, l living, m member, t task) error {
 	node := t.node.Name
+	for _, other := range r.entering(l, node) {
+		if err := r.back(ctx, m, other); err != nil {
+			err = &NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
+			r.done(t.node, t.closure, state.Failed, "", err)
+			return err
+		}
+	}
 	if err := r.farewell(ctx, []engine.Engine{m.engine}, []string{node}, r.WithoutDrain); err != nil {
 		r.done(t.node, t.closure, state.Failed, "", err)
 		return err
@@ -117,4 +125,20 @@ func (r *run) replace(ctx context.Context, l living, m member, t task) error {
 		return &NodeError{Node: node, Step: event.Drain, Err: err}
 	}
 	return r.back(ctx, m, node)
+}
+
+// entering are the nodes that this run has deployed to become members together with a node, of
+// those that may only be changed one by one.
+func (r *run) entering(l living, node string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []string
+	for _, other := range engine.Members(r.hive)[r.memberOf(node).Kind] {
+		m, is := l.members[other.Node]
+		_, deployed := r.outcomes[other.Node]
+		if other.OneByOne && deployed && (!is || m.anew) {
+			out = append(out, other.Node)
+		}
+	}
+	return out
 }

@@ -153,21 +153,10 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 		results = append(results, d.report(s.result(), s.String(), s.Err))
 		errs = append(errs, s.Err)
 	}
-	cluster, err := d.living(ctx, d.Fleet.hive)
-	if err != nil {
-		return results, errors.Join(append(errs, err)...)
-	}
-	for _, w := range d.amidAll(ctx, cluster, doing, o.WithoutDrain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+	done, err := d.amidAll(ctx, doing, func(node string) bool { return saysDeployed(byName[node].From) }, o.WithoutDrain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return d.rollBackTo(ctx, byName[n.Name], o)
-	}) {
-		if left(w.Err) {
-			w.Value = byName[w.Node.Name].result()
-			w.Value.Outcome = state.Skipped
-			d.report(w.Value, "", w.Err)
-		}
-		results, errs = append(results, w.Value), append(errs, w.Err)
-	}
-	err = errors.Join(errs...)
+	})
+	results, err = append(results, done...), errors.Join(append(errs, err)...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: countOutcomes(results)})
 	return results, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -16,12 +17,12 @@ func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, 
 	if r.Engines == nil {
 		return living{}, nil
 	}
-	if !r.anyDeployed(looked) || !r.Goal.runs() && !r.machines.waiting() {
+	if !r.anyDeployed(ctx, looked) || !r.Goal.runs() && !r.machines.waiting() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
 		return living{engines: engines}, err
 	}
 	r.outlast(ctx, closures, looked)
-	l, err := r.living(ctx, r.hive)
+	l, err := r.living(ctx, r.hive, looked.deployed)
 	for node, m := range l.members {
 		m.anew = r.anew(node, looked)
 		l.members[node] = m
@@ -31,21 +32,40 @@ func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, 
 
 // anyDeployed tells whether a node of an engine was deployed before, and waits until such
 // nodes have been looked at: a connection is there then, or is known not to come.
-func (r *run) anyDeployed(looked looks) bool {
+func (r *run) anyDeployed(ctx context.Context, looked looks) bool {
 	known := r.Store.State()
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
-			if one := looked[m.Node]; known.Nodes[m.Node].Good != nil {
-				deployed = true
-				if one != nil {
-					<-one.over
+			one, good := looked[m.Node], known.Nodes[m.Node].Good != nil
+			if one != nil && (good || r.machines.kept(m.Node)) {
+				select {
+				case <-one.over:
+				case <-ctx.Done():
 				}
 			}
+			deployed = deployed || good || looked.deployed(m.Node)
 		}
 	}
 	return deployed
 }
+
+// deployed tells whether a node that has been looked at says that it was deployed, perhaps from
+// elsewhere: what we remember is what was done from here.
+func (l looks) deployed(node string) bool {
+	one := l[node]
+	if one == nil {
+		return false
+	}
+	select {
+	case <-one.over:
+		return one.err == nil && saysDeployed(one.found)
+	default:
+		return false
+	}
+}
+
+func saysDeployed(n activate.Node) bool { return n.Last != nil || len(n.Deployed) > 0 }
 
 // outlast waits for what killed runs have left going on members. It may be what takes away
 // what the nodes run together, which then cannot be asked, or is gone before it is asked again.
@@ -99,7 +119,7 @@ func (r *run) waves(ctx context.Context, l living, todo []task) error {
 		if i == 0 {
 			guests = steps[i]
 		}
-		if i+1 == len(steps) || !l.oneByOne(steps[i+1]) {
+		if i+1 == len(steps) || !l.oneByOne(steps[i+1]) || byName[steps[i+1][0].Name].recreates() {
 			r.welcome(ctx, l, guests)
 			guests = nil
 		}
@@ -149,7 +169,9 @@ func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node) error 
 		return nil
 	}
 	var members, fresh []string
+	silent := len(l.members) == 0
 	for _, n := range nodes {
+		silent = silent || l.members[n.Name].silent
 		switch m, is := l.members[n.Name]; {
 		case is && !m.anew && !m.silent:
 			members = append(members, n.Name)
@@ -159,8 +181,10 @@ func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node) error 
 	}
 	err := r.adjust(ctx, l, members)
 	switch {
-	case r.CheckTimeout == 0:
+	case r.CheckTimeout == 0 && (err != nil || silent): // who cannot answer yet is not waited for
 		return err
+	case r.CheckTimeout == 0:
+		return r.adjust(ctx, l, fresh)
 	case err != nil: // it may just restart; the check waits for it, or says why it does not come
 		fresh = append(members, fresh...)
 	}

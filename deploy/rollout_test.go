@@ -201,7 +201,7 @@ func TestProven(t *testing.T) {
 		"only members":               {nodes[:1], "", time.Minute, Switch, []string{"adjust w-1", "look "}, ""},
 		"only new ones":              {nodes[1:2], "", time.Minute, Switch, []string{"look ", "adjust w-2"}, ""},
 		"none of them":               {nodes[3:], "", time.Minute, Switch, []string{"look "}, ""},
-		"nobody waits":               {nodes, "", 0, Switch, []string{"adjust w-1"}, ""},
+		"nobody waits":               {nodes, "", 0, Switch, []string{"adjust w-1", "adjust w-2 w-3"}, ""},
 		"nothing is run":             {nodes, "", time.Minute, Boot, nil, ""},
 		"the engine fails":           {nodes, "adjust", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-1 w-2 w-3"}, "the engine refuses"},
 		"nobody waits, and it fails": {nodes, "adjust", 0, Switch, []string{"adjust w-1"}, "the engine refuses"},

@@ -13,29 +13,45 @@ import (
 
 // takeBackAll undoes what this run has switched: --rollback-all-on-failure. In a living cluster
 // it goes the same way as the run. But what does not let go of its work is taken back all the
-// same, since that may be what mends it.
+// same, since that may be what mends it; and a node that cannot be taken back holds up no others,
+// unless it may be the second of those that may only be changed one by one to be missing.
 func (r *run) takeBackAll(ctx context.Context, l living) error {
 	waves := l.order(r.switched(), func(string) bool { return !r.Goal.runs() }, r.MaxUnavailable)
 	var errs []error
-	for _, o := range inWaves(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-		begun := false
-		back := func() error {
-			begun = true
-			return r.takeBack(ctx, n)
+	missing := ""
+	for _, wave := range waves {
+		if l.oneByOne(wave) && missing != "" {
+			node := wave[0].Name
+			errs = append(errs, &NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not taken back, since %s does not work yet; nixbench rollback --on %s does it", missing, node)})
+			continue
 		}
-		err := r.amid(ctx, l, n.Name, r.WithoutDrain || !r.Goal.runs(), back)
-		if !begun && ctx.Err() == nil {
-			r.warn(n.Name, err)
-			err = back()
+		for _, o := range Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+			begun := false
+			back := func() error {
+				begun = true
+				return r.takeBack(ctx, n)
+			}
+			err := r.amid(ctx, l, n.Name, r.WithoutDrain || !r.Goal.runs(), back)
+			if !begun && ctx.Err() == nil {
+				r.warn(n.Name, err)
+				err = back()
+			}
+			return struct{}{}, err
+		}) {
+			if o.Err != nil && l.oneByOne(wave) && !r.works(ctx, l, o.Node.Name) {
+				missing = o.Node.Name
+			}
+			errs = append(errs, o.Err)
 		}
-		return struct{}{}, err
-	}, func(int) {}) {
-		if left(o.Err) {
-			o.Err = &NodeError{Node: o.Node.Name, Step: event.Activate, Err: fmt.Errorf("not taken back: %w", o.Err)}
-		}
-		errs = append(errs, o.Err)
 	}
 	return errors.Join(errs...)
+}
+
+// works tells whether a member works with what it has now.
+func (r *run) works(ctx context.Context, l living, node string) bool {
+	ctx, cancel := context.WithTimeout(ctx, backTimeout)
+	defer cancel()
+	return l.members[node].engine.Return(ctx, node) == nil
 }
 
 // takeBack brings one node to what it ran and booted before this run. Those are two

@@ -40,18 +40,24 @@ func forbidden(err error) bool {
 	return errors.As(err, &e)
 }
 
-// permitted evaluates and builds; what the engines do not permit is not built to its end.
+// permitted evaluates and builds; what the engines do not permit is not built to its end. Where
+// that fails nobody waits for machines that boot, only to ask what runs there.
 func (r *run) permitted(ctx context.Context, nodes []nixeval.Node, looked looks) (map[string]nixeval.Closure, error) {
 	if !r.Goal.activates() {
 		return r.closures(ctx, nodes)
 	}
 	building, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	asking, enough := context.WithCancel(ctx)
+	defer enough()
 	asked := make(chan error, 1)
 	go func() {
 		var err error
-		if r.anyDeployed(looked) {
-			_, err = r.versions(ctx, r.hive, nodes)
+		if r.anyDeployed(asking, looked) && asking.Err() == nil {
+			_, err = r.versions(asking, r.hive, nodes)
+		}
+		if asking.Err() != nil {
+			err = nil // it is about the cancelling
 		}
 		if err != nil {
 			stop(err)
@@ -59,6 +65,9 @@ func (r *run) permitted(ctx context.Context, nodes []nixeval.Node, looked looks)
 		asked <- err
 	}()
 	closures, err := r.closures(building, nodes)
+	if err != nil && !r.KeepGoing {
+		enough()
+	}
 	if refusal := <-asked; refusal != nil {
 		return nil, refusal
 	}

@@ -69,6 +69,18 @@ func TestRefusedVersion(t *testing.T) {
 	}
 }
 
+// Nobody waits for a machine that boots to hear that the hive is wrong.
+func TestWrongHiveWaitsForNoMachine(t *testing.T) {
+	w, _ := lives(t, 0, 2)
+	w.h.PowerOff("demo-w-1")
+	w.boot["w-1"], w.wrong = 30*time.Second, true
+	began := time.Now()
+	_, err := w.apply(func(o *Options) { o.BootTimeout = time.Minute })
+	if err == nil || !strings.Contains(err.Error(), "it does not evaluate") || time.Since(began) > 20*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+}
+
 // What a killed run has left going on a member is over before its engine is asked.
 func TestOutlast(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})

@@ -50,6 +50,7 @@ type world struct {
 	boot     map[string]time.Duration
 	deaf     map[string]bool // machines that never answer
 	evaluate time.Duration
+	wrong    bool     // systems do not evaluate
 	facts    []string // what each evaluation of systems saw
 	images   int      // evaluations of images
 	events   []event.Event
@@ -188,10 +189,13 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 		seen = string(data)
 	}
 	w.facts = append(w.facts, seen)
-	wait := w.evaluate
+	wait, wrong := w.evaluate, w.wrong
 	w.mu.Unlock()
 	if err := pause(ctx, wait); err != nil {
 		return nil, err
+	}
+	if wrong {
+		return nil, errors.New("it does not evaluate")
 	}
 	out := map[string]nixeval.Closure{}
 	for _, m := range unitRE.FindAllStringSubmatch(names, -1) {

@@ -98,11 +98,13 @@ func exitCode(err error) int {
 		return exitProvision
 	case unreachable(err):
 		return exitUnreachable
+	case errors.As(err, &alone), errors.As(err, &access), errors.As(err, &newKey): // whatever the causes
+		return exitCheck
 	case copying(err):
 		return exitCopy
 	case activating(err):
 		return exitActivation
-	case errors.As(err, &failed), errors.As(err, &unmet), errors.As(err, &unlike), errors.As(err, &alone), errors.As(err, &access), errors.As(err, &newKey):
+	case errors.As(err, &failed), errors.As(err, &unmet), errors.As(err, &unlike):
 		return exitCheck
 	case errors.As(err, &worst):
 		return worst.code
@@ -125,10 +127,11 @@ func provisioning(err error) bool {
 }
 
 // unreachable tells whether we did not get in, on some node. One that a switch has
-// locked us out of is no such node: there the switch failed.
+// locked us out of is no such node: there the switch failed. Nor are those that were only asked
+// about what nodes run together: that is what is missing.
 func unreachable(err error) bool {
 	switch e := err.(type) {
-	case *activate.LostSightError:
+	case *activate.LostSightError, *deploy.AloneError, *kubernetes.AccessError, *newKeyError:
 		return false
 	case *remote.UnreachableError, *remote.HostKeyUnknownError, *remote.HostKeyChangedError,
 		*remote.AuthError, *remote.EscalationError, *deploy.NoHostError:
@@ -196,11 +199,12 @@ func problems(err error) []ui.Problem {
 		return out
 	}
 	var (
-		eval  *nixeval.EvalError
-		build *nixeval.BuildError
-		nix   *nixeval.NixError
-		usage *usageError
-		hint  *hinted
+		unread *deploy.UnreadError
+		eval   *nixeval.EvalError
+		build  *nixeval.BuildError
+		nix    *nixeval.NixError
+		usage  *usageError
+		hint   *hinted
 		// Errors of other packages that know the way out.
 		helpful interface {
 			error
@@ -208,6 +212,8 @@ func problems(err error) []ui.Problem {
 		}
 	)
 	switch {
+	case errors.As(err, &unread):
+		return []ui.Problem{{Message: err.Error(), Hint: unread.Hint()}}
 	case errors.As(err, &eval):
 		return evalProblems(eval)
 	case errors.As(err, &build):

@@ -37,8 +37,9 @@ worth nothing.
 
 With a key ring something is stored encrypted, as Kubernetes does its Secrets, and whoever
 shares that storage must know a new key before anybody uses it. So it takes two steps: the first
-rotate adds a key, which apply brings to all; the second has it used from the next apply on, and
-is refused as long as one of the nodes does not have it. Old keys stay, to read with.`,
+rotate adds a key, which apply brings to all; the second has it used from the next apply on. Of
+kubernetes-encryption it is refused as long as a control plane does not have the key; of other
+rings nixbench cannot tell. Old keys stay, to read with.`,
 		Example: `  nixbench secrets rotate join-token && nixbench apply
   nixbench secrets rotate kubernetes-encryption && nixbench apply    # twice`,
 		Args: cobra.ExactArgs(1),
@@ -112,6 +113,9 @@ func (a *app) rotateSecret(name string) error {
 
 // everywhere tells whether all who share what is encrypted run with a key ring as it is.
 func (a *app) everywhere(hive *nixeval.Hive, name, sum string) error {
+	if len(hive.Broken) > 0 { // these may be who shares it
+		return &nixeval.EvalError{Units: hive.Broken}
+	}
 	fleet := a.fleet(hive, fleetFlags{})
 	defer fleet.Close()
 	running, err := engines.Of(hive, fleet)

@@ -87,9 +87,10 @@ func (e *Engine) renewToken(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
-	for _, node := range e.inTurn() { // one that is no member yet would say that it had done so
+	for _, node := range e.inTurn() {
 		one, cancel := context.WithTimeout(ctx, 4*askTimeout)
-		_, err := e.Run(one, node, nil, "systemctl", "start", "nixbench-kubernetes-token.service")
+		// Of a unit whose condition does not hold systemd says that it was started.
+		_, err := e.Run(one, node, nil, "sh", "-c", "test -e /var/lib/nixbench/kubernetes/joined && exec systemctl start nixbench-kubernetes-token.service")
 		cancel()
 		if err == nil {
 			e.renewed = true

@@ -154,6 +154,10 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		}
 	case strings.HasPrefix(line, "kubectl -n kube-node-lease get lease "):
 		return []byte(time.Now().Add(-c.kubelets[words[5]].renewed).UTC().Format("2006-01-02T15:04:05.000000Z")), nil
+	case strings.HasSuffix(line, "/kubernetes/joined && exec systemctl start nixbench-kubernetes-token.service"):
+		if c.nodes[on] == nil {
+			return nil, errors.New("exit status 1")
+		}
 	case argv[0] == "sh":
 		k, ok := c.kubelets[on]
 		if !ok {
@@ -174,7 +178,7 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		}
 	case line == "cat "+progress:
 		return json.Marshal(object{"phase": phase, "message": "the API does not answer yet\nmore"})
-	case strings.HasPrefix(line, "install "), line == "systemctl start nixbench-kubernetes-token.service", line == "systemctl start nixbench-kubernetes.service":
+	case strings.HasPrefix(line, "install "), line == "systemctl start nixbench-kubernetes.service":
 	case line == "systemctl show nixbench-kubernetes.service":
 		if c.busy--; c.busy >= 0 {
 			return []byte("running\n"), nil
@@ -359,11 +363,21 @@ func TestInvite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := c.did("systemctl start nixbench-kubernetes-token"); len(got) != 1 || len(c.did("install")) > 0 {
+	if got := c.did("sh -c test -e"); len(got) != 1 || len(c.did("install")) > 0 {
 		t.Errorf("a living cluster: %q", c.ran)
 	}
 	// A reset may have stopped what joins.
 	if got := c.did("systemctl start nixbench-kubernetes.service"); len(got) != 2 || !strings.HasPrefix(got[0], "w-1: ") {
 		t.Errorf("begun: %q", got)
+	}
+
+	// One that has not joined renews nothing, although systemd would say so.
+	c = &cluster{t: t, nodes: map[string]object{"cp-2": controlPlane(true)}}
+	e = c.engine("cp-1", "cp-2", "w-1")
+	if err := e.Invite(t.Context(), "w-1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.did("sh -c test -e"); len(got) != 2 || !strings.HasPrefix(got[1], "cp-2: ") {
+		t.Errorf("renewed by %q", got)
 	}
 }

@@ -151,6 +151,21 @@ func TestReturnWantsProof(t *testing.T) {
 	}
 }
 
+// Nor is a control plane well whose own server is not: the next one may be the one too many.
+func TestReturnOfControlPlane(t *testing.T) {
+	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true)}, sick: map[string]string{"cp-2": "etcd failed"}}
+	e := c.engine("cp-1", "cp-2")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := e.Return(ctx, "cp-2"); err == nil || !strings.Contains(err.Error(), "its own API does not answer: cp-2: etcd failed") {
+		t.Error(err)
+	}
+	c.sick = nil
+	if err := e.Return(t.Context(), "cp-2"); err != nil {
+		t.Error(err)
+	}
+}
+
 // One that was made anew returns when it is there; one that the hive does not have is not waited for.
 func TestReturnOfNew(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true)}}

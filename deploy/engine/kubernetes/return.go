@@ -54,6 +54,11 @@ func (e *Engine) settled(ctx context.Context, node string) error {
 		_, text := e.phase(ctx, node)
 		return fmt.Errorf("it is still taking over its settings%s", text)
 	}
+	if e.IsControlPlane(node) { // the others' servers call it Ready, whatever its own one and its etcd do
+		if why := e.silence(ctx, node); why != "" {
+			return errors.New("its own API does not answer: " + why)
+		}
+	}
 	return e.reports(ctx, node)
 }
 
