@@ -61,7 +61,7 @@ func TestUpgrade(t *testing.T) {
 	t.Logf("upgraded in %.1f s", time.Since(began).Seconds())
 	g.visited("an upgrade")
 	second := "cp-2"
-	if !strings.Contains(out+diag, `"phase":"activate","node":"cp-2"`) { // it went on by itself when the run was killed
+	if !strings.Contains(out+diag, `"event":"node-start","phase":"activate","node":"cp-2"`) { // it went on by itself when the run was killed
 		second = "=cp-2"
 	}
 	g.order(out+diag, second, "w-1", "w-2")
