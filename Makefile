@@ -40,6 +40,7 @@ e2e: kube
 # has to wait for it may reach its time limit.
 kube:
 	e2e/kube/build > /dev/null
+	e2e/kube/build v1.34.3 > /dev/null
 	e2e/kube/build cri-o-v1.34.0 > /dev/null
 	e2e/kube/build flannel-v0.28.4 > /dev/null
 
