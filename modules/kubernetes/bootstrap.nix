@@ -144,6 +144,7 @@ in
           ]
           ++ lib.optionals isControlPlane [
             "pki"
+            "rules"
             "control-plane"
             "static-pods"
             "upgrade"
@@ -189,7 +190,10 @@ in
           export PATH=${lib.makeBinPath (service.path ++ unitPath)}:$PATH
           CRI_SOCKET=${lib.escapeShellArg cfg.containerRuntime.socket}
         ''
-        + builtins.readFile ./scripts/reset.sh
+        + scripts [
+          "rules"
+          "reset"
+        ]
       ))
     ];
   };

@@ -251,6 +251,7 @@ in
         ExecStart = pkgs.writeShellScript "kubelet-start" (
           # For the shell: systemd would expand what it finds in arguments.
           "set -- ${lib.escapeShellArgs ([ "${cfg.package}/bin/kubelet" ] ++ cfg.kubelet.extraArgs)}\n"
+          + builtins.readFile ./scripts/rules.sh
           + builtins.readFile ./scripts/kubelet.sh
         );
         Restart = "always";

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
-
-	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // applied is an annotation with the marks that we gave a node last, so that what the hive
@@ -94,8 +92,8 @@ func (e *Engine) differing(ctx context.Context, names []string) (map[string][]st
 		if !registered || !slices.Contains(names, m.Node) {
 			continue
 		}
-		want, err := wantedMarks(m)
-		if err != nil {
+		var want marks
+		if err := read(m, &want); err != nil {
 			return nil, nil, err
 		}
 		words, as, err := adjusted(n, want, m.Role == ControlPlane)
@@ -110,18 +108,6 @@ func (e *Engine) differing(ctx context.Context, names []string) (map[string][]st
 		}
 	}
 	return all, changed, nil
-}
-
-// wantedMarks are what the hive has for a member.
-func wantedMarks(m engine.Member) (marks, error) {
-	var want marks
-	if len(m.Settings) == 0 {
-		return want, nil
-	}
-	if err := json.Unmarshal(m.Settings, &want); err != nil {
-		return want, fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
-	}
-	return want, nil
 }
 
 // adjusted is a node as it should be, nil if it is so already, and in words what differs.

@@ -3,6 +3,8 @@ package kubernetes
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
 // settings are what modules/kubernetes says in deployment.engine.settings.
@@ -11,9 +13,8 @@ type settings struct {
 	Port   int    `json:"port"`   // of the API, on each control plane
 	Permit string `json:"permit"` // file by which a control plane knows that it may create the cluster
 	// RenewBefore is how many days before their end certificates are renewed; 0: nobody renews them.
-	RenewBefore int `json:"renewBefore"`
-
-	Version string `json:"version"` // of what its member runs
+	RenewBefore int    `json:"renewBefore"`
+	Version     string `json:"version"` // of what its member runs
 }
 
 // probe is a small image with a web server and a client in it.
@@ -35,11 +36,19 @@ func (e *Engine) settings() (settings, error) {
 	}
 	for _, m := range e.Cluster.Members {
 		if m.Role == ControlPlane && len(m.Settings) > 0 {
-			if err := json.Unmarshal(m.Settings, &s); err != nil {
-				return s, fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
-			}
-			break
+			return s, read(m, &s)
 		}
 	}
 	return s, nil
+}
+
+// read adds what the member's module says.
+func read(m engine.Member, into any) error {
+	if len(m.Settings) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(m.Settings, into); err != nil {
+		return fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
+	}
+	return nil
 }

@@ -3,7 +3,6 @@ package kubernetes
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -53,13 +52,8 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 // wantedRelease is the version that the hive has for a member.
 func wantedRelease(m engine.Member) (release, error) {
 	var s settings
-	if len(m.Settings) > 0 {
-		if err := json.Unmarshal(m.Settings, &s); err != nil {
-			return release{}, fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
-		}
-	}
-	if s.Version == "" {
-		return release{}, nil
+	if err := read(m, &s); err != nil || s.Version == "" {
+		return release{}, err
 	}
 	r, ok := parseRelease(s.Version)
 	if !ok {

@@ -24,21 +24,17 @@ create() {
 
 # Where the endpoint is this node's address, and this node was made anew, what kubeadm
 # sends there goes to the other control plane until our own server is up.
-detour() { # -A | -D
-  set -- "$1" OUTPUT -p tcp -d "$ENDPOINT" --dport "$PORT" -m comment --comment "nixbench: until the API is back" -j DNAT --to-destination "$peer:$PORT"
-  iptables -w -t nat "$@"
-}
-end_detours() {
-  iptables -w -t nat -S OUTPUT 2>/dev/null | grep -F 'nixbench: until the API is back' | sed 's/^-A/-D/' |
-    while read -r rule; do eval "iptables -w -t nat $rule"; done
+detour='nixbench: until the API is back'
+make_detour() {
+  iptables -w -t nat -A OUTPUT -p tcp -d "$ENDPOINT" --dport "$PORT" -m comment --comment "$detour" -j DNAT --to-destination "$peer:$PORT"
 }
 
 join_control_plane() {
-  end_detours
-  [ "$ENDPOINT" != "$own" ] || detour -A || return
+  end_rules nat "$detour"
+  [ "$ENDPOINT" != "$own" ] || make_detour || return
   join "$peer"
   status=$?
-  end_detours
+  end_rules nat "$detour"
   # kubeadm has written what the cluster runs, which this system may be ahead of.
   version=$(sed -n 's/^ *image: .*kube-apiserver:v//p' /etc/kubernetes/manifests/kube-apiserver.yaml 2>/dev/null)
   [ "$status" = 0 ] && settled && rm -f "$memory/applied" && remember version "${version:-$VERSION}"

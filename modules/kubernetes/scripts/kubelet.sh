@@ -15,11 +15,10 @@ labels=
 [ ! -s "$REGISTRATION" ] || labels=$(jq -r '.labels | to_entries | map("\(.key)=\(.value)") | join(",")' "$REGISTRATION")
 
 # Packets to a Service for which kube-proxy has no rules yet: whoever let them go would
-# remember where to, and send what follows after them, a minute and longer, although the rules
+# remember where to, and send what follows after them, for up to half a minute, although the rules
 # are there by then. Dropped, they are sent again after a second, and get through.
 # Those of other settings go.
-iptables -w -S 2>/dev/null | grep -F nixbench-services | sed 's/^-A/-D/' |
-  while read -r rule; do eval "iptables -w $rule"; done
+end_rules filter nixbench-services
 for chain in ${SERVICES:+FORWARD OUTPUT}; do
   rule="$chain -d $SERVICES -m comment --comment nixbench-services -j DROP"
   # shellcheck disable=SC2086 # words
