@@ -196,6 +196,11 @@ func (n *node) activate(ctx context.Context, e *sshtest.Exec, argv []string) int
 		}
 		n.inspect(out, "")
 	case "confirm":
+		n.mu.Lock()
+		n.run = replaced(n.run, "phase=waiting", "phase=confirmed")
+		n.mu.Unlock()
+		n.inspect(out, "")
+	case "confirm-again":
 		// Setting the profile and installing the boot loader is a part of the whole.
 		time.Sleep(n.activation / 4)
 		n.commit()
@@ -209,8 +214,17 @@ func (n *node) activate(ctx context.Context, e *sshtest.Exec, argv []string) int
 func (n *node) commit() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=done", "outcome=committed")
+	n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") }), "phase=done", "outcome=committed")
 	n.generation++
+}
+
+// replaced is lines with one of them replaced.
+func replaced(lines []string, old, by string) []string {
+	out := slices.Clone(lines)
+	if i := slices.Index(out, old); i >= 0 {
+		out[i] = by
+	}
+	return out
 }
 
 // inspect says what a node says of itself.

@@ -39,6 +39,7 @@ type Options struct {
 	KeepGoing      bool       // deploy what can be, although other nodes cannot be evaluated or built
 
 	Confirm        time.Duration // 0: no rollback
+	Settle         time.Duration // see activate.Request
 	RollbackAll    bool          // one failure takes back the whole run
 	Specialisation string
 	ActivateWith   string // "" or activate.NixosRebuild

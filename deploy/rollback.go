@@ -134,6 +134,7 @@ type RollbackOptions struct {
 	Parallel       int
 	MaxUnavailable plan.Share
 	Confirm        time.Duration // 0: nothing is armed
+	Settle         time.Duration // see activate.Request
 	WithoutDrain   bool          // nodes of a living cluster keep their work
 }
 
@@ -191,7 +192,7 @@ func (d *Deployer) rollBackTo(ctx context.Context, s Step, o RollbackOptions) (s
 	}); err != nil {
 		return r, "", &NodeError{Node: name, Step: event.Activate, Err: err}
 	}
-	result, err := d.goBack(ctx, h, s, activate.Request{Run: id, Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, ReplaceUnknown: true})
+	result, err := d.goBack(ctx, h, s, activate.Request{Run: id, Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, Settle: o.Settle, ReplaceUnknown: true})
 	var lost *activate.LostSightError
 	if errors.As(err, &lost) || ctx.Err() != nil {
 		// Nobody knows how it ends, so the intent stays for the next run.

@@ -382,7 +382,7 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	commit := func() {
-		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=done", "outcome=committed")
+		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") }), "phase=done", "outcome=committed")
 		n.past = append(n.past, n.from)
 		n.generation++
 	}
@@ -398,11 +398,13 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 			commit()
 		}
 	case "confirm":
+		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=confirmed")
+	case "confirm-again":
 		commit()
 		n.run = slices.DeleteFunc(n.run, func(l string) bool { return l == "alive=yes" })
 	case "follow":
 	case "forget": // a run that was killed before it confirmed
-		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=done", "outcome=failed", "reason=rebooted")
+		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") }), "phase=done", "outcome=failed", "reason=rebooted")
 		return 0
 	case "reboot":
 		n.boot++

@@ -56,9 +56,8 @@ const noDrainHelp = "change nodes of a living cluster without taking their work 
 
 type applyFlags struct {
 	fleetFlags
-	keepGoing      bool
-	confirm        time.Duration
-	noRollback     bool
+	keepGoing bool
+	armFlags
 	rollbackAll    bool
 	maxUnavailable string
 	specialisation string
@@ -105,8 +104,7 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set.SortFlags = false
 	f.add(set)
 	set.BoolVar(&f.keepGoing, "keep-going", false, "deploy what can be, although other nodes cannot be evaluated or built")
-	set.DurationVar(&f.confirm, "confirm-timeout", time.Minute, "how long a node waits, after its last sign of progress, until it goes back by itself")
-	set.BoolVar(&f.noRollback, "no-rollback", false, "leave a node as it is when its switch fails or cuts us off")
+	f.addArming(set)
 	set.BoolVar(&f.rollbackAll, "rollback-all-on-failure", false, "take back all nodes of this run when one fails")
 	set.StringVar(&f.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
 	set.StringVar(&f.specialisation, "specialisation", "", "switch to this specialisation of the system")
@@ -143,7 +141,7 @@ the hive no longer has. Systems are neither evaluated nor switched.`,
 func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	o := deploy.Options{
 		Goal: goal, Parallel: f.parallel, KeepGoing: f.keepGoing, RollbackAll: f.rollbackAll,
-		Confirm: f.confirm, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys,
+		Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys,
 		WithoutDrain: f.noDrain, Some: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
 	}
 	if f.checkTimeout < 0 {
@@ -158,10 +156,9 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	if goal == "keys" {
 		o.Goal = deploy.UploadKeys
 	}
-	if f.noRollback {
-		o.Confirm = 0
-	} else if f.confirm < 5*time.Second && f.confirm != 0 {
-		return o, usagef("--confirm-timeout %v: a node needs at least 5s; to arm nothing, say --no-rollback", f.confirm)
+	var err error
+	if o.Confirm, o.Settle, err = f.arming(); err != nil {
+		return o, err
 	}
 	if o.Specialisation != "" && o.Goal != deploy.Switch && o.Goal != deploy.Test {
 		return o, usagef("--specialisation works with the goals switch and test; what boots is the system itself")
@@ -185,7 +182,6 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	default:
 		return o, usagef("--activator %s: expected switch-to-configuration or nixos-rebuild", f.activator)
 	}
-	var err error
 	o.MaxUnavailable, err = plan.ParseShare(f.maxUnavailable)
 	return o, err
 }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,10 +35,9 @@ Goals are those of nixbench apply: switch (the default), boot, test,
 dry-activate, upload-keys (or: keys).`
 
 type localFlags struct {
-	node           string
-	sudo           bool
-	confirm        time.Duration
-	noRollback     bool
+	node string
+	sudo bool
+	armFlags
 	specialisation string
 	replaceUnknown bool
 	noKeys         bool
@@ -67,8 +65,7 @@ func (a *app) applyLocalCommand() *cobra.Command {
 	f.SortFlags = false
 	f.StringVar(&flags.node, "node", "", "this machine is the node `NAME` of the hive")
 	f.BoolVar(&flags.sudo, "sudo", false, "become root where that is needed, as the hive says")
-	f.DurationVar(&flags.confirm, "confirm-timeout", time.Minute, "how long a switch may go on without a sign of progress until it is taken back")
-	f.BoolVar(&flags.noRollback, "no-rollback", false, "leave things as they come when the switch fails")
+	flags.addArming(f)
 	f.StringVar(&flags.specialisation, "specialisation", "", "switch to this specialisation of the system")
 	f.BoolVar(&flags.replaceUnknown, "force-replace-unknown-profiles", false, "replace a system that this hive has not deployed, whatever deployment.replaceUnknownProfiles says")
 	f.BoolVar(&flags.noKeys, "no-keys", false, "do not install deployment.keys")
@@ -77,7 +74,7 @@ func (a *app) applyLocalCommand() *cobra.Command {
 
 func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
 	shared := applyFlags{
-		confirm: flags.confirm, noRollback: flags.noRollback, specialisation: flags.specialisation,
+		armFlags: flags.armFlags, specialisation: flags.specialisation,
 		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,
 	}
 	o, err := shared.options(goal)

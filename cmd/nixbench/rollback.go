@@ -6,7 +6,6 @@ import (
 	"io"
 	"reflect"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,10 +35,9 @@ hive again.`
 
 type rollbackFlags struct {
 	fleetFlags
-	to             string
-	yes, dry       bool
-	confirm        time.Duration
-	noRollback     bool
+	to       string
+	yes, dry bool
+	armFlags
 	maxUnavailable string
 	noDrain        bool
 }
@@ -63,21 +61,18 @@ func (a *app) rollbackCommand() *cobra.Command {
 	f.StringVar(&flags.to, "to", "", "go to this generation, or to what this run left: `N|RUN`")
 	f.BoolVar(&flags.dry, "dry-run", false, "only show what would be done")
 	f.BoolVarP(&flags.yes, "yes", "y", false, "all nodes are meant: do not ask")
-	f.DurationVar(&flags.confirm, "confirm-timeout", time.Minute, "how long a node waits, after its last sign of progress, until it goes back by itself")
-	f.BoolVar(&flags.noRollback, "no-rollback", false, "leave a node as it is when its switch fails or cuts us off")
+	flags.addArming(f)
 	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
 	f.BoolVar(&flags.noDrain, "no-drain", false, noDrainHelp)
 	return cmd
 }
 
 func (f *rollbackFlags) options() (deploy.RollbackOptions, error) {
-	o := deploy.RollbackOptions{Parallel: f.parallel, Confirm: f.confirm, WithoutDrain: f.noDrain}
-	if f.noRollback {
-		o.Confirm = 0
-	} else if f.confirm < 5*time.Second {
-		return o, usagef("--confirm-timeout %v: a node needs at least 5s; to arm nothing, say --no-rollback", f.confirm)
-	}
+	o := deploy.RollbackOptions{Parallel: f.parallel, WithoutDrain: f.noDrain}
 	var err error
+	if o.Confirm, o.Settle, err = f.arming(); err != nil {
+		return o, err
+	}
 	o.MaxUnavailable, err = plan.ParseShare(f.maxUnavailable)
 	return o, err
 }

@@ -40,6 +40,10 @@ type Request struct {
 	// back. Zero is --no-rollback.
 	Confirm time.Duration
 
+	// Settle is how long services that the switch has started must stay active before
+	// the switch counts. Zero does not watch them.
+	Settle time.Duration
+
 	// Unless ReplaceUnknown, what the node has must be one of Known or have been
 	// deployed by us.
 	ReplaceUnknown bool
@@ -127,6 +131,8 @@ func (r Request) check(node string) error {
 		return fmt.Errorf("%s: activate: the run has no id", node)
 	case r.Confirm < 0:
 		return fmt.Errorf("%s: activate: cannot wait %s for a confirmation", node, r.Confirm)
+	case r.Settle < 0:
+		return fmt.Errorf("%s: activate: cannot watch services for %s", node, r.Settle)
 	case !path.IsAbs(r.Path), strings.ContainsAny(r.Run+r.Path+r.Specialisation, " \t\n"):
 		return fmt.Errorf("%s: activate: bad run, path or specialisation: %q %q %q", node, r.Run, r.Path, r.Specialisation)
 	}

@@ -26,12 +26,11 @@ func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request
 	if r.InstallBootLoader {
 		install = "1"
 	}
-	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install)
-	if err == nil && w.run().phase == "waiting" {
+	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.Settle))
+	if err == nil && w.run().awaitsConfirmation() {
 		a.send(node, event.NodeEnd, event.Activate, "waits to be confirmed")
 		a.send(node, event.NodeStart, event.Confirm, "")
-		// The proof that we still get in, however long the first connection holds.
-		err = w.follow(ctx, true, "confirm", r.Run)
+		err = w.answer(ctx)
 		a.end(node, event.Confirm, w.run(), err)
 	} else {
 		a.end(node, event.Activate, w.run(), err)

@@ -151,7 +151,11 @@ func (e *FailedError) cause() string {
 	exit := e.Result.Exit
 	switch reason, _, _ := strings.Cut(e.Reason, ","); reason {
 	case reasonHung:
-		s := fmt.Sprintf("no progress for %s", e.Request.Confirm)
+		patience := e.Request.Confirm
+		if patience == 0 {
+			patience = unarmedPatience
+		}
+		s := fmt.Sprintf("no progress for %s", patience)
 		if e.Jobs != "" {
 			s += " (" + e.Jobs + ")"
 		}
@@ -175,11 +179,16 @@ func (e *FailedError) cause() string {
 	case "elsewhere":
 		return fmt.Sprintf("the switch succeeded, but the node runs %s and would boot %s", e.Result.After.Current, e.Result.After.Profile)
 	}
+	late := ""
+	if e.Reason == reasonLate {
+		late = " soon after the switch"
+		exit = 0
+	}
 	switch {
 	case len(e.Result.Broken) == 1:
-		return "unit " + e.Result.Broken[0] + " failed" + exitText(exit)
+		return "unit " + e.Result.Broken[0] + " failed" + late + exitText(exit)
 	case len(e.Result.Broken) > 1:
-		return fmt.Sprintf("%d units failed: %s%s", len(e.Result.Broken), strings.Join(e.Result.Broken, ", "), exitText(exit))
+		return fmt.Sprintf("%d units failed%s: %s%s", len(e.Result.Broken), late, strings.Join(e.Result.Broken, ", "), exitText(exit))
 	case exit == 1:
 		return "switch-to-configuration refused, or a pre-switch check failed (exit 1)"
 	case exit == 2:

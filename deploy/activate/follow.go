@@ -84,6 +84,18 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	}
 }
 
+// answer logs in over a new connection each time that the run waits for it: after
+// the switch, and once more when what it has started has stayed up.
+func (w *watch) answer(ctx context.Context) error {
+	answers := map[string]string{phaseWaiting: "confirm", phaseConfirmed: "confirm-again"}
+	for w.run().awaitsConfirmation() {
+		if err := w.follow(ctx, true, answers[w.run().phase], w.id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // final reports whether it is no use to try again, and says so in our words. Once a
 // run has begun, a node that lets nobody in may do so again when it has gone back.
 func (w *watch) final(err error) (error, bool) {

@@ -69,6 +69,13 @@ let
     wantedBy = [ "multi-user.target" ];
     serviceConfig = { Type = "oneshot"; RemainAfterExit = true; ExecStart = "${sh} -c '${script}'"; };
   };
+  simple = script: more: {
+    wantedBy = [ "multi-user.target" ];
+    startLimitIntervalSec = 0;
+    serviceConfig = { ExecStart = "${sh} -c '${script}'"; } // more;
+  };
+  lock = "PATH=/usr/sbin:$PATH iptables -w -I INPUT -p tcp --dport 22 -j DROP";
+  unlock = "PATH=/usr/sbin:$PATH iptables -w -D INPUT -p tcp --dport 22 -j DROP || true";
   system = name: module: (import (nixpkgs + "/nixos/lib/eval-config.nix") {
     modules = [ { networking.hostName = ""; networking.firewall.enable = false; system.stateVersion = "25.05"; environment.etc."which".text = name; } module ];
   }).config.system.build.toplevel;
@@ -88,6 +95,18 @@ in {
     wantedBy = [ "multi-user.target" ];
     serviceConfig = { Type = "oneshot"; RemainAfterExit = true; ExecStart = "/usr/sbin/ip link set eth0 down"; ExecStop = "/usr/sbin/ip link set eth0 up"; };
   }; };
+  lateFirewall = system "lateFirewall" { systemd.services = {
+    # switch-to-configuration returns while the firewall's job is in systemd's queue.
+    starter = unit "systemctl start --no-block firewall.service";
+    firewall.serviceConfig = { Type = "oneshot"; RemainAfterExit = true; ExecStart = "${sh} -c 'sleep 2; ${lock}'"; ExecStop = "${sh} -c '${unlock}'"; };
+  }; };
+  lateGuard = system "lateGuard" { systemd.services.guard = {
+    wantedBy = [ "multi-user.target" ];
+    serviceConfig = { ExecStart = "${sh} -c 'sleep 2; ${lock}; exec sleep 1000'"; ExecStopPost = "${sh} -c '${unlock}'"; };
+  }; };
+  lateFailure = system "lateFailure" { systemd.services.late = simple "sleep 2; echo the disk is on fire; exit 1" { }; };
+  lateLoop = system "lateLoop" { systemd.services.late = simple "sleep 1; echo the disk is on fire; exit 1" { Restart = "always"; RestartSec = "100ms"; }; };
+  simple = system "simple" { systemd.services.fine = simple "exec sleep 100000" { }; };
   slow = system "slow" { system.activationScripts.slow = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo step $i; sleep 0.5; done"; };
   slower = system "slower" { system.activationScripts.slow = "for i in 1 2 3 4 5 6; do echo step $i; sleep 0.5; done"; };
   init = system "init" { system.initInterfaceVersion = 99; };

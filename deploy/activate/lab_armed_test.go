@@ -30,6 +30,26 @@ func testCut(t *testing.T, b *bench) {
 	b.is("three", "three")
 }
 
+// testLate is a switch to a system that goes wrong after switch-to-configuration has
+// returned. The node must come back, and the error must contain the texts.
+func testLate(system string, want ...string) func(*testing.T, *bench) {
+	return func(t *testing.T, b *bench) {
+		b.goTo("simple")
+		r := b.request(system, Switch)
+		r.Settle = 3 * time.Second
+		res, err := b.fails(r)
+		if !res.RolledBack() {
+			t.Errorf("%+v", res)
+		}
+		for _, text := range want {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("%v\nwant %s", err, text)
+			}
+		}
+		b.is("simple", "simple")
+	}
+}
+
 func testHang(t *testing.T, b *bench) {
 	b.goTo("one")
 	for _, name := range []string{"hangs", "hangsUnit"} {

@@ -50,9 +50,16 @@ const (
 	RollbackFailed Outcome = "rollback-failed" // the node may run anything
 )
 
+// Phases in which a run waits for the client to log in over a new connection.
+const (
+	phaseWaiting   = "waiting"   // for the first time, when systemd's jobs are done
+	phaseConfirmed = "confirmed" // for the second time, when what was started has stayed up
+)
+
 // Reasons for an outcome, in the node's words.
 const (
 	reasonSwitch      = "switch"      // switch-to-configuration failed
+	reasonLate        = "late"        // units failed after switch-to-configuration had returned
 	reasonHung        = "hung"        // it made no progress
 	reasonUnconfirmed = "unconfirmed" // nobody confirmed in time
 	reasonAborted     = "aborted"     // somebody asked for it
@@ -63,6 +70,11 @@ const (
 	reasonBoot        = "boot"        // the boot loader could not be installed
 	reasonRebooted    = "rebooted"    // a reboot cut the run off
 )
+
+// awaitsConfirmation reports whether the run goes on when the client has logged in.
+func (r Run) awaitsConfirmation() bool {
+	return r.phase == phaseWaiting || r.phase == phaseConfirmed
+}
 
 // String says in words what became of a run.
 func (r Run) String() string {
@@ -76,7 +88,7 @@ func (r Run) String() string {
 		return what + ": cut off by a reboot"
 	}
 	why := map[string]string{
-		reasonSwitch: "the switch failed", reasonHung: "it made no progress", reasonUnconfirmed: "nobody confirmed it",
+		reasonSwitch: "the switch failed", reasonLate: "units failed soon after the switch", reasonHung: "it made no progress", reasonUnconfirmed: "nobody confirmed it",
 		reasonAborted: "it was called off", reasonKilled: "it was killed", reasonLocked: "another switch was running",
 		reasonProfile: "the profile could not be set", reasonBoot: "the boot loader could not be installed", reasonRebooted: "a reboot cut it off",
 	}[r.Reason]

@@ -25,6 +25,8 @@ var (
 	inspectScript string
 	//go:embed sh/call.sh
 	callScript string
+	//go:embed sh/stable.sh
+	stableScript string
 	//go:embed sh/run.sh
 	runScript string
 	//go:embed sh/client.sh
@@ -32,7 +34,7 @@ var (
 	//go:embed sh/main.sh
 	mainScript string
 
-	nodeScript = baseScript + inspectScript + callScript + runScript + clientScript + mainScript
+	nodeScript = baseScript + inspectScript + callScript + stableScript + runScript + clientScript + mainScript
 )
 
 // read has the node run our script without storing it. The script is sh's stdin:
@@ -76,6 +78,10 @@ func run(ctx context.Context, conn *remote.Conn, argv, args []string, each func(
 func nameOf(args []string) string {
 	return "nixbench-activate " + strings.Join(strings.Fields(strings.Join(args, " ")), " ")
 }
+
+// unarmedPatience is how long the script waits for a job of systemd that makes no
+// progress, where no rollback is armed.
+const unarmedPatience = time.Minute
 
 func number(s string) int {
 	n, _ := strconv.Atoi(strings.TrimSpace(s))

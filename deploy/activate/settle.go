@@ -60,12 +60,13 @@ func (a *Activator) settle(ctx context.Context, node string, h Host, n Node, r R
 	if err := w.follow(ctx, false, "follow", n.Last.ID); err != nil {
 		return nil, err
 	}
-	if run := w.run(); run.phase == "waiting" {
-		answer := "abort"
+	if run := w.run(); run.awaitsConfirmation() {
 		if run.path == r.Path {
-			answer = "confirm"
+			err = w.answer(ctx)
+		} else {
+			err = w.follow(ctx, true, "abort", run.ID)
 		}
-		if err := w.follow(ctx, true, answer, run.ID); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -6,7 +6,8 @@
 #   dry PATH SPEC           what a switch would do; changes nothing
 #   start RUN GOAL …        starts a run and follows it
 #   follow RUN LINES        follows a run that was started before
-#   confirm RUN LINES       we can still get in: the run may be made permanent
+#   confirm RUN LINES       we can still get in, right after the switch
+#   confirm-again RUN LINES we can still get in: the run may be made permanent
 #   abort RUN LINES         go back now
 #   forget RUN              a reboot cut the run off: that was its end
 #   reboot                  reboots, once this command has ended
@@ -47,7 +48,7 @@ alive() {
 
 # --- the state of a run: one name=value per line ---
 
-names='run goal path spec to from was wasPath armed activator generation phase deadline outcome reason code broken still jobs failedBefore boot time'
+names='run goal path spec to from was wasPath armed settle activator generation phase deadline outcome reason code broken still jobs failedBefore boot time'
 clear() { for name in $names; do eval "$name="; done; }
 
 load() { # FILE

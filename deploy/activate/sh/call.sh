@@ -69,8 +69,8 @@ without() { # UNITS MINUS: those of the first that the second has not
   done
 }
 
-# judge says whether the node is as it should be: $code is 0, or 4 and no unit
-# failed that did not fail before.
+# judge reports whether switch-to-configuration did its work: $code is 0, or 4 and no
+# unit failed that did not fail before.
 judge() {
   case $activator:$code in
   nixos-rebuild:0 | nixos-rebuild:hung | nixos-rebuild:killed | nixos-rebuild:aborted) ;;
@@ -78,14 +78,34 @@ judge() {
   nixos-rebuild:*) if grep -q '^warning: the following units failed' "$live/log"; then code=4; fi ;;
   esac
   case $code in
-  0) return 0 ;;
-  4) ;;
+  0) ;;
+  4) findBroken ;;
   *) return 1 ;;
   esac
+}
+
+# judgeLater reports whether a unit has failed, or does not stay up, since judge was
+# called. Units that the switch does not decide about are left out.
+judgeLater() {
+  findBroken && return 0
+  late=''
+  for name in $broken; do
+    case " $told $unstable " in
+    *" $name "*) late="$late$name " ;;
+    *) isUnrelated "$name" || late="$late$name " ;;
+    esac
+  done
+  broken=$late
+  [ -z "$broken" ]
+}
+
+# findBroken sets $broken to the units that are in trouble now and were not before the
+# switch, and $still to those that were. It fails if there are broken ones, and keeps the end of their logs.
+findBroken() {
   all=$(failed)
   # A unit that fails over and over may just run now; the switch has seen it fail.
-  told=$(sed -n 's/^warning: the following units failed: //p' "$live/log" | tail -n 1)
-  for name in $(printf %s "$told" | tr -d ,); do
+  told=$(sed -n 's/^warning: the following units failed: //p' "$live/log" | tail -n 1 | tr -d ,)
+  for name in $told $unstable; do
     case " $all " in *" $name "*) ;; *) all="$all$name " ;; esac
   done
   broken=$(without "$all" "$failedBefore")

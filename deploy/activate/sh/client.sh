@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # What the client calls to start a run and to see it through.
 
-start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL
+start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL SETTLE
   trap 'rm -f "$0"' EXIT # which has its place by then, or is not needed
   clear
   mkdir -p "$kept" "$roots" || die "cannot keep a record of the switch"
@@ -9,7 +9,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL
   flock -w 10 9 || exit 75
   if alive $runUnit; then exit 75; fi
   mv "$0" "$live/script" || die "cannot keep the script of the run"
-  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7
+  run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9
   to=$(resolve "$path${spec:+/specialisation/$spec}")
   from=$(resolve $current)
   was=$(readlink $profile 2>/dev/null)
@@ -18,7 +18,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL
   boot=$(cat $bootId) phase=starting
   now
   deadline=$((now + ${armed:-0}))
-  rm -rf "$live/confirm" "$live/abort" "$live/exit" "$live/log" "$live/units"
+  rm -rf "$live/confirm" "$live/confirm-again" "$live/abort" "$live/exit" "$live/log" "$live/units"
   mkdir -p "$live/units"
   # Of a run that was killed before it could be taken back.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
@@ -42,18 +42,19 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL
   follow "$run" 0
 }
 
-# follow prints the log from a line on, and the state once the run waits for us or
-# has ended. Its last line is `end=yes`: without it the connection was cut.
-follow() { # RUN LINES [over]
-  until=${3:-waiting} lines=$2 beat=0
+# follow prints the log from a line on, and the state once the run waits for an answer
+# that it has not had, or has ended. Its last line is `end=yes`: without it the connection was cut.
+follow() { # RUN LINES [ANSWERED]
+  until=' waiting confirmed ' lines=$2 beat=0
+  case ${3:-} in
+  confirm) until=' confirmed ' ;;
+  confirm-again | abort) until=' ' ;;
+  esac
   while :; do
     load $live/state || load $kept/state || die "there was no run"
     [ "$run" = "$1" ] || die "run $1 was followed by run $run"
     running=yes
-    case $phase in
-    'done') running=no ;;
-    waiting) [ "$until" = over ] || running=no ;;
-    esac
+    case " done$until" in *" $phase "*) running=no ;; esac
     have=$(wc -l <$live/log 2>/dev/null) || have=0
     if [ "$have" -gt "$lines" ]; then
       sed -n "$((lines + 1)),${have}s/^/log=/p" $live/log
@@ -81,11 +82,11 @@ follow() { # RUN LINES [over]
 
 # answer lets the run go on. It alone decides, so that an answer that comes as
 # the time is up cannot be half obeyed.
-answer() { # confirm|abort RUN LINES
+answer() { # confirm|confirm-again|abort RUN LINES
   load $live/state || die "there is no run to $1"
   [ "$run" = "$2" ] || die "run $2 was followed by run $run"
   : >"$live/$1"
-  follow "$2" "$3" over
+  follow "$2" "$3" "$1"
 }
 
 # forget closes the record of a run that a reboot cut off.

@@ -5,7 +5,7 @@ dry() { # PATH SPEC
 
 case $1 in
 inspect | dry | start | follow | supervise | recover | perform | forget) "$@" ;;
-confirm | abort) answer "$@" ;;
+confirm | confirm-again | abort) answer "$@" ;;
 # The command ends before the connection does.
 reboot) systemd-run --quiet --collect --no-ask-password --on-active=500ms --timer-property=AccuracySec=10ms systemctl reboot ;;
 *) die "unknown command $1" ;;

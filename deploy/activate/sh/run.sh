@@ -130,7 +130,7 @@ finish() { # OUTCOME
   rolled-back | rollback-failed) ;; # they went first
   *) if half; then keysStay; else keysBack; fi ;;
   esac
-  rm -f "$roots/next" "$live/confirm" "$live/abort"
+  rm -f "$roots/next" "$live/confirm" "$live/confirm-again" "$live/abort"
   save || :
 }
 
@@ -142,7 +142,7 @@ supervise() {
     return
   fi
   armed=${armed:-0}
-  begunAt=$(date +%s)
+  begunAt=$(date +%s) unstable=''
   failedBefore=$(failed)
   phase=switching
   save || die "cannot keep a record of the switch"
@@ -151,8 +151,9 @@ supervise() {
     if commit; then finish boot; else finish failed; fi
     return
   fi
+  recordBefore
   # Armed, nothing permanent changes before we are confirmed, so that a reboot
-  # always ends up in the old system. Else it is done as nixos-rebuild does it.
+  # always ends up in the old system. Otherwise it is done as nixos-rebuild does it.
   action=test
   if [ "$armed" = 0 ] && [ "$goal" = switch ]; then
     action=switch
@@ -163,50 +164,15 @@ supervise() {
     fi
   fi
   activation $action
-
   if ! judge; then
-    case $code in
-    11)
-      reason=locked
-      [ $action = test ] || { retreat; code=11; }
-      finish failed
-      ;;
-    100)
-      reason=reboot
-      if [ "$goal" = test ]; then finish failed
-      elif [ $action = switch ] || { reason=; commit; }; then reason=reboot; finish boot
-      else finish failed; fi
-      ;;
-    hung)
-      # Which units it was waiting for is all there is to know.
-      jobs=$(printf '%s\n' "$queue" | while read -r _ name kind how; do
-        [ "$how" != running ] || printf '%s %s, ' "$kind" "$name"
-      done)
-      goBack hung
-      ;;
-    *)
-      if [ "$armed" = 0 ]; then reason=switch; finish failed; else goBack switch; fi
-      ;;
-    esac
+    giveUp
     return
   fi
-  if [ "$armed" != 0 ]; then
-    phase=waiting
-    now
-    deadline=$((now + armed))
-    save || :
-    while ! [ -e "$live/confirm" ]; do
-      if [ -e "$live/abort" ]; then
-        goBack aborted
-        return
-      fi
-      now
-      if [ "$now" -ge "$deadline" ]; then
-        goBack unconfirmed
-        return
-      fi
-      sleep 0.05
-    done
+  # switch-to-configuration does not wait for all that it causes.
+  phase=settling
+  if ! holdsUp; then
+    restoreOrFail "${reason:-late}"
+    return
   fi
   if [ "$goal" = test ]; then
     finish activated
@@ -215,6 +181,70 @@ supervise() {
   else
     goBack "$reason"
   fi
+}
+
+# holdsUp reports whether the node stays as the switch has left it, and the client can
+# log in before and after that is known. Where it fails, $reason says why, or is empty
+# if units have failed.
+holdsUp() {
+  waitForJobs && judgeLater && awaitAnswer waiting confirm &&
+    watchServices && waitForJobs && judgeLater && awaitAnswer confirmed confirm-again
+}
+
+# awaitAnswer waits, where the rollback is armed, until the client has logged in over a
+# new connection and said so. It fails when the time is up, and if the client asks for
+# that.
+awaitAnswer() { # PHASE ANSWER
+  [ "$armed" != 0 ] || return 0
+  phase=$1
+  now
+  deadline=$((now + armed))
+  save || :
+  while ! [ -e "$live/$2" ]; do
+    if [ -e "$live/abort" ]; then
+      reason=aborted
+      return 1
+    fi
+    now
+    if [ "$now" -ge "$deadline" ]; then
+      reason=unconfirmed
+      return 1
+    fi
+    sleep 0.05
+  done
+  phase=settling
+  save || :
+}
+
+# giveUp ends a run whose call of switch-to-configuration has failed, with $code.
+giveUp() {
+  case $code in
+  11)
+    reason=locked
+    [ $action = test ] || { retreat; code=11; }
+    finish failed
+    ;;
+  100)
+    reason=reboot
+    if [ "$goal" = test ]; then finish failed
+    elif [ $action = switch ] || { reason=; commit; }; then reason=reboot; finish boot
+    else finish failed; fi
+    ;;
+  hung)
+    # Which units it was waiting for is all there is to know.
+    jobs=$(printf '%s\n' "$queue" | while read -r _ name kind how; do
+      [ "$how" != running ] || printf '%s %s, ' "$kind" "$name"
+    done)
+    restoreOrFail hung
+    ;;
+  aborted) restoreOrFail aborted ;;
+  *) restoreOrFail switch ;;
+  esac
+}
+
+# restoreOrFail goes back where the rollback is armed.
+restoreOrFail() { # REASON
+  if [ "$armed" = 0 ]; then reason=$1; finish failed; else goBack "$1"; fi
 }
 
 # recover follows the run, however it ended. At a shutdown there is nothing to do:

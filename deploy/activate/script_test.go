@@ -1,0 +1,252 @@
+package activate
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The node's script, with stand-ins for systemd, Nix and the systems. What the machines of
+// the lab prove once more, with all real, is in lab_*_test.go.
+func TestScript(t *testing.T) {
+	for name, test := range map[string]func(*testing.T, *standIn){
+		"switch": func(t *testing.T, n *standIn) {
+			res, err := n.activate(n.request())
+			if err != nil || res.Outcome != Committed || res.Exit != 0 || res.After.Generation != 2 {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.newPath, n.newPath, "new test", "new boot")
+			if n.server.Handshakes() != 3 {
+				t.Errorf("%d handshakes, want one to work with and two to confirm", n.server.Handshakes())
+			}
+		},
+		"boot": func(t *testing.T, n *standIn) {
+			r := n.request()
+			r.Goal = Boot
+			if _, err := n.activate(r); err != nil {
+				t.Error(err)
+			}
+			n.is(n.oldPath, n.newPath, "new boot")
+		},
+		"test": func(t *testing.T, n *standIn) {
+			r := n.request()
+			r.Goal = Test
+			if res, err := n.activate(r); err != nil || res.Outcome != Activated {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.newPath, n.oldPath, "new test")
+		},
+		"unit fails": func(t *testing.T, n *standIn) {
+			n.onNew("fails web.service; code=4")
+			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed (exit 4); the node is back on "+n.oldPath+"\nweb.service:\n  it burns")
+		},
+		"script fails": func(t *testing.T, n *standIn) {
+			n.onNew("code=2")
+			n.rollsBack(n.request(), reasonSwitch, "the activation script failed (exit 2)")
+		},
+		"was failing before": func(t *testing.T, n *standIn) {
+			n.write("world/failed", "web.service loaded failed failed web\n")
+			n.onNew("code=4")
+			if res, err := n.activate(n.request()); err != nil || !slices.Equal(res.AlreadyFailing, []string{"web.service"}) {
+				t.Errorf("%+v, %v", res, err)
+			}
+		},
+
+		// What comes after switch-to-configuration has returned.
+		"slow unit fails": func(t *testing.T, n *standIn) {
+			n.onNew(`ended() { fails slow.service; done_; }
+jobs '12 slow.service start running' '11 multi-user.target start waiting'; later 1 ended`)
+			n.rollsBack(n.request(), reasonLate, "unit slow.service failed soon after the switch; the node is back on "+n.oldPath+"\nslow.service:\n  it burns")
+			if !strings.Contains(n.rec.log(), "waiting for systemd: start slow.service\n") {
+				t.Error("the user is not told what the node waits for")
+			}
+		},
+		"slow unit cuts the network": func(t *testing.T, n *standIn) {
+			n.onNew(`ended() { touch $WORLD/locked; done_; }
+jobs '12 firewall.service start running'; later 1 ended`)
+			n.write("world/on-old", "rm $WORLD/locked")
+			n.rollsBack(n.request(), reasonUnconfirmed, "nobody could log in to confirm it within 4s; the node is back on "+n.oldPath+", by itself")
+		},
+		"service cuts the network while it is watched": func(t *testing.T, n *standIn) {
+			n.onNew(`only firewall.service 500 0 active running; later 1.5 touch $WORLD/locked`)
+			n.write("world/on-old", "rm $WORLD/locked")
+			r := n.request()
+			r.Settle = 3 * time.Second
+			n.rollsBack(r, reasonUnconfirmed, "nobody could log in")
+		},
+		"service dies": func(t *testing.T, n *standIn) {
+			n.onNew(`dies() { only web.service 500 0 failed failed; fails web.service; }
+only web.service 500 0 active running; later 1.5 dies`)
+			r := n.request()
+			r.Settle = 3 * time.Second
+			n.rollsBack(r, reasonLate, "unit web.service failed soon after the switch")
+		},
+		"service dies after the settle time": func(t *testing.T, n *standIn) {
+			n.onNew(`only web.service 500 0 active running; later 20 fails web.service`)
+			if _, err := n.activate(n.request()); err != nil {
+				t.Error(err)
+			}
+		},
+		"service is restarted again and again": func(t *testing.T, n *standIn) {
+			n.onNew(`loops() { for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 0.7; only web.service $((500 + i)) $i active running; done; }
+only web.service 500 0 active running; later 0 loops`)
+			n.rollsBack(n.request(), reasonLate, "unit web.service failed soon after the switch")
+		},
+		"service waits to be restarted": func(t *testing.T, n *standIn) {
+			n.onNew(`only web.service 500 1 activating auto-restart`)
+			n.rollsBack(n.request(), reasonLate, "unit web.service failed soon after the switch")
+		},
+		"service recovers": func(t *testing.T, n *standIn) {
+			n.onNew(`only web.service 500 0 active running; later 0.7 only web.service 600 1 active running`)
+			if _, err := n.activate(n.request()); err != nil {
+				t.Error(err)
+			}
+		},
+		"service was restarted all the time before": func(t *testing.T, n *standIn) {
+			n.services("Id=web.service Type=simple ActiveState=active SubState=running ActiveEnterTimestampMonotonic=100 NRestarts=7")
+			n.onNew(`loops() { for i in 1 2 3 4 5 6; do sleep 0.7; only web.service $((500 + i)) $((i + 8)) active running; done; }
+only web.service 500 8 active running; later 0 loops`)
+			if _, err := n.activate(n.request()); err != nil {
+				t.Error(err)
+			}
+		},
+		"services that have started are watched, others are not": func(t *testing.T, n *standIn) {
+			n.onNew(`{ service sshd.service 100 0 active running; service web.service 500 0 active running; service once.service 501 0 active exited oneshot; } >$WORLD/services`)
+			if _, err := n.activate(n.request()); err != nil || !strings.Contains(n.rec.log(), "watching for 1s what was started: web.service \n") {
+				t.Errorf("%v\n%s", err, n.rec.log())
+			}
+		},
+		"job hangs": func(t *testing.T, n *standIn) {
+			n.onNew(`jobs '12 stuck.service start running'`)
+			n.rollsBack(n.request(), reasonHung, "no progress for 4s (start stuck.service): a slow switch needs a longer --confirm-timeout")
+		},
+		"jobs that are not the switch's": func(t *testing.T, n *standIn) {
+			n.write("world/jobs", "3 dev-sdb.device start running\n")
+			n.write("world/timed", "backup.service\n")
+			n.onNew(`jobs '3 dev-sdb.device start running' '12 backup.service start running' '13 cri-1.scope start running' '14 web-key.service start running' '15 web.service start waiting'`)
+			if _, err := n.activate(n.request()); err != nil {
+				t.Error(err)
+			}
+		},
+		"a timer's service fails": func(t *testing.T, n *standIn) {
+			n.write("world/timed", "backup.service\n")
+			n.onNew(`only web.service 500 0 active running; later 0.5 fails backup.service`)
+			if _, err := n.activate(n.request()); err != nil {
+				t.Error(err)
+			}
+		},
+		"called off while it is watched": func(t *testing.T, n *standIn) {
+			n.onNew(`only web.service 500 0 active running; later 1 touch ` + n.root + `/run/nixbench/activate/abort`)
+			r := n.request()
+			r.Settle = 5 * time.Second
+			n.rollsBack(r, reasonAborted, "it was called off")
+		},
+
+		// Nothing is armed.
+		"unarmed": func(t *testing.T, n *standIn) {
+			r := n.request()
+			r.Confirm = 0
+			if _, err := n.activate(r); err != nil {
+				t.Error(err)
+			}
+			n.is(n.newPath, n.newPath, "new switch")
+		},
+		"unarmed, service dies": func(t *testing.T, n *standIn) {
+			n.onNew(`dies() { only web.service 500 0 failed failed; fails web.service; }
+only web.service 500 0 active running; later 0.7 dies`)
+			r := n.request()
+			r.Confirm = 0
+			res, err := n.activate(r)
+			var failed *FailedError
+			if !errors.As(err, &failed) || failed.Reason != reasonLate || res.Outcome != Failed || !slices.Equal(res.Broken, []string{"web.service"}) {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.newPath, n.newPath, "new switch")
+		},
+
+		// What a rollback restores.
+		"boot loader fails": func(t *testing.T, n *standIn) {
+			n.write("world/on-new", `[ "$action" != boot ] || code=1`)
+			res, err := n.activate(n.request())
+			var failed *FailedError
+			if !errors.As(err, &failed) || failed.Reason != reasonBoot || !res.RolledBack() {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "new boot", "old boot", "old test")
+			if _, err := os.Lstat(filepath.Join(n.root, "nix/var/nix/profiles/system-2-link")); err == nil {
+				t.Error("the profile still has the generation of the system that could not be installed")
+			}
+		},
+		"keys": func(t *testing.T, n *standIn) {
+			n.onNew("code=2")
+			n.mkdir("run/keys/.nixbench-before")
+			n.write("run/keys/.nixbench-before/restore", "echo restored >"+n.world+"/keys; echo keys >>"+n.world+"/calls")
+			_, err := n.activate(n.request())
+			if err == nil || n.read("world/keys") != "restored\n" {
+				t.Errorf("the keys from before were not restored: %v", err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "keys", "old test") // before what uses them starts
+		},
+		"keys of a system that stays": func(t *testing.T, n *standIn) {
+			n.mkdir("run/keys/.nixbench-before")
+			n.write("run/keys/.nixbench-before/restore", "echo restored >"+n.world+"/keys")
+			_, err := n.activate(n.request())
+			if _, left := os.Stat(filepath.Join(n.root, "run/keys/.nixbench-before")); err != nil || left == nil || n.read("world/keys") != "" {
+				t.Errorf("old keys: %q, left behind: %v (%v)", n.read("world/keys"), left == nil, err)
+			}
+		},
+		"killed": func(t *testing.T, n *standIn) {
+			n.onNew(`kills() { kill -KILL $(cat $WORLD/units/nixbench-activate.service.main); }
+only web.service 500 0 active running; later 1 kills`)
+			r := n.request()
+			r.Settle = 3 * time.Second
+			n.rollsBack(r, reasonKilled, "the switch was killed on the node")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newStandIn(t))
+		})
+	}
+}
+
+// rollsBack asserts that a switch fails, why, and that the node is as it was before.
+func (n *standIn) rollsBack(r Request, reason, want string) {
+	n.t.Helper()
+	res, err := n.activate(r)
+	var failed *FailedError
+	if !errors.As(err, &failed) || failed.Reason != reason || !strings.Contains(err.Error(), want) {
+		n.t.Errorf("got  %v\nwant %s, reason %s", err, want, reason)
+	}
+	if !res.RolledBack() {
+		n.t.Errorf("%+v", res)
+	}
+	n.is(n.oldPath, n.oldPath, "new test", "old test")
+}
+
+// A client that is killed between its two confirmations leaves a node that goes back, or
+// that the next run to the same system confirms.
+func TestScriptConfirmedOnce(t *testing.T) {
+	t.Parallel()
+	n := newStandIn(t)
+	w := n.a.watch("web-1", n.host, "r1", 20*time.Second)
+	start := []string{"start", "r1", "switch", n.newPath, "", "20", "", "", "0", "1"}
+	if err := w.follow(t.Context(), false, start...); err != nil || w.run().phase != phaseWaiting {
+		t.Fatalf("%+v, %v", w.run(), err)
+	}
+	if err := w.follow(t.Context(), true, "confirm", "r1"); err != nil || w.run().phase != phaseConfirmed {
+		t.Fatalf("%+v, %v", w.run(), err)
+	}
+	n.is(n.newPath, n.oldPath, "new test") // nothing is permanent yet
+	r := n.request()
+	r.Run = "r2"
+	res, err := n.activate(r)
+	if err != nil || res.Settled == nil || res.Settled.Outcome != Committed || res.Changed {
+		t.Errorf("%+v, %v", res, err)
+	}
+	n.is(n.newPath, n.newPath, "new test", "new boot")
+}

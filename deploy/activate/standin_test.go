@@ -1,0 +1,227 @@
+package activate
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+)
+
+// standIn is a node without a machine: the real script of this package runs on folders
+// below root, with stand-ins for systemd, nix-env and two systems (testdata).
+type standIn struct {
+	t       testing.TB
+	root    string
+	world   string // what the stand-ins read and write
+	host    *remote.Host
+	server  *sshtest.Server
+	rec     *recorder
+	a       *Activator
+	oldPath string
+	newPath string
+}
+
+func newStandIn(t testing.TB) *standIn {
+	t.Helper()
+	root := t.TempDir()
+	n := &standIn{t: t, root: root, world: filepath.Join(root, "world"), rec: &recorder{},
+		oldPath: filepath.Join(root, "nix/store/old"), newPath: filepath.Join(root, "nix/store/new")}
+	for _, dir := range []string{"world/units", "world/journal", "run/nixbench", "run/wrappers/bin", "run/keys", "nix/var/nix/profiles", "etc"} {
+		n.mkdir(dir)
+	}
+	n.write("etc/NIXOS", "")
+	for _, program := range []string{"systemctl", "systemd-run", "nix-env", "journalctl"} {
+		n.install("bin/"+program, "run/wrappers/bin/"+program, "")
+	}
+	for _, system := range []string{n.oldPath, n.newPath} {
+		n.install("switch-to-configuration", strings.TrimPrefix(system, root+"/")+"/bin/switch-to-configuration", system)
+	}
+	n.link(n.oldPath, "nix/var/nix/profiles/system-1-link")
+	n.link("system-1-link", "nix/var/nix/profiles/system")
+	n.link(n.oldPath, "run/current-system")
+	n.link(n.oldPath, "run/booted-system")
+	n.services("ActiveState=active Id=sshd.service Type=notify SubState=running ActiveEnterTimestampMonotonic=100 NRestarts=0")
+	n.connect()
+	t.Cleanup(n.end)
+	return n
+}
+
+func (n *standIn) mkdir(path string) {
+	n.t.Helper()
+	if err := os.MkdirAll(filepath.Join(n.root, path), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *standIn) write(path, text string) {
+	n.t.Helper()
+	if err := os.WriteFile(filepath.Join(n.root, path), []byte(text), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *standIn) read(path string) string {
+	text, _ := os.ReadFile(filepath.Join(n.root, path))
+	return string(text)
+}
+
+func (n *standIn) link(target, path string) {
+	n.t.Helper()
+	if err := os.Symlink(target, filepath.Join(n.root, path)); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *standIn) install(from, to, out string) {
+	n.t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", from))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.mkdir(filepath.Dir(to))
+	replaced := strings.NewReplacer("@world@", n.world, "@root@", n.root, "@out@", out).Replace(string(text))
+	n.write(to, replaced)
+	if err := os.Chmod(filepath.Join(n.root, to), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// services sets what systemctl shows of services; each is a line of properties.
+func (n *standIn) services(services ...string) {
+	n.write("world/services", strings.ReplaceAll(strings.Join(services, "\n\n"), " ", "\n")+"\n")
+}
+
+// onNew is what the new system's switch-to-configuration does besides. Its functions
+// change what systemd says: now, or with `later SECONDS FUNCTION…` when it has returned.
+func (n *standIn) onNew(script string) {
+	n.write("world/on-new", `
+service() { # ID ENTERED RESTARTS STATE SUBSTATE [TYPE]
+  printf '\nId=%s\nType=%s\nActiveState=%s\nSubState=%s\nActiveEnterTimestampMonotonic=%s\nNRestarts=%s\nTransient=no\n' "$1" "${6:-simple}" "$4" "$5" "$2" "$3"
+}
+only() { service "$@" >$WORLD/services.next; mv $WORLD/services.next $WORLD/services; }
+fails() { echo "it burns" >$WORLD/journal/$1; echo "$1 loaded failed failed $1" >$WORLD/failed; }
+jobs() { printf '%s\n' "$@" >$WORLD/jobs; }
+done_() { rm -f $WORLD/jobs; }
+later() { local s=$1; shift; (sleep "$s"; "$@") </dev/null >/dev/null 2>&1 & }
+[ "$action" = test ] || [ "$action" = switch ] || return 0
+`+script)
+}
+
+// rebase makes the script use folders below root, and wait less for services that restart.
+func (n *standIn) rebase(script string) string {
+	var pairs []string
+	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/"} {
+		pairs = append(pairs, dir, n.root+dir)
+	}
+	script = strings.NewReplacer(pairs...).Replace(script)
+	return strings.ReplaceAll(script, "settle + 15", "settle + 2")
+}
+
+func (n *standIn) connect() {
+	n.t.Helper()
+	var err error
+	if n.server, err = sshtest.Start(sshtest.Options{Handler: n.handle}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.write("key", string(sshtest.PrivateKey()))
+	n.host = remote.NewHost(remote.Config{Node: "web-1", HostName: "127.0.0.1", Port: n.server.Port(), User: "root", Network: "tcp",
+		IdentityFiles: []string{filepath.Join(n.root, "key")}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{n.server.Key()}}, remote.Options{})
+	n.a = &Activator{Send: n.rec.add}
+}
+
+func (n *standIn) handle(ctx context.Context, e *sshtest.Exec) int {
+	script, err := io.ReadAll(e.Stdin)
+	if err != nil {
+		return 1
+	}
+	if n.isLocked() {
+		n.server.Drop()
+		return 1
+	}
+	argv := make([]string, len(e.Argv))
+	for i, arg := range e.Argv {
+		argv[i] = arg
+		if arg == install {
+			argv[i] = n.rebase(arg)
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go n.dropWhenLocked(ctx)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader([]byte(n.rebase(string(script)))), e.Stdout, e.Stderr
+	cmd.WaitDelay = time.Second
+	if err := cmd.Run(); err != nil {
+		if cmd.ProcessState == nil {
+			fmt.Fprintln(e.Stderr, err)
+			return 126
+		}
+		return max(1, cmd.ProcessState.ExitCode())
+	}
+	return 0
+}
+
+// dropWhenLocked ends all connections when the node stops letting clients in.
+func (n *standIn) dropWhenLocked(ctx context.Context) {
+	for ctx.Err() == nil {
+		if n.isLocked() {
+			n.server.Drop()
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// isLocked reports whether the node lets no client in.
+func (n *standIn) isLocked() bool {
+	_, err := os.Stat(filepath.Join(n.world, "locked"))
+	return err == nil
+}
+
+// end ends what the stand-in for systemd-run has started.
+func (n *standIn) end() {
+	n.host.Close()
+	n.server.Close()
+	for _, unit := range []string{"nixbench-activate.service", "nixbench-switch.service"} {
+		exec.Command(filepath.Join(n.root, "run/wrappers/bin/systemctl"), "kill", unit).Run()
+	}
+}
+
+func (n *standIn) request() Request {
+	return Request{Run: "r1", Path: n.newPath, Goal: Switch, Confirm: 4 * time.Second, Settle: time.Second, ReplaceUnknown: true}
+}
+
+func (n *standIn) activate(r Request) (Result, error) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
+	defer cancel()
+	begin := time.Now()
+	res, err := n.a.Activate(ctx, "web-1", n.host, r)
+	n.t.Logf("%v: %v\n%s%s", time.Since(begin).Round(10*time.Millisecond), err, n.rec.log(), n.read("world/calls"))
+	return res, err
+}
+
+// is asserts what the node runs and boots, and which calls of switch-to-configuration it took.
+func (n *standIn) is(runs, boots string, calls ...string) {
+	n.t.Helper()
+	if got, _ := filepath.EvalSymlinks(filepath.Join(n.root, "run/current-system")); got != runs {
+		n.t.Errorf("runs %s, want %s", got, runs)
+	}
+	if got, _ := filepath.EvalSymlinks(filepath.Join(n.root, "nix/var/nix/profiles/system")); got != boots {
+		n.t.Errorf("boots %s, want %s", got, boots)
+	}
+	if got := strings.Split(strings.TrimSpace(n.read("world/calls")), "\n"); strings.Join(got, ",") != strings.Join(calls, ",") {
+		n.t.Errorf("calls of switch-to-configuration: %q, want %q", got, calls)
+	}
+}
