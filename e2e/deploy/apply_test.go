@@ -36,8 +36,8 @@ func TestApply(t *testing.T) {
 	s.says(s.run(0, "apply"), "3 switched", "generation 1")
 	after := logins()
 	for _, node := range nodes {
-		if got := after[node] - before[node] - 1; got != 2 {
-			t.Errorf("%s: %d logins for a switch, want 1 and another to confirm it", node, got)
+		if got := after[node] - before[node] - 1; got != 3 {
+			t.Errorf("%s: %d logins for a switch, want 1 and two more to confirm it", node, got)
 		}
 	}
 	all(s, "one")
