@@ -96,9 +96,9 @@ func (r *run) confirmSame(t task) error {
 	})
 }
 
-// deployment is a system of a node, with the generation that it really is.
+// deployment is a system of a node as the state has it on record, with the system's own generation.
 func deployment(n activate.Node, path, run string) state.Deployment {
-	return state.Deployment{Path: path, Generation: n.GenerationOf(path), Run: run, Time: time.Now()}
+	return state.Deployment{Path: path, Generation: generationOf(n, path), Run: run, Time: time.Now()}
 }
 
 // hostOf is a node's connection, as all packages together need it.

@@ -186,7 +186,7 @@ func (d *Deployer) rollBackTo(ctx context.Context, s Step, o RollbackOptions) (s
 	}
 	intent := state.Intent{Run: id, Node: name, Step: string(event.Activate), Path: s.Path, Since: time.Now()}
 	if err := d.Store.Update(func(st *state.State) error {
-		st.Replace(id, name, state.Deployment{Path: s.From.Current, Generation: s.From.Generation, Run: id, Time: time.Now()})
+		st.Replace(id, name, deployment(s.From, s.From.Current, id))
 		st.Begin(intent)
 		return nil
 	}); err != nil {
@@ -194,16 +194,19 @@ func (d *Deployer) rollBackTo(ctx context.Context, s Step, o RollbackOptions) (s
 	}
 	result, err := d.goBack(ctx, h, s, activate.Request{Run: id, Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, Settle: o.Settle, ReplaceUnknown: true})
 	var lost *activate.LostSightError
-	if errors.As(err, &lost) || ctx.Err() != nil {
-		// Nobody knows how it ends, so the intent stays for the next run.
+	if err != nil && (errors.As(err, &lost) || ctx.Err() != nil) {
+		// The outcome is unknown, so the intent stays for the next run.
 		return r, "", &NodeError{Node: name, Step: event.Activate, Err: err}
 	}
 	r.After = generationOf(result.After, result.After.Current)
 	if stateErr := d.Store.Update(func(st *state.State) error {
 		st.Finish(id, name, intent.Step)
-		st.Settle(id, name)
+		// Without an outcome, the intents of killed runs stay: another run may be switching the node.
+		if err == nil || result.Settled != nil || result.Outcome != "" {
+			st.Settle(id, name)
+		}
 		if err == nil {
-			st.Confirm(name, state.Deployment{Path: s.Path, Generation: result.After.Generation, Run: id, Time: time.Now()})
+			st.Confirm(name, deployment(result.After, s.Path, id))
 		}
 		return nil
 	}); stateErr != nil {

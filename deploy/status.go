@@ -122,14 +122,12 @@ func (s Status) Well() bool {
 	return fine && len(s.FailedUnits) == 0 && s.State == "running"
 }
 
-// generationOf is the number under which the node's profile has a system, the newest
-// if there are several; 0 if it has not.
+// generationOf is the number of a system in the node's profile; 0 if the profile does not have it.
+// Where several generations are the same system, the one that the profile points to counts, and
+// after it the newest.
 func generationOf(n activate.Node, system string) int {
-	number := 0
-	for _, g := range n.Generations {
-		if g.Path == system && system != "" {
-			number = max(number, g.Number)
-		}
+	if system == n.Profile && n.Generation != 0 {
+		return n.Generation
 	}
-	return number
+	return n.GenerationOf(system)
 }

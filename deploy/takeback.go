@@ -68,7 +68,7 @@ func (r *run) takeBack(ctx context.Context, n nixeval.Node) error {
 	if err != nil {
 		return &NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be taken back: %w", err)}
 	}
-	text := fmt.Sprintf("taken back to generation %d, since another node failed", before.GenerationOf(before.Current))
+	text := fmt.Sprintf("taken back to generation %d, since another node failed", generationOf(before, before.Current))
 	r.done(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)
 	return nil
 }
@@ -79,7 +79,7 @@ func (r *run) undo(ctx context.Context, n nixeval.Node, before activate.Node) er
 		return err
 	}
 	back := func(goal activate.Goal, path string) error {
-		generation := before.GenerationOf(path)
+		generation := generationOf(before, path)
 		if generation == 0 {
 			return fmt.Errorf("it had no generation to go back to")
 		}

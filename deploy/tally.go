@@ -36,7 +36,7 @@ func (r *run) done(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, tex
 	r.mu.Unlock()
 	result := state.NodeResult{Node: n.Name, Unit: n.Unit, Path: c.Out, Outcome: outcome}
 	if a, ok := r.resultOf(n); ok {
-		result.Before, result.After = a.Before.GenerationOf(a.Before.Current), a.After.GenerationOf(a.After.Current)
+		result.Before, result.After = generationOf(a.Before, a.Before.Current), generationOf(a.After, a.After.Current)
 	}
 	if err != nil {
 		result.Error = err.Error()

@@ -58,7 +58,8 @@ type world struct {
 	decline  bool
 	lease    func(provision.Spec) netip.Addr // who hands out addresses, where we do not
 	engines  Engines
-	revision int // of the hive: another one, other systems
+	revision int               // of the hive: another one, other systems
+	on       func(event.Event) // is called with each event, when it is sent
 }
 
 func newWorld(t *testing.T, roles map[string]int) *world {
@@ -246,8 +247,11 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 	send := event.Sink(func(e event.Event) {
 		record.Event(e)
 		w.mu.Lock()
-		defer w.mu.Unlock()
 		w.events = append(w.events, e)
+		w.mu.Unlock()
+		if w.on != nil {
+			w.on(e)
+		}
 	})
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, Run: nix, Send: send})
 	fleet := NewFleet(hive, remote.Options{DialContext: w.dial, Timeout: 5 * time.Second})
@@ -339,9 +343,11 @@ type simulated struct {
 
 	mu         sync.Mutex
 	current    string
-	generation int
+	generation int      // the newest, which runs
 	past       []string // what earlier generations were
 	from       string   // what the switch under way began with
+	boots      int      // the generation that the profile points to; 0: the one that runs
+	busy       bool     // another run is switching the node
 	boot       int      // how often it was rebooted
 	run        []string
 	word       string
@@ -391,6 +397,10 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	case "inspect":
 		wanted = argv[1]
 	case "start":
+		if n.busy {
+			return 75
+		}
+		n.boots = 0
 		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
 		n.run = []string{"run=" + run, "goal=" + goal, "path=" + path, "from=" + n.current, "to=" + path, "armed=" + armed, "phase=waiting", "code=0", "boot=" + strconv.Itoa(n.boot+1)}
 		n.current, n.from = path, n.current
@@ -414,8 +424,13 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	}
 	w := bufio.NewWriter(e.Stdout)
 	defer w.Flush()
-	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[1]s\nlink=system-%[2]d-link\n", n.current, n.generation)
-	for i, path := range append(slices.Clone(n.past), n.current) {
+	generations := append(slices.Clone(n.past), n.current)
+	profile := len(generations)
+	if n.boots != 0 {
+		profile = n.boots
+	}
+	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[2]s\nlink=system-%[3]d-link\n", n.current, generations[profile-1], profile)
+	for i, path := range generations {
 		fmt.Fprintf(w, "generation=/nix/var/nix/profiles/system-%d-link 1700000000 %s 25.05\n", i+1, path)
 	}
 	fmt.Fprintf(w, "failed=\nsystem=running\nboot-id=%d\nuptime=1000\n", n.boot+1)
