@@ -348,6 +348,7 @@ type simulated struct {
 	from       string   // what the switch under way began with
 	boots      int      // the generation that the profile points to; 0: the one that runs
 	busy       bool     // another run is switching the node
+	rooted     string   // the system that garbage collections leave alone although no generation has it
 	boot       int      // how often it was rebooted
 	run        []string
 	word       string
@@ -375,6 +376,9 @@ func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
 	case argv[0] == "sh" && len(argv) > 4 && argv[3] == "upload-keys":
 		return noKeys(e, argv[4])
 	case argv[0] == "sh" && len(argv) > 6 && strings.HasSuffix(argv[4], "/gcroots"):
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.rooted = argv[6]
 		return 0
 	case argv[0] == "xargs": // which store paths are missing: none
 		_, _ = io.Copy(io.Discard, e.Stdin)
@@ -400,6 +404,10 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 		if n.busy {
 			return 75
 		}
+		if path := argv[3]; path != n.rooted && path != n.current && !slices.Contains(n.past, path) {
+			fmt.Fprintf(e.Stderr, "%s was collected as garbage\n", path)
+			return 1
+		}
 		n.boots = 0
 		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
 		n.run = []string{"run=" + run, "goal=" + goal, "path=" + path, "from=" + n.current, "to=" + path, "armed=" + armed, "phase=waiting", "code=0", "boot=" + strconv.Itoa(n.boot+1)}
@@ -412,6 +420,8 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	case "confirm-again":
 		commit()
 		n.run = slices.DeleteFunc(n.run, func(l string) bool { return l == "alive=yes" })
+	case "dry":
+		return 0
 	case "follow":
 	case "forget": // a run that was killed before it confirmed
 		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") }), "phase=done", "outcome=failed", "reason=rebooted")
