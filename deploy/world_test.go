@@ -130,6 +130,7 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 			return
 		}
 		if m != nil {
+			close(m.off)
 			m.server.Close()
 		}
 		m = &simulated{current: "/nix/store/generic", generation: 1, disk: disk}
@@ -143,6 +144,10 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 	if w.lease != nil {
 		s.Address = w.lease(s)
 	}
+	if m.off != nil {
+		close(m.off)
+	}
+	m.off = make(chan struct{})
 	m.address, m.up = s.Address.String(), time.Now().Add(w.boot[s.Node])
 	for _, h := range w.hypervisors() {
 		h.Print("demo-"+s.Node, "Linux boots "+s.Node+"\n")
@@ -154,17 +159,61 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	host, _, _ := net.SplitHostPort(addr)
 	w.mu.Lock()
 	var to string
+	var off <-chan struct{}
 	for node, m := range w.machines {
 		running := slices.ContainsFunc(w.hypervisors(), func(h *fakeprovider.Hypervisor) bool { return h.State("demo-"+node) == provision.Running })
 		if m.address == host && running && time.Now().After(m.up) && !w.deaf[node] {
-			to = m.server.Addr()
+			to, off = m.server.Addr(), m.off
 		}
 	}
 	w.mu.Unlock()
 	if to == "" {
 		return nil, errors.New("connection refused")
 	}
-	return (&net.Dialer{}).DialContext(ctx, network, to)
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, to)
+	if err != nil {
+		return nil, err
+	}
+	return &machineConn{Conn: conn, off: off, closed: make(chan struct{})}, nil
+}
+
+// machineConn is a connection to a machine as it is since its last start. Once the machine was
+// off, the connection hangs: nothing arrives there, and no packet says that the old system is gone.
+type machineConn struct {
+	net.Conn
+	off    <-chan struct{}
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *machineConn) wasOff() bool {
+	select {
+	case <-c.off:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *machineConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.wasOff() {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *machineConn) Write(p []byte) (int, error) {
+	if c.wasOff() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *machineConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }
 
 var unitRE = regexp.MustCompile(`\\"([a-z0-9-]+)\\"`)
@@ -339,7 +388,8 @@ type simulated struct {
 	server  *sshtest.Server
 	address string
 	up      time.Time
-	disk    int // how many it has had
+	off     chan struct{} // is closed when it starts again: it was off
+	disk    int           // how many it has had
 
 	mu         sync.Mutex
 	current    string
