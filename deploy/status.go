@@ -121,13 +121,3 @@ func (s Status) Well() bool {
 	fine := s.System == AsDeployed || s.System == UpToDate
 	return fine && len(s.FailedUnits) == 0 && s.State == "running"
 }
-
-// generationOf is the number of a system in the node's profile; 0 if the profile does not have it.
-// Where several generations are the same system, the one that the profile points to counts, and
-// after it the newest.
-func generationOf(n activate.Node, system string) int {
-	if system == n.Profile && n.Generation != 0 {
-		return n.Generation
-	}
-	return n.GenerationOf(system)
-}
