@@ -97,7 +97,7 @@ func TestGenerationOnRecord(t *testing.T) {
 	} {
 		w := twice(t)
 		running := w.machines["w-1"].current // the third generation: the image has the first
-		w.machines["w-1"].boots = 2
+		w.machines["w-1"].generation = 2
 		w.must(act(w))
 		if b := w.state().Nodes["w-1"].Before; b == nil || b.Path != running || b.Generation != 3 {
 			t.Errorf("%s: before it the node ran generation 3, %s; the record says %+v", command, running, b)

@@ -133,7 +133,7 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 			close(m.off)
 			m.server.Close()
 		}
-		m = &simulated{current: "/nix/store/generic", generation: 1, disk: disk}
+		m = &simulated{current: "/nix/store/generic", generations: []string{"/nix/store/generic"}, generation: 1, disk: disk}
 		m.server, err = sshtest.Start(sshtest.Options{HostKeys: []ssh.Signer{key}, AuthorizedKeys: []ssh.PublicKey{client}, Handler: m.handle})
 		if err != nil {
 			w.t.Error(err)
@@ -391,17 +391,19 @@ type simulated struct {
 	off     chan struct{} // is closed when it starts again: it was off
 	disk    int           // how many it has had
 
-	mu         sync.Mutex
-	current    string
-	generation int      // the newest, which runs
-	past       []string // what earlier generations were
-	from       string   // what the switch under way began with
-	boots      int      // the generation that the profile points to; 0: the one that runs
-	busy       bool     // another run is switching the node
-	rooted     string   // the system that garbage collections leave alone although no generation has it
-	boot       int      // how often it was rebooted
-	run        []string
-	word       string
+	mu          sync.Mutex
+	current     string   // the system that runs
+	generations []string // of its profile, the first first
+	generation  int      // the one that the profile points to
+	rooted      string   // the system that garbage collections leave alone although no generation has it
+	gone        string   // a system that was collected as garbage
+	busy        bool     // another run is switching the node
+	fails       bool     // a switch fails, and the node rolls back
+	refuses     bool     // it takes no confirmation
+	boot        int      // how often it was rebooted
+	did         []string // what was activated, as `switch /nix/store/…`, and which keys were put back
+	run         []string
+	word        string
 }
 
 func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
@@ -423,6 +425,12 @@ func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
 	case argv[0] == "sh" && len(argv) > 4 && argv[4] == "start":
 		_, _ = io.Copy(io.Discard, e.Stdin)
 		return n.activate(e, argv[4:])
+	case argv[0] == "sh" && len(argv) > 5 && argv[3] == "upload-keys" && argv[5] == "restore":
+		_, _ = io.Copy(io.Discard, e.Stdin)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.did = append(n.did, "keys put back")
+		return 0
 	case argv[0] == "sh" && len(argv) > 4 && argv[3] == "upload-keys":
 		return noKeys(e, argv[4])
 	case argv[0] == "sh" && len(argv) > 6 && strings.HasSuffix(argv[4], "/gcroots"):
@@ -441,40 +449,61 @@ func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
 func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	commit := func() {
-		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") }), "phase=done", "outcome=committed")
-		n.past = append(n.past, n.from)
-		n.generation++
+	end := func(lines ...string) {
+		n.run = slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") || l == "alive=yes" })
+		n.run = append(append(n.run, "phase=done"), lines...)
 	}
 	wanted := ""
 	switch argv[0] {
 	case "inspect":
-		wanted = argv[1]
+		if argv[1] != n.gone {
+			wanted = argv[1]
+		}
 	case "start":
+		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
 		if n.busy {
 			return 75
 		}
-		if path := argv[3]; path != n.rooted && path != n.current && !slices.Contains(n.past, path) {
+		if path != n.rooted && path != n.current && !slices.Contains(n.generations, path) {
 			fmt.Fprintf(e.Stderr, "%s was collected as garbage\n", path)
 			return 1
 		}
-		n.boots = 0
-		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
+		n.did = append(n.did, goal+" "+path)
 		n.run = []string{"run=" + run, "goal=" + goal, "path=" + path, "from=" + n.current, "to=" + path, "armed=" + armed, "phase=waiting", "code=0", "boot=" + strconv.Itoa(n.boot+1)}
-		n.current, n.from = path, n.current
+		if n.fails {
+			end("outcome=rolled-back", "reason=switch", "code=4")
+			break
+		}
+		if earlier, err := strconv.Atoi(argv[7]); err == nil && goal != "test" {
+			n.generation = earlier
+		} else if goal != "test" && n.generations[n.generation-1] != path {
+			n.generations = append(n.generations, path)
+			n.generation = len(n.generations)
+		}
+		if goal == "boot" {
+			end("outcome=boot")
+			break
+		}
+		n.current = path
 		if armed == "0" {
-			commit()
+			end("outcome=committed")
 		}
 	case "confirm":
+		if n.refuses {
+			return 1
+		}
 		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=confirmed")
 	case "confirm-again":
-		commit()
-		n.run = slices.DeleteFunc(n.run, func(l string) bool { return l == "alive=yes" })
+		if slices.Contains(n.run, "goal=test") {
+			end("outcome=activated")
+			break
+		}
+		end("outcome=committed")
 	case "dry":
 		return 0
 	case "follow":
 	case "forget": // a run that was killed before it confirmed
-		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") }), "phase=done", "outcome=failed", "reason=rebooted")
+		end("outcome=failed", "reason=rebooted")
 		return 0
 	case "reboot":
 		n.boot++
@@ -484,13 +513,8 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	}
 	w := bufio.NewWriter(e.Stdout)
 	defer w.Flush()
-	generations := append(slices.Clone(n.past), n.current)
-	profile := len(generations)
-	if n.boots != 0 {
-		profile = n.boots
-	}
-	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[2]s\nlink=system-%[3]d-link\n", n.current, generations[profile-1], profile)
-	for i, path := range generations {
+	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[2]s\nlink=system-%[3]d-link\n", n.current, n.generations[n.generation-1], n.generation)
+	for i, path := range n.generations {
 		fmt.Fprintf(w, "generation=/nix/var/nix/profiles/system-%d-link 1700000000 %s 25.05\n", i+1, path)
 	}
 	fmt.Fprintf(w, "failed=\nsystem=running\nboot-id=%d\nuptime=1000\n", n.boot+1)
