@@ -40,7 +40,7 @@ type Options struct {
 
 	Confirm        time.Duration // 0: no rollback
 	Settle         time.Duration // see activate.Request
-	RollbackAll    bool          // one failure takes back the whole run
+	RollbackAll    bool          // one failure rolls back the whole run
 	Specialisation string
 	ActivateWith   string // "" or activate.NixosRebuild
 	ReplaceUnknown bool   // whatever the hive says
@@ -111,7 +111,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	switch {
 	case !o.RollbackAll || !o.Goal.activates() || ctx.Err() != nil:
 	case err != nil:
-		err = errors.Join(err, r.takeBackAll(ctx, cluster))
+		err = errors.Join(err, r.restoreNodes(ctx, cluster))
 	default:
 		err = r.forgetKeys(ctx)
 	}
@@ -131,7 +131,7 @@ type run struct {
 	Options
 	hive     *nixeval.Hive
 	machines *boots
-	tally
+	nodeResults
 	found map[string]activate.Node // what nodes were like before; see before
 }
 

@@ -58,7 +58,7 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 // Engines makes the engines that the hive's nodes are members of.
 type Engines map[string]func(engine.Cluster) engine.Engine
 
-// Of gives them, ready to be asked over the fleet's connections.
+// Of returns the hive's engines in the order of their kinds, each with a way to run commands on its members.
 func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
 	teams, err := known.of(hive, f, nil)
 	var out []engine.Engine
@@ -77,7 +77,9 @@ type team struct {
 // of leaves out members that are about to leave for good: nobody asks them any more.
 func (known Engines) of(hive *nixeval.Hive, f *Fleet, without []string) ([]team, error) {
 	var out []team
-	for kind, members := range engine.Members(hive) {
+	all := engine.Members(hive)
+	for _, kind := range sortedKeys(all) {
+		members := all[kind]
 		of := known[kind]
 		if of == nil {
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)

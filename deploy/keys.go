@@ -12,9 +12,10 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// settle ends what a killed run left on the node, before keys come: a switch of that
-// run that is taken back takes back its keys, and would take back ours.
-func (r *run) settle(ctx context.Context, h hostOf, t *task) error {
+// finishPrevious finishes or undoes what a killed run left on the node. This comes before keys are
+// uploaded: when the node rolls back the switch of that run, it restores the keys from before it,
+// and would so replace ours.
+func (r *run) finishPrevious(ctx context.Context, h hostOf, t *task) error {
 	if !r.foundOn(t.node).Unsettled() {
 		return nil
 	}
@@ -22,7 +23,7 @@ func (r *run) settle(ctx context.Context, h hostOf, t *task) error {
 	if err != nil {
 		return &NodeError{Node: t.node.Name, Step: event.Activate, Err: err}
 	}
-	t.settled = settled != nil
+	t.recovered = settled != nil
 	return nil
 }
 
@@ -57,7 +58,7 @@ func (r *run) keysBack(ctx context.Context, h hostOf, t task, why error) error {
 	return nil
 }
 
-// forgetKeys removes what nodes held for the case that the whole run is taken back.
+// forgetKeys removes the keys that nodes kept in case the whole run is rolled back.
 func (r *run) forgetKeys(ctx context.Context) error {
 	if r.WithoutKeys {
 		return nil

@@ -246,7 +246,7 @@ func TestTakeBackPastFailures(t *testing.T) {
 			}
 		}
 		results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
-		if err == nil || !strings.Contains(err.Error(), "cp-1: cannot be taken back") || strings.Contains(err.Error(), "cp-2: not taken back, since cp-1 does not work yet") == c.works {
+		if err == nil || !strings.Contains(err.Error(), "cp-1: cannot be rolled back") || strings.Contains(err.Error(), "cp-2: not rolled back, since cp-1 does not work yet") == c.works {
 			t.Errorf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(c.want, outcomes(results)); diff != "" {

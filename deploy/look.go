@@ -72,7 +72,7 @@ func inWaves[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f
 type SkippedError struct{ Node string }
 
 func (e *SkippedError) Error() string {
-	return e.Node + ": skipped, since a node of the wave before failed"
+	return e.Node + ": skipped: a node of the wave before failed"
 }
 
 // Count is `1 node` or `3 nodes`.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
@@ -43,7 +42,7 @@ func (r *run) steps(ctx context.Context, t task) (state.Outcome, string, error) 
 	case DryActivate:
 		return r.dry(ctx, h, t)
 	}
-	if err := r.settle(ctx, h, &t); err != nil {
+	if err := r.finishPrevious(ctx, h, &t); err != nil {
 		return state.Failed, "", err
 	}
 	if _, err := r.keys(ctx, h, t, secrets.Pre); err != nil {
@@ -94,11 +93,6 @@ func (r *run) confirmSame(t task) error {
 		}
 		return nil
 	})
-}
-
-// deployment is a system of a node, with the generation that it really is.
-func deployment(n activate.Node, path, run string) state.Deployment {
-	return state.Deployment{Path: path, Generation: n.GenerationOf(path), Run: run, Time: time.Now()}
 }
 
 // hostOf is a node's connection, as all packages together need it.
@@ -182,52 +176,16 @@ func (r *run) dry(ctx context.Context, h hostOf, t task) (state.Outcome, string,
 	return state.Unchanged, dryText(result), nil
 }
 
-// activate switches the node, with the intent written down before and the result after.
+// activate switches the node.
 func (r *run) activate(ctx context.Context, h hostOf, t task) (state.Outcome, string, error) {
 	name, before := t.node.Name, r.foundOn(t.node)
-	id := r.Record.ID()
-	fail := func(outcome state.Outcome, err error) (state.Outcome, string, error) {
-		return outcome, "", &NodeError{Node: name, Step: event.Activate, Err: err}
-	}
-	intent := state.Intent{Run: id, Node: name, Step: string(event.Activate), Path: t.closure.Out, Since: time.Now()}
-	if err := r.Store.Update(func(s *state.State) error {
-		s.Replace(id, name, deployment(before, before.Current, id))
-		s.Begin(intent)
-		return nil
-	}); err != nil {
-		return fail(state.Failed, err)
-	}
-	result, err := r.Activator.Activate(ctx, name, h, r.request(t))
-	if result.Changed {
+	result, outcome, err := r.applySystem(ctx, name, h, systemTarget{before: before, request: r.request(t), recovered: t.recovered})
+	var busy *activate.BusyError
+	if result.Changed && !errors.As(err, &busy) { // a busy node is changed by the other run
 		r.changed(t.node, result)
 	}
-	var lost *activate.LostSightError
-	if err != nil && (errors.As(err, &lost) || ctx.Err() != nil) {
-		// Nobody knows how it ends, so the intent stays for the next run.
-		return fail(state.Failed, err)
-	}
-	if stateErr := r.Store.Update(func(s *state.State) error {
-		s.Finish(id, name, intent.Step)
-		// Whatever became of our own, by then the node is through with others.
-		if err == nil || t.settled || result.Settled != nil || result.Outcome != "" {
-			s.Settle(id, name)
-		}
-		if err == nil && r.Goal != Boot {
-			s.Confirm(name, deployment(result.After, t.closure.Out, id))
-		}
-		return nil
-	}); stateErr != nil {
-		err = errors.Join(err, stateErr)
-	}
 	if err != nil {
-		outcome := state.Failed
-		if result.RolledBack() {
-			outcome = state.RolledBack
-		}
-		return fail(outcome, err)
+		return outcome, "", &NodeError{Node: name, Step: event.Activate, Err: err}
 	}
-	if !result.Changed {
-		return state.Unchanged, "unchanged", nil
-	}
-	return state.Switched, activateText(result, before), nil
+	return outcome, activateText(result, before), nil
 }

@@ -50,7 +50,7 @@ func (d *Deployer) Reboot(ctx context.Context, looked []Outcome[activate.Node], 
 		return d.reboot(ctx, n, o.Timeout)
 	})
 	results, err = append(results, rebooted...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(looked), Failed: err != nil, Text: countOutcomes(results)})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(looked), Failed: err != nil, Text: summarize(results)})
 	return results, err
 }
 

@@ -158,7 +158,7 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 		return d.rollBackTo(ctx, byName[n.Name], o)
 	})
 	results, err = append(results, done...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: countOutcomes(results)})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: summarize(results)})
 	return results, err
 }
 
@@ -176,90 +176,23 @@ func (s Step) result() state.NodeResult {
 	return r
 }
 
-// rollBackTo takes one step, with the intent written down before and the result after.
+// rollBackTo takes one step.
 func (d *Deployer) rollBackTo(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
-	name, id, r := s.Node.Name, d.Record.ID(), s.result()
+	name, r := s.Node.Name, s.result()
 	r.Outcome = state.Failed
 	h, err := d.Fleet.Host(ctx, s.Node)
 	if err != nil {
 		return r, "", err
 	}
-	intent := state.Intent{Run: id, Node: name, Step: string(event.Activate), Path: s.Path, Since: time.Now()}
-	if err := d.Store.Update(func(st *state.State) error {
-		st.Replace(id, name, state.Deployment{Path: s.From.Current, Generation: s.From.Generation, Run: id, Time: time.Now()})
-		st.Begin(intent)
-		return nil
-	}); err != nil {
-		return r, "", &NodeError{Node: name, Step: event.Activate, Err: err}
-	}
-	result, err := d.goBack(ctx, h, s, activate.Request{Run: id, Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, Settle: o.Settle, ReplaceUnknown: true})
-	var lost *activate.LostSightError
-	if errors.As(err, &lost) || ctx.Err() != nil {
-		// Nobody knows how it ends, so the intent stays for the next run.
-		return r, "", &NodeError{Node: name, Step: event.Activate, Err: err}
-	}
-	r.After = generationOf(result.After, result.After.Current)
-	if stateErr := d.Store.Update(func(st *state.State) error {
-		st.Finish(id, name, intent.Step)
-		st.Settle(id, name)
-		if err == nil {
-			st.Confirm(name, state.Deployment{Path: s.Path, Generation: result.After.Generation, Run: id, Time: time.Now()})
-		}
-		return nil
-	}); stateErr != nil {
-		err = errors.Join(err, stateErr)
-	}
+	result, outcome, err := d.applySystem(ctx, name, h, systemTarget{
+		before: s.From, generation: s.Generation, restores: true,
+		request: activate.Request{Run: d.Record.ID(), Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, Settle: o.Settle, ReplaceUnknown: true},
+	})
+	r.Outcome, r.After = outcome, generationOf(result.After, result.After.Current)
 	if err != nil {
-		if result.RolledBack() {
-			r.Outcome = state.RolledBack
-		}
 		return r, "", &NodeError{Node: name, Step: event.Activate, Err: err}
 	}
-	r.Outcome = state.Switched
 	return r, activateText(result, s.From), nil
-}
-
-func (d *Deployer) goBack(ctx context.Context, h activate.Host, s Step, r activate.Request) (activate.Result, error) {
-	if s.Generation != 0 {
-		return d.Activator.Rollback(ctx, s.Node.Name, h, s.Generation, r)
-	}
-	result, err := d.Activator.Activate(ctx, s.Node.Name, h, r)
-	var none *activate.NotSystemError
-	if errors.As(err, &none) {
-		err = &GoneError{Node: s.Node.Name, What: s.Path}
-	}
-	return result, err
-}
-
-// report tells the record, and whoever watches, what became of a node.
-func (d *Deployer) report(r state.NodeResult, text string, err error) state.NodeResult {
-	if err != nil {
-		r.Error = err.Error()
-		text = brief(r.Node, err)
-		if r.Outcome == state.RolledBack {
-			text = "taken back: " + text
-		}
-	}
-	d.Record.Result(r)
-	d.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Deploy, Node: r.Node, Text: text, Failed: err != nil})
-	return r
-}
-
-// countOutcomes is `2 switched, 1 failed`.
-func countOutcomes(results []state.NodeResult) string {
-	counts := map[state.Outcome]int{}
-	var order []state.Outcome
-	for _, r := range results {
-		if counts[r.Outcome]++; counts[r.Outcome] == 1 {
-			order = append(order, r.Outcome)
-		}
-	}
-	slices.Sort(order)
-	var parts []string
-	for _, o := range order {
-		parts = append(parts, fmt.Sprintf("%d %s", counts[o], o))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // NoPredecessorError says that nobody knows what nodes ran before.

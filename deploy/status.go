@@ -121,15 +121,3 @@ func (s Status) Well() bool {
 	fine := s.System == AsDeployed || s.System == UpToDate
 	return fine && len(s.FailedUnits) == 0 && s.State == "running"
 }
-
-// generationOf is the number under which the node's profile has a system, the newest
-// if there are several; 0 if it has not.
-func generationOf(n activate.Node, system string) int {
-	number := 0
-	for _, g := range n.Generations {
-		if g.Path == system && system != "" {
-			number = max(number, g.Number)
-		}
-	}
-	return number
-}

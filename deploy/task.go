@@ -16,9 +16,10 @@ type task struct {
 	node    nixeval.Node
 	closure nixeval.Closure
 	same    bool // runs the wanted system already; only keys may have changed
-	settled bool // what a killed run had left there is
-	keys    secrets.Set
-	machine *booting // what is to be done with its machine first, or nil
+	// recovered: what a killed run had left unfinished on the node is finished.
+	recovered bool
+	keys      secrets.Set
+	machine   *booting // what is to be done with its machine first, or nil
 }
 
 // calm tells whether nothing stops on the node.

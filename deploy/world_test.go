@@ -58,7 +58,8 @@ type world struct {
 	decline  bool
 	lease    func(provision.Spec) netip.Addr // who hands out addresses, where we do not
 	engines  Engines
-	revision int // of the hive: another one, other systems
+	revision int               // of the hive: another one, other systems
+	on       func(event.Event) // is called with each event, when it is sent
 }
 
 func newWorld(t *testing.T, roles map[string]int) *world {
@@ -129,9 +130,10 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 			return
 		}
 		if m != nil {
+			close(m.off)
 			m.server.Close()
 		}
-		m = &simulated{current: "/nix/store/generic", generation: 1, disk: disk}
+		m = &simulated{current: "/nix/store/generic", generations: []string{"/nix/store/generic"}, generation: 1, disk: disk}
 		m.server, err = sshtest.Start(sshtest.Options{HostKeys: []ssh.Signer{key}, AuthorizedKeys: []ssh.PublicKey{client}, Handler: m.handle})
 		if err != nil {
 			w.t.Error(err)
@@ -142,6 +144,10 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 	if w.lease != nil {
 		s.Address = w.lease(s)
 	}
+	if m.off != nil {
+		close(m.off)
+	}
+	m.off = make(chan struct{})
 	m.address, m.up = s.Address.String(), time.Now().Add(w.boot[s.Node])
 	for _, h := range w.hypervisors() {
 		h.Print("demo-"+s.Node, "Linux boots "+s.Node+"\n")
@@ -153,17 +159,61 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	host, _, _ := net.SplitHostPort(addr)
 	w.mu.Lock()
 	var to string
+	var off <-chan struct{}
 	for node, m := range w.machines {
 		running := slices.ContainsFunc(w.hypervisors(), func(h *fakeprovider.Hypervisor) bool { return h.State("demo-"+node) == provision.Running })
 		if m.address == host && running && time.Now().After(m.up) && !w.deaf[node] {
-			to = m.server.Addr()
+			to, off = m.server.Addr(), m.off
 		}
 	}
 	w.mu.Unlock()
 	if to == "" {
 		return nil, errors.New("connection refused")
 	}
-	return (&net.Dialer{}).DialContext(ctx, network, to)
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, to)
+	if err != nil {
+		return nil, err
+	}
+	return &machineConn{Conn: conn, off: off, closed: make(chan struct{})}, nil
+}
+
+// machineConn is a connection to a machine as it is since its last start. Once the machine was
+// off, the connection hangs: nothing arrives there, and no packet says that the old system is gone.
+type machineConn struct {
+	net.Conn
+	off    <-chan struct{}
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *machineConn) wasOff() bool {
+	select {
+	case <-c.off:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *machineConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.wasOff() {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *machineConn) Write(p []byte) (int, error) {
+	if c.wasOff() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *machineConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }
 
 var unitRE = regexp.MustCompile(`\\"([a-z0-9-]+)\\"`)
@@ -246,8 +296,11 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 	send := event.Sink(func(e event.Event) {
 		record.Event(e)
 		w.mu.Lock()
-		defer w.mu.Unlock()
 		w.events = append(w.events, e)
+		w.mu.Unlock()
+		if w.on != nil {
+			w.on(e)
+		}
 	})
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, Run: nix, Send: send})
 	fleet := NewFleet(hive, remote.Options{DialContext: w.dial, Timeout: 5 * time.Second})
@@ -335,16 +388,22 @@ type simulated struct {
 	server  *sshtest.Server
 	address string
 	up      time.Time
-	disk    int // how many it has had
+	off     chan struct{} // is closed when it starts again: it was off
+	disk    int           // how many it has had
 
-	mu         sync.Mutex
-	current    string
-	generation int
-	past       []string // what earlier generations were
-	from       string   // what the switch under way began with
-	boot       int      // how often it was rebooted
-	run        []string
-	word       string
+	mu          sync.Mutex
+	current     string   // the system that runs
+	generations []string // of its profile, the first first
+	generation  int      // the one that the profile points to
+	rooted      string   // the system that garbage collections leave alone although no generation has it
+	gone        string   // a system that was collected as garbage
+	busy        bool     // another run is switching the node
+	fails       bool     // a switch fails, and the node rolls back
+	refuses     bool     // it takes no confirmation
+	boot        int      // how often it was rebooted
+	did         []string // what was activated, as `switch /nix/store/…`, and which keys were put back
+	run         []string
+	word        string
 }
 
 func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
@@ -366,9 +425,18 @@ func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
 	case argv[0] == "sh" && len(argv) > 4 && argv[4] == "start":
 		_, _ = io.Copy(io.Discard, e.Stdin)
 		return n.activate(e, argv[4:])
+	case argv[0] == "sh" && len(argv) > 5 && argv[3] == "upload-keys" && argv[5] == "restore":
+		_, _ = io.Copy(io.Discard, e.Stdin)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.did = append(n.did, "keys put back")
+		return 0
 	case argv[0] == "sh" && len(argv) > 4 && argv[3] == "upload-keys":
 		return noKeys(e, argv[4])
 	case argv[0] == "sh" && len(argv) > 6 && strings.HasSuffix(argv[4], "/gcroots"):
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.rooted = argv[6]
 		return 0
 	case argv[0] == "xargs": // which store paths are missing: none
 		_, _ = io.Copy(io.Discard, e.Stdin)
@@ -381,30 +449,61 @@ func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
 func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	commit := func() {
-		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") }), "phase=done", "outcome=committed")
-		n.past = append(n.past, n.from)
-		n.generation++
+	end := func(lines ...string) {
+		n.run = slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") || l == "alive=yes" })
+		n.run = append(append(n.run, "phase=done"), lines...)
 	}
 	wanted := ""
 	switch argv[0] {
 	case "inspect":
-		wanted = argv[1]
+		if argv[1] != n.gone {
+			wanted = argv[1]
+		}
 	case "start":
 		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
+		if n.busy {
+			return 75
+		}
+		if path != n.rooted && path != n.current && !slices.Contains(n.generations, path) {
+			fmt.Fprintf(e.Stderr, "%s was collected as garbage\n", path)
+			return 1
+		}
+		n.did = append(n.did, goal+" "+path)
 		n.run = []string{"run=" + run, "goal=" + goal, "path=" + path, "from=" + n.current, "to=" + path, "armed=" + armed, "phase=waiting", "code=0", "boot=" + strconv.Itoa(n.boot+1)}
-		n.current, n.from = path, n.current
+		if n.fails {
+			end("outcome=rolled-back", "reason=switch", "code=4")
+			break
+		}
+		if earlier, err := strconv.Atoi(argv[7]); err == nil && goal != "test" {
+			n.generation = earlier
+		} else if goal != "test" && n.generations[n.generation-1] != path {
+			n.generations = append(n.generations, path)
+			n.generation = len(n.generations)
+		}
+		if goal == "boot" {
+			end("outcome=boot")
+			break
+		}
+		n.current = path
 		if armed == "0" {
-			commit()
+			end("outcome=committed")
 		}
 	case "confirm":
+		if n.refuses {
+			return 1
+		}
 		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=confirmed")
 	case "confirm-again":
-		commit()
-		n.run = slices.DeleteFunc(n.run, func(l string) bool { return l == "alive=yes" })
+		if slices.Contains(n.run, "goal=test") {
+			end("outcome=activated")
+			break
+		}
+		end("outcome=committed")
+	case "dry":
+		return 0
 	case "follow":
 	case "forget": // a run that was killed before it confirmed
-		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") }), "phase=done", "outcome=failed", "reason=rebooted")
+		end("outcome=failed", "reason=rebooted")
 		return 0
 	case "reboot":
 		n.boot++
@@ -414,8 +513,8 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	}
 	w := bufio.NewWriter(e.Stdout)
 	defer w.Flush()
-	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[1]s\nlink=system-%[2]d-link\n", n.current, n.generation)
-	for i, path := range append(slices.Clone(n.past), n.current) {
+	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[2]s\nlink=system-%[3]d-link\n", n.current, n.generations[n.generation-1], n.generation)
+	for i, path := range n.generations {
 		fmt.Fprintf(w, "generation=/nix/var/nix/profiles/system-%d-link 1700000000 %s 25.05\n", i+1, path)
 	}
 	fmt.Fprintf(w, "failed=\nsystem=running\nboot-id=%d\nuptime=1000\n", n.boot+1)

@@ -38,7 +38,7 @@ Goals:
 A switch is armed: the node goes back to what it ran before by itself, unless
 nixbench gets in again afterwards, over a fresh connection, and says that all is
 well. So a configuration that cuts the network undoes itself. A switch that fails
-is taken back at once. --no-rollback leaves things as they come.
+is rolled back at once. --no-rollback leaves things as they come.
 
 Nothing is changed before everything is built. A node that runs its system already
 is left alone. One node's failure does not touch the others.
@@ -105,7 +105,7 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	f.add(set)
 	set.BoolVar(&f.keepGoing, "keep-going", false, "deploy what can be, although other nodes cannot be evaluated or built")
 	f.addArming(set)
-	set.BoolVar(&f.rollbackAll, "rollback-all-on-failure", false, "take back all nodes of this run when one fails")
+	set.BoolVar(&f.rollbackAll, "rollback-all-on-failure", false, "roll back all nodes of this run when one fails")
 	set.StringVar(&f.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
 	set.StringVar(&f.specialisation, "specialisation", "", "switch to this specialisation of the system")
 	set.StringVar(&f.activator, "activator", "switch-to-configuration", "what switches a node: switch-to-configuration, or nixos-rebuild where it has --store-path")

@@ -19,7 +19,7 @@ import (
 const rollbackLong = `Go back to what nodes ran before the last run: the last one from here that
 changed any of the nodes that are meant. Nodes that it left alone stay as they
 are. What a node ran is on record; it is not guessed from the numbers of
-generations, which is wrong wherever a switch was taken back.
+generations, which is wrong wherever a switch was rolled back.
 
   --to N      go to generation N of each node (nixbench generations lists them)
   --to RUN    go to what that run left on its nodes (nixbench runs lists them)

@@ -272,7 +272,7 @@ func lastRunText(s deploy.Status) string {
 		return "-"
 	}
 	what := map[string]string{
-		"committed": "done", "activated": "test", "boot": "boot", "rolled-back": "taken back", "rollback-failed": "failed",
+		"committed": "done", "activated": "test", "boot": "boot", "rolled-back": "rolled back", "rollback-failed": "failed",
 	}[r.Outcome]
 	switch {
 	case r.Alive:

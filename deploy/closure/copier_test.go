@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
+	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -235,5 +238,46 @@ func TestPrivateDir(t *testing.T) {
 			t.Errorf("%q, %v", dir, err)
 		}
 		os.Remove(dir)
+	}
+}
+
+// Protect makes a root on the node, under the name that was asked for.
+func TestProtect(t *testing.T) {
+	f := newFakes(t, 1)
+	_, h, c, _ := f.node(sshtest.Options{})
+	var argv []string
+	status := 0
+	f.remote = func(e *sshtest.Exec) (int, bool) {
+		argv = e.Argv
+		return status, true
+	}
+	system := f.system()[0]
+	if err := c.Protect(t.Context(), "web-1", h, "wanted", system); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"sh", "-c", protectScript, "sh", "/run/nixbench/gcroots", "wanted", system}
+	if !slices.Equal(argv, want) {
+		t.Errorf("got %q, want %q", argv, want)
+	}
+
+	// The script makes a link that Nix follows: another path under the same name replaces the first.
+	fixture.Require(t, "nix-store", "nix-instantiate")
+	t.Setenv("NIX_CONFIG", fixture.NixConfig)
+	roots := filepath.Join(t.TempDir(), "roots")
+	for _, name := range []string{"protect-one", "protect-two"} {
+		out, _ := build(t, name, 1, 10)
+		cmd := exec.Command(want[0], want[1], want[2], want[3], roots, "wanted", out)
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if link, err := os.Readlink(filepath.Join(roots, "wanted")); link != out {
+			t.Errorf("the root is %s, %v; want %s", link, err, out)
+		}
+	}
+
+	status = 1
+	var e *Error
+	if err := c.Protect(t.Context(), "web-1", h, "wanted", system); !errors.As(err, &e) || !strings.HasPrefix(err.Error(), "web-1: protect "+system) {
+		t.Errorf("%v", err)
 	}
 }

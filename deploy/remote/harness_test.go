@@ -105,7 +105,6 @@ func authorized(k ssh.PublicKey) string {
 
 // want says what server a test needs.
 type want struct {
-	port             int // 0: any
 	hostKey          key
 	user             key // may log in
 	forbidForwarding bool
@@ -212,26 +211,19 @@ func noSSH(t testing.TB) remote.Runner {
 // inProcess starts sshtest's server.
 func inProcess(t testing.TB, w want) *server {
 	t.Helper()
-	s := &server{want: w, login: currentUser(t)}
+	s := &server{want: w, login: currentUser(t), port: reservePort(t)}
 	var running *sshtest.Server
-	s.port = w.port
 	s.restart = func() {
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-			again, err := sshtest.Start(sshtest.Options{
-				Addr:             net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
-				HostKeys:         []ssh.Signer{w.hostKey.signer},
-				AuthorizedKeys:   []ssh.PublicKey{w.user.signer.PublicKey()},
-				ForbidForwarding: w.forbidForwarding,
-				MaxSessions:      w.maxSessions,
-			})
-			if err == nil {
-				running, s.port = again, again.Port()
-				return
-			}
-			// Between two starts a client of another test may have been given the port.
-			if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
-				t.Fatal(err)
-			}
+		var err error
+		running, err = sshtest.Start(sshtest.Options{
+			Addr:             net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)),
+			HostKeys:         []ssh.Signer{w.hostKey.signer},
+			AuthorizedKeys:   []ssh.PublicKey{w.user.signer.PublicKey()},
+			ForbidForwarding: w.forbidForwarding,
+			MaxSessions:      w.maxSessions,
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 	s.restart()
@@ -251,12 +243,9 @@ const watchedSSHD = `"$@" </dev/null & sshd=$!; cat >/dev/null; kill -9 $sshd`
 func realSSHD(t testing.TB, w want) *server {
 	t.Helper()
 	program := findSSHD(t)
-	s := &server{want: w, login: w.login, port: w.port}
+	s := &server{want: w, login: w.login, port: reservePort(t)}
 	if s.login == "" {
 		s.login = currentUser(t)
-	}
-	if s.port == 0 {
-		s.port = freePort(t)
 	}
 	dir := t.TempDir()
 	if w.login != "" { // sshd reads the keys as that user
@@ -377,16 +366,6 @@ func children(pid int) []int {
 		}
 	}
 	return all
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 func waitForPort(t testing.TB, port int, log string) {

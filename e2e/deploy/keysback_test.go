@@ -157,7 +157,7 @@ func TestKeysBack(t *testing.T) {
 		// m1 is through before m2 fails: also its late key is new, and one is gone.
 		hive(s, fresh, `imports = [ (which "two") ]; system.activationScripts.slow = "sleep 6";`+broken)
 		got := s.run(8, "apply", "--rollback-all-on-failure")
-		s.says(got, "2 rolled-back", "m1 ", "taken back to generation 1")
+		s.says(got, "2 rolled-back", "m1 ", "rolled back to generation 1")
 		if log := s.find(func(h happened) bool {
 			return h.Event == "node-end" && h.Phase == "keys" && strings.Contains(h.Text, "uploaded late; removed /run/keys/gone")
 		}); len(log) != 1 {

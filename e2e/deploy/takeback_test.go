@@ -42,7 +42,7 @@ func TestTakeBack(t *testing.T) {
 		s := s.in(t)
 		hive("two", "two", noLoader)
 		got := s.run(8, "apply", "boot", "--rollback-all-on-failure", "--max-unavailable", "1", "--on", "m1,m2")
-		s.says(got, "taken back to generation 1", "the boot loader could not be installed")
+		s.says(got, "rolled back to generation 1", "the boot loader could not be installed")
 		s.at("m1", "one", "one")
 		s.at("m2", "one", "one")
 		key(s, "of one")
@@ -101,8 +101,8 @@ func TestTakeBackFirst(t *testing.T) {
 	const hive = `m1 = { imports = [ (which "one") ]; deployment.keys.k.text = "of one"; }; m2 = { imports = [ (which "one") ]; %s };`
 	s.hive(fmt.Sprintf(hive, `systemd.services.broken = once "exit 1"; system.activationScripts.slow = "sleep 3";`))
 	got := s.run(8, "apply", "--rollback-all-on-failure")
-	s.says(got, "error: m2: ", "broken.service", "error: m1: cannot be taken back: it had no generation to go back to")
-	s.saysNot(got, "taken back to generation")
+	s.says(got, "error: m2: ", "broken.service", "error: m1: cannot be rolled back: it had no generation to go back to")
+	s.saysNot(got, "rolled back to generation")
 	s.is("m1=one")
 	if got := s.on("m1", "cat /run/keys/k"); got != "of one" {
 		t.Errorf("the key is %q", got)

@@ -1,0 +1,36 @@
+package deploy
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// A hive with several engines asks them in the same order in every run.
+func TestEnginesInOrder(t *testing.T) {
+	kinds := []string{"a", "b", "c", "d", "e"}
+	hive := &nixeval.Hive{}
+	known := Engines{}
+	var asked []string
+	for _, kind := range kinds {
+		hive.Units = append(hive.Units, nixeval.Unit{Name: kind, Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: kind}}})
+		hive.Nodes = append(hive.Nodes, nixeval.Node{Name: kind, Unit: kind})
+		known[kind] = func(engine.Cluster) engine.Engine {
+			asked = append(asked, kind)
+			return &sulky{}
+		}
+	}
+	for range 20 { // the order of a map would have to be right every time
+		asked = nil
+		engines, err := known.Of(hive, NewFleet(hive, remote.Options{}))
+		if err != nil || len(engines) != len(kinds) {
+			t.Fatalf("%d engines, %v", len(engines), err)
+		}
+		if !slices.Equal(asked, kinds) {
+			t.Fatalf("got the engines in the order %q, want %q", asked, kinds)
+		}
+	}
+}

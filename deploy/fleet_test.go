@@ -1,0 +1,51 @@
+package deploy
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// Drop closes a node's connection. The next one goes to the address that is known by then.
+func TestDrop(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	f := NewFleet(w.hive, remote.Options{DialContext: w.dial})
+	defer f.Close()
+	known := w.state()
+	f.Know(w.dir.ClientKey(), known)
+	old, err := f.Host(t.Context(), w.hive.Nodes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := old.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine := known.Machines["w-1"]
+	machine.Address = netip.MustParseAddr("10.0.0.99")
+	known.Machines["w-1"] = machine
+	f.Know(w.dir.ClientKey(), known)
+
+	f.Drop("w-1")
+	select {
+	case <-conn.Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the connection is still open")
+	}
+	if _, err := old.Fresh(t.Context()); !errors.Is(err, remote.ErrClosed) {
+		t.Errorf("the old host can still be used: %v", err)
+	}
+	now, err := f.Host(t.Context(), w.hive.Nodes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := now.Config().HostName; got != "10.0.0.99" {
+		t.Errorf("the next connection goes to %s", got)
+	}
+	f.Drop("w-2") // nothing was connected
+}

@@ -1,0 +1,55 @@
+package provision
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A machine of ours may still use an address by its lease although another address is reserved for
+// it now. Until the lease has ended, no other machine gets that address.
+func TestLeasedAddressIsKept(t *testing.T) {
+	w := wishes("w", 3)
+	mac := func(node string) string { return MAC("c", node, nil) }
+	for name, test := range map[string]struct {
+		leases []Lease
+		known  map[string]Known
+		want   []string
+	}{
+		"a lease of another machine of ours": {
+			leases: []Lease{{MAC: mac("w-2"), Address: addr("10.0.0.2")}},
+			want:   []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.2", "create w-3 on a 10.0.0.4"},
+		},
+		"the address on record is leased to another machine of ours": {
+			leases: []Lease{{MAC: mac("w-3"), Address: addr("10.0.0.2")}},
+			known:  map[string]Known{"w-1": {Address: addr("10.0.0.2")}},
+			want:   []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.4", "create w-3 on a 10.0.0.2"},
+		},
+		"a lease of a machine that the hive no longer has": {
+			leases: []Lease{{MAC: "52:54:00:00:00:01", Address: addr("10.0.0.2")}},
+			known:  map[string]Known{"w-9": {MAC: "52:54:00:00:00:01", Address: addr("10.0.0.9")}},
+			want:   []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.4", "create w-3 on a 10.0.0.5"},
+		},
+		"its own lease": {
+			leases: []Lease{{MAC: mac("w-1"), Address: addr("10.0.0.7")}},
+			known:  map[string]Known{"w-1": {Address: addr("10.0.0.7")}},
+			want:   []string{"create w-1 on a 10.0.0.7", "create w-2 on a 10.0.0.2", "create w-3 on a 10.0.0.3"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sites := map[string]Site{"a": {FreeMemory: 8 * gib, Network: &FoundNetwork{Ours: true, Leases: test.leases}}}
+			p, err := Make(w, sites, Options{Cluster: Cluster{Name: "c", ID: "1"}, Network: someNetwork("10.0.0.0/24"), Known: test.known})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range p.Changes {
+				got = append(got, fmt.Sprintf("%s %s on %s %s", c.Action, c.Node, c.Hypervisor, c.Address))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

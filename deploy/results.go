@@ -1,0 +1,105 @@
+package deploy
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// nodeResults are the results of a run's nodes so far.
+type nodeResults struct {
+	mu       sync.Mutex
+	outcomes map[string]state.Outcome
+	order    []nixeval.Node
+	results  map[string]activate.Result // of nodes on which a system was activated
+	outside  []string                   // nodes that could not join when they were deployed
+}
+
+// done keeps a node's result, and reports it.
+func (r *run) done(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, text string, err error) {
+	r.mu.Lock()
+	if r.outcomes == nil {
+		r.outcomes = map[string]state.Outcome{}
+	}
+	if _, again := r.outcomes[n.Name]; !again {
+		r.order = append(r.order, n)
+	}
+	r.outcomes[n.Name] = outcome
+	r.mu.Unlock()
+	result := state.NodeResult{Node: n.Name, Unit: n.Unit, Path: c.Out, Outcome: outcome}
+	if a, ok := r.resultOf(n); ok {
+		result.Before, result.After = generationOf(a.Before, a.Before.Current), generationOf(a.After, a.After.Current)
+	}
+	r.report(result, text, err)
+}
+
+func (r *run) skipAll(nodes []nixeval.Node, err error) {
+	for _, n := range nodes {
+		r.Record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
+	}
+}
+
+// changed notes that a node was switched, and what it was like before.
+func (r *run) changed(n nixeval.Node, result activate.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.results == nil {
+		r.results = map[string]activate.Result{}
+	}
+	r.results[n.Name] = result
+}
+
+// switched are the nodes that run, or boot, something else than before this run.
+func (r *run) switched() []nixeval.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.order), func(n nixeval.Node) bool {
+		result, ok := r.results[n.Name]
+		return !ok || result.RolledBack()
+	})
+}
+
+func (r *run) before(n nixeval.Node) activate.Node {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.results[n.Name].Before
+}
+
+func (r *run) resultOf(n nixeval.Node) (activate.Result, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, ok := r.results[n.Name]
+	return a, ok
+}
+
+// notBegun reports a node that cancelling came before.
+func (r *run) notBegun(n nixeval.Node, err error) {
+	r.mu.Lock()
+	_, reported := r.outcomes[n.Name]
+	r.mu.Unlock()
+	if err != nil && !reported {
+		r.done(n, nixeval.Closure{}, state.Skipped, "skipped: not begun", nil)
+	}
+}
+
+// summary counts outcomes: `2 switched, 1 unchanged`.
+func (r *run) summary() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return countOutcomes(slices.Collect(maps.Values(r.outcomes)), r.verb)
+}
+
+// verb is the word for an outcome under this goal.
+func (r *run) verb(o state.Outcome) string {
+	if o == state.Switched && !r.Goal.activates() {
+		return map[Goal]string{Push: "copied", UploadKeys: "updated"}[r.Goal]
+	}
+	if o == state.Unchanged && r.Goal == DryActivate {
+		return "looked at"
+	}
+	return string(o)
+}

@@ -1,0 +1,232 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// failing is a world of two nodes that were deployed two times. The third apply cannot
+// switch w-2, so --rollback-all-on-failure restores w-1.
+func failing(t *testing.T) (*world, func() ([]state.NodeResult, error)) {
+	t.Helper()
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	w.revision++
+	w.must(w.apply())
+	w.machines["w-2"].busy = true
+	return w, func() ([]state.NodeResult, error) {
+		w.revision++
+		return w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
+	}
+}
+
+// Whatever activates a system on a node, the state has the intent before, and no intent after.
+func TestIntentBeforeActivation(t *testing.T) {
+	t.Parallel()
+	for command, test := range map[string]struct {
+		world func() (*world, func() ([]state.NodeResult, error))
+		nodes string // in the order in which systems are activated
+	}{
+		"apply": {func() (*world, func() ([]state.NodeResult, error)) {
+			w := twice(t)
+			return w, func() ([]state.NodeResult, error) { w.revision++; return w.apply() }
+		}, "w-1"},
+		"rollback": {func() (*world, func() ([]state.NodeResult, error)) {
+			w := twice(t)
+			return w, func() ([]state.NodeResult, error) { return w.rollback(t.Context()) }
+		}, "w-1"},
+		"restore": {func() (*world, func() ([]state.NodeResult, error)) { return failing(t) }, "w-1 w-1 w-2"},
+	} {
+		w, act := test.world()
+		var nodes []string
+		w.on = func(e event.Event) {
+			if e.Kind != event.NodeStart || e.Phase != event.Activate {
+				return
+			}
+			nodes = append(nodes, e.Node)
+			_, path, _ := strings.Cut(e.Text, " to ")
+			intents := w.state().Intents
+			if !slices.ContainsFunc(intents, func(i state.Intent) bool {
+				return i.Node == e.Node && i.Path == path && i.Step == string(event.Activate)
+			}) {
+				t.Errorf("%s: %s: %s, and the intents in the state are %+v", command, e.Node, e.Text, intents)
+			}
+		}
+		_, err := act()
+		if busy := (*activate.BusyError)(nil); err != nil && !errors.As(err, &busy) {
+			t.Errorf("%s: %v", command, err)
+		}
+		slices.Sort(nodes)
+		if got := strings.Join(nodes, " "); got != test.nodes {
+			t.Errorf("%s: systems were activated on %s", command, got)
+		}
+		if left := w.state().Intents; len(left) > 0 {
+			t.Errorf("%s: these intents stay: %+v", command, left)
+		}
+	}
+}
+
+// A node that is restored after a failed run runs what it ran before, and the state says so.
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	w, apply := failing(t)
+	old := w.machines["w-1"].current
+	results, err := apply()
+	if busy := (*activate.BusyError)(nil); !errors.As(err, &busy) {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 rolled-back", "w-2 failed"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if got := w.machines["w-1"].current; got != old {
+		t.Errorf("it runs %s, and before %s", got, old)
+	}
+	if confirmed := w.state().Nodes["w-1"].Good; confirmed == nil || confirmed.Path != old {
+		t.Errorf("last confirmed: %+v, want %s", confirmed, old)
+	}
+	var texts []string
+	for _, e := range w.events {
+		if e.Kind == event.NodeResult && e.Node == "w-1" {
+			texts = append(texts, e.Text)
+		}
+	}
+	if last := texts[len(texts)-1]; last != "rolled back to generation 3, since another node failed" {
+		t.Errorf("results of w-1: %q", texts)
+	}
+}
+
+// What the state has on record after each kind of outcome.
+func TestRecordOfActivation(t *testing.T) {
+	t.Parallel()
+	killed := state.Intent{Run: "killed", Node: "w-1", Step: string(event.Activate), Path: "/nix/store/other", Since: time.Unix(0, 0).UTC()}
+	interruptAt := func(phase event.Phase) func(*world, context.CancelFunc) {
+		return func(w *world, cancel context.CancelFunc) {
+			w.on = func(e event.Event) {
+				if e.Kind == event.NodeStart && e.Phase == phase {
+					cancel()
+				}
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		goal      Goal
+		prepare   func(*world, context.CancelFunc)
+		outcome   state.Outcome
+		text      string
+		after     int  // the generation on record
+		confirmed bool // the new system is the last confirmed one
+		intents   int
+	}{
+		"switched": {goal: Switch, outcome: state.Switched, text: "generation 3 → 4", after: 4, confirmed: true},
+		"boot":     {goal: Boot, outcome: state.Switched, text: "generation 4 boots next", after: 3},
+		"test":     {goal: Test, outcome: state.Switched, text: "runs until the next boot", confirmed: true},
+		"rolled back": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].fails = true },
+			outcome: state.RolledBack, text: "rolled back: units failed (exit 4)", after: 3},
+		"unchanged since it was inspected": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) {
+			m := w.machines["w-1"]
+			w.on = func(e event.Event) {
+				if e.Kind == event.NodeEnd && e.Phase == event.Copy {
+					m.current, m.generation = m.rooted, len(m.generations)+1
+					m.generations = append(m.generations, m.rooted)
+				}
+			}
+		}, outcome: state.Unchanged, text: "unchanged", confirmed: true},
+		"interrupted before the node answers": {goal: Switch, prepare: interruptAt(event.Activate), outcome: state.Failed, text: "failed: context canceled", intents: 2},
+		"interrupted before it is confirmed": {goal: Switch, prepare: interruptAt(event.Confirm), outcome: state.Failed,
+			text: "failed: not confirmed: goes back by itself, 1m0s after the switch", intents: 2},
+		"lost": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].refuses = true }, outcome: state.Failed,
+			text: "failed: not confirmed: goes back by itself, 1m0s after the switch", intents: 2},
+	} {
+		w := twice(t)
+		old := w.machines["w-1"].current
+		w.must(w.session(t.Context(), "killed", func(d *Deployer) error { return d.Store.Begin(killed) }))
+		w.revision++
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if test.prepare != nil {
+			test.prepare(w, cancel)
+		}
+		results, err := w.applyIn(ctx, func(o *Options) { o.Goal = test.goal })
+		if good := test.outcome == state.Switched || test.outcome == state.Unchanged; good != (err == nil) || len(results) != 1 {
+			t.Errorf("%s: %+v, %v", name, results, err)
+			continue
+		}
+		last := w.events[slices.IndexFunc(w.events, func(e event.Event) bool { return e.Kind == event.NodeResult })]
+		if r := results[0]; r.Outcome != test.outcome || r.After != test.after || last.Text != test.text {
+			t.Errorf("%s: outcome %s, generation %d: %q", name, r.Outcome, r.After, last.Text)
+		}
+		s := w.state()
+		if confirmed := s.Nodes["w-1"].Good; confirmed == nil || (confirmed.Path != old) != test.confirmed {
+			t.Errorf("%s: last confirmed: %+v, and before %s", name, confirmed, old)
+		}
+		if len(s.Intents) != test.intents {
+			t.Errorf("%s: the intents in the state are %+v", name, s.Intents)
+		}
+	}
+}
+
+// Restoring a node puts its keys back first, and restores also what it would have booted.
+func TestRestoreWithAnotherBootDefault(t *testing.T) {
+	t.Parallel()
+	for goal, want := range map[Goal][]string{
+		Switch: {"switch 2", "keys put back", "switch 1", "keys put back", "boot 0"},
+		Boot:   {"boot 2", "keys put back", "boot 0"},
+		Test:   {"test 2", "keys put back", "test 1"},
+	} {
+		w, _ := failing(t)
+		m := w.machines["w-1"]
+		m.generation, m.did = 2, nil
+		ran, generations := m.current, slices.Clone(m.generations)
+		w.revision++
+		if _, err := w.apply(func(o *Options) { o.Goal, o.RollbackAll = goal, true }); err == nil {
+			t.Errorf("apply %s succeeded, although w-2 is busy", goal)
+		}
+		var did []string
+		for _, what := range m.did {
+			if action, path, ok := strings.Cut(what, " /nix/store/"); ok {
+				revision, _, _ := strings.Cut(path, "-")
+				number, _ := strconv.Atoi(revision)
+				what = fmt.Sprintf("%s %d", action, number)
+			}
+			did = append(did, what)
+		}
+		if diff := cmp.Diff(want, did); diff != "" {
+			t.Errorf("apply %s: %s", goal, diff)
+		}
+		if m.current != ran || m.generation != 2 {
+			t.Errorf("apply %s: generation %d boots next, and %s runs", goal, m.generation, m.current)
+		}
+		if added := len(m.generations) - len(generations); goal == Test && added != 0 || goal != Test && added != 1 {
+			t.Errorf("apply %s: restoring made generations of its own: %q", goal, m.generations)
+		}
+	}
+}
+
+// A system that was collected as garbage cannot be gone back to; the error says so.
+func TestRollbackToMissingSystem(t *testing.T) {
+	t.Parallel()
+	w := twice(t)
+	m := w.machines["w-1"]
+	m.gone = m.generations[1]
+	m.generations, m.generation = []string{m.current}, 1
+	results, err := w.rollback(t.Context())
+	var gone *GoneError
+	if !errors.As(err, &gone) || gone.Node != "w-1" || gone.What != m.gone {
+		t.Errorf("%v", err)
+	}
+	if diff := cmp.Diff([]string{"w-1 failed"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+}
