@@ -121,7 +121,7 @@ func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ..
 		return nil, err
 	}
 	until, _ := ctx.Deadline()
-	wait := f.options.Send.Wait(event.Event{Node: node, Text: programOf(argv), Until: until})
+	wait := f.options.Send.Wait(event.Event{Node: node, Text: "a command: " + programOf(argv), Until: until})
 	defer wait.End()
 	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
 }

@@ -284,7 +284,7 @@ func TestCutConnection(t *testing.T) {
 			}
 		}
 	}
-	const outlook = "; it rolls back by itself unless it can be confirmed"
+	const outlook = "; it rolls back unless confirmed"
 	if want := "wait no sign of the node" + outlook + ", wait unreachable" + outlook + ", wait-end unreachable" + outlook; strings.Join(told, ", ") != want {
 		t.Errorf("%s\nwant %s", strings.Join(told, ", "), want)
 	}

@@ -44,7 +44,7 @@ type watch struct {
 func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
 	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), outlook: "its switch goes on"}
 	if confirm > 0 {
-		w.outlook = "it rolls back by itself unless it can be confirmed"
+		w.outlook = "it rolls back unless confirmed"
 	}
 	return w
 }

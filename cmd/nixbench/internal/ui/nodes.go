@@ -91,10 +91,20 @@ func (ns nodeLines) wait() bool {
 	return slices.ContainsFunc(ns, func(n *nodeLine) bool { return len(n.waits) > 0 })
 }
 
+// reason is the wait to be shown. One without a phase is for a command, which says less than
+// the phase that it is run for.
+func (n *nodeLine) reason() (event.Event, bool) {
+	for _, w := range slices.Backward(n.waits) {
+		if w.Phase != "" || n.only {
+			return w, true
+		}
+	}
+	return event.Event{}, false
+}
+
 // now is what the line says: the phase, the text, and since when.
 func (n *nodeLine) now(now time.Time) (event.Phase, string, time.Time) {
-	if len(n.waits) > 0 {
-		w := n.waits[len(n.waits)-1]
+	if w, ok := n.reason(); ok {
 		text := oneLine(w.Text)
 		if left := w.Until.Sub(now).Round(time.Second); left > 0 {
 			text = fmt.Sprintf("%s left: %s", left, text)

@@ -1,7 +1,6 @@
 package ui
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -51,7 +50,12 @@ func (w *watch) event(e event.Event) {
 	case event.Progress, event.NodeProgress:
 		if a := w.find(e.Node, e.Phase); a != nil {
 			a.event.Done, a.event.Total = e.Done, e.Total
-			a.event.Text = cmp.Or(e.Text, a.event.Text)
+			if e.Text != "" && e.Text != a.event.Text {
+				a.event.Text = e.Text
+				if e.Phase != event.Copy && e.Phase != event.Build { // whose texts only count
+					a.renew(e.Time)
+				}
+			}
 		}
 	case event.BuildStart, event.CopyStart:
 		if a := w.find("", e.Phase); a != nil {
@@ -85,11 +89,14 @@ func (w *watch) wait(e event.Event) {
 		w.begin(e, e.Since).wait = true
 		return
 	}
-	a := w.open[i]
-	a.event = e
-	// The new reason is named as soon as a new wait would be.
-	if again := e.Time.Add(reminders[0]); a.due().After(again) {
-		a.quiet, a.told = e.Time, 0
+	w.open[i].event = e
+	w.open[i].renew(e.Time)
+}
+
+// renew has a new reason named as soon as a new wait would be.
+func (a *activity) renew(now time.Time) {
+	if a.due().After(now.Add(reminders[0])) {
+		a.quiet, a.told = now, 0
 	}
 }
 
@@ -109,10 +116,11 @@ func (w *watch) find(node string, phase event.Phase) *activity {
 }
 
 // covered reports whether something else that goes on says more: a wait says more than the phase
-// that it belongs to, and what a node does more than a phase of the run that is only its frame.
+// that it belongs to, and what a node does more than a phase of the run that is only its frame. A
+// wait without a phase is for a command, which says less than what it is run for.
 func (w *watch) covered(a *activity) bool {
 	if a.wait {
-		return false
+		return a.event.Phase == "" && slices.ContainsFunc(w.open, func(b *activity) bool { return !b.wait && b.event.Node == a.event.Node && b.event.Node != "" })
 	}
 	frame := a.event.Node == "" && slices.Contains([]event.Phase{event.Deploy, event.Provision, event.Connect, event.Remove}, a.event.Phase)
 	return slices.ContainsFunc(w.open, func(b *activity) bool {
@@ -122,7 +130,7 @@ func (w *watch) covered(a *activity) bool {
 		case frame:
 			return b.event.Node != "" || b.wait
 		}
-		return b.wait && b.event.Node == a.event.Node && (a.event.Node != "" || b.event.Phase == a.event.Phase)
+		return b.wait && b.event.Phase != "" && b.event.Node == a.event.Node && (a.event.Node != "" || b.event.Phase == a.event.Phase)
 	})
 }
 
@@ -132,7 +140,11 @@ func (w *watch) late(now time.Time) []event.Event {
 	var named []*activity
 	any := false
 	for _, a := range w.open {
-		if !w.covered(a) && !a.due().After(now.Add(together)) {
+		if w.covered(a) { // it counts from when it is all that goes on
+			a.quiet, a.told = now, 0
+			continue
+		}
+		if !a.due().After(now.Add(together)) {
 			named = append(named, a)
 			any = any || !a.due().After(now)
 		}

@@ -108,6 +108,22 @@ func TestPlainBoundsReasonsThatAlternate(t *testing.T) {
 	}
 }
 
+// What a node is waiting for in a phase may change, too.
+func TestPlainNamesAnotherReasonOfAPhase(t *testing.T) {
+	got := shown(t, false, func(send event.Sink) {
+		send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: "a"})
+		for _, text := range []string{"pod one", "pod two"} {
+			send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: "a", Text: text})
+			time.Sleep(20 * time.Second)
+		}
+	})
+	want := []string{"4 waiting   a: drain: pod one (4s so far)", "15 waiting   a: drain: pod one (15s so far)",
+		"24 waiting   a: drain: pod two (24s so far)", "35 waiting   a: drain: pod two (35s so far)"}
+	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(got), "\n")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Phases of nodes and of the run are named, too, unless something says more.
 func TestPlainNamesPhases(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -136,6 +152,16 @@ func TestPlainNamesPhases(t *testing.T) {
 			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: "a", Text: "switch to x"})
 			send.Wait(event.Event{Node: "a", Phase: event.Activate, Text: "unreachable"})
 		}, "waiting   a: activate: unreachable (4s so far)"},
+		"a command in a phase": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: "a"})
+			send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: "a", Text: "pod web-0"})
+			send.Wait(event.Event{Node: "a", Text: "a command: kubectl drain"})
+		}, "waiting   a: drain: pod web-0 (4s so far)"},
+		"a command": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+			send.Wait(event.Event{Node: "a", Text: "a command: kubectl get"})
+		}, "waiting   a: a command: kubectl get (4s so far)"},
 		"nothing else": {func(send event.Sink) {
 			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
 		}, "waiting   deploy (4s so far)"},
@@ -149,6 +175,22 @@ func TestPlainNamesPhases(t *testing.T) {
 				t.Errorf("got  %swant %s", got, test.want)
 			}
 		})
+	}
+}
+
+// Between two steps of a node its phase of the run is not named at once.
+func TestPlainIsQuietBetweenSteps(t *testing.T) {
+	got := shown(t, false, func(send event.Sink) {
+		send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+		for _, phase := range []event.Phase{event.Copy, event.Keys, event.Activate} {
+			send.Send(event.Event{Kind: event.NodeStart, Phase: phase, Node: "a"})
+			time.Sleep(3 * time.Second)
+			send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: "a"})
+			time.Sleep(time.Second)
+		}
+	})
+	if got != "" {
+		t.Error(got)
 	}
 }
 
