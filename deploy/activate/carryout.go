@@ -14,6 +14,7 @@ import (
 // carryOut has the node do it, watches, confirms, and judges.
 func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
 	w := a.watch(node, h, r.Run, r.Confirm)
+	w.patience += r.Settle        // the node may be lost while it watches what it has started
 	if res.Before.Current == "" { // nothing that it could go back to, so it is no use to wait for that
 		w.patience, w.outlook = r.Confirm+mostQuiet, "it has no system to roll back to"
 	}

@@ -87,7 +87,7 @@ func TestLostForGood(t *testing.T) {
 	const (
 		confirm = 15 * time.Second
 		named   = 5 * time.Second
-		most    = 2*confirm + 30*time.Second
+		most    = 2*confirm + 3*time.Second + 30*time.Second
 		slack   = 2 * time.Second // for a busy machine
 	)
 	l := lab.Start(t, 3)
