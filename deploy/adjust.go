@@ -29,7 +29,9 @@ func (r *run) adjust(ctx context.Context, l living, nodes []string) error {
 		if !ok {
 			continue
 		}
+		wait := r.Send.Wait(event.Event{Phase: event.Deploy, Text: "the cluster to take over what the hive says of its nodes"})
 		words, err := adjuster.Adjust(ctx, nodes, false)
+		wait.End()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -222,7 +222,10 @@ func (r *run) closures(ctx context.Context, nodes []nixeval.Node) (map[string]ni
 				delete(here, unit)
 			}
 		}
-		if err := r.Keep(here); err != nil {
+		wait := r.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
+		err := r.Keep(here)
+		wait.End()
+		if err != nil {
 			return nil, errors.Join(evalErr, buildErr, err)
 		}
 	}

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -120,7 +122,24 @@ func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ..
 	if err != nil {
 		return nil, err
 	}
+	until, _ := ctx.Deadline()
+	wait := f.options.Send.Wait(event.Event{Node: node, Text: "a command: " + programOf(argv), Until: until})
+	defer wait.End()
 	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
+}
+
+// programOf names a command that is waited for, without its arguments but for kubectl's verb.
+func programOf(argv []string) string {
+	name := path.Base(argv[0])
+	if name != "kubectl" {
+		return name
+	}
+	for _, a := range argv[1:] {
+		if !strings.HasPrefix(a, "-") && !strings.HasPrefix(a, "/") {
+			return name + " " + a
+		}
+	}
+	return name
 }
 
 // node is one of the hive, or one that has left it and whose machine is still there.

@@ -81,11 +81,11 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 		return nil, err
 	}
 	d := &Doom{}
-	if d.hosts, err = connect(ctx, m.Open, known.Cluster.Hypervisors); err != nil {
+	if d.hosts, err = connect(ctx, m.Open, known.Cluster.Hypervisors, m.Send); err != nil {
 		d.Close()
 		return nil, forgettable(err, known)
 	}
-	sites, err := d.hosts.survey(ctx, m.cluster(known), net)
+	sites, err := d.hosts.survey(ctx, m.cluster(known), net, m.Send)
 	if err != nil {
 		d.Close()
 		return nil, forgettable(err, known)
@@ -283,9 +283,11 @@ func (w *wrecker) clean(ctx context.Context) error {
 	var errs []error
 	for _, name := range sortedKeys(w.hosts) { // not at once: two of them may have one network and pool
 		if c, ok := w.hosts[name].(provision.Cleaner); ok {
+			wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of what no machine uses", name)})
 			if err := c.Clean(ctx, w.cluster); err != nil {
 				errs = append(errs, located(err, name, "clean up"))
 			}
+			wait.End()
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -75,6 +76,8 @@ func finding(what string, err error) provision.Finding {
 }
 
 func (m *Machines) examineOne(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Site) {
+	wait := m.Send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("hypervisor %s: an answer from %s", name, h.URI)})
+	defer wait.End()
 	p, err := m.Open(ctx, name, h)
 	if err != nil {
 		return []provision.Finding{finding("libvirt", err)}, nil

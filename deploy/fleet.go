@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -62,7 +63,9 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%s: %w", n.Name, context.Cause(ctx))
 	}
+	wait := f.options.Send.Wait(event.Event{Node: n.Name, Phase: event.Connect, Text: "ssh -G, which reads the SSH configuration"})
 	cfg, err := f.resolve(ctx, target)
+	wait.End()
 	<-f.resolving
 	if err != nil {
 		return nil, err // it names the node

@@ -45,6 +45,8 @@ func (r *run) footing(ctx context.Context, g *ground) *footing {
 			locks[g.sites[name].Host] = one
 		}
 		prepare := func(images ...provision.Image) error {
+			wait := r.Send.Wait(prepareWait(name, images))
+			defer wait.End()
 			one.Lock()
 			defer one.Unlock()
 			err := g.hosts[name].Prepare(ctx, g.Cluster, provision.Ground{Network: g.Network, Reservations: g.Reservations(name), Images: images})
@@ -70,6 +72,18 @@ func (r *run) footing(ctx context.Context, g *ground) *footing {
 		}
 	}
 	return f
+}
+
+// prepareWait says what a hypervisor is waited for.
+func prepareWait(hypervisor string, images []provision.Image) event.Event {
+	if len(images) == 0 {
+		return event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: its network", hypervisor)}
+	}
+	var size uint64
+	for _, i := range images {
+		size += fileSize(i.Disk)
+	}
+	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, roundSize(size))}
 }
 
 // ready makes what the change needs.

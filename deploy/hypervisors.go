@@ -3,11 +3,13 @@ package deploy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"sync"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -21,10 +23,12 @@ type hypervisors map[string]provision.Provider
 
 // connect opens all of them at once. Those that cannot be opened are in the error,
 // which then has the others beside it.
-func connect(ctx context.Context, open Opener, where map[string]state.Hypervisor) (hypervisors, error) {
+func connect(ctx context.Context, open Opener, where map[string]state.Hypervisor, send event.Sink) (hypervisors, error) {
 	out := hypervisors{}
 	var mu sync.Mutex
 	err := eachOf(sortedKeys(where), func(name string) error {
+		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a connection to %s", name, where[name].URI)})
+		defer wait.End()
 		p, err := open(ctx, name, where[name])
 		if err != nil {
 			return located(err, name, "connect")
@@ -55,10 +59,12 @@ func (hs hypervisors) close() {
 }
 
 // survey asks all of them what is there.
-func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network) (map[string]provision.Site, error) {
+func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network, send event.Sink) (map[string]provision.Site, error) {
 	sites := map[string]provision.Site{}
 	var mu sync.Mutex
 	err := eachOf(sortedKeys(hs), func(name string) error {
+		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})
+		defer wait.End()
 		site, err := hs[name].Survey(ctx, c, net)
 		if err != nil {
 			return located(err, name, "survey")

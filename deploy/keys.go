@@ -50,13 +50,22 @@ func (r *run) keysBack(ctx context.Context, h hostOf, t task, why error) error {
 		return nil
 	}
 	// Also for somebody who has interrupted us, and is waiting.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoTimeout, fmt.Errorf("no answer within %v", undoTimeout))
 	defer cancel()
-	if err := r.Uploader.Undo(ctx, t.node.Name, h); err != nil {
-		return fmt.Errorf("its keys are those of the new system: %w", err)
+	err := r.Uploader.Undo(ctx, t.node.Name, h)
+	var failed *activate.FailedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(why, &failed) && failed.Result.RolledBack():
+		// We only wanted to see to what the node could not put back.
+		return fmt.Errorf("the node has put back the keys from before together with its system, but that could not be verified: %w", err)
 	}
-	return nil
+	return fmt.Errorf("its keys may still be those of the new system; nixbench apply compares them with the hive: %w", err)
 }
+
+// undoTimeout bounds putting back keys after a failure.
+const undoTimeout = 5 * time.Second
 
 // forgetKeys removes the keys that nodes kept in case the whole run is rolled back.
 func (r *run) forgetKeys(ctx context.Context) error {

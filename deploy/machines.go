@@ -70,8 +70,8 @@ func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixe
 		return nil, err
 	}
 	o.Closed = m.closed(g.where)
-	if g.hosts, err = connect(ctx, m.Open, g.where); err == nil {
-		g.sites, err = g.hosts.survey(ctx, o.Cluster, o.Network)
+	if g.hosts, err = connect(ctx, m.Open, g.where, m.Send); err == nil {
+		g.sites, err = g.hosts.survey(ctx, o.Cluster, o.Network, m.Send)
 	}
 	err = forgettable(err, known)
 	if err == nil && recreate {

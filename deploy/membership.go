@@ -71,6 +71,8 @@ func (r *run) inviteAgain(ctx context.Context, l living) {
 }
 
 func (r *run) letIn(ctx context.Context, l living, node string) error {
+	wait := r.Send.Wait(event.Event{Node: node, Text: "the cluster to let it in"})
+	defer wait.End()
 	var errs []error
 	for _, e := range l.engines {
 		if inviter, ok := e.(engine.Inviter); ok {

@@ -109,12 +109,12 @@ func (m *Machines) Status(ctx context.Context, known *state.State) (map[string]*
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := connect(ctx, m.Open, known.Cluster.Hypervisors)
+	hosts, err := connect(ctx, m.Open, known.Cluster.Hypervisors, m.Send)
 	defer hosts.close()
 	if err != nil {
 		return nil, forgettable(err, known)
 	}
-	sites, err := hosts.survey(ctx, m.cluster(known), net)
+	sites, err := hosts.survey(ctx, m.cluster(known), net, m.Send)
 	if err != nil {
 		return nil, forgettable(err, known)
 	}

@@ -24,6 +24,9 @@ func (m *booting) discover(ctx context.Context, longAgo bool) error {
 		return &provision.Error{Hypervisor: m.c.Hypervisor, Node: m.c.Node, Op: "find its address", Err: errors.New("this kind of hypervisor cannot tell")}
 	}
 	known := m.Store.State().Machines[m.c.Node].Address
+	until, _ := ctx.Deadline()
+	wait := m.Send.Wait(event.Event{Node: m.c.Node, Phase: event.Boot, Text: "an address on network " + m.g.Network.Name, Until: until})
+	defer wait.End()
 	for {
 		all, err := d.Addresses(ctx, m.g.Cluster, m.c.Node)
 		if a := reachable(all); a.IsValid() {

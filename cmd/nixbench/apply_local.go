@@ -107,7 +107,7 @@ func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
 		}
 		escalation = d.PrivilegeEscalationCommand
 	}
-	fleet, err := deploy.NewLocalFleet(hive, node, escalation, remote.Options{Prompt: a.prompt()})
+	fleet, err := deploy.NewLocalFleet(hive, node, escalation, remote.Options{Prompt: a.prompt(), Send: a.event})
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (f *fleetFlags) add(set *pflag.FlagSet) {
 
 // fleet prepares connections to the nodes of the hive.
 func (a *app) fleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
-	fleet := deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.prompt()})
+	fleet := deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.prompt(), Send: a.event})
 	if file := os.Getenv("SSH_CONFIG_FILE"); file != "" { // Colmena's name for it
 		fleet.Configure(file)
 	}

@@ -95,7 +95,7 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 	d := &deploy.Deployer{
 		Eval: e, Fleet: a.fleet(hive, flags.fleetFlags),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
-		Uploader:  &secrets.Uploader{Generated: machines.Vault.Part}, // it says nothing of the nodes
+		Uploader:  &secrets.Uploader{Send: send, Generated: machines.Vault.Part},
 		Activator: &activate.Activator{Send: send},
 		Engines:   engines,
 		Send:      send,

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,10 +50,11 @@ func TestScripts(t *testing.T) {
 			return os.MkdirAll(filepath.Join(env.WorkDir, ".home"), 0o755)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"count":     countCmd,
-			"noprocess": noProcessCmd,
-			"sshserver": sshServerCmd,
-			"waitfor":   waitForCmd,
+			"count":      countCmd,
+			"muteserver": muteServerCmd,
+			"noprocess":  noProcessCmd,
+			"sshserver":  sshServerCmd,
+			"waitfor":    waitForCmd,
 		},
 	})
 }
@@ -109,6 +111,19 @@ func sshServerCmd(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(key, sshtest.PrivateKey(), 0o600))
 	ts.Check(os.WriteFile(known, []byte(s.KnownHostsLine()+"\n"), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("ssh_config"), []byte(config), 0o600))
+}
+
+// muteserver: takes connections and says nothing, until the script ends. The file mute_config
+// says to ssh how any host is it.
+func muteServerCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: muteserver")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes the connections
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	config := fmt.Sprintf("Host *\n HostName 127.0.0.1\n Port %d\n IdentityAgent none\n GlobalKnownHostsFile none\n", l.Addr().(*net.TCPAddr).Port)
+	ts.Check(os.WriteFile(ts.MkAbs("mute_config"), []byte(config), 0o600))
 }
 
 // waitfor FILE: the file exists, within ten seconds.

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
@@ -191,6 +194,104 @@ func TestLostConnection(t *testing.T) {
 	}
 	if got := strings.Join(f.called[2:], ";"); got != "follow r1 2;confirm r1 3" || rec.log() != "one\ntwo\nthree\n" {
 		t.Errorf("%q, log %q", got, rec.log())
+	}
+}
+
+// wire is a connection that a network may cut without a word: nothing arrives any more.
+type wire struct {
+	net.Conn
+	cut    atomic.Bool
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	if w.cut.Load() {
+		return len(p), nil
+	}
+	return w.Conn.Write(p)
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	if w.cut.Load() {
+		<-w.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (w *wire) Close() error {
+	w.once.Do(func() { close(w.closed) })
+	return w.Conn.Close()
+}
+
+// Where the network is cut and comes back, it is said what is waited for meanwhile, and the
+// connection from before is not used any more: it would be silent for long.
+func TestCutConnection(t *testing.T) {
+	f := newFakeNode()
+	var first atomic.Pointer[wire]
+	refused := 3
+	f.start = func(e *sshtest.Exec, f *fakeNode) int {
+		io.WriteString(e.Stdout, "log=one\n")
+		time.Sleep(50 * time.Millisecond)
+		first.Load().cut.Store(true)
+		return 0
+	}
+	f.confirm = func(e *sshtest.Exec, f *fakeNode) int {
+		f.waits("r1")
+		f.node["current"] = oldPath
+		f.run["phase"], f.run["outcome"], f.run["reason"] = "done", "rolled-back", "unconfirmed"
+		f.inspect(e.Stdout)
+		return 0
+	}
+	s, _ := fake(t, f)
+	key := t.TempDir() + "/key"
+	if err := os.WriteFile(key, sshtest.PrivateKey(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := remote.NewHost(remote.Config{Node: "web-1", HostName: "127.0.0.1", Port: s.Port(), User: "root", Network: "tcp",
+		IdentityFiles: []string{key}, IdentitiesOnly: true, HostKeys: []ssh.PublicKey{s.Key()}}, remote.Options{
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if first.Load() != nil && refused > 0 {
+				refused--
+				return nil, errors.New("no route to host")
+			}
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			w := &wire{Conn: c, closed: make(chan struct{})}
+			first.CompareAndSwap(nil, w)
+			return w, nil
+		}})
+	t.Cleanup(func() { h.Close() })
+	rec := &recorder{}
+	begin := time.Now()
+	res, err := (&Activator{Send: rec.add}).Activate(t.Context(), "web-1", h, request())
+	if !res.RolledBack() {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	var told []string
+	for _, e := range rec.events {
+		if e.Kind == event.Waiting || e.Kind == event.WaitEnd {
+			told = append(told, string(e.Kind)+" "+e.Text)
+			if e.Kind == event.Waiting && (e.Node != "web-1" || e.Time.Sub(e.Since) < event.Grace || (e.Until.Sub(e.Since)-patience(8*time.Second)).Abs() > time.Second) {
+				t.Errorf("%+v", e)
+			}
+			if e.Time.Sub(begin) > 4*time.Second && len(told) == 1 {
+				t.Errorf("the first word came after %v", e.Time.Sub(begin))
+			}
+		}
+	}
+	const outlook = "; it rolls back unless confirmed"
+	if want := "wait no sign of the node" + outlook + ", wait unreachable" + outlook + ", wait-end unreachable" + outlook; strings.Join(told, ", ") != want {
+		t.Errorf("%s\nwant %s", strings.Join(told, ", "), want)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := (&Activator{}).Inspect(ctx, "web-1", h); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 

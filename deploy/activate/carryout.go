@@ -14,8 +14,9 @@ import (
 // carryOut has the node do it, watches, confirms, and judges.
 func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
 	w := a.watch(node, h, r.Run, r.Confirm)
+	w.patience += r.Settle        // the node may be lost while it watches what it has started
 	if res.Before.Current == "" { // nothing that it could go back to, so it is no use to wait for that
-		w.patience = r.Confirm + mostQuiet
+		w.patience, w.outlook = r.Confirm+mostQuiet, "it has no system to roll back to"
 	}
 	a.send(node, event.NodeStart, event.Activate, string(r.Goal)+" to "+r.Path)
 	generation := ""
@@ -104,11 +105,16 @@ func (a *Activator) end(node string, phase event.Phase, run Run, err error) {
 	a.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: node, Text: text, Failed: failed})
 }
 
-// patience is for how long we look for a node that we cannot reach: until it has
-// surely gone back, if it was going to.
+// rollbackTime is how long a node may take from the decision to go back until it lets us in.
+const rollbackTime = 30 * time.Second
+
+// patience is for how long we look for a node that we cannot reach: until it has surely gone
+// back, if it was going to. The switch may go on for the time of the confirmation without
+// progress, and the node then waits for as long. Whoever gives up too early does no harm: the
+// node goes back all the same, and the next run finds out how that ended.
 func patience(confirm time.Duration) time.Duration {
 	if confirm == 0 {
 		return 5 * time.Minute
 	}
-	return 2*confirm + 90*time.Second
+	return 2*confirm + rollbackTime
 }

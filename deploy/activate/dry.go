@@ -25,6 +25,8 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 	if err != nil {
 		return res, err
 	}
+	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "what the node says that a switch would do"})
+	defer wait.End()
 	dry := &Dry{}
 	out := &remote.Lines{Max: longestList, Each: func(line string, _ bool) {
 		line = strings.ToValidUTF8(line, "�")

@@ -3,6 +3,7 @@ package activate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -28,10 +29,12 @@ type watch struct {
 	confirm time.Duration
 
 	patience time.Duration // see there
+	outlook  string        // what the node does while we do not hear from it
 
-	started bool      // the node has shown signs of it
-	beat    time.Time // the last one
-	lines   int       // of the log that we have
+	wait    *event.Wait // for the next sign of the node
+	until   time.Time   // when the node is given up, unless there is a sign before
+	started bool        // the node has shown signs of the run
+	lines   int         // of the log that we have
 	tail    []string
 	units   map[string][]string
 	last    string // the name of the last line
@@ -39,7 +42,11 @@ type watch struct {
 }
 
 func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
-	return &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm)}
+	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), outlook: "its switch goes on"}
+	if confirm > 0 {
+		w.outlook = "it rolls back unless confirmed"
+	}
+	return w
 }
 
 func (w *watch) run() Run {
@@ -54,7 +61,9 @@ func (w *watch) run() Run {
 // will when a switch touches the network, follow goes on over another
 // connection. With fresh, the first one is a new one, too.
 func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error {
-	lost := time.Now()
+	w.until = time.Now().Add(w.patience)
+	w.wait = w.a.Send.Wait(event.Event{Node: w.name, Phase: event.Activate, Text: "the node to take up the command " + command[0], Until: w.until})
+	defer w.wait.End()
 	again := command
 	if command[0] == "start" {
 		again = []string{"follow", w.id}
@@ -69,12 +78,10 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 		if err, final := w.final(err); final {
 			return err
 		}
-		if w.beat.After(lost) {
-			lost = w.beat
-		}
-		if time.Since(lost) > w.patience {
+		if !time.Now().Before(w.until) {
 			return &stepError{w.name, "activate", err}
 		}
+		w.wait.Change("unreachable; "+w.outlook, w.until)
 		fresh, command = true, again
 		select {
 		case <-time.After(200 * time.Millisecond):
@@ -96,6 +103,12 @@ func (w *watch) answer(ctx context.Context) error {
 	return nil
 }
 
+// sign notes that the node has said something about the run.
+func (w *watch) sign() {
+	w.started, w.until = true, time.Now().Add(w.patience)
+	w.wait.Restart("no sign of the node; "+w.outlook, w.until)
+}
+
 // final reports whether it is no use to try again, and says so in our words. Once a
 // run has begun, a node that lets nobody in may do so again when it has gone back.
 func (w *watch) final(err error) (error, bool) {
@@ -115,8 +128,9 @@ func (w *watch) final(err error) (error, bool) {
 func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error {
 	connect := w.host.Conn
 	if fresh {
-		// One attempt must not eat the time of all.
-		limited, cancel := context.WithTimeout(ctx, mostQuiet)
+		// One attempt must not eat the time of all, and the last one ends with that.
+		limit := min(mostQuiet, max(time.Second, time.Until(w.until))).Round(100 * time.Millisecond)
+		limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 		defer cancel()
 		connect = func(context.Context) (*remote.Conn, error) { return w.host.Fresh(limited) }
 	}
@@ -132,8 +146,15 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// sudo may ask for a password first, and systemd take its time.
-	quiet := time.AfterFunc(time.Minute, func() { cancel(errQuiet) })
+	limit := mostQuiet
+	if command[0] == "start" { // sudo may ask for a password first, and systemd take its time
+		limit = time.Minute
+	}
+	quiet := time.AfterFunc(limit, func() {
+		cancel(errQuiet)
+		// It may be dead without a sign of that. Whoever wants a connection gets another.
+		conn.Close()
+	})
 	defer quiet.Stop()
 	p := newNodeParser()
 	w.units = map[string][]string{}
@@ -143,9 +164,12 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	}
 	err = run(ctx, conn, func(name, value string) {
 		quiet.Reset(w.quiet())
-		w.started, w.beat = true, time.Now()
+		w.sign()
 		w.line(p, name, value)
 	}, command...)
+	if err != nil && errors.Is(context.Cause(ctx), errQuiet) {
+		return fmt.Errorf("%s: %s: %w", w.name, nameOf(command), errQuiet)
+	}
 	if err != nil {
 		return err
 	}

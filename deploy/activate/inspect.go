@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -99,11 +100,16 @@ func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request)
 	if err != nil {
 		return Node{}, err // names the node and what we did, as those of Run do
 	}
+	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "what the node says of its systems", Until: time.Now().Add(inspectTimeout)})
+	defer wait.End()
 	return inspectOn(ctx, node, conn, r)
 }
 
+// inspectTimeout bounds what a node says of itself.
+const inspectTimeout = 2 * time.Minute
+
 func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	p := newNodeParser()
 	if err := read(ctx, conn, p.line, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // RebootError says that a node did not come back, or not as expected.
@@ -45,6 +47,8 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	begin := time.Now()
 	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	shown := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node to come back from its reboot", Until: begin.Add(timeout)})
+	defer shown.End()
 	err = errors.New("it did not go down")
 	for wait.Err() == nil {
 		select {

@@ -3,6 +3,8 @@ package activate
 import (
 	"context"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 const (
@@ -33,6 +35,12 @@ func (n Node) Unsettled() bool {
 
 func (a *Activator) settle(ctx context.Context, node string, h Host, n Node, r Request) (*Run, error) {
 	var err error
+	left := event.Event{Node: node, Phase: event.Activate, Text: "the end of run " + n.Last.ID + ", which an earlier nixbench has left there"}
+	if n.Last.Armed > 0 {
+		left.Until = time.Now().Add(n.Last.Left + patience(n.Last.Armed))
+	}
+	wait := a.Send.Wait(left)
+	defer wait.End()
 	for begin := time.Now(); n.Last.Alive && n.Last.Seen < abandoned; {
 		if time.Since(begin) > lookFor {
 			return nil, &BusyError{Node: node, Run: n.Last}

@@ -75,7 +75,7 @@ func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Resu
 			results = append(results, Result{Name: c.Name})
 			continue
 		}
-		r := await(ctx, c, func(missing string) {
+		r := await(ctx, c, send, func(missing string) {
 			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Done: i, Total: len(conditions), Text: c.Name + ": " + missing})
 		})
 		results = append(results, r)
@@ -114,7 +114,7 @@ func held(results []Result) int {
 }
 
 // await looks until c holds or ctx ends; at least once, if ctx allows.
-func await(ctx context.Context, c Condition, waiting func(string)) Result {
+func await(ctx context.Context, c Condition, send event.Sink, waiting func(string)) Result {
 	begin := time.Now()
 	every := cmp.Or(c.Every, defaultEvery)
 	missing := ""
@@ -138,7 +138,9 @@ func await(ctx context.Context, c Condition, waiting func(string)) Result {
 		r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, took: took}
 		if c.Explain != nil && cancelled(ctx) == nil {
 			late, stop := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
+			wait := send.Wait(event.Event{Phase: event.Check, Text: c.Name + ": logs that explain why it does not hold", Until: time.Now().Add(explainTime)})
 			r.Why = c.Explain(late)
+			wait.End()
 			stop()
 		}
 		return r

@@ -28,6 +28,10 @@ const (
 	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase
 	NodeEnd      Kind = "node-end"      // Node is through Phase; Text sums it up, Failed says how; of a copy, Done bytes came of the closure's Total
 	NodeResult   Kind = "node-result"   // Node is through all phases of the run; Text sums it up, Failed says how
+
+	// See [Sink.Wait], which sends these two.
+	Waiting Kind = "wait"     // since Since, and until Until at most, Text is waited for, for Phase of Node
+	WaitEnd Kind = "wait-end" // the wait of this Phase and Node that began at Since is over
 )
 
 // Phase is a stage of a run, in the order in which they run.
@@ -67,6 +71,8 @@ type Event struct {
 	Done   int       `json:"done,omitempty"`
 	Total  int       `json:"total,omitempty"`
 	Failed bool      `json:"failed,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+	Until  time.Time `json:"until,omitzero"`
 }
 
 // Sink takes events. It is called from many goroutines and must not block for long.

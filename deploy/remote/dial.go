@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 // Options are the same for every node of a run.
@@ -32,6 +34,9 @@ type Options struct {
 	Timeout           time.Duration // to connect and log in; 0: 15 s, or ConnectTimeout
 	KeepAliveInterval time.Duration // 0: 15 s, or ServerAliveInterval
 	KeepAliveMax      int           // unanswered keepalives before the connection is lost; 0: 3
+
+	// Send is told of connections that are waited for. Nil: nobody.
+	Send event.Sink
 
 	// DialContext opens the TCP connection. Nil: net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)

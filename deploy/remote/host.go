@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
 )
 
 const (
@@ -134,12 +136,26 @@ func (h *Host) shared(ctx context.Context, attempts int) (*Conn, error) {
 	if closed {
 		return nil, ErrClosed
 	}
+	wait := h.opts.Send.Wait(event.Event{Node: h.cfg.Node, Phase: event.Connect, Text: "an SSH login at " + h.cfg.Addr(), Until: h.until(ctx, attempts)})
+	defer wait.End()
 	conn, err := h.dial(ctx, attempts)
 	if err != nil {
 		return nil, err
 	}
 	h.conn = conn
 	return conn, nil
+}
+
+// until is when dial gives up.
+func (h *Host) until(ctx context.Context, attempts int) time.Time {
+	until, limited := ctx.Deadline()
+	if attempts == 0 {
+		return until
+	}
+	if one := time.Now().Add(h.opts.withDefaults(h.cfg).Timeout); !limited || one.Before(until) {
+		return one
+	}
+	return until
 }
 
 // dial tries again as long as the host is merely unreachable. Zero attempts

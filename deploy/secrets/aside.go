@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -49,6 +50,9 @@ func (u *Uploader) Forget(ctx context.Context, node string, h Host) error {
 func (u *Uploader) tell(ctx context.Context, node string, h Host, mode, what string) error {
 	ctx, cancel := context.WithTimeout(ctx, asideTimeout)
 	defer cancel()
+	until, _ := ctx.Deadline()
+	wait := u.Send.Wait(event.Event{Node: node, Phase: event.Keys, Text: what, Until: until})
+	defer wait.End()
 	conn, err := h.Conn(ctx)
 	if err == nil {
 		err = conn.Run(ctx, remote.Cmd{Argv: u.command(mode, Drop), Name: what, Stdin: strings.NewReader(script), Sudo: true})

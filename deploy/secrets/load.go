@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -57,7 +58,7 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 		return Set{}, errors.Join(errs...)
 	}
 	for i, key := range set.Keys {
-		content, err := u.content(ctx, d.Keys[key.Name])
+		content, err := u.waitedContent(ctx, node, key.Name, d.Keys[key.Name])
 		if ctx.Err() != nil {
 			return Set{}, fmt.Errorf("%s.deployment.keys.%s: %w", node, key.Name, context.Cause(ctx))
 		}
@@ -94,6 +95,16 @@ func checkSource(k nixeval.Key) error {
 		return nil
 	}
 	return fmt.Errorf("%s are set; keep one of them", strings.Join(has, " and "))
+}
+
+// waitedContent is content, and reports the command if it takes long.
+func (u *Uploader) waitedContent(ctx context.Context, node, name string, k nixeval.Key) ([]byte, error) {
+	if len(k.KeyCommand) > 0 {
+		wait := u.Send.Wait(event.Event{Node: node, Phase: event.Keys, Until: time.Now().Add(keyTimeout),
+			Text: fmt.Sprintf("deployment.keys.%s.keyCommand: %s", name, k.KeyCommand[0])})
+		defer wait.End()
+	}
+	return u.content(ctx, k)
 }
 
 // content gets the key itself. Its errors name the source, but only the program

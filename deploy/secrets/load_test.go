@@ -6,7 +6,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -98,4 +101,30 @@ func TestExec(t *testing.T) {
 		DestDir: "/run/keys", User: "root", Group: "root", Permissions: "0600", UploadAt: preActivation}}}, All); err == nil || !strings.HasSuffix(err.Error(), "interrupted") {
 		t.Error(err)
 	}
+}
+
+// A keyCommand that takes long is named by node, key and program. Its arguments may be secret.
+func TestSlowKeyCommandIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []event.Event
+		u := &Uploader{Send: func(e event.Event) { got = append(got, e) }, Runner: func(_ context.Context, argv ...string) ([]byte, error) {
+			if argv[0] == "slow" {
+				time.Sleep(time.Minute)
+			}
+			return []byte("x"), nil
+		}}
+		key := func(argv ...string) nixeval.Key {
+			return nixeval.Key{Name: argv[0], KeyCommand: argv, DestDir: "/run/keys", User: "root", Group: "root", Permissions: "0600", UploadAt: preActivation}
+		}
+		begin := time.Now()
+		if _, err := u.Load(t.Context(), "web-1", nixeval.Deployment{Keys: keys{"a": key("fast", "hunter2"), "b": key("slow", "hunter2")}}, All); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 2 || got[0].Kind != event.Waiting || got[1].Kind != event.WaitEnd {
+			t.Fatalf("%+v", got)
+		}
+		if e := got[0]; e.Node != "web-1" || e.Phase != event.Keys || e.Text != "deployment.keys.b.keyCommand: slow" || !e.Until.Equal(begin.Add(keyTimeout)) {
+			t.Errorf("%+v", e)
+		}
+	})
 }

@@ -84,6 +84,8 @@ func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) 
 
 // Plan says what Upload would do. It changes nothing on the node.
 func (u *Uploader) Plan(ctx context.Context, h Host, set Set) (Result, error) {
+	wait := u.Send.Wait(event.Event{Node: set.Node, Phase: event.Keys, Text: "what the node says of its keys"})
+	defer wait.End()
 	return u.exchange(ctx, h, set, "plan")
 }
 

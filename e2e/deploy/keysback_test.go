@@ -58,6 +58,17 @@ func TestKeysBack(t *testing.T) {
 		back(s)
 	})
 
+	// The connection from before the cut is still open here, and dead: packets that were lost on it
+	// are repeated after ever longer times.
+	t.Run("cut", func(t *testing.T) {
+		s := s.in(t)
+		hive(s, fresh+`systemd.services.cut = once "/usr/sbin/ip link set eth0 down" // { postStop = "/usr/sbin/ip link set eth0 up"; };`, `imports = [ (which "one") ];`)
+		got := s.run(8, "apply", "--confirm-timeout", "15s")
+		s.says(got, "nobody could log in to confirm it", "the node is back on")
+		s.saysNot(got, "its keys", "deadline exceeded")
+		back(s)
+	})
+
 	t.Run("the client is killed", func(t *testing.T) {
 		s := s.in(t)
 		hive(s, fresh+`system.activationScripts.slow = "echo slowly; sleep 2";`, `imports = [ (which "one") ];`)

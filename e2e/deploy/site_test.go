@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,11 +96,17 @@ type process struct {
 
 func (s *site) start(args ...string) *process {
 	s.Helper()
+	return s.startTo(io.Discard, io.Discard, args...)
+}
+
+// startTo is start, with the output written to these, too, while the program runs.
+func (s *site) startTo(out, err io.Writer, args ...string) *process {
+	s.Helper()
 	s.before = s.runs()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	s.Cleanup(cancel)
 	p := &process{Cmd: s.l.Command(ctx, program, args...), s: s, began: time.Now()}
-	p.Dir, p.Env, p.Stdout, p.Stderr = s.dir, s.env, &p.out, &p.err
+	p.Dir, p.Env, p.Stdout, p.Stderr = s.dir, s.env, io.MultiWriter(&p.out, out), io.MultiWriter(&p.err, err)
 	if err := p.Start(); err != nil {
 		s.Fatal(err)
 	}

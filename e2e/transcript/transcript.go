@@ -151,6 +151,7 @@ var plains = []struct {
 	with string
 }{
 	{regexp.MustCompile(`(?m)^warning: you don't have Internet access.*\n`), ""},
+	{regexp.MustCompile(`(?m)^waiting   .*\n`), ""}, // what takes longer on a busy machine
 	{regexp.MustCompile(`(^|\s)(path:)?/\S+`), "$1/…"},
 	{regexp.MustCompile(`\b([0-9]+h)?([0-9]+m)?[0-9]+(\.[0-9]+)?m?s\b`), "a while"},
 	{regexp.MustCompile(`\b[0-9]+ paths, [0-9.]+ [KMG]?i?B\b`), "some paths"},

@@ -19,6 +19,12 @@ func newJSON(w io.Writer) *jsonLines {
 
 func (j *jsonLines) event(e event.Event) { _ = j.enc.Encode(e) }
 
+func (j *jsonLines) waiting(late []event.Event) {
+	for _, e := range late {
+		j.event(e)
+	}
+}
+
 func (j *jsonLines) output(node, line string) {
 	j.event(event.Event{Time: time.Now(), Kind: event.NodeLog, Node: node, Text: line})
 }

@@ -12,12 +12,14 @@ import (
 
 // nodeLine is what is shown of a node that is being worked on.
 type nodeLine struct {
-	name    string
+	name    string // empty for waits of the run as a whole
 	phase   event.Phase
 	started time.Time
 	done    int
 	total   int
-	text    string // what it waits for
+	text    string        // what it does, or waits for
+	waits   []event.Event // which it is in, the last of them is shown
+	only    bool          // it is shown for its waits alone
 }
 
 // nodeLines are the nodes at work, in the order in which they began.
@@ -31,12 +33,31 @@ func (ns *nodeLines) event(e event.Event) {
 		if i < 0 {
 			*ns = append(*ns, n)
 		} else {
+			n.waits = (*ns)[i].waits
 			(*ns)[i] = n
 		}
 	case event.NodeEnd:
 		// From now on it waits for the others, and for the build.
 		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot) {
-			*ns = slices.Delete(*ns, i, i+1)
+			(*ns)[i].only = true
+			ns.drop(i)
+		}
+	case event.Waiting:
+		if i < 0 {
+			*ns = append(*ns, &nodeLine{name: e.Node, only: true})
+			i = len(*ns) - 1
+		}
+		n := (*ns)[i]
+		if at := slices.IndexFunc(n.waits, func(w event.Event) bool { return sameWait(w, e) }); at >= 0 {
+			n.waits[at] = e
+		} else {
+			n.waits = append(n.waits, e)
+		}
+	case event.WaitEnd:
+		if i >= 0 {
+			n := (*ns)[i]
+			n.waits = slices.DeleteFunc(n.waits, func(w event.Event) bool { return sameWait(w, e) })
+			ns.drop(i)
 		}
 	case event.NodeResult:
 		if i >= 0 {
@@ -56,6 +77,46 @@ func (ns *nodeLines) event(e event.Event) {
 	}
 }
 
+func sameWait(a, b event.Event) bool { return a.Phase == b.Phase && a.Since.Equal(b.Since) }
+
+// drop removes the line if there is nothing more to show on it.
+func (ns *nodeLines) drop(i int) {
+	if n := (*ns)[i]; n.only && len(n.waits) == 0 {
+		*ns = slices.Delete(*ns, i, i+1)
+	}
+}
+
+// wait reports whether anything is waited for.
+func (ns nodeLines) wait() bool {
+	return slices.ContainsFunc(ns, func(n *nodeLine) bool { return len(n.waits) > 0 })
+}
+
+// reason is the wait to be shown. One without a phase is for a command, which says less than
+// the phase that it is run for.
+func (n *nodeLine) reason() (event.Event, bool) {
+	for _, w := range slices.Backward(n.waits) {
+		if w.Phase != "" || n.only {
+			return w, true
+		}
+	}
+	return event.Event{}, false
+}
+
+// now is what the line says: the phase, the text, and since when.
+func (n *nodeLine) now(now time.Time) (event.Phase, string, time.Time) {
+	if w, ok := n.reason(); ok {
+		text := oneLine(w.Text)
+		if left := w.Until.Sub(now).Round(time.Second); left > 0 {
+			text = fmt.Sprintf("%s left: %s", left, text)
+		}
+		return w.Phase, text, w.Since
+	}
+	if n.total > 0 {
+		return n.phase, fmt.Sprintf("%s of %s  %s", size(n.done), size(n.total), oneLine(n.text)), n.started
+	}
+	return n.phase, oneLine(n.text), n.started
+}
+
 // draw gives at most most lines of at most width columns.
 func (ns nodeLines) draw(most, width int, now time.Time) []string {
 	var out []string
@@ -68,13 +129,10 @@ func (ns nodeLines) draw(most, width int, now time.Time) []string {
 		if i == most-1 && len(ns) > most {
 			return append(out, fmt.Sprintf("  … and %d more", len(ns)-i))
 		}
-		text := storeHash.ReplaceAllString(oneLine(n.text), "")
-		if n.total > 0 {
-			text = fmt.Sprintf("%s of %s  %s", size(n.done), size(n.total), text)
-		}
-		left := fmt.Sprintf("  %s %-9s %s", pad(cut(n.name, names), names), n.phase, text)
+		phase, text, since := n.now(now)
+		left := fmt.Sprintf("  %s %-9s %s", pad(cut(n.name, names), names), phase, storeHash.ReplaceAllString(text, ""))
 		room := max(width-8, 20)
-		out = append(out, pad(cut(left, room), min(room, 72))+" "+seconds(now.Sub(n.started)))
+		out = append(out, pad(cut(left, room), min(room, 72))+" "+seconds(now.Sub(since)))
 	}
 	return out
 }

@@ -60,6 +60,47 @@ func (p *plain) event(e event.Event) {
 	}
 }
 
+// mostWaits is how many waits a log gets at a time. There may be as many as nodes.
+const mostWaits = 5
+
+func (p *plain) waiting(late []event.Event) {
+	for i, e := range late {
+		if i == mostWaits-1 && len(late) > mostWaits {
+			fmt.Fprintf(p.err, "%-9s … and %d more\n", "waiting", len(late)-i)
+			return
+		}
+		fmt.Fprintf(p.err, "%-9s %s\n", "waiting", waitLine(e))
+	}
+}
+
+// waitLine is `web-1: keys: a lock (12s so far, at most 48s more)`.
+func waitLine(e event.Event) string {
+	var parts []string
+	for _, part := range []string{e.Node, string(e.Phase), waitText(e)} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	times := e.Time.Sub(e.Since).Round(time.Second).String() + " so far"
+	if left := e.Until.Sub(e.Time).Round(time.Second); left > 0 {
+		times += fmt.Sprintf(", at most %s more", left)
+	}
+	return fmt.Sprintf("%s (%s)", strings.Join(parts, ": "), times)
+}
+
+// waitText is what is waited for, and how far that is where it is counted.
+func waitText(e event.Event) string {
+	text := storeHash.ReplaceAllString(oneLine(e.Text), "")
+	switch {
+	case e.Total == 0:
+	case e.Phase == event.Copy:
+		text = strings.TrimSuffix(fmt.Sprintf("%s of %s, %s", size(e.Done), size(e.Total), text), ", ")
+	case e.Done > 0:
+		text = strings.TrimSuffix(fmt.Sprintf("%d of %d, %s", e.Done, e.Total, text), ", ")
+	}
+	return text
+}
+
 func (p *plain) output(node, line string) { fmt.Fprintf(p.out, "%s | %s\n", node, line) }
 
 func (p *plain) result(_ any, human func(io.Writer)) { human(p.out) }

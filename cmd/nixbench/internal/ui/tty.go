@@ -106,6 +106,8 @@ func (t *tty) event(e event.Event) {
 		t.of(e.Phase).drop(drvName(e.Path))
 	case event.NodeStart, event.NodeProgress, event.NodeLog, event.NodeEnd, event.NodeResult:
 		t.node(e)
+	case event.Waiting, event.WaitEnd:
+		t.nodes.event(e)
 	case event.BuildLog:
 		if t.verbose {
 			t.line(t.style.faint(drvName(e.Path)+"> ") + e.Text)
@@ -173,12 +175,18 @@ var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 
 func (t *tty) draw() {
 	t.clear()
-	if len(t.phases) == 0 {
-		return
-	}
 	width, height := t.size()
 	now := time.Now()
-	lines := append([]string{t.phaseNow(width, now)}, t.nodes.draw(max(height-3, 1), width, now)...)
+	var lines []string
+	if len(t.phases) > 0 {
+		lines = append(lines, t.phaseNow(width, now))
+	}
+	if len(t.phases) > 0 || t.nodes.wait() {
+		lines = append(lines, t.nodes.draw(max(height-3, 1), width, now)...)
+	}
+	if len(lines) == 0 {
+		return
+	}
 	fmt.Fprint(t.err, strings.Join(lines, "\n"))
 	t.drawn = len(lines)
 }
@@ -209,6 +217,9 @@ func cut(s string, width int) string {
 	return s
 }
 
+// waiting has nothing to do: what goes on is on the screen.
+func (t *tty) waiting([]event.Event) {}
+
 func (t *tty) output(node, line string) {
 	t.clear()
 	fmt.Fprintf(t.out, "%s %s\n", t.style.bold(node)+t.style.faint(" |"), line)
@@ -216,19 +227,19 @@ func (t *tty) output(node, line string) {
 }
 
 func (t *tty) result(_ any, human func(io.Writer)) {
-	t.phases = nil
+	t.phases, t.nodes = nil, nil
 	t.clear()
 	human(t.out)
 }
 
 func (t *tty) problems(_ int, problems []Problem) {
-	t.phases = nil
+	t.phases, t.nodes = nil, nil
 	t.clear()
 	writeProblems(t.err, t.style, problems)
 }
 
 func (t *tty) close() {
-	t.phases = nil
+	t.phases, t.nodes = nil, nil
 	t.clear()
 	select {
 	case <-t.stop:

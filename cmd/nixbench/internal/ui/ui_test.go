@@ -133,7 +133,7 @@ func TestTerminal(t *testing.T) {
 	var out, err strings.Builder
 	var mu sync.Mutex
 	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
-	v := &View{r: tt, out: &checked{Writer: &out}}
+	v := &View{r: tt, out: &checked{Writer: &out}, stop: make(chan struct{})}
 	tt.size = func() (int, int) { return 60, 10 }
 	mu.Lock() // no ticks: the test decides when to draw
 	defer mu.Unlock()

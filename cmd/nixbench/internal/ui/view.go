@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/term"
 
@@ -30,6 +31,7 @@ type Row []string
 // renderer is one of the three forms. View serialises the calls.
 type renderer interface {
 	event(event.Event)
+	waiting([]event.Event) // what goes on and has long had no output
 	output(node, line string)
 	result(value any, human func(io.Writer))
 	problems(code int, problems []Problem)
@@ -38,9 +40,11 @@ type renderer interface {
 
 // View shows events, results and problems. It may be used from many goroutines.
 type View struct {
-	mu  sync.Mutex
-	r   renderer
-	out *checked
+	mu    sync.Mutex
+	r     renderer
+	out   *checked
+	watch watch
+	stop  chan struct{}
 }
 
 // checked remembers that something could not be written.
@@ -59,7 +63,7 @@ func (c *checked) Write(p []byte) (int, error) {
 
 // New picks the form.
 func New(o Options) *View {
-	v := &View{out: &checked{Writer: o.Out}}
+	v := &View{out: &checked{Writer: o.Out}, watch: watch{verbose: o.Verbose && !o.JSON}, stop: make(chan struct{})}
 	o.Out = v.out
 	switch {
 	case o.JSON:
@@ -69,13 +73,36 @@ func New(o Options) *View {
 	default:
 		v.r = &plain{out: o.Out, err: o.Err, verbose: o.Verbose}
 	}
+	go v.tick()
 	return v
+}
+
+// lookEvery is how often it is asked whether something has to be named.
+const lookEvery = 250 * time.Millisecond
+
+// tick names what goes on without output, until the view is closed.
+func (v *View) tick() {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-v.stop:
+			return
+		case now := <-ticker.C:
+			v.mu.Lock()
+			if late := v.watch.late(now); len(late) > 0 {
+				v.r.waiting(late)
+			}
+			v.mu.Unlock()
+		}
+	}
 }
 
 // Event takes what the core sends.
 func (v *View) Event(e event.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.watch.event(e)
 	v.r.event(e)
 }
 
@@ -83,6 +110,7 @@ func (v *View) Event(e event.Event) {
 func (v *View) Result(value any, human func(io.Writer)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.watch.open = nil
 	v.r.result(value, human)
 }
 
@@ -90,6 +118,7 @@ func (v *View) Result(value any, human func(io.Writer)) {
 func (v *View) Problems(code int, problems []Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.watch.open = nil
 	v.r.problems(code, problems)
 }
 
@@ -115,6 +144,11 @@ func (v *View) Output(node, line string) {
 func (v *View) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	select {
+	case <-v.stop:
+	default:
+		close(v.stop)
+	}
 	v.r.close()
 	if v.out.err != nil {
 		v.r.problems(1, []Problem{{Message: v.out.err.Error()}})

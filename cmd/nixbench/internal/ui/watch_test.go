@@ -1,0 +1,311 @@
+package ui
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/event"
+)
+
+// clocked writes lines with the second in which they came.
+type clocked struct {
+	begin time.Time
+	strings.Builder
+}
+
+func (c *clocked) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		fmt.Fprintf(&c.Builder, "%.0f %s", time.Since(c.begin).Seconds(), line)
+	}
+	return len(p), nil
+}
+
+// shown is what the plain form shows of what play sends, with a fake clock.
+func shown(t *testing.T, verbose bool, play func(event.Sink)) string {
+	t.Helper()
+	var out string
+	synctest.Test(t, func(*testing.T) {
+		c := &clocked{begin: time.Now()}
+		v := New(Options{Out: io.Discard, Err: c, Verbose: verbose})
+		play(v.Event)
+		v.Close()
+		out = c.String()
+	})
+	return out
+}
+
+// A wait is named before five seconds are over, and then at growing intervals.
+func TestPlainNamesWaits(t *testing.T) {
+	got := shown(t, false, func(send event.Sink) {
+		w := send.Wait(event.Event{Node: "web-1", Phase: event.Keys, Text: "a lock", Until: time.Now().Add(2 * time.Minute)})
+		time.Sleep(3*time.Minute + time.Second)
+		w.End()
+		time.Sleep(time.Hour)
+	})
+	want := `4 waiting   web-1: keys: a lock (4s so far, at most 1m56s more)
+15 waiting   web-1: keys: a lock (15s so far, at most 1m45s more)
+30 waiting   web-1: keys: a lock (30s so far, at most 1m30s more)
+60 waiting   web-1: keys: a lock (1m0s so far, at most 1m0s more)
+120 waiting   web-1: keys: a lock (2m0s so far)
+180 waiting   web-1: keys: a lock (3m0s so far)
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What is over within four seconds leaves no line.
+func TestPlainIsQuietAboutShortWaits(t *testing.T) {
+	got := shown(t, false, func(send event.Sink) {
+		send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: "a"})
+		w := send.Wait(event.Event{Node: "a", Text: "a lock"})
+		time.Sleep(3900 * time.Millisecond)
+		w.End()
+		send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Keys, Node: "a"})
+		time.Sleep(time.Minute)
+	})
+	if got != "" {
+		t.Error(got)
+	}
+}
+
+// Another reason is named as soon as another wait would be.
+func TestPlainNamesAnotherReason(t *testing.T) {
+	got := shown(t, false, func(send event.Sink) {
+		w := send.Wait(event.Event{Node: "a", Text: "a lock"})
+		time.Sleep(70 * time.Second)
+		w.Change("a key", time.Time{})
+		time.Sleep(16 * time.Second)
+		w.End()
+	})
+	want := []string{"4 waiting   a: a lock (4s so far)", "15 waiting   a: a lock (15s so far)", "30 waiting   a: a lock (30s so far)",
+		"60 waiting   a: a lock (1m0s so far)", "74 waiting   a: a key (1m14s so far)", "85 waiting   a: a key (1m25s so far)"}
+	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(got), "\n")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A reason that changes all the time is named every four seconds, not more often.
+func TestPlainBoundsReasonsThatAlternate(t *testing.T) {
+	got := shown(t, false, func(send event.Sink) {
+		w := send.Wait(event.Event{Node: "a", Text: "0"})
+		for i := range 60 {
+			time.Sleep(time.Second)
+			w.Change(fmt.Sprint(i), time.Time{})
+		}
+		w.End()
+	})
+	if n := strings.Count(got, "\n"); n < 3 || n > 16 {
+		t.Errorf("%d lines in a minute:\n%s", n, got)
+	}
+}
+
+// What a node is waiting for in a phase may change, too.
+func TestPlainNamesAnotherReasonOfAPhase(t *testing.T) {
+	got := shown(t, false, func(send event.Sink) {
+		send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: "a"})
+		for _, text := range []string{"pod one", "pod two"} {
+			send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: "a", Text: text})
+			time.Sleep(20 * time.Second)
+		}
+	})
+	want := []string{"4 waiting   a: drain: pod one (4s so far)", "15 waiting   a: drain: pod one (15s so far)",
+		"24 waiting   a: drain: pod two (24s so far)", "35 waiting   a: drain: pod two (35s so far)"}
+	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(got), "\n")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Phases of nodes and of the run are named, too, unless something says more.
+func TestPlainNamesPhases(t *testing.T) {
+	for name, test := range map[string]struct {
+		play func(event.Sink)
+		want string
+	}{
+		"build": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build, Total: 2})
+			send.Send(event.Event{Kind: event.BuildStart, Phase: event.Build, Path: "/nix/store/abc-linux-6.12.drv"})
+			send.Send(event.Event{Kind: event.Progress, Phase: event.Build, Done: 2, Total: 14})
+		}, "waiting   build: 2 of 14, linux-6.12 (4s so far)"},
+		"check": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: 3})
+			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Total: 3, Text: "all nodes are Ready: w-1 is not"})
+		}, "waiting   check: all nodes are Ready: w-1 is not (4s so far)"},
+		"copy": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: "a"})
+			send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Copy, Node: "a", Done: 1 << 20, Total: 3 << 20, Text: "1 of 3 paths"})
+		}, "waiting   a: copy: 1.0 MiB of 3.0 MiB, 1 of 3 paths (4s so far)"},
+		"switch": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: "a", Text: "switch to /nix/store/2c8r2v31xqgcbmc1w7cya2fmp0m6pmfh-nixos"})
+		}, "waiting   a: activate: switch to nixos (4s so far)"},
+		"a wait in a phase": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: "a", Text: "switch to x"})
+			send.Wait(event.Event{Node: "a", Phase: event.Activate, Text: "unreachable"})
+		}, "waiting   a: activate: unreachable (4s so far)"},
+		"a command in a phase": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: "a"})
+			send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: "a", Text: "pod web-0"})
+			send.Wait(event.Event{Node: "a", Text: "a command: kubectl drain"})
+		}, "waiting   a: drain: pod web-0 (4s so far)"},
+		"a command": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+			send.Wait(event.Event{Node: "a", Text: "a command: kubectl get"})
+		}, "waiting   a: a command: kubectl get (4s so far)"},
+		"nothing else": {func(send event.Sink) {
+			send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+		}, "waiting   deploy (4s so far)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := shown(t, false, func(send event.Sink) {
+				test.play(send)
+				time.Sleep(6 * time.Second)
+			})
+			if got != "4 "+test.want+"\n" {
+				t.Errorf("got  %swant %s", got, test.want)
+			}
+		})
+	}
+}
+
+// Between two steps of a node its phase of the run is not named at once.
+func TestPlainIsQuietBetweenSteps(t *testing.T) {
+	got := shown(t, false, func(send event.Sink) {
+		send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+		for _, phase := range []event.Phase{event.Copy, event.Keys, event.Activate} {
+			send.Send(event.Event{Kind: event.NodeStart, Phase: phase, Node: "a"})
+			time.Sleep(3 * time.Second)
+			send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: "a"})
+			time.Sleep(time.Second)
+		}
+	})
+	if got != "" {
+		t.Error(got)
+	}
+}
+
+// With --verbose a build's log is output of the build, without it there is none.
+func TestLogsAreOutput(t *testing.T) {
+	for verbose, want := range map[bool]int{true: 0, false: 1} {
+		got := shown(t, verbose, func(send event.Sink) {
+			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: "a"})
+			for range 12 {
+				time.Sleep(time.Second)
+				send.Send(event.Event{Kind: event.NodeLog, Phase: event.Activate, Node: "a", Text: "a line"})
+			}
+		})
+		if n := strings.Count(got, "waiting"); n != want {
+			t.Errorf("verbose %t: %d waits, want %d\n%s", verbose, n, want, got)
+		}
+	}
+}
+
+// A thousand nodes that all wait take a few lines at a time.
+func TestPlainBoundsWaitsOfManyNodes(t *testing.T) {
+	got := shown(t, false, func(send event.Sink) {
+		for i := range 1000 {
+			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: fmt.Sprintf("n%d", i)})
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+	})
+	if n := strings.Count(got, "\n"); n > 2*mostWaits || !strings.Contains(got, "n0: connect") || !strings.Contains(got, "… and ") {
+		t.Errorf("%d lines\n%s", n, got)
+	}
+}
+
+// After the result nothing is waited for.
+func TestNothingIsNamedAfterTheResult(t *testing.T) {
+	got := shown(t, false, func(send event.Sink) {
+		w := send.Wait(event.Event{Node: "a", Text: "a lock"})
+		time.Sleep(3 * time.Second)
+		w.End()
+		send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: "a"})
+		send.Send(event.Event{Kind: event.NodeResult, Phase: event.Deploy, Node: "a", Text: "failed"})
+		time.Sleep(time.Minute)
+	})
+	if strings.Contains(got, "waiting") {
+		t.Error(got)
+	}
+}
+
+// With --json a wait is an event, which comes again at the same intervals.
+func TestJSONNamesWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		begin := time.Now()
+		v := New(Options{Out: &out, Err: io.Discard, JSON: true})
+		w := event.Sink(v.Event).Wait(event.Event{Node: "a", Phase: event.Keys, Text: "a lock", Until: begin.Add(time.Minute)})
+		time.Sleep(20 * time.Second)
+		w.End()
+		v.Close()
+		var got []string
+		for line := range strings.Lines(out.String()) {
+			var e event.Event
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatal(err)
+			}
+			if !e.Since.Equal(begin) || e.Kind == event.Waiting && !e.Until.Equal(begin.Add(time.Minute)) {
+				t.Errorf("%s", line)
+			}
+			got = append(got, fmt.Sprintf("%v %s %s %s %s", e.Time.Sub(begin), e.Kind, e.Node, e.Phase, e.Text))
+		}
+		want := []string{"2s wait a keys a lock", "4s wait a keys a lock", "15s wait a keys a lock", "20s wait-end a keys a lock"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// On a terminal the reason is beside the node, with the time that is left.
+func TestTerminalShowsWaits(t *testing.T) {
+	t.Setenv("NO_COLOR", "1")
+	var err strings.Builder
+	var mu sync.Mutex
+	tt := newTTY(Options{Out: io.Discard, Err: &err}, &mu)
+	tt.size = func() (int, int) { return 80, 24 }
+	mu.Lock() // no ticks
+	defer mu.Unlock()
+	defer tt.close()
+	frame := func() string {
+		err.Reset()
+		tt.draw()
+		return err.String()
+	}
+	now := time.Now()
+	tt.event(event.Event{Time: now, Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+	tt.event(event.Event{Time: now, Kind: event.NodeStart, Phase: event.Activate, Node: "web-1", Text: "switch to x"})
+	lost := event.Event{Time: now, Kind: event.Waiting, Phase: event.Activate, Node: "web-1", Text: "unreachable; it rolls back", Since: now.Add(-12 * time.Second), Until: now.Add(48*time.Second + 400*time.Millisecond)}
+	tt.event(lost)
+	if got := frame(); !strings.Contains(got, "  web-1 activate  48s left: unreachable; it rolls back ") || !strings.Contains(got, "12.0s") || strings.Contains(got, "switch to x") {
+		t.Error(got)
+	}
+	lost.Kind = event.WaitEnd
+	tt.event(lost)
+	if got := frame(); !strings.Contains(got, "switch to x") || strings.Contains(got, "unreachable") {
+		t.Error(got)
+	}
+	// Waits of what is no node, and before any phase.
+	tt.event(event.Event{Time: now, Kind: event.PhaseEnd, Phase: event.Deploy})
+	tt.event(event.Event{Time: now, Kind: event.NodeResult, Phase: event.Deploy, Node: "web-1"})
+	answer := event.Event{Time: now, Kind: event.Waiting, Phase: event.Provision, Text: "hypervisor a: its network", Since: now}
+	tt.event(answer)
+	if got := frame(); !strings.Contains(got, "provision hypervisor a: its network") {
+		t.Error(got)
+	}
+	answer.Kind = event.WaitEnd
+	tt.event(answer)
+	if got := frame(); strings.Contains(got, "hypervisor") || len(tt.nodes) != 0 {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,49 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// silent is a node that does not answer.
+type silent struct{ hostOf }
+
+func (silent) Conn(ctx context.Context) (*remote.Conn, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// A node that has rolled back has put back its keys: that this could not be verified does not
+// make them those of the new system.
+func TestKeysOfUnreachableNodes(t *testing.T) {
+	rolledBack := &activate.FailedError{Node: "a", Result: activate.Result{Outcome: activate.RolledBack}}
+	for _, test := range []struct {
+		why  error
+		want string
+	}{
+		{rolledBack, "the node has put back the keys from before together with its system, but that could not be verified: a: put back keys: no answer within 5s"},
+		{&NodeError{Node: "a", Err: rolledBack}, "the node has put back the keys from before"},
+		{errors.New("no space left"), "its keys may still be those of the new system; nixbench apply compares them with the hive: a: put back keys: no answer within 5s"},
+		{&activate.LostSightError{Node: "a"}, ""},
+		{&activate.BusyError{Node: "a"}, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := &run{Deployer: &Deployer{Uploader: &secrets.Uploader{}}}
+			err := r.keysBack(t.Context(), silent{}, task{node: nixeval.Node{Name: "a"}, keys: secrets.Set{Keys: make([]secrets.Key, 1)}}, test.why)
+			switch {
+			case test.want == "" && err != nil, test.want != "" && err == nil:
+				t.Errorf("%v: got %v", test.why, err)
+			case err != nil && !strings.HasPrefix(err.Error(), test.want):
+				t.Errorf("got  %v\nwant %s", err, test.want)
+			}
+		})
+	}
+}
