@@ -80,6 +80,7 @@ func exitCode(err error) int {
 		alone  *deploy.AloneError
 		access *kubernetes.AccessError
 		newKey *newKeyError
+		silent *remote.TimeoutError
 	)
 	switch {
 	case err == nil:
@@ -110,6 +111,8 @@ func exitCode(err error) int {
 		return worst.code
 	case errors.As(err, &nix):
 		return exitEvaluation
+	case errors.As(err, &silent): // of a step that has no code of its own
+		return exitUnreachable
 	}
 	return exitInternal
 }

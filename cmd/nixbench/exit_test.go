@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,6 +32,28 @@ func TestLockedOutIsNotUnreachable(t *testing.T) {
 		if got := exitCode(test.err); got != test.want {
 			t.Errorf("%v: %d, want %d", test.err, got, test.want)
 		}
+	}
+}
+
+// A node that takes the connection and then does not answer is no internal error. Where a step
+// has an exit code of its own, that one counts.
+func TestNodeWithoutAnswer(t *testing.T) {
+	silent := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
+	for _, test := range []struct {
+		err  error
+		want int
+	}{
+		{silent, exitUnreachable},
+		{errors.Join(fmt.Errorf("look: %w", silent)), exitUnreachable},
+		{&deploy.NodeError{Node: "m1", Step: event.Copy, Err: silent}, exitCopy},
+		{&deploy.NodeError{Node: "m1", Step: event.Activate, Err: silent}, exitActivation},
+	} {
+		if got := exitCode(test.err); got != test.want {
+			t.Errorf("%v: %d, want %d", test.err, got, test.want)
+		}
+	}
+	if p := problems(silent); len(p) != 1 || p[0].Hint == "" || !strings.HasPrefix(p[0].Message, "m1: inspect on m1:22") {
+		t.Errorf("%+v", p)
 	}
 }
 
