@@ -59,7 +59,11 @@ func cutLink(ctx context.Context, s *site, _ *process, victim string) error {
 }
 
 func mendLink(ctx context.Context, s *site, victim string) error {
-	return s.eachRule(ctx, victim, "-D")
+	if err := s.eachRule(ctx, victim, "-D"); err != nil {
+		return err
+	}
+	s.awaitNode(ctx, victim)
+	return nil
 }
 
 // cutNode cuts one node off from everything, as if its cable was pulled.
@@ -68,7 +72,11 @@ func cutNode(ctx context.Context, s *site, _ *process, victim string) error {
 }
 
 func mendNode(ctx context.Context, s *site, victim string) error {
-	return s.eachFrame(ctx, victim, "-D")
+	if err := s.eachFrame(ctx, victim, "-D"); err != nil {
+		return err
+	}
+	s.awaitNode(ctx, victim)
+	return nil
 }
 
 func powerOff(ctx context.Context, s *site, _ *process, victim string) error {

@@ -50,7 +50,7 @@ func (s *site) operate(ctx context.Context, c choice, skipHeal bool) (outcome, *
 	if in.err != nil || in.healed || c.fault.heal == nil || skipHeal {
 		return run.end, in, ctx.Err()
 	}
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	return run.end, in, c.fault.heal(limited, s, c.victim)
 }

@@ -151,6 +151,16 @@ func TestSecretsAreFound(t *testing.T) {
 	expect(t, "token", leaks(all, map[string]string{"log": `{"text":"0123456789abcdef"}`}), "token is in log")
 }
 
+func TestStalled(t *testing.T) {
+	const text = "some avg10=1.43 avg60=47.92 avg300=46.84 total=231467025\nfull avg10=1.41 avg60=46.74 avg300=45.19 total=221246102\n"
+	if got := parseStalled(text); got != 221246102*time.Microsecond {
+		t.Error(got)
+	}
+	if got := parseStalled("some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"); got != 0 {
+		t.Error(got)
+	}
+}
+
 // A seed that failed is reported as one, with its choice and what was wrong.
 func TestReport(t *testing.T) {
 	rep := report{Workers: 1, Results: []result{

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -104,6 +105,21 @@ func (s *site) awaitLibvirtd(ctx context.Context) error {
 	defer cancel()
 	return s.retry(ctx, func() error {
 		return s.command(s.lab.Command(ctx, "timeout", "5", "virsh", "-q", "-c", s.lab.URI("lxc"), "uri"))
+	})
+}
+
+// awaitNode waits until a node whose network was cut can be reached again, for 30 s at most. One that
+// has booted meanwhile asks for its address once in a while only. A node whose machine does not run is not
+// waited for.
+func (s *site) awaitNode(ctx context.Context, node string) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	_ = s.retry(ctx, func() error {
+		out, err := s.lab.Command(ctx, "timeout", "5", "virsh", "-q", "-c", s.lab.URI("lxc"), "domstate", s.domain(node)).Output()
+		if err != nil || strings.TrimSpace(string(out)) != "running" {
+			return nil
+		}
+		return s.command(s.lab.Command(ctx, "timeout", "2", "bash", "-c", "exec 3<>/dev/tcp/"+s.addresses[node].address+"/22"))
 	})
 }
 

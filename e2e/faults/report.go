@@ -20,6 +20,9 @@ type report struct {
 func (r result) line() string {
 	text := fmt.Sprintf("seed %3d  %-11s %-24s in %-9s +%-7s %-4s exit %3d  operation %5.1f s  next apply %5.1f s  %s",
 		r.Seed, r.Operation, r.Fault, r.Phase, r.Delay, r.Victim, r.Exit, r.Took, r.Converge, r.Verdict)
+	if r.Disturbed > 0 {
+		text += " (again; this machine had stood still)"
+	}
 	for _, p := range r.Problems {
 		text += "\n    " + strings.ReplaceAll(p, "\n", "\n    ")
 	}

@@ -37,6 +37,7 @@ type result struct {
 	Total     float64  `json:"total"`
 	Verdict   verdict  `json:"verdict"`
 	Problems  []string `json:"problems,omitempty"`
+	Disturbed float64  `json:"disturbed,omitempty"` // a try before failed while the machine stood still for so many seconds
 	Log       string   `json:"log,omitempty"`
 }
 

@@ -46,7 +46,7 @@ func soak(ctx context.Context, o options, choices []choice) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			r := k.seed(ctx, c, o.out)
+			r := k.undisturbed(ctx, c, o.out)
 			results[i] = &r
 			fmt.Println(r.line())
 			return nil
@@ -70,6 +70,20 @@ func soak(ctx context.Context, o options, choices []choice) error {
 		return fmt.Errorf("%d of %d seeds failed", n, len(rep.Results))
 	}
 	return nil
+}
+
+// undisturbed runs one choice, and once more where it failed while the machine stood still.
+func (k *kit) undisturbed(ctx context.Context, c choice, out string) result {
+	before := stalled()
+	r := k.seed(ctx, c, out)
+	stood := stalled() - before
+	if r.Verdict != failed || stood < disturbing || ctx.Err() != nil {
+		return r
+	}
+	fmt.Printf("%s\n    everything on this machine waited for memory or disks for %.0f s meanwhile: once more\n", r.line(), stood.Seconds())
+	r = k.seed(ctx, c, out)
+	r.Disturbed = stood.Seconds()
+	return r
 }
 
 // seed runs one choice in a lab of its own, and writes its log. Of one that fails, the state folder and
