@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"os"
 	"syscall"
 	"time"
 )
@@ -50,7 +52,13 @@ var faults = []fault{
 }
 
 func sendSignal(sig syscall.Signal) func(context.Context, *site, *process, string) error {
-	return func(_ context.Context, _ *site, run *process, _ string) error { return run.cmd.Process.Signal(sig) }
+	return func(_ context.Context, _ *site, run *process, _ string) error {
+		err := run.cmd.Process.Signal(sig)
+		if errors.Is(err, os.ErrProcessDone) {
+			return errMissed
+		}
+		return err
+	}
 }
 
 // cutLink cuts the operator off from one node; nodes still reach each other.
@@ -80,24 +88,24 @@ func mendNode(ctx context.Context, s *site, victim string) error {
 }
 
 func powerOff(ctx context.Context, s *site, _ *process, victim string) error {
-	return s.retry(ctx, func() error {
+	return s.retry(ctx, func(ctx context.Context) error {
 		return s.command(s.lab.Command(ctx, "virsh", "-q", "-c", s.lab.URI("lxc"), "destroy", s.domain(victim)))
 	})
 }
 
 // fillNode leaves not one block of the node's disk, from outside of the node.
 func fillNode(ctx context.Context, s *site, _ *process, victim string) error {
-	return s.retry(ctx, func() error {
+	return s.retry(ctx, func(ctx context.Context) error {
 		return s.onDisk(ctx, victim, `mkdir -p "$root/fill"; n=0
 			for size in 1G 100M 10M 1M 64K 4K; do
 				while fallocate -l $size "$root/fill/$n" 2>/dev/null && [ $n -lt 500 ]; do n=$((n + 1)); done
 			done
-			! head -c 8192 /dev/zero 2>/dev/null > "$root/fill/last" || exit 1`)
+			! head -c 8192 /dev/zero 2>/dev/null > "$root/fill/last" || { rm -rf "$root/fill"; exit 1; }`)
 	})
 }
 
 func freeNode(ctx context.Context, s *site, victim string) error {
-	return s.retry(ctx, func() error { return s.onDisk(ctx, victim, `rm -rf "$root/fill"`) })
+	return s.retry(ctx, func(ctx context.Context) error { return s.onDisk(ctx, victim, `rm -rf "$root/fill"`) })
 }
 
 func fillState(_ context.Context, s *site, _ *process, _ string) error { return s.fillState() }

@@ -39,7 +39,7 @@ func (s *site) domain(node string) string { return "demo-" + node }
 
 // eachRule adds or removes the rules that keep the operator's packets from a node.
 func (s *site) eachRule(ctx context.Context, node, action string) error {
-	return s.located(ctx, node, func(_, address string) error {
+	return s.located(ctx, node, func(ctx context.Context, _, address string) error {
 		for _, rule := range [][]string{{"INPUT", "-s"}, {"OUTPUT", "-d"}} {
 			if err := s.command(s.lab.Command(ctx, "iptables", "-w", action, rule[0], rule[1], address, "-j", "DROP")); err != nil {
 				return err
@@ -51,7 +51,7 @@ func (s *site) eachRule(ctx context.Context, node, action string) error {
 
 // eachFrame adds or removes the rules that drop every frame from or to a node.
 func (s *site) eachFrame(ctx context.Context, node, action string) error {
-	return s.located(ctx, node, func(mac, _ string) error {
+	return s.located(ctx, node, func(ctx context.Context, mac, _ string) error {
 		for _, rule := range [][]string{{"INPUT", "-s"}, {"FORWARD", "-s"}, {"FORWARD", "-d"}, {"OUTPUT", "-d"}} {
 			if err := s.command(s.lab.Command(ctx, "ebtables", "--concurrent", action, rule[0], rule[1], mac, "-j", "DROP")); err != nil {
 				return err
@@ -63,8 +63,8 @@ func (s *site) eachFrame(ctx context.Context, node, action string) error {
 
 // located calls do with the node's addresses, as soon as nixbench has decided on them. They stay
 // the same until the cluster is destroyed, so the ones that were found first are used to the end.
-func (s *site) located(ctx context.Context, node string, do func(mac, address string) error) error {
-	if err := s.retry(ctx, func() error {
+func (s *site) located(ctx context.Context, node string, do func(ctx context.Context, mac, address string) error) error {
+	if err := s.retry(ctx, func(ctx context.Context) error {
 		if s.addresses[node].mac != "" {
 			return nil
 		}
@@ -79,7 +79,7 @@ func (s *site) located(ctx context.Context, node string, do func(mac, address st
 	}); err != nil {
 		return err
 	}
-	return do(s.addresses[node].mac, s.addresses[node].address)
+	return do(context.WithoutCancel(ctx), s.addresses[node].mac, s.addresses[node].address)
 }
 
 // place is where a node is on the network.
@@ -96,14 +96,14 @@ func (s *site) onDisk(ctx context.Context, node, script string) error {
 
 // signalLibvirtd sends a signal to libvirtd, whose number counts in the lab.
 func (s *site) signalLibvirtd(ctx context.Context, signal string) error {
-	return s.command(s.lab.Inside(ctx, "bash", "-c", fmt.Sprintf(`kill -%s "$(cat /run/libvirt/libvirtd.pid)"`, signal)))
+	return s.command(s.lab.Inside(context.WithoutCancel(ctx), "bash", "-c", fmt.Sprintf(`kill -%s "$(cat /run/libvirt/libvirtd.pid)"`, signal)))
 }
 
 // awaitLibvirtd waits until it answers.
 func (s *site) awaitLibvirtd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return s.retry(ctx, func() error {
+	return s.retry(ctx, func(ctx context.Context) error {
 		return s.command(s.lab.Command(ctx, "timeout", "5", "virsh", "-q", "-c", s.lab.URI("lxc"), "uri"))
 	})
 }
@@ -114,7 +114,7 @@ func (s *site) awaitLibvirtd(ctx context.Context) error {
 func (s *site) awaitNode(ctx context.Context, node string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	_ = s.retry(ctx, func() error {
+	_ = s.retry(ctx, func(ctx context.Context) error {
 		out, err := s.lab.Command(ctx, "timeout", "5", "virsh", "-q", "-c", s.lab.URI("lxc"), "domstate", s.domain(node)).Output()
 		if err != nil || strings.TrimSpace(string(out)) != "running" {
 			return nil

@@ -172,10 +172,12 @@ func (s *site) command(cmd *exec.Cmd) error {
 	return nil
 }
 
-// retry tries until it works, or nobody waits any more.
-func (s *site) retry(ctx context.Context, try func() error) error {
+// retry tries until it works, or ctx ends. A try that has begun is not cut off by that.
+func (s *site) retry(ctx context.Context, try func(context.Context) error) error {
 	for {
-		err := try()
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+		err := try(limited)
+		cancel()
 		if err == nil {
 			return nil
 		}
