@@ -15,6 +15,7 @@ type choice struct {
 	phase     string
 	delay     time.Duration // from the beginning of the phase to the fault
 	victim    string        // the node that a fault of a node hits
+	again     bool          // a destroy that met a fault is repeated, before the next apply
 }
 
 // choose decides. Fault and operation go by the seed's remainders, so that as many seeds in a row as
@@ -29,13 +30,18 @@ func choose(seed uint64) choice {
 	c.phase = pick(dice, possible)
 	// Not up to the very end: what takes less time than usual would be over.
 	c.delay = time.Duration(dice.Int64N(int64(phases[c.phase].usual) * 8 / 10)).Round(time.Millisecond)
+	c.again = c.operation.name == "destroy" && dice.IntN(2) == 0
 	return c
 }
 
 func pick(dice *rand.Rand, from []string) string { return from[dice.IntN(len(from))] }
 
 func (c choice) String() string {
-	return fmt.Sprintf("seed %d: %s, %s %v after the beginning of %s, node %s", c.seed, c.operation.name, c.fault.name, c.delay, c.phase, c.victim)
+	then := ""
+	if c.again {
+		then = "; then destroy again"
+	}
+	return fmt.Sprintf("seed %d: %s, %s %v after the beginning of %s, node %s%s", c.seed, c.operation.name, c.fault.name, c.delay, c.phase, c.victim, then)
 }
 
 // victims are the nodes that a fault may hit.

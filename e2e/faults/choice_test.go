@@ -40,6 +40,18 @@ func TestChoices(t *testing.T) {
 	}
 }
 
+// The seeds of every end-to-end test have each operation, and no fault twice.
+func TestQuickSeeds(t *testing.T) {
+	seenOperations, seenFaults := map[string]bool{}, map[string]bool{}
+	for _, seed := range quick {
+		c := choose(seed)
+		seenOperations[c.operation.name], seenFaults[c.fault.name] = true, true
+	}
+	if len(seenOperations) != len(operations) || len(seenFaults) != len(quick) {
+		t.Errorf("operations %v, faults %v", seenOperations, seenFaults)
+	}
+}
+
 func TestPhases(t *testing.T) {
 	c := choice{operation: operations[0], phase: "copy", victim: "w-2"}
 	if c.operation.name != "first apply" {

@@ -15,7 +15,8 @@
 // and these must hold:
 //
 //   - the operation's exit code is a documented one, and its message names what failed;
-//   - the next apply succeeds within a time limit;
+//   - the next apply succeeds within a time limit; after a destroy, for every second seed, another
+//     destroy succeeds before, and removes everything;
 //   - the apply after it finds nothing to do;
 //   - all nodes can be reached, and run the system and have the key that the hive says;
 //   - state.json has no intent left;

@@ -93,6 +93,9 @@ func (s *site) try(ctx context.Context, c choice, sabotage func(*site) error) (r
 		wrong(fmt.Sprintf("libvirtd does not answer after the fault: %v", err))
 		return r
 	}
+	if c.again {
+		wrong(s.destroyAll(ctx)...)
+	}
 	wrong(s.aftermath(ctx, c.operation.wanted, &r)...)
 	if len(r.Problems) > 0 {
 		r.Verdict = failed
@@ -129,15 +132,20 @@ func (s *site) aftermath(ctx context.Context, wanted cluster, r *result) (wrong 
 		wrong = append(wrong, judgeIntents(m)...)
 		wrong = append(wrong, s.judgeSecrets()...)
 	}
+	return append(wrong, s.destroyAll(ctx)...)
+}
+
+// destroyAll destroys the cluster, and says what is left of it.
+func (s *site) destroyAll(ctx context.Context) (wrong []string) {
 	gone, _ := s.run(ctx, "destroy", "--yes")
 	if gone.code != 0 {
-		return append(wrong, fmt.Sprintf("destroy: exit code %d: %s", gone.code, gone.message()))
+		return []string{fmt.Sprintf("destroy: exit code %d: %s", gone.code, gone.message())}
 	}
 	m, err := s.memory()
 	if err != nil {
-		return append(wrong, err.Error())
+		return []string{err.Error()}
 	}
-	wrong = append(wrong, judgeForgotten(m)...)
+	wrong = judgeForgotten(m)
 	left, err := s.left(ctx)
 	if err != nil {
 		return append(wrong, err.Error())

@@ -47,6 +47,9 @@ func soak(ctx context.Context, o options, choices []choice) error {
 				return nil
 			}
 			r := k.undisturbed(ctx, c, o.out)
+			if ctx.Err() != nil {
+				return nil // what an interrupted seed says means nothing
+			}
 			results[i] = &r
 			fmt.Println(r.line())
 			return nil
