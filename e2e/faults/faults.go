@@ -34,15 +34,15 @@ var (
 	ofOperator   = []int{0, 1, 4, 5, 7, 8}
 )
 
-const tenSeconds = 10 * time.Second
+const shortCut = 10 * time.Second
 
 var faults = []fault{
 	{name: "SIGKILL", inject: sendSignal(syscall.SIGKILL)},
 	{name: "SIGTERM", inject: sendSignal(syscall.SIGTERM), exits: []int{0, 130}},
 	{name: "link cut for good", inject: cutLink, heal: mendLink, exits: ofNodes, names: []string{"VICTIM"}},
-	{name: "link cut for 10 s", inject: cutLink, heal: mendLink, lasts: tenSeconds, exits: ofNodes, names: []string{"VICTIM"}},
+	{name: "link cut for 10 s", inject: cutLink, heal: mendLink, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "node cut for good", inject: cutNode, heal: mendNode, exits: ofNodes, names: []string{"VICTIM"}},
-	{name: "node cut for 10 s", inject: cutNode, heal: mendNode, lasts: tenSeconds, exits: ofNodes, names: []string{"VICTIM"}},
+	{name: "node cut for 10 s", inject: cutNode, heal: mendNode, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "node powered off", needsMachine: true, inject: powerOff, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "node's disk full", needsMachine: true, inject: fillNode, heal: freeNode, exits: ofNodes, names: []string{"VICTIM"}},
 	// 1 is documented for a folder that cannot be written.

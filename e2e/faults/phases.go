@@ -21,7 +21,6 @@ type occurrence struct {
 
 // phase is a part of a run in which a fault can be injected.
 type phase struct {
-	name   string
 	begins func(occurrence) bool
 	usual  time.Duration // about how long it takes; a fault is injected within this time of its beginning
 }
