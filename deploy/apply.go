@@ -191,6 +191,7 @@ func (r *run) lookAt(ctx context.Context, n nixeval.Node) (activate.Node, error)
 	var found activate.Node
 	if err == nil {
 		found, err = r.Activator.Inspect(ctx, n.Name, h)
+		err = lookError(n.Name, err)
 	}
 	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
 	return found, err

@@ -97,7 +97,7 @@ func exitCode(err error) int {
 		return exitLocked
 	case provisioning(err):
 		return exitProvision
-	case unreachable(err):
+	case unreachable(err), connecting(err):
 		return exitUnreachable
 	case errors.As(err, &alone), errors.As(err, &access), errors.As(err, &newKey): // whatever the causes
 		return exitCheck
@@ -145,6 +145,11 @@ func unreachable(err error) bool {
 		return unreachable(e.Unwrap())
 	}
 	return false
+}
+
+// connecting tells whether a node was lost before anything was done on it.
+func connecting(err error) bool {
+	return slices.ContainsFunc(nodeErrors(err), func(e *deploy.NodeError) bool { return e.Step == event.Connect })
 }
 
 // copying tells whether a closure or a key did not arrive.

@@ -35,16 +35,20 @@ func TestLockedOutIsNotUnreachable(t *testing.T) {
 	}
 }
 
-// A node that takes the connection and then does not answer is no internal error. Where a step
+// A node that takes the connection and then does not answer is no internal error, and one that is lost while
+// it is looked at no failed switch. Where a step
 // has an exit code of its own, that one counts.
 func TestNodeWithoutAnswer(t *testing.T) {
 	silent := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
+	lost := &remote.LostError{Node: "m1", Addr: "m1:22", Err: errors.New("EOF")}
 	for _, test := range []struct {
 		err  error
 		want int
 	}{
 		{silent, exitUnreachable},
 		{errors.Join(fmt.Errorf("look: %w", silent)), exitUnreachable},
+		{&deploy.NodeError{Node: "m1", Step: event.Connect, Err: lost}, exitUnreachable},
+		{&deploy.NodeError{Node: "m1", Step: event.Activate, Err: lost}, exitActivation},
 		{&deploy.NodeError{Node: "m1", Step: event.Copy, Err: silent}, exitCopy},
 		{&deploy.NodeError{Node: "m1", Step: event.Activate, Err: silent}, exitActivation},
 	} {
