@@ -130,11 +130,11 @@ func provisioning(err error) bool {
 }
 
 // unreachable tells whether we did not get in, on some node. One that a switch has
-// locked us out of is no such node: there the switch failed. Nor are those that were only asked
+// locked us out of is no such node: there the switch failed. Nor is one that did not come back from a reboot. Nor are those that were only asked
 // about what nodes run together: that is what is missing.
 func unreachable(err error) bool {
 	switch e := err.(type) {
-	case *activate.LostSightError, *deploy.AloneError, *kubernetes.AccessError, *newKeyError:
+	case *activate.LostSightError, *activate.RebootError, *deploy.AloneError, *kubernetes.AccessError, *newKeyError:
 		return false
 	case *remote.UnreachableError, *remote.HostKeyUnknownError, *remote.HostKeyChangedError,
 		*remote.AuthError, *remote.EscalationError, *deploy.NoHostError:

@@ -27,6 +27,7 @@ func TestLockedOutIsNotUnreachable(t *testing.T) {
 	}{
 		{down, exitUnreachable},
 		{lost, exitActivation},
+		{&deploy.NodeError{Node: "m1", Step: event.Activate, Err: &activate.RebootError{Node: "m1", Err: down}}, exitActivation},
 		{errors.Join(lost, down), exitUnreachable},
 	} {
 		if got := exitCode(test.err); got != test.want {
