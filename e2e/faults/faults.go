@@ -22,6 +22,8 @@ type fault struct {
 	exits []int
 	// names are words of which an error message must have one. VICTIM stands for the node.
 	names []string
+	// ends is how soon after it the run must be over; 0: there is no such limit.
+	ends time.Duration
 	// libvirtd is not to be killed before the lab takes that for an accident.
 	spares time.Duration
 }
@@ -38,7 +40,7 @@ const shortCut = 10 * time.Second
 
 var faults = []fault{
 	{name: "SIGKILL", inject: sendSignal(syscall.SIGKILL)},
-	{name: "SIGTERM", inject: sendSignal(syscall.SIGTERM), exits: []int{0, 130}},
+	{name: "SIGTERM", inject: sendSignal(syscall.SIGTERM), exits: []int{0, 130}, ends: 5 * time.Second},
 	{name: "link cut for good", inject: cutLink, heal: mendLink, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "link cut for 10 s", inject: cutLink, heal: mendLink, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "node cut for good", inject: cutNode, heal: mendNode, exits: ofNodes, names: []string{"VICTIM"}},

@@ -36,6 +36,14 @@ func judgeOperation(f fault, victim string, o outcome) []string {
 	return wrong
 }
 
+// judgeEnd says whether the run went on for too long after the fault.
+func judgeEnd(f fault, after time.Duration) []string {
+	if f.ends == 0 || after <= f.ends {
+		return nil
+	}
+	return []string{fmt.Sprintf("operation: it ended %.1f s after %s, more than %v", after.Seconds(), f.name, f.ends)}
+}
+
 func judgeCrash(what string, o outcome) []string {
 	if at := crashed.FindString(o.stderr + o.stdout); at != "" {
 		return []string{what + ": it crashed: " + at}

@@ -59,6 +59,9 @@ func TestOperationIsJudged(t *testing.T) {
 	expect(t, "killed too late", judge(kill, outcome{}))
 	expect(t, "failed by itself", judge(kill, failing(8, "w-1: ?")), "exit code 8")
 	expect(t, "killed without a kill", judge(term, outcome{code: -1}), "exit code -1")
+	expect(t, "ended soon", judgeEnd(term, time.Second))
+	expect(t, "ended late", judgeEnd(term, 6*time.Second), "ended 6.0 s after SIGTERM")
+	expect(t, "went on", judgeEnd(cut, time.Minute))
 	expect(t, "full", judge(full, failing(1, "state folder /x: no space left on device")))
 	expect(t, "full and silent", judge(full, failing(1, "oops")), "names none of")
 }

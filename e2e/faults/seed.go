@@ -75,6 +75,7 @@ func (s *site) try(ctx context.Context, c choice, sabotage func(*site) error) (r
 		r.At, r.During = in.at.Seconds(), in.during
 		fmt.Fprintf(s.log, "# %s after %.2f s, during %s\n", c.fault.name, r.At, r.During)
 		wrong(judgeOperation(c.fault, c.victim, o)...)
+		wrong(judgeEnd(c.fault, o.took-in.at)...)
 	case errMissed:
 		r.Verdict = missed
 		if o.code != 0 {
