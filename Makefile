@@ -2,7 +2,7 @@
 # static busybox, which
 # `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint unit fixture-test test-other-nix e2e kube demo demo-down bench update
+.PHONY: build test lint nix-lint unit fixture-test test-other-nix e2e kube faults demo demo-down bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
@@ -43,6 +43,13 @@ kube:
 	e2e/kube/build v1.34.3 > /dev/null
 	e2e/kube/build cri-o-v1.34.0 > /dev/null
 	e2e/kube/build flannel-v0.28.4 > /dev/null
+
+# Runs of nixbench that are broken on purpose, and the runs after them, as root, after
+# `e2e/lab/lab install`: SEEDS of them, from SEED on, WORKERS at the same time. The report goes to OUT.
+SEEDS ?= 100
+SEED ?= 1
+faults:
+	go run ./e2e/faults -seed $(SEED) -seeds $(SEEDS) $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-out $(OUT))
 
 # The reference cluster on this computer, from nothing, as root; and gone again.
 demo:

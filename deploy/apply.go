@@ -188,9 +188,15 @@ func (l looks) over() map[string]<-chan struct{} {
 func (r *run) lookAt(ctx context.Context, n nixeval.Node) (activate.Node, error) {
 	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
 	h, err := r.Fleet.Host(ctx, n)
+	if err == nil && r.Store.State().Rebooting(n.Name) != nil {
+		if err = r.outlastReboot(ctx, n.Name, h); err == nil {
+			h, err = r.Fleet.Host(ctx, n)
+		}
+	}
 	var found activate.Node
 	if err == nil {
 		found, err = r.Activator.Inspect(ctx, n.Name, h)
+		err = lookError(n.Name, err)
 	}
 	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
 	return found, err

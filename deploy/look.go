@@ -2,10 +2,12 @@ package deploy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -19,7 +21,8 @@ func Look(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, sen
 		if err != nil {
 			return activate.Node{}, err
 		}
-		return a.Inspect(ctx, n.Name, h)
+		node, err := a.Inspect(ctx, n.Name, h)
+		return node, lookError(n.Name, err)
 	})
 	failed := 0
 	for _, o := range out {
@@ -33,6 +36,17 @@ func Look(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, sen
 	}
 	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Connect, Total: len(nodes), Failed: failed > 0, Text: text})
 	return out
+}
+
+// lookError says of a connection that was lost, or of a node that did not answer in time, that it
+// happened while the node was only looked at: nothing has been changed there. Other errors are as they were.
+func lookError(node string, err error) error {
+	var lost *remote.LostError
+	var silent *remote.TimeoutError
+	if errors.As(err, &lost) || errors.As(err, &silent) {
+		return &NodeError{Node: node, Step: event.Connect, Err: err}
+	}
+	return err
 }
 
 // Errors are those of all nodes.

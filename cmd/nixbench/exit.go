@@ -80,6 +80,7 @@ func exitCode(err error) int {
 		alone  *deploy.AloneError
 		access *kubernetes.AccessError
 		newKey *newKeyError
+		silent *remote.TimeoutError
 	)
 	switch {
 	case err == nil:
@@ -96,7 +97,7 @@ func exitCode(err error) int {
 		return exitLocked
 	case provisioning(err):
 		return exitProvision
-	case unreachable(err):
+	case unreachable(err), connecting(err):
 		return exitUnreachable
 	case errors.As(err, &alone), errors.As(err, &access), errors.As(err, &newKey): // whatever the causes
 		return exitCheck
@@ -110,6 +111,8 @@ func exitCode(err error) int {
 		return worst.code
 	case errors.As(err, &nix):
 		return exitEvaluation
+	case errors.As(err, &silent): // of a step that has no code of its own
+		return exitUnreachable
 	}
 	return exitInternal
 }
@@ -127,11 +130,11 @@ func provisioning(err error) bool {
 }
 
 // unreachable tells whether we did not get in, on some node. One that a switch has
-// locked us out of is no such node: there the switch failed. Nor are those that were only asked
+// locked us out of is no such node: there the switch failed. Nor is one that did not come back from a reboot. Nor are those that were only asked
 // about what nodes run together: that is what is missing.
 func unreachable(err error) bool {
 	switch e := err.(type) {
-	case *activate.LostSightError, *deploy.AloneError, *kubernetes.AccessError, *newKeyError:
+	case *activate.LostSightError, *activate.RebootError, *deploy.AloneError, *kubernetes.AccessError, *newKeyError:
 		return false
 	case *remote.UnreachableError, *remote.HostKeyUnknownError, *remote.HostKeyChangedError,
 		*remote.AuthError, *remote.EscalationError, *deploy.NoHostError:
@@ -142,6 +145,11 @@ func unreachable(err error) bool {
 		return unreachable(e.Unwrap())
 	}
 	return false
+}
+
+// connecting tells whether a node was lost before anything was done on it.
+func connecting(err error) bool {
+	return slices.ContainsFunc(nodeErrors(err), func(e *deploy.NodeError) bool { return e.Step == event.Connect })
 }
 
 // copying tells whether a closure or a key did not arrive.

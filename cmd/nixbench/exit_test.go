@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,11 +27,38 @@ func TestLockedOutIsNotUnreachable(t *testing.T) {
 	}{
 		{down, exitUnreachable},
 		{lost, exitActivation},
+		{&deploy.NodeError{Node: "m1", Step: event.Activate, Err: &activate.RebootError{Node: "m1", Err: down}}, exitActivation},
 		{errors.Join(lost, down), exitUnreachable},
 	} {
 		if got := exitCode(test.err); got != test.want {
 			t.Errorf("%v: %d, want %d", test.err, got, test.want)
 		}
+	}
+}
+
+// A node that takes the connection and then does not answer is no internal error, and one that is lost while
+// it is looked at no failed switch. Where a step
+// has an exit code of its own, that one counts.
+func TestNodeWithoutAnswer(t *testing.T) {
+	silent := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
+	lost := &remote.LostError{Node: "m1", Addr: "m1:22", Err: errors.New("EOF")}
+	for _, test := range []struct {
+		err  error
+		want int
+	}{
+		{silent, exitUnreachable},
+		{errors.Join(fmt.Errorf("look: %w", silent)), exitUnreachable},
+		{&deploy.NodeError{Node: "m1", Step: event.Connect, Err: lost}, exitUnreachable},
+		{&deploy.NodeError{Node: "m1", Step: event.Activate, Err: lost}, exitActivation},
+		{&deploy.NodeError{Node: "m1", Step: event.Copy, Err: silent}, exitCopy},
+		{&deploy.NodeError{Node: "m1", Step: event.Activate, Err: silent}, exitActivation},
+	} {
+		if got := exitCode(test.err); got != test.want {
+			t.Errorf("%v: %d, want %d", test.err, got, test.want)
+		}
+	}
+	if p := problems(silent); len(p) != 1 || p[0].Hint == "" || !strings.HasPrefix(p[0].Message, "m1: inspect on m1:22") {
+		t.Errorf("%+v", p)
 	}
 }
 

@@ -49,32 +49,42 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	defer cancel()
 	shown := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node to come back from its reboot", Until: begin.Add(timeout)})
 	defer shown.End()
-	err = errors.New("it did not go down")
-	for wait.Err() == nil {
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-wait.Done():
-			continue
-		}
-		after, failed := a.afresh(wait, node, h)
-		if failed != nil {
-			if wait.Err() == nil || after.BootID != "" {
-				err = failed
-			}
-			continue
-		}
-		if after.BootID == before.BootID {
-			continue
-		}
-		if before.Profile != "" && after.Booted != before.Profile {
-			return after, &RebootError{Node: node, Want: before.Profile, Booted: after.Booted}
-		}
+	after, err := a.AwaitBoot(wait, node, h, before.BootID, time.Time{})
+	switch {
+	case err == nil && before.Profile != "" && after.Booted != before.Profile:
+		return after, &RebootError{Node: node, Want: before.Profile, Booted: after.Booted}
+	case err == nil:
 		return after, nil
 	}
 	if ctx.Err() != nil {
 		return before, fmt.Errorf("%s: reboot: %w", node, context.Cause(ctx))
 	}
 	return before, &RebootError{Node: node, Want: before.Profile, Waited: time.Since(begin), Err: err}
+}
+
+// AwaitBoot waits until the node has booted since the boot with this id, and inspects it. Where it still runs
+// that boot at the time settled, and does not shut down, it was never told to reboot, and that is its end, too; a zero
+// time means that it was told. The error is the last reason why it could not be inspected.
+func (a *Activator) AwaitBoot(ctx context.Context, node string, h Host, boot string, settled time.Time) (Node, error) {
+	err := errors.New("it did not go down")
+	for ctx.Err() == nil {
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			continue
+		}
+		after, failed := a.afresh(ctx, node, h)
+		switch {
+		case failed != nil:
+			if ctx.Err() == nil || after.BootID != "" {
+				err = failed
+			}
+		case after.BootID != boot,
+			!settled.IsZero() && time.Now().After(settled) && after.System != "stopping":
+			return after, nil
+		}
+	}
+	return Node{}, err
 }
 
 // afresh inspects over a new connection: the old one ended with the old boot,

@@ -252,6 +252,10 @@ func testDeadline(t *testing.T, k kind) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.HasPrefix(err.Error(), "node-1: sleep 60 on ") {
 		t.Errorf("error %v", err)
 	}
+	var silent *remote.TimeoutError
+	if !errors.As(err, &silent) || silent.Node != "node-1" || silent.Hint() == "" {
+		t.Errorf("error %#v", err)
+	}
 }
 
 func testConcurrent(t *testing.T, k kind) {

@@ -119,6 +119,25 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() error { return e.Err }
 
+// TimeoutError says that a command on the node did not end in the time that it had,
+// although the connection was there.
+type TimeoutError struct {
+	Node, Addr string
+	Command    string
+	Err        error
+}
+
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("%s: %s on %s: no answer in time: %v", e.Node, e.Command, e.Addr, e.Err)
+}
+
+// Hint says where to look.
+func (e *TimeoutError) Hint() string {
+	return "the node takes connections, but does not get its work done: look at its load, memory and disk, then run the command again"
+}
+
+func (e *TimeoutError) Unwrap() error { return e.Err }
+
 // RunError says that a command ran, or could not be started, and failed.
 type RunError struct {
 	Node, Host string

@@ -90,7 +90,11 @@ func (cmd Cmd) check() error {
 	return nil
 }
 
+// cancelled says why a command was ended, or never begun.
 func (c *Conn) cancelled(ctx context.Context, cmd Cmd) error {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return &TimeoutError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Command: cmd.String(), Err: context.Cause(ctx)}
+	}
 	return fmt.Errorf("%s: %s on %s: %w", c.cfg.Node, cmd, c.cfg.Addr(), context.Cause(ctx))
 }
 

@@ -42,8 +42,12 @@ type Intent struct {
 	Node  string    `json:"node"`
 	Step  string    `json:"step"` // as in `activate`
 	Path  string    `json:"path,omitempty"`
+	Boot  string    `json:"boot,omitempty"` // of a reboot: the id of the boot that it ends
 	Since time.Time `json:"since"`
 }
+
+// RebootNode is the step of an intent to reboot a node.
+const RebootNode = "reboot"
 
 // remembered is how many of a node's paths are kept. Whether an older one is ours,
 // the node's own profile history tells.
@@ -94,6 +98,22 @@ func (s *State) Left(run, node string) []Intent {
 		}
 	}
 	return left
+}
+
+// Rebooting gives the reboot that a run began on node last and has not seen the end of, or nil.
+func (s *State) Rebooting(node string) *Intent {
+	var last *Intent
+	for _, i := range s.Intents {
+		if i.Node == node && i.Step == RebootNode {
+			last = &i
+		}
+	}
+	return last
+}
+
+// Rebooted removes the reboots that were begun on node.
+func (s *State) Rebooted(node string) {
+	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == RebootNode })
 }
 
 // Settle removes what other runs than run left unfinished on node, once that is

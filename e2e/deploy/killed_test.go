@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// A reboot goes on without us, and the next run finds nothing to settle.
+// A reboot goes on without us, and the next run waits until the node is back.
 func TestKilledReboot(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, lab.Start(t, 1))
@@ -33,12 +33,12 @@ func TestKilledReboot(t *testing.T) {
 		if got := p.end(); got.code == 0 {
 			t.Logf("it was back before the signal: %s", got.err)
 		}
-		if got := s.state().Intents; len(got) != 0 {
+		if got := s.state().Intents; len(got) != 1 || got[0].Step != "reboot" {
 			t.Errorf("intents: %+v", got)
 		}
-		s.l.WaitReady(t, "m1", boot)
+		s.says(s.run(0, "apply"), "uploaded k") // what is in /run is gone
 		s.is("m1=two")
-		s.says(s.run(0, "apply"), "uploaded k")
+		s.l.WaitReady(t, "m1", boot)
 		s.run(0, "status", "--check")
 		s.settled("m1")
 	}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -41,9 +42,18 @@ func (l *Lab) PoolPath() string {
 func Image(tb testing.TB, kind string, args ...string) string {
 	tb.Helper()
 	needE2E(tb)
-	script, err := findScript()
+	image, err := BuildImage(kind, args...)
 	if err != nil {
 		tb.Fatal(err)
+	}
+	return image
+}
+
+// BuildImage is [Image] without a test.
+func BuildImage(kind string, args ...string) (string, error) {
+	script, err := findScript()
+	if err != nil {
+		return "", err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
@@ -54,7 +64,7 @@ func Image(tb testing.TB, kind string, args ...string) string {
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.Output()
 	if err != nil {
-		tb.Fatalf("lab image %s: %v\n%s", kind, err, stderr.String())
+		return "", fmt.Errorf("lab image %s: %w\n%s", kind, err, stderr.String())
 	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(string(out)), nil
 }

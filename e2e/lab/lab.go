@@ -39,6 +39,8 @@ type Lab struct {
 	sshConfig  string
 	uris       map[string]string
 	poolPath   string
+	pid        int      // of the process that holds the namespaces
+	hold       *os.File // the lab ends when it is closed
 }
 
 // state is lab.json, written by the program when all machines are up.
@@ -111,44 +113,67 @@ func WithHypervisor() Option {
 func Start(tb testing.TB, n int, opts ...Option) *Lab {
 	tb.Helper()
 	needE2E(tb)
+	l, out, err := Up(labDir(tb), n, opts...)
+	if l != nil {
+		tb.Cleanup(func() {
+			if tb.Failed() {
+				l.saveLogs(tb)
+			}
+			if err := l.Down(); err != nil {
+				tb.Error(err)
+			}
+		})
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Logf("%s", out)
+	return l
+}
+
+// Up starts a lab in dir without a test. It returns what the program printed. A lab
+// that did not come up is returned beside the error: its logs are there until Down.
+// Should the caller's process be killed, the lab's processes end with it.
+func Up(dir string, n int, opts ...Option) (l *Lab, out []byte, err error) {
 	var o options
 	for _, opt := range opts {
 		opt(&o)
 	}
 	script, err := findScript()
 	if err != nil {
-		tb.Fatal(err)
+		return nil, nil, err
 	}
-	dir := labDir(tb)
-	l := &Lab{Dir: dir, script: script}
-
-	// The lab lives as long as this pipe is open, so it cannot outlive us.
+	// The lab runs as long as this pipe is open, so it cannot outlive us.
 	tie, hold, err := os.Pipe()
 	if err != nil {
-		tb.Fatal(err)
+		return nil, nil, err
 	}
 	defer tie.Close()
-	tb.Cleanup(func() {
-		if tb.Failed() {
-			l.saveLogs(tb)
-		}
-		hold.Close()
-		if out, err := l.lab(time.Minute, nil, "down"); err != nil {
-			tb.Errorf("lab down: %v\n%s", err, out)
-		}
-	})
-
+	l = &Lab{Dir: dir, script: script, hold: hold}
 	// Building the image, or Kubernetes, for the first time may take minutes.
 	args := append([]string{"up", strconv.Itoa(n), "--tied"}, o.args...)
-	out, err := l.lab(40*time.Minute, func(up *exec.Cmd) { up.Stdin = tie }, args...)
+	out, err = l.lab(40*time.Minute, func(up *exec.Cmd) { up.Stdin = tie }, args...)
 	if err != nil {
-		tb.Fatalf("lab up: %v\n%s", err, out)
+		return l, out, fmt.Errorf("lab up: %w\n%s", err, out)
 	}
-	tb.Logf("%s", out)
-	if err := l.load(); err != nil {
-		tb.Fatal(err)
+	return l, out, l.load()
+}
+
+// Down ends the lab and removes its folder.
+func (l *Lab) Down() error {
+	l.hold.Close()
+	if out, err := l.lab(time.Minute, nil, "down"); err != nil {
+		return fmt.Errorf("lab down: %w\n%s", err, out)
 	}
-	return l
+	return nil
+}
+
+// SaveLogs copies libvirt's logs and the machines' consoles and journals to dir.
+func (l *Lab) SaveLogs(dir string) error {
+	if out, err := l.lab(2*time.Minute, nil, "logs", dir); err != nil {
+		return fmt.Errorf("lab logs: %w\n%s", err, out)
+	}
+	return nil
 }
 
 func needE2E(tb testing.TB) {
@@ -174,7 +199,7 @@ func (l *Lab) load() error {
 		return fmt.Errorf("lab.json: version %d, want 1", s.Version)
 	}
 	l.Name, l.Network, l.Subnet, l.Machines = s.Name, s.Network, s.Subnet, s.Machines
-	l.uris, l.poolPath = s.URIs, s.PoolPath
+	l.uris, l.poolPath, l.pid = s.URIs, s.PoolPath, s.PID
 	l.keyFile, l.knownHosts, l.sshConfig = s.KeyFile, s.KnownHosts, s.SSHConfig
 	return nil
 }

@@ -43,6 +43,13 @@ func (l *Lab) Command(ctx context.Context, name string, args ...string) *exec.Cm
 	return cmd
 }
 
+// Inside returns a command that will run in all namespaces of the lab, as libvirtd does:
+// it sees the lab's processes under the numbers that they have there.
+func (l *Lab) Inside(ctx context.Context, name string, args ...string) *exec.Cmd {
+	ns := fmt.Sprintf("/proc/%d/ns/", l.pid) // of the process that has made them, whose own numbers are the host's
+	return l.Command(ctx, "nsenter", append([]string{"--mount=" + ns + "mnt", "--pid=" + ns + "pid_for_children", "--", name}, args...)...)
+}
+
 // SSH returns an ssh command to a machine, as root unless the machine is given
 // as user@machine. The remote shell sees the arguments joined with spaces.
 func (l *Lab) SSH(ctx context.Context, machine string, args ...string) *exec.Cmd {
@@ -149,8 +156,8 @@ func (l *Lab) saveLogs(tb testing.TB) {
 		tb.Logf("the lab's logs are lost: %v", err)
 		return
 	}
-	if out, err := l.lab(2*time.Minute, nil, "logs", dir); err != nil {
-		tb.Logf("the lab's logs may be incomplete: %v\n%s", err, out)
+	if err := l.SaveLogs(dir); err != nil {
+		tb.Logf("the lab's logs may be incomplete: %v", err)
 	}
 	tb.Logf("the lab's logs are in %s", dir)
 }

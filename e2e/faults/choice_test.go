@@ -1,0 +1,89 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What a seed chooses is always the same, fits together, and enough seeds in a row try
+// each fault in each operation.
+func TestChoices(t *testing.T) {
+	pairs := len(faults) * len(operations)
+	seen := map[string]bool{}
+	differ := map[string]bool{}
+	for seed := uint64(1); seed <= uint64(pairs); seed++ {
+		c := choose(seed)
+		if again := choose(seed); again.String() != c.String() {
+			t.Errorf("%s, and then %s", c, again)
+		}
+		seen[c.operation.name+"/"+c.fault.name] = true
+		differ[c.phase] = true
+		p, known := phases[c.phase]
+		if !known || !slices.Contains(c.operation.phases, c.phase) {
+			t.Errorf("%s: the operation has no such phase", c)
+		}
+		if c.delay < 0 || c.delay >= p.usual {
+			t.Errorf("%s: the phase is over by then", c)
+		}
+		if c.fault.needsMachine && !c.operation.hasMachine(c.victim, c.phase) {
+			t.Errorf("%s: there is no machine yet", c)
+		}
+	}
+	if len(seen) != pairs {
+		t.Errorf("%d seeds in a row choose %d of the %d pairs of operation and fault", pairs, len(seen), pairs)
+	}
+	for name := range phases {
+		if !differ[name] {
+			t.Errorf("no seed up to %d chooses the phase %s", pairs, name)
+		}
+	}
+}
+
+// The seeds of every end-to-end test have each operation, and no fault twice.
+func TestQuickSeeds(t *testing.T) {
+	seenOperations, seenFaults := map[string]bool{}, map[string]bool{}
+	for _, seed := range quick {
+		c := choose(seed)
+		seenOperations[c.operation.name], seenFaults[c.fault.name] = true, true
+	}
+	if len(seenOperations) != len(operations) || len(seenFaults) != len(quick) {
+		t.Errorf("operations %v, faults %v", seenOperations, seenFaults)
+	}
+}
+
+func TestPhases(t *testing.T) {
+	c := choice{operation: operations[0], phase: "copy", victim: "w-2"}
+	if c.operation.name != "first apply" {
+		t.Fatal(c.operation.name)
+	}
+	for _, one := range []struct {
+		o    occurrence
+		want bool
+	}{
+		{occurrence{Event: "node-start", Phase: "copy", Node: "w-2"}, true},
+		{occurrence{Event: "node-start", Phase: "copy", Node: "w-1"}, false},
+		{occurrence{Event: "node-end", Phase: "copy", Node: "w-2"}, false},
+		{occurrence{Event: "phase-start", Phase: "deploy"}, false},
+	} {
+		if got := c.begins(one.o); got != one.want {
+			t.Errorf("%+v: %t", one.o, got)
+		}
+	}
+	// A node that is left alone has no such phase; then another's counts.
+	c.operation, c.victim, c.phase = operations[3], "w-1", "remove"
+	if !c.begins(occurrence{Event: "node-start", Phase: "remove", Node: "w-2"}) {
+		t.Error("the phase of the node that is removed does not count")
+	}
+
+	var now open
+	for _, o := range []occurrence{
+		{Event: "phase-start", Phase: "survey"}, {Event: "phase-end", Phase: "survey"}, {Event: "phase-start", Phase: "deploy"},
+		{Event: "node-start", Phase: "copy", Node: "w-1"}, {Event: "node-start", Phase: "copy", Node: "w-2"}, {Event: "node-end", Phase: "copy", Node: "w-1"},
+	} {
+		now = now.follow(o)
+	}
+	if got := strings.Join(now, ", "); got != "deploy, copy w-2" {
+		t.Errorf("open phases: %s", got)
+	}
+}

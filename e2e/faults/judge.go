@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// converges is how long the apply after a fault may take.
+const converges = 90 * time.Second
+
+var crashed = regexp.MustCompile(`(?m)^panic: |^fatal error: |^goroutine \d+ \[|runtime error: `)
+
+// judgeOperation says what was wrong with how a run met its fault.
+func judgeOperation(f fault, victim string, o outcome) []string {
+	var wrong []string
+	if o.hung {
+		return []string{fmt.Sprintf("operation: it still ran after %v", longest)}
+	}
+	wrong = append(wrong, judgeCrash("operation", o)...)
+	if !f.allowed(o.code) {
+		wrong = append(wrong, fmt.Sprintf("operation: exit code %d after %s: %s", o.code, f.name, o.message()))
+	}
+	if f.names == nil || o.code == 0 {
+		return wrong
+	}
+	message := o.message()
+	if !slices.ContainsFunc(f.names, func(word string) bool {
+		return strings.Contains(message, strings.ReplaceAll(word, "VICTIM", victim))
+	}) {
+		wrong = append(wrong, fmt.Sprintf("operation: its message names none of %q (VICTIM: %s): %s", f.names, victim, message))
+	}
+	return wrong
+}
+
+// judgeEnd says whether the run went on for too long after the fault.
+func judgeEnd(f fault, after time.Duration) []string {
+	if f.ends == 0 || after <= f.ends {
+		return nil
+	}
+	return []string{fmt.Sprintf("operation: it ended %.1f s after %s, more than %v", after.Seconds(), f.name, f.ends)}
+}
+
+func judgeCrash(what string, o outcome) []string {
+	if at := crashed.FindString(o.stderr + o.stdout); at != "" {
+		return []string{what + ": it crashed: " + at}
+	}
+	return nil
+}
+
+// judgeConverged says what was wrong with the apply after the fault.
+func judgeConverged(o outcome) []string {
+	wrong := judgeCrash("next apply", o)
+	switch {
+	case o.hung:
+		wrong = append(wrong, fmt.Sprintf("next apply: it still ran after %v", longest))
+	case o.code != 0:
+		wrong = append(wrong, fmt.Sprintf("next apply: exit code %d: %s", o.code, o.message()))
+	case o.took > converges:
+		wrong = append(wrong, fmt.Sprintf("next apply: it took %.0f s, more than %v", o.took.Seconds(), converges))
+	}
+	return wrong
+}
+
+// judgeIdle says what an apply did that had nothing to do.
+func judgeIdle(wanted cluster, o outcome) []string {
+	if o.code != 0 {
+		return []string{fmt.Sprintf("apply after it: exit code %d: %s", o.code, o.message())}
+	}
+	var wrong []string
+	for _, e := range o.events {
+		switch {
+		case e.Event == "node-start" && slices.Contains([]string{"boot", "activate", "confirm", "remove"}, e.Phase):
+			wrong = append(wrong, fmt.Sprintf("apply after it: it begins %s on %s (%s)", e.Phase, e.Node, e.Text))
+		case e.Event == "node-end" && e.Phase == "copy" && e.Done > 0:
+			wrong = append(wrong, fmt.Sprintf("apply after it: it copies to %s (%s)", e.Node, e.Text))
+		case e.Event == "node-end" && e.Phase == "keys" && strings.Contains(e.Text, "uploaded"):
+			wrong = append(wrong, fmt.Sprintf("apply after it: %s: %s", e.Node, e.Text))
+		case e.Event == "result":
+			var nodes []struct{ Node, Outcome string }
+			if err := json.Unmarshal(e.Result, &nodes); err != nil {
+				wrong = append(wrong, fmt.Sprintf("apply after it: its result is not a list of nodes: %v", err))
+			}
+			var unchanged []string
+			for _, n := range nodes {
+				if n.Outcome == "unchanged" {
+					unchanged = append(unchanged, n.Node)
+				} else {
+					wrong = append(wrong, fmt.Sprintf("apply after it: %s is %s", n.Node, n.Outcome))
+				}
+			}
+			slices.Sort(unchanged)
+			if !slices.Equal(unchanged, wanted.nodes()) {
+				wrong = append(wrong, fmt.Sprintf("apply after it: unchanged are %q, not %q", unchanged, wanted.nodes()))
+			}
+		}
+	}
+	if !slices.ContainsFunc(o.events, func(e occurrence) bool { return e.Event == "result" }) {
+		wrong = append(wrong, "apply after it: it has no result")
+	}
+	return wrong
+}
+
+// judgeNodes compares what the nodes say of themselves with what they should.
+func judgeNodes(wanted cluster, token, out string) []string {
+	said := map[string][]string{}
+	for line := range strings.Lines(out) {
+		if node, text, ok := strings.Cut(strings.TrimSpace(line), " | "); ok {
+			said[node] = append(said[node], strings.TrimSpace(text))
+		}
+	}
+	var wrong []string
+	for _, node := range wanted.nodes() {
+		want := []string{node, wanted.version, digest(token + "-" + wanted.version)}
+		if !slices.Equal(said[node], want) {
+			wrong = append(wrong, fmt.Sprintf("nodes: %s answers %q, not %q", node, said[node], want))
+		}
+	}
+	if len(said) > wanted.count {
+		wrong = append(wrong, fmt.Sprintf("nodes: %d answer, not %d", len(said), wanted.count))
+	}
+	return wrong
+}
+
+// judgeIntents says what state.json still has of effects that were begun.
+func judgeIntents(m memory) []string {
+	var wrong []string
+	for _, i := range m.Intents {
+		wrong = append(wrong, "state.json: an intent is left: "+string(i))
+	}
+	return wrong
+}
+
+// judgeForgotten says what state.json knows of machines that are gone.
+func judgeForgotten(m memory) []string {
+	wrong := judgeIntents(m)
+	for node := range m.Machines {
+		wrong = append(wrong, "after destroy: state.json has the machine "+node)
+	}
+	for node := range m.Nodes {
+		wrong = append(wrong, "after destroy: state.json has the node "+node)
+	}
+	if len(m.Cluster) > 0 {
+		wrong = append(wrong, "after destroy: state.json has the cluster "+string(m.Cluster))
+	}
+	slices.Sort(wrong)
+	return wrong
+}

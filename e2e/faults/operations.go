@@ -1,0 +1,62 @@
+package main
+
+// cluster is what the hive asks for: how many nodes, and which content of /etc/version.
+type cluster struct {
+	count   int
+	version string
+}
+
+func (c cluster) nodes() []string { return []string{"w-1", "w-2"}[:c.count] }
+
+// operation is a run of nixbench into which a fault is injected.
+type operation struct {
+	name   string
+	before []cluster // what is applied first, without a fault
+	wanted cluster   // what the hive asks for during the operation and afterwards
+	args   []string
+	phases []string // that it goes through
+	// changes are the nodes that go through the phases of nodes; the victim of a fault may
+	// be another one, too.
+	changes []string
+}
+
+var (
+	applied = []string{"apply", "--yes", "--confirm-timeout", "15s", "--boot-timeout", "60s"}
+	one     = cluster{2, "one"}
+	two     = cluster{2, "two"}
+	half    = cluster{1, "one"}
+)
+
+var operations = []operation{
+	{
+		name: "first apply", wanted: one, args: applied, changes: one.nodes(),
+		phases: []string{"survey", "provision", "image", "evaluate", "build", "boot", "boot", "connect", "copy", "keys", "activate", "confirm"},
+	},
+	{
+		name: "change", before: []cluster{one}, wanted: two, args: applied, changes: two.nodes(),
+		phases: []string{"survey", "provision", "evaluate", "build", "connect", "copy", "keys", "activate", "activate", "confirm"},
+	},
+	{
+		name: "scale up", before: []cluster{half}, wanted: one, args: applied, changes: []string{"w-2"},
+		phases: []string{"provision", "image", "evaluate", "build", "boot", "boot", "connect", "copy", "keys", "activate", "confirm"},
+	},
+	{
+		name: "scale down", before: []cluster{one}, wanted: half, args: applied, changes: []string{"w-2"},
+		phases: []string{"provision", "evaluate", "build", "remove", "remove"},
+	},
+	{
+		name: "rollback", before: []cluster{one, two}, wanted: two, changes: two.nodes(),
+		args:   []string{"rollback", "--yes", "--confirm-timeout", "15s"},
+		phases: []string{"connect", "activate", "confirm"},
+	},
+	{
+		name: "reboot", before: []cluster{one}, wanted: one, changes: one.nodes(),
+		args:   []string{"reboot", "--yes", "--timeout", "60s"},
+		phases: []string{"connect", "reboot", "reboot"},
+	},
+	{
+		name: "destroy", before: []cluster{one}, wanted: one, changes: one.nodes(),
+		args:   []string{"destroy", "--yes"},
+		phases: []string{"survey", "remove", "remove"},
+	},
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// occurrence is one line of nixbench's event stream (docs/events.md).
+type occurrence struct {
+	Time     time.Time       `json:"time"`
+	Event    string          `json:"event"`
+	Phase    string          `json:"phase"`
+	Node     string          `json:"node"`
+	Text     string          `json:"text"`
+	Done     int             `json:"done"`
+	Failed   bool            `json:"failed"`
+	Code     int             `json:"code"`
+	Problems json.RawMessage `json:"problems"`
+	Result   json.RawMessage `json:"result"`
+}
+
+// phase is a part of a run in which a fault can be injected.
+type phase struct {
+	begins func(occurrence) bool
+	usual  time.Duration // about how long it takes; a fault is injected within this time of its beginning
+}
+
+// starts recognises the beginning of an event phase, of the whole run or of one node.
+func starts(event string) func(occurrence) bool {
+	return func(o occurrence) bool {
+		return o.Phase == event && (o.Event == "phase-start" || o.Event == "node-start")
+	}
+}
+
+// phases, by name. The durations were measured on four busy cores.
+var phases = map[string]phase{
+	"survey":    {begins: starts("survey"), usual: 80 * time.Millisecond},
+	"provision": {begins: starts("provision"), usual: 300 * time.Millisecond},
+	"image":     {begins: starts("image"), usual: 900 * time.Millisecond},
+	"evaluate":  {begins: starts("evaluate"), usual: 200 * time.Millisecond},
+	"build":     {begins: starts("build"), usual: 600 * time.Millisecond},
+	"boot":      {begins: starts("boot"), usual: 3 * time.Second},
+	"connect":   {begins: starts("connect"), usual: 250 * time.Millisecond},
+	"copy":      {begins: starts("copy"), usual: 500 * time.Millisecond},
+	"keys":      {begins: starts("keys"), usual: 200 * time.Millisecond},
+	"activate":  {begins: starts("activate"), usual: 1500 * time.Millisecond},
+	"confirm":   {begins: starts("confirm"), usual: 700 * time.Millisecond},
+	"remove":    {begins: starts("remove"), usual: 500 * time.Millisecond},
+	// A reboot is a phase activate of its own, which lasts until the node is back.
+	"reboot": {begins: starts("activate"), usual: 4 * time.Second},
+}
+
+// open keeps the phases that have begun and not ended, the latest last.
+type open []string
+
+// follow takes the next event into account.
+func (all open) follow(o occurrence) open {
+	key := o.Phase
+	if o.Node != "" {
+		key += " " + o.Node
+	}
+	switch o.Event {
+	case "phase-start", "node-start":
+		return append(all, key)
+	case "phase-end", "node-end":
+		for i, name := range all {
+			if name == key {
+				return append(all[:i:i], all[i+1:]...)
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// process is a run of nixbench under way.
+type process struct {
+	cmd   *exec.Cmd
+	began time.Time
+	over  chan struct{} // closed when it has ended
+	end   outcome       // from then on
+}
+
+// outcome is what a run of nixbench left.
+type outcome struct {
+	args   []string
+	code   int  // -1 where a signal ended it
+	hung   bool // it was killed, because it took longer than it may
+	took   time.Duration
+	events []occurrence
+	stdout string // all lines
+	stderr string
+}
+
+// longest is how long any run may take. It is more than all of nixbench's own limits
+// that the suite sets.
+const longest = 4 * time.Minute
+
+// start starts nixbench with --json; each event is given to watch, which may be nil.
+func (s *site) start(ctx context.Context, watch func(occurrence), args ...string) (*process, error) {
+	args = append(args, "--json")
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	p := &process{cmd: s.nixbench(ctx, args...), began: time.Now(), over: make(chan struct{}), end: outcome{args: args}}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	var stderr bytes.Buffer
+	p.cmd.Stderr = &stderr
+	if err := p.cmd.Start(); err != nil {
+		cancel()
+		return nil, err
+	}
+	go func() {
+		defer close(p.over)
+		defer cancel()
+		var all strings.Builder
+		lines := bufio.NewScanner(stdout)
+		lines.Buffer(nil, 16<<20)
+		for lines.Scan() {
+			all.WriteString(lines.Text() + "\n")
+			var o occurrence
+			if json.Unmarshal(lines.Bytes(), &o) != nil {
+				continue // the raw line is judged
+			}
+			p.end.events = append(p.end.events, o)
+			if watch != nil {
+				watch(o)
+			}
+		}
+		err := p.cmd.Wait()
+		p.end.hung = errors.Is(ctx.Err(), context.DeadlineExceeded)
+		p.end.code, p.end.took = p.cmd.ProcessState.ExitCode(), time.Since(p.began)
+		p.end.stdout, p.end.stderr = all.String(), stderr.String()
+		s.record(p.end, err)
+	}()
+	return p, nil
+}
+
+var recording sync.Mutex
+
+func (s *site) record(o outcome, err error) {
+	recording.Lock()
+	defer recording.Unlock()
+	fmt.Fprintf(s.log, "\n$ nixbench %s\n%s%s# exit code %d (%v) after %.1f s\n", strings.Join(o.args, " "), o.stdout, o.stderr, o.code, err, o.took.Seconds())
+	s.said = append(s.said, o.stdout, o.stderr)
+}
+
+// run runs nixbench to its end.
+func (s *site) run(ctx context.Context, args ...string) (outcome, error) {
+	p, err := s.start(ctx, nil, args...)
+	if err != nil {
+		return outcome{}, err
+	}
+	<-p.over
+	return p.end, ctx.Err()
+}
+
+// message is what the run says of its failure.
+func (o outcome) message() string {
+	var all []string
+	for _, e := range o.events {
+		if e.Event == "error" {
+			var problems []struct{ Where, Message, Hint string }
+			if json.Unmarshal(e.Problems, &problems) == nil {
+				for _, p := range problems {
+					all = append(all, strings.TrimPrefix(p.Where+": "+p.Message, ": "))
+				}
+			}
+		}
+	}
+	if all == nil {
+		return strings.TrimSpace(o.stderr)
+	}
+	return strings.Join(all, "\n")
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// secret is a text that may be in its place only.
+type secret struct{ name, text string }
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// secrets are those of the site: the text of its key, and the private parts of what nixbench made.
+func (s *site) secrets() ([]secret, error) {
+	all := []secret{{"deployment.keys.token", s.token}}
+	root := s.state("secrets")
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(root, path)
+		all = append(all, secret{"secrets/" + name, privatePart(string(text))})
+		return nil
+	})
+	return all, err
+}
+
+// privatePart is a line of a key's file that only the private key has. The first line of an OpenSSH key is
+// the same for all, and the second has the public key.
+func privatePart(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if strings.HasPrefix(text, "-----BEGIN") && len(lines) >= 5 {
+		return lines[len(lines)-3]
+	}
+	return strings.TrimSpace(text)
+}
+
+// leaks says in which of the texts a secret is.
+func leaks(all []secret, texts map[string]string) []string {
+	var wrong []string
+	for _, one := range all {
+		for where, text := range texts {
+			if strings.Contains(text, one.text) {
+				wrong = append(wrong, fmt.Sprintf("secrets: %s is in %s", one.name, where))
+			}
+		}
+	}
+	return wrong
+}
+
+// judgeSecrets says which secrets are in what nixbench and libvirt wrote. That it would find them, it
+// shows on the places where they belong.
+func (s *site) judgeSecrets() []string {
+	all, err := s.secrets()
+	if err != nil {
+		return []string{fmt.Sprintf("secrets: %v", err)}
+	}
+	hive, err := os.ReadFile(filepath.Join(s.dir, "hive.nix"))
+	if err != nil {
+		return []string{fmt.Sprintf("secrets: %v", err)}
+	}
+	places := read(s.state("secrets"))
+	places["hive.nix"] = string(hive)
+	for _, one := range all {
+		if len(one.text) < 16 || leaks([]secret{one}, places) == nil {
+			return []string{fmt.Sprintf("secrets: %s is not even found where it belongs", one.name)}
+		}
+	}
+	if len(all) < 2 {
+		return []string{"secrets: nixbench has made none"}
+	}
+	texts := read(s.state("runs"))
+	for _, more := range []map[string]string{read(filepath.Join(s.lab.Dir, "log")), read(s.state("state.json")), read(s.state("runtime.json")), read(s.state("known_hosts"))} {
+		for where, text := range more {
+			texts[where] = text
+		}
+	}
+	for i, text := range s.said {
+		texts[fmt.Sprintf("output %d", i)] = text
+	}
+	return leaks(all, texts)
+}
+
+// read has the content of a file, or of all files below a folder.
+func read(root string) map[string]string {
+	texts := map[string]string{}
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			text, _ := os.ReadFile(path)
+			texts[path] = string(text)
+		}
+		return nil
+	})
+	return texts
+}

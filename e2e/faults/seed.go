@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// verdict is how a seed ended.
+type verdict string
+
+const (
+	converged verdict = "converged"
+	failed    verdict = "FAILED"
+	// missed: all went well, but the operation was over before the fault.
+	missed verdict = "missed"
+)
+
+// result is a line of the report.
+type result struct {
+	Seed      uint64   `json:"seed"`
+	Operation string   `json:"operation"`
+	Phase     string   `json:"phase"`
+	Fault     string   `json:"fault"`
+	Delay     string   `json:"delay"` // from the beginning of the phase
+	Victim    string   `json:"victim"`
+	At        float64  `json:"at,omitempty"`     // seconds from the start of the operation
+	During    string   `json:"during,omitempty"` // the phases that were open when the fault was there
+	Exit      int      `json:"exit"`             // of the operation; -1 where a signal ended it
+	Message   string   `json:"message,omitempty"`
+	Took      float64  `json:"took"`     // the operation, in seconds
+	Converge  float64  `json:"converge"` // the apply after it, in seconds
+	Total     float64  `json:"total"`
+	Verdict   verdict  `json:"verdict"`
+	Problems  []string `json:"problems,omitempty"`
+	Disturbed float64  `json:"disturbed,omitempty"` // a try before failed while the machine stood still for so many seconds
+	Log       string   `json:"log,omitempty"`
+}
+
+// try runs what a seed chose. sabotage is for the suite's own test: it is called between the operation
+// and what must hold afterwards, and the fault is not healed then.
+func (s *site) try(ctx context.Context, c choice, sabotage func(*site) error) (r result) {
+	began := time.Now()
+	r = result{Seed: c.seed, Operation: c.operation.name, Phase: c.phase, Fault: c.fault.name, Delay: c.delay.String(), Victim: c.victim, Verdict: failed}
+	defer func() {
+		r.Total = time.Since(began).Seconds()
+		if len(r.Problems) == 0 && r.Verdict == failed {
+			r.Verdict = converged
+		}
+	}()
+	wrong := func(problems ...string) { r.Problems = append(r.Problems, problems...) }
+	for _, before := range c.operation.before {
+		if o, err := s.apply(ctx, before); err != nil || o.code != 0 {
+			wrong(fmt.Sprintf("before the operation: apply: exit code %d (%v): %s", o.code, err, o.message()))
+			return r
+		}
+	}
+	if err := s.write(c.operation.wanted); err != nil {
+		wrong(err.Error())
+		return r
+	}
+	fmt.Fprintf(s.log, "\n# %s\n", c)
+	o, in, err := s.operate(ctx, c, sabotage != nil)
+	if err != nil {
+		wrong(fmt.Sprintf("the fault cannot be healed: %v", err))
+		return r
+	}
+	r.Exit, r.Took, r.Message = o.code, o.took.Seconds(), o.message()
+	switch in.err {
+	case nil:
+		r.At, r.During = in.at.Seconds(), in.during
+		fmt.Fprintf(s.log, "# %s after %.2f s, during %s\n", c.fault.name, r.At, r.During)
+		wrong(judgeOperation(c.fault, c.victim, o)...)
+		wrong(judgeEnd(c.fault, o.took-in.at)...)
+	case errMissed:
+		r.Verdict = missed
+		if o.code != 0 {
+			wrong(fmt.Sprintf("operation: exit code %d without a fault: %s", o.code, o.message()))
+		}
+	default:
+		wrong(fmt.Sprintf("the fault cannot be injected: %v", in.err))
+		return r
+	}
+	if sabotage != nil {
+		if err := sabotage(s); err != nil {
+			wrong(err.Error())
+		}
+	}
+	if err := s.awaitLibvirtd(ctx); err != nil {
+		wrong(fmt.Sprintf("libvirtd does not answer after the fault: %v", err))
+		return r
+	}
+	if c.again {
+		wrong(s.destroyAll(ctx)...)
+	}
+	wrong(s.aftermath(ctx, c.operation.wanted, &r)...)
+	if len(r.Problems) > 0 {
+		r.Verdict = failed
+	}
+	return r
+}
+
+func (s *site) apply(ctx context.Context, c cluster) (outcome, error) {
+	if err := s.write(c); err != nil {
+		return outcome{}, err
+	}
+	return s.run(ctx, applied...)
+}
+
+// aftermath says what does not hold after the fault. Whatever it is, destroy is tried, too.
+func (s *site) aftermath(ctx context.Context, wanted cluster, r *result) (wrong []string) {
+	next, err := s.run(ctx, applied...)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	r.Converge = next.took.Seconds()
+	wrong = append(wrong, judgeConverged(next)...)
+	if len(wrong) == 0 {
+		idle, _ := s.run(ctx, applied...)
+		wrong = append(wrong, judgeIdle(wanted, idle)...)
+		wrong = append(wrong, s.askNodes(ctx, wanted)...)
+		if o, _ := s.run(ctx, "status", "--check"); o.code != 0 {
+			wrong = append(wrong, fmt.Sprintf("status --check: exit code %d: %s", o.code, o.message()))
+		}
+		m, err := s.memory()
+		if err != nil {
+			wrong = append(wrong, err.Error())
+		}
+		wrong = append(wrong, judgeIntents(m)...)
+		wrong = append(wrong, s.judgeSecrets()...)
+	}
+	return append(wrong, s.destroyAll(ctx)...)
+}
+
+// destroyAll destroys the cluster, and says what is left of it.
+func (s *site) destroyAll(ctx context.Context) (wrong []string) {
+	gone, _ := s.run(ctx, "destroy", "--yes")
+	if gone.code != 0 {
+		return []string{fmt.Sprintf("destroy: exit code %d: %s", gone.code, gone.message())}
+	}
+	m, err := s.memory()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	wrong = judgeForgotten(m)
+	left, err := s.left(ctx)
+	if err != nil {
+		return append(wrong, err.Error())
+	}
+	for _, thing := range left {
+		wrong = append(wrong, "after destroy: there is still "+thing)
+	}
+	return wrong
+}
+
+// askNodes has each node say who it is, which version it runs and which key it has.
+func (s *site) askNodes(ctx context.Context, wanted cluster) []string {
+	const script = `sed -n 's/.*"name":"\([^"]*\)".*/\1/p' /var/lib/nixbench/node.json; cat /run/current-system/etc/version; sha256sum < /run/keys/token | cut -d ' ' -f 1`
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var diag strings.Builder
+	cmd := s.nixbench(ctx, "exec", "--", "sh", "-c", script)
+	cmd.Stderr = &diag
+	out, err := cmd.Output()
+	fmt.Fprintf(s.log, "\n$ nixbench exec\n%s%s", out, diag.String())
+	if err != nil {
+		return []string{fmt.Sprintf("nodes: %v: %s", err, strings.TrimSpace(diag.String()))}
+	}
+	return judgeNodes(wanted, s.token, string(out))
+}
+
+// left is all that destroy should have removed.
+func (s *site) left(ctx context.Context) ([]string, error) {
+	var left []string
+	for kind, args := range map[string]string{"machine": "list --all --name", "network": "net-list --all --name", "pool": "pool-list --all --name"} {
+		out, err := s.lab.Command(ctx, "timeout", "20", "virsh", "-q", "-c", s.lab.URI("lxc"), args).CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("virsh %s: %w: %s", args, err, out)
+		}
+		for _, name := range strings.Fields(string(out)) {
+			left = append(left, kind+" "+name)
+		}
+	}
+	for what, root := range map[string]string{"disk": s.lab.PoolPath(), "key": s.state("secrets")} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				left = append(left, what+" "+path)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(text), s.lab.Dir+"/") {
+			left = append(left, "loop device of "+strings.TrimSpace(string(text)))
+		}
+	}
+	return left, err
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// quick are the seeds that every end-to-end test runs.
+var quick = []uint64{3, 6, 7, 8, 9, 11, 12}
+
+var shared = sync.OnceValues(assemble)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if os.Getenv("NIXBENCH_E2E") == "1" {
+		k, _ := shared()
+		k.remove()
+	}
+	os.Exit(code)
+}
+
+func needKit(t *testing.T) *kit {
+	t.Helper()
+	if os.Getenv("NIXBENCH_E2E") != "1" {
+		t.Skip("NIXBENCH_E2E=1 is not set; needs root and the lab")
+	}
+	k, err := shared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// logs is where what explains failures goes, after the test as well.
+func logs(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(os.Getenv("NIXBENCH_E2E_LOGS"), "nixbench-faults-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			_ = os.RemoveAll(dir)
+		}
+	})
+	return dir
+}
+
+// A few seeds, of which each is over soon. All operations are among them, and seven faults.
+func TestSeeds(t *testing.T) {
+	k, dir := needKit(t), logs(t)
+	for _, seed := range quick {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			r := k.seed(t.Context(), choose(seed), dir)
+			t.Log(r.line())
+			if r.Verdict == failed {
+				t.Errorf("seed %d; its log is in %s; again: go run ./e2e/faults -seed %d", seed, dir, seed)
+			}
+		})
+	}
+}
+
+// What does not converge, is left behind or leaks is reported as such: here the fault is never
+// healed, and things are planted.
+func TestWhatIsWrongIsReported(t *testing.T) {
+	k := needKit(t)
+	operation := func(name string) operation {
+		return operations[slices.IndexFunc(operations, func(o operation) bool { return o.name == name })]
+	}
+	plant := func(xml string) func(*site) error {
+		return func(s *site) error {
+			file := s.dir + "/network.xml"
+			if err := os.WriteFile(file, []byte(xml), 0o600); err != nil {
+				return err
+			}
+			s.said = append(s.said, "the key is "+s.token)
+			return s.command(s.lab.Command(t.Context(), "virsh", "-q", "-c", s.lab.URI("lxc"), "net-define", file))
+		}
+	}
+	for name, one := range map[string]struct {
+		c        choice
+		sabotage func(*site) error
+		want     []string
+	}{
+		"unhealed": {
+			choice{operation: operation("change"), fault: find(t, "link cut for good"), phase: "survey", victim: "w-2"},
+			func(*site) error { return nil },
+			[]string{"next apply: exit code 6: w-2"},
+		},
+		"planted": {
+			choice{operation: operation("first apply"), fault: find(t, "SIGTERM"), phase: "provision", victim: "w-1", delay: 100 * time.Millisecond},
+			plant("<network><name>stray</name></network>"),
+			[]string{"secrets: deployment.keys.token is in output", "after destroy: there is still network stray"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log strings.Builder
+			s, err := newSite(t.Context(), k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%s", os.Getpid(), name), &log)
+			defer func() {
+				if err := s.close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := s.try(t.Context(), one.c, one.sabotage)
+			t.Log(r.line())
+			if r.Verdict != failed {
+				t.Errorf("the verdict is %s\n%s", r.Verdict, log.String())
+			}
+			for _, want := range one.want {
+				if !slices.ContainsFunc(r.Problems, func(p string) bool { return strings.HasPrefix(p, want) }) {
+					t.Errorf("%q is not reported, but %q\n%s", want, r.Problems, log.String())
+				}
+			}
+		})
+	}
+}
