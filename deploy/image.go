@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -53,6 +54,9 @@ func loadImage(path string, hashes *state.Hashes) (provision.Image, error) {
 	return i, nil
 }
 
+// cmdlineSize bounds a kernel's command line; Linux itself takes 4 KiB at most.
+const cmdlineSize = 64 << 10
+
 // imageFolder finds out what is what in a folder.
 func imageFolder(dir string) (provision.Image, error) {
 	var i provision.Image
@@ -76,7 +80,7 @@ func imageFolder(dir string) (provision.Image, error) {
 	if i.Initrd != "" && i.Kernel == "" {
 		return i, errors.New("there is an initrd in it, but no kernel")
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	text, err := durable.Read(filepath.Join(dir, "cmdline"), cmdlineSize)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return i, err
 	}
@@ -103,7 +107,7 @@ func diskImages(dir string) ([]string, error) {
 }
 
 func formatOf(disk string) (provision.Format, error) {
-	f, err := os.Open(disk)
+	f, _, err := durable.Open(disk)
 	if err != nil {
 		return "", err
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // Source says where a hive comes from: a file, or a flake.
@@ -61,7 +63,7 @@ func FindSource(dir string) (Source, error) {
 func sourceIn(dir string) (Source, bool, error) {
 	hive, flake := filepath.Join(dir, "hive.nix"), filepath.Join(dir, "flake.nix")
 	if isFile(flake) {
-		text, err := os.ReadFile(flake)
+		text, err := durable.Read(flake, durable.ConfigSize)
 		if err != nil {
 			return Source{}, false, err
 		}

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // identities gathers the keys to log in with, in OpenSSH's order: those that
@@ -99,7 +101,7 @@ func (id *identities) identity(ctx context.Context, file string, fromAgent []ssh
 
 // publicHalf reads what a private key's file says without a passphrase.
 func publicHalf(file string) ssh.PublicKey {
-	pem, err := os.ReadFile(file)
+	pem, err := durable.Read(file, durable.KeySize)
 	if err != nil {
 		return nil
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // What this nixbench writes: the state, and the record of a run.
@@ -29,7 +31,7 @@ func upgrades() map[int]upgrade {
 // Load reads the state. Without a file it is empty.
 func (d Dir) Load() (*State, error) {
 	file := d.stateFile()
-	data, err := os.ReadFile(file)
+	data, err := durable.Read(file, durable.ConfigSize)
 	if errors.Is(err, os.ErrNotExist) {
 		return (&State{Version: version}).clone(), nil
 	}

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // Hashes remembers the hashes of large files, so that an image is read once, and not
@@ -36,7 +38,7 @@ func (d Dir) hashesFile() string { return filepath.Join(string(d), "images.json"
 // it costs time, and nothing else.
 func (d Dir) Hashes() *Hashes {
 	h := &Hashes{dir: d, known: map[string]fileHash{}}
-	if data, err := os.ReadFile(d.hashesFile()); err == nil {
+	if data, err := durable.Read(d.hashesFile(), durable.ConfigSize); err == nil {
 		if json.Unmarshal(data, &h.known) != nil || h.known == nil {
 			h.known = map[string]fileHash{}
 		}
@@ -48,15 +50,11 @@ func (d Dir) Hashes() *Hashes {
 func (h *Hashes) Of(file string) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f, err := os.Open(file)
+	f, info, err := durable.Open(file)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
 	now := fileHash{Size: info.Size(), Time: info.ModTime().UnixNano()}
 	if old := h.known[file]; old.Size == now.Size && old.Time == now.Time && old.SHA256 != "" {
 		return old.SHA256, nil

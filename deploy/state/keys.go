@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // ClientKey is the file of the private key that we log in to our machines with.
@@ -75,7 +77,7 @@ func (d Dir) remove(file string) error {
 // makeKey reads a key, or makes one that is on disk, whole, when it returns: a key
 // that a machine got and we lost would lock us out.
 func (d Dir) makeKey(file, comment string) (Key, error) {
-	data, err := os.ReadFile(file)
+	data, err := durable.Read(file, durable.KeySize)
 	if err == nil {
 		return readKey(file, data)
 	}
@@ -121,7 +123,7 @@ func (d Dir) WriteFacts(runtime []byte, machines map[string]Machine) error {
 		return err
 	}
 	for file, data := range map[string][]byte{d.Facts(): runtime, d.KnownHosts(): []byte(known.String())} {
-		if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, data) {
+		if old, err := durable.Read(file, durable.ConfigSize); err == nil && bytes.Equal(old, data) {
 			continue
 		}
 		if err := d.write(file, data); err != nil {

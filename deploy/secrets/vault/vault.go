@@ -118,7 +118,7 @@ func (v *Vault) load(name string) (*secret, error) {
 		return nil, refuse("generated: %q is no name for a secret; use letters, digits, `_`, `.` and `-`", name)
 	}
 	file := v.file(name)
-	data, err := os.ReadFile(file)
+	data, err := durable.Read(file, durable.KeySize)
 	if err != nil {
 		return nil, err
 	}
