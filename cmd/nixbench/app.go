@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -158,6 +159,9 @@ func (a *app) survey(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.verify(dir); err != nil {
+		return nil, err
+	}
 	a.dir = dir
 	if e.Facts == "" && slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return deploy.Boots(hive, n) }) {
 		if _, err := facts.Load(dir.Facts()); err == nil {
@@ -167,6 +171,16 @@ func (a *app) survey(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 		}
 	}
 	return hive, nil
+}
+
+// verify checks the state folder before anything in it is used, and warns of what was open to
+// other users.
+func (a *app) verify(dir state.Dir) error {
+	loose, err := dir.Verify()
+	for _, l := range loose {
+		a.event(event.Event{Kind: event.Message, Level: "warning", Time: time.Now(), Text: l.String()})
+	}
+	return err
 }
 
 // withFacts is for what needs no survey: it makes one only where there may be facts.

@@ -33,6 +33,9 @@ func (d Dir) Load() (*State, error) {
 	file := d.stateFile()
 	data, err := durable.Read(file, durable.ConfigSize)
 	if errors.Is(err, os.ErrNotExist) {
+		if err := d.stateLost(err); err != nil {
+			return nil, err
+		}
 		return (&State{Version: version}).clone(), nil
 	}
 	if err != nil {
@@ -40,7 +43,7 @@ func (d Dir) Load() (*State, error) {
 	}
 	var s State
 	if err := decode(file, data, version, upgrades(), &s); err != nil {
-		return nil, err
+		return nil, d.stateLost(err)
 	}
 	return s.clone(), nil
 }

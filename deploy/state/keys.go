@@ -41,8 +41,18 @@ type Key struct {
 	Public  string // as in a known_hosts or authorized_keys file
 }
 
-// MakeClientKey gives the key that we log in with; the first call makes it.
-func (d Dir) MakeClientKey() (Key, error) { return d.makeKey(d.ClientKey(), "nixbench") }
+// MakeClientKey gives the key that we log in with; the first call makes it. No other one is made while
+// machines run that accept only the first.
+func (d Dir) MakeClientKey() (Key, error) {
+	if !exists(d.ClientKey()) && d.needed() {
+		return Key{}, d.keyLost(errGone)
+	}
+	key, err := d.makeKey(d.ClientKey(), "nixbench")
+	if f := (*FileError)(nil); errors.As(err, &f) && d.needed() {
+		return key, d.keyLost(f.Err)
+	}
+	return key, err
+}
 
 // MakeHostKey gives the host key of a node's machine; the first call makes it.
 func (d Dir) MakeHostKey(node string) (Key, error) { return d.makeKey(d.hostKey(node), node) }
@@ -105,7 +115,9 @@ func (d Dir) makeKey(file, comment string) (Key, error) {
 func readKey(file string, data []byte) (Key, error) {
 	signer, err := ssh.ParsePrivateKey(data)
 	if err != nil {
-		return Key{}, &FileError{File: file, Err: errors.New("it is no private key")} // err could quote it
+		// err could quote it. A machine has its host key itself; one that is made anew gets another.
+		return Key{}, &FileError{File: file, Err: errors.New("it is no private key"),
+			Fix: "restore it from a backup, or move it away: another one is made when it is needed"}
 	}
 	return Key{Private: data, Public: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}, nil
 }
