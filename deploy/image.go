@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -20,7 +21,7 @@ import (
 
 // loadImage reads what a role boots from: a disk image, or a folder with one and, for
 // direct kernel boot, kernel, initrd and cmdline.
-func loadImage(path string, hashes *state.Hashes) (provision.Image, error) {
+func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provision.Image, error) {
 	var i provision.Image
 	info, err := os.Stat(path)
 	if err != nil {
@@ -42,7 +43,7 @@ func loadImage(path string, hashes *state.Hashes) (provision.Image, error) {
 		}
 		var hash string
 		if file != "" {
-			hash, err = hashes.Of(file)
+			hash, err = hashes.Of(ctx, file)
 		}
 		fmt.Fprintf(sum, "%s\n", hash)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,9 +29,12 @@ type app struct {
 	ctx     context.Context
 	started bool // whether a command's own code runs
 	view    *ui.View
+	opening sync.Once
 	sink    event.Sink // where events go once a run is recorded; nil: to the view
 	connect opener     // to hypervisors
 	dir     state.Dir  // of the cluster, once the hive is known
+
+	underway underway // for Ctrl-C
 
 	// flags
 	file, flake string
@@ -59,9 +63,9 @@ func (a *app) runs(body command) func(*cobra.Command, []string) error {
 }
 
 func (a *app) open() {
-	if a.view == nil {
+	a.opening.Do(func() {
 		a.view = ui.New(ui.Options{Out: os.Stdout, Err: os.Stderr, JSON: a.json, Verbose: a.verbose})
-	}
+	})
 }
 
 // finish shows the error, if there is one, and gives the exit code.
@@ -134,6 +138,7 @@ func (a *app) event(e event.Event) {
 		a.sink(e)
 		return
 	}
+	a.underway.see(e)
 	a.view.Event(e)
 }
 

@@ -23,7 +23,7 @@ const (
 	maxOutput  = 64 << 20 // what Output keeps of stdout
 
 	// Together less than a second on a near network: Ctrl-C ends a command on a node, too.
-	termGrace = 500 * time.Millisecond // how long a cancelled command may take to end by itself
+	termGrace = 400 * time.Millisecond // how long a cancelled command may take to end by itself
 	killGrace = time.Second            // how long the connection may take to have it killed
 )
 

@@ -14,15 +14,15 @@ import (
 
 const (
 	keyTimeout = 5 * time.Minute        // of a keyCommand: it may ask somebody for a passphrase
-	keyGrace   = 500 * time.Millisecond // for a cancelled one to end by itself
+	keyGrace   = 300 * time.Millisecond // for a cancelled one to end by itself
 )
 
 // Exec is the real Runner. The program has no stdin: one that asks for a passphrase
 // opens the terminal itself. What it prints on stderr is not kept: it could be part
 // of a secret, and errors are recorded.
 //
-// When ctx ends, the program and everything that it started get SIGTERM, and SIGKILL half a
-// second later. They stay in our process group, as a group of their own could not read
+// When ctx ends, the program and everything that it started get SIGTERM, and SIGKILL a moment
+// later. They stay in our process group, as a group of their own could not read
 // from the terminal; so their processes are looked up.
 func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, keyTimeout)

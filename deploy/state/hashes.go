@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -47,7 +48,7 @@ func (d Dir) Hashes() *Hashes {
 }
 
 // Of is a hash of a file, in hex.
-func (h *Hashes) Of(file string) (string, error) {
+func (h *Hashes) Of(ctx context.Context, file string) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f, info, err := durable.Open(file)
@@ -59,7 +60,7 @@ func (h *Hashes) Of(file string) (string, error) {
 	if old := h.known[file]; old.Size == now.Size && old.Time == now.Time && old.SHA256 != "" {
 		return old.SHA256, nil
 	}
-	if now.SHA256, err = sparseHash(f, info.Size()); err != nil {
+	if now.SHA256, err = sparseHash(ctx, f, info.Size()); err != nil {
 		return "", err
 	}
 	h.known[file], h.changed = now, true
@@ -77,7 +78,7 @@ const (
 // sparseHash is the SHA-256 of a file's size and of those of its blocks that are not all
 // zero, with their places. Disk images are mostly holes, which need not be read; and where
 // the holes are does not matter, as two copies of a file may have different ones.
-func sparseHash(f *os.File, size int64) (string, error) {
+func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%d\n", size)
 	block, zero := make([]byte, hashBlock), make([]byte, hashBlock)
@@ -93,6 +94,9 @@ func sparseHash(f *os.File, size int64) (string, error) {
 			return "", err
 		}
 		for at = max(at, data/hashBlock*hashBlock); at < end; at += hashBlock {
+			if ctx.Err() != nil {
+				return "", context.Cause(ctx)
+			}
 			n, err := f.ReadAt(block[:min(hashBlock, size-at)], at)
 			if err != nil && err != io.EOF {
 				return "", err
