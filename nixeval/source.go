@@ -100,6 +100,9 @@ func FileSource(path string) (Source, error) {
 	case filepath.Base(abs) == "flake.nix":
 		return FlakeSource(filepath.Dir(abs))
 	}
+	if err := durable.Regular(info); err != nil { // Nix would wait for a pipe for ever
+		return Source{}, sourceError("-f %s: %v", path, err)
+	}
 	return Source{File: abs, Dir: filepath.Dir(abs)}, nil
 }
 
@@ -184,7 +187,7 @@ func localFlake(dir string) (ref string, copied bool) {
 
 func isFile(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && !info.IsDir()
+	return err == nil && info.Mode().IsRegular()
 }
 
 func unwrapPath(err error) error {

@@ -10,6 +10,27 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
+// A question ends, too.
+func TestSignalsAtAQuestion(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, lab.Start(t, 1))
+	s.hive(`m1 = which "one";`)
+	s.run(0, "apply")
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		p := s.onTerminal("reboot")
+		s.wait(20*time.Second, "the question", func() bool { return strings.Contains(p.shows(), "reboot 1 node? [y/N]") })
+		begun := time.Now()
+		if err := p.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		got := p.end()
+		if took := time.Since(begun); got.code != 130 || took > time.Second {
+			t.Errorf("%v: exit %d after %v", signal, got.code, took)
+		}
+	}
+	s.settled("m1")
+}
+
 // SIGINT and SIGTERM end every phase within a second; or it is said within the second what is
 // waited for, since a node must not be left between two states. The next apply finds nothing broken.
 func TestSignals(t *testing.T) {
