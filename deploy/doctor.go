@@ -36,7 +36,7 @@ func (m *Machines) Examine(ctx context.Context, known *state.State) []provision.
 	if err := errors.Join(err, netErr); err != nil {
 		return append(out, finding("hive", err))
 	}
-	out = append(out, m.examineImages()...)
+	out = append(out, m.examineImages(ctx)...)
 	where := m.where(known, len(all) > 0)
 	found := map[string][]provision.Finding{}
 	sites := map[string]provision.Site{}
@@ -145,14 +145,14 @@ func roomText(p provision.Plan) string {
 }
 
 // examineImages reads the images that are given.
-func (m *Machines) examineImages() []provision.Finding {
+func (m *Machines) examineImages(ctx context.Context) []provision.Finding {
 	var out []provision.Finding
 	hashes := m.Dir.Hashes()
 	for _, role := range sortedKeys(m.Hive.Roles) {
 		path := m.Hive.Roles[role].Image
 		f := provision.Finding{What: "image", State: fine, Where: "role " + role, Text: "it will be built when it is needed"}
 		if path != nil {
-			if i, err := loadImage(*path, hashes); err == nil {
+			if i, err := loadImage(ctx, *path, hashes); err == nil {
 				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, roundSize(fileSize(i.Disk)))
 			} else if isStorePath(*path) && !exists(*path) {
 				f.Text = *path + " will be built when it is needed"
@@ -234,7 +234,7 @@ func said(ctx context.Context, argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 300 * time.Millisecond
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -13,13 +14,14 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
 // loadImage reads what a role boots from: a disk image, or a folder with one and, for
 // direct kernel boot, kernel, initrd and cmdline.
-func loadImage(path string, hashes *state.Hashes) (provision.Image, error) {
+func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provision.Image, error) {
 	var i provision.Image
 	info, err := os.Stat(path)
 	if err != nil {
@@ -41,7 +43,7 @@ func loadImage(path string, hashes *state.Hashes) (provision.Image, error) {
 		}
 		var hash string
 		if file != "" {
-			hash, err = hashes.Of(file)
+			hash, err = hashes.Of(ctx, file)
 		}
 		fmt.Fprintf(sum, "%s\n", hash)
 	}
@@ -52,6 +54,9 @@ func loadImage(path string, hashes *state.Hashes) (provision.Image, error) {
 	i.Hash = hex.EncodeToString(sum.Sum(nil)[:8])
 	return i, nil
 }
+
+// cmdlineSize bounds a kernel's command line; Linux itself takes 4 KiB at most.
+const cmdlineSize = 64 << 10
 
 // imageFolder finds out what is what in a folder.
 func imageFolder(dir string) (provision.Image, error) {
@@ -76,7 +81,7 @@ func imageFolder(dir string) (provision.Image, error) {
 	if i.Initrd != "" && i.Kernel == "" {
 		return i, errors.New("there is an initrd in it, but no kernel")
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	text, err := durable.Read(filepath.Join(dir, "cmdline"), cmdlineSize)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return i, err
 	}
@@ -103,7 +108,7 @@ func diskImages(dir string) ([]string, error) {
 }
 
 func formatOf(disk string) (provision.Format, error) {
-	f, err := os.Open(disk)
+	f, _, err := durable.Open(disk)
 	if err != nil {
 		return "", err
 	}

@@ -285,7 +285,7 @@ func (m *Machines) given(ctx context.Context, role, path string, hashes *state.H
 			return provision.Image{}, err
 		}
 	}
-	i, err := loadImage(path, hashes)
+	i, err := loadImage(ctx, path, hashes)
 	var bad *ImageError
 	if errors.As(err, &bad) {
 		bad.Role = role
@@ -312,7 +312,7 @@ func (m *Machines) build(ctx context.Context, kind provision.Kind, roles []strin
 	errs := []error{buildErr}
 	roots := map[string]nixeval.Closure{}
 	for _, role := range built {
-		i, err := loadImage(closures[role].Out, hashes)
+		i, err := loadImage(ctx, closures[role].Out, hashes)
 		var bad *ImageError
 		if errors.As(err, &bad) {
 			bad.Role = role

@@ -580,17 +580,17 @@ func TestImages(t *testing.T) {
 	write("full/disk.qcow2", "QFI\xfb…")
 	write("full/kernel", "k")
 	write("full/cmdline", "quiet\n")
-	i, err := loadImage(filepath.Join(dir, "full"), hashes)
+	i, err := loadImage(t.Context(), filepath.Join(dir, "full"), hashes)
 	if err != nil || i.Format != provision.QCOW2 || filepath.Base(i.Kernel) != "kernel" || i.Initrd != "" || i.Cmdline != "quiet" || len(i.Hash) != 16 {
 		t.Errorf("%+v, %v", i, err)
 	}
 	write("full/cmdline", "loud\n")
-	if other, _ := loadImage(filepath.Join(dir, "full"), hashes); other.Hash == i.Hash {
+	if other, _ := loadImage(t.Context(), filepath.Join(dir, "full"), hashes); other.Hash == i.Hash {
 		t.Error("another command line, the same image")
 	}
 	write("built/nix-support/x", "")
 	write("built/iso/nixos.img", "a disk")
-	if i, err := loadImage(filepath.Join(dir, "built"), hashes); err != nil || i.Format != provision.Raw {
+	if i, err := loadImage(t.Context(), filepath.Join(dir, "built"), hashes); err != nil || i.Format != provision.Raw {
 		t.Errorf("%+v, %v", i, err)
 	}
 	write("two/a.raw", "a disk")
@@ -602,7 +602,7 @@ func TestImages(t *testing.T) {
 	for path, want := range map[string]string{
 		"two": "several", "none": "no disk image", "packed.raw": "compressed", "initrd": "no kernel", "nowhere": "no such file",
 	} {
-		_, err := loadImage(filepath.Join(dir, path), hashes)
+		_, err := loadImage(t.Context(), filepath.Join(dir, path), hashes)
 		var bad *ImageError
 		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) || bad.Hint() == "" {
 			t.Errorf("%s: %v", path, err)
@@ -614,9 +614,9 @@ func TestImages(t *testing.T) {
 	// What is remembered counts as long as size and time are the same.
 	again := state.Dir(dir).Hashes()
 	kernel := filepath.Join(dir, "full/kernel")
-	before, _ := again.Of(kernel)
+	before, _ := again.Of(t.Context(), kernel)
 	write("full/kernel", "K2")
-	if after, _ := again.Of(kernel); after == before {
+	if after, _ := again.Of(t.Context(), kernel); after == before {
 		t.Error("a changed file has its old hash")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
@@ -276,7 +277,7 @@ func kernelOf(system string) activate.Kernel {
 		path, _ := filepath.EvalSymlinks(filepath.Join(system, name)) // a container has no kernel
 		return path
 	}
-	params, _ := os.ReadFile(filepath.Join(system, "kernel-params"))
+	params, _ := durable.Read(filepath.Join(system, "kernel-params"), cmdlineSize)
 	line, _, _ := strings.Cut(string(params), "\n")
 	return activate.Kernel{
 		Kernel: resolve("kernel"), Initrd: resolve("initrd"), Modules: resolve("kernel-modules"), Params: strings.Trim(line, " \t"),

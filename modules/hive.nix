@@ -13,7 +13,10 @@ let
         type = types.ints.unsigned;
         default = 1;
         example = 3;
-        description = "How many nodes this role has. They are called after the role: `worker-1`, `worker-2` and so on.";
+        description = ''
+          How many nodes this role has. They are called after the role: `worker-1`, `worker-2` and so on.
+          All roles together have at most as many as `cluster.network.cidr` has room for.
+        '';
       };
       vcpus = mkOption {
         type = types.ints.positive;

@@ -9,11 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/modules"
 )
@@ -243,7 +243,7 @@ func (e *Evaluator) runtime() (string, error) {
 // fetched is an expression for the content of a file, which pure mode allows since
 // it names the hash. It has no limit of size, as an argument has.
 func fetched(file, name string) (string, error) {
-	data, err := os.ReadFile(file)
+	data, err := durable.Read(file, durable.ConfigSize)
 	if err != nil {
 		return "", err
 	}

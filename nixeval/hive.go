@@ -18,8 +18,8 @@ type Hive struct {
 	Roles   map[string]Role
 	Nodes   []Node // in natural order: worker-2 before worker-10
 	Units   []Unit // those that have nodes, in the same order
-	// Broken holds, by unit, why its deployment options could not be read. Such
-	// units have no Deployment.
+	// Broken holds, by unit, why its deployment options cannot be read, or used.
+	// Such units have no Deployment.
 	Broken map[string]*NixError
 }
 
@@ -206,6 +206,9 @@ var (
 // newHive expands roles into nodes and refuses names that would collide.
 func newHive(s surveyed, broken map[string]*NixError) (*Hive, error) {
 	h := &Hive{Meta: s.Meta, Cluster: s.Cluster, Roles: s.Roles, Broken: broken}
+	if name := h.ClusterName(); len(name) > maxNodeName {
+		return nil, hiveError("the cluster's name %q… is longer than %d bytes; set a shorter meta.name or cluster.name", name[:20], maxNodeName)
+	}
 	owner := map[string]string{} // name → who has it, for messages
 	claim := func(name, who string) error {
 		if other, taken := owner[name]; taken {
@@ -217,6 +220,9 @@ func newHive(s surveyed, broken map[string]*NixError) (*Hive, error) {
 	for _, name := range s.Named {
 		if !nodeNameRE.MatchString(name) {
 			return nil, hiveError("node %q: a node's name has no spaces, `/`, `\\`, `,`, `*`, `?`, `[` or `]`, and does not begin with `.`, `!` or `@`", name)
+		}
+		if err := checkName(name, maxNodeName); err != nil {
+			return nil, hiveError("node %v", err)
 		}
 		if err := claim(name, fmt.Sprintf("node %q", name)); err != nil {
 			return nil, err
@@ -231,6 +237,9 @@ func newHive(s surveyed, broken map[string]*NixError) (*Hive, error) {
 			return nil, err
 		}
 		r := s.Roles[role]
+		if err := checkName(fmt.Sprintf("%s-%d", role, r.Count), maxHostLabel); err != nil {
+			return nil, hiveError("role: the node %v", err)
+		}
 		for i := 1; i <= r.Count; i++ {
 			n := Node{Name: fmt.Sprintf("%s-%d", role, i), Unit: role, Role: role, Index: i}
 			if err := claim(n.Name, fmt.Sprintf("node %q of role %q", n.Name, role)); err != nil {
@@ -261,7 +270,24 @@ func newHive(s surveyed, broken map[string]*NixError) (*Hive, error) {
 		}
 		h.Units[at].Nodes = append(h.Units[at].Nodes, n.Name)
 	}
+	h.refuse()
 	return h, nil
+}
+
+// refuse makes units broken whose deployment options are of the right types, and wrong all the same.
+func (h *Hive) refuse() {
+	for i := range h.Units {
+		u := &h.Units[i]
+		err := u.Deployment.check()
+		if err == nil || h.Broken[u.Name] != nil {
+			continue
+		}
+		if h.Broken == nil {
+			h.Broken = map[string]*NixError{}
+		}
+		h.Broken[u.Name] = hiveError("%v", err)
+		u.Deployment = Deployment{}
+	}
 }
 
 // CompareNatural orders names of nodes: worker-2 before worker-10.

@@ -160,7 +160,7 @@ func nixFailure(argv []string, err error, log *nixLog) error {
 }
 
 // hiveError is a complaint of ours about the hive that Go found.
-func hiveError(format string, args ...any) error {
+func hiveError(format string, args ...any) *NixError {
 	text := ourPrefix + fmt.Sprintf(format, args...)
 	return &NixError{Text: text, Raw: text}
 }

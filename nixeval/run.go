@@ -72,7 +72,10 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
-// lineWriter cuts what is written to it into lines.
+// maxLine is what is kept of a line: a trace or a build can print one without an end.
+const maxLine = 1 << 20
+
+// lineWriter cuts what is written to it into lines. A line that is too long is cut off.
 type lineWriter struct {
 	each func(string)
 	rest []byte
@@ -83,9 +86,10 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	for {
 		i := bytes.IndexByte(w.rest, '\n')
 		if i < 0 {
+			w.rest = w.rest[:min(len(w.rest), maxLine)]
 			return len(p), nil
 		}
-		w.line(w.rest[:i])
+		w.line(w.rest[:min(i, maxLine)])
 		w.rest = w.rest[i+1:]
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // Source says where a hive comes from: a file, or a flake.
@@ -61,7 +63,7 @@ func FindSource(dir string) (Source, error) {
 func sourceIn(dir string) (Source, bool, error) {
 	hive, flake := filepath.Join(dir, "hive.nix"), filepath.Join(dir, "flake.nix")
 	if isFile(flake) {
-		text, err := os.ReadFile(flake)
+		text, err := durable.Read(flake, durable.ConfigSize)
 		if err != nil {
 			return Source{}, false, err
 		}
@@ -97,6 +99,9 @@ func FileSource(path string) (Source, error) {
 		return s, err
 	case filepath.Base(abs) == "flake.nix":
 		return FlakeSource(filepath.Dir(abs))
+	}
+	if err := durable.Regular(info); err != nil { // Nix would wait for a pipe for ever
+		return Source{}, sourceError("-f %s: %v", path, err)
 	}
 	return Source{File: abs, Dir: filepath.Dir(abs)}, nil
 }
@@ -182,7 +187,7 @@ func localFlake(dir string) (ref string, copied bool) {
 
 func isFile(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && !info.IsDir()
+	return err == nil && info.Mode().IsRegular()
 }
 
 func unwrapPath(err error) error {

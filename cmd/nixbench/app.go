@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,9 +29,12 @@ type app struct {
 	ctx     context.Context
 	started bool // whether a command's own code runs
 	view    *ui.View
+	opening sync.Once
 	sink    event.Sink // where events go once a run is recorded; nil: to the view
 	connect opener     // to hypervisors
 	dir     state.Dir  // of the cluster, once the hive is known
+
+	underway underway // for Ctrl-C
 
 	// flags
 	file, flake string
@@ -58,9 +63,9 @@ func (a *app) runs(body command) func(*cobra.Command, []string) error {
 }
 
 func (a *app) open() {
-	if a.view == nil {
+	a.opening.Do(func() {
 		a.view = ui.New(ui.Options{Out: os.Stdout, Err: os.Stderr, JSON: a.json, Verbose: a.verbose})
-	}
+	})
 }
 
 // finish shows the error, if there is one, and gives the exit code.
@@ -133,6 +138,7 @@ func (a *app) event(e event.Event) {
 		a.sink(e)
 		return
 	}
+	a.underway.see(e)
 	a.view.Event(e)
 }
 
@@ -158,6 +164,9 @@ func (a *app) survey(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.verify(dir); err != nil {
+		return nil, err
+	}
 	a.dir = dir
 	if e.Facts == "" && slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return deploy.Boots(hive, n) }) {
 		if _, err := facts.Load(dir.Facts()); err == nil {
@@ -167,6 +176,16 @@ func (a *app) survey(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 		}
 	}
 	return hive, nil
+}
+
+// verify checks the state folder before anything in it is used, and warns of what was open to
+// other users.
+func (a *app) verify(dir state.Dir) error {
+	loose, err := dir.Verify()
+	for _, l := range loose {
+		a.event(event.Event{Kind: event.Message, Level: "warning", Time: time.Now(), Text: l.String()})
+	}
+	return err
 }
 
 // withFacts is for what needs no survey: it makes one only where there may be facts.

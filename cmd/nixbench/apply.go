@@ -255,6 +255,7 @@ func (a *app) recorded(e *nixeval.Evaluator, hive *nixeval.Hive, command string,
 	}
 	s := &session{eval: e, store: store, record: record, send: func(ev event.Event) {
 		record.Event(ev)
+		a.underway.see(ev)
 		a.view.Event(ev)
 	}}
 	a.sink = s.send // so that the record has Nix's events, too

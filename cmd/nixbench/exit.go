@@ -81,13 +81,14 @@ func exitCode(err error) int {
 		access *kubernetes.AccessError
 		newKey *newKeyError
 		silent *remote.TimeoutError
+		trust  *state.TrustError
 	)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.As(err, &source), errors.As(err, &set), errors.As(err, &sel), errors.As(err, &before):
+	case errors.As(err, &usage), errors.As(err, &source), errors.As(err, &set), errors.As(err, &sel), errors.As(err, &before), errors.As(err, &trust):
 		return exitUsage
 	case errors.As(err, &eval):
 		return exitEvaluation

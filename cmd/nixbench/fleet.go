@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -100,16 +101,43 @@ func (a *app) prompt() remote.Prompt {
 		return nil
 	}
 	var mu sync.Mutex
-	return func(_ context.Context, question string) ([]byte, error) {
+	return func(ctx context.Context, question string) ([]byte, error) {
 		mu.Lock()
 		defer mu.Unlock()
+		if err := ctx.Err(); err != nil { // while another question was open
+			return nil, context.Cause(ctx)
+		}
 		var answer []byte
 		var err error
 		a.view.Pause(func() {
 			fmt.Fprint(os.Stderr, strings.TrimRight(question, ": ")+": ") // servers mostly end theirs so
-			answer, err = term.ReadPassword(int(os.Stdin.Fd()))
+			answer, err = readPassword(ctx, int(os.Stdin.Fd()))
 			fmt.Fprintln(os.Stderr)
 		})
 		return answer, err
+	}
+}
+
+// readPassword reads a line without showing it. Nothing interrupts the read itself, so it is left behind
+// when ctx ends; the terminal shows again then what is typed.
+func readPassword(ctx context.Context, fd int) ([]byte, error) {
+	before, err := term.GetState(fd)
+	if err != nil {
+		return nil, err
+	}
+	type read struct {
+		answer []byte
+		err    error
+	}
+	done := make(chan read, 1)
+	go func() {
+		answer, err := term.ReadPassword(fd)
+		done <- read{answer, err}
+	}()
+	select {
+	case r := <-done:
+		return r.answer, r.err
+	case <-ctx.Done():
+		return nil, errors.Join(context.Cause(ctx), term.Restore(fd, before))
 	}
 }

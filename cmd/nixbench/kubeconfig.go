@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"time"
 
@@ -182,7 +181,7 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 
 // kubeconfigNote tells when the kubeconfig in the state folder wants to be written anew.
 func (a *app) kubeconfigNote(now time.Time) string {
-	data, err := os.ReadFile(a.dir.Kubeconfig())
+	data, err := durable.Read(a.dir.Kubeconfig(), durable.KeySize)
 	if err != nil {
 		return "" // mostly there is none
 	}

@@ -120,7 +120,7 @@ func clash(theirs []byte, access *kubernetes.Access) string {
 // authorityOf is a cluster's certificate authority in base64.
 func authorityOf(cluster gjson.Result) string {
 	if file := cluster.Get("certificate-authority").String(); file != "" {
-		data, _ := os.ReadFile(file) // one that cannot be read is not ours
+		data, _ := durable.Read(file, durable.KeySize) // one that cannot be read is not ours
 		return base64.StdEncoding.EncodeToString(data)
 	}
 	return cluster.Get("certificate-authority-data").String()
@@ -131,7 +131,7 @@ func replaceConfig(file string, data []byte) error {
 	real, err := filepath.EvalSymlinks(file)
 	switch _, linkErr := os.Lstat(file); {
 	case err == nil:
-		before, err := os.ReadFile(real)
+		before, err := durable.Read(real, durable.KeySize)
 		if err != nil {
 			return err
 		}

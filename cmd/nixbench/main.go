@@ -30,6 +30,9 @@ func run(args []string, open opener) int {
 	}()
 
 	app := newApp(ctx, open)
+	over := make(chan struct{})
+	defer close(over)
+	go app.watchInterrupt(over, os.Exit)
 	root := app.rootCommand()
 	root.SetArgs(joinPairs(args))
 	cmd, err := root.ExecuteC()

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -121,7 +122,7 @@ func (a *app) showLog(run *state.Run, node string) error {
 		return err
 	}
 	defer log.Close()
-	text, err := io.ReadAll(log)
+	text, err := durable.ReadAll(log, durable.RecordSize)
 	if err != nil {
 		return err
 	}

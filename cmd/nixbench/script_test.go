@@ -50,11 +50,13 @@ func TestScripts(t *testing.T) {
 			return os.MkdirAll(filepath.Join(env.WorkDir, ".home"), 0o755)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"count":      countCmd,
-			"muteserver": muteServerCmd,
-			"noprocess":  noProcessCmd,
-			"sshserver":  sshServerCmd,
-			"waitfor":    waitForCmd,
+			"muteserver":  muteServerCmd,
+			"count":       countCmd,
+			"interrupted": interruptedCmd,
+			"noprocess":   noProcessCmd,
+			"silent":      silentCmd,
+			"sshserver":   sshServerCmd,
+			"waitfor":     waitForCmd,
 		},
 	})
 }
@@ -97,12 +99,12 @@ func processWith(text string) string {
 }
 
 // sshserver: an SSH server that runs commands here, until the script ends. The file
-// ssh_config says to ssh how any host is it.
+// ssh_config says to ssh how any host is it. It knows $WORK.
 func sshServerCmd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: sshserver")
 	}
-	s, err := sshtest.Start(sshtest.Options{})
+	s, err := sshtest.Start(sshtest.Options{Env: append(os.Environ(), "WORK="+ts.Getenv("WORK"))})
 	ts.Check(err)
 	ts.Defer(func() { s.Close() })
 	key, known := ts.MkAbs("ssh_key"), ts.MkAbs("known_hosts")

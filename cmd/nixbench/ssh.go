@@ -73,10 +73,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	if err != nil {
 		return &hinted{fmt.Errorf("%s: %w", name, err), "install OpenSSH's client"}
 	}
-	argv, err := sshArgv(target, a.dir.KnownHosts(), acceptNew, command)
-	if err != nil {
-		return err
-	}
+	argv := sshArgv(target, a.dir.KnownHosts(), acceptNew, command)
 	if err := a.view.Close(); err != nil {
 		return err
 	}
@@ -101,7 +98,7 @@ func nodeNamed(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 
 // sshArgv is the command line of OpenSSH for a target. known is the file with the keys
 // of machines that we have booted: of them no other key is accepted.
-func sshArgv(t remote.Target, known string, acceptNew bool, command []string) ([]string, error) {
+func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []string {
 	argv := []string{"ssh"}
 	if t.User != nil {
 		argv = append(argv, "-l", *t.User)
@@ -126,10 +123,7 @@ func sshArgv(t remote.Target, known string, acceptNew bool, command []string) ([
 		argv = append(argv, "-o", "StrictHostKeyChecking=accept-new")
 	}
 	argv = append(argv, t.SSHOptions...)
-	if t.Host == "" || t.Host[0] == '-' { // ssh would take it for an option
-		return nil, fmt.Errorf("%s: deployment.targetHost is %q, which is no host", t.Name, t.Host)
-	}
-	return append(append(argv, "--", t.Host), command...), nil
+	return append(append(argv, "--", t.Host), command...)
 }
 
 // sshQuote is a file name as ssh's configuration takes it, which splits at blanks and expands %.

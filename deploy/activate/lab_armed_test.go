@@ -204,7 +204,7 @@ func testKilled(t *testing.T, b *bench) {
 	// Once it is confirmed, the node needs nobody.
 	b.goTo("one")
 	b.abandon("two", "waiting", time.Minute)
-	b.l.Run(t, b.name, "touch /run/nixbench/activate/confirm")
+	b.l.Run(t, b.name, "touch /run/nixbench/activate/confirm /run/nixbench/activate/confirm-again")
 	waitFor(t, 20*time.Second, "the node to commit", func() bool { n := b.inspect(); return !n.Last.Alive })
 	b.is("two", "two")
 }

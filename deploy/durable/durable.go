@@ -1,5 +1,8 @@
 // Package durable writes files whole or not at all, even where the machine loses power
 // half-way. What it writes is for its owner's eyes only, from the first byte on.
+//
+// It also reads files whose path comes from outside, such as from a hive: regular files only,
+// and never more than a limit. A pipe would block for ever, and /dev/zero has no end.
 package durable
 
 import (

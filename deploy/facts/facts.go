@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"regexp"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // Version of the format. A reader refuses other versions.
@@ -72,7 +73,7 @@ var sha256RE = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // Load reads a runtime.json strictly.
 func Load(file string) (*Runtime, error) {
-	data, err := os.ReadFile(file)
+	data, err := durable.Read(file, durable.ConfigSize)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // identities gathers the keys to log in with, in OpenSSH's order: those that
@@ -34,9 +36,13 @@ func (id *identities) load(ctx context.Context) (closeAgent func()) {
 	closeAgent = func() {}
 	var fromAgent []ssh.Signer
 	if socket := id.cfg.IdentityAgent; socket != "" {
-		conn, err := net.DialTimeout("unix", socket, 5*time.Second)
+		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+		conn, err := (&net.Dialer{}).DialContext(limited, "unix", socket)
+		cancel()
 		if err == nil {
-			closeAgent = func() { conn.Close() }
+			// One that does not answer must not keep who interrupts us waiting.
+			stop := context.AfterFunc(ctx, func() { conn.Close() })
+			closeAgent = func() { stop(); conn.Close() }
 			conn.SetDeadline(time.Now().Add(5 * time.Second))
 			fromAgent, err = agent.NewClient(conn).Signers()
 			conn.SetDeadline(time.Now().Add(2 * time.Minute)) // a hardware key may wait for a touch
@@ -99,7 +105,7 @@ func (id *identities) identity(ctx context.Context, file string, fromAgent []ssh
 
 // publicHalf reads what a private key's file says without a passphrase.
 func publicHalf(file string) ssh.PublicKey {
-	pem, err := os.ReadFile(file)
+	pem, err := durable.Read(file, durable.KeySize)
 	if err != nil {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -167,6 +168,13 @@ func testFailingWriter(t *testing.T, k kind) {
 	err := conn.Run(t.Context(), remote.Cmd{Argv: []string{"cat", "/dev/zero"}, Stdout: failingWriter{full}})
 	if !errors.Is(err, full) || time.Since(begin) > 4*time.Second {
 		t.Errorf("after %v: %v", time.Since(begin), err)
+	}
+	// What a node prints without an end is not kept without one.
+	limited, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var size *durable.SizeError
+	if out, err := conn.Output(limited, remote.Cmd{Argv: []string{"cat", "/dev/zero"}}); !errors.As(err, &size) || len(out) > 64<<20 {
+		t.Errorf("%d bytes of output, error %v", len(out), err)
 	}
 }
 

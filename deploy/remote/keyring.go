@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // errNoPrompt is the reason why an encrypted key stays shut.
@@ -32,7 +33,7 @@ func (k *Keyring) open(ctx context.Context, file string, ask Prompt) (ssh.Signer
 	if known != nil {
 		return known, nil
 	}
-	pem, err := os.ReadFile(file)
+	pem, err := durable.Read(file, durable.KeySize)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ func (l *lockedKey) SignWithAlgorithm(_ io.Reader, data []byte, algorithm string
 }
 
 func readPublicKey(file string) (ssh.PublicKey, error) {
-	data, err := os.ReadFile(file)
+	data, err := durable.Read(file, durable.KeySize)
 	if err != nil {
 		return nil, err
 	}

@@ -14,13 +14,17 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/remote/internal/shell"
 )
 
 const (
-	stderrTail = 4 << 10         // how much of stderr an error carries
-	termGrace  = 2 * time.Second // how long a cancelled command may take to end by itself
-	killGrace  = time.Second     // how long it may take to be killed
+	stderrTail = 4 << 10  // how much of stderr an error carries
+	maxOutput  = 64 << 20 // what Output keeps of stdout
+
+	// Together less than a second on a near network: Ctrl-C ends a command on a node, too.
+	termGrace = 400 * time.Millisecond // how long a cancelled command may take to end by itself
+	killGrace = time.Second            // how long the connection may take to have it killed
 )
 
 // Cmd is a command for a node. Like os/exec, it is a program with arguments
@@ -45,20 +49,35 @@ func (cmd Cmd) String() string {
 	return strings.Join(cmd.Argv, " ")
 }
 
-// Output runs a command and returns its stdout.
+// Output runs a command and returns its stdout. A command that prints more than 64 MiB is ended,
+// and that is the error.
 func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
-	var out bytes.Buffer
-	cmd.Stdout = &out
+	out := &boundedBuffer{limit: maxOutput}
+	cmd.Stdout = out
 	err := c.Run(ctx, cmd)
-	return out.Bytes(), err
+	return out.kept.Bytes(), err
+}
+
+// boundedBuffer keeps what is written to it, and refuses more than its limit. The buffer is not
+// embedded: its ReadFrom would read without a limit.
+type boundedBuffer struct {
+	kept  bytes.Buffer
+	limit int
+}
+
+func (b *boundedBuffer) Write(p []byte) (int, error) {
+	if b.kept.Len()+len(p) > b.limit {
+		return 0, &durable.SizeError{Limit: int64(b.limit)}
+	}
+	return b.kept.Write(p)
 }
 
 // Run runs a command and waits for it to end. The error is a *RunError if the
 // command failed, an *EscalationError if it could not become root, and a
 // *LostError if the connection broke, in which case it may still run.
 //
-// When ctx ends, the command is ended too: with TERM, and after two seconds
-// with KILL. Run then returns after three seconds at most. A Stdin that blocks
+// When ctx ends, the command is ended too: with TERM, and after half a second
+// with KILL. Run then returns after another second at most. A Stdin that blocks
 // in Read is left behind, as nothing can interrupt it.
 //
 // At most eight commands run at once; further ones wait.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -114,16 +114,12 @@ func (s Subject) nodes() []string {
 
 // tail reads the last lines of a log.
 func tail(file string) (Log, error) {
-	f, err := os.Open(file)
+	f, info, err := durable.Open(file)
 	if err != nil {
 		return Log{}, err
 	}
 	defer f.Close()
 	l := Log{File: plain(file)}
-	info, err := f.Stat()
-	if err != nil {
-		return Log{}, err
-	}
 	if from := info.Size() - logBytes; from > 0 {
 		l.Cut = true
 		if _, err := f.Seek(from, io.SeekStart); err != nil {

@@ -89,7 +89,11 @@ type talk struct {
 	from   *bufio.Scanner
 	result Result
 	failed []error // of single keys
+	lines  int     // that the node has said
 }
+
+// maxLines is more than a node has to say of thousands of keys.
+const maxLines = 100_000
 
 func (t *talk) hold(mode string) error {
 	if err := t.offer(); err != nil {
@@ -133,6 +137,9 @@ func (t *talk) offer() error {
 // next reads a line. Nothing that is read is part of an error: it comes from
 // another machine and is of no use to anybody.
 func (t *talk) next() (word, rest string, err error) {
+	if t.lines++; t.lines > maxLines {
+		return "", "", errUnexpected
+	}
 	if !t.from.Scan() {
 		if err := t.from.Err(); err != nil {
 			return "", "", err

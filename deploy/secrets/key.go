@@ -3,12 +3,7 @@ package secrets
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
-	"path"
 	"strconv"
-	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -23,10 +18,7 @@ const (
 	Post
 )
 
-const (
-	preActivation  = "pre-activation"
-	postActivation = "post-activation"
-)
+const preActivation = "pre-activation" // in uploadAt
 
 func (w When) has(uploadAt string) bool {
 	return w == All || (w == Pre) == (uploadAt == preActivation)
@@ -65,74 +57,14 @@ func (k Key) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newKey checks everything about a key but its content. Its errors say which
-// option is wrong.
+// newKey is a key without its content. Its errors say which option is wrong.
 func newKey(name string, k nixeval.Key) (Key, error) {
-	if err := checkName(k.Name); err != nil {
-		return Key{}, fmt.Errorf("name: %w", err)
-	}
-	if !strings.HasPrefix(k.DestDir, "/") {
-		return Key{}, fmt.Errorf("destDir: %q is not an absolute path", k.DestDir)
-	}
-	at := k.Path
-	if at == "" {
-		at = k.DestDir + "/" + k.Name
-	}
-	if !strings.HasPrefix(at, "/") {
-		return Key{}, fmt.Errorf("path: %q is not an absolute path", at)
-	}
-	if hasControl(at) {
-		return Key{}, fmt.Errorf("destDir: %q has control characters, or is not UTF-8", at)
-	}
-	at = path.Clean(at)
-	if err := checkName(path.Base(at)); err != nil {
-		return Key{}, fmt.Errorf("path: %w", err)
-	}
-	if strings.HasPrefix(at, "/nix/store/") {
-		return Key{}, fmt.Errorf("destDir: %q is in the store, which everybody can read; choose another folder, such as /run/keys", at)
-	}
-	for option, owner := range map[string]string{"user": k.User, "group": k.Group} {
-		if err := checkOwner(owner); err != nil {
-			return Key{}, fmt.Errorf("%s: %w", option, err)
-		}
-	}
-	mode, err := strconv.ParseUint(k.Permissions, 8, 32)
-	if err != nil || mode > 0o7777 {
-		return Key{}, fmt.Errorf(`permissions: %q is not an octal mode, such as "0600"`, k.Permissions)
-	}
-	if k.UploadAt != preActivation && k.UploadAt != postActivation {
-		return Key{}, fmt.Errorf("uploadAt: %q is neither %s nor %s", k.UploadAt, preActivation, postActivation)
+	at, mode, err := k.Check(name)
+	if err != nil {
+		return Key{}, err
 	}
 	return Key{Name: name, Path: at, User: k.User, Group: k.Group,
 		Mode: strconv.FormatUint(mode, 8), Early: k.UploadAt == preActivation}, nil
-}
-
-// maxName leaves room for what the name of the temporary file has around it.
-const maxName = 200
-
-func checkName(name string) error {
-	switch {
-	case name == "" || name == "." || name == ".." || strings.Contains(name, "/"):
-		return fmt.Errorf("%q is not a file name; use destDir for the folder", name)
-	case len(name) > maxName:
-		return fmt.Errorf("%q is longer than %d bytes", name, maxName)
-	case hasControl(name):
-		return fmt.Errorf("%q has control characters, or is not UTF-8", name)
-	}
-	return nil
-}
-
-// checkOwner refuses what chown would read as something else: user:group is one
-// word for it, and a dot was once a separator.
-func checkOwner(owner string) error {
-	if owner == "" || strings.HasPrefix(owner, "-") || strings.HasPrefix(owner, "+") || hasControl(owner) || strings.ContainsAny(owner, ":/, ") {
-		return fmt.Errorf("%q is not a name or number", owner)
-	}
-	return nil
-}
-
-func hasControl(s string) bool {
-	return !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl)
 }
 
 // At is the part of a set that belongs to a moment, so that all keys can be loaded

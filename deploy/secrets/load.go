@@ -1,19 +1,16 @@
 package secrets
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -34,28 +31,18 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 	complain := func(name string, err error) {
 		errs = append(errs, fmt.Errorf("%s.deployment.keys.%s: %w", node, name, err))
 	}
-	owner := map[string]string{}
+	if err := nixeval.CheckKeys(node+".", d.Keys); err != nil { // found by the survey, unless the caller made none
+		return Set{}, err
+	}
 	for _, name := range slices.Sorted(maps.Keys(d.Keys)) {
-		source := d.Keys[name]
-		key, err := newKey(name, source)
-		if err == nil {
-			err = checkSource(source)
-		}
-		if err == nil && owner[key.Path] != "" {
-			err = fmt.Errorf("it has the same path as the key %s, %s; change its name or destDir", owner[key.Path], key.Path)
-		}
+		key, err := newKey(name, d.Keys[name])
 		if err != nil {
-			complain(name, err)
-			continue
+			return Set{}, err
 		}
-		owner[key.Path] = name
 		set.keep = append(set.keep, key.Path)
-		if when.has(source.UploadAt) {
+		if when.has(d.Keys[name].UploadAt) {
 			set.Keys = append(set.Keys, key)
 		}
-	}
-	if len(errs) > 0 {
-		return Set{}, errors.Join(errs...)
 	}
 	for i, key := range set.Keys {
 		content, err := u.waitedContent(ctx, node, key.Name, d.Keys[key.Name])
@@ -72,29 +59,6 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 		return Set{}, errors.Join(errs...)
 	}
 	return set, nil
-}
-
-func checkSource(k nixeval.Key) error {
-	var has []string
-	if k.Text != nil {
-		has = append(has, "text")
-	}
-	if k.KeyFile != nil {
-		has = append(has, "keyFile")
-	}
-	if len(k.KeyCommand) > 0 {
-		has = append(has, "keyCommand")
-	}
-	if k.Generated != nil {
-		has = append(has, "generated")
-	}
-	switch len(has) {
-	case 0:
-		return errors.New("it has no source; set one of text, keyFile, keyCommand and generated")
-	case 1:
-		return nil
-	}
-	return fmt.Errorf("%s are set; keep one of them", strings.Join(has, " and "))
 }
 
 // waitedContent is content, and reports the command if it takes long.
@@ -119,10 +83,7 @@ func (u *Uploader) content(ctx context.Context, k nixeval.Key) ([]byte, error) {
 		}
 		return u.Generated(*k.Generated)
 	case k.KeyFile != nil:
-		if !filepath.IsAbs(*k.KeyFile) {
-			return nil, fmt.Errorf("keyFile: %q is not an absolute path", *k.KeyFile)
-		}
-		content, err := os.ReadFile(*k.KeyFile)
+		content, err := durable.Read(*k.KeyFile, durable.KeySize)
 		if errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("keyFile: %s does not exist on this machine; create it, or use keyCommand", *k.KeyFile)
 		}
@@ -143,30 +104,4 @@ func (u *Uploader) content(ctx context.Context, k nixeval.Key) ([]byte, error) {
 		return nil, fmt.Errorf("keyCommand: %s failed: %w", k.KeyCommand[0], err)
 	}
 	return content, nil
-}
-
-// keyTimeout bounds a keyCommand: it may ask somebody for a passphrase.
-const keyTimeout = 5 * time.Minute
-
-// Exec is the real Runner. The program has no stdin: one that asks for a passphrase
-// opens the terminal itself. What it prints on stderr is not kept: it could be part
-// of a secret, and errors are recorded.
-func Exec(ctx context.Context, argv ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 2 * time.Second
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	err := cmd.Run()
-	switch {
-	case err == nil:
-		return out.Bytes(), nil
-	case ctx.Err() == context.DeadlineExceeded:
-		return nil, fmt.Errorf("it did not end within %v", keyTimeout)
-	case errors.Is(err, exec.ErrNotFound):
-		return nil, err
-	}
-	return nil, fmt.Errorf("%w; run it by hand to see why", err)
 }

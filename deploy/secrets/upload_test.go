@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-func late(k *nixeval.Key) { k.UploadAt = postActivation }
+func late(k *nixeval.Key) { k.UploadAt = "post-activation" }
 
 func mode(m string) func(*nixeval.Key) { return func(k *nixeval.Key) { k.Permissions = m } }
 

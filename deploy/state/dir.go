@@ -3,7 +3,9 @@ package state
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -38,16 +40,25 @@ func (d Dir) Root(unit string) string { return filepath.Join(string(d), "gcroots
 // Facts is the runtime.json of the last apply.
 func (d Dir) Facts() string { return filepath.Join(string(d), "runtime.json") }
 
-// Create makes the folder, readable by its owner only, and has git ignore it.
+// Create makes the folder, readable by its owner only, and has git ignore it. One that is there
+// is verified.
 func (d Dir) Create() error {
+	if _, err := d.Verify(); err != nil { // before anything is made through it
+		return err
+	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return &FolderError{d, err}
 	}
 	ignore := filepath.Join(filepath.Dir(string(d)), ".gitignore")
-	if _, err := os.Stat(ignore); err == nil {
+	f, err := os.OpenFile(ignore, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // a link there is not followed
+	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
-	if err := os.WriteFile(ignore, []byte("*\n"), 0o644); err != nil {
+	if err == nil {
+		_, err = f.WriteString("*\n")
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		return &FolderError{d, err}
 	}
 	return nil

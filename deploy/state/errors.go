@@ -64,17 +64,24 @@ func (e *FolderError) Hint() string {
 
 var errNoLocks = errors.New("its file system cannot lock files")
 
+// errGone is about a file that machines depend on.
+var errGone = errors.New("is gone, and machines of the cluster were booted")
+
 // FileError says that a file of the state cannot be understood. It is never
 // replaced by an empty one: that would forget what the nodes can go back to.
 type FileError struct {
 	File  string
 	Newer int // the version, where a newer nixbench wrote the file
 	Err   error
+	Fix   string // what to do about it; empty: it can be restored, or done without
 }
 
 func (e *FileError) Error() string {
 	if e.Newer > 0 {
 		return fmt.Sprintf("%s has version %d, which this nixbench does not know", e.File, e.Newer)
+	}
+	if errors.Is(e.Err, errGone) {
+		return fmt.Sprintf("%s %v", e.File, e.Err)
 	}
 	return fmt.Sprintf("%s is damaged: %v", e.File, e.Err)
 }
@@ -86,7 +93,10 @@ func (e *FileError) Hint() string {
 	if e.Newer > 0 {
 		return "use the nixbench that wrote it, or a newer one"
 	}
-	return "restore it from a backup, or move it away: the next apply then learns from the nodes what they run"
+	if e.Fix != "" {
+		return e.Fix
+	}
+	return "restore it from a backup, or move it away"
 }
 
 // since is a moment as people tell it: the day only where it is another one.

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // What this nixbench writes: the state, and the record of a run.
@@ -29,8 +31,11 @@ func upgrades() map[int]upgrade {
 // Load reads the state. Without a file it is empty.
 func (d Dir) Load() (*State, error) {
 	file := d.stateFile()
-	data, err := os.ReadFile(file)
+	data, err := durable.Read(file, durable.ConfigSize)
 	if errors.Is(err, os.ErrNotExist) {
+		if err := d.stateLost(err); err != nil {
+			return nil, err
+		}
 		return (&State{Version: version}).clone(), nil
 	}
 	if err != nil {
@@ -38,7 +43,7 @@ func (d Dir) Load() (*State, error) {
 	}
 	var s State
 	if err := decode(file, data, version, upgrades(), &s); err != nil {
-		return nil, err
+		return nil, d.stateLost(err)
 	}
 	return s.clone(), nil
 }

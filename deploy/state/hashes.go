@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,6 +13,8 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // Hashes remembers the hashes of large files, so that an image is read once, and not
@@ -36,7 +39,7 @@ func (d Dir) hashesFile() string { return filepath.Join(string(d), "images.json"
 // it costs time, and nothing else.
 func (d Dir) Hashes() *Hashes {
 	h := &Hashes{dir: d, known: map[string]fileHash{}}
-	if data, err := os.ReadFile(d.hashesFile()); err == nil {
+	if data, err := durable.Read(d.hashesFile(), durable.ConfigSize); err == nil {
 		if json.Unmarshal(data, &h.known) != nil || h.known == nil {
 			h.known = map[string]fileHash{}
 		}
@@ -45,23 +48,19 @@ func (d Dir) Hashes() *Hashes {
 }
 
 // Of is a hash of a file, in hex.
-func (h *Hashes) Of(file string) (string, error) {
+func (h *Hashes) Of(ctx context.Context, file string) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f, err := os.Open(file)
+	f, info, err := durable.Open(file)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
 	now := fileHash{Size: info.Size(), Time: info.ModTime().UnixNano()}
 	if old := h.known[file]; old.Size == now.Size && old.Time == now.Time && old.SHA256 != "" {
 		return old.SHA256, nil
 	}
-	if now.SHA256, err = sparseHash(f, info.Size()); err != nil {
+	if now.SHA256, err = sparseHash(ctx, f, info.Size()); err != nil {
 		return "", err
 	}
 	h.known[file], h.changed = now, true
@@ -79,7 +78,7 @@ const (
 // sparseHash is the SHA-256 of a file's size and of those of its blocks that are not all
 // zero, with their places. Disk images are mostly holes, which need not be read; and where
 // the holes are does not matter, as two copies of a file may have different ones.
-func sparseHash(f *os.File, size int64) (string, error) {
+func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%d\n", size)
 	block, zero := make([]byte, hashBlock), make([]byte, hashBlock)
@@ -95,6 +94,9 @@ func sparseHash(f *os.File, size int64) (string, error) {
 			return "", err
 		}
 		for at = max(at, data/hashBlock*hashBlock); at < end; at += hashBlock {
+			if ctx.Err() != nil {
+				return "", context.Cause(ctx)
+			}
 			n, err := f.ReadAt(block[:min(hashBlock, size-at)], at)
 			if err != nil && err != io.EOF {
 				return "", err

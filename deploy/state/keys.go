@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // ClientKey is the file of the private key that we log in to our machines with.
@@ -39,8 +41,18 @@ type Key struct {
 	Public  string // as in a known_hosts or authorized_keys file
 }
 
-// MakeClientKey gives the key that we log in with; the first call makes it.
-func (d Dir) MakeClientKey() (Key, error) { return d.makeKey(d.ClientKey(), "nixbench") }
+// MakeClientKey gives the key that we log in with; the first call makes it. No other one is made while
+// machines run that accept only the first.
+func (d Dir) MakeClientKey() (Key, error) {
+	if !exists(d.ClientKey()) && d.needed() {
+		return Key{}, d.keyLost(errGone)
+	}
+	key, err := d.makeKey(d.ClientKey(), "nixbench")
+	if f := (*FileError)(nil); errors.As(err, &f) && d.needed() {
+		return key, d.keyLost(f.Err)
+	}
+	return key, err
+}
 
 // MakeHostKey gives the host key of a node's machine; the first call makes it.
 func (d Dir) MakeHostKey(node string) (Key, error) { return d.makeKey(d.hostKey(node), node) }
@@ -75,7 +87,7 @@ func (d Dir) remove(file string) error {
 // makeKey reads a key, or makes one that is on disk, whole, when it returns: a key
 // that a machine got and we lost would lock us out.
 func (d Dir) makeKey(file, comment string) (Key, error) {
-	data, err := os.ReadFile(file)
+	data, err := durable.Read(file, durable.KeySize)
 	if err == nil {
 		return readKey(file, data)
 	}
@@ -103,7 +115,9 @@ func (d Dir) makeKey(file, comment string) (Key, error) {
 func readKey(file string, data []byte) (Key, error) {
 	signer, err := ssh.ParsePrivateKey(data)
 	if err != nil {
-		return Key{}, &FileError{File: file, Err: errors.New("it is no private key")} // err could quote it
+		// err could quote it. A machine has its host key itself; one that is made anew gets another.
+		return Key{}, &FileError{File: file, Err: errors.New("it is no private key"),
+			Fix: "restore it from a backup, or move it away: another one is made when it is needed"}
 	}
 	return Key{Private: data, Public: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}, nil
 }
@@ -121,7 +135,7 @@ func (d Dir) WriteFacts(runtime []byte, machines map[string]Machine) error {
 		return err
 	}
 	for file, data := range map[string][]byte{d.Facts(): runtime, d.KnownHosts(): []byte(known.String())} {
-		if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, data) {
+		if old, err := durable.Read(file, durable.ConfigSize); err == nil && bytes.Equal(old, data) {
 			continue
 		}
 		if err := d.write(file, data); err != nil {

@@ -9,9 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // Holder is who has the lock.
@@ -89,6 +92,9 @@ func (d Dir) lock(ctx context.Context, h Holder, flock flocker, wait bool) (*Loc
 			}
 			return l, nil
 		}
+		if trust := (*TrustError)(nil); errors.As(err, &trust) {
+			return nil, trust
+		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, &FolderError{d, err}
 		}
@@ -112,8 +118,12 @@ func (d Dir) lockFile() string { return filepath.Join(string(d), "lock") }
 // then hold locks on two files of the same name. Should somebody else have deleted
 // it between our open and our lock, a lock on the old one would be worthless.
 func (d Dir) tryLock(flock flocker) (*os.File, error) {
-	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
+		return nil, err
+	}
+	if err := d.own(f); err != nil {
+		f.Close()
 		return nil, err
 	}
 	if err := lockFile(f, unix.LOCK_EX, flock); err != nil {
@@ -130,6 +140,22 @@ func (d Dir) tryLock(flock flocker) (*os.File, error) {
 		return nil, unix.EWOULDBLOCK
 	}
 	return f, nil
+}
+
+// own refuses to lock what will be overwritten, and is not only the lock: another file under a
+// second name.
+func (d Dir) own(f *os.File) error {
+	info, err := f.Stat()
+	if err == nil {
+		err = durable.Regular(info)
+	}
+	if err == nil && info.Sys().(*syscall.Stat_t).Nlink > 1 {
+		err = errors.New("it has a second name, so that it may be a file of another program")
+	}
+	if err != nil {
+		return &TrustError{d.lockFile(), err, "remove it"}
+	}
+	return nil
 }
 
 func lockFile(f *os.File, how int, flock flocker) error {
@@ -162,7 +188,7 @@ func (l *Lock) sign() error {
 // signature reads who signed last; it is empty while somebody signs.
 func (d Dir) signature() Holder {
 	var h Holder
-	data, err := os.ReadFile(d.lockFile())
+	data, err := durable.Read(d.lockFile(), 64<<10)
 	if err != nil || json.Unmarshal(bytes.TrimSpace(data), &h) != nil {
 		return Holder{}
 	}
@@ -171,7 +197,7 @@ func (d Dir) signature() Holder {
 
 // Holder says who has the lock, or nil.
 func (d Dir) Holder() (*Holder, error) {
-	f, err := os.Open(d.lockFile())
+	f, _, err := durable.OpenOwn(d.lockFile())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -312,6 +312,9 @@ func (r *Recorder) End(exit int, cause error) error {
 	if err := r.writeRun(); err != nil {
 		last = err
 	}
+	if err := r.lock.dir.backUp(r.run.ID); err != nil && last == nil {
+		last = err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fail(last)

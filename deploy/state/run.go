@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
@@ -92,7 +93,7 @@ func (r *Run) Folder() string { return r.dir.runDir(r.ID) }
 // Events reads what happened. After a kill or a full disk some lines may be
 // damaged; their number is told.
 func (r *Run) Events() (events []event.Event, damaged int, err error) {
-	f, err := os.Open(filepath.Join(r.Folder(), "events.jsonl"))
+	f, _, err := durable.Open(filepath.Join(r.Folder(), "events.jsonl"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, 0, nil
 	}
@@ -109,7 +110,7 @@ func (r *Run) Events() (events []event.Event, damaged int, err error) {
 
 // Plan gives what the run was going to do, or nil where it came to no plan.
 func (r *Run) Plan() (json.RawMessage, error) {
-	data, err := os.ReadFile(filepath.Join(r.Folder(), "plan.json"))
+	data, err := durable.Read(filepath.Join(r.Folder(), "plan.json"), durable.ConfigSize)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -124,7 +125,7 @@ func (r *Run) LogFile(node string) string { return logFile(r.Folder(), node) }
 
 // NodeLog opens it.
 func (r *Run) NodeLog(node string) (io.ReadCloser, error) {
-	f, err := os.Open(r.LogFile(node))
+	f, _, err := durable.Open(r.LogFile(node))
 	if err != nil {
 		return nil, fmt.Errorf("run %s: log of %s: %w", r.ID, node, err)
 	}

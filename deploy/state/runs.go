@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/durable"
 )
 
 // RunSummary is a line in the list of runs.
@@ -122,7 +124,7 @@ func exists(file string) bool {
 
 func (d Dir) readRun(id string, holder *Holder) (*Run, error) {
 	file := filepath.Join(d.runDir(id), "run.json")
-	data, err := os.ReadFile(file)
+	data, err := durable.Read(file, durable.ConfigSize)
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}

@@ -214,6 +214,34 @@ let
 
   nodeNames = filter (name: !elem name reservedNames) (attrNames hive);
 
+  # How many nodes roles can have together: what fits into a network of ours, and 65536 whatever the
+  # network. The plan says what is wrong with the range itself.
+  maxNodes = 65536;
+  room =
+    let
+      inherit (cluster.network) mode cidr;
+      prefix = builtins.match "[0-9.]+/([89]|1[0-9]|2[0-9])" cidr;
+      addresses = foldl' (n: _: 2 * n) 1 (genList (i: i) (32 - lib.toInt (head prefix)));
+    in
+    # Without the network, its gateway and broadcast.
+    if elem mode [ "nat" "isolated" ] && prefix != null then lib.min maxNodes (addresses - 3) else maxNodes;
+
+  # Checked before there is a list of them, or a unit for each.
+  countedRoles =
+    let
+      total = foldl' (n: r: n + r.count) 0 (attrValues roles);
+      largest = head (lib.sort (a: b: roles.${a}.count > roles.${b}.count) (attrNames roles));
+    in
+    if total <= room then
+      attrNames roles
+    else
+      fail "roles.${largest}.count is ${toString roles.${largest}.count}: the roles have ${toString total} nodes, and ${
+        if room == maxNodes then
+          "a hive can have ${toString maxNodes} at most"
+        else
+          "cluster.network.cidr ${cluster.network.cidr} has room for ${toString room}"
+      }; use a smaller count${if room == maxNodes then "" else " or a larger network"}";
+
   roleNodes = role: genList (i: "${role}-${toString (i + 1)}") roles.${role}.count;
 
   namedUnit = name: {
@@ -268,7 +296,7 @@ let
       ];
 
   units = listToAttrs (
-    map namedUnit nodeNames ++ concatLists (map roleUnits (attrNames roles))
+    map namedUnit nodeNames ++ concatLists (map roleUnits countedRoles)
   );
 
   evalUnit =

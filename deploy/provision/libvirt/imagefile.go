@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
@@ -23,15 +23,11 @@ func checkImage(i provision.Image, kind provision.Kind) (imageFile, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", provision.ErrImage, i.Disk, fmt.Sprintf(format, args...))
 	}
-	f, err := os.Open(i.Disk)
+	f, st, err := durable.Open(i.Disk)
 	if err != nil {
 		return imageFile{}, fmt.Errorf("%w: %w", provision.ErrImage, err)
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return imageFile{}, err
-	}
 	about := imageFile{size: st.Size(), disk: uint64(st.Size()), occupied: occupied(st)}
 	head := make([]byte, 72)
 	if _, err := io.ReadFull(f, head); err != nil {

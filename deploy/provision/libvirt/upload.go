@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"libvirt.org/go/libvirt"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
@@ -17,15 +18,11 @@ import (
 // uploadFile makes a volume with the content of a file. Holes in it stay holes: of a root
 // of gigabytes only what is used travels and takes room.
 func (p *pool) uploadFile(v domainxml.Volume, file string) error {
-	f, err := os.Open(file)
+	f, st, err := durable.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
 	if err := p.room(uint64(occupied(st))); err != nil {
 		return err
 	}

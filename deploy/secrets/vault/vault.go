@@ -87,7 +87,7 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 			return nil, err
 		}
 	case s.Kind != g.Kind || s.Bytes != size(g):
-		return nil, fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or remove %s to have a new one made",
+		return nil, fmt.Errorf("generated: the secret %s is of the kind %s already, and cannot be of the kind %s; give one of them another name, or, if no node uses it, remove %s to have a new one made",
 			g.Secret, describe(s.Kind, s.Bytes), describe(g.Kind, size(g)), v.file(g.Secret))
 	}
 	return s, nil
@@ -118,13 +118,13 @@ func (v *Vault) load(name string) (*secret, error) {
 		return nil, refuse("generated: %q is no name for a secret; use letters, digits, `_`, `.` and `-`", name)
 	}
 	file := v.file(name)
-	data, err := os.ReadFile(file)
+	data, err := durable.Read(file, durable.KeySize)
 	if err != nil {
 		return nil, err
 	}
 	var s secret
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("%s: it is damaged; restore it from a backup, or remove it to have a new secret made", file)
+		return nil, fmt.Errorf("%s: it is damaged; restore it from a backup, or from a node, which has each part at the path of its key. Remove it only if no node uses the secret: a new one is made, and nodes do not accept that in place of the old one", file)
 	}
 	v.have[name] = &s
 	return &s, nil

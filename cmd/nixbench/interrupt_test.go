@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+// interrupted [-tty] [-says TEXT] MARK COMMAND…: SIGINT and SIGTERM each end the command, with exit code 130, within a
+// second. They come when it has made the file MARK, or, with -tty, has shown MARK on its terminal. With -says it
+// may take longer, but says TEXT within the second.
+func interruptedCmd(ts *testscript.TestScript, neg bool, args []string) {
+	var tty bool
+	var says string
+	if len(args) > 0 && args[0] == "-tty" {
+		tty, args = true, args[1:]
+	}
+	if len(args) > 1 && args[0] == "-says" {
+		says, args = args[1], args[2:]
+	}
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: interrupted [-tty] [-says TEXT] MARK COMMAND…")
+	}
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		// A busy machine may need more than a second for nothing at all.
+		var problem string
+		for range 3 {
+			if problem = interruptOnce(ts, s, tty, says, args[0], args[1:]); problem == "" {
+				break
+			}
+			ts.Logf("%v: %s", s, problem)
+		}
+		if problem != "" {
+			ts.Fatalf("%v: %s", s, problem)
+		}
+	}
+}
+
+func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, mark string, argv []string) string {
+	var out screen
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Env = ts.MkAbs("."), []string{}
+	for _, name := range []string{"PATH", "HOME", "NIX_CONFIG", "NIX_PATH", "WORK", "SSH_AUTH_SOCK", "TMPDIR", "SSH_CONFIG_FILE"} {
+		if v := ts.Getenv(name); v != "" {
+			cmd.Env = append(cmd.Env, name+"="+v)
+		}
+	}
+	path, err := lookPath(ts.Getenv("PATH"), argv[0])
+	ts.Check(err)
+	cmd.Path, cmd.Err = path, nil
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if tty {
+		master, slave, err := openTerminal()
+		ts.Check(err)
+		defer master.Close()
+		cmd.Env = append(cmd.Env, "TERM=xterm")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		ts.Check(cmd.Start())
+		slave.Close()
+		go func() {
+			for buffer := make([]byte, 4096); ; {
+				n, err := master.Read(buffer)
+				_, _ = out.Write(buffer[:n])
+				if err != nil {
+					return
+				}
+			}
+		}()
+	} else {
+		_ = os.Remove(ts.MkAbs(mark))
+		ts.Check(cmd.Start())
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	defer cmd.Process.Kill()
+	ready := func() bool {
+		if tty {
+			return strings.Contains(out.String(), mark)
+		}
+		_, err := os.Stat(ts.MkAbs(mark))
+		return err == nil
+	}
+	for begun := time.Now(); !ready(); time.Sleep(10 * time.Millisecond) {
+		select {
+		case err := <-ended:
+			ts.Fatalf("it ended too early, %v:\n%s", err, out.String())
+		default:
+		}
+		if time.Since(begun) > 30*time.Second {
+			ts.Fatalf("it did not come to %s:\n%s", mark, out.String())
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	ts.Check(cmd.Process.Signal(s))
+	begun := time.Now()
+	if says != "" {
+		for !strings.Contains(out.String(), says) {
+			if time.Since(begun) > time.Second {
+				return fmt.Sprintf("after %v it has not said %q:\n%s", time.Since(begun), says, out.String())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	limit := time.Second
+	if says != "" {
+		limit = 15 * time.Second
+	}
+	select {
+	case err = <-ended:
+	case <-time.After(limit + 20*time.Second):
+		ts.Fatalf("it is deaf:\n%s", out.String())
+	}
+	took := time.Since(begun)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
+		ts.Fatalf("it ended with %v:\n%s", err, out.String())
+	}
+	ts.Logf("%s: %v: %v", strings.Join(argv, " "), s, took.Round(time.Millisecond))
+	if took > limit {
+		return fmt.Sprintf("it took %v:\n%s", took, out.String())
+	}
+	return ""
+}
+
+func lookPath(path, name string) (string, error) {
+	for dir := range strings.SplitSeq(path, ":") {
+		if file := filepath.Join(dir, name); unix.Access(file, unix.X_OK) == nil {
+			return file, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not on PATH", name)
+}
+
+// screen keeps what is written to it.
+type screen struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func openTerminal() (master, slave *os.File, err error) {
+	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		master.Close()
+	}
+	return master, slave, err
+}
+
+// silent NETWORK NAME: a server that accepts connections, makes the file NAME.asked, and never answers. Its address is
+// the environment variable NAME: a port, or a socket.
+func silentCmd(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: silent tcp|unix NAME")
+	}
+	address := "127.0.0.1:0"
+	if args[0] == "unix" {
+		dir, err := os.MkdirTemp("", "silent") // a socket's path is short
+		ts.Check(err)
+		ts.Defer(func() { os.RemoveAll(dir) })
+		address = filepath.Join(dir, "s")
+	}
+	l, err := net.Listen(args[0], address)
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		address = strconv.Itoa(a.Port)
+	}
+	ts.Setenv(args[1], address)
+	asked := ts.MkAbs(args[1] + ".asked")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			_ = os.WriteFile(asked, nil, 0o600)
+		}
+	}()
+}

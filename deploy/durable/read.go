@@ -1,0 +1,104 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sizes that no file of its kind needs. What is larger is a mistake, or made to exhaust memory.
+const (
+	KeySize    = 16 << 20  // one secret, or a file of an SSH client
+	ConfigSize = 64 << 20  // state, facts, a flake.nix: thousands of nodes fit
+	RecordSize = 256 << 20 // what a run has printed
+)
+
+// A SizeError says that a file, or what a program prints, is larger than it may be.
+type SizeError struct{ Limit int64 }
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("it is larger than %d MiB", e.Limit>>20)
+}
+
+// Open opens a regular file for reading, and says how large it is. It follows links. It never
+// waits: a pipe, a socket or a device is refused, and not opened.
+func Open(file string) (*os.File, fs.FileInfo, error) { return open(file, 0) }
+
+// OpenOwn is Open, but refuses a link.
+func OpenOwn(file string) (*os.File, fs.FileInfo, error) { return open(file, unix.O_NOFOLLOW) }
+
+func open(file string, flags int) (*os.File, fs.FileInfo, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := Regular(info); err != nil { // opening a device can have effects
+		return nil, nil, &fs.PathError{Op: "read", Path: file, Err: err}
+	}
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|flags, 0)
+	if errors.Is(err, unix.ELOOP) {
+		err = &fs.PathError{Op: "read", Path: file, Err: errors.New("it is a symbolic link")}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if info, err = f.Stat(); err == nil { // it may be another one by now
+		err = Regular(info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, &fs.PathError{Op: "read", Path: file, Err: err}
+	}
+	return f, info, nil
+}
+
+// Read is the content of a regular file of at most limit bytes. It follows links.
+func Read(file string, limit int64) ([]byte, error) {
+	f, _, err := Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := ReadAll(f, limit)
+	if err != nil {
+		var p *fs.PathError
+		if errors.As(err, &p) {
+			return nil, err
+		}
+		return nil, &fs.PathError{Op: "read", Path: file, Err: err}
+	}
+	return data, nil
+}
+
+// ReadAll is all that r has, which is an error if that is more than limit bytes.
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		return nil, &SizeError{limit}
+	}
+	return data, err
+}
+
+// Regular says what a file is, if it is not a regular one.
+func Regular(info fs.FileInfo) error {
+	what := ""
+	switch mode := info.Mode(); {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		what = "folder"
+	case mode&fs.ModeSymlink != 0:
+		what = "symbolic link"
+	case mode&fs.ModeNamedPipe != 0:
+		what = "pipe"
+	case mode&fs.ModeSocket != 0:
+		what = "socket"
+	default:
+		what = "device"
+	}
+	return fmt.Errorf("it is a %s, not a regular file", what)
+}

@@ -1,0 +1,117 @@
+package state
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// booting is a state folder after a run that has booted a machine.
+func booting(t *testing.T) (Dir, *State) {
+	t.Helper()
+	d := used(t)
+	l := mustLock(t, d, "apply")
+	s, err := l.Store()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, err := l.Record(RunInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Update(func(s *State) error {
+		now := time.Now()
+		s.Machines["w-1"] = Machine{Hypervisor: "default", MAC: "52:54:00:00:00:01", HostKey: "ssh-ed25519 AAAA", Created: &now}
+		return nil
+	})
+	if err := errors.Join(err, rec.End(0, nil), l.Unlock()); err != nil {
+		t.Fatal(err)
+	}
+	return d, s.State()
+}
+
+// The hint of a state that cannot be used never gives up machines. Doing what it says brings
+// back all that is known of them.
+func TestTheStateOfBootedMachinesIsRestored(t *testing.T) {
+	for name, harm := range map[string]func(file string) error{
+		"damaged": func(file string) error { return os.WriteFile(file, []byte(`{"version":2,"nod`), 0o600) },
+		"empty":   func(file string) error { return os.WriteFile(file, nil, 0o600) },
+		"gone":    os.Remove, // as an earlier hint said
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, want := booting(t)
+			if err := harm(d.stateFile()); err != nil {
+				t.Fatal(err)
+			}
+			_, err := d.Load()
+			var f *FileError
+			if !errors.As(err, &f) || f.File != d.stateFile() {
+				t.Fatal(err)
+			}
+			if strings.Contains(f.Hint(), "move it away") {
+				t.Errorf("hint: %s", f.Hint())
+			}
+			_, command, ok := strings.Cut(f.Hint(), ": ")
+			command, _, _ = strings.Cut(command, ";")
+			if out, err := exec.Command("sh", "-c", command).CombinedOutput(); !ok || err != nil {
+				t.Fatalf("%s: %s, %v", command, out, err)
+			}
+			got, err := d.Load()
+			if err != nil || got.Cluster.ID != want.Cluster.ID || got.Machines["w-1"].HostKey != want.Machines["w-1"].HostKey {
+				t.Errorf("%+v, %v", got, err)
+			}
+		})
+	}
+	// Without a copy it is not to be given up either; without machines it is.
+	d := used(t)
+	if err := os.WriteFile(d.stateFile(), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var f *FileError
+	if _, err := d.Load(); !errors.As(err, &f) || !strings.Contains(f.Hint(), "do not start without it") {
+		t.Error(err)
+	}
+	if err := d.RemoveKeys(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Load(); !errors.As(err, &f) || !strings.Contains(f.Hint(), "or move it away") {
+		t.Error(err)
+	}
+}
+
+// No other key is made while machines accept only the one that is lost.
+func TestTheOnlyKeyIsNotReplaced(t *testing.T) {
+	for name, harm := range map[string]func(file string) error{
+		"damaged": func(file string) error { return os.WriteFile(file, []byte("x"), 0o600) },
+		"gone":    os.Remove,
+	} {
+		d, _ := booting(t)
+		if err := harm(d.ClientKey()); err != nil {
+			t.Fatal(err)
+		}
+		_, err := d.MakeClientKey()
+		var f *FileError
+		if !errors.As(err, &f) || f.File != d.ClientKey() {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, want := range []string{"restore it from a backup", "ssh-keygen", "authorized keys", "nixbench destroy"} {
+			if !strings.Contains(f.Hint(), want) {
+				t.Errorf("%s: no %q in the hint: %s", name, want, f.Hint())
+			}
+		}
+		if data, _ := os.ReadFile(d.ClientKey()); len(data) > 1 {
+			t.Errorf("%s: another key was made", name)
+		}
+	}
+	d := used(t) // no machine has been made yet
+	if err := os.Remove(d.ClientKey()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.MakeClientKey(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,77 @@
+package nixeval
+
+import (
+	"strings"
+	"testing"
+)
+
+func p[T any](v T) *T { return &v }
+
+// What has the right type and is wrong all the same is found by the survey, and makes only its
+// own unit unusable.
+func TestDeploymentOptionsAreChecked(t *testing.T) {
+	good := Key{Name: "k", Text: NewSecret("x"), DestDir: "/run/keys", User: "root", Group: "root", Permissions: "0600", UploadAt: "pre-activation"}
+	key := func(name string, change func(*Key)) Deployment {
+		k := good
+		k.Name = name
+		change(&k)
+		return Deployment{Keys: map[string]Key{name: k}}
+	}
+	long := strings.Repeat("x", 300)
+	for want, d := range map[string]Deployment{
+		`deployment.targetHost: "bad host;x" is not a host name`:                         {TargetHost: p("bad host;x")},
+		`deployment.targetHost: "" is not`:                                               {TargetHost: p("")},
+		`is longer than 253 bytes`:                                                       {TargetHost: p(long)},
+		`deployment.targetHost: "a\u202eb" has the character U+202E`:                     {TargetHost: p("a\u202eb")},
+		`deployment.targetUser: "-oProxyCommand=x" is not a user name`:                   {TargetUser: p("-oProxyCommand=x")},
+		`deployment.targetPort: 0 is not a port`:                                         {TargetPort: p(0)},
+		`deployment.targetPort: 99999 is not a port`:                                     {TargetPort: p(99999)},
+		`deployment.tags: "a\u2066" has the character U+2066`:                            {Tags: []string{"a\u2066"}},
+		`deployment.keys.a/b: name: "a/b" is not a file name; use destDir`:               key("a/b", func(*Key) {}),
+		`deployment.keys."a\u202eb": "a\u202eb" has the character U+202E`:                key("a\u202eb", func(*Key) {}),
+		`deployment.keys."a\x1b[31m": "a\x1b[31m" has the character U+001B`:              key("a\x1b[31m", func(*Key) {}),
+		`deployment.keys.k: permissions: "4755" has a set-user-ID`:                       key("k", func(k *Key) { k.Permissions = "4755" }),
+		`deployment.keys.k: permissions: "2640" has a set-user-ID, set-group-ID`:         key("k", func(k *Key) { k.Permissions = "2640" }),
+		`deployment.keys.k: permissions: "rw" is not an octal mode`:                      key("k", func(k *Key) { k.Permissions = "rw" }),
+		`deployment.keys.k: user: "a:b" is not a name or number`:                         key("k", func(k *Key) { k.User = "a:b" }),
+		`deployment.keys.k: group: "a\u200bb" has the character U+200B`:                  key("k", func(k *Key) { k.Group = "a\u200bb" }),
+		`deployment.keys.k: it has no source`:                                            key("k", func(k *Key) { k.Text = nil }),
+		`deployment.keys.k: keyFile: "x" is not an absolute path`:                        key("k", func(k *Key) { k.Text, k.KeyFile = nil, p("x") }),
+		`deployment.keys.k: destDir: "/run/\u202ekeys/k" has the character U+202E`:       key("k", func(k *Key) { k.DestDir = "/run/\u202ekeys" }),
+		`deployment.keys.` + long + `: name: "xxxxxxxxxxxxxxxxxxxx"… is longer than 200`: key(long, func(*Key) {}),
+	} {
+		h, err := newHive(surveyed{Named: []string{"a", "b"}, Deployments: map[string]Deployment{"a": d, "b": {Keys: map[string]Key{"k": good}}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := h.Broken["a"]; e == nil || !strings.Contains(e.Error(), want) {
+			t.Errorf("got  %v\nwant %s", e, want)
+		}
+		if e := h.Broken["b"]; e != nil {
+			t.Errorf("b: %v", e)
+		}
+	}
+	fine := Deployment{TargetHost: p("fe80::1%eth0"), TargetUser: p("DOM\u00c4NE.user@corp"), TargetPort: p(65535), Tags: []string{"größe", "a b"},
+		Keys: map[string]Key{"größe": good}}
+	if err := fine.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNamesAreChecked(t *testing.T) {
+	long := strings.Repeat("n", 250)
+	for want, s := range map[string]surveyed{
+		`node "web\u202e1" has the character U+202E`:                 {Named: []string{"web\u202e1"}},
+		`node "web\u200b" has the character U+200B`:                  {Named: []string{"web\u200b"}},
+		`node "nnnnnnnnnnnnnnnnnnnn"… has a name of 250 bytes`:       {Named: []string{long}},
+		`role: the node "nnnnnnnnnnnnnnnnnnnn"… has a name of 65`:    {Roles: map[string]Role{long[:62]: {Count: 10}}},
+		`the cluster's name "nnnnnnnnnnnnnnnnnnnn"… is longer than `: {Meta: Meta{Name: long}},
+	} {
+		if _, err := newHive(s, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	if _, err := newHive(surveyed{Named: []string{"größe-1"}, Roles: map[string]Role{long[:61]: {Count: 9}}}, nil); err != nil {
+		t.Error(err)
+	}
+}
