@@ -51,7 +51,7 @@ func (r *run) takeBackAll(ctx context.Context, l living) error {
 func (r *run) works(ctx context.Context, l living, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, backTimeout)
 	defer cancel()
-	return l.members[node].engine.Return(ctx, node) == nil
+	return l.members[node].engine.Return(ctx, node, func(string) {}) == nil
 }
 
 // takeBack brings one node to what it ran and booted before this run. Those are two
