@@ -41,9 +41,10 @@ type cluster struct {
 	silent   map[string]bool    // nodes on which kubectl never ends
 	bare     map[string]bool    // nodes without kubectl
 
-	bound   map[string][]object // node → its pods
-	budgets []object
-	drained func(c *cluster, node string) error // what kubectl drain does; nil: all pods go
+	bound    map[string][]object // node → its pods
+	budgets  []object
+	requests []object                            // for certificates
+	drained  func(c *cluster, node string) error // what kubectl drain does; nil: all pods go
 
 	flags     []string // of the last kubectl drain
 	noCluster bool
@@ -154,6 +155,8 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		return json.Marshal(object{"items": c.bound[strings.TrimPrefix(argv[i], "--field-selector=spec.nodeName=")]})
 	case line == "kubectl get poddisruptionbudgets -o json":
 		return json.Marshal(object{"items": c.budgets})
+	case line == "kubectl get certificatesigningrequests -o json":
+		return json.Marshal(object{"items": c.requests})
 	case strings.HasPrefix(line, "kubectl drain "):
 		c.flags = argv
 		if c.nodes[words[2]]["unschedulable"] != true {
@@ -308,7 +311,7 @@ func TestConditions(t *testing.T) {
 		t.Errorf("the API: %v", err)
 	}
 	err := conditions[1].Probe(t.Context())
-	if err == nil || err.Error() != "not registered: w-2; not Ready: w-1; registered, but not in the hive: old" {
+	if err == nil || err.Error() != "not registered: w-2, at join (the API does not answer yet); not Ready: w-1; registered, but not in the hive: old" {
 		t.Errorf("nodes: %v", err)
 	}
 	why := conditions[1].Explain(t.Context())

@@ -30,6 +30,9 @@ func (e *Engine) Return(ctx context.Context, node string, report func(string)) e
 			return nil
 		case !member:
 			missing = errors.New("it is not registered")
+			if how := e.joining(ctx, node); how != "" {
+				missing = fmt.Errorf("it is not registered: it is at %s", how)
+			}
 		case !ready(n):
 			missing = e.unready(ctx, node, n)
 		default:
