@@ -108,7 +108,9 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 			return &engine.BlockedError{Nodes: map[string][]engine.DrainItem{node: check.Blocked}}
 		}
 		took := time.Since(begin)
-		if round > 0 {
+		if round == 0 {
+			report("evicts " + count(evictable(pods), "pod"))
+		} else {
 			left, err := e.reportLeft(ctx, node, pods, report, took)
 			switch {
 			case o.Broken && took >= limit:
@@ -133,6 +135,16 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 			return context.Cause(ctx)
 		}
 	}
+}
+
+func evictable(pods []pod) int {
+	n := 0
+	for _, p := range pods {
+		if p.evicted() {
+			n++
+		}
+	}
+	return n
 }
 
 // reportLeft reports what the drain waits for, and returns it. The error says that it would wait without end.

@@ -373,8 +373,8 @@ func TestDrainReports(t *testing.T) {
 			t.Errorf("it ended after %v", took)
 		}
 		want := "drained for 6s: 2 pods left: shop/web-1 waits for PodDisruptionBudget shop/web, which allows 0 disruptions (1 of 2 pods must be healthy, and 1 are); shop/db-0 terminates since 16s"
-		if len(said) < 10 || said[0] != want {
-			t.Errorf("%d times, first %q", len(said), said[:1])
+		if len(said) < 10 || said[0] != "evicts 2 pods" || said[1] != want {
+			t.Errorf("%d times, first %q", len(said), said[:2])
 		}
 		if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.HasPrefix(err.Error(), "w-1: drain: not done after 5m3s: shop/web-1 waits for") {
 			t.Errorf("%v", err)
