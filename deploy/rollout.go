@@ -164,7 +164,7 @@ func (r *run) roll(ctx context.Context, l living, t task) error {
 	return err
 }
 
-// failedTimeout is how long a unit may be failed at the end of a run. Few recover by themselves.
+// failedTimeout is how long a unit may be failed at the end of a run. A failed unit hardly ever recovers.
 const failedTimeout = 20 * time.Second
 
 // proven waits until what the nodes run together is as the hive has it, and then until more
@@ -198,8 +198,7 @@ func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node, more [
 	for _, e := range l.engines {
 		conditions = append(conditions, e.Conditions(false)...)
 	}
-	conditions = append(conditions, MemberConditions(l.engines, nodes, r.Parallel)...)
-	for _, c := range more {
+	for _, c := range append(MemberConditions(l.engines, nodes, r.Parallel), more...) {
 		c.Within = failedTimeout
 		conditions = append(conditions, c)
 	}

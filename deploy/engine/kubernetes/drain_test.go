@@ -443,8 +443,8 @@ func TestInspect(t *testing.T) {
 		want    string // empty: it is well
 	}{
 		"well":       {kubelet{"running", time.Hour, 0}, ""},
-		"stopped":    {kubelet{"dead", time.Hour, time.Minute}, "its kubelet is dead (the log of _SYSTEMD_UNIT=kubelet.service)"},
-		"failed":     {kubelet{"failed", time.Hour, time.Minute}, "its kubelet is failed"},
+		"stopped":    {kubelet{"dead", time.Hour, time.Minute}, "its kubelet is stopped"},
+		"failed":     {kubelet{"failed", time.Hour, time.Minute}, "its kubelet is failed (the log of _SYSTEMD_UNIT=kubelet.service)"},
 		"dies again": {kubelet{"auto-restart", time.Second, time.Minute}, "its kubelet is auto-restart"},
 		"and again":  {kubelet{"running", time.Second, time.Minute}, "its kubelet dies again and again: systemd has started it 7 times"},
 	} {

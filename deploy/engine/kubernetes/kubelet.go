@@ -33,10 +33,11 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 		err = own.fault()
 		dead := &deadError{}
 		if err == nil || errors.As(err, &dead) || time.Now().After(end) {
-			if err != nil {
-				if words := e.lastWords(ctx, node); words != "" {
-					err = fmt.Errorf("%w (%s)", err, words)
-				}
+			if err == nil || dead.state == stopped {
+				return err // what it has said before is not the reason
+			}
+			if words := e.lastWords(ctx, node); words != "" {
+				err = fmt.Errorf("%w (%s)", err, words)
 			}
 			return err
 		}
@@ -50,6 +51,9 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 
 // deadError is for a program that is stopped, and that nothing starts again.
 type deadError struct{ unit, state string }
+
+// stopped is the state of a program that has ended well, mostly by hand.
+const stopped = "stopped"
 
 func (e *deadError) Error() string { return "its " + e.unit + " is " + e.state }
 
@@ -104,6 +108,9 @@ func (u units) dead() error {
 	}
 	kubelet := u.of[kubeletUnit]
 	if state := kubelet["SubState"]; (state == "dead" || state == "failed") && kubelet["ConditionResult"] != "no" {
+		if state == "dead" {
+			state = stopped
+		}
 		return &deadError{"kubelet", state}
 	}
 	return nil

@@ -19,7 +19,7 @@ func (e *Engine) Return(ctx context.Context, node string, report func(string)) e
 	begin := time.Now()
 	var missing error
 	said := ""
-	var stopped time.Time // since when its kubelet is
+	var dead time.Time // since when its kubelet is
 	for {
 		nodes, err := e.nodes(ctx)
 		n, member := nodes[node]
@@ -44,13 +44,13 @@ func (e *Engine) Return(ctx context.Context, node string, report func(string)) e
 			said = text
 			report("waits: " + text)
 		}
-		dead := &deadError{}
+		var died *deadError
 		switch {
-		case !errors.As(missing, &dead):
-			stopped = time.Time{}
-		case stopped.IsZero():
-			stopped = time.Now()
-		case time.Since(stopped) > deadTimeout:
+		case !errors.As(missing, &died):
+			dead = time.Time{}
+		case dead.IsZero():
+			dead = time.Now()
+		case time.Since(dead) > deadTimeout:
 			return e.absent(ctx, node, begin, missing)
 		}
 		select {
