@@ -24,7 +24,7 @@ func (d *Deployer) drain(ctx context.Context, e engine.Engine, node, what string
 			}
 			if err != nil {
 				o.Broken = true
-				d.warn(node, fmt.Errorf("%w; it is drained for a short time only, since its work cannot be seen to end", err))
+				d.warn(node, fmt.Errorf("%s: %w; it is drained for a short time only, since its work cannot be seen to end", node, err))
 			}
 		}
 		return e.Drain(ctx, node, o, report)

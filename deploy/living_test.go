@@ -558,7 +558,7 @@ func TestDrainOfBrokenMember(t *testing.T) {
 		t.Error(diff)
 	}
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
-		return e.Level == "warning" && e.Node == "w-1" && strings.HasPrefix(e.Text, "its kubelet is dead; it is drained for a short time only")
+		return e.Level == "warning" && e.Node == "w-1" && strings.HasPrefix(e.Text, "w-1: its kubelet is dead; it is drained for a short time only")
 	}) {
 		t.Error("it is not said")
 	}

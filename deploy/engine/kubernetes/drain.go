@@ -29,7 +29,7 @@ func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, 
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: drain: %w", node, err)
+		return fmt.Errorf("%s: drain: %w", node, brief(err))
 	}
 	n, member := nodes[node]
 	if !member || !e.drains(ctx, n, node, o) {
@@ -82,14 +82,24 @@ func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (strin
 			note += theirs
 		}
 		if _, err := e.kubectl(ctx, "", "annotate", "--overwrite", "node", node, left+"="+note); err != nil {
-			return note, err
+			return note, shorten(ctx, err)
 		}
 	}
 	if cordoned {
 		return note, nil
 	}
-	_, err := e.kubectl(ctx, "", "cordon", node)
-	return note, err
+	if _, err := e.kubectl(ctx, "", "cordon", node); err != nil {
+		return note, shorten(ctx, err)
+	}
+	return note, nil
+}
+
+// shorten leaves the command line out of an error, which may be there once for each control plane.
+func shorten(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return brief(err)
 }
 
 // evict moves the pods of a cordoned node away.
@@ -102,7 +112,7 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 	for round := 0; ; round++ {
 		pods, err := e.podsOn(ctx, node)
 		if err != nil {
-			return err
+			return shorten(ctx, err)
 		}
 		if check := checkPods(pods, o); len(check.Blocked) > 0 {
 			return &engine.BlockedError{Nodes: map[string][]engine.DrainItem{node: check.Blocked}}
@@ -151,7 +161,7 @@ func evictable(pods []pod) int {
 func (e *Engine) reportLeft(ctx context.Context, node string, pods []pod, report func(string), took time.Duration) (string, error) {
 	budgets, err := e.budgets(ctx)
 	if err != nil {
-		return "", err
+		return "", shorten(ctx, err)
 	}
 	var texts []string
 	var blocked []engine.DrainItem
