@@ -72,22 +72,25 @@ func (e *Engine) certificateRequest(ctx context.Context, node string) string {
 	return text + e.signers(ctx)
 }
 
-// signers names the controller managers that do not run: they approve and sign certificates.
+// signers says that controller managers do not run, if so: they approve and sign certificates.
 func (e *Engine) signers(ctx context.Context) string {
-	_, waiting, err := e.podsThatWait(ctx)
+	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
 	if err != nil {
 		return ""
 	}
-	var out []string
-	for _, p := range waiting {
-		if name := p.Get("metadata.name").String(); strings.HasPrefix(name, "kube-controller-manager") {
-			out = append(out, name+reason(p))
+	const signer = "kube-controller-manager"
+	text := "; nothing signs it: no " + signer + " runs"
+	for _, p := range gjson.GetBytes(out, "items").Array() {
+		name := p.Get("metadata.name").String()
+		switch {
+		case !strings.HasPrefix(name, signer+"-"):
+		case ready(p):
+			return ""
+		default:
+			text = "; what signs it is not ready: " + name + reason(p)
 		}
 	}
-	if len(out) == 0 {
-		return ""
-	}
-	return "; what signs it is not ready: " + abbreviate(out)
+	return text
 }
 
 func created(r gjson.Result) time.Time { return r.Get("metadata.creationTimestamp").Time() }

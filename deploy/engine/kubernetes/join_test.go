@@ -38,15 +38,17 @@ func TestNodeDoesNotRegister(t *testing.T) {
 		want    string
 	}{
 		"nobody approves":      {object{}, "CrashLoopBackOff", "not approved; what signs it is not ready: kube-controller-manager-cp-1 (CrashLoopBackOff)"},
-		"nobody says why":      {object{}, "", "not approved\n"},
-		"nobody signs":         {object{"conditions": []object{{"type": "Approved", "message": "auto"}}}, "", "approved, not signed\n"},
+		"no signer runs":       {object{}, "", "not approved; nothing signs it: no kube-controller-manager runs\n"},
+		"the signer is slow":   {object{"conditions": []object{{"type": "Approved", "message": "auto"}}}, "ready", "approved, not signed\n"},
 		"it is denied":         {object{"conditions": []object{{"type": "Denied", "message": "by hand"}}}, "", "denied: by hand\n"},
 		"it has a certificate": {object{"conditions": []object{{"type": "Approved", "message": "auto"}}, "certificate": "x"}, "", "issued\n"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true)}, kubelets: map[string]kubelet{"w-1": {"auto-restart", time.Second, time.Hour}}}
 			cluster.requests = []object{request(t, "w-1", time.Minute, object{"certificate": "old"}), request(t, "w-1", 5*time.Second, c.status), request(t, "w-2", time.Second, object{"certificate": "x"})}
-			if c.manager != "" {
+			if c.manager == "ready" {
+				cluster.pods = []object{{"metadata": object{"name": "kube-controller-manager-cp-1"}, "status": object{"conditions": []object{{"type": "Ready", "status": "True"}}}}}
+			} else if c.manager != "" {
 				cluster.pods = []object{{"metadata": object{"name": "kube-controller-manager-cp-1"},
 					"status": object{"phase": "Running", "containerStatuses": []object{{"state": object{"waiting": object{"reason": c.manager}}}}}}}
 			}
