@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -47,7 +48,8 @@ type Options struct {
 	BuildOnTarget  *bool  // overrides the hive
 	WithoutKeys    bool
 
-	WithoutDrain bool          // nodes of a living cluster keep their work while they change
+	WithoutDrain bool // nodes of a living cluster keep their work while they change
+	Drain        engine.DrainOptions
 	CheckTimeout time.Duration // how long what the nodes run together may take to be well; 0: it is not looked at
 	Some         bool          // only some of the hive's nodes are meant, so no machine is removed
 	Recreate     bool          // machines whose image differs are made anew
@@ -105,6 +107,13 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.together(ctx, cluster, nodes, closures, looked)
 	default:
 		todo, sortErr := r.sort(ctx, nodes, closures, looked)
+		if err = r.mayDrain(ctx, cluster, todo); err != nil {
+			for _, t := range todo {
+				r.done(t.node, t.closure, state.Skipped, "skipped: members cannot be drained", nil)
+			}
+			err = errors.Join(sortErr, err)
+			break
+		}
 		err = errors.Join(sortErr, r.waves(ctx, cluster, todo))
 	}
 	r.inviteAgain(ctx, cluster)
@@ -120,7 +129,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.tidy(ctx, machines, cluster)
 	}
 	if err == nil && buildErr == nil {
-		err = r.proven(ctx, cluster, nodes)
+		err = r.proven(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel))
 	}
 	return errors.Join(buildErr, err)
 }

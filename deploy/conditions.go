@@ -57,6 +57,36 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 	}}
 }
 
+// MemberConditions are what must hold of members' own programs. What the nodes run together may miss
+// those that have just died only a minute later.
+func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel int) []check.Condition {
+	var out []check.Condition
+	for _, e := range engines {
+		inspector, ok := e.(engine.Inspector)
+		if !ok {
+			continue
+		}
+		out = append(out, check.Condition{
+			Name: "programs of " + Count(len(nodes), "member") + " run",
+			Probe: func(ctx context.Context) error {
+				var bad []string
+				for _, o := range Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+					return struct{}{}, inspector.Inspect(ctx, n.Name)
+				}) {
+					if o.Err != nil {
+						bad = append(bad, o.Node.Name+": "+brief(o.Node.Name, o.Err))
+					}
+				}
+				if len(bad) > 0 {
+					return errors.New(strings.Join(bad, "; "))
+				}
+				return nil
+			},
+		})
+	}
+	return out
+}
+
 // Engines makes the engines that the hive's nodes are members of.
 type Engines map[string]func(engine.Cluster) engine.Engine
 

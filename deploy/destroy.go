@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -147,6 +148,7 @@ func (m *Machines) asNodes(all []doomed) []nixeval.Node {
 type DestroyOptions struct {
 	Parallel     int
 	WithoutDrain bool // nodes of a living cluster leave it without letting go of their work
+	Drain        engine.DrainOptions
 }
 
 // Destroy removes machines. What became of each is in the record of the run.
@@ -160,7 +162,7 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([
 		w.outcome = Forgotten
 	}
 	if d.Engines != nil && (!doom.Whole || d.othersStay(leaving(doom.List))) {
-		if err := d.takeOut(ctx, doom, o.WithoutDrain); err != nil {
+		if err := d.takeOut(ctx, doom, o.WithoutDrain, o.Drain); err != nil {
 			return nil, err
 		}
 	}

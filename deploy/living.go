@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -20,6 +19,7 @@ type living struct {
 	engines []engine.Engine
 	members map[string]member
 	wished  map[string]bool // nodes that the hive has as members
+	drain   engine.DrainOptions
 }
 
 type member struct {
@@ -127,15 +127,15 @@ func (d *Deployer) amid(ctx context.Context, l living, node string, withoutDrain
 	if !drains && (!is || !m.Left) {
 		return change()
 	}
-	return d.around(ctx, m, node, drains, change)
+	return d.around(ctx, l.drain, m, node, drains, change)
 }
 
 // around does something to a member that lets go of its work before, if it drains; it gets it back
 // in any case.
-func (d *Deployer) around(ctx context.Context, m member, node string, drains bool, change func() error) error {
+func (d *Deployer) around(ctx context.Context, o engine.DrainOptions, m member, node string, drains bool, change func() error) error {
 	if drains {
-		if err := d.drain(ctx, m, node); err != nil {
-			return &NodeError{Node: node, Step: event.Drain, Err: err}
+		if err := d.drain(ctx, m.engine, node, "", o); err != nil {
+			return err
 		}
 	}
 	err := change()
@@ -151,33 +151,24 @@ func (d *Deployer) around(ctx context.Context, m member, node string, drains boo
 
 // back gives a member its work again, once it is ready for it.
 func (d *Deployer) back(ctx context.Context, m member, node string) error {
-	return d.parting(node, "takes work again", func() error { return m.engine.Return(ctx, node) })
+	return d.parting(node, "takes work again", func(report func(string)) error { return m.engine.Return(ctx, node, report) })
 }
 
 // backTimeout bounds giving work back where something has failed.
 const backTimeout = 30 * time.Second
 
-// drain takes the work away; a node that does not let go of it keeps it.
-func (d *Deployer) drain(ctx context.Context, m member, node string) error {
-	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node})
-	err := m.engine.Leave(ctx, node, false)
-	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
-	if err == nil {
-		return nil
-	}
-	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout)
-	defer cancel()
-	return errors.Join(err, m.engine.Return(back, node))
-}
-
 // amidAll changes nodes amid what runs, in its order, and reports what has become of each.
-func (d *Deployer) amidAll(ctx context.Context, nodes []nixeval.Node, says func(node string) bool, withoutDrain bool, share plan.Share, parallel int,
+func (d *Deployer) amidAll(ctx context.Context, nodes []nixeval.Node, says func(node string) bool, withoutDrain bool, o engine.DrainOptions, share plan.Share, parallel int,
 	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
 	var results []state.NodeResult
 	skip := func(n nixeval.Node, err error) {
 		results = append(results, d.report(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
 	}
 	l, err := d.living(ctx, d.Fleet.hive, says)
+	l.drain = o
+	if err == nil && !withoutDrain {
+		err = d.checkDrains(ctx, l, names(nodes), nil)
+	}
 	if err != nil {
 		for _, n := range nodes {
 			skip(n, err)

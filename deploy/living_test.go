@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // lives is a world in which so many control planes and workers run together.
@@ -472,4 +474,108 @@ func TestRecreateCutOff(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Where one drain would delete something for good, none begins and nothing changes: whatever the node's turn
+// and whatever drains it.
+func TestDrainsAreCheckedFirst(t *testing.T) {
+	for name, act := range map[string]func(*world, engine.DrainOptions) ([]state.NodeResult, error){
+		"apply": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
+			w.revision++
+			return w.apply(func(a *Options) { a.Drain = o })
+		},
+		"another size": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
+			w.resize("w", "3G")
+			return w.apply(func(a *Options) { a.Drain = o })
+		},
+		"another image": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
+			w.newImage()
+			return w.apply(recreate, func(a *Options) { a.Drain = o })
+		},
+		"fewer nodes": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
+			e := w.engines["sulky"](engine.Cluster{}).(*sulky)
+			w.scale(map[string]int{"cp": 1, "w": 1})
+			w.together(e)
+			w.revision++
+			return w.apply(func(a *Options) { a.Drain = o })
+		},
+		"reboot": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
+			return w.reboot(RebootOptions{Drain: o})
+		},
+		"destroy": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
+			return w.session(t.Context(), "destroy", func(d *Deployer) error {
+				doom, err := d.Machines.Doom(t.Context(), d.Store.State(), func(all []nixeval.Node) ([]nixeval.Node, error) {
+					return slices.DeleteFunc(all, func(n nixeval.Node) bool { return n.Role == "cp" }), nil
+				})
+				if err != nil {
+					return err
+				}
+				defer doom.Close()
+				_, err = d.Destroy(t.Context(), doom, DestroyOptions{Drain: o})
+				return err
+			})
+		},
+	} {
+		w, e := lives(t, 1, 2)
+		e.blocked = map[string]string{"w-2": "shop/debug"}
+		starts := func() string {
+			var out []string
+			for _, node := range []string{"cp-1", "w-1", "w-2"} {
+				out = append(out, fmt.Sprint(w.h.Boot("demo-"+node), w.machines[node].boot, w.machines[node].current))
+			}
+			return strings.Join(out, "; ")
+		}
+		before := starts()
+		_, err := act(w, engine.DrainOptions{})
+		var blocked *engine.BlockedError
+		if !errors.As(err, &blocked) || err.Error() != "w-2: drain: shop/debug is bare" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if moved := e.moved(); len(moved) > 0 || starts() != before {
+			t.Errorf("%s: done all the same: %q; %s, and before %s", name, moved, starts(), before)
+		}
+		e.did = nil
+		w.must(act(w, engine.DrainOptions{BarePods: true}))
+		if !slices.ContainsFunc(e.did, func(s string) bool { return s == "leave w-2" || s == "leave for good w-2" }) || !e.options.BarePods {
+			t.Errorf("%s, allowed: %q, %+v", name, e.did, e.options)
+		}
+		if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Text == "w-2: the drain deletes shop/debug, which is bare" }) {
+			t.Errorf("%s: what is deleted is not said", name)
+		}
+	}
+}
+
+// A member whose programs are dead is drained for a short time, and the change goes on.
+func TestDrainOfBrokenMember(t *testing.T) {
+	w, e := lives(t, 1, 1)
+	e.broken = map[string]string{"w-1": "its kubelet is dead"}
+	w.revision++
+	results, err := w.apply()
+	if err != nil || !e.options.Broken {
+		t.Errorf("%v, %+v", err, e.options)
+	}
+	if diff := cmp.Diff([]string{"cp-1 switched", "w-1 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
+		return e.Level == "warning" && e.Node == "w-1" && strings.HasPrefix(e.Text, "w-1: its kubelet is dead; it is drained for a short time only")
+	}) {
+		t.Error("it is not said")
+	}
+	// With the check, a program that is still dead in the end is told.
+	w.revision++
+	if _, err := w.apply(func(o *Options) { o.CheckTimeout = time.Second }); err == nil || !strings.Contains(err.Error(), "w-1: its kubelet is dead") {
+		t.Error(err)
+	}
+}
+
+// Units that failed are seen at the end, also on nodes that did not change.
+func TestFailedUnitsInTheEnd(t *testing.T) {
+	w, _ := lives(t, 1, 1)
+	w.machines["w-1"].failed = "backup.service"
+	if _, err := w.apply(func(o *Options) { o.CheckTimeout = time.Second }); err == nil || !strings.Contains(err.Error(), "w-1: failed: backup.service") {
+		t.Error(err)
+	}
+	w.machines["w-1"].failed = ""
+	w.must(w.apply(func(o *Options) { o.CheckTimeout = 5 * time.Second }))
 }

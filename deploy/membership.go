@@ -85,7 +85,8 @@ func (r *run) letIn(ctx context.Context, l living, node string) error {
 // farewell takes nodes out of what runs together, before their machines are removed. All let
 // go of their work before the first is taken out: until then they can go on as before, and
 // do where one of them does not let go.
-func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool) error {
+func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
+	o.ForGood = true
 	for _, e := range engines {
 		members, err := e.Members(ctx)
 		switch {
@@ -98,12 +99,17 @@ func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes 
 			continue
 		}
 		going := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, is := members[n]; return !is })
+		if !withoutDrain {
+			if err := d.checkDrain(ctx, e, going, o); err != nil {
+				return err
+			}
+		}
 		for i, node := range going {
 			if withoutDrain {
 				break
 			}
-			if err := d.parting(node, "leaves for good", func() error { return e.Leave(ctx, node, true) }); err != nil {
-				return errors.Join(err, d.stay(ctx, e, going[:i+1]))
+			if err := d.drain(ctx, e, node, "leaves for good", o); err != nil {
+				return errors.Join(err, d.stay(ctx, e, going[:i]))
 			}
 		}
 		f, ok := e.(engine.Forgetter)
@@ -111,7 +117,7 @@ func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes 
 			if !ok {
 				break
 			}
-			if err := d.parting(node, "is taken out", func() error { return f.Forget(ctx, node) }); err != nil {
+			if err := d.parting(node, "is taken out", func(func(string)) error { return f.Forget(ctx, node) }); err != nil {
 				return errors.Join(err, d.stay(ctx, e, going[i:]))
 			}
 		}
@@ -120,9 +126,11 @@ func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes 
 }
 
 // parting is a step of it that takes time.
-func (d *Deployer) parting(node, what string, f func() error) error {
+func (d *Deployer) parting(node, what string, f func(report func(string)) error) error {
 	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: what})
-	err := f()
+	err := f(func(text string) {
+		d.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
+	})
 	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
 	if err != nil {
 		return &NodeError{Node: node, Step: event.Drain, Err: err}
@@ -135,7 +143,7 @@ func (d *Deployer) stay(ctx context.Context, e engine.Engine, nodes []string) er
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout)
 	defer cancel()
 	return eachOf(nodes, func(node string) error {
-		if err := e.Return(ctx, node); err != nil {
+		if err := e.Return(ctx, node, func(string) {}); err != nil {
 			return &NodeError{Node: node, Step: event.Drain, Err: err}
 		}
 		return nil
@@ -162,7 +170,7 @@ func (e *AloneError) Hint() string {
 
 // takeOut takes nodes out of what the remaining ones run together. With those that could tell
 // of it all gone, there is nothing to be taken out of.
-func (d *Deployer) takeOut(ctx context.Context, doom *Doom, withoutDrain bool) error {
+func (d *Deployer) takeOut(ctx context.Context, doom *Doom, withoutDrain bool, o engine.DrainOptions) error {
 	nodes := leaving(doom.List)
 	teams, err := d.Engines.of(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {
@@ -177,5 +185,5 @@ func (d *Deployer) takeOut(ctx context.Context, doom *Doom, withoutDrain bool) e
 	for _, t := range teams {
 		engines = append(engines, t.engine)
 	}
-	return d.farewell(ctx, engines, nodes, withoutDrain)
+	return d.farewell(ctx, engines, nodes, withoutDrain, o)
 }

@@ -82,7 +82,7 @@ func TestTakeOut(t *testing.T) {
 		want            []string
 	}{
 		"well":             {"", "", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "forget cp-2"}},
-		"does not let go":  {"leave for good", "w-1: the engine refuses", false, []string{"leave for good w-1", "return w-1"}},
+		"does not let go":  {"leave for good", "w-1: the engine refuses", false, []string{"leave for good w-1"}},
 		"is still counted": {"forget", "w-1: the engine refuses", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "return cp-2", "return w-1"}},
 		"does not answer":  {"members", "no node can be taken out of the cluster: the engine does not answer", false, nil},
 		"undrained":        {"leave for good", "", true, []string{"forget w-1", "forget cp-2"}},
@@ -96,7 +96,7 @@ func TestTakeOut(t *testing.T) {
 			}
 			return e
 		}}, Fleet: &Fleet{}}
-		err := d.takeOut(t.Context(), &Doom{List: []doomed{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain)
+		err := d.takeOut(t.Context(), &Doom{List: []doomed{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
 		if i := slices.IndexFunc(e.did, func(s string) bool { return strings.HasPrefix(s, "return") }); i >= 0 {
 			slices.Sort(e.did[i:]) // they do so at once
 		}

@@ -50,7 +50,9 @@ type Preview struct {
 	Machine *MachinePreview `json:"machine,omitempty"`
 	// Adjust is what would change of the node in what it runs together with others.
 	Adjust []string `json:"adjust,omitempty"`
-	Error  string   `json:"error,omitempty"`
+	// Drain is what draining the node deletes for good, or would be refused for; nil: nothing.
+	Drain *engine.DrainCheck `json:"drain,omitempty"`
+	Error string             `json:"error,omitempty"`
 
 	err error
 }
@@ -85,6 +87,9 @@ type PreviewOptions struct {
 	KeepGoing bool
 	Some      bool // only some of the hive's nodes are meant, so no machine would be removed
 	Recreate  bool
+
+	WithoutDrain bool
+	Drain        engine.DrainOptions
 }
 
 // Preview finds out what Apply would do. Systems are built here; on the nodes nothing
@@ -141,6 +146,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	}
 	errs = append(errs, d.previewAdjust(ctx, hive, out))
 	out = append(out, machines.removed...)
+	errs = append(errs, d.previewDrains(ctx, hive, out, o))
 	changed += len(machines.removed)
 	err = errors.Join(errs...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: fmt.Sprintf("%d of %s would change", changed, Count(len(nodes), "node"))})

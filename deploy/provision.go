@@ -291,7 +291,7 @@ func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
 	}
 	// Whatever the goal, and whether or not they were asked before: without their answer nobody
 	// knows who would miss these nodes.
-	if err := r.farewell(ctx, cluster.engines, leaving(away), r.WithoutDrain); err != nil {
+	if err := r.farewell(ctx, cluster.engines, leaving(away), r.WithoutDrain, r.Drain); err != nil {
 		return err
 	}
 	w := &wrecker{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, hosts: b.g.hosts, outcome: Removed}

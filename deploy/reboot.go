@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -23,6 +24,7 @@ type RebootOptions struct {
 	Timeout        time.Duration // until a node must be back
 	IfNeeded       bool          // only nodes that would boot another kernel than they have
 	WithoutDrain   bool          // nodes of a living cluster keep their work
+	Drain          engine.DrainOptions
 }
 
 // Reboot reboots nodes that were looked at, and waits until each is back in what its
@@ -47,7 +49,7 @@ func (d *Deployer) Reboot(ctx context.Context, looked []Outcome[activate.Node], 
 			boots[l.Node.Name] = l.Value.BootID
 		}
 	}
-	rebooted, err := d.amidAll(ctx, todo, func(node string) bool { return deployed[node] }, o.WithoutDrain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+	rebooted, err := d.amidAll(ctx, todo, func(node string) bool { return deployed[node] }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return d.reboot(ctx, n, boots[n.Name], o.Timeout)
 	})
 	results, err = append(results, rebooted...), errors.Join(append(errs, err)...)

@@ -114,7 +114,7 @@ func (r *run) replace(ctx context.Context, l living, m member, t task) error {
 			return err
 		}
 	}
-	if err := r.farewell(ctx, []engine.Engine{m.engine}, []string{node}, r.WithoutDrain); err != nil {
+	if err := r.farewell(ctx, []engine.Engine{m.engine}, []string{node}, r.WithoutDrain, r.Drain); err != nil {
 		r.done(t.node, t.closure, state.Failed, "", err)
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -136,6 +137,7 @@ type RollbackOptions struct {
 	Confirm        time.Duration // 0: nothing is armed
 	Settle         time.Duration // see activate.Request
 	WithoutDrain   bool          // nodes of a living cluster keep their work
+	Drain          engine.DrainOptions
 }
 
 // Rollback takes the steps. What became of each node is in the record of the run.
@@ -154,7 +156,7 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 		results = append(results, d.report(s.result(), s.String(), s.Err))
 		errs = append(errs, s.Err)
 	}
-	done, err := d.amidAll(ctx, doing, func(node string) bool { return saysDeployed(byName[node].From) }, o.WithoutDrain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+	done, err := d.amidAll(ctx, doing, func(node string) bool { return saysDeployed(byName[node].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return d.rollBackTo(ctx, byName[n.Name], o)
 	})
 	results, err = append(results, done...), errors.Join(append(errs, err)...)

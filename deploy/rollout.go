@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
@@ -23,6 +24,7 @@ func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, 
 	}
 	r.outlast(ctx, closures, looked)
 	l, err := r.living(ctx, r.hive, looked.deployed)
+	l.drain = r.Drain
 	for node, m := range l.members {
 		m.anew = r.anew(node, looked)
 		l.members[node] = m
@@ -149,7 +151,7 @@ func (r *run) roll(ctx context.Context, l living, t task) error {
 		return r.replace(ctx, l, m, t)
 	}
 	begun := false
-	err := r.amid(ctx, l, node, r.WithoutDrain || t.machine == nil && (t.same || !r.Goal.runs()), func() error {
+	err := r.amid(ctx, l, node, !r.drains(t), func() error {
 		begun = true
 		return r.renewed(ctx, t)
 	})
@@ -162,9 +164,13 @@ func (r *run) roll(ctx context.Context, l living, t task) error {
 	return err
 }
 
-// proven waits until what the nodes run together is as the hive has it. Members are adjusted
-// before, since they may be what others wait for; new ones once they are there.
-func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node) error {
+// failedTimeout is how long a unit may be failed at the end of a run. A failed unit hardly ever recovers.
+const failedTimeout = 20 * time.Second
+
+// proven waits until what the nodes run together is as the hive has it, and then until more
+// conditions hold. Members are adjusted before, since they may be what others wait for; new ones once
+// they are there.
+func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node, more []check.Condition) error {
 	if !r.Goal.runs() || len(l.engines) == 0 {
 		return nil
 	}
@@ -191,6 +197,10 @@ func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node) error 
 	var conditions []check.Condition
 	for _, e := range l.engines {
 		conditions = append(conditions, e.Conditions(false)...)
+	}
+	for _, c := range append(MemberConditions(l.engines, nodes, r.Parallel), more...) {
+		c.Within = failedTimeout
+		conditions = append(conditions, c)
 	}
 	waiting, cancel := context.WithTimeout(ctx, r.CheckTimeout)
 	defer cancel()

@@ -25,7 +25,10 @@ type sulky struct {
 	did     []string
 	refuse  string
 	members map[string]engine.Status
-	when    func(what string) // something is asked
+	when    func(what string)   // something is asked
+	blocked map[string]string   // node → work that a drain must not delete
+	broken  map[string]string   // node → what is wrong with its own programs
+	options engine.DrainOptions // of the last drain
 }
 
 func (s *sulky) do(what, node string) error {
@@ -50,15 +53,43 @@ func (s *sulky) Members(context.Context) (map[string]engine.Status, error) {
 	return maps.Clone(s.members), nil
 }
 
-func (s *sulky) Leave(_ context.Context, node string, good bool) error {
-	if good {
+func (s *sulky) Drain(_ context.Context, node string, o engine.DrainOptions, report func(string)) error {
+	report("drains")
+	s.mu.Lock()
+	s.options = o
+	s.mu.Unlock()
+	if o.ForGood {
 		return s.do("leave for good", node)
 	}
 	return s.do("leave", node)
 }
+
+func (s *sulky) CheckDrain(_ context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+	out := map[string]engine.DrainCheck{}
+	for _, node := range nodes {
+		var check engine.DrainCheck
+		if work := s.blocked[node]; work != "" && o.BarePods {
+			check.Deleted = []engine.DrainItem{{Work: work, Reason: "is bare", Option: "--drain-bare-pods"}}
+		} else if work != "" {
+			check.Blocked = []engine.DrainItem{{Work: work, Reason: "is bare", Option: "--drain-bare-pods"}}
+		}
+		out[node] = check
+	}
+	return out, nil
+}
+
+func (s *sulky) Inspect(_ context.Context, node string) error {
+	if why := s.broken[node]; why != "" {
+		return errors.New(why)
+	}
+	return nil
+}
 func (s *sulky) Forget(_ context.Context, node string) error { return s.do("forget", node) }
 func (s *sulky) Invite(_ context.Context, node string) error { return s.do("invite", node) }
-func (s *sulky) Return(_ context.Context, node string) error { return s.do("return", node) }
+func (s *sulky) Return(_ context.Context, node string, report func(string)) error {
+	report("waits")
+	return s.do("return", node)
+}
 func (s *sulky) Conditions(bool) []check.Condition {
 	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.do("look", "") }}}
 }
@@ -151,7 +182,7 @@ func TestAround(t *testing.T) {
 	}{
 		"well":             {task: tasks("w-1")[0], want: []string{"leave w-1", "deploy", "return w-1"}},
 		"deploying failed": {task: tasks("w-1")[0], deploy: errors.New("unit failed"), want: []string{"leave w-1", "deploy", "return w-1"}, wantErr: "unit failed"},
-		"work stays":       {task: tasks("w-1")[0], refuse: "leave", want: []string{"leave w-1", "return w-1"}, wantErr: "w-1: the engine refuses"},
+		"work stays":       {task: tasks("w-1")[0], refuse: "leave", want: []string{"leave w-1"}, wantErr: "w-1: the engine refuses"},
 		"work does not come back": {task: tasks("w-1")[0], refuse: "return", want: []string{"leave w-1", "deploy", "return w-1"},
 			wantErr: "w-1: the engine refuses"},
 		"a killed run had drained it": {task: tasks("=w-1")[0], want: []string{"deploy", "return w-1"}},
@@ -214,7 +245,7 @@ func TestProven(t *testing.T) {
 			}
 		}}}
 		l := living{engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, anew: true}}}
-		err := r.proven(t.Context(), l, c.nodes)
+		err := r.proven(t.Context(), l, c.nodes, nil)
 		if diff := cmp.Diff(c.want, e.did); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

@@ -404,6 +404,7 @@ type simulated struct {
 	did         []string // what was activated, as `switch /nix/store/…`, and which keys were put back
 	run         []string
 	word        string
+	failed      string // its units
 }
 
 func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
@@ -517,7 +518,7 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	for i, path := range n.generations {
 		fmt.Fprintf(w, "generation=/nix/var/nix/profiles/system-%d-link 1700000000 %s 25.05\n", i+1, path)
 	}
-	fmt.Fprintf(w, "failed=\nsystem=running\nboot-id=%d\nuptime=1000\n", n.boot+1)
+	fmt.Fprintf(w, "failed=%s\nsystem=running\nboot-id=%d\nuptime=1000\n", n.failed, n.boot+1)
 	for _, which := range []string{"booted", "current", "profile"} {
 		fmt.Fprintf(w, "kernel-%s=/k /i /m quiet\n", which)
 	}

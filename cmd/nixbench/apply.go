@@ -48,14 +48,17 @@ control planes change one by one, other nodes --max-unavailable at a time (1 by
 default), and each is drained before. Its machine, too, is restarted or made anew
 only then. At the end nixbench check is run.
 
+A drain deletes nothing for good: where a node that changes has bare pods, pods with
+data in emptyDir volumes, or pods that a disruption budget never lets go, apply lists
+them and changes nothing. --drain-bare-pods and --drain-local-data allow what they say.
+
 With switch, boot and test, machines that the hive's roles wish are booted first,
 on cluster.hypervisors; a machine that the hive no longer has is removed when all
 others are well. Before one is removed or restarted you are asked (--yes: not).`
 
-const noDrainHelp = "change nodes of a living cluster without taking their work away before"
-
 type applyFlags struct {
 	fleetFlags
+	drain     drainFlags
 	keepGoing bool
 	armFlags
 	rollbackAll    bool
@@ -68,7 +71,6 @@ type applyFlags struct {
 	substitute     bool
 	noSubstitute   bool
 	noKeys         bool
-	noDrain        bool
 	noCheck        bool
 	checkTimeout   time.Duration
 	recreate, yes  bool
@@ -114,7 +116,7 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set.BoolVar(&f.noBuildThere, "no-build-on-target", false, "build every system here, whatever deployment.buildOnTarget says")
 	set.BoolVar(&f.substitute, "substitute-on-destination", true, "let nodes fetch what they can from their own caches")
 	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy everything from here")
-	set.BoolVar(&f.noDrain, "no-drain", false, noDrainHelp)
+	f.drain.add(set, noDrainHelp)
 	set.BoolVar(&f.noCheck, "no-check", false, "do not wait until what the nodes run together is well")
 	set.DurationVar(&f.checkTimeout, "check-timeout", 5*time.Minute, "how long that may take")
 	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")
@@ -142,7 +144,7 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	o := deploy.Options{
 		Goal: goal, Parallel: f.parallel, KeepGoing: f.keepGoing, RollbackAll: f.rollbackAll,
 		Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys,
-		WithoutDrain: f.noDrain, Some: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
+		WithoutDrain: f.drain.noDrain, Some: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
 	}
 	if f.checkTimeout < 0 {
 		return o, usagef("--check-timeout %v: expected a time such as 5m; --no-check leaves the check out", f.checkTimeout)
@@ -181,6 +183,9 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 		o.ActivateWith = f.activator
 	default:
 		return o, usagef("--activator %s: expected switch-to-configuration or nixos-rebuild", f.activator)
+	}
+	if o.Drain, err = f.drain.options(); err != nil {
+		return o, err
 	}
 	o.MaxUnavailable, err = plan.ParseShare(f.maxUnavailable)
 	return o, err

@@ -77,6 +77,7 @@ func (a *app) check(flags checkFlags) error {
 	for _, e := range of {
 		conditions = append(conditions, e.Conditions(flags.deep)...)
 	}
+	conditions = append(conditions, deploy.MemberConditions(of, nodes, flags.parallel)...)
 	if flags.deep && len(of) == 0 {
 		return usagef("--deep: the hive's nodes run nothing together, so there is nothing to be started")
 	}

@@ -41,7 +41,7 @@ type destroyFlags struct {
 	forget   string
 	parallel int
 	yes      bool
-	noDrain  bool
+	drain    drainFlags
 }
 
 func (a *app) destroyCommand() *cobra.Command {
@@ -62,7 +62,7 @@ func (a *app) destroyCommand() *cobra.Command {
 	f.StringArrayVar(&flags.on, "on", nil, onHelp)
 	f.StringVar(&flags.forget, "forget-hypervisor", "", "give up the machines on the hypervisor of this `NAME`, which is gone for good")
 	f.IntVar(&flags.parallel, "parallel", 10, "remove at most `N` machines at once; 0: all")
-	f.BoolVar(&flags.noDrain, "no-drain", false, "take nodes out of a living cluster without moving their work away before; also where it does not answer")
+	flags.drain.add(f, "take nodes out of a living cluster without moving their work away before; also where it does not answer")
 	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
 	return cmd
 }
@@ -73,6 +73,10 @@ func (a *app) destroy(flags destroyFlags) error {
 	}
 	if flags.forget != "" && len(flags.on) > 0 {
 		return usagef("--forget-hypervisor is about all machines that were there: it takes no --on")
+	}
+	drain, err := flags.drain.options()
+	if err != nil {
+		return err
 	}
 	selector, err := plan.ParseSelector(flags.on)
 	if err != nil {
@@ -123,7 +127,7 @@ func (a *app) destroy(flags destroyFlags) error {
 				return err
 			}
 		}
-		results, err := d.Destroy(a.ctx, doom, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.noDrain})
+		results, err := d.Destroy(a.ctx, doom, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain})
 		if results != nil {
 			a.view.Result(results, func(w io.Writer) { // people have seen the lines of machines
 				for _, line := range doom.Left {

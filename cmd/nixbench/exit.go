@@ -173,8 +173,9 @@ func activating(err error) bool {
 		absent *deploy.GoneError
 		busy   *activate.BusyError
 		skew   *engine.VersionError
+		stays  *engine.BlockedError
 	)
-	return len(nodeErrors(err)) > 0 || errors.As(err, &skew) || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS) ||
+	return len(nodeErrors(err)) > 0 || errors.As(err, &skew) || errors.As(err, &stays) || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS) ||
 		errors.As(err, &absent) || errors.As(err, &busy)
 }
 

@@ -34,7 +34,8 @@ create, keep, start, finish, restart, recreate, remove; and what it would run th
 Host keys that have not been made yet are not in the facts that it evaluates with.
 
 Where apply would be an upgrade of what the nodes run together, it shows from which
-version to which, and fails if that may not be.
+version to which, and fails if that may not be. It lists pods that a drain would delete
+for good, and fails where apply would refuse the drain.
 
 --units also says which systemd units a switch would touch. Only the new system
 itself knows that, so its closure is copied to the node first, and a run is
@@ -43,6 +44,7 @@ are not listed.`
 
 type planFlags struct {
 	fleetFlags
+	drain                              drainFlags
 	units, noKeys, keepGoing, recreate bool
 }
 
@@ -64,11 +66,16 @@ func (a *app) planCommand() *cobra.Command {
 	f.BoolVar(&flags.units, "units", false, "copy the systems, and show which units a switch would touch")
 	f.BoolVar(&flags.noKeys, "no-keys", false, "do not look at deployment.keys")
 	f.BoolVar(&flags.recreate, "recreate", false, "as apply --recreate would")
+	flags.drain.add(f, "as apply --no-drain would")
 	f.BoolVar(&flags.keepGoing, "keep-going", false, "look at what can be, although other nodes cannot be evaluated or built")
 	return cmd
 }
 
 func (a *app) plan(flags planFlags) error {
+	drain, err := flags.drain.options()
+	if err != nil {
+		return err
+	}
 	e, hive, nodes, err := a.nodes(flags.on)
 	if err != nil {
 		return err
@@ -82,14 +89,14 @@ func (a *app) plan(flags planFlags) error {
 	if err != nil {
 		return err
 	}
-	look := func(send event.Sink) error { return a.preview(e, hive, nodes, known, flags, send) }
+	look := func(send event.Sink) error { return a.preview(e, hive, nodes, known, flags, drain, send) }
 	if flags.units {
 		return a.recorded(e, hive, "plan", func(s *session) error { return look(s.send) })
 	}
 	return look(a.event)
 }
 
-func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, known *state.State, flags planFlags, send event.Sink) error {
+func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, known *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
 	machines := a.machines(e, hive, send)
 	machines.Vault = vault.Look(a.dir.Vault()) // a plan makes nothing; and it has no lock
 	d := &deploy.Deployer{
@@ -105,7 +112,7 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 	defer d.Fleet.Close()
 	previews, err := d.Preview(a.ctx, hive, nodes, known, deploy.PreviewOptions{
 		Parallel: flags.parallel, Units: flags.units, Keys: !flags.noKeys, KeepGoing: flags.keepGoing,
-		Some: len(flags.on) > 0, Recreate: flags.recreate,
+		Some: len(flags.on) > 0, Recreate: flags.recreate, WithoutDrain: flags.drain.noDrain, Drain: drain,
 	})
 	if previews != nil {
 		a.view.Result(previews, func(w io.Writer) { writePreviews(w, previews) })
@@ -136,6 +143,7 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 			fmt.Fprintf(w, "\n%s:\n%s", p.Node, text)
 		}
 	}
+	writeDrains(w, previews)
 	adjust := map[string][]string{}
 	for _, p := range previews {
 		if len(p.Adjust) > 0 {

@@ -33,7 +33,7 @@ type rebootFlags struct {
 	ifNeeded, yes  bool
 	timeout        time.Duration
 	maxUnavailable string
-	noDrain        bool
+	drain          drainFlags
 }
 
 func (a *app) rebootCommand() *cobra.Command {
@@ -53,17 +53,20 @@ func (a *app) rebootCommand() *cobra.Command {
 	f.BoolVar(&flags.ifNeeded, "if-needed", false, "only nodes that would boot another kernel than they have")
 	f.DurationVar(&flags.timeout, "timeout", 5*time.Minute, "how long a node may take to be back")
 	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "reboot at most `N|P%` of the nodes at once, and stop after a failure")
-	f.BoolVar(&flags.noDrain, "no-drain", false, noDrainHelp)
+	flags.drain.add(f, noDrainHelp)
 	f.BoolVarP(&flags.yes, "yes", "y", false, "all nodes are meant: do not ask")
 	return cmd
 }
 
 func (a *app) reboot(flags rebootFlags) error {
-	o := deploy.RebootOptions{Parallel: flags.parallel, Timeout: flags.timeout, IfNeeded: flags.ifNeeded, WithoutDrain: flags.noDrain}
+	o := deploy.RebootOptions{Parallel: flags.parallel, Timeout: flags.timeout, IfNeeded: flags.ifNeeded, WithoutDrain: flags.drain.noDrain}
 	if flags.timeout <= 0 {
 		return usagef("--timeout %v: no node is back at once", flags.timeout)
 	}
 	var err error
+	if o.Drain, err = flags.drain.options(); err != nil {
+		return err
+	}
 	if o.MaxUnavailable, err = plan.ParseShare(flags.maxUnavailable); err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ type rollbackFlags struct {
 	yes, dry bool
 	armFlags
 	maxUnavailable string
-	noDrain        bool
+	drain          drainFlags
 }
 
 func (a *app) rollbackCommand() *cobra.Command {
@@ -63,14 +63,17 @@ func (a *app) rollbackCommand() *cobra.Command {
 	f.BoolVarP(&flags.yes, "yes", "y", false, "all nodes are meant: do not ask")
 	flags.addArming(f)
 	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
-	f.BoolVar(&flags.noDrain, "no-drain", false, noDrainHelp)
+	flags.drain.add(f, noDrainHelp)
 	return cmd
 }
 
 func (f *rollbackFlags) options() (deploy.RollbackOptions, error) {
-	o := deploy.RollbackOptions{Parallel: f.parallel, WithoutDrain: f.noDrain}
+	o := deploy.RollbackOptions{Parallel: f.parallel, WithoutDrain: f.drain.noDrain}
 	var err error
 	if o.Confirm, o.Settle, err = f.arming(); err != nil {
+		return o, err
+	}
+	if o.Drain, err = f.drain.options(); err != nil {
 		return o, err
 	}
 	o.MaxUnavailable, err = plan.ParseShare(f.maxUnavailable)

@@ -23,6 +23,8 @@ type Condition struct {
 	Every time.Duration
 	// Limit ends a single look, so that a silent node does not use up all the time; 30 s if it is 0.
 	Limit time.Duration
+	// Within is how long it may take to hold; as long as all together if it is 0.
+	Within time.Duration
 	// Probe returns nil when it holds. Else the error says in a line what is missing.
 	Probe func(ctx context.Context) error
 	// Explain, if it is set, fetches what helps to understand why it does not hold:
@@ -116,6 +118,11 @@ func held(results []Result) int {
 // await looks until c holds or ctx ends; at least once, if ctx allows.
 func await(ctx context.Context, c Condition, send event.Sink, waiting func(string)) Result {
 	begin := time.Now()
+	if c.Within > 0 {
+		limited, cancel := context.WithTimeout(ctx, c.Within)
+		defer cancel()
+		ctx = limited
+	}
 	every := cmp.Or(c.Every, defaultEvery)
 	missing := ""
 	for {

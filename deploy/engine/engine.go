@@ -21,12 +21,14 @@ type Engine interface {
 	// Members tells what the running engine knows of its members. While there is no
 	// engine yet, there are none; an engine that does not answer is an error.
 	Members(ctx context.Context) (map[string]Status, error)
-	// Leave takes work away from a member that is about to be changed, or, for good, to be taken
-	// out. One that is no member is no error.
-	Leave(ctx context.Context, node string, good bool) error
+	// Drain moves work away from a member that is about to be changed or removed. A node that is no
+	// member is no error. A member whose drain fails takes work as it did before. While it
+	// waits, Drain reports for what.
+	Drain(ctx context.Context, node string, o DrainOptions, report func(text string)) error
 	// Return waits until a member works with what it has now, also one that was made anew and is
-	// about to come in. One that left by Leave gets its work back then.
-	Return(ctx context.Context, node string) error
+	// about to come in. A member that was drained takes work again then. While it waits, Return
+	// reports for what.
+	Return(ctx context.Context, node string, report func(text string)) error
 	// Conditions are what must hold when a run is over. Deep ones start work of their own.
 	Conditions(deep bool) []check.Condition
 }
@@ -105,7 +107,7 @@ type Keyholder interface {
 // Status is how a member is doing.
 type Status struct {
 	Ready    bool
-	Left     bool // by our own Leave, and not yet returned
+	Left     bool // by our own Drain, and not yet returned
 	OneByOne bool // as the hive says of a [Member]; the engine knows it also of those that have left the hive
 }
 

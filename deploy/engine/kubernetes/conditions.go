@@ -107,6 +107,12 @@ func (e *Engine) nodesReady(ctx context.Context) error {
 	for _, m := range e.Cluster.Members {
 		n, registered := nodes[m.Node]
 		switch {
+		case !registered && len(absent) < explained:
+			text := m.Node
+			if how := e.joining(ctx, m.Node); how != "" {
+				text += ", at " + how
+			}
+			absent = append(absent, text)
 		case !registered:
 			absent = append(absent, m.Node)
 		case !ready(n):
@@ -234,6 +240,11 @@ func (e *Engine) explain(which func(node string) bool) func(context.Context) str
 				phase = "not begun"
 			}
 			fmt.Fprintf(&b, "%s: %s%s\n", m.Node, phase, text)
+			if phase == "join" {
+				if text := e.certificateRequest(ctx, m.Node); text != "" {
+					fmt.Fprintf(&b, "  %s\n", text)
+				}
+			}
 			for _, unit := range []string{"nixbench-kubernetes.service", "kubelet.service"} {
 				out, err := e.Run(ctx, m.Node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", logLines, "-u", unit)
 				if err != nil {

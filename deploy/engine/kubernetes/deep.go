@@ -17,7 +17,9 @@ import (
 // cut short. The label tells whose they are.
 const (
 	probing = "nixbench.dev/check"
-	stale   = 10 * time.Minute // after which nobody is at work in one any more
+	// probeNamespace begins the names of their namespaces.
+	probeNamespace = "nixbench-check-"
+	stale          = 10 * time.Minute // after which nobody is at work in one any more
 )
 
 const (
@@ -52,7 +54,7 @@ func (e *Engine) roundTrip(ctx context.Context) error {
 	if err := e.sweep(ctx); err != nil {
 		return brief(err)
 	}
-	p := &place{Engine: e, probe: s.Probe, namespace: "nixbench-check-" + strings.ToLower(rand.Text()[:10])}
+	p := &place{Engine: e, probe: s.Probe, namespace: probeNamespace + strings.ToLower(rand.Text()[:10])}
 	defer p.cleanUp(ctx)
 	if err := p.apply(ctx, p.objects(server)); err != nil {
 		return brief(err)

@@ -41,6 +41,12 @@ type cluster struct {
 	silent   map[string]bool    // nodes on which kubectl never ends
 	bare     map[string]bool    // nodes without kubectl
 
+	bound    map[string][]object // node → its pods
+	budgets  []object
+	requests []object                            // for certificates
+	drained  func(c *cluster, node string) error // what kubectl drain does; nil: all pods go
+
+	flags     []string // of the last kubectl drain
 	noCluster bool
 	phases    string // what nodes say of themselves; empty: join
 }
@@ -142,8 +148,25 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 			name := n.Metadata.Name
 			c.nodes[name]["labels"], c.nodes[name]["annotations"], c.nodes[name]["taints"] = n.Metadata.Labels, n.Metadata.Annotations, n.Spec.Taints
 		}
-	case strings.HasPrefix(line, "kubectl drain "):
+	case strings.HasPrefix(line, "kubectl cordon "):
 		c.nodes[words[2]]["unschedulable"] = true
+	case line == "kubectl get pods -o json":
+		i := slices.IndexFunc(argv, func(a string) bool { return strings.HasPrefix(a, "--field-selector=spec.nodeName=") })
+		return json.Marshal(object{"items": c.bound[strings.TrimPrefix(argv[i], "--field-selector=spec.nodeName=")]})
+	case line == "kubectl get poddisruptionbudgets -o json":
+		return json.Marshal(object{"items": c.budgets})
+	case line == "kubectl get certificatesigningrequests -o json":
+		return json.Marshal(object{"items": c.requests})
+	case strings.HasPrefix(line, "kubectl drain "):
+		c.flags = argv
+		if c.nodes[words[2]]["unschedulable"] != true {
+			c.t.Errorf("%s is drained before it is cordoned", words[2])
+		}
+		if c.drained != nil {
+			time.Sleep(roundTimeout)
+			return nil, c.drained(c, words[2])
+		}
+		c.bound[words[2]] = nil
 	case strings.HasPrefix(line, "kubectl uncordon "):
 		delete(c.nodes[words[2]], "unschedulable")
 	case strings.HasPrefix(line, "kubectl delete node "):
@@ -163,7 +186,12 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		if !ok {
 			k = kubelet{"running", time.Hour, 0}
 		}
-		return fmt.Appendf(nil, "now=%d\nSubState=%s\nActiveEnterTimestamp=@%d\n", time.Now().Unix(), k.state, time.Now().Add(-k.begun).Unix()), nil
+		restarts := 0
+		if k.state == "auto-restart" || k.begun < steadyTimeout {
+			restarts = 7
+		}
+		return fmt.Appendf(nil, "now=%d\nId=kubelet.service\nSubState=%s\nActiveEnterTimestamp=@%d\nNRestarts=%d\nConditionResult=yes\n\nId=containerd.service\nActiveState=active\n\nId=crio.service\nActiveState=inactive\n",
+			time.Now().Unix(), k.state, time.Now().Add(-k.begun).Unix(), restarts), nil
 	case line == "true", line == "kubectl get -raw /readyz", line == "kubectl get /readyz", line == "nixbench-kubernetes-reset":
 	case line == "kubectl -n kube-system get pods -o json":
 		return json.Marshal(object{"items": c.pods})
@@ -193,6 +221,9 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 }
 
 func (c *cluster) engine(members ...string) *Engine {
+	if c.bound == nil {
+		c.bound = map[string][]object{}
+	}
 	e := New(engine.Cluster{Name: "test", Run: c.run})
 	for _, name := range members {
 		role := Worker
@@ -244,7 +275,7 @@ func TestLeaveAndReturn(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "w-1": node(true), "w-2": theirs}}
 	e := c.engine("cp-1", "w-1", "w-2")
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
-		if err := e.Leave(t.Context(), name, false); err != nil {
+		if err := e.Drain(t.Context(), name, engine.DrainOptions{}, quiet); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -256,7 +287,7 @@ func TestLeaveAndReturn(t *testing.T) {
 	}
 	c.busy = 1
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
-		if err := e.Return(t.Context(), name); err != nil {
+		if err := e.Return(t.Context(), name, quiet); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -280,7 +311,7 @@ func TestConditions(t *testing.T) {
 		t.Errorf("the API: %v", err)
 	}
 	err := conditions[1].Probe(t.Context())
-	if err == nil || err.Error() != "not registered: w-2; not Ready: w-1; registered, but not in the hive: old" {
+	if err == nil || err.Error() != "not registered: w-2, at join (the API does not answer yet); not Ready: w-1; registered, but not in the hive: old" {
 		t.Errorf("nodes: %v", err)
 	}
 	why := conditions[1].Explain(t.Context())

@@ -1,11 +1,9 @@
 package kubernetes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,11 +13,13 @@ import (
 // Return gives work back to a node that we drained, or waits for one that was made anew, once
 // its kubelet works with what it has now, and all that has changed is taken over: a control plane
 // may be without its API meanwhile, and the next node could not be drained.
-func (e *Engine) Return(ctx context.Context, node string) error {
+func (e *Engine) Return(ctx context.Context, node string, report func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	begin := time.Now()
 	var missing error
+	said := ""
+	var dead time.Time // since when its kubelet is
 	for {
 		nodes, err := e.nodes(ctx)
 		n, member := nodes[node]
@@ -30,22 +30,78 @@ func (e *Engine) Return(ctx context.Context, node string) error {
 			return nil
 		case !member:
 			missing = errors.New("it is not registered")
+			if how := e.joining(ctx, node); how != "" {
+				missing = fmt.Errorf("it is not registered: it is at %s", how)
+			}
 		case !ready(n):
-			missing = fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
+			missing = e.unready(ctx, node, n)
 		default:
 			if missing = e.settled(ctx, node); missing == nil {
-				return e.uncordon(ctx, node, mark(n))
+				return e.uncordon(ctx, node, mark(n).String())
 			}
+		}
+		if text := brief(missing).Error(); text != said && ctx.Err() == nil {
+			said = text
+			report("waits: " + text)
+		}
+		var died *deadError
+		switch {
+		case !errors.As(missing, &died):
+			dead = time.Time{}
+		case dead.IsZero():
+			dead = time.Now()
+		case time.Since(dead) > deadTimeout:
+			return e.absent(ctx, node, begin, missing)
 		}
 		select {
 		case <-time.After(poll):
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("%s: after %v it cannot be given work again: %w", node, time.Since(begin).Round(time.Second), missing)
+				return e.absent(ctx, node, begin, missing)
 			}
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// unready says why the API does not call a node Ready. A stopped kubelet is the better reason.
+func (e *Engine) unready(ctx context.Context, node string, n gjson.Result) error {
+	dead := &deadError{}
+	if err := e.reports(ctx, node); errors.As(err, &dead) && !e.busy(ctx, node) {
+		return dead
+	}
+	return fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
+}
+
+// absent says that the node does not come back, with what its own programs say of it.
+func (e *Engine) absent(ctx context.Context, node string, begin time.Time, missing error) error {
+	late, stop := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+	defer stop()
+	return &AbsentError{Node: node, After: time.Since(begin), Missing: missing,
+		Logs: e.explain(func(m string) bool { return m == node })(late)}
+}
+
+// AbsentError says that a node does not work in the cluster after a change.
+type AbsentError struct {
+	Node    string
+	After   time.Duration
+	Missing error
+	Logs    string // of its own programs
+}
+
+func (e *AbsentError) Error() string {
+	text := fmt.Sprintf("%s: after %v it cannot be given work again: %v", e.Node, e.After.Round(time.Second), e.Missing)
+	if e.Logs != "" {
+		text += "\n" + e.Logs
+	}
+	return text
+}
+
+func (e *AbsentError) Unwrap() error { return e.Missing }
+
+// Hint says what to do about it.
+func (e *AbsentError) Hint() string {
+	return fmt.Sprintf("mend the hive and run nixbench apply again, or go back: nixbench rollback --on %[1]s; a machine that nixbench has booted is made anew by nixbench destroy --on %[1]s, then nixbench apply", e.Node)
 }
 
 // settled is nil once the node works with what it has now; else it says what is missing.
@@ -62,45 +118,6 @@ func (e *Engine) settled(ctx context.Context, node string) error {
 	return e.reports(ctx, node)
 }
 
-// reports wants the kubelet to have reported since it was started: the API calls a node Ready
-// for most of a minute after its kubelet has died, and systemd calls one active that dies again and
-// again. All times are the node's own.
-func (e *Engine) reports(ctx context.Context, node string) error {
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	out, err := e.Run(asking, node, nil, "sh", "-c", "date +now=%s; systemctl show --timestamp=unix --property=SubState,ActiveEnterTimestamp kubelet.service")
-	if err != nil {
-		return err
-	}
-	says := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-		says[key] = value
-	}
-	if says["SubState"] != "running" {
-		return fmt.Errorf("its kubelet is %s", cmp.Or(says["SubState"], "unknown"))
-	}
-	out, err = e.kubectl(ctx, "", "-n", "kube-node-lease", "get", "lease", node, "-o", "jsonpath={.spec.renewTime}")
-	if err != nil {
-		return err
-	}
-	renewed, err := time.Parse(time.RFC3339, string(out))
-	if err != nil {
-		return fmt.Errorf("its lease has no time: %w", err)
-	}
-	now, _ := strconv.ParseInt(says["now"], 10, 64)
-	begun, err := strconv.ParseInt(strings.TrimPrefix(says["ActiveEnterTimestamp"], "@"), 10, 64)
-	switch since := time.Unix(now, 0).Sub(renewed); {
-	case err != nil:
-		return fmt.Errorf("its kubelet runs since %q", says["ActiveEnterTimestamp"])
-	case renewed.Before(time.Unix(begun+1, 0)): // systemd tells whole seconds
-		return errors.New("its kubelet has not reported since it was started")
-	case since > reportTimeout:
-		return fmt.Errorf("its kubelet has not reported for %v", since.Round(time.Second))
-	}
-	return nil
-}
-
 // busy tells whether the node's unit is at work. One that cannot be asked says nothing.
 func (e *Engine) busy(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -111,11 +128,11 @@ func (e *Engine) busy(ctx context.Context, node string) bool {
 }
 
 // uncordon comes before the mark is removed: a run that is killed in between does it again.
-func (e *Engine) uncordon(ctx context.Context, node string, mark gjson.Result) error {
-	if !mark.Exists() {
+func (e *Engine) uncordon(ctx context.Context, node, mark string) error {
+	if mark == "" {
 		return nil
 	}
-	if !strings.HasSuffix(mark.String(), theirs) {
+	if !isTheirs(mark) {
 		if _, err := e.kubectl(ctx, "", "uncordon", node); err != nil {
 			return fmt.Errorf("%s: uncordon: %w", node, err)
 		}

@@ -1,0 +1,110 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// budgets are the cluster's PodDisruptionBudgets, by namespace.
+type budgets map[string][]gjson.Result
+
+func (e *Engine) budgets(ctx context.Context) (budgets, error) {
+	out, err := e.kubectl(ctx, "", "get", "poddisruptionbudgets", "--all-namespaces", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	if !gjson.ValidBytes(out) {
+		return nil, errors.New("kubectl get poddisruptionbudgets printed no JSON")
+	}
+	all := budgets{}
+	for _, b := range gjson.GetBytes(out, "items").Array() {
+		namespace := b.Get("metadata.namespace").String()
+		all[namespace] = append(all[namespace], b)
+	}
+	return all, nil
+}
+
+// stop is what a budget does to a pod that is to be evicted; without a name, nothing.
+type stop struct {
+	name    string
+	text    string
+	forever bool // as long as nobody changes the budget or its pods
+}
+
+func (s stop) String() string { return "waits for PodDisruptionBudget " + s.name + ", which " + s.text }
+
+func (s stop) item(p pod) engine.DrainItem {
+	return engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + s.name + " " + s.text}
+}
+
+// stops tells whether a budget keeps the pod where it is, now or for good.
+func (all budgets) stops(p pod) stop {
+	if phase := p.Get("status.phase").String(); phase != "Running" { // the API evicts others in any case
+		return stop{}
+	}
+	var of []gjson.Result
+	for _, b := range all[p.namespace()] {
+		if selects(b.Get("spec.selector"), p.Get("metadata.labels")) {
+			of = append(of, b)
+		}
+	}
+	name := func(b gjson.Result) string { return p.namespace() + "/" + b.Get("metadata.name").String() }
+	switch len(of) {
+	case 0:
+		return stop{}
+	case 1:
+	default:
+		return stop{name: name(of[0]), text: "is not its only one, and the API evicts no pod with several: there is also " + name(of[1]), forever: true}
+	}
+	b := of[0]
+	unready := p.Get(`status.conditions.#(type=="Ready").status`).String() != "True"
+	if b.Get("status.disruptionsAllowed").Int() > 0 || unready && b.Get("spec.unhealthyPodEvictionPolicy").String() == "AlwaysAllow" {
+		return stop{}
+	}
+	healthy, desired, expected := b.Get("status.currentHealthy").Int(), b.Get("status.desiredHealthy").Int(), b.Get("status.expectedPods").Int()
+	if unready && healthy >= desired && desired > 0 {
+		return stop{}
+	}
+	// The numbers are those of another budget until its controller has seen the change.
+	fresh := b.Get("status.observedGeneration").Int() >= b.Get("metadata.generation").Int()
+	return stop{
+		name: name(b), text: fmt.Sprintf("allows 0 disruptions (%d of %d pods must be healthy, and %d are)", desired, expected, healthy),
+		forever: fresh && expected > 0 && desired >= expected,
+	}
+}
+
+// selects tells whether a label selector matches. An empty one matches all, a missing one none.
+func selects(selector, labels gjson.Result) bool {
+	if !selector.Exists() {
+		return false
+	}
+	get := func(key string) gjson.Result { return labels.Get(gjson.Escape(key)) }
+	matches := true
+	selector.Get("matchLabels").ForEach(func(key, value gjson.Result) bool {
+		is := get(key.String())
+		matches = is.Exists() && is.String() == value.String()
+		return matches
+	})
+	for _, e := range selector.Get("matchExpressions").Array() {
+		is := get(e.Get("key").String())
+		in := is.Exists() && slices.ContainsFunc(e.Get("values").Array(), func(v gjson.Result) bool { return v.String() == is.String() })
+		switch strings.ToLower(e.Get("operator").String()) {
+		case "in":
+			matches = matches && in
+		case "notin":
+			matches = matches && !in
+		case "exists":
+			matches = matches && is.Exists()
+		case "doesnotexist":
+			matches = matches && !is.Exists()
+		}
+	}
+	return matches
+}

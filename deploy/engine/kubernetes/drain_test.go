@@ -1,0 +1,489 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+func quiet(string) {}
+
+// goForGood is what a node's machine being removed means here.
+func goForGood(t *testing.T, e *Engine, node string) error {
+	if err := e.Drain(t.Context(), node, engine.DrainOptions{ForGood: true}, quiet); err != nil {
+		return err
+	}
+	return e.Forget(t.Context(), node)
+}
+
+// A node that is gone cannot reset itself: the others forget it.
+func TestLeaveForGood(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "cp-2": controlPlane(false), "w-1": node(true)},
+		down: map[string]string{"cp-2": "no route to host"}, etcd: etcdOfThree}
+	e := c.engine("cp-1", "w-2") // cp-2 and w-1 have left the hive
+	for _, name := range []string{"cp-2", "w-1"} {
+		if err := goForGood(t, e, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(c.nodes) != 1 {
+		t.Errorf("still registered: %v", c.nodes)
+	}
+	if got := c.did("etcdctl member remove"); len(got) != 1 || !strings.HasSuffix(got[0], "remove b2") {
+		t.Errorf("removed from etcd: %q", got)
+	}
+	if got := c.did("kubectl drain"); len(got) != 1 || got[0] != "cp-1: kubectl drain w-1" {
+		t.Errorf("drained: %q; pods of a machine that is gone cannot be waited for", got)
+	}
+	if got := c.did("nixbench-kubernetes-reset"); len(got) != 1 || got[0] != "w-1: nixbench-kubernetes-reset" {
+		t.Errorf("reset: %q", got)
+	}
+}
+
+// etcd says whether a control plane can be spared, before anything is lost there.
+func TestControlPlaneThatIsNeeded(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(false), "cp-3": controlPlane(true)},
+		down: map[string]string{"cp-2": "no route to host"}, etcd: etcdOfThree,
+		refuse: map[string]string{"etcdctl member remove": "etcdserver: unhealthy cluster"}}
+	err := goForGood(t, c.engine("cp-1", "cp-2"), "cp-3")
+	if err == nil || err.Error() != "cp-3: etcd: it cannot be spared while etcd is down on cp-2; mend that first: etcdserver: unhealthy cluster" {
+		t.Error(err)
+	}
+	if lost := append(c.did("nixbench-kubernetes-reset"), c.did("kubectl delete")...); len(lost) > 0 {
+		t.Errorf("done all the same: %q", lost)
+	}
+	// Once etcd lets it go, its own server is no use any more: etcd comes before the rest.
+	c.refuse = nil
+	delete(c.down, "cp-2")
+	c.ran = nil
+	if err := goForGood(t, c.engine("cp-1", "cp-2"), "cp-3"); err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for _, line := range c.ran {
+		for _, what := range []string{"drain", "member remove", "kubernetes-reset", "delete node"} {
+			if strings.Contains(line, what) {
+				order = append(order, what)
+			}
+		}
+	}
+	if got := strings.Join(order, ", "); got != "drain, member remove, kubernetes-reset, delete node" {
+		t.Errorf("in the order %s", got)
+	}
+}
+
+// A member of etcd that has just come back is counted a little later.
+func TestControlPlaneIsSparedSoon(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true), "cp-3": controlPlane(true)}, etcd: etcdOfThree}
+	e := c.engine("cp-1", "cp-2")
+	run, tries := e.Run, 0
+	e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+		if slices.Contains(argv, "remove") {
+			if tries++; tries == 1 {
+				return nil, errors.New("etcdserver: unhealthy cluster")
+			}
+		}
+		return run(ctx, on, stdin, argv...)
+	}
+	if err := e.Forget(t.Context(), "cp-3"); err != nil || tries != 2 {
+		t.Errorf("%v after %d tries", err, tries)
+	}
+}
+
+// A reset that fails is told, once the others count the node no more.
+func TestResetFails(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, refuse: map[string]string{"nixbench-kubernetes-reset": "no space left"}}
+	if err := goForGood(t, c.engine("cp-1"), "w-1"); err == nil || err.Error() != "w-1: reset: no space left" {
+		t.Error(err)
+	}
+	if len(c.nodes) != 1 {
+		t.Errorf("still registered: %v", c.nodes)
+	}
+}
+
+// Whoever has cordoned a node himself finds it cordoned, although it was about to leave.
+func TestCordonStays(t *testing.T) {
+	own := node(true)
+	own["unschedulable"] = true
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": own}, refuse: map[string]string{"kubectl drain": "denied by a webhook"}}
+	e := c.engine("cp-1", "w-1")
+	for range 2 { // a run, and the next one
+		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{ForGood: true}, quiet); err == nil {
+			t.Fatal("it was drained")
+		}
+	}
+	if err := e.Return(t.Context(), "w-1", quiet); err != nil {
+		t.Fatal(err)
+	}
+	if m, _ := e.Members(t.Context()); own["unschedulable"] != true || m["w-1"].Left {
+		t.Errorf("w-1: %v", own)
+	}
+}
+
+// A node may be called Ready whose kubelet has died with the switch.
+func TestReturnWantsProof(t *testing.T) {
+	for name, c := range map[string]struct {
+		ready   bool
+		kubelet kubelet
+		want    string // empty: it returns
+	}{
+		"not Ready":        {false, kubelet{"running", time.Hour, 0}, "it is not Ready: starting"},
+		"well":             {true, kubelet{"running", time.Hour, 5 * time.Second}, ""},
+		"restarted":        {true, kubelet{"running", 5 * time.Second, time.Second}, ""},
+		"dies again":       {true, kubelet{"auto-restart", time.Second, 8 * time.Second}, "its kubelet is auto-restart"},
+		"just born again":  {true, kubelet{"running", time.Second, 8 * time.Second}, "its kubelet has not reported since it was started"},
+		"has lost the API": {true, kubelet{"running", time.Hour, 40 * time.Second}, "its kubelet has not reported for "},
+	} {
+		w := node(c.ready)
+		w["unschedulable"], w["annotations"] = true, object{left: "2026-01-01T00:00:00Z"}
+		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		err := cluster.engine("cp-1", "w-1").Return(ctx, "w-1", quiet)
+		cancel()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+		if (w["unschedulable"] == true) != (c.want != "") {
+			t.Errorf("%s: %v", name, w)
+		}
+	}
+}
+
+// Nor is a control plane well whose own server is not: the next one may be the one too many.
+func TestReturnOfControlPlane(t *testing.T) {
+	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true)}, sick: map[string]string{"cp-2": "etcd failed"}}
+	e := c.engine("cp-1", "cp-2")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := e.Return(ctx, "cp-2", quiet); err == nil || !strings.Contains(err.Error(), "its own API does not answer: cp-2: etcd failed") {
+		t.Error(err)
+	}
+	c.sick = nil
+	if err := e.Return(t.Context(), "cp-2", quiet); err != nil {
+		t.Error(err)
+	}
+}
+
+// One that was made anew returns when it is there; one that the hive does not have is not waited for.
+func TestReturnOfNew(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true)}}
+	e := c.engine("cp-1", "w-1")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := e.Return(ctx, "w-1", quiet); err == nil || !strings.Contains(err.Error(), "it is not registered") {
+		t.Error(err)
+	}
+	if err := e.Return(t.Context(), "w-9", quiet); err != nil {
+		t.Error(err)
+	}
+}
+
+func podOf(name, controller string, more ...object) object {
+	metadata := object{"namespace": "shop", "name": name, "labels": object{"app": strings.Split(name, "-")[0]}}
+	if controller != "" {
+		metadata["ownerReferences"] = []object{{"kind": "Other"}, {"kind": controller, "controller": true}}
+	}
+	p := object{"metadata": metadata, "spec": object{}, "status": object{"phase": "Running", "conditions": []object{{"type": "Ready", "status": "True"}}}}
+	for _, m := range more {
+		for key, value := range m {
+			if inner, ok := value.(object); ok && p[key] != nil {
+				for k, v := range inner {
+					p[key].(object)[k] = v
+				}
+			} else {
+				p[key] = value
+			}
+		}
+	}
+	return p
+}
+
+func volumes(of ...object) object { return object{"spec": object{"volumes": of}} }
+
+func annotated(key, value string) object {
+	return object{"metadata": object{"annotations": object{key: value}}}
+}
+
+func budget(name, app string, desired, expected, healthy int) object {
+	return object{"metadata": object{"namespace": "shop", "name": name, "generation": 2},
+		"spec":   object{"selector": object{"matchLabels": object{"app": app}}},
+		"status": object{"observedGeneration": 2, "disruptionsAllowed": max(healthy-desired, 0), "desiredHealthy": desired, "expectedPods": expected, "currentHealthy": healthy}}
+}
+
+// What a drain would delete for good.
+func TestCheckPods(t *testing.T) {
+	data := object{"name": "data", "emptyDir": object{}}
+	for name, c := range map[string]struct {
+		pod  object
+		want string // flags
+	}{
+		"of a ReplicaSet":             {podOf("web-1", "ReplicaSet", volumes(object{"name": "config", "configMap": object{}})), ""},
+		"bare":                        {podOf("debug", ""), "--drain-bare-pods"},
+		"bare, with data":             {podOf("debug", "", volumes(data)), "--drain-bare-pods --drain-local-data"},
+		"bare, and over":              {podOf("debug", "", object{"status": object{"phase": "Succeeded"}}, volumes(data)), ""},
+		"bare, and about to go":       {podOf("debug", "", object{"metadata": object{"deletionTimestamp": "2026-01-01T00:00:00Z"}}), ""},
+		"the kubelet's own":           {podOf("etcd", "", annotated("kubernetes.io/config.mirror", "x")), ""},
+		"of a DaemonSet":              {podOf("proxy", "DaemonSet", volumes(data)), ""},
+		"with data":                   {podOf("cache-1", "ReplicaSet", volumes(data)), "--drain-local-data"},
+		"of a Job, with data":         {podOf("job-1", "Job", volumes(data)), "--drain-local-data"},
+		"with data in memory":         {podOf("cache-1", "ReplicaSet", volumes(object{"name": "shm", "emptyDir": object{"medium": "Memory"}})), ""},
+		"an add-on of the cluster":    {podOf("metrics-1", "ReplicaSet", volumes(data), object{"spec": object{"priorityClassName": "system-cluster-critical"}}), ""},
+		"declared safe":               {podOf("cache-1", "ReplicaSet", volumes(data), annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "true")), ""},
+		"its volume is declared safe": {podOf("cache-1", "ReplicaSet", volumes(data), annotated("cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", "tmp, data")), ""},
+		"another is declared safe":    {podOf("cache-1", "ReplicaSet", volumes(data), annotated("cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes", "tmp")), "--drain-local-data"},
+		"left by a check":             {podOf("server", "", object{"metadata": object{"namespace": "nixbench-check-abc"}}), ""},
+	} {
+		text, err := json.Marshal(c.pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods := []pod{{gjson.ParseBytes(text)}}
+		flags := func(items []engine.DrainItem) string {
+			var out []string
+			for _, item := range items {
+				out = append(out, item.Option)
+			}
+			return strings.Join(out, " ")
+		}
+		if check := checkPods(pods, engine.DrainOptions{}); flags(check.Blocked) != c.want || len(check.Deleted) > 0 {
+			t.Errorf("%s: %+v, want %q", name, check, c.want)
+		}
+		if check := checkPods(pods, engine.DrainOptions{BarePods: true, LocalData: true}); flags(check.Deleted) != c.want || len(check.Blocked) > 0 {
+			t.Errorf("%s, allowed: %+v, want %q", name, check, c.want)
+		}
+	}
+}
+
+// By default nothing is deleted for good; the node takes work as before.
+func TestDrainRefused(t *testing.T) {
+	w := node(true)
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("debug", ""), podOf("web-1", "ReplicaSet")}}}
+	e := c.engine("cp-1", "w-1")
+	want := "w-1: drain: shop/debug is a bare pod: nothing creates it again elsewhere"
+	err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet)
+	var blocked *engine.BlockedError
+	if !errors.As(err, &blocked) || err.Error() != want || blocked.Hint() != "with --drain-bare-pods the drain deletes it; or move it yourself; --no-drain leaves everything where it is" {
+		t.Errorf("%v", err)
+	}
+	if w["unschedulable"] == true || len(w["annotations"].(object)) > 0 || len(c.did("kubectl drain")) > 0 {
+		t.Errorf("%v, %q", w, c.ran)
+	}
+	checks, err := e.CheckDrain(t.Context(), []string{"cp-1", "w-1", "w-9"}, engine.DrainOptions{})
+	if err != nil || len(checks) != 2 || len(checks["w-1"].Blocked) != 1 || len(checks["cp-1"].Blocked) != 0 {
+		t.Errorf("%+v, %v", checks, err)
+	}
+	if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{BarePods: true}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
+		t.Errorf("%q", c.flags)
+	}
+	// Without such pods kubectl gets no leave to delete any.
+	c.bound["w-1"] = []object{podOf("web-1", "ReplicaSet")}
+	if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{BarePods: true, LocalData: true}, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
+		t.Errorf("%q", c.flags)
+	}
+}
+
+var errRound = errors.New("error when evicting pods: global timeout reached: 5s")
+
+// A budget that never lets a pod go is said before anything changes, and ends a drain within seconds.
+func TestBudgetForever(t *testing.T) {
+	for name, c := range map[string]struct {
+		budgets []object
+		want    string // empty: it does not stop the drain for good
+	}{
+		"all are wanted":       {[]object{budget("web", "web", 2, 2, 2)}, "cannot be evicted: PodDisruptionBudget shop/web allows 0 disruptions (2 of 2 pods must be healthy, and 2 are)"},
+		"one is not well":      {[]object{budget("web", "web", 1, 2, 1)}, ""},
+		"one may go":           {[]object{budget("web", "web", 1, 2, 2)}, ""},
+		"of other pods":        {[]object{budget("db", "db", 2, 2, 2)}, ""},
+		"not counted yet":      {[]object{merged(budget("web", "web", 2, 2, 2), object{"status": object{"observedGeneration": 1}})}, ""},
+		"two of them":          {[]object{budget("web", "web", 1, 2, 2), budget("all", "web", 1, 2, 2)}, "PodDisruptionBudget shop/web is not its only one"},
+		"of all pods":          {[]object{merged(budget("all", "", 2, 2, 2), object{"spec": object{"selector": object{}}})}, "PodDisruptionBudget shop/all"},
+		"of no pods":           {[]object{merged(budget("none", "", 2, 2, 2), object{"spec": object{"selector": nil}})}, ""},
+		"by an expression":     {[]object{merged(budget("in", "", 2, 2, 2), object{"spec": object{"selector": object{"matchExpressions": []object{{"key": "app", "operator": "In", "values": []string{"web"}}}}}})}, "PodDisruptionBudget shop/in"},
+		"not by an expression": {[]object{merged(budget("in", "", 2, 2, 2), object{"spec": object{"selector": object{"matchExpressions": []object{{"key": "app", "operator": "NotIn", "values": []string{"web"}}}}}})}, ""},
+	} {
+		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}}, budgets: c.budgets}
+		checks, err := cluster.engine("cp-1", "w-1").CheckDrain(t.Context(), []string{"w-1"}, engine.DrainOptions{})
+		blocked := checks["w-1"].Blocked
+		if err != nil || (len(blocked) > 0) != (c.want != "") || len(blocked) > 0 && !strings.Contains(blocked[0].Reason, c.want) {
+			t.Errorf("%s: %+v, %v; want %q", name, checks, err, c.want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := node(true)
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}},
+			budgets: []object{budget("web", "web", 2, 2, 2)}, drained: func(*cluster, string) error { return errRound }}
+		begin := time.Now()
+		err := c.engine("cp-1", "w-1").Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet)
+		if took := time.Since(begin); err == nil || took > 10*time.Second || strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(), "PodDisruptionBudget shop/web allows 0 disruptions") {
+			t.Errorf("after %v: %v", took, err)
+		}
+		if w["unschedulable"] == true {
+			t.Error("it is left cordoned")
+		}
+	})
+}
+
+func merged(base, more object) object {
+	for key, value := range more {
+		inner, ok := value.(object)
+		if old, is := base[key].(object); ok && is {
+			for k, v := range inner {
+				if v == nil {
+					delete(old, k)
+				} else {
+					old[k] = v
+				}
+			}
+		} else {
+			base[key] = value
+		}
+	}
+	return base
+}
+
+// A drain says what it waits for, and ends; the node takes work again at once.
+func TestDrainReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := node(true)
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, budgets: []object{budget("web", "web", 1, 2, 1)}}
+		c.bound = map[string][]object{"w-1": {podOf("web-1", "ReplicaSet"), podOf("proxy", "DaemonSet"),
+			podOf("db-0", "StatefulSet", object{"metadata": object{"deletionTimestamp": time.Now().Add(20 * time.Second).UTC().Format(time.RFC3339), "deletionGracePeriodSeconds": 30}})}}
+		c.drained = func(*cluster, string) error { return errRound }
+		var said []string
+		begin := time.Now()
+		err := c.engine("cp-1", "w-1").Drain(t.Context(), "w-1", engine.DrainOptions{}, func(text string) { said = append(said, text) })
+		took := time.Since(begin)
+		if took < drainTimeout || took > drainTimeout+2*roundTimeout {
+			t.Errorf("it ended after %v", took)
+		}
+		want := "drained for 6s: 2 pods left: shop/web-1 waits for PodDisruptionBudget shop/web, which allows 0 disruptions (1 of 2 pods must be healthy, and 1 are); shop/db-0 terminates since 16s"
+		if len(said) < 10 || said[0] != "evicts 2 pods" || said[1] != want {
+			t.Errorf("%d times, first %q", len(said), said[:2])
+		}
+		if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.HasPrefix(err.Error(), "w-1: drain: not done after 5m3s: shop/web-1 waits for") {
+			t.Errorf("%v", err)
+		}
+		if w["unschedulable"] == true {
+			t.Error("it is left cordoned")
+		}
+		// The budget lets the pod go after a while.
+		rounds := 0
+		c.drained = func(c *cluster, on string) error {
+			if rounds++; rounds < 3 {
+				return errRound
+			}
+			c.bound[on] = nil
+			return nil
+		}
+		if err := c.engine("cp-1", "w-1").Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); err != nil || rounds != 3 {
+			t.Errorf("after %d rounds: %v", rounds, err)
+		}
+	})
+}
+
+// On a node whose kubelet is dead nothing is seen to end: what can be is drained, for a short time.
+func TestDrainBroken(t *testing.T) {
+	for name, c := range map[string]struct {
+		ready bool
+		o     engine.DrainOptions
+		short bool
+	}{
+		"well":                    {true, engine.DrainOptions{}, false},
+		"its programs are broken": {true, engine.DrainOptions{Broken: true}, true},
+		"not Ready":               {false, engine.DrainOptions{}, true},
+		"removed, and not Ready":  {false, engine.DrainOptions{ForGood: true}, true},
+		"removed":                 {true, engine.DrainOptions{ForGood: true}, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(c.ready)},
+				bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}}, drained: func(*cluster, string) error { return errRound }}
+			begin := time.Now()
+			err := cluster.engine("cp-1", "w-1").Drain(t.Context(), "w-1", c.o, quiet)
+			if took := time.Since(begin); (took < 20*time.Second) != c.short || (err == nil) != c.short || took > drainTimeout+2*roundTimeout {
+				t.Errorf("%s: %v after %v", name, err, took)
+			}
+		})
+	}
+}
+
+// Ctrl-C ends a drain at once, and the node takes work.
+func TestDrainInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := node(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}}}
+		c.drained = func(*cluster, string) error { cancel(); return ctx.Err() }
+		err := c.engine("cp-1", "w-1").Drain(ctx, "w-1", engine.DrainOptions{}, quiet)
+		if !errors.Is(err, context.Canceled) || w["unschedulable"] == true || len(w["annotations"].(object)) > 0 {
+			t.Errorf("%v, %v", err, w)
+		}
+	})
+}
+
+// A kubelet may be dead long before the API notices.
+func TestInspect(t *testing.T) {
+	for name, c := range map[string]struct {
+		kubelet kubelet
+		want    string // empty: it is well
+	}{
+		"well":       {kubelet{"running", time.Hour, 0}, ""},
+		"stopped":    {kubelet{"dead", time.Hour, time.Minute}, "its kubelet is stopped"},
+		"failed":     {kubelet{"failed", time.Hour, time.Minute}, "its kubelet is failed (the log of _SYSTEMD_UNIT=kubelet.service)"},
+		"dies again": {kubelet{"auto-restart", time.Second, time.Minute}, "its kubelet is auto-restart"},
+		"and again":  {kubelet{"running", time.Second, time.Minute}, "its kubelet dies again and again: systemd has started it 7 times"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
+			begin := time.Now()
+			err := cluster.engine("cp-1", "w-1").Inspect(t.Context(), "w-1")
+			if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) || time.Since(begin) > 15*time.Second {
+				t.Errorf("%s: %v after %v, want %q", name, err, time.Since(begin), c.want)
+			}
+		})
+	}
+	// One that cannot be asked, or is none of ours, is somebody else's trouble.
+	c := &cluster{t: t, down: map[string]string{"w-1": "no route to host"}}
+	for _, name := range []string{"w-1", "stranger"} {
+		if err := c.engine("cp-1", "w-1").Inspect(t.Context(), name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A kubelet that is stopped and stays so is not waited for, and says why.
+func TestReturnOfDead(t *testing.T) {
+	for _, isReady := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := node(isReady)
+			w["unschedulable"], w["annotations"] = true, object{left: "2026-01-01T00:00:00Z"}
+			c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": {"failed", time.Hour, time.Hour}}}
+			var said []string
+			begin := time.Now()
+			err := c.engine("cp-1", "w-1").Return(t.Context(), "w-1", func(text string) { said = append(said, text) })
+			var absent *AbsentError
+			if !errors.As(err, &absent) || time.Since(begin) > time.Minute || !strings.Contains(err.Error(), "its kubelet is failed\n") ||
+				!strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench destroy --on w-1") {
+				t.Errorf("%v after %v", err, time.Since(begin))
+			}
+			if !slices.Equal(said, []string{"waits: its kubelet is failed"}) {
+				t.Errorf("%q", said)
+			}
+		})
+	}
+}

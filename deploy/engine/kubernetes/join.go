@@ -1,0 +1,113 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+)
+
+// joining says how far a node is that has not registered yet, and what is wrong with its kubelet. Empty:
+// the node does not say.
+func (e *Engine) joining(ctx context.Context, node string) string {
+	phase, text := e.phase(ctx, node)
+	if phase == "" {
+		return ""
+	}
+	if own, err := e.ownUnits(ctx, node); err == nil {
+		if fault := own.fault(); fault != nil {
+			text += ", " + fault.Error()
+			if words := e.lastWords(ctx, node); words != "" {
+				text += ": " + words
+			}
+		}
+	}
+	return phase + text
+}
+
+// certificateRequest says what has become of the certificate that a joining node's kubelet has asked
+// for. Empty: it has asked for none, or nobody can tell.
+func (e *Engine) certificateRequest(ctx context.Context, node string) string {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout/3)
+	defer cancel()
+	out, err := e.kubectl(ctx, "", "get", "certificatesigningrequests", "-o", "json")
+	if err != nil {
+		return ""
+	}
+	var last gjson.Result
+	times := 0
+	for _, r := range gjson.GetBytes(out, "items").Array() {
+		if r.Get("spec.signerName").String() != "kubernetes.io/kube-apiserver-client-kubelet" || requestedFor(r) != "system:node:"+node {
+			continue
+		}
+		times++
+		if !last.Exists() || created(r).After(created(last)) {
+			last = r
+		}
+	}
+	if times == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", count(times, "time"), time.Since(created(last)).Round(time.Second))
+	condition := func(kind string) gjson.Result {
+		return last.Get(`status.conditions.#(type=="` + kind + `").message`)
+	}
+	switch {
+	case condition("Denied").Exists():
+		return text + "denied: " + condition("Denied").String()
+	case condition("Failed").Exists():
+		return text + "failed: " + condition("Failed").String()
+	case last.Get("status.certificate").Exists():
+		return text + "issued"
+	case condition("Approved").Exists():
+		text += "approved, not signed"
+	default:
+		text += "not approved"
+	}
+	return text + e.signers(ctx)
+}
+
+// signers says that controller managers do not run, if so: they approve and sign certificates.
+func (e *Engine) signers(ctx context.Context) string {
+	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
+	if err != nil {
+		return ""
+	}
+	const signer = "kube-controller-manager"
+	text := "; nothing signs it: no " + signer + " runs"
+	for _, p := range gjson.GetBytes(out, "items").Array() {
+		name := p.Get("metadata.name").String()
+		switch {
+		case !strings.HasPrefix(name, signer+"-"):
+		case ready(p):
+			return ""
+		default:
+			text = "; what signs it is not ready: " + name + reason(p)
+		}
+	}
+	return text
+}
+
+func created(r gjson.Result) time.Time { return r.Get("metadata.creationTimestamp").Time() }
+
+// requestedFor is the name in a request for a certificate.
+func requestedFor(r gjson.Result) string {
+	text, err := base64.StdEncoding.DecodeString(r.Get("spec.request").String())
+	if err != nil {
+		return ""
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return ""
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	return request.Subject.CommonName
+}
