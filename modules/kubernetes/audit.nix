@@ -114,9 +114,7 @@ in
     policy = mkOption {
       inherit (json) type;
       default = defaultPolicy;
-      defaultText = lib.literalMD ''
-        a policy that logs the metadata of each request (who, what, when, the answer's code) and no contents,
-        without health checks, events, and heartbeats and reads of the cluster's own components'';
+      defaultText = lib.literalMD "the metadata of requests (who, what, when, the answer's code) without contents; no health checks, events, or heartbeats and reads of the cluster's own components";
       example = {
         apiVersion = "audit.k8s.io/v1";
         kind = "Policy";
