@@ -142,29 +142,80 @@ in
 
   units = units (cp { });
   template = (cp {
-    apiServer.extraArgs = {
-      v = [
-        1
-        2
-      ];
-      profiling = false;
-    };
+    apiServer.extraArgs.v = [
+      1
+      2
+    ];
     featureGates.Foo = true;
-    audit.enable = true;
     encryptionAtRest.enable = true;
     settings.kubelet.maxPods = 60;
   }).nixbench.kubernetes.settings;
   apiServer = args (cp {
-    apiServer.extraArgs = {
-      v = [
-        1
-        2
-      ];
-      profiling = false;
-    };
+    apiServer.extraArgs.v = [
+      1
+      2
+    ];
     featureGates.Foo = true;
     encryptionAtRest.enable = true;
   }).nixbench.kubernetes.settings.cluster.apiServer.extraArgs;
+  # What hardening adds, by default, with older clients, and with everything off.
+  hardening =
+    let
+      told =
+        settings:
+        let
+          kubernetes = (cp settings).nixbench.kubernetes;
+          inherit (kubernetes.settings) cluster;
+        in
+        {
+          apiServer = args cluster.apiServer.extraArgs;
+          controllerManager = args cluster.controllerManager.extraArgs;
+          scheduler = args cluster.scheduler.extraArgs;
+          etcd = args cluster.etcd.local.extraArgs;
+          volumes = map (v: v.name) cluster.apiServer.extraVolumes;
+          envs = map (e: e.name) (cluster.apiServer.extraEnvs or [ ]);
+          inherit (kubernetes.settings) kubelet;
+        };
+    in
+    {
+      default = told { };
+      older = told { tls.minVersion = "1.2"; };
+      off = told {
+        profiling = true;
+        audit.enable = false;
+        seccompDefault = false;
+        tls.minVersion = "1.2";
+        tls.cipherSuites = [ ];
+      };
+      theirs = told {
+        apiServer.extraArgs = {
+          profiling = true;
+          audit-log-maxsize = 7;
+          tls-min-version = "VersionTLS12";
+        };
+        audit.maxAge = 3;
+        settings.kubelet.seccompDefault = false;
+      };
+      # The same path for another policy, and a reason to restart.
+      policies =
+        map
+          (
+            rules:
+            let
+              inherit ((cp { audit.policy = { inherit rules; }; }).nixbench.kubernetes.settings.cluster) apiServer;
+            in
+            {
+              args = args apiServer.extraArgs;
+              env = (builtins.head apiServer.extraEnvs).value;
+            }
+          )
+          [
+            [ { level = "Metadata"; } ]
+            [ { level = "Request"; } ]
+          ];
+      # A worker has no audit log.
+      worker = (system { role = "worker"; runtime = facts 1; }).nixbench.kubernetes.settings.kubelet;
+    };
   # Defaults of ours that kubeadm has otherwise; only control planes have them.
   pace = {
     worker = (system { role = "worker"; runtime = facts 1; }).nixbench.kubernetes.settings.join ? patches;
@@ -217,7 +268,7 @@ in
           };
         };
       told = config: {
-        envs = config.nixbench.kubernetes.settings.cluster.apiServer.extraEnvs or [ ];
+        envs = builtins.filter (e: e.name == "NIXBENCH_ENCRYPTION") config.nixbench.kubernetes.settings.cluster.apiServer.extraEnvs;
         sum = config.systemd.services.nixbench-kubernetes.environment.ENCRYPTION_SUM;
       };
     in
@@ -297,8 +348,15 @@ in
     other = wrong "control-plane" { version = "1.33.1"; };
     audit = wrong "control-plane" {
       audit.enable = true;
-      audit.policy = lib.mkForce { kind = "Policy"; };
+      audit.policy.kind = "Policy";
     };
+    suites = wrong "worker" { tls.cipherSuites = [ "TLS_RSA_WITH_AES_128_CBC_SHA" ]; };
+    logQuery = wrong "worker" { settings.kubelet.enableSystemLogQuery = true; };
+    logHandler = wrong "worker" {
+      settings.kubelet.enableSystemLogQuery = true;
+      settings.kubelet.enableSystemLogHandler = true;
+    };
+    older = wrong "worker" { tls.minVersion = "1.2"; };
     ports = wrong "worker" {
       nodePorts.from = 32000;
       nodePorts.to = 31000;

@@ -13,6 +13,19 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
+// hardened are the settings of a control plane that hardening may change.
+type hardened struct {
+	APIServer, ControllerManager, Scheduler, Etcd, Volumes, Envs []string
+	Kubelet                                                      kubeletHardening
+}
+
+type kubeletHardening struct {
+	SeccompDefault, EnableProfilingHandler, EnableDebugFlagsHandler, EnableSystemLogHandler bool
+	EnableDebuggingHandlers                                                                 *bool
+	TLSMinVersion                                                                           string
+	TLSCipherSuites                                                                         []string
+}
+
 // evaluated is what eval.nix gives.
 type evaluated struct {
 	Image struct {
@@ -40,7 +53,15 @@ type evaluated struct {
 		}
 	}
 	APIServer []string
-	Marks     struct {
+	Hardening struct {
+		Default, Older, Off, Theirs hardened
+		Policies                    []struct {
+			Args []string
+			Env  string
+		}
+		Worker kubeletHardening
+	}
+	Marks struct {
 		Systems []string
 		Engine  struct {
 			Keys   map[string]struct{ Path, Text string }
@@ -130,7 +151,7 @@ func TestEvaluation(t *testing.T) {
 			t.Errorf("a control plane has no unit %s: %v", unit, e.Units)
 		}
 	}
-	for _, arg := range []string{"v=1", "v=2", "profiling=false", "feature-gates=Foo=true", "encryption-provider-config=/etc/kubernetes/pki/nixbench-encryption.json"} {
+	for _, arg := range []string{"v=1", "v=2", "feature-gates=Foo=true", "encryption-provider-config=/etc/kubernetes/pki/nixbench-encryption.json"} {
 		if !slices.Contains(e.APIServer, arg) {
 			t.Errorf("the API server lacks %s: %v", arg, e.APIServer)
 		}
@@ -188,36 +209,112 @@ func TestEvaluation(t *testing.T) {
 	}
 }
 
+// The defaults of hardening, and what switches them off.
+func TestHardeningOptions(t *testing.T) {
+	h := evaluate(t).Hardening
+	want := func(what string, have []string, args ...string) {
+		t.Helper()
+		for _, arg := range args {
+			if !slices.Contains(have, arg) {
+				t.Errorf("%s: %s is missing: %v", what, arg, have)
+			}
+		}
+	}
+	without := func(what string, have []string, prefixes ...string) {
+		t.Helper()
+		for _, prefix := range prefixes {
+			if i := slices.IndexFunc(have, func(arg string) bool { return strings.HasPrefix(arg, prefix) }); i >= 0 {
+				t.Errorf("%s: has %s", what, have[i])
+			}
+		}
+	}
+	each := func(c hardened) map[string][]string {
+		return map[string][]string{"API server": c.APIServer, "controller manager": c.ControllerManager, "scheduler": c.Scheduler}
+	}
+
+	for what, args := range each(h.Default) {
+		want(what, args, "profiling=false", "tls-min-version=VersionTLS13")
+		without(what, args, "tls-cipher-suites")
+	}
+	want("API server", h.Default.APIServer, "audit-policy-file=/etc/kubernetes/audit-policy.json", "audit-log-path=/var/log/kubernetes/audit/audit.log",
+		"audit-log-maxsize=100", "audit-log-maxbackup=10", "audit-log-maxage=30")
+	want("volumes", h.Default.Volumes, "audit-policy", "audit-log")
+	want("etcd", h.Default.Etcd, "tls-min-version=TLS1.3")
+	without("etcd", h.Default.Etcd, "cipher-suites")
+	for _, k := range []kubeletHardening{h.Default.Kubelet, h.Worker} {
+		if !k.SeccompDefault || k.EnableProfilingHandler || k.EnableDebugFlagsHandler || k.EnableSystemLogHandler || k.EnableDebuggingHandlers != nil ||
+			k.TLSMinVersion != "VersionTLS13" || len(k.TLSCipherSuites) != 0 {
+			t.Errorf("kubelet: %+v", k)
+		}
+	}
+
+	const strong = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256," +
+		"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"
+	for what, args := range each(h.Older) {
+		want(what+" with TLS 1.2", args, "tls-min-version=VersionTLS12", "tls-cipher-suites="+strong)
+	}
+	want("etcd with TLS 1.2", h.Older.Etcd, "tls-min-version=TLS1.2", "cipher-suites="+strong)
+	if k := h.Older.Kubelet; k.TLSMinVersion != "VersionTLS12" || strings.Join(k.TLSCipherSuites, ",") != strong {
+		t.Errorf("kubelet with TLS 1.2: %+v", k)
+	}
+
+	for what, args := range each(h.Off) {
+		want(what+" without hardening", args, "profiling=true", "tls-min-version=VersionTLS12")
+		without(what+" without hardening", args, "audit", "tls-cipher-suites")
+	}
+	without("volumes without an audit log", h.Off.Volumes, "audit")
+	without("environment without an audit log", h.Off.Envs, "NIXBENCH_AUDIT")
+	if k := h.Off.Kubelet; k.SeccompDefault || !k.EnableProfilingHandler || !k.EnableDebugFlagsHandler || len(k.TLSCipherSuites) != 0 {
+		t.Errorf("kubelet without hardening: %+v", k)
+	}
+
+	// What a hive says about one program wins.
+	want("a hive's own", h.Theirs.APIServer, "profiling=true", "audit-log-maxsize=7", "audit-log-maxage=3", "tls-min-version=VersionTLS12")
+	want("a hive's own", h.Theirs.Scheduler, "profiling=false")
+	if k := h.Theirs.Kubelet; k.SeccompDefault || k.TLSMinVersion != "VersionTLS13" {
+		t.Errorf("a hive's own kubelet: %+v", k)
+	}
+
+	a, b := h.Policies[0], h.Policies[1]
+	if !slices.Equal(a.Args, b.Args) || a.Env == b.Env || len(a.Env) != 64 {
+		t.Errorf("two audit policies: %+v and %+v, want the same arguments and another reason to restart", a, b)
+	}
+}
+
 // Each complaint names the option and what to do.
 func TestAssertions(t *testing.T) {
 	e := evaluate(t)
 	want := map[string][]string{
-		"none":      nil,
-		"fewer":     nil,
-		"fine":      nil,
-		"overlap":   {"nixbench.kubernetes.podCidr", "nixbench.kubernetes.serviceCidr", "another network"},
-		"small":     {"nixbench.kubernetes.podCidr (10.244.0.0/20) is too small", "Make podCidr a /17", "maxPods"},
-		"wide":      {"nixbench.kubernetes.nodeCidr", "make it a /20", "flannel"},
-		"calico":    {"nixbench.kubernetes.cni.calico.manifest", "pkgs.fetchurl"},
-		"label":     {"nixbench.kubernetes.nodeLabels", "node-role.kubernetes.io/worker", "domain of your own"},
-		"reserved":  {"nixbench.kubernetes.nodeLabels has kubernetes.io/hostname", "leave it out"},
-		"granted":   nil,
-		"key":       {`nixbench.kubernetes.nodeLabels has "-a"`, "at most 63"},
-		"domain":    {`nixbench.kubernetes.nodeLabels has "Example.org/a/b"`, "a domain and a /"},
-		"value":     {`nixbench.kubernetes.nodeLabels."a" has a value`, "begins and ends"},
-		"taint":     {`nixbench.kubernetes.nodeTaints has "a=b,c"`, "those of labels"},
-		"condition": {`nixbench.kubernetes.nodeTaints has "node.kubernetes.io/not-ready"`, "domain of your own"},
-		"twice":     {`nixbench.kubernetes.nodeTaints has "a:NoSchedule" more than once`, "one value"},
-		"effects":   nil,
-		"rotation":  {"nixbench.kubernetes.settings.kubelet.rotateCertificates is off", "renew = false"},
-		"byHand":    nil,
-		"early":     {"nixbench.kubernetes.certificates.renewBefore (365 days)", "lower it"},
-		"short":     {"nixbench.kubernetes.certificates.renewBefore (60 days)", "certificateValidityPeriod"},
-		"old":       {"nixbench.kubernetes.version is 1.30.2", "newer nixbench.kubernetes.package"},
-		"other":     {"nixbench.kubernetes.version (1.33.1)", "leave the version out"},
-		"audit":     {"nixbench.kubernetes.audit.policy", "rules = ["},
-		"ports":     {"nixbench.kubernetes.nodePorts.from", "exchange them"},
-		"endpoint":  {"nixbench.kubernetes.endpoint.address is not set", "set it to", "nixbench.kubernetes.caHash is not set"},
+		"none":       nil,
+		"fewer":      nil,
+		"fine":       nil,
+		"overlap":    {"nixbench.kubernetes.podCidr", "nixbench.kubernetes.serviceCidr", "another network"},
+		"small":      {"nixbench.kubernetes.podCidr (10.244.0.0/20) is too small", "Make podCidr a /17", "maxPods"},
+		"wide":       {"nixbench.kubernetes.nodeCidr", "make it a /20", "flannel"},
+		"calico":     {"nixbench.kubernetes.cni.calico.manifest", "pkgs.fetchurl"},
+		"label":      {"nixbench.kubernetes.nodeLabels", "node-role.kubernetes.io/worker", "domain of your own"},
+		"reserved":   {"nixbench.kubernetes.nodeLabels has kubernetes.io/hostname", "leave it out"},
+		"granted":    nil,
+		"key":        {`nixbench.kubernetes.nodeLabels has "-a"`, "at most 63"},
+		"domain":     {`nixbench.kubernetes.nodeLabels has "Example.org/a/b"`, "a domain and a /"},
+		"value":      {`nixbench.kubernetes.nodeLabels."a" has a value`, "begins and ends"},
+		"taint":      {`nixbench.kubernetes.nodeTaints has "a=b,c"`, "those of labels"},
+		"condition":  {`nixbench.kubernetes.nodeTaints has "node.kubernetes.io/not-ready"`, "domain of your own"},
+		"twice":      {`nixbench.kubernetes.nodeTaints has "a:NoSchedule" more than once`, "one value"},
+		"effects":    nil,
+		"rotation":   {"nixbench.kubernetes.settings.kubelet.rotateCertificates is off", "renew = false"},
+		"byHand":     nil,
+		"early":      {"nixbench.kubernetes.certificates.renewBefore (365 days)", "lower it"},
+		"short":      {"nixbench.kubernetes.certificates.renewBefore (60 days)", "certificateValidityPeriod"},
+		"old":        {"nixbench.kubernetes.version is 1.30.2", "newer nixbench.kubernetes.package"},
+		"other":      {"nixbench.kubernetes.version (1.33.1)", "leave the version out"},
+		"suites":     {"nixbench.kubernetes.tls.cipherSuites has no effect", `minVersion = "1.2"`},
+		"older":      nil,
+		"logQuery":   {"enableSystemLogQuery needs enableSystemLogHandler", "enableSystemLogHandler = true"},
+		"logHandler": nil,
+		"audit":      {"nixbench.kubernetes.audit.policy", "rules = ["},
+		"ports":      {"nixbench.kubernetes.nodePorts.from", "exchange them"},
+		"endpoint":   {"nixbench.kubernetes.endpoint.address is not set", "set it to", "nixbench.kubernetes.caHash is not set"},
 	}
 	for name, parts := range want {
 		got := strings.Join(e.Complaints[name], "\n")

@@ -3,7 +3,7 @@
 {
   imports = [
     ../runtime.nix
-    ./api-server.nix
+    ./audit.nix
     ./base.nix
     ./bootstrap.nix
     ./bridge.nix
@@ -11,8 +11,10 @@
     ./certificates.nix
     ./cni.nix
     ./container-runtime.nix
+    ./encryption.nix
     ./engine.nix
     ./flannel.nix
+    ./hardening.nix
     ./images.nix
     ./kubeadm.nix
     ./kubelet.nix

@@ -37,7 +37,7 @@ wait_for() { # FILE WHAT
 # these name has to be there. Programs take their time to restart, and whoever follows a switch
 # takes silence for a hang.
 wait_for_identity
-(place_authorities && place_encryption && load_images && upgrade) &
+(place_authorities && place_audit_policy && place_encryption && load_images && upgrade) &
 child=$!
 beat=0
 while kill -0 "$child" 2>/dev/null; do

@@ -12,7 +12,7 @@ forward() {
 pass() {
   wait_for_identity
   forward
-  [ "$ROLE" != control-plane ] || place_authorities || return
+  [ "$ROLE" != control-plane ] || { place_authorities && place_audit_policy; } || return
   load_images || return
   if [ ! -e "$memory/joined" ]; then
     case $ROLE in

@@ -53,3 +53,10 @@ place_authorities() {
   [ -n "$AUTHORITIES" ] && ! cmp -s "$AUTHORITIES" "$file" || return 0
   mkdir -p "${file%/*}" && chmod 0755 "${file%/*}" && copy "$AUTHORITIES" "$file" 0644
 }
+
+# The API server reads it when it starts, also where another control plane's settings name it.
+place_audit_policy() {
+  file=/etc/kubernetes/audit-policy.json
+  [ -n "${AUDIT_POLICY:-}" ] && ! cmp -s "$AUDIT_POLICY" "$file" || return 0
+  copy "$AUDIT_POLICY" "$file" 0600
+}

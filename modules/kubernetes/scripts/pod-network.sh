@@ -42,6 +42,7 @@ arithmetic '{
   ] }' >"$new"
 cmp -s "$new" "$file" || mv "$new" "$file"
 rm -f "$new"
+chmod 0600 "$file" # the container runtime reads it as root
 
 arithmetic 'range(1; $nodes - 1) | select(. != $host) | "route replace \(subnet) via \($first + . | address)"' >"/run/nixbench-routes.$$"
 status=0
