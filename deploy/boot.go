@@ -38,7 +38,8 @@ func (m *booting) through(ctx, waiting context.Context) error {
 	if !runs || fresh {
 		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.c.String()})
 	}
-	if a := m.c.Action; a == provision.Start || a == provision.Resume { // somebody or something has stopped it
+	// Somebody or something has stopped it, or its network.
+	if a := m.c.Action; a == provision.Start || a == provision.Resume || a == provision.Reconnect {
 		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.c.String()})
 	}
 	begin := time.Now()

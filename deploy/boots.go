@@ -160,7 +160,7 @@ func countActions(counts map[provision.Action]int) string {
 		done   string
 	}{
 		{provision.Create, "created"}, {provision.Finish, "finished"}, {provision.Recreate, "recreated"},
-		{provision.Start, "started"}, {provision.Resume, "resumed"}, {provision.Restart, "restarted"}, {provision.Keep, "kept"},
+		{provision.Start, "started"}, {provision.Resume, "resumed"}, {provision.Restart, "restarted"}, {provision.Reconnect, "reconnected"}, {provision.Keep, "kept"},
 	} {
 		if n := counts[a.action]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, a.done))

@@ -25,6 +25,7 @@ type doomed struct {
 	Role       string          `json:"role,omitempty"`
 	Hypervisor string          `json:"hypervisor"`
 	State      provision.State `json:"state,omitempty"` // empty where nothing was found
+	never      bool            // it was decided on, and nothing of it was made
 	orphan     bool
 	double     bool   // a second one that the node has by mistake: the node stays, with its other one
 	note       string // what is to be said of it, if it is only forgotten
@@ -35,6 +36,7 @@ type Doom struct {
 	List  []doomed
 	Whole bool     // nothing is left afterwards, so that the network and images go, too
 	Left  []string // what is not removed, and should be known
+	never []string // nodes whose machine was decided on, and never made: only the record of it is removed
 	hosts hypervisors
 	gone  string // the hypervisor that is forgotten with them
 }
@@ -94,6 +96,9 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 	seen := map[string]bool{}
 	var all []doomed
 	for _, name := range sortedKeys(sites) {
+		for _, c := range sites[name].Copies {
+			d.Left = append(d.Left, provision.CopyText(name, c))
+		}
 		for _, f := range sites[name].Machines {
 			_, remembered := known.Machines[f.Node]
 			all = append(all, doomed{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, orphan: !remembered})
@@ -102,23 +107,30 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 	}
 	for _, node := range sortedKeys(known.Machines) {
 		if s := known.Machines[node]; !seen[node] {
-			all = append(all, doomed{Node: node, Role: s.Role, Hypervisor: s.Hypervisor})
+			all = append(all, doomed{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, never: s.Created == nil})
 		}
 	}
 	byNode(all)
-	d.List, d.Whole = all, true
-	if meant == nil {
-		return d, nil
+	list := all
+	if meant != nil {
+		picked, err := meant(m.asNodes(all))
+		if err != nil {
+			d.Close()
+			return nil, err
+		}
+		list = slices.DeleteFunc(slices.Clone(all), func(one doomed) bool {
+			return !slices.ContainsFunc(picked, func(n nixeval.Node) bool { return n.Name == one.Node })
+		})
 	}
-	picked, err := meant(m.asNodes(all))
-	if err != nil {
-		d.Close()
-		return nil, err
+	d.Whole = len(list) == len(all)
+	for _, one := range list {
+		if one.never {
+			d.never = append(d.never, one.Node)
+			d.Left = append(d.Left, one.Node+": it was never made; it is forgotten")
+		} else {
+			d.List = append(d.List, one)
+		}
 	}
-	d.List = slices.DeleteFunc(slices.Clone(all), func(one doomed) bool {
-		return !slices.ContainsFunc(picked, func(n nixeval.Node) bool { return n.Name == one.Node })
-	})
-	d.Whole = len(d.List) == len(all)
 	return d, nil
 }
 
@@ -174,6 +186,9 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([
 		}
 	}
 	results, err := w.remove(ctx, doom.List)
+	for _, node := range doom.never {
+		err = errors.Join(err, w.forgetNode(node))
+	}
 	switch {
 	case err != nil:
 	case doom.gone != "":
@@ -248,9 +263,27 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 		results, errs = append(results, r), append(errs, o.Err)
 	}
 	err := errors.Join(errs...)
-	gone := len(results) - len(slices.DeleteFunc(slices.Clone(errs), func(e error) bool { return e == nil }))
-	w.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Remove, Total: len(nodes), Failed: err != nil, Text: fmt.Sprintf("%s %s", Count(gone, "machine"), w.outcome)})
+	gone, absent := 0, 0
+	for i, r := range results {
+		switch {
+		case errs[i] != nil:
+		case w.outcome == Removed && !w.there(parts[r.Node]):
+			absent++
+		default:
+			gone++
+		}
+	}
+	text := fmt.Sprintf("%s %s", Count(gone, "machine"), w.outcome)
+	if absent > 0 {
+		text += fmt.Sprintf(", %d not there any more", absent)
+	}
+	w.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Remove, Total: len(nodes), Failed: err != nil, Text: text})
 	return results, err
+}
+
+// there tells whether anything of a node's machine was found.
+func (w *wrecker) there(parts []doomed) bool {
+	return slices.ContainsFunc(parts, func(p doomed) bool { return p.State != "" || p.double })
 }
 
 // removeOne removes a node's machine, and what is remembered of it. A second machine that
@@ -271,6 +304,11 @@ func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) er
 	if parts[0].double {
 		return w.Store.Finish(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine})
 	}
+	return w.forgetNode(node)
+}
+
+// forgetNode removes what is remembered of a node's machine.
+func (w *wrecker) forgetNode(node string) error {
 	// The key first: without the machine's entry nobody would look for it again.
 	if err := w.Dir.RemoveHostKey(node); err != nil {
 		return &BootError{Node: node, Err: err}
@@ -278,27 +316,50 @@ func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) er
 	return w.Store.Update(func(s *state.State) error { s.Removed(node); return nil })
 }
 
-// clean removes what no machine uses any more. When none is left, all that was
-// remembered goes, too, and the facts with it; the cluster's id last, so that whoever comes
-// after a crash still finds the rest.
+// clean removes what no machine uses any more. When no machine is left, it also removes the keys, the secrets and
+// the facts, and last the cluster's id: only with it are the network and the images recognised as
+// this cluster's. So the id stays as long as one of them could not be removed, and that is an error.
 func (w *wrecker) clean(ctx context.Context) error {
-	var errs []error
-	for _, name := range sortedKeys(w.hosts) { // not at once: two of them may have one network and pool
-		if c, ok := w.hosts[name].(provision.Cleaner); ok {
-			wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of what no machine uses", name)})
-			if err := c.Clean(ctx, w.cluster); err != nil {
-				errs = append(errs, located(err, name, "clean up"))
-			}
-			wait.End()
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
+	left, err := w.cleanHosts(ctx)
 	known := w.Store.State()
 	if len(known.Machines) > 0 {
+		if err != nil {
+			return err
+		}
 		return w.facts(known)
 	}
+	if err := errors.Join(w.removeFiles(known), err, left); err != nil {
+		return err
+	}
+	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
+}
+
+// cleanHosts removes from all hypervisors what no machine uses any more. left says what is still used.
+func (w *wrecker) cleanHosts(ctx context.Context) (left, err error) {
+	var errs, used []error
+	for _, name := range sortedKeys(w.hosts) { // not at once: two of them may have one network and pool
+		c, ok := w.hosts[name].(provision.Cleaner)
+		if !ok {
+			continue
+		}
+		wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of what no machine uses", name)})
+		all, err := c.Clean(ctx, w.cluster)
+		wait.End()
+		if err != nil {
+			errs = append(errs, located(err, name, "clean up"))
+		}
+		for _, l := range all {
+			used = append(used, &provision.Error{
+				Hypervisor: name, Op: "remove " + l.What, Err: fmt.Errorf("%w: %s", provision.ErrInUse, l.Why),
+				Fix: l.Fix + ", then run nixbench destroy again; nixbench apply goes on with what is left",
+			})
+		}
+	}
+	return errors.Join(used...), errors.Join(errs...)
+}
+
+// removeFiles removes what is only there for machines of ours, of which none is left.
+func (w *wrecker) removeFiles(known *state.State) error {
 	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
 	for _, root := range roots {
 		_ = os.Remove(root) // a link to an image that can be made again
@@ -309,10 +370,7 @@ func (w *wrecker) clean(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := errors.Join(w.Dir.RemoveFacts(), w.Dir.RemoveKeys()); err != nil {
-		return err
-	}
-	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
+	return errors.Join(w.Dir.RemoveFacts(), w.Dir.RemoveKeys())
 }
 
 // facts writes those of the machines that are left.

@@ -19,9 +19,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// loadImage reads what a role boots from: a disk image, or a folder with one and, for
-// direct kernel boot, kernel, initrd and cmdline.
-func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provision.Image, error) {
+// findImage finds what a role boots from: a disk image, or a folder with one and, for
+// direct kernel boot, kernel, initrd and cmdline. It does not read all of it, so the image has no hash.
+func findImage(path string) (provision.Image, error) {
 	var i provision.Image
 	info, err := os.Stat(path)
 	if err != nil {
@@ -35,6 +35,18 @@ func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provisio
 	}
 	if i.Disk, err = filepath.EvalSymlinks(i.Disk); err == nil {
 		i.Format, err = formatOf(i.Disk)
+	}
+	if err != nil {
+		return i, &ImageError{Path: path, Err: err}
+	}
+	return i, nil
+}
+
+// loadImage finds what a role boots from, and reads it.
+func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provision.Image, error) {
+	i, err := findImage(path)
+	if err != nil {
+		return i, err
 	}
 	sum := sha256.New()
 	for _, file := range []string{i.Disk, i.Kernel, i.Initrd} {

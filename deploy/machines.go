@@ -84,11 +84,17 @@ func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixe
 	if err == nil {
 		err = m.moved(g, known)
 	}
+	if err == nil {
+		err = m.preflight(ctx, g)
+	}
 	if err != nil {
 		g.close()
 		return nil, err
 	}
 	m.warned(g, known)
+	for _, w := range g.Warnings {
+		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Provision, Level: "warning", Text: w})
+	}
 	return g, nil
 }
 
@@ -286,11 +292,16 @@ func (m *Machines) given(ctx context.Context, role, path string, hashes *state.H
 		}
 	}
 	i, err := loadImage(ctx, path, hashes)
+	return i, ofRole(err, role)
+}
+
+// ofRole has an error about an image say whose it is.
+func ofRole(err error, role string) error {
 	var bad *ImageError
 	if errors.As(err, &bad) {
 		bad.Role = role
 	}
-	return i, err
+	return err
 }
 
 // build makes the images of roles for a kind of hypervisor.
@@ -313,12 +324,8 @@ func (m *Machines) build(ctx context.Context, kind provision.Kind, roles []strin
 	roots := map[string]nixeval.Closure{}
 	for _, role := range built {
 		i, err := loadImage(ctx, closures[role].Out, hashes)
-		var bad *ImageError
-		if errors.As(err, &bad) {
-			bad.Role = role
-		}
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, ofRole(err, role))
 			continue
 		}
 		out[provision.ImageKey{Role: role, Kind: kind}] = i

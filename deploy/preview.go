@@ -161,6 +161,8 @@ func unbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) 
 		p.Action = NotBuilt
 	case m.Action == provision.Start, m.Action == provision.Resume:
 		p.Action = NotKnown
+	case m.Action == provision.Reconnect:
+		p.Action = WouldNotFind
 	}
 	return p
 }

@@ -2,10 +2,12 @@ package deploy
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -122,6 +124,10 @@ func (m *Machines) Status(ctx context.Context, known *state.State) (map[string]*
 		for _, f := range sites[name].Machines {
 			if s := out[f.Node]; s != nil {
 				s.State, s.Hypervisor = string(f.State), name
+			}
+			if f.Detached && out[f.Node] != nil {
+				m.Send.Send(event.Event{Kind: event.Message, Node: f.Node, Level: "warning",
+					Text: fmt.Sprintf("network %s was stopped or removed while %s ran, so it cannot be reached; nixbench apply connects it again", net.Name, f.Node)})
 			}
 		}
 	}

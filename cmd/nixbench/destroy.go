@@ -25,6 +25,10 @@ that it no longer has, and what a run that was cut off has left behind. It shows
 the list and asks; where there is no terminal to ask on, it wants --yes. One that
 was cut off is finished by the next.
 
+A network or an image that another machine uses is left. Then destroy names that machine and
+ends with exit code 5, and the cluster keeps its id: the next destroy removes the rest, or the next
+apply uses it. A copy of a machine, as virt-clone makes one, is never removed.
+
 With --on, a member of a living cluster is taken out of it before: drained, and a control
 plane also out of etcd. One that does not answer any more is taken out by the others. --no-drain leaves
 its pods to their fate, and where the cluster does not answer it goes without being taken out.
@@ -118,7 +122,7 @@ func (a *app) destroy(flags destroyFlags) error {
 			return err
 		}
 		defer doom.Close()
-		if list := doom.Lines(); len(list) > 0 {
+		if list := doom.Lines(); len(doom.List) > 0 {
 			question := fmt.Sprintf("remove %s, and all that is on their disks?", deploy.Count(len(doom.List), "machine"))
 			if flags.forget != "" {
 				question = fmt.Sprintf("forget %s, without removing anything there?", deploy.Count(len(doom.List), "machine"))
@@ -132,6 +136,9 @@ func (a *app) destroy(flags destroyFlags) error {
 			a.view.Result(results, func(w io.Writer) { // people have seen the lines of machines
 				for _, line := range doom.Left {
 					fmt.Fprintln(w, line)
+				}
+				if err == nil && doom.Whole && len(doom.List) == 0 {
+					fmt.Fprintln(w, "what was left of this cluster is removed")
 				}
 			})
 		}

@@ -27,14 +27,16 @@ type Change struct {
 type Action string
 
 const (
-	Create   Action = "create"
-	Keep     Action = "keep"
-	Start    Action = "start"    // it is off, or has crashed
-	Resume   Action = "resume"   // it is paused
-	Finish   Action = "finish"   // a run was cut off while making it
-	Restart  Action = "restart"  // its sizes differ
-	Recreate Action = "recreate" // it was asked for, and the image differs
-	Remove   Action = "remove"   // the hive no longer has it
+	Create  Action = "create"
+	Keep    Action = "keep"
+	Start   Action = "start"   // it is off, or has crashed
+	Resume  Action = "resume"  // it is paused
+	Finish  Action = "finish"  // a run was cut off while making it
+	Restart Action = "restart" // its sizes differ
+	// Reconnect: its interface is on no bridge. A container is restarted for it.
+	Reconnect Action = "reconnect"
+	Recreate  Action = "recreate" // it was asked for, and the image differs
+	Remove    Action = "remove"   // the hive no longer has it
 )
 
 // NeedsImage tells whether the machine is made from one.
@@ -44,7 +46,7 @@ func (c Change) NeedsImage() bool {
 
 // Disturbs tells whether something that runs is stopped by it: people are asked first.
 func (c Change) Disturbs() bool {
-	return c.Action == Remove || c.Action == Restart || c.Action == Recreate
+	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect && c.Kind == Container
 }
 
 // Runs tells whether the machine runs already, and goes on.
@@ -102,6 +104,8 @@ func compare(w Wish, place Place, f found, kind Kind, image Image, o Options) Ch
 		if f.State == Off || f.State == Crashed { // nobody is disturbed
 			c.Action = Start
 		}
+	case f.Detached:
+		c.Action, c.Why = Reconnect, detached(o.Network, kind)
 	case f.State == Off:
 		c.Action, c.Why = Start, "it is off"
 	case f.State == Crashed:
@@ -112,6 +116,15 @@ func compare(w Wish, place Place, f found, kind Kind, image Image, o Options) Ch
 		c.Why = fmt.Sprintf("it stays, although roles.%s.hypervisors does not have %s: nixbench destroy --on %s and apply move it", w.Role, f.at, w.Node)
 	}
 	return c
+}
+
+// detached says why a machine is connected again, and what that does to it.
+func detached(net Network, kind Kind) string {
+	why := fmt.Sprintf("network %s was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again", net.Name)
+	if kind == Container {
+		return why + " by a restart"
+	}
+	return why + " while it runs"
 }
 
 // differs says in what a machine is not as it is wished.

@@ -89,6 +89,13 @@ func twins(sites map[string]Site, closed map[string]bool) error {
 func foreign(sites map[string]Site, o Options) error {
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
 		if net := sites[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {
+			if net.Owner != "" {
+				return &PlanError{
+					Text: fmt.Sprintf("hypervisor %s has a network %s already, which nixbench made for %s; this one has the id %s", name, o.Network.Name, net.Owner, o.Cluster.ID),
+					Fix: fmt.Sprintf("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove by hand what has its id, then the network: virsh net-destroy %[1]s; virsh net-undefine %[1]s; or choose another cluster.network.name",
+						o.Network.Name),
+				}
+			}
 			return &PlanError{
 				Text: fmt.Sprintf("hypervisor %s has a network %s already, and it is not this cluster's", name, o.Network.Name),
 				Fix:  `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; if it is this cluster's, its state folder is missing: bring that back`,

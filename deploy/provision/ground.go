@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// unprepared are the hypervisors with machines that run where the network does not, or
+// unprepared are the hypervisors with machines that run where the network does not, is not defined, or
 // has other reservations than it should.
 func (p Plan) unprepared(sites map[string]Site) []string {
 	var out []string
@@ -15,7 +15,7 @@ func (p Plan) unprepared(sites map[string]Site) []string {
 		switch {
 		case len(want) == 0 && (net == nil || !p.Network.Mode.Ours()):
 		case !p.houses(name):
-		case net == nil || !net.Active || p.Network.Mode.Ours() && !sameReservations(want, net.Reservations):
+		case net == nil || !net.Active || p.Network.Mode.Ours() && net.Transient || p.Network.Mode.Ours() && !sameReservations(want, net.Reservations):
 			out = append(out, name)
 		}
 	}

@@ -16,6 +16,8 @@ type Plan struct {
 	// Ground tells which hypervisors have to be prepared, although no machine is made
 	// there: the network is off, or its reservations differ.
 	Ground []string `json:"ground,omitempty"`
+	// Warnings are what people should know of and the plan does nothing about.
+	Warnings []string `json:"warnings,omitempty"`
 
 	hosts  map[string]string // hypervisors' hosts, where they are known
 	others []Place           // machines of ours that nobody wishes, and that keep their addresses until they are gone
@@ -77,6 +79,9 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 	if err := pinned(wishes, sites, o.Closed); err != nil {
 		return p, err
 	}
+	if err := checkNetwork(o.Network); err != nil {
+		return p, err
+	}
 	if err := foreign(sites, o); err != nil {
 		return p, err
 	}
@@ -93,6 +98,7 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 			return p, err
 		}
 	}
+	p.Warnings = copies(sites, macs)
 	var news []Wish
 	var staying []Change
 	for _, w := range wishes {
@@ -123,6 +129,9 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 		if c := &p.Changes[i]; c.Action == Create {
 			c.Hypervisor = where[c.Node]
 			c.place.Hypervisor, c.Kind = c.Hypervisor, sites[c.Hypervisor].Kind
+			if err := checkNames(o.Cluster, c.Node); err != nil {
+				return p, err
+			}
 			if domain := o.Cluster.Domain(c.Node); slices.Contains(sites[c.Hypervisor].Foreign, domain) {
 				return p, &PlanError{
 					Text: fmt.Sprintf("%s: hypervisor %s has a machine %s already, and it is not this cluster's", c.Node, c.Hypervisor, domain),
@@ -140,7 +149,7 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 		p.Changes = append(p.Changes, removals(wishes, there, doubles, o.Known)...)
 	}
 	p.Ground = p.unprepared(sites)
-	return p, nil
+	return p, p.taken(sites)
 }
 
 func (o Options) means(node string) bool { return o.Selected == nil || o.Selected(node) }

@@ -18,7 +18,8 @@ type Provider interface {
 	// Reservations of ours that are not listed are given up.
 	Prepare(ctx context.Context, c Cluster, g Ground) error
 	// Ensure makes the machine as it is wished, and has it run. One that is there keeps its
-	// disk; if its sizes differ it is shut down and started again.
+	// disk; if its sizes differ it is shut down and started again. One that is detached from its
+	// network is connected again: a virtual machine while it runs, a container by a restart.
 	Ensure(ctx context.Context, c Cluster, net Network, s Spec) error
 	// Remove ends the machine and removes all that belongs to it. One that is not there
 	// is no error.
@@ -38,9 +39,24 @@ type Console interface {
 }
 
 // Cleaner is a provider that has more than machines to remove: the networks and the images
-// that no machine uses, of this cluster. It removes only what is ours and unused.
+// of this cluster. It removes only what is ours and unused, and returns what it leaves because
+// something uses it.
 type Cleaner interface {
-	Clean(ctx context.Context, c Cluster) error
+	Clean(ctx context.Context, c Cluster) ([]Left, error)
+}
+
+// Left is something of a cluster that was not removed.
+type Left struct {
+	What string // `network demo`
+	Why  string // `machine other is on it`
+	Fix  string // what to do so that it can be removed
+}
+
+// Checker is a provider that can find out, before anything is made, that a machine could not be
+// made as it is wished. The image in the spec need not have a hash yet, and is not looked at
+// where it names no file.
+type Checker interface {
+	Check(ctx context.Context, c Cluster, net Network, s Spec) error
 }
 
 // Dissolver is a provider to which it makes a difference that all machines of a cluster are
@@ -99,6 +115,8 @@ var (
 	ErrFull = errors.New("no space left")
 	// ErrGone: the hypervisor does not answer.
 	ErrGone = errors.New("the hypervisor does not answer")
+	// ErrInUse: something uses it, so it cannot be removed.
+	ErrInUse = errors.New("it is in use")
 	// ErrImage: the image is not what it says.
 	ErrImage = errors.New("the image is unusable")
 )

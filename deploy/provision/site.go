@@ -14,6 +14,8 @@ type Site struct {
 	CPUs       int
 	Machines   []Found       // ours, of this cluster, in order of their names; halves too
 	Foreign    []string      // names of other domains
+	Copies     []Copy        // those of them that carry the mark of a machine of this cluster
+	Ranges     []Range       // of the networks with other names
 	Network    *FoundNetwork // nil if there is none of that name
 	Images     []string      // hashes of those that are complete
 }
@@ -39,6 +41,24 @@ type Found struct {
 	// Definition is the mark of the wish that the machine was defined from, see
 	// Spec.Definition. Where it differs from that of a wish, the machine has to be restarted.
 	Definition string
+	// Detached tells that the machine runs and that its network is not active, or has been stopped
+	// and started since the machine was connected to it: its interface is on no bridge.
+	Detached bool
+}
+
+// Copy is a domain that carries the mark of a machine of the cluster and is not that machine, since
+// it has another UUID: a clone that somebody has made of it. It is never changed or removed.
+type Copy struct {
+	Domain string
+	Node   string // whose machine it is a copy of
+	MAC    string
+}
+
+// Range is the address range of a libvirt network.
+type Range struct {
+	Network string
+	CIDR    netip.Prefix
+	Active  bool
 }
 
 // State of a machine.
@@ -54,8 +74,10 @@ const (
 
 // FoundNetwork is a libvirt network as it was found.
 type FoundNetwork struct {
-	Ours         bool // of this cluster
+	Ours         bool   // of this cluster
+	Owner        string // the cluster that nixbench made it for, where it is another one
 	Active       bool
+	Transient    bool // it is active and not defined: when it stops, it is gone
 	CIDR         netip.Prefix
 	Reservations []Reservation // all, with Node where they are ours
 	Leases       []Lease

@@ -3,6 +3,7 @@ package domainxml
 import (
 	"encoding/xml"
 	"fmt"
+	"slices"
 
 	"libvirt.org/go/libvirtxml"
 
@@ -59,12 +60,32 @@ func marshal(v any) (string, error) {
 // Found is a domain as libvirt describes it. Without a Mark it is not ours.
 type Found struct {
 	Name    string
+	UUID    string
 	Mark    *MachineMark
-	MAC     string // of its first interface
-	Network string // libvirt's, of its first interface; or empty
+	MAC     string // of its first interface, which nixbench has made; others come from the role's XML
+	Link    *Link  // of that interface, if a network of libvirt connects it
+	Links   []Link // of all
 	VCPUs   int
 	Memory  uint64
 	Console string // file that its serial line is logged to
+}
+
+// Link is an interface of a domain that a network of libvirt connects.
+type Link struct {
+	MAC     string
+	Network string
+	Port    string // UUID of the network's port; only while the domain runs
+}
+
+// Machine tells whether a domain is the machine that nixbench has made for a node, and no copy of it:
+// a copy has another UUID.
+func (f Found) Machine(c provision.Cluster) bool {
+	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == DomainUUID(c, f.Mark.Node)
+}
+
+// On tells whether one of the domain's interfaces is on a network.
+func (f Found) On(network string) bool {
+	return slices.ContainsFunc(f.Links, func(l Link) bool { return l.Network == network })
 }
 
 // ParseDomain reads libvirt's description of a domain.
@@ -73,7 +94,7 @@ func ParseDomain(text string) (Found, error) {
 	if err := d.Unmarshal(text); err != nil {
 		return Found{}, fmt.Errorf("read libvirt's description of a domain: %w", err)
 	}
-	f := Found{Name: d.Name}
+	f := Found{Name: d.Name, UUID: d.UUID}
 	if d.Metadata != nil {
 		f.Mark = findMark[MachineMark](d.Metadata.XML, MachineNamespace)
 	}
@@ -89,8 +110,14 @@ func ParseDomain(text string) (Found, error) {
 			if i.MAC != nil {
 				f.MAC = i.MAC.Address
 			}
-			if i.Source != nil && i.Source.Network != nil {
-				f.Network = i.Source.Network.Network
+		}
+		for n, i := range d.Devices.Interfaces {
+			if i.MAC == nil || i.Source == nil || i.Source.Network == nil {
+				continue
+			}
+			l := Link{MAC: i.MAC.Address, Network: i.Source.Network.Network, Port: i.Source.Network.PortID}
+			if f.Links = append(f.Links, l); n == 0 {
+				f.Link = &l
 			}
 		}
 		for _, s := range d.Devices.Serials {

@@ -27,7 +27,7 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 	}
 	net := libvirtxml.Network{
 		Name:     n.Name,
-		UUID:     uuid("network", c.ID, n.Name),
+		UUID:     networkUUID(c, n.Name),
 		Metadata: &libvirtxml.NetworkMetadata{XML: mark},
 		Bridge:   &libvirtxml.NetworkBridge{Name: BridgeName(n.Name), STP: "off", Delay: "0"},
 		IPs: []libvirtxml.NetworkIP{{
@@ -76,6 +76,8 @@ func bounds(cidr netip.Prefix) (gateway, first, last netip.Addr) {
 // FoundNetwork is a network as libvirt describes it. Without a Mark it is not ours.
 type FoundNetwork struct {
 	Name         string
+	UUID         string
+	Bridge       string // the interface of the host
 	Mark         *NetworkMark
 	Mode         provision.Mode // of those that are ours
 	Domain       string
@@ -83,13 +85,28 @@ type FoundNetwork struct {
 	Reservations []provision.Reservation
 }
 
+// Made tells whether it is a network that nixbench has made for the cluster, and no copy of it.
+func (f FoundNetwork) Made(c provision.Cluster) bool {
+	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == networkUUID(c, f.Name)
+}
+
+// Owned tells whether the bridge is libvirt's own: it goes when the network stops.
+func (f FoundNetwork) Owned() bool {
+	return f.Mode.Ours() || f.Mode == "route" || f.Mode == "open"
+}
+
+func networkUUID(c provision.Cluster, name string) string { return uuid("network", c.ID, name) }
+
 // ParseNetwork reads libvirt's description of a network.
 func ParseNetwork(text string) (FoundNetwork, error) {
 	var n libvirtxml.Network
 	if err := n.Unmarshal(text); err != nil {
 		return FoundNetwork{}, fmt.Errorf("read libvirt's description of a network: %w", err)
 	}
-	f := FoundNetwork{Name: n.Name, Mode: provision.Isolated}
+	f := FoundNetwork{Name: n.Name, UUID: n.UUID, Mode: provision.Isolated}
+	if n.Bridge != nil {
+		f.Bridge = n.Bridge.Name
+	}
 	if n.Forward != nil {
 		f.Mode = provision.Mode(n.Forward.Mode)
 		if f.Mode == "" {

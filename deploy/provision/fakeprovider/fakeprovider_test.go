@@ -17,13 +17,18 @@ func TestContract(t *testing.T) {
 		Open: func(t *testing.T) *provisiontest.Host {
 			h := fakeprovider.New()
 			return &provisiontest.Host{
-				Provider:   h,
-				Things:     func(*testing.T) []string { return h.Things() },
-				AddDomain:  func(_ *testing.T, name string) { h.AddDomain(name) },
-				AddNetwork: func(_ *testing.T, name string, cidr netip.Prefix) { h.AddNetwork(name, cidr) },
-				PowerOff:   func(_ *testing.T, name string) { h.PowerOff(name) },
-				Pause:      func(_ *testing.T, name string) { h.Stop(name, provision.Paused) },
-				Cut:        h.Cut,
+				Provider:        h,
+				Things:          func(*testing.T) []string { return h.Things() },
+				AddDomain:       func(_ *testing.T, name string) { h.AddDomain(name) },
+				AddGuest:        func(_ *testing.T, name, network string) { h.AddGuest(name, network) },
+				RemoveDomain:    func(_ *testing.T, name string) { h.RemoveDomain(name) },
+				CopyMachine:     func(_ *testing.T, name, as string) { h.CopyMachine(name, as) },
+				StopNetwork:     func(_ *testing.T, name string, keep bool) { h.StopNetwork(name, keep) },
+				UndefineNetwork: func(_ *testing.T, name string) { h.UndefineNetwork(name) },
+				AddNetwork:      func(_ *testing.T, name string, cidr netip.Prefix) { h.AddNetwork(name, cidr) },
+				PowerOff:        func(_ *testing.T, name string) { h.PowerOff(name) },
+				Pause:           func(_ *testing.T, name string) { h.Stop(name, provision.Paused) },
+				Cut:             h.Cut,
 				Boot: func(_ *testing.T, name string) string {
 					if boot := h.Boot(name); boot != 0 {
 						return strconv.Itoa(boot)

@@ -3,7 +3,6 @@ package fakeprovider
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ var (
 	_ provision.Discoverer = (*Hypervisor)(nil)
 	_ provision.Console    = (*Hypervisor)(nil)
 	_ provision.Cleaner    = (*Hypervisor)(nil)
+	_ provision.Checker    = (*Hypervisor)(nil)
 	_ provision.Doctor     = (*Hypervisor)(nil)
 )
 
@@ -34,15 +34,28 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 			}
 		}
 		for _, n := range sorted(h.domains) {
-			if h.domains[n].cluster.ID != c.ID {
-				site.Foreign = append(site.Foreign, n)
+			d := h.domains[n]
+			if d.ours(c) {
+				continue
+			}
+			site.Foreign = append(site.Foreign, n)
+			if d.cluster.ID == c.ID {
+				site.Copies = append(site.Copies, provision.Copy{Domain: n, Node: d.copyOf, MAC: d.spec.MAC})
 			}
 		}
 		site.Machines = h.machines(c)
 		site.Images = append(site.Images, sorted(h.images)...)
+		for _, other := range sorted(h.networks) {
+			if n := h.networks[other]; other != net.Name && n.CIDR.IsValid() {
+				site.Ranges = append(site.Ranges, provision.Range{Network: other, CIDR: n.CIDR, Active: n.Active})
+			}
+		}
 		if n := h.networks[net.Name]; n != nil && net.Mode != provision.Bridge {
 			found := n.FoundNetwork
 			found.Ours = n.cluster == c.ID
+			if !found.Ours && n.cluster != "" {
+				found.Owner = "another cluster (" + n.cluster + ")"
+			}
 			found.Reservations, found.Leases = slices.Clone(n.Reservations), slices.Clone(n.Leases)
 			site.Network = &found
 		}
@@ -58,12 +71,12 @@ func (h *Hypervisor) machines(c provision.Cluster) []provision.Found {
 		}
 	}
 	for _, d := range h.domains {
-		if d.cluster.ID != c.ID {
+		if !d.ours(c) {
 			continue
 		}
 		f := provision.Found{
 			Node: d.spec.Node, Role: d.spec.Role, MAC: d.spec.MAC, VCPUs: d.spec.VCPUs, Memory: d.spec.Memory,
-			Image: d.image, State: d.state(), Definition: d.spec.Definition(),
+			Image: d.image, State: d.state(), Definition: d.spec.Definition(), Detached: d.boot != 0 && d.lost,
 		}
 		parts := h.parts[key(c, d.spec.Node)]
 		if _, disk := parts["disk"]; !disk {
@@ -133,7 +146,7 @@ func (h *Hypervisor) makeNetwork(c provision.Cluster, want provision.Network) er
 		there = &network{cluster: c.ID}
 		h.networks[want.Name] = there
 	}
-	there.Active, there.CIDR, there.mode = true, want.CIDR, want.Mode
+	there.Active, there.Transient, there.CIDR, there.mode = true, false, want.CIDR, want.Mode
 	return nil
 }
 
@@ -144,17 +157,17 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provis
 	d, prepared := h.domains[domainName], h.images[s.Image.Hash] != nil
 	_, hasSeed := h.parts[k]["seed"]
 	image, hasDisk := h.parts[k]["disk"]
-	var restart bool
+	var restart, lost bool
 	if d != nil {
-		restart = d.spec.Definition() != s.Definition()
+		restart, lost = d.spec.Definition() != s.Definition(), d.boot != 0 && d.lost
 	}
 	h.mu.Unlock()
 
 	switch {
-	case d != nil && d.cluster.ID != c.ID:
+	case d != nil && !d.ours(c):
 		return h.fail(step("define"), fmt.Errorf("domain %s: %w", domainName, provision.ErrForeign))
-	case s.XML != "" && !strings.Contains(s.XML, "<domain"):
-		return h.fail(step("define"), fmt.Errorf("role %s: the option xml is not a <domain>", s.Role))
+	case badXML(s) != nil:
+		return h.fail(step("define"), badXML(s))
 	case !hasDisk && !prepared:
 		return h.fail(step("disk"), fmt.Errorf("image %s was not prepared", s.Image.Hash))
 	}
@@ -178,8 +191,12 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provis
 			return err
 		}
 	}
-	if restart {
-		if err := h.at(ctx, step("stop"), func() error { d.boot, d.stuck = 0, ""; return nil }); err != nil {
+	if restart || lost && h.Kind == provision.Container {
+		if err := h.at(ctx, step("stop"), func() error { d.stop(); return nil }); err != nil {
+			return err
+		}
+	} else if lost {
+		if err := h.at(ctx, step("reconnect"), func() error { d.lost = false; return nil }); err != nil {
 			return err
 		}
 	}
@@ -221,7 +238,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	domainName, k := name(c, node), key(c, node)
 	h.mu.Lock()
 	d := h.domains[domainName]
-	if d != nil && d.cluster.ID != c.ID {
+	if d != nil && !d.ours(c) {
 		d = nil
 	}
 	h.mu.Unlock()
@@ -231,7 +248,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	}{
 		{"stop", func() {
 			if d != nil {
-				d.boot, d.stuck = 0, ""
+				d.stop()
 			}
 		}},
 		{"undefine", func() {
@@ -257,18 +274,42 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	return nil
 }
 
-func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) error {
+// Check is for what can be wrong in the wish for a machine.
+func (h *Hypervisor) Check(ctx context.Context, _ provision.Cluster, _ provision.Network, s provision.Spec) error {
+	if err := badXML(s); err != nil {
+		return h.fail(Step{Op: "check", Name: "define"}, err)
+	}
+	return ctx.Err()
+}
+
+func badXML(s provision.Spec) error {
+	if s.XML != "" && !strings.Contains(s.XML, "<domain") {
+		return fmt.Errorf("role %s: the option xml is not a <domain>", s.Role)
+	}
+	return nil
+}
+
+func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Left, error) {
+	var left []provision.Left
 	if err := h.at(ctx, Step{Op: "clean", Name: "network"}, func() error {
-		used := map[string]bool{}
-		for _, d := range h.domains {
-			used[d.network] = true
+		used := map[string]string{}
+		for _, name := range sorted(h.domains) {
+			used[h.domains[name].network] = name
 		}
-		maps.DeleteFunc(h.networks, func(name string, n *network) bool { return n.cluster == c.ID && !used[name] })
+		for _, name := range sorted(h.networks) {
+			switch {
+			case h.networks[name].cluster != c.ID:
+			case used[name] != "":
+				left = append(left, provision.Left{What: "network " + name, Why: "on it is machine " + used[name], Fix: "remove that machine"})
+			default:
+				delete(h.networks, name)
+			}
+		}
 		return nil
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	return h.at(ctx, Step{Op: "clean", Name: "image"}, func() error {
+	return left, h.at(ctx, Step{Op: "clean", Name: "image"}, func() error {
 		used := map[string]bool{}
 		for k, parts := range h.parts {
 			used[parts["disk"]] = true
@@ -293,7 +334,7 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node st
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d := h.domains[name(c, node)]
-	if d == nil || d.cluster.ID != c.ID || d.boot == 0 {
+	if d == nil || !d.ours(c) || d.boot == 0 {
 		return nil, ctx.Err()
 	}
 	var all []netip.Addr
@@ -318,7 +359,7 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node 
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d := h.domains[name(c, node)]
-	if d == nil || d.cluster.ID != c.ID {
+	if d == nil || !d.ours(c) {
 		return "", ctx.Err()
 	}
 	return d.console[len(d.console)-min(max, len(d.console)):], ctx.Err()

@@ -42,7 +42,9 @@ type domain struct {
 	spec    provision.Spec
 	image   string
 	network string
-	boot    int // which start of the hypervisor's it runs since; 0: off
+	copyOf  string // the node whose mark it carries without being its machine
+	lost    bool   // its network was stopped or removed while it ran
+	boot    int    // which start of the hypervisor's it runs since; 0: off
 	console string
 	stuck   provision.State // although it was started: paused or crashed
 }
@@ -57,7 +59,7 @@ type network struct {
 //
 //	survey:  read
 //	prepare: network, reservations, image (Detail is its hash)
-//	ensure:  seed, disk, stop, define, start, resume
+//	ensure:  seed, disk, stop, define, reconnect, start, resume
 //	remove:  stop, undefine, disk, seed, reservation
 //	clean:   network, image
 type Step struct {
@@ -149,6 +151,55 @@ func (h *Hypervisor) AddNetwork(name string, cidr netip.Prefix) {
 	h.networks[name] = &network{FoundNetwork: provision.FoundNetwork{Active: true, CIDR: cidr}}
 }
 
+// AddGuest puts somebody else's machine onto a network.
+func (h *Hypervisor) AddGuest(name, network string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.boots++
+	h.domains[name] = &domain{boot: h.boots, network: network}
+}
+
+// CopyMachine makes a copy of a machine, with its mark and its MAC, as virsh define does with its XML
+// under another name.
+func (h *Hypervisor) CopyMachine(name, as string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d := h.domains[name]; d != nil {
+		h.domains[as] = &domain{cluster: d.cluster, spec: d.spec, image: d.image, network: d.network, copyOf: d.spec.Node}
+	}
+}
+
+// RemoveDomain removes a domain of whoever's, and nothing else of it.
+func (h *Hypervisor) RemoveDomain(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.domains, name)
+}
+
+// StopNetwork stops a network and, unless it is kept, removes its definition, too. Machines that run are
+// not connected to anything then.
+func (h *Hypervisor) StopNetwork(name string, keep bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, d := range h.domains {
+		d.lost = d.lost || d.network == name && d.boot != 0
+	}
+	if n := h.networks[name]; n != nil && keep {
+		n.Active = false
+	} else {
+		delete(h.networks, name)
+	}
+}
+
+// UndefineNetwork removes the definition of a network that goes on running.
+func (h *Hypervisor) UndefineNetwork(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := h.networks[name]; n != nil {
+		n.Transient = true
+	}
+}
+
 // AddLease has a network give out an address.
 func (h *Hypervisor) AddLease(name string, l provision.Lease) {
 	h.mu.Lock()
@@ -163,9 +214,11 @@ func (h *Hypervisor) PowerOff(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if d := h.domains[name]; d != nil {
-		d.boot, d.stuck = 0, ""
+		d.stop()
 	}
 }
+
+func (d *domain) stop() { d.boot, d.stuck, d.lost = 0, "", false }
 
 // Stop has the machine with this name be paused, or crashed.
 func (h *Hypervisor) Stop(name string, how provision.State) {
@@ -186,6 +239,9 @@ func (h *Hypervisor) State(name string) provision.State {
 	return ""
 }
 
+// ours: it is a machine that the provider has made for the cluster.
+func (d *domain) ours(c provision.Cluster) bool { return d.cluster.ID == c.ID && d.copyOf == "" }
+
 func (d *domain) state() provision.State {
 	return cmp.Or(d.stuck, map[bool]provision.State{true: provision.Off, false: provision.Running}[d.boot == 0])
 }
@@ -205,7 +261,7 @@ func (h *Hypervisor) Spec(name string) (provision.Spec, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d := h.domains[name]
-	if d == nil || d.cluster.ID == "" {
+	if d == nil || !d.ours(d.cluster) || d.cluster.ID == "" {
 		return provision.Spec{}, false
 	}
 	return d.spec, true

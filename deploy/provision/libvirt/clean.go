@@ -1,139 +1,179 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
 // Clean removes the cluster's networks unless a machine is on them, the images that nothing
 // stands on and no cluster needs, and the pool, if nixbench made it and nothing is in it.
-func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) error {
-	return h.run(ctx, func(s *session) error {
-		if err := s.cleanNetworks(c); err != nil {
+func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Left, error) {
+	var left []provision.Left
+	err := h.run(ctx, func(s *session) error {
+		networks, err := s.cleanNetworks(c)
+		if err != nil {
 			return h.fail("", "look at the networks", err, "")
 		}
-		return h.fail("", "remove images", s.cleanPool(c), "")
+		images, err := s.cleanPool(c)
+		left = append(networks, images...)
+		return h.fail("", "remove images", err, "")
 	})
+	if err != nil { // perhaps nobody waited, and it is still being filled in
+		return nil, err
+	}
+	return left, nil
 }
 
-func (s *session) cleanNetworks(c provision.Cluster) error {
+func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Left, error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
 	// All that are ours: the hive may have called it something else before.
 	all, err := s.networks()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var left []provision.Left
 	for _, n := range all {
 		defer n.free()
 		if !n.ours(c) {
 			continue
 		}
-		users, err := s.networkUsers(n)
+		users, err := s.networkUsers(c, n)
 		if err == nil && len(users) == 0 {
 			err = s.removeNetwork(n)
 		}
 		if err != nil {
-			return s.h.fail("", "remove the network "+n.Name, err, "")
+			return nil, s.h.fail("", "remove the network "+n.Name, err, "")
+		}
+		if len(users) > 0 {
+			left = append(left, provision.Left{
+				What: "network " + n.Name, Why: "on it is " + strings.Join(users, ", "),
+				Fix: "remove that machine, or take it off the network (virsh edit)",
+			})
 		}
 	}
-	return nil
+	return left, nil
 }
 
-// networkUsers are those on a network, in words: domains that name it, running or not, and
-// those of libvirt's other drivers, which only show as ports.
-func (s *session) networkUsers(n *network) ([]string, error) {
+// networkUsers are the machines on a network, in words: domains that name it, running or not, and
+// those of which only a port shows, since another of libvirt's drivers runs them. A port of a machine that this
+// cluster had is stale when the whole cluster has been removed: libvirtd was killed while it started or ended it.
+func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error) {
 	domains, err := s.domains()
 	if err != nil {
 		return nil, err
 	}
 	var users []string
+	known := map[string]bool{}
 	for _, d := range domains {
 		defer d.free()
-		if d.Network == n.Name {
-			users = append(users, d.Name)
+		if d.On(n.Name) {
+			users = append(users, "machine "+d.Name)
+			known[d.UUID] = true
 		}
 	}
-	if ports, err := n.n.ListAllPorts(0); err == nil {
-		if len(ports) > 0 && len(users) == 0 {
-			users = append(users, "one of another libvirt driver")
+	if !n.active {
+		return users, nil
+	}
+	ports, _, err := s.ports(n)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range ports {
+		node, named := strings.CutPrefix(p.Owner, domainxml.DomainName(c, ""))
+		stale := named && s.h.dissolves(c) && p.OwnerUUID == domainxml.DomainUUID(c, node)
+		if known[p.OwnerUUID] || stale {
+			continue
 		}
-		for i := range ports {
-			_ = ports[i].Free()
-		}
+		users = append(users, fmt.Sprintf("machine %s of another libvirt driver (or, if there is none, its stale port: virsh net-port-delete %s %s)", p.Owner, n.Name, p.UUID))
 	}
 	return users, nil
 }
 
-func (s *session) cleanPool(c provision.Cluster) error {
+func (s *session) cleanPool(c provision.Cluster) ([]provision.Left, error) {
 	p, err := s.findPool()
 	if err != nil || p == nil {
-		return err
+		return nil, err
 	}
 	defer p.free()
 	if err := p.refresh(); err != nil {
-		return err
+		return nil, err
 	}
-	if err := p.cleanImages(c); err != nil {
-		return err
+	left, err := p.cleanImages(c)
+	if err != nil {
+		return nil, err
 	}
-	return p.removeIfEmpty()
+	return left, p.removeIfEmpty()
 }
 
-func (p *pool) cleanImages(c provision.Cluster) error {
+func (p *pool) cleanImages(c provision.Cluster) ([]provision.Left, error) {
 	volumes, err := p.p.ListAllStorageVolumes(0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	images := map[string][]string{} // what there is of each
-	stands := map[string]bool{}     // files that volumes stand on
+	stands := map[string]string{}   // files that volumes stand on, and one of those
 	for i := range volumes {
 		name, err := volumes[i].GetName()
 		if m := imageVolume.FindStringSubmatch(name); err == nil && m != nil {
 			images[m[1]] = append(images[m[1]], m[2])
 		} else if err == nil {
-			stands[path.Base(below(&volumes[i]))] = true
+			stands[path.Base(below(&volumes[i]))] = "volume " + name
 		}
 		_ = volumes[i].Free()
 	}
 	domains, err := p.domains()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ours, anybodys := map[string]bool{}, map[string]bool{}
+	ours, users := map[string]bool{}, map[string]string{}
 	for _, d := range domains {
 		defer d.free()
 		if d.Mark != nil {
-			anybodys[d.Mark.Image] = true
-			ours[d.Mark.Image] = ours[d.Mark.Image] || d.Mark.ID == c.ID
+			users[d.Mark.Image] = "machine " + d.Name
+			ours[d.Mark.Image] = ours[d.Mark.Image] || d.Machine(c)
 		}
 	}
-	for hash, have := range images {
+	var left []provision.Left
+	for _, hash := range slices.Sorted(maps.Keys(images)) {
+		have := images[hash]
 		if ours[hash] {
 			continue
 		}
 		word := "for-" + short(c)
-		if slices.Contains(have, word) {
+		marked := slices.Contains(have, word)
+		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
+		user := cmp.Or(stands[imagePart(hash, "disk")], users[hash])
+		if user != "" && !needed && slices.Contains(have, "disk") { // of a container's there is nothing to be used
+			if marked { // the mark stays, so that the next Clean looks for it again
+				left = append(left, provision.Left{What: "image " + hash, Why: user + " was made from it", Fix: "remove that " + strings.Fields(user)[0]})
+			}
+			continue
+		}
+		if marked {
 			if err := p.remove(imagePart(hash, word)); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
-		if needed || anybodys[hash] || stands[imagePart(hash, "disk")] {
+		if needed {
 			continue
 		}
 		// ok goes first: what is not complete is no image.
 		for _, what := range []string{"ok", "disk", "initrd", "kernel"} {
 			if err := p.remove(imagePart(hash, what)); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return left, nil
 }
 
 func (p *pool) removeIfEmpty() error {

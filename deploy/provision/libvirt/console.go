@@ -8,7 +8,6 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/nixbench/nixbench/deploy/provision"
-	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
 // ConsoleTail of a virtual machine is the end of a file in the pool, which virtlogd writes
@@ -43,7 +42,7 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node 
 }
 
 func (s *session) containerConsole(c provision.Cluster, node string, text *[]byte) error {
-	d, err := s.findDomain(domainxml.DomainName(c, node))
+	d, err := s.findMachine(c, node)
 	if err != nil || d == nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,6 +106,54 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 				_ = n.Undefine()
 			})
 		},
+		AddGuest: func(t *testing.T, name, network string) {
+			kind := `<type>hvm</type>`
+			if h.host.xml.Type == "lxc" {
+				kind = `<type>exe</type><init>/bin/true</init>`
+			}
+			_, err := conn(t).DomainDefineXML(fmt.Sprintf(`<domain type="%s"><name>%s</name><memory>65536</memory><os>%s</os>
+				<devices><interface type="network"><source network="%s"/></interface></devices></domain>`, h.host.xml.Type, name, kind, network))
+			must(t, err)
+		},
+		RemoveDomain: func(t *testing.T, name string) {
+			d, err := conn(t).LookupDomainByName(name)
+			must(t, err)
+			if on, err := running(d); err == nil && on {
+				must(t, d.Destroy())
+			}
+			must(t, d.Undefine())
+		},
+		CopyMachine: func(t *testing.T, name, as string) {
+			c := conn(t)
+			d, err := c.LookupDomainByName(name)
+			must(t, err)
+			text, err := d.GetXMLDesc(libvirt.DOMAIN_XML_INACTIVE | libvirt.DOMAIN_XML_SECURE)
+			must(t, err)
+			text = regexp.MustCompile(`(?s)\s*<uuid>.*?</uuid>`).ReplaceAllString(text, "")
+			text = regexp.MustCompile(`<entry name=.uuid.>.*?</entry>`).ReplaceAllString(text, "")
+			_, err = c.DomainDefineXML(strings.Replace(text, "<name>"+name+"<", "<name>"+as+"<", 1))
+			must(t, err)
+		},
+		StopNetwork: func(t *testing.T, name string, keep bool) {
+			n, err := conn(t).LookupNetworkByName(name)
+			must(t, err)
+			must(t, n.Destroy())
+			if !keep {
+				must(t, n.Undefine())
+			}
+		},
+		UndefineNetwork: func(t *testing.T, name string) {
+			n, err := conn(t).LookupNetworkByName(name)
+			must(t, err)
+			must(t, n.Undefine())
+		},
+		AddStalePort: func(t *testing.T, network string, c provision.Cluster, node string) {
+			n, err := conn(t).LookupNetworkByName(network)
+			must(t, err)
+			_, err = n.PortCreateXML(fmt.Sprintf(`<networkport><uuid>%s</uuid><owner><name>%s</name><uuid>%s</uuid></owner>
+				<mac address="52:54:00:aa:00:99"/></networkport>`, domainxml.DomainUUID(c, "port"), c.Domain(node), domainxml.DomainUUID(c, node)), 0)
+			must(t, err)
+		},
 		Boot: func(t *testing.T, name string) string {
 			d, err := conn(t).LookupDomainByName(name)
 			must(t, err)
@@ -199,6 +248,6 @@ func TestContractTestDriver(t *testing.T) {
 			}
 		},
 		// Networks of the test driver cannot be changed while they stand.
-		Lacks: provisiontest.Lacks{Reservations: true},
+		Lacks: provisiontest.Lacks{Reservations: true, Ports: true, Transient: true},
 	})
 }

@@ -12,7 +12,6 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/nixbench/nixbench/deploy/provision"
-	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
 // Addresses asks the network that the machine is on; where that gives out none, the
@@ -20,7 +19,7 @@ import (
 func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
 	var found []netip.Addr
 	err := h.run(ctx, func(s *session) error {
-		d, err := s.findDomain(domainxml.DomainName(c, node))
+		d, err := s.findMachine(c, node)
 		if err != nil || d == nil {
 			return err
 		}
@@ -42,8 +41,8 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node st
 
 func (s *session) addresses(d *domain) []netip.Addr {
 	var found []netip.Addr
-	if d.Network != "" {
-		if n, err := s.conn.LookupNetworkByName(d.Network); err == nil {
+	if d.Link != nil {
+		if n, err := s.conn.LookupNetworkByName(d.Link.Network); err == nil {
 			for _, l := range leases(n) {
 				if strings.EqualFold(l.MAC, d.MAC) {
 					found = append(found, l.Address)

@@ -23,7 +23,7 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provis
 
 func (s *session) ensure(c provision.Cluster, net provision.Network, spec provision.Spec) error {
 	m := domainxml.Machine{Cluster: c, Network: net, Spec: spec, Image: spec.Image.Hash, Host: s.host.xml}
-	d, err := s.findDomain(domainxml.DomainName(c, spec.Node))
+	d, err := s.findMachine(c, spec.Node)
 	if err != nil {
 		return err
 	}
@@ -66,6 +66,8 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 			return s.h.fail(spec.Node, "define", err, "")
 		}
 		defer d.free()
+	} else if err := s.reconnect(d); err != nil {
+		return s.h.fail(spec.Node, "connect it to its network again", err, "end the machine, so that the next apply starts it: virsh -c "+s.h.o.URI+" destroy "+d.Name)
 	}
 	return s.start(spec.Node, d.d)
 }

@@ -159,8 +159,8 @@ func TestFirstBoot(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := h.Clean(t.Context(), c); err != nil {
-		t.Error(err)
+	if left, err := h.Clean(t.Context(), c); err != nil || len(left) > 0 {
+		t.Error(left, err)
 	}
 	t.Logf("removed: %s", time.Since(start))
 	if left, _ := os.ReadDir(l.PoolPath()); len(left) > 0 {

@@ -58,6 +58,7 @@ var (
 	_ provision.Discoverer = (*Hypervisor)(nil)
 	_ provision.Console    = (*Hypervisor)(nil)
 	_ provision.Cleaner    = (*Hypervisor)(nil)
+	_ provision.Checker    = (*Hypervisor)(nil)
 	_ provision.Dissolver  = (*Hypervisor)(nil)
 	_ provision.Doctor     = (*Hypervisor)(nil)
 )

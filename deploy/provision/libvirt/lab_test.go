@@ -354,8 +354,8 @@ func TestTwoDrivers(t *testing.T) {
 		}
 	}
 	for _, h := range hs {
-		if err := h.Clean(t.Context(), c); err != nil {
-			t.Error(err)
+		if left, err := h.Clean(t.Context(), c); err != nil || len(left) > 0 {
+			t.Error(left, err)
 		}
 	}
 	if left := volumes(); len(left) > 0 {

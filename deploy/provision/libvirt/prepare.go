@@ -43,13 +43,14 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provisi
 type network struct {
 	n *libvirt.Network
 	domainxml.FoundNetwork
-	active bool
+	active    bool
+	transient bool // active, and not defined
 }
 
 func (n *network) free() { _ = n.n.Free() }
 
-// ours: it carries the mark of the cluster.
-func (n *network) ours(c provision.Cluster) bool { return n.Mark != nil && n.Mark.ID == c.ID }
+// ours: nixbench has made it for the cluster.
+func (n *network) ours(c provision.Cluster) bool { return n.Made(c) }
 
 func describeNetwork(n *libvirt.Network) (*network, error) {
 	text, err := n.GetXMLDesc(0)
@@ -60,7 +61,11 @@ func describeNetwork(n *libvirt.Network) (*network, error) {
 	if found.FoundNetwork, err = domainxml.ParseNetwork(text); err != nil {
 		return nil, err
 	}
-	found.active, err = n.IsActive()
+	if found.active, err = n.IsActive(); err != nil {
+		return nil, err
+	}
+	persistent, err := n.IsPersistent()
+	found.transient = found.active && !persistent
 	return found, err
 }
 
@@ -143,6 +148,11 @@ func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, re
 			return err
 		}
 	}
+	if there.transient { // somebody has undefined it; libvirt keeps what runs
+		if err := s.defineAgain(c, there, want); err != nil {
+			return err
+		}
+	}
 	if err := there.n.SetAutostart(true); err != nil {
 		return err
 	}
@@ -180,7 +190,7 @@ func (s *session) clash(want provision.Network) error {
 
 // replaceable removes a network of ours that is to be another, unless somebody is on it.
 func (s *session) replaceable(c provision.Cluster, n *network, want provision.Network) error {
-	users, err := s.networkUsers(n)
+	users, err := s.networkUsers(c, n)
 	if err != nil {
 		return err
 	}
@@ -211,14 +221,7 @@ func (s *session) makeNetwork(c provision.Cluster, want provision.Network, reser
 	if s.host.test {
 		reservations = nil
 	}
-	text, err := domainxml.Network(c, want, reservations)
-	if err != nil {
-		return err
-	}
-	if err := s.about("define the network"); err != nil {
-		return err
-	}
-	n, err := s.conn.NetworkDefineXML(text)
+	n, err := s.defineNetwork(c, want, reservations)
 	if err != nil {
 		return err
 	}
@@ -230,6 +233,26 @@ func (s *session) makeNetwork(c provision.Cluster, want provision.Network, reser
 		return err
 	}
 	return n.SetAutostart(true)
+}
+
+func (s *session) defineNetwork(c provision.Cluster, want provision.Network, reservations []provision.Reservation) (*libvirt.Network, error) {
+	text, err := domainxml.Network(c, want, reservations)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.about("define the network"); err != nil {
+		return nil, err
+	}
+	return s.conn.NetworkDefineXML(text)
+}
+
+// defineAgain defines a network that runs as it is, so that reservations can be changed from there.
+func (s *session) defineAgain(c provision.Cluster, there *network, want provision.Network) error {
+	n, err := s.defineNetwork(c, want, there.Reservations)
+	if err != nil {
+		return err
+	}
+	return n.Free()
 }
 
 // reserve gives up reservations that are not wished, and adds those that are missing. In a

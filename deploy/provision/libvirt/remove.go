@@ -7,7 +7,6 @@ import (
 	"libvirt.org/go/libvirt"
 
 	"github.com/nixbench/nixbench/deploy/provision"
-	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
 // Remove removes first the domain, then what is left without it, by name: whenever it
@@ -26,7 +25,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 }
 
 func (s *session) removeDomain(c provision.Cluster, node string) error {
-	d, err := s.findDomain(domainxml.DomainName(c, node))
+	d, err := s.findMachine(c, node)
 	if err != nil || d == nil {
 		return err
 	}

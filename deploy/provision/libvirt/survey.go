@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -20,9 +21,9 @@ type domain struct {
 
 func (d *domain) free() { _ = d.d.Free() }
 
-// ours: it carries the mark of this cluster, for this node.
+// ours: it is the machine that nixbench has made for this node of the cluster.
 func (d *domain) ours(c provision.Cluster, node string) bool {
-	return d.Mark != nil && d.Mark.ID == c.ID && d.Mark.Node == node
+	return d.Machine(c) && d.Mark.Node == node
 }
 
 func describeDomain(d *libvirt.Domain) (*domain, error) {
@@ -35,9 +36,12 @@ func describeDomain(d *libvirt.Domain) (*domain, error) {
 	return found, err
 }
 
-// findDomain gives nil if there is none of this name.
-func (s *session) findDomain(name string) (*domain, error) {
-	d, err := s.conn.LookupDomainByName(name)
+// findMachine finds a node's machine, else the domain that has the name of one; nil if there is neither.
+func (s *session) findMachine(c provision.Cluster, node string) (*domain, error) {
+	d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
+	if missing(err) {
+		d, err = s.conn.LookupDomainByName(domainxml.DomainName(c, node))
+	}
 	if missing(err) {
 		return nil, nil
 	}
@@ -94,10 +98,14 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 		return site, err
 	}
 	site.FreeDisk, site.Images = parts.available, slices.Sorted(maps.Keys(parts.images))
-	addresses, err := s.surveyNetworks(c, net, &site)
+	nets, err := s.networks()
 	if err != nil {
 		return site, err
 	}
+	for _, n := range nets {
+		defer n.free()
+	}
+	addresses := surveyNetworks(nets, c, net, &site)
 	domains, err := s.domains()
 	if err != nil {
 		return site, err
@@ -108,8 +116,11 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 	}
 	for _, d := range domains {
 		defer d.free()
-		if d.Mark == nil || d.Mark.ID != c.ID {
+		if !d.Machine(c) {
 			site.Foreign = append(site.Foreign, d.Name)
+			if d.Mark != nil && d.Mark.ID == c.ID {
+				site.Copies = append(site.Copies, provision.Copy{Domain: d.Name, Node: d.Mark.Node, MAC: d.MAC})
+			}
 			continue
 		}
 		state, err := stateOf(d.d)
@@ -119,6 +130,11 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 		f := provision.Found{
 			Node: d.Mark.Node, Role: d.Mark.Role, MAC: d.MAC, Address: addresses[d.MAC], VCPUs: d.VCPUs, Memory: d.Memory,
 			Image: d.Mark.Image, State: state, Definition: d.Mark.Definition,
+		}
+		if state == provision.Running || state == provision.Paused {
+			if f.Detached, err = s.detached(d, nets); err != nil && !missing(err) {
+				return site, err
+			}
 		}
 		// One that is not off has its disk, whatever the pool says.
 		if state == provision.Off && parts.known && !parts.names[s.rootPart(c, f.Node)] {
@@ -135,24 +151,27 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 
 // surveyNetworks fills in the wished network, and gives the addresses that are reserved in
 // networks of ours, by MAC.
-func (s *session) surveyNetworks(c provision.Cluster, want provision.Network, site *provision.Site) (map[string]netip.Addr, error) {
-	networks, err := s.networks()
-	if err != nil {
-		return nil, err
-	}
+func surveyNetworks(all []*network, c provision.Cluster, want provision.Network, site *provision.Site) map[string]netip.Addr {
 	addresses := map[string]netip.Addr{}
-	for _, n := range networks {
-		defer n.free()
+	for _, n := range all {
 		if n.ours(c) {
 			for _, r := range n.Reservations {
 				addresses[r.MAC] = r.Address
 			}
 		}
+		if n.Name != want.Name {
+			for _, cidr := range n.CIDRs {
+				site.Ranges = append(site.Ranges, provision.Range{Network: n.Name, CIDR: cidr, Active: n.active})
+			}
+		}
 		if n.Name != want.Name || want.Mode == provision.Bridge {
 			continue
 		}
-		site.Network = &provision.FoundNetwork{Ours: n.ours(c), Active: n.active, Reservations: n.Reservations}
+		site.Network = &provision.FoundNetwork{Ours: n.ours(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
 		if !n.ours(c) {
+			if n.Mark != nil {
+				site.Network.Owner = fmt.Sprintf("cluster %s (%s)", n.Mark.Cluster, n.Mark.ID)
+			}
 			for i := range site.Network.Reservations {
 				site.Network.Reservations[i].Node = ""
 			}
@@ -164,7 +183,7 @@ func (s *session) surveyNetworks(c provision.Cluster, want provision.Network, si
 			site.Network.Leases = leases(n.n)
 		}
 	}
-	return addresses, nil
+	return addresses
 }
 
 // parts is what volumes and folders say.

@@ -35,6 +35,8 @@ type Setup struct {
 // Lacks is what a hypervisor cannot do, so that it is not asked for.
 type Lacks struct {
 	Reservations bool // networks cannot be changed while they stand
+	Ports        bool // it does not know what is connected to a network
+	Transient    bool // a network that is undefined while it runs does not run on
 }
 
 // Host is a hypervisor, and ways to it behind the provider's back.
@@ -45,6 +47,18 @@ type Host struct {
 	// AddDomain puts somebody else's machine there, AddNetwork somebody else's active network.
 	AddDomain  func(t *testing.T, name string)
 	AddNetwork func(t *testing.T, name string, cidr netip.Prefix)
+	// AddGuest puts somebody else's machine onto a network, RemoveDomain removes a domain, and CopyMachine
+	// makes a copy of one of ours, with its mark, its MAC and another name.
+	AddGuest     func(t *testing.T, name, network string)
+	RemoveDomain func(t *testing.T, name string)
+	CopyMachine  func(t *testing.T, name, as string)
+	// StopNetwork stops a network and removes its definition unless that is kept. UndefineNetwork
+	// removes the definition of one that runs on.
+	StopNetwork     func(t *testing.T, name string, keep bool)
+	UndefineNetwork func(t *testing.T, name string)
+	// AddStalePort has a network believe that a node's machine is on it that is not, as a libvirtd does that was
+	// killed while it started one; nil where there is no such thing.
+	AddStalePort func(t *testing.T, network string, c provision.Cluster, node string)
 	// Boot tells one start of a domain from another; empty if it does not run.
 	Boot func(t *testing.T, name string) string
 	// PowerOff ends a domain without asking it.
@@ -162,8 +176,32 @@ func (b *bench) remove(node string) {
 func (b *bench) clean() {
 	b.Helper()
 	if c, ok := b.Provider.(provision.Cleaner); ok {
-		b.must("Clean", b.do(func(ctx context.Context) error { return c.Clean(ctx, b.cluster) }))
+		b.must("Clean", b.do(func(ctx context.Context) error {
+			_, err := c.Clean(ctx, b.cluster)
+			return err
+		}))
 	}
+}
+
+// left is what cleaning leaves, in words.
+func (b *bench) left() []string {
+	b.Helper()
+	c, ok := b.Provider.(provision.Cleaner)
+	if !ok {
+		return nil
+	}
+	var out []string
+	b.must("Clean", b.do(func(ctx context.Context) error {
+		left, err := c.Clean(ctx, b.cluster)
+		for _, l := range left {
+			if l.Fix == "" {
+				b.Errorf("%s: it knows no way out", l.What)
+			}
+			out = append(out, l.What+": "+l.Why)
+		}
+		return err
+	}))
+	return out
 }
 
 func (b *bench) survey() provision.Site {

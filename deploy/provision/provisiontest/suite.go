@@ -45,6 +45,13 @@ func Run(t *testing.T, s Setup) {
 		{"Clean", clean},
 		{"CleanRenamed", cleanRenamed},
 		{"Dissolve", dissolve},
+		{"NetworkStopped", func(b *bench) { networkStopped(b, true) }},
+		{"NetworkRemoved", func(b *bench) { networkStopped(b, false) }},
+		{"NetworkUndefined", networkUndefined},
+		{"GuestOnNetwork", guestOnNetwork},
+		{"StalePort", stalePort},
+		{"Copy", copied},
+		{"Check", check},
 		{"Cancelled", cancelled},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(s.open(t)) })

@@ -1,0 +1,324 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+)
+
+// warnings are what the last run has warned of.
+func (w *world) warnings() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, e := range w.events {
+		if e.Kind == event.Message && e.Level == "warning" {
+			out = append(out, e.Text)
+		}
+	}
+	return out
+}
+
+// preview is what plan says of each node, and its error.
+func (w *world) preview() ([]string, error) {
+	var out []string
+	_, err := w.session(w.t.Context(), "plan", func(d *Deployer) error {
+		all, err := d.Preview(w.t.Context(), w.hive, w.hive.Nodes, d.Store.State(), PreviewOptions{})
+		for _, p := range all {
+			out = append(out, p.Node+" "+p.Action+", "+string(p.Machine.Action)+", "+p.Machine.Why)
+		}
+		return err
+	})
+	return out, err
+}
+
+// A network with somebody else's machine on it is left, and that is an error. The cluster's id stays, so that the
+// next apply or destroy goes on.
+func TestDestroyLeavesTheNetwork(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	id := w.state().Cluster.ID
+	w.h.AddGuest("guest", "net")
+	inUse := func(err error) {
+		t.Helper()
+		var e *provision.Error
+		if !errors.Is(err, provision.ErrInUse) || !errors.As(err, &e) || !strings.Contains(err.Error(), "remove network net: it is in use: on it is machine guest") {
+			t.Errorf("destroy: %v", err)
+		} else if !strings.Contains(e.Fix, "nixbench destroy again") {
+			t.Errorf("hint: %s", e.Fix)
+		}
+		s := w.state()
+		if s.Cluster == nil || s.Cluster.ID != id || len(s.Machines) > 0 || len(s.Intents) > 0 {
+			t.Errorf("state: %+v", s)
+		}
+		if diff := cmp.Diff([]string{"domain guest", "network net"}, slices.DeleteFunc(w.h.Things(), func(s string) bool { return strings.HasPrefix(s, "reservation") })); diff != "" {
+			t.Error(diff)
+		}
+	}
+	inUse(w.destroy(nil))
+	inUse(w.destroy(nil))
+	results, err := w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	inUse(w.destroy(nil))
+	w.h.RemoveDomain("guest")
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	w.empty()
+}
+
+// The same where the hive no longer wants any machine.
+func TestTidyLeavesTheNetwork(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1, "x": 1})
+	w.must(w.apply())
+	w.h.AddGuest("guest", "net")
+	w.scale(map[string]int{"x": 1})
+	w.must(w.apply()) // x-1 is on it as well
+	w.hive.Nodes, w.hive.Units, w.hive.Roles = nil, nil, nil
+	if _, err := w.apply(); !errors.Is(err, provision.ErrInUse) || w.state().Cluster == nil {
+		t.Errorf("apply: %v; state: %+v", err, w.state())
+	}
+	w.h.RemoveDomain("guest")
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	w.empty()
+}
+
+// Machines whose network was stopped or removed are connected to it again; containers are restarted for it, and
+// people are asked first.
+func TestNetworkIsStopped(t *testing.T) {
+	const why = "network net was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again"
+	for _, keep := range []bool{true, false} {
+		for kind, how := range map[provision.Kind]string{provision.VM: why + " while it runs", provision.Container: why + " by a restart"} {
+			w := newWorld(t, map[string]int{"w": 2})
+			w.h.Kind = kind
+			w.must(w.apply())
+			boot := w.h.Boot("demo-w-1")
+			w.h.StopNetwork("net", keep)
+			w.h.PowerOff("demo-w-2")
+			plan, err := w.preview()
+			if diff := cmp.Diff([]string{"w-1 unreachable, reconnect, " + how, "w-2 not running, start, it is off"}, plan); diff != "" || err != nil {
+				t.Error(diff, err)
+			}
+			w.decline = true
+			if _, err := w.apply(); (err != nil) != (kind == provision.Container) {
+				t.Errorf("%s: declined: %v", kind, err)
+			}
+			w.decline = false
+			if kind == provision.VM { // it is done already
+				w.h.StopNetwork("net", keep)
+			}
+			results, err := w.apply()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
+				t.Error(diff)
+			}
+			if want := "reconnect w-1 on default: " + how; !slices.Contains(w.warnings(), want) || (kind == provision.Container) != slices.Contains(w.asked, want) {
+				t.Errorf("%s: asked %q, warned of %q", kind, w.asked, w.warnings())
+			}
+			if again := w.h.Boot("demo-w-1"); (again != boot) != (kind == provision.Container) {
+				t.Errorf("%s: boot %d, then %d", kind, boot, again)
+			}
+			steps := len(w.h.Log())
+			w.must(w.apply())
+			if did := w.effects(steps); len(did) > 0 {
+				t.Errorf("%s: once more: %q", kind, did)
+			}
+		}
+	}
+}
+
+// A network that is undefined while it runs is defined again, and nothing on it is disturbed.
+func TestNetworkIsUndefined(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	boot := w.h.Boot("demo-w-1")
+	w.h.UndefineNetwork("net")
+	steps := len(w.h.Log())
+	w.must(w.apply())
+	if did := w.effects(steps); len(did) == 0 || !strings.HasPrefix(did[0], "prepare  network") || w.h.Boot("demo-w-1") != boot {
+		t.Errorf("it did %q", did)
+	}
+	steps = len(w.h.Log())
+	w.must(w.apply())
+	if did := w.effects(steps); len(did) > 0 {
+		t.Errorf("once more: %q", did)
+	}
+}
+
+// What was decided on and never made is forgotten, and not counted as removed.
+func TestNeverMade(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.h.OnStep(failAt(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "seed"}))
+	if _, err := w.apply(); err == nil {
+		t.Fatal("nothing failed")
+	}
+	w.h.OnStep(nil)
+	results, err := w.session(t.Context(), "destroy", func(d *Deployer) error {
+		doom, err := d.Machines.Doom(t.Context(), d.Store.State(), nil)
+		if err != nil {
+			return err
+		}
+		defer doom.Close()
+		if diff := cmp.Diff([]string{"w-1 on default", "w-2: it was never made; it is forgotten"}, doom.Lines()); diff != "" {
+			t.Error(diff)
+		}
+		_, err = d.Destroy(t.Context(), doom, DestroyOptions{})
+		return err
+	})
+	if diff := cmp.Diff([]string{"w-1 removed"}, outcomes(results)); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Phase == event.Remove && e.Text == "1 machine removed" }) {
+		t.Error("it counts wrong")
+	}
+	w.empty()
+}
+
+// A machine that somebody has removed by hand is not counted either, and what is remembered of it goes.
+func TestRemovedByHand(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 2})
+	w.must(w.apply())
+	if err := w.h.Remove(t.Context(), provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}, "w-2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
+		return e.Phase == event.Remove && e.Text == "1 machine removed, 1 not there any more"
+	}) {
+		t.Error("it counts wrong")
+	}
+	w.empty()
+}
+
+// plan and apply refuse what cannot be made, before anything is.
+func TestPreflight(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(*world)
+		want  string
+	}{
+		"image": {func(w *world) {
+			nowhere := "/nowhere.raw"
+			r := w.hive.Roles["w"]
+			r.Image = &nowhere
+			w.hive.Roles["w"] = r
+		}, "role w: image /nowhere.raw: no such file or directory"},
+		"xml": {func(w *world) {
+			r := w.hive.Roles["w"]
+			r.XML = "this is no <xml"
+			w.hive.Roles["w"] = r
+		}, "role w: the option xml is not a <domain>"},
+		"range": {func(w *world) {
+			w.h.AddNetwork("office", netip.MustParsePrefix("10.0.0.0/8"))
+		}, "hypervisor default: the address range is taken: network net wants 10.0.0.0/24, and network office has 10.0.0.0/8"},
+		"network":      {func(w *world) { w.hive.Cluster.Network.Name = "a/b" }, `cluster.network.name: "a/b" cannot be a network of libvirt: it has a / in it`},
+		"long network": {func(w *world) { w.hive.Cluster.Network.Name = strings.Repeat("n", 201) }, "cannot be a network of libvirt: it has 201 bytes, and may have 200"},
+		"bridge": {func(w *world) {
+			long := "abcdefghijklmnop"
+			w.hive.Cluster.Network.Mode, w.hive.Cluster.Network.Bridge = "bridge", &long
+		}, `cluster.network.bridge: "abcdefghijklmnop" cannot be an interface of Linux: it has 16 bytes, and may have 15`},
+		"domain":      {func(w *world) { w.hive.Cluster.Network.Domain = "a..b" }, `cluster.network.domain: "a..b" cannot be a DNS domain`},
+		"long domain": {func(w *world) { w.hive.Meta.Name = strings.Repeat("c", 200) }, "cannot be a machine of libvirt: it has 204 bytes, and may have 200"},
+		"long node": {func(w *world) {
+			w.scale(map[string]int{strings.Repeat("w", 62): 1})
+		}, "its name has 64 bytes, and a host name at most 63"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, map[string]int{"w": 2})
+			test.spoil(w)
+			things := w.h.Things()
+			_, planned := w.preview()
+			_, applied := w.apply()
+			for command, err := range map[string]error{"plan": planned, "apply": applied} {
+				if err == nil || strings.Count(err.Error(), test.want) != 1 {
+					t.Errorf("%s: %v", command, err)
+				}
+				var hinted interface{ Hint() string }
+				if name != "xml" && (!errors.As(err, &hinted) || hinted.Hint() == "") {
+					t.Errorf("%s: it knows no way out", command)
+				}
+			}
+			if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || !slices.Equal(w.h.Things(), things) {
+				t.Errorf("something was made: %q, %+v", w.h.Things(), s)
+			}
+		})
+	}
+}
+
+// A copy of a machine is told apart from it: said, and neither taken for the machine nor removed.
+func TestCopyOfAMachine(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	w.h.CopyMachine("demo-w-1", "zz-copy")
+	const text = "hypervisor default: machine zz-copy is a copy of w-1's machine that nixbench has not made; it is left alone"
+	results, err := w.apply()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 unchanged"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	if said := w.warnings(); !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, text+"; it has the MAC of w-1 too") }) {
+		t.Errorf("said: %q", said)
+	}
+	_, err = w.session(t.Context(), "destroy", func(d *Deployer) error {
+		doom, err := d.Machines.Doom(t.Context(), d.Store.State(), nil)
+		if err != nil {
+			return err
+		}
+		defer doom.Close()
+		if diff := cmp.Diff([]string{"w-1 on default", text}, doom.Lines()); diff != "" {
+			t.Error(diff)
+		}
+		_, err = d.Destroy(t.Context(), doom, DestroyOptions{})
+		return err
+	})
+	if !errors.Is(err, provision.ErrInUse) || !slices.Contains(w.h.Things(), "domain zz-copy") {
+		t.Errorf("destroy: %v; there is %q", err, w.h.Things())
+	}
+	w.h.RemoveDomain("zz-copy")
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	w.empty()
+}
+
+// A destroy that is ended while it cleans up keeps the cluster's id, too.
+func TestDestroyIsEndedWhileItCleans(t *testing.T) {
+	w := newWorld(t, map[string]int{"w": 1})
+	w.must(w.apply())
+	ctx, cancel := context.WithCancel(t.Context())
+	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
+		if s.Op == "clean" {
+			cancel()
+		}
+		return nil
+	})
+	if err := w.destroyIn(ctx, nil); !errors.Is(err, context.Canceled) || w.state().Cluster == nil {
+		t.Errorf("%v; %+v", err, w.state())
+	}
+	w.h.OnStep(nil)
+	if err := w.destroy(nil); err != nil {
+		t.Error(err)
+	}
+	w.empty()
+}

@@ -1,0 +1,113 @@
+package libvirt
+
+import (
+	"fmt"
+	"slices"
+
+	"libvirt.org/go/libvirt"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/provision/domainxml"
+)
+
+// detached tells whether the network of a domain that runs was stopped or removed since the domain was connected
+// to it. When a network stops, libvirt removes its bridge and forgets its ports; when it starts, nothing is
+// connected to the new bridge. A bridge of the host's own stays.
+func (s *session) detached(d *domain, nets []*network) (bool, error) {
+	if d.Link == nil {
+		return false, nil
+	}
+	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Link.Network })
+	switch {
+	case i < 0:
+		return true, nil
+	case !nets[i].Owned():
+		return false, nil
+	case !nets[i].active:
+		return true, nil
+	}
+	ports, known, err := s.ports(nets[i])
+	if err != nil || !known {
+		return false, err
+	}
+	text, err := d.d.GetXMLDesc(0)
+	if err != nil {
+		return false, err
+	}
+	now, err := domainxml.ParseDomain(text)
+	if err != nil {
+		return false, err
+	}
+	if now.Link == nil || now.Link.Network != d.Link.Network {
+		return true, nil // a run was cut off while it connected the interface
+	}
+	return !slices.ContainsFunc(ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
+}
+
+// ports are those of a network that is active. libvirt knows of them since 5.5.
+func (s *session) ports(n *network) (ports []domainxml.Port, known bool, err error) {
+	all, err := n.n.ListAllPorts(0)
+	if unsupported(err) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	for i := range all {
+		text, err := all[i].GetXMLDesc(0)
+		_ = all[i].Free()
+		if err != nil {
+			continue // it has just gone
+		}
+		p, err := domainxml.ParsePort(text)
+		if err != nil {
+			return nil, false, err
+		}
+		ports = append(ports, p)
+	}
+	return ports, true, nil
+}
+
+// reconnect connects a domain that runs to its network again, if it is not. libvirt cannot change the interface
+// of a container, so that is shut down, and the caller starts it.
+func (s *session) reconnect(d *domain) error {
+	state, err := stateOf(d.d)
+	if err != nil || state != provision.Running && state != provision.Paused {
+		return err
+	}
+	nets, err := s.networks()
+	if err != nil {
+		return err
+	}
+	for _, n := range nets {
+		defer n.free()
+	}
+	lost, err := s.detached(d, nets)
+	if err != nil || !lost {
+		return err
+	}
+	if s.host.kind == provision.Container {
+		return s.shutdown(d.d)
+	}
+	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Link.Network })
+	if i < 0 || !nets[i].active {
+		return fmt.Errorf("network %s is not active", d.Link.Network)
+	}
+	text, err := d.d.GetXMLDesc(libvirt.DOMAIN_XML_SECURE)
+	if err != nil {
+		return err
+	}
+	steps, err := domainxml.Reconnections(text, d.Link.MAC, d.Link.Network, nets[i].Bridge)
+	if err != nil {
+		return err
+	}
+	for _, one := range steps {
+		if err := s.about("connect the interface " + d.Link.MAC); err != nil {
+			return err
+		}
+		if err := d.d.UpdateDeviceFlags(one, libvirt.DOMAIN_DEVICE_MODIFY_LIVE); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package provisiontest
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// What others do behind the provider's back.
+
+// networkStopped: a machine whose network was stopped, and perhaps removed, is detached until it is ensured again.
+func networkStopped(b *bench, keep bool) {
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
+	if b.found("n1").Detached {
+		b.Fatal("it is detached from the start")
+	}
+	b.StopNetwork(b.T, b.net.Name, keep)
+	if f := b.found("n1"); f.State != provision.Running || !f.Detached {
+		b.Errorf("without its network: %+v", f)
+	}
+	b.prepare(s)
+	if !b.Lacks.Ports && !b.found("n1").Detached {
+		b.Error("the network is back, and the machine is not said to be detached from it")
+	}
+	b.ensure(s)
+	if f := b.found("n1"); f.State != provision.Running || f.Detached {
+		b.Errorf("after it was connected again: %+v", f)
+	}
+	now := b.Boot(b.T, b.domain("n1"))
+	if kind := b.survey().Kind; !b.Lacks.Ports && (now != boot) != (kind == provision.Container) {
+		b.Errorf("a %s: boot %s, then %s", kind, boot, now)
+	}
+	b.same(things)
+	b.ensure(s)
+	if again := b.Boot(b.T, b.domain("n1")); again != now {
+		b.Errorf("connected once more: boot %s, then %s", now, again)
+	}
+}
+
+// networkUndefined: a network that runs without a definition is defined again, and nothing on it is disturbed.
+func networkUndefined(b *bench) {
+	if b.Lacks.Transient {
+		b.Skip("a network of this hypervisor does not outlive its definition")
+	}
+	one, two := b.spec("n1", 1), b.spec("n2", 2)
+	b.prepare(one)
+	b.ensure(one)
+	boot := b.Boot(b.T, b.domain("n1"))
+	b.UndefineNetwork(b.T, b.net.Name)
+	if n := b.survey().Network; n == nil || !n.Active || !n.Transient || !n.Ours {
+		b.Errorf("undefined: %+v", n)
+	}
+	b.prepare(one, two)
+	if n := b.survey().Network; n == nil || !n.Active || n.Transient || len(n.Reservations) != 2 {
+		b.Errorf("defined again: %+v", n)
+	}
+	b.ensure(one)
+	if f := b.found("n1"); f.Detached || b.Boot(b.T, b.domain("n1")) != boot {
+		b.Errorf("it was disturbed: %+v", f)
+	}
+}
+
+// guestOnNetwork: a network with somebody else's machine on it is left, and whoever cleans is told so, until that
+// machine is gone.
+func guestOnNetwork(b *bench) {
+	before := b.Things(b.T)
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	b.AddGuest(b.T, "guest", b.net.Name)
+	b.dissolve()
+	b.remove("n1")
+	for range 2 {
+		left := b.left()
+		if len(left) != 1 || !strings.Contains(left[0], "network "+b.net.Name) || !strings.Contains(left[0], "guest") {
+			b.Errorf("left: %q", left)
+		}
+		if n := b.survey().Network; n == nil || !n.Ours || !n.Active {
+			b.Errorf("the network is now %+v", n)
+		}
+	}
+	b.RemoveDomain(b.T, "guest")
+	if left := b.left(); len(left) > 0 {
+		b.Errorf("left: %q", left)
+	}
+	b.same(before)
+}
+
+// stalePort: the port of a machine that is gone does not keep the network, one of somebody else's does.
+func stalePort(b *bench) {
+	if b.AddStalePort == nil || b.Lacks.Ports {
+		b.Skip("networks of this hypervisor have no ports")
+	}
+	before := b.Things(b.T)
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	b.AddStalePort(b.T, b.net.Name, b.cluster, "n1")
+	if b.found("n1").Detached {
+		b.Error("a port too many makes it detached")
+	}
+	b.remove("n1")
+	b.dissolve()
+	if left := b.left(); len(left) > 0 {
+		b.Errorf("left: %q", left)
+	}
+	b.same(before)
+
+	b.prepare()
+	b.AddStalePort(b.T, b.net.Name, provision.Cluster{Name: "elsewhere", ID: "ffeeddccbbaa9988"}, "x")
+	left := b.left()
+	if len(left) != 1 || !strings.Contains(left[0], "elsewhere") || !strings.Contains(left[0], "net-port-delete") {
+		b.Errorf("left: %q", left)
+	}
+}
+
+// copied: a clone of a machine carries its mark, and is nobody's machine.
+func copied(b *bench) {
+	before := b.Things(b.T)
+	s := b.spec("n1", 1)
+	b.prepare(s)
+	b.ensure(s)
+	boot := b.Boot(b.T, b.domain("n1"))
+	b.CopyMachine(b.T, b.domain("n1"), "zz-copy")
+	b.CopyMachine(b.T, b.domain("n1"), "aa-copy")
+	site := b.survey()
+	if len(site.Machines) != 1 || site.Machines[0].State != provision.Running {
+		b.Errorf("machines: %+v", site.Machines)
+	}
+	want := []provision.Copy{{Domain: "aa-copy", Node: "n1", MAC: s.MAC}, {Domain: "zz-copy", Node: "n1", MAC: s.MAC}}
+	slices.SortFunc(site.Copies, func(x, y provision.Copy) int { return strings.Compare(x.Domain, y.Domain) })
+	if !slices.Equal(site.Copies, want) || !slices.Contains(site.Foreign, "zz-copy") {
+		b.Errorf("copies: %+v, foreign %q", site.Copies, site.Foreign)
+	}
+	b.ensure(s)
+	if b.Boot(b.T, b.domain("n1")) != boot {
+		b.Error("the machine was restarted")
+	}
+	b.remove("n1")
+	site = b.survey()
+	if len(site.Machines) != 0 || len(site.Copies) != 2 {
+		b.Errorf("without the machine: %+v", site)
+	}
+	b.RemoveDomain(b.T, "aa-copy")
+	b.dissolve()
+	if left := b.left(); len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
+		b.Errorf("left: %q", left)
+	}
+	b.RemoveDomain(b.T, "zz-copy")
+	if left := b.left(); len(left) > 0 {
+		b.Errorf("left: %q", left)
+	}
+	b.same(before)
+}
+
+// check: what is wrong with a wish is found, and nothing is made for it.
+func check(b *bench) {
+	c, ok := b.Provider.(provision.Checker)
+	if !ok {
+		return
+	}
+	before := b.Things(b.T)
+	s := b.spec("n1", 1)
+	b.must("Check", b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }))
+	s.Image = provision.Image{} // it is not known yet
+	b.must("Check", b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }))
+	if b.survey().Kind == provision.Container {
+		long := provision.Cluster{Name: strings.Repeat("c", 62), ID: b.cluster.ID}
+		if err := b.do(func(ctx context.Context) error { return c.Check(ctx, long, b.net, s) }); err == nil || !strings.Contains(err.Error(), "65 bytes") {
+			b.Errorf("a name that is too long for a container: %v", err)
+		}
+	}
+	s.XML = "this is no <xml"
+	if err := b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }); err == nil || !strings.Contains(err.Error(), "role worker") {
+		b.Errorf("err = %v", err)
+	}
+	b.same(before)
+}
+
+// dissolve says that all machines of the cluster are to go.
+func (b *bench) dissolve() {
+	if d, ok := b.Provider.(provision.Dissolver); ok {
+		d.Dissolve(b.cluster)
+	}
+}

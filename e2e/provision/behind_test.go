@@ -1,0 +1,164 @@
+package provision
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nixbench/nixbench/e2e/lab"
+)
+
+// says fails the test unless the text has all of the words.
+func (b *bench) says(text string, words ...string) {
+	b.t.Helper()
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			b.t.Errorf("it does not say %q:\n%s", w, text)
+		}
+	}
+}
+
+// define defines a domain or a network from XML.
+func (b *bench) define(uri, command, text string) {
+	b.t.Helper()
+	file := filepath.Join(b.dir, "defined.xml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	b.l.Virsh(b.t, "-c", uri, command, file)
+}
+
+const guest = `<domain type='lxc'><name>guest</name><memory>65536</memory><os><type>exe</type><init>/bin/true</init></os>
+<devices><interface type='network'><source network='demo'/></interface></devices></domain>`
+
+// Others use what nixbench has made: a network that another machine is on, and copies of machines, stay, and destroy
+// says so until they are gone.
+func TestInUse(t *testing.T) {
+	t.Parallel()
+	b := containers(t, 2)
+	before := b.things("lxc")
+	uri := b.l.URI("lxc")
+	b.run(0, "apply")
+	b.define(uri, "define", guest)
+	for range 2 {
+		_, stderr := b.run(5, "destroy", "--yes")
+		b.says(stderr, "error: hypervisor default: remove network demo: it is in use: on it is machine guest", "then run nixbench destroy again")
+	}
+	b.want("left", b.things("lxc"), append([]string{"guest", "network demo"}, before...))
+	_, stderr := b.run(0, "apply")
+	b.want("apply", results(stderr), []string{"w-1 generation", "w-2 generation"})
+	b.l.Virsh(t, "-c", uri, "undefine", "guest")
+
+	text := b.l.Virsh(t, "-c", uri, "dumpxml", "--inactive", "demo-w-1")
+	text = regexp.MustCompile(`<uuid>.*?</uuid>`).ReplaceAllString(text, "")
+	b.define(uri, "define", strings.Replace(text, ">demo-w-1<", ">a-copy<", 1))
+	_, stderr = b.run(0, "apply")
+	b.want("with a copy", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
+	b.says(stderr, "warning: hypervisor default: machine a-copy is a copy of w-1's machine that nixbench has not made; it is left alone; it has the MAC of w-1 too")
+	_, stderr = b.run(5, "destroy", "--yes")
+	b.says(stderr, "machine a-copy is a copy of w-1's machine", "remove network demo: it is in use: on it is machine a-copy", "2 machines removed")
+	if out := b.l.Virsh(t, "-c", uri, "list --all --name"); out != "a-copy" {
+		t.Errorf("there is %q", out)
+	}
+	b.l.Virsh(t, "-c", uri, "undefine", "a-copy")
+	out, _ := b.run(0, "destroy")
+	b.says(out, "what was left of this cluster is removed")
+	b.want("left", b.things("lxc"), before)
+}
+
+// Somebody stops, removes or undefines the network of containers: they are restarted for it, after a question.
+func TestNetworkBehindContainers(t *testing.T) {
+	t.Parallel()
+	b := containers(t, 2)
+	uri := b.l.URI("lxc")
+	b.run(0, "apply")
+	boots := b.boots()
+	for _, how := range []string{"net-destroy demo", "net-destroy demo; net-start demo", "net-destroy demo; net-undefine demo"} {
+		b.l.Virsh(t, "-c", uri, how)
+		out, _ := b.run(0, "plan")
+		b.says(out, "w-1   unreachable", "reconnect: network demo was stopped or removed while the machine ran")
+		_, stderr := b.run(2, "apply")
+		b.says(stderr, "reconnect w-2 on default: network demo was stopped", "by a restart", "--yes")
+		_, stderr = b.run(0, "apply", "--yes")
+		b.want(how, results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
+		b.says(stderr, "2 reconnected")
+		_, stderr = b.run(0, "apply")
+		b.says(stderr, "2 kept")
+	}
+	now := b.boots()
+	if now["w-1"] == boots["w-1"] {
+		t.Errorf("boots: %v, then %v", boots, now)
+	}
+	b.l.Virsh(t, "-c", uri, "net-undefine demo")
+	b.run(0, "apply")
+	if out := b.l.Virsh(t, "-c", uri, "net-list --persistent --name"); out != "demo" {
+		t.Errorf("networks that are defined: %q", out)
+	}
+	if again := b.boots(); again["w-1"] != now["w-1"] || again["w-2"] != now["w-2"] {
+		t.Errorf("boots: %v, then %v", now, again)
+	}
+	b.run(0, "destroy", "--yes")
+}
+
+// A virtual machine is connected to its network again while it runs.
+func TestNetworkBehindVirtualMachine(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("NIXBENCH_E2E") == "" {
+		t.Skip("needs NIXBENCH_E2E=1")
+	}
+	b := newBench(t, fmt.Sprintf(`{ count = 1; vcpus = 1; memory = "512M"; disk = "4G"; image = "%s"; }`, lab.Image(t, "vm")))
+	uri := b.l.URI("qemu")
+	const patience = "--confirm-timeout=5m" // on a busy machine
+	b.run(0, "apply", patience)
+	boots := b.boots()
+	for _, how := range []string{"net-destroy demo", "net-destroy demo; net-undefine demo"} {
+		b.l.Virsh(t, "-c", uri, how)
+		out, _ := b.run(0, "plan")
+		b.says(out, "reconnect: network demo was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again while it runs")
+		_, stderr := b.run(0, "apply", patience)
+		b.want(how, results(stderr), []string{"w-1 unchanged"})
+		b.says(stderr, "1 reconnected")
+		if now := b.boots(); now["w-1"] == "" || now["w-1"] != boots["w-1"] {
+			t.Errorf("boots: %v, then %v", boots, now)
+		}
+		_, stderr = b.run(0, "apply", patience)
+		b.says(stderr, "1 kept")
+	}
+	b.run(0, "destroy", "--yes")
+}
+
+// What cannot be made is found by plan, and by apply before it has made anything.
+func TestPlanRefuses(t *testing.T) {
+	t.Parallel()
+	b := containers(t, 1)
+	b.define(b.l.URI("lxc"), "net-define", strings.Replace(lan, "192.168.77.", "192.168.222.", -1))
+	before := b.things("lxc")
+	vm := lab.Image(t, "vm")
+	for set, want := range map[string]string{
+		"":                            "the address range is taken: network demo wants 192.168.222.0/24, and network lan has 192.168.222.0/24",
+		"roles.w.image=/nowhere.raw":  "role w: image /nowhere.raw: no such file or directory",
+		"roles.w.image=" + vm:         "it is a qcow2",
+		"roles.w.xml=this is no <xml": "role w: the option xml: ",
+		"roles.w.identity=cloud-init": "role w: a container cannot be told who it is by cloud-init",
+		"cluster.network.name=a/b":    `cluster.network.name: "a/b" cannot be a network of libvirt`,
+		"cluster.network.domain=a..b": "cannot be a DNS domain",
+	} {
+		args := []string{"--set", "cluster.network.cidr=192.168.223.0/24", "--set", set}
+		if set == "" {
+			args = nil
+		}
+		for _, command := range []string{"plan", "apply"} {
+			_, stderr := b.run(5, append([]string{command}, args...)...)
+			b.says(stderr, want)
+		}
+	}
+	if after := b.things("lxc"); !slices.Equal(before, after) {
+		t.Errorf("before %q, after %q", before, after)
+	}
+	out, _ := b.run(0, "destroy")
+	b.says(out, "nixbench has booted no machine of this cluster")
+}
