@@ -84,7 +84,9 @@ func (a *app) status(flags statusFlags) error {
 	if flags.drift {
 		send = nil // evaluation is what one waits for
 	}
-	machines, machinesErr := a.machines(e, hive, nil).Status(a.ctx, known)
+	asked := a.machines(e, hive, nil)
+	asked.Send = a.event
+	machines, machinesErr := asked.Status(a.ctx, known)
 	up := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines[n.Name].Off() })
 	go func() { looks <- deploy.Look(a.ctx, fleet, up, flags.parallel, send) }()
 	var wanted map[string]nixeval.Closure

@@ -79,9 +79,11 @@ func TestNetworkBehindContainers(t *testing.T) {
 	boots := b.boots()
 	for _, how := range []string{"net-destroy demo", "net-destroy demo; net-start demo", "net-destroy demo; net-undefine demo"} {
 		b.l.Virsh(t, "-c", uri, how)
+		_, stderr := b.run(6, "status")
+		b.says(stderr, "warning: network demo was stopped or removed while w-1 ran, so it cannot be reached; nixbench apply connects it again")
 		out, _ := b.run(0, "plan")
 		b.says(out, "w-1   unreachable", "reconnect: network demo was stopped or removed while the machine ran")
-		_, stderr := b.run(2, "apply")
+		_, stderr = b.run(2, "apply")
 		b.says(stderr, "reconnect w-2 on default: network demo was stopped", "by a restart", "--yes")
 		_, stderr = b.run(0, "apply", "--yes")
 		b.want(how, results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})

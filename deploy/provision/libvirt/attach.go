@@ -13,21 +13,19 @@ import (
 // detached tells whether the network of a domain that runs was stopped or removed since the domain was connected
 // to it. When a network stops, libvirt removes its bridge and forgets its ports; when it starts, nothing is
 // connected to the new bridge. A bridge of the host's own stays.
-func (s *session) detached(d *domain, nets []*network) (bool, error) {
+func detached(d *domain, nets []*network) (bool, error) {
 	if d.Link == nil {
 		return false, nil
 	}
 	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Link.Network })
-	switch {
-	case i < 0:
-		return true, nil
-	case !nets[i].Owned():
-		return false, nil
-	case !nets[i].active:
+	if i < 0 {
 		return true, nil
 	}
-	ports, known, err := s.ports(nets[i])
-	if err != nil || !known {
+	n := nets[i]
+	if !n.Owned() || !n.active {
+		return n.Owned(), nil
+	}
+	if err := n.readPorts(); err != nil || !n.known {
 		return false, err
 	}
 	text, err := d.d.GetXMLDesc(0)
@@ -41,17 +39,21 @@ func (s *session) detached(d *domain, nets []*network) (bool, error) {
 	if now.Link == nil || now.Link.Network != d.Link.Network {
 		return true, nil // a run was cut off while it connected the interface
 	}
-	return !slices.ContainsFunc(ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
+	return !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
 }
 
-// ports are those of a network that is active. libvirt knows of them since 5.5.
-func (s *session) ports(n *network) (ports []domainxml.Port, known bool, err error) {
+// readPorts asks once for the ports of a network that is active.
+func (n *network) readPorts() error {
+	if n.read {
+		return nil
+	}
 	all, err := n.n.ListAllPorts(0)
 	if unsupported(err) {
-		return nil, false, nil
+		n.read = true
+		return nil
 	}
 	if err != nil {
-		return nil, false, err
+		return err
 	}
 	for i := range all {
 		text, err := all[i].GetXMLDesc(0)
@@ -61,11 +63,12 @@ func (s *session) ports(n *network) (ports []domainxml.Port, known bool, err err
 		}
 		p, err := domainxml.ParsePort(text)
 		if err != nil {
-			return nil, false, err
+			return err
 		}
-		ports = append(ports, p)
+		n.ports = append(n.ports, p)
 	}
-	return ports, true, nil
+	n.read, n.known = true, true
+	return nil
 }
 
 // reconnect connects a domain that runs to its network again, if it is not. libvirt cannot change the interface
@@ -82,7 +85,7 @@ func (s *session) reconnect(d *domain) error {
 	for _, n := range nets {
 		defer n.free()
 	}
-	lost, err := s.detached(d, nets)
+	lost, err := detached(d, nets)
 	if err != nil || !lost {
 		return err
 	}

@@ -83,11 +83,10 @@ func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error
 	if !n.active {
 		return users, nil
 	}
-	ports, _, err := s.ports(n)
-	if err != nil {
+	if err := n.readPorts(); err != nil {
 		return nil, err
 	}
-	for _, p := range ports {
+	for _, p := range n.ports {
 		node, named := strings.CutPrefix(p.Owner, domainxml.DomainName(c, ""))
 		stale := named && s.h.dissolves(c) && p.OwnerUUID == domainxml.DomainUUID(c, node)
 		if known[p.OwnerUUID] || stale {

@@ -45,6 +45,10 @@ type network struct {
 	domainxml.FoundNetwork
 	active    bool
 	transient bool // active, and not defined
+
+	read  bool             // ports were asked for
+	known bool             // libvirt knows of them, which it does since 5.5
+	ports []domainxml.Port // what is connected to it
 }
 
 func (n *network) free() { _ = n.n.Free() }

@@ -132,7 +132,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 			Image: d.Mark.Image, State: state, Definition: d.Mark.Definition,
 		}
 		if state == provision.Running || state == provision.Paused {
-			if f.Detached, err = s.detached(d, nets); err != nil && !missing(err) {
+			if f.Detached, err = detached(d, nets); err != nil && !missing(err) {
 				return site, err
 			}
 		}
