@@ -24,18 +24,20 @@ const brokenTimeout = 10 * time.Second
 // or a disruption budget would stop it for good, and then runs kubectl drain. A node that is to be
 // removed and does not answer is not drained: its pods cannot be seen to end.
 func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
-	nodes, err := e.nodes(ctx)
+	var nodes map[string]gjson.Result
+	err := whileAway(ctx, func() (err error) { nodes, err = e.nodes(ctx); return err })
 	if errors.Is(err, errNone) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: drain: %w", node, brief(err))
+		return fmt.Errorf("%s: drain: %w", node, shorten(ctx, err))
 	}
 	n, member := nodes[node]
 	if !member || !e.drains(ctx, n, node, o) {
 		return nil
 	}
-	mark, err := e.cordon(ctx, node, n)
+	mark := ""
+	err = whileAway(ctx, func() (err error) { mark, err = e.cordon(ctx, node, n); return err })
 	if err == nil {
 		o.Broken = o.Broken || !ready(n) // what ends there, nobody tells the API
 		err = e.evict(ctx, node, o, report)
@@ -49,7 +51,7 @@ func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, 
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	return errors.Join(err, e.uncordon(back, node, mark))
+	return errors.Join(err, whileAway(back, func() error { return e.uncordon(back, node, mark) }))
 }
 
 // undoTimeout bounds the way back from a drain that has failed.
@@ -94,6 +96,25 @@ func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (strin
 	return note, nil
 }
 
+// away is what kubectl says of an API that does not answer. A control plane that has just changed may be
+// without it for some seconds.
+var away = regexp.MustCompile(`connection refused|connection to the server .* was refused|connection reset by peer|no answer within|TLS handshake timeout|unexpected EOF|\(ServiceUnavailable\)|etcdserver: `)
+
+// whileAway tries again for a while if the API does not answer.
+func whileAway(ctx context.Context, f func() error) error {
+	for end := time.Now().Add(allTimeout); ; {
+		err := f()
+		if err == nil || !away.MatchString(err.Error()) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // shorten leaves the command line out of an error, which may be there once for each control plane.
 func shorten(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -110,8 +131,8 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 	}
 	begin := time.Now()
 	for round := 0; ; round++ {
-		pods, err := e.podsOn(ctx, node)
-		if err != nil {
+		var pods []pod
+		if err := whileAway(ctx, func() (err error) { pods, err = e.podsOn(ctx, node); return err }); err != nil {
 			return shorten(ctx, err)
 		}
 		if check := checkPods(pods, o); len(check.Blocked) > 0 {
@@ -131,7 +152,9 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 				return &StuckError{After: took, Left: left}
 			}
 		}
-		switch over, err := e.evictRound(ctx, node, pods); {
+		over := false
+		err := whileAway(ctx, func() (err error) { over, err = e.evictRound(ctx, node, pods); return err })
+		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case over || err != nil && o.Broken && time.Since(begin) >= limit:

@@ -487,3 +487,63 @@ func TestReturnOfDead(t *testing.T) {
 		})
 	}
 }
+
+// The API may be away for a moment when the node is uncordoned: a control plane's programs have just restarted.
+func TestReturnPastSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := node(true)
+		w["unschedulable"], w["annotations"] = true, object{left: "2026-01-01T00:00:00Z"}
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}}
+		e := c.engine("cp-1", "w-1")
+		run, away := e.Run, 3
+		e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+			if slices.Contains(argv, "uncordon") {
+				if away--; away >= 0 {
+					return nil, errors.New("The connection to the server 127.0.0.1:6443 was refused")
+				}
+			}
+			return run(ctx, on, stdin, argv...)
+		}
+		if err := e.Return(t.Context(), "w-1", quiet); err != nil || w["unschedulable"] == true {
+			t.Errorf("%v, %v", err, w)
+		}
+		// What the API refuses is not asked again.
+		w["unschedulable"], w["annotations"] = true, object{left: "2026-01-01T00:00:00Z"}
+		c.refuse = map[string]string{"kubectl uncordon": "Error from server (Forbidden): no"}
+		begin := time.Now()
+		if err := e.Return(t.Context(), "w-1", quiet); err == nil || time.Since(begin) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+// Nor is that a reason to end a drain.
+func TestDrainPastSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := node(true)
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}}}
+		e := c.engine("cp-1", "w-1")
+		run, until := e.Run, time.Time{}
+		times := map[string]bool{}
+		e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+			// The first time of each command it is away for ten seconds.
+			words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == admin })
+			if word := words[1]; !times[word] {
+				times[word], until = true, time.Now().Add(10*time.Second)
+			}
+			if time.Now().Before(until) {
+				return nil, errors.New("The connection to the server 127.0.0.1:6443 was refused")
+			}
+			return run(ctx, on, stdin, argv...)
+		}
+		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); err != nil || w["unschedulable"] != true || len(c.did("kubectl drain")) != 1 {
+			t.Errorf("%v, %v", err, c.ran)
+		}
+		// It ends where it stays away.
+		begin := time.Now()
+		until = begin.Add(time.Hour)
+		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); err == nil || time.Since(begin) > time.Minute || strings.Count(err.Error(), "\n") > 0 {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+	})
+}

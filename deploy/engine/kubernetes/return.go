@@ -37,7 +37,10 @@ func (e *Engine) Return(ctx context.Context, node string, report func(string)) e
 			missing = e.unready(ctx, node, n)
 		default:
 			if missing = e.settled(ctx, node); missing == nil {
-				return e.uncordon(ctx, node, mark(n).String())
+				// An API that is away for a moment is no reason to leave the node cordoned.
+				if missing = e.uncordon(ctx, node, mark(n).String()); missing == nil || refused(missing) {
+					return missing
+				}
 			}
 		}
 		if text := brief(missing).Error(); text != said && ctx.Err() == nil {
@@ -134,11 +137,11 @@ func (e *Engine) uncordon(ctx context.Context, node, mark string) error {
 	}
 	if !isTheirs(mark) {
 		if _, err := e.kubectl(ctx, "", "uncordon", node); err != nil {
-			return fmt.Errorf("%s: uncordon: %w", node, err)
+			return fmt.Errorf("%s: uncordon: %w", node, shorten(ctx, err))
 		}
 	}
 	if _, err := e.kubectl(ctx, "", "annotate", "node", node, left+"-"); err != nil && !notFound(err) {
-		return fmt.Errorf("%s: uncordon: %w", node, err)
+		return fmt.Errorf("%s: uncordon: %w", node, shorten(ctx, err))
 	}
 	return nil
 }
