@@ -62,7 +62,7 @@ func (a *allotter) next(node, mac string) (netip.Addr, error) {
 // addresses gives each node of a network of ours its address: the one that it has, or
 // the lowest that is free. What is reserved or leased to others is left to them. A
 // machine that is there keeps its address; if that cannot be, it is an error.
-func addresses(wishes []Wish, o Options, sites map[string]Site, macs map[string]string, has map[string]Known) (map[string]netip.Addr, error) {
+func addresses(wishes []Desired, o Options, sites map[string]Inventory, macs map[string]string, has map[string]Recorded) (map[string]netip.Addr, error) {
 	a := newAllotter(o.Network)
 	for _, node := range slices.Sorted(maps.Keys(has)) {
 		k := has[node]
@@ -103,7 +103,7 @@ func addresses(wishes []Wish, o Options, sites map[string]Site, macs map[string]
 
 // takeForeign takes what others have. Where that is what a machine of ours has, it is
 // an error.
-func (a *allotter) takeForeign(o Options, sites map[string]Site, macs map[string]string, has map[string]Known) error {
+func (a *allotter) takeForeign(o Options, sites map[string]Inventory, macs map[string]string, has map[string]Recorded) error {
 	ours := map[string]bool{}
 	for _, mac := range macs {
 		ours[mac] = true

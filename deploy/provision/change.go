@@ -18,7 +18,7 @@ type Change struct {
 	Address    netip.Addr `json:"address,omitzero"`
 	Why        string     `json:"why,omitempty"`
 
-	wish  Wish
+	wish  Desired
 	place Place
 	image Image // what the machine was made from
 }
@@ -88,19 +88,19 @@ func (c Change) String() string {
 }
 
 // compare decides what is to be done with a machine that is there.
-func compare(w Wish, place Place, f found, kind Kind, image Image, o Options) Change {
+func compare(w Desired, place Place, f found, kind Kind, image Image, o Options) Change {
 	c := Change{
 		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.at, Kind: kind, Address: place.Address,
 		wish: w, place: place, image: image,
 	}
 	wanted := o.Images[ImageKey{w.Role, kind}]
 	switch {
-	case f.State == Half:
+	case f.State == Incomplete:
 		c.Action, c.Why = Finish, "a run was cut off while making or removing it"
 	case o.Recreate && wanted.Hash != "" && wanted.Hash != f.Image:
 		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", f.Image, wanted.Hash)
 	case f.Definition != w.spec(place, image).Definition():
-		c.Action, c.Why = Restart, differs(w, f.Found)
+		c.Action, c.Why = Restart, differs(w, f.Actual)
 		if f.State == Off || f.State == Crashed { // nobody is disturbed
 			c.Action = Start
 		}
@@ -128,7 +128,7 @@ func detached(net Network, kind Kind) string {
 }
 
 // differs says in what a machine is not as it is wished.
-func differs(w Wish, f Found) string {
+func differs(w Desired, f Actual) string {
 	var parts []string
 	if w.VCPUs != f.VCPUs {
 		parts = append(parts, fmt.Sprintf("vcpus %d → %d", f.VCPUs, w.VCPUs))
@@ -143,7 +143,7 @@ func differs(w Wish, f Found) string {
 }
 
 // removals are the machines that nobody wishes.
-func removals(wishes []Wish, there map[string]found, doubles []found, known map[string]Known) []Change {
+func removals(wishes []Desired, there map[string]found, doubles []found, known map[string]Recorded) []Change {
 	wished := map[string]bool{}
 	for _, w := range wishes {
 		wished[w.Node] = true

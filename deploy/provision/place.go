@@ -19,7 +19,7 @@ type room struct {
 // What is there stays where it is. A wish may say where its machine may be made.
 //
 // Disks grow as they are written, so a full pool is found when it is full.
-func place(news []Wish, staying []Change, sites map[string]Site, closed map[string]bool) (map[string]string, error) {
+func place(news []Desired, staying []Change, sites map[string]Inventory, closed map[string]bool) (map[string]string, error) {
 	rooms := map[string]*room{}
 	hosts := map[string]*uint64{}
 	for name, s := range sites {
@@ -61,7 +61,7 @@ func place(news []Wish, staying []Change, sites map[string]Site, closed map[stri
 	return out, nil
 }
 
-func noRoom(w Wish, left int, order []string, rooms map[string]*room) error {
+func noRoom(w Desired, left int, order []string, rooms map[string]*room) error {
 	var have []string
 	for _, name := range order {
 		if w.on(name) {
@@ -83,10 +83,12 @@ func noRoom(w Wish, left int, order []string, rooms map[string]*room) error {
 }
 
 // on tells whether the machine may be made on a hypervisor.
-func (w Wish) on(hypervisor string) bool { return len(w.On) == 0 || slices.Contains(w.On, hypervisor) }
+func (w Desired) on(hypervisor string) bool {
+	return len(w.On) == 0 || slices.Contains(w.On, hypervisor)
+}
 
 // pinned refuses names that no hypervisor has.
-func pinned(wishes []Wish, sites map[string]Site, closed map[string]bool) error {
+func pinned(wishes []Desired, sites map[string]Inventory, closed map[string]bool) error {
 	for _, w := range wishes {
 		for _, name := range w.On {
 			if _, ok := sites[name]; ok && !closed[name] {

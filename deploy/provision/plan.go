@@ -15,7 +15,7 @@ type Plan struct {
 	Places  []Place  `json:"places"`  // of all nodes that are wished, those that this plan leaves alone, too
 	// Ground tells which hypervisors have to be prepared, although no machine is made
 	// there: the network is off, or its reservations differ.
-	Ground []string `json:"ground,omitempty"`
+	UnpreparedHosts []string `json:"ground,omitempty"`
 	// Warnings are what people should know of and the plan does nothing about.
 	Warnings []string `json:"warnings,omitempty"`
 
@@ -31,8 +31,8 @@ type Place struct {
 	Hypervisor string     `json:"hypervisor,omitempty"`
 }
 
-// Known is what is remembered of a node's machine.
-type Known struct {
+// Recorded is what is remembered of a node's machine.
+type Recorded struct {
 	Hypervisor string
 	MAC        string
 	Address    netip.Addr
@@ -51,7 +51,7 @@ type ImageKey struct {
 type Options struct {
 	Cluster  Cluster
 	Network  Network
-	Known    map[string]Known
+	Recorded map[string]Recorded
 	Selected func(node string) bool // which nodes are meant; nil: all, and only then machines are removed
 	Fixed    map[netip.Addr]string  // addresses that are given away, and what they are
 	Recreate bool                   // machines whose image differs are made anew
@@ -68,7 +68,7 @@ func (e *PlanError) Error() string { return e.Text }
 func (e *PlanError) Hint() string { return e.Fix }
 
 // Make compares wishes with what is there.
-func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
+func Make(wishes []Desired, sites map[string]Inventory, o Options) (Plan, error) {
 	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}, hosts: map[string]string{}}
 	for name, s := range sites {
 		p.hosts[name] = s.Host
@@ -85,11 +85,11 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 	if err := foreign(sites, o); err != nil {
 		return p, err
 	}
-	there, doubles := machines(sites, o.Known)
-	if err := absent(wishes, sites, o.Known); err != nil {
+	there, doubles := machines(sites, o.Recorded)
+	if err := absent(wishes, sites, o.Recorded); err != nil {
 		return p, err
 	}
-	has := known(o.Known, there)
+	has := known(o.Recorded, there)
 	macs := hardware(wishes, o.Cluster.Name, has)
 	var addrs map[string]netip.Addr
 	if o.Network.Mode.Ours() {
@@ -99,7 +99,7 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 		}
 	}
 	p.Warnings = copies(sites, macs)
-	var news []Wish
+	var news []Desired
 	var staying []Change
 	for _, w := range wishes {
 		place := Place{Node: w.Node, MAC: macs[w.Node], Address: addrs[w.Node]}
@@ -146,9 +146,9 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 		}
 	}
 	if o.Selected == nil {
-		p.Changes = append(p.Changes, removals(wishes, there, doubles, o.Known)...)
+		p.Changes = append(p.Changes, removals(wishes, there, doubles, o.Recorded)...)
 	}
-	p.Ground = p.unprepared(sites)
+	p.UnpreparedHosts = p.unprepared(sites)
 	return p, p.taken(sites)
 }
 
@@ -166,8 +166,8 @@ func (p Plan) Images() []ImageKey {
 }
 
 // Does tells whether anything is to be done at all.
-func (p Plan) Does() bool {
-	return len(p.Ground) > 0 || slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action != Keep })
+func (p Plan) HasChanges() bool {
+	return len(p.UnpreparedHosts) > 0 || slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action != Keep })
 }
 
 // Disturbing are the changes that people are asked about.
@@ -176,12 +176,12 @@ func (p Plan) Disturbing() []Change {
 }
 
 // Wishes tells whether the node is to have a machine when the plan is carried out.
-func (p Plan) Wishes(node string) bool {
+func (p Plan) HasMachine(node string) bool {
 	return slices.ContainsFunc(p.Places, func(at Place) bool { return at.Node == node })
 }
 
 // Of is the change of a node's machine that stays or is made.
-func (p Plan) Of(node string) (Change, bool) {
+func (p Plan) ChangeOf(node string) (Change, bool) {
 	for _, c := range p.Changes {
 		if c.Node == node && c.Action != Remove {
 			return c, true

@@ -13,10 +13,10 @@ import (
 // their context does. They are called from many goroutines at once, for different nodes.
 type Provider interface {
 	// Survey tells what is there, and changes nothing.
-	Survey(ctx context.Context, c Cluster, net Network) (Site, error)
+	Survey(ctx context.Context, c Cluster, net Network) (Inventory, error)
 	// Prepare makes the network with its reservations, and brings the images.
 	// Reservations of ours that are not listed are given up.
-	Prepare(ctx context.Context, c Cluster, g Ground) error
+	Prepare(ctx context.Context, c Cluster, g HostSetup) error
 	// Ensure makes the machine as it is wished, and has it run. One that is there keeps its
 	// disk; if its sizes differ it is shut down and started again. One that is detached from its
 	// network is connected again: a virtual machine while it runs, a container by a restart.
@@ -42,11 +42,11 @@ type Console interface {
 // of this cluster. It removes only what is ours and unused, and returns what it leaves because
 // something uses it.
 type Cleaner interface {
-	Clean(ctx context.Context, c Cluster) ([]Left, error)
+	Clean(ctx context.Context, c Cluster) ([]Remaining, error)
 }
 
 // Left is something of a cluster that was not removed.
-type Left struct {
+type Remaining struct {
 	What string // `network demo`
 	Why  string // `machine other is on it`
 	Fix  string // what to do so that it can be removed
@@ -114,7 +114,7 @@ var (
 	// ErrFull: the pool has no room.
 	ErrFull = errors.New("no space left")
 	// ErrGone: the hypervisor does not answer.
-	ErrGone = errors.New("the hypervisor does not answer")
+	ErrUnreachable = errors.New("the hypervisor does not answer")
 	// ErrInUse: something uses it, so it cannot be removed.
 	ErrInUse = errors.New("it is in use")
 	// ErrImage: the image is not what it says.

@@ -8,7 +8,7 @@ import (
 
 // taken refuses to make or start a network of ours where another network of the hypervisor has some of its
 // addresses. What the hypervisor's own interfaces have, libvirt finds when the network starts.
-func (p Plan) taken(sites map[string]Site) error {
+func (p Plan) taken(sites map[string]Inventory) error {
 	if !p.Network.Mode.Ours() {
 		return nil
 	}

@@ -112,7 +112,7 @@ type Reservation struct {
 }
 
 // Ground is what machines stand on.
-type Ground struct {
+type HostSetup struct {
 	Network      Network
 	Reservations []Reservation // all of this hypervisor's nodes that shall exist, where the network is ours
 	Images       []Image

@@ -24,8 +24,8 @@ func name(c provision.Cluster, node string) string { return c.Name + "-" + node 
 // key of what belongs to a machine beside its domain.
 func key(c provision.Cluster, node string) string { return c.ID + " " + node }
 
-func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Site, error) {
-	site := provision.Site{Kind: h.Kind, CPUs: h.CPUs}
+func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
+	site := provision.Inventory{Kind: h.Kind, CPUs: h.CPUs}
 	return site, h.at(ctx, Step{Op: "survey", Name: "read"}, func() error {
 		site.FreeMemory, site.FreeDisk = h.Memory, h.Disk
 		for _, d := range h.domains {
@@ -51,7 +51,7 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 			}
 		}
 		if n := h.networks[net.Name]; n != nil && net.Mode != provision.Bridge {
-			found := n.FoundNetwork
+			found := n.ActualNetwork
 			found.Ours = n.cluster == c.ID
 			if !found.Ours && n.cluster != "" {
 				found.Owner = "another cluster (" + n.cluster + ")"
@@ -63,24 +63,24 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 	})
 }
 
-func (h *Hypervisor) machines(c provision.Cluster) []provision.Found {
-	found := map[string]provision.Found{}
+func (h *Hypervisor) machines(c provision.Cluster) []provision.Actual {
+	found := map[string]provision.Actual{}
 	for k, parts := range h.parts {
 		if id, node, _ := strings.Cut(k, " "); id == c.ID {
-			found[node] = provision.Found{Node: node, Image: parts["disk"], State: provision.Half}
+			found[node] = provision.Actual{Node: node, Image: parts["disk"], State: provision.Incomplete}
 		}
 	}
 	for _, d := range h.domains {
 		if !d.ours(c) {
 			continue
 		}
-		f := provision.Found{
+		f := provision.Actual{
 			Node: d.spec.Node, Role: d.spec.Role, MAC: d.spec.MAC, VCPUs: d.spec.VCPUs, Memory: d.spec.Memory,
 			Image: d.image, State: d.state(), Definition: d.spec.Definition(), Detached: d.boot != 0 && d.lost,
 		}
 		parts := h.parts[key(c, d.spec.Node)]
 		if _, disk := parts["disk"]; !disk {
-			f.State = provision.Half
+			f.State = provision.Incomplete
 		}
 		for _, n := range h.networks {
 			for _, r := range n.Reservations {
@@ -91,14 +91,14 @@ func (h *Hypervisor) machines(c provision.Cluster) []provision.Found {
 		}
 		found[f.Node] = f
 	}
-	var all []provision.Found
+	var all []provision.Actual
 	for _, node := range sorted(found) {
 		all = append(all, found[node])
 	}
 	return all
 }
 
-func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.Ground) error {
+func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.HostSetup) error {
 	step := func(name, detail string) Step { return Step{Op: "prepare", Name: name, Detail: detail} }
 	if err := h.at(ctx, step("network", ""), func() error { return h.makeNetwork(c, g.Network) }); err != nil {
 		return err
@@ -289,8 +289,8 @@ func badXML(s provision.Spec) error {
 	return nil
 }
 
-func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Left, error) {
-	var left []provision.Left
+func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Remaining, error) {
+	var left []provision.Remaining
 	if err := h.at(ctx, Step{Op: "clean", Name: "network"}, func() error {
 		used := map[string]string{}
 		for _, name := range sorted(h.domains) {
@@ -300,7 +300,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 			switch {
 			case h.networks[name].cluster != c.ID:
 			case used[name] != "":
-				left = append(left, provision.Left{What: "network " + name, Why: "on it is machine " + used[name], Fix: "remove that machine"})
+				left = append(left, provision.Remaining{What: "network " + name, Why: "on it is machine " + used[name], Fix: "remove that machine"})
 			default:
 				delete(h.networks, name)
 			}

@@ -50,7 +50,7 @@ type domain struct {
 }
 
 type network struct {
-	provision.FoundNetwork
+	provision.ActualNetwork
 	cluster string // id
 	mode    provision.Mode
 }
@@ -148,7 +148,7 @@ func (h *Hypervisor) AddDomain(name string) {
 func (h *Hypervisor) AddNetwork(name string, cidr netip.Prefix) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.networks[name] = &network{FoundNetwork: provision.FoundNetwork{Active: true, CIDR: cidr}}
+	h.networks[name] = &network{ActualNetwork: provision.ActualNetwork{Active: true, CIDR: cidr}}
 }
 
 // AddGuest puts somebody else's machine onto a network.

@@ -15,8 +15,8 @@ import (
 
 // Clean removes the cluster's networks unless a machine is on them, the images that nothing
 // stands on and no cluster needs, and the pool, if nixbench made it and nothing is in it.
-func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Left, error) {
-	var left []provision.Left
+func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Remaining, error) {
+	var left []provision.Remaining
 	err := h.run(ctx, func(s *session) error {
 		networks, err := s.cleanNetworks(c)
 		if err != nil {
@@ -32,7 +32,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 	return left, nil
 }
 
-func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Left, error) {
+func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Remaining, error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
 	// All that are ours: the hive may have called it something else before.
@@ -40,7 +40,7 @@ func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Left, error) {
 	if err != nil {
 		return nil, err
 	}
-	var left []provision.Left
+	var left []provision.Remaining
 	for _, n := range all {
 		defer n.free()
 		if !n.ours(c) {
@@ -54,7 +54,7 @@ func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Left, error) {
 			return nil, s.h.fail("", "remove the network "+n.Name, err, "")
 		}
 		if len(users) > 0 {
-			left = append(left, provision.Left{
+			left = append(left, provision.Remaining{
 				What: "network " + n.Name, Why: "on it is " + strings.Join(users, ", "),
 				Fix: "remove that machine, or take it off the network (virsh edit)",
 			})
@@ -97,7 +97,7 @@ func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error
 	return users, nil
 }
 
-func (s *session) cleanPool(c provision.Cluster) ([]provision.Left, error) {
+func (s *session) cleanPool(c provision.Cluster) ([]provision.Remaining, error) {
 	p, err := s.findPool()
 	if err != nil || p == nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (s *session) cleanPool(c provision.Cluster) ([]provision.Left, error) {
 	return left, p.removeIfEmpty()
 }
 
-func (p *pool) cleanImages(c provision.Cluster) ([]provision.Left, error) {
+func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 	volumes, err := p.p.ListAllStorageVolumes(0)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Left, error) {
 			ours[d.Mark.Image] = ours[d.Mark.Image] || d.Machine(c)
 		}
 	}
-	var left []provision.Left
+	var left []provision.Remaining
 	for _, hash := range slices.Sorted(maps.Keys(images)) {
 		have := images[hash]
 		if ours[hash] {
@@ -153,7 +153,7 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Left, error) {
 		user := cmp.Or(stands[imagePart(hash, "disk")], users[hash])
 		if user != "" && !needed && slices.Contains(have, "disk") { // of a container's there is nothing to be used
 			if marked { // the mark stays, so that the next Clean looks for it again
-				left = append(left, provision.Left{What: "image " + hash, Why: user + " was made from it", Fix: "remove that " + strings.Fields(user)[0]})
+				left = append(left, provision.Remaining{What: "image " + hash, Why: user + " was made from it", Fix: "remove that " + strings.Fields(user)[0]})
 			}
 			continue
 		}

@@ -105,7 +105,7 @@ func (h *Hypervisor) gone(err error) error {
 	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
 		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed, doctor says more"
 	}
-	return h.fail("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrGone, text), fix)
+	return h.fail("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrUnreachable, text), fix)
 }
 
 // byHand is what a person does to see whether libvirt answers by SSH.

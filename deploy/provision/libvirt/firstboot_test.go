@@ -55,7 +55,7 @@ func TestFirstBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := provision.Cluster{Name: "boot", ID: "00112233445566aa"}
-	g := provision.Ground{
+	g := provision.HostSetup{
 		Network: provision.Network{Name: "nbboot", Mode: provision.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24"), Domain: "internal"},
 		Images:  []provision.Image{image},
 	}

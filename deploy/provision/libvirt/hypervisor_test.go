@@ -43,7 +43,7 @@ func TestGone(t *testing.T) {
 	start := time.Now()
 	_, err = h.Survey(t.Context(), provision.Cluster{ID: "0011223344556677"}, provision.Network{})
 	var e *provision.Error
-	if !errors.Is(err, provision.ErrGone) || !errors.As(err, &e) || e.Hypervisor != "far" || !strings.Contains(e.Fix, "libvirtd") {
+	if !errors.Is(err, provision.ErrUnreachable) || !errors.As(err, &e) || e.Hypervisor != "far" || !strings.Contains(e.Fix, "libvirtd") {
 		t.Errorf("err = %v", err)
 	}
 	if took := time.Since(start); took > 5*time.Second {
@@ -90,7 +90,7 @@ func TestSilent(t *testing.T) {
 		}
 	}
 	var e *provision.Error
-	if err := look(t.Context()); !errors.Is(err, provision.ErrGone) || !errors.As(err, &e) || e.Fix == "" {
+	if err := look(t.Context()); !errors.Is(err, provision.ErrUnreachable) || !errors.As(err, &e) || e.Fix == "" {
 		t.Errorf("err = %v", err)
 	}
 	h.answer = time.Hour
@@ -226,7 +226,7 @@ func TestExamine(t *testing.T) {
 	if states := what(network); states["network"] != "error" {
 		t.Errorf("a network that does not exist: %v", states)
 	}
-	if err := h.Prepare(t.Context(), provision.Cluster{Name: "c", ID: "0011223344556677"}, provision.Ground{
+	if err := h.Prepare(t.Context(), provision.Cluster{Name: "c", ID: "0011223344556677"}, provision.HostSetup{
 		Network: provision.Network{Name: "other", Mode: provision.NAT, CIDR: network.CIDR}}); err != nil {
 		t.Fatal(err)
 	}

@@ -191,7 +191,7 @@ func grandchildren(t *testing.T, pid string) []string {
 }
 
 // faultSite is a lab with an image, and the wish for one machine in it.
-func faultSite(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.Ground, provision.Spec) {
+func faultSite(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.HostSetup, provision.Spec) {
 	t.Helper()
 	l := lab.Hypervisor(t)
 	o := Options{URI: uriOf(l, "lxc"), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, "pool")}
@@ -201,7 +201,7 @@ func faultSite(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.Gr
 		Node: "n1", Role: "worker", MAC: "52:54:00:aa:00:01", Address: netip.MustParseAddr("192.168.240.10"),
 		VCPUs: 1, Memory: 64 << 20, Image: image,
 	}
-	g := provision.Ground{Network: net, Images: []provision.Image{image}, Reservations: []provision.Reservation{{Node: "n1", MAC: s.MAC, Address: s.Address}}}
+	g := provision.HostSetup{Network: net, Images: []provision.Image{image}, Reservations: []provision.Reservation{{Node: "n1", MAC: s.MAC, Address: s.Address}}}
 	return l, o, provision.Cluster{Name: "fault", ID: "00112233445566aa"}, g, s
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // Prepare makes pool and network, and brings the images.
-func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.Ground) error {
+func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.HostSetup) error {
 	return h.run(ctx, func(s *session) error {
 		// First what can be refused without having changed anything.
 		for _, i := range g.Images {

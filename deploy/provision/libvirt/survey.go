@@ -77,20 +77,20 @@ func (s *session) domains() ([]*domain, error) {
 }
 
 // Survey tells what is there.
-func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Site, error) {
-	var site provision.Site
+func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
+	var site provision.Inventory
 	err := h.run(ctx, func(s *session) (err error) {
 		site, err = s.survey(c, net)
 		return h.fail("", "look at what is there", err, "")
 	})
 	if err != nil {
-		return provision.Site{}, err
+		return provision.Inventory{}, err
 	}
 	return site, nil
 }
 
-func (s *session) survey(c provision.Cluster, net provision.Network) (provision.Site, error) {
-	site := provision.Site{
+func (s *session) survey(c provision.Cluster, net provision.Network) (provision.Inventory, error) {
+	site := provision.Inventory{
 		Kind: s.host.kind, Host: s.host.id, CPUs: s.host.cpus, FreeMemory: freeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
 	}
 	parts, err := s.parts()
@@ -110,9 +110,9 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 	if err != nil {
 		return site, err
 	}
-	machines := map[string]provision.Found{}
+	machines := map[string]provision.Actual{}
 	for node := range parts.machines[short(c)] {
-		machines[node] = provision.Found{Node: node, State: provision.Half}
+		machines[node] = provision.Actual{Node: node, State: provision.Incomplete}
 	}
 	for _, d := range domains {
 		defer d.free()
@@ -127,7 +127,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 		if err != nil {
 			continue // it has just gone
 		}
-		f := provision.Found{
+		f := provision.Actual{
 			Node: d.Mark.Node, Role: d.Mark.Role, MAC: d.MAC, Address: addresses[d.MAC], VCPUs: d.VCPUs, Memory: d.Memory,
 			Image: d.Mark.Image, State: state, Definition: d.Mark.Definition,
 		}
@@ -138,7 +138,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 		}
 		// One that is not off has its disk, whatever the pool says.
 		if state == provision.Off && parts.known && !parts.names[s.rootPart(c, f.Node)] {
-			f.State = provision.Half
+			f.State = provision.Incomplete
 		}
 		machines[f.Node] = f
 	}
@@ -151,7 +151,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 
 // surveyNetworks fills in the wished network, and gives the addresses that are reserved in
 // networks of ours, by MAC.
-func surveyNetworks(all []*network, c provision.Cluster, want provision.Network, site *provision.Site) map[string]netip.Addr {
+func surveyNetworks(all []*network, c provision.Cluster, want provision.Network, site *provision.Inventory) map[string]netip.Addr {
 	addresses := map[string]netip.Addr{}
 	for _, n := range all {
 		if n.ours(c) {
@@ -167,7 +167,7 @@ func surveyNetworks(all []*network, c provision.Cluster, want provision.Network,
 		if n.Name != want.Name || want.Mode == provision.Bridge {
 			continue
 		}
-		site.Network = &provision.FoundNetwork{Ours: n.ours(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
+		site.Network = &provision.ActualNetwork{Ours: n.ours(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
 		if !n.ours(c) {
 			if n.Mark != nil {
 				site.Network.Owner = fmt.Sprintf("cluster %s (%s)", n.Mark.Cluster, n.Mark.ID)

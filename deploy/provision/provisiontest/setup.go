@@ -119,8 +119,8 @@ func (b *bench) address(i int) netip.Addr {
 	return a
 }
 
-func (b *bench) ground(specs ...provision.Spec) provision.Ground {
-	g := provision.Ground{Network: b.net, Images: b.images[:1]}
+func (b *bench) ground(specs ...provision.Spec) provision.HostSetup {
+	g := provision.HostSetup{Network: b.net, Images: b.images[:1]}
 	for _, s := range specs {
 		if b.net.Mode.Ours() && !b.Lacks.Reservations {
 			g.Reservations = append(g.Reservations, provision.Reservation{Node: s.Node, MAC: s.MAC, Address: s.Address})
@@ -204,9 +204,9 @@ func (b *bench) left() []string {
 	return out
 }
 
-func (b *bench) survey() provision.Site {
+func (b *bench) survey() provision.Inventory {
 	b.Helper()
-	var site provision.Site
+	var site provision.Inventory
 	b.must("Survey", b.do(func(ctx context.Context) (err error) {
 		site, err = b.Provider.Survey(ctx, b.cluster, b.net)
 		return err
@@ -215,14 +215,14 @@ func (b *bench) survey() provision.Site {
 }
 
 // found is the machine in a survey, with State empty if it is not there.
-func (b *bench) found(node string) provision.Found {
+func (b *bench) found(node string) provision.Actual {
 	b.Helper()
 	for _, m := range b.survey().Machines {
 		if m.Node == node {
 			return m
 		}
 	}
-	return provision.Found{Node: node}
+	return provision.Actual{Node: node}
 }
 
 func (b *bench) domain(node string) string { return b.cluster.Name + "-" + node }

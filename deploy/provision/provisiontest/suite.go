@@ -77,7 +77,7 @@ func prepare(b *bench) {
 	b.prepare(s)
 	b.same(after)
 	site := b.survey()
-	want := &provision.FoundNetwork{Ours: true, Active: true, CIDR: b.net.CIDR, Reservations: b.ground(s).Reservations}
+	want := &provision.ActualNetwork{Ours: true, Active: true, CIDR: b.net.CIDR, Reservations: b.ground(s).Reservations}
 	if diff := cmp.Diff(want, site.Network, cmpopts.EquateComparable(s.Address, b.net.CIDR), cmpopts.EquateEmpty()); diff != "" {
 		b.Errorf("network (-want +got):\n%s", diff)
 	}
@@ -94,14 +94,14 @@ func ensure(b *bench) {
 	if boot == "" {
 		b.Error("it does not run")
 	}
-	want := provision.Found{
+	want := provision.Actual{
 		Node: "n1", Role: "worker", MAC: s.MAC, Address: s.Address, VCPUs: 1, Memory: s.Memory,
 		Image: s.Image.Hash, State: provision.Running, Definition: s.Definition(),
 	}
 	if b.Lacks.Reservations {
-		want.Address = provision.Found{}.Address
+		want.Address = provision.Actual{}.Address
 	}
-	if diff := cmp.Diff([]provision.Found{want}, b.survey().Machines, cmpopts.EquateComparable(s.Address)); diff != "" {
+	if diff := cmp.Diff([]provision.Actual{want}, b.survey().Machines, cmpopts.EquateComparable(s.Address)); diff != "" {
 		b.Errorf("machines (-want +got):\n%s", diff)
 	}
 	b.ensure(s)

@@ -10,13 +10,13 @@ import (
 
 // found is a machine, and where it is.
 type found struct {
-	Found
+	Actual
 	at string
 }
 
 // machines are those that are there, by node. Of one that is in two places the one
 // that is remembered counts; the others are doubles.
-func machines(sites map[string]Site, known map[string]Known) (map[string]found, []found) {
+func machines(sites map[string]Inventory, known map[string]Recorded) (map[string]found, []found) {
 	out := map[string]found{}
 	var doubles []found
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
@@ -38,8 +38,8 @@ func machines(sites map[string]Site, known map[string]Known) (map[string]found, 
 }
 
 // known is what is remembered, and what machines themselves say where it is not.
-func known(remembered map[string]Known, there map[string]found) map[string]Known {
-	out := map[string]Known{}
+func known(remembered map[string]Recorded, there map[string]found) map[string]Recorded {
+	out := map[string]Recorded{}
 	maps.Copy(out, remembered)
 	for node, f := range there {
 		k := out[node]
@@ -56,7 +56,7 @@ func known(remembered map[string]Known, there map[string]found) map[string]Known
 
 // twins refuses two names for one hypervisor: each machine there would be found twice, and
 // one of the two removed.
-func twins(sites map[string]Site, closed map[string]bool) error {
+func twins(sites map[string]Inventory, closed map[string]bool) error {
 	type hypervisor struct {
 		host string
 		kind Kind
@@ -86,7 +86,7 @@ func twins(sites map[string]Site, closed map[string]bool) error {
 
 // foreign refuses to plan on a network that somebody else has made under the name of ours. One
 // who has lost the state folder comes here, too: without it the cluster has another id.
-func foreign(sites map[string]Site, o Options) error {
+func foreign(sites map[string]Inventory, o Options) error {
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
 		if net := sites[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {
 			if net.Owner != "" {
@@ -107,7 +107,7 @@ func foreign(sites map[string]Site, o Options) error {
 
 // absent refuses to make a second machine for a node whose first one is on a
 // hypervisor that was not looked at.
-func absent(wishes []Wish, sites map[string]Site, known map[string]Known) error {
+func absent(wishes []Desired, sites map[string]Inventory, known map[string]Recorded) error {
 	for _, w := range wishes {
 		k := known[w.Node]
 		if _, looked := sites[k.Hypervisor]; k.Image.Hash != "" && !looked {

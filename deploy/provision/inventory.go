@@ -4,20 +4,20 @@ import (
 	"net/netip"
 )
 
-// Site is a hypervisor as it was found.
-type Site struct {
+// Inventory is a hypervisor as it was found.
+type Inventory struct {
 	Kind       Kind
 	Host       string // the same for all hypervisors of one host; empty: not known
 	Emulated   bool   // virtual machines run without KVM, many times slower
 	FreeMemory uint64 // bytes that machines could still get
 	FreeDisk   uint64 // bytes left in the pool
 	CPUs       int
-	Machines   []Found       // ours, of this cluster, in order of their names; halves too
-	Foreign    []string      // names of other domains
-	Copies     []Copy        // those of them that carry the mark of a machine of this cluster
-	Ranges     []Range       // of the networks with other names
-	Network    *FoundNetwork // nil if there is none of that name
-	Images     []string      // hashes of those that are complete
+	Machines   []Actual       // ours, of this cluster, in order of their names; halves too
+	Foreign    []string       // names of other domains
+	Copies     []Copy         // those of them that carry the mark of a machine of this cluster
+	Ranges     []Range        // of the networks with other names
+	Network    *ActualNetwork // nil if there is none of that name
+	Images     []string       // hashes of those that are complete
 }
 
 // Kind is what a hypervisor runs.
@@ -28,8 +28,8 @@ const (
 	Container Kind = "container"
 )
 
-// Found is a machine of ours.
-type Found struct {
+// Actual is a machine of ours.
+type Actual struct {
 	Node    string
 	Role    string
 	MAC     string
@@ -65,15 +65,15 @@ type Range struct {
 type State string
 
 const (
-	Running State = "running"
-	Off     State = "off"
-	Paused  State = "paused"
-	Crashed State = "crashed" // and kept as it was then
-	Half    State = "half"    // it was never completely made, or not completely removed
+	Running    State = "running"
+	Off        State = "off"
+	Paused     State = "paused"
+	Crashed    State = "crashed" // and kept as it was then
+	Incomplete State = "half"    // it was never completely made, or not completely removed
 )
 
-// FoundNetwork is a libvirt network as it was found.
-type FoundNetwork struct {
+// ActualNetwork is a libvirt network as it was found.
+type ActualNetwork struct {
 	Ours         bool   // of this cluster
 	Owner        string // the cluster that nixbench made it for, where it is another one
 	Active       bool

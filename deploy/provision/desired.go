@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Wish is what the hive says of one node's machine. What is missing for a [Spec],
+// Desired is what the hive says of one node's machine. What is missing for a [Spec],
 // [Make] decides and the run brings: where it is, its addresses, its image, its keys.
-type Wish struct {
+type Desired struct {
 	Node  string
 	Role  string
 	Index int
@@ -27,7 +27,7 @@ type Wish struct {
 }
 
 // spec is the wish with what Make has decided.
-func (w Wish) spec(p Place, image Image) Spec {
+func (w Desired) spec(p Place, image Image) Spec {
 	return Spec{
 		Node: w.Node, Role: w.Role, Index: w.Index, MAC: p.MAC, Address: p.Address,
 		VCPUs: w.VCPUs, Memory: w.Memory, Disk: w.Disk, Disks: w.Disks, Pins: w.Pins,

@@ -7,7 +7,7 @@ import (
 
 // unprepared are the hypervisors with machines that run where the network does not, is not defined, or
 // has other reservations than it should.
-func (p Plan) unprepared(sites map[string]Site) []string {
+func (p Plan) unprepared(sites map[string]Inventory) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
 		want := reservations(p.Places, name)
