@@ -9,19 +9,19 @@ import (
 )
 
 // found is a machine, and where it is.
-type found struct {
+type locatedMachine struct {
 	Actual
-	at string
+	hypervisor string
 }
 
 // machines are those that are there, by node. Of one that is in two places the one
 // that is remembered counts; the others are doubles.
-func machines(sites map[string]Inventory, known map[string]Recorded) (map[string]found, []found) {
-	out := map[string]found{}
-	var doubles []found
+func indexMachines(sites map[string]Inventory, known map[string]Recorded) (map[string]locatedMachine, []locatedMachine) {
+	out := map[string]locatedMachine{}
+	var doubles []locatedMachine
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
 		for _, m := range sites[name].Machines {
-			f := found{m, name}
+			f := locatedMachine{m, name}
 			old, twice := out[m.Node]
 			switch {
 			case !twice:
@@ -38,12 +38,12 @@ func machines(sites map[string]Inventory, known map[string]Recorded) (map[string
 }
 
 // known is what is remembered, and what machines themselves say where it is not.
-func known(remembered map[string]Recorded, there map[string]found) map[string]Recorded {
+func mergeRecorded(remembered map[string]Recorded, there map[string]locatedMachine) map[string]Recorded {
 	out := map[string]Recorded{}
 	maps.Copy(out, remembered)
 	for node, f := range there {
 		k := out[node]
-		k.made = true
+		k.exists = true
 		k.MAC = cmp.Or(k.MAC, f.MAC)
 		if !k.Address.IsValid() {
 			k.Address = f.Address
@@ -56,7 +56,7 @@ func known(remembered map[string]Recorded, there map[string]found) map[string]Re
 
 // twins refuses two names for one hypervisor: each machine there would be found twice, and
 // one of the two removed.
-func twins(sites map[string]Inventory, closed map[string]bool) error {
+func validateDistinctHosts(sites map[string]Inventory, closed map[string]bool) error {
 	type hypervisor struct {
 		host string
 		kind Kind
@@ -86,7 +86,7 @@ func twins(sites map[string]Inventory, closed map[string]bool) error {
 
 // foreign refuses to plan on a network that somebody else has made under the name of ours. One
 // who has lost the state folder comes here, too: without it the cluster has another id.
-func foreign(sites map[string]Inventory, o Options) error {
+func validateNetworkOwner(sites map[string]Inventory, o Options) error {
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
 		if net := sites[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {
 			if net.Owner != "" {
@@ -107,7 +107,7 @@ func foreign(sites map[string]Inventory, o Options) error {
 
 // absent refuses to make a second machine for a node whose first one is on a
 // hypervisor that was not looked at.
-func absent(wishes []Desired, sites map[string]Inventory, known map[string]Recorded) error {
+func validateRecordedHypervisors(wishes []Desired, sites map[string]Inventory, known map[string]Recorded) error {
 	for _, w := range wishes {
 		k := known[w.Node]
 		if _, looked := sites[k.Hypervisor]; k.Image.Hash != "" && !looked {

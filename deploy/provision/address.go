@@ -8,7 +8,7 @@ import (
 )
 
 // allotter hands out the addresses of a network.
-type allotter struct {
+type allocator struct {
 	net    Network
 	used   map[netip.Addr]string // who has it: a node, or why it cannot be given
 	leased map[netip.Addr]string // to machines of ours, by their hardware address
@@ -18,7 +18,7 @@ type allotter struct {
 func (n Network) Gateway() netip.Addr { return n.CIDR.Masked().Addr().Next() }
 
 // lastOf is the last address of a range; in IPv4 that is for broadcasts.
-func lastOf(p netip.Prefix) netip.Addr {
+func lastAddress(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
 		bytes[bit/8] |= 1 << (7 - bit%8)
@@ -27,29 +27,29 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
-func newAllotter(net Network) *allotter {
+func newAllocator(net Network) *allocator {
 	base := net.CIDR.Masked().Addr()
-	return &allotter{net: net, leased: map[netip.Addr]string{}, used: map[netip.Addr]string{
-		base: "the network itself", net.Gateway(): "the hypervisor", lastOf(net.CIDR): "broadcasts",
+	return &allocator{net: net, leased: map[netip.Addr]string{}, used: map[netip.Addr]string{
+		base: "the network itself", net.Gateway(): "the hypervisor", lastAddress(net.CIDR): "broadcasts",
 	}}
 }
 
-func (a *allotter) take(addr netip.Addr, who string) {
+func (a *allocator) reserve(addr netip.Addr, who string) {
 	if addr.IsValid() && a.used[addr] == "" {
 		a.used[addr] = who
 	}
 }
 
 // free tells whether node, with that hardware address, may have it.
-func (a *allotter) free(addr netip.Addr, mac string) bool {
+func (a *allocator) isFree(addr netip.Addr, mac string) bool {
 	return a.net.CIDR.Contains(addr) && a.used[addr] == "" && (a.leased[addr] == "" || a.leased[addr] == mac)
 }
 
 // next is the lowest address that nobody has.
-func (a *allotter) next(node, mac string) (netip.Addr, error) {
+func (a *allocator) nextFree(node, mac string) (netip.Addr, error) {
 	prefix := a.net.CIDR.Masked()
 	for addr := prefix.Addr(); prefix.Contains(addr); addr = addr.Next() {
-		if a.free(addr, mac) {
+		if a.isFree(addr, mac) {
 			return addr, nil
 		}
 	}
@@ -62,11 +62,11 @@ func (a *allotter) next(node, mac string) (netip.Addr, error) {
 // addresses gives each node of a network of ours its address: the one that it has, or
 // the lowest that is free. What is reserved or leased to others is left to them. A
 // machine that is there keeps its address; if that cannot be, it is an error.
-func addresses(wishes []Desired, o Options, sites map[string]Inventory, macs map[string]string, has map[string]Recorded) (map[string]netip.Addr, error) {
-	a := newAllotter(o.Network)
+func allocateAddresses(wishes []Desired, o Options, sites map[string]Inventory, macs map[string]string, has map[string]Recorded) (map[string]netip.Addr, error) {
+	a := newAllocator(o.Network)
 	for _, node := range slices.Sorted(maps.Keys(has)) {
 		k := has[node]
-		if !k.made || !k.Address.IsValid() {
+		if !k.exists || !k.Address.IsValid() {
 			continue
 		}
 		if _, wished := macs[node]; wished && !o.Network.CIDR.Contains(k.Address) {
@@ -75,35 +75,35 @@ func addresses(wishes []Desired, o Options, sites map[string]Inventory, macs map
 				Fix:  "put the old cluster.network.cidr back, or begin anew: nixbench destroy, then nixbench apply",
 			}
 		}
-		a.take(k.Address, node)
+		a.reserve(k.Address, node)
 	}
-	if err := a.takeForeign(o, sites, macs, has); err != nil {
+	if err := a.reserveForeign(o, sites, macs, has); err != nil {
 		return nil, err
 	}
 	out := map[string]netip.Addr{}
 	for _, w := range wishes {
-		if k := has[w.Node]; k.made && k.Address.IsValid() || a.free(k.Address, macs[w.Node]) {
+		if k := has[w.Node]; k.exists && k.Address.IsValid() || a.isFree(k.Address, macs[w.Node]) {
 			out[w.Node] = k.Address
-			a.take(k.Address, w.Node)
+			a.reserve(k.Address, w.Node)
 		}
 	}
 	for _, w := range wishes {
 		if out[w.Node].IsValid() {
 			continue
 		}
-		addr, err := a.next(w.Node, macs[w.Node])
+		addr, err := a.nextFree(w.Node, macs[w.Node])
 		if err != nil {
 			return nil, err
 		}
 		out[w.Node] = addr
-		a.take(addr, w.Node)
+		a.reserve(addr, w.Node)
 	}
 	return out, nil
 }
 
 // takeForeign takes what others have. Where that is what a machine of ours has, it is
 // an error.
-func (a *allotter) takeForeign(o Options, sites map[string]Inventory, macs map[string]string, has map[string]Recorded) error {
+func (a *allocator) reserveForeign(o Options, sites map[string]Inventory, macs map[string]string, has map[string]Recorded) error {
 	ours := map[string]bool{}
 	for _, mac := range macs {
 		ours[mac] = true
@@ -112,10 +112,10 @@ func (a *allotter) takeForeign(o Options, sites map[string]Inventory, macs map[s
 		ours[k.MAC] = true
 	}
 	taken := func(addr netip.Addr, why string) error {
-		if node := a.used[addr]; has[node].made && has[node].Address == addr {
-			return clash(o.Network, addr, node, why)
+		if node := a.used[addr]; has[node].exists && has[node].Address == addr {
+			return clashError(o.Network, addr, node, why)
 		}
-		a.take(addr, why)
+		a.reserve(addr, why)
 		return nil
 	}
 	for _, addr := range slices.SortedFunc(maps.Keys(o.Fixed), netip.Addr.Compare) {
@@ -147,7 +147,7 @@ func (a *allotter) takeForeign(o Options, sites map[string]Inventory, macs map[s
 	return nil
 }
 
-func clash(net Network, addr netip.Addr, node, why string) error {
+func clashError(net Network, addr netip.Addr, node, why string) error {
 	return &PlanError{
 		Text: fmt.Sprintf("%s: its address %s on network %s is taken: %s", node, addr, net.Name, why),
 		Fix:  "free that address, or give " + node + " another one: nixbench destroy --on " + node + ", then nixbench apply",

@@ -18,9 +18,9 @@ type Change struct {
 	Address    netip.Addr `json:"address,omitzero"`
 	Why        string     `json:"why,omitempty"`
 
-	wish  Desired
-	place Place
-	image Image // what the machine was made from
+	desired Desired
+	place   Place
+	image   Image // what the machine was made from
 }
 
 // Action is what is done with a machine.
@@ -58,7 +58,7 @@ func (c Change) Spec(image Image, id Identity) Spec {
 	if !c.NeedsImage() {
 		image = c.image
 	}
-	s := c.wish.spec(c.place, image)
+	s := c.desired.makeSpec(c.place, image)
 	id.Method = s.Identity.Method
 	s.Identity = id
 	return s
@@ -69,8 +69,8 @@ func (c Change) MAC() string { return c.place.MAC }
 
 // Disk is how large the machine's disks may become.
 func (c Change) Disk() uint64 {
-	n := c.wish.Disk
-	for _, d := range c.wish.Disks {
+	n := c.desired.Disk
+	for _, d := range c.desired.Disks {
 		n += d
 	}
 	return n
@@ -88,10 +88,10 @@ func (c Change) String() string {
 }
 
 // compare decides what is to be done with a machine that is there.
-func compare(w Desired, place Place, f found, kind Kind, image Image, o Options) Change {
+func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Image, o Options) Change {
 	c := Change{
-		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.at, Kind: kind, Address: place.Address,
-		wish: w, place: place, image: image,
+		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address,
+		desired: w, place: place, image: image,
 	}
 	wanted := o.Images[ImageKey{w.Role, kind}]
 	switch {
@@ -99,27 +99,27 @@ func compare(w Desired, place Place, f found, kind Kind, image Image, o Options)
 		c.Action, c.Why = Finish, "a run was cut off while making or removing it"
 	case o.Recreate && wanted.Hash != "" && wanted.Hash != f.Image:
 		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", f.Image, wanted.Hash)
-	case f.Definition != w.spec(place, image).Definition():
-		c.Action, c.Why = Restart, differs(w, f.Actual)
+	case f.Definition != w.makeSpec(place, image).Definition():
+		c.Action, c.Why = Restart, describeDifference(w, f.Actual)
 		if f.State == Off || f.State == Crashed { // nobody is disturbed
 			c.Action = Start
 		}
 	case f.Detached:
-		c.Action, c.Why = Reconnect, detached(o.Network, kind)
+		c.Action, c.Why = Reconnect, describeReconnect(o.Network, kind)
 	case f.State == Off:
 		c.Action, c.Why = Start, "it is off"
 	case f.State == Crashed:
 		c.Action, c.Why = Start, "it has crashed"
 	case f.State == Paused:
 		c.Action, c.Why = Resume, "it is paused"
-	case !w.on(f.at):
-		c.Why = fmt.Sprintf("it stays, although roles.%s.hypervisors does not have %s: nixbench destroy --on %s and apply move it", w.Role, f.at, w.Node)
+	case !w.allowedOn(f.hypervisor):
+		c.Why = fmt.Sprintf("it stays, although roles.%s.hypervisors does not have %s: nixbench destroy --on %s and apply move it", w.Role, f.hypervisor, w.Node)
 	}
 	return c
 }
 
 // detached says why a machine is connected again, and what that does to it.
-func detached(net Network, kind Kind) string {
+func describeReconnect(net Network, kind Kind) string {
 	why := fmt.Sprintf("network %s was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again", net.Name)
 	if kind == Container {
 		return why + " by a restart"
@@ -128,7 +128,7 @@ func detached(net Network, kind Kind) string {
 }
 
 // differs says in what a machine is not as it is wished.
-func differs(w Desired, f Actual) string {
+func describeDifference(w Desired, f Actual) string {
 	var parts []string
 	if w.VCPUs != f.VCPUs {
 		parts = append(parts, fmt.Sprintf("vcpus %d → %d", f.VCPUs, w.VCPUs))
@@ -143,14 +143,14 @@ func differs(w Desired, f Actual) string {
 }
 
 // removals are the machines that nobody wishes.
-func removals(wishes []Desired, there map[string]found, doubles []found, known map[string]Recorded) []Change {
+func findRemovals(wishes []Desired, there map[string]locatedMachine, doubles []locatedMachine, known map[string]Recorded) []Change {
 	wished := map[string]bool{}
 	for _, w := range wishes {
 		wished[w.Node] = true
 	}
 	var out []Change
-	add := func(f found, why string) {
-		out = append(out, Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.at, Address: f.Address, Why: why})
+	add := func(f locatedMachine, why string) {
+		out = append(out, Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why})
 	}
 	for _, node := range slices.Sorted(maps.Keys(there)) {
 		switch _, remembered := known[node]; {

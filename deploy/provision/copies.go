@@ -8,7 +8,7 @@ import (
 
 // copies says which domains are copies of this cluster's machines, so that people do not take them
 // for the machines. One with the MAC of a machine gets its address.
-func copies(sites map[string]Inventory, macs map[string]string) []string {
+func warnOfCopies(sites map[string]Inventory, macs map[string]string) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
 		for _, c := range sites[name].Copies {

@@ -27,7 +27,7 @@ type Desired struct {
 }
 
 // spec is the wish with what Make has decided.
-func (w Desired) spec(p Place, image Image) Spec {
+func (w Desired) makeSpec(p Place, image Image) Spec {
 	return Spec{
 		Node: w.Node, Role: w.Role, Index: w.Index, MAC: p.MAC, Address: p.Address,
 		VCPUs: w.VCPUs, Memory: w.Memory, Disk: w.Disk, Disks: w.Disks, Pins: w.Pins,
@@ -37,7 +37,7 @@ func (w Desired) spec(p Place, image Image) Spec {
 
 // ParseSize reads a size as the hive has it: 512M, 4G. Units are powers of 1024.
 func ParseSize(text string) (uint64, error) {
-	i := strings.IndexByte("KMGT", last(text))
+	i := strings.IndexByte("KMGT", lastByte(text))
 	if i < 0 {
 		return 0, fmt.Errorf("%q is no size; write a number with K, M, G or T, such as 4G", text)
 	}
@@ -49,7 +49,7 @@ func ParseSize(text string) (uint64, error) {
 	return n << shift, nil
 }
 
-func last(s string) byte {
+func lastByte(s string) byte {
 	if s == "" {
 		return 0
 	}

@@ -20,7 +20,7 @@ func MAC(cluster, node string, taken func(mac string) bool) string {
 }
 
 // hardware gives every node its hardware address.
-func hardware(wishes []Desired, cluster string, has map[string]Recorded) map[string]string {
+func assignMACs(wishes []Desired, cluster string, has map[string]Recorded) map[string]string {
 	out := map[string]string{}
 	owner := map[string]bool{}
 	for _, k := range has {

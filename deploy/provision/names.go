@@ -29,13 +29,13 @@ func checkNetwork(n Network) error {
 		return nil
 	}
 	if why := badName(n.Name); why != "" {
-		return &PlanError{Text: fmt.Sprintf("cluster.network.name: %q cannot be a network of libvirt: %s", clip(n.Name), why), Fix: "choose another cluster.network.name"}
+		return &PlanError{Text: fmt.Sprintf("cluster.network.name: %q cannot be a network of libvirt: %s", shorten(n.Name), why), Fix: "choose another cluster.network.name"}
 	}
 	if !n.Mode.Ours() {
 		return nil
 	}
 	if why := badDNS(n.Domain); n.Domain != "" && why != "" {
-		return &PlanError{Text: fmt.Sprintf("cluster.network.domain: %q cannot be a DNS domain: %s", clip(n.Domain), why), Fix: "choose another cluster.network.domain"}
+		return &PlanError{Text: fmt.Sprintf("cluster.network.domain: %q cannot be a DNS domain: %s", shorten(n.Domain), why), Fix: "choose another cluster.network.domain"}
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func checkNames(c Cluster, node string) error {
 	}
 	if why := badName(c.Domain(node)); why != "" {
 		return &PlanError{
-			Text: fmt.Sprintf("%s: %q cannot be a machine of libvirt: %s", node, clip(c.Domain(node)), why),
+			Text: fmt.Sprintf("%s: %q cannot be a machine of libvirt: %s", node, shorten(c.Domain(node)), why),
 			Fix:  "choose another meta.name, or another name for the role",
 		}
 	}
@@ -92,7 +92,7 @@ func badDNS(name string) string {
 	}
 	for label := range strings.SplitSeq(name, ".") {
 		if len(label) > maxLabel {
-			return fmt.Sprintf("%q has %d bytes, and a part between dots may have %d", clip(label), len(label), maxLabel)
+			return fmt.Sprintf("%q has %d bytes, and a part between dots may have %d", shorten(label), len(label), maxLabel)
 		}
 		if !dnsLabel.MatchString(label) {
 			return fmt.Sprintf("%q is no name; use letters, digits and hyphens", label)
@@ -102,7 +102,7 @@ func badDNS(name string) string {
 }
 
 // clip shortens a name that is too long to be read.
-func clip(name string) string {
+func shorten(name string) string {
 	if len(name) <= maxLabel {
 		return name
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // room is what a hypervisor can still take.
-type room struct {
+type capacity struct {
 	name   string
 	memory *uint64        // hypervisors of one host share it
 	roles  map[string]int // machines of each role
@@ -19,8 +19,8 @@ type room struct {
 // What is there stays where it is. A wish may say where its machine may be made.
 //
 // Disks grow as they are written, so a full pool is found when it is full.
-func place(news []Desired, staying []Change, sites map[string]Inventory, closed map[string]bool) (map[string]string, error) {
-	rooms := map[string]*room{}
+func placeMachines(news []Desired, staying []Change, sites map[string]Inventory, closed map[string]bool) (map[string]string, error) {
+	rooms := map[string]*capacity{}
 	hosts := map[string]*uint64{}
 	for name, s := range sites {
 		left := hosts[s.Host]
@@ -29,30 +29,30 @@ func place(news []Desired, staying []Change, sites map[string]Inventory, closed 
 			hosts[s.Host] = left
 		}
 		*left = min(*left, s.FreeMemory)
-		rooms[name] = &room{name: name, memory: left, roles: map[string]int{}}
+		rooms[name] = &capacity{name: name, memory: left, roles: map[string]int{}}
 	}
 	for _, c := range staying {
 		r := rooms[c.Hypervisor]
 		r.roles[c.Role]++
 		if c.Action == Start || c.Action == Finish {
-			*r.memory -= min(*r.memory, c.wish.Memory)
+			*r.memory -= min(*r.memory, c.desired.Memory)
 		}
 	}
 	order := slices.DeleteFunc(slices.Sorted(maps.Keys(rooms)), func(name string) bool { return closed[name] })
 	out := map[string]string{}
 	for _, w := range news {
-		var best *room
+		var best *capacity
 		for _, name := range order {
 			r := rooms[name]
 			switch {
-			case !w.on(name), *r.memory < w.Memory:
+			case !w.allowedOn(name), *r.memory < w.Memory:
 			case best == nil, r.roles[w.Role] < best.roles[w.Role],
 				r.roles[w.Role] == best.roles[w.Role] && *r.memory > *best.memory:
 				best = r
 			}
 		}
 		if best == nil {
-			return nil, noRoom(w, len(news)-len(out), order, rooms)
+			return nil, noCapacityError(w, len(news)-len(out), order, rooms)
 		}
 		*best.memory -= w.Memory
 		best.roles[w.Role]++
@@ -61,10 +61,10 @@ func place(news []Desired, staying []Change, sites map[string]Inventory, closed 
 	return out, nil
 }
 
-func noRoom(w Desired, left int, order []string, rooms map[string]*room) error {
+func noCapacityError(w Desired, left int, order []string, rooms map[string]*capacity) error {
 	var have []string
 	for _, name := range order {
-		if w.on(name) {
+		if w.allowedOn(name) {
 			have = append(have, fmt.Sprintf("%s has %s", name, SizeText(*rooms[name].memory)))
 		}
 	}
@@ -83,12 +83,12 @@ func noRoom(w Desired, left int, order []string, rooms map[string]*room) error {
 }
 
 // on tells whether the machine may be made on a hypervisor.
-func (w Desired) on(hypervisor string) bool {
+func (w Desired) allowedOn(hypervisor string) bool {
 	return len(w.On) == 0 || slices.Contains(w.On, hypervisor)
 }
 
 // pinned refuses names that no hypervisor has.
-func pinned(wishes []Desired, sites map[string]Inventory, closed map[string]bool) error {
+func validateAllowedHypervisors(wishes []Desired, sites map[string]Inventory, closed map[string]bool) error {
 	for _, w := range wishes {
 		for _, name := range w.On {
 			if _, ok := sites[name]; ok && !closed[name] {

@@ -19,8 +19,8 @@ type Plan struct {
 	// Warnings are what people should know of and the plan does nothing about.
 	Warnings []string `json:"warnings,omitempty"`
 
-	hosts  map[string]string // hypervisors' hosts, where they are known
-	others []Place           // machines of ours that nobody wishes, and that keep their addresses until they are gone
+	hosts   map[string]string // hypervisors' hosts, where they are known
+	removed []Place           // machines of ours that nobody wishes, and that keep their addresses until they are gone
 }
 
 // Place is where a node is, and how it is reached.
@@ -38,7 +38,7 @@ type Recorded struct {
 	Address    netip.Addr
 	Image      Image // what it was made from; without a hash it was never made
 
-	made bool // it is there, whole or not
+	exists bool // it is there, whole or not
 }
 
 // ImageKey names an image: what a role boots from on hypervisors of a kind.
@@ -73,55 +73,55 @@ func Make(wishes []Desired, sites map[string]Inventory, o Options) (Plan, error)
 	for name, s := range sites {
 		p.hosts[name] = s.Host
 	}
-	if err := twins(sites, o.Closed); err != nil {
+	if err := validateDistinctHosts(sites, o.Closed); err != nil {
 		return p, err
 	}
-	if err := pinned(wishes, sites, o.Closed); err != nil {
+	if err := validateAllowedHypervisors(wishes, sites, o.Closed); err != nil {
 		return p, err
 	}
 	if err := checkNetwork(o.Network); err != nil {
 		return p, err
 	}
-	if err := foreign(sites, o); err != nil {
+	if err := validateNetworkOwner(sites, o); err != nil {
 		return p, err
 	}
-	there, doubles := machines(sites, o.Recorded)
-	if err := absent(wishes, sites, o.Recorded); err != nil {
+	there, doubles := indexMachines(sites, o.Recorded)
+	if err := validateRecordedHypervisors(wishes, sites, o.Recorded); err != nil {
 		return p, err
 	}
-	has := known(o.Recorded, there)
-	macs := hardware(wishes, o.Cluster.Name, has)
+	has := mergeRecorded(o.Recorded, there)
+	macs := assignMACs(wishes, o.Cluster.Name, has)
 	var addrs map[string]netip.Addr
 	if o.Network.Mode.Ours() {
 		var err error
-		if addrs, err = addresses(wishes, o, sites, macs, has); err != nil {
+		if addrs, err = allocateAddresses(wishes, o, sites, macs, has); err != nil {
 			return p, err
 		}
 	}
-	p.Warnings = copies(sites, macs)
+	p.Warnings = warnOfCopies(sites, macs)
 	var news []Desired
 	var staying []Change
 	for _, w := range wishes {
 		place := Place{Node: w.Node, MAC: macs[w.Node], Address: addrs[w.Node]}
 		if f, ok := there[w.Node]; ok {
-			place.Hypervisor = f.at
-			c := compare(w, place, f, sites[f.at].Kind, has[w.Node].Image, o)
+			place.Hypervisor = f.hypervisor
+			c := decideChange(w, place, f, sites[f.hypervisor].Kind, has[w.Node].Image, o)
 			staying = append(staying, c)
-			if o.means(w.Node) {
+			if o.selects(w.Node) {
 				p.Changes = append(p.Changes, c)
 			}
-		} else if o.means(w.Node) {
+		} else if o.selects(w.Node) {
 			news = append(news, w)
-			p.Changes = append(p.Changes, Change{Node: w.Node, Role: w.Role, Action: Create, Address: place.Address, wish: w, place: place})
+			p.Changes = append(p.Changes, Change{Node: w.Node, Role: w.Role, Action: Create, Address: place.Address, desired: w, place: place})
 		}
 		p.Places = append(p.Places, place)
 	}
 	for _, node := range slices.Sorted(maps.Keys(there)) {
 		if f := there[node]; macs[node] == "" {
-			p.others = append(p.others, Place{Node: node, MAC: f.MAC, Address: f.Address, Hypervisor: f.at})
+			p.removed = append(p.removed, Place{Node: node, MAC: f.MAC, Address: f.Address, Hypervisor: f.hypervisor})
 		}
 	}
-	where, err := place(news, staying, sites, o.Closed)
+	where, err := placeMachines(news, staying, sites, o.Closed)
 	if err != nil {
 		return p, err
 	}
@@ -146,13 +146,13 @@ func Make(wishes []Desired, sites map[string]Inventory, o Options) (Plan, error)
 		}
 	}
 	if o.Selected == nil {
-		p.Changes = append(p.Changes, removals(wishes, there, doubles, o.Recorded)...)
+		p.Changes = append(p.Changes, findRemovals(wishes, there, doubles, o.Recorded)...)
 	}
-	p.UnpreparedHosts = p.unprepared(sites)
-	return p, p.taken(sites)
+	p.UnpreparedHosts = p.findUnprepared(sites)
+	return p, p.validateRange(sites)
 }
 
-func (o Options) means(node string) bool { return o.Selected == nil || o.Selected(node) }
+func (o Options) selects(node string) bool { return o.Selected == nil || o.Selected(node) }
 
 // Images are those that the plan needs: machines are made from them.
 func (p Plan) Images() []ImageKey {

@@ -39,7 +39,7 @@ func on(all []Desired, hypervisors ...string) []Desired {
 // there is a machine that is as w wishes, at that address.
 func there(w Desired, at string, change ...func(*Actual)) Actual {
 	f := Actual{Node: w.Node, Role: w.Role, MAC: MAC("c", w.Node, nil), Address: addr(at), VCPUs: w.VCPUs, Memory: w.Memory, Image: "old", State: Running}
-	f.Definition = w.spec(Place{MAC: f.MAC}, Image{Hash: "old"}).Definition()
+	f.Definition = w.makeSpec(Place{MAC: f.MAC}, Image{Hash: "old"}).Definition()
 	for _, c := range change {
 		c(&f)
 	}
@@ -343,7 +343,7 @@ func TestMAC(t *testing.T) {
 	}
 	// A thousand nodes, of which no two may have the same one.
 	seen := map[string]bool{}
-	for _, mac := range hardware(wishes("w", 1000), "c", nil) {
+	for _, mac := range assignMACs(wishes("w", 1000), "c", nil) {
 		if seen[mac] {
 			t.Fatalf("%s twice", mac)
 		}

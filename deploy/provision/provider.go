@@ -62,8 +62,8 @@ type Checker interface {
 // Dissolver is a provider to which it makes a difference that all machines of a cluster are
 // about to be removed, and [Cleaner] asked afterwards: what goes as a whole need not be taken
 // apart for each. Where it does not come to that, addresses may be left that were reserved.
-type Dissolver interface {
-	Dissolve(c Cluster)
+type ClusterRemover interface {
+	BeginClusterRemoval(c Cluster)
 }
 
 // Doctor is a provider that can say what of its host is not as it should be.

@@ -8,14 +8,14 @@ import (
 
 // taken refuses to make or start a network of ours where another network of the hypervisor has some of its
 // addresses. What the hypervisor's own interfaces have, libvirt finds when the network starts.
-func (p Plan) taken(sites map[string]Inventory) error {
+func (p Plan) validateRange(sites map[string]Inventory) error {
 	if !p.Network.Mode.Ours() {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
 		net := sites[name].Network
 		there := net != nil && net.CIDR == p.Network.CIDR.Masked()
-		if !p.houses(name) || there && net.Active {
+		if !p.usesHypervisor(name) || there && net.Active {
 			continue
 		}
 		for _, r := range sites[name].Ranges {

@@ -7,28 +7,28 @@ import (
 
 // unprepared are the hypervisors with machines that run where the network does not, is not defined, or
 // has other reservations than it should.
-func (p Plan) unprepared(sites map[string]Inventory) []string {
+func (p Plan) findUnprepared(sites map[string]Inventory) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
-		want := reservations(p.Places, name)
+		want := reservationsOn(p.Places, name)
 		net := sites[name].Network
 		switch {
 		case len(want) == 0 && (net == nil || !p.Network.Mode.Ours()):
-		case !p.houses(name):
-		case net == nil || !net.Active || p.Network.Mode.Ours() && net.Transient || p.Network.Mode.Ours() && !sameReservations(want, net.Reservations):
+		case !p.usesHypervisor(name):
+		case net == nil || !net.Active || p.Network.Mode.Ours() && net.Transient || p.Network.Mode.Ours() && !containsReservations(want, net.Reservations):
 			out = append(out, name)
 		}
 	}
 	return out
 }
 
-func (p Plan) houses(hypervisor string) bool {
+func (p Plan) usesHypervisor(hypervisor string) bool {
 	return slices.ContainsFunc(p.Places, func(pl Place) bool { return pl.Hypervisor == hypervisor })
 }
 
 // sameReservations tells whether ours are those that are wanted. Whether one more is
 // there, of a node that is about to be removed, does not matter.
-func sameReservations(want, have []Reservation) bool {
+func containsReservations(want, have []Reservation) bool {
 	for _, r := range want {
 		if !slices.ContainsFunc(have, func(h Reservation) bool { return h.MAC == r.MAC && h.Address == r.Address }) {
 			return false
@@ -44,14 +44,14 @@ func (p Plan) Reservations(hypervisor string) []Reservation {
 	var out []Reservation
 	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
 		if name == hypervisor || p.hosts[name] != "" && p.hosts[name] == p.hosts[hypervisor] {
-			out = append(out, reservations(p.Places, name)...)
-			out = append(out, reservations(p.others, name)...)
+			out = append(out, reservationsOn(p.Places, name)...)
+			out = append(out, reservationsOn(p.removed, name)...)
 		}
 	}
 	return out
 }
 
-func reservations(places []Place, hypervisor string) []Reservation {
+func reservationsOn(places []Place, hypervisor string) []Reservation {
 	var out []Reservation
 	for _, pl := range places {
 		if pl.Hypervisor == hypervisor && pl.Address.IsValid() && pl.MAC != "" {

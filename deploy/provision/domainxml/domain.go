@@ -32,7 +32,7 @@ func Domain(m Machine) (string, error) {
 	}
 	if m.Host.Type == "lxc" {
 		container(&d, m)
-	} else if noBIOS(m.Host.Arch) && s.Firmware == provision.BIOS && s.Image.Kernel == "" {
+	} else if lacksBIOS(m.Host.Arch) && s.Firmware == provision.BIOS && s.Image.Kernel == "" {
 		return "", fmt.Errorf("role %s: a machine of %s has no BIOS; set roles.%s.firmware = \"uefi\"", s.Role, m.Host.Arch, s.Role)
 	} else {
 		virtualMachine(&d, m)
@@ -47,7 +47,7 @@ func Domain(m Machine) (string, error) {
 	return text, nil
 }
 
-func noBIOS(arch string) bool { return arch == "aarch64" || arch == "riscv64" }
+func lacksBIOS(arch string) bool { return arch == "aarch64" || arch == "riscv64" }
 
 func pins(cpus []string) *libvirtxml.DomainCPUTune {
 	if len(cpus) == 0 {
@@ -61,7 +61,7 @@ func pins(cpus []string) *libvirtxml.DomainCPUTune {
 }
 
 // link is the machine's one interface.
-func link(m Machine) libvirtxml.DomainInterface {
+func networkInterface(m Machine) libvirtxml.DomainInterface {
 	source := &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: m.Network.Name}}
 	if m.Network.Mode == provision.Bridge {
 		source = &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: m.Network.Bridge}}
@@ -72,7 +72,7 @@ func link(m Machine) libvirtxml.DomainInterface {
 func virtualMachine(d *libvirtxml.Domain, m Machine) {
 	s := m.Spec
 	d.OS = &libvirtxml.DomainOS{
-		Type:   &libvirtxml.DomainOSType{Arch: m.Host.Arch, Type: "hvm", Machine: board(m)},
+		Type:   &libvirtxml.DomainOSType{Arch: m.Host.Arch, Type: "hvm", Machine: machineType(m)},
 		Kernel: m.Files.Kernel, Initrd: m.Files.Initrd,
 		SMBios: &libvirtxml.DomainSMBios{Mode: "sysinfo"},
 	}
@@ -93,7 +93,7 @@ func virtualMachine(d *libvirtxml.Domain, m Machine) {
 	}
 	d.SysInfo = sysinfo(m)
 
-	nic := link(m)
+	nic := networkInterface(m)
 	nic.Model = &libvirtxml.DomainInterfaceModel{Type: "virtio"}
 	serial := libvirtxml.DomainSerial{Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}}
 	if m.Files.Console != "" {
@@ -122,7 +122,7 @@ func virtualMachine(d *libvirtxml.Domain, m Machine) {
 }
 
 // board: q35 is what UEFI needs and KVM is best at; the older one is emulated faster.
-func board(m Machine) string {
+func machineType(m Machine) string {
 	switch {
 	case m.Host.Type == "test":
 		return ""
@@ -200,7 +200,7 @@ func container(d *libvirtxml.Domain, m Machine) {
 	}
 	d.OS = &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Arch: m.Host.Arch, Type: "exe"}, Init: first}
 	d.Features = &libvirtxml.DomainFeatureList{Capabilities: &libvirtxml.DomainFeatureCapabilities{Policy: "default"}}
-	nic := link(m)
+	nic := networkInterface(m)
 	nic.Guest = &libvirtxml.DomainInterfaceGuest{Dev: "eth0"}
 	d.Devices = &libvirtxml.DomainDeviceList{
 		Filesystems: []libvirtxml.DomainFilesystem{{

@@ -92,7 +92,7 @@ func TestExamples(t *testing.T) {
 		"reservation": func() (string, error) { return Reservation(reservation) },
 		"pool":        func() (string, error) { return Pool("nixbench", "/var/lib/libvirt/nixbench", "0711") },
 		"volume-overlay": Volume{
-			Name: "root", Format: "qcow2", Capacity: 20 << 30, Backing: "/pool/image", Below: "qcow2", Mode: "0600",
+			Name: "root", Format: "qcow2", Capacity: 20 << 30, Backing: "/pool/image", BackingFormat: "qcow2", Mode: "0600",
 		}.XML,
 		"volume-raw": Volume{Name: "root", Format: "raw", Capacity: 100, Mode: "0600"}.XML,
 	} {
@@ -131,7 +131,7 @@ func TestMarkIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Found{
+	want := DomainInfo{
 		Name: "bench-worker-1", UUID: DomainUUID(cluster, "worker-1"), MAC: m.Spec.MAC,
 		Link: &Link{MAC: m.Spec.MAC, Network: "nixbench"}, Links: []Link{{MAC: m.Spec.MAC, Network: "nixbench"}}, VCPUs: 2, Memory: 2 << 30, Console: "/pool/console",
 		Mark: &MachineMark{

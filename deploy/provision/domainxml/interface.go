@@ -10,7 +10,7 @@ import (
 // Reconnections are two descriptions of a running domain's interface, with which it is to be updated one
 // after the other: with the network's bridge by name, then with the network. libvirt does nothing for
 // an interface that is described as it is, and so would leave it without a bridge.
-func Reconnections(running, mac, network, bridge string) ([]string, error) {
+func ReconnectSteps(running, mac, network, bridge string) ([]string, error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(running); err != nil {
 		return nil, fmt.Errorf("read libvirt's description of a domain: %w", err)

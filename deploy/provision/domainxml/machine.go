@@ -43,7 +43,7 @@ const Credentials = "/run/host/credentials"
 func DomainName(c provision.Cluster, node string) string { return c.Domain(node) }
 
 // uuid is the same for the same words.
-func uuid(words ...string) string {
+func deriveUUID(words ...string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", words))
 	sum[6] = sum[6]&0x0f | 0x80 // version 8: whatever its maker wants
 	sum[8] = sum[8]&0x3f | 0x80
@@ -51,4 +51,4 @@ func uuid(words ...string) string {
 }
 
 // DomainUUID is that of a node's domain.
-func DomainUUID(c provision.Cluster, node string) string { return uuid("machine", c.ID, node) }
+func DomainUUID(c provision.Cluster, node string) string { return deriveUUID("machine", c.ID, node) }

@@ -58,7 +58,7 @@ func marshal(v any) (string, error) {
 }
 
 // Found is a domain as libvirt describes it. Without a Mark it is not ours.
-type Found struct {
+type DomainInfo struct {
 	Name    string
 	UUID    string
 	Mark    *MachineMark
@@ -79,22 +79,22 @@ type Link struct {
 
 // Machine tells whether a domain is the machine that nixbench has made for a node, and no copy of it:
 // a copy has another UUID.
-func (f Found) Machine(c provision.Cluster) bool {
+func (f DomainInfo) IsMachineOf(c provision.Cluster) bool {
 	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == DomainUUID(c, f.Mark.Node)
 }
 
 // On tells whether one of the domain's interfaces is on a network.
-func (f Found) On(network string) bool {
+func (f DomainInfo) UsesNetwork(network string) bool {
 	return slices.ContainsFunc(f.Links, func(l Link) bool { return l.Network == network })
 }
 
 // ParseDomain reads libvirt's description of a domain.
-func ParseDomain(text string) (Found, error) {
+func ParseDomain(text string) (DomainInfo, error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(text); err != nil {
-		return Found{}, fmt.Errorf("read libvirt's description of a domain: %w", err)
+		return DomainInfo{}, fmt.Errorf("read libvirt's description of a domain: %w", err)
 	}
-	f := Found{Name: d.Name, UUID: d.UUID}
+	f := DomainInfo{Name: d.Name, UUID: d.UUID}
 	if d.Metadata != nil {
 		f.Mark = findMark[MachineMark](d.Metadata.XML, MachineNamespace)
 	}

@@ -20,10 +20,10 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 	if err != nil {
 		return "", err
 	}
-	gateway, first, last := bounds(n.CIDR)
+	gateway, first, last := rangeAddresses(n.CIDR)
 	dhcp := &libvirtxml.NetworkDHCP{Ranges: []libvirtxml.NetworkDHCPRange{{Start: first.String(), End: last.String()}}}
 	for _, r := range reservations {
-		dhcp.Hosts = append(dhcp.Hosts, host(r))
+		dhcp.Hosts = append(dhcp.Hosts, hostEntry(r))
 	}
 	net := libvirtxml.Network{
 		Name:     n.Name,
@@ -55,15 +55,15 @@ func Reservation(r provision.Reservation) (string, error) {
 	return marshal(struct {
 		XMLName xml.Name `xml:"host"`
 		libvirtxml.NetworkDHCPHost
-	}{NetworkDHCPHost: host(r)})
+	}{NetworkDHCPHost: hostEntry(r)})
 }
 
-func host(r provision.Reservation) libvirtxml.NetworkDHCPHost {
+func hostEntry(r provision.Reservation) libvirtxml.NetworkDHCPHost {
 	return libvirtxml.NetworkDHCPHost{MAC: r.MAC, Name: r.Node, IP: r.Address.String()}
 }
 
 // bounds are the gateway, which is the first address of a range, and those that are given out.
-func bounds(cidr netip.Prefix) (gateway, first, last netip.Addr) {
+func rangeAddresses(cidr netip.Prefix) (gateway, first, last netip.Addr) {
 	base := cidr.Masked().Addr().As4()
 	n := uint32(base[0])<<24 | uint32(base[1])<<16 | uint32(base[2])<<8 | uint32(base[3])
 	at := func(n uint32) netip.Addr {
@@ -74,7 +74,7 @@ func bounds(cidr netip.Prefix) (gateway, first, last netip.Addr) {
 }
 
 // FoundNetwork is a network as libvirt describes it. Without a Mark it is not ours.
-type FoundNetwork struct {
+type NetworkInfo struct {
 	Name         string
 	UUID         string
 	Bridge       string // the interface of the host
@@ -86,24 +86,24 @@ type FoundNetwork struct {
 }
 
 // Made tells whether it is a network that nixbench has made for the cluster, and no copy of it.
-func (f FoundNetwork) Made(c provision.Cluster) bool {
+func (f NetworkInfo) BelongsTo(c provision.Cluster) bool {
 	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == networkUUID(c, f.Name)
 }
 
 // Owned tells whether the bridge is libvirt's own: it goes when the network stops.
-func (f FoundNetwork) Owned() bool {
+func (f NetworkInfo) OwnsBridge() bool {
 	return f.Mode.Ours() || f.Mode == "route" || f.Mode == "open"
 }
 
-func networkUUID(c provision.Cluster, name string) string { return uuid("network", c.ID, name) }
+func networkUUID(c provision.Cluster, name string) string { return deriveUUID("network", c.ID, name) }
 
 // ParseNetwork reads libvirt's description of a network.
-func ParseNetwork(text string) (FoundNetwork, error) {
+func ParseNetwork(text string) (NetworkInfo, error) {
 	var n libvirtxml.Network
 	if err := n.Unmarshal(text); err != nil {
-		return FoundNetwork{}, fmt.Errorf("read libvirt's description of a network: %w", err)
+		return NetworkInfo{}, fmt.Errorf("read libvirt's description of a network: %w", err)
 	}
-	f := FoundNetwork{Name: n.Name, UUID: n.UUID, Mode: provision.Isolated}
+	f := NetworkInfo{Name: n.Name, UUID: n.UUID, Mode: provision.Isolated}
 	if n.Bridge != nil {
 		f.Bridge = n.Bridge.Name
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // PoolUUID is that of a pool that we have made: pools have no place for a mark.
-func PoolUUID(name, path string) string { return uuid("pool", name, path) }
+func PoolUUID(name, path string) string { return deriveUUID("pool", name, path) }
 
 // Pool is the XML of a pool that is a folder.
 func Pool(name, path, mode string) (string, error) {
@@ -20,12 +20,12 @@ func Pool(name, path, mode string) (string, error) {
 
 // Volume is a file to be made in a pool.
 type Volume struct {
-	Name     string
-	Format   string // qcow2, raw, or dir for a folder
-	Capacity uint64
-	Backing  string // file below a qcow2
-	Below    string // format of that
-	Mode     string
+	Name          string
+	Format        string // qcow2, raw, or dir for a folder
+	Capacity      uint64
+	Backing       string // file below a qcow2
+	BackingFormat string // format of that
+	Mode          string
 }
 
 // XML of the volume. Nothing of its capacity is allocated.
@@ -44,24 +44,24 @@ func (v Volume) XML() (string, error) {
 	}
 	if v.Backing != "" {
 		x.BackingStore = &libvirtxml.StorageVolumeBackingStore{
-			Path: v.Backing, Format: &libvirtxml.StorageVolumeTargetFormat{Type: v.Below},
+			Path: v.Backing, Format: &libvirtxml.StorageVolumeTargetFormat{Type: v.BackingFormat},
 		}
 	}
 	return x.Marshal()
 }
 
 // FoundPool is a pool as libvirt describes it.
-type FoundPool struct {
+type PoolInfo struct {
 	Type, Path string
 }
 
 // ParsePool reads libvirt's description of a pool.
-func ParsePool(text string) (FoundPool, error) {
+func ParsePool(text string) (PoolInfo, error) {
 	var p libvirtxml.StoragePool
 	if err := p.Unmarshal(text); err != nil {
-		return FoundPool{}, fmt.Errorf("read libvirt's description of a pool: %w", err)
+		return PoolInfo{}, fmt.Errorf("read libvirt's description of a pool: %w", err)
 	}
-	f := FoundPool{Type: p.Type}
+	f := PoolInfo{Type: p.Type}
 	if p.Target != nil {
 		f.Path = p.Target.Path
 	}
@@ -69,7 +69,7 @@ func ParsePool(text string) (FoundPool, error) {
 }
 
 // Backing is the file below a volume, or empty.
-func Backing(text string) (string, error) {
+func BackingFile(text string) (string, error) {
 	var v libvirtxml.StorageVolume
 	if err := v.Unmarshal(text); err != nil {
 		return "", fmt.Errorf("read libvirt's description of a volume: %w", err)

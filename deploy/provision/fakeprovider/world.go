@@ -38,15 +38,15 @@ type Hypervisor struct {
 
 // domain is a machine, ours or not.
 type domain struct {
-	cluster provision.Cluster // without an id: foreign
-	spec    provision.Spec
-	image   string
-	network string
-	copyOf  string // the node whose mark it carries without being its machine
-	lost    bool   // its network was stopped or removed while it ran
-	boot    int    // which start of the hypervisor's it runs since; 0: off
-	console string
-	stuck   provision.State // although it was started: paused or crashed
+	cluster   provision.Cluster // without an id: foreign
+	spec      provision.Spec
+	image     string
+	network   string
+	copyOf    string // the node whose mark it carries without being its machine
+	detached  bool   // its network was stopped or removed while it ran
+	boot      int    // which start of the hypervisor's it runs since; 0: off
+	console   string
+	heldState provision.State // although it was started: paused or crashed
 }
 
 type network struct {
@@ -182,7 +182,7 @@ func (h *Hypervisor) StopNetwork(name string, keep bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.domains {
-		d.lost = d.lost || d.network == name && d.boot != 0
+		d.detached = d.detached || d.network == name && d.boot != 0
 	}
 	if n := h.networks[name]; n != nil && keep {
 		n.Active = false
@@ -218,14 +218,14 @@ func (h *Hypervisor) PowerOff(name string) {
 	}
 }
 
-func (d *domain) stop() { d.boot, d.stuck, d.lost = 0, "", false }
+func (d *domain) stop() { d.boot, d.heldState, d.detached = 0, "", false }
 
 // Stop has the machine with this name be paused, or crashed.
 func (h *Hypervisor) Stop(name string, how provision.State) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if d := h.domains[name]; d != nil {
-		d.stuck = how
+		d.heldState = how
 	}
 }
 
@@ -243,7 +243,7 @@ func (h *Hypervisor) State(name string) provision.State {
 func (d *domain) ours(c provision.Cluster) bool { return d.cluster.ID == c.ID && d.copyOf == "" }
 
 func (d *domain) state() provision.State {
-	return cmp.Or(d.stuck, map[bool]provision.State{true: provision.Off, false: provision.Running}[d.boot == 0])
+	return cmp.Or(d.heldState, map[bool]provision.State{true: provision.Off, false: provision.Running}[d.boot == 0])
 }
 
 // Boot tells one start of a machine from another; 0 if it does not run.
@@ -277,14 +277,14 @@ func (h *Hypervisor) Print(name, text string) {
 }
 
 // Find sets what Examine tells.
-func (h *Hypervisor) Find(findings ...provision.Finding) {
+func (h *Hypervisor) SetFindings(findings ...provision.Finding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.findings = findings
 }
 
 // at is reached before each effect; the effect itself is run with the lock held.
-func (h *Hypervisor) at(ctx context.Context, s Step, effect func() error) error {
+func (h *Hypervisor) runStep(ctx context.Context, s Step, effect func() error) error {
 	h.mu.Lock()
 	onStep, cut := h.onStep, false
 	if s.Op != "survey" {
@@ -330,4 +330,4 @@ func (h *Hypervisor) fail(s Step, err error) error {
 	return e
 }
 
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -13,7 +13,7 @@ import (
 // detached tells whether the network of a domain that runs was stopped or removed since the domain was connected
 // to it. When a network stops, libvirt removes its bridge and forgets its ports; when it starts, nothing is
 // connected to the new bridge. A bridge of the host's own stays.
-func detached(d *domain, nets []*network) (bool, error) {
+func isDetached(d *domain, nets []*network) (bool, error) {
 	if d.Link == nil {
 		return false, nil
 	}
@@ -22,10 +22,10 @@ func detached(d *domain, nets []*network) (bool, error) {
 		return true, nil
 	}
 	n := nets[i]
-	if !n.Owned() || !n.active {
-		return n.Owned(), nil
+	if !n.OwnsBridge() || !n.active {
+		return n.OwnsBridge(), nil
 	}
-	if err := n.readPorts(); err != nil || !n.known {
+	if err := n.readPorts(); err != nil || !n.portsKnown {
 		return false, err
 	}
 	text, err := d.d.GetXMLDesc(0)
@@ -44,12 +44,12 @@ func detached(d *domain, nets []*network) (bool, error) {
 
 // readPorts asks once for the ports of a network that is active.
 func (n *network) readPorts() error {
-	if n.read {
+	if n.portsRead {
 		return nil
 	}
 	all, err := n.n.ListAllPorts(0)
-	if unsupported(err) {
-		n.read = true
+	if isUnsupported(err) {
+		n.portsRead = true
 		return nil
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (n *network) readPorts() error {
 		}
 		n.ports = append(n.ports, p)
 	}
-	n.read, n.known = true, true
+	n.portsRead, n.portsKnown = true, true
 	return nil
 }
 
@@ -85,7 +85,7 @@ func (s *session) reconnect(d *domain) error {
 	for _, n := range nets {
 		defer n.free()
 	}
-	lost, err := detached(d, nets)
+	lost, err := isDetached(d, nets)
 	if err != nil || !lost {
 		return err
 	}
@@ -100,12 +100,12 @@ func (s *session) reconnect(d *domain) error {
 	if err != nil {
 		return err
 	}
-	steps, err := domainxml.Reconnections(text, d.Link.MAC, d.Link.Network, nets[i].Bridge)
+	steps, err := domainxml.ReconnectSteps(text, d.Link.MAC, d.Link.Network, nets[i].Bridge)
 	if err != nil {
 		return err
 	}
 	for _, one := range steps {
-		if err := s.about("connect the interface " + d.Link.MAC); err != nil {
+		if err := s.beforeEffect("connect the interface " + d.Link.MAC); err != nil {
 			return err
 		}
 		if err := d.d.UpdateDeviceFlags(one, libvirt.DOMAIN_DEVICE_MODIFY_LIVE); err != nil {

@@ -75,7 +75,7 @@ func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error
 	known := map[string]bool{}
 	for _, d := range domains {
 		defer d.free()
-		if d.On(n.Name) {
+		if d.UsesNetwork(n.Name) {
 			users = append(users, "machine "+d.Name)
 			known[d.UUID] = true
 		}
@@ -88,7 +88,7 @@ func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error
 	}
 	for _, p := range n.ports {
 		node, named := strings.CutPrefix(p.Owner, domainxml.DomainName(c, ""))
-		stale := named && s.h.dissolves(c) && p.OwnerUUID == domainxml.DomainUUID(c, node)
+		stale := named && s.h.removesCluster(c) && p.OwnerUUID == domainxml.DomainUUID(c, node)
 		if known[p.OwnerUUID] || stale {
 			continue
 		}
@@ -125,7 +125,7 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 		if m := imageVolume.FindStringSubmatch(name); err == nil && m != nil {
 			images[m[1]] = append(images[m[1]], m[2])
 		} else if err == nil {
-			stands[path.Base(below(&volumes[i]))] = "volume " + name
+			stands[path.Base(backingFile(&volumes[i]))] = "volume " + name
 		}
 		_ = volumes[i].Free()
 	}
@@ -138,7 +138,7 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 		defer d.free()
 		if d.Mark != nil {
 			users[d.Mark.Image] = "machine " + d.Name
-			ours[d.Mark.Image] = ours[d.Mark.Image] || d.Machine(c)
+			ours[d.Mark.Image] = ours[d.Mark.Image] || d.IsMachineOf(c)
 		}
 	}
 	var left []provision.Remaining
@@ -147,7 +147,7 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 		if ours[hash] {
 			continue
 		}
-		word := "for-" + short(c)
+		word := "for-" + shortID(c)
 		marked := slices.Contains(have, word)
 		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
 		user := cmp.Or(stands[imagePart(hash, "disk")], users[hash])
@@ -182,7 +182,7 @@ func (p *pool) removeIfEmpty() error {
 	if err != nil || len(names) > 0 || !p.ours {
 		return err
 	}
-	if err := p.about("remove the pool"); err != nil {
+	if err := p.beforeEffect("remove the pool"); err != nil {
 		return err
 	}
 	if err := p.p.Destroy(); err != nil {

@@ -70,7 +70,7 @@ func (s *session) containerConsole(c provision.Cluster, node string, text *[]byt
 		return nil // it does not run, or somebody else reads it
 	}
 	buf := make([]byte, 4096)
-	for since := time.Now(); time.Since(since) < listen; {
+	for since := time.Now(); time.Since(since) < consoleReadTime; {
 		n, err := stream.Recv(buf)
 		if n > 0 {
 			*text = append(*text, buf[:n]...)
@@ -88,4 +88,4 @@ func (s *session) containerConsole(c provision.Cluster, node string, text *[]byt
 }
 
 // listen is how long a container's console is listened to.
-const listen = 300 * time.Millisecond
+const consoleReadTime = 300 * time.Millisecond

@@ -43,10 +43,10 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	h.patience = 4 * time.Second
+	h.shutdownTimeout = 4 * time.Second
 	var mu sync.Mutex
 	left := 0
-	h.effect = func(what string) error {
+	h.onEffect = func(what string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if left == 0 {

@@ -35,7 +35,7 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 		}
 		m.Image = d.Mark.Image
 	}
-	method, err := s.method(spec)
+	method, err := s.identityMethod(spec)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 		return s.h.fail(spec.Node, "make the disks", err, "")
 	}
 	if s.host.kind == provision.VM {
-		m.Files.Console = p.file(machinePart(c, spec.Node, "console"))
+		m.Files.Console = p.pathOf(machinePart(c, spec.Node, "console"))
 	}
 	if d == nil || d.Mark.Definition != spec.Definition() {
 		if d != nil {
@@ -73,7 +73,7 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 }
 
 // method is how the machine is told who it is.
-func (s *session) method(spec provision.Spec) (provision.Method, error) {
+func (s *session) identityMethod(spec provision.Spec) (provision.Method, error) {
 	m := spec.Identity.Method
 	container := s.host.kind == provision.Container
 	switch {
@@ -96,17 +96,17 @@ func (p *pool) makeSeed(m *domainxml.Machine, method provision.Method, complete 
 	switch method {
 	case provision.Files:
 		name = machinePart(m.Cluster, node, "seed")
-		m.Files.Seed = p.file(name)
+		m.Files.Seed = p.pathOf(name)
 	case provision.Credentials:
 		name, data = machinePart(m.Cluster, node, "credential"), seed.Tmpfiles(id)
-		m.Files.Credential = p.file(name)
+		m.Files.Credential = p.pathOf(name)
 	case provision.CloudInit:
 		var err error
 		if data, err = seed.CloudInit(node, id); err != nil {
 			return err
 		}
 		name = machinePart(m.Cluster, node, "cidata")
-		m.Files.CloudInit = p.file(name)
+		m.Files.CloudInit = p.pathOf(name)
 	}
 	if complete {
 		there, err := p.has(name)
@@ -124,13 +124,13 @@ func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
 	node, image := m.Spec.Node, m.Spec.Image
 	if p.host.kind == provision.VM && image.Kernel != "" {
 		// One that is there keeps the kernel that it was made with.
-		m.Files.Kernel = p.file(imagePart(m.Image, "kernel"))
+		m.Files.Kernel = p.pathOf(imagePart(m.Image, "kernel"))
 		if image.Initrd != "" {
-			m.Files.Initrd = p.file(imagePart(m.Image, "initrd"))
+			m.Files.Initrd = p.pathOf(imagePart(m.Image, "initrd"))
 		}
 	}
 	root := p.rootPart(m.Cluster, node)
-	m.Files.Root = p.file(root)
+	m.Files.Root = p.pathOf(root)
 	there := false
 	var err error
 	if complete {
@@ -149,7 +149,7 @@ func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
 	}
 	for i, size := range m.Spec.Disks {
 		name := machinePart(m.Cluster, node, fmt.Sprintf("disk%d", i+1))
-		m.Files.Disks = append(m.Files.Disks, p.file(name))
+		m.Files.Disks = append(m.Files.Disks, p.pathOf(name))
 		if complete {
 			if there, err := p.has(name); err != nil {
 				return err
@@ -159,7 +159,7 @@ func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
 		}
 		vol, err := p.create(domainxml.Volume{Name: name, Format: "qcow2", Capacity: size, Mode: "0600"})
 		if err != nil {
-			return p.withRoom(err)
+			return p.addFreeSpace(err)
 		}
 		_ = vol.Free()
 	}
@@ -181,12 +181,12 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 		}
 	}
 	if p.host.kind == provision.Container {
-		if n := len(p.file(name)); n > maxLoop {
-			return p.h.fail(spec.Node, "make the root", fmt.Errorf("its path %s has %d bytes, and libvirt can open %d", p.file(name), n, maxLoop),
+		if n := len(p.pathOf(name)); n > maxLoopPath {
+			return p.h.fail(spec.Node, "make the root", fmt.Errorf("its path %s has %d bytes, and libvirt can open %d", p.pathOf(name), n, maxLoopPath),
 				"give the hypervisor a shorter poolPath and another pool")
 		}
 		// Its file system is as large as the image made it; a larger file would not change that.
-		if err := p.turn(p.h.uploads); err != nil {
+		if err := p.acquireSlot(p.h.uploads); err != nil {
 			return err
 		}
 		defer func() { <-p.h.uploads }()
@@ -194,10 +194,10 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 	}
 	vol, err := p.create(domainxml.Volume{
 		Name: name, Format: "qcow2", Capacity: max(spec.Disk, about.disk), Mode: "0600",
-		Backing: p.file(imagePart(spec.Image.Hash, "disk")), Below: string(spec.Image.Format),
+		Backing: p.pathOf(imagePart(spec.Image.Hash, "disk")), BackingFormat: string(spec.Image.Format),
 	})
 	if err != nil {
-		return p.withRoom(err)
+		return p.addFreeSpace(err)
 	}
 	return vol.Free()
 }
@@ -208,14 +208,14 @@ func (s *session) define(m domainxml.Machine) (*domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.about("define the domain"); err != nil {
+	if err := s.beforeEffect("define the domain"); err != nil {
 		return nil, err
 	}
 	d, err := s.conn.DomainDefineXML(text)
 	if err != nil {
 		return nil, err
 	}
-	return &domain{d: d, Found: domainxml.Found{Name: domainxml.DomainName(m.Cluster, m.Spec.Node)}}, nil
+	return &domain{d: d, DomainInfo: domainxml.DomainInfo{Name: domainxml.DomainName(m.Cluster, m.Spec.Node)}}, nil
 }
 
 func (s *session) start(node string, d *libvirt.Domain) error {
@@ -223,7 +223,7 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 	case err != nil || state == provision.Running:
 		return err
 	case state == provision.Paused:
-		if err := s.about("resume the domain"); err != nil {
+		if err := s.beforeEffect("resume the domain"); err != nil {
 			return err
 		}
 		return s.h.fail(node, "resume", resume(d), "")
@@ -232,7 +232,7 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 			return err
 		}
 	}
-	if err := s.about("start the domain"); err != nil {
+	if err := s.beforeEffect("start the domain"); err != nil {
 		return err
 	}
 	for tries := 1; ; tries++ {
@@ -304,7 +304,7 @@ func (s *session) shutdown(d *libvirt.Domain) error {
 	if err != nil || state == provision.Off {
 		return err
 	}
-	if err := s.about("shut the domain down"); err != nil {
+	if err := s.beforeEffect("shut the domain down"); err != nil {
 		return err
 	}
 	switch state {
@@ -323,9 +323,9 @@ func (s *session) shutdown(d *libvirt.Domain) error {
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
 		}
 	}
-	for since, asked := time.Now(), 0; time.Since(since) < s.h.patience; {
+	for since, asked := time.Now(), 0; time.Since(since) < s.h.shutdownTimeout; {
 		// All ways fail with a guest that has just ended, and some with one that does not know them.
-		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.patience/20 {
+		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20 {
 			_ = ways[asked]()
 			asked++
 		}
@@ -341,10 +341,10 @@ func (s *session) shutdown(d *libvirt.Domain) error {
 
 func (s *session) destroy(d *libvirt.Domain) error {
 	on, err := running(d)
-	if missing(err) || err == nil && !on {
+	if isNotFound(err) || err == nil && !on {
 		return nil
 	}
-	if err := s.about("end the domain"); err != nil {
+	if err := s.beforeEffect("end the domain"); err != nil {
 		return err
 	}
 	if s.host.kind == provision.Container {
@@ -361,7 +361,7 @@ func (s *session) destroy(d *libvirt.Domain) error {
 		}
 	}
 	err = d.Destroy()
-	if on, stateErr := running(d); missing(stateErr) || stateErr == nil && !on {
+	if on, stateErr := running(d); isNotFound(stateErr) || stateErr == nil && !on {
 		return nil
 	}
 	return err

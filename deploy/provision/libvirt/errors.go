@@ -26,7 +26,7 @@ func (h *Hypervisor) fail(node, op string, err error, fix string) error {
 		}
 		return err
 	}
-	more, err := plain(err)
+	more, err := explainError(err)
 	if fix == "" {
 		fix = more
 	}
@@ -34,7 +34,7 @@ func (h *Hypervisor) fail(node, op string, err error, fix string) error {
 }
 
 // has tells whether an error is libvirt's, with one of these codes.
-func has(err error, codes ...libvirt.ErrorNumber) bool {
+func hasCode(err error, codes ...libvirt.ErrorNumber) bool {
 	var e libvirt.Error
 	if !errors.As(err, &e) {
 		return false
@@ -47,16 +47,16 @@ func has(err error, codes ...libvirt.ErrorNumber) bool {
 	return false
 }
 
-func missing(err error) bool {
-	return has(err, libvirt.ERR_NO_DOMAIN, libvirt.ERR_NO_NETWORK, libvirt.ERR_NO_STORAGE_POOL, libvirt.ERR_NO_STORAGE_VOL)
+func isNotFound(err error) bool {
+	return hasCode(err, libvirt.ERR_NO_DOMAIN, libvirt.ERR_NO_NETWORK, libvirt.ERR_NO_STORAGE_POOL, libvirt.ERR_NO_STORAGE_VOL)
 }
 
-func unsupported(err error) bool {
-	return has(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED)
+func isUnsupported(err error) bool {
+	return hasCode(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED)
 }
 
 // plain is libvirt's message without the numbers around it, with what we know about it.
-func plain(err error) (fix string, inner error) {
+func explainError(err error) (fix string, inner error) {
 	var e libvirt.Error
 	if !errors.As(err, &e) {
 		return "", err
@@ -92,14 +92,14 @@ func plain(err error) (fix string, inner error) {
 }
 
 // gone: the hypervisor cannot be reached.
-func (h *Hypervisor) gone(err error) error {
-	_, inner := plain(err)
+func (h *Hypervisor) unreachableError(err error) error {
+	_, inner := explainError(err)
 	text, fix := inner.Error(), "see that libvirtd runs there: systemctl status libvirtd virtqemud"
 	switch {
 	case strings.Contains(text, "Permission denied"), strings.Contains(text, "authentication"), strings.Contains(text, "polkit"):
 		fix = "become a member of the group libvirt, or root"
 	case strings.Contains(h.o.URI, "+ssh"):
-		fix = "see that this works: " + h.byHand()
+		fix = "see that this works: " + h.manualCommand()
 	case strings.Contains(text, "No connection driver available"):
 		fix = "install libvirt's driver for it there: libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc"
 	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
@@ -109,7 +109,7 @@ func (h *Hypervisor) gone(err error) error {
 }
 
 // byHand is what a person does to see whether libvirt answers by SSH.
-func (h *Hypervisor) byHand() string {
+func (h *Hypervisor) manualCommand() string {
 	u, err := url.Parse(h.o.URI)
 	if err != nil {
 		return "virsh -c " + h.o.URI + " version"

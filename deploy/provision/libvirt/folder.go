@@ -14,18 +14,18 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 	if err := p.removeFolder(name); err != nil {
 		return err
 	}
-	text, err := domainxml.Pool(name, p.file(name), "0700")
+	text, err := domainxml.Pool(name, p.pathOf(name), "0700")
 	if err != nil {
 		return err
 	}
-	if err := p.about("make the folder " + name); err != nil {
+	if err := p.beforeEffect("make the folder " + name); err != nil {
 		return err
 	}
 	inner, err := p.conn.StoragePoolDefineXML(text, 0)
 	if err != nil {
 		return err
 	}
-	f := &pool{session: p.session, p: inner, path: p.file(name), ours: true}
+	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true}
 	defer f.free()
 	if err := inner.Build(0); err != nil {
 		return err
@@ -35,10 +35,10 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 	}
 	for _, file := range files {
 		if err := f.uploadBytes(domainxml.Volume{Name: file.Name, Format: "raw", Mode: "0600"}, file.Data); err != nil {
-			return p.withRoom(err)
+			return p.addFreeSpace(err)
 		}
 	}
-	if err := p.about("close the folder " + name); err != nil {
+	if err := p.beforeEffect("close the folder " + name); err != nil {
 		return err
 	}
 	if err := inner.Destroy(); err != nil {
@@ -49,7 +49,7 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 	}
 	if p.host.test {
 		// Folders of the test driver are not on any disk, where the pool would see them.
-		return p.mark(name)
+		return p.ensureMarker(name)
 	}
 	return p.refresh()
 }
@@ -58,7 +58,7 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 func (p *pool) removeFolder(name string) error {
 	inner, err := p.conn.LookupStoragePoolByName(name)
 	open := err == nil
-	if err != nil && !missing(err) {
+	if err != nil && !isNotFound(err) {
 		return err
 	}
 	there, err := p.has(name)
@@ -68,11 +68,11 @@ func (p *pool) removeFolder(name string) error {
 	if !open && !there {
 		return nil
 	}
-	if err := p.about("remove the folder " + name); err != nil {
+	if err := p.beforeEffect("remove the folder " + name); err != nil {
 		return err
 	}
 	if !open {
-		text, err := domainxml.Pool(name, p.file(name), "0700")
+		text, err := domainxml.Pool(name, p.pathOf(name), "0700")
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (p *pool) removeFolder(name string) error {
 			return err
 		}
 	}
-	f := &pool{session: p.session, p: inner, path: p.file(name), ours: true}
+	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true}
 	defer f.free()
 	if active, err := inner.IsActive(); err != nil {
 		return err

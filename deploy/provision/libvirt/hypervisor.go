@@ -29,13 +29,13 @@ type Hypervisor struct {
 	o    Options
 
 	// patience is how long a guest has to end by itself.
-	patience time.Duration
+	shutdownTimeout time.Duration
 	// answer is how long connecting may take: libvirt itself waits for ever.
-	answer time.Duration
+	connectTimeout time.Duration
 	// silence is how long a call may take: of libvirt's, now and then one is never answered.
-	silence time.Duration
+	callTimeout time.Duration
 	// effect is called before each effect; tests cut operations off there.
-	effect func(what string) error
+	onEffect func(what string) error
 
 	dialing sync.Mutex // held, perhaps for ever, while a connection is made
 
@@ -44,7 +44,7 @@ type Hypervisor struct {
 	host   host
 	closed bool
 	// dissolved are IDs of clusters of which nothing is to be left.
-	dissolved map[string]bool
+	removedClusters map[string]bool
 
 	storage sync.Mutex // held where the pool or a network is made or removed
 
@@ -54,18 +54,18 @@ type Hypervisor struct {
 }
 
 var (
-	_ provision.Provider   = (*Hypervisor)(nil)
-	_ provision.Discoverer = (*Hypervisor)(nil)
-	_ provision.Console    = (*Hypervisor)(nil)
-	_ provision.Cleaner    = (*Hypervisor)(nil)
-	_ provision.Checker    = (*Hypervisor)(nil)
-	_ provision.Dissolver  = (*Hypervisor)(nil)
-	_ provision.Doctor     = (*Hypervisor)(nil)
+	_ provision.Provider       = (*Hypervisor)(nil)
+	_ provision.Discoverer     = (*Hypervisor)(nil)
+	_ provision.Console        = (*Hypervisor)(nil)
+	_ provision.Cleaner        = (*Hypervisor)(nil)
+	_ provision.Checker        = (*Hypervisor)(nil)
+	_ provision.ClusterRemover = (*Hypervisor)(nil)
+	_ provision.Doctor         = (*Hypervisor)(nil)
 )
 
 // Open checks the options. It connects only when something is asked of the hypervisor.
 func Open(name string, o Options) (*Hypervisor, error) {
-	h := &Hypervisor{name: name, o: o, patience: time.Minute, answer: time.Minute, silence: 2 * time.Minute, uploads: make(chan struct{}, 2), dissolved: map[string]bool{}}
+	h := &Hypervisor{name: name, o: o, shutdownTimeout: time.Minute, connectTimeout: time.Minute, callTimeout: 2 * time.Minute, uploads: make(chan struct{}, 2), removedClusters: map[string]bool{}}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {
 		return nil, h.fail("", "connect", fmt.Errorf("%q is no libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
@@ -96,32 +96,32 @@ func (h *Hypervisor) Close() error {
 // session is one operation on one connection. It has the operation's context, since
 // all it does ends with that.
 type session struct {
-	ctx  context.Context
-	h    *Hypervisor
-	conn *libvirt.Connect
-	host host
-	beat func() // it goes on
+	ctx            context.Context
+	h              *Hypervisor
+	conn           *libvirt.Connect
+	host           host
+	reportProgress func() // it goes on
 }
 
 // grace is how long an operation whose context has ended may take to notice.
-const grace = time.Second
+const cancelGrace = time.Second
 
 // errSilent: a call was not answered.
-var errSilent = errors.New("a call to libvirt was never answered")
+var errNoAnswer = errors.New("a call to libvirt was never answered")
 
 // run runs an operation, again if the connection breaks, and once more on another connection
 // if it is silent.
 func (h *Hypervisor) run(ctx context.Context, op func(*session) error) error {
-	err := h.watched(ctx, op)
-	if errors.Is(err, errSilent) && ctx.Err() == nil {
-		err = h.watched(ctx, op)
+	err := h.runWithTimeout(ctx, op)
+	if errors.Is(err, errNoAnswer) && ctx.Err() == nil {
+		err = h.runWithTimeout(ctx, op)
 	}
 	return err
 }
 
 // watched leaves an operation alone that does not go on, or whose context has ended. Should it get its
 // answer after all, it notices that nobody waits for it before it has another effect.
-func (h *Hypervisor) watched(ctx context.Context, op func(*session) error) error {
+func (h *Hypervisor) runWithTimeout(ctx context.Context, op func(*session) error) error {
 	if err := ctx.Err(); err != nil {
 		return h.fail("", "connect", err, "")
 	}
@@ -135,23 +135,23 @@ func (h *Hypervisor) watched(ctx context.Context, op func(*session) error) error
 		}
 	}
 	done := make(chan error, 1)
-	go func() { done <- h.attempts(own, beat, op) }()
-	silence := time.NewTimer(h.silence)
+	go func() { done <- h.runWithReconnect(own, beat, op) }()
+	silence := time.NewTimer(h.callTimeout)
 	defer silence.Stop()
 	for waiting := true; waiting; {
 		select {
 		case err := <-done:
 			return err
 		case <-beats:
-			silence.Reset(h.silence)
+			silence.Reset(h.callTimeout)
 		case <-silence.C:
 			h.mu.Lock()
 			conn := h.conn
 			h.mu.Unlock()
 			if conn != nil {
-				h.forget(conn)
+				h.dropConnection(conn)
 			}
-			return h.fail("", "wait for an answer", fmt.Errorf("%w for %s", errSilent, h.silence), "see what libvirtd does there, or restart it: systemctl restart libvirtd")
+			return h.fail("", "wait for an answer", fmt.Errorf("%w for %s", errNoAnswer, h.callTimeout), "see what libvirtd does there, or restart it: systemctl restart libvirtd")
 		case <-ctx.Done():
 			waiting = false
 		}
@@ -159,32 +159,32 @@ func (h *Hypervisor) watched(ctx context.Context, op func(*session) error) error
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(grace):
+	case <-time.After(cancelGrace):
 		return h.fail("", "wait for an answer", ctx.Err(), "")
 	}
 }
 
 // lost is how long a hypervisor that has answered may be gone.
-const lost = 15 * time.Second
+const reconnectTimeout = 15 * time.Second
 
-func (h *Hypervisor) attempts(ctx context.Context, beat func(), op func(*session) error) error {
+func (h *Hypervisor) runWithReconnect(ctx context.Context, beat func(), op func(*session) error) error {
 	conn, host, err := h.acquire(ctx)
 	for err == nil {
 		beat()
-		err = op(&session{ctx: ctx, h: h, conn: conn, host: host, beat: beat})
+		err = op(&session{ctx: ctx, h: h, conn: conn, host: host, reportProgress: beat})
 		alive := true
 		if err != nil && ctx.Err() == nil {
 			alive, _ = conn.IsAlive()
 		}
 		if !alive {
-			h.forget(conn)
+			h.dropConnection(conn)
 		}
 		_, _ = conn.Close() // this operation's hold on it
 		if alive {
 			return err
 		}
 		for since := time.Now(); ; {
-			if conn, host, err = h.acquire(ctx); err == nil || time.Since(since) > lost {
+			if conn, host, err = h.acquire(ctx); err == nil || time.Since(since) > reconnectTimeout {
 				break
 			}
 			select {
@@ -225,8 +225,8 @@ func (h *Hypervisor) acquire(ctx context.Context) (*libvirt.Connect, host, error
 		return a.conn, a.host, a.err
 	case <-ctx.Done():
 		return nil, host{}, h.fail("", "connect", ctx.Err(), "")
-	case <-time.After(h.answer):
-		return nil, host{}, h.gone(fmt.Errorf("it said nothing for %s", h.answer))
+	case <-time.After(h.connectTimeout):
+		return nil, host{}, h.unreachableError(fmt.Errorf("it said nothing for %s", h.connectTimeout))
 	}
 }
 
@@ -234,17 +234,17 @@ func (h *Hypervisor) acquire(ctx context.Context) (*libvirt.Connect, host, error
 func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
 	h.dialing.Lock()
 	defer h.dialing.Unlock()
-	if conn, about := h.connected(); conn != nil {
+	if conn, about := h.currentConnection(); conn != nil {
 		if alive, err := conn.IsAlive(); err == nil && alive {
 			return conn, about, nil
 		}
-		h.forget(conn)
+		h.dropConnection(conn)
 		_, _ = conn.Close()
 	}
 	startEvents()
 	conn, err := libvirt.NewConnect(h.o.URI)
 	if err != nil {
-		return nil, host{}, h.gone(err)
+		return nil, host{}, h.unreachableError(err)
 	}
 	// A host that is no longer there would otherwise be waited for for hours. Local
 	// connections need none, and the test driver has none.
@@ -255,21 +255,21 @@ func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
 	}
 	if err != nil {
 		conn.Close()
-		return nil, host{}, h.gone(err)
+		return nil, host{}, h.unreachableError(err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed { // while it was being made
 		conn.Close()
 		conn.Close()
-		return nil, host{}, h.gone(errors.New("the connection was closed"))
+		return nil, host{}, h.unreachableError(errors.New("the connection was closed"))
 	}
 	h.conn, h.host = conn, about
 	return conn, about, nil
 }
 
 // connected is the connection there is, held for the caller; or nil.
-func (h *Hypervisor) connected() (*libvirt.Connect, host) {
+func (h *Hypervisor) currentConnection() (*libvirt.Connect, host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.conn == nil || h.conn.Ref() != nil {
@@ -278,7 +278,7 @@ func (h *Hypervisor) connected() (*libvirt.Connect, host) {
 	return h.conn, h.host
 }
 
-func (h *Hypervisor) forget(conn *libvirt.Connect) {
+func (h *Hypervisor) dropConnection(conn *libvirt.Connect) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.conn == conn {
@@ -300,19 +300,19 @@ var startEvents = sync.OnceFunc(func() {
 })
 
 // about to have an effect: the last chance to stop.
-func (s *session) about(what string) error {
-	s.beat()
+func (s *session) beforeEffect(what string) error {
+	s.reportProgress()
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
-	if s.h.effect != nil {
-		return s.h.effect(what)
+	if s.h.onEffect != nil {
+		return s.h.onEffect(what)
 	}
 	return nil
 }
 
 func (s *session) sleep(d time.Duration) error {
-	s.beat()
+	s.reportProgress()
 	select {
 	case <-s.ctx.Done():
 		return s.ctx.Err()
@@ -322,7 +322,7 @@ func (s *session) sleep(d time.Duration) error {
 }
 
 // turn waits for a place among those that may do something at once.
-func (s *session) turn(places chan struct{}) error {
+func (s *session) acquireSlot(places chan struct{}) error {
 	for {
 		select {
 		case places <- struct{}{}:
@@ -330,7 +330,7 @@ func (s *session) turn(places chan struct{}) error {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		case <-time.After(time.Second):
-			s.beat() // others go on, or are found to be silent
+			s.reportProgress() // others go on, or are found to be silent
 		}
 	}
 }

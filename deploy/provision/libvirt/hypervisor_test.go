@@ -74,7 +74,7 @@ func TestSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.answer = 200 * time.Millisecond
+	h.connectTimeout = 200 * time.Millisecond
 	look := func(ctx context.Context) error {
 		over := make(chan error, 1)
 		go func() {
@@ -93,7 +93,7 @@ func TestSilent(t *testing.T) {
 	if err := look(t.Context()); !errors.Is(err, provision.ErrUnreachable) || !errors.As(err, &e) || e.Fix == "" {
 		t.Errorf("err = %v", err)
 	}
-	h.answer = time.Hour
+	h.connectTimeout = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := look(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -155,7 +155,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	h.silence = 300 * time.Millisecond
+	h.callTimeout = 300 * time.Millisecond
 	answer, late := make(chan struct{}), make(chan error, 3)
 	var conns sync.Map
 	var tries atomic.Int32
@@ -170,7 +170,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 			}
 			conns.Store(s.conn, true)
 			<-answer
-			late <- s.about("do something")
+			late <- s.beforeEffect("do something")
 			return nil
 		})
 	}
@@ -179,7 +179,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 	}
 	err = hang(2)
 	var e *provision.Error
-	if !errors.Is(err, errSilent) || !errors.As(err, &e) || e.Fix == "" || tries.Load() != 2 {
+	if !errors.Is(err, errNoAnswer) || !errors.As(err, &e) || e.Fix == "" || tries.Load() != 2 {
 		t.Errorf("%d tries: %v", tries.Load(), err)
 	}
 	close(answer)

@@ -17,14 +17,14 @@ import (
 // Containers have a root of their own each, which is uploaded for each: libvirt's copying
 // on the hypervisor takes ten times as long as uploading what is not a hole. So of their
 // images there is only the word that they were checked.
-func (p *pool) bringImage(c provision.Cluster, i provision.Image) error {
+func (p *pool) ensureImage(c provision.Cluster, i provision.Image) error {
 	fix := "build the image again"
 	if _, err := checkImage(i, p.host.kind); err != nil && !p.host.test {
 		return p.h.fail("", "check the image", err, fix)
 	}
 	op := "upload the image " + i.Hash
-	if err := p.mark(imagePart(i.Hash, "for-"+short(c))); err != nil {
-		return p.h.fail("", op, p.withRoom(err), "")
+	if err := p.ensureMarker(imagePart(i.Hash, "for-"+shortID(c))); err != nil {
+		return p.h.fail("", op, p.addFreeSpace(err), "")
 	}
 	complete, err := p.has(imagePart(i.Hash, "ok"))
 	if err == nil && complete && p.host.kind == provision.VM { // another driver's word may be for containers
@@ -46,7 +46,7 @@ func (p *pool) bringImage(c provision.Cluster, i provision.Image) error {
 			}
 		}
 	}
-	return p.h.fail("", op, p.withRoom(p.mark(imagePart(i.Hash, "ok"))), "")
+	return p.h.fail("", op, p.addFreeSpace(p.ensureMarker(imagePart(i.Hash, "ok"))), "")
 }
 
 func (p *pool) uploadPart(v domainxml.Volume, file string) error {
@@ -57,7 +57,7 @@ func (p *pool) uploadPart(v domainxml.Volume, file string) error {
 }
 
 // mark makes an almost empty volume, unless it is there.
-func (p *pool) mark(name string) error {
+func (p *pool) ensureMarker(name string) error {
 	there, err := p.has(name)
 	if err != nil || there {
 		return err
@@ -66,12 +66,12 @@ func (p *pool) mark(name string) error {
 }
 
 // below is what is known of a volume's backing file; empty if it has none.
-func below(v *libvirt.StorageVol) string {
+func backingFile(v *libvirt.StorageVol) string {
 	text, err := v.GetXMLDesc(0)
 	if err != nil {
 		return ""
 	}
-	file, err := domainxml.Backing(text)
+	file, err := domainxml.BackingFile(text)
 	if err != nil {
 		return ""
 	}

@@ -36,7 +36,7 @@ func inLab(t *testing.T, l *lab.Lab, driver string) *provisiontest.Host {
 	o := Options{URI: uriOf(l, driver), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, fmt.Sprintf("pool%d", pools.Add(1)))}
 	h := hypervisorAt(t, o)
 	if driver == "qemu" { // what hears nothing need not be waited for
-		h.Provider.(*Hypervisor).patience = time.Second
+		h.Provider.(*Hypervisor).shutdownTimeout = time.Second
 	}
 	t.Cleanup(func() { purge(t, o.URI, l.Network) })
 	return h
@@ -219,7 +219,7 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 	}
 	for _, at := range []string{"create nb.", "upload", "define the domain", "start the domain"} {
 		killed := false
-		h.effect = func(what string) error {
+		h.onEffect = func(what string) error {
 			if !killed && strings.HasPrefix(what, at) {
 				killed = true
 				time.Sleep(2 * time.Second) // the lab gives up on one that ends at once
@@ -232,7 +232,7 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 			t.Fatalf("killed before %s: %v", at, err)
 		}
 		t.Logf("killed before %s: %s", at, time.Since(start))
-		h.effect = nil
+		h.onEffect = nil
 		site, err := h.Survey(t.Context(), c, g.Network)
 		if err != nil || len(site.Machines) != 1 || site.Machines[0].State != provision.Running || !killed {
 			t.Fatalf("killed before %s (%t): %+v, %v", at, killed, site, err)

@@ -33,18 +33,18 @@ var (
 
 // makes tells whether machines of this kind have such a part. Drivers of one libvirtd can share
 // a pool, and see each other's volumes there, but not each other's domains.
-func (h host) makes(part string) bool { return (part == "seed") == (h.kind == provision.Container) }
+func (h host) hasPart(part string) bool { return (part == "seed") == (h.kind == provision.Container) }
 
-func short(c provision.Cluster) string { return c.ID[:min(8, len(c.ID))] }
+func shortID(c provision.Cluster) string { return c.ID[:min(8, len(c.ID))] }
 
 func machinePart(c provision.Cluster, node, what string) string {
-	return fmt.Sprintf("nixbench.%s.%s.%s", short(c), node, what)
+	return fmt.Sprintf("nixbench.%s.%s.%s", shortID(c), node, what)
 }
 
 func imagePart(hash, what string) string { return fmt.Sprintf("nixbench-image-%s.%s", hash, what) }
 
 // maxLoop is how long the path of a loop device's file may be for libvirt.
-const maxLoop = 63
+const maxLoopPath = 63
 
 // rootPart is the machine's root disk.
 func (s *session) rootPart(c provision.Cluster, node string) string {

@@ -24,7 +24,7 @@ func (p *pool) free() { _ = p.p.Free() }
 // findPool gives nil if there is no such pool, or it is not active.
 func (s *session) findPool() (*pool, error) {
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
-	if missing(err) {
+	if isNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -66,8 +66,8 @@ func (s *session) makePool() (*pool, error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
-	if missing(err) {
-		if err := s.about("define the pool"); err != nil {
+	if isNotFound(err) {
+		if err := s.beforeEffect("define the pool"); err != nil {
 			return nil, err
 		}
 		var text string
@@ -95,7 +95,7 @@ func (s *session) startPool(p *pool) error {
 	if err != nil || active {
 		return err
 	}
-	if err := s.about("start the pool"); err != nil {
+	if err := s.beforeEffect("start the pool"); err != nil {
 		return err
 	}
 	if p.ours {
@@ -131,7 +131,7 @@ func (p *pool) volumes() ([]string, error) { return p.p.ListStorageVolumes() }
 
 func (p *pool) has(name string) (bool, error) {
 	v, err := p.p.LookupStorageVolByName(name)
-	if missing(err) {
+	if isNotFound(err) {
 		return false, nil
 	}
 	if err == nil {
@@ -141,7 +141,7 @@ func (p *pool) has(name string) (bool, error) {
 }
 
 // file is where a volume of the pool is.
-func (p *pool) file(name string) string { return path.Join(p.path, name) }
+func (p *pool) pathOf(name string) string { return path.Join(p.path, name) }
 
 // create makes a volume anew; one that is there is removed.
 func (p *pool) create(v domainxml.Volume) (*libvirt.StorageVol, error) {
@@ -152,7 +152,7 @@ func (p *pool) create(v domainxml.Volume) (*libvirt.StorageVol, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.about("create " + v.Name); err != nil {
+	if err := p.beforeEffect("create " + v.Name); err != nil {
 		return nil, err
 	}
 	return p.p.StorageVolCreateXML(text, 0)
@@ -161,19 +161,19 @@ func (p *pool) create(v domainxml.Volume) (*libvirt.StorageVol, error) {
 // remove removes a volume; none is no error. One that is being written is waited for.
 func (p *pool) remove(name string) error {
 	v, err := p.p.LookupStorageVolByName(name)
-	if missing(err) {
+	if isNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { _ = v.Free() }()
-	if err := p.about("remove " + name); err != nil {
+	if err := p.beforeEffect("remove " + name); err != nil {
 		return err
 	}
 	for {
 		err := v.Delete(0)
-		if err == nil || missing(err) {
+		if err == nil || isNotFound(err) {
 			return nil
 		}
 		if !strings.Contains(err.Error(), "in use") && !strings.Contains(err.Error(), "being allocated") {

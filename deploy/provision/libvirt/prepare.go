@@ -31,7 +31,7 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provisi
 		}
 		defer p.free()
 		for _, i := range g.Images {
-			if err := p.bringImage(c, i); err != nil {
+			if err := p.ensureImage(c, i); err != nil {
 				return h.fail("", "bring the image "+i.Hash, err, "")
 			}
 		}
@@ -42,19 +42,19 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provisi
 // network is one that exists.
 type network struct {
 	n *libvirt.Network
-	domainxml.FoundNetwork
+	domainxml.NetworkInfo
 	active    bool
 	transient bool // active, and not defined
 
-	read  bool             // ports were asked for
-	known bool             // libvirt knows of them, which it does since 5.5
-	ports []domainxml.Port // what is connected to it
+	portsRead  bool             // ports were asked for
+	portsKnown bool             // libvirt knows of them, which it does since 5.5
+	ports      []domainxml.Port // what is connected to it
 }
 
 func (n *network) free() { _ = n.n.Free() }
 
 // ours: nixbench has made it for the cluster.
-func (n *network) ours(c provision.Cluster) bool { return n.Made(c) }
+func (n *network) ours(c provision.Cluster) bool { return n.BelongsTo(c) }
 
 func describeNetwork(n *libvirt.Network) (*network, error) {
 	text, err := n.GetXMLDesc(0)
@@ -62,7 +62,7 @@ func describeNetwork(n *libvirt.Network) (*network, error) {
 		return nil, err
 	}
 	found := &network{n: n}
-	if found.FoundNetwork, err = domainxml.ParseNetwork(text); err != nil {
+	if found.NetworkInfo, err = domainxml.ParseNetwork(text); err != nil {
 		return nil, err
 	}
 	if found.active, err = n.IsActive(); err != nil {
@@ -76,7 +76,7 @@ func describeNetwork(n *libvirt.Network) (*network, error) {
 // findNetwork gives nil if there is none of this name.
 func (s *session) findNetwork(name string) (*network, error) {
 	n, err := s.conn.LookupNetworkByName(name)
-	if missing(err) {
+	if isNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -132,20 +132,20 @@ func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, re
 	case want.Mode == provision.Existing:
 		return nil
 	case there != nil && !there.ours(c):
-		return s.h.fail("", op, s.foreign(there.Mark), `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
-	case there == nil || !sameNetwork(there, want):
-		if err := s.clash(want); err != nil {
+		return s.h.fail("", op, s.foreignError(there.Mark), `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
+	case there == nil || !networkMatches(there, want):
+		if err := s.checkRange(want); err != nil {
 			return err
 		}
 		if there != nil {
-			if err := s.replaceable(c, there, want); err != nil {
+			if err := s.removeUnusedNetwork(c, there, want); err != nil {
 				return err
 			}
 		}
 		return s.makeNetwork(c, want, reservations)
 	}
 	if !there.active {
-		if err := s.about("start the network"); err != nil {
+		if err := s.beforeEffect("start the network"); err != nil {
 			return err
 		}
 		if err := there.n.Create(); err != nil {
@@ -153,29 +153,29 @@ func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, re
 		}
 	}
 	if there.transient { // somebody has undefined it; libvirt keeps what runs
-		if err := s.defineAgain(c, there, want); err != nil {
+		if err := s.redefineNetwork(c, there, want); err != nil {
 			return err
 		}
 	}
 	if err := there.n.SetAutostart(true); err != nil {
 		return err
 	}
-	return s.reserve(there, reservations)
+	return s.updateReservations(there, reservations)
 }
 
-func (s *session) foreign(mark *domainxml.NetworkMark) error {
+func (s *session) foreignError(mark *domainxml.NetworkMark) error {
 	if mark != nil {
 		return fmt.Errorf("%w: it belongs to cluster %s (%s)", provision.ErrForeign, mark.Cluster, mark.ID)
 	}
 	return provision.ErrForeign
 }
 
-func sameNetwork(n *network, want provision.Network) bool {
+func networkMatches(n *network, want provision.Network) bool {
 	return n.Mode == want.Mode && n.Domain == want.Domain && len(n.CIDRs) == 1 && n.CIDRs[0] == want.CIDR.Masked()
 }
 
 // clash looks for another network with some of the wished addresses.
-func (s *session) clash(want provision.Network) error {
+func (s *session) checkRange(want provision.Network) error {
 	all, err := s.networks()
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func (s *session) clash(want provision.Network) error {
 }
 
 // replaceable removes a network of ours that is to be another, unless somebody is on it.
-func (s *session) replaceable(c provision.Cluster, n *network, want provision.Network) error {
+func (s *session) removeUnusedNetwork(c provision.Cluster, n *network, want provision.Network) error {
 	users, err := s.networkUsers(c, n)
 	if err != nil {
 		return err
@@ -207,15 +207,15 @@ func (s *session) replaceable(c provision.Cluster, n *network, want provision.Ne
 }
 
 func (s *session) removeNetwork(n *network) error {
-	if err := s.about("remove the network"); err != nil {
+	if err := s.beforeEffect("remove the network"); err != nil {
 		return err
 	}
 	if n.active {
-		if err := n.n.Destroy(); err != nil && !missing(err) {
+		if err := n.n.Destroy(); err != nil && !isNotFound(err) {
 			return err
 		}
 	}
-	if err := n.n.Undefine(); err != nil && !missing(err) {
+	if err := n.n.Undefine(); err != nil && !isNotFound(err) {
 		return err
 	}
 	return nil
@@ -230,7 +230,7 @@ func (s *session) makeNetwork(c provision.Cluster, want provision.Network, reser
 		return err
 	}
 	defer func() { _ = n.Free() }()
-	if err := s.about("start the network"); err != nil {
+	if err := s.beforeEffect("start the network"); err != nil {
 		return err
 	}
 	if err := n.Create(); err != nil {
@@ -244,14 +244,14 @@ func (s *session) defineNetwork(c provision.Cluster, want provision.Network, res
 	if err != nil {
 		return nil, err
 	}
-	if err := s.about("define the network"); err != nil {
+	if err := s.beforeEffect("define the network"); err != nil {
 		return nil, err
 	}
 	return s.conn.NetworkDefineXML(text)
 }
 
 // defineAgain defines a network that runs as it is, so that reservations can be changed from there.
-func (s *session) defineAgain(c provision.Cluster, there *network, want provision.Network) error {
+func (s *session) redefineNetwork(c provision.Cluster, there *network, want provision.Network) error {
 	n, err := s.defineNetwork(c, want, there.Reservations)
 	if err != nil {
 		return err
@@ -261,7 +261,7 @@ func (s *session) defineAgain(c provision.Cluster, there *network, want provisio
 
 // reserve gives up reservations that are not wished, and adds those that are missing. In a
 // network of ours those with a name are ours; others somebody has added by hand.
-func (s *session) reserve(n *network, want []provision.Reservation) error {
+func (s *session) updateReservations(n *network, want []provision.Reservation) error {
 	if s.host.test {
 		return nil
 	}
@@ -291,7 +291,7 @@ func (s *session) updateReservation(n *libvirt.Network, command libvirt.NetworkU
 	if err != nil {
 		return err
 	}
-	if err := s.about("change the reservation of " + r.Node); err != nil {
+	if err := s.beforeEffect("change the reservation of " + r.Node); err != nil {
 		return err
 	}
 	flags := libvirt.NETWORK_UPDATE_AFFECT_CONFIG

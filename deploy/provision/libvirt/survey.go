@@ -16,14 +16,14 @@ import (
 // domain is one that exists.
 type domain struct {
 	d *libvirt.Domain
-	domainxml.Found
+	domainxml.DomainInfo
 }
 
 func (d *domain) free() { _ = d.d.Free() }
 
 // ours: it is the machine that nixbench has made for this node of the cluster.
 func (d *domain) ours(c provision.Cluster, node string) bool {
-	return d.Machine(c) && d.Mark.Node == node
+	return d.IsMachineOf(c) && d.Mark.Node == node
 }
 
 func describeDomain(d *libvirt.Domain) (*domain, error) {
@@ -32,17 +32,17 @@ func describeDomain(d *libvirt.Domain) (*domain, error) {
 		return nil, err
 	}
 	found := &domain{d: d}
-	found.Found, err = domainxml.ParseDomain(text)
+	found.DomainInfo, err = domainxml.ParseDomain(text)
 	return found, err
 }
 
 // findMachine finds a node's machine, else the domain that has the name of one; nil if there is neither.
 func (s *session) findMachine(c provision.Cluster, node string) (*domain, error) {
 	d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
-	if missing(err) {
+	if isNotFound(err) {
 		d, err = s.conn.LookupDomainByName(domainxml.DomainName(c, node))
 	}
-	if missing(err) {
+	if isNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *session) domains() ([]*domain, error) {
 		d, err := describeDomain(&all[i])
 		if err != nil {
 			_ = all[i].Free()
-			if missing(err) {
+			if isNotFound(err) {
 				continue
 			}
 			return nil, err
@@ -93,7 +93,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 	site := provision.Inventory{
 		Kind: s.host.kind, Host: s.host.id, CPUs: s.host.cpus, FreeMemory: freeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
 	}
-	parts, err := s.parts()
+	parts, err := s.readPool()
 	if err != nil {
 		return site, err
 	}
@@ -111,12 +111,12 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 		return site, err
 	}
 	machines := map[string]provision.Actual{}
-	for node := range parts.machines[short(c)] {
+	for node := range parts.machines[shortID(c)] {
 		machines[node] = provision.Actual{Node: node, State: provision.Incomplete}
 	}
 	for _, d := range domains {
 		defer d.free()
-		if !d.Machine(c) {
+		if !d.IsMachineOf(c) {
 			site.Foreign = append(site.Foreign, d.Name)
 			if d.Mark != nil && d.Mark.ID == c.ID {
 				site.Copies = append(site.Copies, provision.Copy{Domain: d.Name, Node: d.Mark.Node, MAC: d.MAC})
@@ -132,12 +132,12 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 			Image: d.Mark.Image, State: state, Definition: d.Mark.Definition,
 		}
 		if state == provision.Running || state == provision.Paused {
-			if f.Detached, err = detached(d, nets); err != nil && !missing(err) {
+			if f.Detached, err = isDetached(d, nets); err != nil && !isNotFound(err) {
 				return site, err
 			}
 		}
 		// One that is not off has its disk, whatever the pool says.
-		if state == provision.Off && parts.known && !parts.names[s.rootPart(c, f.Node)] {
+		if state == provision.Off && parts.active && !parts.names[s.rootPart(c, f.Node)] {
 			f.State = provision.Incomplete
 		}
 		machines[f.Node] = f
@@ -187,18 +187,18 @@ func surveyNetworks(all []*network, c provision.Cluster, want provision.Network,
 }
 
 // parts is what volumes and folders say.
-type parts struct {
+type poolContents struct {
 	machines  map[string]map[string]map[string]bool // by cluster and node
 	names     map[string]bool                       // of all volumes
 	images    map[string]bool                       // that are complete
-	known     bool                                  // the pool is active, else nothing is known of what is in it
+	active    bool                                  // the pool is active, else nothing is known of what is in it
 	available uint64
 }
 
-func (s *session) parts() (parts, error) {
-	all := parts{machines: map[string]map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
+func (s *session) readPool() (poolContents, error) {
+	all := poolContents{machines: map[string]map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
 	add := func(name string) {
-		if m := machineVolume.FindStringSubmatch(name); m != nil && s.host.makes(m[3]) {
+		if m := machineVolume.FindStringSubmatch(name); m != nil && s.host.hasPart(m[3]) {
 			if all.machines[m[1]] == nil {
 				all.machines[m[1]] = map[string]map[string]bool{}
 			}
@@ -239,6 +239,6 @@ func (s *session) parts() (parts, error) {
 		_ = pools[i].Free()
 	}
 	all.available, err = p.available()
-	all.known = err == nil
+	all.active = err == nil
 	return all, err
 }

@@ -23,7 +23,7 @@ func (p *pool) uploadFile(v domainxml.Volume, file string) error {
 		return err
 	}
 	defer f.Close()
-	if err := p.room(uint64(occupied(st))); err != nil {
+	if err := p.checkSpace(uint64(occupied(st))); err != nil {
 		return err
 	}
 	v.Capacity = uint64(st.Size())
@@ -32,7 +32,7 @@ func (p *pool) uploadFile(v domainxml.Volume, file string) error {
 		return err
 	}
 	defer func() { _ = vol.Free() }()
-	return p.withRoom(p.upload(vol, f, st.Size()))
+	return p.addFreeSpace(p.upload(vol, f, st.Size()))
 }
 
 // uploadBytes makes a small volume with this content.
@@ -40,13 +40,13 @@ func (p *pool) uploadBytes(v domainxml.Volume, data []byte) error {
 	v.Capacity = uint64(len(data))
 	vol, err := p.create(v)
 	if err != nil {
-		return p.withRoom(err)
+		return p.addFreeSpace(err)
 	}
 	defer func() { _ = vol.Free() }()
 	if p.host.test || len(data) == 0 {
 		return nil
 	}
-	return p.withRoom(p.stream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return send(s, data) }))
+	return p.addFreeSpace(p.stream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return sendAll(s, data) }))
 }
 
 func (p *pool) upload(vol *libvirt.StorageVol, f *os.File, size int64) error {
@@ -73,11 +73,11 @@ func (p *pool) upload(vol *libvirt.StorageVol, f *os.File, size int64) error {
 				if n == 0 {
 					return fmt.Errorf("read %s: %w", f.Name(), err)
 				}
-				if err := send(s, buf[:n]); err != nil {
+				if err := sendAll(s, buf[:n]); err != nil {
 					return err
 				}
 				at += int64(n)
-				p.beat()
+				p.reportProgress()
 			}
 		}
 		return nil
@@ -86,7 +86,7 @@ func (p *pool) upload(vol *libvirt.StorageVol, f *os.File, size int64) error {
 
 // stream brings content to a volume. A stream that is not finished is aborted.
 func (p *pool) stream(vol *libvirt.StorageVol, size int64, flags libvirt.StorageVolUploadFlags, content func(*libvirt.Stream) error) error {
-	if err := p.about("upload"); err != nil {
+	if err := p.beforeEffect("upload"); err != nil {
 		return err
 	}
 	s, err := p.conn.NewStream(0)
@@ -104,7 +104,7 @@ func (p *pool) stream(vol *libvirt.StorageVol, size int64, flags libvirt.Storage
 	return s.Finish()
 }
 
-func send(s *libvirt.Stream, data []byte) error {
+func sendAll(s *libvirt.Stream, data []byte) error {
 	for len(data) > 0 {
 		n, err := s.Send(data)
 		if err != nil {
@@ -139,24 +139,24 @@ func occupied(st os.FileInfo) int64 {
 }
 
 // room: the pool has this much left.
-func (p *pool) room(need uint64) error {
+func (p *pool) checkSpace(need uint64) error {
 	left, err := p.available()
 	if err != nil || p.host.test || left >= need {
 		return err
 	}
-	return p.full(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provision.ErrFull, p.h.o.Pool, size(left), size(need)))
+	return p.fullError(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provision.ErrFull, p.h.o.Pool, sizeText(left), sizeText(need)))
 }
 
-func (p *pool) full(err error) error {
+func (p *pool) fullError(err error) error {
 	return p.h.fail("", "write to the storage pool", err, fmt.Sprintf("make room in %s, or name another pool in cluster.hypervisors", p.path))
 }
 
 // withRoom adds to an error that says that nothing is left, how much is.
-func (p *pool) withRoom(err error) error {
+func (p *pool) addFreeSpace(err error) error {
 	if err == nil {
 		return nil
 	}
-	_, inner := plain(err)
+	_, inner := explainError(err)
 	if !errors.Is(inner, provision.ErrFull) {
 		return err
 	}
@@ -164,10 +164,10 @@ func (p *pool) withRoom(err error) error {
 	if availableErr != nil {
 		return err
 	}
-	return p.full(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, size(left)))
+	return p.fullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, sizeText(left)))
 }
 
-func size(n uint64) string {
+func sizeText(n uint64) string {
 	for _, u := range []struct {
 		name string
 		size uint64

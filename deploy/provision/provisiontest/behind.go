@@ -11,31 +11,31 @@ import (
 // What others do behind the provider's back.
 
 // networkStopped: a machine whose network was stopped, and perhaps removed, is detached until it is ensured again.
-func networkStopped(b *bench, keep bool) {
+func networkStopped(b *suite, keep bool) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
-	if b.found("n1").Detached {
+	if b.machine("n1").Detached {
 		b.Fatal("it is detached from the start")
 	}
 	b.StopNetwork(b.T, b.net.Name, keep)
-	if f := b.found("n1"); f.State != provision.Running || !f.Detached {
+	if f := b.machine("n1"); f.State != provision.Running || !f.Detached {
 		b.Errorf("without its network: %+v", f)
 	}
 	b.prepare(s)
-	if !b.Lacks.Ports && !b.found("n1").Detached {
+	if !b.Lacks.Ports && !b.machine("n1").Detached {
 		b.Error("the network is back, and the machine is not said to be detached from it")
 	}
 	b.ensure(s)
-	if f := b.found("n1"); f.State != provision.Running || f.Detached {
+	if f := b.machine("n1"); f.State != provision.Running || f.Detached {
 		b.Errorf("after it was connected again: %+v", f)
 	}
 	now := b.Boot(b.T, b.domain("n1"))
 	if kind := b.survey().Kind; !b.Lacks.Ports && (now != boot) != (kind == provision.Container) {
 		b.Errorf("a %s: boot %s, then %s", kind, boot, now)
 	}
-	b.same(things)
+	b.wantUnchanged(things)
 	b.ensure(s)
 	if again := b.Boot(b.T, b.domain("n1")); again != now {
 		b.Errorf("connected once more: boot %s, then %s", now, again)
@@ -43,7 +43,7 @@ func networkStopped(b *bench, keep bool) {
 }
 
 // networkUndefined: a network that runs without a definition is defined again, and nothing on it is disturbed.
-func networkUndefined(b *bench) {
+func networkUndefined(b *suite) {
 	if b.Lacks.Transient {
 		b.Skip("a network of this hypervisor does not outlive its definition")
 	}
@@ -60,23 +60,23 @@ func networkUndefined(b *bench) {
 		b.Errorf("defined again: %+v", n)
 	}
 	b.ensure(one)
-	if f := b.found("n1"); f.Detached || b.Boot(b.T, b.domain("n1")) != boot {
+	if f := b.machine("n1"); f.Detached || b.Boot(b.T, b.domain("n1")) != boot {
 		b.Errorf("it was disturbed: %+v", f)
 	}
 }
 
 // guestOnNetwork: a network with somebody else's machine on it is left, and whoever cleans is told so, until that
 // machine is gone.
-func guestOnNetwork(b *bench) {
+func guestOnNetwork(b *suite) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	b.AddGuest(b.T, "guest", b.net.Name)
-	b.dissolve()
+	b.beginClusterRemoval()
 	b.remove("n1")
 	for range 2 {
-		left := b.left()
+		left := b.remaining()
 		if len(left) != 1 || !strings.Contains(left[0], "network "+b.net.Name) || !strings.Contains(left[0], "guest") {
 			b.Errorf("left: %q", left)
 		}
@@ -85,14 +85,14 @@ func guestOnNetwork(b *bench) {
 		}
 	}
 	b.RemoveDomain(b.T, "guest")
-	if left := b.left(); len(left) > 0 {
+	if left := b.remaining(); len(left) > 0 {
 		b.Errorf("left: %q", left)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
 // stalePort: the port of a machine that is gone does not keep the network, one of somebody else's does.
-func stalePort(b *bench) {
+func stalePort(b *suite) {
 	if b.AddStalePort == nil || b.Lacks.Ports {
 		b.Skip("networks of this hypervisor have no ports")
 	}
@@ -101,26 +101,26 @@ func stalePort(b *bench) {
 	b.prepare(s)
 	b.ensure(s)
 	b.AddStalePort(b.T, b.net.Name, b.cluster, "n1")
-	if b.found("n1").Detached {
+	if b.machine("n1").Detached {
 		b.Error("a port too many makes it detached")
 	}
 	b.remove("n1")
-	b.dissolve()
-	if left := b.left(); len(left) > 0 {
+	b.beginClusterRemoval()
+	if left := b.remaining(); len(left) > 0 {
 		b.Errorf("left: %q", left)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 
 	b.prepare()
 	b.AddStalePort(b.T, b.net.Name, provision.Cluster{Name: "elsewhere", ID: "ffeeddccbbaa9988"}, "x")
-	left := b.left()
+	left := b.remaining()
 	if len(left) != 1 || !strings.Contains(left[0], "elsewhere") || !strings.Contains(left[0], "net-port-delete") {
 		b.Errorf("left: %q", left)
 	}
 }
 
 // copied: a clone of a machine carries its mark, and is nobody's machine.
-func copied(b *bench) {
+func copiedMachine(b *suite) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
 	b.prepare(s)
@@ -147,19 +147,19 @@ func copied(b *bench) {
 		b.Errorf("without the machine: %+v", site)
 	}
 	b.RemoveDomain(b.T, "aa-copy")
-	b.dissolve()
-	if left := b.left(); len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
+	b.beginClusterRemoval()
+	if left := b.remaining(); len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
 		b.Errorf("left: %q", left)
 	}
 	b.RemoveDomain(b.T, "zz-copy")
-	if left := b.left(); len(left) > 0 {
+	if left := b.remaining(); len(left) > 0 {
 		b.Errorf("left: %q", left)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
 // check: what is wrong with a wish is found, and nothing is made for it.
-func check(b *bench) {
+func check(b *suite) {
 	c, ok := b.Provider.(provision.Checker)
 	if !ok {
 		return
@@ -179,12 +179,12 @@ func check(b *bench) {
 	if err := b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }); err == nil || !strings.Contains(err.Error(), "role worker") {
 		b.Errorf("err = %v", err)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
 // dissolve says that all machines of the cluster are to go.
-func (b *bench) dissolve() {
-	if d, ok := b.Provider.(provision.Dissolver); ok {
-		d.Dissolve(b.cluster)
+func (b *suite) beginClusterRemoval() {
+	if d, ok := b.Provider.(provision.ClusterRemover); ok {
+		d.BeginClusterRemoval(b.cluster)
 	}
 }

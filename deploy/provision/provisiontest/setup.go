@@ -71,7 +71,7 @@ type Host struct {
 }
 
 // bench is one test's hypervisor with what the tests say to it.
-type bench struct {
+type suite struct {
 	*testing.T
 	Setup
 	*Host
@@ -80,7 +80,7 @@ type bench struct {
 	net     provision.Network
 }
 
-func (s Setup) open(t *testing.T) *bench {
+func (s Setup) open(t *testing.T) *suite {
 	t.Helper()
 	if s.Networks == [2]netip.Prefix{} {
 		s.Networks = [2]netip.Prefix{netip.MustParsePrefix("192.168.240.0/24"), netip.MustParsePrefix("192.168.241.0/24")}
@@ -91,7 +91,7 @@ func (s Setup) open(t *testing.T) *bench {
 	if s.Timeout == 0 {
 		s.Timeout = time.Minute
 	}
-	return &bench{
+	return &suite{
 		T: t, Setup: s, Host: s.Open(t), images: s.Images(t),
 		cluster: provision.Cluster{Name: "suite", ID: "00112233445566aa"},
 		net:     provision.Network{Name: "nbsuite", Mode: provision.Isolated, CIDR: s.Networks[0], Domain: "internal"},
@@ -99,7 +99,7 @@ func (s Setup) open(t *testing.T) *bench {
 }
 
 // spec is a wish for a node whose number is i.
-func (b *bench) spec(node string, i int) provision.Spec {
+func (b *suite) spec(node string, i int) provision.Spec {
 	s := provision.Spec{
 		Node: node, Role: "worker", Index: i, MAC: fmt.Sprintf("52:54:00:aa:00:%02x", i), Address: b.address(i),
 		VCPUs: 1, Memory: b.Memory, Disk: b.Disk, Firmware: provision.BIOS, Init: b.Init, Image: b.images[0],
@@ -111,7 +111,7 @@ func (b *bench) spec(node string, i int) provision.Spec {
 	return s
 }
 
-func (b *bench) address(i int) netip.Addr {
+func (b *suite) address(i int) netip.Addr {
 	a := b.Networks[0].Masked().Addr()
 	for range 9 + i {
 		a = a.Next()
@@ -119,7 +119,7 @@ func (b *bench) address(i int) netip.Addr {
 	return a
 }
 
-func (b *bench) ground(specs ...provision.Spec) provision.HostSetup {
+func (b *suite) hostSetup(specs ...provision.Spec) provision.HostSetup {
 	g := provision.HostSetup{Network: b.net, Images: b.images[:1]}
 	for _, s := range specs {
 		if b.net.Mode.Ours() && !b.Lacks.Reservations {
@@ -130,7 +130,7 @@ func (b *bench) ground(specs ...provision.Spec) provision.HostSetup {
 }
 
 // do runs one operation; it fails the test if that takes too long.
-func (b *bench) do(f func(context.Context) error) error {
+func (b *suite) do(f func(context.Context) error) error {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
 	defer cancel()
@@ -141,39 +141,39 @@ func (b *bench) do(f func(context.Context) error) error {
 	return err
 }
 
-func (b *bench) must(what string, err error) {
+func (b *suite) must(what string, err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatalf("%s: %v", what, err)
 	}
 }
 
-func (b *bench) prepare(specs ...provision.Spec) {
+func (b *suite) prepare(specs ...provision.Spec) {
 	b.Helper()
-	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground(specs...)) }))
+	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(specs...)) }))
 }
 
-func (b *bench) tryEnsure(s provision.Spec) error {
+func (b *suite) tryEnsure(s provision.Spec) error {
 	b.Helper()
 	return b.do(func(ctx context.Context) error { return b.Provider.Ensure(ctx, b.cluster, b.net, s) })
 }
 
-func (b *bench) ensure(s provision.Spec) {
+func (b *suite) ensure(s provision.Spec) {
 	b.Helper()
 	b.must("Ensure "+s.Node, b.tryEnsure(s))
 }
 
-func (b *bench) tryRemove(node string) error {
+func (b *suite) tryRemove(node string) error {
 	b.Helper()
 	return b.do(func(ctx context.Context) error { return b.Provider.Remove(ctx, b.cluster, node) })
 }
 
-func (b *bench) remove(node string) {
+func (b *suite) remove(node string) {
 	b.Helper()
 	b.must("Remove "+node, b.tryRemove(node))
 }
 
-func (b *bench) clean() {
+func (b *suite) clean() {
 	b.Helper()
 	if c, ok := b.Provider.(provision.Cleaner); ok {
 		b.must("Clean", b.do(func(ctx context.Context) error {
@@ -184,7 +184,7 @@ func (b *bench) clean() {
 }
 
 // left is what cleaning leaves, in words.
-func (b *bench) left() []string {
+func (b *suite) remaining() []string {
 	b.Helper()
 	c, ok := b.Provider.(provision.Cleaner)
 	if !ok {
@@ -204,7 +204,7 @@ func (b *bench) left() []string {
 	return out
 }
 
-func (b *bench) survey() provision.Inventory {
+func (b *suite) survey() provision.Inventory {
 	b.Helper()
 	var site provision.Inventory
 	b.must("Survey", b.do(func(ctx context.Context) (err error) {
@@ -215,7 +215,7 @@ func (b *bench) survey() provision.Inventory {
 }
 
 // found is the machine in a survey, with State empty if it is not there.
-func (b *bench) found(node string) provision.Actual {
+func (b *suite) machine(node string) provision.Actual {
 	b.Helper()
 	for _, m := range b.survey().Machines {
 		if m.Node == node {
@@ -225,4 +225,4 @@ func (b *bench) found(node string) provision.Actual {
 	return provision.Actual{Node: node}
 }
 
-func (b *bench) domain(node string) string { return b.cluster.Name + "-" + node }
+func (b *suite) domain(node string) string { return b.cluster.Name + "-" + node }

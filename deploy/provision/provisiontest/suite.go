@@ -19,7 +19,7 @@ import (
 func Run(t *testing.T, s Setup) {
 	for _, test := range []struct {
 		name string
-		run  func(*bench)
+		run  func(*suite)
 	}{
 		{"Empty", empty},
 		{"Prepare", prepare},
@@ -44,13 +44,13 @@ func Run(t *testing.T, s Setup) {
 		{"SameName", sameName},
 		{"Clean", clean},
 		{"CleanRenamed", cleanRenamed},
-		{"Dissolve", dissolve},
-		{"NetworkStopped", func(b *bench) { networkStopped(b, true) }},
-		{"NetworkRemoved", func(b *bench) { networkStopped(b, false) }},
+		{"Dissolve", clusterRemoval},
+		{"NetworkStopped", func(b *suite) { networkStopped(b, true) }},
+		{"NetworkRemoved", func(b *suite) { networkStopped(b, false) }},
 		{"NetworkUndefined", networkUndefined},
 		{"GuestOnNetwork", guestOnNetwork},
 		{"StalePort", stalePort},
-		{"Copy", copied},
+		{"Copy", copiedMachine},
 		{"Check", check},
 		{"Cancelled", cancelled},
 	} {
@@ -58,7 +58,7 @@ func Run(t *testing.T, s Setup) {
 	}
 }
 
-func empty(b *bench) {
+func empty(b *suite) {
 	before := b.Things(b.T)
 	site := b.survey()
 	if len(site.Machines) != 0 || site.Network != nil || len(site.Images) != 0 {
@@ -67,17 +67,17 @@ func empty(b *bench) {
 	if site.Kind != provision.VM && site.Kind != provision.Container || site.CPUs < 1 || site.FreeMemory == 0 {
 		b.Errorf("it says nothing of the host: %+v", site)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-func prepare(b *bench) {
+func prepare(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	after := b.Things(b.T)
 	b.prepare(s)
-	b.same(after)
+	b.wantUnchanged(after)
 	site := b.survey()
-	want := &provision.ActualNetwork{Ours: true, Active: true, CIDR: b.net.CIDR, Reservations: b.ground(s).Reservations}
+	want := &provision.ActualNetwork{Ours: true, Active: true, CIDR: b.net.CIDR, Reservations: b.hostSetup(s).Reservations}
 	if diff := cmp.Diff(want, site.Network, cmpopts.EquateComparable(s.Address, b.net.CIDR), cmpopts.EquateEmpty()); diff != "" {
 		b.Errorf("network (-want +got):\n%s", diff)
 	}
@@ -86,7 +86,7 @@ func prepare(b *bench) {
 	}
 }
 
-func ensure(b *bench) {
+func ensure(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
@@ -108,10 +108,10 @@ func ensure(b *bench) {
 	if again := b.Boot(b.T, b.domain("n1")); again != boot {
 		b.Errorf("it was restarted: boot %s, then %s", boot, again)
 	}
-	b.same(things)
+	b.wantUnchanged(things)
 }
 
-func ensureAtOnce(b *bench) {
+func ensureAtOnce(b *suite) {
 	specs := []provision.Spec{b.spec("n1", 1), b.spec("n2", 2), b.spec("n3", 3)}
 	b.prepare(specs...)
 	var all sync.WaitGroup
@@ -122,58 +122,58 @@ func ensureAtOnce(b *bench) {
 	all.Wait()
 	b.must("Ensure", errors.Join(errs...))
 	for _, s := range specs {
-		if f := b.found(s.Node); f.State != provision.Running {
+		if f := b.machine(s.Node); f.State != provision.Running {
 			b.Errorf("%s is %q", s.Node, f.State)
 		}
 	}
 }
 
-func resize(b *bench) {
+func resize(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
 	s.Memory += s.Memory / 2
-	if b.found("n1").Definition == s.Definition() {
+	if b.machine("n1").Definition == s.Definition() {
 		b.Error("the survey does not tell that the size differs")
 	}
 	b.ensure(s)
-	f := b.found("n1")
+	f := b.machine("n1")
 	if f.Definition != s.Definition() || f.Memory != s.Memory || f.State != provision.Running {
 		b.Errorf("found %+v", f)
 	}
 	if b.Boot(b.T, b.domain("n1")) == boot {
 		b.Error("it was not restarted")
 	}
-	b.same(things)
+	b.wantUnchanged(things)
 }
 
-func poweredOff(b *bench) {
+func poweredOff(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	b.PowerOff(b.T, b.domain("n1"))
-	if f := b.found("n1"); f.State != provision.Off {
+	if f := b.machine("n1"); f.State != provision.Off {
 		b.Errorf("it is %q", f.State)
 	}
 	b.ensure(s)
-	if f := b.found("n1"); f.State != provision.Running {
+	if f := b.machine("n1"); f.State != provision.Running {
 		b.Errorf("it is %q", f.State)
 	}
 }
 
-func paused(b *bench) {
+func paused(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	boot := b.Boot(b.T, b.domain("n1"))
 	for range 2 {
 		b.Pause(b.T, b.domain("n1"))
-		if f := b.found("n1"); f.State != provision.Paused {
+		if f := b.machine("n1"); f.State != provision.Paused {
 			b.Errorf("it is %q", f.State)
 		}
 		b.ensure(s)
-		if f := b.found("n1"); f.State != provision.Running {
+		if f := b.machine("n1"); f.State != provision.Running {
 			b.Errorf("it is %q", f.State)
 		}
 	}
@@ -183,31 +183,31 @@ func paused(b *bench) {
 	// One that is paused hears nothing, and can be removed all the same.
 	b.Pause(b.T, b.domain("n1"))
 	b.remove("n1")
-	if f := b.found("n1"); f.State != "" {
+	if f := b.machine("n1"); f.State != "" {
 		b.Errorf("found %+v", f)
 	}
 }
 
 // A machine keeps its disk when its role's image changes.
-func newImage(b *bench) {
+func newImage(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	boot := b.Boot(b.T, b.domain("n1"))
 	s.Image = b.images[1]
 	b.ensure(s)
-	if f := b.found("n1"); f.Image != b.images[0].Hash || b.Boot(b.T, b.domain("n1")) != boot {
+	if f := b.machine("n1"); f.Image != b.images[0].Hash || b.Boot(b.T, b.domain("n1")) != boot {
 		b.Errorf("found %+v", f)
 	}
 	s.Memory += s.Memory / 2
 	b.ensure(s)
-	if f := b.found("n1"); f.Image != b.images[0].Hash {
+	if f := b.machine("n1"); f.Image != b.images[0].Hash {
 		b.Errorf("after a restart it says it were made from %s", f.Image)
 	}
 }
 
-func notPrepared(b *bench) {
-	g := b.ground()
+func notPrepared(b *suite) {
+	g := b.hostSetup()
 	g.Images = nil
 	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
 	err := b.tryEnsure(b.spec("n1", 1))
@@ -215,12 +215,12 @@ func notPrepared(b *bench) {
 		b.Errorf("err = %v", err)
 	}
 	b.remove("n1")
-	if f := b.found("n1"); f.State != "" {
+	if f := b.machine("n1"); f.State != "" {
 		b.Errorf("found %+v", f)
 	}
 }
 
-func brokenXML(b *bench) {
+func brokenXML(b *suite) {
 	s := b.spec("n1", 1)
 	s.XML = "this is no <xml"
 	b.prepare(s)
@@ -228,10 +228,10 @@ func brokenXML(b *bench) {
 	if err := b.tryEnsure(s); err == nil || !strings.Contains(err.Error(), "role worker") {
 		b.Errorf("err = %v", err)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-func remove(b *bench) {
+func remove(b *suite) {
 	one, two := b.spec("n1", 1), b.spec("n2", 2)
 	b.prepare(two)
 	b.ensure(two)
@@ -239,18 +239,18 @@ func remove(b *bench) {
 	b.prepare(one, two)
 	b.ensure(one)
 	b.remove("n1")
-	b.same(rest)
+	b.wantUnchanged(rest)
 	b.remove("n1")
 	b.remove("never-was")
-	b.same(rest)
-	if f := b.found("n2"); f.State != provision.Running {
+	b.wantUnchanged(rest)
+	if f := b.machine("n2"); f.State != provision.Running {
 		b.Errorf("n2 is %q", f.State)
 	}
 }
 
 // cutOff runs an operation again and again, cut off before its first effect, before
 // its second, and so on, until it gets through; check is called after each.
-func (b *bench) cutOff(op func() error, check func(n int)) {
+func (b *suite) cutOff(op func() error, check func(n int)) {
 	b.Helper()
 	for n := 1; ; n++ {
 		b.Cut(n)
@@ -272,7 +272,7 @@ func (b *bench) cutOff(op func() error, check func(n int)) {
 	}
 }
 
-func ensureCutOff(b *bench) {
+func ensureCutOff(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare()
 	empty := b.Things(b.T)
@@ -281,16 +281,16 @@ func ensureCutOff(b *bench) {
 	b.ensure(s)
 	whole := b.Things(b.T)
 	b.remove("n1")
-	b.same(empty)
+	b.wantUnchanged(empty)
 
 	b.prepare(s)
 	b.cutOff(func() error { return b.tryEnsure(s) }, func(n int) {
 		// Whatever is there is seen, so that it can be finished or removed.
-		if f := b.found("n1"); f.State == "" && !slices.Equal(b.Things(b.T), fresh) {
-			b.Errorf("left and not found: %q", missing(b.Things(b.T), fresh))
+		if f := b.machine("n1"); f.State == "" && !slices.Equal(b.Things(b.T), fresh) {
+			b.Errorf("left and not found: %q", additions(b.Things(b.T), fresh))
 		}
 		b.remove("n1")
-		b.same(empty)
+		b.wantUnchanged(empty)
 
 		b.prepare(s)
 		b.Cut(n)
@@ -300,39 +300,39 @@ func ensureCutOff(b *bench) {
 			b.Error("the second time it was not cut off")
 		}
 		b.ensure(s)
-		if f := b.found("n1"); f.State != provision.Running || f.Image != s.Image.Hash {
+		if f := b.machine("n1"); f.State != provision.Running || f.Image != s.Image.Hash {
 			b.Errorf("after it was finished: %+v", f)
 		}
-		b.same(whole)
+		b.wantUnchanged(whole)
 		b.remove("n1")
-		b.same(empty)
+		b.wantUnchanged(empty)
 		b.prepare(s)
 	})
 }
 
-func removeCutOff(b *bench) {
+func removeCutOff(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare()
 	empty := b.Things(b.T)
 	b.prepare(s)
 	b.ensure(s)
 	b.cutOff(func() error { return b.tryRemove("n1") }, func(int) {
-		if f := b.found("n1"); f.State == "" && !onlyReservations(missing(b.Things(b.T), empty)) {
-			b.Errorf("left and not found: %q", missing(b.Things(b.T), empty))
+		if f := b.machine("n1"); f.State == "" && !onlyReservations(additions(b.Things(b.T), empty)) {
+			b.Errorf("left and not found: %q", additions(b.Things(b.T), empty))
 		}
 		b.remove("n1")
-		b.same(empty)
+		b.wantUnchanged(empty)
 		b.prepare(s)
 		b.ensure(s)
 	})
-	b.same(empty)
+	b.wantUnchanged(empty)
 }
 
-func prepareCutOff(b *bench) {
+func prepareCutOff(b *suite) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
 	b.cutOff(func() error {
-		return b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground(s)) })
+		return b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(s)) })
 	}, func(int) {
 		site := b.survey()
 		if err := b.tryEnsure(s); err == nil && len(site.Images) == 0 {
@@ -345,11 +345,11 @@ func prepareCutOff(b *bench) {
 		}
 		b.remove("n1")
 		b.clean()
-		b.same(before)
+		b.wantUnchanged(before)
 	})
 }
 
-func foreignDomain(b *bench) {
+func foreignDomain(b *suite) {
 	b.AddDomain(b.T, b.domain("n1"))
 	boot := b.Boot(b.T, b.domain("n1"))
 	s := b.spec("n1", 1)
@@ -358,28 +358,28 @@ func foreignDomain(b *bench) {
 		b.Errorf("survey: %+v", site)
 	}
 	before := b.Things(b.T)
-	b.refused(b.tryEnsure(s), provision.ErrForeign)
-	b.same(before)
+	b.wantRefused(b.tryEnsure(s), provision.ErrForeign)
+	b.wantUnchanged(before)
 	b.remove("n1")
 	if b.Boot(b.T, b.domain("n1")) != boot {
 		b.Error("it was touched")
 	}
 }
 
-func foreignNetwork(b *bench) {
+func foreignNetwork(b *suite) {
 	b.AddNetwork(b.T, b.net.Name, b.Networks[1])
 	before := b.Things(b.T)
-	b.refused(b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground()) }), provision.ErrForeign)
+	b.wantRefused(b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) }), provision.ErrForeign)
 	if n := b.survey().Network; n == nil || n.Ours || !n.Active || n.CIDR != b.Networks[1] {
 		b.Errorf("survey: %+v", n)
 	}
 	b.clean()
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-func existingNetwork(b *bench) {
+func existingNetwork(b *suite) {
 	b.net.Mode = provision.Existing
-	if err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground()) }); err == nil {
+	if err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) }); err == nil {
 		b.Error("it did not notice that there is no such network")
 	}
 	b.AddNetwork(b.T, b.net.Name, b.Networks[1])
@@ -387,24 +387,24 @@ func existingNetwork(b *bench) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
-	if f := b.found("n1"); f.State != provision.Running {
+	if f := b.machine("n1"); f.State != provision.Running {
 		b.Errorf("it is %q", f.State)
 	}
 	b.remove("n1")
 	b.clean()
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-func rangeClash(b *bench) {
+func rangeClash(b *suite) {
 	b.AddNetwork(b.T, "somebody", b.net.CIDR)
-	err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground()) })
-	b.refused(err, provision.ErrClash)
+	err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) })
+	b.wantRefused(err, provision.ErrClash)
 	if err != nil && (!strings.Contains(err.Error(), "somebody") || !strings.Contains(err.Error(), b.net.Name)) {
 		b.Errorf("it does not say who clashes: %v", err)
 	}
 }
 
-func reservations(b *bench) {
+func reservations(b *suite) {
 	if b.Lacks.Reservations {
 		b.Skip("this hypervisor cannot change networks")
 	}
@@ -413,7 +413,7 @@ func reservations(b *bench) {
 		b.prepare(specs...)
 		got := b.survey().Network.Reservations
 		slices.SortFunc(got, func(x, y provision.Reservation) int { return strings.Compare(x.Node, y.Node) })
-		if want := b.ground(specs...).Reservations; !slices.Equal(got, want) {
+		if want := b.hostSetup(specs...).Reservations; !slices.Equal(got, want) {
 			b.Errorf("reservations %v, want %v", got, want)
 		}
 	}
@@ -427,14 +427,14 @@ func reservations(b *bench) {
 	}
 }
 
-func otherCluster(b *bench) {
+func otherCluster(b *suite) {
 	other := *b
 	other.cluster = provision.Cluster{Name: "other", ID: "ffeeddccbbaa9988"}
 	other.net.Name, other.net.CIDR = "nbother", b.Networks[1]
 	empty := b.Things(b.T)
 	b.prepare()
 	o := other.spec("n1", 7)
-	g := other.ground(o)
+	g := other.hostSetup(o)
 	g.Reservations = nil
 	other.must("Prepare", other.do(func(ctx context.Context) error { return other.Provider.Prepare(ctx, other.cluster, g) }))
 	other.ensure(o)
@@ -443,7 +443,7 @@ func otherCluster(b *bench) {
 	}
 	b.remove("n1")
 	b.clean()
-	if f := other.found("n1"); f.State != provision.Running {
+	if f := other.machine("n1"); f.State != provision.Running {
 		b.Errorf("the other cluster's machine is %q", f.State)
 	}
 	if site := other.survey(); len(site.Images) != 1 || site.Network == nil {
@@ -451,13 +451,13 @@ func otherCluster(b *bench) {
 	}
 	other.remove("n1")
 	other.clean()
-	b.same(empty)
+	b.wantUnchanged(empty)
 }
 
 // A cluster that goes as a whole leaves nothing; one that was to go, and did not, is as usable
 // as any, and addresses that it left go when they are not listed any more.
-func dissolve(b *bench) {
-	d, ok := b.Provider.(provision.Dissolver)
+func clusterRemoval(b *suite) {
+	d, ok := b.Provider.(provision.ClusterRemover)
 	if !ok {
 		return
 	}
@@ -466,22 +466,22 @@ func dissolve(b *bench) {
 	b.prepare(one, two)
 	b.ensure(one)
 	b.ensure(two)
-	d.Dissolve(b.cluster)
+	d.BeginClusterRemoval(b.cluster)
 	b.remove("n1")
-	if left := missing(b.Things(b.T), empty); slices.ContainsFunc(left, func(s string) bool { return !strings.HasPrefix(s, "reservation ") && strings.Contains(s, "n1") }) {
+	if left := additions(b.Things(b.T), empty); slices.ContainsFunc(left, func(s string) bool { return !strings.HasPrefix(s, "reservation ") && strings.Contains(s, "n1") }) {
 		b.Errorf("of n1 is left: %q", left)
 	}
 	b.prepare(two)
-	if got := b.survey().Network.Reservations; !b.Lacks.Reservations && !slices.Equal(got, b.ground(two).Reservations) {
+	if got := b.survey().Network.Reservations; !b.Lacks.Reservations && !slices.Equal(got, b.hostSetup(two).Reservations) {
 		b.Errorf("reservations %v, want that of n2 alone", got)
 	}
 	b.remove("n2")
 	b.clean()
-	b.same(empty)
+	b.wantUnchanged(empty)
 }
 
 // Two clusters that have one name are still two.
-func sameName(b *bench) {
+func sameName(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
@@ -491,56 +491,56 @@ func sameName(b *bench) {
 	if site := twin.survey(); len(site.Machines) != 0 || site.Network == nil || site.Network.Ours {
 		b.Errorf("the twin sees %+v", site)
 	}
-	b.refused(twin.do(func(ctx context.Context) error { return twin.Provider.Prepare(ctx, twin.cluster, twin.ground()) }), provision.ErrForeign)
-	b.refused(twin.tryEnsure(s), provision.ErrForeign)
+	b.wantRefused(twin.do(func(ctx context.Context) error { return twin.Provider.Prepare(ctx, twin.cluster, twin.hostSetup()) }), provision.ErrForeign)
+	b.wantRefused(twin.tryEnsure(s), provision.ErrForeign)
 	twin.remove("n1")
 	twin.clean()
-	b.same(things)
-	if f := b.found("n1"); f.State != provision.Running {
+	b.wantUnchanged(things)
+	if f := b.machine("n1"); f.State != provision.Running {
 		b.Errorf("it is %q", f.State)
 	}
 }
 
-func clean(b *bench) {
+func clean(b *suite) {
 	b.AddDomain(b.T, "somebody")
 	b.AddNetwork(b.T, "somebody", b.Networks[1])
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
-	g := b.ground(s)
+	g := b.hostSetup(s)
 	g.Images = b.images[:]
 	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
 	b.ensure(s)
 	b.clean() // leaves what is used
 	site := b.survey()
-	if f := b.found("n1"); f.State != provision.Running || site.Network == nil || !slices.Equal(site.Images, []string{s.Image.Hash}) {
+	if f := b.machine("n1"); f.State != provision.Running || site.Network == nil || !slices.Equal(site.Images, []string{s.Image.Hash}) {
 		b.Errorf("after cleaning around it: %+v, %+v", f, site)
 	}
 	b.remove("n1")
 	b.clean()
-	b.same(before)
+	b.wantUnchanged(before)
 	b.clean()
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
 // A network that the hive has called something else before goes, too.
-func cleanRenamed(b *bench) {
+func cleanRenamed(b *suite) {
 	before := b.Things(b.T)
 	b.prepare()
 	renamed := *b
 	renamed.net.Name, renamed.net.CIDR = "nbrenamed", b.Networks[1]
 	renamed.prepare()
 	renamed.clean()
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-func cancelled(b *bench) {
+func cancelled(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, f := range map[string]func() error{
 		"Survey":  func() error { _, err := b.Provider.Survey(ctx, b.cluster, b.net); return err },
-		"Prepare": func() error { return b.Provider.Prepare(ctx, b.cluster, b.ground(s, b.spec("n2", 2))) },
+		"Prepare": func() error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(s, b.spec("n2", 2))) },
 		"Ensure":  func() error { return b.Provider.Ensure(ctx, b.cluster, b.net, s) },
 		"Remove":  func() error { return b.Provider.Remove(ctx, b.cluster, "n1") },
 	} {
@@ -555,7 +555,7 @@ func cancelled(b *bench) {
 }
 
 // refused: it failed, for this reason, and says what to do about it.
-func (b *bench) refused(err, why error) {
+func (b *suite) wantRefused(err, why error) {
 	b.Helper()
 	if !errors.Is(err, why) {
 		b.Errorf("err = %v, want one that is %q", err, why)
@@ -567,7 +567,7 @@ func (b *bench) refused(err, why error) {
 }
 
 // same: the hypervisor holds what it held then.
-func (b *bench) same(before []string) {
+func (b *suite) wantUnchanged(before []string) {
 	b.Helper()
 	if diff := cmp.Diff(before, b.Things(b.T), cmpopts.EquateEmpty()); diff != "" {
 		b.Errorf("the hypervisor holds something else than before:\n%s", diff)
@@ -575,7 +575,7 @@ func (b *bench) same(before []string) {
 }
 
 // missing are those of all that known has not.
-func missing(all, known []string) []string {
+func additions(all, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(known, s) })
 }
 

@@ -44,7 +44,7 @@ func CloudInit(node string, i provision.Identity) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return iso("cidata", []File{
+	return makeISO("cidata", []File{
 		{"META-DATA", append(metaData, '\n')},
 		{"USER-DATA", append([]byte("#cloud-config\n"), append(userData, '\n')...)},
 	})

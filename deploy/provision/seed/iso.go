@@ -12,7 +12,7 @@ const sector = 2048
 // the standard than that takes. It has no Rock Ridge names: Linux shows META-DATA. as
 // meta-data, which is what cloud-init looks for. Dates are left out, so that the same
 // content is the same bytes.
-func iso(label string, files []File) ([]byte, error) {
+func makeISO(label string, files []File) ([]byte, error) {
 	// Sectors: 16 description, 17 its end, 18 and 19 path tables, 20 root folder, 21 files.
 	const (
 		pathTable    = 18
