@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// found is a machine, and where it is.
+// locatedMachine is an observed machine and the hypervisor that it is on.
 type locatedMachine struct {
 	Actual
 	hypervisor string
 }
 
-// machines are those that are there, by node. Of one that is in two places the one
-// that is remembered counts; the others are doubles.
-func indexMachines(sites map[string]Inventory, known map[string]Recorded) (map[string]locatedMachine, []locatedMachine) {
+// indexMachines returns the observed machines by node. If a node has machines on two hypervisors, the one on
+// the recorded hypervisor is used, and the others are returned as duplicates.
+func indexMachines(inventories map[string]Inventory, known map[string]Recorded) (map[string]locatedMachine, []locatedMachine) {
 	out := map[string]locatedMachine{}
 	var doubles []locatedMachine
-	for _, name := range slices.Sorted(maps.Keys(sites)) {
-		for _, m := range sites[name].Machines {
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		for _, m := range inventories[name].Machines {
 			f := locatedMachine{m, name}
 			old, twice := out[m.Node]
 			switch {
@@ -37,11 +37,12 @@ func indexMachines(sites map[string]Inventory, known map[string]Recorded) (map[s
 	return out, doubles
 }
 
-// known is what is remembered, and what machines themselves say where it is not.
-func mergeRecorded(remembered map[string]Recorded, there map[string]locatedMachine) map[string]Recorded {
+// mergeRecorded returns the recorded machines, with values that the record lacks taken from the observed
+// machines.
+func mergeRecorded(recorded map[string]Recorded, existing map[string]locatedMachine) map[string]Recorded {
 	out := map[string]Recorded{}
-	maps.Copy(out, remembered)
-	for node, f := range there {
+	maps.Copy(out, recorded)
+	for node, f := range existing {
 		k := out[node]
 		k.exists = true
 		k.MAC = cmp.Or(k.MAC, f.MAC)
@@ -54,16 +55,16 @@ func mergeRecorded(remembered map[string]Recorded, there map[string]locatedMachi
 	return out
 }
 
-// twins refuses two names for one hypervisor: each machine there would be found twice, and
-// one of the two removed.
-func validateDistinctHosts(sites map[string]Inventory, closed map[string]bool) error {
+// validateDistinctHosts returns an error if two names refer to one hypervisor. Each machine there would be
+// observed twice, and one of the two would be removed as a duplicate.
+func validateDistinctHosts(inventories map[string]Inventory, closed map[string]bool) error {
 	type hypervisor struct {
 		host string
 		kind Kind
 	}
 	first := map[hypervisor]string{}
-	for _, name := range slices.Sorted(maps.Keys(sites)) {
-		h := hypervisor{sites[name].Host, sites[name].Kind}
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		h := hypervisor{inventories[name].Host, inventories[name].Kind}
 		other, twice := first[h]
 		if h.host == "" || !twice {
 			first[h] = name
@@ -84,11 +85,12 @@ func validateDistinctHosts(sites map[string]Inventory, closed map[string]bool) e
 	return nil
 }
 
-// foreign refuses to plan on a network that somebody else has made under the name of ours. One
-// who has lost the state folder comes here, too: without it the cluster has another id.
-func validateNetworkOwner(sites map[string]Inventory, o Options) error {
-	for _, name := range slices.Sorted(maps.Keys(sites)) {
-		if net := sites[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {
+// validateNetworkOwner returns an error if a hypervisor has a network with our network's name that this
+// cluster does not own. A user who has lost the state folder gets this error too: without it the cluster has
+// another id.
+func validateNetworkOwner(inventories map[string]Inventory, o Options) error {
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		if net := inventories[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {
 			if net.Owner != "" {
 				return &PlanError{
 					Text: fmt.Sprintf("hypervisor %s has a network %s already, which nixbench made for %s; this one has the id %s", name, o.Network.Name, net.Owner, o.Cluster.ID),
@@ -105,12 +107,12 @@ func validateNetworkOwner(sites map[string]Inventory, o Options) error {
 	return nil
 }
 
-// absent refuses to make a second machine for a node whose first one is on a
-// hypervisor that was not looked at.
-func validateRecordedHypervisors(wishes []Desired, sites map[string]Inventory, known map[string]Recorded) error {
-	for _, w := range wishes {
+// validateRecordedHypervisors returns an error if a node's machine is recorded on a hypervisor that was not
+// surveyed. Without this check the plan would create a second machine for the node.
+func validateRecordedHypervisors(desired []Desired, inventories map[string]Inventory, known map[string]Recorded) error {
+	for _, w := range desired {
 		k := known[w.Node]
-		if _, looked := sites[k.Hypervisor]; k.Image.Hash != "" && !looked {
+		if _, looked := inventories[k.Hypervisor]; k.Image.Hash != "" && !looked {
 			return &PlanError{
 				Text: fmt.Sprintf("%s: its machine is on hypervisor %s, which the hive no longer names", w.Node, k.Hypervisor),
 				Fix: fmt.Sprintf("put it back into cluster.hypervisors, or remove the machine first: nixbench destroy --on %s; or, if it is gone for good: nixbench destroy --forget-hypervisor %s",

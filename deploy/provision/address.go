@@ -7,17 +7,17 @@ import (
 	"slices"
 )
 
-// allotter hands out the addresses of a network.
+// allocator assigns the addresses of a network.
 type allocator struct {
 	net    Network
-	used   map[netip.Addr]string // who has it: a node, or why it cannot be given
-	leased map[netip.Addr]string // to machines of ours, by their hardware address
+	used   map[netip.Addr]string // the node that has the address, or why it is not available
+	leased map[netip.Addr]string // MAC of the machine of this cluster that has a lease for the address
 }
 
-// Gateway is the address of the hypervisor on a network of ours: the first one.
+// Gateway returns the hypervisor's address on a managed network: the first one of the range.
 func (n Network) Gateway() netip.Addr { return n.CIDR.Masked().Addr().Next() }
 
-// lastOf is the last address of a range; in IPv4 that is for broadcasts.
+// lastAddress returns the last address of a range, which is IPv4's broadcast address.
 func lastAddress(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
@@ -40,12 +40,12 @@ func (a *allocator) reserve(addr netip.Addr, who string) {
 	}
 }
 
-// free tells whether node, with that hardware address, may have it.
+// isFree reports whether the machine with this MAC may get the address.
 func (a *allocator) isFree(addr netip.Addr, mac string) bool {
 	return a.net.CIDR.Contains(addr) && a.used[addr] == "" && (a.leased[addr] == "" || a.leased[addr] == mac)
 }
 
-// next is the lowest address that nobody has.
+// nextFree returns the lowest free address.
 func (a *allocator) nextFree(node, mac string) (netip.Addr, error) {
 	prefix := a.net.CIDR.Masked()
 	for addr := prefix.Addr(); prefix.Contains(addr); addr = addr.Next() {
@@ -59,10 +59,10 @@ func (a *allocator) nextFree(node, mac string) (netip.Addr, error) {
 	}
 }
 
-// addresses gives each node of a network of ours its address: the one that it has, or
-// the lowest that is free. What is reserved or leased to others is left to them. A
-// machine that is there keeps its address; if that cannot be, it is an error.
-func allocateAddresses(wishes []Desired, o Options, sites map[string]Inventory, macs map[string]string, has map[string]Recorded) (map[string]netip.Addr, error) {
+// allocateAddresses returns an address for each node of a managed network: its existing or recorded address,
+// or the lowest free one. Addresses reserved for or leased to other machines are not used. An existing
+// machine keeps its address; if that is impossible, it returns an error.
+func allocateAddresses(desired []Desired, o Options, inventories map[string]Inventory, macs map[string]string, has map[string]Recorded) (map[string]netip.Addr, error) {
 	a := newAllocator(o.Network)
 	for _, node := range slices.Sorted(maps.Keys(has)) {
 		k := has[node]
@@ -77,17 +77,17 @@ func allocateAddresses(wishes []Desired, o Options, sites map[string]Inventory, 
 		}
 		a.reserve(k.Address, node)
 	}
-	if err := a.reserveForeign(o, sites, macs, has); err != nil {
+	if err := a.reserveForeign(o, inventories, macs, has); err != nil {
 		return nil, err
 	}
 	out := map[string]netip.Addr{}
-	for _, w := range wishes {
+	for _, w := range desired {
 		if k := has[w.Node]; k.exists && k.Address.IsValid() || a.isFree(k.Address, macs[w.Node]) {
 			out[w.Node] = k.Address
 			a.reserve(k.Address, w.Node)
 		}
 	}
-	for _, w := range wishes {
+	for _, w := range desired {
 		if out[w.Node].IsValid() {
 			continue
 		}
@@ -101,9 +101,9 @@ func allocateAddresses(wishes []Desired, o Options, sites map[string]Inventory, 
 	return out, nil
 }
 
-// takeForeign takes what others have. Where that is what a machine of ours has, it is
-// an error.
-func (a *allocator) reserveForeign(o Options, sites map[string]Inventory, macs map[string]string, has map[string]Recorded) error {
+// reserveForeign marks the addresses that other machines have as used. It returns an error if an existing
+// machine of this cluster has one of them.
+func (a *allocator) reserveForeign(o Options, inventories map[string]Inventory, macs map[string]string, has map[string]Recorded) error {
 	ours := map[string]bool{}
 	for _, mac := range macs {
 		ours[mac] = true
@@ -123,13 +123,13 @@ func (a *allocator) reserveForeign(o Options, sites map[string]Inventory, macs m
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(sites)) {
-		net := sites[name].Network
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		net := inventories[name].Network
 		if net == nil {
 			continue
 		}
 		for _, r := range net.Reservations {
-			if ours[r.MAC] || r.Node != "" { // those of ours follow the plan
+			if ours[r.MAC] || r.Node != "" { // the plan decides on this cluster's reservations
 				continue
 			}
 			if err := taken(r.Address, fmt.Sprintf("on hypervisor %s it is reserved for %s", name, r.MAC)); err != nil {

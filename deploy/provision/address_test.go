@@ -10,7 +10,7 @@ import (
 // A machine of ours may still use an address by its lease although another address is reserved for
 // it now. Until the lease has ended, no other machine gets that address.
 func TestLeasedAddressIsKept(t *testing.T) {
-	w := wishes("w", 3)
+	w := desired("w", 3)
 	mac := func(node string) string { return MAC("c", node, nil) }
 	for name, test := range map[string]struct {
 		leases []Lease
@@ -38,8 +38,8 @@ func TestLeasedAddressIsKept(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sites := map[string]Inventory{"a": {FreeMemory: 8 * gib, Network: &ActualNetwork{Ours: true, Leases: test.leases}}}
-			p, err := Make(w, sites, Options{Cluster: Cluster{Name: "c", ID: "1"}, Network: someNetwork("10.0.0.0/24"), Recorded: test.known})
+			inventories := map[string]Inventory{"a": {FreeMemory: 8 * gib, Network: &ActualNetwork{Ours: true, Leases: test.leases}}}
+			p, err := Make(w, inventories, Options{Cluster: Cluster{Name: "c", ID: "1"}, Network: someNetwork("10.0.0.0/24"), Recorded: test.known})
 			if err != nil {
 				t.Fatal(err)
 			}

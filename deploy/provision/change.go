@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Change is what is to be done with one machine.
+// Change is the planned action for one machine.
 type Change struct {
 	Node       string     `json:"node"`
 	Role       string     `json:"role,omitempty"`
@@ -20,40 +20,40 @@ type Change struct {
 
 	desired Desired
 	place   Place
-	image   Image // what the machine was made from
+	image   Image // the image that the machine was created from
 }
 
-// Action is what is done with a machine.
+// Action is the kind of a change.
 type Action string
 
 const (
 	Create  Action = "create"
 	Keep    Action = "keep"
-	Start   Action = "start"   // it is off, or has crashed
-	Resume  Action = "resume"  // it is paused
-	Finish  Action = "finish"  // a run was cut off while making it
-	Restart Action = "restart" // its sizes differ
-	// Reconnect: its interface is on no bridge. A container is restarted for it.
+	Start   Action = "start"   // the machine is off or has crashed
+	Resume  Action = "resume"  // the machine is paused
+	Finish  Action = "finish"  // a run was interrupted while it created the machine
+	Restart Action = "restart" // its definition differs
+	// Reconnect: the machine's interface is on no bridge. A container has to be restarted to reconnect it.
 	Reconnect Action = "reconnect"
-	Recreate  Action = "recreate" // it was asked for, and the image differs
-	Remove    Action = "remove"   // the hive no longer has it
+	Recreate  Action = "recreate" // recreating was requested, and the image differs
+	Remove    Action = "remove"   // the hive no longer contains the node
 )
 
-// NeedsImage tells whether the machine is made from one.
+// NeedsImage reports whether executing the change creates the machine's disk from an image.
 func (c Change) NeedsImage() bool {
 	return c.Action == Create || c.Action == Recreate || c.Action == Finish
 }
 
-// Disturbs tells whether something that runs is stopped by it: people are asked first.
+// Disturbs reports whether the change stops a running machine. The user has to confirm such changes.
 func (c Change) Disturbs() bool {
 	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect && c.Kind == Container
 }
 
-// Runs tells whether the machine runs already, and goes on.
+// Runs reports whether the machine already runs and the change leaves it running.
 func (c Change) Runs() bool { return c.Action == Keep }
 
-// Spec is the wish for the machine. image is what it is made from, where it is made;
-// identity need only be complete then.
+// Spec returns the desired state of the machine. If the change creates the machine, image is the image to
+// create it from and id must be complete; otherwise both may be empty.
 func (c Change) Spec(image Image, id Identity) Spec {
 	if !c.NeedsImage() {
 		image = c.image
@@ -64,10 +64,10 @@ func (c Change) Spec(image Image, id Identity) Spec {
 	return s
 }
 
-// MAC is the machine's hardware address.
+// MAC returns the machine's hardware address.
 func (c Change) MAC() string { return c.place.MAC }
 
-// Disk is how large the machine's disks may become.
+// Disk returns the maximum size of the machine's disks in bytes.
 func (c Change) Disk() uint64 {
 	n := c.desired.Disk
 	for _, d := range c.desired.Disks {
@@ -87,7 +87,7 @@ func (c Change) String() string {
 	return text
 }
 
-// compare decides what is to be done with a machine that is there.
+// decideChange returns the change for an existing machine.
 func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Image, o Options) Change {
 	c := Change{
 		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address,
@@ -101,7 +101,7 @@ func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Ima
 		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", f.Image, wanted.Hash)
 	case f.Definition != w.makeSpec(place, image).Definition():
 		c.Action, c.Why = Restart, describeDifference(w, f.Actual)
-		if f.State == Off || f.State == Crashed { // nobody is disturbed
+		if f.State == Off || f.State == Crashed { // no running guest is stopped
 			c.Action = Start
 		}
 	case f.Detached:
@@ -118,7 +118,7 @@ func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Ima
 	return c
 }
 
-// detached says why a machine is connected again, and what that does to it.
+// describeReconnect returns the reason why a machine is reconnected, and the effect on the machine.
 func describeReconnect(net Network, kind Kind) string {
 	why := fmt.Sprintf("network %s was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again", net.Name)
 	if kind == Container {
@@ -127,7 +127,7 @@ func describeReconnect(net Network, kind Kind) string {
 	return why + " while it runs"
 }
 
-// differs says in what a machine is not as it is wished.
+// describeDifference lists the differences between the desired and the observed machine.
 func describeDifference(w Desired, f Actual) string {
 	var parts []string
 	if w.VCPUs != f.VCPUs {
@@ -142,23 +142,23 @@ func describeDifference(w Desired, f Actual) string {
 	return strings.Join(parts, ", ")
 }
 
-// removals are the machines that nobody wishes.
-func findRemovals(wishes []Desired, there map[string]locatedMachine, doubles []locatedMachine, known map[string]Recorded) []Change {
+// findRemovals returns the removals of machines that the hive does not contain, and of duplicates.
+func findRemovals(desired []Desired, existing map[string]locatedMachine, doubles []locatedMachine, known map[string]Recorded) []Change {
 	wished := map[string]bool{}
-	for _, w := range wishes {
+	for _, w := range desired {
 		wished[w.Node] = true
 	}
 	var out []Change
 	add := func(f locatedMachine, why string) {
 		out = append(out, Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why})
 	}
-	for _, node := range slices.Sorted(maps.Keys(there)) {
+	for _, node := range slices.Sorted(maps.Keys(existing)) {
 		switch _, remembered := known[node]; {
 		case wished[node]:
 		case remembered:
-			add(there[node], "the hive no longer has it")
+			add(existing[node], "the hive no longer has it")
 		default:
-			add(there[node], "left behind by a run that was cut off")
+			add(existing[node], "left behind by a run that was cut off")
 		}
 	}
 	for _, f := range doubles {

@@ -4,20 +4,20 @@ import (
 	"net/netip"
 )
 
-// Inventory is a hypervisor as it was found.
+// Inventory is the observed state of one hypervisor.
 type Inventory struct {
 	Kind       Kind
-	Host       string // the same for all hypervisors of one host; empty: not known
+	Host       string // identifies the host; hypervisors of one host have the same; empty: unknown
 	Emulated   bool   // virtual machines run without KVM, many times slower
-	FreeMemory uint64 // bytes that machines could still get
+	FreeMemory uint64 // bytes available to new machines
 	FreeDisk   uint64 // bytes left in the pool
 	CPUs       int
-	Machines   []Actual       // ours, of this cluster, in order of their names; halves too
+	Machines   []Actual       // created by nixbench for this cluster
 	Foreign    []string       // names of other domains
-	Copies     []Copy         // those of them that carry the mark of a machine of this cluster
-	Ranges     []Range        // of the networks with other names
-	Network    *ActualNetwork // nil if there is none of that name
-	Images     []string       // hashes of those that are complete
+	Copies     []Copy         // the foreign domains that carry the mark of one of this cluster's machines
+	Ranges     []Range        // of the networks other than the desired one
+	Network    *ActualNetwork // the network with the desired name; nil if there is none
+	Images     []string       // hashes of the completely uploaded images
 }
 
 // Kind is what a hypervisor runs.
@@ -28,29 +28,29 @@ const (
 	Container Kind = "container"
 )
 
-// Actual is a machine of ours.
+// Actual is the observed state of one machine of the cluster.
 type Actual struct {
 	Node    string
 	Role    string
 	MAC     string
-	Address netip.Addr // reserved for it; invalid if none is
+	Address netip.Addr // the reserved address; invalid if there is none
 	VCPUs   int
 	Memory  uint64
-	Image   string // hash of what it was made from
+	Image   string // hash of the image that it was created from
 	State   State
-	// Definition is the mark of the wish that the machine was defined from, see
-	// Spec.Definition. Where it differs from that of a wish, the machine has to be restarted.
+	// Definition is the digest of the spec that the machine was defined from, see Spec.Definition. If it
+	// differs from the digest of the desired state, the machine has to be restarted.
 	Definition string
-	// Detached tells that the machine runs and that its network is not active, or has been stopped
-	// and started since the machine was connected to it: its interface is on no bridge.
+	// Detached reports that the machine runs with its interface on no bridge: its network is not active, or
+	// was stopped and started after the machine had been connected.
 	Detached bool
 }
 
-// Copy is a domain that carries the mark of a machine of the cluster and is not that machine, since
-// it has another UUID: a clone that somebody has made of it. It is never changed or removed.
+// Copy is a domain with the mark of one of the cluster's machines and another UUID: a clone that a user made
+// of the machine. nixbench never changes or removes it.
 type Copy struct {
 	Domain string
-	Node   string // whose machine it is a copy of
+	Node   string // the node whose machine was cloned
 	MAC    string
 }
 
@@ -61,29 +61,29 @@ type Range struct {
 	Active  bool
 }
 
-// State of a machine.
+// State is the run state of a machine.
 type State string
 
 const (
 	Running    State = "running"
 	Off        State = "off"
 	Paused     State = "paused"
-	Crashed    State = "crashed" // and kept as it was then
-	Incomplete State = "half"    // it was never completely made, or not completely removed
+	Crashed    State = "crashed" // the guest crashed, and its memory is preserved
+	Incomplete State = "half"    // its creation or removal was interrupted
 )
 
-// ActualNetwork is a libvirt network as it was found.
+// ActualNetwork is the observed state of a libvirt network.
 type ActualNetwork struct {
-	Ours         bool   // of this cluster
-	Owner        string // the cluster that nixbench made it for, where it is another one
+	Ours         bool   // created by nixbench for this cluster
+	Owner        string // the other cluster that nixbench created it for, if any
 	Active       bool
-	Transient    bool // it is active and not defined: when it stops, it is gone
+	Transient    bool // active but not defined: it disappears when it stops
 	CIDR         netip.Prefix
-	Reservations []Reservation // all, with Node where they are ours
+	Reservations []Reservation // all reservations; Node is set for this cluster's
 	Leases       []Lease
 }
 
-// Lease is an address that DHCP has given out.
+// Lease is an address that the network's DHCP server has leased.
 type Lease struct {
 	MAC     string
 	Address netip.Addr

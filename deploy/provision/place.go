@@ -7,22 +7,23 @@ import (
 	"strings"
 )
 
-// room is what a hypervisor can still take.
+// capacity is what a hypervisor has left for new machines.
 type capacity struct {
 	name   string
-	memory *uint64        // hypervisors of one host share it
-	roles  map[string]int // machines of each role
+	memory *uint64        // shared by the hypervisors of one host
+	roles  map[string]int // number of machines by role
 }
 
-// place decides where new machines go: where there is memory, to the hypervisor with
-// the fewest machines of the role, and of those to the one with the most memory left.
-// What is there stays where it is. A wish may say where its machine may be made.
+// placeMachines chooses a hypervisor for each new machine: among those with enough memory, the one with the
+// fewest machines of the role, and among these the one with the most memory left. Existing machines are not
+// moved. Desired.On restricts the choice.
 //
-// Disks grow as they are written, so a full pool is found when it is full.
-func placeMachines(news []Desired, staying []Change, sites map[string]Inventory, closed map[string]bool) (map[string]string, error) {
+// Disk space is not considered: disks grow while they are written, so a full pool is detected only when a
+// write fails.
+func placeMachines(news []Desired, staying []Change, inventories map[string]Inventory, closed map[string]bool) (map[string]string, error) {
 	rooms := map[string]*capacity{}
 	hosts := map[string]*uint64{}
-	for name, s := range sites {
+	for name, s := range inventories {
 		left := hosts[s.Host]
 		if left == nil || s.Host == "" {
 			left = &s.FreeMemory
@@ -82,19 +83,19 @@ func noCapacityError(w Desired, left int, order []string, rooms map[string]*capa
 	}
 }
 
-// on tells whether the machine may be made on a hypervisor.
+// allowedOn reports whether the machine may be created on a hypervisor.
 func (w Desired) allowedOn(hypervisor string) bool {
 	return len(w.On) == 0 || slices.Contains(w.On, hypervisor)
 }
 
-// pinned refuses names that no hypervisor has.
-func validateAllowedHypervisors(wishes []Desired, sites map[string]Inventory, closed map[string]bool) error {
-	for _, w := range wishes {
+// validateAllowedHypervisors returns an error if a role names a hypervisor that the hive does not contain.
+func validateAllowedHypervisors(desired []Desired, inventories map[string]Inventory, closed map[string]bool) error {
+	for _, w := range desired {
 		for _, name := range w.On {
-			if _, ok := sites[name]; ok && !closed[name] {
+			if _, ok := inventories[name]; ok && !closed[name] {
 				continue
 			}
-			open := slices.DeleteFunc(slices.Sorted(maps.Keys(sites)), func(name string) bool { return closed[name] })
+			open := slices.DeleteFunc(slices.Sorted(maps.Keys(inventories)), func(name string) bool { return closed[name] })
 			return &PlanError{
 				Text: fmt.Sprintf("roles.%s.hypervisors: cluster.hypervisors has no %s, only %s", w.Role, name, strings.Join(open, ", ")),
 				Fix:  "take one of these names, or add it to cluster.hypervisors",

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// unprepared are the hypervisors with machines that run where the network does not, is not defined, or
-// has other reservations than it should.
-func (p Plan) findUnprepared(sites map[string]Inventory) []string {
+// findUnprepared returns the hypervisors that keep machines of the plan although their network is missing,
+// inactive or undefined, or lacks reservations.
+func (p Plan) findUnprepared(inventories map[string]Inventory) []string {
 	var out []string
-	for _, name := range slices.Sorted(maps.Keys(sites)) {
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		want := reservationsOn(p.Places, name)
-		net := sites[name].Network
+		net := inventories[name].Network
 		switch {
 		case len(want) == 0 && (net == nil || !p.Network.Mode.Ours()):
 		case !p.usesHypervisor(name):
@@ -26,8 +26,8 @@ func (p Plan) usesHypervisor(hypervisor string) bool {
 	return slices.ContainsFunc(p.Places, func(pl Place) bool { return pl.Hypervisor == hypervisor })
 }
 
-// sameReservations tells whether ours are those that are wanted. Whether one more is
-// there, of a node that is about to be removed, does not matter.
+// containsReservations reports whether have contains all of want. A surplus reservation, of a node that will
+// be removed, does not matter.
 func containsReservations(want, have []Reservation) bool {
 	for _, r := range want {
 		if !slices.ContainsFunc(have, func(h Reservation) bool { return h.MAC == r.MAC && h.Address == r.Address }) {
@@ -37,9 +37,9 @@ func containsReservations(want, have []Reservation) bool {
 	return true
 }
 
-// Reservations are those of a hypervisor's machines, also of those that are to be
-// removed: until then they need their addresses. Hypervisors of one host have one
-// network of that name, and so all their machines are in it.
+// Reservations returns the reservations of all machines on a hypervisor, with those of machines that the
+// plan removes: they keep their addresses until they are gone. Hypervisors of one host share the network, so
+// their machines are included.
 func (p Plan) Reservations(hypervisor string) []Reservation {
 	var out []Reservation
 	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
