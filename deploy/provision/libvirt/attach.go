@@ -10,9 +10,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// detached tells whether the network of a domain that runs was stopped or removed since the domain was connected
-// to it. When a network stops, libvirt removes its bridge and forgets its ports; when it starts, nothing is
-// connected to the new bridge. A bridge of the host's own stays.
+// isDetached reports whether the network of a running domain was stopped or removed after the domain had
+// been connected. When a network stops, libvirt removes its bridge and its ports; when it starts again, the
+// new bridge has no interfaces. A bridge of the host remains.
 func isDetached(d *domain, nets []*network) (bool, error) {
 	if d.Link == nil {
 		return false, nil
@@ -37,12 +37,12 @@ func isDetached(d *domain, nets []*network) (bool, error) {
 		return false, err
 	}
 	if now.Link == nil || now.Link.Network != d.Link.Network {
-		return true, nil // a run was cut off while it connected the interface
+		return true, nil // a run was interrupted while it reconnected the interface
 	}
 	return !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
 }
 
-// readPorts asks once for the ports of a network that is active.
+// readPorts reads the ports of an active network, once.
 func (n *network) readPorts() error {
 	if n.portsRead {
 		return nil
@@ -59,7 +59,7 @@ func (n *network) readPorts() error {
 		text, err := all[i].GetXMLDesc(0)
 		_ = all[i].Free()
 		if err != nil {
-			continue // it has just gone
+			continue // it was removed meanwhile
 		}
 		p, err := domainxml.ParsePort(text)
 		if err != nil {
@@ -71,8 +71,8 @@ func (n *network) readPorts() error {
 	return nil
 }
 
-// reconnect connects a domain that runs to its network again, if it is not. libvirt cannot change the interface
-// of a container, so that is shut down, and the caller starts it.
+// reconnect reconnects a running domain that is detached from its network. libvirt cannot change a
+// container's interface, so a container is shut down, and the caller starts it again.
 func (s *session) reconnect(d *domain) error {
 	state, err := stateOf(d.d)
 	if err != nil || state != provision.Running && state != provision.Paused {

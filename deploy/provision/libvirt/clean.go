@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// Clean removes the cluster's networks unless a machine is on them, the images that nothing
-// stands on and no cluster needs, and the pool, if nixbench made it and nothing is in it.
+// Clean removes the cluster's networks that no machine uses, the images that no volume is based on and no
+// cluster needs, and the pool if nixbench created it and it is empty.
 func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Remaining, error) {
 	var left []provision.Remaining
 	err := h.run(ctx, func(s *session) error {
@@ -26,7 +26,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 		left = append(networks, images...)
 		return h.fail("", "remove images", err, "")
 	})
-	if err != nil { // perhaps nobody waited, and it is still being filled in
+	if err != nil { // the operation may still be writing to the variable
 		return nil, err
 	}
 	return left, nil
@@ -35,7 +35,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Remaining, error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
-	// All that are ours: the hive may have called it something else before.
+	// All networks of the cluster, because the hive may have renamed its network.
 	all, err := s.networks()
 	if err != nil {
 		return nil, err
@@ -63,9 +63,10 @@ func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Remaining, err
 	return left, nil
 }
 
-// networkUsers are the machines on a network, in words: domains that name it, running or not, and
-// those of which only a port shows, since another of libvirt's drivers runs them. A port of a machine that this
-// cluster had is stale when the whole cluster has been removed: libvirtd was killed while it started or ended it.
+// networkUsers describes the machines on a network: the domains that refer to it, running or not, and
+// machines of other libvirt drivers, which are visible only by their ports. While the whole cluster is being
+// removed, the port of a former machine of it is stale and is ignored: libvirtd was killed while it started
+// or stopped that machine.
 func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error) {
 	domains, err := s.domains()
 	if err != nil {
@@ -118,8 +119,8 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 	if err != nil {
 		return nil, err
 	}
-	images := map[string][]string{} // what there is of each
-	stands := map[string]string{}   // files that volumes stand on, and one of those
+	images := map[string][]string{} // existing parts by hash
+	stands := map[string]string{}   // by backing file, a volume that is based on it
 	for i := range volumes {
 		name, err := volumes[i].GetName()
 		if m := imageVolume.FindStringSubmatch(name); err == nil && m != nil {
@@ -151,8 +152,8 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 		marked := slices.Contains(have, word)
 		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
 		user := cmp.Or(stands[imagePart(hash, "disk")], users[hash])
-		if user != "" && !needed && slices.Contains(have, "disk") { // of a container's there is nothing to be used
-			if marked { // the mark stays, so that the next Clean looks for it again
+		if user != "" && !needed && slices.Contains(have, "disk") { // images for containers have no disk in the pool
+			if marked { // the marker is kept, so that the next Clean finds the image again
 				left = append(left, provision.Remaining{What: "image " + hash, Why: user + " was made from it", Fix: "remove that " + strings.Fields(user)[0]})
 			}
 			continue
@@ -165,7 +166,7 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 		if needed {
 			continue
 		}
-		// ok goes first: what is not complete is no image.
+		// Remove ok first: without it the image counts as incomplete.
 		for _, what := range []string{"ok", "disk", "initrd", "kernel"} {
 			if err := p.remove(imagePart(hash, what)); err != nil {
 				return nil, err
@@ -188,7 +189,7 @@ func (p *pool) removeIfEmpty() error {
 	if err := p.p.Destroy(); err != nil {
 		return err
 	}
-	// The folder may be somebody's mount point, or hold what libvirt does not show.
+	// An error is ignored: the folder may be a mount point, or contain files that libvirt does not list.
 	_ = p.p.Delete(0)
 	return p.p.Undefine()
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Examine looks at all that machines will need, and changes nothing.
+// Examine checks everything that machines need, and changes nothing.
 func (h *Hypervisor) Examine(ctx context.Context, net provision.Network) []provision.Finding {
 	var seen []provision.Finding
 	err := h.run(ctx, func(s *session) error {
@@ -44,7 +44,7 @@ func finding(what, state, fix, format string, args ...any) provision.Finding {
 	return provision.Finding{What: what, State: state, Text: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// from makes a finding of an error.
+// errorFinding converts an error to a finding.
 func (s *session) errorFinding(what string, err error) provision.Finding {
 	var e *provision.Error
 	errors.As(s.h.fail("", what, err, ""), &e)
@@ -83,7 +83,7 @@ func (s *session) examinePool() provision.Finding {
 	const what = "storage pool"
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
 	if isNotFound(err) {
-		// Another pool in the folder would make libvirt refuse ours.
+		// libvirt refuses a second pool in the same folder.
 		if other, err := s.conn.LookupStoragePoolByTargetPath(s.h.o.PoolPath); err == nil {
 			name, _ := other.GetName()
 			_ = other.Free()
@@ -156,8 +156,8 @@ func (s *session) examineNetwork(net provision.Network) provision.Finding {
 	return finding(what, "ok", "", "%s %v, made by nixbench for cluster %s", net.Name, n.CIDRs, n.Mark.Cluster)
 }
 
-// dnsmasq: whether libvirt has one is only seen when a network starts. If another runs
-// already there must be one.
+// checkNetworkDriver returns a finding and true if libvirt has no network driver. A missing dnsmasq shows
+// only when a network starts.
 func (s *session) checkNetworkDriver() (provision.Finding, bool) {
 	if s.host.test {
 		return provision.Finding{}, false

@@ -13,9 +13,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/seed"
 )
 
-// Ensure makes a machine: what it is told, its disks, then the domain, which says that
-// these are complete, then its start. Without a domain, what is there of the others may have
-// been cut off, and is made anew.
+// Ensure creates a machine: first its seed, then its disks, then the domain, and starts it. The domain's
+// existence proves that seed and disks are complete. If there is no domain, they may be incomplete and are
+// recreated.
 func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provision.Network, spec provision.Spec) error {
 	err := h.run(ctx, func(s *session) error { return s.ensure(c, net, spec) })
 	return h.fail(spec.Node, "make the machine", err, "")
@@ -39,7 +39,7 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 	if err != nil {
 		return err
 	}
-	if _, err := domainxml.Domain(m); err != nil { // what the role says may be wrong
+	if _, err := domainxml.Domain(m); err != nil { // the role's XML may be invalid
 		return err
 	}
 	p, err := s.makePool()
@@ -72,7 +72,7 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 	return s.start(spec.Node, d.d)
 }
 
-// method is how the machine is told who it is.
+// identityMethod returns the method by which the machine gets its identity on this hypervisor.
 func (s *session) identityMethod(spec provision.Spec) (provision.Method, error) {
 	m := spec.Identity.Method
 	container := s.host.kind == provision.Container
@@ -123,7 +123,7 @@ func (p *pool) makeSeed(m *domainxml.Machine, method provision.Method, complete 
 func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
 	node, image := m.Spec.Node, m.Spec.Image
 	if p.host.kind == provision.VM && image.Kernel != "" {
-		// One that is there keeps the kernel that it was made with.
+		// An existing machine keeps the kernel that it was created with.
 		m.Files.Kernel = p.pathOf(imagePart(m.Image, "kernel"))
 		if image.Initrd != "" {
 			m.Files.Initrd = p.pathOf(imagePart(m.Image, "initrd"))
@@ -185,7 +185,7 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 			return p.h.fail(spec.Node, "make the root", fmt.Errorf("its path %s has %d bytes, and libvirt can open %d", p.pathOf(name), n, maxLoopPath),
 				"give the hypervisor a shorter poolPath and another pool")
 		}
-		// Its file system is as large as the image made it; a larger file would not change that.
+		// The size of the file system is fixed by the image; a larger file would not change it.
 		if err := p.acquireSlot(p.h.uploads); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 	return vol.Free()
 }
 
-// define makes the domain what it shall be. In its place there may be one that is off.
+// define creates the domain, or redefines one that is off.
 func (s *session) define(m domainxml.Machine) (*domain, error) {
 	text, err := domainxml.Domain(m)
 	if err != nil {
@@ -243,7 +243,7 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 		if on, _ := running(d); on {
 			break
 		}
-		// Two containers that start at once may find the same loop device free.
+		// Containers that start concurrently may choose the same free loop device.
 		if tries == 20 || !strings.Contains(err.Error(), "to loop device: Device or resource busy") {
 			return s.h.fail(node, "start", err, "")
 		}
@@ -254,8 +254,8 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 	return nil
 }
 
-// stateOf is what the domain is doing. One that somebody has stopped for a moment, to save or
-// move it, runs.
+// stateOf returns the run state of a domain. A domain that is paused briefly for a save or a migration
+// counts as running.
 func stateOf(d *libvirt.Domain) (provision.State, error) {
 	state, reason, err := d.GetState()
 	if err != nil {
@@ -284,7 +284,7 @@ func stateOf(d *libvirt.Domain) (provision.State, error) {
 	return provision.Running, nil
 }
 
-// resume has a paused domain go on, however it came to be paused.
+// resume continues a paused or suspended domain.
 func resume(d *libvirt.Domain) error {
 	if state, _, err := d.GetState(); err == nil && state == libvirt.DOMAIN_PMSUSPENDED {
 		return d.PMWakeup(0)
@@ -292,13 +292,13 @@ func resume(d *libvirt.Domain) error {
 	return d.Resume()
 }
 
-// running tells that there is a guest, whatever it does.
+// running reports whether the domain has a guest, in whatever state.
 func running(d *libvirt.Domain) (bool, error) {
 	state, err := stateOf(d)
 	return state != provision.Off && err == nil, err
 }
 
-// shutdown asks the guest to end, and ends it if it does not.
+// shutdown asks the guest to shut down, and destroys the domain if it does not within the timeout.
 func (s *session) shutdown(d *libvirt.Domain) error {
 	state, err := stateOf(d)
 	if err != nil || state == provision.Off {
@@ -308,23 +308,24 @@ func (s *session) shutdown(d *libvirt.Domain) error {
 		return err
 	}
 	switch state {
-	case provision.Paused: // or it would not hear
+	case provision.Paused: // a paused guest cannot react
 		_ = resume(d)
 	case provision.Crashed:
 		return s.destroy(d)
 	}
-	ways := []func() error{d.Shutdown} // a press of the power button
+	ways := []func() error{d.Shutdown} // ACPI power button
 	if s.host.kind == provision.Container {
 		ways = []func() error{
-			// systemd's signal for it is SIGRTMIN+4, and glibc's first is the kernel's third. Another
-			// init takes no notice.
+			// systemd powers off on SIGRTMIN+4. libvirt's RT6 is that signal: the kernel counts real-time
+			// signals from 32, and glibc's SIGRTMIN is 34. Other init programs ignore it.
 			func() error { return d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_RT6, 0) },
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_INITCTL) },
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
 		}
 	}
 	for since, asked := time.Now(), 0; time.Since(since) < s.h.shutdownTimeout; {
-		// All ways fail with a guest that has just ended, and some with one that does not know them.
+		// Errors are ignored: all methods fail if the guest has just ended, and some if it does not support
+		// them.
 		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20 {
 			_ = ways[asked]()
 			asked++
@@ -348,8 +349,8 @@ func (s *session) destroy(d *libvirt.Domain) error {
 		return err
 	}
 	if s.host.kind == provision.Container {
-		// libvirt looks for the container's processes in cgroups, for seconds. With its first
-		// process the kernel ends all of them.
+		// libvirt searches cgroups for the container's processes, which takes seconds. If its first process
+		// is killed, the kernel kills the others.
 		_ = d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_KILL, 0)
 		for range 50 {
 			if on, err := running(d); err == nil && !on {

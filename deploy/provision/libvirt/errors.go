@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// fail says what failed where. An error that says so already keeps what it says, and
-// is told the node if it does not know it. No error stays none.
+// fail wraps an error into a [provision.Error]. An error that is one already is returned as it is, with the
+// node added if it lacks one. It returns nil for nil.
 func (h *Hypervisor) fail(node, op string, err error, fix string) error {
 	if err == nil {
 		return nil
@@ -33,7 +33,7 @@ func (h *Hypervisor) fail(node, op string, err error, fix string) error {
 	return &provision.Error{Hypervisor: h.name, Node: node, Op: op, Err: err, Fix: fix}
 }
 
-// has tells whether an error is libvirt's, with one of these codes.
+// hasCode reports whether an error is libvirt's with one of these codes.
 func hasCode(err error, codes ...libvirt.ErrorNumber) bool {
 	var e libvirt.Error
 	if !errors.As(err, &e) {
@@ -55,7 +55,7 @@ func isUnsupported(err error) bool {
 	return hasCode(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED)
 }
 
-// plain is libvirt's message without the numbers around it, with what we know about it.
+// explainError returns libvirt's message without its error numbers, and a fix if the message is a known one.
 func explainError(err error) (fix string, inner error) {
 	var e libvirt.Error
 	if !errors.As(err, &e) {
@@ -91,7 +91,7 @@ func explainError(err error) (fix string, inner error) {
 	return "", inner
 }
 
-// gone: the hypervisor cannot be reached.
+// unreachableError returns the error for a hypervisor that cannot be connected to.
 func (h *Hypervisor) unreachableError(err error) error {
 	_, inner := explainError(err)
 	text, fix := inner.Error(), "see that libvirtd runs there: systemctl status libvirtd virtqemud"
@@ -108,7 +108,7 @@ func (h *Hypervisor) unreachableError(err error) error {
 	return h.fail("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrUnreachable, text), fix)
 }
 
-// byHand is what a person does to see whether libvirt answers by SSH.
+// manualCommand returns the command by which a user can test libvirt over SSH.
 func (h *Hypervisor) manualCommand() string {
 	u, err := url.Parse(h.o.URI)
 	if err != nil {

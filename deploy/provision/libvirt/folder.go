@@ -5,11 +5,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/seed"
 )
 
-// A folder with files is a pool for a moment: libvirt has no other way to make one on its
-// host. The name of that pool is the folder's, so that one that was cut off is found.
+// libvirt has no call to create a folder with files on its host, so a temporary pool is defined in the
+// folder. That pool has the folder's name, so that one left by an interrupted operation is found.
 
-// makeFolder makes a folder in the pool, with these files and no others. They belong to
-// root, and nobody else reads them.
+// makeFolder creates a folder in the pool with exactly these files, readable by root only.
 func (p *pool) makeFolder(name string, files []seed.File) error {
 	if err := p.removeFolder(name); err != nil {
 		return err
@@ -48,13 +47,13 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 		return err
 	}
 	if p.host.test {
-		// Folders of the test driver are not on any disk, where the pool would see them.
+		// The test driver's folders are not on disk, so the pool does not list them.
 		return p.ensureMarker(name)
 	}
 	return p.refresh()
 }
 
-// removeFolder removes a folder of the pool and its files; none is no error.
+// removeFolder removes a folder of the pool with its files. A missing folder is no error.
 func (p *pool) removeFolder(name string) error {
 	inner, err := p.conn.LookupStoragePoolByName(name)
 	open := err == nil
@@ -85,7 +84,7 @@ func (p *pool) removeFolder(name string) error {
 	if active, err := inner.IsActive(); err != nil {
 		return err
 	} else if !active {
-		// Also where the folder was never made.
+		// Build also creates the folder if it is missing.
 		if err := inner.Build(0); err != nil {
 			return err
 		}

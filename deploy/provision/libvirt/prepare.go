@@ -13,10 +13,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// Prepare makes pool and network, and brings the images.
+// Prepare creates the pool and the network, and uploads the images.
 func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.HostSetup) error {
 	return h.run(ctx, func(s *session) error {
-		// First what can be refused without having changed anything.
+		// Validate the images first, before anything is changed.
 		for _, i := range g.Images {
 			if _, err := checkImage(i, s.host.kind); err != nil && !s.host.test {
 				return h.fail("", "check the image", err, "build the image again")
@@ -39,21 +39,21 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provisi
 	})
 }
 
-// network is one that exists.
+// network is an existing libvirt network.
 type network struct {
 	n *libvirt.Network
 	domainxml.NetworkInfo
 	active    bool
-	transient bool // active, and not defined
+	transient bool // active but not defined
 
-	portsRead  bool             // ports were asked for
-	portsKnown bool             // libvirt knows of them, which it does since 5.5
-	ports      []domainxml.Port // what is connected to it
+	portsRead  bool             // portsKnown and ports are set
+	portsKnown bool             // this libvirt can list ports (5.5 and later)
+	ports      []domainxml.Port // interfaces connected to the network
 }
 
 func (n *network) free() { _ = n.n.Free() }
 
-// ours: nixbench has made it for the cluster.
+// ours reports whether nixbench created the network for the cluster.
 func (n *network) ours(c provision.Cluster) bool { return n.BelongsTo(c) }
 
 func describeNetwork(n *libvirt.Network) (*network, error) {
@@ -73,7 +73,7 @@ func describeNetwork(n *libvirt.Network) (*network, error) {
 	return found, err
 }
 
-// findNetwork gives nil if there is none of this name.
+// findNetwork returns nil if there is no network with this name.
 func (s *session) findNetwork(name string) (*network, error) {
 	n, err := s.conn.LookupNetworkByName(name)
 	if isNotFound(err) {
@@ -89,7 +89,7 @@ func (s *session) findNetwork(name string) (*network, error) {
 	return found, err
 }
 
-// networks are all; those that vanish meanwhile are left out.
+// networks returns all networks, except those that disappear during the call.
 func (s *session) networks() ([]*network, error) {
 	all, err := s.conn.ListAllNetworks(0)
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, re
 			return err
 		}
 	}
-	if there.transient { // somebody has undefined it; libvirt keeps what runs
+	if there.transient { // it was undefined while it ran, so it is still active
 		if err := s.redefineNetwork(c, there, want); err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func networkMatches(n *network, want provision.Network) bool {
 	return n.Mode == want.Mode && n.Domain == want.Domain && len(n.CIDRs) == 1 && n.CIDRs[0] == want.CIDR.Masked()
 }
 
-// clash looks for another network with some of the wished addresses.
+// checkRange returns an error if another network overlaps the desired range.
 func (s *session) checkRange(want provision.Network) error {
 	all, err := s.networks()
 	if err != nil {
@@ -192,7 +192,8 @@ func (s *session) checkRange(want provision.Network) error {
 	return nil
 }
 
-// replaceable removes a network of ours that is to be another, unless somebody is on it.
+// removeUnusedNetwork removes a network of the cluster whose settings have changed. It returns an error if
+// machines use the network.
 func (s *session) removeUnusedNetwork(c provision.Cluster, n *network, want provision.Network) error {
 	users, err := s.networkUsers(c, n)
 	if err != nil {
@@ -250,7 +251,8 @@ func (s *session) defineNetwork(c provision.Cluster, want provision.Network, res
 	return s.conn.NetworkDefineXML(text)
 }
 
-// defineAgain defines a network that runs as it is, so that reservations can be changed from there.
+// redefineNetwork defines a running, undefined network with its current reservations, so that they can then
+// be changed.
 func (s *session) redefineNetwork(c provision.Cluster, there *network, want provision.Network) error {
 	n, err := s.defineNetwork(c, want, there.Reservations)
 	if err != nil {
@@ -259,8 +261,8 @@ func (s *session) redefineNetwork(c provision.Cluster, there *network, want prov
 	return n.Free()
 }
 
-// reserve gives up reservations that are not wished, and adds those that are missing. In a
-// network of ours those with a name are ours; others somebody has added by hand.
+// updateReservations removes reservations that are not desired, and adds missing ones. Reservations without
+// a name were added by a user and are kept.
 func (s *session) updateReservations(n *network, want []provision.Reservation) error {
 	if s.host.test {
 		return nil

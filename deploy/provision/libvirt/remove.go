@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Remove removes first the domain, then what is left without it, by name: whenever it
-// is cut off, a survey finds the rest.
+// Remove removes the domain first, then the remaining parts by their names. If it is interrupted, the next
+// survey finds the rest.
 func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node string) error {
 	err := h.run(ctx, func(s *session) error {
 		if err := s.removeDomain(c, node); err != nil {
@@ -57,7 +57,7 @@ func (s *session) removeParts(c provision.Cluster, node string) error {
 		return err
 	}
 	defer p.free()
-	if err := p.refresh(); err != nil { // the console's log is not known before
+	if err := p.refresh(); err != nil { // libvirt does not list the console log before
 		return err
 	}
 	names, err := p.volumes()
@@ -83,7 +83,7 @@ func (s *session) removeParts(c provision.Cluster, node string) error {
 	return p.removeFolder(folder)
 }
 
-// Dissolve implements [provision.Dissolver].
+// BeginClusterRemoval implements [provision.ClusterRemover].
 func (h *Hypervisor) BeginClusterRemoval(c provision.Cluster) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,8 +96,9 @@ func (h *Hypervisor) removesCluster(c provision.Cluster) bool {
 	return h.removedClusters[c.ID]
 }
 
-// unreserve gives up the node's address in all networks of the cluster, unless they go anyway:
-// for each address libvirt makes all firewall rules of the network anew.
+// removeReservations removes the node's reservations in all networks of the cluster. It does nothing while
+// the whole cluster is being removed, because the networks are removed too and libvirt rebuilds all firewall
+// rules of a network for each change.
 func (s *session) removeReservations(c provision.Cluster, node string) error {
 	if s.host.test || s.h.removesCluster(c) {
 		return nil

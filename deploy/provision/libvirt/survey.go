@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// domain is one that exists.
+// domain is an existing libvirt domain.
 type domain struct {
 	d *libvirt.Domain
 	domainxml.DomainInfo
@@ -21,7 +21,7 @@ type domain struct {
 
 func (d *domain) free() { _ = d.d.Free() }
 
-// ours: it is the machine that nixbench has made for this node of the cluster.
+// ours reports whether nixbench created the domain as the machine of this node of the cluster.
 func (d *domain) ours(c provision.Cluster, node string) bool {
 	return d.IsMachineOf(c) && d.Mark.Node == node
 }
@@ -36,7 +36,8 @@ func describeDomain(d *libvirt.Domain) (*domain, error) {
 	return found, err
 }
 
-// findMachine finds a node's machine, else the domain that has the name of one; nil if there is neither.
+// findMachine returns a node's domain by its UUID, or otherwise the domain with the name that it would have.
+// It returns nil if neither exists.
 func (s *session) findMachine(c provision.Cluster, node string) (*domain, error) {
 	d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
 	if isNotFound(err) {
@@ -55,7 +56,7 @@ func (s *session) findMachine(c provision.Cluster, node string) (*domain, error)
 	return found, err
 }
 
-// domains are all; those that vanish meanwhile are left out.
+// domains returns all domains, except those that disappear during the call.
 func (s *session) domains() ([]*domain, error) {
 	all, err := s.conn.ListAllDomains(0)
 	if err != nil {
@@ -76,7 +77,7 @@ func (s *session) domains() ([]*domain, error) {
 	return found, nil
 }
 
-// Survey tells what is there.
+// Survey implements [provision.Provider].
 func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
 	var site provision.Inventory
 	err := h.run(ctx, func(s *session) (err error) {
@@ -125,7 +126,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 		}
 		state, err := stateOf(d.d)
 		if err != nil {
-			continue // it has just gone
+			continue // it was removed during the survey
 		}
 		f := provision.Actual{
 			Node: d.Mark.Node, Role: d.Mark.Role, MAC: d.MAC, Address: addresses[d.MAC], VCPUs: d.VCPUs, Memory: d.Memory,
@@ -136,7 +137,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 				return site, err
 			}
 		}
-		// One that is not off has its disk, whatever the pool says.
+		// A domain that is not off has its disk open, even if the pool does not list it.
 		if state == provision.Off && parts.active && !parts.names[s.rootPart(c, f.Node)] {
 			f.State = provision.Incomplete
 		}
@@ -149,8 +150,8 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 	return site, nil
 }
 
-// surveyNetworks fills in the wished network, and gives the addresses that are reserved in
-// networks of ours, by MAC.
+// surveyNetworks sets the inventory's desired network and the ranges of the others. It returns the addresses
+// reserved in networks of the cluster, by MAC.
 func surveyNetworks(all []*network, c provision.Cluster, want provision.Network, site *provision.Inventory) map[string]netip.Addr {
 	addresses := map[string]netip.Addr{}
 	for _, n := range all {
@@ -186,12 +187,12 @@ func surveyNetworks(all []*network, c provision.Cluster, want provision.Network,
 	return addresses
 }
 
-// parts is what volumes and folders say.
+// parts is the content of the pool, by the names of volumes and folders.
 type poolContents struct {
-	machines  map[string]map[string]map[string]bool // by cluster and node
-	names     map[string]bool                       // of all volumes
-	images    map[string]bool                       // that are complete
-	active    bool                                  // the pool is active, else nothing is known of what is in it
+	machines  map[string]map[string]map[string]bool // by cluster, node and part
+	names     map[string]bool                       // names of all volumes
+	images    map[string]bool                       // hashes of the complete images
+	active    bool                                  // the pool is active; otherwise its content is unknown
 	available uint64
 }
 
@@ -227,7 +228,7 @@ func (s *session) readPool() (poolContents, error) {
 		add(n)
 		all.names[n] = true
 	}
-	// Folders that were being written.
+	// Folders that were being written when an operation was interrupted.
 	pools, err := s.conn.ListAllStoragePools(0)
 	if err != nil {
 		return all, err
