@@ -6,10 +6,11 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// PoolUUID is that of a pool that we have made: pools have no place for a mark.
+// PoolUUID returns the UUID of a pool that nixbench creates. It identifies the owner, because pools have no
+// metadata.
 func PoolUUID(name, path string) string { return deriveUUID("pool", name, path) }
 
-// Pool is the XML of a pool that is a folder.
+// Pool returns the XML of a pool of type dir.
 func Pool(name, path, mode string) (string, error) {
 	p := libvirtxml.StoragePool{
 		Type: "dir", Name: name, UUID: PoolUUID(name, path),
@@ -18,17 +19,17 @@ func Pool(name, path, mode string) (string, error) {
 	return p.Marshal()
 }
 
-// Volume is a file to be made in a pool.
+// Volume describes a volume to be created in a pool.
 type Volume struct {
 	Name          string
 	Format        string // qcow2, raw, or dir for a folder
 	Capacity      uint64
-	Backing       string // file below a qcow2
-	BackingFormat string // format of that
+	Backing       string // path of a qcow2's backing file
+	BackingFormat string // format of the backing file
 	Mode          string
 }
 
-// XML of the volume. Nothing of its capacity is allocated.
+// XML returns the volume's XML. No space is allocated in advance.
 func (v Volume) XML() (string, error) {
 	x := libvirtxml.StorageVolume{
 		Name:       v.Name,
@@ -50,12 +51,12 @@ func (v Volume) XML() (string, error) {
 	return x.Marshal()
 }
 
-// FoundPool is a pool as libvirt describes it.
+// PoolInfo is a pool as libvirt describes it.
 type PoolInfo struct {
 	Type, Path string
 }
 
-// ParsePool reads libvirt's description of a pool.
+// ParsePool parses libvirt's description of a pool.
 func ParsePool(text string) (PoolInfo, error) {
 	var p libvirtxml.StoragePool
 	if err := p.Unmarshal(text); err != nil {
@@ -68,7 +69,7 @@ func ParsePool(text string) (PoolInfo, error) {
 	return f, nil
 }
 
-// Backing is the file below a volume, or empty.
+// BackingFile returns the path of a volume's backing file; empty if it has none.
 func BackingFile(text string) (string, error) {
 	var v libvirtxml.StorageVolume
 	if err := v.Unmarshal(text); err != nil {

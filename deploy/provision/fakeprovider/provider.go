@@ -21,7 +21,7 @@ var (
 
 func domainName(c provision.Cluster, node string) string { return c.Name + "-" + node }
 
-// key of what belongs to a machine beside its domain.
+// partsKey returns the key of a machine's disk and seed in Hypervisor.parts.
 func partsKey(c provision.Cluster, node string) string { return c.ID + " " + node }
 
 func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
@@ -274,7 +274,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	return nil
 }
 
-// Check is for what can be wrong in the wish for a machine.
+// Check implements [provision.Checker].
 func (h *Hypervisor) Check(ctx context.Context, _ provision.Cluster, _ provision.Network, s provision.Spec) error {
 	if err := badXML(s); err != nil {
 		return h.fail(Step{Op: "check", Name: "define"}, err)
@@ -329,7 +329,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 	})
 }
 
-// Addresses are those of leases, and where the machine runs, the reserved one.
+// Addresses returns the leased addresses of a running machine, and its reserved one.
 func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
