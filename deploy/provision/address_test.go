@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A machine of ours may still use an address by its lease although another address is reserved for
-// it now. Until the lease has ended, no other machine gets that address.
+// A machine may still use a leased address although another address is reserved for it now. No other machine
+// gets the leased address until the lease has expired.
 func TestLeasedAddressIsKept(t *testing.T) {
 	w := desired("w", 3)
 	mac := func(node string) string { return MAC("c", node, nil) }

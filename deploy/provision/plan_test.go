@@ -19,7 +19,7 @@ func someNetwork(cidr string) Network {
 	return Network{Name: "net", Mode: NAT, CIDR: netip.MustParsePrefix(cidr)}
 }
 
-// desired are n machines of a role, of a GiB each.
+// desired returns n machines of a role with 1 GiB each.
 func desired(role string, n int) []Desired {
 	var out []Desired
 	for i := 1; i <= n; i++ {
@@ -28,7 +28,7 @@ func desired(role string, n int) []Desired {
 	return out
 }
 
-// on pins desired to hypervisors.
+// on restricts machines to hypervisors.
 func on(all []Desired, hypervisors ...string) []Desired {
 	for i := range all {
 		all[i].On = hypervisors
@@ -36,7 +36,7 @@ func on(all []Desired, hypervisors ...string) []Desired {
 	return all
 }
 
-// there is a machine that is as w desired, at that address.
+// there returns the observed machine that matches w, at that address.
 func there(w Desired, at string, change ...func(*Actual)) Actual {
 	f := Actual{Node: w.Node, Role: w.Role, MAC: MAC("c", w.Node, nil), Address: addr(at), VCPUs: w.VCPUs, Memory: w.Memory, Image: "old", State: Running}
 	f.Definition = w.makeSpec(Place{MAC: f.MAC}, Image{Hash: "old"}).Definition()
@@ -46,7 +46,7 @@ func there(w Desired, at string, change ...func(*Actual)) Actual {
 	return f
 }
 
-// remembered is what the state has of machines.
+// remembered returns what the state records of machines.
 func remembered(at string, found ...Actual) map[string]Recorded {
 	out := map[string]Recorded{}
 	for _, f := range found {
@@ -341,7 +341,7 @@ func TestMAC(t *testing.T) {
 	if second := MAC("c", "n", func(m string) bool { return m == first }); second == first {
 		t.Error("taken all the same")
 	}
-	// A thousand nodes, of which no two may have the same one.
+	// No two of a thousand nodes may have the same address.
 	seen := map[string]bool{}
 	for _, mac := range assignMACs(desired("w", 1000), "c", nil) {
 		if seen[mac] {
@@ -365,8 +365,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Scaling up and down gives the nodes that stay the same addresses, in whatever order
-// it happens.
+// Scaling up and down in any order gives the remaining nodes the same addresses.
 func TestAddressesStay(t *testing.T) {
 	known := map[string]Recorded{}
 	var machines []Actual
@@ -387,8 +386,8 @@ func TestAddressesStay(t *testing.T) {
 	}
 }
 
-// A hypervisor that the hive calls something else now is not a second one: what runs there would be
-// removed as a double.
+// A hypervisor that was renamed in the hive is not a second one. Otherwise its machines would be removed as
+// duplicates.
 func TestRenamedHypervisor(t *testing.T) {
 	w := desired("w", 1)
 	one := there(w[0], "10.0.0.2")
@@ -402,8 +401,8 @@ func TestRenamedHypervisor(t *testing.T) {
 	}
 }
 
-// Drivers of one libvirtd have one network: each knows the other's reservations, and none gives
-// them up. Those of another host are its own affair.
+// Drivers of one libvirtd share the network, so the reservations of each include those of the other. A
+// driver on another host has only its own.
 func TestReservationsOfOneHost(t *testing.T) {
 	all := desired("w", 3)
 	one, two, three := there(all[0], "10.0.0.2"), there(all[1], "10.0.0.3"), there(all[2], "10.0.0.4")

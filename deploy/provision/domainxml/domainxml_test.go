@@ -144,7 +144,7 @@ func TestMarkIsFound(t *testing.T) {
 	}
 }
 
-// Others put their own things beside our mark, and some of their words are ours.
+// Other tools put their own elements beside the mark, and some use the same element names.
 func TestMarkAmongOthers(t *testing.T) {
 	const theirs = `<a:machine xmlns:a="urn:else" id="x"/><b xmlns="urn:more"><c/>text</b>`
 	const ours = `<n:network xmlns:n="urn:nixbench:network:1" id="1" cluster="c"/>`

@@ -55,7 +55,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// silent is a socket that takes connections and never says anything, as a libvirtd that hangs.
+// silent returns the URI of a socket that accepts connections and never answers, like a libvirtd that hangs.
 func silent(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "s")
@@ -67,8 +67,8 @@ func silent(t *testing.T) string {
 	return "qemu+unix:///system?socket=" + file
 }
 
-// A hypervisor that takes the connection and never answers is given up after a while, at once
-// when nobody waits any more, and does not hold up whoever closes it.
+// A hypervisor that accepts the connection and never answers is given up after a timeout, or at once when
+// the caller's context ends. Close does not block on it.
 func TestSilent(t *testing.T) {
 	h, err := Open("far", Options{URI: silent(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
@@ -101,8 +101,7 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// Whoever closes the hypervisor while an operation goes on that nobody waits for any more does
-// not free the connection below it.
+// Close during an abandoned operation does not free the connection that the operation uses.
 func TestClosedBelowAnOperation(t *testing.T) {
 	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
@@ -112,7 +111,7 @@ func TestClosedBelowAnOperation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_ = h.run(ctx, func(s *session) error {
-		cancel() // not before it has begun, however long that takes
+		cancel() // only after the operation has begun
 		<-closed
 		alive, err := s.conn.IsAlive()
 		if err == nil && !alive {
@@ -130,7 +129,7 @@ func TestClosedBelowAnOperation(t *testing.T) {
 	}
 }
 
-// A call of libvirt's that hangs is not waited for.
+// A call to libvirt that hangs does not block the caller.
 func TestHangingCallIsLeft(t *testing.T) {
 	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
@@ -147,8 +146,8 @@ func TestHangingCallIsLeft(t *testing.T) {
 	}
 }
 
-// A call that is never answered is made again on another connection; one that then is not answered
-// either is an error. Whoever gets the answer after all has no more effects.
+// A call that is never answered is retried on a new connection; if it is not answered there either, the
+// result is an error. An abandoned operation that gets its answer later has no more effects.
 func TestCallWithoutAnswer(t *testing.T) {
 	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
@@ -188,7 +187,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 			t.Errorf("it goes on: %v", err)
 		}
 	}
-	// Slow is not silent.
+	// A slow operation is not aborted.
 	if err := h.run(t.Context(), func(s *session) error {
 		for range 6 {
 			if err := s.sleep(100 * time.Millisecond); err != nil {
@@ -236,7 +235,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// An image that was cut off, or is something else, is noticed before anything is uploaded.
+// An incomplete image, or one in another format, is detected before the upload.
 func TestCheckImage(t *testing.T) {
 	const cluster = 1 << 16
 	whole := make([]byte, 5*cluster)

@@ -8,9 +8,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// What others do behind the provider's back.
+// Tests of changes that other programs make on the hypervisor.
 
-// networkStopped: a machine whose network was stopped, and perhaps removed, is detached until it is ensured again.
+// networkStopped tests that a machine whose network was stopped, and perhaps removed, is detached until the
+// next Ensure.
 func networkStopped(b *suite, keep bool) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
@@ -42,7 +43,8 @@ func networkStopped(b *suite, keep bool) {
 	}
 }
 
-// networkUndefined: a network that runs without a definition is defined again, and nothing on it is disturbed.
+// networkUndefined tests that Prepare defines a network again that runs without a definition, and that
+// machines on it keep running.
 func networkUndefined(b *suite) {
 	if b.Lacks.Transient {
 		b.Skip("a network of this hypervisor does not outlive its definition")
@@ -65,8 +67,8 @@ func networkUndefined(b *suite) {
 	}
 }
 
-// guestOnNetwork: a network with somebody else's machine on it is left, and whoever cleans is told so, until that
-// machine is gone.
+// guestOnNetwork tests that Clean keeps a network with a foreign machine on it, and reports it, until that
+// machine is removed.
 func guestOnNetwork(b *suite) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
@@ -91,7 +93,8 @@ func guestOnNetwork(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// stalePort: the port of a machine that is gone does not keep the network, one of somebody else's does.
+// stalePort tests that Clean removes a network although a removed machine's port is left on it, and keeps it
+// for a foreign machine's port.
 func stalePort(b *suite) {
 	if b.AddStalePort == nil || b.Lacks.Ports {
 		b.Skip("networks of this hypervisor have no ports")
@@ -119,7 +122,8 @@ func stalePort(b *suite) {
 	}
 }
 
-// copied: a clone of a machine carries its mark, and is nobody's machine.
+// copiedMachine tests that a clone of a machine, which carries the machine's mark, is not treated as a
+// machine of the cluster.
 func copiedMachine(b *suite) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
@@ -158,7 +162,7 @@ func copiedMachine(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// check: what is wrong with a wish is found, and nothing is made for it.
+// check tests that Check finds an invalid spec, and creates nothing.
 func check(b *suite) {
 	c, ok := b.Provider.(provision.Checker)
 	if !ok {
@@ -167,7 +171,7 @@ func check(b *suite) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
 	b.must("Check", b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }))
-	s.Image = provision.Image{} // it is not known yet
+	s.Image = provision.Image{} // the image is not known yet
 	b.must("Check", b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }))
 	if b.survey().Kind == provision.Container {
 		long := provision.Cluster{Name: strings.Repeat("c", 62), ID: b.cluster.ID}
@@ -182,7 +186,7 @@ func check(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// dissolve says that all machines of the cluster are to go.
+// beginClusterRemoval announces the removal of all machines of the cluster, if the provider supports that.
 func (b *suite) beginClusterRemoval() {
 	if d, ok := b.Provider.(provision.ClusterRemover); ok {
 		d.BeginClusterRemoval(b.cluster)

@@ -10,67 +10,68 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Setup says what to test.
+// Setup describes the provider to test.
 type Setup struct {
-	// Open gives a hypervisor for one test, on which there is nothing of any cluster.
+	// Open returns a hypervisor for one test, without objects of any cluster.
 	Open func(t *testing.T) *Host
-	// Images are two to boot from.
+	// Images returns two images to boot from.
 	Images func(t *testing.T) [2]provision.Image
-	// Networks are ranges that machines may have: two that do not overlap. The zero value
-	// is 192.168.240.0/24 and 192.168.241.0/24.
+	// Networks are two address ranges for machines that do not overlap. The zero value selects
+	// 192.168.240.0/24 and 192.168.241.0/24.
 	Networks [2]netip.Prefix
-	// Memory of a machine; it must also start with half as much again. 0: 64 MiB.
+	// Memory is the memory of a machine, which must also start with half as much again. 0: 64 MiB.
 	Memory uint64
-	Disk   uint64 // of a machine's root; 0: as large as the image
+	Disk   uint64 // size of a machine's root disk; 0: the image's size
 	Init   string
-	// Identity of a machine, where more than a name is needed.
+	// Identity returns a machine's identity, for providers that need more than its name.
 	Identity func(node string) provision.Identity
-	// Timeout of one operation; 0: a minute.
+	// Timeout limits one operation; 0: a minute.
 	Timeout time.Duration
-	// Cuts bounds how many places an operation is cut off at, where that takes long. 0: all.
+	// Cuts limits at how many effects an operation is interrupted, for slow hypervisors. 0: no limit.
 	Cuts  int
 	Lacks Lacks
 }
 
-// Lacks is what a hypervisor cannot do, so that it is not asked for.
+// Lacks are the functions that a hypervisor does not support and that are not tested.
 type Lacks struct {
-	Reservations bool // networks cannot be changed while they stand
-	Ports        bool // it does not know what is connected to a network
-	Transient    bool // a network that is undefined while it runs does not run on
+	Reservations bool // existing networks cannot be changed
+	Ports        bool // it cannot list the ports of a network
+	Transient    bool // a network that is undefined while it runs stops
 }
 
-// Host is a hypervisor, and ways to it behind the provider's back.
+// Host is a hypervisor with functions that change it without the provider.
 type Host struct {
 	Provider provision.Provider
-	// Things is all that is on it, in words, sorted: domains, networks, reservations, volumes, files.
+	// Things describes all objects on the hypervisor, sorted: domains, networks, reservations, volumes,
+	// files.
 	Things func(t *testing.T) []string
-	// AddDomain puts somebody else's machine there, AddNetwork somebody else's active network.
+	// AddDomain adds a foreign machine, AddNetwork a foreign active network.
 	AddDomain  func(t *testing.T, name string)
 	AddNetwork func(t *testing.T, name string, cidr netip.Prefix)
-	// AddGuest puts somebody else's machine onto a network, RemoveDomain removes a domain, and CopyMachine
-	// makes a copy of one of ours, with its mark, its MAC and another name.
+	// AddGuest adds a foreign machine on a network, RemoveDomain removes a domain, and CopyMachine clones a
+	// machine of the cluster, with its mark, its MAC and another name.
 	AddGuest     func(t *testing.T, name, network string)
 	RemoveDomain func(t *testing.T, name string)
 	CopyMachine  func(t *testing.T, name, as string)
-	// StopNetwork stops a network and removes its definition unless that is kept. UndefineNetwork
-	// removes the definition of one that runs on.
+	// StopNetwork stops a network and, unless keep is set, removes its definition. UndefineNetwork removes
+	// the definition of a network that continues to run.
 	StopNetwork     func(t *testing.T, name string, keep bool)
 	UndefineNetwork func(t *testing.T, name string)
-	// AddStalePort has a network believe that a node's machine is on it that is not, as a libvirtd does that was
-	// killed while it started one; nil where there is no such thing.
+	// AddStalePort adds the port of a node's machine to a network that the machine is not connected to, as a
+	// libvirtd leaves it that was killed while it started the machine; nil if the hypervisor has no ports.
 	AddStalePort func(t *testing.T, network string, c provision.Cluster, node string)
-	// Boot tells one start of a domain from another; empty if it does not run.
+	// Boot returns a text that differs between starts of a domain; empty if it is off.
 	Boot func(t *testing.T, name string) string
-	// PowerOff ends a domain without asking it.
+	// PowerOff stops a domain without a shutdown of the guest.
 	PowerOff func(t *testing.T, name string)
-	// Pause has a domain do nothing until it is resumed.
+	// Pause pauses a domain until it is resumed.
 	Pause func(t *testing.T, name string)
-	// Cut has the provider end operations before their n-th effect from now, as if the process
-	// had been killed there; 0 takes that back.
+	// Cut interrupts operations of the provider before their n-th effect from now, as if the process had
+	// been killed; 0 disables it.
 	Cut func(n int)
 }
 
-// bench is one test's hypervisor with what the tests say to it.
+// suite is one test's hypervisor with the objects that the tests use.
 type suite struct {
 	*testing.T
 	Setup
@@ -98,7 +99,7 @@ func (s Setup) open(t *testing.T) *suite {
 	}
 }
 
-// spec is a wish for a node whose number is i.
+// spec returns the spec of a node with number i.
 func (b *suite) spec(node string, i int) provision.Spec {
 	s := provision.Spec{
 		Node: node, Role: "worker", Index: i, MAC: fmt.Sprintf("52:54:00:aa:00:%02x", i), Address: b.address(i),
@@ -129,7 +130,7 @@ func (b *suite) hostSetup(specs ...provision.Spec) provision.HostSetup {
 	return g
 }
 
-// do runs one operation; it fails the test if that takes too long.
+// do runs one operation, and fails the test if it exceeds the timeout.
 func (b *suite) do(f func(context.Context) error) error {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
@@ -183,7 +184,7 @@ func (b *suite) clean() {
 	}
 }
 
-// left is what cleaning leaves, in words.
+// remaining describes the objects that Clean keeps.
 func (b *suite) remaining() []string {
 	b.Helper()
 	c, ok := b.Provider.(provision.Cleaner)
@@ -214,7 +215,7 @@ func (b *suite) survey() provision.Inventory {
 	return site
 }
 
-// found is the machine in a survey, with State empty if it is not there.
+// machine returns the observed machine of a node; its State is empty if there is none.
 func (b *suite) machine(node string) provision.Actual {
 	b.Helper()
 	for _, m := range b.survey().Machines {

@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Run tests a provider. Each test opens a hypervisor of its own.
+// Run tests a provider. Each test opens a separate hypervisor.
 func Run(t *testing.T, s Setup) {
 	for _, test := range []struct {
 		name string
@@ -180,7 +180,7 @@ func paused(b *suite) {
 	if again := b.Boot(b.T, b.domain("n1")); again != boot {
 		b.Errorf("it was restarted: boot %s, then %s", boot, again)
 	}
-	// One that is paused hears nothing, and can be removed all the same.
+	// A paused guest does not react to a shutdown, but the machine can be removed.
 	b.Pause(b.T, b.domain("n1"))
 	b.remove("n1")
 	if f := b.machine("n1"); f.State != "" {
@@ -188,7 +188,7 @@ func paused(b *suite) {
 	}
 }
 
-// A machine keeps its disk when its role's image changes.
+// newImage tests that a machine keeps its disk when its role's image changes.
 func newImage(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
@@ -248,8 +248,8 @@ func remove(b *suite) {
 	}
 }
 
-// cutOff runs an operation again and again, cut off before its first effect, before
-// its second, and so on, until it gets through; check is called after each.
+// cutOff interrupts an operation before its first effect, then before its second, and so on, until it
+// succeeds. It calls check after each interruption.
 func (b *suite) cutOff(op func() error, check func(n int)) {
 	b.Helper()
 	for n := 1; ; n++ {
@@ -285,7 +285,7 @@ func ensureCutOff(b *suite) {
 
 	b.prepare(s)
 	b.cutOff(func() error { return b.tryEnsure(s) }, func(n int) {
-		// Whatever is there is seen, so that it can be finished or removed.
+		// The survey finds whatever exists, so that it can be completed or removed.
 		if f := b.machine("n1"); f.State == "" && !slices.Equal(b.Things(b.T), fresh) {
 			b.Errorf("left and not found: %q", additions(b.Things(b.T), fresh))
 		}
@@ -417,7 +417,7 @@ func reservations(b *suite) {
 			b.Errorf("reservations %v, want %v", got, want)
 		}
 	}
-	// Another address for a node, and one that another node had.
+	// Swap the addresses of two nodes.
 	one.Address, two.Address = two.Address, one.Address
 	b.prepare(one, two)
 	one.Address, two.Address = two.Address, one.Address
@@ -454,8 +454,8 @@ func otherCluster(b *suite) {
 	b.wantUnchanged(empty)
 }
 
-// A cluster that goes as a whole leaves nothing; one that was to go, and did not, is as usable
-// as any, and addresses that it left go when they are not listed any more.
+// clusterRemoval tests that the removal of a whole cluster leaves no object. If only one machine was removed
+// after the announcement, the cluster stays usable, and the next Prepare removes the address that was left.
 func clusterRemoval(b *suite) {
 	d, ok := b.Provider.(provision.ClusterRemover)
 	if !ok {
@@ -480,7 +480,7 @@ func clusterRemoval(b *suite) {
 	b.wantUnchanged(empty)
 }
 
-// Two clusters that have one name are still two.
+// sameName tests that two clusters with the same name do not change each other's objects.
 func sameName(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
@@ -510,7 +510,7 @@ func clean(b *suite) {
 	g.Images = b.images[:]
 	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
 	b.ensure(s)
-	b.clean() // leaves what is used
+	b.clean() // keeps what is in use
 	site := b.survey()
 	if f := b.machine("n1"); f.State != provision.Running || site.Network == nil || !slices.Equal(site.Images, []string{s.Image.Hash}) {
 		b.Errorf("after cleaning around it: %+v, %+v", f, site)
@@ -522,7 +522,7 @@ func clean(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// A network that the hive has called something else before goes, too.
+// cleanRenamed tests that Clean also removes a network that the hive has renamed since.
 func cleanRenamed(b *suite) {
 	before := b.Things(b.T)
 	b.prepare()
@@ -554,7 +554,7 @@ func cancelled(b *suite) {
 	}
 }
 
-// refused: it failed, for this reason, and says what to do about it.
+// wantRefused fails the test unless err has this cause and a fix.
 func (b *suite) wantRefused(err, why error) {
 	b.Helper()
 	if !errors.Is(err, why) {
@@ -566,7 +566,7 @@ func (b *suite) wantRefused(err, why error) {
 	}
 }
 
-// same: the hypervisor holds what it held then.
+// wantUnchanged fails the test unless the hypervisor has the same objects as before.
 func (b *suite) wantUnchanged(before []string) {
 	b.Helper()
 	if diff := cmp.Diff(before, b.Things(b.T), cmpopts.EquateEmpty()); diff != "" {
@@ -574,12 +574,13 @@ func (b *suite) wantUnchanged(before []string) {
 	}
 }
 
-// missing are those of all that known has not.
+// additions returns the elements of all that known does not contain.
 func additions(all, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(known, s) })
 }
 
-// onlyReservations: one that is left over goes with the next Prepare.
+// onlyReservations reports whether all things are reservations. A leftover reservation is removed by the
+// next Prepare.
 func onlyReservations(things []string) bool {
 	return !slices.ContainsFunc(things, func(s string) bool { return !strings.HasPrefix(s, "reservation ") })
 }
