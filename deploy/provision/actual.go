@@ -16,9 +16,9 @@ type locatedMachine struct {
 
 // indexMachines returns the observed machines by node. If a node has machines on two hypervisors, the one on
 // the recorded hypervisor is used, and the others are returned as duplicates.
-func indexMachines(inventories map[string]Inventory, known map[string]Recorded) (map[string]locatedMachine, []locatedMachine) {
+func indexMachines(inventories map[string]Inventory, recorded map[string]Recorded) (map[string]locatedMachine, []locatedMachine) {
 	out := map[string]locatedMachine{}
-	var doubles []locatedMachine
+	var duplicates []locatedMachine
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		for _, m := range inventories[name].Machines {
 			f := locatedMachine{m, name}
@@ -26,15 +26,15 @@ func indexMachines(inventories map[string]Inventory, known map[string]Recorded) 
 			switch {
 			case !twice:
 				out[m.Node] = f
-			case known[m.Node].Hypervisor == name:
+			case recorded[m.Node].Hypervisor == name:
 				out[m.Node] = f
-				doubles = append(doubles, old)
+				duplicates = append(duplicates, old)
 			default:
-				doubles = append(doubles, f)
+				duplicates = append(duplicates, f)
 			}
 		}
 	}
-	return out, doubles
+	return out, duplicates
 }
 
 // mergeRecorded returns the recorded machines, with values that the record lacks taken from the observed
@@ -109,10 +109,10 @@ func validateNetworkOwner(inventories map[string]Inventory, o Options) error {
 
 // validateRecordedHypervisors returns an error if a node's machine is recorded on a hypervisor that was not
 // surveyed. Without this check the plan would create a second machine for the node.
-func validateRecordedHypervisors(desired []Desired, inventories map[string]Inventory, known map[string]Recorded) error {
+func validateRecordedHypervisors(desired []Desired, inventories map[string]Inventory, recorded map[string]Recorded) error {
 	for _, w := range desired {
-		k := known[w.Node]
-		if _, looked := inventories[k.Hypervisor]; k.Image.Hash != "" && !looked {
+		k := recorded[w.Node]
+		if _, surveyed := inventories[k.Hypervisor]; k.Image.Hash != "" && !surveyed {
 			return &PlanError{
 				Text: fmt.Sprintf("%s: its machine is on hypervisor %s, which the hive no longer names", w.Node, k.Hypervisor),
 				Fix: fmt.Sprintf("put it back into cluster.hypervisors, or remove the machine first: nixbench destroy --on %s; or, if it is gone for good: nixbench destroy --forget-hypervisor %s",

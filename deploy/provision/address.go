@@ -62,14 +62,14 @@ func (a *allocator) nextFree(node, mac string) (netip.Addr, error) {
 // allocateAddresses returns an address for each node of a managed network: its existing or recorded address,
 // or the lowest free one. Addresses reserved for or leased to other machines are not used. An existing
 // machine keeps its address; if that is impossible, it returns an error.
-func allocateAddresses(desired []Desired, o Options, inventories map[string]Inventory, macs map[string]string, has map[string]Recorded) (map[string]netip.Addr, error) {
+func allocateAddresses(desired []Desired, o Options, inventories map[string]Inventory, macs map[string]string, recorded map[string]Recorded) (map[string]netip.Addr, error) {
 	a := newAllocator(o.Network)
-	for _, node := range slices.Sorted(maps.Keys(has)) {
-		k := has[node]
+	for _, node := range slices.Sorted(maps.Keys(recorded)) {
+		k := recorded[node]
 		if !k.exists || !k.Address.IsValid() {
 			continue
 		}
-		if _, wished := macs[node]; wished && !o.Network.CIDR.Contains(k.Address) {
+		if _, isDesired := macs[node]; isDesired && !o.Network.CIDR.Contains(k.Address) {
 			return nil, &PlanError{
 				Text: fmt.Sprintf("%s: its machine has the address %s, which is not in %s, the range of network %s", node, k.Address, o.Network.CIDR.Masked(), o.Network.Name),
 				Fix:  "put the old cluster.network.cidr back, or begin anew: nixbench destroy, then nixbench apply",
@@ -77,12 +77,12 @@ func allocateAddresses(desired []Desired, o Options, inventories map[string]Inve
 		}
 		a.reserve(k.Address, node)
 	}
-	if err := a.reserveForeign(o, inventories, macs, has); err != nil {
+	if err := a.reserveForeign(o, inventories, macs, recorded); err != nil {
 		return nil, err
 	}
 	out := map[string]netip.Addr{}
 	for _, w := range desired {
-		if k := has[w.Node]; k.exists && k.Address.IsValid() || a.isFree(k.Address, macs[w.Node]) {
+		if k := recorded[w.Node]; k.exists && k.Address.IsValid() || a.isFree(k.Address, macs[w.Node]) {
 			out[w.Node] = k.Address
 			a.reserve(k.Address, w.Node)
 		}
@@ -103,16 +103,16 @@ func allocateAddresses(desired []Desired, o Options, inventories map[string]Inve
 
 // reserveForeign marks the addresses that other machines have as used. It returns an error if an existing
 // machine of this cluster has one of them.
-func (a *allocator) reserveForeign(o Options, inventories map[string]Inventory, macs map[string]string, has map[string]Recorded) error {
+func (a *allocator) reserveForeign(o Options, inventories map[string]Inventory, macs map[string]string, recorded map[string]Recorded) error {
 	ours := map[string]bool{}
 	for _, mac := range macs {
 		ours[mac] = true
 	}
-	for _, k := range has {
+	for _, k := range recorded {
 		ours[k.MAC] = true
 	}
 	taken := func(addr netip.Addr, why string) error {
-		if node := a.used[addr]; has[node].exists && has[node].Address == addr {
+		if node := a.used[addr]; recorded[node].exists && recorded[node].Address == addr {
 			return clashError(o.Network, addr, node, why)
 		}
 		a.reserve(addr, why)

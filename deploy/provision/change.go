@@ -143,25 +143,25 @@ func describeDifference(w Desired, f Actual) string {
 }
 
 // findRemovals returns the removals of machines that the hive does not contain, and of duplicates.
-func findRemovals(desired []Desired, existing map[string]locatedMachine, doubles []locatedMachine, known map[string]Recorded) []Change {
-	wished := map[string]bool{}
+func findRemovals(desired []Desired, existing map[string]locatedMachine, duplicates []locatedMachine, recorded map[string]Recorded) []Change {
+	isDesired := map[string]bool{}
 	for _, w := range desired {
-		wished[w.Node] = true
+		isDesired[w.Node] = true
 	}
 	var out []Change
 	add := func(f locatedMachine, why string) {
 		out = append(out, Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why})
 	}
 	for _, node := range slices.Sorted(maps.Keys(existing)) {
-		switch _, remembered := known[node]; {
-		case wished[node]:
-		case remembered:
+		switch _, isRecorded := recorded[node]; {
+		case isDesired[node]:
+		case isRecorded:
 			add(existing[node], "the hive no longer has it")
 		default:
 			add(existing[node], "left behind by a run that was cut off")
 		}
 	}
-	for _, f := range doubles {
+	for _, f := range duplicates {
 		add(f, "a second machine of that node")
 	}
 	return out

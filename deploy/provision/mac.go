@@ -20,14 +20,14 @@ func MAC(cluster, node string, taken func(mac string) bool) string {
 }
 
 // assignMACs returns the hardware address of each node.
-func assignMACs(desired []Desired, cluster string, has map[string]Recorded) map[string]string {
+func assignMACs(desired []Desired, cluster string, recorded map[string]Recorded) map[string]string {
 	out := map[string]string{}
 	owner := map[string]bool{}
-	for _, k := range has {
+	for _, k := range recorded {
 		owner[k.MAC] = true
 	}
 	for _, w := range desired {
-		mac := has[w.Node].MAC
+		mac := recorded[w.Node].MAC
 		if mac == "" {
 			mac = MAC(cluster, w.Node, func(m string) bool { return owner[m] })
 		}

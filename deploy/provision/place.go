@@ -20,7 +20,7 @@ type capacity struct {
 //
 // Disk space is not considered: disks grow while they are written, so a full pool is detected only when a
 // write fails.
-func placeMachines(news []Desired, staying []Change, inventories map[string]Inventory, closed map[string]bool) (map[string]string, error) {
+func placeMachines(created []Desired, kept []Change, inventories map[string]Inventory, closed map[string]bool) (map[string]string, error) {
 	rooms := map[string]*capacity{}
 	hosts := map[string]*uint64{}
 	for name, s := range inventories {
@@ -32,7 +32,7 @@ func placeMachines(news []Desired, staying []Change, inventories map[string]Inve
 		*left = min(*left, s.FreeMemory)
 		rooms[name] = &capacity{name: name, memory: left, roles: map[string]int{}}
 	}
-	for _, c := range staying {
+	for _, c := range kept {
 		r := rooms[c.Hypervisor]
 		r.roles[c.Role]++
 		if c.Action == Start || c.Action == Finish {
@@ -41,7 +41,7 @@ func placeMachines(news []Desired, staying []Change, inventories map[string]Inve
 	}
 	order := slices.DeleteFunc(slices.Sorted(maps.Keys(rooms)), func(name string) bool { return closed[name] })
 	out := map[string]string{}
-	for _, w := range news {
+	for _, w := range created {
 		var best *capacity
 		for _, name := range order {
 			r := rooms[name]
@@ -53,7 +53,7 @@ func placeMachines(news []Desired, staying []Change, inventories map[string]Inve
 			}
 		}
 		if best == nil {
-			return nil, noCapacityError(w, len(news)-len(out), order, rooms)
+			return nil, noCapacityError(w, len(created)-len(out), order, rooms)
 		}
 		*best.memory -= w.Memory
 		best.roles[w.Role]++

@@ -86,33 +86,33 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 	if err := validateNetworkOwner(inventories, o); err != nil {
 		return p, err
 	}
-	existing, doubles := indexMachines(inventories, o.Recorded)
+	existing, duplicates := indexMachines(inventories, o.Recorded)
 	if err := validateRecordedHypervisors(desired, inventories, o.Recorded); err != nil {
 		return p, err
 	}
-	has := mergeRecorded(o.Recorded, existing)
-	macs := assignMACs(desired, o.Cluster.Name, has)
+	recorded := mergeRecorded(o.Recorded, existing)
+	macs := assignMACs(desired, o.Cluster.Name, recorded)
 	var addrs map[string]netip.Addr
 	if o.Network.Mode.Ours() {
 		var err error
-		if addrs, err = allocateAddresses(desired, o, inventories, macs, has); err != nil {
+		if addrs, err = allocateAddresses(desired, o, inventories, macs, recorded); err != nil {
 			return p, err
 		}
 	}
 	p.Warnings = warnOfCopies(inventories, macs)
-	var news []Desired
-	var staying []Change
+	var created []Desired
+	var kept []Change
 	for _, w := range desired {
 		place := Place{Node: w.Node, MAC: macs[w.Node], Address: addrs[w.Node]}
 		if f, ok := existing[w.Node]; ok {
 			place.Hypervisor = f.hypervisor
-			c := decideChange(w, place, f, inventories[f.hypervisor].Kind, has[w.Node].Image, o)
-			staying = append(staying, c)
+			c := decideChange(w, place, f, inventories[f.hypervisor].Kind, recorded[w.Node].Image, o)
+			kept = append(kept, c)
 			if o.selects(w.Node) {
 				p.Changes = append(p.Changes, c)
 			}
 		} else if o.selects(w.Node) {
-			news = append(news, w)
+			created = append(created, w)
 			p.Changes = append(p.Changes, Change{Node: w.Node, Role: w.Role, Action: Create, Address: place.Address, desired: w, place: place})
 		}
 		p.Places = append(p.Places, place)
@@ -122,7 +122,7 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 			p.removed = append(p.removed, Place{Node: node, MAC: f.MAC, Address: f.Address, Hypervisor: f.hypervisor})
 		}
 	}
-	where, err := placeMachines(news, staying, inventories, o.Closed)
+	where, err := placeMachines(created, kept, inventories, o.Closed)
 	if err != nil {
 		return p, err
 	}
@@ -147,7 +147,7 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 		}
 	}
 	if o.Selected == nil {
-		p.Changes = append(p.Changes, findRemovals(desired, existing, doubles, o.Recorded)...)
+		p.Changes = append(p.Changes, findRemovals(desired, existing, duplicates, o.Recorded)...)
 	}
 	p.UnpreparedHosts = p.findUnprepared(inventories)
 	return p, p.validateRange(inventories)

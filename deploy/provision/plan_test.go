@@ -391,8 +391,8 @@ func TestAddressesStay(t *testing.T) {
 func TestRenamedHypervisor(t *testing.T) {
 	w := desired("w", 1)
 	one := there(w[0], "10.0.0.2")
-	site := Inventory{Host: "h 1", Kind: VM, Machines: []Actual{one}}
-	_, err := Make(w, map[string]Inventory{"old": site, "new": site}, Options{
+	inventory := Inventory{Host: "h 1", Kind: VM, Machines: []Actual{one}}
+	_, err := Make(w, map[string]Inventory{"old": inventory, "new": inventory}, Options{
 		Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: remembered("old", one), Closed: map[string]bool{"old": true},
 	})
 	var bad *PlanError

@@ -25,12 +25,12 @@ func domainName(c provision.Cluster, node string) string { return c.Name + "-" +
 func partsKey(c provision.Cluster, node string) string { return c.ID + " " + node }
 
 func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
-	site := provision.Inventory{Kind: h.Kind, CPUs: h.CPUs}
-	return site, h.runStep(ctx, Step{Op: "survey", Name: "read"}, func() error {
-		site.FreeMemory, site.FreeDisk = h.Memory, h.Disk
+	inventory := provision.Inventory{Kind: h.Kind, CPUs: h.CPUs}
+	return inventory, h.runStep(ctx, Step{Op: "survey", Name: "read"}, func() error {
+		inventory.FreeMemory, inventory.FreeDisk = h.Memory, h.Disk
 		for _, d := range h.domains {
 			if d.boot != 0 {
-				site.FreeMemory -= min(d.spec.Memory, site.FreeMemory)
+				inventory.FreeMemory -= min(d.spec.Memory, inventory.FreeMemory)
 			}
 		}
 		for _, n := range sortedKeys(h.domains) {
@@ -38,16 +38,16 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 			if d.ours(c) {
 				continue
 			}
-			site.Foreign = append(site.Foreign, n)
+			inventory.Foreign = append(inventory.Foreign, n)
 			if d.cluster.ID == c.ID {
-				site.Copies = append(site.Copies, provision.Copy{Domain: n, Node: d.copyOf, MAC: d.spec.MAC})
+				inventory.Copies = append(inventory.Copies, provision.Copy{Domain: n, Node: d.copyOf, MAC: d.spec.MAC})
 			}
 		}
-		site.Machines = h.machines(c)
-		site.Images = append(site.Images, sortedKeys(h.images)...)
+		inventory.Machines = h.machines(c)
+		inventory.Images = append(inventory.Images, sortedKeys(h.images)...)
 		for _, other := range sortedKeys(h.networks) {
 			if n := h.networks[other]; other != net.Name && n.CIDR.IsValid() {
-				site.Ranges = append(site.Ranges, provision.Range{Network: other, CIDR: n.CIDR, Active: n.Active})
+				inventory.Ranges = append(inventory.Ranges, provision.Range{Network: other, CIDR: n.CIDR, Active: n.Active})
 			}
 		}
 		if n := h.networks[net.Name]; n != nil && net.Mode != provision.Bridge {
@@ -57,7 +57,7 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 				found.Owner = "another cluster (" + n.cluster + ")"
 			}
 			found.Reservations, found.Leases = slices.Clone(n.Reservations), slices.Clone(n.Leases)
-			site.Network = &found
+			inventory.Network = &found
 		}
 		return nil
 	})

@@ -233,9 +233,9 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 		}
 		t.Logf("killed before %s: %s", at, time.Since(start))
 		h.onEffect = nil
-		site, err := h.Survey(t.Context(), c, g.Network)
-		if err != nil || len(site.Machines) != 1 || site.Machines[0].State != provision.Running || !killed {
-			t.Fatalf("killed before %s (%t): %+v, %v", at, killed, site, err)
+		inventory, err := h.Survey(t.Context(), c, g.Network)
+		if err != nil || len(inventory.Machines) != 1 || inventory.Machines[0].State != provision.Running || !killed {
+			t.Fatalf("killed before %s (%t): %+v, %v", at, killed, inventory, err)
 		}
 		if err := h.Remove(t.Context(), c, "n1"); err != nil {
 			t.Fatal(err)
@@ -311,20 +311,20 @@ func TestTwoDrivers(t *testing.T) {
 	}
 	host := ""
 	for driver, node := range map[string]string{"lxc": "n1", "qemu": "n2"} {
-		site, err := hs[driver].Survey(t.Context(), c, g.Network)
+		inventory, err := hs[driver].Survey(t.Context(), c, g.Network)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(site.Machines) != 1 || site.Machines[0].Node != node || site.Machines[0].State != provision.Running {
-			t.Errorf("%s sees %+v", driver, site.Machines)
+		if len(inventory.Machines) != 1 || inventory.Machines[0].Node != node || inventory.Machines[0].State != provision.Running {
+			t.Errorf("%s sees %+v", driver, inventory.Machines)
 		}
-		if len(site.Network.Reservations) != 2 {
-			t.Errorf("%s: reservations %v", driver, site.Network.Reservations)
+		if len(inventory.Network.Reservations) != 2 {
+			t.Errorf("%s: reservations %v", driver, inventory.Network.Reservations)
 		}
-		if site.Host == "" || host != "" && site.Host != host {
-			t.Errorf("hosts %q and %q", site.Host, host)
+		if inventory.Host == "" || host != "" && inventory.Host != host {
+			t.Errorf("hosts %q and %q", inventory.Host, host)
 		}
-		host = site.Host
+		host = inventory.Host
 	}
 	conn, _, err := hs["lxc"].connect()
 	if err != nil {

@@ -79,37 +79,37 @@ func (s *session) domains() ([]*domain, error) {
 
 // Survey implements [provision.Provider].
 func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
-	var site provision.Inventory
+	var inventory provision.Inventory
 	err := h.run(ctx, func(s *session) (err error) {
-		site, err = s.survey(c, net)
+		inventory, err = s.survey(c, net)
 		return h.fail("", "look at what is there", err, "")
 	})
 	if err != nil {
 		return provision.Inventory{}, err
 	}
-	return site, nil
+	return inventory, nil
 }
 
 func (s *session) survey(c provision.Cluster, net provision.Network) (provision.Inventory, error) {
-	site := provision.Inventory{
+	inventory := provision.Inventory{
 		Kind: s.host.kind, Host: s.host.id, CPUs: s.host.cpus, FreeMemory: freeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
 	}
 	parts, err := s.readPool()
 	if err != nil {
-		return site, err
+		return inventory, err
 	}
-	site.FreeDisk, site.Images = parts.available, slices.Sorted(maps.Keys(parts.images))
+	inventory.FreeDisk, inventory.Images = parts.available, slices.Sorted(maps.Keys(parts.images))
 	nets, err := s.networks()
 	if err != nil {
-		return site, err
+		return inventory, err
 	}
 	for _, n := range nets {
 		defer n.free()
 	}
-	addresses := surveyNetworks(nets, c, net, &site)
+	addresses := surveyNetworks(nets, c, net, &inventory)
 	domains, err := s.domains()
 	if err != nil {
-		return site, err
+		return inventory, err
 	}
 	machines := map[string]provision.Actual{}
 	for node := range parts.machines[shortID(c)] {
@@ -118,9 +118,9 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 	for _, d := range domains {
 		defer d.free()
 		if !d.IsMachineOf(c) {
-			site.Foreign = append(site.Foreign, d.Name)
+			inventory.Foreign = append(inventory.Foreign, d.Name)
 			if d.Mark != nil && d.Mark.ID == c.ID {
-				site.Copies = append(site.Copies, provision.Copy{Domain: d.Name, Node: d.Mark.Node, MAC: d.MAC})
+				inventory.Copies = append(inventory.Copies, provision.Copy{Domain: d.Name, Node: d.Mark.Node, MAC: d.MAC})
 			}
 			continue
 		}
@@ -134,7 +134,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 		}
 		if state == provision.Running || state == provision.Paused {
 			if f.Detached, err = isDetached(d, nets); err != nil && !isNotFound(err) {
-				return site, err
+				return inventory, err
 			}
 		}
 		// A domain that is not off has its disk open, even if the pool does not list it.
@@ -144,15 +144,15 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 		machines[f.Node] = f
 	}
 	for _, node := range slices.Sorted(maps.Keys(machines)) {
-		site.Machines = append(site.Machines, machines[node])
+		inventory.Machines = append(inventory.Machines, machines[node])
 	}
-	slices.Sort(site.Foreign)
-	return site, nil
+	slices.Sort(inventory.Foreign)
+	return inventory, nil
 }
 
 // surveyNetworks sets the inventory's desired network and the ranges of the others. It returns the addresses
 // reserved in networks of the cluster, by MAC.
-func surveyNetworks(all []*network, c provision.Cluster, want provision.Network, site *provision.Inventory) map[string]netip.Addr {
+func surveyNetworks(all []*network, c provision.Cluster, want provision.Network, inventory *provision.Inventory) map[string]netip.Addr {
 	addresses := map[string]netip.Addr{}
 	for _, n := range all {
 		if n.ours(c) {
@@ -162,26 +162,26 @@ func surveyNetworks(all []*network, c provision.Cluster, want provision.Network,
 		}
 		if n.Name != want.Name {
 			for _, cidr := range n.CIDRs {
-				site.Ranges = append(site.Ranges, provision.Range{Network: n.Name, CIDR: cidr, Active: n.active})
+				inventory.Ranges = append(inventory.Ranges, provision.Range{Network: n.Name, CIDR: cidr, Active: n.active})
 			}
 		}
 		if n.Name != want.Name || want.Mode == provision.Bridge {
 			continue
 		}
-		site.Network = &provision.ActualNetwork{Ours: n.ours(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
+		inventory.Network = &provision.ActualNetwork{Ours: n.ours(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
 		if !n.ours(c) {
 			if n.Mark != nil {
-				site.Network.Owner = fmt.Sprintf("cluster %s (%s)", n.Mark.Cluster, n.Mark.ID)
+				inventory.Network.Owner = fmt.Sprintf("cluster %s (%s)", n.Mark.Cluster, n.Mark.ID)
 			}
-			for i := range site.Network.Reservations {
-				site.Network.Reservations[i].Node = ""
+			for i := range inventory.Network.Reservations {
+				inventory.Network.Reservations[i].Node = ""
 			}
 		}
 		if len(n.CIDRs) > 0 {
-			site.Network.CIDR = n.CIDRs[0]
+			inventory.Network.CIDR = n.CIDRs[0]
 		}
 		if n.active {
-			site.Network.Leases = leases(n.n)
+			inventory.Network.Leases = leases(n.n)
 		}
 	}
 	return addresses

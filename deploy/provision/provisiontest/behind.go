@@ -26,7 +26,7 @@ func networkStopped(b *suite, keep bool) {
 	}
 	b.prepare(s)
 	if !b.Lacks.Ports && !b.machine("n1").Detached {
-		b.Error("the network is back, and the machine is not said to be detached from it")
+		b.Error("the network is active again, and the machine is not reported as detached")
 	}
 	b.ensure(s)
 	if f := b.machine("n1"); f.State != provision.Running || f.Detached {
@@ -105,7 +105,7 @@ func stalePort(b *suite) {
 	b.ensure(s)
 	b.AddStalePort(b.T, b.net.Name, b.cluster, "n1")
 	if b.machine("n1").Detached {
-		b.Error("a port too many makes it detached")
+		b.Error("an additional port makes the machine detached")
 	}
 	b.remove("n1")
 	b.beginClusterRemoval()
@@ -132,23 +132,23 @@ func copiedMachine(b *suite) {
 	boot := b.Boot(b.T, b.domain("n1"))
 	b.CopyMachine(b.T, b.domain("n1"), "zz-copy")
 	b.CopyMachine(b.T, b.domain("n1"), "aa-copy")
-	site := b.survey()
-	if len(site.Machines) != 1 || site.Machines[0].State != provision.Running {
-		b.Errorf("machines: %+v", site.Machines)
+	inventory := b.survey()
+	if len(inventory.Machines) != 1 || inventory.Machines[0].State != provision.Running {
+		b.Errorf("machines: %+v", inventory.Machines)
 	}
 	want := []provision.Copy{{Domain: "aa-copy", Node: "n1", MAC: s.MAC}, {Domain: "zz-copy", Node: "n1", MAC: s.MAC}}
-	slices.SortFunc(site.Copies, func(x, y provision.Copy) int { return strings.Compare(x.Domain, y.Domain) })
-	if !slices.Equal(site.Copies, want) || !slices.Contains(site.Foreign, "zz-copy") {
-		b.Errorf("copies: %+v, foreign %q", site.Copies, site.Foreign)
+	slices.SortFunc(inventory.Copies, func(x, y provision.Copy) int { return strings.Compare(x.Domain, y.Domain) })
+	if !slices.Equal(inventory.Copies, want) || !slices.Contains(inventory.Foreign, "zz-copy") {
+		b.Errorf("copies: %+v, foreign %q", inventory.Copies, inventory.Foreign)
 	}
 	b.ensure(s)
 	if b.Boot(b.T, b.domain("n1")) != boot {
 		b.Error("the machine was restarted")
 	}
 	b.remove("n1")
-	site = b.survey()
-	if len(site.Machines) != 0 || len(site.Copies) != 2 {
-		b.Errorf("without the machine: %+v", site)
+	inventory = b.survey()
+	if len(inventory.Machines) != 0 || len(inventory.Copies) != 2 {
+		b.Errorf("without the machine: %+v", inventory)
 	}
 	b.RemoveDomain(b.T, "aa-copy")
 	b.beginClusterRemoval()

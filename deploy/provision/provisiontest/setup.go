@@ -196,7 +196,7 @@ func (b *suite) remaining() []string {
 		left, err := c.Clean(ctx, b.cluster)
 		for _, l := range left {
 			if l.Fix == "" {
-				b.Errorf("%s: it knows no way out", l.What)
+				b.Errorf("%s: it has no fix", l.What)
 			}
 			out = append(out, l.What+": "+l.Why)
 		}
@@ -207,12 +207,12 @@ func (b *suite) remaining() []string {
 
 func (b *suite) survey() provision.Inventory {
 	b.Helper()
-	var site provision.Inventory
+	var inventory provision.Inventory
 	b.must("Survey", b.do(func(ctx context.Context) (err error) {
-		site, err = b.Provider.Survey(ctx, b.cluster, b.net)
+		inventory, err = b.Provider.Survey(ctx, b.cluster, b.net)
 		return err
 	}))
-	return site
+	return inventory
 }
 
 // machine returns the observed machine of a node; its State is empty if there is none.

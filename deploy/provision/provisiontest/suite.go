@@ -60,12 +60,12 @@ func Run(t *testing.T, s Setup) {
 
 func empty(b *suite) {
 	before := b.Things(b.T)
-	site := b.survey()
-	if len(site.Machines) != 0 || site.Network != nil || len(site.Images) != 0 {
-		b.Errorf("there is something: %+v", site)
+	inventory := b.survey()
+	if len(inventory.Machines) != 0 || inventory.Network != nil || len(inventory.Images) != 0 {
+		b.Errorf("there is something: %+v", inventory)
 	}
-	if site.Kind != provision.VM && site.Kind != provision.Container || site.CPUs < 1 || site.FreeMemory == 0 {
-		b.Errorf("it says nothing of the host: %+v", site)
+	if inventory.Kind != provision.VM && inventory.Kind != provision.Container || inventory.CPUs < 1 || inventory.FreeMemory == 0 {
+		b.Errorf("it says nothing of the host: %+v", inventory)
 	}
 	b.wantUnchanged(before)
 }
@@ -76,13 +76,13 @@ func prepare(b *suite) {
 	after := b.Things(b.T)
 	b.prepare(s)
 	b.wantUnchanged(after)
-	site := b.survey()
+	inventory := b.survey()
 	want := &provision.ActualNetwork{Ours: true, Active: true, CIDR: b.net.CIDR, Reservations: b.hostSetup(s).Reservations}
-	if diff := cmp.Diff(want, site.Network, cmpopts.EquateComparable(s.Address, b.net.CIDR), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, inventory.Network, cmpopts.EquateComparable(s.Address, b.net.CIDR), cmpopts.EquateEmpty()); diff != "" {
 		b.Errorf("network (-want +got):\n%s", diff)
 	}
-	if !slices.Equal(site.Images, []string{b.images[0].Hash}) {
-		b.Errorf("images: %q", site.Images)
+	if !slices.Equal(inventory.Images, []string{b.images[0].Hash}) {
+		b.Errorf("images: %q", inventory.Images)
 	}
 }
 
@@ -135,7 +135,7 @@ func resize(b *suite) {
 	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
 	s.Memory += s.Memory / 2
 	if b.machine("n1").Definition == s.Definition() {
-		b.Error("the survey does not tell that the size differs")
+		b.Error("the survey does not report the changed size")
 	}
 	b.ensure(s)
 	f := b.machine("n1")
@@ -202,7 +202,7 @@ func newImage(b *suite) {
 	s.Memory += s.Memory / 2
 	b.ensure(s)
 	if f := b.machine("n1"); f.Image != b.images[0].Hash {
-		b.Errorf("after a restart it says it were made from %s", f.Image)
+		b.Errorf("after a restart the survey reports the image %s", f.Image)
 	}
 }
 
@@ -334,14 +334,14 @@ func prepareCutOff(b *suite) {
 	b.cutOff(func() error {
 		return b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(s)) })
 	}, func(int) {
-		site := b.survey()
-		if err := b.tryEnsure(s); err == nil && len(site.Images) == 0 {
+		inventory := b.survey()
+		if err := b.tryEnsure(s); err == nil && len(inventory.Images) == 0 {
 			b.Error("a machine was made from an image that is not complete")
 		}
 		b.remove("n1")
 		b.prepare(s)
-		if site := b.survey(); len(site.Images) != 1 || !site.Network.Active {
-			b.Errorf("after it was finished: %+v", site)
+		if inventory := b.survey(); len(inventory.Images) != 1 || !inventory.Network.Active {
+			b.Errorf("after it was finished: %+v", inventory)
 		}
 		b.remove("n1")
 		b.clean()
@@ -354,8 +354,8 @@ func foreignDomain(b *suite) {
 	boot := b.Boot(b.T, b.domain("n1"))
 	s := b.spec("n1", 1)
 	b.prepare(s)
-	if site := b.survey(); !slices.Contains(site.Foreign, b.domain("n1")) || len(site.Machines) != 0 {
-		b.Errorf("survey: %+v", site)
+	if inventory := b.survey(); !slices.Contains(inventory.Foreign, b.domain("n1")) || len(inventory.Machines) != 0 {
+		b.Errorf("survey: %+v", inventory)
 	}
 	before := b.Things(b.T)
 	b.wantRefused(b.tryEnsure(s), provision.ErrForeign)
@@ -400,7 +400,7 @@ func rangeClash(b *suite) {
 	err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) })
 	b.wantRefused(err, provision.ErrClash)
 	if err != nil && (!strings.Contains(err.Error(), "somebody") || !strings.Contains(err.Error(), b.net.Name)) {
-		b.Errorf("it does not say who clashes: %v", err)
+		b.Errorf("the error does not name both networks: %v", err)
 	}
 }
 
@@ -438,16 +438,16 @@ func otherCluster(b *suite) {
 	g.Reservations = nil
 	other.must("Prepare", other.do(func(ctx context.Context) error { return other.Provider.Prepare(ctx, other.cluster, g) }))
 	other.ensure(o)
-	if site := b.survey(); len(site.Machines) != 0 || !slices.Contains(site.Foreign, "other-n1") {
-		b.Errorf("survey: %+v", site)
+	if inventory := b.survey(); len(inventory.Machines) != 0 || !slices.Contains(inventory.Foreign, "other-n1") {
+		b.Errorf("survey: %+v", inventory)
 	}
 	b.remove("n1")
 	b.clean()
 	if f := other.machine("n1"); f.State != provision.Running {
 		b.Errorf("the other cluster's machine is %q", f.State)
 	}
-	if site := other.survey(); len(site.Images) != 1 || site.Network == nil {
-		b.Errorf("the other cluster lost something: %+v", site)
+	if inventory := other.survey(); len(inventory.Images) != 1 || inventory.Network == nil {
+		b.Errorf("the other cluster lost something: %+v", inventory)
 	}
 	other.remove("n1")
 	other.clean()
@@ -486,15 +486,17 @@ func sameName(b *suite) {
 	b.prepare(s)
 	b.ensure(s)
 	things := b.Things(b.T)
-	twin := *b
-	twin.cluster.ID = "99aabbccddeeff00"
-	if site := twin.survey(); len(site.Machines) != 0 || site.Network == nil || site.Network.Ours {
-		b.Errorf("the twin sees %+v", site)
+	sameNamed := *b
+	sameNamed.cluster.ID = "99aabbccddeeff00"
+	if inventory := sameNamed.survey(); len(inventory.Machines) != 0 || inventory.Network == nil || inventory.Network.Ours {
+		b.Errorf("the other cluster observes %+v", inventory)
 	}
-	b.wantRefused(twin.do(func(ctx context.Context) error { return twin.Provider.Prepare(ctx, twin.cluster, twin.hostSetup()) }), provision.ErrForeign)
-	b.wantRefused(twin.tryEnsure(s), provision.ErrForeign)
-	twin.remove("n1")
-	twin.clean()
+	b.wantRefused(sameNamed.do(func(ctx context.Context) error {
+		return sameNamed.Provider.Prepare(ctx, sameNamed.cluster, sameNamed.hostSetup())
+	}), provision.ErrForeign)
+	b.wantRefused(sameNamed.tryEnsure(s), provision.ErrForeign)
+	sameNamed.remove("n1")
+	sameNamed.clean()
 	b.wantUnchanged(things)
 	if f := b.machine("n1"); f.State != provision.Running {
 		b.Errorf("it is %q", f.State)
@@ -511,9 +513,9 @@ func clean(b *suite) {
 	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
 	b.ensure(s)
 	b.clean() // keeps what is in use
-	site := b.survey()
-	if f := b.machine("n1"); f.State != provision.Running || site.Network == nil || !slices.Equal(site.Images, []string{s.Image.Hash}) {
-		b.Errorf("after cleaning around it: %+v, %+v", f, site)
+	inventory := b.survey()
+	if f := b.machine("n1"); f.State != provision.Running || inventory.Network == nil || !slices.Equal(inventory.Images, []string{s.Image.Hash}) {
+		b.Errorf("after cleaning around it: %+v, %+v", f, inventory)
 	}
 	b.remove("n1")
 	b.clean()
@@ -562,7 +564,7 @@ func (b *suite) wantRefused(err, why error) {
 	}
 	var e *provision.Error
 	if !errors.As(err, &e) || e.Fix == "" {
-		b.Errorf("it knows no way out: %v", err)
+		b.Errorf("it has no fix: %v", err)
 	}
 }
 
