@@ -36,8 +36,8 @@ func on(all []Desired, hypervisors ...string) []Desired {
 	return all
 }
 
-// there returns the observed machine that matches w, at that address.
-func there(w Desired, at string, change ...func(*Actual)) Actual {
+// observed returns the observed machine that matches w, at that address.
+func observed(w Desired, at string, change ...func(*Actual)) Actual {
 	f := Actual{Node: w.Node, Role: w.Role, MAC: MAC("c", w.Node, nil), Address: addr(at), VCPUs: w.VCPUs, Memory: w.Memory, Image: "old", State: Running}
 	f.Definition = w.makeSpec(Place{MAC: f.MAC}, Image{Hash: "old"}).Definition()
 	for _, c := range change {
@@ -46,8 +46,8 @@ func there(w Desired, at string, change ...func(*Actual)) Actual {
 	return f
 }
 
-// remembered returns what the state records of machines.
-func remembered(at string, found ...Actual) map[string]Recorded {
+// recorded returns what the state records of machines.
+func recorded(at string, found ...Actual) map[string]Recorded {
 	out := map[string]Recorded{}
 	for _, f := range found {
 		out[f.Node] = Recorded{Hypervisor: at, MAC: f.MAC, Address: f.Address, Image: Image{Hash: f.Image}}
@@ -57,7 +57,7 @@ func remembered(at string, found ...Actual) map[string]Recorded {
 
 func TestMake(t *testing.T) {
 	w := desired("w", 3)
-	one, two := there(w[0], "10.0.0.2"), there(w[1], "10.0.0.3")
+	one, two := observed(w[0], "10.0.0.2"), observed(w[1], "10.0.0.3")
 	ready := &ActualNetwork{Ours: true, Active: true, CIDR: netip.MustParsePrefix("10.0.0.0/24"), Reservations: []Reservation{
 		{Node: "w-1", MAC: one.MAC, Address: one.Address}, {Node: "w-2", MAC: two.MAC, Address: two.Address},
 	}}
@@ -81,56 +81,56 @@ func TestMake(t *testing.T) {
 		{
 			name: "nothing to do", desired: w[:2],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: ready}},
-			known:       remembered("a", one, two),
+			known:       recorded("a", one, two),
 			want:        []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3"},
 		},
 		{
 			name: "the network is off", desired: w[:2],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: &ActualNetwork{Ours: true, Reservations: ready.Reservations}}},
-			known:       remembered("a", one, two),
+			known:       recorded("a", one, two),
 			want:        []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3"},
 			ground:      []string{"a"},
 		},
 		{
 			name: "one more", desired: w,
 			inventories: map[string]Inventory{"a": {FreeMemory: gib, Machines: []Actual{one, two}, Network: ready}},
-			known:       remembered("a", one, two),
+			known:       recorded("a", one, two),
 			want:        []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3", "create w-3 on a 10.0.0.4"},
 			ground:      []string{"a"},
 		},
 		{
-			name: "one less", desired: w[:1],
+			name: "one fewer", desired: w[:1],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: ready}},
-			known:       remembered("a", one, two),
+			known:       recorded("a", one, two),
 			want:        []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: the hive no longer has it"},
 		},
 		{
 			name: "some nodes only: nothing is removed", desired: append(slices.Clone(w[:1]), w[2]),
 			inventories: map[string]Inventory{"a": {FreeMemory: gib, Machines: []Actual{one, two}, Network: ready}},
-			known:       remembered("a", one, two),
+			known:       recorded("a", one, two),
 			options:     func(o *Options) { o.Selected = func(n string) bool { return n == "w-3" } },
 			want:        []string{"create w-3 on a 10.0.0.4"},
 			ground:      []string{"a"},
 		},
 		{
-			name: "an orphan", desired: w[:1],
+			name: "a machine that is not recorded", desired: w[:1],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: ready}},
-			known:       remembered("a", one),
+			known:       recorded("a", one),
 			want:        []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: left behind by a run that was cut off"},
 		},
 		{
-			name: "off, half", desired: w[:2],
+			name: "off, incomplete", desired: w[:2],
 			inventories: map[string]Inventory{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []Actual{
-				there(w[0], "10.0.0.2", off), {Node: "w-2", State: Incomplete},
+				observed(w[0], "10.0.0.2", off), {Node: "w-2", State: Incomplete},
 			}}},
-			known: remembered("a", one, two),
+			known: recorded("a", one, two),
 			want:  []string{"start w-1 on a 10.0.0.2: it is off", "finish w-2 on a 10.0.0.3: a run was cut off while making or removing it"},
 		},
 		{
 			name: "paused, crashed, crashed with other sizes", desired: append(slices.Clone(w[:2]), Desired{Node: "w-3", Role: "w", VCPUs: 3, Memory: gib}),
 			inventories: map[string]Inventory{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []Actual{
-				there(w[0], "10.0.0.2", func(f *Actual) { f.State = Paused }), there(w[1], "10.0.0.3", func(f *Actual) { f.State = Crashed }),
-				there(w[2], "10.0.0.4", func(f *Actual) { f.State = Crashed }),
+				observed(w[0], "10.0.0.2", func(f *Actual) { f.State = Paused }), observed(w[1], "10.0.0.3", func(f *Actual) { f.State = Crashed }),
+				observed(w[2], "10.0.0.4", func(f *Actual) { f.State = Crashed }),
 			}}},
 			want:   []string{"resume w-1 on a 10.0.0.2: it is paused", "start w-2 on a 10.0.0.3: it has crashed", "start w-3 on a 10.0.0.4: vcpus 2 → 3"},
 			ground: []string{"a"},
@@ -138,20 +138,20 @@ func TestMake(t *testing.T) {
 		{
 			name: "other sizes", desired: big[:2],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: ready}},
-			known:       remembered("a", one, two),
+			known:       recorded("a", one, two),
 			want:        []string{"restart w-1 on a 10.0.0.2: vcpus 2 → 4, memory 1 GiB → 2 GiB", "keep w-2 on a 10.0.0.3"},
 		},
 		{
 			name: "another image, not asked for", desired: w[:1],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: ready}},
-			known:       remembered("a", one),
+			known:       recorded("a", one),
 			options:     func(o *Options) { o.Images = map[ImageKey]Image{{Role: "w"}: {Hash: "new"}} },
 			want:        []string{"keep w-1 on a 10.0.0.2"},
 		},
 		{
 			name: "another image", desired: w[:1],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: ready}},
-			known:       remembered("a", one),
+			known:       recorded("a", one),
 			options: func(o *Options) {
 				o.Recreate, o.Images = true, map[ImageKey]Image{{Role: "w"}: {Hash: "new"}}
 			},
@@ -163,7 +163,7 @@ func TestMake(t *testing.T) {
 			want:        []string{"create w-1 on b 10.0.0.2", "create w-2 on a 10.0.0.3", "create w-3 on b 10.0.0.4", "create cp-1 on b 10.0.0.5"},
 		},
 		{
-			name: "pinned: by role, whatever memory there is elsewhere", desired: append(on(desired("w", 2), "a"), desired("cp", 1)...),
+			name: "pinned: by role, regardless of memory elsewhere", desired: append(on(desired("w", 2), "a"), desired("cp", 1)...),
 			inventories: map[string]Inventory{"a": {FreeMemory: 2 * gib}, "b": {FreeMemory: 8 * gib}},
 			want:        []string{"create w-1 on a 10.0.0.2", "create w-2 on a 10.0.0.3", "create cp-1 on b 10.0.0.4"},
 		},
@@ -173,16 +173,16 @@ func TestMake(t *testing.T) {
 			want:        []string{"create w-1 on a 10.0.0.2", "create w-2 on b 10.0.0.3", "create w-3 on a 10.0.0.4"},
 		},
 		{
-			name: "pinned elsewhere: it stays, and that is said", desired: on(desired("w", 2), "b"),
+			name: "pinned elsewhere: it is not moved, and the reason is given", desired: on(desired("w", 2), "b"),
 			inventories: map[string]Inventory{"a": {FreeMemory: gib, Machines: []Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
-			known:       remembered("a", one),
+			known:       recorded("a", one),
 			want: []string{"keep w-1 on a 10.0.0.2: it stays, although roles.w.hypervisors does not have a: nixbench destroy --on w-1 and apply move it",
 				"create w-2 on b 10.0.0.3"},
 		},
 		{
-			name: "pinned elsewhere, and made anew: where it was", desired: on(desired("w", 1), "b"),
+			name: "pinned elsewhere and recreated: on the same hypervisor", desired: on(desired("w", 1), "b"),
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
-			known:       remembered("a", one),
+			known:       recorded("a", one),
 			options: func(o *Options) {
 				o.Recreate, o.Images = true, map[ImageKey]Image{{Role: "w"}: {Hash: "new"}}
 			},
@@ -191,17 +191,17 @@ func TestMake(t *testing.T) {
 		{
 			name: "machines stay where they are", desired: w[:2],
 			inventories: map[string]Inventory{"a": {FreeMemory: gib, Machines: []Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
-			known:       remembered("a", one),
+			known:       recorded("a", one),
 			want:        []string{"keep w-1 on a 10.0.0.2", "create w-2 on b 10.0.0.3"},
 		},
 		{
 			name: "two machines of one node", desired: w[:1],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: ready}, "b": {Machines: []Actual{one}, Network: ready}},
-			known:       remembered("b", one),
+			known:       recorded("b", one),
 			want:        []string{"keep w-1 on b 10.0.0.2", "remove w-1 on a 10.0.0.2: a second machine of that node"},
 		},
 		{
-			name: "others have addresses", desired: w[:1],
+			name: "addresses of other machines", desired: w[:1],
 			inventories: map[string]Inventory{"a": {FreeMemory: gib, Network: &ActualNetwork{
 				Ours: true, Reservations: []Reservation{{MAC: "52:54:00:00:00:09", Address: addr("10.0.0.2")}},
 				Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.3")}},
@@ -210,13 +210,13 @@ func TestMake(t *testing.T) {
 			want:    []string{"create w-1 on a 10.0.0.5"},
 		},
 		{
-			name: "an address that was never used gives way", desired: w[:2],
+			name: "a recorded address of a node without a machine is replaced", desired: w[:2],
 			inventories: map[string]Inventory{"a": {FreeMemory: 8 * gib, Network: &ActualNetwork{Ours: true, Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.2")}}}}},
 			known:       map[string]Recorded{"w-1": {Address: addr("10.0.0.2")}, "w-2": {Address: addr("10.0.0.9")}},
 			want:        []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.9"},
 		},
 		{
-			name: "not our network", desired: w[:1],
+			name: "an existing network", desired: w[:1],
 			inventories: map[string]Inventory{"a": {FreeMemory: gib}},
 			options:     func(o *Options) { o.Network = Network{Name: "lan", Mode: Existing} },
 			want:        []string{"create w-1 on a invalid IP"},
@@ -257,7 +257,7 @@ func TestMake(t *testing.T) {
 
 func TestMakeRefuses(t *testing.T) {
 	w := desired("w", 8)
-	one := there(w[0], "10.0.0.2")
+	one := observed(w[0], "10.0.0.2")
 	for _, test := range []struct {
 		name        string
 		desired     []Desired
@@ -276,11 +276,11 @@ func TestMakeRefuses(t *testing.T) {
 			want: "network net: 10.0.0.0/29 has no free address for w-6",
 		},
 		{
-			name: "another range", desired: w[:1], cidr: "10.9.0.0/24", inventories: map[string]Inventory{"a": {Machines: []Actual{one}}}, known: remembered("a", one),
+			name: "another range", desired: w[:1], cidr: "10.9.0.0/24", inventories: map[string]Inventory{"a": {Machines: []Actual{one}}}, known: recorded("a", one),
 			want: "w-1: its machine has the address 10.0.0.2, which is not in 10.9.0.0/24",
 		},
 		{
-			name: "leased to another", desired: w[:1], known: remembered("a", one),
+			name: "leased to another", desired: w[:1], known: recorded("a", one),
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: &ActualNetwork{Ours: true, Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: one.Address}}}}},
 			want:        "w-1: its address 10.0.0.2 on network net is taken: on hypervisor a it is leased to 52:54:00:00:00:08",
 		},
@@ -289,28 +289,28 @@ func TestMakeRefuses(t *testing.T) {
 			want: "w-1: no hypervisor of roles.w.hypervisors has 1 GiB of memory left: a has 512 MiB",
 		},
 		{
-			name: "pinned to a name that nobody has", desired: on(desired("w", 1), "c"), inventories: map[string]Inventory{"a": {FreeMemory: gib}, "b": {FreeMemory: gib}},
+			name: "pinned to an unknown hypervisor", desired: on(desired("w", 1), "c"), inventories: map[string]Inventory{"a": {FreeMemory: gib}, "b": {FreeMemory: gib}},
 			want: "roles.w.hypervisors: cluster.hypervisors has no c, only a, b",
 		},
 		{
-			name: "pinned to one that the hive no longer has", desired: on(desired("w", 1), "b"), closed: "b",
+			name: "pinned to a hypervisor that the hive no longer contains", desired: on(desired("w", 1), "b"), closed: "b",
 			inventories: map[string]Inventory{"a": {FreeMemory: gib}, "b": {FreeMemory: gib}},
 			want:        "roles.w.hypervisors: cluster.hypervisors has no b, only a",
 		},
 		{
-			name: "hypervisor no longer named", desired: w[:1], known: remembered("old", one), inventories: map[string]Inventory{"a": {FreeMemory: gib}},
+			name: "hypervisor no longer named", desired: w[:1], known: recorded("old", one), inventories: map[string]Inventory{"a": {FreeMemory: gib}},
 			want: "w-1: its machine is on hypervisor old, which the hive no longer names",
 		},
 		{
-			name: "somebody else's network", desired: w[:1], inventories: map[string]Inventory{"a": {FreeMemory: gib, Network: &ActualNetwork{Active: true}}},
+			name: "foreign network", desired: w[:1], inventories: map[string]Inventory{"a": {FreeMemory: gib, Network: &ActualNetwork{Active: true}}},
 			want: "hypervisor a has a network net already, and it is not this cluster's",
 		},
 		{
-			name: "somebody else's machine", desired: w[:1], inventories: map[string]Inventory{"a": {FreeMemory: gib, Foreign: []string{"c-w-1"}}},
+			name: "foreign machine", desired: w[:1], inventories: map[string]Inventory{"a": {FreeMemory: gib, Foreign: []string{"c-w-1"}}},
 			want: "w-1: hypervisor a has a machine c-w-1 already, and it is not this cluster's",
 		},
 		{
-			name: "a hypervisor twice", desired: w[:1], known: remembered("a", one),
+			name: "a hypervisor twice", desired: w[:1], known: recorded("a", one),
 			inventories: map[string]Inventory{"a": {Host: "h 1", Kind: VM, Machines: []Actual{one}}, "b": {Host: "h 1", Kind: VM, Machines: []Actual{one}}},
 			want:        "hypervisors a and b are one: both are on host h and run the same kind of machines",
 		},
@@ -366,7 +366,7 @@ func TestSizes(t *testing.T) {
 }
 
 // Scaling up and down in any order gives the remaining nodes the same addresses.
-func TestAddressesStay(t *testing.T) {
+func TestAddressesAreStable(t *testing.T) {
 	known := map[string]Recorded{}
 	var machines []Actual
 	for _, n := range []int{3, 5, 2, 4} {
@@ -380,9 +380,9 @@ func TestAddressesStay(t *testing.T) {
 			if want := addr(fmt.Sprintf("10.0.0.%d", i+2)); place.Address != want {
 				t.Errorf("%d nodes: %s has %s, want %s", n, place.Node, place.Address, want)
 			}
-			machines = append(machines, there(all[i], place.Address.String()))
+			machines = append(machines, observed(all[i], place.Address.String()))
 		}
-		known = remembered("a", machines...)
+		known = recorded("a", machines...)
 	}
 }
 
@@ -390,10 +390,10 @@ func TestAddressesStay(t *testing.T) {
 // duplicates.
 func TestRenamedHypervisor(t *testing.T) {
 	w := desired("w", 1)
-	one := there(w[0], "10.0.0.2")
+	one := observed(w[0], "10.0.0.2")
 	inventory := Inventory{Host: "h 1", Kind: VM, Machines: []Actual{one}}
 	_, err := Make(w, map[string]Inventory{"old": inventory, "new": inventory}, Options{
-		Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: remembered("old", one), Closed: map[string]bool{"old": true},
+		Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: recorded("old", one), Closed: map[string]bool{"old": true},
 	})
 	var bad *PlanError
 	if !errors.As(err, &bad) || bad.Fix != "call it old again in cluster.hypervisors, not new" {
@@ -405,7 +405,7 @@ func TestRenamedHypervisor(t *testing.T) {
 // driver on another host has only its own.
 func TestReservationsOfOneHost(t *testing.T) {
 	all := desired("w", 3)
-	one, two, three := there(all[0], "10.0.0.2"), there(all[1], "10.0.0.3"), there(all[2], "10.0.0.4")
+	one, two, three := observed(all[0], "10.0.0.2"), observed(all[1], "10.0.0.3"), observed(all[2], "10.0.0.4")
 	p, err := Make(all, map[string]Inventory{
 		"a": {Host: "h 1", Kind: VM, Machines: []Actual{one}}, "b": {Host: "h 1", Kind: Container, Machines: []Actual{two}},
 		"c": {Host: "i 2", Kind: VM, Machines: []Actual{three}},

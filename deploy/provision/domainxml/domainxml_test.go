@@ -205,7 +205,7 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
-func TestMergeKeepsOurs(t *testing.T) {
+func TestMergeKeepsOwnElements(t *testing.T) {
 	text, err := Domain(with(machine(), func(m *Machine) {
 		m.Spec.XML = `<domain type='qemu'><cpu mode='maximum'/><sysinfo type='smbios'/><sysinfo type='fwcfg'><entry name='opt/x' file='/y'/></sysinfo></domain>`
 	}))

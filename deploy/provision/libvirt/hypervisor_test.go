@@ -35,7 +35,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-func TestGone(t *testing.T) {
+func TestUnreachable(t *testing.T) {
 	h, err := Open("far", Options{URI: "qemu+unix:///system?socket=" + filepath.Join(t.TempDir(), "none"), Pool: "p", PoolPath: "/p"})
 	if err != nil {
 		t.Fatal(err)
@@ -55,8 +55,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// silent returns the URI of a socket that accepts connections and never answers, like a libvirtd that hangs.
-func silent(t *testing.T) string {
+// hangingSocket returns the URI of a socket that accepts connections and never answers, like a libvirtd that hangs.
+func hangingSocket(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", file)
@@ -69,8 +69,8 @@ func silent(t *testing.T) string {
 
 // A hypervisor that accepts the connection and never answers is given up after a timeout, or at once when
 // the caller's context ends. Close does not block on it.
-func TestSilent(t *testing.T) {
-	h, err := Open("far", Options{URI: silent(t), Pool: "p", PoolPath: "/p"})
+func TestConnectTimeout(t *testing.T) {
+	h, err := Open("far", Options{URI: hangingSocket(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestSilent(t *testing.T) {
 }
 
 // Close during an abandoned operation does not free the connection that the operation uses.
-func TestClosedBelowAnOperation(t *testing.T) {
+func TestCloseDuringOperation(t *testing.T) {
 	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestClosedBelowAnOperation(t *testing.T) {
 }
 
 // A call to libvirt that hangs does not block the caller.
-func TestHangingCallIsLeft(t *testing.T) {
+func TestHangingCallIsAbandoned(t *testing.T) {
 	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
 		t.Fatal(err)
