@@ -12,7 +12,7 @@ type Inventory struct {
 	FreeMemory uint64 // bytes available to new machines
 	FreeDisk   uint64 // bytes left in the pool
 	CPUs       int
-	Machines   []Actual       // created by nixbench for this cluster
+	Machines   []Actual       // of this cluster, sorted by name, with the incomplete ones
 	Foreign    []string       // names of other domains
 	Copies     []Copy         // the foreign domains that carry the mark of one of this cluster's machines
 	Ranges     []Range        // of the networks other than the desired one

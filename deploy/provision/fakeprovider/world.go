@@ -27,7 +27,7 @@ type Hypervisor struct {
 	domains  map[string]*domain           // domains by name
 	parts    map[string]map[string]string // by partsKey: "seed", and "disk" with the image's hash
 	networks map[string]*network
-	images   map[string]map[string]bool // id of the owner; empty: foreign
+	images   map[string]map[string]bool // ids of the clusters that use an image, by its hash
 	findings []provision.Finding
 	onStep   func(context.Context, Step) error
 	onStart  func(provision.Cluster, provision.Spec)
@@ -38,7 +38,7 @@ type Hypervisor struct {
 
 // domain is a machine of a cluster or a foreign domain.
 type domain struct {
-	cluster   provision.Cluster // id of the owner; empty: foreign
+	cluster   provision.Cluster // owner; its ID is empty for foreign domains
 	spec      provision.Spec
 	image     string
 	network   string
