@@ -180,8 +180,8 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([
 	}
 	if doom.Whole {
 		for _, host := range doom.hosts {
-			if h, ok := host.(provision.Dissolver); ok {
-				h.Dissolve(w.cluster)
+			if h, ok := host.(provision.ClusterRemover); ok {
+				h.BeginClusterRemoval(w.cluster)
 			}
 		}
 	}

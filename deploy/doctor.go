@@ -39,7 +39,7 @@ func (m *Machines) Examine(ctx context.Context, known *state.State) []provision.
 	out = append(out, m.examineImages(ctx)...)
 	where := m.where(known, len(all) > 0)
 	found := map[string][]provision.Finding{}
-	sites := map[string]provision.Site{}
+	sites := map[string]provision.Inventory{}
 	var mu sync.Mutex
 	_ = eachOf(sortedKeys(where), func(name string) error { // what is wrong is a finding
 		list, site := m.examineOne(ctx, name, where[name], m.cluster(known), net)
@@ -75,7 +75,7 @@ func finding(what string, err error) provision.Finding {
 	return f
 }
 
-func (m *Machines) examineOne(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Site) {
+func (m *Machines) examineOne(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Inventory) {
 	wait := m.Send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("hypervisor %s: an answer from %s", name, h.URI)})
 	defer wait.End()
 	p, err := m.Open(ctx, name, h)
@@ -103,9 +103,9 @@ func (m *Machines) examineOne(ctx context.Context, name string, h state.Hypervis
 }
 
 // examineRoom holds the wishes against what the hypervisors have.
-func (m *Machines) examineRoom(ctx context.Context, known *state.State, all []provision.Wish, sites map[string]provision.Site) []provision.Finding {
+func (m *Machines) examineRoom(ctx context.Context, known *state.State, all []provision.Desired, sites map[string]provision.Inventory) []provision.Finding {
 	net, _ := m.network(known, len(all) > 0) // it was looked at before
-	plan, err := provision.Make(all, sites, provision.Options{Cluster: m.cluster(known), Network: net, Known: remembered(known), Fixed: fixed(m.Hive), Closed: m.closed(m.where(known, len(all) > 0))})
+	plan, err := provision.Make(all, sites, provision.Options{Cluster: m.cluster(known), Network: net, Recorded: remembered(known), Fixed: fixed(m.Hive), Closed: m.closed(m.where(known, len(all) > 0))})
 	if err != nil {
 		return []provision.Finding{finding("room", err)}
 	}

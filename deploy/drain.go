@@ -53,7 +53,7 @@ func (r *run) mayDrain(ctx context.Context, l living, todo []task) error {
 	}
 	if r.machines != nil {
 		for _, c := range r.machines.g.Changes {
-			if c.Action == provision.Remove && !r.machines.g.Wishes(c.Node) {
+			if c.Action == provision.Remove && !r.machines.g.HasMachine(c.Node) {
 				leave = append(leave, c.Node)
 			}
 		}

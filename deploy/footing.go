@@ -49,7 +49,7 @@ func (r *run) footing(ctx context.Context, g *ground) *footing {
 			defer wait.End()
 			one.Lock()
 			defer one.Unlock()
-			err := g.hosts[name].Prepare(ctx, g.Cluster, provision.Ground{Network: g.Network, Reservations: g.Reservations(name), Images: images})
+			err := g.hosts[name].Prepare(ctx, g.Cluster, provision.HostSetup{Network: g.Network, Reservations: g.Reservations(name), Images: images})
 			if err != nil {
 				return located(err, name, "prepare")
 			}
@@ -91,7 +91,7 @@ func (f *footing) ready(c provision.Change) error {
 	switch {
 	case c.NeedsImage():
 		return f.upload[c.Hypervisor][provision.ImageKey{Role: c.Role, Kind: c.Kind}]()
-	case !c.Runs() || slices.Contains(f.g.Ground, c.Hypervisor):
+	case !c.Runs() || slices.Contains(f.g.UnpreparedHosts, c.Hypervisor):
 		return f.network[c.Hypervisor]()
 	}
 	return nil

@@ -82,7 +82,7 @@ func forgettable(err error, known *state.State) error {
 		}
 		return errors.Join(all...)
 	case *provision.Error:
-		if _, ours := known.Cluster.Hypervisors[e.Hypervisor]; ours && errors.Is(e, provision.ErrGone) {
+		if _, ours := known.Cluster.Hypervisors[e.Hypervisor]; ours && errors.Is(e, provision.ErrUnreachable) {
 			with := *e
 			with.Fix += fmt.Sprintf("; if it is gone for good, take it out of cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.Hypervisor)
 			with.Fix = strings.TrimPrefix(with.Fix, "; ")

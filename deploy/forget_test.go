@@ -58,12 +58,12 @@ func TestForgetHypervisor(t *testing.T) {
 	// It blocks everything, with a way out.
 	for what, err := range map[string]error{"apply": second(w.apply()), "destroy": w.destroy(nil)} {
 		var helpful interface{ Hint() string }
-		if !errors.Is(err, provision.ErrGone) || !errors.As(err, &helpful) || !strings.Contains(helpful.Hint(), "see that it is on; if it is gone for good") || !strings.Contains(helpful.Hint(), "--forget-hypervisor rack2") {
+		if !errors.Is(err, provision.ErrUnreachable) || !errors.As(err, &helpful) || !strings.Contains(helpful.Hint(), "see that it is on; if it is gone for good") || !strings.Contains(helpful.Hint(), "--forget-hypervisor rack2") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	delete(w.hive.Cluster.Hypervisors, "rack2")
-	if _, err := w.apply(); !errors.Is(err, provision.ErrGone) {
+	if _, err := w.apply(); !errors.Is(err, provision.ErrUnreachable) {
 		t.Errorf("it was forgotten in silence: %v", err)
 	}
 

@@ -59,8 +59,8 @@ func (hs hypervisors) close() {
 }
 
 // survey asks all of them what is there.
-func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network, send event.Sink) (map[string]provision.Site, error) {
-	sites := map[string]provision.Site{}
+func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network, send event.Sink) (map[string]provision.Inventory, error) {
+	sites := map[string]provision.Inventory{}
 	var mu sync.Mutex
 	err := eachOf(sortedKeys(hs), func(name string) error {
 		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})

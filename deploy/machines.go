@@ -40,7 +40,7 @@ type ground struct {
 	provision.Plan
 	where  map[string]state.Hypervisor
 	hosts  hypervisors
-	sites  map[string]provision.Site
+	sites  map[string]provision.Inventory
 	images map[provision.ImageKey]provision.Image // that were looked at for the plan
 }
 
@@ -49,7 +49,7 @@ func (g *ground) close() { g.hosts.close() }
 // plan finds out what is there and what is to be done. selected is nil for all nodes;
 // without all of them nothing is removed.
 func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixeval.Node, recreate bool) (*ground, error) {
-	o := provision.Options{Cluster: m.cluster(known), Known: remembered(known), Recreate: recreate, Fixed: fixed(m.Hive)}
+	o := provision.Options{Cluster: m.cluster(known), Recorded: remembered(known), Recreate: recreate, Fixed: fixed(m.Hive)}
 	all, err := wishes(m.Hive)
 	if err != nil {
 		return nil, err
@@ -143,10 +143,10 @@ func (m *Machines) closed(where map[string]state.Hypervisor) map[string]bool {
 }
 
 // remembered is what the state knows of machines.
-func remembered(known *state.State) map[string]provision.Known {
-	out := map[string]provision.Known{}
+func remembered(known *state.State) map[string]provision.Recorded {
+	out := map[string]provision.Recorded{}
 	for node, s := range known.Machines {
-		k := provision.Known{Hypervisor: s.Hypervisor, MAC: s.MAC, Address: s.Address}
+		k := provision.Recorded{Hypervisor: s.Hypervisor, MAC: s.MAC, Address: s.Address}
 		if i := s.Image; i != nil {
 			k.Image = provision.Image{Hash: i.Hash, Format: provision.Format(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
 		}
@@ -156,7 +156,7 @@ func remembered(known *state.State) map[string]provision.Known {
 }
 
 // recreated are the images of the nodes that have a machine: of those it is asked whether they differ.
-func recreated(all []provision.Wish, sites map[string]provision.Site, o provision.Options) []provision.ImageKey {
+func recreated(all []provision.Desired, sites map[string]provision.Inventory, o provision.Options) []provision.ImageKey {
 	roles := map[string]string{}
 	for _, w := range all {
 		if o.Selected == nil || o.Selected(w.Node) {
@@ -184,7 +184,7 @@ func (m *Machines) moved(g *ground, known *state.State) error {
 			continue
 		}
 		old, now := known.Cluster.Hypervisors[s.Hypervisor], g.where[s.Hypervisor]
-		there := slices.ContainsFunc(g.sites[s.Hypervisor].Machines, func(f provision.Found) bool { return f.Node == node })
+		there := slices.ContainsFunc(g.sites[s.Hypervisor].Machines, func(f provision.Actual) bool { return f.Node == node })
 		if now.URI != old.URI && !there {
 			return &provision.PlanError{
 				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s any more, which was %s and is %s now", node, s.Hypervisor, old.URI, now.URI),

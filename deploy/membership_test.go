@@ -40,7 +40,7 @@ func TestSecondMachineGoesAlone(t *testing.T) {
 	spec, _ := w.h.Spec("demo-cp-1")
 	cluster := provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}
 	net := provision.Network{Name: "net", Mode: provision.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")}
-	if err := second.Prepare(t.Context(), cluster, provision.Ground{Network: net, Images: []provision.Image{spec.Image}}); err != nil {
+	if err := second.Prepare(t.Context(), cluster, provision.HostSetup{Network: net, Images: []provision.Image{spec.Image}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := second.Ensure(t.Context(), cluster, net, spec); err != nil {

@@ -145,7 +145,7 @@ func (r *run) remember(g *ground, whole bool) (state.Key, error) {
 		if p.Address.IsValid() {
 			machine.Address = p.Address
 		}
-		c, meant := g.Of(p.Node)
+		c, meant := g.ChangeOf(p.Node)
 		if meant && c.Action != provision.Create {
 			machine.Hypervisor = p.Hypervisor
 			if machine.Created == nil && !c.NeedsImage() { // a run was killed before it could say so
@@ -282,7 +282,7 @@ func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
 	unused := false
 	for _, c := range b.g.Changes {
 		if c.Action == provision.Remove {
-			away = append(away, doomed{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, double: b.g.Wishes(c.Node)})
+			away = append(away, doomed{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, double: b.g.HasMachine(c.Node)})
 		}
 		unused = unused || c.Action == provision.Remove || c.Action == provision.Recreate
 	}

@@ -28,8 +28,8 @@ func booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 }
 
 // wishes is what the hive says of the machines that nixbench boots.
-func wishes(hive *nixeval.Hive) ([]provision.Wish, error) {
-	var out []provision.Wish
+func wishes(hive *nixeval.Hive) ([]provision.Desired, error) {
+	var out []provision.Desired
 	for _, n := range booted(hive, hive.Nodes) {
 		w, err := wish(n, hive.Roles[n.Role])
 		if err != nil {
@@ -40,8 +40,8 @@ func wishes(hive *nixeval.Hive) ([]provision.Wish, error) {
 	return out, nil
 }
 
-func wish(n nixeval.Node, r nixeval.Role) (provision.Wish, error) {
-	w := provision.Wish{
+func wish(n nixeval.Node, r nixeval.Role) (provision.Desired, error) {
+	w := provision.Desired{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
 		Firmware: provision.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Method: provision.Method(r.Identity), On: r.Hypervisors,
 	}

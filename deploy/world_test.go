@@ -257,7 +257,7 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 
 func (w *world) open(_ context.Context, name string, _ state.Hypervisor) (provision.Provider, error) {
 	if w.gone[name] {
-		return nil, &provision.Error{Hypervisor: name, Op: "connect", Err: provision.ErrGone, Fix: "see that it is on"}
+		return nil, &provision.Error{Hypervisor: name, Op: "connect", Err: provision.ErrUnreachable, Fix: "see that it is on"}
 	}
 	if h := w.more[name]; h != nil {
 		return h, nil

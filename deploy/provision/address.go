@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// allotter hands out the addresses of a network.
-type allotter struct {
+// allocator assigns the addresses of a network.
+type allocator struct {
 	net    Network
-	used   map[netip.Addr]string // who has it: a node, or why it cannot be given
-	leased map[netip.Addr]string // to machines of ours, by their hardware address
+	used   map[netip.Addr]string // the node that has the address, or why it is not available
+	leased map[netip.Addr]string // MAC of the machine of this cluster that has a lease for the address
 }
 
-// Gateway is the address of the hypervisor on a network of ours: the first one.
+// Gateway returns the hypervisor's address on a managed network: the first one of the range.
 func (n Network) Gateway() netip.Addr { return n.CIDR.Masked().Addr().Next() }
 
-// lastOf is the last address of a range; in IPv4 that is for broadcasts.
-func lastOf(p netip.Prefix) netip.Addr {
+// lastAddress returns the last address of a range, which is IPv4's broadcast address.
+func lastAddress(p netip.Prefix) netip.Addr {
 	bytes := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
 		bytes[bit/8] |= 1 << (7 - bit%8)
@@ -27,29 +27,29 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
-func newAllotter(net Network) *allotter {
+func newAllocator(net Network) *allocator {
 	base := net.CIDR.Masked().Addr()
-	return &allotter{net: net, leased: map[netip.Addr]string{}, used: map[netip.Addr]string{
-		base: "the network itself", net.Gateway(): "the hypervisor", lastOf(net.CIDR): "broadcasts",
+	return &allocator{net: net, leased: map[netip.Addr]string{}, used: map[netip.Addr]string{
+		base: "the network itself", net.Gateway(): "the hypervisor", lastAddress(net.CIDR): "broadcasts",
 	}}
 }
 
-func (a *allotter) take(addr netip.Addr, who string) {
+func (a *allocator) reserve(addr netip.Addr, who string) {
 	if addr.IsValid() && a.used[addr] == "" {
 		a.used[addr] = who
 	}
 }
 
-// free tells whether node, with that hardware address, may have it.
-func (a *allotter) free(addr netip.Addr, mac string) bool {
+// isFree reports whether the machine with this MAC may get the address.
+func (a *allocator) isFree(addr netip.Addr, mac string) bool {
 	return a.net.CIDR.Contains(addr) && a.used[addr] == "" && (a.leased[addr] == "" || a.leased[addr] == mac)
 }
 
-// next is the lowest address that nobody has.
-func (a *allotter) next(node, mac string) (netip.Addr, error) {
+// nextFree returns the lowest free address.
+func (a *allocator) nextFree(node, mac string) (netip.Addr, error) {
 	prefix := a.net.CIDR.Masked()
 	for addr := prefix.Addr(); prefix.Contains(addr); addr = addr.Next() {
-		if a.free(addr, mac) {
+		if a.isFree(addr, mac) {
 			return addr, nil
 		}
 	}
@@ -59,63 +59,63 @@ func (a *allotter) next(node, mac string) (netip.Addr, error) {
 	}
 }
 
-// addresses gives each node of a network of ours its address: the one that it has, or
-// the lowest that is free. What is reserved or leased to others is left to them. A
-// machine that is there keeps its address; if that cannot be, it is an error.
-func addresses(wishes []Wish, o Options, sites map[string]Site, macs map[string]string, has map[string]Known) (map[string]netip.Addr, error) {
-	a := newAllotter(o.Network)
-	for _, node := range slices.Sorted(maps.Keys(has)) {
-		k := has[node]
-		if !k.made || !k.Address.IsValid() {
+// allocateAddresses returns an address for each node of a managed network: its existing or recorded address,
+// or the lowest free one. Addresses reserved for or leased to other machines are not used. An existing
+// machine keeps its address; if that is impossible, it returns an error.
+func allocateAddresses(desired []Desired, o Options, inventories map[string]Inventory, macs map[string]string, recorded map[string]Recorded) (map[string]netip.Addr, error) {
+	a := newAllocator(o.Network)
+	for _, node := range slices.Sorted(maps.Keys(recorded)) {
+		k := recorded[node]
+		if !k.exists || !k.Address.IsValid() {
 			continue
 		}
-		if _, wished := macs[node]; wished && !o.Network.CIDR.Contains(k.Address) {
+		if _, isDesired := macs[node]; isDesired && !o.Network.CIDR.Contains(k.Address) {
 			return nil, &PlanError{
 				Text: fmt.Sprintf("%s: its machine has the address %s, which is not in %s, the range of network %s", node, k.Address, o.Network.CIDR.Masked(), o.Network.Name),
 				Fix:  "put the old cluster.network.cidr back, or begin anew: nixbench destroy, then nixbench apply",
 			}
 		}
-		a.take(k.Address, node)
+		a.reserve(k.Address, node)
 	}
-	if err := a.takeForeign(o, sites, macs, has); err != nil {
+	if err := a.reserveForeign(o, inventories, macs, recorded); err != nil {
 		return nil, err
 	}
 	out := map[string]netip.Addr{}
-	for _, w := range wishes {
-		if k := has[w.Node]; k.made && k.Address.IsValid() || a.free(k.Address, macs[w.Node]) {
+	for _, w := range desired {
+		if k := recorded[w.Node]; k.exists && k.Address.IsValid() || a.isFree(k.Address, macs[w.Node]) {
 			out[w.Node] = k.Address
-			a.take(k.Address, w.Node)
+			a.reserve(k.Address, w.Node)
 		}
 	}
-	for _, w := range wishes {
+	for _, w := range desired {
 		if out[w.Node].IsValid() {
 			continue
 		}
-		addr, err := a.next(w.Node, macs[w.Node])
+		addr, err := a.nextFree(w.Node, macs[w.Node])
 		if err != nil {
 			return nil, err
 		}
 		out[w.Node] = addr
-		a.take(addr, w.Node)
+		a.reserve(addr, w.Node)
 	}
 	return out, nil
 }
 
-// takeForeign takes what others have. Where that is what a machine of ours has, it is
-// an error.
-func (a *allotter) takeForeign(o Options, sites map[string]Site, macs map[string]string, has map[string]Known) error {
+// reserveForeign marks the addresses that other machines have as used. It returns an error if an existing
+// machine of this cluster has one of them.
+func (a *allocator) reserveForeign(o Options, inventories map[string]Inventory, macs map[string]string, recorded map[string]Recorded) error {
 	ours := map[string]bool{}
 	for _, mac := range macs {
 		ours[mac] = true
 	}
-	for _, k := range has {
+	for _, k := range recorded {
 		ours[k.MAC] = true
 	}
 	taken := func(addr netip.Addr, why string) error {
-		if node := a.used[addr]; has[node].made && has[node].Address == addr {
-			return clash(o.Network, addr, node, why)
+		if node := a.used[addr]; recorded[node].exists && recorded[node].Address == addr {
+			return clashError(o.Network, addr, node, why)
 		}
-		a.take(addr, why)
+		a.reserve(addr, why)
 		return nil
 	}
 	for _, addr := range slices.SortedFunc(maps.Keys(o.Fixed), netip.Addr.Compare) {
@@ -123,13 +123,13 @@ func (a *allotter) takeForeign(o Options, sites map[string]Site, macs map[string
 			return err
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(sites)) {
-		net := sites[name].Network
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		net := inventories[name].Network
 		if net == nil {
 			continue
 		}
 		for _, r := range net.Reservations {
-			if ours[r.MAC] || r.Node != "" { // those of ours follow the plan
+			if ours[r.MAC] || r.Node != "" { // the plan decides on this cluster's reservations
 				continue
 			}
 			if err := taken(r.Address, fmt.Sprintf("on hypervisor %s it is reserved for %s", name, r.MAC)); err != nil {
@@ -147,7 +147,7 @@ func (a *allotter) takeForeign(o Options, sites map[string]Site, macs map[string
 	return nil
 }
 
-func clash(net Network, addr netip.Addr, node, why string) error {
+func clashError(net Network, addr netip.Addr, node, why string) error {
 	return &PlanError{
 		Text: fmt.Sprintf("%s: its address %s on network %s is taken: %s", node, addr, net.Name, why),
 		Fix:  "free that address, or give " + node + " another one: nixbench destroy --on " + node + ", then nixbench apply",

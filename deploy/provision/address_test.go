@@ -7,14 +7,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A machine of ours may still use an address by its lease although another address is reserved for
-// it now. Until the lease has ended, no other machine gets that address.
+// A machine may still use a leased address although another address is reserved for it now. No other machine
+// gets the leased address until the lease has expired.
 func TestLeasedAddressIsKept(t *testing.T) {
-	w := wishes("w", 3)
+	w := desired("w", 3)
 	mac := func(node string) string { return MAC("c", node, nil) }
 	for name, test := range map[string]struct {
 		leases []Lease
-		known  map[string]Known
+		known  map[string]Recorded
 		want   []string
 	}{
 		"a lease of another machine of ours": {
@@ -23,23 +23,23 @@ func TestLeasedAddressIsKept(t *testing.T) {
 		},
 		"the address on record is leased to another machine of ours": {
 			leases: []Lease{{MAC: mac("w-3"), Address: addr("10.0.0.2")}},
-			known:  map[string]Known{"w-1": {Address: addr("10.0.0.2")}},
+			known:  map[string]Recorded{"w-1": {Address: addr("10.0.0.2")}},
 			want:   []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.4", "create w-3 on a 10.0.0.2"},
 		},
 		"a lease of a machine that the hive no longer has": {
 			leases: []Lease{{MAC: "52:54:00:00:00:01", Address: addr("10.0.0.2")}},
-			known:  map[string]Known{"w-9": {MAC: "52:54:00:00:00:01", Address: addr("10.0.0.9")}},
+			known:  map[string]Recorded{"w-9": {MAC: "52:54:00:00:00:01", Address: addr("10.0.0.9")}},
 			want:   []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.4", "create w-3 on a 10.0.0.5"},
 		},
 		"its own lease": {
 			leases: []Lease{{MAC: mac("w-1"), Address: addr("10.0.0.7")}},
-			known:  map[string]Known{"w-1": {Address: addr("10.0.0.7")}},
+			known:  map[string]Recorded{"w-1": {Address: addr("10.0.0.7")}},
 			want:   []string{"create w-1 on a 10.0.0.7", "create w-2 on a 10.0.0.2", "create w-3 on a 10.0.0.3"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sites := map[string]Site{"a": {FreeMemory: 8 * gib, Network: &FoundNetwork{Ours: true, Leases: test.leases}}}
-			p, err := Make(w, sites, Options{Cluster: Cluster{Name: "c", ID: "1"}, Network: someNetwork("10.0.0.0/24"), Known: test.known})
+			inventories := map[string]Inventory{"a": {FreeMemory: 8 * gib, Network: &ActualNetwork{Ours: true, Leases: test.leases}}}
+			p, err := Make(w, inventories, Options{Cluster: Cluster{Name: "c", ID: "1"}, Network: someNetwork("10.0.0.0/24"), Recorded: test.known})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Change is what is to be done with one machine.
+// Change is the planned action for one machine.
 type Change struct {
 	Node       string     `json:"node"`
 	Role       string     `json:"role,omitempty"`
@@ -18,59 +18,59 @@ type Change struct {
 	Address    netip.Addr `json:"address,omitzero"`
 	Why        string     `json:"why,omitempty"`
 
-	wish  Wish
-	place Place
-	image Image // what the machine was made from
+	desired Desired
+	place   Place
+	image   Image // the image that the machine was created from
 }
 
-// Action is what is done with a machine.
+// Action is the kind of a change.
 type Action string
 
 const (
 	Create  Action = "create"
 	Keep    Action = "keep"
-	Start   Action = "start"   // it is off, or has crashed
-	Resume  Action = "resume"  // it is paused
-	Finish  Action = "finish"  // a run was cut off while making it
-	Restart Action = "restart" // its sizes differ
-	// Reconnect: its interface is on no bridge. A container is restarted for it.
+	Start   Action = "start"   // the machine is off or has crashed
+	Resume  Action = "resume"  // the machine is paused
+	Finish  Action = "finish"  // a run was interrupted while it created the machine
+	Restart Action = "restart" // its definition differs
+	// Reconnect: the machine's interface is on no bridge. A container has to be restarted to reconnect it.
 	Reconnect Action = "reconnect"
-	Recreate  Action = "recreate" // it was asked for, and the image differs
-	Remove    Action = "remove"   // the hive no longer has it
+	Recreate  Action = "recreate" // recreating was requested, and the image differs
+	Remove    Action = "remove"   // the hive no longer contains the node
 )
 
-// NeedsImage tells whether the machine is made from one.
+// NeedsImage reports whether executing the change creates the machine's disk from an image.
 func (c Change) NeedsImage() bool {
 	return c.Action == Create || c.Action == Recreate || c.Action == Finish
 }
 
-// Disturbs tells whether something that runs is stopped by it: people are asked first.
+// Disturbs reports whether the change stops a running machine. The user has to confirm such changes.
 func (c Change) Disturbs() bool {
 	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect && c.Kind == Container
 }
 
-// Runs tells whether the machine runs already, and goes on.
+// Runs reports whether the machine already runs and the change leaves it running.
 func (c Change) Runs() bool { return c.Action == Keep }
 
-// Spec is the wish for the machine. image is what it is made from, where it is made;
-// identity need only be complete then.
+// Spec returns the desired state of the machine. If the change creates the machine, image is the image to
+// create it from and id must be complete; otherwise both may be empty.
 func (c Change) Spec(image Image, id Identity) Spec {
 	if !c.NeedsImage() {
 		image = c.image
 	}
-	s := c.wish.spec(c.place, image)
+	s := c.desired.makeSpec(c.place, image)
 	id.Method = s.Identity.Method
 	s.Identity = id
 	return s
 }
 
-// MAC is the machine's hardware address.
+// MAC returns the machine's hardware address.
 func (c Change) MAC() string { return c.place.MAC }
 
-// Disk is how large the machine's disks may become.
+// Disk returns the maximum size of the machine's disks in bytes.
 func (c Change) Disk() uint64 {
-	n := c.wish.Disk
-	for _, d := range c.wish.Disks {
+	n := c.desired.Disk
+	for _, d := range c.desired.Disks {
 		n += d
 	}
 	return n
@@ -87,39 +87,39 @@ func (c Change) String() string {
 	return text
 }
 
-// compare decides what is to be done with a machine that is there.
-func compare(w Wish, place Place, f found, kind Kind, image Image, o Options) Change {
+// decideChange returns the change for an existing machine.
+func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Image, o Options) Change {
 	c := Change{
-		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.at, Kind: kind, Address: place.Address,
-		wish: w, place: place, image: image,
+		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address,
+		desired: w, place: place, image: image,
 	}
 	wanted := o.Images[ImageKey{w.Role, kind}]
 	switch {
-	case f.State == Half:
+	case f.State == Incomplete:
 		c.Action, c.Why = Finish, "a run was cut off while making or removing it"
 	case o.Recreate && wanted.Hash != "" && wanted.Hash != f.Image:
 		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", f.Image, wanted.Hash)
-	case f.Definition != w.spec(place, image).Definition():
-		c.Action, c.Why = Restart, differs(w, f.Found)
-		if f.State == Off || f.State == Crashed { // nobody is disturbed
+	case f.Definition != w.makeSpec(place, image).Definition():
+		c.Action, c.Why = Restart, describeDifference(w, f.Actual)
+		if f.State == Off || f.State == Crashed { // no running guest is stopped
 			c.Action = Start
 		}
 	case f.Detached:
-		c.Action, c.Why = Reconnect, detached(o.Network, kind)
+		c.Action, c.Why = Reconnect, describeReconnect(o.Network, kind)
 	case f.State == Off:
 		c.Action, c.Why = Start, "it is off"
 	case f.State == Crashed:
 		c.Action, c.Why = Start, "it has crashed"
 	case f.State == Paused:
 		c.Action, c.Why = Resume, "it is paused"
-	case !w.on(f.at):
-		c.Why = fmt.Sprintf("it stays, although roles.%s.hypervisors does not have %s: nixbench destroy --on %s and apply move it", w.Role, f.at, w.Node)
+	case !w.allowedOn(f.hypervisor):
+		c.Why = fmt.Sprintf("it stays, although roles.%s.hypervisors does not have %s: nixbench destroy --on %s and apply move it", w.Role, f.hypervisor, w.Node)
 	}
 	return c
 }
 
-// detached says why a machine is connected again, and what that does to it.
-func detached(net Network, kind Kind) string {
+// describeReconnect returns the reason why a machine is reconnected, and the effect on the machine.
+func describeReconnect(net Network, kind Kind) string {
 	why := fmt.Sprintf("network %s was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again", net.Name)
 	if kind == Container {
 		return why + " by a restart"
@@ -127,8 +127,8 @@ func detached(net Network, kind Kind) string {
 	return why + " while it runs"
 }
 
-// differs says in what a machine is not as it is wished.
-func differs(w Wish, f Found) string {
+// describeDifference lists the differences between the desired and the observed machine.
+func describeDifference(w Desired, f Actual) string {
 	var parts []string
 	if w.VCPUs != f.VCPUs {
 		parts = append(parts, fmt.Sprintf("vcpus %d → %d", f.VCPUs, w.VCPUs))
@@ -142,26 +142,26 @@ func differs(w Wish, f Found) string {
 	return strings.Join(parts, ", ")
 }
 
-// removals are the machines that nobody wishes.
-func removals(wishes []Wish, there map[string]found, doubles []found, known map[string]Known) []Change {
-	wished := map[string]bool{}
-	for _, w := range wishes {
-		wished[w.Node] = true
+// findRemovals returns the removals of machines that the hive does not contain, and of duplicates.
+func findRemovals(desired []Desired, existing map[string]locatedMachine, duplicates []locatedMachine, recorded map[string]Recorded) []Change {
+	isDesired := map[string]bool{}
+	for _, w := range desired {
+		isDesired[w.Node] = true
 	}
 	var out []Change
-	add := func(f found, why string) {
-		out = append(out, Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.at, Address: f.Address, Why: why})
+	add := func(f locatedMachine, why string) {
+		out = append(out, Change{Node: f.Node, Role: f.Role, Action: Remove, Hypervisor: f.hypervisor, Address: f.Address, Why: why})
 	}
-	for _, node := range slices.Sorted(maps.Keys(there)) {
-		switch _, remembered := known[node]; {
-		case wished[node]:
-		case remembered:
-			add(there[node], "the hive no longer has it")
+	for _, node := range slices.Sorted(maps.Keys(existing)) {
+		switch _, isRecorded := recorded[node]; {
+		case isDesired[node]:
+		case isRecorded:
+			add(existing[node], "the hive no longer has it")
 		default:
-			add(there[node], "left behind by a run that was cut off")
+			add(existing[node], "left behind by a run that was cut off")
 		}
 	}
-	for _, f := range doubles {
+	for _, f := range duplicates {
 		add(f, "a second machine of that node")
 	}
 	return out

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// copies says which domains are copies of this cluster's machines, so that people do not take them
-// for the machines. One with the MAC of a machine gets its address.
-func copies(sites map[string]Site, macs map[string]string) []string {
+// warnOfCopies returns a warning for each domain that is a clone of one of this cluster's machines, so that
+// the user does not mistake it for the machine. A clone with the same MAC gets the machine's address.
+func warnOfCopies(inventories map[string]Inventory, macs map[string]string) []string {
 	var out []string
-	for _, name := range slices.Sorted(maps.Keys(sites)) {
-		for _, c := range sites[name].Copies {
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		for _, c := range inventories[name].Copies {
 			text := CopyText(name, c)
 			if c.MAC != "" && c.MAC == macs[c.Node] {
 				text += fmt.Sprintf("; it has the MAC of %s too, so both get one address: give it another MAC, or remove it", c.Node)
@@ -22,7 +22,7 @@ func copies(sites map[string]Site, macs map[string]string) []string {
 	return out
 }
 
-// CopyText says that a domain is only a copy.
+// CopyText returns the message that a domain is a clone.
 func CopyText(hypervisor string, c Copy) string {
 	return fmt.Sprintf("hypervisor %s: machine %s is a copy of %s's machine that nixbench has not made; it is left alone", hypervisor, c.Domain, c.Node)
 }

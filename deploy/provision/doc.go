@@ -1,11 +1,10 @@
-// Package provision is where machines come from: what is asked of a hypervisor, what
-// it tells of itself, and what is to be done so that the two agree.
+// Package provision plans the machines of a cluster: it defines what a hive asks of a hypervisor, what the
+// hypervisor reports, and the changes that make the two agree.
 //
-// A [Spec] is the wish for one machine, a [Found] what is there. [Make] compares
-// the two without touching anything and gives a [Plan]; [Provider] is what carries it
-// out, one per hypervisor. The real one is in the package libvirt below, which only
-// the command wires in; provisiontest holds what every provider must do, and fakeprovider
-// one in memory for the tests of others.
+// A [Spec] is the desired state of one machine, an [Actual] its observed state. [Make] compares the two
+// without any I/O and returns a [Plan]. A [Provider] executes the plan on one hypervisor. The real provider
+// is the package libvirt below, which only the command imports; provisiontest is the contract suite that
+// every provider must pass, and fakeprovider is a provider in memory for the tests of other packages.
 //
-// Only what carries our mark, with the cluster's id in it, is ever changed or removed.
+// Only objects that carry nixbench's mark with the cluster's id are changed or removed.
 package provision

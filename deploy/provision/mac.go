@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// MAC is a node's hardware address: the same in every run, since it follows from the
-// names of cluster and node. Of two nodes with the same hash, the later one in order
-// gets the next one that is not taken.
+// MAC returns a node's hardware address. It is derived from the names of cluster and node, so it is the same
+// in every run. If it is taken, the next hash is tried.
 func MAC(cluster, node string, taken func(mac string) bool) string {
 	for n := 0; ; n++ {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", cluster, node, n))
-		// 52:54 is locally administered, and not 52:54:00, which is what libvirt draws from.
+		// 52:54 is a locally administered prefix. The third byte is odd, so the address is never in
+		// 52:54:00, from which libvirt draws random addresses.
 		mac := fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", sum[0]|1, sum[1], sum[2], sum[3])
 		if taken == nil || !taken(mac) {
 			return mac
@@ -19,15 +19,15 @@ func MAC(cluster, node string, taken func(mac string) bool) string {
 	}
 }
 
-// hardware gives every node its hardware address.
-func hardware(wishes []Wish, cluster string, has map[string]Known) map[string]string {
+// assignMACs returns the hardware address of each node.
+func assignMACs(desired []Desired, cluster string, recorded map[string]Recorded) map[string]string {
 	out := map[string]string{}
 	owner := map[string]bool{}
-	for _, k := range has {
+	for _, k := range recorded {
 		owner[k.MAC] = true
 	}
-	for _, w := range wishes {
-		mac := has[w.Node].MAC
+	for _, w := range desired {
+		mac := recorded[w.Node].MAC
 		if mac == "" {
 			mac = MAC(cluster, w.Node, func(m string) bool { return owner[m] })
 		}

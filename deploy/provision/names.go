@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// What names may be. libvirt makes files of the names of domains and networks, with endings of up to
-// 14 bytes; a file's name has at most 255.
+// Limits of names in bytes. libvirt makes file names of the names of domains and networks, with suffixes of
+// up to 14 bytes; a file name has at most 255.
 const (
 	maxName   = 200
-	maxDomain = 253 // of a DNS name
-	maxLabel  = 63  // of a part of one, and so of a host name
-	maxLink   = 15  // of a network interface of Linux
+	maxDomain = 253 // a DNS name
+	maxLabel  = 63  // a label of a DNS name, and so a host name
+	maxLink   = 15  // a Linux network interface
 )
 
 var dnsLabel = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?$`)
 
-// checkNetwork refuses a network that no hypervisor could make or use.
+// checkNetwork returns an error if no hypervisor could create or use the network.
 func checkNetwork(n Network) error {
 	if n.Mode == Bridge {
 		if why := badLink(n.Bridge); why != "" {
@@ -29,18 +29,18 @@ func checkNetwork(n Network) error {
 		return nil
 	}
 	if why := badName(n.Name); why != "" {
-		return &PlanError{Text: fmt.Sprintf("cluster.network.name: %q cannot be a network of libvirt: %s", clip(n.Name), why), Fix: "choose another cluster.network.name"}
+		return &PlanError{Text: fmt.Sprintf("cluster.network.name: %q cannot be a network of libvirt: %s", shorten(n.Name), why), Fix: "choose another cluster.network.name"}
 	}
 	if !n.Mode.Ours() {
 		return nil
 	}
 	if why := badDNS(n.Domain); n.Domain != "" && why != "" {
-		return &PlanError{Text: fmt.Sprintf("cluster.network.domain: %q cannot be a DNS domain: %s", clip(n.Domain), why), Fix: "choose another cluster.network.domain"}
+		return &PlanError{Text: fmt.Sprintf("cluster.network.domain: %q cannot be a DNS domain: %s", shorten(n.Domain), why), Fix: "choose another cluster.network.domain"}
 	}
 	return nil
 }
 
-// checkNames refuses to make a machine whose host name or domain could not be called so.
+// checkNames returns an error if the node's host name or domain name is not valid.
 func checkNames(c Cluster, node string) error {
 	if len(node) > maxLabel {
 		return &PlanError{
@@ -50,14 +50,14 @@ func checkNames(c Cluster, node string) error {
 	}
 	if why := badName(c.Domain(node)); why != "" {
 		return &PlanError{
-			Text: fmt.Sprintf("%s: %q cannot be a machine of libvirt: %s", node, clip(c.Domain(node)), why),
+			Text: fmt.Sprintf("%s: %q cannot be a machine of libvirt: %s", node, shorten(c.Domain(node)), why),
 			Fix:  "choose another meta.name, or another name for the role",
 		}
 	}
 	return nil
 }
 
-// badName says why libvirt cannot call a domain or network so; empty if it can.
+// badName returns why a name is not valid for a libvirt domain or network; empty if it is valid.
 func badName(name string) string {
 	switch {
 	case strings.TrimSpace(name) == "":
@@ -72,7 +72,7 @@ func badName(name string) string {
 	return ""
 }
 
-// badLink says why no interface of Linux can be called so; empty if one can.
+// badLink returns why a name is not valid for a Linux network interface; empty if it is valid.
 func badLink(name string) string {
 	switch {
 	case name == "":
@@ -85,14 +85,14 @@ func badLink(name string) string {
 	return ""
 }
 
-// badDNS says why it is no DNS name; empty if it is one.
+// badDNS returns why a name is not a valid DNS name; empty if it is valid.
 func badDNS(name string) string {
 	if len(name) > maxDomain {
 		return fmt.Sprintf("it has %d bytes, and may have %d", len(name), maxDomain)
 	}
 	for label := range strings.SplitSeq(name, ".") {
 		if len(label) > maxLabel {
-			return fmt.Sprintf("%q has %d bytes, and a part between dots may have %d", clip(label), len(label), maxLabel)
+			return fmt.Sprintf("%q has %d bytes, and a part between dots may have %d", shorten(label), len(label), maxLabel)
 		}
 		if !dnsLabel.MatchString(label) {
 			return fmt.Sprintf("%q is no name; use letters, digits and hyphens", label)
@@ -101,8 +101,8 @@ func badDNS(name string) string {
 	return ""
 }
 
-// clip shortens a name that is too long to be read.
-func clip(name string) string {
+// shorten cuts a name that is too long for a message.
+func shorten(name string) string {
 	if len(name) <= maxLabel {
 		return name
 	}

@@ -7,52 +7,53 @@ import (
 	"strings"
 )
 
-// room is what a hypervisor can still take.
-type room struct {
+// capacity is what a hypervisor has left for new machines.
+type capacity struct {
 	name   string
-	memory *uint64        // hypervisors of one host share it
-	roles  map[string]int // machines of each role
+	memory *uint64        // shared by the hypervisors of one host
+	roles  map[string]int // number of machines by role
 }
 
-// place decides where new machines go: where there is memory, to the hypervisor with
-// the fewest machines of the role, and of those to the one with the most memory left.
-// What is there stays where it is. A wish may say where its machine may be made.
+// placeMachines chooses a hypervisor for each new machine: among those with enough memory, the one with the
+// fewest machines of the role, and among these the one with the most memory left. Existing machines are not
+// moved. Desired.On restricts the choice.
 //
-// Disks grow as they are written, so a full pool is found when it is full.
-func place(news []Wish, staying []Change, sites map[string]Site, closed map[string]bool) (map[string]string, error) {
-	rooms := map[string]*room{}
+// Disk space is not considered: disks grow while they are written, so a full pool is detected only when a
+// write fails.
+func placeMachines(created []Desired, kept []Change, inventories map[string]Inventory, closed map[string]bool) (map[string]string, error) {
+	rooms := map[string]*capacity{}
 	hosts := map[string]*uint64{}
-	for name, s := range sites {
+	for name, s := range inventories {
 		left := hosts[s.Host]
 		if left == nil || s.Host == "" {
 			left = &s.FreeMemory
 			hosts[s.Host] = left
 		}
 		*left = min(*left, s.FreeMemory)
-		rooms[name] = &room{name: name, memory: left, roles: map[string]int{}}
+		rooms[name] = &capacity{name: name, memory: left, roles: map[string]int{}}
 	}
-	for _, c := range staying {
+	for _, c := range kept {
 		r := rooms[c.Hypervisor]
 		r.roles[c.Role]++
 		if c.Action == Start || c.Action == Finish {
-			*r.memory -= min(*r.memory, c.wish.Memory)
+			*r.memory -= min(*r.memory, c.desired.Memory)
 		}
 	}
 	order := slices.DeleteFunc(slices.Sorted(maps.Keys(rooms)), func(name string) bool { return closed[name] })
 	out := map[string]string{}
-	for _, w := range news {
-		var best *room
+	for _, w := range created {
+		var best *capacity
 		for _, name := range order {
 			r := rooms[name]
 			switch {
-			case !w.on(name), *r.memory < w.Memory:
+			case !w.allowedOn(name), *r.memory < w.Memory:
 			case best == nil, r.roles[w.Role] < best.roles[w.Role],
 				r.roles[w.Role] == best.roles[w.Role] && *r.memory > *best.memory:
 				best = r
 			}
 		}
 		if best == nil {
-			return nil, noRoom(w, len(news)-len(out), order, rooms)
+			return nil, noCapacityError(w, len(created)-len(out), order, rooms)
 		}
 		*best.memory -= w.Memory
 		best.roles[w.Role]++
@@ -61,10 +62,10 @@ func place(news []Wish, staying []Change, sites map[string]Site, closed map[stri
 	return out, nil
 }
 
-func noRoom(w Wish, left int, order []string, rooms map[string]*room) error {
+func noCapacityError(w Desired, left int, order []string, rooms map[string]*capacity) error {
 	var have []string
 	for _, name := range order {
-		if w.on(name) {
+		if w.allowedOn(name) {
 			have = append(have, fmt.Sprintf("%s has %s", name, SizeText(*rooms[name].memory)))
 		}
 	}
@@ -82,17 +83,19 @@ func noRoom(w Wish, left int, order []string, rooms map[string]*room) error {
 	}
 }
 
-// on tells whether the machine may be made on a hypervisor.
-func (w Wish) on(hypervisor string) bool { return len(w.On) == 0 || slices.Contains(w.On, hypervisor) }
+// allowedOn reports whether the machine may be created on a hypervisor.
+func (w Desired) allowedOn(hypervisor string) bool {
+	return len(w.On) == 0 || slices.Contains(w.On, hypervisor)
+}
 
-// pinned refuses names that no hypervisor has.
-func pinned(wishes []Wish, sites map[string]Site, closed map[string]bool) error {
-	for _, w := range wishes {
+// validateAllowedHypervisors returns an error if a role names a hypervisor that the hive does not contain.
+func validateAllowedHypervisors(desired []Desired, inventories map[string]Inventory, closed map[string]bool) error {
+	for _, w := range desired {
 		for _, name := range w.On {
-			if _, ok := sites[name]; ok && !closed[name] {
+			if _, ok := inventories[name]; ok && !closed[name] {
 				continue
 			}
-			open := slices.DeleteFunc(slices.Sorted(maps.Keys(sites)), func(name string) bool { return closed[name] })
+			open := slices.DeleteFunc(slices.Sorted(maps.Keys(inventories)), func(name string) bool { return closed[name] })
 			return &PlanError{
 				Text: fmt.Sprintf("roles.%s.hypervisors: cluster.hypervisors has no %s, only %s", w.Role, name, strings.Join(open, ", ")),
 				Fix:  "take one of these names, or add it to cluster.hypervisors",

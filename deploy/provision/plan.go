@@ -7,132 +7,133 @@ import (
 	"slices"
 )
 
-// Plan is all that is to be done so that the machines are as they are wished.
+// Plan contains all changes that bring the machines to their desired state.
 type Plan struct {
 	Cluster Cluster  `json:"-"`
 	Network Network  `json:"-"`
-	Changes []Change `json:"changes"` // nodes in the order of the wishes, then what is removed
-	Places  []Place  `json:"places"`  // of all nodes that are wished, those that this plan leaves alone, too
-	// Ground tells which hypervisors have to be prepared, although no machine is made
-	// there: the network is off, or its reservations differ.
-	Ground []string `json:"ground,omitempty"`
-	// Warnings are what people should know of and the plan does nothing about.
+	Changes []Change `json:"changes"` // changes of desired nodes in their order, then the removals
+	Places  []Place  `json:"places"`  // of all desired nodes, also those that the plan does not change
+	// UnpreparedHosts are hypervisors whose network has to be prepared although no machine is created there:
+	// the network is inactive, or its reservations differ.
+	UnpreparedHosts []string `json:"ground,omitempty"`
+	// Warnings describe observations that the user should know and that the plan does not act on.
 	Warnings []string `json:"warnings,omitempty"`
 
-	hosts  map[string]string // hypervisors' hosts, where they are known
-	others []Place           // machines of ours that nobody wishes, and that keep their addresses until they are gone
+	hosts   map[string]string // host by hypervisor; empty: unknown
+	removed []Place           // machines to be removed; they keep their addresses until then
 }
 
-// Place is where a node is, and how it is reached.
+// Place is a node's hypervisor, MAC and address.
 type Place struct {
 	Node       string     `json:"node"`
 	MAC        string     `json:"mac"`
-	Address    netip.Addr `json:"address,omitzero"` // invalid where it is discovered
+	Address    netip.Addr `json:"address,omitzero"` // invalid if it is discovered after the boot
 	Hypervisor string     `json:"hypervisor,omitempty"`
 }
 
-// Known is what is remembered of a node's machine.
-type Known struct {
+// Recorded is what the state records of a node's machine.
+type Recorded struct {
 	Hypervisor string
 	MAC        string
 	Address    netip.Addr
-	Image      Image // what it was made from; without a hash it was never made
+	Image      Image // the image it was created from; without a hash it was never created
 
-	made bool // it is there, whole or not
+	exists bool // the machine was observed, complete or not
 }
 
-// ImageKey names an image: what a role boots from on hypervisors of a kind.
+// ImageKey identifies an image: the one that a role boots from on hypervisors of a kind.
 type ImageKey struct {
 	Role string
 	Kind Kind
 }
 
-// Options are what Make needs to know beside wishes and sites.
+// Options are the inputs of Make besides the desired machines and the inventories.
 type Options struct {
 	Cluster  Cluster
 	Network  Network
-	Known    map[string]Known
-	Selected func(node string) bool // which nodes are meant; nil: all, and only then machines are removed
-	Fixed    map[netip.Addr]string  // addresses that are given away, and what they are
-	Recreate bool                   // machines whose image differs are made anew
-	Images   map[ImageKey]Image     // with Recreate, those of all roles
-	Closed   map[string]bool        // hypervisors that get no new machines: the hive no longer names them
+	Recorded map[string]Recorded
+	Selected func(node string) bool // reports whether a node is selected; nil: all nodes, and only then machines are removed
+	Fixed    map[netip.Addr]string  // addresses that no machine may get, and what uses them
+	Recreate bool                   // recreate machines whose image differs
+	Images   map[ImageKey]Image     // if Recreate is set: the images of all roles
+	Closed   map[string]bool        // hypervisors that get no new machines, because the hive no longer contains them
 }
 
-// PlanError says what cannot be done, and the way out.
+// PlanError is an error of planning: what is impossible, and how to fix it.
 type PlanError struct{ Text, Fix string }
 
 func (e *PlanError) Error() string { return e.Text }
 
-// Hint is shown below the message.
+// Hint returns the fix, which is shown below the message.
 func (e *PlanError) Hint() string { return e.Fix }
 
-// Make compares wishes with what is there.
-func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
+// Make compares the desired machines with the inventories of all hypervisors and returns the plan. It does
+// no I/O.
+func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan, error) {
 	p := Plan{Cluster: o.Cluster, Network: o.Network, Changes: []Change{}, Places: []Place{}, hosts: map[string]string{}}
-	for name, s := range sites {
+	for name, s := range inventories {
 		p.hosts[name] = s.Host
 	}
-	if err := twins(sites, o.Closed); err != nil {
+	if err := validateDistinctHosts(inventories, o.Closed); err != nil {
 		return p, err
 	}
-	if err := pinned(wishes, sites, o.Closed); err != nil {
+	if err := validateAllowedHypervisors(desired, inventories, o.Closed); err != nil {
 		return p, err
 	}
 	if err := checkNetwork(o.Network); err != nil {
 		return p, err
 	}
-	if err := foreign(sites, o); err != nil {
+	if err := validateNetworkOwner(inventories, o); err != nil {
 		return p, err
 	}
-	there, doubles := machines(sites, o.Known)
-	if err := absent(wishes, sites, o.Known); err != nil {
+	existing, duplicates := indexMachines(inventories, o.Recorded)
+	if err := validateRecordedHypervisors(desired, inventories, o.Recorded); err != nil {
 		return p, err
 	}
-	has := known(o.Known, there)
-	macs := hardware(wishes, o.Cluster.Name, has)
+	recorded := mergeRecorded(o.Recorded, existing)
+	macs := assignMACs(desired, o.Cluster.Name, recorded)
 	var addrs map[string]netip.Addr
 	if o.Network.Mode.Ours() {
 		var err error
-		if addrs, err = addresses(wishes, o, sites, macs, has); err != nil {
+		if addrs, err = allocateAddresses(desired, o, inventories, macs, recorded); err != nil {
 			return p, err
 		}
 	}
-	p.Warnings = copies(sites, macs)
-	var news []Wish
-	var staying []Change
-	for _, w := range wishes {
+	p.Warnings = warnOfCopies(inventories, macs)
+	var created []Desired
+	var kept []Change
+	for _, w := range desired {
 		place := Place{Node: w.Node, MAC: macs[w.Node], Address: addrs[w.Node]}
-		if f, ok := there[w.Node]; ok {
-			place.Hypervisor = f.at
-			c := compare(w, place, f, sites[f.at].Kind, has[w.Node].Image, o)
-			staying = append(staying, c)
-			if o.means(w.Node) {
+		if f, ok := existing[w.Node]; ok {
+			place.Hypervisor = f.hypervisor
+			c := decideChange(w, place, f, inventories[f.hypervisor].Kind, recorded[w.Node].Image, o)
+			kept = append(kept, c)
+			if o.selects(w.Node) {
 				p.Changes = append(p.Changes, c)
 			}
-		} else if o.means(w.Node) {
-			news = append(news, w)
-			p.Changes = append(p.Changes, Change{Node: w.Node, Role: w.Role, Action: Create, Address: place.Address, wish: w, place: place})
+		} else if o.selects(w.Node) {
+			created = append(created, w)
+			p.Changes = append(p.Changes, Change{Node: w.Node, Role: w.Role, Action: Create, Address: place.Address, desired: w, place: place})
 		}
 		p.Places = append(p.Places, place)
 	}
-	for _, node := range slices.Sorted(maps.Keys(there)) {
-		if f := there[node]; macs[node] == "" {
-			p.others = append(p.others, Place{Node: node, MAC: f.MAC, Address: f.Address, Hypervisor: f.at})
+	for _, node := range slices.Sorted(maps.Keys(existing)) {
+		if f := existing[node]; macs[node] == "" {
+			p.removed = append(p.removed, Place{Node: node, MAC: f.MAC, Address: f.Address, Hypervisor: f.hypervisor})
 		}
 	}
-	where, err := place(news, staying, sites, o.Closed)
+	where, err := placeMachines(created, kept, inventories, o.Closed)
 	if err != nil {
 		return p, err
 	}
 	for i := range p.Changes {
 		if c := &p.Changes[i]; c.Action == Create {
 			c.Hypervisor = where[c.Node]
-			c.place.Hypervisor, c.Kind = c.Hypervisor, sites[c.Hypervisor].Kind
+			c.place.Hypervisor, c.Kind = c.Hypervisor, inventories[c.Hypervisor].Kind
 			if err := checkNames(o.Cluster, c.Node); err != nil {
 				return p, err
 			}
-			if domain := o.Cluster.Domain(c.Node); slices.Contains(sites[c.Hypervisor].Foreign, domain) {
+			if domain := o.Cluster.Domain(c.Node); slices.Contains(inventories[c.Hypervisor].Foreign, domain) {
 				return p, &PlanError{
 					Text: fmt.Sprintf("%s: hypervisor %s has a machine %s already, and it is not this cluster's", c.Node, c.Hypervisor, domain),
 					Fix:  "choose another cluster.name, or remove that machine; if it is this cluster's, its state folder is missing: bring that back",
@@ -146,15 +147,15 @@ func Make(wishes []Wish, sites map[string]Site, o Options) (Plan, error) {
 		}
 	}
 	if o.Selected == nil {
-		p.Changes = append(p.Changes, removals(wishes, there, doubles, o.Known)...)
+		p.Changes = append(p.Changes, findRemovals(desired, existing, duplicates, o.Recorded)...)
 	}
-	p.Ground = p.unprepared(sites)
-	return p, p.taken(sites)
+	p.UnpreparedHosts = p.findUnprepared(inventories)
+	return p, p.validateRange(inventories)
 }
 
-func (o Options) means(node string) bool { return o.Selected == nil || o.Selected(node) }
+func (o Options) selects(node string) bool { return o.Selected == nil || o.Selected(node) }
 
-// Images are those that the plan needs: machines are made from them.
+// Images returns the keys of all images that the plan's changes need.
 func (p Plan) Images() []ImageKey {
 	var out []ImageKey
 	for _, c := range p.Changes {
@@ -165,23 +166,23 @@ func (p Plan) Images() []ImageKey {
 	return out
 }
 
-// Does tells whether anything is to be done at all.
-func (p Plan) Does() bool {
-	return len(p.Ground) > 0 || slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action != Keep })
+// HasChanges reports whether the plan changes anything.
+func (p Plan) HasChanges() bool {
+	return len(p.UnpreparedHosts) > 0 || slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action != Keep })
 }
 
-// Disturbing are the changes that people are asked about.
+// Disturbing returns the changes that stop a running machine, see [Change.Disturbs].
 func (p Plan) Disturbing() []Change {
 	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return !c.Disturbs() })
 }
 
-// Wishes tells whether the node is to have a machine when the plan is carried out.
-func (p Plan) Wishes(node string) bool {
+// HasMachine reports whether the node has a machine after the plan was executed.
+func (p Plan) HasMachine(node string) bool {
 	return slices.ContainsFunc(p.Places, func(at Place) bool { return at.Node == node })
 }
 
-// Of is the change of a node's machine that stays or is made.
-func (p Plan) Of(node string) (Change, bool) {
+// ChangeOf returns the change of a node's machine; false if there is none or only a removal.
+func (p Plan) ChangeOf(node string) (Change, bool) {
 	for _, c := range p.Changes {
 		if c.Node == node && c.Action != Remove {
 			return c, true

@@ -19,190 +19,190 @@ func someNetwork(cidr string) Network {
 	return Network{Name: "net", Mode: NAT, CIDR: netip.MustParsePrefix(cidr)}
 }
 
-// wishes are n machines of a role, of a GiB each.
-func wishes(role string, n int) []Wish {
-	var out []Wish
+// desired returns n machines of a role with 1 GiB each.
+func desired(role string, n int) []Desired {
+	var out []Desired
 	for i := 1; i <= n; i++ {
-		out = append(out, Wish{Node: fmt.Sprintf("%s-%d", role, i), Role: role, Index: i, VCPUs: 2, Memory: gib, Disk: 10 * gib})
+		out = append(out, Desired{Node: fmt.Sprintf("%s-%d", role, i), Role: role, Index: i, VCPUs: 2, Memory: gib, Disk: 10 * gib})
 	}
 	return out
 }
 
-// on pins wishes to hypervisors.
-func on(all []Wish, hypervisors ...string) []Wish {
+// on restricts machines to hypervisors.
+func on(all []Desired, hypervisors ...string) []Desired {
 	for i := range all {
 		all[i].On = hypervisors
 	}
 	return all
 }
 
-// there is a machine that is as w wishes, at that address.
-func there(w Wish, at string, change ...func(*Found)) Found {
-	f := Found{Node: w.Node, Role: w.Role, MAC: MAC("c", w.Node, nil), Address: addr(at), VCPUs: w.VCPUs, Memory: w.Memory, Image: "old", State: Running}
-	f.Definition = w.spec(Place{MAC: f.MAC}, Image{Hash: "old"}).Definition()
+// observed returns the observed machine that matches w, at that address.
+func observed(w Desired, at string, change ...func(*Actual)) Actual {
+	f := Actual{Node: w.Node, Role: w.Role, MAC: MAC("c", w.Node, nil), Address: addr(at), VCPUs: w.VCPUs, Memory: w.Memory, Image: "old", State: Running}
+	f.Definition = w.makeSpec(Place{MAC: f.MAC}, Image{Hash: "old"}).Definition()
 	for _, c := range change {
 		c(&f)
 	}
 	return f
 }
 
-// remembered is what the state has of machines.
-func remembered(at string, found ...Found) map[string]Known {
-	out := map[string]Known{}
+// recorded returns what the state records of machines.
+func recorded(at string, found ...Actual) map[string]Recorded {
+	out := map[string]Recorded{}
 	for _, f := range found {
-		out[f.Node] = Known{Hypervisor: at, MAC: f.MAC, Address: f.Address, Image: Image{Hash: f.Image}}
+		out[f.Node] = Recorded{Hypervisor: at, MAC: f.MAC, Address: f.Address, Image: Image{Hash: f.Image}}
 	}
 	return out
 }
 
 func TestMake(t *testing.T) {
-	w := wishes("w", 3)
-	one, two := there(w[0], "10.0.0.2"), there(w[1], "10.0.0.3")
-	ready := &FoundNetwork{Ours: true, Active: true, CIDR: netip.MustParsePrefix("10.0.0.0/24"), Reservations: []Reservation{
+	w := desired("w", 3)
+	one, two := observed(w[0], "10.0.0.2"), observed(w[1], "10.0.0.3")
+	ready := &ActualNetwork{Ours: true, Active: true, CIDR: netip.MustParsePrefix("10.0.0.0/24"), Reservations: []Reservation{
 		{Node: "w-1", MAC: one.MAC, Address: one.Address}, {Node: "w-2", MAC: two.MAC, Address: two.Address},
 	}}
-	big := append([]Wish{w[0]}, w[1:]...)
+	big := append([]Desired{w[0]}, w[1:]...)
 	big[0].Memory, big[0].VCPUs = 2*gib, 4
-	off := func(f *Found) { f.State = Off }
+	off := func(f *Actual) { f.State = Off }
 	tests := []struct {
-		name    string
-		wishes  []Wish
-		sites   map[string]Site
-		known   map[string]Known
-		options func(*Options)
-		want    []string
-		ground  []string
+		name        string
+		desired     []Desired
+		inventories map[string]Inventory
+		known       map[string]Recorded
+		options     func(*Options)
+		want        []string
+		ground      []string
 	}{
 		{
-			name: "from nothing", wishes: w[:2],
-			sites: map[string]Site{"a": {FreeMemory: 8 * gib}},
-			want:  []string{"create w-1 on a 10.0.0.2", "create w-2 on a 10.0.0.3"},
+			name: "from nothing", desired: w[:2],
+			inventories: map[string]Inventory{"a": {FreeMemory: 8 * gib}},
+			want:        []string{"create w-1 on a 10.0.0.2", "create w-2 on a 10.0.0.3"},
 		},
 		{
-			name: "nothing to do", wishes: w[:2],
-			sites: map[string]Site{"a": {Machines: []Found{one, two}, Network: ready}},
-			known: remembered("a", one, two),
-			want:  []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3"},
+			name: "nothing to do", desired: w[:2],
+			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: ready}},
+			known:       recorded("a", one, two),
+			want:        []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3"},
 		},
 		{
-			name: "the network is off", wishes: w[:2],
-			sites:  map[string]Site{"a": {Machines: []Found{one, two}, Network: &FoundNetwork{Ours: true, Reservations: ready.Reservations}}},
-			known:  remembered("a", one, two),
-			want:   []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3"},
-			ground: []string{"a"},
+			name: "the network is off", desired: w[:2],
+			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: &ActualNetwork{Ours: true, Reservations: ready.Reservations}}},
+			known:       recorded("a", one, two),
+			want:        []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3"},
+			ground:      []string{"a"},
 		},
 		{
-			name: "one more", wishes: w,
-			sites:  map[string]Site{"a": {FreeMemory: gib, Machines: []Found{one, two}, Network: ready}},
-			known:  remembered("a", one, two),
-			want:   []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3", "create w-3 on a 10.0.0.4"},
-			ground: []string{"a"},
+			name: "one more", desired: w,
+			inventories: map[string]Inventory{"a": {FreeMemory: gib, Machines: []Actual{one, two}, Network: ready}},
+			known:       recorded("a", one, two),
+			want:        []string{"keep w-1 on a 10.0.0.2", "keep w-2 on a 10.0.0.3", "create w-3 on a 10.0.0.4"},
+			ground:      []string{"a"},
 		},
 		{
-			name: "one less", wishes: w[:1],
-			sites: map[string]Site{"a": {Machines: []Found{one, two}, Network: ready}},
-			known: remembered("a", one, two),
-			want:  []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: the hive no longer has it"},
+			name: "one fewer", desired: w[:1],
+			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: ready}},
+			known:       recorded("a", one, two),
+			want:        []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: the hive no longer has it"},
 		},
 		{
-			name: "some nodes only: nothing is removed", wishes: append(slices.Clone(w[:1]), w[2]),
-			sites:   map[string]Site{"a": {FreeMemory: gib, Machines: []Found{one, two}, Network: ready}},
-			known:   remembered("a", one, two),
-			options: func(o *Options) { o.Selected = func(n string) bool { return n == "w-3" } },
-			want:    []string{"create w-3 on a 10.0.0.4"},
-			ground:  []string{"a"},
+			name: "some nodes only: nothing is removed", desired: append(slices.Clone(w[:1]), w[2]),
+			inventories: map[string]Inventory{"a": {FreeMemory: gib, Machines: []Actual{one, two}, Network: ready}},
+			known:       recorded("a", one, two),
+			options:     func(o *Options) { o.Selected = func(n string) bool { return n == "w-3" } },
+			want:        []string{"create w-3 on a 10.0.0.4"},
+			ground:      []string{"a"},
 		},
 		{
-			name: "an orphan", wishes: w[:1],
-			sites: map[string]Site{"a": {Machines: []Found{one, two}, Network: ready}},
-			known: remembered("a", one),
-			want:  []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: left behind by a run that was cut off"},
+			name: "a machine that is not recorded", desired: w[:1],
+			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: ready}},
+			known:       recorded("a", one),
+			want:        []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: left behind by a run that was cut off"},
 		},
 		{
-			name: "off, half", wishes: w[:2],
-			sites: map[string]Site{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []Found{
-				there(w[0], "10.0.0.2", off), {Node: "w-2", State: Half},
+			name: "off, incomplete", desired: w[:2],
+			inventories: map[string]Inventory{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []Actual{
+				observed(w[0], "10.0.0.2", off), {Node: "w-2", State: Incomplete},
 			}}},
-			known: remembered("a", one, two),
+			known: recorded("a", one, two),
 			want:  []string{"start w-1 on a 10.0.0.2: it is off", "finish w-2 on a 10.0.0.3: a run was cut off while making or removing it"},
 		},
 		{
-			name: "paused, crashed, crashed with other sizes", wishes: append(slices.Clone(w[:2]), Wish{Node: "w-3", Role: "w", VCPUs: 3, Memory: gib}),
-			sites: map[string]Site{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []Found{
-				there(w[0], "10.0.0.2", func(f *Found) { f.State = Paused }), there(w[1], "10.0.0.3", func(f *Found) { f.State = Crashed }),
-				there(w[2], "10.0.0.4", func(f *Found) { f.State = Crashed }),
+			name: "paused, crashed, crashed with other sizes", desired: append(slices.Clone(w[:2]), Desired{Node: "w-3", Role: "w", VCPUs: 3, Memory: gib}),
+			inventories: map[string]Inventory{"a": {FreeMemory: 8 * gib, Network: ready, Machines: []Actual{
+				observed(w[0], "10.0.0.2", func(f *Actual) { f.State = Paused }), observed(w[1], "10.0.0.3", func(f *Actual) { f.State = Crashed }),
+				observed(w[2], "10.0.0.4", func(f *Actual) { f.State = Crashed }),
 			}}},
 			want:   []string{"resume w-1 on a 10.0.0.2: it is paused", "start w-2 on a 10.0.0.3: it has crashed", "start w-3 on a 10.0.0.4: vcpus 2 → 3"},
 			ground: []string{"a"},
 		},
 		{
-			name: "other sizes", wishes: big[:2],
-			sites: map[string]Site{"a": {Machines: []Found{one, two}, Network: ready}},
-			known: remembered("a", one, two),
-			want:  []string{"restart w-1 on a 10.0.0.2: vcpus 2 → 4, memory 1 GiB → 2 GiB", "keep w-2 on a 10.0.0.3"},
+			name: "other sizes", desired: big[:2],
+			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: ready}},
+			known:       recorded("a", one, two),
+			want:        []string{"restart w-1 on a 10.0.0.2: vcpus 2 → 4, memory 1 GiB → 2 GiB", "keep w-2 on a 10.0.0.3"},
 		},
 		{
-			name: "another image, not asked for", wishes: w[:1],
-			sites:   map[string]Site{"a": {Machines: []Found{one}, Network: ready}},
-			known:   remembered("a", one),
-			options: func(o *Options) { o.Images = map[ImageKey]Image{{Role: "w"}: {Hash: "new"}} },
-			want:    []string{"keep w-1 on a 10.0.0.2"},
+			name: "another image, not asked for", desired: w[:1],
+			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: ready}},
+			known:       recorded("a", one),
+			options:     func(o *Options) { o.Images = map[ImageKey]Image{{Role: "w"}: {Hash: "new"}} },
+			want:        []string{"keep w-1 on a 10.0.0.2"},
 		},
 		{
-			name: "another image", wishes: w[:1],
-			sites: map[string]Site{"a": {Machines: []Found{one}, Network: ready}},
-			known: remembered("a", one),
+			name: "another image", desired: w[:1],
+			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: ready}},
+			known:       recorded("a", one),
 			options: func(o *Options) {
 				o.Recreate, o.Images = true, map[ImageKey]Image{{Role: "w"}: {Hash: "new"}}
 			},
 			want: []string{"recreate w-1 on a 10.0.0.2: image old → new"},
 		},
 		{
-			name: "spread by role, then by memory", wishes: append(wishes("w", 3), wishes("cp", 1)...),
-			sites: map[string]Site{"a": {FreeMemory: 3 * gib}, "b": {FreeMemory: 8 * gib}},
-			want:  []string{"create w-1 on b 10.0.0.2", "create w-2 on a 10.0.0.3", "create w-3 on b 10.0.0.4", "create cp-1 on b 10.0.0.5"},
+			name: "spread by role, then by memory", desired: append(desired("w", 3), desired("cp", 1)...),
+			inventories: map[string]Inventory{"a": {FreeMemory: 3 * gib}, "b": {FreeMemory: 8 * gib}},
+			want:        []string{"create w-1 on b 10.0.0.2", "create w-2 on a 10.0.0.3", "create w-3 on b 10.0.0.4", "create cp-1 on b 10.0.0.5"},
 		},
 		{
-			name: "pinned: by role, whatever memory there is elsewhere", wishes: append(on(wishes("w", 2), "a"), wishes("cp", 1)...),
-			sites: map[string]Site{"a": {FreeMemory: 2 * gib}, "b": {FreeMemory: 8 * gib}},
-			want:  []string{"create w-1 on a 10.0.0.2", "create w-2 on a 10.0.0.3", "create cp-1 on b 10.0.0.4"},
+			name: "pinned: by role, regardless of memory elsewhere", desired: append(on(desired("w", 2), "a"), desired("cp", 1)...),
+			inventories: map[string]Inventory{"a": {FreeMemory: 2 * gib}, "b": {FreeMemory: 8 * gib}},
+			want:        []string{"create w-1 on a 10.0.0.2", "create w-2 on a 10.0.0.3", "create cp-1 on b 10.0.0.4"},
 		},
 		{
-			name: "pinned to several", wishes: on(wishes("w", 3), "a", "b"),
-			sites: map[string]Site{"a": {FreeMemory: 8 * gib}, "b": {FreeMemory: 7 * gib}, "c": {FreeMemory: 80 * gib}},
-			want:  []string{"create w-1 on a 10.0.0.2", "create w-2 on b 10.0.0.3", "create w-3 on a 10.0.0.4"},
+			name: "pinned to several", desired: on(desired("w", 3), "a", "b"),
+			inventories: map[string]Inventory{"a": {FreeMemory: 8 * gib}, "b": {FreeMemory: 7 * gib}, "c": {FreeMemory: 80 * gib}},
+			want:        []string{"create w-1 on a 10.0.0.2", "create w-2 on b 10.0.0.3", "create w-3 on a 10.0.0.4"},
 		},
 		{
-			name: "pinned elsewhere: it stays, and that is said", wishes: on(wishes("w", 2), "b"),
-			sites: map[string]Site{"a": {FreeMemory: gib, Machines: []Found{one}, Network: ready}, "b": {FreeMemory: gib}},
-			known: remembered("a", one),
+			name: "pinned elsewhere: it is not moved, and the reason is given", desired: on(desired("w", 2), "b"),
+			inventories: map[string]Inventory{"a": {FreeMemory: gib, Machines: []Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
+			known:       recorded("a", one),
 			want: []string{"keep w-1 on a 10.0.0.2: it stays, although roles.w.hypervisors does not have a: nixbench destroy --on w-1 and apply move it",
 				"create w-2 on b 10.0.0.3"},
 		},
 		{
-			name: "pinned elsewhere, and made anew: where it was", wishes: on(wishes("w", 1), "b"),
-			sites: map[string]Site{"a": {Machines: []Found{one}, Network: ready}, "b": {FreeMemory: gib}},
-			known: remembered("a", one),
+			name: "pinned elsewhere and recreated: on the same hypervisor", desired: on(desired("w", 1), "b"),
+			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
+			known:       recorded("a", one),
 			options: func(o *Options) {
 				o.Recreate, o.Images = true, map[ImageKey]Image{{Role: "w"}: {Hash: "new"}}
 			},
 			want: []string{"recreate w-1 on a 10.0.0.2: image old → new"},
 		},
 		{
-			name: "machines stay where they are", wishes: w[:2],
-			sites: map[string]Site{"a": {FreeMemory: gib, Machines: []Found{one}, Network: ready}, "b": {FreeMemory: gib}},
-			known: remembered("a", one),
-			want:  []string{"keep w-1 on a 10.0.0.2", "create w-2 on b 10.0.0.3"},
+			name: "machines stay where they are", desired: w[:2],
+			inventories: map[string]Inventory{"a": {FreeMemory: gib, Machines: []Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
+			known:       recorded("a", one),
+			want:        []string{"keep w-1 on a 10.0.0.2", "create w-2 on b 10.0.0.3"},
 		},
 		{
-			name: "two machines of one node", wishes: w[:1],
-			sites: map[string]Site{"a": {Machines: []Found{one}, Network: ready}, "b": {Machines: []Found{one}, Network: ready}},
-			known: remembered("b", one),
-			want:  []string{"keep w-1 on b 10.0.0.2", "remove w-1 on a 10.0.0.2: a second machine of that node"},
+			name: "two machines of one node", desired: w[:1],
+			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: ready}, "b": {Machines: []Actual{one}, Network: ready}},
+			known:       recorded("b", one),
+			want:        []string{"keep w-1 on b 10.0.0.2", "remove w-1 on a 10.0.0.2: a second machine of that node"},
 		},
 		{
-			name: "others have addresses", wishes: w[:1],
-			sites: map[string]Site{"a": {FreeMemory: gib, Network: &FoundNetwork{
+			name: "addresses of other machines", desired: w[:1],
+			inventories: map[string]Inventory{"a": {FreeMemory: gib, Network: &ActualNetwork{
 				Ours: true, Reservations: []Reservation{{MAC: "52:54:00:00:00:09", Address: addr("10.0.0.2")}},
 				Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.3")}},
 			}}},
@@ -210,25 +210,25 @@ func TestMake(t *testing.T) {
 			want:    []string{"create w-1 on a 10.0.0.5"},
 		},
 		{
-			name: "an address that was never used gives way", wishes: w[:2],
-			sites: map[string]Site{"a": {FreeMemory: 8 * gib, Network: &FoundNetwork{Ours: true, Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.2")}}}}},
-			known: map[string]Known{"w-1": {Address: addr("10.0.0.2")}, "w-2": {Address: addr("10.0.0.9")}},
-			want:  []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.9"},
+			name: "a recorded address of a node without a machine is replaced", desired: w[:2],
+			inventories: map[string]Inventory{"a": {FreeMemory: 8 * gib, Network: &ActualNetwork{Ours: true, Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: addr("10.0.0.2")}}}}},
+			known:       map[string]Recorded{"w-1": {Address: addr("10.0.0.2")}, "w-2": {Address: addr("10.0.0.9")}},
+			want:        []string{"create w-1 on a 10.0.0.3", "create w-2 on a 10.0.0.9"},
 		},
 		{
-			name: "not our network", wishes: w[:1],
-			sites:   map[string]Site{"a": {FreeMemory: gib}},
-			options: func(o *Options) { o.Network = Network{Name: "lan", Mode: Existing} },
-			want:    []string{"create w-1 on a invalid IP"},
+			name: "an existing network", desired: w[:1],
+			inventories: map[string]Inventory{"a": {FreeMemory: gib}},
+			options:     func(o *Options) { o.Network = Network{Name: "lan", Mode: Existing} },
+			want:        []string{"create w-1 on a invalid IP"},
 		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			o := Options{Cluster: Cluster{Name: "c", ID: "1"}, Network: someNetwork("10.0.0.0/24"), Known: test.known}
+			o := Options{Cluster: Cluster{Name: "c", ID: "1"}, Network: someNetwork("10.0.0.0/24"), Recorded: test.known}
 			if test.options != nil {
 				test.options(&o)
 			}
-			p, err := Make(test.wishes, test.sites, o)
+			p, err := Make(test.desired, test.inventories, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -244,11 +244,11 @@ func TestMake(t *testing.T) {
 				t.Error(diff)
 			}
 			if test.name != "from nothing" && test.ground != nil {
-				if diff := cmp.Diff(test.ground, p.Ground); diff != "" {
+				if diff := cmp.Diff(test.ground, p.UnpreparedHosts); diff != "" {
 					t.Error(diff)
 				}
 			}
-			if test.name == "nothing to do" && p.Does() {
+			if test.name == "nothing to do" && p.HasChanges() {
 				t.Errorf("it does: %v", p)
 			}
 		})
@@ -256,75 +256,75 @@ func TestMake(t *testing.T) {
 }
 
 func TestMakeRefuses(t *testing.T) {
-	w := wishes("w", 8)
-	one := there(w[0], "10.0.0.2")
+	w := desired("w", 8)
+	one := observed(w[0], "10.0.0.2")
 	for _, test := range []struct {
-		name   string
-		wishes []Wish
-		sites  map[string]Site
-		known  map[string]Known
-		cidr   string
-		closed string
-		want   string
+		name        string
+		desired     []Desired
+		inventories map[string]Inventory
+		known       map[string]Recorded
+		cidr        string
+		closed      string
+		want        string
 	}{
 		{
-			name: "no memory", wishes: w[:3], sites: map[string]Site{"a": {FreeMemory: gib}, "b": {FreeMemory: gib / 2}},
+			name: "no memory", desired: w[:3], inventories: map[string]Inventory{"a": {FreeMemory: gib}, "b": {FreeMemory: gib / 2}},
 			want: "w-2 and 1 more: no hypervisor has 1 GiB of memory left: a has 0 B, b has 512 MiB",
 		},
 		{
-			name: "range exhausted", wishes: w, cidr: "10.0.0.0/29", sites: map[string]Site{"a": {FreeMemory: 8 * gib}},
+			name: "range exhausted", desired: w, cidr: "10.0.0.0/29", inventories: map[string]Inventory{"a": {FreeMemory: 8 * gib}},
 			want: "network net: 10.0.0.0/29 has no free address for w-6",
 		},
 		{
-			name: "another range", wishes: w[:1], cidr: "10.9.0.0/24", sites: map[string]Site{"a": {Machines: []Found{one}}}, known: remembered("a", one),
+			name: "another range", desired: w[:1], cidr: "10.9.0.0/24", inventories: map[string]Inventory{"a": {Machines: []Actual{one}}}, known: recorded("a", one),
 			want: "w-1: its machine has the address 10.0.0.2, which is not in 10.9.0.0/24",
 		},
 		{
-			name: "leased to another", wishes: w[:1], known: remembered("a", one),
-			sites: map[string]Site{"a": {Machines: []Found{one}, Network: &FoundNetwork{Ours: true, Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: one.Address}}}}},
-			want:  "w-1: its address 10.0.0.2 on network net is taken: on hypervisor a it is leased to 52:54:00:00:00:08",
+			name: "leased to another", desired: w[:1], known: recorded("a", one),
+			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: &ActualNetwork{Ours: true, Leases: []Lease{{MAC: "52:54:00:00:00:08", Address: one.Address}}}}},
+			want:        "w-1: its address 10.0.0.2 on network net is taken: on hypervisor a it is leased to 52:54:00:00:00:08",
 		},
 		{
-			name: "no memory where it is pinned to", wishes: on(wishes("w", 1), "a"), sites: map[string]Site{"a": {FreeMemory: gib / 2}, "b": {FreeMemory: gib}},
+			name: "no memory where it is pinned to", desired: on(desired("w", 1), "a"), inventories: map[string]Inventory{"a": {FreeMemory: gib / 2}, "b": {FreeMemory: gib}},
 			want: "w-1: no hypervisor of roles.w.hypervisors has 1 GiB of memory left: a has 512 MiB",
 		},
 		{
-			name: "pinned to a name that nobody has", wishes: on(wishes("w", 1), "c"), sites: map[string]Site{"a": {FreeMemory: gib}, "b": {FreeMemory: gib}},
+			name: "pinned to an unknown hypervisor", desired: on(desired("w", 1), "c"), inventories: map[string]Inventory{"a": {FreeMemory: gib}, "b": {FreeMemory: gib}},
 			want: "roles.w.hypervisors: cluster.hypervisors has no c, only a, b",
 		},
 		{
-			name: "pinned to one that the hive no longer has", wishes: on(wishes("w", 1), "b"), closed: "b",
-			sites: map[string]Site{"a": {FreeMemory: gib}, "b": {FreeMemory: gib}},
-			want:  "roles.w.hypervisors: cluster.hypervisors has no b, only a",
+			name: "pinned to a hypervisor that the hive no longer contains", desired: on(desired("w", 1), "b"), closed: "b",
+			inventories: map[string]Inventory{"a": {FreeMemory: gib}, "b": {FreeMemory: gib}},
+			want:        "roles.w.hypervisors: cluster.hypervisors has no b, only a",
 		},
 		{
-			name: "hypervisor no longer named", wishes: w[:1], known: remembered("old", one), sites: map[string]Site{"a": {FreeMemory: gib}},
+			name: "hypervisor no longer named", desired: w[:1], known: recorded("old", one), inventories: map[string]Inventory{"a": {FreeMemory: gib}},
 			want: "w-1: its machine is on hypervisor old, which the hive no longer names",
 		},
 		{
-			name: "somebody else's network", wishes: w[:1], sites: map[string]Site{"a": {FreeMemory: gib, Network: &FoundNetwork{Active: true}}},
+			name: "foreign network", desired: w[:1], inventories: map[string]Inventory{"a": {FreeMemory: gib, Network: &ActualNetwork{Active: true}}},
 			want: "hypervisor a has a network net already, and it is not this cluster's",
 		},
 		{
-			name: "somebody else's machine", wishes: w[:1], sites: map[string]Site{"a": {FreeMemory: gib, Foreign: []string{"c-w-1"}}},
+			name: "foreign machine", desired: w[:1], inventories: map[string]Inventory{"a": {FreeMemory: gib, Foreign: []string{"c-w-1"}}},
 			want: "w-1: hypervisor a has a machine c-w-1 already, and it is not this cluster's",
 		},
 		{
-			name: "a hypervisor twice", wishes: w[:1], known: remembered("a", one),
-			sites: map[string]Site{"a": {Host: "h 1", Kind: VM, Machines: []Found{one}}, "b": {Host: "h 1", Kind: VM, Machines: []Found{one}}},
-			want:  "hypervisors a and b are one: both are on host h and run the same kind of machines",
+			name: "a hypervisor twice", desired: w[:1], known: recorded("a", one),
+			inventories: map[string]Inventory{"a": {Host: "h 1", Kind: VM, Machines: []Actual{one}}, "b": {Host: "h 1", Kind: VM, Machines: []Actual{one}}},
+			want:        "hypervisors a and b are one: both are on host h and run the same kind of machines",
 		},
 		{
-			name: "two drivers of a host share its memory", wishes: w[:2],
-			sites: map[string]Site{"a": {Host: "h 1", Kind: VM, FreeMemory: gib}, "b": {Host: "h 1", Kind: Container, FreeMemory: gib}},
-			want:  "w-2: no hypervisor has 1 GiB of memory left: a has 0 B, b has 0 B",
+			name: "two drivers of a host share its memory", desired: w[:2],
+			inventories: map[string]Inventory{"a": {Host: "h 1", Kind: VM, FreeMemory: gib}, "b": {Host: "h 1", Kind: Container, FreeMemory: gib}},
+			want:        "w-2: no hypervisor has 1 GiB of memory left: a has 0 B, b has 0 B",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.cidr == "" {
 				test.cidr = "10.0.0.0/24"
 			}
-			_, err := Make(test.wishes, test.sites, Options{Cluster: Cluster{Name: "c"}, Network: someNetwork(test.cidr), Known: test.known, Closed: map[string]bool{test.closed: true}})
+			_, err := Make(test.desired, test.inventories, Options{Cluster: Cluster{Name: "c"}, Network: someNetwork(test.cidr), Recorded: test.known, Closed: map[string]bool{test.closed: true}})
 			var bad *PlanError
 			if !errors.As(err, &bad) || !strings.HasPrefix(bad.Text, test.want) || bad.Fix == "" {
 				t.Errorf("got %v, want %s", err, test.want)
@@ -341,9 +341,9 @@ func TestMAC(t *testing.T) {
 	if second := MAC("c", "n", func(m string) bool { return m == first }); second == first {
 		t.Error("taken all the same")
 	}
-	// A thousand nodes, of which no two may have the same one.
+	// No two of a thousand nodes may have the same address.
 	seen := map[string]bool{}
-	for _, mac := range hardware(wishes("w", 1000), "c", nil) {
+	for _, mac := range assignMACs(desired("w", 1000), "c", nil) {
 		if seen[mac] {
 			t.Fatalf("%s twice", mac)
 		}
@@ -365,14 +365,13 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Scaling up and down gives the nodes that stay the same addresses, in whatever order
-// it happens.
-func TestAddressesStay(t *testing.T) {
-	known := map[string]Known{}
-	var machines []Found
+// Scaling up and down in any order gives the remaining nodes the same addresses.
+func TestAddressesAreStable(t *testing.T) {
+	known := map[string]Recorded{}
+	var machines []Actual
 	for _, n := range []int{3, 5, 2, 4} {
-		all := wishes("w", n)
-		p, err := Make(all, map[string]Site{"a": {FreeMemory: 64 * gib, Machines: machines}}, Options{Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Known: known})
+		all := desired("w", n)
+		p, err := Make(all, map[string]Inventory{"a": {FreeMemory: 64 * gib, Machines: machines}}, Options{Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: known})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -381,20 +380,20 @@ func TestAddressesStay(t *testing.T) {
 			if want := addr(fmt.Sprintf("10.0.0.%d", i+2)); place.Address != want {
 				t.Errorf("%d nodes: %s has %s, want %s", n, place.Node, place.Address, want)
 			}
-			machines = append(machines, there(all[i], place.Address.String()))
+			machines = append(machines, observed(all[i], place.Address.String()))
 		}
-		known = remembered("a", machines...)
+		known = recorded("a", machines...)
 	}
 }
 
-// A hypervisor that the hive calls something else now is not a second one: what runs there would be
-// removed as a double.
+// A hypervisor that was renamed in the hive is not a second one. Otherwise its machines would be removed as
+// duplicates.
 func TestRenamedHypervisor(t *testing.T) {
-	w := wishes("w", 1)
-	one := there(w[0], "10.0.0.2")
-	site := Site{Host: "h 1", Kind: VM, Machines: []Found{one}}
-	_, err := Make(w, map[string]Site{"old": site, "new": site}, Options{
-		Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Known: remembered("old", one), Closed: map[string]bool{"old": true},
+	w := desired("w", 1)
+	one := observed(w[0], "10.0.0.2")
+	inventory := Inventory{Host: "h 1", Kind: VM, Machines: []Actual{one}}
+	_, err := Make(w, map[string]Inventory{"old": inventory, "new": inventory}, Options{
+		Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24"), Recorded: recorded("old", one), Closed: map[string]bool{"old": true},
 	})
 	var bad *PlanError
 	if !errors.As(err, &bad) || bad.Fix != "call it old again in cluster.hypervisors, not new" {
@@ -402,14 +401,14 @@ func TestRenamedHypervisor(t *testing.T) {
 	}
 }
 
-// Drivers of one libvirtd have one network: each knows the other's reservations, and none gives
-// them up. Those of another host are its own affair.
+// Drivers of one libvirtd share the network, so the reservations of each include those of the other. A
+// driver on another host has only its own.
 func TestReservationsOfOneHost(t *testing.T) {
-	all := wishes("w", 3)
-	one, two, three := there(all[0], "10.0.0.2"), there(all[1], "10.0.0.3"), there(all[2], "10.0.0.4")
-	p, err := Make(all, map[string]Site{
-		"a": {Host: "h 1", Kind: VM, Machines: []Found{one}}, "b": {Host: "h 1", Kind: Container, Machines: []Found{two}},
-		"c": {Host: "i 2", Kind: VM, Machines: []Found{three}},
+	all := desired("w", 3)
+	one, two, three := observed(all[0], "10.0.0.2"), observed(all[1], "10.0.0.3"), observed(all[2], "10.0.0.4")
+	p, err := Make(all, map[string]Inventory{
+		"a": {Host: "h 1", Kind: VM, Machines: []Actual{one}}, "b": {Host: "h 1", Kind: Container, Machines: []Actual{two}},
+		"c": {Host: "i 2", Kind: VM, Machines: []Actual{three}},
 	}, Options{Cluster: Cluster{Name: "c"}, Network: someNetwork("10.0.0.0/24")})
 	if err != nil {
 		t.Fatal(err)

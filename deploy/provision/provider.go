@@ -8,82 +8,80 @@ import (
 	"strings"
 )
 
-// Provider is one hypervisor. All methods may be called again after they failed or
-// were cut off: they find what is half done and finish it. They end, with an error, when
-// their context does. They are called from many goroutines at once, for different nodes.
+// Provider manages the machines of one hypervisor. All methods are idempotent: after a failure or an
+// interruption they may be called again, and they complete what is unfinished. They return with an error
+// when their context ends. They may be called concurrently for different nodes.
 type Provider interface {
-	// Survey tells what is there, and changes nothing.
-	Survey(ctx context.Context, c Cluster, net Network) (Site, error)
-	// Prepare makes the network with its reservations, and brings the images.
-	// Reservations of ours that are not listed are given up.
-	Prepare(ctx context.Context, c Cluster, g Ground) error
-	// Ensure makes the machine as it is wished, and has it run. One that is there keeps its
-	// disk; if its sizes differ it is shut down and started again. One that is detached from its
-	// network is connected again: a virtual machine while it runs, a container by a restart.
+	// Survey returns the observed state of the hypervisor. It changes nothing.
+	Survey(ctx context.Context, c Cluster, net Network) (Inventory, error)
+	// Prepare creates the network with its reservations and uploads the images. It removes reservations of
+	// this cluster that are not listed.
+	Prepare(ctx context.Context, c Cluster, g HostSetup) error
+	// Ensure creates the machine, or changes it to its desired state, and starts it. An existing machine
+	// keeps its disk; if its definition differs, it is shut down and started again. A machine that is
+	// detached from its network is reconnected: a virtual machine while it runs, a container by a restart.
 	Ensure(ctx context.Context, c Cluster, net Network, s Spec) error
-	// Remove ends the machine and removes all that belongs to it. One that is not there
-	// is no error.
+	// Remove stops the machine and removes everything that belongs to it. A missing machine is no error.
 	Remove(ctx context.Context, c Cluster, node string) error
 }
 
-// Discoverer is a provider that can find out a machine's addresses: by the leases of
-// the network, or by asking the guest's agent. None yet is no error.
+// Discoverer is implemented by providers that can discover a machine's addresses, from the network's leases
+// or from the guest agent. Addresses returns an empty list, without an error, as long as none is known.
 type Discoverer interface {
 	Addresses(ctx context.Context, c Cluster, node string) ([]netip.Addr, error)
 }
 
-// Console is a provider that keeps what machines print on their serial line.
+// Console is implemented by providers that keep the machines' console logs.
 type Console interface {
-	// ConsoleTail gives the last lines, at most about max bytes.
+	// ConsoleTail returns the last lines of the console log, at most about max bytes.
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
 }
 
-// Cleaner is a provider that has more than machines to remove: the networks and the images
-// of this cluster. It removes only what is ours and unused, and returns what it leaves because
-// something uses it.
+// Cleaner is implemented by providers that create networks and images for a cluster. Clean removes those of
+// this cluster that are unused, and returns those that it keeps because they are in use.
 type Cleaner interface {
-	Clean(ctx context.Context, c Cluster) ([]Left, error)
+	Clean(ctx context.Context, c Cluster) ([]Remaining, error)
 }
 
-// Left is something of a cluster that was not removed.
-type Left struct {
+// Remaining is an object of a cluster that Clean did not remove.
+type Remaining struct {
 	What string // `network demo`
 	Why  string // `machine other is on it`
-	Fix  string // what to do so that it can be removed
+	Fix  string // how to make it removable
 }
 
-// Checker is a provider that can find out, before anything is made, that a machine could not be
-// made as it is wished. The image in the spec need not have a hash yet, and is not looked at
-// where it names no file.
+// Checker is implemented by providers that can validate a machine before anything is created. The image in
+// the spec may lack its hash; it is not read if it has no file.
 type Checker interface {
 	Check(ctx context.Context, c Cluster, net Network, s Spec) error
 }
 
-// Dissolver is a provider to which it makes a difference that all machines of a cluster are
-// about to be removed, and [Cleaner] asked afterwards: what goes as a whole need not be taken
-// apart for each. Where it does not come to that, addresses may be left that were reserved.
-type Dissolver interface {
-	Dissolve(c Cluster)
+// ClusterRemover is implemented by providers that remove a whole cluster faster than its machines one by
+// one. BeginClusterRemoval announces that all machines of the cluster will be removed and that [Cleaner] is
+// called afterwards. If that does not happen, address reservations of removed machines may remain.
+type ClusterRemover interface {
+	BeginClusterRemoval(c Cluster)
 }
 
-// Doctor is a provider that can say what of its host is not as it should be.
+// Doctor is implemented by providers that can find problems of their host.
 type Doctor interface {
 	Examine(ctx context.Context, net Network) []Finding
 }
 
-// Finding is one thing that was examined.
+// Finding is the result of one examination.
 type Finding struct {
 	What  string `json:"what"`            // `KVM`
 	State string `json:"state"`           // `ok`, `warning` or `error`
-	Text  string `json:"text"`            // what was seen
-	Fix   string `json:"fix,omitempty"`   // what to do about it
+	Text  string `json:"text"`            // what was observed
+	Fix   string `json:"fix,omitempty"`   // how to fix it
 	Where string `json:"where,omitempty"` // the hypervisor
 }
 
-// Error says what failed where. Its message is complete; Fix is a way out, if there is one.
+// Error is a failed operation on a hypervisor. Its message is complete; Fix tells the user what to do, and
+// may be empty.
 type Error struct {
 	Hypervisor string // name in the hive
-	Node       string // or empty
+	Node       string // empty: the error is not about one node
 	Op         string // `start`, `upload the image`
 	Err        error
 	Fix        string
@@ -102,21 +100,21 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint is shown below the message.
+// Hint returns the fix, which is shown below the message.
 func (e *Error) Hint() string { return e.Fix }
 
-// What an [Error] may be about, for errors.Is.
+// Causes of an [Error], for errors.Is.
 var (
-	// ErrForeign: something with the name that we need is there and not ours.
+	// ErrForeign: an object with the required name exists and does not belong to this cluster.
 	ErrForeign = errors.New("it is not ours")
-	// ErrClash: the network's range is used by another network of the host.
+	// ErrClash: the network's address range overlaps that of another network of the host.
 	ErrClash = errors.New("the address range is taken")
-	// ErrFull: the pool has no room.
+	// ErrFull: the storage pool is full.
 	ErrFull = errors.New("no space left")
-	// ErrGone: the hypervisor does not answer.
-	ErrGone = errors.New("the hypervisor does not answer")
-	// ErrInUse: something uses it, so it cannot be removed.
+	// ErrUnreachable: the hypervisor does not answer.
+	ErrUnreachable = errors.New("the hypervisor does not answer")
+	// ErrInUse: the object cannot be removed because it is in use.
 	ErrInUse = errors.New("it is in use")
-	// ErrImage: the image is not what it says.
+	// ErrImage: the image file is damaged or has the wrong format.
 	ErrImage = errors.New("the image is unusable")
 )

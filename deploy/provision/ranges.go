@@ -6,19 +6,20 @@ import (
 	"slices"
 )
 
-// taken refuses to make or start a network of ours where another network of the hypervisor has some of its
-// addresses. What the hypervisor's own interfaces have, libvirt finds when the network starts.
-func (p Plan) taken(sites map[string]Site) error {
+// validateRange returns an error if a managed network would be created or started on a hypervisor where
+// another network overlaps its range. Overlaps with the hypervisor's own interfaces are detected by libvirt
+// when the network starts.
+func (p Plan) validateRange(inventories map[string]Inventory) error {
 	if !p.Network.Mode.Ours() {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(sites)) {
-		net := sites[name].Network
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		net := inventories[name].Network
 		there := net != nil && net.CIDR == p.Network.CIDR.Masked()
-		if !p.houses(name) || there && net.Active {
+		if !p.usesHypervisor(name) || there && net.Active {
 			continue
 		}
-		for _, r := range sites[name].Ranges {
+		for _, r := range inventories[name].Ranges {
 			if !r.CIDR.Overlaps(p.Network.CIDR) || there && !r.Active {
 				continue
 			}

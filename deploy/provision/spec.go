@@ -2,40 +2,40 @@ package provision
 
 import "net/netip"
 
-// Cluster says whose machines these are. The id is drawn once, and kept in the state:
-// two clusters that happen to have one name do not touch each other's machines.
+// Cluster identifies the owner of machines. The id is generated once and kept in the state, so that two
+// clusters with the same name do not change each other's machines.
 type Cluster struct {
 	Name string
 	ID   string // 16 hex digits
 }
 
-// Domain is what libvirt calls a node's machine.
+// Domain returns the name of a node's libvirt domain.
 func (c Cluster) Domain(node string) string { return c.Name + "-" + node }
 
-// Spec is the wish for one machine. It is complete: a provider looks at nothing else.
+// Spec is the complete desired state of one machine. A provider needs no other input to create it.
 type Spec struct {
 	Node  string
 	Role  string
 	Index int // 1 for worker-1
 
 	MAC     string
-	Address netip.Addr // invalid where it is discovered
+	Address netip.Addr // invalid if it is discovered after the boot
 
 	VCPUs  int
 	Memory uint64   // bytes
-	Disk   uint64   // bytes of the root disk; an image that is larger keeps its size
+	Disk   uint64   // bytes of the root disk; a larger image keeps its size
 	Disks  []uint64 // bytes of further disks; containers have none
-	Pins   []string // processors of the host for each virtual one, such as "2" or "4-7"; empty: any
+	Pins   []string // host CPUs for each virtual CPU, such as "2" or "4-7"; empty: any
 
 	Firmware Firmware
-	Init     string // first process of a container; empty: /sbin/init
-	XML      string // a <domain> whose parts are merged into ours; empty: nothing
+	Init     string // path of a container's first process; empty: /sbin/init
+	XML      string // a <domain> that is merged into the generated one; may be empty
 
 	Image    Image
 	Identity Identity
 }
 
-// Firmware is what a virtual machine starts with.
+// Firmware is the firmware of a virtual machine.
 type Firmware string
 
 const (
@@ -43,18 +43,18 @@ const (
 	UEFI Firmware = "uefi"
 )
 
-// Image is what a role's machines boot from. It is named by its content: the same hash
-// is uploaded to a hypervisor once.
+// Image is what a role's machines boot from. The hash of its content is its name, so an image is uploaded to
+// a hypervisor once.
 type Image struct {
 	Hash   string // 16 hex digits: of disk, kernel, initrd and command line
-	Disk   string // file here
+	Disk   string // path of a local file
 	Format Format
-	// For direct kernel boot, where the image brings them; files here.
+	// For direct kernel boot, local paths; empty if the image boots by its boot loader.
 	Kernel, Initrd string
 	Cmdline        string
 }
 
-// Format is that of an image's disk.
+// Format is the format of an image's disk.
 type Format string
 
 const (
@@ -62,58 +62,58 @@ const (
 	Raw   Format = "raw" // for containers: a file system without partitions
 )
 
-// Identity is who a machine is, which it is told at its first boot. HostKey is the
-// only secret in it; no description of a machine that others can read may hold it.
+// Identity is what a machine gets at its first boot: its keys and its node.json. HostKey is the only secret
+// in it and must not appear in any description of a machine that other users can read.
 type Identity struct {
 	Method         Method
-	HostKey        []byte   // private, in OpenSSH's PEM
+	HostKey        []byte   // private key in OpenSSH's PEM format
 	AuthorizedKeys []string // of root
 	Node           []byte   // /var/lib/nixbench/node.json
 }
 
-// Method is how a machine is told who it is.
+// Method is the way by which a machine gets its identity.
 type Method string
 
 const (
 	// Auto is Files for containers and Credentials for virtual machines.
 	Auto        Method = "auto"
-	Credentials Method = "credentials" // systemd's, by SMBIOS and fw_cfg
-	CloudInit   Method = "cloud-init"  // a NoCloud seed
-	Files       Method = "files"       // bound into the container
+	Credentials Method = "credentials" // systemd credentials, by SMBIOS and fw_cfg
+	CloudInit   Method = "cloud-init"  // a NoCloud seed disk
+	Files       Method = "files"       // files bind-mounted into the container
 )
 
-// Network is the wish for the network that machines are on.
+// Network is the desired state of the machines' network.
 type Network struct {
 	Name   string
 	Mode   Mode
 	CIDR   netip.Prefix
-	Bridge string // of the host, with mode bridge
-	Domain string // in which nodes have names
+	Bridge string // name of the host's bridge, for mode bridge
+	Domain string // DNS domain of the nodes
 }
 
-// Mode is what a network is.
+// Mode is the kind of a network.
 type Mode string
 
 const (
-	NAT      Mode = "nat"      // ours: machines reach the world through the hypervisor
-	Isolated Mode = "isolated" // ours: they reach each other and the hypervisor
-	Existing Mode = "existing" // a libvirt network that somebody else has made; it is not changed
-	Bridge   Mode = "bridge"   // a bridge of the host, with somebody else's DHCP
+	NAT      Mode = "nat"      // managed by nixbench: machines reach other networks through the hypervisor
+	Isolated Mode = "isolated" // managed by nixbench: machines reach each other and the hypervisor
+	Existing Mode = "existing" // an existing libvirt network, which nixbench does not change
+	Bridge   Mode = "bridge"   // a bridge of the host, on which another DHCP server runs
 )
 
-// Ours tells whether nixbench makes networks of this mode and hands out their addresses.
+// Ours reports whether nixbench creates networks of this mode and assigns their addresses.
 func (m Mode) Ours() bool { return m == NAT || m == Isolated }
 
-// Reservation binds an address to a machine.
+// Reservation is a DHCP reservation: it binds an address to a machine's MAC.
 type Reservation struct {
 	Node    string
 	MAC     string
 	Address netip.Addr
 }
 
-// Ground is what machines stand on.
-type Ground struct {
+// HostSetup is what a hypervisor needs before machines are created on it.
+type HostSetup struct {
 	Network      Network
-	Reservations []Reservation // all of this hypervisor's nodes that shall exist, where the network is ours
+	Reservations []Reservation // of all desired nodes on this hypervisor; empty if nixbench does not manage the network
 	Images       []Image
 }

@@ -1,7 +1,7 @@
-// Package domainxml writes what libvirt is told: the XML of domains, networks, pools
-// and volumes; and finds our mark in what libvirt tells. It does nothing else: all is a
-// function of its arguments, and testdata has examples of each.
+// Package domainxml generates the XML of libvirt's domains, networks, pools and volumes, and parses the XML
+// that libvirt returns, with nixbench's marks in it. All functions are pure; testdata has an example of
+// each.
 //
-// What any user of a hypervisor may read, domains above all, holds no secrets: private
-// keys are in files that only these texts name.
+// Users of a hypervisor can read this XML, so it contains no secrets: private keys are in files that the XML
+// refers to by path.
 package domainxml

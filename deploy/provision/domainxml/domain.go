@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/seed"
 )
 
-// Domain is the XML of a machine.
+// Domain returns the XML of a machine's domain.
 func Domain(m Machine) (string, error) {
 	mark, err := machineMark(m)
 	if err != nil {
@@ -27,12 +27,12 @@ func Domain(m Machine) (string, error) {
 		VCPU:     &libvirtxml.DomainVCPU{Value: uint(s.VCPUs)},
 		CPUTune:  pins(s.Pins),
 		Clock:    &libvirtxml.DomainClock{Offset: "utc"},
-		// A guest that reboots is started again by libvirt.
+		// On a reboot by the guest, libvirt starts the domain again.
 		OnPoweroff: "destroy", OnReboot: "restart", OnCrash: "destroy",
 	}
 	if m.Host.Type == "lxc" {
 		container(&d, m)
-	} else if noBIOS(m.Host.Arch) && s.Firmware == provision.BIOS && s.Image.Kernel == "" {
+	} else if lacksBIOS(m.Host.Arch) && s.Firmware == provision.BIOS && s.Image.Kernel == "" {
 		return "", fmt.Errorf("role %s: a machine of %s has no BIOS; set roles.%s.firmware = \"uefi\"", s.Role, m.Host.Arch, s.Role)
 	} else {
 		virtualMachine(&d, m)
@@ -47,7 +47,7 @@ func Domain(m Machine) (string, error) {
 	return text, nil
 }
 
-func noBIOS(arch string) bool { return arch == "aarch64" || arch == "riscv64" }
+func lacksBIOS(arch string) bool { return arch == "aarch64" || arch == "riscv64" }
 
 func pins(cpus []string) *libvirtxml.DomainCPUTune {
 	if len(cpus) == 0 {
@@ -60,8 +60,8 @@ func pins(cpus []string) *libvirtxml.DomainCPUTune {
 	return &tune
 }
 
-// link is the machine's one interface.
-func link(m Machine) libvirtxml.DomainInterface {
+// networkInterface returns the machine's only interface.
+func networkInterface(m Machine) libvirtxml.DomainInterface {
 	source := &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: m.Network.Name}}
 	if m.Network.Mode == provision.Bridge {
 		source = &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: m.Network.Bridge}}
@@ -72,7 +72,7 @@ func link(m Machine) libvirtxml.DomainInterface {
 func virtualMachine(d *libvirtxml.Domain, m Machine) {
 	s := m.Spec
 	d.OS = &libvirtxml.DomainOS{
-		Type:   &libvirtxml.DomainOSType{Arch: m.Host.Arch, Type: "hvm", Machine: board(m)},
+		Type:   &libvirtxml.DomainOSType{Arch: m.Host.Arch, Type: "hvm", Machine: machineType(m)},
 		Kernel: m.Files.Kernel, Initrd: m.Files.Initrd,
 		SMBios: &libvirtxml.DomainSMBios{Mode: "sysinfo"},
 	}
@@ -88,12 +88,12 @@ func virtualMachine(d *libvirtxml.Domain, m Machine) {
 		d.CPU = &libvirtxml.DomainCPU{Mode: "host-passthrough", Check: "none"}
 	case "qemu":
 		d.CPU = emulatedCPU(m.Host.Arch)
-		// The default, a quarter of the host's memory, is taken for each machine.
+		// QEMU's default is a quarter of the host's memory for each machine.
 		d.Features.TCG = &libvirtxml.DomainFeatureTCG{TBCache: &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: 64}}
 	}
 	d.SysInfo = sysinfo(m)
 
-	nic := link(m)
+	nic := networkInterface(m)
 	nic.Model = &libvirtxml.DomainInterfaceModel{Type: "virtio"}
 	serial := libvirtxml.DomainSerial{Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}}
 	if m.Files.Console != "" {
@@ -121,8 +121,9 @@ func virtualMachine(d *libvirtxml.Domain, m Machine) {
 	}
 }
 
-// board: q35 is what UEFI needs and KVM is best at; the older one is emulated faster.
-func board(m Machine) string {
+// machineType returns QEMU's machine type. UEFI needs q35, and KVM runs it best; emulation of the older pc
+// is faster.
+func machineType(m Machine) string {
 	switch {
 	case m.Host.Type == "test":
 		return ""
@@ -134,8 +135,7 @@ func board(m Machine) string {
 	return "q35"
 }
 
-// emulatedCPU does without cx16: with it, guests of several processors panic now and
-// then under emulation.
+// emulatedCPU disables cx16: with it, guests with several CPUs sometimes panic under emulation.
 func emulatedCPU(arch string) *libvirtxml.DomainCPU {
 	if arch != "x86_64" {
 		return &libvirtxml.DomainCPU{Mode: "maximum"}
@@ -170,8 +170,9 @@ func disk(file, format string, n int, serial string) libvirtxml.DomainDisk {
 	}
 }
 
-// sysinfo tells systemd in the guest who it is. Any user of the hypervisor can read this,
-// so the private key is in the file that fw_cfg shows to the guest.
+// sysinfo returns the SMBIOS and fw_cfg entries that give the guest its identity. Every user of the
+// hypervisor can read the XML, so the private key is not in it but in a file that fw_cfg passes to the
+// guest.
 func sysinfo(m Machine) []libvirtxml.DomainSysInfo {
 	uuid := libvirtxml.DomainSysInfoEntry{Name: "uuid", Value: DomainUUID(m.Cluster, m.Spec.Node)}
 	smbios := &libvirtxml.DomainSysInfoSMBIOS{System: &libvirtxml.DomainSysInfoSystem{Entry: []libvirtxml.DomainSysInfoEntry{
@@ -200,7 +201,7 @@ func container(d *libvirtxml.Domain, m Machine) {
 	}
 	d.OS = &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Arch: m.Host.Arch, Type: "exe"}, Init: first}
 	d.Features = &libvirtxml.DomainFeatureList{Capabilities: &libvirtxml.DomainFeatureCapabilities{Policy: "default"}}
-	nic := link(m)
+	nic := networkInterface(m)
 	nic.Guest = &libvirtxml.DomainInterfaceGuest{Dev: "eth0"}
 	d.Devices = &libvirtxml.DomainDeviceList{
 		Filesystems: []libvirtxml.DomainFilesystem{{
@@ -215,8 +216,8 @@ func container(d *libvirtxml.Domain, m Machine) {
 	if m.Files.Seed == "" {
 		return
 	}
-	// The interface that systemd documents for container managers. /run must be there
-	// first, else what is mounted below it is hidden when systemd mounts its own.
+	// systemd's container interface. /run is mounted by libvirt, because otherwise systemd would mount its
+	// own /run over the credentials.
 	d.OS.InitEnv = []libvirtxml.DomainOSInitEnv{{Name: "CREDENTIALS_DIRECTORY", Value: Credentials}}
 	d.Devices.Filesystems = append(d.Devices.Filesystems,
 		libvirtxml.DomainFilesystem{

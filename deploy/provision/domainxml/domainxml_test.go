@@ -92,7 +92,7 @@ func TestExamples(t *testing.T) {
 		"reservation": func() (string, error) { return Reservation(reservation) },
 		"pool":        func() (string, error) { return Pool("nixbench", "/var/lib/libvirt/nixbench", "0711") },
 		"volume-overlay": Volume{
-			Name: "root", Format: "qcow2", Capacity: 20 << 30, Backing: "/pool/image", Below: "qcow2", Mode: "0600",
+			Name: "root", Format: "qcow2", Capacity: 20 << 30, Backing: "/pool/image", BackingFormat: "qcow2", Mode: "0600",
 		}.XML,
 		"volume-raw": Volume{Name: "root", Format: "raw", Capacity: 100, Mode: "0600"}.XML,
 	} {
@@ -131,7 +131,7 @@ func TestMarkIsFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Found{
+	want := DomainInfo{
 		Name: "bench-worker-1", UUID: DomainUUID(cluster, "worker-1"), MAC: m.Spec.MAC,
 		Link: &Link{MAC: m.Spec.MAC, Network: "nixbench"}, Links: []Link{{MAC: m.Spec.MAC, Network: "nixbench"}}, VCPUs: 2, Memory: 2 << 30, Console: "/pool/console",
 		Mark: &MachineMark{
@@ -144,7 +144,7 @@ func TestMarkIsFound(t *testing.T) {
 	}
 }
 
-// Others put their own things beside our mark, and some of their words are ours.
+// Other tools put their own elements beside the mark, and some use the same element names.
 func TestMarkAmongOthers(t *testing.T) {
 	const theirs = `<a:machine xmlns:a="urn:else" id="x"/><b xmlns="urn:more"><c/>text</b>`
 	const ours = `<n:network xmlns:n="urn:nixbench:network:1" id="1" cluster="c"/>`
@@ -205,7 +205,7 @@ func TestMergeRefuses(t *testing.T) {
 	}
 }
 
-func TestMergeKeepsOurs(t *testing.T) {
+func TestMergeKeepsOwnElements(t *testing.T) {
 	text, err := Domain(with(machine(), func(m *Machine) {
 		m.Spec.XML = `<domain type='qemu'><cpu mode='maximum'/><sysinfo type='smbios'/><sysinfo type='fwcfg'><entry name='opt/x' file='/y'/></sysinfo></domain>`
 	}))

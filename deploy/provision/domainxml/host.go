@@ -6,7 +6,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// HostUUID reads libvirt's description of a host; empty if it does not say.
+// HostUUID returns the host's UUID from libvirt's capabilities; empty if they contain none.
 func HostUUID(text string) (string, error) {
 	var c libvirtxml.Caps
 	if err := c.Unmarshal(text); err != nil {

@@ -7,10 +7,11 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// Reconnections are two descriptions of a running domain's interface, with which it is to be updated one
-// after the other: with the network's bridge by name, then with the network. libvirt does nothing for
-// an interface that is described as it is, and so would leave it without a bridge.
-func Reconnections(running, mac, network, bridge string) ([]string, error) {
+// ReconnectSteps returns two descriptions of a running domain's interface. The caller updates the interface
+// with the first, which names the network's bridge, and then with the second, which names the network.
+// libvirt ignores an update that changes nothing, so an update with the network alone would leave the
+// interface without a bridge.
+func ReconnectSteps(running, mac, network, bridge string) ([]string, error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(running); err != nil {
 		return nil, fmt.Errorf("read libvirt's description of a domain: %w", err)
@@ -36,7 +37,7 @@ func Reconnections(running, mac, network, bridge string) ([]string, error) {
 	return nil, fmt.Errorf("it runs without an interface with the MAC %s", mac)
 }
 
-// Port says who is on a network of libvirt.
+// Port is a connection of a domain to a libvirt network.
 type Port struct {
 	UUID      string
 	Owner     string // name of a domain
@@ -44,7 +45,7 @@ type Port struct {
 	MAC       string
 }
 
-// ParsePort reads libvirt's description of a network's port.
+// ParsePort parses libvirt's description of a network's port.
 func ParsePort(text string) (Port, error) {
 	var n libvirtxml.NetworkPort
 	if err := n.Unmarshal(text); err != nil {

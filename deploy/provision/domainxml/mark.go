@@ -10,13 +10,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Namespaces of our marks in the metadata of domains and networks.
+// XML namespaces of nixbench's marks in the metadata of domains and networks.
 const (
 	MachineNamespace = "urn:nixbench:machine:1"
 	NetworkNamespace = "urn:nixbench:network:1"
 )
 
-// MachineMark says whose a domain is, and what it was made from.
+// MachineMark is the metadata of a domain: the cluster and node that own it, and what it was created from.
 type MachineMark struct {
 	Cluster    string `xml:"cluster,attr"`
 	ID         string `xml:"id,attr"`
@@ -27,7 +27,7 @@ type MachineMark struct {
 	Definition string `xml:"definition,attr"`
 }
 
-// NetworkMark says whose a network is.
+// NetworkMark is the metadata of a network: the cluster that owns it.
 type NetworkMark struct {
 	Cluster string `xml:"cluster,attr"`
 	ID      string `xml:"id,attr"`
@@ -57,44 +57,44 @@ func marshal(v any) (string, error) {
 	return string(text), err
 }
 
-// Found is a domain as libvirt describes it. Without a Mark it is not ours.
-type Found struct {
+// DomainInfo is a domain as libvirt describes it. Mark is nil if nixbench did not create it.
+type DomainInfo struct {
 	Name    string
 	UUID    string
 	Mark    *MachineMark
-	MAC     string // of its first interface, which nixbench has made; others come from the role's XML
-	Link    *Link  // of that interface, if a network of libvirt connects it
-	Links   []Link // of all
+	MAC     string // MAC of the first interface, which nixbench defines; others come from the role's XML
+	Link    *Link  // the first interface, if it is on a libvirt network
+	Links   []Link // all interfaces on libvirt networks
 	VCPUs   int
 	Memory  uint64
-	Console string // file that its serial line is logged to
+	Console string // path of the console log
 }
 
-// Link is an interface of a domain that a network of libvirt connects.
+// Link is an interface of a domain on a libvirt network.
 type Link struct {
 	MAC     string
 	Network string
-	Port    string // UUID of the network's port; only while the domain runs
+	Port    string // UUID of the network's port; set only while the domain runs
 }
 
-// Machine tells whether a domain is the machine that nixbench has made for a node, and no copy of it:
-// a copy has another UUID.
-func (f Found) Machine(c provision.Cluster) bool {
+// IsMachineOf reports whether the domain is a machine that nixbench created for the cluster. A clone has the
+// same mark but another UUID, so the result is false.
+func (f DomainInfo) IsMachineOf(c provision.Cluster) bool {
 	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == DomainUUID(c, f.Mark.Node)
 }
 
-// On tells whether one of the domain's interfaces is on a network.
-func (f Found) On(network string) bool {
+// UsesNetwork reports whether one of the domain's interfaces is on the network.
+func (f DomainInfo) UsesNetwork(network string) bool {
 	return slices.ContainsFunc(f.Links, func(l Link) bool { return l.Network == network })
 }
 
-// ParseDomain reads libvirt's description of a domain.
-func ParseDomain(text string) (Found, error) {
+// ParseDomain parses libvirt's description of a domain.
+func ParseDomain(text string) (DomainInfo, error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(text); err != nil {
-		return Found{}, fmt.Errorf("read libvirt's description of a domain: %w", err)
+		return DomainInfo{}, fmt.Errorf("read libvirt's description of a domain: %w", err)
 	}
-	f := Found{Name: d.Name, UUID: d.UUID}
+	f := DomainInfo{Name: d.Name, UUID: d.UUID}
 	if d.Metadata != nil {
 		f.Mark = findMark[MachineMark](d.Metadata.XML, MachineNamespace)
 	}
@@ -131,7 +131,7 @@ func ParseDomain(text string) (Found, error) {
 
 var units = map[string]uint64{"": 1 << 10, "b": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
-// findMark looks for an element in a namespace among metadata.
+// findMark returns the first element of the namespace in the metadata as a mark; nil if there is none.
 func findMark[M any](metadata, space string) *M {
 	var all struct {
 		Elements []struct {
@@ -139,7 +139,7 @@ func findMark[M any](metadata, space string) *M {
 			Inner   []xml.Attr `xml:",any,attr"`
 		} `xml:",any"`
 	}
-	// A wrapper only makes one document of several elements.
+	// Metadata may have several elements, so they are wrapped into one.
 	if xml.Unmarshal([]byte("<metadata>"+metadata+"</metadata>"), &all) != nil {
 		return nil
 	}

@@ -8,8 +8,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// merge adds a role's own XML to a domain: children of devices are added,
-// any other element, and each feature, takes the place of ours. What says whose the domain is stays.
+// merge merges a role's XML into a domain. Children of devices are appended; each feature and every other
+// element replaces the generated one. name, uuid and metadata cannot be replaced, because they identify the
+// domain's owner.
 func merge(domain, more string) (string, error) {
 	add, err := parseElement(more)
 	if err != nil {
@@ -27,7 +28,7 @@ func merge(domain, more string) (string, error) {
 			base.start.Attr = append(base.start.Attr, a)
 		}
 		if a.Name.Local == "type" {
-			base.start.Attr[0] = a // the only one of ours
+			base.start.Attr[0] = a // the generated element has only this attribute
 		}
 	}
 	replaced := map[string]bool{}
@@ -37,12 +38,12 @@ func merge(domain, more string) (string, error) {
 		switch {
 		case name == "name" || name == "uuid" || name == "metadata":
 			return "", fmt.Errorf("<%s> is nixbench's own", name)
-		case ours == nil || replaced[name]: // libvirt has several <sysinfo>
+		case ours == nil || replaced[name]: // an element such as <sysinfo> may occur several times
 			base.children = append(base.children, e)
 			replaced[name] = true
 		case name == "devices":
 			ours.children = append(ours.children, e.children...)
-		case name == "features": // each can be there once
+		case name == "features": // each feature may occur only once
 			for _, f := range e.elements() {
 				ours.drop(f.name())
 				ours.children = append(ours.children, f)

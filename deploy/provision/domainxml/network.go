@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Network is the XML of a network of ours.
+// Network returns the XML of a network that nixbench manages.
 func Network(c provision.Cluster, n provision.Network, reservations []provision.Reservation) (string, error) {
 	if !n.CIDR.IsValid() || !n.CIDR.Addr().Is4() || n.CIDR.Bits() > 29 {
 		return "", fmt.Errorf("network %s: %s is no IPv4 range of at least eight addresses", n.Name, n.CIDR)
@@ -20,10 +20,10 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 	if err != nil {
 		return "", err
 	}
-	gateway, first, last := bounds(n.CIDR)
+	gateway, first, last := rangeAddresses(n.CIDR)
 	dhcp := &libvirtxml.NetworkDHCP{Ranges: []libvirtxml.NetworkDHCPRange{{Start: first.String(), End: last.String()}}}
 	for _, r := range reservations {
-		dhcp.Hosts = append(dhcp.Hosts, host(r))
+		dhcp.Hosts = append(dhcp.Hosts, hostEntry(r))
 	}
 	net := libvirtxml.Network{
 		Name:     n.Name,
@@ -33,7 +33,7 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 		IPs: []libvirtxml.NetworkIP{{
 			Address: gateway.String(), Family: "ipv4", Prefix: uint(n.CIDR.Bits()), DHCP: dhcp,
 		}},
-		// dnsmasq pings an address for three seconds before it gives it out.
+		// By default dnsmasq pings an address for three seconds before it leases it.
 		DnsmasqOptions: &libvirtxml.NetworkDnsmasqOptions{Option: []libvirtxml.NetworkDnsmasqOption{{Value: "no-ping"}}},
 	}
 	if n.Domain != "" {
@@ -45,25 +45,27 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 	return net.Marshal()
 }
 
-// BridgeName fits into the 15 bytes that Linux has for the names of interfaces.
+// BridgeName returns the name of a network's bridge. It is within the 15 bytes that Linux allows for
+// interfaces.
 func BridgeName(network string) string {
 	return fmt.Sprintf("virnb%x", sha256.Sum256([]byte(network)))[:13]
 }
 
-// Reservation is the XML of one, for changing a network that stands.
+// Reservation returns the XML of one reservation, for updating an existing network.
 func Reservation(r provision.Reservation) (string, error) {
 	return marshal(struct {
 		XMLName xml.Name `xml:"host"`
 		libvirtxml.NetworkDHCPHost
-	}{NetworkDHCPHost: host(r)})
+	}{NetworkDHCPHost: hostEntry(r)})
 }
 
-func host(r provision.Reservation) libvirtxml.NetworkDHCPHost {
+func hostEntry(r provision.Reservation) libvirtxml.NetworkDHCPHost {
 	return libvirtxml.NetworkDHCPHost{MAC: r.MAC, Name: r.Node, IP: r.Address.String()}
 }
 
-// bounds are the gateway, which is the first address of a range, and those that are given out.
-func bounds(cidr netip.Prefix) (gateway, first, last netip.Addr) {
+// rangeAddresses returns the gateway, which is a range's first address, and the first and last address for
+// DHCP.
+func rangeAddresses(cidr netip.Prefix) (gateway, first, last netip.Addr) {
 	base := cidr.Masked().Addr().As4()
 	n := uint32(base[0])<<24 | uint32(base[1])<<16 | uint32(base[2])<<8 | uint32(base[3])
 	at := func(n uint32) netip.Addr {
@@ -73,37 +75,39 @@ func bounds(cidr netip.Prefix) (gateway, first, last netip.Addr) {
 	return at(n + 1), at(n + 2), at(n + size - 2)
 }
 
-// FoundNetwork is a network as libvirt describes it. Without a Mark it is not ours.
-type FoundNetwork struct {
+// NetworkInfo is a network as libvirt describes it. Mark is nil if nixbench did not create it.
+type NetworkInfo struct {
 	Name         string
 	UUID         string
-	Bridge       string // the interface of the host
+	Bridge       string // name of the host's bridge interface
 	Mark         *NetworkMark
-	Mode         provision.Mode // of those that are ours
+	Mode         provision.Mode // forward mode; Isolated if the network has none
 	Domain       string
 	CIDRs        []netip.Prefix
 	Reservations []provision.Reservation
 }
 
-// Made tells whether it is a network that nixbench has made for the cluster, and no copy of it.
-func (f FoundNetwork) Made(c provision.Cluster) bool {
+// BelongsTo reports whether nixbench created the network for the cluster. A copy of it has another UUID, so
+// the result is false.
+func (f NetworkInfo) BelongsTo(c provision.Cluster) bool {
 	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == networkUUID(c, f.Name)
 }
 
-// Owned tells whether the bridge is libvirt's own: it goes when the network stops.
-func (f FoundNetwork) Owned() bool {
+// OwnsBridge reports whether libvirt created the network's bridge. libvirt removes such a bridge when the
+// network stops.
+func (f NetworkInfo) OwnsBridge() bool {
 	return f.Mode.Ours() || f.Mode == "route" || f.Mode == "open"
 }
 
-func networkUUID(c provision.Cluster, name string) string { return uuid("network", c.ID, name) }
+func networkUUID(c provision.Cluster, name string) string { return deriveUUID("network", c.ID, name) }
 
-// ParseNetwork reads libvirt's description of a network.
-func ParseNetwork(text string) (FoundNetwork, error) {
+// ParseNetwork parses libvirt's description of a network.
+func ParseNetwork(text string) (NetworkInfo, error) {
 	var n libvirtxml.Network
 	if err := n.Unmarshal(text); err != nil {
-		return FoundNetwork{}, fmt.Errorf("read libvirt's description of a network: %w", err)
+		return NetworkInfo{}, fmt.Errorf("read libvirt's description of a network: %w", err)
 	}
-	f := FoundNetwork{Name: n.Name, UUID: n.UUID, Mode: provision.Isolated}
+	f := NetworkInfo{Name: n.Name, UUID: n.UUID, Mode: provision.Isolated}
 	if n.Bridge != nil {
 		f.Bridge = n.Bridge.Name
 	}

@@ -6,10 +6,11 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// PoolUUID is that of a pool that we have made: pools have no place for a mark.
-func PoolUUID(name, path string) string { return uuid("pool", name, path) }
+// PoolUUID returns the UUID of a pool that nixbench creates. It identifies the owner, because pools have no
+// metadata.
+func PoolUUID(name, path string) string { return deriveUUID("pool", name, path) }
 
-// Pool is the XML of a pool that is a folder.
+// Pool returns the XML of a pool of type dir.
 func Pool(name, path, mode string) (string, error) {
 	p := libvirtxml.StoragePool{
 		Type: "dir", Name: name, UUID: PoolUUID(name, path),
@@ -18,17 +19,17 @@ func Pool(name, path, mode string) (string, error) {
 	return p.Marshal()
 }
 
-// Volume is a file to be made in a pool.
+// Volume describes a volume to be created in a pool.
 type Volume struct {
-	Name     string
-	Format   string // qcow2, raw, or dir for a folder
-	Capacity uint64
-	Backing  string // file below a qcow2
-	Below    string // format of that
-	Mode     string
+	Name          string
+	Format        string // qcow2, raw, or dir for a folder
+	Capacity      uint64
+	Backing       string // path of a qcow2's backing file
+	BackingFormat string // format of the backing file
+	Mode          string
 }
 
-// XML of the volume. Nothing of its capacity is allocated.
+// XML returns the volume's XML. No space is allocated in advance.
 func (v Volume) XML() (string, error) {
 	x := libvirtxml.StorageVolume{
 		Name:       v.Name,
@@ -44,32 +45,32 @@ func (v Volume) XML() (string, error) {
 	}
 	if v.Backing != "" {
 		x.BackingStore = &libvirtxml.StorageVolumeBackingStore{
-			Path: v.Backing, Format: &libvirtxml.StorageVolumeTargetFormat{Type: v.Below},
+			Path: v.Backing, Format: &libvirtxml.StorageVolumeTargetFormat{Type: v.BackingFormat},
 		}
 	}
 	return x.Marshal()
 }
 
-// FoundPool is a pool as libvirt describes it.
-type FoundPool struct {
+// PoolInfo is a pool as libvirt describes it.
+type PoolInfo struct {
 	Type, Path string
 }
 
-// ParsePool reads libvirt's description of a pool.
-func ParsePool(text string) (FoundPool, error) {
+// ParsePool parses libvirt's description of a pool.
+func ParsePool(text string) (PoolInfo, error) {
 	var p libvirtxml.StoragePool
 	if err := p.Unmarshal(text); err != nil {
-		return FoundPool{}, fmt.Errorf("read libvirt's description of a pool: %w", err)
+		return PoolInfo{}, fmt.Errorf("read libvirt's description of a pool: %w", err)
 	}
-	f := FoundPool{Type: p.Type}
+	f := PoolInfo{Type: p.Type}
 	if p.Target != nil {
 		f.Path = p.Target.Path
 	}
 	return f, nil
 }
 
-// Backing is the file below a volume, or empty.
-func Backing(text string) (string, error) {
+// BackingFile returns the path of a volume's backing file; empty if it has none.
+func BackingFile(text string) (string, error) {
 	var v libvirtxml.StorageVolume
 	if err := v.Unmarshal(text); err != nil {
 		return "", fmt.Errorf("read libvirt's description of a volume: %w", err)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// tokens is a [xml.TokenReader] of what is already there.
+// tokens is a [xml.TokenReader] of a list of tokens.
 type tokens []xml.Token
 
 func (t *tokens) Token() (xml.Token, error) {
@@ -22,7 +22,7 @@ func (t *tokens) Token() (xml.Token, error) {
 	return first, nil
 }
 
-// element is a piece of XML of which nothing need be known. Names keep their prefixes.
+// element is a generic XML element. Names include their namespace prefixes.
 type element struct {
 	start    xml.StartElement
 	children []any // *element or xml.CharData
@@ -75,7 +75,7 @@ func parseElement(text string) (*element, error) {
 	return root, nil
 }
 
-// flatten has the prefix of a name in the name, so that an encoder leaves it alone.
+// flatten moves the prefix of each name into the local name, so that the encoder does not change it.
 func flatten(s xml.StartElement) xml.StartElement {
 	s.Name = xml.Name{Local: flatName(s.Name)}
 	for i := range s.Attr {
@@ -112,7 +112,7 @@ func (e *element) child(name string) *element {
 	return nil
 }
 
-// drop removes the children of this name.
+// drop removes the children with this name.
 func (e *element) drop(name string) {
 	e.children = slices.DeleteFunc(e.children, func(c any) bool {
 		child, ok := c.(*element)
@@ -132,7 +132,7 @@ func (e *element) write(enc *xml.Encoder) error {
 				return err
 			}
 		case xml.CharData:
-			// Space between elements is the encoder's.
+			// White space between elements is left to the encoder's indentation.
 			if simple || len(bytes.TrimSpace(c)) > 0 {
 				if err := enc.EncodeToken(c); err != nil {
 					return err

@@ -1,10 +1,9 @@
-// Package fakeprovider is a hypervisor in memory, for the tests of whoever uses
-// providers. It passes the same contract suite as the real one. Nothing in it depends
-// on time or chance: what it does, it does at once.
+// Package fakeprovider simulates a hypervisor in memory, for the tests of packages that use
+// providers. It passes the same contract suite as the real provider. It is deterministic:
+// it uses neither the clock nor random numbers.
 //
-// A test looks at it and meddles with it behind the provider's back through the
-// methods of [Hypervisor], and lets operations fail or hang at any of their steps with
-// [Hypervisor.OnStep]:
+// The methods of [Hypervisor] let a test observe the hypervisor and change it without the
+// provider. With [Hypervisor.OnStep] a test makes an operation fail or block at any step:
 //
 //	h := fakeprovider.New()
 //	h.OnStep(func(ctx context.Context, s fakeprovider.Step) error {

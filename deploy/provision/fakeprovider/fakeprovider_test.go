@@ -54,7 +54,7 @@ func TestOnStepFailsOneStep(t *testing.T) {
 	c := provision.Cluster{Name: "c", ID: "0123456789abcdef"}
 	net := provision.Network{Name: "n", Mode: provision.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")}
 	image := provision.Image{Hash: "1111111111111111"}
-	if err := h.Prepare(t.Context(), c, provision.Ground{Network: net, Images: []provision.Image{image}}); err != nil {
+	if err := h.Prepare(t.Context(), c, provision.HostSetup{Network: net, Images: []provision.Image{image}}); err != nil {
 		t.Fatal(err)
 	}
 	var started []string

@@ -19,68 +19,68 @@ var (
 	_ provision.Doctor     = (*Hypervisor)(nil)
 )
 
-func name(c provision.Cluster, node string) string { return c.Name + "-" + node }
+func domainName(c provision.Cluster, node string) string { return c.Name + "-" + node }
 
-// key of what belongs to a machine beside its domain.
-func key(c provision.Cluster, node string) string { return c.ID + " " + node }
+// partsKey returns the key of a machine's disk and seed in Hypervisor.parts.
+func partsKey(c provision.Cluster, node string) string { return c.ID + " " + node }
 
-func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Site, error) {
-	site := provision.Site{Kind: h.Kind, CPUs: h.CPUs}
-	return site, h.at(ctx, Step{Op: "survey", Name: "read"}, func() error {
-		site.FreeMemory, site.FreeDisk = h.Memory, h.Disk
+func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
+	inventory := provision.Inventory{Kind: h.Kind, CPUs: h.CPUs}
+	return inventory, h.runStep(ctx, Step{Op: "survey", Name: "read"}, func() error {
+		inventory.FreeMemory, inventory.FreeDisk = h.Memory, h.Disk
 		for _, d := range h.domains {
 			if d.boot != 0 {
-				site.FreeMemory -= min(d.spec.Memory, site.FreeMemory)
+				inventory.FreeMemory -= min(d.spec.Memory, inventory.FreeMemory)
 			}
 		}
-		for _, n := range sorted(h.domains) {
+		for _, n := range sortedKeys(h.domains) {
 			d := h.domains[n]
 			if d.ours(c) {
 				continue
 			}
-			site.Foreign = append(site.Foreign, n)
+			inventory.Foreign = append(inventory.Foreign, n)
 			if d.cluster.ID == c.ID {
-				site.Copies = append(site.Copies, provision.Copy{Domain: n, Node: d.copyOf, MAC: d.spec.MAC})
+				inventory.Copies = append(inventory.Copies, provision.Copy{Domain: n, Node: d.copyOf, MAC: d.spec.MAC})
 			}
 		}
-		site.Machines = h.machines(c)
-		site.Images = append(site.Images, sorted(h.images)...)
-		for _, other := range sorted(h.networks) {
+		inventory.Machines = h.machines(c)
+		inventory.Images = append(inventory.Images, sortedKeys(h.images)...)
+		for _, other := range sortedKeys(h.networks) {
 			if n := h.networks[other]; other != net.Name && n.CIDR.IsValid() {
-				site.Ranges = append(site.Ranges, provision.Range{Network: other, CIDR: n.CIDR, Active: n.Active})
+				inventory.Ranges = append(inventory.Ranges, provision.Range{Network: other, CIDR: n.CIDR, Active: n.Active})
 			}
 		}
 		if n := h.networks[net.Name]; n != nil && net.Mode != provision.Bridge {
-			found := n.FoundNetwork
+			found := n.ActualNetwork
 			found.Ours = n.cluster == c.ID
 			if !found.Ours && n.cluster != "" {
 				found.Owner = "another cluster (" + n.cluster + ")"
 			}
 			found.Reservations, found.Leases = slices.Clone(n.Reservations), slices.Clone(n.Leases)
-			site.Network = &found
+			inventory.Network = &found
 		}
 		return nil
 	})
 }
 
-func (h *Hypervisor) machines(c provision.Cluster) []provision.Found {
-	found := map[string]provision.Found{}
+func (h *Hypervisor) machines(c provision.Cluster) []provision.Actual {
+	found := map[string]provision.Actual{}
 	for k, parts := range h.parts {
 		if id, node, _ := strings.Cut(k, " "); id == c.ID {
-			found[node] = provision.Found{Node: node, Image: parts["disk"], State: provision.Half}
+			found[node] = provision.Actual{Node: node, Image: parts["disk"], State: provision.Incomplete}
 		}
 	}
 	for _, d := range h.domains {
 		if !d.ours(c) {
 			continue
 		}
-		f := provision.Found{
+		f := provision.Actual{
 			Node: d.spec.Node, Role: d.spec.Role, MAC: d.spec.MAC, VCPUs: d.spec.VCPUs, Memory: d.spec.Memory,
-			Image: d.image, State: d.state(), Definition: d.spec.Definition(), Detached: d.boot != 0 && d.lost,
+			Image: d.image, State: d.state(), Definition: d.spec.Definition(), Detached: d.boot != 0 && d.detached,
 		}
-		parts := h.parts[key(c, d.spec.Node)]
+		parts := h.parts[partsKey(c, d.spec.Node)]
 		if _, disk := parts["disk"]; !disk {
-			f.State = provision.Half
+			f.State = provision.Incomplete
 		}
 		for _, n := range h.networks {
 			for _, r := range n.Reservations {
@@ -91,20 +91,20 @@ func (h *Hypervisor) machines(c provision.Cluster) []provision.Found {
 		}
 		found[f.Node] = f
 	}
-	var all []provision.Found
-	for _, node := range sorted(found) {
+	var all []provision.Actual
+	for _, node := range sortedKeys(found) {
 		all = append(all, found[node])
 	}
 	return all
 }
 
-func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.Ground) error {
+func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.HostSetup) error {
 	step := func(name, detail string) Step { return Step{Op: "prepare", Name: name, Detail: detail} }
-	if err := h.at(ctx, step("network", ""), func() error { return h.makeNetwork(c, g.Network) }); err != nil {
+	if err := h.runStep(ctx, step("network", ""), func() error { return h.makeNetwork(c, g.Network) }); err != nil {
 		return err
 	}
 	if g.Network.Mode.Ours() {
-		if err := h.at(ctx, step("reservations", ""), func() error {
+		if err := h.runStep(ctx, step("reservations", ""), func() error {
 			h.networks[g.Network.Name].Reservations = slices.Clone(g.Reservations)
 			return nil
 		}); err != nil {
@@ -112,7 +112,7 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provisi
 		}
 	}
 	for _, i := range g.Images {
-		if err := h.at(ctx, step("image", i.Hash), func() error {
+		if err := h.runStep(ctx, step("image", i.Hash), func() error {
 			if h.images[i.Hash] == nil {
 				h.images[i.Hash] = map[string]bool{}
 			}
@@ -137,7 +137,7 @@ func (h *Hypervisor) makeNetwork(c provision.Cluster, want provision.Network) er
 	case there != nil && there.cluster != c.ID:
 		return fmt.Errorf("network %s: %w", want.Name, provision.ErrForeign)
 	}
-	for _, other := range sorted(h.networks) {
+	for _, other := range sortedKeys(h.networks) {
 		if cidr := h.networks[other].CIDR; other != want.Name && cidr.IsValid() && cidr.Overlaps(want.CIDR) {
 			return fmt.Errorf("network %s with %s and network %s with %s: %w", want.Name, want.CIDR, other, cidr, provision.ErrClash)
 		}
@@ -152,20 +152,20 @@ func (h *Hypervisor) makeNetwork(c provision.Cluster, want provision.Network) er
 
 func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provision.Network, s provision.Spec) error {
 	step := func(name string) Step { return Step{Op: "ensure", Node: s.Node, Name: name} }
-	domainName, k := name(c, s.Node), key(c, s.Node)
+	machine, k := domainName(c, s.Node), partsKey(c, s.Node)
 	h.mu.Lock()
-	d, prepared := h.domains[domainName], h.images[s.Image.Hash] != nil
+	d, prepared := h.domains[machine], h.images[s.Image.Hash] != nil
 	_, hasSeed := h.parts[k]["seed"]
 	image, hasDisk := h.parts[k]["disk"]
 	var restart, lost bool
 	if d != nil {
-		restart, lost = d.spec.Definition() != s.Definition(), d.boot != 0 && d.lost
+		restart, lost = d.spec.Definition() != s.Definition(), d.boot != 0 && d.detached
 	}
 	h.mu.Unlock()
 
 	switch {
 	case d != nil && !d.ours(c):
-		return h.fail(step("define"), fmt.Errorf("domain %s: %w", domainName, provision.ErrForeign))
+		return h.fail(step("define"), fmt.Errorf("domain %s: %w", machine, provision.ErrForeign))
 	case badXML(s) != nil:
 		return h.fail(step("define"), badXML(s))
 	case !hasDisk && !prepared:
@@ -181,30 +181,30 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provis
 		}
 	}
 	if !hasSeed {
-		if err := h.at(ctx, step("seed"), put("seed", "")); err != nil {
+		if err := h.runStep(ctx, step("seed"), put("seed", "")); err != nil {
 			return err
 		}
 	}
 	if !hasDisk {
 		image = s.Image.Hash
-		if err := h.at(ctx, step("disk"), put("disk", image)); err != nil {
+		if err := h.runStep(ctx, step("disk"), put("disk", image)); err != nil {
 			return err
 		}
 	}
 	if restart || lost && h.Kind == provision.Container {
-		if err := h.at(ctx, step("stop"), func() error { d.stop(); return nil }); err != nil {
+		if err := h.runStep(ctx, step("stop"), func() error { d.stop(); return nil }); err != nil {
 			return err
 		}
 	} else if lost {
-		if err := h.at(ctx, step("reconnect"), func() error { d.lost = false; return nil }); err != nil {
+		if err := h.runStep(ctx, step("reconnect"), func() error { d.detached = false; return nil }); err != nil {
 			return err
 		}
 	}
 	if d == nil || restart {
-		if err := h.at(ctx, step("define"), func() error {
+		if err := h.runStep(ctx, step("define"), func() error {
 			if d == nil {
 				d = &domain{cluster: c, image: image}
-				h.domains[domainName] = d
+				h.domains[machine] = d
 			}
 			d.spec, d.network = s, net.Name
 			return nil
@@ -212,15 +212,15 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provis
 			return err
 		}
 	}
-	switch h.State(domainName) {
+	switch h.State(machine) {
 	case provision.Running:
 		return ctx.Err()
 	case provision.Paused:
-		return h.at(ctx, step("resume"), func() error { d.stuck = ""; return nil })
+		return h.runStep(ctx, step("resume"), func() error { d.heldState = ""; return nil })
 	}
-	if err := h.at(ctx, step("start"), func() error {
+	if err := h.runStep(ctx, step("start"), func() error {
 		h.boots++
-		d.boot, d.stuck = h.boots, ""
+		d.boot, d.heldState = h.boots, ""
 		return nil
 	}); err != nil {
 		return err
@@ -235,9 +235,9 @@ func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provis
 }
 
 func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node string) error {
-	domainName, k := name(c, node), key(c, node)
+	machine, k := domainName(c, node), partsKey(c, node)
 	h.mu.Lock()
-	d := h.domains[domainName]
+	d := h.domains[machine]
 	if d != nil && !d.ours(c) {
 		d = nil
 	}
@@ -253,7 +253,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 		}},
 		{"undefine", func() {
 			if d != nil {
-				delete(h.domains, domainName)
+				delete(h.domains, machine)
 			}
 		}},
 		{"disk", func() { delete(h.parts[k], "disk") }},
@@ -267,14 +267,14 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 		}},
 	}
 	for _, e := range effects {
-		if err := h.at(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.effect(); return nil }); err != nil {
+		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.effect(); return nil }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Check is for what can be wrong in the wish for a machine.
+// Check implements [provision.Checker].
 func (h *Hypervisor) Check(ctx context.Context, _ provision.Cluster, _ provision.Network, s provision.Spec) error {
 	if err := badXML(s); err != nil {
 		return h.fail(Step{Op: "check", Name: "define"}, err)
@@ -289,18 +289,18 @@ func badXML(s provision.Spec) error {
 	return nil
 }
 
-func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Left, error) {
-	var left []provision.Left
-	if err := h.at(ctx, Step{Op: "clean", Name: "network"}, func() error {
+func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Remaining, error) {
+	var left []provision.Remaining
+	if err := h.runStep(ctx, Step{Op: "clean", Name: "network"}, func() error {
 		used := map[string]string{}
-		for _, name := range sorted(h.domains) {
+		for _, name := range sortedKeys(h.domains) {
 			used[h.domains[name].network] = name
 		}
-		for _, name := range sorted(h.networks) {
+		for _, name := range sortedKeys(h.networks) {
 			switch {
 			case h.networks[name].cluster != c.ID:
 			case used[name] != "":
-				left = append(left, provision.Left{What: "network " + name, Why: "on it is machine " + used[name], Fix: "remove that machine"})
+				left = append(left, provision.Remaining{What: "network " + name, Why: "on it is machine " + used[name], Fix: "remove that machine"})
 			default:
 				delete(h.networks, name)
 			}
@@ -309,7 +309,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 	}); err != nil {
 		return nil, err
 	}
-	return left, h.at(ctx, Step{Op: "clean", Name: "image"}, func() error {
+	return left, h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() error {
 		used := map[string]bool{}
 		for k, parts := range h.parts {
 			used[parts["disk"]] = true
@@ -329,11 +329,11 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 	})
 }
 
-// Addresses are those of leases, and where the machine runs, the reserved one.
+// Addresses returns the leased addresses of a running machine, and its reserved one.
 func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	d := h.domains[name(c, node)]
+	d := h.domains[domainName(c, node)]
 	if d == nil || !d.ours(c) || d.boot == 0 {
 		return nil, ctx.Err()
 	}
@@ -358,7 +358,7 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node st
 func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node string, max int) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	d := h.domains[name(c, node)]
+	d := h.domains[domainName(c, node)]
 	if d == nil || !d.ours(c) {
 		return "", ctx.Err()
 	}

@@ -13,49 +13,49 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Hypervisor is one hypervisor and the [provision.Provider] for it. It can do all that
-// a provider may: discover, show consoles, clean, and examine itself.
+// Hypervisor is a simulated hypervisor and the [provision.Provider] for it. It implements the optional
+// interfaces for discovery, consoles, cleaning, checking and examination.
 type Hypervisor struct {
-	// These may be changed before the first use.
-	Name   string // in errors
+	// Set before the first use.
+	Name   string // name in errors
 	Kind   provision.Kind
 	CPUs   int
-	Memory uint64 // bytes in all
+	Memory uint64 // total bytes
 	Disk   uint64
 
 	mu       sync.Mutex
-	domains  map[string]*domain           // by name
-	parts    map[string]map[string]string // what belongs to machines: by cluster's id and node, "seed" and "disk" with the image's hash
+	domains  map[string]*domain           // domains by name
+	parts    map[string]map[string]string // by partsKey: "seed", and "disk" with the image's hash
 	networks map[string]*network
-	images   map[string]map[string]bool // by hash, the ids of the clusters that use it
+	images   map[string]map[string]bool // ids of the clusters that use an image, by its hash
 	findings []provision.Finding
 	onStep   func(context.Context, Step) error
 	onStart  func(provision.Cluster, provision.Spec)
 	log      []Step
 	boots    int
-	cut      int // the effect before which operations are cut off
+	cut      int // number of the effect before which operations are interrupted; 0: none
 }
 
-// domain is a machine, ours or not.
+// domain is a machine of a cluster or a foreign domain.
 type domain struct {
-	cluster provision.Cluster // without an id: foreign
-	spec    provision.Spec
-	image   string
-	network string
-	copyOf  string // the node whose mark it carries without being its machine
-	lost    bool   // its network was stopped or removed while it ran
-	boot    int    // which start of the hypervisor's it runs since; 0: off
-	console string
-	stuck   provision.State // although it was started: paused or crashed
+	cluster   provision.Cluster // owner; its ID is empty for foreign domains
+	spec      provision.Spec
+	image     string
+	network   string
+	copyOf    string // for a clone: the node whose machine was cloned
+	detached  bool   // its network was stopped or removed while the domain ran
+	boot      int    // number of the start since which it runs; 0: off
+	console   string
+	heldState provision.State // paused or crashed; empty otherwise
 }
 
 type network struct {
-	provision.FoundNetwork
-	cluster string // id
+	provision.ActualNetwork
+	cluster string // id of the owner; empty: foreign
 	mode    provision.Mode
 }
 
-// Step is a point of an operation: just before its effect. Name is one of
+// Step is a point of an operation, just before one of its effects. Name is one of
 //
 //	survey:  read
 //	prepare: network, reservations, image (Detail is its hash)
@@ -70,8 +70,7 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s %s %s %s", s.Op, s.Node, s.Name, s.Detail)
 }
 
-// New is an empty hypervisor for virtual machines, with 16 processors, 64 GiB of
-// memory and a TiB of disk.
+// New returns an empty hypervisor for virtual machines, with 16 CPUs, 64 GiB of memory and 1 TiB of disk.
 func New() *Hypervisor {
 	return &Hypervisor{
 		Name: "fake", Kind: provision.VM, CPUs: 16, Memory: 64 << 30, Disk: 1 << 40,
@@ -80,37 +79,38 @@ func New() *Hypervisor {
 	}
 }
 
-// OnStep has f called before each effect of every operation, without any lock held: it may
-// block. If it fails, the operation ends there with its error, and what was done so far
-// stays, as if it had been killed.
+// OnStep registers f, which is called before each effect of every operation, without any lock held: it may
+// block. If f returns an error, the operation returns it, and earlier effects remain, as if the process had
+// been killed.
 func (h *Hypervisor) OnStep(f func(context.Context, Step) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.onStep = f
 }
 
-// OnStart has f called when a machine starts: to bring up what answers in its place.
+// OnStart registers f, which is called when a machine starts. Tests use it to start a server in place of the
+// guest.
 func (h *Hypervisor) OnStart(f func(provision.Cluster, provision.Spec)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.onStart = f
 }
 
-// Cut has operations end before their n-th effect from now; 0 takes that back.
+// Cut interrupts operations before their n-th effect from now and before all later ones; 0 disables it.
 func (h *Hypervisor) Cut(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cut = n
 }
 
-// Log is every step that was begun, in order.
+// Log returns all steps that were begun, in order.
 func (h *Hypervisor) Log() []Step {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.log)
 }
 
-// Things is all that is on the hypervisor, in words, sorted.
+// Things describes all objects on the hypervisor, sorted.
 func (h *Hypervisor) Things() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -136,7 +136,7 @@ func (h *Hypervisor) Things() []string {
 	return all
 }
 
-// AddDomain puts somebody else's machine there.
+// AddDomain adds a foreign domain.
 func (h *Hypervisor) AddDomain(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -144,14 +144,14 @@ func (h *Hypervisor) AddDomain(name string) {
 	h.domains[name] = &domain{boot: h.boots}
 }
 
-// AddNetwork puts somebody else's network there, which is active.
+// AddNetwork adds a foreign, active network.
 func (h *Hypervisor) AddNetwork(name string, cidr netip.Prefix) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.networks[name] = &network{FoundNetwork: provision.FoundNetwork{Active: true, CIDR: cidr}}
+	h.networks[name] = &network{ActualNetwork: provision.ActualNetwork{Active: true, CIDR: cidr}}
 }
 
-// AddGuest puts somebody else's machine onto a network.
+// AddGuest adds a foreign domain on a network.
 func (h *Hypervisor) AddGuest(name, network string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,8 +159,8 @@ func (h *Hypervisor) AddGuest(name, network string) {
 	h.domains[name] = &domain{boot: h.boots, network: network}
 }
 
-// CopyMachine makes a copy of a machine, with its mark and its MAC, as virsh define does with its XML
-// under another name.
+// CopyMachine clones a machine with its mark and its MAC, as virsh define does with its XML under another
+// name.
 func (h *Hypervisor) CopyMachine(name, as string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,20 +169,20 @@ func (h *Hypervisor) CopyMachine(name, as string) {
 	}
 }
 
-// RemoveDomain removes a domain of whoever's, and nothing else of it.
+// RemoveDomain removes a domain of any owner, and no other object.
 func (h *Hypervisor) RemoveDomain(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.domains, name)
 }
 
-// StopNetwork stops a network and, unless it is kept, removes its definition, too. Machines that run are
-// not connected to anything then.
+// StopNetwork stops a network and, unless keep is set, removes its definition. Running machines are detached
+// from it.
 func (h *Hypervisor) StopNetwork(name string, keep bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.domains {
-		d.lost = d.lost || d.network == name && d.boot != 0
+		d.detached = d.detached || d.network == name && d.boot != 0
 	}
 	if n := h.networks[name]; n != nil && keep {
 		n.Active = false
@@ -191,7 +191,7 @@ func (h *Hypervisor) StopNetwork(name string, keep bool) {
 	}
 }
 
-// UndefineNetwork removes the definition of a network that goes on running.
+// UndefineNetwork removes the definition of a network, which continues to run.
 func (h *Hypervisor) UndefineNetwork(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -200,7 +200,7 @@ func (h *Hypervisor) UndefineNetwork(name string) {
 	}
 }
 
-// AddLease has a network give out an address.
+// AddLease adds a DHCP lease to a network.
 func (h *Hypervisor) AddLease(name string, l provision.Lease) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -209,7 +209,7 @@ func (h *Hypervisor) AddLease(name string, l provision.Lease) {
 	}
 }
 
-// PowerOff ends the machine with this name (`cluster-node`), as a power cut does.
+// PowerOff stops the machine with this name (`cluster-node`) at once, as a power failure does.
 func (h *Hypervisor) PowerOff(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -218,18 +218,18 @@ func (h *Hypervisor) PowerOff(name string) {
 	}
 }
 
-func (d *domain) stop() { d.boot, d.stuck, d.lost = 0, "", false }
+func (d *domain) stop() { d.boot, d.heldState, d.detached = 0, "", false }
 
-// Stop has the machine with this name be paused, or crashed.
+// Stop sets the machine with this name to paused or crashed.
 func (h *Hypervisor) Stop(name string, how provision.State) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if d := h.domains[name]; d != nil {
-		d.stuck = how
+		d.heldState = how
 	}
 }
 
-// State of the machine with this name.
+// State returns the state of the machine with this name.
 func (h *Hypervisor) State(name string) provision.State {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -239,14 +239,14 @@ func (h *Hypervisor) State(name string) provision.State {
 	return ""
 }
 
-// ours: it is a machine that the provider has made for the cluster.
+// ours reports whether the provider created the domain for the cluster.
 func (d *domain) ours(c provision.Cluster) bool { return d.cluster.ID == c.ID && d.copyOf == "" }
 
 func (d *domain) state() provision.State {
-	return cmp.Or(d.stuck, map[bool]provision.State{true: provision.Off, false: provision.Running}[d.boot == 0])
+	return cmp.Or(d.heldState, map[bool]provision.State{true: provision.Off, false: provision.Running}[d.boot == 0])
 }
 
-// Boot tells one start of a machine from another; 0 if it does not run.
+// Boot returns a number that differs between starts of a machine; 0 if it is off.
 func (h *Hypervisor) Boot(name string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -256,7 +256,7 @@ func (h *Hypervisor) Boot(name string) int {
 	return 0
 }
 
-// Spec is what the machine with this name was last defined from.
+// Spec returns the spec that the machine with this name was last defined from.
 func (h *Hypervisor) Spec(name string) (provision.Spec, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -267,7 +267,7 @@ func (h *Hypervisor) Spec(name string) (provision.Spec, bool) {
 	return d.spec, true
 }
 
-// Print adds text to a machine's console.
+// Print appends text to a machine's console log.
 func (h *Hypervisor) Print(name, text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -276,15 +276,15 @@ func (h *Hypervisor) Print(name, text string) {
 	}
 }
 
-// Find sets what Examine tells.
-func (h *Hypervisor) Find(findings ...provision.Finding) {
+// SetFindings sets the result of Examine.
+func (h *Hypervisor) SetFindings(findings ...provision.Finding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.findings = findings
 }
 
-// at is reached before each effect; the effect itself is run with the lock held.
-func (h *Hypervisor) at(ctx context.Context, s Step, effect func() error) error {
+// runStep is called for each effect. It calls onStep without the lock, and the effect with the lock held.
+func (h *Hypervisor) runStep(ctx context.Context, s Step, effect func() error) error {
 	h.mu.Lock()
 	onStep, cut := h.onStep, false
 	if s.Op != "survey" {
@@ -293,7 +293,7 @@ func (h *Hypervisor) at(ctx context.Context, s Step, effect func() error) error 
 			h.cut--
 			cut = h.cut == 0
 			if cut {
-				h.cut = 1 // and everything after it, until it is taken back
+				h.cut = 1 // interrupt all later effects too, until Cut(0)
 			}
 		}
 	}
@@ -330,4 +330,4 @@ func (h *Hypervisor) fail(s Step, err error) error {
 	return e
 }
 
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

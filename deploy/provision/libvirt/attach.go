@@ -10,10 +10,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// detached tells whether the network of a domain that runs was stopped or removed since the domain was connected
-// to it. When a network stops, libvirt removes its bridge and forgets its ports; when it starts, nothing is
-// connected to the new bridge. A bridge of the host's own stays.
-func detached(d *domain, nets []*network) (bool, error) {
+// isDetached reports whether the network of a running domain was stopped or removed after the domain had
+// been connected. When a network stops, libvirt removes its bridge and its ports; when it starts again, the
+// new bridge has no interfaces. A bridge of the host remains.
+func isDetached(d *domain, nets []*network) (bool, error) {
 	if d.Link == nil {
 		return false, nil
 	}
@@ -22,10 +22,10 @@ func detached(d *domain, nets []*network) (bool, error) {
 		return true, nil
 	}
 	n := nets[i]
-	if !n.Owned() || !n.active {
-		return n.Owned(), nil
+	if !n.OwnsBridge() || !n.active {
+		return n.OwnsBridge(), nil
 	}
-	if err := n.readPorts(); err != nil || !n.known {
+	if err := n.readPorts(); err != nil || !n.portsKnown {
 		return false, err
 	}
 	text, err := d.d.GetXMLDesc(0)
@@ -37,19 +37,19 @@ func detached(d *domain, nets []*network) (bool, error) {
 		return false, err
 	}
 	if now.Link == nil || now.Link.Network != d.Link.Network {
-		return true, nil // a run was cut off while it connected the interface
+		return true, nil // a run was interrupted while it reconnected the interface
 	}
 	return !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
 }
 
-// readPorts asks once for the ports of a network that is active.
+// readPorts reads the ports of an active network, once.
 func (n *network) readPorts() error {
-	if n.read {
+	if n.portsRead {
 		return nil
 	}
 	all, err := n.n.ListAllPorts(0)
-	if unsupported(err) {
-		n.read = true
+	if isUnsupported(err) {
+		n.portsRead = true
 		return nil
 	}
 	if err != nil {
@@ -59,7 +59,7 @@ func (n *network) readPorts() error {
 		text, err := all[i].GetXMLDesc(0)
 		_ = all[i].Free()
 		if err != nil {
-			continue // it has just gone
+			continue // it was removed meanwhile
 		}
 		p, err := domainxml.ParsePort(text)
 		if err != nil {
@@ -67,12 +67,12 @@ func (n *network) readPorts() error {
 		}
 		n.ports = append(n.ports, p)
 	}
-	n.read, n.known = true, true
+	n.portsRead, n.portsKnown = true, true
 	return nil
 }
 
-// reconnect connects a domain that runs to its network again, if it is not. libvirt cannot change the interface
-// of a container, so that is shut down, and the caller starts it.
+// reconnect reconnects a running domain that is detached from its network. libvirt cannot change a
+// container's interface, so a container is shut down, and the caller starts it again.
 func (s *session) reconnect(d *domain) error {
 	state, err := stateOf(d.d)
 	if err != nil || state != provision.Running && state != provision.Paused {
@@ -85,7 +85,7 @@ func (s *session) reconnect(d *domain) error {
 	for _, n := range nets {
 		defer n.free()
 	}
-	lost, err := detached(d, nets)
+	lost, err := isDetached(d, nets)
 	if err != nil || !lost {
 		return err
 	}
@@ -100,12 +100,12 @@ func (s *session) reconnect(d *domain) error {
 	if err != nil {
 		return err
 	}
-	steps, err := domainxml.Reconnections(text, d.Link.MAC, d.Link.Network, nets[i].Bridge)
+	steps, err := domainxml.ReconnectSteps(text, d.Link.MAC, d.Link.Network, nets[i].Bridge)
 	if err != nil {
 		return err
 	}
 	for _, one := range steps {
-		if err := s.about("connect the interface " + d.Link.MAC); err != nil {
+		if err := s.beforeEffect("connect the interface " + d.Link.MAC); err != nil {
 			return err
 		}
 		if err := d.d.UpdateDeviceFlags(one, libvirt.DOMAIN_DEVICE_MODIFY_LIVE); err != nil {

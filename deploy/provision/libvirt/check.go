@@ -8,19 +8,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// maxContainer is how long a container's name may be: libvirt makes it the container's host name, and
-// Linux has 64 bytes for that.
-const maxContainer = 64
+// maxContainerName limits a container's name: libvirt uses it as the host name, for which Linux has 64
+// bytes.
+const maxContainerName = 64
 
-// Check finds out whether the machine's XML can be written, and whether its image, if it names a file, is
-// one for machines of this kind. What only libvirt itself finds wrong, it says when the machine is defined.
+// Check validates the machine's XML, and its image if it has a file. Errors that only libvirt detects are
+// reported when the machine is defined.
 func (h *Hypervisor) Check(ctx context.Context, c provision.Cluster, net provision.Network, spec provision.Spec) error {
 	return h.run(ctx, func(s *session) error {
-		if _, err := s.method(spec); err != nil {
+		if _, err := s.identityMethod(spec); err != nil {
 			return h.fail("", "check the machine", err, "")
 		}
 		if spec.Image.Disk == "" && spec.Image.Hash == "" {
-			spec.Firmware = provision.UEFI // whether it can do without is known with the image
+			spec.Firmware = provision.UEFI // whether a BIOS is needed depends on the image, which is not known yet
 		}
 		if _, err := domainxml.Domain(domainxml.Machine{Cluster: c, Network: net, Spec: spec, Host: s.host.xml}); err != nil {
 			fix := ""
@@ -29,8 +29,8 @@ func (h *Hypervisor) Check(ctx context.Context, c provision.Cluster, net provisi
 			}
 			return h.fail("", "check the machine's XML", err, fix)
 		}
-		if name := domainxml.DomainName(c, spec.Node); s.host.kind == provision.Container && len(name) > maxContainer {
-			return h.fail(spec.Node, "check the machine's name", fmt.Errorf("%s has %d bytes, and the name of a container at most %d", name, len(name), maxContainer),
+		if name := domainxml.DomainName(c, spec.Node); s.host.kind == provision.Container && len(name) > maxContainerName {
+			return h.fail(spec.Node, "check the machine's name", fmt.Errorf("%s has %d bytes, and the name of a container at most %d", name, len(name), maxContainerName),
 				"choose a shorter meta.name, or a shorter name for the role")
 		}
 		if spec.Image.Disk == "" || s.host.test {

@@ -13,10 +13,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// Clean removes the cluster's networks unless a machine is on them, the images that nothing
-// stands on and no cluster needs, and the pool, if nixbench made it and nothing is in it.
-func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Left, error) {
-	var left []provision.Left
+// Clean removes the cluster's networks that no machine uses, the images that no volume is based on and no
+// cluster needs, and the pool if nixbench created it and it is empty.
+func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Remaining, error) {
+	var left []provision.Remaining
 	err := h.run(ctx, func(s *session) error {
 		networks, err := s.cleanNetworks(c)
 		if err != nil {
@@ -26,21 +26,21 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 		left = append(networks, images...)
 		return h.fail("", "remove images", err, "")
 	})
-	if err != nil { // perhaps nobody waited, and it is still being filled in
+	if err != nil { // the operation may still be writing to the variable
 		return nil, err
 	}
 	return left, nil
 }
 
-func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Left, error) {
+func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Remaining, error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
-	// All that are ours: the hive may have called it something else before.
+	// All networks of the cluster, because the hive may have renamed its network.
 	all, err := s.networks()
 	if err != nil {
 		return nil, err
 	}
-	var left []provision.Left
+	var left []provision.Remaining
 	for _, n := range all {
 		defer n.free()
 		if !n.ours(c) {
@@ -54,7 +54,7 @@ func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Left, error) {
 			return nil, s.h.fail("", "remove the network "+n.Name, err, "")
 		}
 		if len(users) > 0 {
-			left = append(left, provision.Left{
+			left = append(left, provision.Remaining{
 				What: "network " + n.Name, Why: "on it is " + strings.Join(users, ", "),
 				Fix: "remove that machine, or take it off the network (virsh edit)",
 			})
@@ -63,9 +63,10 @@ func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Left, error) {
 	return left, nil
 }
 
-// networkUsers are the machines on a network, in words: domains that name it, running or not, and
-// those of which only a port shows, since another of libvirt's drivers runs them. A port of a machine that this
-// cluster had is stale when the whole cluster has been removed: libvirtd was killed while it started or ended it.
+// networkUsers describes the machines on a network: the domains that refer to it, running or not, and
+// machines of other libvirt drivers, which are visible only by their ports. While the whole cluster is being
+// removed, the port of a former machine of it is stale and is ignored: libvirtd was killed while it started
+// or stopped that machine.
 func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error) {
 	domains, err := s.domains()
 	if err != nil {
@@ -75,7 +76,7 @@ func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error
 	known := map[string]bool{}
 	for _, d := range domains {
 		defer d.free()
-		if d.On(n.Name) {
+		if d.UsesNetwork(n.Name) {
 			users = append(users, "machine "+d.Name)
 			known[d.UUID] = true
 		}
@@ -88,7 +89,7 @@ func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error
 	}
 	for _, p := range n.ports {
 		node, named := strings.CutPrefix(p.Owner, domainxml.DomainName(c, ""))
-		stale := named && s.h.dissolves(c) && p.OwnerUUID == domainxml.DomainUUID(c, node)
+		stale := named && s.h.removesCluster(c) && p.OwnerUUID == domainxml.DomainUUID(c, node)
 		if known[p.OwnerUUID] || stale {
 			continue
 		}
@@ -97,7 +98,7 @@ func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error
 	return users, nil
 }
 
-func (s *session) cleanPool(c provision.Cluster) ([]provision.Left, error) {
+func (s *session) cleanPool(c provision.Cluster) ([]provision.Remaining, error) {
 	p, err := s.findPool()
 	if err != nil || p == nil {
 		return nil, err
@@ -113,19 +114,19 @@ func (s *session) cleanPool(c provision.Cluster) ([]provision.Left, error) {
 	return left, p.removeIfEmpty()
 }
 
-func (p *pool) cleanImages(c provision.Cluster) ([]provision.Left, error) {
+func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 	volumes, err := p.p.ListAllStorageVolumes(0)
 	if err != nil {
 		return nil, err
 	}
-	images := map[string][]string{} // what there is of each
-	stands := map[string]string{}   // files that volumes stand on, and one of those
+	images := map[string][]string{} // existing parts by hash
+	stands := map[string]string{}   // by backing file, a volume that is based on it
 	for i := range volumes {
 		name, err := volumes[i].GetName()
 		if m := imageVolume.FindStringSubmatch(name); err == nil && m != nil {
 			images[m[1]] = append(images[m[1]], m[2])
 		} else if err == nil {
-			stands[path.Base(below(&volumes[i]))] = "volume " + name
+			stands[path.Base(backingFile(&volumes[i]))] = "volume " + name
 		}
 		_ = volumes[i].Free()
 	}
@@ -138,22 +139,22 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Left, error) {
 		defer d.free()
 		if d.Mark != nil {
 			users[d.Mark.Image] = "machine " + d.Name
-			ours[d.Mark.Image] = ours[d.Mark.Image] || d.Machine(c)
+			ours[d.Mark.Image] = ours[d.Mark.Image] || d.IsMachineOf(c)
 		}
 	}
-	var left []provision.Left
+	var left []provision.Remaining
 	for _, hash := range slices.Sorted(maps.Keys(images)) {
 		have := images[hash]
 		if ours[hash] {
 			continue
 		}
-		word := "for-" + short(c)
+		word := "for-" + shortID(c)
 		marked := slices.Contains(have, word)
 		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
 		user := cmp.Or(stands[imagePart(hash, "disk")], users[hash])
-		if user != "" && !needed && slices.Contains(have, "disk") { // of a container's there is nothing to be used
-			if marked { // the mark stays, so that the next Clean looks for it again
-				left = append(left, provision.Left{What: "image " + hash, Why: user + " was made from it", Fix: "remove that " + strings.Fields(user)[0]})
+		if user != "" && !needed && slices.Contains(have, "disk") { // images for containers have no disk in the pool
+			if marked { // the marker is kept, so that the next Clean finds the image again
+				left = append(left, provision.Remaining{What: "image " + hash, Why: user + " was made from it", Fix: "remove that " + strings.Fields(user)[0]})
 			}
 			continue
 		}
@@ -165,7 +166,7 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Left, error) {
 		if needed {
 			continue
 		}
-		// ok goes first: what is not complete is no image.
+		// Remove ok first: without it the image counts as incomplete.
 		for _, what := range []string{"ok", "disk", "initrd", "kernel"} {
 			if err := p.remove(imagePart(hash, what)); err != nil {
 				return nil, err
@@ -182,13 +183,13 @@ func (p *pool) removeIfEmpty() error {
 	if err != nil || len(names) > 0 || !p.ours {
 		return err
 	}
-	if err := p.about("remove the pool"); err != nil {
+	if err := p.beforeEffect("remove the pool"); err != nil {
 		return err
 	}
 	if err := p.p.Destroy(); err != nil {
 		return err
 	}
-	// The folder may be somebody's mount point, or hold what libvirt does not show.
+	// An error is ignored: the folder may be a mount point, or contain files that libvirt does not list.
 	_ = p.p.Delete(0)
 	return p.p.Undefine()
 }

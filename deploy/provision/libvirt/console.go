@@ -10,9 +10,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// ConsoleTail of a virtual machine is the end of a file in the pool, which virtlogd writes
-// from the first boot on. libvirt keeps no log of a container's console: there it is what has
-// been waiting to be read, which is at most the first 4 KiB, and what is printed meanwhile.
+// ConsoleTail returns the end of a virtual machine's console log, a file in the pool that virtlogd writes
+// from the first boot on. libvirt keeps no console log of a container: the result is the unread output, at
+// most its first 4 KiB, and what the container prints during the call.
 func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node string, max int) (string, error) {
 	var text []byte
 	err := h.run(ctx, func(s *session) error {
@@ -34,7 +34,7 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node 
 		text, err = p.download(name, max)
 		return err
 	})
-	if err != nil { // perhaps nobody waited, and it is still being read
+	if err != nil { // the operation may still be writing to the variable
 		return "", h.fail(node, "read the console", err, "")
 	}
 	text = text[len(text)-min(max, len(text)):]
@@ -50,7 +50,8 @@ func (s *session) containerConsole(c provision.Cluster, node string, text *[]byt
 	if !d.ours(c, node) {
 		return nil
 	}
-	// On a connection of its own: a console that says nothing is waited for until that is closed.
+	// Use a separate connection: reading from a console without output blocks until its connection is
+	// closed.
 	conn, err := libvirt.NewConnect(s.h.o.URI)
 	if err != nil {
 		return err
@@ -67,16 +68,16 @@ func (s *session) containerConsole(c provision.Cluster, node string, text *[]byt
 	}
 	defer func() { _ = stream.Free() }()
 	if err := own.OpenConsole("", stream, 0); err != nil {
-		return nil // it does not run, or somebody else reads it
+		return nil // it is off, or another client reads its console
 	}
 	buf := make([]byte, 4096)
-	for since := time.Now(); time.Since(since) < listen; {
+	for since := time.Now(); time.Since(since) < consoleReadTime; {
 		n, err := stream.Recv(buf)
 		if n > 0 {
 			*text = append(*text, buf[:n]...)
 			continue
 		}
-		if err != nil || n != -2 { // -2: nothing yet
+		if err != nil || n != -2 { // -2: no data yet
 			break
 		}
 		if err := s.sleep(20 * time.Millisecond); err != nil {
@@ -87,5 +88,5 @@ func (s *session) containerConsole(c provision.Cluster, node string, text *[]byt
 	return nil
 }
 
-// listen is how long a container's console is listened to.
-const listen = 300 * time.Millisecond
+// consoleReadTime is how long a container's console is read.
+const consoleReadTime = 300 * time.Millisecond

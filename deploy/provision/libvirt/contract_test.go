@@ -21,7 +21,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/provisiontest"
 )
 
-// A file gives each connection a hypervisor of its own, which test:///default does not.
+// With a file, each connection has a hypervisor of its own; test:///default is shared.
 const emptyNode = `<node>
   <cpu><mhz>1000</mhz><model>x86_64</model><active>4</active><nodes>1</nodes><sockets>1</sockets><cores>4</cores><threads>1</threads></cpu>
   <memory>8388608</memory>
@@ -35,7 +35,7 @@ func testURI(t *testing.T) string {
 	return "test://" + file
 }
 
-// hypervisorAt is a hypervisor with ways to it behind the provider's back.
+// hypervisorAt returns a hypervisor with functions that change it without the provider.
 func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 	t.Helper()
 	h, err := Open("test", o)
@@ -43,10 +43,10 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = h.Close() })
-	h.patience = 4 * time.Second
+	h.shutdownTimeout = 4 * time.Second
 	var mu sync.Mutex
 	left := 0
-	h.effect = func(what string) error {
+	h.onEffect = func(what string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if left == 0 {
@@ -96,7 +96,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 		AddNetwork: func(t *testing.T, name string, cidr netip.Prefix) {
 			text, err := domainxml.Network(provision.Cluster{}, provision.Network{Name: name, Mode: provision.Isolated, CIDR: cidr}, nil)
 			must(t, err)
-			// Nobody's mark.
+			// Remove the mark.
 			from, to := strings.Index(text, "<metadata>"), strings.Index(text, "</metadata>")
 			n, err := conn(t).NetworkDefineXML(text[:from] + text[to+len("</metadata>"):])
 			must(t, err)
@@ -177,7 +177,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 	}
 }
 
-// things is all that is on a hypervisor.
+// things describes all objects on a hypervisor.
 func things(t *testing.T, c *libvirt.Connect) []string {
 	t.Helper()
 	var all []string
@@ -227,7 +227,7 @@ func things(t *testing.T, c *libvirt.Connect) []string {
 			t.Fatal(err)
 		}
 		for _, v := range volumes {
-			if !strings.HasSuffix(v, ".console") { // printed or not yet
+			if !strings.HasSuffix(v, ".console") { // exists only after the first output
 				add("volume", v, nil)
 			}
 		}
@@ -247,7 +247,7 @@ func TestContractTestDriver(t *testing.T) {
 				{Hash: "2222222222222222", Disk: "/nowhere", Format: provision.QCOW2},
 			}
 		},
-		// Networks of the test driver cannot be changed while they stand.
+		// The test driver cannot change existing networks.
 		Lacks: provisiontest.Lacks{Reservations: true, Ports: true, Transient: true},
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Addresses asks the network that the machine is on; where that gives out none, the
-// guest's agent; else what the hypervisor's kernel has seen, or the kernel here.
+// Addresses returns a machine's addresses from the first source that has any: the network's leases, the
+// guest agent, the hypervisor's ARP table, the local ARP table.
 func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
 	var found []netip.Addr
 	err := h.run(ctx, func(s *session) error {
@@ -33,7 +33,7 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node st
 		found = s.addresses(d)
 		return nil
 	})
-	if err != nil { // perhaps nobody waited, and it is still being filled in
+	if err != nil { // the operation may still be writing to the variable
 		return nil, h.fail(node, "ask for the address", err, "")
 	}
 	return found, nil
@@ -59,7 +59,7 @@ func (s *session) addresses(d *domain) []netip.Addr {
 		}
 		links, err := d.d.ListAllInterfaceAddresses(source)
 		if err != nil {
-			continue // no agent answers, or the driver has none
+			continue // no agent answers, or the driver does not support the source
 		}
 		for _, l := range links {
 			if !strings.EqualFold(l.Hwaddr, d.MAC) {
@@ -73,7 +73,7 @@ func (s *session) addresses(d *domain) []netip.Addr {
 		}
 	}
 	if len(found) == 0 {
-		// libvirt 9.0 fails to read the neighbours that newer kernels tell it ("wrong nlmsg len").
+		// libvirt 9.0 cannot parse the neighbour table of newer kernels ("wrong nlmsg len").
 		if table, err := os.ReadFile("/proc/net/arp"); err == nil {
 			found = neighbours(string(table), d.MAC)
 		}
@@ -81,7 +81,7 @@ func (s *session) addresses(d *domain) []netip.Addr {
 	return found
 }
 
-// neighbours are the addresses in Linux's ARP table that were seen at a MAC.
+// neighbours returns the addresses that Linux's ARP table has for a MAC.
 func neighbours(table, mac string) []netip.Addr {
 	var found []netip.Addr
 	for line := range strings.Lines(table) {
@@ -99,11 +99,11 @@ func neighbours(table, mac string) []netip.Addr {
 	return found
 }
 
-// leases of a network that have not expired, the newest first.
+// leases returns the unexpired leases of a network, newest first.
 func leases(n *libvirt.Network) []provision.Lease {
 	all, err := n.GetDHCPLeases()
 	if err != nil {
-		return nil // the driver has none
+		return nil // the driver does not support leases
 	}
 	slices.SortStableFunc(all, func(a, b libvirt.NetworkDHCPLease) int { return b.ExpiryTime.Compare(a.ExpiryTime) })
 	var found []provision.Lease

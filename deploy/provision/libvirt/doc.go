@@ -1,14 +1,13 @@
-// Package libvirt is the provider for hypervisors that libvirt runs: QEMU's virtual
-// machines and Linux containers, here or on another host. It is the only package that
-// needs cgo. With the build tag libvirt_dlopen the program is built without libvirt, and looks
-// for it when it runs.
+// Package libvirt is the provider for hypervisors that libvirt manages: QEMU virtual machines and Linux
+// containers, on this or another host. It is the only package that needs cgo. With the build tag
+// libvirt_dlopen, libvirt is loaded at run time instead of linked.
 //
-// An operation is a function of a [session]: one connection, on which it looks at what
-// is there and does what is missing. libvirt's calls cannot be interrupted, so operations run
-// beside their caller, who may stop waiting; they look at their context before every effect.
-// When the connection breaks during an operation, because libvirtd was restarted, it is made
-// anew and the operation begins again: all are idempotent.
+// Each operation is a function of a [session], which is one connection: it observes what exists and creates
+// what is missing. Calls to libvirt cannot be interrupted, so an operation runs in its own goroutine and the
+// caller may stop waiting for it; the operation checks its context before every effect. When the connection
+// breaks during an operation, for instance because libvirtd was restarted, the operation is retried on a new
+// connection: all operations are idempotent.
 //
-// What is made, in which order, and how one that was killed in the middle is recognised, is
-// in docs/provisioning.md.
+// docs/provisioning.md describes what is created, in which order, and how an interrupted operation is
+// recognised.
 package libvirt

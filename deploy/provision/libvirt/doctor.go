@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Examine looks at all that machines will need, and changes nothing.
+// Examine checks everything that machines need, and changes nothing.
 func (h *Hypervisor) Examine(ctx context.Context, net provision.Network) []provision.Finding {
 	var seen []provision.Finding
 	err := h.run(ctx, func(s *session) error {
@@ -44,8 +44,8 @@ func finding(what, state, fix, format string, args ...any) provision.Finding {
 	return provision.Finding{What: what, State: state, Text: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// from makes a finding of an error.
-func (s *session) from(what string, err error) provision.Finding {
+// errorFinding converts an error to a finding.
+func (s *session) errorFinding(what string, err error) provision.Finding {
 	var e *provision.Error
 	errors.As(s.h.fail("", what, err, ""), &e)
 	return finding(what, "error", e.Fix, "%v", e.Err)
@@ -54,7 +54,7 @@ func (s *session) from(what string, err error) provision.Finding {
 func (s *session) examineLibvirt() provision.Finding {
 	v, err := s.conn.GetLibVersion()
 	if err != nil {
-		return s.from("libvirt", err)
+		return s.errorFinding("libvirt", err)
 	}
 	text := fmt.Sprintf("version %d.%d.%d, %s", v/1000000, v/1000%1000, v%1000, s.h.o.URI)
 	if s.host.kind == provision.VM && !s.host.test {
@@ -82,8 +82,8 @@ func (s *session) examineKVM() provision.Finding {
 func (s *session) examinePool() provision.Finding {
 	const what = "storage pool"
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
-	if missing(err) {
-		// Another pool in the folder would make libvirt refuse ours.
+	if isNotFound(err) {
+		// libvirt refuses a second pool in the same folder.
 		if other, err := s.conn.LookupStoragePoolByTargetPath(s.h.o.PoolPath); err == nil {
 			name, _ := other.GetName()
 			_ = other.Free()
@@ -93,12 +93,12 @@ func (s *session) examinePool() provision.Finding {
 		return finding(what, "ok", "", "%s will be made in %s", s.h.o.Pool, s.h.o.PoolPath)
 	}
 	if err != nil {
-		return s.from(what, err)
+		return s.errorFinding(what, err)
 	}
 	found, err := s.describePool(p)
 	if err != nil {
 		_ = p.Free()
-		return s.from(what, err)
+		return s.errorFinding(what, err)
 	}
 	defer found.free()
 	if active, err := p.IsActive(); err != nil || !active {
@@ -107,19 +107,19 @@ func (s *session) examinePool() provision.Finding {
 	left, err := found.available()
 	switch {
 	case err != nil:
-		return s.from(what, err)
+		return s.errorFinding(what, err)
 	case left < 2<<30 && !s.host.test:
-		return finding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, size(left))
+		return finding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, sizeText(left))
 	}
-	return finding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, size(left))
+	return finding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, sizeText(left))
 }
 
 func (s *session) examineMemory() provision.Finding {
 	free := freeMemory(s.conn)
 	if free < 1<<30 && !s.host.test {
-		return finding("memory", "warning", "end something, or give the roles less", "%s are left", size(free))
+		return finding("memory", "warning", "end something, or give the roles less", "%s are left", sizeText(free))
 	}
-	return finding("memory", "ok", "", "%s are left", size(free))
+	return finding("memory", "ok", "", "%s are left", sizeText(free))
 }
 
 func (s *session) examineNetwork(net provision.Network) provision.Finding {
@@ -129,7 +129,7 @@ func (s *session) examineNetwork(net provision.Network) provision.Finding {
 	}
 	n, err := s.findNetwork(net.Name)
 	if err != nil {
-		return s.from(what, err)
+		return s.errorFinding(what, err)
 	}
 	if n != nil {
 		defer n.free()
@@ -138,10 +138,10 @@ func (s *session) examineNetwork(net provision.Network) provision.Finding {
 	case n == nil && net.Mode == provision.Existing:
 		return finding(what, "error", `define it, or set cluster.network.mode to "nat"`, "there is no network %s", net.Name)
 	case n == nil:
-		if err := s.clash(net); err != nil {
-			return s.from(what, err)
+		if err := s.checkRange(net); err != nil {
+			return s.errorFinding(what, err)
 		}
-		if f, bad := s.dnsmasq(); bad {
+		if f, bad := s.checkNetworkDriver(); bad {
 			return f
 		}
 		return finding(what, "ok", "", "%s will be made with %s", net.Name, net.CIDR)
@@ -156,18 +156,18 @@ func (s *session) examineNetwork(net provision.Network) provision.Finding {
 	return finding(what, "ok", "", "%s %v, made by nixbench for cluster %s", net.Name, n.CIDRs, n.Mark.Cluster)
 }
 
-// dnsmasq: whether libvirt has one is only seen when a network starts. If another runs
-// already there must be one.
-func (s *session) dnsmasq() (provision.Finding, bool) {
+// checkNetworkDriver returns a finding and true if libvirt has no network driver. A missing dnsmasq shows
+// only when a network starts.
+func (s *session) checkNetworkDriver() (provision.Finding, bool) {
 	if s.host.test {
 		return provision.Finding{}, false
 	}
 	active, err := s.conn.ListAllNetworks(libvirt.CONNECT_LIST_NETWORKS_ACTIVE)
 	if err != nil {
-		if unsupported(err) {
+		if isUnsupported(err) {
 			return finding("network", "error", "install libvirt's network driver there (package libvirt-daemon-driver-network)", "libvirt has no networks"), true
 		}
-		return s.from("network", err), true
+		return s.errorFinding("network", err), true
 	}
 	for i := range active {
 		_ = active[i].Free()

@@ -13,9 +13,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/seed"
 )
 
-// Ensure makes a machine: what it is told, its disks, then the domain, which says that
-// these are complete, then its start. Without a domain, what is there of the others may have
-// been cut off, and is made anew.
+// Ensure creates a machine: first its seed, then its disks, then the domain, and starts it. The domain's
+// existence proves that seed and disks are complete. If there is no domain, they may be incomplete and are
+// recreated.
 func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provision.Network, spec provision.Spec) error {
 	err := h.run(ctx, func(s *session) error { return s.ensure(c, net, spec) })
 	return h.fail(spec.Node, "make the machine", err, "")
@@ -35,11 +35,11 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 		}
 		m.Image = d.Mark.Image
 	}
-	method, err := s.method(spec)
+	method, err := s.identityMethod(spec)
 	if err != nil {
 		return err
 	}
-	if _, err := domainxml.Domain(m); err != nil { // what the role says may be wrong
+	if _, err := domainxml.Domain(m); err != nil { // the role's XML may be invalid
 		return err
 	}
 	p, err := s.makePool()
@@ -54,7 +54,7 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 		return s.h.fail(spec.Node, "make the disks", err, "")
 	}
 	if s.host.kind == provision.VM {
-		m.Files.Console = p.file(machinePart(c, spec.Node, "console"))
+		m.Files.Console = p.pathOf(machinePart(c, spec.Node, "console"))
 	}
 	if d == nil || d.Mark.Definition != spec.Definition() {
 		if d != nil {
@@ -72,8 +72,8 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 	return s.start(spec.Node, d.d)
 }
 
-// method is how the machine is told who it is.
-func (s *session) method(spec provision.Spec) (provision.Method, error) {
+// identityMethod returns the method by which the machine gets its identity on this hypervisor.
+func (s *session) identityMethod(spec provision.Spec) (provision.Method, error) {
 	m := spec.Identity.Method
 	container := s.host.kind == provision.Container
 	switch {
@@ -96,17 +96,17 @@ func (p *pool) makeSeed(m *domainxml.Machine, method provision.Method, complete 
 	switch method {
 	case provision.Files:
 		name = machinePart(m.Cluster, node, "seed")
-		m.Files.Seed = p.file(name)
+		m.Files.Seed = p.pathOf(name)
 	case provision.Credentials:
 		name, data = machinePart(m.Cluster, node, "credential"), seed.Tmpfiles(id)
-		m.Files.Credential = p.file(name)
+		m.Files.Credential = p.pathOf(name)
 	case provision.CloudInit:
 		var err error
 		if data, err = seed.CloudInit(node, id); err != nil {
 			return err
 		}
 		name = machinePart(m.Cluster, node, "cidata")
-		m.Files.CloudInit = p.file(name)
+		m.Files.CloudInit = p.pathOf(name)
 	}
 	if complete {
 		there, err := p.has(name)
@@ -123,14 +123,14 @@ func (p *pool) makeSeed(m *domainxml.Machine, method provision.Method, complete 
 func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
 	node, image := m.Spec.Node, m.Spec.Image
 	if p.host.kind == provision.VM && image.Kernel != "" {
-		// One that is there keeps the kernel that it was made with.
-		m.Files.Kernel = p.file(imagePart(m.Image, "kernel"))
+		// An existing machine keeps the kernel that it was created with.
+		m.Files.Kernel = p.pathOf(imagePart(m.Image, "kernel"))
 		if image.Initrd != "" {
-			m.Files.Initrd = p.file(imagePart(m.Image, "initrd"))
+			m.Files.Initrd = p.pathOf(imagePart(m.Image, "initrd"))
 		}
 	}
 	root := p.rootPart(m.Cluster, node)
-	m.Files.Root = p.file(root)
+	m.Files.Root = p.pathOf(root)
 	there := false
 	var err error
 	if complete {
@@ -149,7 +149,7 @@ func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
 	}
 	for i, size := range m.Spec.Disks {
 		name := machinePart(m.Cluster, node, fmt.Sprintf("disk%d", i+1))
-		m.Files.Disks = append(m.Files.Disks, p.file(name))
+		m.Files.Disks = append(m.Files.Disks, p.pathOf(name))
 		if complete {
 			if there, err := p.has(name); err != nil {
 				return err
@@ -159,7 +159,7 @@ func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
 		}
 		vol, err := p.create(domainxml.Volume{Name: name, Format: "qcow2", Capacity: size, Mode: "0600"})
 		if err != nil {
-			return p.withRoom(err)
+			return p.addFreeSpace(err)
 		}
 		_ = vol.Free()
 	}
@@ -181,12 +181,12 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 		}
 	}
 	if p.host.kind == provision.Container {
-		if n := len(p.file(name)); n > maxLoop {
-			return p.h.fail(spec.Node, "make the root", fmt.Errorf("its path %s has %d bytes, and libvirt can open %d", p.file(name), n, maxLoop),
+		if n := len(p.pathOf(name)); n > maxLoopPath {
+			return p.h.fail(spec.Node, "make the root", fmt.Errorf("its path %s has %d bytes, and libvirt can open %d", p.pathOf(name), n, maxLoopPath),
 				"give the hypervisor a shorter poolPath and another pool")
 		}
-		// Its file system is as large as the image made it; a larger file would not change that.
-		if err := p.turn(p.h.uploads); err != nil {
+		// The size of the file system is fixed by the image; a larger file would not change it.
+		if err := p.acquireSlot(p.h.uploads); err != nil {
 			return err
 		}
 		defer func() { <-p.h.uploads }()
@@ -194,28 +194,28 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 	}
 	vol, err := p.create(domainxml.Volume{
 		Name: name, Format: "qcow2", Capacity: max(spec.Disk, about.disk), Mode: "0600",
-		Backing: p.file(imagePart(spec.Image.Hash, "disk")), Below: string(spec.Image.Format),
+		Backing: p.pathOf(imagePart(spec.Image.Hash, "disk")), BackingFormat: string(spec.Image.Format),
 	})
 	if err != nil {
-		return p.withRoom(err)
+		return p.addFreeSpace(err)
 	}
 	return vol.Free()
 }
 
-// define makes the domain what it shall be. In its place there may be one that is off.
+// define creates the domain, or redefines one that is off.
 func (s *session) define(m domainxml.Machine) (*domain, error) {
 	text, err := domainxml.Domain(m)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.about("define the domain"); err != nil {
+	if err := s.beforeEffect("define the domain"); err != nil {
 		return nil, err
 	}
 	d, err := s.conn.DomainDefineXML(text)
 	if err != nil {
 		return nil, err
 	}
-	return &domain{d: d, Found: domainxml.Found{Name: domainxml.DomainName(m.Cluster, m.Spec.Node)}}, nil
+	return &domain{d: d, DomainInfo: domainxml.DomainInfo{Name: domainxml.DomainName(m.Cluster, m.Spec.Node)}}, nil
 }
 
 func (s *session) start(node string, d *libvirt.Domain) error {
@@ -223,7 +223,7 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 	case err != nil || state == provision.Running:
 		return err
 	case state == provision.Paused:
-		if err := s.about("resume the domain"); err != nil {
+		if err := s.beforeEffect("resume the domain"); err != nil {
 			return err
 		}
 		return s.h.fail(node, "resume", resume(d), "")
@@ -232,7 +232,7 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 			return err
 		}
 	}
-	if err := s.about("start the domain"); err != nil {
+	if err := s.beforeEffect("start the domain"); err != nil {
 		return err
 	}
 	for tries := 1; ; tries++ {
@@ -243,7 +243,7 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 		if on, _ := running(d); on {
 			break
 		}
-		// Two containers that start at once may find the same loop device free.
+		// Containers that start concurrently may choose the same free loop device.
 		if tries == 20 || !strings.Contains(err.Error(), "to loop device: Device or resource busy") {
 			return s.h.fail(node, "start", err, "")
 		}
@@ -254,8 +254,8 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 	return nil
 }
 
-// stateOf is what the domain is doing. One that somebody has stopped for a moment, to save or
-// move it, runs.
+// stateOf returns the run state of a domain. A domain that is paused briefly for a save or a migration
+// counts as running.
 func stateOf(d *libvirt.Domain) (provision.State, error) {
 	state, reason, err := d.GetState()
 	if err != nil {
@@ -284,7 +284,7 @@ func stateOf(d *libvirt.Domain) (provision.State, error) {
 	return provision.Running, nil
 }
 
-// resume has a paused domain go on, however it came to be paused.
+// resume continues a paused or suspended domain.
 func resume(d *libvirt.Domain) error {
 	if state, _, err := d.GetState(); err == nil && state == libvirt.DOMAIN_PMSUSPENDED {
 		return d.PMWakeup(0)
@@ -292,40 +292,41 @@ func resume(d *libvirt.Domain) error {
 	return d.Resume()
 }
 
-// running tells that there is a guest, whatever it does.
+// running reports whether the domain has a guest, in whatever state.
 func running(d *libvirt.Domain) (bool, error) {
 	state, err := stateOf(d)
 	return state != provision.Off && err == nil, err
 }
 
-// shutdown asks the guest to end, and ends it if it does not.
+// shutdown asks the guest to shut down, and destroys the domain if it does not within the timeout.
 func (s *session) shutdown(d *libvirt.Domain) error {
 	state, err := stateOf(d)
 	if err != nil || state == provision.Off {
 		return err
 	}
-	if err := s.about("shut the domain down"); err != nil {
+	if err := s.beforeEffect("shut the domain down"); err != nil {
 		return err
 	}
 	switch state {
-	case provision.Paused: // or it would not hear
+	case provision.Paused: // a paused guest cannot react
 		_ = resume(d)
 	case provision.Crashed:
 		return s.destroy(d)
 	}
-	ways := []func() error{d.Shutdown} // a press of the power button
+	ways := []func() error{d.Shutdown} // ACPI power button
 	if s.host.kind == provision.Container {
 		ways = []func() error{
-			// systemd's signal for it is SIGRTMIN+4, and glibc's first is the kernel's third. Another
-			// init takes no notice.
+			// systemd powers off on SIGRTMIN+4. libvirt's RT6 is that signal: the kernel counts real-time
+			// signals from 32, and glibc's SIGRTMIN is 34. Other init programs ignore it.
 			func() error { return d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_RT6, 0) },
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_INITCTL) },
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
 		}
 	}
-	for since, asked := time.Now(), 0; time.Since(since) < s.h.patience; {
-		// All ways fail with a guest that has just ended, and some with one that does not know them.
-		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.patience/20 {
+	for since, asked := time.Now(), 0; time.Since(since) < s.h.shutdownTimeout; {
+		// Errors are ignored: all methods fail if the guest has just ended, and some if it does not support
+		// them.
+		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20 {
 			_ = ways[asked]()
 			asked++
 		}
@@ -341,15 +342,15 @@ func (s *session) shutdown(d *libvirt.Domain) error {
 
 func (s *session) destroy(d *libvirt.Domain) error {
 	on, err := running(d)
-	if missing(err) || err == nil && !on {
+	if isNotFound(err) || err == nil && !on {
 		return nil
 	}
-	if err := s.about("end the domain"); err != nil {
+	if err := s.beforeEffect("end the domain"); err != nil {
 		return err
 	}
 	if s.host.kind == provision.Container {
-		// libvirt looks for the container's processes in cgroups, for seconds. With its first
-		// process the kernel ends all of them.
+		// libvirt searches cgroups for the container's processes, which takes seconds. If its first process
+		// is killed, the kernel kills the others.
 		_ = d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_KILL, 0)
 		for range 50 {
 			if on, err := running(d); err == nil && !on {
@@ -361,7 +362,7 @@ func (s *session) destroy(d *libvirt.Domain) error {
 		}
 	}
 	err = d.Destroy()
-	if on, stateErr := running(d); missing(stateErr) || stateErr == nil && !on {
+	if on, stateErr := running(d); isNotFound(stateErr) || stateErr == nil && !on {
 		return nil
 	}
 	return err

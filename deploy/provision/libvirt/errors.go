@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// fail says what failed where. An error that says so already keeps what it says, and
-// is told the node if it does not know it. No error stays none.
+// fail wraps an error into a [provision.Error]. An error that is one already is returned as it is, with the
+// node added if it lacks one. It returns nil for nil.
 func (h *Hypervisor) fail(node, op string, err error, fix string) error {
 	if err == nil {
 		return nil
@@ -26,15 +26,15 @@ func (h *Hypervisor) fail(node, op string, err error, fix string) error {
 		}
 		return err
 	}
-	more, err := plain(err)
+	more, err := explainError(err)
 	if fix == "" {
 		fix = more
 	}
 	return &provision.Error{Hypervisor: h.name, Node: node, Op: op, Err: err, Fix: fix}
 }
 
-// has tells whether an error is libvirt's, with one of these codes.
-func has(err error, codes ...libvirt.ErrorNumber) bool {
+// hasCode reports whether an error is libvirt's with one of these codes.
+func hasCode(err error, codes ...libvirt.ErrorNumber) bool {
 	var e libvirt.Error
 	if !errors.As(err, &e) {
 		return false
@@ -47,16 +47,16 @@ func has(err error, codes ...libvirt.ErrorNumber) bool {
 	return false
 }
 
-func missing(err error) bool {
-	return has(err, libvirt.ERR_NO_DOMAIN, libvirt.ERR_NO_NETWORK, libvirt.ERR_NO_STORAGE_POOL, libvirt.ERR_NO_STORAGE_VOL)
+func isNotFound(err error) bool {
+	return hasCode(err, libvirt.ERR_NO_DOMAIN, libvirt.ERR_NO_NETWORK, libvirt.ERR_NO_STORAGE_POOL, libvirt.ERR_NO_STORAGE_VOL)
 }
 
-func unsupported(err error) bool {
-	return has(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED)
+func isUnsupported(err error) bool {
+	return hasCode(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED)
 }
 
-// plain is libvirt's message without the numbers around it, with what we know about it.
-func plain(err error) (fix string, inner error) {
+// explainError returns libvirt's message without its error numbers, and a fix if the message is a known one.
+func explainError(err error) (fix string, inner error) {
 	var e libvirt.Error
 	if !errors.As(err, &e) {
 		return "", err
@@ -91,25 +91,25 @@ func plain(err error) (fix string, inner error) {
 	return "", inner
 }
 
-// gone: the hypervisor cannot be reached.
-func (h *Hypervisor) gone(err error) error {
-	_, inner := plain(err)
+// unreachableError returns the error for a hypervisor that cannot be connected to.
+func (h *Hypervisor) unreachableError(err error) error {
+	_, inner := explainError(err)
 	text, fix := inner.Error(), "see that libvirtd runs there: systemctl status libvirtd virtqemud"
 	switch {
 	case strings.Contains(text, "Permission denied"), strings.Contains(text, "authentication"), strings.Contains(text, "polkit"):
 		fix = "become a member of the group libvirt, or root"
 	case strings.Contains(h.o.URI, "+ssh"):
-		fix = "see that this works: " + h.byHand()
+		fix = "see that this works: " + h.manualCommand()
 	case strings.Contains(text, "No connection driver available"):
 		fix = "install libvirt's driver for it there: libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc"
 	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
 		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed, doctor says more"
 	}
-	return h.fail("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrGone, text), fix)
+	return h.fail("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrUnreachable, text), fix)
 }
 
-// byHand is what a person does to see whether libvirt answers by SSH.
-func (h *Hypervisor) byHand() string {
+// manualCommand returns the command by which a user can test libvirt over SSH.
+func (h *Hypervisor) manualCommand() string {
 	u, err := url.Parse(h.o.URI)
 	if err != nil {
 		return "virsh -c " + h.o.URI + " version"

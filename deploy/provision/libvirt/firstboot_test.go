@@ -19,7 +19,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// newKey is a private key in OpenSSH's PEM, and its public half.
+// newKey returns a private key in OpenSSH's PEM format and its public key.
 func newKey(t *testing.T) (private []byte, public string) {
 	t.Helper()
 	pub, priv, err := ed25519.GenerateKey(nil)
@@ -37,8 +37,8 @@ func newKey(t *testing.T) (private []byte, public string) {
 	return pem.EncodeToMemory(block), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(p)))
 }
 
-// Machines that have just been made answer with the key, the name, the address and the
-// words that they were given. Virtual machines, which take longer, do in e2e/provision.
+// Tests that new containers answer with the host key, the name, the address and the node.json that they were
+// given. e2e/provision tests virtual machines, which take longer.
 func TestFirstBoot(t *testing.T) {
 	t.Parallel()
 	l := lab.Hypervisor(t)
@@ -55,7 +55,7 @@ func TestFirstBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := provision.Cluster{Name: "boot", ID: "00112233445566aa"}
-	g := provision.Ground{
+	g := provision.HostSetup{
 		Network: provision.Network{Name: "nbboot", Mode: provision.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24"), Domain: "internal"},
 		Images:  []provision.Image{image},
 	}
@@ -127,13 +127,13 @@ func TestFirstBoot(t *testing.T) {
 			t.Errorf("%s has addresses %v, %v", s.Node, got, err)
 		}
 	}
-	// By name, from the network's name server.
+	// Resolve the name with the network's DNS server.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if out, err := l.Command(ctx, "busybox", "nslookup", specs[1].Node+".internal", "192.168.240.1").CombinedOutput(); !strings.Contains(string(out), specs[1].Address.String()) {
 		t.Errorf("%s is not known by name: %s, %v", specs[1].Node, out, err)
 	}
-	// A restart with another size keeps the disk, and who the machine is.
+	// A restart with another size keeps the disk and the machine's identity.
 	if _, err := run(specs[0], "touch /var/lib/kept; sync"); err != nil {
 		t.Error(err)
 	}

@@ -5,27 +5,26 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/seed"
 )
 
-// A folder with files is a pool for a moment: libvirt has no other way to make one on its
-// host. The name of that pool is the folder's, so that one that was cut off is found.
+// libvirt has no call to create a folder with files on its host, so a temporary pool is defined in the
+// folder. That pool has the folder's name, so that one left by an interrupted operation is found.
 
-// makeFolder makes a folder in the pool, with these files and no others. They belong to
-// root, and nobody else reads them.
+// makeFolder creates a folder in the pool with exactly these files, readable by root only.
 func (p *pool) makeFolder(name string, files []seed.File) error {
 	if err := p.removeFolder(name); err != nil {
 		return err
 	}
-	text, err := domainxml.Pool(name, p.file(name), "0700")
+	text, err := domainxml.Pool(name, p.pathOf(name), "0700")
 	if err != nil {
 		return err
 	}
-	if err := p.about("make the folder " + name); err != nil {
+	if err := p.beforeEffect("make the folder " + name); err != nil {
 		return err
 	}
 	inner, err := p.conn.StoragePoolDefineXML(text, 0)
 	if err != nil {
 		return err
 	}
-	f := &pool{session: p.session, p: inner, path: p.file(name), ours: true}
+	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true}
 	defer f.free()
 	if err := inner.Build(0); err != nil {
 		return err
@@ -35,10 +34,10 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 	}
 	for _, file := range files {
 		if err := f.uploadBytes(domainxml.Volume{Name: file.Name, Format: "raw", Mode: "0600"}, file.Data); err != nil {
-			return p.withRoom(err)
+			return p.addFreeSpace(err)
 		}
 	}
-	if err := p.about("close the folder " + name); err != nil {
+	if err := p.beforeEffect("close the folder " + name); err != nil {
 		return err
 	}
 	if err := inner.Destroy(); err != nil {
@@ -48,17 +47,17 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 		return err
 	}
 	if p.host.test {
-		// Folders of the test driver are not on any disk, where the pool would see them.
-		return p.mark(name)
+		// The test driver's folders are not on disk, so the pool does not list them.
+		return p.ensureMarker(name)
 	}
 	return p.refresh()
 }
 
-// removeFolder removes a folder of the pool and its files; none is no error.
+// removeFolder removes a folder of the pool with its files. A missing folder is no error.
 func (p *pool) removeFolder(name string) error {
 	inner, err := p.conn.LookupStoragePoolByName(name)
 	open := err == nil
-	if err != nil && !missing(err) {
+	if err != nil && !isNotFound(err) {
 		return err
 	}
 	there, err := p.has(name)
@@ -68,11 +67,11 @@ func (p *pool) removeFolder(name string) error {
 	if !open && !there {
 		return nil
 	}
-	if err := p.about("remove the folder " + name); err != nil {
+	if err := p.beforeEffect("remove the folder " + name); err != nil {
 		return err
 	}
 	if !open {
-		text, err := domainxml.Pool(name, p.file(name), "0700")
+		text, err := domainxml.Pool(name, p.pathOf(name), "0700")
 		if err != nil {
 			return err
 		}
@@ -80,12 +79,12 @@ func (p *pool) removeFolder(name string) error {
 			return err
 		}
 	}
-	f := &pool{session: p.session, p: inner, path: p.file(name), ours: true}
+	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true}
 	defer f.free()
 	if active, err := inner.IsActive(); err != nil {
 		return err
 	} else if !active {
-		// Also where the folder was never made.
+		// Build also creates the folder if it is missing.
 		if err := inner.Build(0); err != nil {
 			return err
 		}

@@ -11,13 +11,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// host is what is known of a hypervisor as long as the connection stands.
+// host describes a hypervisor; it is read once per connection.
 type host struct {
 	kind provision.Kind
 	xml  domainxml.Host
 	cpus int
-	id   string // of the host: the same for all of libvirt's drivers there
-	test bool   // libvirt's driver for tests, where volumes have no content
+	id   string // identifies the host; the same for all libvirt drivers of the host
+	test bool   // libvirt's test driver, whose volumes have no content
 }
 
 func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
@@ -38,7 +38,8 @@ func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
 		about.kind, about.xml.Type = provision.Container, "lxc"
 	case "qemu":
 		about.xml.Type = "qemu"
-		// libvirt asks QEMU, which asks the kernel: that the device exists says nothing.
+		// libvirt asks QEMU, which asks the kernel. The existence of /dev/kvm alone does not prove that KVM
+		// works.
 		if _, err := conn.GetDomainCapabilities("", node.Model, "", "kvm", 0); err == nil {
 			about.xml.Type = "kvm"
 		} else {
@@ -53,7 +54,7 @@ func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
 	return about, nil
 }
 
-// hostID is the host's name with what its firmware says of itself: neither is always unique.
+// hostID returns the host name and the UUID of its firmware: neither alone is always unique.
 func hostID(conn *libvirt.Connect) (string, error) {
 	name, err := conn.GetHostname()
 	if err != nil {
@@ -67,7 +68,7 @@ func hostID(conn *libvirt.Connect) (string, error) {
 	return name + " " + id, err
 }
 
-// freeMemory counts what the kernel would give back.
+// freeMemory returns the free memory in bytes, with the buffers and caches that the kernel can reclaim.
 func freeMemory(conn *libvirt.Connect) uint64 {
 	if m, err := conn.GetMemoryStats(libvirt.NODE_MEMORY_STATS_ALL_CELLS, 0); err == nil && m.FreeSet {
 		return (m.Free + m.Buffers + m.Cached) << 10

@@ -15,57 +15,57 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Options are those of a hypervisor in the hive.
+// Options are the settings of a hypervisor in the hive.
 type Options struct {
 	URI      string
-	Pool     string // its name
-	PoolPath string // folder of the hypervisor, where the pool is made
+	Pool     string // name of the storage pool
+	PoolPath string // the hypervisor's folder in which the pool is created
 	Send     event.Sink
 }
 
-// Hypervisor is a [provision.Provider], and all else that one may be.
+// Hypervisor implements [provision.Provider] and all its optional interfaces.
 type Hypervisor struct {
 	name string
 	o    Options
 
-	// patience is how long a guest has to end by itself.
-	patience time.Duration
-	// answer is how long connecting may take: libvirt itself waits for ever.
-	answer time.Duration
-	// silence is how long a call may take: of libvirt's, now and then one is never answered.
-	silence time.Duration
-	// effect is called before each effect; tests cut operations off there.
-	effect func(what string) error
+	// shutdownTimeout is how long a guest may take to shut down.
+	shutdownTimeout time.Duration
+	// connectTimeout limits connecting, which has no limit in libvirt.
+	connectTimeout time.Duration
+	// callTimeout limits a single call: rarely, libvirt never answers one.
+	callTimeout time.Duration
+	// onEffect, if set, is called before each effect. Tests interrupt operations with it.
+	onEffect func(what string) error
 
-	dialing sync.Mutex // held, perhaps for ever, while a connection is made
+	dialing sync.Mutex // held while connecting, possibly for ever
 
-	mu     sync.Mutex // of what follows; never held while libvirt is waited for
+	mu     sync.Mutex // guards the fields below; never held during a call to libvirt
 	conn   *libvirt.Connect
 	host   host
 	closed bool
-	// dissolved are IDs of clusters of which nothing is to be left.
-	dissolved map[string]bool
+	// removedClusters are the IDs of clusters that are being removed as a whole.
+	removedClusters map[string]bool
 
-	storage sync.Mutex // held where the pool or a network is made or removed
+	storage sync.Mutex // held while the pool or a network is created or removed
 
-	// uploads of containers' roots: libvirtd is busy with two, and with all at once none would
-	// boot before the last is there.
+	// uploads limits concurrent uploads of containers' root disks to two. Two keep libvirtd busy; with all
+	// at once, no container could boot before the last upload had finished.
 	uploads chan struct{}
 }
 
 var (
-	_ provision.Provider   = (*Hypervisor)(nil)
-	_ provision.Discoverer = (*Hypervisor)(nil)
-	_ provision.Console    = (*Hypervisor)(nil)
-	_ provision.Cleaner    = (*Hypervisor)(nil)
-	_ provision.Checker    = (*Hypervisor)(nil)
-	_ provision.Dissolver  = (*Hypervisor)(nil)
-	_ provision.Doctor     = (*Hypervisor)(nil)
+	_ provision.Provider       = (*Hypervisor)(nil)
+	_ provision.Discoverer     = (*Hypervisor)(nil)
+	_ provision.Console        = (*Hypervisor)(nil)
+	_ provision.Cleaner        = (*Hypervisor)(nil)
+	_ provision.Checker        = (*Hypervisor)(nil)
+	_ provision.ClusterRemover = (*Hypervisor)(nil)
+	_ provision.Doctor         = (*Hypervisor)(nil)
 )
 
-// Open checks the options. It connects only when something is asked of the hypervisor.
+// Open validates the options. The connection is made by the first operation.
 func Open(name string, o Options) (*Hypervisor, error) {
-	h := &Hypervisor{name: name, o: o, patience: time.Minute, answer: time.Minute, silence: 2 * time.Minute, uploads: make(chan struct{}, 2), dissolved: map[string]bool{}}
+	h := &Hypervisor{name: name, o: o, shutdownTimeout: time.Minute, connectTimeout: time.Minute, callTimeout: 2 * time.Minute, uploads: make(chan struct{}, 2), removedClusters: map[string]bool{}}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {
 		return nil, h.fail("", "connect", fmt.Errorf("%q is no libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
@@ -80,7 +80,7 @@ func Open(name string, o Options) (*Hypervisor, error) {
 	return h, nil
 }
 
-// Close ends the connection. Operations that nobody waits for any more keep it until they end.
+// Close closes the connection. Operations that are still running keep a reference to it until they end.
 func (h *Hypervisor) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -93,35 +93,36 @@ func (h *Hypervisor) Close() error {
 	return err
 }
 
-// session is one operation on one connection. It has the operation's context, since
-// all it does ends with that.
+// session is one operation on one connection. It contains the operation's context because the session's
+// lifetime is that of the operation.
 type session struct {
-	ctx  context.Context
-	h    *Hypervisor
-	conn *libvirt.Connect
-	host host
-	beat func() // it goes on
+	ctx            context.Context
+	h              *Hypervisor
+	conn           *libvirt.Connect
+	host           host
+	reportProgress func() // tells runWithTimeout that the operation is not stuck
 }
 
-// grace is how long an operation whose context has ended may take to notice.
-const grace = time.Second
+// cancelGrace is how long an operation may take to return after its context has ended.
+const cancelGrace = time.Second
 
-// errSilent: a call was not answered.
-var errSilent = errors.New("a call to libvirt was never answered")
+// errNoAnswer: a call was not answered.
+var errNoAnswer = errors.New("a call to libvirt was never answered")
 
-// run runs an operation, again if the connection breaks, and once more on another connection
-// if it is silent.
+// run executes an operation. It is retried when the connection breaks, and once on a new connection when a
+// call is not answered.
 func (h *Hypervisor) run(ctx context.Context, op func(*session) error) error {
-	err := h.watched(ctx, op)
-	if errors.Is(err, errSilent) && ctx.Err() == nil {
-		err = h.watched(ctx, op)
+	err := h.runWithTimeout(ctx, op)
+	if errors.Is(err, errNoAnswer) && ctx.Err() == nil {
+		err = h.runWithTimeout(ctx, op)
 	}
 	return err
 }
 
-// watched leaves an operation alone that does not go on, or whose context has ended. Should it get its
-// answer after all, it notices that nobody waits for it before it has another effect.
-func (h *Hypervisor) watched(ctx context.Context, op func(*session) error) error {
+// runWithTimeout executes an operation and stops waiting for it when it makes no progress for callTimeout or
+// when its context ends. An abandoned operation has a cancelled context, so it returns before its next
+// effect.
+func (h *Hypervisor) runWithTimeout(ctx context.Context, op func(*session) error) error {
 	if err := ctx.Err(); err != nil {
 		return h.fail("", "connect", err, "")
 	}
@@ -135,23 +136,23 @@ func (h *Hypervisor) watched(ctx context.Context, op func(*session) error) error
 		}
 	}
 	done := make(chan error, 1)
-	go func() { done <- h.attempts(own, beat, op) }()
-	silence := time.NewTimer(h.silence)
+	go func() { done <- h.runWithReconnect(own, beat, op) }()
+	silence := time.NewTimer(h.callTimeout)
 	defer silence.Stop()
 	for waiting := true; waiting; {
 		select {
 		case err := <-done:
 			return err
 		case <-beats:
-			silence.Reset(h.silence)
+			silence.Reset(h.callTimeout)
 		case <-silence.C:
 			h.mu.Lock()
 			conn := h.conn
 			h.mu.Unlock()
 			if conn != nil {
-				h.forget(conn)
+				h.dropConnection(conn)
 			}
-			return h.fail("", "wait for an answer", fmt.Errorf("%w for %s", errSilent, h.silence), "see what libvirtd does there, or restart it: systemctl restart libvirtd")
+			return h.fail("", "wait for an answer", fmt.Errorf("%w for %s", errNoAnswer, h.callTimeout), "see what libvirtd does there, or restart it: systemctl restart libvirtd")
 		case <-ctx.Done():
 			waiting = false
 		}
@@ -159,32 +160,32 @@ func (h *Hypervisor) watched(ctx context.Context, op func(*session) error) error
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(grace):
+	case <-time.After(cancelGrace):
 		return h.fail("", "wait for an answer", ctx.Err(), "")
 	}
 }
 
-// lost is how long a hypervisor that has answered may be gone.
-const lost = 15 * time.Second
+// reconnectTimeout is how long a hypervisor may be unreachable during an operation.
+const reconnectTimeout = 15 * time.Second
 
-func (h *Hypervisor) attempts(ctx context.Context, beat func(), op func(*session) error) error {
+func (h *Hypervisor) runWithReconnect(ctx context.Context, beat func(), op func(*session) error) error {
 	conn, host, err := h.acquire(ctx)
 	for err == nil {
 		beat()
-		err = op(&session{ctx: ctx, h: h, conn: conn, host: host, beat: beat})
+		err = op(&session{ctx: ctx, h: h, conn: conn, host: host, reportProgress: beat})
 		alive := true
 		if err != nil && ctx.Err() == nil {
 			alive, _ = conn.IsAlive()
 		}
 		if !alive {
-			h.forget(conn)
+			h.dropConnection(conn)
 		}
-		_, _ = conn.Close() // this operation's hold on it
+		_, _ = conn.Close() // release this operation's reference
 		if alive {
 			return err
 		}
 		for since := time.Now(); ; {
-			if conn, host, err = h.acquire(ctx); err == nil || time.Since(since) > lost {
+			if conn, host, err = h.acquire(ctx); err == nil || time.Since(since) > reconnectTimeout {
 				break
 			}
 			select {
@@ -197,9 +198,9 @@ func (h *Hypervisor) attempts(ctx context.Context, beat func(), op func(*session
 	return err
 }
 
-// acquire gives the connection, which its user has to close: it may outlive the
-// hypervisor, and must not be freed below it. libvirt's connecting cannot be interrupted and knows no
-// deadline, so it goes on by itself when it is given up.
+// acquire returns the connection with a reference that the caller has to close: an operation may outlive the
+// Hypervisor, and the connection must not be freed during it. Connecting in libvirt has no deadline and
+// cannot be interrupted, so after a timeout it continues in its goroutine.
 func (h *Hypervisor) acquire(ctx context.Context) (*libvirt.Connect, host, error) {
 	type answer struct {
 		conn *libvirt.Connect
@@ -225,29 +226,29 @@ func (h *Hypervisor) acquire(ctx context.Context) (*libvirt.Connect, host, error
 		return a.conn, a.host, a.err
 	case <-ctx.Done():
 		return nil, host{}, h.fail("", "connect", ctx.Err(), "")
-	case <-time.After(h.answer):
-		return nil, host{}, h.gone(fmt.Errorf("it said nothing for %s", h.answer))
+	case <-time.After(h.connectTimeout):
+		return nil, host{}, h.unreachableError(fmt.Errorf("it said nothing for %s", h.connectTimeout))
 	}
 }
 
-// connect gives the one connection there is, or makes it, with a hold on it for the caller.
+// connect returns the existing connection or makes a new one, with a reference for the caller.
 func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
 	h.dialing.Lock()
 	defer h.dialing.Unlock()
-	if conn, about := h.connected(); conn != nil {
+	if conn, about := h.currentConnection(); conn != nil {
 		if alive, err := conn.IsAlive(); err == nil && alive {
 			return conn, about, nil
 		}
-		h.forget(conn)
+		h.dropConnection(conn)
 		_, _ = conn.Close()
 	}
 	startEvents()
 	conn, err := libvirt.NewConnect(h.o.URI)
 	if err != nil {
-		return nil, host{}, h.gone(err)
+		return nil, host{}, h.unreachableError(err)
 	}
-	// A host that is no longer there would otherwise be waited for for hours. Local
-	// connections need none, and the test driver has none.
+	// Without keepalive, calls to a host that has disappeared would hang for hours. Errors are ignored:
+	// local connections need no keepalive, and the test driver does not support it.
 	_ = conn.SetKeepAlive(5, 6)
 	about, err := h.examineHost(conn)
 	if err == nil {
@@ -255,21 +256,21 @@ func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
 	}
 	if err != nil {
 		conn.Close()
-		return nil, host{}, h.gone(err)
+		return nil, host{}, h.unreachableError(err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed { // while it was being made
+	if h.closed { // Close was called meanwhile
 		conn.Close()
 		conn.Close()
-		return nil, host{}, h.gone(errors.New("the connection was closed"))
+		return nil, host{}, h.unreachableError(errors.New("the connection was closed"))
 	}
 	h.conn, h.host = conn, about
 	return conn, about, nil
 }
 
-// connected is the connection there is, held for the caller; or nil.
-func (h *Hypervisor) connected() (*libvirt.Connect, host) {
+// currentConnection returns the existing connection with a reference for the caller; nil if there is none.
+func (h *Hypervisor) currentConnection() (*libvirt.Connect, host) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.conn == nil || h.conn.Ref() != nil {
@@ -278,7 +279,7 @@ func (h *Hypervisor) connected() (*libvirt.Connect, host) {
 	return h.conn, h.host
 }
 
-func (h *Hypervisor) forget(conn *libvirt.Connect) {
+func (h *Hypervisor) dropConnection(conn *libvirt.Connect) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.conn == conn {
@@ -287,8 +288,7 @@ func (h *Hypervisor) forget(conn *libvirt.Connect) {
 	}
 }
 
-// startEvents starts libvirt's event loop, of which a process can have only one. It
-// keeps connections alive.
+// startEvents starts libvirt's event loop, which sends keepalive messages. A process can have only one.
 var startEvents = sync.OnceFunc(func() {
 	if libvirt.EventRegisterDefaultImpl() != nil {
 		return
@@ -299,20 +299,20 @@ var startEvents = sync.OnceFunc(func() {
 	}()
 })
 
-// about to have an effect: the last chance to stop.
-func (s *session) about(what string) error {
-	s.beat()
+// beforeEffect is called before every effect and returns an error if the operation has to stop.
+func (s *session) beforeEffect(what string) error {
+	s.reportProgress()
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
-	if s.h.effect != nil {
-		return s.h.effect(what)
+	if s.h.onEffect != nil {
+		return s.h.onEffect(what)
 	}
 	return nil
 }
 
 func (s *session) sleep(d time.Duration) error {
-	s.beat()
+	s.reportProgress()
 	select {
 	case <-s.ctx.Done():
 		return s.ctx.Err()
@@ -321,8 +321,8 @@ func (s *session) sleep(d time.Duration) error {
 	}
 }
 
-// turn waits for a place among those that may do something at once.
-func (s *session) turn(places chan struct{}) error {
+// acquireSlot waits for a free slot in a semaphore.
+func (s *session) acquireSlot(places chan struct{}) error {
 	for {
 		select {
 		case places <- struct{}{}:
@@ -330,7 +330,7 @@ func (s *session) turn(places chan struct{}) error {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		case <-time.After(time.Second):
-			s.beat() // others go on, or are found to be silent
+			s.reportProgress() // the operations that hold the slots have timeouts of their own
 		}
 	}
 }

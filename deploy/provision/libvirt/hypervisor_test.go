@@ -35,7 +35,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-func TestGone(t *testing.T) {
+func TestUnreachable(t *testing.T) {
 	h, err := Open("far", Options{URI: "qemu+unix:///system?socket=" + filepath.Join(t.TempDir(), "none"), Pool: "p", PoolPath: "/p"})
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestGone(t *testing.T) {
 	start := time.Now()
 	_, err = h.Survey(t.Context(), provision.Cluster{ID: "0011223344556677"}, provision.Network{})
 	var e *provision.Error
-	if !errors.Is(err, provision.ErrGone) || !errors.As(err, &e) || e.Hypervisor != "far" || !strings.Contains(e.Fix, "libvirtd") {
+	if !errors.Is(err, provision.ErrUnreachable) || !errors.As(err, &e) || e.Hypervisor != "far" || !strings.Contains(e.Fix, "libvirtd") {
 		t.Errorf("err = %v", err)
 	}
 	if took := time.Since(start); took > 5*time.Second {
@@ -55,8 +55,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// silent is a socket that takes connections and never says anything, as a libvirtd that hangs.
-func silent(t *testing.T) string {
+// hangingSocket returns the URI of a socket that accepts connections and never answers, like a libvirtd that hangs.
+func hangingSocket(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", file)
@@ -67,14 +67,14 @@ func silent(t *testing.T) string {
 	return "qemu+unix:///system?socket=" + file
 }
 
-// A hypervisor that takes the connection and never answers is given up after a while, at once
-// when nobody waits any more, and does not hold up whoever closes it.
-func TestSilent(t *testing.T) {
-	h, err := Open("far", Options{URI: silent(t), Pool: "p", PoolPath: "/p"})
+// A hypervisor that accepts the connection and never answers is given up after a timeout, or at once when
+// the caller's context ends. Close does not block on it.
+func TestConnectTimeout(t *testing.T) {
+	h, err := Open("far", Options{URI: hangingSocket(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.answer = 200 * time.Millisecond
+	h.connectTimeout = 200 * time.Millisecond
 	look := func(ctx context.Context) error {
 		over := make(chan error, 1)
 		go func() {
@@ -90,10 +90,10 @@ func TestSilent(t *testing.T) {
 		}
 	}
 	var e *provision.Error
-	if err := look(t.Context()); !errors.Is(err, provision.ErrGone) || !errors.As(err, &e) || e.Fix == "" {
+	if err := look(t.Context()); !errors.Is(err, provision.ErrUnreachable) || !errors.As(err, &e) || e.Fix == "" {
 		t.Errorf("err = %v", err)
 	}
-	h.answer = time.Hour
+	h.connectTimeout = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := look(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -101,9 +101,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// Whoever closes the hypervisor while an operation goes on that nobody waits for any more does
-// not free the connection below it.
-func TestClosedBelowAnOperation(t *testing.T) {
+// Close during an abandoned operation does not free the connection that the operation uses.
+func TestCloseDuringOperation(t *testing.T) {
 	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +111,7 @@ func TestClosedBelowAnOperation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_ = h.run(ctx, func(s *session) error {
-		cancel() // not before it has begun, however long that takes
+		cancel() // only after the operation has begun
 		<-closed
 		alive, err := s.conn.IsAlive()
 		if err == nil && !alive {
@@ -130,8 +129,8 @@ func TestClosedBelowAnOperation(t *testing.T) {
 	}
 }
 
-// A call of libvirt's that hangs is not waited for.
-func TestHangingCallIsLeft(t *testing.T) {
+// A call to libvirt that hangs does not block the caller.
+func TestHangingCallIsAbandoned(t *testing.T) {
 	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
 		t.Fatal(err)
@@ -147,15 +146,15 @@ func TestHangingCallIsLeft(t *testing.T) {
 	}
 }
 
-// A call that is never answered is made again on another connection; one that then is not answered
-// either is an error. Whoever gets the answer after all has no more effects.
+// A call that is never answered is retried on a new connection; if it is not answered there either, the
+// result is an error. An abandoned operation that gets its answer later has no more effects.
 func TestCallWithoutAnswer(t *testing.T) {
 	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	h.silence = 300 * time.Millisecond
+	h.callTimeout = 300 * time.Millisecond
 	answer, late := make(chan struct{}), make(chan error, 3)
 	var conns sync.Map
 	var tries atomic.Int32
@@ -170,7 +169,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 			}
 			conns.Store(s.conn, true)
 			<-answer
-			late <- s.about("do something")
+			late <- s.beforeEffect("do something")
 			return nil
 		})
 	}
@@ -179,7 +178,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 	}
 	err = hang(2)
 	var e *provision.Error
-	if !errors.Is(err, errSilent) || !errors.As(err, &e) || e.Fix == "" || tries.Load() != 2 {
+	if !errors.Is(err, errNoAnswer) || !errors.As(err, &e) || e.Fix == "" || tries.Load() != 2 {
 		t.Errorf("%d tries: %v", tries.Load(), err)
 	}
 	close(answer)
@@ -188,7 +187,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 			t.Errorf("it goes on: %v", err)
 		}
 	}
-	// Slow is not silent.
+	// A slow operation is not aborted.
 	if err := h.run(t.Context(), func(s *session) error {
 		for range 6 {
 			if err := s.sleep(100 * time.Millisecond); err != nil {
@@ -226,7 +225,7 @@ func TestExamine(t *testing.T) {
 	if states := what(network); states["network"] != "error" {
 		t.Errorf("a network that does not exist: %v", states)
 	}
-	if err := h.Prepare(t.Context(), provision.Cluster{Name: "c", ID: "0011223344556677"}, provision.Ground{
+	if err := h.Prepare(t.Context(), provision.Cluster{Name: "c", ID: "0011223344556677"}, provision.HostSetup{
 		Network: provision.Network{Name: "other", Mode: provision.NAT, CIDR: network.CIDR}}); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +235,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// An image that was cut off, or is something else, is noticed before anything is uploaded.
+// An incomplete image, or one in another format, is detected before the upload.
 func TestCheckImage(t *testing.T) {
 	const cluster = 1 << 16
 	whole := make([]byte, 5*cluster)

@@ -10,24 +10,24 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// bringImage has an image in the pool, once for all clusters. Volumes cannot be renamed, so
-// a volume with the suffix ok says that all of it is there. Before anything else the
-// cluster says that it needs it, so that no other removes it meanwhile.
+// ensureImage uploads an image to the pool unless it is complete there; clusters share it. Volumes cannot be
+// renamed, so a marker volume with the suffix ok shows that the upload is complete. The cluster's own marker
+// is created first, so that no other cluster removes the image during the upload.
 //
-// Containers have a root of their own each, which is uploaded for each: libvirt's copying
-// on the hypervisor takes ten times as long as uploading what is not a hole. So of their
-// images there is only the word that they were checked.
-func (p *pool) bringImage(c provision.Cluster, i provision.Image) error {
+// Each container has its own copy of the root disk, which is uploaded for each container: copying a volume
+// on the hypervisor takes libvirt ten times as long as uploading the non-empty parts of the file. So the
+// pool has only the markers of their images, not the disks.
+func (p *pool) ensureImage(c provision.Cluster, i provision.Image) error {
 	fix := "build the image again"
 	if _, err := checkImage(i, p.host.kind); err != nil && !p.host.test {
 		return p.h.fail("", "check the image", err, fix)
 	}
 	op := "upload the image " + i.Hash
-	if err := p.mark(imagePart(i.Hash, "for-"+short(c))); err != nil {
-		return p.h.fail("", op, p.withRoom(err), "")
+	if err := p.ensureMarker(imagePart(i.Hash, "for-"+shortID(c))); err != nil {
+		return p.h.fail("", op, p.addFreeSpace(err), "")
 	}
 	complete, err := p.has(imagePart(i.Hash, "ok"))
-	if err == nil && complete && p.host.kind == provision.VM { // another driver's word may be for containers
+	if err == nil && complete && p.host.kind == provision.VM { // the marker may come from the container driver, without a disk
 		complete, err = p.has(imagePart(i.Hash, "disk"))
 	}
 	if err != nil || complete {
@@ -39,14 +39,14 @@ func (p *pool) bringImage(c provision.Cluster, i provision.Image) error {
 			if part.file == "" {
 				continue
 			}
-			// Anybody may read an image, as QEMU's user has to.
+			// Images are world-readable because QEMU's user has to read them.
 			v := domainxml.Volume{Name: imagePart(i.Hash, part.name), Format: "raw", Mode: "0644"}
 			if err := p.uploadPart(v, part.file); err != nil {
 				return p.h.fail("", op, err, "")
 			}
 		}
 	}
-	return p.h.fail("", op, p.withRoom(p.mark(imagePart(i.Hash, "ok"))), "")
+	return p.h.fail("", op, p.addFreeSpace(p.ensureMarker(imagePart(i.Hash, "ok"))), "")
 }
 
 func (p *pool) uploadPart(v domainxml.Volume, file string) error {
@@ -56,8 +56,8 @@ func (p *pool) uploadPart(v domainxml.Volume, file string) error {
 	return p.uploadFile(v, file)
 }
 
-// mark makes an almost empty volume, unless it is there.
-func (p *pool) mark(name string) error {
+// ensureMarker creates an almost empty volume unless it exists.
+func (p *pool) ensureMarker(name string) error {
 	there, err := p.has(name)
 	if err != nil || there {
 		return err
@@ -65,13 +65,13 @@ func (p *pool) mark(name string) error {
 	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0644"}, []byte("\n"))
 }
 
-// below is what is known of a volume's backing file; empty if it has none.
-func below(v *libvirt.StorageVol) string {
+// backingFile returns a volume's backing file; empty if it has none or libvirt cannot tell.
+func backingFile(v *libvirt.StorageVol) string {
 	text, err := v.GetXMLDesc(0)
 	if err != nil {
 		return ""
 	}
-	file, err := domainxml.Backing(text)
+	file, err := domainxml.BackingFile(text)
 	if err != nil {
 		return ""
 	}

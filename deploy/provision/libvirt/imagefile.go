@@ -10,15 +10,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// imageFile is an image's disk, here.
+// imageFile describes the local file of an image's disk.
 type imageFile struct {
-	size     int64  // of the file
-	disk     uint64 // of the virtual disk
-	occupied int64  // bytes that the file really has
+	size     int64  // file size in bytes
+	disk     uint64 // size of the virtual disk
+	occupied int64  // allocated bytes, without holes
 }
 
-// checkImage reads what an image says of itself, and whether all of it is there: a download
-// that was cut off is the usual fault.
+// checkImage validates an image's header and its completeness: an interrupted download is the usual fault.
 func checkImage(i provision.Image, kind provision.Kind) (imageFile, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", provision.ErrImage, i.Disk, fmt.Sprintf(format, args...))
@@ -62,7 +61,8 @@ func checkImage(i provision.Image, kind provision.Kind) (imageFile, error) {
 	return about, nil
 }
 
-// checkClusters follows the two levels of tables: all they name has to be in the file.
+// checkClusters reads both levels of a qcow2 file's cluster tables and returns an error if a cluster lies
+// outside the file.
 func checkClusters(f io.ReaderAt, size int64, head []byte) error {
 	bits := binary.BigEndian.Uint32(head[20:])
 	entries := binary.BigEndian.Uint32(head[36:])

@@ -22,27 +22,27 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// uriOf is the lab's libvirtd with the wanted driver.
+// uriOf returns the URI of the lab's libvirtd with this driver.
 func uriOf(l *lab.Lab, driver string) string {
 	return driver + "+unix:///system?socket=" + filepath.Join(l.Dir, "libvirt", "libvirt-sock")
 }
 
 var pools atomic.Int32
 
-// inLab is a hypervisor of the lab with nothing of a cluster on it; what a test leaves
-// there goes with the test.
+// inLab returns a hypervisor of the lab without objects of a cluster. What a test leaves there is removed
+// when the test ends.
 func inLab(t *testing.T, l *lab.Lab, driver string) *provisiontest.Host {
 	t.Helper()
 	o := Options{URI: uriOf(l, driver), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, fmt.Sprintf("pool%d", pools.Add(1)))}
 	h := hypervisorAt(t, o)
-	if driver == "qemu" { // what hears nothing need not be waited for
-		h.Provider.(*Hypervisor).patience = time.Second
+	if driver == "qemu" { // the guests do not react to a shutdown
+		h.Provider.(*Hypervisor).shutdownTimeout = time.Second
 	}
 	t.Cleanup(func() { purge(t, o.URI, l.Network) })
 	return h
 }
 
-// purge removes all but one network.
+// purge removes all objects but one network.
 func purge(t *testing.T, uri, keep string) {
 	t.Helper()
 	c, err := libvirt.NewConnect(uri)
@@ -71,7 +71,7 @@ func purge(t *testing.T, uri, keep string) {
 	}
 }
 
-// smallRoot is a file system whose only process waits to be ended.
+// smallRoot returns a file system whose only process waits until it is killed.
 func smallRoot(t *testing.T, mark string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -120,7 +120,7 @@ func TestContractContainers(t *testing.T) {
 	})
 }
 
-// emptyDisk boots nothing: its machine waits for ever at the firmware.
+// emptyDisk returns a disk without a boot loader: its machine stays in the firmware.
 func emptyDisk(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "disk.qcow2")
@@ -146,7 +146,7 @@ func TestContractVirtualMachines(t *testing.T) {
 	})
 }
 
-// killLibvirtd ends the lab's libvirtd, which the lab starts again.
+// killLibvirtd kills the lab's libvirtd, which the lab starts again.
 func killLibvirtd(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(l.Dir, "world.pid"))
@@ -154,7 +154,7 @@ func killLibvirtd(t *testing.T, l *lab.Lab) {
 		t.Fatal(err)
 	}
 	world, _, _ := strings.Cut(string(text), " ")
-	// The process that holds the lab is unshare; its child is the first in the namespace.
+	// The lab's process is unshare; its child is the first process in the namespace.
 	for _, pid := range children(t, world) {
 		for _, pid := range append(children(t, pid), grandchildren(t, pid)...) {
 			if comm, _ := os.ReadFile("/proc/" + pid + "/comm"); strings.TrimSpace(string(comm)) == "libvirtd" {
@@ -190,8 +190,8 @@ func grandchildren(t *testing.T, pid string) []string {
 	return all
 }
 
-// faultSite is a lab with an image, and the wish for one machine in it.
-func faultSite(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.Ground, provision.Spec) {
+// faultLab returns a lab with an image, and the spec of one machine in it.
+func faultLab(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.HostSetup, provision.Spec) {
 	t.Helper()
 	l := lab.Hypervisor(t)
 	o := Options{URI: uriOf(l, "lxc"), Pool: "nixbench", PoolPath: filepath.Join(l.Dir, "pool")}
@@ -201,14 +201,14 @@ func faultSite(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.Gr
 		Node: "n1", Role: "worker", MAC: "52:54:00:aa:00:01", Address: netip.MustParseAddr("192.168.240.10"),
 		VCPUs: 1, Memory: 64 << 20, Image: image,
 	}
-	g := provision.Ground{Network: net, Images: []provision.Image{image}, Reservations: []provision.Reservation{{Node: "n1", MAC: s.MAC, Address: s.Address}}}
+	g := provision.HostSetup{Network: net, Images: []provision.Image{image}, Reservations: []provision.Reservation{{Node: "n1", MAC: s.MAC, Address: s.Address}}}
 	return l, o, provision.Cluster{Name: "fault", ID: "00112233445566aa"}, g, s
 }
 
-// libvirtd is killed before one effect after another: the operation goes on with the new one.
+// libvirtd is killed before each effect in turn; the operation continues with the new libvirtd.
 func TestLibvirtdIsRestarted(t *testing.T) {
 	t.Parallel()
-	l, o, c, g, s := faultSite(t)
+	l, o, c, g, s := faultLab(t)
 	h, err := Open("lab", o)
 	if err != nil {
 		t.Fatal(err)
@@ -219,10 +219,10 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 	}
 	for _, at := range []string{"create nb.", "upload", "define the domain", "start the domain"} {
 		killed := false
-		h.effect = func(what string) error {
+		h.onEffect = func(what string) error {
 			if !killed && strings.HasPrefix(what, at) {
 				killed = true
-				time.Sleep(2 * time.Second) // the lab gives up on one that ends at once
+				time.Sleep(2 * time.Second) // the lab does not restart a libvirtd that ends at once
 				killLibvirtd(t, l)
 			}
 			return nil
@@ -232,10 +232,10 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 			t.Fatalf("killed before %s: %v", at, err)
 		}
 		t.Logf("killed before %s: %s", at, time.Since(start))
-		h.effect = nil
-		site, err := h.Survey(t.Context(), c, g.Network)
-		if err != nil || len(site.Machines) != 1 || site.Machines[0].State != provision.Running || !killed {
-			t.Fatalf("killed before %s (%t): %+v, %v", at, killed, site, err)
+		h.onEffect = nil
+		inventory, err := h.Survey(t.Context(), c, g.Network)
+		if err != nil || len(inventory.Machines) != 1 || inventory.Machines[0].State != provision.Running || !killed {
+			t.Fatalf("killed before %s (%t): %+v, %v", at, killed, inventory, err)
 		}
 		if err := h.Remove(t.Context(), c, "n1"); err != nil {
 			t.Fatal(err)
@@ -248,8 +248,8 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 
 func TestFullPool(t *testing.T) {
 	t.Parallel()
-	l, o, c, g, s := faultSite(t)
-	// libvirtd has mounts of its own, so the file system is mounted where it looks.
+	l, o, c, g, s := faultLab(t)
+	// libvirtd has a mount namespace of its own, so the file system is mounted in that.
 	full := filepath.Join(l.Dir, "pool")
 	if err := os.MkdirAll(full, 0o711); err != nil {
 		t.Fatal(err)
@@ -282,11 +282,11 @@ func TestFullPool(t *testing.T) {
 	}
 }
 
-// Two drivers of one libvirtd have one network and, if the hive says so, one pool. Each sees its own
-// machines only, and touches no other's disks.
+// Two drivers of one libvirtd share a network and, if the hive configures it, a pool. Each observes only its
+// own machines and does not change the disks of the other.
 func TestTwoDrivers(t *testing.T) {
 	t.Parallel()
-	l, o, c, g, container := faultSite(t)
+	l, o, c, g, container := faultLab(t)
 	t.Cleanup(func() { purge(t, o.URI, l.Network); purge(t, uriOf(l, "qemu"), l.Network) })
 	vm := container
 	vm.Node, vm.MAC, vm.Address = "n2", "52:54:00:aa:00:02", netip.MustParseAddr("192.168.240.11")
@@ -311,20 +311,20 @@ func TestTwoDrivers(t *testing.T) {
 	}
 	host := ""
 	for driver, node := range map[string]string{"lxc": "n1", "qemu": "n2"} {
-		site, err := hs[driver].Survey(t.Context(), c, g.Network)
+		inventory, err := hs[driver].Survey(t.Context(), c, g.Network)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(site.Machines) != 1 || site.Machines[0].Node != node || site.Machines[0].State != provision.Running {
-			t.Errorf("%s sees %+v", driver, site.Machines)
+		if len(inventory.Machines) != 1 || inventory.Machines[0].Node != node || inventory.Machines[0].State != provision.Running {
+			t.Errorf("%s sees %+v", driver, inventory.Machines)
 		}
-		if len(site.Network.Reservations) != 2 {
-			t.Errorf("%s: reservations %v", driver, site.Network.Reservations)
+		if len(inventory.Network.Reservations) != 2 {
+			t.Errorf("%s: reservations %v", driver, inventory.Network.Reservations)
 		}
-		if site.Host == "" || host != "" && site.Host != host {
-			t.Errorf("hosts %q and %q", site.Host, host)
+		if inventory.Host == "" || host != "" && inventory.Host != host {
+			t.Errorf("hosts %q and %q", inventory.Host, host)
 		}
-		host = site.Host
+		host = inventory.Host
 	}
 	conn, _, err := hs["lxc"].connect()
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// pool is the storage pool that all is in.
+// pool is the storage pool that contains all volumes.
 type pool struct {
 	*session
 	p    *libvirt.StoragePool
 	path string
-	ours bool // made by nixbench
+	ours bool // created by nixbench
 }
 
 func (p *pool) free() { _ = p.p.Free() }
 
-// findPool gives nil if there is no such pool, or it is not active.
+// findPool returns nil if the pool does not exist or is not active.
 func (s *session) findPool() (*pool, error) {
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
-	if missing(err) {
+	if isNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -61,13 +61,13 @@ func (s *session) describePool(p *libvirt.StoragePool) (*pool, error) {
 	return &pool{session: s, p: p, path: about.Path, ours: id == domainxml.PoolUUID(s.h.o.Pool, about.Path)}, nil
 }
 
-// makePool finds the pool or makes it, and starts it.
+// makePool returns the pool; it creates and starts it if necessary.
 func (s *session) makePool() (*pool, error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
-	if missing(err) {
-		if err := s.about("define the pool"); err != nil {
+	if isNotFound(err) {
+		if err := s.beforeEffect("define the pool"); err != nil {
 			return nil, err
 		}
 		var text string
@@ -95,7 +95,7 @@ func (s *session) startPool(p *pool) error {
 	if err != nil || active {
 		return err
 	}
-	if err := s.about("start the pool"); err != nil {
+	if err := s.beforeEffect("start the pool"); err != nil {
 		return err
 	}
 	if p.ours {
@@ -109,8 +109,8 @@ func (s *session) startPool(p *pool) error {
 	return p.p.SetAutostart(true)
 }
 
-// refresh has libvirt look at what is in the folder. While a volume is being written it
-// refuses to.
+// refresh makes libvirt read the folder again. libvirt refuses while a volume is being written, so refresh
+// retries for ten seconds and then continues with the old list.
 func (p *pool) refresh() error {
 	for since := time.Now(); ; {
 		err := p.p.Refresh(0)
@@ -118,7 +118,7 @@ func (p *pool) refresh() error {
 			return err
 		}
 		if time.Since(since) > 10*time.Second {
-			return nil // what it does not know yet, the next look finds
+			return nil // the next refresh finds what is missing
 		}
 		if err := p.sleep(50 * time.Millisecond); err != nil {
 			return err
@@ -126,12 +126,12 @@ func (p *pool) refresh() error {
 	}
 }
 
-// volumes are the names of all.
+// volumes returns the names of all volumes.
 func (p *pool) volumes() ([]string, error) { return p.p.ListStorageVolumes() }
 
 func (p *pool) has(name string) (bool, error) {
 	v, err := p.p.LookupStorageVolByName(name)
-	if missing(err) {
+	if isNotFound(err) {
 		return false, nil
 	}
 	if err == nil {
@@ -140,10 +140,10 @@ func (p *pool) has(name string) (bool, error) {
 	return err == nil, err
 }
 
-// file is where a volume of the pool is.
-func (p *pool) file(name string) string { return path.Join(p.path, name) }
+// pathOf returns the path of a volume.
+func (p *pool) pathOf(name string) string { return path.Join(p.path, name) }
 
-// create makes a volume anew; one that is there is removed.
+// create creates a volume. An existing one with the same name is removed first.
 func (p *pool) create(v domainxml.Volume) (*libvirt.StorageVol, error) {
 	if err := p.remove(v.Name); err != nil {
 		return nil, err
@@ -152,32 +152,32 @@ func (p *pool) create(v domainxml.Volume) (*libvirt.StorageVol, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.about("create " + v.Name); err != nil {
+	if err := p.beforeEffect("create " + v.Name); err != nil {
 		return nil, err
 	}
 	return p.p.StorageVolCreateXML(text, 0)
 }
 
-// remove removes a volume; none is no error. One that is being written is waited for.
+// remove removes a volume, and waits while it is being written. A missing volume is no error.
 func (p *pool) remove(name string) error {
 	v, err := p.p.LookupStorageVolByName(name)
-	if missing(err) {
+	if isNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	defer func() { _ = v.Free() }()
-	if err := p.about("remove " + name); err != nil {
+	if err := p.beforeEffect("remove " + name); err != nil {
 		return err
 	}
 	for {
 		err := v.Delete(0)
-		if err == nil || missing(err) {
+		if err == nil || isNotFound(err) {
 			return nil
 		}
 		if !strings.Contains(err.Error(), "in use") && !strings.Contains(err.Error(), "being allocated") {
-			// The file may be gone, and libvirt not know it yet.
+			// The file was removed and libvirt's list is outdated.
 			if strings.Contains(err.Error(), "No such file") {
 				return p.refresh()
 			}
@@ -189,7 +189,7 @@ func (p *pool) remove(name string) error {
 	}
 }
 
-// available bytes.
+// available returns the free bytes of the pool.
 func (p *pool) available() (uint64, error) {
 	info, err := p.p.GetInfo()
 	if err != nil {

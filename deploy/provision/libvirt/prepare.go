@@ -13,10 +13,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// Prepare makes pool and network, and brings the images.
-func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.Ground) error {
+// Prepare creates the pool and the network, and uploads the images.
+func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.HostSetup) error {
 	return h.run(ctx, func(s *session) error {
-		// First what can be refused without having changed anything.
+		// Validate the images first, before anything is changed.
 		for _, i := range g.Images {
 			if _, err := checkImage(i, s.host.kind); err != nil && !s.host.test {
 				return h.fail("", "check the image", err, "build the image again")
@@ -31,7 +31,7 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provisi
 		}
 		defer p.free()
 		for _, i := range g.Images {
-			if err := p.bringImage(c, i); err != nil {
+			if err := p.ensureImage(c, i); err != nil {
 				return h.fail("", "bring the image "+i.Hash, err, "")
 			}
 		}
@@ -39,22 +39,22 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provisi
 	})
 }
 
-// network is one that exists.
+// network is an existing libvirt network.
 type network struct {
 	n *libvirt.Network
-	domainxml.FoundNetwork
+	domainxml.NetworkInfo
 	active    bool
-	transient bool // active, and not defined
+	transient bool // active but not defined
 
-	read  bool             // ports were asked for
-	known bool             // libvirt knows of them, which it does since 5.5
-	ports []domainxml.Port // what is connected to it
+	portsRead  bool             // portsKnown and ports are set
+	portsKnown bool             // this libvirt can list ports (5.5 and later)
+	ports      []domainxml.Port // interfaces connected to the network
 }
 
 func (n *network) free() { _ = n.n.Free() }
 
-// ours: nixbench has made it for the cluster.
-func (n *network) ours(c provision.Cluster) bool { return n.Made(c) }
+// ours reports whether nixbench created the network for the cluster.
+func (n *network) ours(c provision.Cluster) bool { return n.BelongsTo(c) }
 
 func describeNetwork(n *libvirt.Network) (*network, error) {
 	text, err := n.GetXMLDesc(0)
@@ -62,7 +62,7 @@ func describeNetwork(n *libvirt.Network) (*network, error) {
 		return nil, err
 	}
 	found := &network{n: n}
-	if found.FoundNetwork, err = domainxml.ParseNetwork(text); err != nil {
+	if found.NetworkInfo, err = domainxml.ParseNetwork(text); err != nil {
 		return nil, err
 	}
 	if found.active, err = n.IsActive(); err != nil {
@@ -73,10 +73,10 @@ func describeNetwork(n *libvirt.Network) (*network, error) {
 	return found, err
 }
 
-// findNetwork gives nil if there is none of this name.
+// findNetwork returns nil if there is no network with this name.
 func (s *session) findNetwork(name string) (*network, error) {
 	n, err := s.conn.LookupNetworkByName(name)
-	if missing(err) {
+	if isNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *session) findNetwork(name string) (*network, error) {
 	return found, err
 }
 
-// networks are all; those that vanish meanwhile are left out.
+// networks returns all networks, except those that disappear during the call.
 func (s *session) networks() ([]*network, error) {
 	all, err := s.conn.ListAllNetworks(0)
 	if err != nil {
@@ -132,50 +132,50 @@ func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, re
 	case want.Mode == provision.Existing:
 		return nil
 	case there != nil && !there.ours(c):
-		return s.h.fail("", op, s.foreign(there.Mark), `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
-	case there == nil || !sameNetwork(there, want):
-		if err := s.clash(want); err != nil {
+		return s.h.fail("", op, s.foreignError(there.Mark), `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
+	case there == nil || !networkMatches(there, want):
+		if err := s.checkRange(want); err != nil {
 			return err
 		}
 		if there != nil {
-			if err := s.replaceable(c, there, want); err != nil {
+			if err := s.removeUnusedNetwork(c, there, want); err != nil {
 				return err
 			}
 		}
 		return s.makeNetwork(c, want, reservations)
 	}
 	if !there.active {
-		if err := s.about("start the network"); err != nil {
+		if err := s.beforeEffect("start the network"); err != nil {
 			return err
 		}
 		if err := there.n.Create(); err != nil {
 			return err
 		}
 	}
-	if there.transient { // somebody has undefined it; libvirt keeps what runs
-		if err := s.defineAgain(c, there, want); err != nil {
+	if there.transient { // it was undefined while it ran, so it is still active
+		if err := s.redefineNetwork(c, there, want); err != nil {
 			return err
 		}
 	}
 	if err := there.n.SetAutostart(true); err != nil {
 		return err
 	}
-	return s.reserve(there, reservations)
+	return s.updateReservations(there, reservations)
 }
 
-func (s *session) foreign(mark *domainxml.NetworkMark) error {
+func (s *session) foreignError(mark *domainxml.NetworkMark) error {
 	if mark != nil {
 		return fmt.Errorf("%w: it belongs to cluster %s (%s)", provision.ErrForeign, mark.Cluster, mark.ID)
 	}
 	return provision.ErrForeign
 }
 
-func sameNetwork(n *network, want provision.Network) bool {
+func networkMatches(n *network, want provision.Network) bool {
 	return n.Mode == want.Mode && n.Domain == want.Domain && len(n.CIDRs) == 1 && n.CIDRs[0] == want.CIDR.Masked()
 }
 
-// clash looks for another network with some of the wished addresses.
-func (s *session) clash(want provision.Network) error {
+// checkRange returns an error if another network overlaps the desired range.
+func (s *session) checkRange(want provision.Network) error {
 	all, err := s.networks()
 	if err != nil {
 		return err
@@ -192,8 +192,9 @@ func (s *session) clash(want provision.Network) error {
 	return nil
 }
 
-// replaceable removes a network of ours that is to be another, unless somebody is on it.
-func (s *session) replaceable(c provision.Cluster, n *network, want provision.Network) error {
+// removeUnusedNetwork removes a network of the cluster whose settings have changed. It returns an error if
+// machines use the network.
+func (s *session) removeUnusedNetwork(c provision.Cluster, n *network, want provision.Network) error {
 	users, err := s.networkUsers(c, n)
 	if err != nil {
 		return err
@@ -207,15 +208,15 @@ func (s *session) replaceable(c provision.Cluster, n *network, want provision.Ne
 }
 
 func (s *session) removeNetwork(n *network) error {
-	if err := s.about("remove the network"); err != nil {
+	if err := s.beforeEffect("remove the network"); err != nil {
 		return err
 	}
 	if n.active {
-		if err := n.n.Destroy(); err != nil && !missing(err) {
+		if err := n.n.Destroy(); err != nil && !isNotFound(err) {
 			return err
 		}
 	}
-	if err := n.n.Undefine(); err != nil && !missing(err) {
+	if err := n.n.Undefine(); err != nil && !isNotFound(err) {
 		return err
 	}
 	return nil
@@ -230,7 +231,7 @@ func (s *session) makeNetwork(c provision.Cluster, want provision.Network, reser
 		return err
 	}
 	defer func() { _ = n.Free() }()
-	if err := s.about("start the network"); err != nil {
+	if err := s.beforeEffect("start the network"); err != nil {
 		return err
 	}
 	if err := n.Create(); err != nil {
@@ -244,14 +245,15 @@ func (s *session) defineNetwork(c provision.Cluster, want provision.Network, res
 	if err != nil {
 		return nil, err
 	}
-	if err := s.about("define the network"); err != nil {
+	if err := s.beforeEffect("define the network"); err != nil {
 		return nil, err
 	}
 	return s.conn.NetworkDefineXML(text)
 }
 
-// defineAgain defines a network that runs as it is, so that reservations can be changed from there.
-func (s *session) defineAgain(c provision.Cluster, there *network, want provision.Network) error {
+// redefineNetwork defines a running, undefined network with its current reservations, so that they can then
+// be changed.
+func (s *session) redefineNetwork(c provision.Cluster, there *network, want provision.Network) error {
 	n, err := s.defineNetwork(c, want, there.Reservations)
 	if err != nil {
 		return err
@@ -259,9 +261,9 @@ func (s *session) defineAgain(c provision.Cluster, there *network, want provisio
 	return n.Free()
 }
 
-// reserve gives up reservations that are not wished, and adds those that are missing. In a
-// network of ours those with a name are ours; others somebody has added by hand.
-func (s *session) reserve(n *network, want []provision.Reservation) error {
+// updateReservations removes reservations that are not desired, and adds missing ones. Reservations without
+// a name were added by a user and are kept.
+func (s *session) updateReservations(n *network, want []provision.Reservation) error {
 	if s.host.test {
 		return nil
 	}
@@ -291,7 +293,7 @@ func (s *session) updateReservation(n *libvirt.Network, command libvirt.NetworkU
 	if err != nil {
 		return err
 	}
-	if err := s.about("change the reservation of " + r.Node); err != nil {
+	if err := s.beforeEffect("change the reservation of " + r.Node); err != nil {
 		return err
 	}
 	flags := libvirt.NETWORK_UPDATE_AFFECT_CONFIG

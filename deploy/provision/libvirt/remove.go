@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Remove removes first the domain, then what is left without it, by name: whenever it
-// is cut off, a survey finds the rest.
+// Remove removes the domain first, then the remaining parts by their names. If it is interrupted, the next
+// survey finds the rest.
 func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node string) error {
 	err := h.run(ctx, func(s *session) error {
 		if err := s.removeDomain(c, node); err != nil {
@@ -19,7 +19,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 		if err := s.removeParts(c, node); err != nil {
 			return err
 		}
-		return s.unreserve(c, node)
+		return s.removeReservations(c, node)
 	})
 	return h.fail(node, "remove the machine", err, "")
 }
@@ -36,7 +36,7 @@ func (s *session) removeDomain(c provision.Cluster, node string) error {
 	if err := s.destroy(d.d); err != nil {
 		return err
 	}
-	if err := s.about("undefine the domain"); err != nil {
+	if err := s.beforeEffect("undefine the domain"); err != nil {
 		return err
 	}
 	if s.host.xml.Type == "lxc" || s.host.test {
@@ -45,7 +45,7 @@ func (s *session) removeDomain(c provision.Cluster, node string) error {
 		err = d.d.UndefineFlags(libvirt.DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.DOMAIN_UNDEFINE_SNAPSHOTS_METADATA |
 			libvirt.DOMAIN_UNDEFINE_CHECKPOINTS_METADATA | libvirt.DOMAIN_UNDEFINE_NVRAM)
 	}
-	if missing(err) {
+	if isNotFound(err) {
 		return nil
 	}
 	return err
@@ -57,7 +57,7 @@ func (s *session) removeParts(c provision.Cluster, node string) error {
 		return err
 	}
 	defer p.free()
-	if err := p.refresh(); err != nil { // the console's log is not known before
+	if err := p.refresh(); err != nil { // libvirt does not list the console log before
 		return err
 	}
 	names, err := p.volumes()
@@ -70,36 +70,37 @@ func (s *session) removeParts(c provision.Cluster, node string) error {
 	folder := machinePart(c, node, "seed")
 	for _, name := range names {
 		m := machineVolume.FindStringSubmatch(name)
-		if m == nil || m[1] != short(c) || m[2] != node || name == folder || !s.host.makes(m[3]) {
+		if m == nil || m[1] != shortID(c) || m[2] != node || name == folder || !s.host.hasPart(m[3]) {
 			continue
 		}
 		if err := p.remove(name); err != nil {
 			return err
 		}
 	}
-	if !s.host.makes("seed") {
+	if !s.host.hasPart("seed") {
 		return nil
 	}
 	return p.removeFolder(folder)
 }
 
-// Dissolve implements [provision.Dissolver].
-func (h *Hypervisor) Dissolve(c provision.Cluster) {
+// BeginClusterRemoval implements [provision.ClusterRemover].
+func (h *Hypervisor) BeginClusterRemoval(c provision.Cluster) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.dissolved[c.ID] = true
+	h.removedClusters[c.ID] = true
 }
 
-func (h *Hypervisor) dissolves(c provision.Cluster) bool {
+func (h *Hypervisor) removesCluster(c provision.Cluster) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.dissolved[c.ID]
+	return h.removedClusters[c.ID]
 }
 
-// unreserve gives up the node's address in all networks of the cluster, unless they go anyway:
-// for each address libvirt makes all firewall rules of the network anew.
-func (s *session) unreserve(c provision.Cluster, node string) error {
-	if s.host.test || s.h.dissolves(c) {
+// removeReservations removes the node's reservations in all networks of the cluster. It does nothing while
+// the whole cluster is being removed, because the networks are removed too and libvirt rebuilds all firewall
+// rules of a network for each change.
+func (s *session) removeReservations(c provision.Cluster, node string) error {
+	if s.host.test || s.h.removesCluster(c) {
 		return nil
 	}
 	s.h.storage.Lock()

@@ -13,17 +13,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// domain is one that exists.
+// domain is an existing libvirt domain.
 type domain struct {
 	d *libvirt.Domain
-	domainxml.Found
+	domainxml.DomainInfo
 }
 
 func (d *domain) free() { _ = d.d.Free() }
 
-// ours: it is the machine that nixbench has made for this node of the cluster.
+// ours reports whether nixbench created the domain as the machine of this node of the cluster.
 func (d *domain) ours(c provision.Cluster, node string) bool {
-	return d.Machine(c) && d.Mark.Node == node
+	return d.IsMachineOf(c) && d.Mark.Node == node
 }
 
 func describeDomain(d *libvirt.Domain) (*domain, error) {
@@ -32,17 +32,18 @@ func describeDomain(d *libvirt.Domain) (*domain, error) {
 		return nil, err
 	}
 	found := &domain{d: d}
-	found.Found, err = domainxml.ParseDomain(text)
+	found.DomainInfo, err = domainxml.ParseDomain(text)
 	return found, err
 }
 
-// findMachine finds a node's machine, else the domain that has the name of one; nil if there is neither.
+// findMachine returns a node's domain by its UUID, or otherwise the domain with the name that it would have.
+// It returns nil if neither exists.
 func (s *session) findMachine(c provision.Cluster, node string) (*domain, error) {
 	d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
-	if missing(err) {
+	if isNotFound(err) {
 		d, err = s.conn.LookupDomainByName(domainxml.DomainName(c, node))
 	}
-	if missing(err) {
+	if isNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -55,7 +56,7 @@ func (s *session) findMachine(c provision.Cluster, node string) (*domain, error)
 	return found, err
 }
 
-// domains are all; those that vanish meanwhile are left out.
+// domains returns all domains, except those that disappear during the call.
 func (s *session) domains() ([]*domain, error) {
 	all, err := s.conn.ListAllDomains(0)
 	if err != nil {
@@ -66,7 +67,7 @@ func (s *session) domains() ([]*domain, error) {
 		d, err := describeDomain(&all[i])
 		if err != nil {
 			_ = all[i].Free()
-			if missing(err) {
+			if isNotFound(err) {
 				continue
 			}
 			return nil, err
@@ -76,82 +77,82 @@ func (s *session) domains() ([]*domain, error) {
 	return found, nil
 }
 
-// Survey tells what is there.
-func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Site, error) {
-	var site provision.Site
+// Survey implements [provision.Provider].
+func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
+	var inventory provision.Inventory
 	err := h.run(ctx, func(s *session) (err error) {
-		site, err = s.survey(c, net)
+		inventory, err = s.survey(c, net)
 		return h.fail("", "look at what is there", err, "")
 	})
 	if err != nil {
-		return provision.Site{}, err
+		return provision.Inventory{}, err
 	}
-	return site, nil
+	return inventory, nil
 }
 
-func (s *session) survey(c provision.Cluster, net provision.Network) (provision.Site, error) {
-	site := provision.Site{
+func (s *session) survey(c provision.Cluster, net provision.Network) (provision.Inventory, error) {
+	inventory := provision.Inventory{
 		Kind: s.host.kind, Host: s.host.id, CPUs: s.host.cpus, FreeMemory: freeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
 	}
-	parts, err := s.parts()
+	parts, err := s.readPool()
 	if err != nil {
-		return site, err
+		return inventory, err
 	}
-	site.FreeDisk, site.Images = parts.available, slices.Sorted(maps.Keys(parts.images))
+	inventory.FreeDisk, inventory.Images = parts.available, slices.Sorted(maps.Keys(parts.images))
 	nets, err := s.networks()
 	if err != nil {
-		return site, err
+		return inventory, err
 	}
 	for _, n := range nets {
 		defer n.free()
 	}
-	addresses := surveyNetworks(nets, c, net, &site)
+	addresses := surveyNetworks(nets, c, net, &inventory)
 	domains, err := s.domains()
 	if err != nil {
-		return site, err
+		return inventory, err
 	}
-	machines := map[string]provision.Found{}
-	for node := range parts.machines[short(c)] {
-		machines[node] = provision.Found{Node: node, State: provision.Half}
+	machines := map[string]provision.Actual{}
+	for node := range parts.machines[shortID(c)] {
+		machines[node] = provision.Actual{Node: node, State: provision.Incomplete}
 	}
 	for _, d := range domains {
 		defer d.free()
-		if !d.Machine(c) {
-			site.Foreign = append(site.Foreign, d.Name)
+		if !d.IsMachineOf(c) {
+			inventory.Foreign = append(inventory.Foreign, d.Name)
 			if d.Mark != nil && d.Mark.ID == c.ID {
-				site.Copies = append(site.Copies, provision.Copy{Domain: d.Name, Node: d.Mark.Node, MAC: d.MAC})
+				inventory.Copies = append(inventory.Copies, provision.Copy{Domain: d.Name, Node: d.Mark.Node, MAC: d.MAC})
 			}
 			continue
 		}
 		state, err := stateOf(d.d)
 		if err != nil {
-			continue // it has just gone
+			continue // it was removed during the survey
 		}
-		f := provision.Found{
+		f := provision.Actual{
 			Node: d.Mark.Node, Role: d.Mark.Role, MAC: d.MAC, Address: addresses[d.MAC], VCPUs: d.VCPUs, Memory: d.Memory,
 			Image: d.Mark.Image, State: state, Definition: d.Mark.Definition,
 		}
 		if state == provision.Running || state == provision.Paused {
-			if f.Detached, err = detached(d, nets); err != nil && !missing(err) {
-				return site, err
+			if f.Detached, err = isDetached(d, nets); err != nil && !isNotFound(err) {
+				return inventory, err
 			}
 		}
-		// One that is not off has its disk, whatever the pool says.
-		if state == provision.Off && parts.known && !parts.names[s.rootPart(c, f.Node)] {
-			f.State = provision.Half
+		// A domain that is not off has its disk open, even if the pool does not list it.
+		if state == provision.Off && parts.active && !parts.names[s.rootPart(c, f.Node)] {
+			f.State = provision.Incomplete
 		}
 		machines[f.Node] = f
 	}
 	for _, node := range slices.Sorted(maps.Keys(machines)) {
-		site.Machines = append(site.Machines, machines[node])
+		inventory.Machines = append(inventory.Machines, machines[node])
 	}
-	slices.Sort(site.Foreign)
-	return site, nil
+	slices.Sort(inventory.Foreign)
+	return inventory, nil
 }
 
-// surveyNetworks fills in the wished network, and gives the addresses that are reserved in
-// networks of ours, by MAC.
-func surveyNetworks(all []*network, c provision.Cluster, want provision.Network, site *provision.Site) map[string]netip.Addr {
+// surveyNetworks sets the inventory's desired network and the ranges of the others. It returns the addresses
+// reserved in networks of the cluster, by MAC.
+func surveyNetworks(all []*network, c provision.Cluster, want provision.Network, inventory *provision.Inventory) map[string]netip.Addr {
 	addresses := map[string]netip.Addr{}
 	for _, n := range all {
 		if n.ours(c) {
@@ -161,44 +162,44 @@ func surveyNetworks(all []*network, c provision.Cluster, want provision.Network,
 		}
 		if n.Name != want.Name {
 			for _, cidr := range n.CIDRs {
-				site.Ranges = append(site.Ranges, provision.Range{Network: n.Name, CIDR: cidr, Active: n.active})
+				inventory.Ranges = append(inventory.Ranges, provision.Range{Network: n.Name, CIDR: cidr, Active: n.active})
 			}
 		}
 		if n.Name != want.Name || want.Mode == provision.Bridge {
 			continue
 		}
-		site.Network = &provision.FoundNetwork{Ours: n.ours(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
+		inventory.Network = &provision.ActualNetwork{Ours: n.ours(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
 		if !n.ours(c) {
 			if n.Mark != nil {
-				site.Network.Owner = fmt.Sprintf("cluster %s (%s)", n.Mark.Cluster, n.Mark.ID)
+				inventory.Network.Owner = fmt.Sprintf("cluster %s (%s)", n.Mark.Cluster, n.Mark.ID)
 			}
-			for i := range site.Network.Reservations {
-				site.Network.Reservations[i].Node = ""
+			for i := range inventory.Network.Reservations {
+				inventory.Network.Reservations[i].Node = ""
 			}
 		}
 		if len(n.CIDRs) > 0 {
-			site.Network.CIDR = n.CIDRs[0]
+			inventory.Network.CIDR = n.CIDRs[0]
 		}
 		if n.active {
-			site.Network.Leases = leases(n.n)
+			inventory.Network.Leases = leases(n.n)
 		}
 	}
 	return addresses
 }
 
-// parts is what volumes and folders say.
-type parts struct {
-	machines  map[string]map[string]map[string]bool // by cluster and node
-	names     map[string]bool                       // of all volumes
-	images    map[string]bool                       // that are complete
-	known     bool                                  // the pool is active, else nothing is known of what is in it
+// parts is the content of the pool, by the names of volumes and folders.
+type poolContents struct {
+	machines  map[string]map[string]map[string]bool // by cluster, node and part
+	names     map[string]bool                       // names of all volumes
+	images    map[string]bool                       // hashes of the complete images
+	active    bool                                  // the pool is active; otherwise its content is unknown
 	available uint64
 }
 
-func (s *session) parts() (parts, error) {
-	all := parts{machines: map[string]map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
+func (s *session) readPool() (poolContents, error) {
+	all := poolContents{machines: map[string]map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
 	add := func(name string) {
-		if m := machineVolume.FindStringSubmatch(name); m != nil && s.host.makes(m[3]) {
+		if m := machineVolume.FindStringSubmatch(name); m != nil && s.host.hasPart(m[3]) {
 			if all.machines[m[1]] == nil {
 				all.machines[m[1]] = map[string]map[string]bool{}
 			}
@@ -227,7 +228,7 @@ func (s *session) parts() (parts, error) {
 		add(n)
 		all.names[n] = true
 	}
-	// Folders that were being written.
+	// Folders that were being written when an operation was interrupted.
 	pools, err := s.conn.ListAllStoragePools(0)
 	if err != nil {
 		return all, err
@@ -239,6 +240,6 @@ func (s *session) parts() (parts, error) {
 		_ = pools[i].Free()
 	}
 	all.available, err = p.available()
-	all.known = err == nil
+	all.active = err == nil
 	return all, err
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// uploadFile makes a volume with the content of a file. Holes in it stay holes: of a root
-// of gigabytes only what is used travels and takes room.
+// uploadFile creates a volume with the content of a file. Holes are preserved: only the allocated part of a
+// root disk of gigabytes is sent and stored.
 func (p *pool) uploadFile(v domainxml.Volume, file string) error {
 	f, st, err := durable.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := p.room(uint64(occupied(st))); err != nil {
+	if err := p.checkSpace(uint64(occupied(st))); err != nil {
 		return err
 	}
 	v.Capacity = uint64(st.Size())
@@ -32,21 +32,21 @@ func (p *pool) uploadFile(v domainxml.Volume, file string) error {
 		return err
 	}
 	defer func() { _ = vol.Free() }()
-	return p.withRoom(p.upload(vol, f, st.Size()))
+	return p.addFreeSpace(p.upload(vol, f, st.Size()))
 }
 
-// uploadBytes makes a small volume with this content.
+// uploadBytes creates a small volume with this content.
 func (p *pool) uploadBytes(v domainxml.Volume, data []byte) error {
 	v.Capacity = uint64(len(data))
 	vol, err := p.create(v)
 	if err != nil {
-		return p.withRoom(err)
+		return p.addFreeSpace(err)
 	}
 	defer func() { _ = vol.Free() }()
 	if p.host.test || len(data) == 0 {
 		return nil
 	}
-	return p.withRoom(p.stream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return send(s, data) }))
+	return p.addFreeSpace(p.stream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return sendAll(s, data) }))
 }
 
 func (p *pool) upload(vol *libvirt.StorageVol, f *os.File, size int64) error {
@@ -73,20 +73,20 @@ func (p *pool) upload(vol *libvirt.StorageVol, f *os.File, size int64) error {
 				if n == 0 {
 					return fmt.Errorf("read %s: %w", f.Name(), err)
 				}
-				if err := send(s, buf[:n]); err != nil {
+				if err := sendAll(s, buf[:n]); err != nil {
 					return err
 				}
 				at += int64(n)
-				p.beat()
+				p.reportProgress()
 			}
 		}
 		return nil
 	})
 }
 
-// stream brings content to a volume. A stream that is not finished is aborted.
+// stream writes a volume's content. After an error the stream is aborted.
 func (p *pool) stream(vol *libvirt.StorageVol, size int64, flags libvirt.StorageVolUploadFlags, content func(*libvirt.Stream) error) error {
-	if err := p.about("upload"); err != nil {
+	if err := p.beforeEffect("upload"); err != nil {
 		return err
 	}
 	s, err := p.conn.NewStream(0)
@@ -104,7 +104,7 @@ func (p *pool) stream(vol *libvirt.StorageVol, size int64, flags libvirt.Storage
 	return s.Finish()
 }
 
-func send(s *libvirt.Stream, data []byte) error {
+func sendAll(s *libvirt.Stream, data []byte) error {
 	for len(data) > 0 {
 		n, err := s.Send(data)
 		if err != nil {
@@ -115,14 +115,14 @@ func send(s *libvirt.Stream, data []byte) error {
 	return nil
 }
 
-// nextData is the next piece of a file, from at, that is not a hole.
+// nextData returns the range of the next data in a file, from offset at, without holes.
 func nextData(f *os.File, at, size int64) (start, end int64, err error) {
 	start, err = unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {
-		return size, size, nil // nothing but a hole follows
+		return size, size, nil // only a hole follows
 	}
 	if errors.Is(err, unix.EINVAL) {
-		return at, size, nil // a file system that knows no holes
+		return at, size, nil // the file system does not support holes
 	}
 	if err != nil {
 		return 0, 0, err
@@ -138,25 +138,25 @@ func occupied(st os.FileInfo) int64 {
 	return st.Size()
 }
 
-// room: the pool has this much left.
-func (p *pool) room(need uint64) error {
+// checkSpace returns an error if the pool has less than need bytes left.
+func (p *pool) checkSpace(need uint64) error {
 	left, err := p.available()
 	if err != nil || p.host.test || left >= need {
 		return err
 	}
-	return p.full(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provision.ErrFull, p.h.o.Pool, size(left), size(need)))
+	return p.fullError(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provision.ErrFull, p.h.o.Pool, sizeText(left), sizeText(need)))
 }
 
-func (p *pool) full(err error) error {
+func (p *pool) fullError(err error) error {
 	return p.h.fail("", "write to the storage pool", err, fmt.Sprintf("make room in %s, or name another pool in cluster.hypervisors", p.path))
 }
 
-// withRoom adds to an error that says that nothing is left, how much is.
-func (p *pool) withRoom(err error) error {
+// addFreeSpace adds the free bytes of the pool to an error that the pool is full.
+func (p *pool) addFreeSpace(err error) error {
 	if err == nil {
 		return nil
 	}
-	_, inner := plain(err)
+	_, inner := explainError(err)
 	if !errors.Is(inner, provision.ErrFull) {
 		return err
 	}
@@ -164,10 +164,10 @@ func (p *pool) withRoom(err error) error {
 	if availableErr != nil {
 		return err
 	}
-	return p.full(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, size(left)))
+	return p.fullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, sizeText(left)))
 }
 
-func size(n uint64) string {
+func sizeText(n uint64) string {
 	for _, u := range []struct {
 		name string
 		size uint64
@@ -179,7 +179,7 @@ func size(n uint64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// download gives the last bytes of a volume.
+// download returns the last max bytes of a volume.
 func (p *pool) download(name string, max int) ([]byte, error) {
 	vol, err := p.p.LookupStorageVolByName(name)
 	if err != nil {

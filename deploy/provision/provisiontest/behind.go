@@ -8,42 +8,44 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// What others do behind the provider's back.
+// Tests of changes that other programs make on the hypervisor.
 
-// networkStopped: a machine whose network was stopped, and perhaps removed, is detached until it is ensured again.
-func networkStopped(b *bench, keep bool) {
+// networkStopped tests that a machine whose network was stopped, and perhaps removed, is detached until the
+// next Ensure.
+func networkStopped(b *suite, keep bool) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
-	if b.found("n1").Detached {
+	if b.machine("n1").Detached {
 		b.Fatal("it is detached from the start")
 	}
 	b.StopNetwork(b.T, b.net.Name, keep)
-	if f := b.found("n1"); f.State != provision.Running || !f.Detached {
+	if f := b.machine("n1"); f.State != provision.Running || !f.Detached {
 		b.Errorf("without its network: %+v", f)
 	}
 	b.prepare(s)
-	if !b.Lacks.Ports && !b.found("n1").Detached {
-		b.Error("the network is back, and the machine is not said to be detached from it")
+	if !b.Lacks.Ports && !b.machine("n1").Detached {
+		b.Error("the network is active again, and the machine is not reported as detached")
 	}
 	b.ensure(s)
-	if f := b.found("n1"); f.State != provision.Running || f.Detached {
+	if f := b.machine("n1"); f.State != provision.Running || f.Detached {
 		b.Errorf("after it was connected again: %+v", f)
 	}
 	now := b.Boot(b.T, b.domain("n1"))
 	if kind := b.survey().Kind; !b.Lacks.Ports && (now != boot) != (kind == provision.Container) {
 		b.Errorf("a %s: boot %s, then %s", kind, boot, now)
 	}
-	b.same(things)
+	b.wantUnchanged(things)
 	b.ensure(s)
 	if again := b.Boot(b.T, b.domain("n1")); again != now {
 		b.Errorf("connected once more: boot %s, then %s", now, again)
 	}
 }
 
-// networkUndefined: a network that runs without a definition is defined again, and nothing on it is disturbed.
-func networkUndefined(b *bench) {
+// networkUndefined tests that Prepare defines a network again that runs without a definition, and that
+// machines on it keep running.
+func networkUndefined(b *suite) {
 	if b.Lacks.Transient {
 		b.Skip("a network of this hypervisor does not outlive its definition")
 	}
@@ -60,23 +62,23 @@ func networkUndefined(b *bench) {
 		b.Errorf("defined again: %+v", n)
 	}
 	b.ensure(one)
-	if f := b.found("n1"); f.Detached || b.Boot(b.T, b.domain("n1")) != boot {
+	if f := b.machine("n1"); f.Detached || b.Boot(b.T, b.domain("n1")) != boot {
 		b.Errorf("it was disturbed: %+v", f)
 	}
 }
 
-// guestOnNetwork: a network with somebody else's machine on it is left, and whoever cleans is told so, until that
-// machine is gone.
-func guestOnNetwork(b *bench) {
+// guestOnNetwork tests that Clean keeps a network with a foreign machine on it, and reports it, until that
+// machine is removed.
+func guestOnNetwork(b *suite) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	b.AddGuest(b.T, "guest", b.net.Name)
-	b.dissolve()
+	b.beginClusterRemoval()
 	b.remove("n1")
 	for range 2 {
-		left := b.left()
+		left := b.remaining()
 		if len(left) != 1 || !strings.Contains(left[0], "network "+b.net.Name) || !strings.Contains(left[0], "guest") {
 			b.Errorf("left: %q", left)
 		}
@@ -85,14 +87,15 @@ func guestOnNetwork(b *bench) {
 		}
 	}
 	b.RemoveDomain(b.T, "guest")
-	if left := b.left(); len(left) > 0 {
+	if left := b.remaining(); len(left) > 0 {
 		b.Errorf("left: %q", left)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-// stalePort: the port of a machine that is gone does not keep the network, one of somebody else's does.
-func stalePort(b *bench) {
+// stalePort tests that Clean removes a network although a removed machine's port is left on it, and keeps it
+// for a foreign machine's port.
+func stalePort(b *suite) {
 	if b.AddStalePort == nil || b.Lacks.Ports {
 		b.Skip("networks of this hypervisor have no ports")
 	}
@@ -101,26 +104,27 @@ func stalePort(b *bench) {
 	b.prepare(s)
 	b.ensure(s)
 	b.AddStalePort(b.T, b.net.Name, b.cluster, "n1")
-	if b.found("n1").Detached {
-		b.Error("a port too many makes it detached")
+	if b.machine("n1").Detached {
+		b.Error("an additional port makes the machine detached")
 	}
 	b.remove("n1")
-	b.dissolve()
-	if left := b.left(); len(left) > 0 {
+	b.beginClusterRemoval()
+	if left := b.remaining(); len(left) > 0 {
 		b.Errorf("left: %q", left)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 
 	b.prepare()
 	b.AddStalePort(b.T, b.net.Name, provision.Cluster{Name: "elsewhere", ID: "ffeeddccbbaa9988"}, "x")
-	left := b.left()
+	left := b.remaining()
 	if len(left) != 1 || !strings.Contains(left[0], "elsewhere") || !strings.Contains(left[0], "net-port-delete") {
 		b.Errorf("left: %q", left)
 	}
 }
 
-// copied: a clone of a machine carries its mark, and is nobody's machine.
-func copied(b *bench) {
+// copiedMachine tests that a clone of a machine, which carries the machine's mark, is not treated as a
+// machine of the cluster.
+func copiedMachine(b *suite) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
 	b.prepare(s)
@@ -128,38 +132,38 @@ func copied(b *bench) {
 	boot := b.Boot(b.T, b.domain("n1"))
 	b.CopyMachine(b.T, b.domain("n1"), "zz-copy")
 	b.CopyMachine(b.T, b.domain("n1"), "aa-copy")
-	site := b.survey()
-	if len(site.Machines) != 1 || site.Machines[0].State != provision.Running {
-		b.Errorf("machines: %+v", site.Machines)
+	inventory := b.survey()
+	if len(inventory.Machines) != 1 || inventory.Machines[0].State != provision.Running {
+		b.Errorf("machines: %+v", inventory.Machines)
 	}
 	want := []provision.Copy{{Domain: "aa-copy", Node: "n1", MAC: s.MAC}, {Domain: "zz-copy", Node: "n1", MAC: s.MAC}}
-	slices.SortFunc(site.Copies, func(x, y provision.Copy) int { return strings.Compare(x.Domain, y.Domain) })
-	if !slices.Equal(site.Copies, want) || !slices.Contains(site.Foreign, "zz-copy") {
-		b.Errorf("copies: %+v, foreign %q", site.Copies, site.Foreign)
+	slices.SortFunc(inventory.Copies, func(x, y provision.Copy) int { return strings.Compare(x.Domain, y.Domain) })
+	if !slices.Equal(inventory.Copies, want) || !slices.Contains(inventory.Foreign, "zz-copy") {
+		b.Errorf("copies: %+v, foreign %q", inventory.Copies, inventory.Foreign)
 	}
 	b.ensure(s)
 	if b.Boot(b.T, b.domain("n1")) != boot {
 		b.Error("the machine was restarted")
 	}
 	b.remove("n1")
-	site = b.survey()
-	if len(site.Machines) != 0 || len(site.Copies) != 2 {
-		b.Errorf("without the machine: %+v", site)
+	inventory = b.survey()
+	if len(inventory.Machines) != 0 || len(inventory.Copies) != 2 {
+		b.Errorf("without the machine: %+v", inventory)
 	}
 	b.RemoveDomain(b.T, "aa-copy")
-	b.dissolve()
-	if left := b.left(); len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
+	b.beginClusterRemoval()
+	if left := b.remaining(); len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
 		b.Errorf("left: %q", left)
 	}
 	b.RemoveDomain(b.T, "zz-copy")
-	if left := b.left(); len(left) > 0 {
+	if left := b.remaining(); len(left) > 0 {
 		b.Errorf("left: %q", left)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-// check: what is wrong with a wish is found, and nothing is made for it.
-func check(b *bench) {
+// check tests that Check finds an invalid spec, and creates nothing.
+func check(b *suite) {
 	c, ok := b.Provider.(provision.Checker)
 	if !ok {
 		return
@@ -167,7 +171,7 @@ func check(b *bench) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
 	b.must("Check", b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }))
-	s.Image = provision.Image{} // it is not known yet
+	s.Image = provision.Image{} // the image is not known yet
 	b.must("Check", b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }))
 	if b.survey().Kind == provision.Container {
 		long := provision.Cluster{Name: strings.Repeat("c", 62), ID: b.cluster.ID}
@@ -179,12 +183,12 @@ func check(b *bench) {
 	if err := b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }); err == nil || !strings.Contains(err.Error(), "role worker") {
 		b.Errorf("err = %v", err)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-// dissolve says that all machines of the cluster are to go.
-func (b *bench) dissolve() {
-	if d, ok := b.Provider.(provision.Dissolver); ok {
-		d.Dissolve(b.cluster)
+// beginClusterRemoval announces the removal of all machines of the cluster, if the provider supports that.
+func (b *suite) beginClusterRemoval() {
+	if d, ok := b.Provider.(provision.ClusterRemover); ok {
+		d.BeginClusterRemoval(b.cluster)
 	}
 }

@@ -1,4 +1,4 @@
-// Package provisiontest is what every [provision.Provider] must do, as tests: the fake,
-// the one for libvirt on its test driver, and on real hypervisors. A provider that passes
-// can be cut off at any moment, and nothing is lost or left behind.
+// Package provisiontest is the contract suite that every [provision.Provider] must pass: the fake provider,
+// the libvirt provider on libvirt's test driver, and the libvirt provider on real hypervisors. It interrupts
+// the operations of a provider before each effect and checks that no object is lost or left behind.
 package provisiontest

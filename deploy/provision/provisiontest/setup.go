@@ -10,68 +10,69 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Setup says what to test.
+// Setup describes the provider to test.
 type Setup struct {
-	// Open gives a hypervisor for one test, on which there is nothing of any cluster.
+	// Open returns a hypervisor for one test, without objects of any cluster.
 	Open func(t *testing.T) *Host
-	// Images are two to boot from.
+	// Images returns two images to boot from.
 	Images func(t *testing.T) [2]provision.Image
-	// Networks are ranges that machines may have: two that do not overlap. The zero value
-	// is 192.168.240.0/24 and 192.168.241.0/24.
+	// Networks are two address ranges for machines that do not overlap. The zero value selects
+	// 192.168.240.0/24 and 192.168.241.0/24.
 	Networks [2]netip.Prefix
-	// Memory of a machine; it must also start with half as much again. 0: 64 MiB.
+	// Memory is the memory of a machine, which must also start with half as much again. 0: 64 MiB.
 	Memory uint64
-	Disk   uint64 // of a machine's root; 0: as large as the image
+	Disk   uint64 // size of a machine's root disk; 0: the image's size
 	Init   string
-	// Identity of a machine, where more than a name is needed.
+	// Identity returns a machine's identity, for providers that need more than its name.
 	Identity func(node string) provision.Identity
-	// Timeout of one operation; 0: a minute.
+	// Timeout limits one operation; 0: a minute.
 	Timeout time.Duration
-	// Cuts bounds how many places an operation is cut off at, where that takes long. 0: all.
+	// Cuts limits at how many effects an operation is interrupted, for slow hypervisors. 0: no limit.
 	Cuts  int
 	Lacks Lacks
 }
 
-// Lacks is what a hypervisor cannot do, so that it is not asked for.
+// Lacks are the functions that a hypervisor does not support and that are not tested.
 type Lacks struct {
-	Reservations bool // networks cannot be changed while they stand
-	Ports        bool // it does not know what is connected to a network
-	Transient    bool // a network that is undefined while it runs does not run on
+	Reservations bool // existing networks cannot be changed
+	Ports        bool // it cannot list the ports of a network
+	Transient    bool // a network that is undefined while it runs stops
 }
 
-// Host is a hypervisor, and ways to it behind the provider's back.
+// Host is a hypervisor with functions that change it without the provider.
 type Host struct {
 	Provider provision.Provider
-	// Things is all that is on it, in words, sorted: domains, networks, reservations, volumes, files.
+	// Things describes all objects on the hypervisor, sorted: domains, networks, reservations, volumes,
+	// files.
 	Things func(t *testing.T) []string
-	// AddDomain puts somebody else's machine there, AddNetwork somebody else's active network.
+	// AddDomain adds a foreign machine, AddNetwork a foreign active network.
 	AddDomain  func(t *testing.T, name string)
 	AddNetwork func(t *testing.T, name string, cidr netip.Prefix)
-	// AddGuest puts somebody else's machine onto a network, RemoveDomain removes a domain, and CopyMachine
-	// makes a copy of one of ours, with its mark, its MAC and another name.
+	// AddGuest adds a foreign machine on a network, RemoveDomain removes a domain, and CopyMachine clones a
+	// machine of the cluster, with its mark, its MAC and another name.
 	AddGuest     func(t *testing.T, name, network string)
 	RemoveDomain func(t *testing.T, name string)
 	CopyMachine  func(t *testing.T, name, as string)
-	// StopNetwork stops a network and removes its definition unless that is kept. UndefineNetwork
-	// removes the definition of one that runs on.
+	// StopNetwork stops a network and, unless keep is set, removes its definition. UndefineNetwork removes
+	// the definition of a network that continues to run.
 	StopNetwork     func(t *testing.T, name string, keep bool)
 	UndefineNetwork func(t *testing.T, name string)
-	// AddStalePort has a network believe that a node's machine is on it that is not, as a libvirtd does that was
-	// killed while it started one; nil where there is no such thing.
+	// AddStalePort adds the port of a node's machine to a network that the machine is not connected to, as a
+	// libvirtd leaves it that was killed while it started the machine; nil if the hypervisor has no ports.
 	AddStalePort func(t *testing.T, network string, c provision.Cluster, node string)
-	// Boot tells one start of a domain from another; empty if it does not run.
+	// Boot returns a text that differs between starts of a domain; empty if it is off.
 	Boot func(t *testing.T, name string) string
-	// PowerOff ends a domain without asking it.
+	// PowerOff stops a domain without a shutdown of the guest.
 	PowerOff func(t *testing.T, name string)
-	// Pause has a domain do nothing until it is resumed.
+	// Pause pauses a domain until it is resumed.
 	Pause func(t *testing.T, name string)
-	// Cut has the provider end operations before their n-th effect from now, as if the process
-	// had been killed there; 0 takes that back.
+	// Cut interrupts operations of the provider before their n-th effect from now, as if the process had
+	// been killed; 0 disables it.
 	Cut func(n int)
 }
 
-// bench is one test's hypervisor with what the tests say to it.
-type bench struct {
+// suite is one test's hypervisor with the objects that the tests use.
+type suite struct {
 	*testing.T
 	Setup
 	*Host
@@ -80,7 +81,7 @@ type bench struct {
 	net     provision.Network
 }
 
-func (s Setup) open(t *testing.T) *bench {
+func (s Setup) open(t *testing.T) *suite {
 	t.Helper()
 	if s.Networks == [2]netip.Prefix{} {
 		s.Networks = [2]netip.Prefix{netip.MustParsePrefix("192.168.240.0/24"), netip.MustParsePrefix("192.168.241.0/24")}
@@ -91,15 +92,15 @@ func (s Setup) open(t *testing.T) *bench {
 	if s.Timeout == 0 {
 		s.Timeout = time.Minute
 	}
-	return &bench{
+	return &suite{
 		T: t, Setup: s, Host: s.Open(t), images: s.Images(t),
 		cluster: provision.Cluster{Name: "suite", ID: "00112233445566aa"},
 		net:     provision.Network{Name: "nbsuite", Mode: provision.Isolated, CIDR: s.Networks[0], Domain: "internal"},
 	}
 }
 
-// spec is a wish for a node whose number is i.
-func (b *bench) spec(node string, i int) provision.Spec {
+// spec returns the spec of a node with number i.
+func (b *suite) spec(node string, i int) provision.Spec {
 	s := provision.Spec{
 		Node: node, Role: "worker", Index: i, MAC: fmt.Sprintf("52:54:00:aa:00:%02x", i), Address: b.address(i),
 		VCPUs: 1, Memory: b.Memory, Disk: b.Disk, Firmware: provision.BIOS, Init: b.Init, Image: b.images[0],
@@ -111,7 +112,7 @@ func (b *bench) spec(node string, i int) provision.Spec {
 	return s
 }
 
-func (b *bench) address(i int) netip.Addr {
+func (b *suite) address(i int) netip.Addr {
 	a := b.Networks[0].Masked().Addr()
 	for range 9 + i {
 		a = a.Next()
@@ -119,8 +120,8 @@ func (b *bench) address(i int) netip.Addr {
 	return a
 }
 
-func (b *bench) ground(specs ...provision.Spec) provision.Ground {
-	g := provision.Ground{Network: b.net, Images: b.images[:1]}
+func (b *suite) hostSetup(specs ...provision.Spec) provision.HostSetup {
+	g := provision.HostSetup{Network: b.net, Images: b.images[:1]}
 	for _, s := range specs {
 		if b.net.Mode.Ours() && !b.Lacks.Reservations {
 			g.Reservations = append(g.Reservations, provision.Reservation{Node: s.Node, MAC: s.MAC, Address: s.Address})
@@ -129,8 +130,8 @@ func (b *bench) ground(specs ...provision.Spec) provision.Ground {
 	return g
 }
 
-// do runs one operation; it fails the test if that takes too long.
-func (b *bench) do(f func(context.Context) error) error {
+// do runs one operation, and fails the test if it exceeds the timeout.
+func (b *suite) do(f func(context.Context) error) error {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
 	defer cancel()
@@ -141,39 +142,39 @@ func (b *bench) do(f func(context.Context) error) error {
 	return err
 }
 
-func (b *bench) must(what string, err error) {
+func (b *suite) must(what string, err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatalf("%s: %v", what, err)
 	}
 }
 
-func (b *bench) prepare(specs ...provision.Spec) {
+func (b *suite) prepare(specs ...provision.Spec) {
 	b.Helper()
-	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground(specs...)) }))
+	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(specs...)) }))
 }
 
-func (b *bench) tryEnsure(s provision.Spec) error {
+func (b *suite) tryEnsure(s provision.Spec) error {
 	b.Helper()
 	return b.do(func(ctx context.Context) error { return b.Provider.Ensure(ctx, b.cluster, b.net, s) })
 }
 
-func (b *bench) ensure(s provision.Spec) {
+func (b *suite) ensure(s provision.Spec) {
 	b.Helper()
 	b.must("Ensure "+s.Node, b.tryEnsure(s))
 }
 
-func (b *bench) tryRemove(node string) error {
+func (b *suite) tryRemove(node string) error {
 	b.Helper()
 	return b.do(func(ctx context.Context) error { return b.Provider.Remove(ctx, b.cluster, node) })
 }
 
-func (b *bench) remove(node string) {
+func (b *suite) remove(node string) {
 	b.Helper()
 	b.must("Remove "+node, b.tryRemove(node))
 }
 
-func (b *bench) clean() {
+func (b *suite) clean() {
 	b.Helper()
 	if c, ok := b.Provider.(provision.Cleaner); ok {
 		b.must("Clean", b.do(func(ctx context.Context) error {
@@ -183,8 +184,8 @@ func (b *bench) clean() {
 	}
 }
 
-// left is what cleaning leaves, in words.
-func (b *bench) left() []string {
+// remaining describes the objects that Clean keeps.
+func (b *suite) remaining() []string {
 	b.Helper()
 	c, ok := b.Provider.(provision.Cleaner)
 	if !ok {
@@ -195,7 +196,7 @@ func (b *bench) left() []string {
 		left, err := c.Clean(ctx, b.cluster)
 		for _, l := range left {
 			if l.Fix == "" {
-				b.Errorf("%s: it knows no way out", l.What)
+				b.Errorf("%s: it has no fix", l.What)
 			}
 			out = append(out, l.What+": "+l.Why)
 		}
@@ -204,25 +205,25 @@ func (b *bench) left() []string {
 	return out
 }
 
-func (b *bench) survey() provision.Site {
+func (b *suite) survey() provision.Inventory {
 	b.Helper()
-	var site provision.Site
+	var inventory provision.Inventory
 	b.must("Survey", b.do(func(ctx context.Context) (err error) {
-		site, err = b.Provider.Survey(ctx, b.cluster, b.net)
+		inventory, err = b.Provider.Survey(ctx, b.cluster, b.net)
 		return err
 	}))
-	return site
+	return inventory
 }
 
-// found is the machine in a survey, with State empty if it is not there.
-func (b *bench) found(node string) provision.Found {
+// machine returns the observed machine of a node; its State is empty if there is none.
+func (b *suite) machine(node string) provision.Actual {
 	b.Helper()
 	for _, m := range b.survey().Machines {
 		if m.Node == node {
 			return m
 		}
 	}
-	return provision.Found{Node: node}
+	return provision.Actual{Node: node}
 }
 
-func (b *bench) domain(node string) string { return b.cluster.Name + "-" + node }
+func (b *suite) domain(node string) string { return b.cluster.Name + "-" + node }

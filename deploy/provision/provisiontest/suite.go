@@ -15,11 +15,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Run tests a provider. Each test opens a hypervisor of its own.
+// Run tests a provider. Each test opens a separate hypervisor.
 func Run(t *testing.T, s Setup) {
 	for _, test := range []struct {
 		name string
-		run  func(*bench)
+		run  func(*suite)
 	}{
 		{"Empty", empty},
 		{"Prepare", prepare},
@@ -44,13 +44,13 @@ func Run(t *testing.T, s Setup) {
 		{"SameName", sameName},
 		{"Clean", clean},
 		{"CleanRenamed", cleanRenamed},
-		{"Dissolve", dissolve},
-		{"NetworkStopped", func(b *bench) { networkStopped(b, true) }},
-		{"NetworkRemoved", func(b *bench) { networkStopped(b, false) }},
+		{"Dissolve", clusterRemoval},
+		{"NetworkStopped", func(b *suite) { networkStopped(b, true) }},
+		{"NetworkRemoved", func(b *suite) { networkStopped(b, false) }},
 		{"NetworkUndefined", networkUndefined},
 		{"GuestOnNetwork", guestOnNetwork},
 		{"StalePort", stalePort},
-		{"Copy", copied},
+		{"Copy", copiedMachine},
 		{"Check", check},
 		{"Cancelled", cancelled},
 	} {
@@ -58,35 +58,35 @@ func Run(t *testing.T, s Setup) {
 	}
 }
 
-func empty(b *bench) {
+func empty(b *suite) {
 	before := b.Things(b.T)
-	site := b.survey()
-	if len(site.Machines) != 0 || site.Network != nil || len(site.Images) != 0 {
-		b.Errorf("there is something: %+v", site)
+	inventory := b.survey()
+	if len(inventory.Machines) != 0 || inventory.Network != nil || len(inventory.Images) != 0 {
+		b.Errorf("there is something: %+v", inventory)
 	}
-	if site.Kind != provision.VM && site.Kind != provision.Container || site.CPUs < 1 || site.FreeMemory == 0 {
-		b.Errorf("it says nothing of the host: %+v", site)
+	if inventory.Kind != provision.VM && inventory.Kind != provision.Container || inventory.CPUs < 1 || inventory.FreeMemory == 0 {
+		b.Errorf("it says nothing of the host: %+v", inventory)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-func prepare(b *bench) {
+func prepare(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	after := b.Things(b.T)
 	b.prepare(s)
-	b.same(after)
-	site := b.survey()
-	want := &provision.FoundNetwork{Ours: true, Active: true, CIDR: b.net.CIDR, Reservations: b.ground(s).Reservations}
-	if diff := cmp.Diff(want, site.Network, cmpopts.EquateComparable(s.Address, b.net.CIDR), cmpopts.EquateEmpty()); diff != "" {
+	b.wantUnchanged(after)
+	inventory := b.survey()
+	want := &provision.ActualNetwork{Ours: true, Active: true, CIDR: b.net.CIDR, Reservations: b.hostSetup(s).Reservations}
+	if diff := cmp.Diff(want, inventory.Network, cmpopts.EquateComparable(s.Address, b.net.CIDR), cmpopts.EquateEmpty()); diff != "" {
 		b.Errorf("network (-want +got):\n%s", diff)
 	}
-	if !slices.Equal(site.Images, []string{b.images[0].Hash}) {
-		b.Errorf("images: %q", site.Images)
+	if !slices.Equal(inventory.Images, []string{b.images[0].Hash}) {
+		b.Errorf("images: %q", inventory.Images)
 	}
 }
 
-func ensure(b *bench) {
+func ensure(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
@@ -94,24 +94,24 @@ func ensure(b *bench) {
 	if boot == "" {
 		b.Error("it does not run")
 	}
-	want := provision.Found{
+	want := provision.Actual{
 		Node: "n1", Role: "worker", MAC: s.MAC, Address: s.Address, VCPUs: 1, Memory: s.Memory,
 		Image: s.Image.Hash, State: provision.Running, Definition: s.Definition(),
 	}
 	if b.Lacks.Reservations {
-		want.Address = provision.Found{}.Address
+		want.Address = provision.Actual{}.Address
 	}
-	if diff := cmp.Diff([]provision.Found{want}, b.survey().Machines, cmpopts.EquateComparable(s.Address)); diff != "" {
+	if diff := cmp.Diff([]provision.Actual{want}, b.survey().Machines, cmpopts.EquateComparable(s.Address)); diff != "" {
 		b.Errorf("machines (-want +got):\n%s", diff)
 	}
 	b.ensure(s)
 	if again := b.Boot(b.T, b.domain("n1")); again != boot {
 		b.Errorf("it was restarted: boot %s, then %s", boot, again)
 	}
-	b.same(things)
+	b.wantUnchanged(things)
 }
 
-func ensureAtOnce(b *bench) {
+func ensureAtOnce(b *suite) {
 	specs := []provision.Spec{b.spec("n1", 1), b.spec("n2", 2), b.spec("n3", 3)}
 	b.prepare(specs...)
 	var all sync.WaitGroup
@@ -122,92 +122,92 @@ func ensureAtOnce(b *bench) {
 	all.Wait()
 	b.must("Ensure", errors.Join(errs...))
 	for _, s := range specs {
-		if f := b.found(s.Node); f.State != provision.Running {
+		if f := b.machine(s.Node); f.State != provision.Running {
 			b.Errorf("%s is %q", s.Node, f.State)
 		}
 	}
 }
 
-func resize(b *bench) {
+func resize(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
 	s.Memory += s.Memory / 2
-	if b.found("n1").Definition == s.Definition() {
-		b.Error("the survey does not tell that the size differs")
+	if b.machine("n1").Definition == s.Definition() {
+		b.Error("the survey does not report the changed size")
 	}
 	b.ensure(s)
-	f := b.found("n1")
+	f := b.machine("n1")
 	if f.Definition != s.Definition() || f.Memory != s.Memory || f.State != provision.Running {
 		b.Errorf("found %+v", f)
 	}
 	if b.Boot(b.T, b.domain("n1")) == boot {
 		b.Error("it was not restarted")
 	}
-	b.same(things)
+	b.wantUnchanged(things)
 }
 
-func poweredOff(b *bench) {
+func poweredOff(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	b.PowerOff(b.T, b.domain("n1"))
-	if f := b.found("n1"); f.State != provision.Off {
+	if f := b.machine("n1"); f.State != provision.Off {
 		b.Errorf("it is %q", f.State)
 	}
 	b.ensure(s)
-	if f := b.found("n1"); f.State != provision.Running {
+	if f := b.machine("n1"); f.State != provision.Running {
 		b.Errorf("it is %q", f.State)
 	}
 }
 
-func paused(b *bench) {
+func paused(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	boot := b.Boot(b.T, b.domain("n1"))
 	for range 2 {
 		b.Pause(b.T, b.domain("n1"))
-		if f := b.found("n1"); f.State != provision.Paused {
+		if f := b.machine("n1"); f.State != provision.Paused {
 			b.Errorf("it is %q", f.State)
 		}
 		b.ensure(s)
-		if f := b.found("n1"); f.State != provision.Running {
+		if f := b.machine("n1"); f.State != provision.Running {
 			b.Errorf("it is %q", f.State)
 		}
 	}
 	if again := b.Boot(b.T, b.domain("n1")); again != boot {
 		b.Errorf("it was restarted: boot %s, then %s", boot, again)
 	}
-	// One that is paused hears nothing, and can be removed all the same.
+	// A paused guest does not react to a shutdown, but the machine can be removed.
 	b.Pause(b.T, b.domain("n1"))
 	b.remove("n1")
-	if f := b.found("n1"); f.State != "" {
+	if f := b.machine("n1"); f.State != "" {
 		b.Errorf("found %+v", f)
 	}
 }
 
-// A machine keeps its disk when its role's image changes.
-func newImage(b *bench) {
+// newImage tests that a machine keeps its disk when its role's image changes.
+func newImage(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	boot := b.Boot(b.T, b.domain("n1"))
 	s.Image = b.images[1]
 	b.ensure(s)
-	if f := b.found("n1"); f.Image != b.images[0].Hash || b.Boot(b.T, b.domain("n1")) != boot {
+	if f := b.machine("n1"); f.Image != b.images[0].Hash || b.Boot(b.T, b.domain("n1")) != boot {
 		b.Errorf("found %+v", f)
 	}
 	s.Memory += s.Memory / 2
 	b.ensure(s)
-	if f := b.found("n1"); f.Image != b.images[0].Hash {
-		b.Errorf("after a restart it says it were made from %s", f.Image)
+	if f := b.machine("n1"); f.Image != b.images[0].Hash {
+		b.Errorf("after a restart the survey reports the image %s", f.Image)
 	}
 }
 
-func notPrepared(b *bench) {
-	g := b.ground()
+func notPrepared(b *suite) {
+	g := b.hostSetup()
 	g.Images = nil
 	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
 	err := b.tryEnsure(b.spec("n1", 1))
@@ -215,12 +215,12 @@ func notPrepared(b *bench) {
 		b.Errorf("err = %v", err)
 	}
 	b.remove("n1")
-	if f := b.found("n1"); f.State != "" {
+	if f := b.machine("n1"); f.State != "" {
 		b.Errorf("found %+v", f)
 	}
 }
 
-func brokenXML(b *bench) {
+func brokenXML(b *suite) {
 	s := b.spec("n1", 1)
 	s.XML = "this is no <xml"
 	b.prepare(s)
@@ -228,10 +228,10 @@ func brokenXML(b *bench) {
 	if err := b.tryEnsure(s); err == nil || !strings.Contains(err.Error(), "role worker") {
 		b.Errorf("err = %v", err)
 	}
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-func remove(b *bench) {
+func remove(b *suite) {
 	one, two := b.spec("n1", 1), b.spec("n2", 2)
 	b.prepare(two)
 	b.ensure(two)
@@ -239,18 +239,18 @@ func remove(b *bench) {
 	b.prepare(one, two)
 	b.ensure(one)
 	b.remove("n1")
-	b.same(rest)
+	b.wantUnchanged(rest)
 	b.remove("n1")
 	b.remove("never-was")
-	b.same(rest)
-	if f := b.found("n2"); f.State != provision.Running {
+	b.wantUnchanged(rest)
+	if f := b.machine("n2"); f.State != provision.Running {
 		b.Errorf("n2 is %q", f.State)
 	}
 }
 
-// cutOff runs an operation again and again, cut off before its first effect, before
-// its second, and so on, until it gets through; check is called after each.
-func (b *bench) cutOff(op func() error, check func(n int)) {
+// cutOff interrupts an operation before its first effect, then before its second, and so on, until it
+// succeeds. It calls check after each interruption.
+func (b *suite) cutOff(op func() error, check func(n int)) {
 	b.Helper()
 	for n := 1; ; n++ {
 		b.Cut(n)
@@ -272,7 +272,7 @@ func (b *bench) cutOff(op func() error, check func(n int)) {
 	}
 }
 
-func ensureCutOff(b *bench) {
+func ensureCutOff(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare()
 	empty := b.Things(b.T)
@@ -281,16 +281,16 @@ func ensureCutOff(b *bench) {
 	b.ensure(s)
 	whole := b.Things(b.T)
 	b.remove("n1")
-	b.same(empty)
+	b.wantUnchanged(empty)
 
 	b.prepare(s)
 	b.cutOff(func() error { return b.tryEnsure(s) }, func(n int) {
-		// Whatever is there is seen, so that it can be finished or removed.
-		if f := b.found("n1"); f.State == "" && !slices.Equal(b.Things(b.T), fresh) {
-			b.Errorf("left and not found: %q", missing(b.Things(b.T), fresh))
+		// The survey finds whatever exists, so that it can be completed or removed.
+		if f := b.machine("n1"); f.State == "" && !slices.Equal(b.Things(b.T), fresh) {
+			b.Errorf("left and not found: %q", additions(b.Things(b.T), fresh))
 		}
 		b.remove("n1")
-		b.same(empty)
+		b.wantUnchanged(empty)
 
 		b.prepare(s)
 		b.Cut(n)
@@ -300,86 +300,86 @@ func ensureCutOff(b *bench) {
 			b.Error("the second time it was not cut off")
 		}
 		b.ensure(s)
-		if f := b.found("n1"); f.State != provision.Running || f.Image != s.Image.Hash {
+		if f := b.machine("n1"); f.State != provision.Running || f.Image != s.Image.Hash {
 			b.Errorf("after it was finished: %+v", f)
 		}
-		b.same(whole)
+		b.wantUnchanged(whole)
 		b.remove("n1")
-		b.same(empty)
+		b.wantUnchanged(empty)
 		b.prepare(s)
 	})
 }
 
-func removeCutOff(b *bench) {
+func removeCutOff(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare()
 	empty := b.Things(b.T)
 	b.prepare(s)
 	b.ensure(s)
 	b.cutOff(func() error { return b.tryRemove("n1") }, func(int) {
-		if f := b.found("n1"); f.State == "" && !onlyReservations(missing(b.Things(b.T), empty)) {
-			b.Errorf("left and not found: %q", missing(b.Things(b.T), empty))
+		if f := b.machine("n1"); f.State == "" && !onlyReservations(additions(b.Things(b.T), empty)) {
+			b.Errorf("left and not found: %q", additions(b.Things(b.T), empty))
 		}
 		b.remove("n1")
-		b.same(empty)
+		b.wantUnchanged(empty)
 		b.prepare(s)
 		b.ensure(s)
 	})
-	b.same(empty)
+	b.wantUnchanged(empty)
 }
 
-func prepareCutOff(b *bench) {
+func prepareCutOff(b *suite) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
 	b.cutOff(func() error {
-		return b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground(s)) })
+		return b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(s)) })
 	}, func(int) {
-		site := b.survey()
-		if err := b.tryEnsure(s); err == nil && len(site.Images) == 0 {
+		inventory := b.survey()
+		if err := b.tryEnsure(s); err == nil && len(inventory.Images) == 0 {
 			b.Error("a machine was made from an image that is not complete")
 		}
 		b.remove("n1")
 		b.prepare(s)
-		if site := b.survey(); len(site.Images) != 1 || !site.Network.Active {
-			b.Errorf("after it was finished: %+v", site)
+		if inventory := b.survey(); len(inventory.Images) != 1 || !inventory.Network.Active {
+			b.Errorf("after it was finished: %+v", inventory)
 		}
 		b.remove("n1")
 		b.clean()
-		b.same(before)
+		b.wantUnchanged(before)
 	})
 }
 
-func foreignDomain(b *bench) {
+func foreignDomain(b *suite) {
 	b.AddDomain(b.T, b.domain("n1"))
 	boot := b.Boot(b.T, b.domain("n1"))
 	s := b.spec("n1", 1)
 	b.prepare(s)
-	if site := b.survey(); !slices.Contains(site.Foreign, b.domain("n1")) || len(site.Machines) != 0 {
-		b.Errorf("survey: %+v", site)
+	if inventory := b.survey(); !slices.Contains(inventory.Foreign, b.domain("n1")) || len(inventory.Machines) != 0 {
+		b.Errorf("survey: %+v", inventory)
 	}
 	before := b.Things(b.T)
-	b.refused(b.tryEnsure(s), provision.ErrForeign)
-	b.same(before)
+	b.wantRefused(b.tryEnsure(s), provision.ErrForeign)
+	b.wantUnchanged(before)
 	b.remove("n1")
 	if b.Boot(b.T, b.domain("n1")) != boot {
 		b.Error("it was touched")
 	}
 }
 
-func foreignNetwork(b *bench) {
+func foreignNetwork(b *suite) {
 	b.AddNetwork(b.T, b.net.Name, b.Networks[1])
 	before := b.Things(b.T)
-	b.refused(b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground()) }), provision.ErrForeign)
+	b.wantRefused(b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) }), provision.ErrForeign)
 	if n := b.survey().Network; n == nil || n.Ours || !n.Active || n.CIDR != b.Networks[1] {
 		b.Errorf("survey: %+v", n)
 	}
 	b.clean()
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-func existingNetwork(b *bench) {
+func existingNetwork(b *suite) {
 	b.net.Mode = provision.Existing
-	if err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground()) }); err == nil {
+	if err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) }); err == nil {
 		b.Error("it did not notice that there is no such network")
 	}
 	b.AddNetwork(b.T, b.net.Name, b.Networks[1])
@@ -387,24 +387,24 @@ func existingNetwork(b *bench) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
-	if f := b.found("n1"); f.State != provision.Running {
+	if f := b.machine("n1"); f.State != provision.Running {
 		b.Errorf("it is %q", f.State)
 	}
 	b.remove("n1")
 	b.clean()
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-func rangeClash(b *bench) {
+func rangeClash(b *suite) {
 	b.AddNetwork(b.T, "somebody", b.net.CIDR)
-	err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.ground()) })
-	b.refused(err, provision.ErrClash)
+	err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) })
+	b.wantRefused(err, provision.ErrClash)
 	if err != nil && (!strings.Contains(err.Error(), "somebody") || !strings.Contains(err.Error(), b.net.Name)) {
-		b.Errorf("it does not say who clashes: %v", err)
+		b.Errorf("the error does not name both networks: %v", err)
 	}
 }
 
-func reservations(b *bench) {
+func reservations(b *suite) {
 	if b.Lacks.Reservations {
 		b.Skip("this hypervisor cannot change networks")
 	}
@@ -413,11 +413,11 @@ func reservations(b *bench) {
 		b.prepare(specs...)
 		got := b.survey().Network.Reservations
 		slices.SortFunc(got, func(x, y provision.Reservation) int { return strings.Compare(x.Node, y.Node) })
-		if want := b.ground(specs...).Reservations; !slices.Equal(got, want) {
+		if want := b.hostSetup(specs...).Reservations; !slices.Equal(got, want) {
 			b.Errorf("reservations %v, want %v", got, want)
 		}
 	}
-	// Another address for a node, and one that another node had.
+	// Swap the addresses of two nodes.
 	one.Address, two.Address = two.Address, one.Address
 	b.prepare(one, two)
 	one.Address, two.Address = two.Address, one.Address
@@ -427,37 +427,37 @@ func reservations(b *bench) {
 	}
 }
 
-func otherCluster(b *bench) {
+func otherCluster(b *suite) {
 	other := *b
 	other.cluster = provision.Cluster{Name: "other", ID: "ffeeddccbbaa9988"}
 	other.net.Name, other.net.CIDR = "nbother", b.Networks[1]
 	empty := b.Things(b.T)
 	b.prepare()
 	o := other.spec("n1", 7)
-	g := other.ground(o)
+	g := other.hostSetup(o)
 	g.Reservations = nil
 	other.must("Prepare", other.do(func(ctx context.Context) error { return other.Provider.Prepare(ctx, other.cluster, g) }))
 	other.ensure(o)
-	if site := b.survey(); len(site.Machines) != 0 || !slices.Contains(site.Foreign, "other-n1") {
-		b.Errorf("survey: %+v", site)
+	if inventory := b.survey(); len(inventory.Machines) != 0 || !slices.Contains(inventory.Foreign, "other-n1") {
+		b.Errorf("survey: %+v", inventory)
 	}
 	b.remove("n1")
 	b.clean()
-	if f := other.found("n1"); f.State != provision.Running {
+	if f := other.machine("n1"); f.State != provision.Running {
 		b.Errorf("the other cluster's machine is %q", f.State)
 	}
-	if site := other.survey(); len(site.Images) != 1 || site.Network == nil {
-		b.Errorf("the other cluster lost something: %+v", site)
+	if inventory := other.survey(); len(inventory.Images) != 1 || inventory.Network == nil {
+		b.Errorf("the other cluster lost something: %+v", inventory)
 	}
 	other.remove("n1")
 	other.clean()
-	b.same(empty)
+	b.wantUnchanged(empty)
 }
 
-// A cluster that goes as a whole leaves nothing; one that was to go, and did not, is as usable
-// as any, and addresses that it left go when they are not listed any more.
-func dissolve(b *bench) {
-	d, ok := b.Provider.(provision.Dissolver)
+// clusterRemoval tests that the removal of a whole cluster leaves no object. If only one machine was removed
+// after the announcement, the cluster stays usable, and the next Prepare removes the address that was left.
+func clusterRemoval(b *suite) {
+	d, ok := b.Provider.(provision.ClusterRemover)
 	if !ok {
 		return
 	}
@@ -466,81 +466,83 @@ func dissolve(b *bench) {
 	b.prepare(one, two)
 	b.ensure(one)
 	b.ensure(two)
-	d.Dissolve(b.cluster)
+	d.BeginClusterRemoval(b.cluster)
 	b.remove("n1")
-	if left := missing(b.Things(b.T), empty); slices.ContainsFunc(left, func(s string) bool { return !strings.HasPrefix(s, "reservation ") && strings.Contains(s, "n1") }) {
+	if left := additions(b.Things(b.T), empty); slices.ContainsFunc(left, func(s string) bool { return !strings.HasPrefix(s, "reservation ") && strings.Contains(s, "n1") }) {
 		b.Errorf("of n1 is left: %q", left)
 	}
 	b.prepare(two)
-	if got := b.survey().Network.Reservations; !b.Lacks.Reservations && !slices.Equal(got, b.ground(two).Reservations) {
+	if got := b.survey().Network.Reservations; !b.Lacks.Reservations && !slices.Equal(got, b.hostSetup(two).Reservations) {
 		b.Errorf("reservations %v, want that of n2 alone", got)
 	}
 	b.remove("n2")
 	b.clean()
-	b.same(empty)
+	b.wantUnchanged(empty)
 }
 
-// Two clusters that have one name are still two.
-func sameName(b *bench) {
+// sameName tests that two clusters with the same name do not change each other's objects.
+func sameName(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
 	things := b.Things(b.T)
-	twin := *b
-	twin.cluster.ID = "99aabbccddeeff00"
-	if site := twin.survey(); len(site.Machines) != 0 || site.Network == nil || site.Network.Ours {
-		b.Errorf("the twin sees %+v", site)
+	sameNamed := *b
+	sameNamed.cluster.ID = "99aabbccddeeff00"
+	if inventory := sameNamed.survey(); len(inventory.Machines) != 0 || inventory.Network == nil || inventory.Network.Ours {
+		b.Errorf("the other cluster observes %+v", inventory)
 	}
-	b.refused(twin.do(func(ctx context.Context) error { return twin.Provider.Prepare(ctx, twin.cluster, twin.ground()) }), provision.ErrForeign)
-	b.refused(twin.tryEnsure(s), provision.ErrForeign)
-	twin.remove("n1")
-	twin.clean()
-	b.same(things)
-	if f := b.found("n1"); f.State != provision.Running {
+	b.wantRefused(sameNamed.do(func(ctx context.Context) error {
+		return sameNamed.Provider.Prepare(ctx, sameNamed.cluster, sameNamed.hostSetup())
+	}), provision.ErrForeign)
+	b.wantRefused(sameNamed.tryEnsure(s), provision.ErrForeign)
+	sameNamed.remove("n1")
+	sameNamed.clean()
+	b.wantUnchanged(things)
+	if f := b.machine("n1"); f.State != provision.Running {
 		b.Errorf("it is %q", f.State)
 	}
 }
 
-func clean(b *bench) {
+func clean(b *suite) {
 	b.AddDomain(b.T, "somebody")
 	b.AddNetwork(b.T, "somebody", b.Networks[1])
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
-	g := b.ground(s)
+	g := b.hostSetup(s)
 	g.Images = b.images[:]
 	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
 	b.ensure(s)
-	b.clean() // leaves what is used
-	site := b.survey()
-	if f := b.found("n1"); f.State != provision.Running || site.Network == nil || !slices.Equal(site.Images, []string{s.Image.Hash}) {
-		b.Errorf("after cleaning around it: %+v, %+v", f, site)
+	b.clean() // keeps what is in use
+	inventory := b.survey()
+	if f := b.machine("n1"); f.State != provision.Running || inventory.Network == nil || !slices.Equal(inventory.Images, []string{s.Image.Hash}) {
+		b.Errorf("after cleaning around it: %+v, %+v", f, inventory)
 	}
 	b.remove("n1")
 	b.clean()
-	b.same(before)
+	b.wantUnchanged(before)
 	b.clean()
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-// A network that the hive has called something else before goes, too.
-func cleanRenamed(b *bench) {
+// cleanRenamed tests that Clean also removes a network that the hive has renamed since.
+func cleanRenamed(b *suite) {
 	before := b.Things(b.T)
 	b.prepare()
 	renamed := *b
 	renamed.net.Name, renamed.net.CIDR = "nbrenamed", b.Networks[1]
 	renamed.prepare()
 	renamed.clean()
-	b.same(before)
+	b.wantUnchanged(before)
 }
 
-func cancelled(b *bench) {
+func cancelled(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for name, f := range map[string]func() error{
 		"Survey":  func() error { _, err := b.Provider.Survey(ctx, b.cluster, b.net); return err },
-		"Prepare": func() error { return b.Provider.Prepare(ctx, b.cluster, b.ground(s, b.spec("n2", 2))) },
+		"Prepare": func() error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(s, b.spec("n2", 2))) },
 		"Ensure":  func() error { return b.Provider.Ensure(ctx, b.cluster, b.net, s) },
 		"Remove":  func() error { return b.Provider.Remove(ctx, b.cluster, "n1") },
 	} {
@@ -554,32 +556,33 @@ func cancelled(b *bench) {
 	}
 }
 
-// refused: it failed, for this reason, and says what to do about it.
-func (b *bench) refused(err, why error) {
+// wantRefused fails the test unless err has this cause and a fix.
+func (b *suite) wantRefused(err, why error) {
 	b.Helper()
 	if !errors.Is(err, why) {
 		b.Errorf("err = %v, want one that is %q", err, why)
 	}
 	var e *provision.Error
 	if !errors.As(err, &e) || e.Fix == "" {
-		b.Errorf("it knows no way out: %v", err)
+		b.Errorf("it has no fix: %v", err)
 	}
 }
 
-// same: the hypervisor holds what it held then.
-func (b *bench) same(before []string) {
+// wantUnchanged fails the test unless the hypervisor has the same objects as before.
+func (b *suite) wantUnchanged(before []string) {
 	b.Helper()
 	if diff := cmp.Diff(before, b.Things(b.T), cmpopts.EquateEmpty()); diff != "" {
 		b.Errorf("the hypervisor holds something else than before:\n%s", diff)
 	}
 }
 
-// missing are those of all that known has not.
-func missing(all, known []string) []string {
+// additions returns the elements of all that known does not contain.
+func additions(all, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(known, s) })
 }
 
-// onlyReservations: one that is left over goes with the next Prepare.
+// onlyReservations reports whether all things are reservations. A leftover reservation is removed by the
+// next Prepare.
 func onlyReservations(things []string) bool {
 	return !slices.ContainsFunc(things, func(s string) bool { return !strings.HasPrefix(s, "reservation ") })
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// CloudInit is a NoCloud disk: an ISO 9660 file system with the label cidata.
+// CloudInit returns a NoCloud seed disk: an ISO 9660 file system with the label cidata.
 func CloudInit(node string, i provision.Identity) ([]byte, error) {
 	type writeFile struct {
 		Path        string `json:"path"`
@@ -34,17 +34,17 @@ func CloudInit(node string, i provision.Identity) ([]byte, error) {
 	if len(i.Node) > 0 {
 		user.WriteFiles = []writeFile{{NodePath, "0644", "b64", base64.StdEncoding.EncodeToString(i.Node)}}
 	}
-	// JSON is YAML.
+	// cloud-init reads YAML, of which JSON is a subset.
 	userData, err := json.Marshal(user)
 	if err != nil {
 		return nil, err
 	}
-	// A new instance is one that cloud-init has not seen: the name says so once.
+	// cloud-init runs once for each instance-id, so the id stays the same for a machine.
 	metaData, err := json.Marshal(map[string]string{"instance-id": "nixbench-" + node, "local-hostname": node})
 	if err != nil {
 		return nil, err
 	}
-	return iso("cidata", []File{
+	return makeISO("cidata", []File{
 		{"META-DATA", append(metaData, '\n')},
 		{"USER-DATA", append([]byte("#cloud-config\n"), append(userData, '\n')...)},
 	})

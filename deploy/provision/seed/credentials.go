@@ -8,19 +8,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// File is one of a machine's.
+// File is a file of the seed.
 type File struct {
 	Name string
 	Data []byte
 }
 
-// Where a machine has what it was told.
+// Paths in a machine.
 const (
 	HostKeyPath = "/etc/ssh/ssh_host_ed25519_key"
 	NodePath    = "/var/lib/nixbench/node.json"
 )
 
-// AuthorizedKeys are root's, one in a line; nil if there are none.
+// AuthorizedKeys returns root's authorized_keys file; nil if there are no keys.
 func AuthorizedKeys(i provision.Identity) []byte {
 	var b strings.Builder
 	for _, k := range i.AuthorizedKeys {
@@ -32,14 +32,13 @@ func AuthorizedKeys(i provision.Identity) []byte {
 	return []byte(b.String())
 }
 
-// Tmpfiles is the credential tmpfiles.extra: systemd-tmpfiles writes the files that are
-// in it, early in every boot. What is there already is left as it is: a machine is told who
-// it is once.
+// Tmpfiles returns the credential tmpfiles.extra. systemd-tmpfiles writes its files early in every boot. It
+// does not replace existing files, so the identity of a machine is set only once.
 func Tmpfiles(i provision.Identity) []byte {
 	var b strings.Builder
 	line := func(mode, path string, data []byte) {
 		if len(data) > 0 {
-			// ~: the argument is in base64.
+			// The flag ~ says that the argument is base64.
 			fmt.Fprintf(&b, "f~ %s %s root root - %s\n", path, mode, base64.StdEncoding.EncodeToString(data))
 		}
 	}
@@ -55,7 +54,7 @@ func Tmpfiles(i provision.Identity) []byte {
 	return []byte(b.String())
 }
 
-// Container is the folder of credentials that a container has.
+// Container returns the files of a container's credentials folder.
 func Container(node string, i provision.Identity) []File {
 	files := []File{{"system.hostname", []byte(node + "\n")}, {"tmpfiles.extra", Tmpfiles(i)}}
 	for _, f := range []File{

@@ -1,5 +1,5 @@
-// Package seed is what a machine is told at its first boot, as files: systemd's credentials,
-// and the NoCloud disk for images with cloud-init. All is a function of its arguments.
+// Package seed generates the files that give a machine its identity at its first boot: systemd credentials,
+// and the NoCloud disk for images with cloud-init. All functions are pure.
 //
-// What it makes holds the machine's private host key. Files have to be kept from anybody else.
+// The files contain the machine's private host key and must not be readable by other users.
 package seed

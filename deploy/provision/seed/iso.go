@@ -8,12 +8,11 @@ import (
 
 const sector = 2048
 
-// iso is an ISO 9660 file system with a few files in its root folder, and no more of
-// the standard than that takes. It has no Rock Ridge names: Linux shows META-DATA. as
-// meta-data, which is what cloud-init looks for. Dates are left out, so that the same
-// content is the same bytes.
-func iso(label string, files []File) ([]byte, error) {
-	// Sectors: 16 description, 17 its end, 18 and 19 path tables, 20 root folder, 21 files.
+// makeISO returns an ISO 9660 file system with a few files in its root folder. It implements only the part
+// of the standard that this needs. It has no Rock Ridge names: Linux shows META-DATA. as meta-data, which is
+// the name that cloud-init reads. It contains no dates, so that the same content gives the same bytes.
+func makeISO(label string, files []File) ([]byte, error) {
+	// Sectors: 16 volume descriptor, 17 terminator, 18 and 19 path tables, 20 root folder, 21 files.
 	const (
 		pathTable    = 18
 		pathTableBig = 19
@@ -22,7 +21,7 @@ func iso(label string, files []File) ([]byte, error) {
 	)
 	root := append(record("\x00", rootAt, sector, true), record("\x01", rootAt, sector, true)...)
 	var content []byte
-	for _, f := range files { // in order of their names, as the standard wants
+	for _, f := range files { // the standard requires them sorted by name
 		if len(f.Name) > 30 || f.Name != strings.ToUpper(f.Name) {
 			return nil, fmt.Errorf("%s is no name for a file of ISO 9660", f.Name)
 		}
@@ -34,7 +33,7 @@ func iso(label string, files []File) ([]byte, error) {
 	}
 	total := filesAt + len(content)/sector
 
-	image := make([]byte, 16*sector) // nothing, for whoever boots
+	image := make([]byte, 16*sector) // the system area, which only boot loaders use
 	d := make([]byte, sector)
 	d[0] = 1
 	copy(d[1:], "CD001\x01")
@@ -44,14 +43,14 @@ func iso(label string, files []File) ([]byte, error) {
 	both16(d[120:], 1)
 	both16(d[124:], 1)
 	both16(d[128:], sector)
-	both32(d[132:], 10) // bytes of a path table
+	both32(d[132:], 10) // size of a path table
 	binary.LittleEndian.PutUint32(d[140:], pathTable)
 	binary.BigEndian.PutUint32(d[148:], pathTableBig)
 	copy(d[156:190], record("\x00", rootAt, sector, true))
 	for _, text := range [][2]int{{190, 318}, {318, 446}, {446, 574}, {574, 702}, {702, 739}, {739, 776}, {776, 813}} {
 		fill(d[text[0]:text[1]], "")
 	}
-	for at := 813; at < 881; at += 17 { // four dates that are not given
+	for at := 813; at < 881; at += 17 { // four unspecified dates
 		fillWith(d[at:at+16], "", '0')
 	}
 	d[881] = 1
@@ -72,7 +71,7 @@ func iso(label string, files []File) ([]byte, error) {
 	return append(image, content...), nil
 }
 
-// record is an entry of a folder.
+// record returns a directory record.
 func record(name string, at, size int, folder bool) []byte {
 	length := 33 + len(name)
 	length += length % 2
@@ -95,7 +94,7 @@ func pad(data []byte) []byte {
 	return append(append(make([]byte, 0, n), data...), make([]byte, n-len(data))...)
 }
 
-// both32 writes a number in both orders, as the standard has it.
+// both32 writes a number in both byte orders, as the standard requires.
 func both32(to []byte, n int) {
 	binary.LittleEndian.PutUint32(to, uint32(n))
 	binary.BigEndian.PutUint32(to[4:], uint32(n))

@@ -74,7 +74,7 @@ func TestCloudInit(t *testing.T) {
 	}
 }
 
-// readISO reads what iso wrote, by the standard's offsets.
+// readISO reads the output of makeISO at the standard's offsets.
 func readISO(t *testing.T, image []byte, label string) map[string][]byte {
 	t.Helper()
 	d := image[16*sector:]
@@ -99,7 +99,7 @@ func readISO(t *testing.T, image []byte, label string) map[string][]byte {
 	return files
 }
 
-// What Linux makes of it, where this machine lets us mount.
+// Mounts the seed with the Linux kernel, where this machine permits mounting.
 func TestLinuxMountsTheSeed(t *testing.T) {
 	image, err := CloudInit("worker-1", identity)
 	if err != nil {

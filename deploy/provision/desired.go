@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Wish is what the hive says of one node's machine. What is missing for a [Spec],
-// [Make] decides and the run brings: where it is, its addresses, its image, its keys.
-type Wish struct {
+// Desired is what the hive asks for one node's machine. It is a [Spec] without the hypervisor, the MAC and
+// the address, which [Make] chooses, and without the image and the keys, which the run supplies.
+type Desired struct {
 	Node  string
 	Role  string
 	Index int
@@ -23,11 +23,11 @@ type Wish struct {
 	Init     string
 	XML      string
 	Method   Method
-	On       []string // the hypervisors that it may be made on; empty: any
+	On       []string // hypervisors on which the machine may be created; empty: any
 }
 
-// spec is the wish with what Make has decided.
-func (w Wish) spec(p Place, image Image) Spec {
+// makeSpec returns the desired state completed with the place and the image that Make chose.
+func (w Desired) makeSpec(p Place, image Image) Spec {
 	return Spec{
 		Node: w.Node, Role: w.Role, Index: w.Index, MAC: p.MAC, Address: p.Address,
 		VCPUs: w.VCPUs, Memory: w.Memory, Disk: w.Disk, Disks: w.Disks, Pins: w.Pins,
@@ -35,9 +35,9 @@ func (w Wish) spec(p Place, image Image) Spec {
 	}
 }
 
-// ParseSize reads a size as the hive has it: 512M, 4G. Units are powers of 1024.
+// ParseSize parses a size as it is written in the hive: 512M, 4G. Units are powers of 1024.
 func ParseSize(text string) (uint64, error) {
-	i := strings.IndexByte("KMGT", last(text))
+	i := strings.IndexByte("KMGT", lastByte(text))
 	if i < 0 {
 		return 0, fmt.Errorf("%q is no size; write a number with K, M, G or T, such as 4G", text)
 	}
@@ -49,14 +49,14 @@ func ParseSize(text string) (uint64, error) {
 	return n << shift, nil
 }
 
-func last(s string) byte {
+func lastByte(s string) byte {
 	if s == "" {
 		return 0
 	}
 	return s[len(s)-1]
 }
 
-// SizeText is a size for people: 512 MiB, 1.5 GiB.
+// SizeText formats a size for messages: 512 MiB, 1.5 GiB.
 func SizeText(n uint64) string {
 	unit, names := uint64(1), []string{"B", "KiB", "MiB", "GiB", "TiB"}
 	i := 0

@@ -1,0 +1,124 @@
+package provision
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// locatedMachine is an observed machine and the hypervisor that it is on.
+type locatedMachine struct {
+	Actual
+	hypervisor string
+}
+
+// indexMachines returns the observed machines by node. If a node has machines on two hypervisors, the one on
+// the recorded hypervisor is used, and the others are returned as duplicates.
+func indexMachines(inventories map[string]Inventory, recorded map[string]Recorded) (map[string]locatedMachine, []locatedMachine) {
+	out := map[string]locatedMachine{}
+	var duplicates []locatedMachine
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		for _, m := range inventories[name].Machines {
+			f := locatedMachine{m, name}
+			old, twice := out[m.Node]
+			switch {
+			case !twice:
+				out[m.Node] = f
+			case recorded[m.Node].Hypervisor == name:
+				out[m.Node] = f
+				duplicates = append(duplicates, old)
+			default:
+				duplicates = append(duplicates, f)
+			}
+		}
+	}
+	return out, duplicates
+}
+
+// mergeRecorded returns the recorded machines, with values that the record lacks taken from the observed
+// machines.
+func mergeRecorded(recorded map[string]Recorded, existing map[string]locatedMachine) map[string]Recorded {
+	out := map[string]Recorded{}
+	maps.Copy(out, recorded)
+	for node, f := range existing {
+		k := out[node]
+		k.exists = true
+		k.MAC = cmp.Or(k.MAC, f.MAC)
+		if !k.Address.IsValid() {
+			k.Address = f.Address
+		}
+		k.Image.Hash = cmp.Or(k.Image.Hash, f.Image)
+		out[node] = k
+	}
+	return out
+}
+
+// validateDistinctHosts returns an error if two names refer to one hypervisor. Each machine there would be
+// observed twice, and one of the two would be removed as a duplicate.
+func validateDistinctHosts(inventories map[string]Inventory, closed map[string]bool) error {
+	type hypervisor struct {
+		host string
+		kind Kind
+	}
+	first := map[hypervisor]string{}
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		h := hypervisor{inventories[name].Host, inventories[name].Kind}
+		other, twice := first[h]
+		if h.host == "" || !twice {
+			first[h] = name
+			continue
+		}
+		e := &PlanError{
+			Text: fmt.Sprintf("hypervisors %s and %s are one: both are on host %s and run the same kind of machines", other, name, strings.Fields(h.host)[0]),
+			Fix:  "keep one of them in cluster.hypervisors",
+		}
+		for old, now := range map[string]string{other: name, name: other} {
+			if closed[old] {
+				e.Text += fmt.Sprintf("; its machines know it as %s", old)
+				e.Fix = fmt.Sprintf("call it %s again in cluster.hypervisors, not %s", old, now)
+			}
+		}
+		return e
+	}
+	return nil
+}
+
+// validateNetworkOwner returns an error if a hypervisor has a network with our network's name that this
+// cluster does not own. A user who has lost the state folder gets this error too: without it the cluster has
+// another id.
+func validateNetworkOwner(inventories map[string]Inventory, o Options) error {
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		if net := inventories[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {
+			if net.Owner != "" {
+				return &PlanError{
+					Text: fmt.Sprintf("hypervisor %s has a network %s already, which nixbench made for %s; this one has the id %s", name, o.Network.Name, net.Owner, o.Cluster.ID),
+					Fix: fmt.Sprintf("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove by hand what has its id, then the network: virsh net-destroy %[1]s; virsh net-undefine %[1]s; or choose another cluster.network.name",
+						o.Network.Name),
+				}
+			}
+			return &PlanError{
+				Text: fmt.Sprintf("hypervisor %s has a network %s already, and it is not this cluster's", name, o.Network.Name),
+				Fix:  `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; if it is this cluster's, its state folder is missing: bring that back`,
+			}
+		}
+	}
+	return nil
+}
+
+// validateRecordedHypervisors returns an error if a node's machine is recorded on a hypervisor that was not
+// surveyed. Without this check the plan would create a second machine for the node.
+func validateRecordedHypervisors(desired []Desired, inventories map[string]Inventory, recorded map[string]Recorded) error {
+	for _, w := range desired {
+		k := recorded[w.Node]
+		if _, surveyed := inventories[k.Hypervisor]; k.Image.Hash != "" && !surveyed {
+			return &PlanError{
+				Text: fmt.Sprintf("%s: its machine is on hypervisor %s, which the hive no longer names", w.Node, k.Hypervisor),
+				Fix: fmt.Sprintf("put it back into cluster.hypervisors, or remove the machine first: nixbench destroy --on %s; or, if it is gone for good: nixbench destroy --forget-hypervisor %s",
+					w.Node, k.Hypervisor),
+			}
+		}
+	}
+	return nil
+}
