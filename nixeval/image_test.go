@@ -30,7 +30,7 @@ func TestImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := New(Options{Source: Source{File: hive, Dir: dir}, Facts: facts})
-	g := e.Generic(nil)
+	g := e.WithoutFacts(nil)
 	images, err := g.Images(t.Context(), "vm", []string{"w"})
 	if err != nil {
 		t.Fatal(err)
