@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func decode(t *testing.T, text string) surveyed {
+func decode(t *testing.T, text string) surveyResult {
 	t.Helper()
-	var s surveyed
+	var s surveyResult
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func FuzzHive(f *testing.F) {
 	f.Add([]byte(`{"roles": {"w": {"count": -1, "perNode": true}}}`))
 	f.Add([]byte(`{"named": null, "deployments": {"a": null}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var s surveyed
+		var s surveyResult
 		if json.Unmarshal(data, &s) != nil {
 			return
 		}

@@ -14,7 +14,7 @@ func TestChunks(t *testing.T) {
 		for i := range tc.units {
 			units = append(units, fmt.Sprint(i))
 		}
-		got := chunks(units, tc.workers)
+		got := splitUnits(units, tc.workers)
 		if len(got) != tc.chunks {
 			t.Errorf("%d units for %d workers: %d chunks, want %d", tc.units, tc.workers, len(got), tc.chunks)
 		}
