@@ -12,7 +12,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// useFixture makes Nix see the mini NixOS.
+// useFixture sets up Nix to use the mini NixOS fixture.
 func useFixture(dir string) error {
 	mini := filepath.Join(dir, "nixpkgs")
 	if err := fixture.Assemble(mini); err != nil {
@@ -23,10 +23,10 @@ func useFixture(dir string) error {
 	return nil
 }
 
-// hiveOf writes a hive of n nodes, each with a few services and one look at its
-// neighbour. Every run gets other derivations, so that none profits from files that
-// another has written to the store.
-func hiveOf(dir string, n int) (nixeval.Source, error) {
+// writeHive writes a hive of n nodes. Each node has 200 services and reads one option of the next
+// node. Each call produces different derivations, so that no round profits from files that an
+// earlier one wrote to the store.
+func writeHive(dir string, n int) (nixeval.Source, error) {
 	file := filepath.Join(dir, fmt.Sprintf("hive-%d.nix", n))
 	text := fmt.Sprintf(`let lib = (import <nixpkgs> { }).lib; n = %d; in
 lib.listToAttrs (lib.genList (i: lib.nameValuePair "node-${toString i}" ({ name, nodes, ... }: {
@@ -51,7 +51,7 @@ func instantiate(ctx context.Context, dir string, _ []string) error {
 	fmt.Printf("%d nodes of the fixture, %d cores, best of %d\n", nodes, runtime.NumCPU(), rounds)
 	var one, chunked time.Duration
 	for range rounds {
-		src, err := hiveOf(dir, nodes)
+		src, err := writeHive(dir, nodes)
 		if err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func instantiate(ctx context.Context, dir string, _ []string) error {
 		}
 		one = best(one, d)
 
-		if src, err = hiveOf(dir, nodes); err != nil {
+		if src, err = writeHive(dir, nodes); err != nil {
 			return err
 		}
 		e = nixeval.New(nixeval.Options{Source: src})

@@ -28,7 +28,8 @@ var benchmarks = map[string]func(ctx context.Context, dir string, args []string)
 	"noop":        noop,
 }
 
-// partVariable makes this program one of the processes that a benchmark consists of.
+// partVariable is the environment variable that makes this program run as a part of a benchmark:
+// the nodes or the client.
 const partVariable = "NIXBENCH_BENCH_PART"
 
 var parts = map[string]func(context.Context) error{
