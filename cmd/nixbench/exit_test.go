@@ -57,7 +57,7 @@ func TestNodeWithoutAnswer(t *testing.T) {
 			t.Errorf("%v: %d, want %d", test.err, got, test.want)
 		}
 	}
-	if p := problems(silent); len(p) != 1 || p[0].Hint == "" || !strings.HasPrefix(p[0].Message, "m1: inspect on m1:22") {
+	if p := splitProblems(silent); len(p) != 1 || p[0].Hint == "" || !strings.HasPrefix(p[0].Message, "m1: inspect on m1:22") {
 		t.Errorf("%+v", p)
 	}
 }
@@ -90,7 +90,7 @@ func TestErrorsOfEngines(t *testing.T) {
 		if code := exitCode(test.err); code != test.code {
 			t.Errorf("%v: exit code %d, want %d", test.err, code, test.code)
 		}
-		if diff := cmp.Diff(test.want, problems(test.err)); diff != "" {
+		if diff := cmp.Diff(test.want, splitProblems(test.err)); diff != "" {
 			t.Errorf("%s:\n%s", strings.Split(test.err.Error(), "\n")[0], diff)
 		}
 	}

@@ -116,7 +116,7 @@ func TestMergeKubeconfig(t *testing.T) {
 			}
 			_, err = mergeKubeconfig(t.Context(), ours, access)
 			if test.refused != "" {
-				if exitCode(err) != exitUsage || !strings.Contains(err.Error(), test.refused) || !strings.Contains(problems(err)[0].Hint, "--context NAME") {
+				if exitCode(err) != exitUsage || !strings.Contains(err.Error(), test.refused) || !strings.Contains(splitProblems(err)[0].Hint, "--context NAME") {
 					t.Errorf("%v", err)
 				}
 				if after, err := os.ReadFile(file); err != nil || string(after) != test.before {

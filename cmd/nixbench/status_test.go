@@ -47,7 +47,7 @@ func TestCertificatesNotes(t *testing.T) {
 		"ends first, on 2026-06-30 (made on 2026-04-01)\nauthorities: ca.crt ends on 2027-02-25, and the cluster with it; nothing renews it (docs/kubernetes.md)": {
 			row("cp-1", "apiserver.crt", 60*day), authority("cp-1", 300*day), authority("cp-2", 300*day), authority("cp-3", 400*day)},
 	} {
-		if got := strings.Join(certificatesNotes(rows, now), "\n"); !strings.Contains(got, want) || want == "" && got != "" {
+		if got := strings.Join(certificateNotes(rows, now), "\n"); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -133,7 +133,7 @@ func TestTerminal(t *testing.T) {
 	var out, err strings.Builder
 	var mu sync.Mutex
 	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
-	v := &View{r: tt, out: &checked{Writer: &out}, stop: make(chan struct{})}
+	v := &View{r: tt, out: &errorWriter{Writer: &out}, stop: make(chan struct{})}
 	tt.size = func() (int, int) { return 60, 10 }
 	mu.Lock() // no ticks: the test decides when to draw
 	defer mu.Unlock()
@@ -227,7 +227,7 @@ func TestWords(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: " 0.0s", 1540 * time.Millisecond: " 1.5s", 59 * time.Second: "59.0s", 61 * time.Second: "1m01s", 2 * time.Hour: "120m00s",
 	} {
-		if got := seconds(d); got != want {
+		if got := formatDuration(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}

@@ -219,7 +219,7 @@ func TestPlainBoundsWaitsOfManyNodes(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 	})
-	if n := strings.Count(got, "\n"); n > 2*mostWaits || !strings.Contains(got, "n0: connect") || !strings.Contains(got, "… and ") {
+	if n := strings.Count(got, "\n"); n > 2*maxWaits || !strings.Contains(got, "n0: connect") || !strings.Contains(got, "… and ") {
 		t.Errorf("%d lines\n%s", n, got)
 	}
 }
