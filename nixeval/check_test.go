@@ -7,8 +7,8 @@ import (
 
 func p[T any](v T) *T { return &v }
 
-// What has the right type and is wrong all the same is found by the survey, and makes only its
-// own unit unusable.
+// The survey finds options that have the right type but invalid values. Only their own unit is
+// broken.
 func TestDeploymentOptionsAreChecked(t *testing.T) {
 	good := Key{Name: "k", Text: NewSecret("x"), DestDir: "/run/keys", User: "root", Group: "root", Permissions: "0600", UploadAt: "pre-activation"}
 	key := func(name string, change func(*Key)) Deployment {

@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// A role's image is made of the role without facts, also where each of its nodes has a
-// closure of its own; one that is given as a derivation is built.
+// A role's image is evaluated without facts, also if each node has its own closure. An image that
+// is a derivation is built.
 func TestImages(t *testing.T) {
 	mini := fixture.Nixpkgs(t)
 	t.Setenv("NIX_CONFIG", fixture.NixConfig)

@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// A root that is there is recognised, and a link that only looks like one is not.
-func TestKept(t *testing.T) {
+// An existing root is recognised. A link that is not registered as a root is not.
+func TestIsKept(t *testing.T) {
 	fixture.Require(t, "nix")
 	t.Setenv("NIX_CONFIG", fixture.NixConfig)
 	dir := t.TempDir()

@@ -26,13 +26,13 @@ import (
 
 // app holds what all commands share: their common flags and the view.
 type app struct {
-	ctx     context.Context
-	started bool // whether the command's own code has begun
-	view    *ui.View
-	opening sync.Once
-	sink    event.Sink       // receives events while a run is recorded; nil: they go to the view
-	connect hypervisorOpener // connects to hypervisors
-	dir     state.Dir        // the cluster's state folder; set by the survey
+	ctx      context.Context
+	started  bool // whether the command's own code has begun
+	view     *ui.View
+	viewOnce sync.Once
+	sink     event.Sink       // receives events while a run is recorded; nil: they go to the view
+	connect  hypervisorOpener // connects to hypervisors
+	dir      state.Dir        // the cluster's state folder; set by the survey
 
 	ongoing ongoingWork // shown when Ctrl-C does not end the command at once
 
@@ -63,7 +63,7 @@ func (a *app) withView(body commandBody) func(*cobra.Command, []string) error {
 }
 
 func (a *app) openView() {
-	a.opening.Do(func() {
+	a.viewOnce.Do(func() {
 		a.view = ui.New(ui.Options{Out: os.Stdout, Err: os.Stderr, JSON: a.json, Verbose: a.verbose})
 	})
 }
@@ -215,7 +215,7 @@ func (a *app) selectNodes(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []n
 	}
 	nodes, err := selector.Select(hive)
 	if err != nil && len(hive.Nodes) == 0 {
-		if known, _ := a.dir.Load(); known != nil && len(known.Machines) > 0 {
+		if recorded, _ := a.dir.Load(); recorded != nil && len(recorded.Machines) > 0 {
 			err = &hinted{err, "nixbench destroy removes the machines that it had"}
 		}
 	}

@@ -73,11 +73,11 @@ func (a *app) applyLocalCommand() *cobra.Command {
 }
 
 func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
-	shared := applyFlags{
+	applyOptions := applyFlags{
 		armFlags: flags.armFlags, specialisation: flags.specialisation,
 		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,
 	}
-	o, err := shared.options(goal)
+	o, err := applyOptions.options(goal)
 	if err != nil {
 		return err
 	}

@@ -70,15 +70,15 @@ func (a *app) check(flags checkFlags) error {
 	fleet := a.newFleet(hive, flags.fleetFlags)
 	defer fleet.Close()
 	conditions := deploy.NodeConditions(fleet, nodes, flags.parallel)
-	found, err := engines.Of(hive, fleet)
+	clusterEngines, err := engines.Of(hive, fleet)
 	if err != nil {
 		return err
 	}
-	for _, e := range found {
+	for _, e := range clusterEngines {
 		conditions = append(conditions, e.Conditions(flags.deep)...)
 	}
-	conditions = append(conditions, deploy.MemberConditions(found, nodes, flags.parallel)...)
-	if flags.deep && len(found) == 0 {
+	conditions = append(conditions, deploy.MemberConditions(clusterEngines, nodes, flags.parallel)...)
+	if flags.deep && len(clusterEngines) == 0 {
 		return usagef("--deep: the hive's nodes run nothing together, so there is nothing to be started")
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, flags.timeout)
@@ -106,11 +106,11 @@ func writeChecks(w io.Writer, results []check.Result) {
 // findEngine returns the hive's engine of type E, and whether the hive has one.
 func findEngine[E engine.Engine](hive *nixeval.Hive, fleet *deploy.Fleet) (E, bool, error) {
 	var none E
-	of, err := engines.Of(hive, fleet)
+	clusterEngines, err := engines.Of(hive, fleet)
 	if err != nil {
 		return none, false, err
 	}
-	for _, e := range of {
+	for _, e := range clusterEngines {
 		if found, ok := e.(E); ok {
 			return found, true, nil
 		}

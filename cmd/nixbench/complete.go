@@ -53,14 +53,14 @@ func (a *app) completionTerms() (nodes, tags []string) {
 	if err != nil {
 		return nil, nil
 	}
-	known := map[string]bool{}
+	seen := map[string]bool{}
 	for _, n := range hive.Nodes {
 		nodes = append(nodes, n.Name)
 		for _, tag := range append([]string{n.Role}, n.Tags...) {
 			if tag != "" {
-				known["@"+tag] = true
+				seen["@"+tag] = true
 			}
 		}
 	}
-	return nodes, sortedNames(known)
+	return nodes, sortedNames(seen)
 }

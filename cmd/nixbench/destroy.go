@@ -94,15 +94,15 @@ func (a *app) destroy(flags destroyFlags) error {
 	if err != nil {
 		return err
 	}
-	known, err := a.dir.Load()
+	recorded, err := a.dir.Load()
 	if err != nil {
 		return err
 	}
-	if known.Cluster == nil {
+	if recorded.Cluster == nil {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "nixbench has booted no machine of this cluster") })
 		return nil
 	}
-	if err := checkForget(flags.forget, hive, known); err != nil {
+	if err := checkForget(flags.forget, hive, recorded); err != nil {
 		return err
 	}
 	return a.runRecorded(e, hive, "destroy", func(s *session) error {
@@ -146,22 +146,22 @@ func (a *app) destroy(flags destroyFlags) error {
 	})
 }
 
-func planDestroy(a *app, m *deploy.Machines, known *state.State, selectMachines func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*deploy.Doom, error) {
+func planDestroy(a *app, m *deploy.Machines, recorded *state.State, selectMachines func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*deploy.Doom, error) {
 	if forget != "" {
-		return m.Abandon(known, forget), nil
+		return m.Abandon(recorded, forget), nil
 	}
-	return m.Doom(a.ctx, known, selectMachines)
+	return m.Doom(a.ctx, recorded, selectMachines)
 }
 
 // checkForget validates --forget-hypervisor. The hypervisor must have machines of the cluster, and
 // the hive must not name it any more, because the next apply would otherwise connect to it.
-func checkForget(name string, hive *nixeval.Hive, known *state.State) error {
+func checkForget(name string, hive *nixeval.Hive, recorded *state.State) error {
 	if name == "" {
 		return nil
 	}
-	if _, ok := known.Cluster.Hypervisors[name]; !ok {
+	if _, ok := recorded.Cluster.Hypervisors[name]; !ok {
 		return &hinted{usagef("--forget-hypervisor %s: nixbench has made nothing there", name),
-			"it has on " + strings.Join(slices.Sorted(maps.Keys(known.Cluster.Hypervisors)), ", ")}
+			"it has on " + strings.Join(slices.Sorted(maps.Keys(recorded.Cluster.Hypervisors)), ", ")}
 	}
 	if hive.Cluster != nil && len(hive.Nodes) > 0 {
 		if _, named := hive.Cluster.Hypervisors[name]; named {

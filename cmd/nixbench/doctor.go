@@ -40,11 +40,11 @@ func (a *app) doctor() error {
 	if err != nil {
 		return err
 	}
-	known, err := a.dir.Load()
+	recorded, err := a.dir.Load()
 	if err != nil {
 		return err
 	}
-	findings := a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, known)
+	findings := a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)
 	a.view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
 	if slices.ContainsFunc(findings, func(f provision.Finding) bool { return f.State == "error" }) {
 		return &checkError{nodes: errorFindings(findings)}

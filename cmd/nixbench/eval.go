@@ -45,12 +45,12 @@ func (a *app) evalCommand() *cobra.Command {
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		asked := cmd.Flags().Changed("expr")
-		if asked && strings.TrimSpace(x.Text) == "" {
+		exprGiven := cmd.Flags().Changed("expr")
+		if exprGiven && strings.TrimSpace(x.Text) == "" {
 			return usagef("eval: -E needs an expression, such as '{ nodes, ... }: builtins.attrNames nodes'")
 		}
 		if len(args) == 1 {
-			if asked {
+			if exprGiven {
 				return usagef("eval: -E and a file are two expressions; keep one")
 			}
 			x.File = args[0]
@@ -59,7 +59,7 @@ func (a *app) evalCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !asked && x.File == "" {
+		if !exprGiven && x.File == "" {
 			return a.evalHive(e, on, instantiate, keepGoing)
 		}
 		if len(on) > 0 {

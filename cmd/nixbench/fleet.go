@@ -37,10 +37,10 @@ func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
 	if file := os.Getenv("SSH_CONFIG_FILE"); file != "" { // Colmena uses this variable, too
 		fleet.Configure(file)
 	}
-	if known, err := a.dir.Load(); err != nil {
+	if recorded, err := a.dir.Load(); err != nil {
 		fleet.Unknown(err)
 	} else {
-		fleet.Know(a.dir.ClientKey(), known)
+		fleet.Know(a.dir.ClientKey(), recorded)
 	}
 	return fleet
 }

@@ -76,14 +76,14 @@ func (u *ongoingWork) String() string {
 
 // watchInterrupt reports what an interrupted command still waits for, and exits if that takes
 // longer than giveUpAfter. The next run then finds the same state as after a killed run.
-// watchInterrupt returns when over is closed.
-func (a *app) watchInterrupt(over <-chan struct{}, exit func(code int)) {
+// watchInterrupt returns when ended is closed.
+func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	select {
 	case <-a.ctx.Done():
-	case <-over:
+	case <-ended:
 		return
 	}
-	if closedWithin(over, reportAfter) {
+	if closedWithin(ended, reportAfter) {
 		return
 	}
 	reported := make(chan struct{})
@@ -94,22 +94,22 @@ func (a *app) watchInterrupt(over <-chan struct{}, exit func(code int)) {
 			Text: fmt.Sprintf("interrupted; waiting for %s; Ctrl-C again ends nixbench at once, and the next run goes on from there", &a.ongoing)})
 	}()
 	select {
-	case <-over:
+	case <-ended:
 		return
 	case <-reported:
 	case <-time.After(viewGrace): // no process reads the output pipe, so nixbench cannot continue
 		exit(exitInterrupted)
 		return
 	}
-	if !closedWithin(over, giveUpAfter) {
+	if !closedWithin(ended, giveUpAfter) {
 		fmt.Fprintf(os.Stderr, "error: interrupted; %s did not end within %v\n", &a.ongoing, giveUpAfter)
 		exit(exitInterrupted)
 	}
 }
 
-func closedWithin(over <-chan struct{}, d time.Duration) bool {
+func closedWithin(ended <-chan struct{}, d time.Duration) bool {
 	select {
-	case <-over:
+	case <-ended:
 		return true
 	case <-time.After(d):
 		return false

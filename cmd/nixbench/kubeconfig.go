@@ -94,22 +94,22 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if flags.name != "" {
 		access.Cluster = flags.name
 	}
-	var until <-chan struct{}
+	var done <-chan struct{}
 	if flags.forward {
 		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(flags.port)))
 		if err != nil {
 			return usagef("--port: %w", err)
 		}
-		if until, err = a.forwardAPI(fleet, hive, cluster, access, listener); err != nil {
+		if done, err = a.forwardAPI(fleet, hive, cluster, access, listener); err != nil {
 			listener.Close()
 			return err
 		}
 	}
-	if err := a.writeKubeconfig(e, hive, access, flags); err != nil || until == nil {
+	if err := a.writeKubeconfig(e, hive, access, flags); err != nil || done == nil {
 		return err
 	}
 	select {
-	case <-until:
+	case <-done:
 		return errors.New("the connection through which the API was reached is lost; run it again")
 	case <-a.ctx.Done():
 		return nil // Ctrl-C is the normal end

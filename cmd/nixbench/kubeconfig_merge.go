@@ -19,30 +19,30 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
-// mergeKubeconfig merges the kubeconfig in the file ours into the user's kubeconfig and returns the
-// path of the latter. kubectl does the merge, because it supports all features of such files. The
-// user's file is replaced in one write.
-func mergeKubeconfig(ctx context.Context, ours string, access *kubernetes.Access) (string, error) {
-	into, err := userKubeconfig()
+// mergeKubeconfig merges newFile into the user's kubeconfig and returns the latter's path. kubectl
+// does the merge, because it supports all features of such files. The user's file is replaced in
+// one write.
+func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Access) (string, error) {
+	target, err := userKubeconfig()
 	if err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	existing, err := viewConfig(ctx, []string{into}, "-o", "json")
+	existing, err := viewConfig(ctx, []string{target}, "-o", "json")
 	if errors.Is(err, exec.ErrNotFound) {
-		return "", &hinted{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + ours}
+		return "", &hinted{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + newFile}
 	}
 	if err != nil {
 		return "", err
 	}
 	if why := findConflict(existing, access); why != "" {
-		return "", &hinted{usagef("--merge: %s has %s; nothing was changed", into, why),
+		return "", &hinted{usagef("--merge: %s has %s; nothing was changed", target, why),
 			fmt.Sprintf("--context NAME gives ours another name; an old one that is gone is removed by: kubectl config delete-cluster %s; kubectl config delete-context %[1]s", access.Cluster)}
 	}
-	// If several files set the same field, kubectl uses the first file: the current context, then
-	// ours.
-	files := []string{ours, into}
+	// If several files set the same field, kubectl uses the first of them. So the file with the
+	// user's current context comes first, then newFile, then the user's kubeconfig.
+	files := []string{newFile, target}
 	if current := gjson.GetBytes(existing, "current-context").String(); current != "" {
 		dir, err := os.MkdirTemp("", "nixbench-")
 		if err != nil {
@@ -63,7 +63,7 @@ func mergeKubeconfig(ctx context.Context, ours string, access *kubernetes.Access
 	if err != nil {
 		return "", err
 	}
-	return into, replaceConfig(into, merged)
+	return target, replaceConfig(target, merged)
 }
 
 // userKubeconfig returns the file that kubectl would change.

@@ -30,9 +30,9 @@ func run(args []string, open hypervisorOpener) int {
 	}()
 
 	app := newApp(ctx, open)
-	over := make(chan struct{})
-	defer close(over)
-	go app.watchInterrupt(over, os.Exit)
+	ended := make(chan struct{})
+	defer close(ended)
+	go app.watchInterrupt(ended, os.Exit)
 	root := app.rootCommand()
 	root.SetArgs(joinPairs(args))
 	cmd, err := root.ExecuteC()

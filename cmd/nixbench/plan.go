@@ -85,18 +85,18 @@ func (a *app) plan(flags planFlags) error {
 			return err
 		}
 	}
-	known, err := a.loadState(e, hive)
+	recorded, err := a.loadState(e, hive)
 	if err != nil {
 		return err
 	}
-	preview := func(send event.Sink) error { return a.preview(e, hive, nodes, known, flags, drain, send) }
+	preview := func(send event.Sink) error { return a.preview(e, hive, nodes, recorded, flags, drain, send) }
 	if flags.units {
 		return a.runRecorded(e, hive, "plan", func(s *session) error { return preview(s.send) })
 	}
 	return preview(a.sendEvent)
 }
 
-func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, known *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
+func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
 	machines := a.newMachines(e, hive, send)
 	machines.Vault = vault.Look(a.dir.Vault()) // a plan creates no secrets, and it does not hold the lock
 	d := &deploy.Deployer{
@@ -110,7 +110,7 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // no roots: apply builds again what was garbage-collected
 	}
 	defer d.Fleet.Close()
-	previews, err := d.Preview(a.ctx, hive, nodes, known, deploy.PreviewOptions{
+	previews, err := d.Preview(a.ctx, hive, nodes, recorded, deploy.PreviewOptions{
 		Parallel: flags.parallel, Units: flags.units, Keys: !flags.noKeys, KeepGoing: flags.keepGoing,
 		Some: len(flags.on) > 0, Recreate: flags.recreate, WithoutDrain: flags.drain.noDrain, Drain: drain,
 	})

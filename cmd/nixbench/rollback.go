@@ -122,7 +122,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 	if err != nil {
 		return err
 	}
-	known, err := dir.Load()
+	recorded, err := dir.Load()
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 	}
 	fleet := a.newFleet(hive, flags.fleetFlags)
 	defer fleet.Close()
-	steps, err := deploy.PlanRollback(deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.sendEvent), known.Nodes, to)
+	steps, err := deploy.PlanRollback(deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.sendEvent), recorded.Nodes, to)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 		return err
 	}
 	return a.runRecorded(e, hive, "rollback", func(s *session) error {
-		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, known.Nodes) {
+		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, recorded.Nodes) {
 			return &hinted{errors.New("rollback: another run has changed nodes meanwhile"), "look again: nixbench rollback --dry-run"}
 		}
 		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}

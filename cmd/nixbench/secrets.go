@@ -119,11 +119,11 @@ func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
 	}
 	fleet := a.newFleet(hive, fleetFlags{})
 	defer fleet.Close()
-	running, err := engines.Of(hive, fleet)
+	clusterEngines, err := engines.Of(hive, fleet)
 	if err != nil {
 		return err
 	}
-	for _, e := range running {
+	for _, e := range clusterEngines {
 		holder, ok := e.(engine.Keyholder)
 		if !ok {
 			continue

@@ -73,7 +73,7 @@ func (a *app) status(flags statusFlags) error {
 	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
-	known, err := a.loadState(e, hive)
+	recorded, err := a.loadState(e, hive)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (a *app) status(flags statusFlags) error {
 	}
 	cluster := a.newMachines(e, hive, nil)
 	cluster.Send = a.sendEvent
-	machines, machinesErr := cluster.Status(a.ctx, known)
+	machines, machinesErr := cluster.Status(a.ctx, recorded)
 	bootedNodes := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines[n.Name].Off() })
 	go func() { inspections <- deploy.Look(a.ctx, fleet, bootedNodes, flags.parallel, send) }()
 	var desired map[string]nixeval.Closure
@@ -106,8 +106,8 @@ func (a *app) status(flags statusFlags) error {
 			answered = append(answered, o.Node)
 		}
 	}
-	of, enginesErr := engines.Of(hive, fleet)
-	certificates := deploy.Certificates(a.ctx, of, answered, flags.parallel)
+	clusterEngines, enginesErr := engines.Of(hive, fleet)
+	certificates := deploy.Certificates(a.ctx, clusterEngines, answered, flags.parallel)
 	reasons := deploy.Reasons(a.ctx, fleet, inspected, flags.parallel)
 	rows := make([]deploy.Status, len(nodes))
 	for i, n := range nodes {
@@ -115,7 +115,7 @@ func (a *app) status(flags statusFlags) error {
 		if !asked {
 			o = deploy.Outcome[activate.Node]{Node: n, Err: &deploy.NoHostError{Node: n}}
 		}
-		rows[i] = deploy.StatusOf(o, known.Nodes[n.Name], desired, time.Now()).On(machines[n.Name])
+		rows[i] = deploy.StatusOf(o, recorded.Nodes[n.Name], desired, time.Now()).On(machines[n.Name])
 		rows[i].Certificates, rows[i].Reasons = certificates[n.Name], reasons[n.Name]
 	}
 	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.kubeconfigNote(time.Now())) })

@@ -11,7 +11,7 @@ import (
 // start or its last change. After the last of them it is reported every minute.
 var reminders = []time.Duration{4 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}
 
-// together is the longest difference between due times of activities that are reported at once.
+// batchWindow is the longest difference between due times of activities that are reported at once.
 const batchWindow = time.Second
 
 // watch tracks activities: phases of the run, phases of nodes, and waits. It determines which of
@@ -93,7 +93,7 @@ func (w *watch) wait(e event.Event) {
 	w.open[i].resetReports(e.Time)
 }
 
-// renew makes a changed reason due for a report at the same time as a new wait would be.
+// resetReports makes a changed reason due for a report at the same time as a new wait would be.
 func (a *activity) resetReports(now time.Time) {
 	if a.due().After(now.Add(reminders[0])) {
 		a.lastOutput, a.reports = now, 0
@@ -115,7 +115,7 @@ func (w *watch) find(node string, phase event.Phase) *activity {
 	return nil
 }
 
-// covered reports whether another activity is more informative. A wait is more informative than its
+// isCovered reports whether another activity is more informative. A wait is more informative than its
 // phase, and an activity of a node is more informative than a phase of the run that consists only
 // of work on nodes. A wait without a phase belongs to a single command, and the phase in which the
 // command runs is more informative.
