@@ -107,14 +107,14 @@ func runClient(ctx context.Context) error {
 	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
 		return err
 	}
-	s, err := j.measure(ctx)
+	s, err := j.run(ctx)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(s)
 }
 
-func (j job) measure(ctx context.Context) (s sample, err error) {
+func (j job) run(ctx context.Context) (s sample, err error) {
 	dir := state.Dir(filepath.Join(j.Dir, ".nixbench", "bench"))
 	if err := dir.Create(); err != nil {
 		return s, err
@@ -158,8 +158,8 @@ func (j job) measure(ctx context.Context) (s sample, err error) {
 			}
 		}
 	})
-	hive := j.hive()
-	nix := &noNix{j: j}
+	hive := j.makeHive()
+	nix := &fakeNix{j: j}
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: filepath.Join(j.Dir, "hive.nix"), Dir: j.Dir}, Run: nix.run, Send: send})
 	fleet := deploy.NewFleet(hive, remote.Options{})
 	d := &deploy.Deployer{
@@ -205,8 +205,8 @@ func (j job) measure(ctx context.Context) (s sample, err error) {
 	return s, nil
 }
 
-// hive returns a hive of named nodes only, which has the maximum number of units and addresses.
-func (j job) hive() *nixeval.Hive {
+// makeHive returns a hive of named nodes only, which has the maximum number of units and addresses.
+func (j job) makeHive() *nixeval.Hive {
 	h := &nixeval.Hive{Meta: nixeval.Meta{Name: "bench", AllowApplyAll: true}}
 	host := "127.0.0.1"
 	for i, port := range j.Ports {
@@ -219,15 +219,15 @@ func (j job) hive() *nixeval.Hive {
 	return h
 }
 
-// noNix replaces Nix: every evaluation and build succeeds at once.
-type noNix struct {
+// fakeNix replaces Nix: every evaluation and build succeeds at once.
+type fakeNix struct {
 	j     job
 	count atomic.Int64
 }
 
 var nodeRE = regexp.MustCompile(`\\"node-(\d+)\\"`)
 
-func (n *noNix) run(_ context.Context, c nixeval.Command) ([]byte, error) {
+func (n *fakeNix) run(_ context.Context, c nixeval.Command) ([]byte, error) {
 	n.count.Add(1)
 	if c.Argv[1] != "eval" {
 		return nil, nil

@@ -16,8 +16,8 @@ const (
 	systems      = 10 // number of different systems
 )
 
-// fleet measures an apply to many nodes, first with healthy nodes and then with one frozen node.
-func fleet(ctx context.Context, dir string, args []string) error {
+// benchFleet measures an apply to many nodes, first with healthy nodes and then with one frozen node.
+func benchFleet(ctx context.Context, dir string, args []string) error {
 	set := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	nodes := set.Int("nodes", 1000, "how many `nodes`")
 	activation := set.Duration("activation", 200*time.Millisecond, "how long a switch takes on a node")

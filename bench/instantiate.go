@@ -42,8 +42,8 @@ lib.listToAttrs (lib.genList (i: lib.nameValuePair "node-${toString i}" ({ name,
 	return nixeval.Source{File: file, Dir: dir}, os.WriteFile(file, []byte(text), 0o644)
 }
 
-// instantiate compares one Nix process for all nodes with chunks on all cores.
-func instantiate(ctx context.Context, dir string, _ []string) error {
+// benchInstantiate compares one Nix process for all nodes with chunks on all cores.
+func benchInstantiate(ctx context.Context, dir string, _ []string) error {
 	if err := useFixture(dir); err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func instantiate(ctx context.Context, dir string, _ []string) error {
 			return err
 		}
 		e := nixeval.New(nixeval.Options{Source: src})
-		d, err := timed(func() error {
+		d, err := measureTime(func() error {
 			drvs, err := e.IntrospectDrvs(ctx, nixeval.Expression{
 				Text: "{ nodes, lib, ... }: map (n: n.config.system.build.toplevel) (lib.attrValues nodes)",
 			})
@@ -68,7 +68,7 @@ func instantiate(ctx context.Context, dir string, _ []string) error {
 		if err != nil {
 			return err
 		}
-		one = best(one, d)
+		one = shorter(one, d)
 
 		if src, err = writeHive(dir, nodes); err != nil {
 			return err
@@ -82,27 +82,27 @@ func instantiate(ctx context.Context, dir string, _ []string) error {
 		for _, u := range hive.Units {
 			units = append(units, u.Name)
 		}
-		d, err = timed(func() error {
+		d, err = measureTime(func() error {
 			_, err := e.Instantiate(ctx, units)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		chunked = best(chunked, d)
+		chunked = shorter(chunked, d)
 	}
 	fmt.Printf("one process  %6.2f s\n", one.Seconds())
 	fmt.Printf("chunks       %6.2f s   %.1f times as fast\n", chunked.Seconds(), one.Seconds()/chunked.Seconds())
 	return nil
 }
 
-func timed(f func() error) (time.Duration, error) {
+func measureTime(f func() error) (time.Duration, error) {
 	start := time.Now()
 	err := f()
 	return time.Since(start), err
 }
 
-func best(a, b time.Duration) time.Duration {
+func shorter(a, b time.Duration) time.Duration {
 	if a == 0 {
 		return b
 	}

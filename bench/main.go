@@ -23,9 +23,9 @@ import (
 )
 
 var benchmarks = map[string]func(ctx context.Context, dir string, args []string) error{
-	"instantiate": instantiate,
-	"fleet":       fleet,
-	"noop":        noop,
+	"instantiate": benchInstantiate,
+	"fleet":       benchFleet,
+	"noop":        benchNoop,
 }
 
 // partVariable is the environment variable that makes this program run as a part of a benchmark:

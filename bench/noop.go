@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// noop measures an apply to nodes that already run their desired systems.
-func noop(ctx context.Context, dir string, args []string) error {
+// benchNoop measures an apply to nodes that already run their desired systems.
+func benchNoop(ctx context.Context, dir string, args []string) error {
 	set := flag.NewFlagSet("noop", flag.ContinueOnError)
 	cpu := set.String("cpuprofile", "", "write a profile of the last apply to this `file`")
 	if err := set.Parse(args); err != nil {

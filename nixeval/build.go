@@ -2,7 +2,7 @@ package nixeval
 
 import (
 	"context"
-	"crypto/sha1" // Nix's choice for the names of roots
+	"crypto/sha1" // Nix names indirect roots by SHA-1
 	"errors"
 	"fmt"
 	"maps"
@@ -41,7 +41,7 @@ func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures ma
 		argv = append(argv, "--builders", "@"+builders)
 	}
 	log := newNixLog(e.Send, event.Build)
-	_, err := e.Run(ctx, Command{Argv: append(argv, drvs...), Stderr: log.line})
+	_, err := e.Run(ctx, Command{Argv: append(argv, drvs...), Stderr: log.handleLine})
 	if err == nil {
 		return units, nil
 	}
@@ -85,7 +85,7 @@ func (l *nixLog) buildFailures() []*NixError {
 			continue
 		}
 		withLog := *err
-		withLog.Text, _, _ = strings.Cut(err.Raw, ";\n") // newer versions append the log themselves
+		withLog.Text, _, _ = strings.Cut(err.Raw, ";\n") // newer versions of Nix append the log to the message
 		withLog.Log = l.tails[err.Drv]
 		out = append(out, &withLog)
 	}
@@ -96,7 +96,7 @@ func (l *nixLog) buildFailures() []*NixError {
 func (e *Evaluator) findInvalidPaths(ctx context.Context, paths []string) ([]string, error) {
 	argv := append([]string{"nix-store", "--check-validity", "--print-invalid"}, paths...)
 	log := newNixLog(e.Send, event.Build)
-	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line})
+	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.handleLine})
 	if err != nil {
 		return nil, nixFailure(argv, err, log)
 	}
@@ -121,7 +121,7 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 			}
 			argv := []string{"nix-store", "--realise", links[link], "--add-root", link}
 			log := newNixLog(e.Send, event.Build)
-			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line}); err != nil {
+			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.handleLine}); err != nil {
 				// Not %w: the error would count as an evaluation error, but the hive is not at
 				// fault.
 				return fmt.Errorf("%s: %v", link, nixFailure(argv, err, log))
@@ -148,12 +148,12 @@ func isKept(link, path string) bool {
 		return false
 	}
 	sum := sha1.Sum([]byte(link))
-	to, err := os.Readlink(filepath.Join(autoRoots, nix32(sum[:])))
+	to, err := os.Readlink(filepath.Join(autoRoots, encodeNix32(sum[:])))
 	return err == nil && to == link
 }
 
-// nix32 encodes a hash in Nix's base 32, which begins with the last bits of the hash.
-func nix32(hash []byte) string {
+// encodeNix32 encodes a hash in Nix's base 32, which begins with the last bits of the hash.
+func encodeNix32(hash []byte) string {
 	const digits = "0123456789abcdfghijklmnpqrsvwxyz"
 	var out []byte
 	for n := (len(hash)*8 - 1) / 5; n >= 0; n-- {

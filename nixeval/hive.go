@@ -71,7 +71,7 @@ type Role struct {
 	Disk        string   `json:"disk"`
 	Disks       []string `json:"disks"`
 	CPUPins     []string `json:"cpuPins"`
-	Hypervisors []string `json:"hypervisors"` // names; empty: any
+	Hypervisors []string `json:"hypervisors"` // names of hypervisors; empty: any
 	Firmware    string   `json:"firmware"`
 	Identity    string   `json:"identity"`
 	Init        string   `json:"init"`
@@ -298,7 +298,7 @@ func CompareNatural(a, b string) int { return compareNatural(a, b) }
 func compareNatural(a, b string) int {
 	whole := strings.Compare(a, b)
 	for a != "" && b != "" {
-		da, db := digits(a), digits(b)
+		da, db := leadingDigits(a), leadingDigits(b)
 		if da > 0 && db > 0 {
 			na, nb := strings.TrimLeft(a[:da], "0"), strings.TrimLeft(b[:db], "0")
 			if c := len(na) - len(nb); c != 0 {
@@ -321,7 +321,7 @@ func compareNatural(a, b string) int {
 	return whole
 }
 
-func digits(s string) int {
+func leadingDigits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
 		n++

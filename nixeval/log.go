@@ -49,27 +49,27 @@ func newNixLog(send event.Sink, phase event.Phase) *nixLog {
 	return &nixLog{send: send, phase: phase, active: map[int64]*activity{}, tails: map[string][]string{}}
 }
 
-func (l *nixLog) line(line string) {
+func (l *nixLog) handleLine(line string) {
 	text, isJSON := strings.CutPrefix(line, "@nix ")
 	if !isJSON || !gjson.Valid(text) {
 		if line = stripANSI(line); strings.TrimSpace(line) != "" {
-			l.plain = append(tail(l.plain, keepPlainLines-1), line)
+			l.plain = append(lastLines(l.plain, keepPlainLines-1), line)
 		}
 		return
 	}
 	switch r := gjson.Parse(text); r.Get("action").Str {
 	case "start":
-		l.start(r)
+		l.handleStart(r)
 	case "stop":
-		l.stop(r.Get("id").Int())
+		l.handleStop(r.Get("id").Int())
 	case "result":
-		l.result(r)
+		l.handleResult(r)
 	case "msg":
-		l.message(r)
+		l.handleMessage(r)
 	}
 }
 
-func (l *nixLog) start(r gjson.Result) {
+func (l *nixLog) handleStart(r gjson.Result) {
 	a := &activity{kind: r.Get("type").Int(), path: r.Get("fields.0").Str}
 	switch a.kind {
 	case actBuild:
@@ -83,7 +83,7 @@ func (l *nixLog) start(r gjson.Result) {
 	l.active[r.Get("id").Int()] = a
 }
 
-func (l *nixLog) stop(id int64) {
+func (l *nixLog) handleStop(id int64) {
 	a, ok := l.active[id]
 	if !ok {
 		return
@@ -108,7 +108,7 @@ func (l *nixLog) hasFailed(drv string) bool {
 	return false
 }
 
-func (l *nixLog) result(r gjson.Result) {
+func (l *nixLog) handleResult(r gjson.Result) {
 	a := l.active[r.Get("id").Int()]
 	if a == nil {
 		return
@@ -116,7 +116,7 @@ func (l *nixLog) result(r gjson.Result) {
 	switch r.Get("type").Int() {
 	case resBuildLogLine, resPostBuildHook:
 		text := stripANSI(r.Get("fields.0").Str)
-		l.tails[a.path] = append(tail(l.tails[a.path], keepLogLines-1), text)
+		l.tails[a.path] = append(lastLines(l.tails[a.path], keepLogLines-1), text)
 		l.send.Send(event.Event{Kind: event.BuildLog, Phase: l.phase, Path: a.path, Text: text})
 	case resProgress:
 		at := [2]int{int(r.Get("fields.0").Int()), int(r.Get("fields.1").Int())}
@@ -129,7 +129,7 @@ func (l *nixLog) result(r gjson.Result) {
 
 var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|hash mismatch in fixed-output derivation|required to build) '(/nix/store/[^']+\.drv)'`)
 
-func (l *nixLog) message(r gjson.Result) {
+func (l *nixLog) handleMessage(r gjson.Result) {
 	msg := stripANSI(r.Get("msg").Str)
 	level := r.Get("level").Int()
 	switch {
@@ -169,8 +169,8 @@ func (l *nixLog) sendMessage(msg string) {
 	l.send.Send(event.Event{Kind: event.Message, Phase: l.phase, Level: level, Text: text})
 }
 
-// tail returns the last n lines.
-func tail(lines []string, n int) []string {
+// lastLines returns the last n lines.
+func lastLines(lines []string, n int) []string {
 	if len(lines) > n {
 		return lines[len(lines)-n:]
 	}

@@ -19,7 +19,7 @@ const ourPrefix = "nixbench: "
 // NixError is one error of Nix about the hive.
 type NixError struct {
 	Text string // as Nix shows it: message, position with its source lines, trace
-	Raw  string // the message alone
+	Raw  string // only the message
 	File string // position, if Nix reports one
 	Line int
 	Col  int

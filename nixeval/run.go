@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Command is a program to run, without a terminal.
+// Command is a program to run without a terminal.
 type Command struct {
 	Argv   []string
 	Stderr func(line string) // called for each line of stderr, in order
@@ -36,7 +36,7 @@ const (
 // ErrNoNix means that Nix is not installed on this machine.
 var ErrNoNix = errors.New("nix is not installed, or not on PATH")
 
-// Exec is the real Runner.
+// Exec is the Runner that starts programs.
 func Exec(ctx context.Context, c Command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(os.Environ(), "PAGER=cat", "NIX_PAGER=cat") // some Nix commands start a pager even without a terminal

@@ -173,7 +173,7 @@ func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 		if _, err := facts.Load(dir.Facts()); err == nil {
 			e.Facts = dir.Facts()
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, &hinted{fmt.Errorf("facts: %w", err), "nixbench apply writes them anew, once the file is gone"}
+			return nil, &hintedError{fmt.Errorf("facts: %w", err), "nixbench apply writes them anew, once the file is gone"}
 		}
 	}
 	return hive, nil
@@ -216,7 +216,7 @@ func (a *app) selectNodes(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []n
 	nodes, err := selector.Select(hive)
 	if err != nil && len(hive.Nodes) == 0 {
 		if recorded, _ := a.dir.Load(); recorded != nil && len(recorded.Machines) > 0 {
-			err = &hinted{err, "nixbench destroy removes the machines that it had"}
+			err = &hintedError{err, "nixbench destroy removes the machines that it had"}
 		}
 	}
 	return hive, nodes, err

@@ -201,7 +201,7 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 		return err
 	}
 	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 {
-		return &hinted{usagef("apply: meta.allowApplyAll is false in %s, so --on must say which nodes", e.Source), "for all of them: --on '*'"}
+		return &hintedError{usagef("apply: meta.allowApplyAll is false in %s, so --on must say which nodes", e.Source), "for all of them: --on '*'"}
 	}
 	if goal == "build" {
 		return a.buildOnly(e, hive, nodes, flags.keepGoing, false)

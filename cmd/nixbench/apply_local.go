@@ -95,7 +95,7 @@ func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
 	}
 	d := hive.Unit(node.Unit).Deployment
 	if !d.AllowLocalDeployment {
-		return &hinted{usagef("%s: deployment.allowLocalDeployment is false", node.Name), "set it to true in the hive, if this machine is meant to be " + node.Name}
+		return &hintedError{usagef("%s: deployment.allowLocalDeployment is false", node.Name), "set it to true in the hive, if this machine is meant to be " + node.Name}
 	}
 	if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
 		return &activate.NotNixOSError{Node: node.Name}
@@ -103,7 +103,7 @@ func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
 	var escalation []string
 	if os.Geteuid() != 0 {
 		if !flags.sudo {
-			return &hinted{usagef("apply-local: switching needs root"), "--sudo evaluates and builds as you, and switches as root"}
+			return &hintedError{usagef("apply-local: switching needs root"), "--sudo evaluates and builds as you, and switches as root"}
 		}
 		escalation = d.PrivilegeEscalationCommand
 	}
@@ -143,5 +143,5 @@ func localNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 			}
 		}
 	}
-	return nixeval.Node{}, &hinted{usagef("apply-local: this machine is called %s, and the hive has no node of that name", host), fmt.Sprintf("--node says which one it is; there are %d", len(hive.Nodes))}
+	return nixeval.Node{}, &hintedError{usagef("apply-local: this machine is called %s, and the hive has no node of that name", host), fmt.Sprintf("--node says which one it is; there are %d", len(hive.Nodes))}
 }

@@ -160,12 +160,12 @@ func checkForget(name string, hive *nixeval.Hive, recorded *state.State) error {
 		return nil
 	}
 	if _, ok := recorded.Cluster.Hypervisors[name]; !ok {
-		return &hinted{usagef("--forget-hypervisor %s: nixbench has made nothing there", name),
+		return &hintedError{usagef("--forget-hypervisor %s: nixbench has made nothing there", name),
 			"it has on " + strings.Join(slices.Sorted(maps.Keys(recorded.Cluster.Hypervisors)), ", ")}
 	}
 	if hive.Cluster != nil && len(hive.Nodes) > 0 {
 		if _, named := hive.Cluster.Hypervisors[name]; named {
-			return &hinted{usagef("--forget-hypervisor %s: the hive still names it", name), "take it out of cluster.hypervisors first"}
+			return &hintedError{usagef("--forget-hypervisor %s: the hive still names it", name), "take it out of cluster.hypervisors first"}
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ func TestDocuments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Comments of hives are code here.
+		// Treat commands in the comments of hives as code.
 		text := strings.ReplaceAll("\n"+string(data), "\n#   nixbench ", "\n    nixbench ")
 		var calls []string
 		for _, m := range callRE.FindAllStringSubmatch(text, -1) {

@@ -47,7 +47,7 @@ func (a *app) execCommand() *cobra.Command {
 		results := deploy.Each(a.ctx, nodes, fleet.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
 			return a.execOn(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})
 		})
-		return execResult(results)
+		return joinExecErrors(results)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -84,7 +84,7 @@ func (e *execError) Error() string {
 	return fmt.Sprintf("the command failed on %s", strings.Join(e.nodes, ", "))
 }
 
-func execResult(results []deploy.Outcome[int]) error {
+func joinExecErrors(results []deploy.Outcome[int]) error {
 	var errs []error
 	worst := &execError{}
 	for _, r := range results {

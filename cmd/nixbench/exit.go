@@ -50,14 +50,14 @@ func usagef(format string, args ...any) error {
 	return &usageError{err: fmt.Errorf(format, args...)}
 }
 
-// hinted is an error with a hint about what to do.
-type hinted struct {
+// hintedError is an error with a hint about what to do.
+type hintedError struct {
 	err  error
 	hint string
 }
 
-func (e *hinted) Error() string { return e.err.Error() }
-func (e *hinted) Unwrap() error { return e.err }
+func (e *hintedError) Error() string { return e.err.Error() }
+func (e *hintedError) Unwrap() error { return e.err }
 
 // exitCode returns the exit code for an error. No other function decides on exit codes. If several
 // steps failed, the earliest step decides.
@@ -213,7 +213,7 @@ func splitProblems(err error) []ui.Problem {
 		build       *nixeval.BuildError
 		nix         *nixeval.NixError
 		usage       *usageError
-		hint        *hinted
+		hint        *hintedError
 		// Errors of other packages that have a hint.
 		helpful interface {
 			error
@@ -224,7 +224,7 @@ func splitProblems(err error) []ui.Problem {
 	case errors.As(err, &unevaluable):
 		return []ui.Problem{{Message: err.Error(), Hint: unevaluable.Hint()}}
 	case errors.As(err, &eval):
-		return evalProblems(eval)
+		return mergeEvalProblems(eval)
 	case errors.As(err, &build):
 		var out []ui.Problem
 		for _, e := range build.Failures {
@@ -256,8 +256,8 @@ func joinedErrors(err error) []error {
 	return joined.Unwrap()
 }
 
-// evalProblems merges problems with the same message: an error in `defaults` occurs in every node.
-func evalProblems(err *nixeval.EvalError) []ui.Problem {
+// mergeEvalProblems merges problems with the same message: an error in `defaults` occurs in every node.
+func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 	var out []ui.Problem
 	at := map[string]int{}
 	for _, unit := range sortedNames(err.Units) {

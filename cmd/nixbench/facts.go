@@ -57,7 +57,7 @@ func (a *app) showFacts() error {
 	}
 	r, err := facts.Load(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &hinted{fmt.Errorf("there are no facts yet: %w", err), "they are written when machines are booted; --facts FILE names others"}
+		return &hintedError{fmt.Errorf("there are no facts yet: %w", err), "they are written when machines are booted; --facts FILE names others"}
 	}
 	if err != nil {
 		return err

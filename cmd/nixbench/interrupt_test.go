@@ -97,11 +97,11 @@ func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, 
 	for begun := time.Now(); !ready(); time.Sleep(10 * time.Millisecond) {
 		select {
 		case err := <-ended:
-			ts.Fatalf("it ended too early, %v:\n%s", err, out.String())
+			ts.Fatalf("the command ended too early, %v:\n%s", err, out.String())
 		default:
 		}
 		if time.Since(begun) > 30*time.Second {
-			ts.Fatalf("it did not come to %s:\n%s", mark, out.String())
+			ts.Fatalf("the command did not reach %s within 30s:\n%s", mark, out.String())
 		}
 	}
 	time.Sleep(50 * time.Millisecond)
@@ -110,7 +110,7 @@ func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, 
 	if says != "" {
 		for !strings.Contains(out.String(), says) {
 			if time.Since(begun) > time.Second {
-				return fmt.Sprintf("after %v it has not said %q:\n%s", time.Since(begun), says, out.String())
+				return fmt.Sprintf("after %v the command has not printed %q:\n%s", time.Since(begun), says, out.String())
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -122,16 +122,16 @@ func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, 
 	select {
 	case err = <-ended:
 	case <-time.After(limit + 20*time.Second):
-		ts.Fatalf("it is deaf:\n%s", out.String())
+		ts.Fatalf("the command did not end after the signal:\n%s", out.String())
 	}
 	took := time.Since(begun)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
-		ts.Fatalf("it ended with %v:\n%s", err, out.String())
+		ts.Fatalf("the command ended with %v:\n%s", err, out.String())
 	}
 	ts.Logf("%s: %v: %v", strings.Join(argv, " "), s, took.Round(time.Millisecond))
 	if took > limit {
-		return fmt.Sprintf("it took %v:\n%s", took, out.String())
+		return fmt.Sprintf("the command took %v:\n%s", took, out.String())
 	}
 	return ""
 }

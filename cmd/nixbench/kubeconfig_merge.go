@@ -31,13 +31,13 @@ func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Acc
 	defer cancel()
 	existing, err := viewConfig(ctx, []string{target}, "-o", "json")
 	if errors.Is(err, exec.ErrNotFound) {
-		return "", &hinted{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + newFile}
+		return "", &hintedError{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + newFile}
 	}
 	if err != nil {
 		return "", err
 	}
 	if why := findConflict(existing, access); why != "" {
-		return "", &hinted{usagef("--merge: %s has %s; nothing was changed", target, why),
+		return "", &hintedError{usagef("--merge: %s has %s; nothing was changed", target, why),
 			fmt.Sprintf("--context NAME gives ours another name; an old one that is gone is removed by: kubectl config delete-cluster %s; kubectl config delete-context %[1]s", access.Cluster)}
 	}
 	// If several files set the same field, kubectl uses the first of them. So the file with the

@@ -134,14 +134,14 @@ func TestMergeKubeconfig(t *testing.T) {
 				t.Errorf("%v, %v", info.Mode(), err)
 			}
 			if bak, err := os.ReadFile(file + ".bak"); test.before != "" && (err != nil || string(bak) != test.before) {
-				t.Errorf("the one from before: %v\n%s", err, bak)
+				t.Errorf("the backup: %v\n%s", err, bak)
 			}
 			out, err := exec.Command("kubectl", "config", "view", "--raw", "-o", "json").Output()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if current := gjson.GetBytes(out, "current-context").String(); current != test.current {
-				t.Errorf("%s is in use, want %s", current, test.current)
+				t.Errorf("current context is %s, want %s", current, test.current)
 			}
 			at := `contexts.#(name=="` + access.Cluster + `").context.`
 			cluster, user := gjson.GetBytes(out, at+"cluster").String(), gjson.GetBytes(out, at+"user").String()
@@ -154,7 +154,7 @@ func TestMergeKubeconfig(t *testing.T) {
 			if test.before != "" && cluster != "hive" {
 				// The user's own entries are unchanged.
 				if data, _ := os.ReadFile(file); strings.Count(string(data), "cert.pem") == 0 {
-					t.Errorf("their certificate is no file any more:\n%s", data)
+					t.Errorf("the user's certificate is no longer a file:\n%s", data)
 				}
 			}
 		})

@@ -151,7 +151,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 	}
 	return a.runRecorded(e, hive, "rollback", func(s *session) error {
 		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, recorded.Nodes) {
-			return &hinted{errors.New("rollback: another run has changed nodes meanwhile"), "look again: nixbench rollback --dry-run"}
+			return &hintedError{errors.New("rollback: another run has changed nodes meanwhile"), "look again: nixbench rollback --dry-run"}
 		}
 		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
 		results, err := d.Rollback(a.ctx, steps, o)

@@ -76,7 +76,7 @@ func (a *app) listRuns(dir state.Dir) error {
 		return err
 	}
 	if len(runs) == 0 {
-		return &hinted{fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply makes one"}
+		return &hintedError{fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply makes one"}
 	}
 	rows := []ui.Row{{"RUN", "STATUS", "TOOK", "NODES"}}
 	for _, r := range runs {
@@ -112,7 +112,7 @@ func (a *app) showLog(run *state.Run, node string) error {
 	log, err := run.NodeLog(node)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
-			return &hinted{usagef("run %s had nothing to do with %s", run.ID, node), "nixbench runs " + run.ID + " lists its nodes"}
+			return &hintedError{usagef("run %s had nothing to do with %s", run.ID, node), "nixbench runs " + run.ID + " lists its nodes"}
 		}
 		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: fmt.Sprintf("%s said nothing in run %s", node, run.ID)})
 		a.view.Result("", func(io.Writer) {})

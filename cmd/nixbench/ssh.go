@@ -71,7 +71,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	}
 	program, err := exec.LookPath("ssh")
 	if err != nil {
-		return &hinted{fmt.Errorf("%s: %w", name, err), "install OpenSSH's client"}
+		return &hintedError{fmt.Errorf("%s: %w", name, err), "install OpenSSH's client"}
 	}
 	argv := sshArgv(target, a.dir.KnownHosts(), acceptNew, command)
 	if err := a.view.Close(); err != nil {
@@ -93,7 +93,7 @@ func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 			return n, nil
 		}
 	}
-	return nixeval.Node{}, &hinted{usagef("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
+	return nixeval.Node{}, &hintedError{usagef("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
 }
 
 // sshArgv returns OpenSSH's command line for a target. known is the file with the host keys of the

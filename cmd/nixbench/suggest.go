@@ -43,7 +43,7 @@ func suggestCorrection(cmd *cobra.Command, err error) error {
 	}
 	usage.err = fmt.Errorf("%s", text)
 	if near := nearestWord(m[2], words); near != "" {
-		return &hinted{usage, fmt.Sprintf("did you mean %s%s? See %s --help", prefix, near, cmd.CommandPath())}
+		return &hintedError{usage, fmt.Sprintf("did you mean %s%s? See %s --help", prefix, near, cmd.CommandPath())}
 	}
 	return usage
 }
