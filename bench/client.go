@@ -29,32 +29,32 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// job is one apply, which a process of its own does.
+// job describes one apply, which a separate process executes.
 type job struct {
-	Dir      string   // with the ssh configuration, and the state
-	Ports    []int    // of the nodes
-	Systems  []string // what each shall run
+	Dir      string   // contains the ssh configuration and the state
+	Ports    []int    // SSH ports of the nodes
+	Systems  []string // the desired system of each node
 	Parallel int
-	Profile  string // a file for the profile of the CPU, or empty
-	Heap     string // one for the heap's, with all connections open
+	Profile  string // path for a CPU profile, or empty
+	Heap     string // path for a heap profile with all connections open, or empty
 }
 
-// sample is what came of it.
+// sample is the measured result of a job.
 type sample struct {
 	Wall       time.Duration
-	Done       map[string]time.Duration // when a node was through
+	Done       map[string]time.Duration // time until the node's result
 	Outcomes   map[state.Outcome]int
 	Failed     map[string]string
-	Peak       int64 // bytes of memory
+	Peak       int64 // peak memory in bytes
 	Goroutines int
-	CPU        time.Duration // ours
-	Children   time.Duration // of the programs that we started
-	Nix        int           // processes of Nix that there would have been
+	CPU        time.Duration // CPU time of the client process
+	Children   time.Duration // CPU time of the client's child processes
+	Nix        int           // number of Nix processes that would have been started
 	Events     int
 }
 
-// others is when the last node was through, one left out.
-func (s sample) others(but string) time.Duration {
+// lastExcept returns the time until the last node's result, without the node called but.
+func (s sample) lastExcept(but string) time.Duration {
 	var last time.Duration
 	for name, at := range s.Done {
 		if name != but {
@@ -66,8 +66,8 @@ func (s sample) others(but string) time.Duration {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i+1) }
 
-// systemsOf spreads a few systems over nodes.
-func systemsOf(nodes, systems int, version string) []string {
+// assignSystems assigns a few different systems to the nodes in turn.
+func assignSystems(nodes, systems int, version string) []string {
 	out := make([]string, nodes)
 	for i := range out {
 		out[i] = fmt.Sprintf("/nix/store/%032d-nixos-system-unit-%d-%s", i%systems, i%systems, version)
@@ -75,8 +75,8 @@ func systemsOf(nodes, systems int, version string) []string {
 	return out
 }
 
-// configure writes what ssh has to know to reach the nodes.
-func configure(dir string, known []string) error {
+// writeSSHConfig writes the ssh configuration for the nodes.
+func writeSSHConfig(dir string, known []string) error {
 	key, hosts := filepath.Join(dir, "key"), filepath.Join(dir, "known_hosts")
 	config := fmt.Sprintf("Host *\n User root\n IdentityFile %s\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s\n GlobalKnownHostsFile none\n", key, hosts)
 	return errors.Join(
@@ -86,7 +86,7 @@ func configure(dir string, known []string) error {
 	)
 }
 
-func apply(ctx context.Context, j job) (sample, error) {
+func applyInClient(ctx context.Context, j job) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	cmd, to, from, err := startPart(ctx, "client")
@@ -101,20 +101,20 @@ func apply(ctx context.Context, j job) (sample, error) {
 	return s, errors.Join(err, cmd.Wait())
 }
 
-// runClient is the process that applies.
+// runClient is the client process, which executes the job.
 func runClient(ctx context.Context) error {
 	var j job
 	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
 		return err
 	}
-	s, err := j.measure(ctx)
+	s, err := j.run(ctx)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(s)
 }
 
-func (j job) measure(ctx context.Context) (s sample, err error) {
+func (j job) run(ctx context.Context) (s sample, err error) {
 	dir := state.Dir(filepath.Join(j.Dir, ".nixbench", "bench"))
 	if err := dir.Create(); err != nil {
 		return s, err
@@ -158,8 +158,8 @@ func (j job) measure(ctx context.Context) (s sample, err error) {
 			}
 		}
 	})
-	hive := j.hive()
-	nix := &noNix{j: j}
+	hive := j.makeHive()
+	nix := &fakeNix{j: j}
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: filepath.Join(j.Dir, "hive.nix"), Dir: j.Dir}, Run: nix.run, Send: send})
 	fleet := deploy.NewFleet(hive, remote.Options{})
 	d := &deploy.Deployer{
@@ -174,10 +174,10 @@ func (j job) measure(ctx context.Context) (s sample, err error) {
 			return eval.Keep(ctx, links)
 		},
 	}
-	stop := watch(&s)
+	stop := watchGoroutines(&s)
 	applyErr := d.Apply(ctx, hive, hive.Nodes, deploy.Options{Goal: deploy.Switch, Parallel: j.Parallel, Confirm: time.Minute})
 	s.Wall = time.Since(begin)
-	if s.Peak, err = peak(); err != nil {
+	if s.Peak, err = peakMemory(); err != nil {
 		return s, err
 	}
 	if j.Heap != "" {
@@ -194,7 +194,7 @@ func (j job) measure(ctx context.Context) (s sample, err error) {
 	if err != nil {
 		return s, err
 	}
-	s.Nix, s.CPU, s.Children = int(nix.count.Load()), used(syscall.RUSAGE_SELF), used(syscall.RUSAGE_CHILDREN)
+	s.Nix, s.CPU, s.Children = int(nix.count.Load()), cpuTime(syscall.RUSAGE_SELF), cpuTime(syscall.RUSAGE_CHILDREN)
 	run, err := dir.OpenRun(record.ID())
 	if err != nil {
 		return s, err
@@ -205,8 +205,8 @@ func (j job) measure(ctx context.Context) (s sample, err error) {
 	return s, nil
 }
 
-// hive has every node by name: the most units, and the most addresses, that it can.
-func (j job) hive() *nixeval.Hive {
+// makeHive returns a hive of named nodes only, which has the maximum number of units and addresses.
+func (j job) makeHive() *nixeval.Hive {
 	h := &nixeval.Hive{Meta: nixeval.Meta{Name: "bench", AllowApplyAll: true}}
 	host := "127.0.0.1"
 	for i, port := range j.Ports {
@@ -219,15 +219,15 @@ func (j job) hive() *nixeval.Hive {
 	return h
 }
 
-// noNix stands for Nix: everything evaluates and is built at once.
-type noNix struct {
+// fakeNix replaces Nix: every evaluation and build succeeds at once.
+type fakeNix struct {
 	j     job
 	count atomic.Int64
 }
 
 var nodeRE = regexp.MustCompile(`\\"node-(\d+)\\"`)
 
-func (n *noNix) run(_ context.Context, c nixeval.Command) ([]byte, error) {
+func (n *fakeNix) run(_ context.Context, c nixeval.Command) ([]byte, error) {
 	n.count.Add(1)
 	if c.Argv[1] != "eval" {
 		return nil, nil
@@ -242,8 +242,8 @@ func (n *noNix) run(_ context.Context, c nixeval.Command) ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// watch notes how many goroutines there are at most, until it is stopped.
-func watch(s *sample) (stop func()) {
+// watchGoroutines records the maximum number of goroutines until stop is called.
+func watchGoroutines(s *sample) (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -262,7 +262,7 @@ func watch(s *sample) (stop func()) {
 }
 
 func writeHeap(file string) error {
-	runtime.GC() // else the profile shows what was alive a while ago
+	runtime.GC() // otherwise the profile shows the heap as of the previous collection
 	var b bytes.Buffer
 	if err := pprof.Lookup("heap").WriteTo(&b, 0); err != nil {
 		return err
@@ -270,14 +270,14 @@ func writeHeap(file string) error {
 	return os.WriteFile(file, b.Bytes(), 0o644)
 }
 
-func used(who int) time.Duration {
+func cpuTime(who int) time.Duration {
 	var u syscall.Rusage
-	_ = syscall.Getrusage(who, &u) // fails only for another who
+	_ = syscall.Getrusage(who, &u) // fails only for an invalid who
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// peak is the most memory that this process ever had.
-func peak() (int64, error) {
+// peakMemory returns the maximum memory of this process in bytes.
+func peakMemory() (int64, error) {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0, err

@@ -13,11 +13,11 @@ import (
 
 const (
 	memoryBudget = 300 << 20
-	systems      = 10 // different ones
+	systems      = 10 // number of different systems
 )
 
-// fleet applies to many nodes, all of them well, and then one of them stuck.
-func fleet(ctx context.Context, dir string, args []string) error {
+// benchFleet measures an apply to many nodes, first with healthy nodes and then with one frozen node.
+func benchFleet(ctx context.Context, dir string, args []string) error {
 	set := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	nodes := set.Int("nodes", 1000, "how many `nodes`")
 	activation := set.Duration("activation", 200*time.Millisecond, "how long a switch takes on a node")
@@ -26,12 +26,12 @@ func fleet(ctx context.Context, dir string, args []string) error {
 	if err := set.Parse(args); err != nil {
 		return err
 	}
-	sim, err := startNodes(ctx, systemsOf(*nodes, systems, "0"), *activation)
+	sim, err := startNodes(ctx, assignSystems(*nodes, systems, "0"), *activation)
 	if err != nil {
 		return err
 	}
 	defer sim.stop()
-	if err := configure(dir, sim.Known); err != nil {
+	if err := writeSSHConfig(dir, sim.Known); err != nil {
 		return err
 	}
 	fmt.Printf("%d nodes in another process, %d systems, %v to switch; evaluation and build take no time\n\n", *nodes, systems, *activation)
@@ -45,21 +45,21 @@ func fleet(ctx context.Context, dir string, args []string) error {
 			title = "all at once: "
 		}
 		version++
-		before, err := sim.ask(order{})
+		before, err := sim.send(request{})
 		if err != nil {
 			return err
 		}
-		j.Systems = systemsOf(*nodes, systems, fmt.Sprint(version))
-		well, err := apply(ctx, j)
+		j.Systems = assignSystems(*nodes, systems, fmt.Sprint(version))
+		healthy, err := applyInClient(ctx, j)
 		if err != nil {
 			return err
 		}
-		after, err := sim.ask(order{})
+		after, err := sim.send(request{})
 		if err != nil {
 			return err
 		}
-		t.outcome(title+"switched", well.Outcomes[state.Switched], *nodes, well)
-		t.row(title+"wall", inSeconds(well.Wall))
+		t.outcome(title+"switched", healthy.Outcomes[state.Switched], *nodes, healthy)
+		t.row(title+"wall", inSeconds(healthy.Wall))
 		most, all := 0, 0
 		for i := range after.Handshakes {
 			n := after.Handshakes[i] - before.Handshakes[i]
@@ -67,24 +67,24 @@ func fleet(ctx context.Context, dir string, args []string) error {
 		}
 		t.budget(title+"handshakes per node, most", fmt.Sprint(most), "3: one, and two to confirm", most <= 3)
 		t.row(title+"commands per node", fmt.Sprintf("%.1f", float64(after.Commands-before.Commands)/float64(*nodes)))
-		t.cost(title, well, *nodes)
+		t.cost(title, healthy, *nodes)
 
 		version++
 		stuck := *nodes / 2
-		if _, err := sim.ask(order{Freeze: stuck}); err != nil {
+		if _, err := sim.send(request{Freeze: stuck}); err != nil {
 			return err
 		}
-		j.Systems, j.Profile = systemsOf(*nodes, systems, fmt.Sprint(version)), ""
+		j.Systems, j.Profile = assignSystems(*nodes, systems, fmt.Sprint(version)), ""
 		j.Heap = ""
-		one, err := apply(ctx, j)
+		one, err := applyInClient(ctx, j)
 		if err != nil {
 			return err
 		}
-		if _, err := sim.ask(order{Thaw: stuck}); err != nil {
+		if _, err := sim.send(request{Thaw: stuck}); err != nil {
 			return err
 		}
 		name := nodeName(stuck - 1)
-		with, without := one.others(name), well.others(name)
+		with, without := one.lastExcept(name), healthy.lastExcept(name)
 		title += "one stuck: "
 		t.outcome(title+"switched", one.Outcomes[state.Switched], *nodes-1, one)
 		t.row(title+name+" fails after", inSeconds(one.Done[name]))
@@ -95,7 +95,8 @@ func fleet(ctx context.Context, dir string, args []string) error {
 	return t.print()
 }
 
-// outcome is whether the nodes became what they should.
+// outcome adds a row with the number of nodes that have the expected outcome, and up to three of
+// the failures.
 func (t *table) outcome(what string, got, want int, s sample) {
 	t.budget(what, fmt.Sprint(got), fmt.Sprint(want), got == want)
 	if got != want {

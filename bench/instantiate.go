@@ -12,7 +12,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// useFixture makes Nix see the mini NixOS.
+// useFixture sets up Nix to use the mini NixOS fixture.
 func useFixture(dir string) error {
 	mini := filepath.Join(dir, "nixpkgs")
 	if err := fixture.Assemble(mini); err != nil {
@@ -23,10 +23,10 @@ func useFixture(dir string) error {
 	return nil
 }
 
-// hiveOf writes a hive of n nodes, each with a few services and one look at its
-// neighbour. Every run gets other derivations, so that none profits from files that
-// another has written to the store.
-func hiveOf(dir string, n int) (nixeval.Source, error) {
+// writeHive writes a hive of n nodes. Each node has 200 services and reads one option of the next
+// node. Each call produces different derivations, so that no round profits from files that an
+// earlier one wrote to the store.
+func writeHive(dir string, n int) (nixeval.Source, error) {
 	file := filepath.Join(dir, fmt.Sprintf("hive-%d.nix", n))
 	text := fmt.Sprintf(`let lib = (import <nixpkgs> { }).lib; n = %d; in
 lib.listToAttrs (lib.genList (i: lib.nameValuePair "node-${toString i}" ({ name, nodes, ... }: {
@@ -42,8 +42,8 @@ lib.listToAttrs (lib.genList (i: lib.nameValuePair "node-${toString i}" ({ name,
 	return nixeval.Source{File: file, Dir: dir}, os.WriteFile(file, []byte(text), 0o644)
 }
 
-// instantiate compares one Nix process for all nodes with chunks on all cores.
-func instantiate(ctx context.Context, dir string, _ []string) error {
+// benchInstantiate compares one Nix process for all nodes with chunks on all cores.
+func benchInstantiate(ctx context.Context, dir string, _ []string) error {
 	if err := useFixture(dir); err != nil {
 		return err
 	}
@@ -51,12 +51,12 @@ func instantiate(ctx context.Context, dir string, _ []string) error {
 	fmt.Printf("%d nodes of the fixture, %d cores, best of %d\n", nodes, runtime.NumCPU(), rounds)
 	var one, chunked time.Duration
 	for range rounds {
-		src, err := hiveOf(dir, nodes)
+		src, err := writeHive(dir, nodes)
 		if err != nil {
 			return err
 		}
 		e := nixeval.New(nixeval.Options{Source: src})
-		d, err := timed(func() error {
+		d, err := measureTime(func() error {
 			drvs, err := e.IntrospectDrvs(ctx, nixeval.Expression{
 				Text: "{ nodes, lib, ... }: map (n: n.config.system.build.toplevel) (lib.attrValues nodes)",
 			})
@@ -68,9 +68,9 @@ func instantiate(ctx context.Context, dir string, _ []string) error {
 		if err != nil {
 			return err
 		}
-		one = best(one, d)
+		one = shorter(one, d)
 
-		if src, err = hiveOf(dir, nodes); err != nil {
+		if src, err = writeHive(dir, nodes); err != nil {
 			return err
 		}
 		e = nixeval.New(nixeval.Options{Source: src})
@@ -82,27 +82,27 @@ func instantiate(ctx context.Context, dir string, _ []string) error {
 		for _, u := range hive.Units {
 			units = append(units, u.Name)
 		}
-		d, err = timed(func() error {
+		d, err = measureTime(func() error {
 			_, err := e.Instantiate(ctx, units)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		chunked = best(chunked, d)
+		chunked = shorter(chunked, d)
 	}
 	fmt.Printf("one process  %6.2f s\n", one.Seconds())
 	fmt.Printf("chunks       %6.2f s   %.1f times as fast\n", chunked.Seconds(), one.Seconds()/chunked.Seconds())
 	return nil
 }
 
-func timed(f func() error) (time.Duration, error) {
+func measureTime(f func() error) (time.Duration, error) {
 	start := time.Now()
 	err := f()
 	return time.Since(start), err
 }
 
-func best(a, b time.Duration) time.Duration {
+func shorter(a, b time.Duration) time.Duration {
 	if a == 0 {
 		return b
 	}

@@ -1,13 +1,13 @@
-// Command bench measures what nixbench promises about its speed. Each benchmark
-// measures both sides in one run, so that the ratio means something on any machine:
+// Command bench measures the speed of nixbench. Each benchmark measures both sides of
+// a comparison in one run, so that their ratio is meaningful on any machine:
 //
 //	go run ./bench instantiate   # evaluation, in one process and in chunks
 //	go run ./bench fleet         # apply to 1,000 simulated nodes, one of them stuck
 //	go run ./bench noop          # apply where there is nothing to do
 //
-// instantiate needs Nix, and uses the mini NixOS fixture. The others need ssh; their
-// nodes are SSH servers in a process of their own. A figure beyond its budget makes
-// the exit status 1.
+// instantiate needs Nix and uses the mini NixOS fixture. The other benchmarks need ssh;
+// their nodes are SSH servers in a separate process. The exit status is 1 if a
+// measurement exceeds its budget.
 package main
 
 import (
@@ -23,12 +23,13 @@ import (
 )
 
 var benchmarks = map[string]func(ctx context.Context, dir string, args []string) error{
-	"instantiate": instantiate,
-	"fleet":       fleet,
-	"noop":        noop,
+	"instantiate": benchInstantiate,
+	"fleet":       benchFleet,
+	"noop":        benchNoop,
 }
 
-// partVariable makes this program one of the processes that a benchmark consists of.
+// partVariable is the environment variable that makes this program run as a part of a benchmark:
+// the nodes or the client.
 const partVariable = "NIXBENCH_BENCH_PART"
 
 var parts = map[string]func(context.Context) error{

@@ -17,57 +17,57 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
 
-// simulated are nodes in a process of their own, so that what they need is not
-// counted as ours.
-type simulated struct {
+// simulatedNodes is a process with simulated nodes. It is separate from the client so that the
+// measurements do not include the nodes.
+type simulatedNodes struct {
 	cmd  *exec.Cmd
 	to   *json.Encoder
 	from *json.Decoder
-	// Known is what a known_hosts file says about them, and Ports where they listen.
+	// Known are the lines of a known_hosts file for the nodes, and Ports are their SSH ports.
 	Known []string
 	Ports []int
 }
 
-// order is what the process of the nodes is told; it answers each with an asked.
-type order struct {
-	Start      int           // so many nodes
-	Activation time.Duration // how long a switch takes there
-	Systems    []string      // what each of them runs
-	Freeze     int           // this one, counted from 1
+// request is sent to the process with the nodes, which replies with a response.
+type request struct {
+	Start      int           // number of nodes to start
+	Activation time.Duration // duration of a switch on a node
+	Systems    []string      // the system that each node runs
+	Freeze     int           // number of the node to freeze, from 1; 0: none
 	Thaw       int
 }
 
-type asked struct {
+type response struct {
 	Known      []string
 	Ports      []int
 	Handshakes []int
 	Commands   int
 }
 
-func startNodes(ctx context.Context, systems []string, activation time.Duration) (*simulated, error) {
-	s := &simulated{}
+func startNodes(ctx context.Context, systems []string, activation time.Duration) (*simulatedNodes, error) {
+	s := &simulatedNodes{}
 	var err error
 	if s.cmd, s.to, s.from, err = startPart(ctx, "nodes"); err != nil {
 		return nil, err
 	}
-	a, err := s.ask(order{Start: len(systems), Systems: systems, Activation: activation})
+	a, err := s.send(request{Start: len(systems), Systems: systems, Activation: activation})
 	s.Known, s.Ports = a.Known, a.Ports
 	return s, err
 }
 
-func (s *simulated) ask(o order) (a asked, err error) {
+func (s *simulatedNodes) send(o request) (a response, err error) {
 	if err = s.to.Encode(o); err == nil {
 		err = s.from.Decode(&a)
 	}
 	return a, err
 }
 
-func (s *simulated) stop() {
+func (s *simulatedNodes) stop() {
 	_ = s.cmd.Process.Kill()
 	_ = s.cmd.Wait()
 }
 
-// startPart starts this program once more.
+// startPart starts this program again as a part of the benchmark.
 func startPart(ctx context.Context, part string) (*exec.Cmd, *json.Encoder, *json.Decoder, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -87,12 +87,12 @@ func startPart(ctx context.Context, part string) (*exec.Cmd, *json.Encoder, *jso
 	return cmd, json.NewEncoder(in), json.NewDecoder(out), cmd.Start()
 }
 
-// serveNodes is the process of the nodes. It ends with its stdin.
+// serveNodes is the process with the simulated nodes. It ends when its stdin is closed.
 func serveNodes(context.Context) error {
 	var nodes []*node
 	answers := json.NewEncoder(os.Stdout)
 	for orders := json.NewDecoder(os.Stdin); ; {
-		var o order
+		var o request
 		if err := orders.Decode(&o); err == io.EOF {
 			return nil
 		} else if err != nil {
@@ -112,7 +112,7 @@ func serveNodes(context.Context) error {
 		if o.Thaw > 0 {
 			nodes[o.Thaw-1].server.Thaw()
 		}
-		var a asked
+		var a response
 		for _, n := range nodes {
 			if o.Start > 0 {
 				a.Known, a.Ports = append(a.Known, n.server.KnownHostsLine()), append(a.Ports, n.server.Port())
@@ -126,7 +126,7 @@ func serveNodes(context.Context) error {
 	}
 }
 
-// node answers as the scripts of activate, closure and secrets do on a real one.
+// node replies like the scripts of activate, closure and secrets on a real node.
 type node struct {
 	server     *sshtest.Server
 	activation time.Duration
@@ -134,10 +134,10 @@ type node struct {
 	mu         sync.Mutex
 	current    string
 	generation int
-	run        []string // the record of the last run
+	run        []string // record of the last run
 }
 
-const saidBySwitch = `stopping the following units: one.service, two.service
+const switchOutput = `stopping the following units: one.service, two.service
 activating the configuration...
 setting up /etc...
 restarting systemd...
@@ -152,16 +152,16 @@ func (n *node) handle(ctx context.Context, e *sshtest.Exec) int {
 	argv := e.Argv
 	switch {
 	case slices.Equal(argv[:min(3, len(argv))], []string{"sh", "-s", "--"}):
-		_, _ = io.Copy(io.Discard, e.Stdin) // the script
+		_, _ = io.Copy(io.Discard, e.Stdin) // discard the script
 		return n.activate(ctx, e, argv[3:])
 	case argv[0] == "sh" && len(argv) > 4 && argv[4] == "start":
 		_, _ = io.Copy(io.Discard, e.Stdin)
 		return n.activate(ctx, e, argv[4:])
 	case argv[0] == "sh" && len(argv) > 4 && argv[3] == "upload-keys":
-		return noKeys(e, argv[4])
+		return exchangeNoKeys(e, argv[4])
 	case argv[0] == "sh" && len(argv) > 6 && strings.HasSuffix(argv[4], "/gcroots"):
 		return 0
-	case argv[0] == "xargs": // which store paths are missing: none
+	case argv[0] == "xargs": // query for missing store paths: none is missing
 		_, _ = io.Copy(io.Discard, e.Stdin)
 		return 0
 	}
@@ -177,7 +177,7 @@ func (n *node) activate(ctx context.Context, e *sshtest.Exec, argv []string) int
 		n.inspect(out, argv[1])
 	case "start":
 		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
-		lines := strings.Split(saidBySwitch, "\n")
+		lines := strings.Split(switchOutput, "\n")
 		for _, line := range lines {
 			fmt.Fprintf(out, "beat=\nlog=%s\n", line)
 			out.Flush()
@@ -197,11 +197,12 @@ func (n *node) activate(ctx context.Context, e *sshtest.Exec, argv []string) int
 		n.inspect(out, "")
 	case "confirm":
 		n.mu.Lock()
-		n.run = replaced(n.run, "phase=waiting", "phase=confirmed")
+		n.run = replaceLine(n.run, "phase=waiting", "phase=confirmed")
 		n.mu.Unlock()
 		n.inspect(out, "")
 	case "confirm-again":
-		// Setting the profile and installing the boot loader is a part of the whole.
+		// Count a quarter of the activation time for setting the profile and installing the boot
+		// loader.
 		time.Sleep(n.activation / 4)
 		n.commit()
 		n.inspect(out, "")
@@ -218,8 +219,8 @@ func (n *node) commit() {
 	n.generation++
 }
 
-// replaced is lines with one of them replaced.
-func replaced(lines []string, old, by string) []string {
+// replaceLine returns a copy of lines with the line old replaced by another line.
+func replaceLine(lines []string, old, by string) []string {
 	out := slices.Clone(lines)
 	if i := slices.Index(out, old); i >= 0 {
 		out[i] = by
@@ -227,7 +228,7 @@ func replaced(lines []string, old, by string) []string {
 	return out
 }
 
-// inspect says what a node says of itself.
+// inspect writes the node's report about itself.
 func (n *node) inspect(w io.Writer, wanted string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -249,8 +250,8 @@ func (n *node) inspect(w io.Writer, wanted string) {
 	fmt.Fprintln(w, "end=yes")
 }
 
-// noKeys is the node's half of the exchange about keys where there are none.
-func noKeys(e *sshtest.Exec, length string) int {
+// exchangeNoKeys is the node's part of the key exchange when there are no keys.
+func exchangeNoKeys(e *sshtest.Exec, length string) int {
 	script, _ := strconv.Atoi(length)
 	in := bufio.NewReader(e.Stdin)
 	_, _ = io.CopyN(io.Discard, in, int64(script))
@@ -260,7 +261,7 @@ func noKeys(e *sshtest.Exec, length string) int {
 		return 1
 	}
 	fmt.Fprintln(e.Stdout, "next")
-	// How many are sent, and keep or prune. The client ends its input after our end.
+	// Read the number of sent keys, and keep or prune. The client closes its output after our end.
 	for range 2 {
 		if _, err := in.ReadString('\n'); err != nil {
 			return 1

@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// noop applies where every node already runs what it should.
-func noop(ctx context.Context, dir string, args []string) error {
+// benchNoop measures an apply to nodes that already run their desired systems.
+func benchNoop(ctx context.Context, dir string, args []string) error {
 	set := flag.NewFlagSet("noop", flag.ContinueOnError)
 	cpu := set.String("cpuprofile", "", "write a profile of the last apply to this `file`")
 	if err := set.Parse(args); err != nil {
@@ -25,18 +25,18 @@ func noop(ctx context.Context, dir string, args []string) error {
 		budget          time.Duration
 	}{{10, 10, time.Second}, {1000, 10, 0}, {1000, 0, 0}} {
 		title := fmt.Sprintf("%d nodes, parallel %d: ", c.nodes, c.parallel)
-		j := job{Dir: filepath.Join(dir, fmt.Sprintf("%d-%d", c.nodes, c.parallel)), Systems: systemsOf(c.nodes, systems, "1"), Parallel: c.parallel}
+		j := job{Dir: filepath.Join(dir, fmt.Sprintf("%d-%d", c.nodes, c.parallel)), Systems: assignSystems(c.nodes, systems, "1"), Parallel: c.parallel}
 		if c.nodes > 10 && c.parallel == 0 {
 			j.Profile = *cpu
 		}
-		if err := nothingToDo(ctx, t, title, j, c.budget); err != nil {
+		if err := measureNoop(ctx, t, title, j, c.budget); err != nil {
 			return err
 		}
 	}
 	return t.print()
 }
 
-func nothingToDo(ctx context.Context, t *table, title string, j job, budget time.Duration) error {
+func measureNoop(ctx context.Context, t *table, title string, j job, budget time.Duration) error {
 	nodes := len(j.Systems)
 	if err := os.Mkdir(j.Dir, 0o700); err != nil {
 		return err
@@ -47,17 +47,17 @@ func nothingToDo(ctx context.Context, t *table, title string, j job, budget time
 	}
 	defer sim.stop()
 	j.Ports = sim.Ports
-	if err := configure(j.Dir, sim.Known); err != nil {
+	if err := writeSSHConfig(j.Dir, sim.Known); err != nil {
 		return err
 	}
-	if err := deployed(ctx, j); err != nil {
+	if err := writeDeployedState(ctx, j); err != nil {
 		return err
 	}
-	s, err := apply(ctx, j)
+	s, err := applyInClient(ctx, j)
 	if err != nil {
 		return err
 	}
-	a, err := sim.ask(order{})
+	a, err := sim.send(request{})
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ func nothingToDo(ctx context.Context, t *table, title string, j job, budget time
 	return nil
 }
 
-// deployed writes the state that an apply of the same systems has left.
-func deployed(ctx context.Context, j job) error {
+// writeDeployedState writes the state that an earlier apply of the same systems would have left.
+func writeDeployedState(ctx context.Context, j job) error {
 	dir := state.Dir(filepath.Join(j.Dir, ".nixbench", "bench"))
 	if err := dir.Create(); err != nil {
 		return err

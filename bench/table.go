@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// table shows figures, with the budget beside those that have one.
+// table prints measurements, some of them with a budget.
 type table struct {
 	rows   [][3]string
 	broken int
@@ -23,7 +23,7 @@ func (t *table) budget(what, figure, budget string, kept bool) {
 	t.rows = append(t.rows, [3]string{what, figure, budget})
 }
 
-// print shows the table; its error says that a budget is broken.
+// print prints the table. It returns an error if a budget is exceeded.
 func (t *table) print() error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "\tmeasured\tbudget")

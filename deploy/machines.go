@@ -287,7 +287,7 @@ func (m *Machines) images(ctx context.Context, keys []provision.ImageKey) (map[p
 // given is an image that the hive names.
 func (m *Machines) given(ctx context.Context, role, path string, hashes *state.Hashes) (provision.Image, error) {
 	if !exists(path) && isStorePath(path) {
-		if err := m.Eval.Generic(m.Send).RealiseImage(ctx, role); err != nil {
+		if err := m.Eval.WithoutFacts(m.Send).RealiseImage(ctx, role); err != nil {
 			return provision.Image{}, err
 		}
 	}
@@ -309,7 +309,7 @@ func (m *Machines) build(ctx context.Context, kind provision.Kind, roles []strin
 	if len(roles) == 0 {
 		return nil, nil
 	}
-	e := m.Eval.Generic(m.Send)
+	e := m.Eval.WithoutFacts(m.Send)
 	closures, err := e.Images(ctx, string(kind), roles)
 	if err != nil {
 		var bad *nixeval.NixError

@@ -2,7 +2,7 @@ package nixeval
 
 import (
 	"context"
-	"crypto/sha1" // Nix's choice for the names of roots
+	"crypto/sha1" // Nix names indirect roots by SHA-1
 	"errors"
 	"fmt"
 	"maps"
@@ -17,17 +17,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Build realises closures with one Nix process, so that Nix itself decides what
-// runs beside what. A failed build stops nothing else: it returns the names of the
-// units whose closures are there, and a [*BuildError] for the others. builders is
-// a machines file, or empty.
+// Build realises closures with one Nix process, so that Nix schedules the builds. A failed build
+// does not stop the others: Build returns the names of the units whose closures exist, and a
+// [*BuildError] for the other units. builders is the path of a machines file, or empty.
 func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, builders string) ([]string, error) {
 	units := slices.SortedFunc(maps.Keys(closures), compareNatural)
 	drvs := distinct(units, func(u string) string { return closures[u].Drv })
 	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build, Total: len(units)})
 	built, err := e.build(ctx, units, drvs, closures, builders)
 	end := event.Event{Kind: event.PhaseEnd, Phase: event.Build, Done: len(built), Total: len(units), Failed: err != nil}
-	end.Text = count(len(distinct(built, func(u string) string { return closures[u].Out })), "closure")
+	end.Text = countNoun(len(distinct(built, func(u string) string { return closures[u].Out })), "closure")
 	e.Send.Send(end)
 	return built, err
 }
@@ -36,13 +35,13 @@ func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures ma
 	if len(drvs) == 0 {
 		return nil, nil
 	}
-	// nix-store, since `nix build X.drv` means different things in different versions.
+	// nix-store, because `nix build X.drv` means different things in different versions of Nix.
 	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning"}, e.nixFlags()...)
 	if builders != "" {
 		argv = append(argv, "--builders", "@"+builders)
 	}
 	log := newNixLog(e.Send, event.Build)
-	_, err := e.Run(ctx, Command{Argv: append(argv, drvs...), Stderr: log.line})
+	_, err := e.Run(ctx, Command{Argv: append(argv, drvs...), Stderr: log.handleLine})
 	if err == nil {
 		return units, nil
 	}
@@ -51,8 +50,8 @@ func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures ma
 	if !errors.As(failure, &ne) {
 		return nil, failure
 	}
-	// It prints no path when one of them fails, so ask which are there.
-	missing, err := e.invalid(ctx, distinct(units, func(u string) string { return closures[u].Out }))
+	// nix-store prints no path when one build fails, so query which paths exist.
+	missing, err := e.findInvalidPaths(ctx, distinct(units, func(u string) string { return closures[u].Out }))
 	if err != nil {
 		return nil, err
 	}
@@ -69,16 +68,16 @@ func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures ma
 		}
 	}
 	if len(be.Units) == 0 {
-		return nil, failure // everything is there, and Nix failed all the same
+		return nil, failure // all closures exist, but Nix failed
 	}
 	return built, be
 }
 
-// consequenceRE finds errors that only say that something else failed.
+// consequenceRE matches errors that only report the failure of a dependency.
 var consequenceRE = regexp.MustCompile(`dependenc(?:y|ies) of derivation|^build of |Reason: \d+ dependenc|^some (?:outputs|builds) `)
 
-// buildFailures are the errors that say why something was not built: a builder that
-// failed, with the end of its log, a wrong hash, a system that nobody here can build.
+// buildFailures returns the errors that say why something was not built: a builder that failed
+// (with the end of its log), a hash mismatch, or a system that no builder supports.
 func (l *nixLog) buildFailures() []*NixError {
 	var out []*NixError
 	for _, err := range l.errors {
@@ -86,26 +85,26 @@ func (l *nixLog) buildFailures() []*NixError {
 			continue
 		}
 		withLog := *err
-		withLog.Text, _, _ = strings.Cut(err.Raw, ";\n") // newer versions append the log themselves
+		withLog.Text, _, _ = strings.Cut(err.Raw, ";\n") // newer versions of Nix append the log to the message
 		withLog.Log = l.tails[err.Drv]
 		out = append(out, &withLog)
 	}
 	return out
 }
 
-// invalid tells which of the store paths are not there.
-func (e *Evaluator) invalid(ctx context.Context, paths []string) ([]string, error) {
+// findInvalidPaths returns those of the store paths that are not valid in the store.
+func (e *Evaluator) findInvalidPaths(ctx context.Context, paths []string) ([]string, error) {
 	argv := append([]string{"nix-store", "--check-validity", "--print-invalid"}, paths...)
 	log := newNixLog(e.Send, event.Build)
-	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line})
+	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.handleLine})
 	if err != nil {
 		return nil, nixFailure(argv, err, log)
 	}
 	return strings.Fields(string(out)), nil
 }
 
-// Keep makes a link to each store path that also keeps Nix from collecting it.
-// What stood in a link's place is replaced, if it was such a link.
+// Keep makes a symbolic link to each store path and registers the link as a garbage collector root.
+// An existing symbolic link of the same name is replaced.
 func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 	var g errgroup.Group
 	g.SetLimit(4)
@@ -117,13 +116,14 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 			if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
 				return err
 			}
-			if kept(link, links[link]) {
+			if isKept(link, links[link]) {
 				return nil
 			}
 			argv := []string{"nix-store", "--realise", links[link], "--add-root", link}
 			log := newNixLog(e.Send, event.Build)
-			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line}); err != nil {
-				// Not %w: the hive is fine, so this is no error of evaluation.
+			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.handleLine}); err != nil {
+				// Not %w: the error would count as an evaluation error, but the hive is not at
+				// fault.
 				return fmt.Errorf("%s: %v", link, nixFailure(argv, err, log))
 			}
 			return nil
@@ -132,13 +132,15 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 	return g.Wait()
 }
 
-// autoRoots is where Nix lists the links that are roots, by a hash of their place.
+// autoRoots is the folder in which Nix lists indirect garbage collector roots. The name of an entry
+// is a hash of the root's path.
 const autoRoots = "/nix/var/nix/gcroots/auto"
 
-// kept tells whether link is a root that keeps path already: a process for each
-// would be most of what a run with nothing to do costs. A link that somebody has
-// copied here is not on Nix's list; a list that is elsewhere does not have it either.
-func kept(link, path string) bool {
+// isKept reports whether link is already a registered root that points to path. It saves a
+// nix-store process per link, which would be most of the time of a run that changes nothing. A link
+// that was copied here by hand is not registered. If Nix's list is in another folder, isKept
+// returns false.
+func isKept(link, path string) bool {
 	if to, err := os.Readlink(link); err != nil || to != path {
 		return false
 	}
@@ -146,12 +148,12 @@ func kept(link, path string) bool {
 		return false
 	}
 	sum := sha1.Sum([]byte(link))
-	to, err := os.Readlink(filepath.Join(autoRoots, nix32(sum[:])))
+	to, err := os.Readlink(filepath.Join(autoRoots, encodeNix32(sum[:])))
 	return err == nil && to == link
 }
 
-// nix32 is Nix's own base 32, which reads a hash from its end.
-func nix32(hash []byte) string {
+// encodeNix32 encodes a hash in Nix's base 32, which begins with the last bits of the hash.
+func encodeNix32(hash []byte) string {
 	const digits = "0123456789abcdfghijklmnpqrsvwxyz"
 	var out []byte
 	for n := (len(hash)*8 - 1) / 5; n >= 0; n-- {

@@ -8,18 +8,19 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of names. They become file names, host names, labels in XML and DNS.
+// Limits for names. Names become file names, host names, and labels in XML and DNS.
 const (
-	maxHostLabel = 63  // of a host name, which a machine of ours gets
-	maxNodeName  = 200 // of a named node, which names files
+	maxHostLabel = 63  // of a host name, such as that of a machine that nixbench boots
+	maxNodeName  = 200 // of a named node, whose name is used in file names
 	maxHostName  = 253
 	maxUserName  = 255
 	maxTag       = 200
 )
 
-// printable says why a text cannot be shown or written as it is: control characters can change a
-// terminal, and bidirectional and invisible ones make a name look like another.
-func printable(s string) error {
+// checkPrintable returns an error if a text must not be shown or written unquoted: control
+// characters can change a terminal, and bidirectional and invisible characters make a name look
+// like another.
+func checkPrintable(s string) error {
 	if !utf8.ValidString(s) {
 		return fmt.Errorf("%q is not UTF-8", s)
 	}
@@ -31,8 +32,8 @@ func printable(s string) error {
 	return nil
 }
 
-// check is what a survey finds wrong with a unit's deployment options, before anything is
-// evaluated or built with them. The options' types have been checked by Nix.
+// check returns the errors in a unit's deployment options. It runs after the survey, before
+// anything is evaluated or built with the options. Nix has already checked their types.
 func (d Deployment) check() error {
 	at := func(option string, err error) error {
 		if err == nil {
@@ -61,10 +62,10 @@ func checkTag(tag string) error {
 	if len(tag) > maxTag {
 		return fmt.Errorf("%q… is longer than %d bytes", tag[:20], maxTag)
 	}
-	return printable(tag)
+	return checkPrintable(tag)
 }
 
-// checkWord refuses what a command line of ssh would read as something else.
+// checkWord rejects values that a shell or the command line of ssh would interpret.
 func checkWord(s, what string, limit int) error {
 	switch {
 	case len(s) > limit:
@@ -72,13 +73,14 @@ func checkWord(s, what string, limit int) error {
 	case s == "", s[0] == '-', strings.ContainsAny(s, " '\"`$\\;&<>|(){}*?!#~"):
 		return fmt.Errorf("%q is not %s", s, what)
 	}
-	return printable(s)
+	return checkPrintable(s)
 }
 
-// checkName is about what the form of a name leaves open: its length, and what it looks like.
+// checkName checks what the regular expressions for names do not: the length, and that all
+// characters are printable.
 func checkName(name string, limit int) error {
 	if len(name) > limit {
 		return fmt.Errorf("%q… has a name of %d bytes; at most %d are allowed", name[:20], len(name), limit)
 	}
-	return printable(name)
+	return checkPrintable(name)
 }

@@ -11,11 +11,12 @@ import (
 	"strings"
 )
 
-// maxKeyName leaves room for what the name of the temporary file has around it.
+// maxKeyName is below the limit for file names, so that the prefix and suffix of the temporary file
+// fit.
 const maxKeyName = 200
 
-// CheckKeys says what is wrong with the keys of a node or unit, apart from their contents. All
-// complaints come together, each with prefix, such as `web-1.`, before the option.
+// CheckKeys returns all errors in the keys of a node or unit, joined. It does not check the keys'
+// contents. Each error begins with prefix, such as `web-1.`, and the option.
 func CheckKeys(prefix string, keys map[string]Key) error {
 	var errs []error
 	owner := map[string]string{}
@@ -29,7 +30,7 @@ func CheckKeys(prefix string, keys map[string]Key) error {
 			err = fmt.Errorf("it has the same path as the key %s, %s; change its name or destDir", owner[at], at)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%sdeployment.keys.%s: %w", prefix, shown(name), err))
+			errs = append(errs, fmt.Errorf("%sdeployment.keys.%s: %w", prefix, displayName(name), err))
 			continue
 		}
 		owner[at] = name
@@ -37,18 +38,18 @@ func CheckKeys(prefix string, keys map[string]Key) error {
 	return errors.Join(errs...)
 }
 
-// shown quotes a name that cannot be printed as it is.
-func shown(name string) string {
-	if printable(name) != nil {
+// displayName quotes a name that has unprintable characters.
+func displayName(name string) string {
+	if checkPrintable(name) != nil {
 		return fmt.Sprintf("%+q", name)
 	}
 	return name
 }
 
-// Check says what is wrong with a key, apart from its content and its source, and which option
-// is wrong. It returns the key's path on the node and its mode. name is the attribute's.
+// Check validates a key, except for its content and its source. The error names the option. Check
+// returns the key's path on the node and its mode. name is the key's attribute name.
 func (k Key) Check(name string) (at string, mode uint64, err error) {
-	if err := printable(name); err != nil {
+	if err := checkPrintable(name); err != nil {
 		return "", 0, err
 	}
 	if err := checkFileName(k.Name); err != nil {
@@ -63,7 +64,7 @@ func (k Key) Check(name string) (at string, mode uint64, err error) {
 	if !strings.HasPrefix(at, "/") {
 		return "", 0, fmt.Errorf("path: %q is not an absolute path", at)
 	}
-	if err := printable(at); err != nil {
+	if err := checkPrintable(at); err != nil {
 		return "", 0, fmt.Errorf("destDir: %w", err)
 	}
 	at = path.Clean(at)
@@ -98,7 +99,8 @@ func checkMode(permissions string) (uint64, error) {
 	return mode, nil
 }
 
-// checkSource wants exactly one source. A relative keyFile would depend on the working directory.
+// checkSource requires exactly one source. It rejects a relative keyFile because that would depend
+// on the working directory.
 func (k Key) checkSource() error {
 	var has []string
 	if k.Text != nil {
@@ -133,14 +135,14 @@ func checkFileName(name string) error {
 	case len(name) > maxKeyName:
 		return fmt.Errorf("%q… is longer than %d bytes", name[:20], maxKeyName)
 	}
-	return printable(name)
+	return checkPrintable(name)
 }
 
-// checkOwner refuses what chown would read as something else: user:group is one
-// word for it, and a dot was once a separator.
+// checkOwner rejects names that chown would interpret: it accepts user:group, and formerly
+// user.group.
 func checkOwner(owner string) error {
 	if owner == "" || strings.HasPrefix(owner, "-") || strings.HasPrefix(owner, "+") || strings.ContainsAny(owner, ":/, ") || len(owner) > maxUserName {
 		return fmt.Errorf("%q is not a name or number", owner)
 	}
-	return printable(owner)
+	return checkPrintable(owner)
 }

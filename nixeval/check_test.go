@@ -7,8 +7,8 @@ import (
 
 func p[T any](v T) *T { return &v }
 
-// What has the right type and is wrong all the same is found by the survey, and makes only its
-// own unit unusable.
+// The survey finds options that have the right type but invalid values. Only their own unit is
+// broken.
 func TestDeploymentOptionsAreChecked(t *testing.T) {
 	good := Key{Name: "k", Text: NewSecret("x"), DestDir: "/run/keys", User: "root", Group: "root", Permissions: "0600", UploadAt: "pre-activation"}
 	key := func(name string, change func(*Key)) Deployment {
@@ -40,7 +40,7 @@ func TestDeploymentOptionsAreChecked(t *testing.T) {
 		`deployment.keys.k: destDir: "/run/\u202ekeys/k" has the character U+202E`:       key("k", func(k *Key) { k.DestDir = "/run/\u202ekeys" }),
 		`deployment.keys.` + long + `: name: "xxxxxxxxxxxxxxxxxxxx"… is longer than 200`: key(long, func(*Key) {}),
 	} {
-		h, err := newHive(surveyed{Named: []string{"a", "b"}, Deployments: map[string]Deployment{"a": d, "b": {Keys: map[string]Key{"k": good}}}}, nil)
+		h, err := newHive(surveyResult{Named: []string{"a", "b"}, Deployments: map[string]Deployment{"a": d, "b": {Keys: map[string]Key{"k": good}}}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestDeploymentOptionsAreChecked(t *testing.T) {
 
 func TestNamesAreChecked(t *testing.T) {
 	long := strings.Repeat("n", 250)
-	for want, s := range map[string]surveyed{
+	for want, s := range map[string]surveyResult{
 		`node "web\u202e1" has the character U+202E`:                 {Named: []string{"web\u202e1"}},
 		`node "web\u200b" has the character U+200B`:                  {Named: []string{"web\u200b"}},
 		`node "nnnnnnnnnnnnnnnnnnnn"… has a name of 250 bytes`:       {Named: []string{long}},
@@ -71,7 +71,7 @@ func TestNamesAreChecked(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}
 	}
-	if _, err := newHive(surveyed{Named: []string{"größe-1"}, Roles: map[string]Role{long[:61]: {Count: 9}}}, nil); err != nil {
+	if _, err := newHive(surveyResult{Named: []string{"größe-1"}, Roles: map[string]Role{long[:61]: {Count: 9}}}, nil); err != nil {
 		t.Error(err)
 	}
 }

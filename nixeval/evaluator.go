@@ -21,15 +21,15 @@ import (
 //go:embed nix/eval.nix
 var evalNix string
 
-// Options say which hive to evaluate, and how.
+// Options contain the hive to evaluate and how to evaluate it.
 type Options struct {
 	Source     Source
 	Sets       []Set
-	Facts      string      // file with runtime.json, or empty
+	Facts      string      // path of runtime.json, or empty
 	ShowTrace  bool        // pass --show-trace
-	Impure     bool        // pass --impure for a flake, too
+	Impure     bool        // pass --impure also for a flake
 	NixOptions [][2]string // name and value, passed as --option
-	Workers    int         // evaluations at once; 0: what cores and memory allow
+	Workers    int         // maximum number of concurrent evaluations; 0: derived from cores and memory
 	Send       event.Sink
 	Run        Runner // nil: Exec
 }
@@ -40,11 +40,11 @@ type Evaluator struct {
 	limits limits
 
 	mu   sync.Mutex
-	attr string          // the flake's output, once it is known
-	said map[string]bool // messages that were passed on already
+	attr string          // the flake output that contains the hive; empty until it is found
+	said map[string]bool // messages that were already sent
 }
 
-// New prepares an evaluator; it runs nothing yet.
+// New returns an evaluator. It runs no program.
 func New(o Options) *Evaluator {
 	if o.Run == nil {
 		o.Run = Exec
@@ -52,7 +52,7 @@ func New(o Options) *Evaluator {
 	e := &Evaluator{Options: o, attr: o.Source.Attr, said: map[string]bool{}}
 	send := o.Send
 	e.Send = func(ev event.Event) {
-		if e.first(ev) && send != nil {
+		if e.isNew(ev) && send != nil {
 			send(ev)
 		}
 	}
@@ -60,9 +60,9 @@ func New(o Options) *Evaluator {
 	return e
 }
 
-// first drops messages that another process of the same run gave before: every
-// evaluation of a hive repeats its warnings.
-func (e *Evaluator) first(ev event.Event) bool {
+// isNew reports whether an event is to be sent. It drops repeated messages: every evaluation of a
+// hive prints the hive's warnings again.
+func (e *Evaluator) isNew(ev event.Event) bool {
 	if ev.Kind != event.Message {
 		return true
 	}
@@ -81,7 +81,7 @@ func (e *Evaluator) eval(ctx context.Context, phase event.Phase, function string
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
-		// Not the data itself: it may hold the texts of keys.
+		// Do not include the data: it may contain the texts of keys.
 		return fmt.Errorf("nix eval gave JSON of an unexpected shape: %w", err)
 	}
 	return nil
@@ -89,7 +89,7 @@ func (e *Evaluator) eval(ctx context.Context, phase event.Phase, function string
 
 func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function string) ([]byte, error) {
 	if !e.Source.IsFlake() {
-		apply, err := e.applied(function)
+		apply, err := e.wrapFunction(function)
 		if err != nil {
 			return nil, err
 		}
@@ -101,7 +101,7 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 	}
 	for {
 		attr, last := e.flakeAttr()
-		apply, err := e.applied(function) // names the output, so it is made for each
+		apply, err := e.wrapFunction(function) // contains the name of the output, so it differs for each output
 		if err != nil {
 			return nil, err
 		}
@@ -110,18 +110,18 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 			args = append(args, "--impure")
 		}
 		data, err := e.nixEval(ctx, phase, append([]string{e.Source.Flake + "#" + attr}, args...)...)
-		if missingOutput(err, attr) && e.Source.Attr == "" {
+		if isMissingOutput(err, attr) && e.Source.Attr == "" {
 			if !last {
 				e.nextFlakeAttr(attr)
 				continue
 			}
-			return nil, e.noHive()
+			return nil, e.noHiveError()
 		}
 		return data, err
 	}
 }
 
-// flakeAttr is the output to try, and whether there is no other after it.
+// flakeAttr returns the output to try, and whether it is the last candidate.
 func (e *Evaluator) flakeAttr() (attr string, last bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -142,7 +142,7 @@ func (e *Evaluator) nextFlakeAttr(after string) {
 	}
 }
 
-func (e *Evaluator) noHive() error {
+func (e *Evaluator) noHiveError() error {
 	also := ""
 	if file := filepath.Join(e.Source.Dir, "hive.nix"); isFile(file) {
 		also = "; if you mean the hive.nix beside it, say -f " + file
@@ -150,26 +150,27 @@ func (e *Evaluator) noHive() error {
 	return hiveError("%s has none of the outputs that hold a hive: %s%s", e.Source, strings.Join(flakeAttrs, ", "), also)
 }
 
-func missingOutput(err error, attr string) bool {
+func isMissingOutput(err error, attr string) bool {
 	var ne *NixError
 	return errors.As(err, &ne) && strings.Contains(ne.Raw, "does not provide attribute") && strings.Contains(ne.Raw, "'"+attr+"'")
 }
 
-// nixEval runs `nix eval --json` once.
+// nixEval runs `nix eval --json` once and returns its output.
 func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...string) ([]byte, error) {
 	argv := append([]string{"nix", "eval", "--json"}, e.nixFlags()...)
 	argv = append(argv, target...)
 	log := newNixLog(e.Send, phase)
 	log.full = e.ShowTrace
-	// The exit status decides: old versions print half of the JSON before they fail.
-	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line, Disposable: true})
+	// Ignore the output of a failed evaluation: old versions of Nix print part of the JSON before
+	// they fail.
+	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.handleLine, Disposable: true})
 	if err != nil {
 		return nil, nixFailure(argv, err, log)
 	}
 	return out, nil
 }
 
-// nixFlags are those that every Nix command of ours takes.
+// nixFlags returns the flags that nixbench passes to every Nix command.
 func (e *Evaluator) nixFlags() []string {
 	flags := []string{"--extra-experimental-features", "nix-command flakes", "--log-format", "internal-json"}
 	if e.ShowTrace {
@@ -181,10 +182,10 @@ func (e *Evaluator) nixFlags() []string {
 	return flags
 }
 
-// applied is a Nix function from the raw hive to what the given function makes of
-// the evaluated one. It is self-contained: modules are part of the text, facts are
-// fetched by hash, which pure mode allows.
-func (e *Evaluator) applied(function string) (string, error) {
+// wrapFunction returns a Nix function that evaluates the raw hive and applies the given function to
+// the result. The text is self-contained: it includes the modules, and fetches the facts by hash,
+// which pure mode allows.
+func (e *Evaluator) wrapFunction(function string) (string, error) {
 	location, err := nixString(e.location())
 	if err != nil {
 		return "", err
@@ -195,7 +196,7 @@ func (e *Evaluator) applied(function string) (string, error) {
 			return "", err
 		}
 	}
-	runtime, err := e.runtime()
+	runtime, err := e.factsExpression()
 	if err != nil {
 		return "", err
 	}
@@ -219,7 +220,7 @@ func (e *Evaluator) applied(function string) (string, error) {
 		location, e.Source.IsFlake() && !e.Impure, runtime, sets), nil
 }
 
-// location is how Nix's messages name the hive.
+// location returns the name of the hive for Nix's error messages.
 func (e *Evaluator) location() string {
 	if e.Source.IsFlake() && e.Source.Attr == "" {
 		attr, _ := e.flakeAttr()
@@ -228,21 +229,22 @@ func (e *Evaluator) location() string {
 	return e.Source.String()
 }
 
-// runtime is the expression for the facts.
-func (e *Evaluator) runtime() (string, error) {
+// factsExpression returns the Nix expression for the facts.
+func (e *Evaluator) factsExpression() (string, error) {
 	if e.Facts == "" {
 		return "null", nil
 	}
-	file, err := fetched(e.Facts, "runtime.json")
+	file, err := fetchExpression(e.Facts, "runtime.json")
 	if err != nil {
 		return "", fmt.Errorf("facts: %w", err)
 	}
 	return "(builtins.fromJSON (builtins.readFile " + file + "))", nil
 }
 
-// fetched is an expression for the content of a file, which pure mode allows since
-// it names the hash. It has no limit of size, as an argument has.
-func fetched(file, name string) (string, error) {
+// fetchExpression returns a Nix expression for a file with the content of the given file. Pure mode
+// allows it because it contains the hash. Unlike a command-line argument, the file has no size
+// limit.
+func fetchExpression(file, name string) (string, error) {
 	data, err := durable.Read(file, durable.ConfigSize)
 	if err != nil {
 		return "", err
@@ -252,8 +254,8 @@ func fetched(file, name string) (string, error) {
 		return "", err
 	}
 	sum := sha256.Sum256(data)
-	// Nix remembers for an hour what it got from a URL. So other contents are another URL;
-	// of files, the query means nothing.
+	// Nix caches the result for a URL for an hour. The hash in the query gives each content its own
+	// URL; a file URL ignores the query.
 	from, err := nixString((&url.URL{Scheme: "file", Path: abs, RawQuery: hex.EncodeToString(sum[:])}).String())
 	if err != nil {
 		return "", err

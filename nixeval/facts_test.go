@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// Facts that change under their name, as every scaling changes them, are read anew.
+// Facts are read again if the file has changed, as it does with every scaling.
 func TestFactsChange(t *testing.T) {
 	mini := fixture.Nixpkgs(t)
 	t.Setenv("NIX_CONFIG", fixture.NixConfig)

@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// Hive is what a survey finds out: everything that is cheap to know about what
-// the user wrote. It holds secrets (the texts of deployment.keys) as [Secret].
+// Hive is the result of a survey: the parts of the user's hive that are cheap to evaluate. It
+// contains secrets (the texts of deployment.keys) as [Secret].
 type Hive struct {
 	Meta    Meta
-	Cluster *Cluster // nil where Colmena has evaluated the hive
+	Cluster *Cluster // nil if Colmena evaluated the hive
 	Roles   map[string]Role
 	Nodes   []Node // in natural order: worker-2 before worker-10
-	Units   []Unit // those that have nodes, in the same order
-	// Broken holds, by unit, why its deployment options cannot be read, or used.
-	// Such units have no Deployment.
+	Units   []Unit // units with at least one node, in the same order
+	// Broken maps a unit to the reason why its deployment options cannot be evaluated or are
+	// invalid. The Deployment of such a unit is empty.
 	Broken map[string]*NixError
 }
 
-// Meta is the hive's `meta`, as far as Go needs it.
+// Meta contains the fields of the hive's `meta` that the Go code uses.
 type Meta struct {
 	Name          string  `json:"name"`
 	Description   string  `json:"description"`
@@ -49,7 +49,7 @@ type Network struct {
 	Domain string  `json:"domain"`
 }
 
-// Endpoint says where the cluster's API will be.
+// Endpoint is the address of the cluster's API.
 type Endpoint struct {
 	Role    *string `json:"role"`
 	Address *string `json:"address"`
@@ -71,7 +71,7 @@ type Role struct {
 	Disk        string   `json:"disk"`
 	Disks       []string `json:"disks"`
 	CPUPins     []string `json:"cpuPins"`
-	Hypervisors []string `json:"hypervisors"` // names; empty: any
+	Hypervisors []string `json:"hypervisors"` // names of hypervisors; empty: any
 	Firmware    string   `json:"firmware"`
 	Identity    string   `json:"identity"`
 	Init        string   `json:"init"`
@@ -90,15 +90,14 @@ type Node struct {
 	Tags  []string `json:"tags"`
 }
 
-// Unit is what is evaluated and built once: a node, or a role whose nodes share
-// one closure.
+// Unit is evaluated and built once: a single node, or a role whose nodes share one closure.
 type Unit struct {
 	Name       string
 	Nodes      []string
 	Deployment Deployment
 }
 
-// Deployment is the `deployment` option set of a unit, with Colmena's meaning.
+// Deployment is the `deployment` option set of a unit, as Colmena defines it.
 type Deployment struct {
 	TargetHost                 *string        `json:"targetHost"`
 	TargetPort                 *int           `json:"targetPort"`
@@ -110,14 +109,14 @@ type Deployment struct {
 	ReplaceUnknownProfiles     bool           `json:"replaceUnknownProfiles"`
 	Tags                       []string       `json:"tags"`
 	Keys                       map[string]Key `json:"keys"`
-	Engine                     *Engine        `json:"engine"` // null: the node is on its own
+	Engine                     *Engine        `json:"engine"` // null: the node is not a cluster member
 }
 
-// Engine says of what a node is a member together with others, and as what.
+// Engine describes a node's cluster membership: the kind of cluster and the node's role in it.
 type Engine struct {
-	Kind     string          `json:"kind"`     // `kubernetes`
-	Role     string          `json:"role"`     // as the engine calls it
-	OneByOne bool            `json:"oneByOne"` // no two of these may be changed at once: they hold what all others need
+	Kind     string          `json:"kind"`     // such as `kubernetes`
+	Role     string          `json:"role"`     // in the engine's own terms
+	OneByOne bool            `json:"oneByOne"` // at most one such node may change at a time, because the other members depend on it
 	Settings json.RawMessage `json:"settings"`
 }
 
@@ -136,22 +135,22 @@ type Key struct {
 	UploadAt    string     `json:"uploadAt"`
 }
 
-// Generated is the source of a key that nixbench makes itself.
+// Generated is the source of a key that nixbench generates.
 type Generated struct {
-	Secret string `json:"secret"` // name of the secret, which may have several parts
+	Secret string `json:"secret"` // name of the secret; a secret can have several parts
 	Kind   string `json:"kind"`
 	Part   string `json:"part"`
-	Bytes  int    `json:"bytes"` // of the kind random
+	Bytes  int    `json:"bytes"` // only for kind random
 }
 
-// Secret is text that no log, error, event or JSON output may show. Whoever
-// uploads it asks for Reveal by name.
+// Secret is a text that must not appear in a log, error, event or JSON output. The code that
+// uploads a key calls Reveal.
 type Secret struct{ text string }
 
-// NewSecret makes one of a text.
+// NewSecret returns a Secret with the given text.
 func NewSecret(text string) *Secret { return &Secret{text} }
 
-// Reveal gives the text itself.
+// Reveal returns the text.
 func (s Secret) Reveal() string { return s.text }
 
 func (Secret) String() string               { return "(secret)" }
@@ -159,13 +158,14 @@ func (Secret) GoString() string             { return "(secret)" }
 func (Secret) LogValue() slog.Value         { return slog.StringValue("(secret)") }
 func (Secret) MarshalJSON() ([]byte, error) { return []byte(`"(secret)"`), nil }
 
-// UnmarshalJSON takes the text as Nix gives it.
+// UnmarshalJSON decodes the JSON string that Nix prints.
 func (s *Secret) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, &s.text) }
 
 var notNameRE = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// ClusterName names the cluster's machines and its state folder. meta.name may be
-// any text in Colmena's hives, so it is reduced to what fits a file name.
+// ClusterName returns the name of the cluster, of which the names of its machines and its state
+// folder are made. In Colmena's hives meta.name may be any text, so characters that do not fit a
+// file name are replaced.
 func (h *Hive) ClusterName() string {
 	if h.Cluster != nil && h.Cluster.Name != nil {
 		return *h.Cluster.Name
@@ -176,7 +176,7 @@ func (h *Hive) ClusterName() string {
 	return "hive"
 }
 
-// Unit gives the unit of that name, or nil.
+// Unit returns the unit with that name, or nil.
 func (h *Hive) Unit(name string) *Unit {
 	for i := range h.Units {
 		if h.Units[i].Name == name {
@@ -186,8 +186,8 @@ func (h *Hive) Unit(name string) *Unit {
 	return nil
 }
 
-// surveyed is the survey as eval.nix gives it.
-type surveyed struct {
+// surveyResult is the JSON that eval.nix returns for a survey.
+type surveyResult struct {
 	Meta        Meta                  `json:"meta"`
 	Cluster     *Cluster              `json:"cluster"`
 	Roles       map[string]Role       `json:"roles"`
@@ -196,20 +196,20 @@ type surveyed struct {
 	Deployments map[string]Deployment `json:"deployments"`
 }
 
-// A named node may be called what a file can be called, without what means something
-// to --on. Roles name machines, too, so they are kept to what hosts and libvirt accept.
+// The name of a named node can be any file name without characters that have a meaning in --on. The
+// name of a role is also used for machines, so it is limited to what host names and libvirt accept.
 var (
 	nodeNameRE = regexp.MustCompile(`^[^\s/\\,!@*?\[\]\x00-\x1f\x7f.][^\s/\\,*?\[\]\x00-\x1f\x7f]*$`)
 	roleNameRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 )
 
-// newHive expands roles into nodes and refuses names that would collide.
-func newHive(s surveyed, broken map[string]*NixError) (*Hive, error) {
+// newHive expands roles into nodes. It rejects invalid and duplicate names.
+func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 	h := &Hive{Meta: s.Meta, Cluster: s.Cluster, Roles: s.Roles, Broken: broken}
 	if name := h.ClusterName(); len(name) > maxNodeName {
 		return nil, hiveError("the cluster's name %q… is longer than %d bytes; set a shorter meta.name or cluster.name", name[:20], maxNodeName)
 	}
-	owner := map[string]string{} // name → who has it, for messages
+	owner := map[string]string{} // name → the node or role with that name, for messages
 	claim := func(name, who string) error {
 		if other, taken := owner[name]; taken {
 			return hiveError("%s and %s have the same name; rename one of them", other, who)
@@ -270,12 +270,13 @@ func newHive(s surveyed, broken map[string]*NixError) (*Hive, error) {
 		}
 		h.Units[at].Nodes = append(h.Units[at].Nodes, n.Name)
 	}
-	h.refuse()
+	h.rejectInvalid()
 	return h, nil
 }
 
-// refuse makes units broken whose deployment options are of the right types, and wrong all the same.
-func (h *Hive) refuse() {
+// rejectInvalid moves units into Broken whose deployment options have the right types but invalid
+// values.
+func (h *Hive) rejectInvalid() {
 	for i := range h.Units {
 		u := &h.Units[i]
 		err := u.Deployment.check()
@@ -290,15 +291,14 @@ func (h *Hive) refuse() {
 	}
 }
 
-// CompareNatural orders names of nodes: worker-2 before worker-10.
+// CompareNatural orders node names by the values of their numbers: worker-2 before worker-10.
 func CompareNatural(a, b string) int { return compareNatural(a, b) }
 
-// compareNatural orders names as people do: digits by their value. Only equal
-// names compare equal.
+// compareNatural compares digits by their value. It returns 0 only for equal names.
 func compareNatural(a, b string) int {
 	whole := strings.Compare(a, b)
 	for a != "" && b != "" {
-		da, db := digits(a), digits(b)
+		da, db := leadingDigits(a), leadingDigits(b)
 		if da > 0 && db > 0 {
 			na, nb := strings.TrimLeft(a[:da], "0"), strings.TrimLeft(b[:db], "0")
 			if c := len(na) - len(nb); c != 0 {
@@ -321,7 +321,7 @@ func compareNatural(a, b string) int {
 	return whole
 }
 
-func digits(s string) int {
+func leadingDigits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
 		n++

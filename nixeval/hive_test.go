@@ -11,9 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func decode(t *testing.T, text string) surveyed {
+func decode(t *testing.T, text string) surveyResult {
 	t.Helper()
-	var s surveyed
+	var s surveyResult
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestRolesBecomeNodes(t *testing.T) {
 	}
 }
 
-func TestNamesThatClash(t *testing.T) {
+func TestDuplicateNames(t *testing.T) {
 	for _, tc := range []struct{ survey, want string }{
 		{`{"named": ["worker-2"], "roles": {"worker": {"count": 3}}}`, `node "worker-2" and node "worker-2" of role "worker"`},
 		{`{"named": ["worker"], "roles": {"worker": {"count": 1}}}`, `node "worker" and role "worker"`},
@@ -81,7 +81,7 @@ func TestNamesThatClash(t *testing.T) {
 	}
 }
 
-// Colmena refuses only the empty name.
+// Colmena rejects only the empty name.
 func TestUnusualNodeNames(t *testing.T) {
 	if _, err := newHive(decode(t, `{"named": ["user@host", "x:1", "é", "a.b_c-d", "1", "-x"]}`), nil); err != nil {
 		t.Error(err)
@@ -108,7 +108,7 @@ func FuzzNaturalOrder(f *testing.F) {
 	})
 }
 
-// Key texts must not be shown by any of the ways in which Go shows values.
+// No way in which Go formats values may show the text of a key.
 func TestSecretsStaySecret(t *testing.T) {
 	const text = "be sure to drink"
 	var d Deployment
@@ -135,19 +135,19 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// A survey of any shape gives a hive or an error, and keeps what it promises.
+// Any JSON of a survey results in a hive that satisfies the invariants, or in an error.
 func FuzzHive(f *testing.F) {
 	f.Add([]byte(`{"named": ["a"], "roles": {"w": {"count": 2}}, "deployments": {"a": {"keys": {"k": {"text": "x"}}}}}`))
 	f.Add([]byte(`{"roles": {"w": {"count": -1, "perNode": true}}}`))
 	f.Add([]byte(`{"named": null, "deployments": {"a": null}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var s surveyed
+		var s surveyResult
 		if json.Unmarshal(data, &s) != nil {
 			return
 		}
 		for _, r := range s.Roles {
 			if r.Count > 1000 {
-				return // the hive's own type bounds memory, not this function
+				return // the type of the option limits the count, not this function
 			}
 		}
 		h, err := newHive(s, nil)

@@ -6,9 +6,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Generic is the same evaluator without facts, for what has to be there before any are
-// known. Of its events send gets what Nix and the hive say; it has no phases.
-func (e *Evaluator) Generic(send event.Sink) *Evaluator {
+// WithoutFacts returns an evaluator for the same hive without facts, for what must be built before
+// any machine exists. It sends messages and build events to send, but no phases.
+func (e *Evaluator) WithoutFacts(send event.Sink) *Evaluator {
 	o := e.Options
 	o.Facts = ""
 	o.Send = func(ev event.Event) {
@@ -24,8 +24,7 @@ func (e *Evaluator) Generic(send event.Sink) *Evaluator {
 	return g
 }
 
-// Images evaluates what the machines of roles boot from, on hypervisors of a kind: vm
-// or container.
+// Images evaluates the boot images of roles for one kind of hypervisor: vm or container.
 func (e *Evaluator) Images(ctx context.Context, kind string, roles []string) (map[string]Closure, error) {
 	names, err := nixJSON(roles)
 	if err != nil {
@@ -40,8 +39,8 @@ func (e *Evaluator) Images(ctx context.Context, kind string, roles []string) (ma
 	return images, err
 }
 
-// RealiseImage builds a role's given image, where that is a store path which is not
-// there.
+// RealiseImage builds the image that a role sets, if the image is a store path that does not exist
+// yet.
 func (e *Evaluator) RealiseImage(ctx context.Context, role string) error {
 	name, err := nixString(role)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// A role's image is made of the role without facts, also where each of its nodes has a
-// closure of its own; one that is given as a derivation is built.
+// A role's image is evaluated without facts, also if each node has its own closure. An image that
+// is a derivation is built.
 func TestImages(t *testing.T) {
 	mini := fixture.Nixpkgs(t)
 	t.Setenv("NIX_CONFIG", fixture.NixConfig)
@@ -30,7 +30,7 @@ func TestImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := New(Options{Source: Source{File: hive, Dir: dir}, Facts: facts})
-	g := e.Generic(nil)
+	g := e.WithoutFacts(nil)
 	images, err := g.Images(t.Context(), "vm", []string{"w"})
 	if err != nil {
 		t.Fatal(err)

@@ -12,17 +12,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Closure is a unit's system: what to build, and what that will be called.
+// Closure is a unit's system: its derivation and the store path of the build result.
 type Closure struct {
 	Drv    string `json:"drv"`
 	Out    string `json:"out"`
 	System string `json:"system"`
 }
 
-// Instantiate evaluates the systems of units, each once, a few in each Nix process
-// and as many processes at once as the machine bears. One unit's error does not
-// hide the others: it gives the closures of all that could be evaluated, and an
-// [*EvalError] for those that could not.
+// Instantiate evaluates the systems of units, each once, in chunks of a few units per Nix process
+// and with as many concurrent processes as the machine allows. It returns the closures of all units
+// that could be evaluated, and an [*EvalError] for the others.
 func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string]Closure, error) {
 	if len(units) == 0 {
 		return nil, nil
@@ -33,7 +32,7 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 		closures  = map[string]Closure{}
 		processes atomic.Int32
 	)
-	failed, err := e.isolate(ctx, chunks(units, e.limits.workers), func(ctx context.Context, chunk []string) error {
+	failed, err := e.isolateFailures(ctx, splitUnits(units, e.limits.workers), func(ctx context.Context, chunk []string) error {
 		processes.Add(1)
 		names, err := nixJSON(chunk)
 		if err != nil {
@@ -56,19 +55,21 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 	}
 	e.Send.Send(event.Event{
 		Kind: event.PhaseEnd, Phase: event.Evaluate, Failed: err != nil, Done: len(closures), Total: len(units),
-		Text: fmt.Sprintf("%s in %s", count(len(closures), "unit"), countOf(int(processes.Load()), "process", "processes")),
+		Text: fmt.Sprintf("%s in %s", countNoun(len(closures), "unit"), countNounOf(int(processes.Load()), "process", "processes")),
 	})
 	return closures, err
 }
 
-// splitInto is how many parts a chunk that fails is cut into. For the few units of
-// a chunk that means each alone, which costs no more than halving and is done sooner.
+// splitInto is the number of parts into which a failing chunk is split. A chunk has fewer units
+// than that, so in general each unit is then evaluated alone. That costs no more than halving and
+// is faster.
 const splitInto = 8
 
-// isolate runs work on every chunk, workers at a time. A chunk that fails is split
-// until the culprits stand alone; they are returned, each with its reason. The
-// error is for what is nobody's fault: no Nix, a cancelled context.
-func (e *Evaluator) isolate(ctx context.Context, work [][]string, do func(context.Context, []string) error) (map[string]*NixError, error) {
+// isolateFailures runs do on every chunk, with at most as many concurrent calls as workers. It
+// splits a failing chunk until each failing unit is alone, and returns those units with their
+// errors. The returned error is for failures that no unit causes, such as a missing Nix or a
+// cancelled context.
+func (e *Evaluator) isolateFailures(ctx context.Context, work [][]string, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
@@ -115,7 +116,7 @@ func (e *Evaluator) isolate(ctx context.Context, work [][]string, do func(contex
 	return failed, context.Cause(ctx)
 }
 
-func countOf(n int, one, many string) string {
+func countNounOf(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

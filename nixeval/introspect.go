@@ -9,26 +9,26 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Expression is what a user wants to know of the hive: a Nix function of
-// { pkgs, lib, nodes }, as text or as a file.
+// Expression is a query about the hive: a Nix function of { pkgs, lib, nodes }, as text or in a
+// file.
 type Expression struct {
 	Text string
 	File string
 }
 
-// Introspect gives the JSON of an expression's value.
+// Introspect returns the JSON of an expression's value.
 func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error) {
-	f, err := e.function(x)
+	f, err := e.expressionFunction(x)
 	if err != nil {
 		return nil, err
 	}
 	return e.evalJSON(ctx, event.Evaluate, "h: h.introspect "+f)
 }
 
-// IntrospectDrvs writes the derivations of an expression's value into the store and
-// gives their paths.
+// IntrospectDrvs writes the derivations in an expression's value into the store and returns their
+// paths.
 func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string, error) {
-	f, err := e.function(x)
+	f, err := e.expressionFunction(x)
 	if err != nil {
 		return nil, err
 	}
@@ -37,17 +37,17 @@ func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string,
 	return drvs, err
 }
 
-func (e *Evaluator) function(x Expression) (string, error) {
+func (e *Evaluator) expressionFunction(x Expression) (string, error) {
 	if x.File == "" {
-		return "(\n" + x.Text + "\n)", nil // on lines of its own: it may end in a comment
+		return "(\n" + x.Text + "\n)", nil // on separate lines, because the text may end with a comment
 	}
 	abs, err := filepath.Abs(x.File)
 	if err != nil {
 		return "", err
 	}
 	if e.Source.IsFlake() && !e.Impure {
-		// Pure mode reads no file outside the flake, but one whose hash is known.
-		file, err := fetched(abs, "expression.nix")
+		// Pure mode reads a file outside the flake only if the file's hash is given.
+		file, err := fetchExpression(abs, "expression.nix")
 		if err != nil {
 			return "", fmt.Errorf("expression: %w", err)
 		}

@@ -15,16 +15,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fakeNix answers `nix eval` for instantiate: it fails for every chunk that holds
-// one of the bad units, as Nix does, and counts how often each unit was asked for.
+// fakeNix replaces `nix eval` for instantiate. Like Nix, it fails for every chunk that contains one
+// of the bad units. It counts how often each unit is evaluated.
 type fakeNix struct {
 	bad   []string
 	delay time.Duration
 
-	mu      sync.Mutex
-	asked   map[string]int
-	running int
-	most    int
+	mu          sync.Mutex
+	evaluations map[string]int
+	running     int
+	maxRunning  int
 }
 
 var instantiateRE = regexp.MustCompile(`instantiate \(builtins.fromJSON "\[((?:[^]])*)\]"`)
@@ -37,9 +37,9 @@ func (f *fakeNix) run(ctx context.Context, c Command) ([]byte, error) {
 	units := strings.Split(strings.ReplaceAll(m[1], `\"`, ""), ",")
 	f.mu.Lock()
 	f.running++
-	f.most = max(f.most, f.running)
+	f.maxRunning = max(f.maxRunning, f.running)
 	for _, u := range units {
-		f.asked[u]++
+		f.evaluations[u]++
 	}
 	f.mu.Unlock()
 	defer func() {
@@ -64,7 +64,7 @@ func (f *fakeNix) run(ctx context.Context, c Command) ([]byte, error) {
 }
 
 func fakeEvaluator(f *fakeNix, workers int) *Evaluator {
-	f.asked = map[string]int{}
+	f.evaluations = map[string]int{}
 	return New(Options{Source: Source{File: "/hive.nix"}, Workers: workers, Run: f.run})
 }
 
@@ -77,22 +77,22 @@ func names(n int) []string {
 }
 
 func TestEachUnitIsEvaluatedOnce(t *testing.T) {
-	f := &fakeNix{delay: 100 * time.Millisecond} // long enough for all of them to begin
+	f := &fakeNix{delay: 100 * time.Millisecond} // long enough for all processes to start
 	closures, err := fakeEvaluator(f, 3).Instantiate(t.Context(), names(20))
 	if err != nil || len(closures) != 20 {
 		t.Fatalf("%d closures, error %v", len(closures), err)
 	}
-	for u, n := range f.asked {
+	for u, n := range f.evaluations {
 		if n != 1 {
 			t.Errorf("%s was evaluated %d times", u, n)
 		}
 	}
-	if f.most != 3 {
-		t.Errorf("%d processes at once, want 3", f.most)
+	if f.maxRunning != 3 {
+		t.Errorf("%d processes at once, want 3", f.maxRunning)
 	}
 }
 
-func TestCulpritsAreFoundAndOthersGoOn(t *testing.T) {
+func TestFailingUnitsAreIsolated(t *testing.T) {
 	f := &fakeNix{bad: []string{"n03", "n04", "n17"}}
 	closures, err := fakeEvaluator(f, 4).Instantiate(t.Context(), names(20))
 	var ee *EvalError
@@ -110,12 +110,12 @@ func TestCulpritsAreFoundAndOthersGoOn(t *testing.T) {
 	if len(closures) != 17 {
 		t.Errorf("%d closures, want the 17 others", len(closures))
 	}
-	if f.asked["n05"] != 1 {
-		t.Errorf("n05 shares no chunk with a culprit and was evaluated %d times", f.asked["n05"])
+	if f.evaluations["n05"] != 1 {
+		t.Errorf("n05 shares no chunk with a culprit and was evaluated %d times", f.evaluations["n05"])
 	}
 }
 
-func TestCancellationIsNobodysFault(t *testing.T) {
+func TestInstantiateReturnsCancellationCause(t *testing.T) {
 	f := &fakeNix{delay: time.Minute}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("stop")
@@ -130,7 +130,7 @@ func TestCancellationIsNobodysFault(t *testing.T) {
 	}
 }
 
-func TestMissingNixIsSaidOnce(t *testing.T) {
+func TestInstantiateWithoutNix(t *testing.T) {
 	e := New(Options{Source: Source{File: "/hive.nix"}, Workers: 4, Run: func(context.Context, Command) ([]byte, error) {
 		return nil, fmt.Errorf("nix: %w", ErrNoNix)
 	}})

@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// A root that is there is recognised, and a link that only looks like one is not.
-func TestKept(t *testing.T) {
+// An existing root is recognised. A link that is not registered as a root is not.
+func TestIsKept(t *testing.T) {
 	fixture.Require(t, "nix")
 	t.Setenv("NIX_CONFIG", fixture.NixConfig)
 	dir := t.TempDir()
@@ -27,13 +27,13 @@ func TestKept(t *testing.T) {
 	if err := os.Symlink(path, lookalike); err != nil {
 		t.Fatal(err)
 	}
-	if kept(link, path) || kept(lookalike, path) {
+	if isKept(link, path) || isKept(lookalike, path) {
 		t.Error("kept without a root")
 	}
 	if out, err := exec.Command("nix-store", "--realise", path, "--add-root", link).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !kept(link, path) || kept(link, path+"-other") || kept(lookalike, path) {
-		t.Errorf("%t %t %t", kept(link, path), kept(link, path+"-other"), kept(lookalike, path))
+	if !isKept(link, path) || isKept(link, path+"-other") || isKept(lookalike, path) {
+		t.Errorf("%t %t %t", isKept(link, path), isKept(link, path+"-other"), isKept(lookalike, path))
 	}
 }

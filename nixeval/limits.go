@@ -8,17 +8,18 @@ import (
 	"strings"
 )
 
-// A NixOS evaluation of a few nodes takes about this much memory.
+// workerMemory is about the memory that one NixOS evaluation of a few nodes takes.
 const workerMemory = 600 << 20
 
 const (
-	minChunk = 2 // nodes that read each other's options are cheaper together
-	maxChunk = 5 // beyond this, a process's memory grows faster than time is saved
+	minChunk = 2 // nodes that read each other's options are cheaper to evaluate together
+	maxChunk = 5 // a larger chunk costs more memory than it saves time
 )
 
 type limits struct{ workers int }
 
-// machineLimits says how many evaluations may run at once.
+// machineLimits returns how many evaluations may run at once: asked, or if that is 0, what the
+// machine allows.
 func machineLimits(asked int) limits {
 	if asked > 0 {
 		return limits{asked}
@@ -26,8 +27,8 @@ func machineLimits(asked int) limits {
 	return limits{max(1, min(runtime.NumCPU(), int(freeMemory()/workerMemory)))}
 }
 
-// chunks cuts units so that all workers have something to do.
-func chunks(units []string, workers int) [][]string {
+// splitUnits splits units into chunks so that all workers have work.
+func splitUnits(units []string, workers int) [][]string {
 	if len(units) == 0 {
 		return nil
 	}
@@ -41,8 +42,8 @@ func chunks(units []string, workers int) [][]string {
 	return append(out, units)
 }
 
-// freeMemory is what programs can have without swapping. Where the kernel does not
-// say, cores alone decide.
+// freeMemory returns the bytes that programs can allocate without swapping. If the kernel does not
+// report them, it returns a huge number, so that only the number of cores counts.
 func freeMemory() int64 {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestChunks(t *testing.T) {
+func TestSplitUnits(t *testing.T) {
 	for _, tc := range []struct{ units, workers, chunks int }{
 		{0, 4, 0}, {1, 4, 1}, {2, 4, 1}, {3, 4, 2}, {8, 4, 4}, {20, 4, 4}, {21, 4, 5}, {100, 4, 20}, {100, 1, 20}, {5, 1, 1}, {6, 1, 2},
 	} {
@@ -14,7 +14,7 @@ func TestChunks(t *testing.T) {
 		for i := range tc.units {
 			units = append(units, fmt.Sprint(i))
 		}
-		got := chunks(units, tc.workers)
+		got := splitUnits(units, tc.workers)
 		if len(got) != tc.chunks {
 			t.Errorf("%d units for %d workers: %d chunks, want %d", tc.units, tc.workers, len(got), tc.chunks)
 		}
@@ -29,7 +29,7 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-func TestAskedWorkersCount(t *testing.T) {
+func TestRequestedWorkers(t *testing.T) {
 	if got := machineLimits(7).workers; got != 7 {
 		t.Errorf("asked for 7, got %d", got)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Nix's numbers for activities and results in its internal-json log, of which we
-// need few. They have been the same since 2.4.
+// Numbers of activities and results in Nix's internal-json log, as far as they are used here. They
+// have not changed since Nix 2.4.
 const (
 	actCopyPath = 100
-	actBuilds   = 104 // all builds of the process, with their number as progress
+	actBuilds   = 104 // all builds of the process; its progress is the number of builds
 	actBuild    = 105
 
 	resBuildLogLine  = 101
@@ -22,54 +22,54 @@ const (
 )
 
 const (
-	keepLogLines   = 20 // of each build, for the error if it fails
-	keepPlainLines = 20 // of stderr that is not JSON
+	keepLogLines   = 20 // kept per build for its error message
+	keepPlainLines = 20 // kept of stderr that is not JSON
 )
 
-// nixLog reads the stderr of one Nix process in internal-json form: it sends
-// events, and keeps what an error message needs. It is used by one goroutine.
+// nixLog reads the stderr of one Nix process in internal-json format. It sends events and keeps
+// what an error message needs. Only one goroutine may use it.
 type nixLog struct {
 	send   event.Sink
 	phase  event.Phase
-	full   bool // errors with their whole trace
+	full   bool // show errors with their full trace
 	active map[int64]*activity
 	tails  map[string][]string // derivation → last lines of its build log
 
 	errors []*NixError // in the order in which Nix reported them
-	plain  []string    // lines that are not JSON: a crash, a wrapper script
+	plain  []string    // lines that are not JSON, for example of a crash or a wrapper script
 }
 
 type activity struct {
 	kind int64
 	path string
-	at   [2]int // done and total, as last told
+	at   [2]int // done and total in the last progress event
 }
 
 func newNixLog(send event.Sink, phase event.Phase) *nixLog {
 	return &nixLog{send: send, phase: phase, active: map[int64]*activity{}, tails: map[string][]string{}}
 }
 
-func (l *nixLog) line(line string) {
+func (l *nixLog) handleLine(line string) {
 	text, isJSON := strings.CutPrefix(line, "@nix ")
 	if !isJSON || !gjson.Valid(text) {
 		if line = stripANSI(line); strings.TrimSpace(line) != "" {
-			l.plain = append(tail(l.plain, keepPlainLines-1), line)
+			l.plain = append(lastLines(l.plain, keepPlainLines-1), line)
 		}
 		return
 	}
 	switch r := gjson.Parse(text); r.Get("action").Str {
 	case "start":
-		l.start(r)
+		l.handleStart(r)
 	case "stop":
-		l.stop(r.Get("id").Int())
+		l.handleStop(r.Get("id").Int())
 	case "result":
-		l.result(r)
+		l.handleResult(r)
 	case "msg":
-		l.message(r)
+		l.handleMessage(r)
 	}
 }
 
-func (l *nixLog) start(r gjson.Result) {
+func (l *nixLog) handleStart(r gjson.Result) {
 	a := &activity{kind: r.Get("type").Int(), path: r.Get("fields.0").Str}
 	switch a.kind {
 	case actBuild:
@@ -83,7 +83,7 @@ func (l *nixLog) start(r gjson.Result) {
 	l.active[r.Get("id").Int()] = a
 }
 
-func (l *nixLog) stop(id int64) {
+func (l *nixLog) handleStop(id int64) {
 	a, ok := l.active[id]
 	if !ok {
 		return
@@ -91,15 +91,15 @@ func (l *nixLog) stop(id int64) {
 	delete(l.active, id)
 	switch a.kind {
 	case actBuild:
-		l.send.Send(event.Event{Kind: event.BuildEnd, Phase: l.phase, Path: a.path, Failed: l.failed(a.path)})
+		l.send.Send(event.Event{Kind: event.BuildEnd, Phase: l.phase, Path: a.path, Failed: l.hasFailed(a.path)})
 	case actCopyPath:
 		l.send.Send(event.Event{Kind: event.CopyEnd, Phase: l.phase, Path: a.path})
 	}
 }
 
-// failed tells whether an error has named the derivation. Nix reports a failed
-// build before it ends the activity.
-func (l *nixLog) failed(drv string) bool {
+// hasFailed reports whether an error names the derivation. Nix reports a failed build before it
+// ends the activity.
+func (l *nixLog) hasFailed(drv string) bool {
 	for _, e := range l.errors {
 		if e.Drv == drv {
 			return true
@@ -108,7 +108,7 @@ func (l *nixLog) failed(drv string) bool {
 	return false
 }
 
-func (l *nixLog) result(r gjson.Result) {
+func (l *nixLog) handleResult(r gjson.Result) {
 	a := l.active[r.Get("id").Int()]
 	if a == nil {
 		return
@@ -116,7 +116,7 @@ func (l *nixLog) result(r gjson.Result) {
 	switch r.Get("type").Int() {
 	case resBuildLogLine, resPostBuildHook:
 		text := stripANSI(r.Get("fields.0").Str)
-		l.tails[a.path] = append(tail(l.tails[a.path], keepLogLines-1), text)
+		l.tails[a.path] = append(lastLines(l.tails[a.path], keepLogLines-1), text)
 		l.send.Send(event.Event{Kind: event.BuildLog, Phase: l.phase, Path: a.path, Text: text})
 	case resProgress:
 		at := [2]int{int(r.Get("fields.0").Int()), int(r.Get("fields.1").Int())}
@@ -129,7 +129,7 @@ func (l *nixLog) result(r gjson.Result) {
 
 var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|hash mismatch in fixed-output derivation|required to build) '(/nix/store/[^']+\.drv)'`)
 
-func (l *nixLog) message(r gjson.Result) {
+func (l *nixLog) handleMessage(r gjson.Result) {
 	msg := stripANSI(r.Get("msg").Str)
 	level := r.Get("level").Int()
 	switch {
@@ -147,15 +147,15 @@ func (l *nixLog) message(r gjson.Result) {
 		}
 		l.errors = append(l.errors, e)
 	case level == 0 && (strings.HasPrefix(msg, "(use '--show-trace'") || msg == ""):
-	case strings.Contains(msg, "SQLite database") && strings.HasSuffix(msg, "is busy"): // our own processes meet there, and wait
+	case strings.Contains(msg, "SQLite database") && strings.HasSuffix(msg, "is busy"): // harmless: concurrent Nix processes wait for each other
 	case level <= 1:
-		l.note(msg)
+		l.sendMessage(msg)
 	}
 }
 
-// note passes on warnings, and what an evaluation says of its own accord: NixOS's
-// warnings are traces in older versions of Nix.
-func (l *nixLog) note(msg string) {
+// sendMessage sends warnings and the output of builtins.trace. Older versions of Nix print NixOS's
+// warnings as traces.
+func (l *nixLog) sendMessage(msg string) {
 	text, traced := strings.CutPrefix(msg, "trace: ")
 	for _, prefix := range []string{"warning: ", "evaluation warning: "} {
 		if t, ok := strings.CutPrefix(text, prefix); ok {
@@ -169,8 +169,8 @@ func (l *nixLog) note(msg string) {
 	l.send.Send(event.Event{Kind: event.Message, Phase: l.phase, Level: level, Text: text})
 }
 
-// tail keeps the last n of lines.
-func tail(lines []string, n int) []string {
+// lastLines returns the last n lines.
+func lastLines(lines []string, n int) []string {
 	if len(lines) > n {
 		return lines[len(lines)-n:]
 	}
@@ -179,7 +179,7 @@ func tail(lines []string, n int) []string {
 
 var ansiRE = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[()][A-Z0-9]")
 
-// stripANSI leaves text without colours and without what could steer a terminal.
+// stripANSI removes escape sequences and control characters.
 func stripANSI(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f {

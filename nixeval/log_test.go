@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// What Nix 2.8 and 2.26 print for one build that works and one that fails.
+// buildLog is the output of Nix 2.8 and 2.26 for a build that succeeds and one that fails.
 const buildLog = `@nix {"action":"start","id":1,"level":0,"text":"","type":104}
 @nix {"action":"start","fields":["/nix/store/aaa-good.drv","",1,1],"id":2,"level":3,"text":"building '/nix/store/aaa-good.drv'","type":105}
 @nix {"action":"start","fields":["/nix/store/bbb-bad.drv","",1,1],"id":3,"level":3,"text":"building '/nix/store/bbb-bad.drv'","type":105}
@@ -45,7 +45,7 @@ func TestLogBecomesEvents(t *testing.T) {
 		got = append(got, line)
 	}, event.Build)
 	for line := range strings.SplitSeq(buildLog, "\n") {
-		l.line(line)
+		l.handleLine(line)
 	}
 	want := []string{
 		"build-start /nix/store/aaa-good.drv",
@@ -77,12 +77,12 @@ func TestLogBecomesEvents(t *testing.T) {
 	}
 }
 
-func TestLogTailsAreBounded(t *testing.T) {
+func TestLogTailsAreLimited(t *testing.T) {
 	l := newNixLog(nil, event.Build)
-	l.line(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
+	l.handleLine(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
 	for i := range 1000 {
-		l.line(fmt.Sprintf(`@nix {"action":"result","fields":["line %d"],"id":1,"type":101}`, i))
-		l.line(fmt.Sprintf("plain %d", i))
+		l.handleLine(fmt.Sprintf(`@nix {"action":"result","fields":["line %d"],"id":1,"type":101}`, i))
+		l.handleLine(fmt.Sprintf("plain %d", i))
 	}
 	if got := l.tails["/nix/store/a.drv"]; len(got) != keepLogLines || got[keepLogLines-1] != "line 999" {
 		t.Errorf("%d lines, the last %q", len(got), got[len(got)-1])
@@ -92,7 +92,7 @@ func TestLogTailsAreBounded(t *testing.T) {
 	}
 }
 
-// Whatever a builder prints, the log is read to its end.
+// The log is read to its end for any output of a builder.
 func FuzzLog(f *testing.F) {
 	for line := range strings.SplitSeq(buildLog, "\n") {
 		f.Add(line)
@@ -100,9 +100,9 @@ func FuzzLog(f *testing.F) {
 	f.Add(`@nix {"action":"result","fields":{},"id":"x","type":101}`)
 	f.Fuzz(func(t *testing.T, line string) {
 		l := newNixLog(func(event.Event) {}, event.Build)
-		l.line(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
-		l.line(line)
-		l.line(line)
+		l.handleLine(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
+		l.handleLine(line)
+		l.handleLine(line)
 		for _, e := range l.errors {
 			_, _ = e.Error(), e.Hint()
 		}

@@ -12,32 +12,33 @@ import (
 	"syscall"
 )
 
-// ourPrefix marks what eval.nix says itself, as against Nix, nixpkgs and the user.
+// ourPrefix begins the error messages of eval.nix itself. It distinguishes them from those of Nix,
+// nixpkgs and the user's hive.
 const ourPrefix = "nixbench: "
 
-// NixError is one complaint of Nix about the hive.
+// NixError is one error of Nix about the hive.
 type NixError struct {
-	Text string // as Nix shows it: message, place with its source lines, trace
-	Raw  string // the message alone
-	File string // where, if Nix says so
+	Text string // as Nix shows it: message, position with its source lines, trace
+	Raw  string // only the message
+	File string // position, if Nix reports one
 	Line int
 	Col  int
-	Drv  string   // the derivation that failed to build, if it is about one
+	Drv  string   // the derivation that failed to build, if any
 	Log  []string // the end of its build log
-	full bool     // the user asked for the trace
+	full bool     // show the full trace, as the user requested
 }
 
-// Error is the message as a person should see it: in full where it is Nix's own,
-// without a trace through eval.nix where it is ours.
+// Error returns the message for users. A message of Nix is complete; a message of eval.nix has no
+// trace.
 func (e *NixError) Error() string {
 	text := e.Text
 	if ours, ok := strings.CutPrefix(e.Raw, ourPrefix); ok {
 		text = ours
 	}
-	// Nix sets all lines but the first seven columns in, to stand below "error: ".
+	// Nix indents all lines but the first by seven columns, to align them after "error: ".
 	text = strings.ReplaceAll(strings.TrimSpace(text), "\n       ", "\n")
 	if !e.full {
-		text = messageFirst(text)
+		text = putMessageFirst(text)
 	}
 	if len(e.Log) > 0 {
 		text += "\nlast lines of its log:\n  " + strings.Join(e.Log, "\n  ")
@@ -45,17 +46,17 @@ func (e *NixError) Error() string {
 	return text
 }
 
-// A place in text that was handed to Nix on its command line, with source lines:
-// eval.nix, which is no help to the user, or an expression that the user just typed.
+// A position in text that Nix got on its command line, with source lines. It is in eval.nix, which
+// does not help the user, or in an expression that the user has just typed.
 var (
 	ownPlace   = "at «string»:"
 	ownPlaceRE = regexp.MustCompile(`\n+` + ownPlace + `\d+:\d+:(?:\n+ *(?:\d+)? ?\|[^\n]*)*`)
 )
 
-// messageFirst puts a short trace, which newer versions of Nix begin with, behind
-// the message that it leads to, and leaves out what is not about the user's files.
-func messageFirst(text string) string {
-	var frames []string // each from its "…" on
+// putMessageFirst moves the short trace, with which newer versions of Nix begin, behind the
+// message. It omits frames that are not in the user's files.
+func putMessageFirst(text string) string {
+	var frames []string // each begins with "…"
 	var message []string
 	inFrame := false
 	for line := range strings.SplitSeq(text, "\n") {
@@ -81,7 +82,7 @@ func messageFirst(text string) string {
 	return out
 }
 
-// Hint says what to do about the error, where that is known.
+// Hint returns what to do about the error, or an empty string.
 func (e *NixError) Hint() string {
 	for _, h := range hints {
 		if h.re.MatchString(e.Raw) || h.re.MatchString(e.Text) {
@@ -133,18 +134,18 @@ var hints = []struct {
 	},
 }
 
-// nixFailure makes one error of a Nix process that failed.
+// nixFailure converts the failure of a Nix process to one error.
 func nixFailure(argv []string, err error, log *nixLog) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoNix) {
 		return err
 	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		return fmt.Errorf("%s: %w", argv[0], err) // it did not even start
+		return fmt.Errorf("%s: %w", argv[0], err) // the program did not start
 	}
 	if n := len(log.errors); n > 0 {
 		e := *log.errors[n-1]
-		if len(log.plain) > 0 { // what a program that Nix ran, such as git, said about it
+		if len(log.plain) > 0 { // output of a program that Nix ran, such as git
 			e.Text += "\n" + strings.Join(log.plain, "\n")
 		}
 		return &e
@@ -159,13 +160,13 @@ func nixFailure(argv []string, err error, log *nixLog) error {
 	return &NixError{Text: text, Raw: text}
 }
 
-// hiveError is a complaint of ours about the hive that Go found.
+// hiveError returns an error about the hive that the Go code has found.
 func hiveError(format string, args ...any) *NixError {
 	text := ourPrefix + fmt.Sprintf(format, args...)
 	return &NixError{Text: text, Raw: text}
 }
 
-// EvalError says which units could not be evaluated, each with its reason.
+// EvalError contains the units that could not be evaluated and their errors.
 type EvalError struct {
 	Units map[string]*NixError
 }
@@ -175,22 +176,22 @@ func (e *EvalError) Error() string {
 	return fmt.Sprintf("evaluation failed for %s", strings.Join(names, ", "))
 }
 
-// BuildError says which units could not be built, and the builds that are to blame.
+// BuildError contains the units that could not be built and the builds that failed.
 type BuildError struct {
-	Units    []string    // whose closures are missing
-	Failures []*NixError // one for each derivation that failed itself
+	Units    []string    // units whose closures are missing
+	Failures []*NixError // one per failed derivation, without those that only depend on one
 }
 
 func (e *BuildError) Error() string {
 	return fmt.Sprintf("build failed for %s", strings.Join(e.Units, ", "))
 }
 
-// SetError says that a --set does not fit the hive.
+// SetError means that a --set is invalid or does not fit the hive.
 type SetError struct{ msg string }
 
 func (e *SetError) Error() string { return e.msg }
 
-// asSetError tells complaints about the command line from those about the hive.
+// asSetError converts errors about --set to a SetError. It returns other errors unchanged.
 func asSetError(err error) error {
 	var ne *NixError
 	if !errors.As(err, &ne) {

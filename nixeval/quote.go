@@ -16,7 +16,7 @@ func nixString(s string) (string, error) {
 	return `"` + nixEscapes.Replace(s) + `"`, nil
 }
 
-// nixJSON gives a Nix expression for any value that encoding/json can write.
+// nixJSON returns a Nix expression for any value that encoding/json can encode.
 func nixJSON(v any) (string, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -29,8 +29,8 @@ func nixJSON(v any) (string, error) {
 	return "(builtins.fromJSON " + text + ")", nil
 }
 
-// nixPath gives a Nix path value for an absolute path, whatever characters it
-// has: Nix's own path syntax knows neither spaces nor quotes.
+// nixPath returns a Nix path value for an absolute path with any characters: Nix's own syntax for
+// paths allows neither spaces nor quotes.
 func nixPath(abs string) (string, error) {
 	text, err := nixString(abs)
 	if err != nil {

@@ -15,7 +15,7 @@ var hostile = []string{
 	"", "plain", `"`, `\`, `\"`, "${x}", `\${x}`, "$${x}", "$", "''", "a\nb\r\tc", "#", "/* */", "é 漢 🐄", "'; exit 1; '", "\x01\x7f", `\n`, "${builtins.abort \"x\"}", "$\\{",
 }
 
-// Nix reads back exactly what was quoted.
+// Nix evaluates a quoted text to exactly the same text.
 func TestQuotingSurvivesNix(t *testing.T) {
 	fixture.Require(t, "nix")
 	t.Setenv("NIX_CONFIG", fixture.NixConfig)
@@ -67,7 +67,7 @@ func TestNULCannotBeQuoted(t *testing.T) {
 	}
 }
 
-// A quoted string ends only at its end: no unescaped quote or interpolation inside.
+// A quoted string contains no unescaped quote or interpolation before its end.
 func FuzzQuote(f *testing.F) {
 	for _, s := range hostile {
 		f.Add(s)

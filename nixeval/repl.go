@@ -19,9 +19,9 @@ import (
 // in scope, until the user leaves it.
 func (e *Evaluator) Repl(ctx context.Context) error {
 	if e.Source.IsFlake() {
-		// This finds the output that holds the hive, and has Nix lock the flake's inputs,
-		// which getFlake does not. It reads nothing of the hive: that may be broken, and
-		// the user be here to find out why.
+		// This evaluation finds the output with the hive and makes Nix lock the flake's inputs,
+		// which getFlake does not do. It does not evaluate the hive itself: the hive may be broken,
+		// and the user may start the REPL to find out why.
 		if _, err := e.evalJSON(ctx, event.Survey, "h: null"); err != nil {
 			return err
 		}
@@ -42,10 +42,11 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	for _, o := range e.NixOptions {
 		args = append(args, "--option", o[0], o[1])
 	}
-	if version >= 210 { // before, files were plain arguments
+	if version >= 210 { // earlier versions take the file as an argument
 		args = append(args, "--file")
 	}
-	// The terminal is Nix's: it stays in our process group, and Ctrl-C is for it.
+	// Nix stays in our process group so that it can use the terminal. Ctrl-C is for Nix, so
+	// nixbench ignores it.
 	signal.Ignore(os.Interrupt)
 	defer signal.Reset(os.Interrupt)
 	cmd := exec.CommandContext(ctx, "nix", append(args, file)...)
@@ -57,9 +58,9 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	return nil
 }
 
-// replFile writes the expression to load into a folder of its own.
+// replFile writes the expression for the REPL into a new temporary folder.
 func (e *Evaluator) replFile() (string, error) {
-	apply, err := e.applied("h: { inherit (h) nodes pkgs lib; }")
+	apply, err := e.wrapFunction("h: { inherit (h) nodes pkgs lib; }")
 	if err != nil {
 		return "", err
 	}
@@ -88,11 +89,11 @@ func (e *Evaluator) replFile() (string, error) {
 
 var versionRE = regexp.MustCompile(`(\d+)\.(\d+)`)
 
-// nixVersion gives 208 for Nix 2.8 and 226 for 2.26.
+// nixVersion returns 208 for Nix 2.8 and 226 for Nix 2.26.
 func (e *Evaluator) nixVersion(ctx context.Context) (int, error) {
 	log := newNixLog(nil, "")
 	argv := []string{"nix", "--version"}
-	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.line})
+	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.handleLine})
 	if err != nil {
 		return 0, nixFailure(argv, err, log)
 	}

@@ -13,37 +13,37 @@ import (
 	"time"
 )
 
-// Command is a program to run, without a terminal.
+// Command is a program to run without a terminal.
 type Command struct {
 	Argv   []string
 	Stderr func(line string) // called for each line of stderr, in order
-	// Disposable says that nothing is lost if it is killed. An evaluation is: in a
-	// loop it does not listen to anything less.
+	// Disposable means that the program can be killed without loss. This is so for an evaluation:
+	// while it runs in a loop, it reacts only to SIGKILL.
 	Disposable bool
 }
 
-// Runner runs a command to its end and returns its stdout. Cancelling ctx ends the
-// command and everything that it started. It is the one way in which this package
-// starts programs, so that tests can see and replace all of them.
+// Runner runs a command until it ends and returns its stdout. Cancelling ctx ends the command and
+// all its child processes. This package starts programs only through a Runner, except for the REPL,
+// so that tests can observe and replace them.
 type Runner func(ctx context.Context, c Command) (stdout []byte, err error)
 
-// How long a cancelled program has for putting its things in order.
+// Time between SIGTERM and SIGKILL for a cancelled program.
 const (
 	exitGrace       = 5 * time.Second
 	disposableGrace = 300 * time.Millisecond
 )
 
-// ErrNoNix says that there is no Nix on this machine.
+// ErrNoNix means that Nix is not installed on this machine.
 var ErrNoNix = errors.New("nix is not installed, or not on PATH")
 
-// Exec is the real Runner.
+// Exec is the Runner that starts programs.
 func Exec(ctx context.Context, c Command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
-	cmd.Env = append(os.Environ(), "PAGER=cat", "NIX_PAGER=cat") // some Nix commands page even without a terminal
-	// A session of its own: Ctrl-C on the terminal reaches us alone, and we end the
-	// whole group. And without a terminal, what would ask there for a password fails
-	// with a message, where in the background it would be stopped for good. Should we
-	// be killed ourselves, the kernel ends Nix for us.
+	cmd.Env = append(os.Environ(), "PAGER=cat", "NIX_PAGER=cat") // some Nix commands start a pager even without a terminal
+	// Run the program in a new session. Then Ctrl-C on the terminal signals only nixbench, which
+	// ends the whole process group. A program that would ask for a password has no terminal and
+	// fails with a message; as a background process it would be stopped forever. If nixbench is
+	// killed, the kernel ends the program (Pdeathsig).
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = exitGrace
@@ -58,24 +58,26 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 	err := cmd.Run()
 	lines.flush()
 	if cmd.Process != nil && ctx.Err() != nil {
-		// Nobody outlives the wait: what ignored SIGTERM gets SIGKILL.
+		// Kill the processes of the group that ignored SIGTERM.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, exec.ErrWaitDelay):
-		err = nil // it is done; something that it left behind keeps stderr open
+		err = nil // the program has ended; a child process keeps stderr open
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, fmt.Errorf("%s: %w", c.Argv[0], ErrNoNix)
 	}
 	return stdout.Bytes(), err
 }
 
-// maxLine is what is kept of a line: a trace or a build can print one without an end.
+// maxLine is the number of bytes that are kept of a line: a trace or a build can print an endless
+// line.
 const maxLine = 1 << 20
 
-// lineWriter cuts what is written to it into lines. A line that is too long is cut off.
+// lineWriter calls each for every line that is written to it. It truncates lines after maxLine
+// bytes.
 type lineWriter struct {
 	each func(string)
 	rest []byte

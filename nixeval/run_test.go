@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A cancelled command takes its children with it, also those that ignore SIGTERM.
+// Cancelling a command also ends its child processes, even those that ignore SIGTERM.
 func TestCancelEndsTheWholeGroup(t *testing.T) {
 	for name, script := range map[string]string{
 		"obedient":  `sleep 100 & echo $! > "$0"; wait`,
@@ -57,8 +57,8 @@ func awaitPID(t *testing.T, file string) int {
 	return 0
 }
 
-// awaitGone waits until the process is gone, or a zombie that its new parent has
-// not collected.
+// awaitGone waits until the process has ended. It may still be a zombie that its new parent has not
+// reaped.
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
 	for range 300 {
@@ -83,8 +83,8 @@ func TestExecSplitsStderrAndKeepsStdout(t *testing.T) {
 	}
 }
 
-// What asks on a terminal must fail there, instead of being stopped in the background:
-// a session of its own has none.
+// A program that asks on a terminal must fail instead of being stopped in the background. It has no
+// terminal because it runs in its own session.
 func TestExecHasNoTerminal(t *testing.T) {
 	out, err := Exec(t.Context(), Command{Argv: []string{"sh", "-c", "echo $$; cut -d ' ' -f 6 /proc/$$/stat"}})
 	pid, session, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
@@ -93,7 +93,7 @@ func TestExecHasNoTerminal(t *testing.T) {
 	}
 }
 
-// What a command leaves running, with our stderr open, does not spoil its success.
+// A command succeeds even if it leaves a process running that holds stderr open.
 func TestExecDoesNotWaitForLeftovers(t *testing.T) {
 	start := time.Now()
 	out, err := Exec(t.Context(), Command{Argv: []string{"sh", "-c", "sleep 8 & echo done"}, Disposable: true})
@@ -102,14 +102,14 @@ func TestExecDoesNotWaitForLeftovers(t *testing.T) {
 	}
 }
 
-func TestExecWithoutTheProgram(t *testing.T) {
+func TestExecMissingProgram(t *testing.T) {
 	if _, err := Exec(t.Context(), Command{Argv: []string{"no-such-program-here"}}); !errors.Is(err, ErrNoNix) {
 		t.Errorf("error %v", err)
 	}
 }
 
-// A line without an end takes no memory without a limit.
-func TestLinesAreBounded(t *testing.T) {
+// An endless line takes a limited amount of memory.
+func TestLinesAreLimited(t *testing.T) {
 	var got []string
 	w := &lineWriter{each: func(line string) { got = append(got, line) }}
 	chunk := bytes.Repeat([]byte("x"), 64<<10)

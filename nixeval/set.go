@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Set is one --set PATH=VALUE. Which type the value has is decided by what stands
-// at the path in the hive, so Nix gets both readings of the text.
+// Set is one --set PATH=VALUE. The type of the value at the path in the hive decides how VALUE is
+// parsed, so Nix gets the text and whether it is JSON.
 type Set struct {
 	Path   []string `json:"path"`
 	Raw    string   `json:"raw"`
-	IsJSON bool     `json:"isJSON"` // only then may Nix parse it: there, an error would end everything
+	IsJSON bool     `json:"isJSON"` // Nix must only parse valid JSON, because a parse error would abort the evaluation
 }
 
 var bareAttrRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_'-]*`)
 
-// ParseSet reads `roles.worker.count=5`. As in Nix, a part with unusual characters
-// is quoted: `roles."gpu.large".count=2`.
+// ParseSet parses `roles.worker.count=5`. As in Nix, a path element with unusual characters is
+// quoted: `roles."gpu.large".count=2`.
 func ParseSet(arg string) (Set, error) {
 	bad := func(format string, args ...any) (Set, error) {
 		return Set{}, &SetError{fmt.Sprintf("--set %s: %s", arg, fmt.Sprintf(format, args...))}
@@ -56,7 +56,7 @@ func ParseSet(arg string) (Set, error) {
 	return s, nil
 }
 
-// cutAttr takes one attribute name, bare or quoted, from the front of s.
+// cutAttr splits one attribute name, bare or quoted, from the beginning of s.
 func cutAttr(s string) (name, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		name = bareAttrRE.FindString(s)

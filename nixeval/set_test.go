@@ -11,7 +11,7 @@ func TestParseSet(t *testing.T) {
 	for _, tc := range []struct {
 		arg  string
 		want Set
-		err  string // a part of the message
+		err  string // part of the message
 	}{
 		{arg: "roles.worker.count=5", want: Set{Path: []string{"roles", "worker", "count"}, Raw: "5", IsJSON: true}},
 		{arg: "cluster.network.cidr=10.0.0.0/24", want: Set{Path: []string{"cluster", "network", "cidr"}, Raw: "10.0.0.0/24"}},
@@ -46,7 +46,7 @@ func TestParseSet(t *testing.T) {
 	}
 }
 
-// Whatever is typed, parsing ends, and what it accepts can be handed to Nix.
+// For any argument, parsing ends, and Nix can evaluate what it accepts.
 func FuzzParseSet(f *testing.F) {
 	for _, s := range []string{"roles.w.count=1", `roles."a.b"=x`, "cluster=", `roles."\`, "roles.w.x=\xff"} {
 		f.Add(s)

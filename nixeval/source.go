@@ -10,24 +10,24 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// Source says where a hive comes from: a file, or a flake.
+// Source is the location of a hive: a file or a flake.
 type Source struct {
 	File  string // absolute path of a hive.nix; empty for a flake
 	Flake string // flake reference without fragment; empty for a file
 	Attr  string // the output that the user named, or empty
-	// Dir is where the hive lives on this machine: beside it the state is kept.
-	// For a remote flake it is the working directory.
+	// Dir is the folder of the hive on this machine. The state folder is created in it. For a
+	// remote flake it is the working directory.
 	Dir string
-	// Copied says that Nix copies all of Dir into the world-readable store, as it
-	// does for a flake outside git. Nothing secret may be kept there.
+	// Copied means that Nix copies all of Dir into the world-readable store, as it does for a flake
+	// outside of git. No secret may be stored in Dir then.
 	Copied bool
 }
 
-// flakeAttrs are the outputs that can hold a hive, in the order in which they are
-// tried: ours, the one that Colmena has evaluated, Colmena's own.
+// flakeAttrs are the flake outputs that can contain a hive, in the order in which they are tried:
+// nixbench's, the one that Colmena has evaluated, and Colmena's raw hive.
 var flakeAttrs = []string{"nixbenchHive", "colmenaHive", "colmena"}
 
-// String names the source as messages do.
+// String returns the source for messages.
 func (s Source) String() string {
 	switch {
 	case s.File != "":
@@ -38,17 +38,17 @@ func (s Source) String() string {
 	return s.Flake
 }
 
-// IsFlake tells whether the hive is a flake output, which Nix evaluates in pure mode.
+// IsFlake reports whether the hive is a flake output, which Nix evaluates in pure mode.
 func (s Source) IsFlake() bool { return s.Flake != "" }
 
-// FindSource looks for a hive in dir and the folders above it.
+// FindSource searches for a hive in dir and its parent folders.
 func FindSource(dir string) (Source, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return Source{}, err
 	}
 	for d := dir; ; d = filepath.Dir(d) {
-		if s, ok, err := sourceIn(d); ok || err != nil {
+		if s, ok, err := findSourceIn(d); ok || err != nil {
 			return s, err
 		}
 		if d == filepath.Dir(d) {
@@ -58,9 +58,9 @@ func FindSource(dir string) (Source, error) {
 	return Source{}, sourceError("there is no hive.nix (nor a flake.nix) in %s or above it; name one with -f FILE or --flake REF", dir)
 }
 
-// sourceIn looks in one folder. Where it has both files, the flake is the hive
-// only if it speaks of one: many projects have a flake for other things.
-func sourceIn(dir string) (Source, bool, error) {
+// findSourceIn searches for a hive in one folder. If the folder has both files, the flake is used
+// only if it mentions a hive, because many projects have a flake for other purposes.
+func findSourceIn(dir string) (Source, bool, error) {
 	hive, flake := filepath.Join(dir, "hive.nix"), filepath.Join(dir, "flake.nix")
 	if isFile(flake) {
 		text, err := durable.Read(flake, durable.ConfigSize)
@@ -78,8 +78,7 @@ func sourceIn(dir string) (Source, bool, error) {
 	return Source{}, false, nil
 }
 
-// FileSource takes the argument of -f: a hive file, a flake.nix, or a folder with
-// one of them.
+// FileSource parses the argument of -f: a hive file, a flake.nix, or a folder with one of them.
 func FileSource(path string) (Source, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -92,7 +91,7 @@ func FileSource(path string) (Source, error) {
 	case err != nil:
 		return Source{}, sourceError("-f %s: %v", path, unwrapPath(err))
 	case info.IsDir():
-		s, ok, err := sourceIn(abs)
+		s, ok, err := findSourceIn(abs)
 		if err == nil && !ok {
 			err = sourceError("-f %s: the folder has neither hive.nix nor flake.nix", path)
 		}
@@ -100,15 +99,15 @@ func FileSource(path string) (Source, error) {
 	case filepath.Base(abs) == "flake.nix":
 		return FlakeSource(filepath.Dir(abs))
 	}
-	if err := durable.Regular(info); err != nil { // Nix would wait for a pipe for ever
+	if err := durable.Regular(info); err != nil { // Nix would wait forever for a named pipe
 		return Source{}, sourceError("-f %s: %v", path, err)
 	}
 	return Source{File: abs, Dir: filepath.Dir(abs)}, nil
 }
 
-// FlakeSource takes the argument of --flake. A folder becomes an absolute
-// reference, quoted as a URL, since Nix's own short form knows neither spaces nor
-// quotes. Inside a git repository that is git's view of the folder.
+// FlakeSource parses the argument of --flake. A folder becomes an absolute reference as a URL,
+// because Nix's own short form allows neither spaces nor quotes. In a git repository, the flake
+// contains only the files that git tracks.
 func FlakeSource(ref string) (Source, error) {
 	ref, attr, _ := strings.Cut(ref, "#")
 	s := Source{Flake: ref, Attr: attr}
@@ -120,8 +119,8 @@ func FlakeSource(ref string) (Source, error) {
 	if ref == "" {
 		ref = "."
 	}
-	// As for Nix: a folder begins with a dot or a slash; all else is a URL, or a name
-	// from the registry.
+	// As in Nix, a reference to a folder begins with a dot or a slash. Anything that does not is a
+	// URL or a name from the registry.
 	if !strings.HasPrefix(ref, ".") && !strings.HasPrefix(ref, "/") {
 		if dir, ok := strings.CutPrefix(ref, "path:"); ok && filepath.IsAbs(dir) {
 			dir, _, _ = strings.Cut(dir, "?")
@@ -149,7 +148,7 @@ func FlakeSource(ref string) (Source, error) {
 	return s, nil
 }
 
-// flakeInFolder takes `.?dir=sub`.
+// flakeInFolder parses a folder with a query, such as `.?dir=sub`.
 func flakeInFolder(s Source, dir, query string) (Source, error) {
 	params, err := url.ParseQuery(query)
 	sub := params.Get("dir")
@@ -164,7 +163,7 @@ func flakeInFolder(s Source, dir, query string) (Source, error) {
 	return of, err
 }
 
-// localFlake is the reference of a folder, and whether Nix copies all of it.
+// localFlake returns the flake reference for a folder, and whether Nix copies all of the folder.
 func localFlake(dir string) (ref string, copied bool) {
 	for top := dir; ; top = filepath.Dir(top) {
 		if _, err := os.Lstat(filepath.Join(top, ".git")); err == nil {
@@ -174,7 +173,7 @@ func localFlake(dir string) (ref string, copied bool) {
 				query = append(query, "dir="+strings.ReplaceAll(url.QueryEscape(rel), "+", "%20"))
 			}
 			if isFile(filepath.Join(top, ".git", "shallow")) {
-				query = append(query, "shallow=1") // old versions of Nix refuse such a clone otherwise
+				query = append(query, "shallow=1") // without it, old versions of Nix reject a shallow clone
 			}
 			u.RawQuery = strings.Join(query, "&")
 			return u.String(), false
@@ -197,7 +196,7 @@ func unwrapPath(err error) error {
 	return err
 }
 
-// SourceError says that there is no hive where the user said.
+// SourceError means that there is no hive in the given location.
 type SourceError struct{ msg string }
 
 func (e *SourceError) Error() string { return e.msg }

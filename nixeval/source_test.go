@@ -85,7 +85,7 @@ func TestFileAndFlakeArguments(t *testing.T) {
 		{of: file, arg: "empty", err: "neither hive.nix nor flake.nix"},
 		{of: file, arg: "nope.nix", err: "no such file"},
 		{of: file, arg: "github:a/b", err: "--flake github:a/b"},
-		{of: FlakeSource, arg: "f", want: "f"}, // a name from the registry, as for Nix
+		{of: FlakeSource, arg: "f", want: "f"}, // a name from the registry, as in Nix
 		{of: FlakeSource, arg: "./f", want: "path:" + enc + "/f"},
 		{of: FlakeSource, arg: ".?dir=f#x", want: "path:" + enc + "/f#x"},
 		{of: FlakeSource, arg: "./g?dir=a%26b+c", want: "git+file://" + enc + "/g?dir=a%26b%20c&shallow=1"},
@@ -108,7 +108,7 @@ func TestFileAndFlakeArguments(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tc.arg, got, tc.want)
 		}
 	}
-	// What Nix copies into the store must not hold our state.
+	// The state must not be in a folder that Nix copies into the store.
 	if s, err := FlakeSource("path:" + top + "?x=1"); err != nil || !s.Copied || s.Dir != top {
 		t.Errorf("path: gave %+v, %v", s, err)
 	}

@@ -24,17 +24,17 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// app is what the commands share: flags that all of them take, and the view.
+// app holds what all commands share: their common flags and the view.
 type app struct {
-	ctx     context.Context
-	started bool // whether a command's own code runs
-	view    *ui.View
-	opening sync.Once
-	sink    event.Sink // where events go once a run is recorded; nil: to the view
-	connect opener     // to hypervisors
-	dir     state.Dir  // of the cluster, once the hive is known
+	ctx      context.Context
+	started  bool // whether the command's own code has begun
+	view     *ui.View
+	viewOnce sync.Once
+	sink     event.Sink       // receives events while a run is recorded; nil: they go to the view
+	connect  hypervisorOpener // connects to hypervisors
+	dir      state.Dir        // the cluster's state folder; set by the survey
 
-	underway underway // for Ctrl-C
+	ongoing ongoingWork // shown when Ctrl-C does not end the command at once
 
 	// flags
 	file, flake string
@@ -48,42 +48,42 @@ type app struct {
 	evalWorkers int
 }
 
-func newApp(ctx context.Context, open opener) *app { return &app{ctx: ctx, connect: open} }
+func newApp(ctx context.Context, open hypervisorOpener) *app { return &app{ctx: ctx, connect: open} }
 
-// command is the body of a command: it runs with the view open.
-type command func(args []string) error
+// commandBody is the code of a command. It runs after the view was opened.
+type commandBody func(args []string) error
 
-// runs makes cobra's hook of a body.
-func (a *app) runs(body command) func(*cobra.Command, []string) error {
+// withView converts a command body to the function that cobra calls.
+func (a *app) withView(body commandBody) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		a.started = true
-		a.open()
+		a.openView()
 		return body(args)
 	}
 }
 
-func (a *app) open() {
-	a.opening.Do(func() {
+func (a *app) openView() {
+	a.viewOnce.Do(func() {
 		a.view = ui.New(ui.Options{Out: os.Stdout, Err: os.Stderr, JSON: a.json, Verbose: a.verbose})
 	})
 }
 
-// finish shows the error, if there is one, and gives the exit code.
+// finish shows err, if it is not nil, and returns the exit code.
 func (a *app) finish(err error) int {
-	a.open()
+	a.openView()
 	code := exitCode(err)
 	if err != nil {
-		a.view.Problems(code, problems(err))
+		a.view.Problems(code, splitProblems(err))
 	}
 	if err := a.view.Close(); err != nil && code == exitOK {
-		return exitInternal // a full disk, or a pipe that nobody reads
+		return exitInternal // the disk is full, or no process reads the pipe
 	}
 	return code
 }
 
-// evaluator is for the hive that the flags name.
-func (a *app) evaluator() (*nixeval.Evaluator, error) {
-	src, err := a.source()
+// newEvaluator returns an evaluator for the hive that the flags name.
+func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
+	src, err := a.hiveSource()
 	if err != nil {
 		return nil, err
 	}
@@ -92,14 +92,14 @@ func (a *app) evaluator() (*nixeval.Evaluator, error) {
 	}
 	o := nixeval.Options{
 		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers,
-		Facts: a.factsFile, Send: a.event,
+		Facts: a.factsFile, Send: a.sendEvent,
 	}
 	for _, s := range a.sets {
 		set, err := nixeval.ParseSet(s)
 		if err != nil {
 			return nil, err
 		}
-		o.Sets = slices.DeleteFunc(o.Sets, func(s nixeval.Set) bool { return slices.Equal(s.Path, set.Path) }) // the last one counts
+		o.Sets = slices.DeleteFunc(o.Sets, func(s nixeval.Set) bool { return slices.Equal(s.Path, set.Path) }) // the last --set of a path overrides earlier ones
 		o.Sets = append(o.Sets, set)
 	}
 	for _, pair := range a.nixOptions {
@@ -117,7 +117,7 @@ func (a *app) evaluator() (*nixeval.Evaluator, error) {
 	return nixeval.New(o), nil
 }
 
-func (a *app) source() (nixeval.Source, error) {
+func (a *app) hiveSource() (nixeval.Source, error) {
 	switch {
 	case a.file != "" && a.flake != "":
 		return nixeval.Source{}, usagef("-f and --flake name two hives; keep one of them")
@@ -133,38 +133,39 @@ func (a *app) source() (nixeval.Source, error) {
 	return nixeval.FindSource(wd)
 }
 
-func (a *app) event(e event.Event) {
+func (a *app) sendEvent(e event.Event) {
 	if a.sink != nil {
 		a.sink(e)
 		return
 	}
-	a.underway.see(e)
+	a.ongoing.observe(e)
 	a.view.Event(e)
 }
 
-// nodes are those of the flags' hive that --on means: where most commands begin.
-func (a *app) nodes(on []string) (*nixeval.Evaluator, *nixeval.Hive, []nixeval.Node, error) {
-	e, err := a.evaluator()
+// loadNodes returns an evaluator, the surveyed hive, and the nodes that --on selects. Most commands
+// begin with it.
+func (a *app) loadNodes(on []string) (*nixeval.Evaluator, *nixeval.Hive, []nixeval.Node, error) {
+	e, err := a.newEvaluator()
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	hive, nodes, err := a.selected(e, on)
+	hive, nodes, err := a.selectNodes(e, on)
 	return e, hive, nodes, err
 }
 
-// survey reads the hive. What is evaluated after it sees the facts of the machines that
-// we have booted, if there are some and --facts names no others. The survey itself does
-// not: which nodes there are, and where, must not depend on whether they run.
-func (a *app) survey(e *nixeval.Evaluator) (*nixeval.Hive, error) {
+// surveyHive surveys the hive and sets a.dir. Later evaluations get the facts of the booted
+// machines, if there are any and --facts is not set. The survey itself gets no facts, because the
+// set of nodes and their addresses must not depend on whether they run.
+func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 	hive, err := e.Survey(a.ctx)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := a.state(e, hive)
+	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.verify(dir); err != nil {
+	if err := a.verifyState(dir); err != nil {
 		return nil, err
 	}
 	a.dir = dir
@@ -172,24 +173,25 @@ func (a *app) survey(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 		if _, err := facts.Load(dir.Facts()); err == nil {
 			e.Facts = dir.Facts()
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, &hinted{fmt.Errorf("facts: %w", err), "nixbench apply writes them anew, once the file is gone"}
+			return nil, &hintedError{fmt.Errorf("facts: %w", err), "nixbench apply writes them anew, once the file is gone"}
 		}
 	}
 	return hive, nil
 }
 
-// verify checks the state folder before anything in it is used, and warns of what was open to
-// other users.
-func (a *app) verify(dir state.Dir) error {
+// verifyState checks the state folder before anything in it is used. It sends a warning for each
+// file that other users could access.
+func (a *app) verifyState(dir state.Dir) error {
 	loose, err := dir.Verify()
 	for _, l := range loose {
-		a.event(event.Event{Kind: event.Message, Level: "warning", Time: time.Now(), Text: l.String()})
+		a.sendEvent(event.Event{Kind: event.Message, Level: "warning", Time: time.Now(), Text: l.String()})
 	}
 	return err
 }
 
-// withFacts is for what needs no survey: it makes one only where there may be facts.
-func (a *app) withFacts(e *nixeval.Evaluator) error {
+// addFacts adds the facts of the booted machines to the evaluator, for commands that need no survey
+// themselves. It surveys the hive only if facts may exist.
+func (a *app) addFacts(e *nixeval.Evaluator) error {
 	any, err := state.Locate(e.Source, "*")
 	if err != nil {
 		return err
@@ -197,37 +199,37 @@ func (a *app) withFacts(e *nixeval.Evaluator) error {
 	if found, _ := filepath.Glob(any.Facts()); len(found) == 0 || e.Facts != "" {
 		return nil
 	}
-	_, err = a.survey(e)
+	_, err = a.surveyHive(e)
 	return err
 }
 
-// selected surveys the hive and picks the nodes that --on means.
-func (a *app) selected(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []nixeval.Node, error) {
+// selectNodes surveys the hive and returns the nodes that --on selects.
+func (a *app) selectNodes(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []nixeval.Node, error) {
 	selector, err := plan.ParseSelector(on)
 	if err != nil {
 		return nil, nil, err
 	}
-	hive, err := a.survey(e)
+	hive, err := a.surveyHive(e)
 	if err != nil {
 		return nil, nil, err
 	}
 	nodes, err := selector.Select(hive)
 	if err != nil && len(hive.Nodes) == 0 {
-		if known, _ := a.dir.Load(); known != nil && len(known.Machines) > 0 {
-			err = &hinted{err, "nixbench destroy removes the machines that it had"}
+		if recorded, _ := a.dir.Load(); recorded != nil && len(recorded.Machines) > 0 {
+			err = &hintedError{err, "nixbench destroy removes the machines that it had"}
 		}
 	}
 	return hive, nodes, err
 }
 
-func (a *app) state(e *nixeval.Evaluator, hive *nixeval.Hive) (state.Dir, error) {
+func (a *app) locateState(e *nixeval.Evaluator, hive *nixeval.Hive) (state.Dir, error) {
 	return state.Locate(e.Source, hive.ClusterName())
 }
 
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// joinPairs turns `--nix-option NAME VALUE`, as Colmena has it and Nix's own
-// --option does, into the one argument that the flag library can take.
+// joinPairs converts `--nix-option NAME VALUE`, the syntax of Colmena and of Nix's own --option, to
+// the single argument that the flag library supports.
 func joinPairs(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {

@@ -90,7 +90,7 @@ func (a *app) applyCommand() *cobra.Command {
   nixbench apply boot && nixbench reboot --if-needed`,
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 	}
-	cmd.RunE = a.runs(func(args []string) error {
+	cmd.RunE = a.withView(func(args []string) error {
 		goal := deploy.Switch
 		if len(args) == 1 {
 			goal = deploy.Goal(args[0])
@@ -134,12 +134,12 @@ func (a *app) uploadKeysCommand() *cobra.Command {
 the hive no longer has. Systems are neither evaluated nor switched.`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error { return a.apply(deploy.UploadKeys, flags) })
+	cmd.RunE = a.withView(func([]string) error { return a.apply(deploy.UploadKeys, flags) })
 	flags.fleetFlags.add(cmd.Flags())
 	return cmd
 }
 
-// options checks the flags.
+// options validates the flags and converts them to the options of an apply.
 func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	o := deploy.Options{
 		Goal: goal, Parallel: f.parallel, KeepGoing: f.keepGoing, RollbackAll: f.rollbackAll,
@@ -196,40 +196,40 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 	if err != nil {
 		return err
 	}
-	e, hive, nodes, err := a.nodes(flags.on)
+	e, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
 		return err
 	}
 	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 {
-		return &hinted{usagef("apply: meta.allowApplyAll is false in %s, so --on must say which nodes", e.Source), "for all of them: --on '*'"}
+		return &hintedError{usagef("apply: meta.allowApplyAll is false in %s, so --on must say which nodes", e.Source), "for all of them: --on '*'"}
 	}
 	if goal == "build" {
 		return a.buildOnly(e, hive, nodes, flags.keepGoing, false)
 	}
-	if o.Goal == deploy.UploadKeys || len(hive.Broken) == 0 { // else evaluation says what is broken
+	if o.Goal == deploy.UploadKeys || len(hive.Broken) == 0 { // otherwise the evaluation reports what is broken
 		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
 	}
-	return a.recorded(e, hive, "apply", func(s *session) error {
+	return a.runRecorded(e, hive, "apply", func(s *session) error {
 		d := &deploy.Deployer{
-			Eval: s.eval, Fleet: a.fleet(hive, flags.fleetFlags),
+			Eval: s.eval, Fleet: a.newFleet(hive, flags.fleetFlags),
 			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions, Substitute: flags.substitute && !flags.noSubstitute},
 			Uploader:  &secrets.Uploader{Send: s.send, Generated: vault.Open(a.dir.Vault()).Part},
 			Activator: &activate.Activator{Send: s.send},
 			Store:     s.store, Record: s.record, Send: s.send, Engines: engines,
 			Keep:     func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
-			Machines: a.machines(e, hive, s.send),
+			Machines: a.newMachines(e, hive, s.send),
 		}
-		d.Machines.Ask = func(changes []provision.Change) error { return a.mayChange(changes, flags.yes) }
+		d.Machines.Ask = func(changes []provision.Change) error { return a.confirmChanges(changes, flags.yes) }
 		defer d.Fleet.Close()
 		err := d.Apply(a.ctx, hive, nodes, o)
-		a.view.Result(s.record.Results(), func(io.Writer) {}) // people have seen the nodes' lines
+		a.view.Result(s.record.Results(), func(io.Writer) {}) // the text output has already shown each node's result
 		return err
 	})
 }
 
-// session is a run under the lock, with its record.
+// session is a recorded run that holds the cluster's lock.
 type session struct {
 	eval   *nixeval.Evaluator
 	store  *state.Store
@@ -237,9 +237,10 @@ type session struct {
 	send   event.Sink
 }
 
-// recorded runs f as a run: locked, and recorded whatever happens.
-func (a *app) recorded(e *nixeval.Evaluator, hive *nixeval.Hive, command string, f func(*session) error) error {
-	dir, err := a.state(e, hive)
+// runRecorded runs f as a run: under the cluster's lock, with a record that is also written if f
+// fails.
+func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command string, f func(*session) error) error {
+	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return err
 	}
@@ -253,36 +254,37 @@ func (a *app) recorded(e *nixeval.Evaluator, hive *nixeval.Hive, command string,
 		return err
 	}
 	record, err := lock.Record(state.RunInfo{
-		Args: state.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Revision: revision(a.ctx, e.Source.Dir), Nixbench: buildVersion().Version,
+		Args: state.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Revision: gitRevision(a.ctx, e.Source.Dir), Nixbench: buildVersion().Version,
 	})
 	if err != nil {
 		return err
 	}
 	s := &session{eval: e, store: store, record: record, send: func(ev event.Event) {
 		record.Event(ev)
-		a.underway.see(ev)
+		a.ongoing.observe(ev)
 		a.view.Event(ev)
 	}}
-	a.sink = s.send // so that the record has Nix's events, too
+	a.sink = s.send // so that the record also contains Nix's events
 	err = f(s)
-	code := exitCode(a.interrupted(err))
+	code := exitCode(a.preferInterrupt(err))
 	if endErr := record.End(code, err); endErr != nil {
 		err = errors.Join(err, endErr)
 	}
-	_, _ = lock.Prune(state.KeepRuns) // the next run tries again
+	_, _ = lock.Prune(state.KeepRuns) // an error does not matter, because the next run tries again
 	return err
 }
 
-// interrupted puts Ctrl-C in front of what it led to.
-func (a *app) interrupted(err error) error {
+// preferInterrupt returns errInterrupted if err follows a Ctrl-C; otherwise it returns err.
+func (a *app) preferInterrupt(err error) error {
 	if err != nil && errors.Is(context.Cause(a.ctx), errInterrupted) {
 		return errInterrupted
 	}
 	return err
 }
 
-// revision of the git tree that the hive is in, with a mark where it was changed.
-func revision(ctx context.Context, dir string) string {
+// gitRevision returns the revision of the git tree that contains the hive, with the suffix -dirty
+// if the tree has changes. It returns an empty string outside of git.
+func gitRevision(ctx context.Context, dir string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*").Output()
@@ -292,9 +294,9 @@ func revision(ctx context.Context, dir string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// keepRoots protects what was built here from Nix's garbage collector.
+// keepRoots registers closures that were built here as garbage collector roots.
 func (a *app) keepRoots(e *nixeval.Evaluator, hive *nixeval.Hive, built map[string]nixeval.Closure) error {
-	dir, err := a.state(e, hive)
+	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return err
 	}

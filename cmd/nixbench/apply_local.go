@@ -54,7 +54,7 @@ func (a *app) applyLocalCommand() *cobra.Command {
   nixbench apply-local --sudo boot --node laptop`,
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 	}
-	cmd.RunE = a.runs(func(args []string) error {
+	cmd.RunE = a.withView(func(args []string) error {
 		goal := deploy.Switch
 		if len(args) == 1 {
 			goal = deploy.Goal(args[0])
@@ -73,29 +73,29 @@ func (a *app) applyLocalCommand() *cobra.Command {
 }
 
 func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
-	shared := applyFlags{
+	applyOptions := applyFlags{
 		armFlags: flags.armFlags, specialisation: flags.specialisation,
 		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,
 	}
-	o, err := shared.options(goal)
+	o, err := applyOptions.options(goal)
 	if err != nil {
 		return err
 	}
-	e, err := a.evaluator()
+	e, err := a.newEvaluator()
 	if err != nil {
 		return err
 	}
-	hive, err := a.survey(e)
+	hive, err := a.surveyHive(e)
 	if err != nil {
 		return err
 	}
-	node, err := thisNode(hive, flags.node)
+	node, err := localNode(hive, flags.node)
 	if err != nil {
 		return err
 	}
 	d := hive.Unit(node.Unit).Deployment
 	if !d.AllowLocalDeployment {
-		return &hinted{usagef("%s: deployment.allowLocalDeployment is false", node.Name), "set it to true in the hive, if this machine is meant to be " + node.Name}
+		return &hintedError{usagef("%s: deployment.allowLocalDeployment is false", node.Name), "set it to true in the hive, if this machine is meant to be " + node.Name}
 	}
 	if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
 		return &activate.NotNixOSError{Node: node.Name}
@@ -103,16 +103,16 @@ func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
 	var escalation []string
 	if os.Geteuid() != 0 {
 		if !flags.sudo {
-			return &hinted{usagef("apply-local: switching needs root"), "--sudo evaluates and builds as you, and switches as root"}
+			return &hintedError{usagef("apply-local: switching needs root"), "--sudo evaluates and builds as you, and switches as root"}
 		}
 		escalation = d.PrivilegeEscalationCommand
 	}
-	fleet, err := deploy.NewLocalFleet(hive, node, escalation, remote.Options{Prompt: a.prompt(), Send: a.event})
+	fleet, err := deploy.NewLocalFleet(hive, node, escalation, remote.Options{Prompt: a.newPrompt(), Send: a.sendEvent})
 	if err != nil {
 		return err
 	}
 	defer fleet.Close()
-	return a.recorded(e, hive, "apply-local", func(s *session) error {
+	return a.runRecorded(e, hive, "apply-local", func(s *session) error {
 		d := &deploy.Deployer{
 			Eval: s.eval, Fleet: fleet,
 			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions},
@@ -125,11 +125,11 @@ func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
 	})
 }
 
-// thisNode is the node that this machine is: by name, else by the machine's own,
-// which may carry a domain.
-func thisNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
+// localNode returns the node that this machine is: the node called name, or if name is empty, the
+// node with the host name of this machine, with or without its domain.
+func localNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	if name != "" {
-		return nodeNamed(hive, name)
+		return findNode(hive, name)
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -139,9 +139,9 @@ func thisNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	for _, candidate := range []string{host, short} {
 		for _, n := range hive.Nodes {
 			if n.Name == candidate {
-				return nodeNamed(hive, candidate)
+				return findNode(hive, candidate)
 			}
 		}
 	}
-	return nixeval.Node{}, &hinted{usagef("apply-local: this machine is called %s, and the hive has no node of that name", host), fmt.Sprintf("--node says which one it is; there are %d", len(hive.Nodes))}
+	return nixeval.Node{}, &hintedError{usagef("apply-local: this machine is called %s, and the hive has no node of that name", host), fmt.Sprintf("--node says which one it is; there are %d", len(hive.Nodes))}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// armFlags say when a node goes back to its old system by itself.
+// armFlags configure the armed rollback: when a node activates its previous system by itself.
 type armFlags struct {
 	confirm    time.Duration
 	noRollback bool
@@ -19,7 +19,8 @@ func (f *armFlags) addArming(set *pflag.FlagSet) {
 	set.DurationVar(&f.settle, "settle-time", 3*time.Second, "how long services that the switch has started must stay up before it counts; 0 does not watch them")
 }
 
-// arming returns the times to deploy with; a confirm of 0 arms nothing.
+// arming validates the flags and returns the times for the deployment. A confirm of 0 means that no
+// rollback is armed.
 func (f *armFlags) arming() (confirm, settle time.Duration, err error) {
 	switch {
 	case f.settle < 0 || f.settle > 10*time.Minute:

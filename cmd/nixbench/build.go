@@ -36,8 +36,8 @@ func (a *app) buildCommand() *cobra.Command {
   nixbench build --flake .#production --nix-option cores 2`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error {
-		e, hive, nodes, err := a.nodes(on)
+	cmd.RunE = a.withView(func([]string) error {
+		e, hive, nodes, err := a.loadNodes(on)
 		if err != nil {
 			return err
 		}
@@ -51,10 +51,10 @@ func (a *app) buildCommand() *cobra.Command {
 	return cmd
 }
 
-// buildOnly is build, and apply build.
+// buildOnly implements `build` and `apply build`.
 func (a *app) buildOnly(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing, results bool) error {
 	built, err := deploy.Build(a.ctx, e, hive, nodes, keepGoing)
-	if keepErr := a.keep(e, hive, built, results); keepErr != nil {
+	if keepErr := a.keepBuilt(e, hive, built, results); keepErr != nil {
 		err = errors.Join(err, keepErr)
 	}
 	if built != nil {
@@ -63,10 +63,11 @@ func (a *app) buildOnly(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeva
 	return err
 }
 
-// keep registers what was built with the garbage collector.
-func (a *app) keep(e *nixeval.Evaluator, hive *nixeval.Hive, built []deploy.Closure, results bool) error {
+// keepBuilt registers the built closures as garbage collector roots, and with results also makes
+// the links result-NODE.
+func (a *app) keepBuilt(e *nixeval.Evaluator, hive *nixeval.Hive, built []deploy.Closure, results bool) error {
 	links := map[string]string{}
-	dir, err := a.state(e, hive)
+	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// engines are those that this program knows.
+// engines are the engines that nixbench supports.
 var engines = deploy.Engines{
 	kubernetes.Kind: func(c engine.Cluster) engine.Engine { return kubernetes.New(c) },
 }
@@ -47,7 +47,7 @@ func (a *app) checkCommand() *cobra.Command {
   nixbench check --deep --timeout 2m`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error { return a.check(flags) })
+	cmd.RunE = a.withView(func([]string) error { return a.check(flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&flags.deep, "deep", false, "also start work in the cluster")
@@ -60,30 +60,30 @@ func (a *app) check(flags checkFlags) error {
 	if flags.timeout <= 0 {
 		return usagef("--timeout %v: expected more than 0, such as 30s", flags.timeout)
 	}
-	_, hive, nodes, err := a.nodes(flags.on)
+	_, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
 		return err
 	}
 	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
-	fleet := a.fleet(hive, flags.fleetFlags)
+	fleet := a.newFleet(hive, flags.fleetFlags)
 	defer fleet.Close()
 	conditions := deploy.NodeConditions(fleet, nodes, flags.parallel)
-	of, err := engines.Of(hive, fleet)
+	clusterEngines, err := engines.Of(hive, fleet)
 	if err != nil {
 		return err
 	}
-	for _, e := range of {
+	for _, e := range clusterEngines {
 		conditions = append(conditions, e.Conditions(flags.deep)...)
 	}
-	conditions = append(conditions, deploy.MemberConditions(of, nodes, flags.parallel)...)
-	if flags.deep && len(of) == 0 {
+	conditions = append(conditions, deploy.MemberConditions(clusterEngines, nodes, flags.parallel)...)
+	if flags.deep && len(clusterEngines) == 0 {
 		return usagef("--deep: the hive's nodes run nothing together, so there is nothing to be started")
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, flags.timeout)
 	defer cancel()
-	results, err := check.Await(ctx, conditions, a.event)
+	results, err := check.Await(ctx, conditions, a.sendEvent)
 	a.view.Result(results, func(w io.Writer) { writeChecks(w, results) })
 	return err
 }
@@ -103,14 +103,14 @@ func writeChecks(w io.Writer, results []check.Result) {
 	ui.Table(w, table)
 }
 
-// oneEngine is for commands that are about a certain engine.
-func oneEngine[E engine.Engine](hive *nixeval.Hive, fleet *deploy.Fleet) (E, bool, error) {
+// findEngine returns the hive's engine of type E, and whether the hive has one.
+func findEngine[E engine.Engine](hive *nixeval.Hive, fleet *deploy.Fleet) (E, bool, error) {
 	var none E
-	of, err := engines.Of(hive, fleet)
+	clusterEngines, err := engines.Of(hive, fleet)
 	if err != nil {
 		return none, false, err
 	}
-	for _, e := range of {
+	for _, e := range clusterEngines {
 		if found, ok := e.(E); ok {
 			return found, true, nil
 		}

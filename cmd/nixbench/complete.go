@@ -8,9 +8,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// complete teaches the shell what only the hive knows: its nodes, their tags. That
-// takes a survey, which is cheap enough to wait for.
-func (a *app) complete(root *cobra.Command) {
+// registerCompletion registers the completion of nodes and tags. They come from a survey of the
+// hive, which is fast enough for interactive use.
+func (a *app) registerCompletion(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		if cmd.Flags().Lookup("on") != nil {
 			_ = cmd.RegisterFlagCompletionFunc("on", a.completeOn)
@@ -20,20 +20,20 @@ func (a *app) complete(root *cobra.Command) {
 				if len(args) > 0 {
 					return nil, cobra.ShellCompDirectiveDefault
 				}
-				nodes, _ := a.names()
+				nodes, _ := a.completionTerms()
 				return nodes, cobra.ShellCompDirectiveNoFileComp
 			}
 		}
 	}
 }
 
-// completeOn completes the last of the terms between commas.
+// completeOn completes the last term of a comma-separated --on.
 func (a *app) completeOn(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndex(typed, ",")+1]
 	if strings.HasPrefix(typed[len(before):], "!") {
 		before += "!"
 	}
-	nodes, tags := a.names()
+	nodes, tags := a.completionTerms()
 	var out []string
 	for _, term := range append(nodes, tags...) {
 		out = append(out, before+term)
@@ -41,11 +41,11 @@ func (a *app) completeOn(_ *cobra.Command, _ []string, typed string) ([]string, 
 	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// names are the hive's nodes, and its tags and roles as terms of --on. A hive that
-// cannot be read has none: a shell's line is no place to complain.
-func (a *app) names() (nodes, tags []string) {
+// completionTerms returns the names of the hive's nodes, and its tags and roles as terms of --on.
+// If the hive cannot be evaluated, it returns nothing, because a completion must not print errors.
+func (a *app) completionTerms() (nodes, tags []string) {
 	a.sink = func(event.Event) {}
-	e, err := a.evaluator()
+	e, err := a.newEvaluator()
 	if err != nil {
 		return nil, nil
 	}
@@ -53,14 +53,14 @@ func (a *app) names() (nodes, tags []string) {
 	if err != nil {
 		return nil, nil
 	}
-	known := map[string]bool{}
+	seen := map[string]bool{}
 	for _, n := range hive.Nodes {
 		nodes = append(nodes, n.Name)
 		for _, tag := range append([]string{n.Role}, n.Tags...) {
 			if tag != "" {
-				known["@"+tag] = true
+				seen["@"+tag] = true
 			}
 		}
 	}
-	return nodes, sortedNames(known)
+	return nodes, sortedNames(seen)
 }

@@ -14,28 +14,31 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// errDeclined is a no to a question.
+// errDeclined means that the user answered a question with no.
 var errDeclined = errors.New("nothing was done")
 
-// mayAct decides whether a command that interrupts nodes may go on without --on, which
-// could be a slip: on a terminal it will ask, elsewhere it needs --yes.
-func (a *app) mayAct(command string, on []string, yes bool) error {
+// checkCanConfirm decides whether a command that interrupts nodes may continue without --on, which
+// may have been forgotten. It may if the command can ask on a terminal; otherwise --yes is
+// required.
+func (a *app) checkCanConfirm(command string, on []string, yes bool) error {
 	if len(on) > 0 || yes || a.canAsk() {
 		return nil
 	}
-	return &hinted{usagef("%s: without a terminal nobody can be asked whether all nodes are meant", command), "--on says which nodes, or --yes that all are meant"}
+	return &hintedError{usagef("%s: without a terminal nobody can be asked whether all nodes are meant", command), "--on says which nodes, or --yes that all are meant"}
 }
 
-// allMayBeMeant holds meta.allowApplyAll against a command without --on.
-func allMayBeMeant(command string, e *nixeval.Evaluator, hive *nixeval.Hive, on []string) error {
+// checkApplyAll returns an error if a command without --on would select all nodes although
+// meta.allowApplyAll is false.
+func checkApplyAll(command string, e *nixeval.Evaluator, hive *nixeval.Hive, on []string) error {
 	if hive.Meta.AllowApplyAll || len(on) > 0 {
 		return nil
 	}
-	return &hinted{usagef("%s: meta.allowApplyAll is false in %s, so --on must say which nodes", command, e.Source), "for all of them: --on '*'"}
+	return &hintedError{usagef("%s: meta.allowApplyAll is false in %s, so --on must say which nodes", command, e.Source), "for all of them: --on '*'"}
 }
 
-// confirmed asks, where mayAct has said that it will.
-func (a *app) confirmed(question string, on []string, yes bool) error {
+// confirm asks the user, unless --on or --yes is set. It returns errDeclined if the answer is not
+// yes.
+func (a *app) confirm(question string, on []string, yes bool) error {
 	if len(on) > 0 || yes {
 		return nil
 	}
@@ -43,13 +46,13 @@ func (a *app) confirmed(question string, on []string, yes bool) error {
 	a.view.Pause(func() {
 		fmt.Fprintf(os.Stderr, "%s [y/N] ", question)
 		go func() {
-			line, _ := bufio.NewReader(os.Stdin).ReadString('\n') // no answer is a no
+			line, _ := bufio.NewReader(os.Stdin).ReadString('\n') // end of input counts as no
 			answer <- strings.ToLower(strings.TrimSpace(line))
 		}()
 		select {
 		case text := <-answer:
 			answer <- text
-		case <-a.ctx.Done(): // Ctrl-C does not end the read
+		case <-a.ctx.Done(): // Ctrl-C does not interrupt the read
 			fmt.Fprintln(os.Stderr)
 			answer <- ""
 		}
@@ -63,7 +66,7 @@ func (a *app) confirmed(question string, on []string, yes bool) error {
 	return &usageError{err: errDeclined}
 }
 
-// announce shows what is about to be done, beside the progress of doing it.
+// announce prints to stderr what the command is about to do. It prints nothing with --json.
 func (a *app) announce(show func(io.Writer)) {
 	if !a.json {
 		a.view.Pause(func() { show(os.Stderr) })
@@ -72,9 +75,9 @@ func (a *app) announce(show func(io.Writer)) {
 
 func (a *app) canAsk() bool { return !a.json && term.IsTerminal(int(os.Stdin.Fd())) }
 
-// free tells early, before anybody is asked anything, that somebody else works on the
-// cluster. The lock itself comes later.
-func free(dir state.Dir) error {
+// checkUnlocked returns an error if another process holds the cluster's lock. It is called before
+// the user is asked anything; the command takes the lock itself later.
+func checkUnlocked(dir state.Dir) error {
 	holder, err := dir.Holder()
 	if err == nil && holder != nil {
 		err = &state.LockedError{Dir: dir, Holder: *holder}

@@ -60,7 +60,7 @@ func (a *app) destroyCommand() *cobra.Command {
   nixbench destroy --yes`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error { return a.destroy(flags) })
+	cmd.RunE = a.withView(func([]string) error { return a.destroy(flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&flags.on, "on", nil, onHelp)
@@ -86,58 +86,58 @@ func (a *app) destroy(flags destroyFlags) error {
 	if err != nil {
 		return err
 	}
-	e, err := a.evaluator()
+	e, err := a.newEvaluator()
 	if err != nil {
 		return err
 	}
-	hive, err := a.survey(e)
+	hive, err := a.surveyHive(e)
 	if err != nil {
 		return err
 	}
-	known, err := a.dir.Load()
+	recorded, err := a.dir.Load()
 	if err != nil {
 		return err
 	}
-	if known.Cluster == nil {
+	if recorded.Cluster == nil {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "nixbench has booted no machine of this cluster") })
 		return nil
 	}
-	if err := abandons(flags.forget, hive, known); err != nil {
+	if err := checkForget(flags.forget, hive, recorded); err != nil {
 		return err
 	}
-	return a.recorded(e, hive, "destroy", func(s *session) error {
+	return a.runRecorded(e, hive, "destroy", func(s *session) error {
 		d := &deploy.Deployer{
-			Store: s.store, Record: s.record, Send: s.send, Machines: a.machines(e, hive, s.send),
-			Engines: engines, Fleet: a.fleet(hive, fleetFlags{}),
+			Store: s.store, Record: s.record, Send: s.send, Machines: a.newMachines(e, hive, s.send),
+			Engines: engines, Fleet: a.newFleet(hive, fleetFlags{}),
 		}
 		defer d.Fleet.Close()
-		var meant func([]nixeval.Node) ([]nixeval.Node, error)
+		var selectMachines func([]nixeval.Node) ([]nixeval.Node, error)
 		if len(flags.on) > 0 {
-			meant = func(machines []nixeval.Node) ([]nixeval.Node, error) {
+			selectMachines = func(machines []nixeval.Node) ([]nixeval.Node, error) {
 				return selector.Select(&nixeval.Hive{Nodes: machines})
 			}
 		}
-		doom, err := doomed(a, d.Machines, s.store.State(), meant, flags.forget)
+		destroyPlan, err := planDestroy(a, d.Machines, s.store.State(), selectMachines, flags.forget)
 		if err != nil {
 			return err
 		}
-		defer doom.Close()
-		if list := doom.Lines(); len(doom.List) > 0 {
-			question := fmt.Sprintf("remove %s, and all that is on their disks?", deploy.Count(len(doom.List), "machine"))
+		defer destroyPlan.Close()
+		if list := destroyPlan.Lines(); len(destroyPlan.List) > 0 {
+			question := fmt.Sprintf("remove %s, and all that is on their disks?", deploy.Count(len(destroyPlan.List), "machine"))
 			if flags.forget != "" {
-				question = fmt.Sprintf("forget %s, without removing anything there?", deploy.Count(len(doom.List), "machine"))
+				question = fmt.Sprintf("forget %s, without removing anything there?", deploy.Count(len(destroyPlan.List), "machine"))
 			}
-			if err := a.agreed("destroy", question, list, flags.yes); err != nil {
+			if err := a.confirmList("destroy", question, list, flags.yes); err != nil {
 				return err
 			}
 		}
-		results, err := d.Destroy(a.ctx, doom, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain})
+		results, err := d.Destroy(a.ctx, destroyPlan, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain})
 		if results != nil {
-			a.view.Result(results, func(w io.Writer) { // people have seen the lines of machines
-				for _, line := range doom.Left {
+			a.view.Result(results, func(w io.Writer) { // the text output has already shown each machine's result
+				for _, line := range destroyPlan.Left {
 					fmt.Fprintln(w, line)
 				}
-				if err == nil && doom.Whole && len(doom.List) == 0 {
+				if err == nil && destroyPlan.Whole && len(destroyPlan.List) == 0 {
 					fmt.Fprintln(w, "what was left of this cluster is removed")
 				}
 			})
@@ -146,26 +146,26 @@ func (a *app) destroy(flags destroyFlags) error {
 	})
 }
 
-func doomed(a *app, m *deploy.Machines, known *state.State, meant func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*deploy.Doom, error) {
+func planDestroy(a *app, m *deploy.Machines, recorded *state.State, selectMachines func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*deploy.Doom, error) {
 	if forget != "" {
-		return m.Abandon(known, forget), nil
+		return m.Abandon(recorded, forget), nil
 	}
-	return m.Doom(a.ctx, known, meant)
+	return m.Doom(a.ctx, recorded, selectMachines)
 }
 
-// abandons refuses to forget a hypervisor that the hive still names, since the next apply would ask
-// it, or one that nobody knows.
-func abandons(name string, hive *nixeval.Hive, known *state.State) error {
+// checkForget validates --forget-hypervisor. The hypervisor must have machines of the cluster, and
+// the hive must not name it any more, because the next apply would otherwise connect to it.
+func checkForget(name string, hive *nixeval.Hive, recorded *state.State) error {
 	if name == "" {
 		return nil
 	}
-	if _, ok := known.Cluster.Hypervisors[name]; !ok {
-		return &hinted{usagef("--forget-hypervisor %s: nixbench has made nothing there", name),
-			"it has on " + strings.Join(slices.Sorted(maps.Keys(known.Cluster.Hypervisors)), ", ")}
+	if _, ok := recorded.Cluster.Hypervisors[name]; !ok {
+		return &hintedError{usagef("--forget-hypervisor %s: nixbench has made nothing there", name),
+			"it has on " + strings.Join(slices.Sorted(maps.Keys(recorded.Cluster.Hypervisors)), ", ")}
 	}
 	if hive.Cluster != nil && len(hive.Nodes) > 0 {
 		if _, named := hive.Cluster.Hypervisors[name]; named {
-			return &hinted{usagef("--forget-hypervisor %s: the hive still names it", name), "take it out of cluster.hypervisors first"}
+			return &hintedError{usagef("--forget-hypervisor %s: the hive still names it", name), "take it out of cluster.hypervisors first"}
 		}
 	}
 	return nil

@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-// The lines of our documents that call nixbench, at the beginning of a line that is set
-// as code. What follows ends at a comment, or where the shell goes on to something else.
+// Matches the lines of the documents that call nixbench, at the beginning of a line of code. The
+// call ends at a comment or at a shell operator.
 var (
 	callRE = regexp.MustCompile(`(?m)^(?:    |  )(?:\$ )?(?:demo/)?nixbench ((?:[^\n#]|\S#)*)`)
 	appRE  = regexp.MustCompile(`(?m)^(?:    |  )(?:\$ )?nix run \.#(deploy|nixbench)(?: -- ([^\n#]*))?`)
 	restRE = regexp.MustCompile(`\s+(&&|\|\||\||>|;).*`)
 )
 
-// Every command and flag that the documents show exists.
+// Every command and flag in the documents must exist.
 func TestDocuments(t *testing.T) {
 	files, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestDocuments(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Comments of hives are code here.
+		// Treat commands in the comments of hives as code.
 		text := strings.ReplaceAll("\n"+string(data), "\n#   nixbench ", "\n    nixbench ")
 		var calls []string
 		for _, m := range callRE.FindAllStringSubmatch(text, -1) {
@@ -41,7 +41,7 @@ func TestDocuments(t *testing.T) {
 		}
 		for _, call := range calls {
 			call = restRE.ReplaceAllString(strings.Replace(call, "deploy", "apply", 1), "")
-			if strings.Contains(call, "  ") { // what a line says after it
+			if strings.Contains(call, "  ") { // a description follows the call
 				call, _, _ = strings.Cut(strings.TrimSpace(call), "  ")
 			}
 			checked++
@@ -65,10 +65,10 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// Links between our documents lead somewhere.
+// Links between the documents must have a target.
 func TestLinks(t *testing.T) {
 	linkRE := regexp.MustCompile(`\]\(([^):#]*)(?:#([^)]*))?\)`)
-	codeRE := regexp.MustCompile("(?s)```.*?```|``.*?``|(^|[^\\[`])`[^`\n]*`") // but for what a link says
+	codeRE := regexp.MustCompile("(?s)```.*?```|``.*?``|(^|[^\\[`])`[^`\n]*`") // but not the text of a link
 	anchorRE := regexp.MustCompile(`[^a-z0-9 _-]`)
 	files, _ := filepath.Glob("../../docs/*.md")
 	for _, file := range append(files, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md", "../../CHANGELOG.md") {

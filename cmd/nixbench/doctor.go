@@ -27,43 +27,43 @@ func (a *app) doctorCommand() *cobra.Command {
   nixbench doctor --set roles.worker.count=20
   nixbench doctor --json | tail -n 1 | jq '.result[] | select(.state != "ok")'`,
 		Args: cobra.NoArgs,
-		RunE: a.runs(func([]string) error { return a.doctor() }),
+		RunE: a.withView(func([]string) error { return a.doctor() }),
 	}
 }
 
 func (a *app) doctor() error {
-	e, err := a.evaluator()
+	e, err := a.newEvaluator()
 	if err != nil {
 		return err
 	}
-	hive, err := a.survey(e)
+	hive, err := a.surveyHive(e)
 	if err != nil {
 		return err
 	}
-	known, err := a.dir.Load()
+	recorded, err := a.dir.Load()
 	if err != nil {
 		return err
 	}
-	findings := a.machines(e, hive, a.event).Examine(a.ctx, known)
+	findings := a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)
 	a.view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
 	if slices.ContainsFunc(findings, func(f provision.Finding) bool { return f.State == "error" }) {
-		return &checkError{nodes: troubles(findings)}
+		return &checkError{nodes: errorFindings(findings)}
 	}
 	return nil
 }
 
-func troubles(findings []provision.Finding) []string {
+func errorFindings(findings []provision.Finding) []string {
 	var out []string
 	for _, f := range findings {
 		if f.State == "error" {
-			out = append(out, where(f))
+			out = append(out, findingTitle(f))
 		}
 	}
 	return out
 }
 
-// where names what was examined: `KVM of default`.
-func where(f provision.Finding) string {
+// findingTitle returns what was examined and where: `KVM (default)`.
+func findingTitle(f provision.Finding) string {
 	if f.Where == "" {
 		return f.What
 	}
@@ -73,7 +73,7 @@ func where(f provision.Finding) string {
 func writeFindings(w io.Writer, findings []provision.Finding) {
 	rows := []ui.Row{}
 	for _, f := range findings {
-		rows = append(rows, ui.Row{f.State, where(f), f.Text})
+		rows = append(rows, ui.Row{f.State, findingTitle(f), f.Text})
 	}
 	ui.Table(w, rows)
 	first := true
@@ -85,6 +85,6 @@ func writeFindings(w io.Writer, findings []provision.Finding) {
 			fmt.Fprintln(w)
 			first = false
 		}
-		fmt.Fprintf(w, "%s: %s\n", where(f), f.Fix)
+		fmt.Fprintf(w, "%s: %s\n", findingTitle(f), f.Fix)
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// drainFlags say how members of a living cluster are drained.
+// drainFlags configure how members of a running cluster are drained.
 type drainFlags struct {
 	noDrain, barePods, localData bool
 }
 
 const noDrainHelp = "change nodes of a living cluster without taking their work away before"
 
-// add adds the flags; noDrain is the help of --no-drain.
+// add defines the flags; noDrain is the help text of --no-drain.
 func (f *drainFlags) add(set *pflag.FlagSet, noDrain string) {
 	set.BoolVar(&f.noDrain, "no-drain", false, noDrain)
 	set.BoolVar(&f.barePods, "drain-bare-pods", false, "let a drain delete pods that no controller creates again elsewhere")
@@ -32,7 +32,7 @@ func (f *drainFlags) options() (engine.DrainOptions, error) {
 	return engine.DrainOptions{BarePods: f.barePods, LocalData: f.localData}, nil
 }
 
-// writeDrains shows what drains would delete for good, and what they would be refused for.
+// writeDrains prints what each drain would delete permanently, and what blocks it.
 func writeDrains(w io.Writer, previews []deploy.Preview) {
 	for _, p := range previews {
 		if p.Drain == nil {

@@ -44,28 +44,28 @@ func (a *app) evalCommand() *cobra.Command {
   nixbench eval --instantiate -E '{ pkgs, ... }: pkgs.hello'`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.runs(func(args []string) error {
-		asked := cmd.Flags().Changed("expr")
-		if asked && strings.TrimSpace(x.Text) == "" {
+	cmd.RunE = a.withView(func(args []string) error {
+		exprGiven := cmd.Flags().Changed("expr")
+		if exprGiven && strings.TrimSpace(x.Text) == "" {
 			return usagef("eval: -E needs an expression, such as '{ nodes, ... }: builtins.attrNames nodes'")
 		}
 		if len(args) == 1 {
-			if asked {
+			if exprGiven {
 				return usagef("eval: -E and a file are two expressions; keep one")
 			}
 			x.File = args[0]
 		}
-		e, err := a.evaluator()
+		e, err := a.newEvaluator()
 		if err != nil {
 			return err
 		}
-		if !asked && x.File == "" {
+		if !exprGiven && x.File == "" {
 			return a.evalHive(e, on, instantiate, keepGoing)
 		}
 		if len(on) > 0 {
 			return usagef("eval: --on has no meaning with an expression, which sees all nodes; pick them in the expression")
 		}
-		if err := a.withFacts(e); err != nil {
+		if err := a.addFacts(e); err != nil {
 			return err
 		}
 		if instantiate {
@@ -104,9 +104,9 @@ func (a *app) evalDrvs(e *nixeval.Evaluator, x nixeval.Expression) error {
 	return nil
 }
 
-// evalHive shows the nodes, and with instantiate their derivations.
+// evalHive prints the nodes, or with instantiate their derivations.
 func (a *app) evalHive(e *nixeval.Evaluator, on []string, instantiate, keepGoing bool) error {
-	hive, nodes, err := a.selected(e, on)
+	hive, nodes, err := a.selectNodes(e, on)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (a *app) showDrvs(nodes []nixeval.Node, closures map[string]nixeval.Closure
 	a.view.Result(drvs, func(w io.Writer) { ui.Table(w, rows) })
 }
 
-// hiveView is the JSON of `eval`. Keys are named, and say nothing else.
+// hiveView is the JSON of `eval`. Of deployment.keys it contains only the names.
 type hiveView struct {
 	Name        string                  `json:"name"`
 	Description string                  `json:"description,omitempty"`

@@ -34,30 +34,30 @@ func (a *app) execCommand() *cobra.Command {
   nixbench exec --on 'web-*' --root -- systemctl restart nginx`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.RunE = a.runs(func(args []string) error {
-		_, hive, nodes, err := a.nodes(fleet.on)
+	cmd.RunE = a.withView(func(args []string) error {
+		_, hive, nodes, err := a.loadNodes(fleet.on)
 		if err != nil {
 			return err
 		}
 		if nodes, err = a.remoteNodes(hive, nodes, fleet.on); err != nil {
 			return err
 		}
-		hosts := a.fleet(hive, fleet)
+		hosts := a.newFleet(hive, fleet)
 		defer hosts.Close()
 		results := deploy.Each(a.ctx, nodes, fleet.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
 			return a.execOn(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})
 		})
-		return execResult(results)
+		return joinExecErrors(results)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.SetInterspersed(false) // flags after the command are the command's
+	f.SetInterspersed(false) // flags after the command belong to the command
 	fleet.add(f)
 	f.BoolVar(&sudo, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
 	return cmd
 }
 
-// execOn runs the command on one node and gives its exit status.
+// execOn runs the command on one node and returns its exit status.
 func (a *app) execOn(ctx context.Context, hosts *deploy.Fleet, n nixeval.Node, c remote.Cmd) (int, error) {
 	h, err := hosts.Host(ctx, n)
 	if err != nil {
@@ -74,7 +74,7 @@ func (a *app) execOn(ctx context.Context, hosts *deploy.Fleet, n nixeval.Node, c
 	return 0, err
 }
 
-// execError carries the exit status of the worst node.
+// execError contains the highest exit status and the nodes on which the command failed.
 type execError struct {
 	code  int
 	nodes []string
@@ -84,7 +84,7 @@ func (e *execError) Error() string {
 	return fmt.Sprintf("the command failed on %s", strings.Join(e.nodes, ", "))
 }
 
-func execResult(results []deploy.Outcome[int]) error {
+func joinExecErrors(results []deploy.Outcome[int]) error {
 	var errs []error
 	worst := &execError{}
 	for _, r := range results {

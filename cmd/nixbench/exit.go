@@ -21,8 +21,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Exit codes, documented in docs/exit-codes.md. They are an interface: scripts
-// depend on them.
+// Exit codes, documented in docs/exit-codes.md. Scripts depend on them, so they must not change.
 const (
 	exitOK          = 0
 	exitInternal    = 1
@@ -38,10 +37,10 @@ const (
 	exitInterrupted = 130
 )
 
-// usageError is a command line that makes no sense.
+// usageError means that the command line is invalid.
 type usageError struct {
 	err     error
-	command string // whose help would help
+	command string // the command whose --help the hint names
 }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -51,44 +50,44 @@ func usagef(format string, args ...any) error {
 	return &usageError{err: fmt.Errorf(format, args...)}
 }
 
-// hinted is an error with a way out.
-type hinted struct {
+// hintedError is an error with a hint about what to do.
+type hintedError struct {
 	err  error
 	hint string
 }
 
-func (e *hinted) Error() string { return e.err.Error() }
-func (e *hinted) Unwrap() error { return e.err }
+func (e *hintedError) Error() string { return e.err.Error() }
+func (e *hintedError) Unwrap() error { return e.err }
 
-// exitCode is decided here alone. Where several things went wrong, the earliest
-// stage counts.
+// exitCode returns the exit code for an error. No other function decides on exit codes. If several
+// steps failed, the earliest step decides.
 func exitCode(err error) int {
 	var (
-		usage  *usageError
-		source *nixeval.SourceError
-		set    *nixeval.SetError
-		sel    *plan.SelectError
-		eval   *nixeval.EvalError
-		build  *nixeval.BuildError
-		nix    *nixeval.NixError
-		locked *state.LockedError
-		worst  *execError
-		failed *checkError
-		unmet  *check.Error
-		unlike *deploy.AdjustError
-		before *deploy.NoPredecessorError
-		alone  *deploy.AloneError
-		access *kubernetes.AccessError
-		newKey *newKeyError
-		silent *remote.TimeoutError
-		trust  *state.TrustError
+		usage         *usageError
+		source        *nixeval.SourceError
+		set           *nixeval.SetError
+		sel           *plan.SelectError
+		eval          *nixeval.EvalError
+		build         *nixeval.BuildError
+		nix           *nixeval.NixError
+		locked        *state.LockedError
+		worst         *execError
+		failed        *checkError
+		unmet         *check.Error
+		adjust        *deploy.AdjustError
+		noPredecessor *deploy.NoPredecessorError
+		unavailable   *deploy.AloneError
+		access        *kubernetes.AccessError
+		newKey        *newKeyError
+		timeout       *remote.TimeoutError
+		trust         *state.TrustError
 	)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errInterrupted):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.As(err, &source), errors.As(err, &set), errors.As(err, &sel), errors.As(err, &before), errors.As(err, &trust):
+	case errors.As(err, &usage), errors.As(err, &source), errors.As(err, &set), errors.As(err, &sel), errors.As(err, &noPredecessor), errors.As(err, &trust):
 		return exitUsage
 	case errors.As(err, &eval):
 		return exitEvaluation
@@ -96,30 +95,30 @@ func exitCode(err error) int {
 		return exitBuild
 	case errors.As(err, &locked):
 		return exitLocked
-	case provisioning(err):
+	case isProvisionError(err):
 		return exitProvision
-	case unreachable(err), connecting(err):
+	case isUnreachable(err), isConnectError(err):
 		return exitUnreachable
-	case errors.As(err, &alone), errors.As(err, &access), errors.As(err, &newKey): // whatever the causes
+	case errors.As(err, &unavailable), errors.As(err, &access), errors.As(err, &newKey): // regardless of the wrapped causes
 		return exitCheck
-	case copying(err):
+	case isCopyError(err):
 		return exitCopy
-	case activating(err):
+	case isActivationError(err):
 		return exitActivation
-	case errors.As(err, &failed), errors.As(err, &unmet), errors.As(err, &unlike):
+	case errors.As(err, &failed), errors.As(err, &unmet), errors.As(err, &adjust):
 		return exitCheck
 	case errors.As(err, &worst):
 		return worst.code
 	case errors.As(err, &nix):
 		return exitEvaluation
-	case errors.As(err, &silent): // of a step that has no code of its own
+	case errors.As(err, &timeout): // in a step without an exit code of its own
 		return exitUnreachable
 	}
 	return exitInternal
 }
 
-// provisioning tells whether a machine is not there as it should be.
-func provisioning(err error) bool {
+// isProvisionError reports whether a machine could not be created, changed or booted.
+func isProvisionError(err error) bool {
 	var (
 		boot  *deploy.BootError
 		place *provision.Error
@@ -130,10 +129,10 @@ func provisioning(err error) bool {
 	return errors.As(err, &boot) || errors.As(err, &place) || errors.As(err, &plan) || errors.As(err, &image) || errors.As(err, &where)
 }
 
-// unreachable tells whether we did not get in, on some node. One that a switch has
-// locked us out of is no such node: there the switch failed. Nor is one that did not come back from a reboot. Nor are those that were only asked
-// about what nodes run together: that is what is missing.
-func unreachable(err error) bool {
+// isUnreachable reports whether nixbench could not log in to a node. It returns false if a switch
+// cut the node off, because then the switch failed; if a node did not come back from a reboot; and
+// if a control plane was only queried about the cluster, because then the cluster is unavailable.
+func isUnreachable(err error) bool {
 	switch e := err.(type) {
 	case *activate.LostSightError, *activate.RebootError, *deploy.AloneError, *kubernetes.AccessError, *newKeyError:
 		return false
@@ -141,20 +140,20 @@ func unreachable(err error) bool {
 		*remote.AuthError, *remote.EscalationError, *deploy.NoHostError:
 		return true
 	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), unreachable)
+		return slices.ContainsFunc(e.Unwrap(), isUnreachable)
 	case interface{ Unwrap() error }:
-		return unreachable(e.Unwrap())
+		return isUnreachable(e.Unwrap())
 	}
 	return false
 }
 
-// connecting tells whether a node was lost before anything was done on it.
-func connecting(err error) bool {
+// isConnectError reports whether the connection to a node was lost before anything was done on it.
+func isConnectError(err error) bool {
 	return slices.ContainsFunc(nodeErrors(err), func(e *deploy.NodeError) bool { return e.Step == event.Connect })
 }
 
-// copying tells whether a closure or a key did not arrive.
-func copying(err error) bool {
+// isCopyError reports whether a closure or a key could not be copied.
+func isCopyError(err error) bool {
 	for _, e := range nodeErrors(err) {
 		if e.Step == event.Copy || e.Step == event.Keys {
 			return true
@@ -164,22 +163,22 @@ func copying(err error) bool {
 	return errors.As(err, &c)
 }
 
-// activating tells whether a node did not come to run what it should.
-func activating(err error) bool {
+// isActivationError reports whether a node does not run the system that it should run.
+func isActivationError(err error) bool {
 	var (
-		reboot *activate.RebootError
-		gone   *remote.LostError
-		notOS  *activate.NotNixOSError
-		absent *deploy.GoneError
-		busy   *activate.BusyError
-		skew   *engine.VersionError
-		stays  *engine.BlockedError
+		reboot  *activate.RebootError
+		gone    *remote.LostError
+		notOS   *activate.NotNixOSError
+		absent  *deploy.GoneError
+		busy    *activate.BusyError
+		version *engine.VersionError
+		blocked *engine.BlockedError
 	)
-	return len(nodeErrors(err)) > 0 || errors.As(err, &skew) || errors.As(err, &stays) || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS) ||
+	return len(nodeErrors(err)) > 0 || errors.As(err, &version) || errors.As(err, &blocked) || errors.As(err, &reboot) || errors.As(err, &gone) || errors.As(err, &notOS) ||
 		errors.As(err, &absent) || errors.As(err, &busy)
 }
 
-// nodeErrors are those of all nodes, however deep they are.
+// nodeErrors returns the NodeErrors of all nodes, at any depth of err.
 func nodeErrors(err error) []*deploy.NodeError {
 	if n, ok := err.(*deploy.NodeError); ok {
 		return []*deploy.NodeError{n}
@@ -196,36 +195,36 @@ func nodeErrors(err error) []*deploy.NodeError {
 	return out
 }
 
-// problems takes an error apart into what is shown one by one.
-func problems(err error) []ui.Problem {
-	if boot, ok := err.(*deploy.BootError); ok { // whose cause may be several
+// splitProblems splits an error into the problems that are shown separately.
+func splitProblems(err error) []ui.Problem {
+	if boot, ok := err.(*deploy.BootError); ok { // its cause may be a joined error, but it is one problem
 		return []ui.Problem{{Message: boot.Error(), Hint: boot.Hint()}}
 	}
-	if several := parts(err); len(several) > 0 {
+	if several := joinedErrors(err); len(several) > 0 {
 		var out []ui.Problem
 		for _, e := range several {
-			out = append(out, problems(e)...)
+			out = append(out, splitProblems(e)...)
 		}
 		return out
 	}
 	var (
-		unread *deploy.UnreadError
-		eval   *nixeval.EvalError
-		build  *nixeval.BuildError
-		nix    *nixeval.NixError
-		usage  *usageError
-		hint   *hinted
-		// Errors of other packages that know the way out.
+		unevaluable *deploy.UnreadError
+		eval        *nixeval.EvalError
+		build       *nixeval.BuildError
+		nix         *nixeval.NixError
+		usage       *usageError
+		hint        *hintedError
+		// Errors of other packages that have a hint.
 		helpful interface {
 			error
 			Hint() string
 		}
 	)
 	switch {
-	case errors.As(err, &unread):
-		return []ui.Problem{{Message: err.Error(), Hint: unread.Hint()}}
+	case errors.As(err, &unevaluable):
+		return []ui.Problem{{Message: err.Error(), Hint: unevaluable.Hint()}}
 	case errors.As(err, &eval):
-		return evalProblems(eval)
+		return mergeEvalProblems(eval)
 	case errors.As(err, &build):
 		var out []ui.Problem
 		for _, e := range build.Failures {
@@ -246,9 +245,10 @@ func problems(err error) []ui.Problem {
 	return []ui.Problem{{Message: err.Error()}}
 }
 
-// parts are those of errors.Join. What is joined further inside, or with words of its own, is
-// told by an error that says what it is about.
-func parts(err error) []error {
+// joinedErrors returns the errors of an errors.Join. It returns nil for other errors with several
+// causes, because they have a message of their own, and for a join that is wrapped in another
+// error.
+func joinedErrors(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || err.Error() != errors.Join(joined.Unwrap()...).Error() {
 		return nil
@@ -256,8 +256,8 @@ func parts(err error) []error {
 	return joined.Unwrap()
 }
 
-// evalProblems shows each message once: an error in `defaults` is one of every node.
-func evalProblems(err *nixeval.EvalError) []ui.Problem {
+// mergeEvalProblems merges problems with the same message: an error in `defaults` occurs in every node.
+func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 	var out []ui.Problem
 	at := map[string]int{}
 	for _, unit := range sortedNames(err.Units) {

@@ -17,8 +17,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// A switch that locks us out has failed, whatever we last met at the door.
-func TestLockedOutIsNotUnreachable(t *testing.T) {
+// If a switch makes a node unreachable, the exit code is that of a failed switch, whatever the last
+// connection error was.
+func TestSwitchThatCutsNodeOff(t *testing.T) {
 	down := &remote.UnreachableError{Node: "m1", Addr: "m1:22", Err: errors.New("i/o timeout")}
 	lost := &deploy.NodeError{Node: "m1", Step: event.Activate, Err: &activate.LostSightError{Node: "m1", Err: down}}
 	for _, test := range []struct {
@@ -36,10 +37,10 @@ func TestLockedOutIsNotUnreachable(t *testing.T) {
 	}
 }
 
-// A node that takes the connection and then does not answer is no internal error, and one that is lost while
-// it is looked at no failed switch. Where a step
-// has an exit code of its own, that one counts.
-func TestNodeWithoutAnswer(t *testing.T) {
+// A node that accepts the connection and does not answer is not an internal error. A node that is
+// lost during its inspection is not a failed switch. If the step has an exit code of its own, that
+// code is used.
+func TestUnresponsiveNode(t *testing.T) {
 	silent := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
 	lost := &remote.LostError{Node: "m1", Addr: "m1:22", Err: errors.New("EOF")}
 	for _, test := range []struct {
@@ -57,12 +58,13 @@ func TestNodeWithoutAnswer(t *testing.T) {
 			t.Errorf("%v: %d, want %d", test.err, got, test.want)
 		}
 	}
-	if p := problems(silent); len(p) != 1 || p[0].Hint == "" || !strings.HasPrefix(p[0].Message, "m1: inspect on m1:22") {
+	if p := splitProblems(silent); len(p) != 1 || p[0].Hint == "" || !strings.HasPrefix(p[0].Message, "m1: inspect on m1:22") {
 		t.Errorf("%+v", p)
 	}
 }
 
-// What kubectl says on several control planes is the end of one error, not several errors.
+// The output of kubectl on several control planes is part of one error, so it is not split into
+// several.
 func TestErrorsOfEngines(t *testing.T) {
 	silent := fmt.Errorf("kubernetes: %w", errors.Join(errors.New("cp-1: kubectl: exit status 1"), errors.New("cp-2: kubectl: timed out")))
 	const both = "cp-1: kubectl: exit status 1\ncp-2: kubectl: timed out"
@@ -84,13 +86,13 @@ func TestErrorsOfEngines(t *testing.T) {
 		{&kubernetes.AccessError{Err: down}, exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: " + down.Error(), Hint: access.Hint()}}},
 		{&newKeyError{err: lost, hint: "ask again"}, exitCheck, []ui.Problem{{Message: lost.Error(), Hint: "ask again"}}},
 		{&newKeyError{err: silent, hint: "ask again"}, exitCheck, []ui.Problem{{Message: silent.Error(), Hint: "ask again"}}},
-		// A join by fmt has words of its own.
+		// A join by fmt has a message of its own.
 		{fmt.Errorf("%w: %w", errors.New("no locks"), errors.New("not supported")), exitInternal, []ui.Problem{{Message: "no locks: not supported"}}},
 	} {
 		if code := exitCode(test.err); code != test.code {
 			t.Errorf("%v: exit code %d, want %d", test.err, code, test.code)
 		}
-		if diff := cmp.Diff(test.want, problems(test.err)); diff != "" {
+		if diff := cmp.Diff(test.want, splitProblems(test.err)); diff != "" {
 			t.Errorf("%s:\n%s", strings.Split(test.err.Error(), "\n")[0], diff)
 		}
 	}

@@ -27,7 +27,7 @@ when machines are booted; --facts FILE evaluates with another one.
   nixbench facts --schema > runtime.schema.json`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error {
+	cmd.RunE = a.withView(func([]string) error {
 		if schema {
 			a.view.Result(json.RawMessage(facts.Schema), func(w io.Writer) { fmt.Fprint(w, facts.Schema) })
 			return nil
@@ -41,15 +41,15 @@ when machines are booted; --facts FILE evaluates with another one.
 func (a *app) showFacts() error {
 	file := a.factsFile
 	if file == "" {
-		e, err := a.evaluator()
+		e, err := a.newEvaluator()
 		if err != nil {
 			return err
 		}
-		hive, err := a.survey(e)
+		hive, err := a.surveyHive(e)
 		if err != nil {
 			return err
 		}
-		dir, err := a.state(e, hive)
+		dir, err := a.locateState(e, hive)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (a *app) showFacts() error {
 	}
 	r, err := facts.Load(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &hinted{fmt.Errorf("there are no facts yet: %w", err), "they are written when machines are booted; --facts FILE names others"}
+		return &hintedError{fmt.Errorf("there are no facts yet: %w", err), "they are written when machines are booted; --facts FILE names others"}
 	}
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// fleetFlags are those of commands that talk to nodes.
+// fleetFlags are the flags of commands that connect to nodes.
 type fleetFlags struct {
 	on        []string
 	parallel  int
@@ -31,28 +31,28 @@ func (f *fleetFlags) add(set *pflag.FlagSet) {
 	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, "trust the host keys of hosts that known_hosts does not know, and remember them")
 }
 
-// fleet prepares connections to the nodes of the hive.
-func (a *app) fleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
-	fleet := deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.prompt(), Send: a.event})
-	if file := os.Getenv("SSH_CONFIG_FILE"); file != "" { // Colmena's name for it
+// newFleet returns a fleet that can connect to the nodes of the hive.
+func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
+	fleet := deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.newPrompt(), Send: a.sendEvent})
+	if file := os.Getenv("SSH_CONFIG_FILE"); file != "" { // Colmena uses this variable, too
 		fleet.Configure(file)
 	}
-	if known, err := a.dir.Load(); err != nil {
+	if recorded, err := a.dir.Load(); err != nil {
 		fleet.Unknown(err)
 	} else {
-		fleet.Know(a.dir.ClientKey(), known)
+		fleet.Know(a.dir.ClientKey(), recorded)
 	}
 	return fleet
 }
 
-// remoteNodes checks that nodes can be talked to: the hive's word about each must be
-// readable. Without --on, named nodes with a null targetHost are left out, as in
-// Colmena: they are for apply-local.
+// remoteNodes returns those of the nodes that nixbench can connect to. It fails if a node's
+// deployment options are broken. Without --on, it leaves out named nodes with a null targetHost, as
+// Colmena does: they are for apply-local.
 func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string) ([]nixeval.Node, error) {
 	broken := map[string]*nixeval.NixError{}
 	var out []nixeval.Node
 	var local []string
-	taken := map[string]string{} // address → the node that has it
+	taken := map[string]string{} // address → name of the node with that address
 	for _, n := range nodes {
 		if err := hive.Broken[n.Unit]; err != nil {
 			broken[n.Unit] = err
@@ -62,7 +62,7 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 			local = append(local, n.Name)
 			continue
 		}
-		at := address(hive.Unit(n.Unit).Deployment)
+		at := targetAddress(hive.Unit(n.Unit).Deployment)
 		if other := taken[at]; at != "" && other != "" {
 			return nil, usagef("%s and %s have the same deployment.targetHost; they would undo each other", other, n.Name)
 		}
@@ -73,7 +73,7 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 		return nil, &nixeval.EvalError{Units: broken}
 	}
 	if len(local) > 0 {
-		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(),
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(),
 			Text: fmt.Sprintf("left out, since deployment.targetHost is null: %s; apply-local is for them", strings.Join(local, ", "))})
 	}
 	if len(out) == 0 {
@@ -82,8 +82,8 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 	return out, nil
 }
 
-// address is which machine a node is, as far as the hive says; empty if it does not.
-func address(d nixeval.Deployment) string {
+// targetAddress returns the host and port of a node, or an empty string if the hive sets no host.
+func targetAddress(d nixeval.Deployment) string {
 	if d.TargetHost == nil {
 		return ""
 	}
@@ -94,9 +94,9 @@ func address(d nixeval.Deployment) string {
 	return fmt.Sprintf("%s:%d", *d.TargetHost, port)
 }
 
-// prompt asks on the terminal, one question at a time; without a terminal nobody
-// can be asked.
-func (a *app) prompt() remote.Prompt {
+// newPrompt returns a function that asks on the terminal, one question at a time, or nil if there
+// is no terminal.
+func (a *app) newPrompt() remote.Prompt {
 	if a.json || !term.IsTerminal(int(os.Stdin.Fd())) {
 		return nil
 	}
@@ -104,13 +104,13 @@ func (a *app) prompt() remote.Prompt {
 	return func(ctx context.Context, question string) ([]byte, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if err := ctx.Err(); err != nil { // while another question was open
+		if err := ctx.Err(); err != nil { // ctx may have ended while another question was open
 			return nil, context.Cause(ctx)
 		}
 		var answer []byte
 		var err error
 		a.view.Pause(func() {
-			fmt.Fprint(os.Stderr, strings.TrimRight(question, ": ")+": ") // servers mostly end theirs so
+			fmt.Fprint(os.Stderr, strings.TrimRight(question, ": ")+": ") // most servers end their questions with a colon
 			answer, err = readPassword(ctx, int(os.Stdin.Fd()))
 			fmt.Fprintln(os.Stderr)
 		})
@@ -118,8 +118,8 @@ func (a *app) prompt() remote.Prompt {
 	}
 }
 
-// readPassword reads a line without showing it. Nothing interrupts the read itself, so it is left behind
-// when ctx ends; the terminal shows again then what is typed.
+// readPassword reads a line without echo. The read cannot be interrupted, so its goroutine stays
+// behind when ctx ends; the terminal's echo is then restored.
 func readPassword(ctx context.Context, fd int) ([]byte, error) {
 	before, err := term.GetState(fd)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 )
 
-// generation is one of a node's, as --json shows it.
+// generation is a generation of a node in the output of --json.
 type generation struct {
 	Node    string    `json:"node"`
 	Number  int       `json:"generation"`
@@ -41,7 +41,7 @@ nixbench rollback --to N goes to one of them.`,
   nixbench generations --on web-1 --paths`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error { return a.generations(flags, paths) })
+	cmd.RunE = a.withView(func([]string) error { return a.generations(flags, paths) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -50,22 +50,22 @@ nixbench rollback --to N goes to one of them.`,
 }
 
 func (a *app) generations(flags fleetFlags, paths bool) error {
-	_, hive, nodes, err := a.nodes(flags.on)
+	_, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
 		return err
 	}
 	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
-	fleet := a.fleet(hive, flags)
+	fleet := a.newFleet(hive, flags)
 	defer fleet.Close()
-	looked := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.event)
+	inspected := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.sendEvent)
 	list := []generation{}
-	for _, o := range looked {
+	for _, o := range inspected {
 		list = append(list, generationsOf(o.Node.Name, o.Value)...)
 	}
 	a.view.Result(list, func(w io.Writer) { writeGenerations(w, list, paths) })
-	return errors.Join(deploy.Errors(looked)...)
+	return errors.Join(deploy.Errors(inspected)...)
 }
 
 func generationsOf(node string, n activate.Node) []generation {

@@ -12,12 +12,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// hypervisors are those of libvirt. Nothing is connected before something is asked of one.
-func hypervisors(send event.Sink) deploy.Opener {
+// openHypervisors returns an opener for libvirt hosts. A connection is made with the first request.
+func openHypervisors(send event.Sink) deploy.Opener {
 	return func(_ context.Context, name string, h state.Hypervisor) (provision.Provider, error) {
 		p, err := libvirt.Open(name, libvirt.Options{URI: h.URI, Pool: h.Pool, PoolPath: h.PoolPath, Send: send})
 		if err != nil {
-			return nil, err // not p: a nil of that type is no nil Provider
+			return nil, err // do not return p: an interface that holds a nil pointer is not nil
 		}
 		return p, nil
 	}

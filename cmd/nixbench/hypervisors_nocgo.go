@@ -12,8 +12,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// hypervisors tells that there are none for this program.
-func hypervisors(event.Sink) deploy.Opener {
+// openHypervisors returns an opener that always fails, because this program was built without
+// libvirt.
+func openHypervisors(event.Sink) deploy.Opener {
 	return func(_ context.Context, name string, h state.Hypervisor) (provision.Provider, error) {
 		return nil, &provision.Error{
 			Hypervisor: name, Op: "connect to " + h.URI, Err: errors.New("this nixbench was built without libvirt"),

@@ -30,8 +30,9 @@ flake: what nix flake init -t github:nixbench/nixbench#kubernetes gives.
 Nothing is overwritten: where one of the files is there already, none is written,
 except that a .gitignore of your own is left as it is.`
 
-// starts are the templates that init knows, by the folders that they are in.
-var starts = []struct{ name, dir, next string }{
+// initTemplates are the templates of init, with the folder of each and the hint about the next
+// step.
+var initTemplates = []struct{ name, dir, next string }{
 	{"kubernetes", "kubernetes", "look through hive.nix, then: nixbench doctor && nixbench plan"},
 	{"machines", "existing-machines", "put your machines into hive.nix, then: nixbench plan"},
 	{"empty", "empty", "add nodes to hive.nix, then: nixbench eval"},
@@ -49,29 +50,29 @@ func (a *app) initCommand() *cobra.Command {
   nixbench init empty --dir lab`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	for _, s := range starts {
+	for _, s := range initTemplates {
 		cmd.ValidArgs = append(cmd.ValidArgs, s.name)
 	}
-	cmd.RunE = a.runs(func(args []string) error {
-		name := starts[0].name
+	cmd.RunE = a.withView(func(args []string) error {
+		name := initTemplates[0].name
 		if len(args) == 1 {
 			name = args[0]
 		}
-		i := slices.IndexFunc(starts, func(s struct{ name, dir, next string }) bool { return s.name == name })
+		i := slices.IndexFunc(initTemplates, func(s struct{ name, dir, next string }) bool { return s.name == name })
 		if i < 0 {
 			return usagef("init: there is no template %q; there are %s", name, strings.Join(cmd.ValidArgs, ", "))
 		}
 		if flake && name == "empty" {
 			return usagef("init: the empty template has no flake; machines is the next larger one")
 		}
-		files, err := startingFiles(starts[i].dir, flake)
+		files, err := templateFiles(initTemplates[i].dir, flake)
 		if err != nil {
 			return err
 		}
-		if err := writeNew(dir, files); err != nil {
+		if err := writeNewFiles(dir, files); err != nil {
 			return err
 		}
-		a.showInit(dir, files, starts[i].next)
+		a.showInit(dir, files, initTemplates[i].next)
 		return nil
 	})
 	cmd.Flags().BoolVar(&flake, "flake", false, "make it a flake")
@@ -79,8 +80,8 @@ func (a *app) initCommand() *cobra.Command {
 	return cmd
 }
 
-// startingFiles are what a template comes to, by path.
-func startingFiles(template string, flake bool) (map[string][]byte, error) {
+// templateFiles returns the files of a template, by path.
+func templateFiles(template string, flake bool) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	add := func(from fs.FS, below, to string, skip func(string) bool) error {
 		return fs.WalkDir(from, below, func(path string, d fs.DirEntry, err error) error {
@@ -100,7 +101,7 @@ func startingFiles(template string, flake bool) (map[string][]byte, error) {
 	if err := add(templates.Files, template, "", func(f string) bool { return f == "flake.nix" && !flake }); err != nil {
 		return nil, err
 	}
-	// In a flake the modules are an input; elsewhere the hive wants them beside itself.
+	// A flake has the modules as an input. Without a flake they are written beside the hive.
 	if template == "kubernetes" && !flake {
 		if err := add(modules.Files, ".", "modules", none); err != nil {
 			return nil, err
@@ -109,13 +110,14 @@ func startingFiles(template string, flake bool) (map[string][]byte, error) {
 	return files, nil
 }
 
-// writeNew writes all files or, where one of them exists, none.
-func writeNew(dir string, files map[string][]byte) error {
+// writeNewFiles writes all files, or none if one of them exists.
+func writeNewFiles(dir string, files map[string][]byte) error {
 	if _, err := os.Lstat(filepath.Join(dir, ".gitignore")); err == nil {
-		delete(files, ".gitignore") // nothing is lost: what nixbench keeps ignores itself, too
+		delete(files, ".gitignore") // not needed: the state folder has a .gitignore of its own
 	}
 	for _, name := range sortedNames(files) {
-		// modules/ may well be a folder of other modules: one of ours is enough to stop.
+		// A folder modules/ may exist with other modules. Stop only if a file in it would be
+		// overwritten.
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			return usagef("init: %s is there already, and nothing is overwritten; take another folder with --dir", filepath.Join(dir, name))
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -125,12 +127,12 @@ func writeNew(dir string, files map[string][]byte) error {
 	var written []string
 	for _, name := range sortedNames(files) {
 		path := filepath.Join(dir, name)
-		made, err := create(path, files[name])
+		made, err := createFile(path, files[name])
 		if made {
 			written = append(written, path)
 		}
 		if err != nil {
-			for _, path := range written { // half of them would keep the next init from writing any
+			for _, path := range written { // otherwise the next init would find these files and write none
 				_ = os.Remove(path)
 			}
 			return err
@@ -139,8 +141,9 @@ func writeNew(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// create writes a file that was not there, and tells whether it is now.
-func create(path string, data []byte) (made bool, err error) {
+// createFile writes a new file. It fails if the file exists. made reports whether the file was
+// created, which can be so although writing failed.
+func createFile(path string, data []byte) (made bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err
 	}
@@ -153,7 +156,7 @@ func create(path string, data []byte) (made bool, err error) {
 }
 
 func (a *app) showInit(dir string, files map[string][]byte, next string) {
-	var shown []string // folders once, and not what is in them
+	var shown []string // each folder once, without its files
 	for _, name := range sortedNames(files) {
 		if top, _, nested := strings.Cut(name, "/"); nested {
 			name = top + "/"

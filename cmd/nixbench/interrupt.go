@@ -11,24 +11,24 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// How long an interrupted command may take. Most are over at once. Others have to give back keys or
-// work that a node lent, or wait for a program: that is said after the first of these times.
+// Limits for an interrupted command. Most commands end at once. Others must restore keys or
+// uncordon nodes, or wait for a program; after reportAfter nixbench prints what it waits for.
 const (
-	sayAfter  = 500 * time.Millisecond
-	viewGrace = 200 * time.Millisecond // for the view to take the message
-	giveUp    = time.Minute
+	reportAfter = 500 * time.Millisecond
+	viewGrace   = 200 * time.Millisecond // until the view must have shown the message
+	giveUpAfter = time.Minute
 )
 
-// underway is what has begun and not ended, as events tell it.
-type underway struct {
+// ongoingWork tracks by their events the phases and nodes that have begun and not ended.
+type ongoingWork struct {
 	mu    sync.Mutex
 	nodes map[string]event.Phase
 	order []string // names of nodes
 	phase []event.Phase
 }
 
-// see takes an event.
-func (u *underway) see(e event.Event) {
+// observe updates the tracked work with an event.
+func (u *ongoingWork) observe(e event.Event) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch e.Kind {
@@ -52,8 +52,9 @@ func (u *underway) see(e event.Event) {
 	}
 }
 
-// String is `activate of web-1, web-2 and 3 more`, or the phases where no node is at work.
-func (u *underway) String() string {
+// String returns `web-1 (activate), web-2 (copy), and 3 more`, or the current phase if no node is
+// being worked on.
+func (u *ongoingWork) String() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var parts []string
@@ -73,41 +74,42 @@ func (u *underway) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// watchInterrupt says what an interrupted command still waits for, and ends it where that takes too
-// long. What it leaves then is what a killed run leaves: the next one finds it. It returns when over is closed.
-func (a *app) watchInterrupt(over <-chan struct{}, exit func(code int)) {
+// watchInterrupt reports what an interrupted command still waits for, and exits if that takes
+// longer than giveUpAfter. The next run then finds the same state as after a killed run.
+// watchInterrupt returns when ended is closed.
+func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	select {
 	case <-a.ctx.Done():
-	case <-over:
+	case <-ended:
 		return
 	}
-	if within(over, sayAfter) {
+	if closedWithin(ended, reportAfter) {
 		return
 	}
-	said := make(chan struct{})
+	reported := make(chan struct{})
 	go func() {
-		defer close(said)
-		a.open()
+		defer close(reported)
+		a.openView()
 		a.view.Event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(),
-			Text: fmt.Sprintf("interrupted; waiting for %s; Ctrl-C again ends nixbench at once, and the next run goes on from there", &a.underway)})
+			Text: fmt.Sprintf("interrupted; waiting for %s; Ctrl-C again ends nixbench at once, and the next run goes on from there", &a.ongoing)})
 	}()
 	select {
-	case <-over:
+	case <-ended:
 		return
-	case <-said:
-	case <-time.After(viewGrace): // the output is a pipe that is not read: nothing can go on
+	case <-reported:
+	case <-time.After(viewGrace): // no process reads the output pipe, so nixbench cannot continue
 		exit(exitInterrupted)
 		return
 	}
-	if !within(over, giveUp) {
-		fmt.Fprintf(os.Stderr, "error: interrupted; %s did not end within %v\n", &a.underway, giveUp)
+	if !closedWithin(ended, giveUpAfter) {
+		fmt.Fprintf(os.Stderr, "error: interrupted; %s did not end within %v\n", &a.ongoing, giveUpAfter)
 		exit(exitInterrupted)
 	}
 }
 
-func within(over <-chan struct{}, d time.Duration) bool {
+func closedWithin(ended <-chan struct{}, d time.Duration) bool {
 	select {
-	case <-over:
+	case <-ended:
 		return true
 	case <-time.After(d):
 		return false

@@ -18,9 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// interrupted [-tty] [-says TEXT] MARK COMMAND…: SIGINT and SIGTERM each end the command, with exit code 130, within a
-// second. They come when it has made the file MARK, or, with -tty, has shown MARK on its terminal. With -says it
-// may take longer, but says TEXT within the second.
+// interrupted [-tty] [-says TEXT] MARK COMMAND…: SIGINT and SIGTERM each end the command with exit
+// code 130 within a second. The signal is sent as soon as the command has created the file MARK or,
+// with -tty, printed MARK on its terminal. With -says the command may take longer, but must print
+// TEXT within the second.
 func interruptedCmd(ts *testscript.TestScript, neg bool, args []string) {
 	var tty bool
 	var says string
@@ -34,7 +35,7 @@ func interruptedCmd(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: interrupted [-tty] [-says TEXT] MARK COMMAND…")
 	}
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		// A busy machine may need more than a second for nothing at all.
+		// Try three times, because a busy machine may need more than a second for any program.
 		var problem string
 		for range 3 {
 			if problem = interruptOnce(ts, s, tty, says, args[0], args[1:]); problem == "" {
@@ -96,11 +97,11 @@ func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, 
 	for begun := time.Now(); !ready(); time.Sleep(10 * time.Millisecond) {
 		select {
 		case err := <-ended:
-			ts.Fatalf("it ended too early, %v:\n%s", err, out.String())
+			ts.Fatalf("the command ended too early, %v:\n%s", err, out.String())
 		default:
 		}
 		if time.Since(begun) > 30*time.Second {
-			ts.Fatalf("it did not come to %s:\n%s", mark, out.String())
+			ts.Fatalf("the command did not reach %s within 30s:\n%s", mark, out.String())
 		}
 	}
 	time.Sleep(50 * time.Millisecond)
@@ -109,7 +110,7 @@ func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, 
 	if says != "" {
 		for !strings.Contains(out.String(), says) {
 			if time.Since(begun) > time.Second {
-				return fmt.Sprintf("after %v it has not said %q:\n%s", time.Since(begun), says, out.String())
+				return fmt.Sprintf("after %v the command has not printed %q:\n%s", time.Since(begun), says, out.String())
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -121,16 +122,16 @@ func interruptOnce(ts *testscript.TestScript, s syscall.Signal, tty bool, says, 
 	select {
 	case err = <-ended:
 	case <-time.After(limit + 20*time.Second):
-		ts.Fatalf("it is deaf:\n%s", out.String())
+		ts.Fatalf("the command did not end after the signal:\n%s", out.String())
 	}
 	took := time.Since(begun)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != exitInterrupted {
-		ts.Fatalf("it ended with %v:\n%s", err, out.String())
+		ts.Fatalf("the command ended with %v:\n%s", err, out.String())
 	}
 	ts.Logf("%s: %v: %v", strings.Join(argv, " "), s, took.Round(time.Millisecond))
 	if took > limit {
-		return fmt.Sprintf("it took %v:\n%s", took, out.String())
+		return fmt.Sprintf("the command took %v:\n%s", took, out.String())
 	}
 	return ""
 }
@@ -144,7 +145,7 @@ func lookPath(path, name string) (string, error) {
 	return "", fmt.Errorf("%s is not on PATH", name)
 }
 
-// screen keeps what is written to it.
+// screen stores what is written to it.
 type screen struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -180,15 +181,15 @@ func openTerminal() (master, slave *os.File, err error) {
 	return master, slave, err
 }
 
-// silent NETWORK NAME: a server that accepts connections, makes the file NAME.asked, and never answers. Its address is
-// the environment variable NAME: a port, or a socket.
+// silent NETWORK NAME: starts a server that accepts connections, creates the file NAME.asked, and
+// never answers. Its address, a port or a socket, is in the environment variable NAME.
 func silentCmd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: silent tcp|unix NAME")
 	}
 	address := "127.0.0.1:0"
 	if args[0] == "unix" {
-		dir, err := os.MkdirTemp("", "silent") // a socket's path is short
+		dir, err := os.MkdirTemp("", "silent") // the path of a socket must be short
 		ts.Check(err)
 		ts.Defer(func() { os.RemoveAll(dir) })
 		address = filepath.Join(dir, "s")

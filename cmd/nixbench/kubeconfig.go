@@ -54,7 +54,7 @@ func (a *app) kubeconfigCommand() *cobra.Command {
   nixbench kubeconfig --forward`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error { return a.kubeconfig(flags) })
+	cmd.RunE = a.withView(func([]string) error { return a.kubeconfig(flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&flags.output, "output", "o", "", "write it to `FILE`; - is standard output")
@@ -71,13 +71,13 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if flags.port != 0 && !flags.forward {
 		return usagef("--port is for --forward")
 	}
-	e, hive, _, err := a.nodes(nil)
+	e, hive, _, err := a.loadNodes(nil)
 	if err != nil {
 		return err
 	}
-	fleet := a.fleet(hive, fleetFlags{acceptNew: flags.acceptNew})
+	fleet := a.newFleet(hive, fleetFlags{acceptNew: flags.acceptNew})
 	defer fleet.Close()
-	cluster, found, err := oneEngine[*kubernetes.Engine](hive, fleet)
+	cluster, found, err := findEngine[*kubernetes.Engine](hive, fleet)
 	if err != nil {
 		return err
 	}
@@ -89,36 +89,36 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 		return err
 	}
 	if ends := access.Ends(); !ends.IsZero() {
-		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "its certificate ends on " + ends.Format(time.DateOnly) + "; then run nixbench kubeconfig again"})
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "its certificate ends on " + ends.Format(time.DateOnly) + "; then run nixbench kubeconfig again"})
 	}
 	if flags.name != "" {
 		access.Cluster = flags.name
 	}
-	var until <-chan struct{}
+	var done <-chan struct{}
 	if flags.forward {
 		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(flags.port)))
 		if err != nil {
 			return usagef("--port: %w", err)
 		}
-		if until, err = a.lead(fleet, hive, cluster, access, listener); err != nil {
+		if done, err = a.forwardAPI(fleet, hive, cluster, access, listener); err != nil {
 			listener.Close()
 			return err
 		}
 	}
-	if err := a.writeKubeconfig(e, hive, access, flags); err != nil || until == nil {
+	if err := a.writeKubeconfig(e, hive, access, flags); err != nil || done == nil {
 		return err
 	}
 	select {
-	case <-until:
+	case <-done:
 		return errors.New("the connection through which the API was reached is lost; run it again")
 	case <-a.ctx.Done():
-		return nil // Ctrl-C is how it ends
+		return nil // Ctrl-C is the normal end
 	}
 }
 
-// lead forwards the listener to the API through the first control plane that
-// answers, and has access point to it.
-func (a *app) lead(fleet *deploy.Fleet, hive *nixeval.Hive, cluster *kubernetes.Engine, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
+// forwardAPI forwards the listener to the API through the first control plane that answers, and
+// sets the server of access to the listener's address.
+func (a *app) forwardAPI(fleet *deploy.Fleet, hive *nixeval.Hive, cluster *kubernetes.Engine, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
 	u, err := url.Parse(access.Server)
 	if err != nil {
 		return nil, fmt.Errorf("the cluster's own kubeconfig: %w", err)
@@ -155,7 +155,7 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 		a.view.Result(json.RawMessage(config), func(w io.Writer) { _, _ = w.Write(config) })
 		return nil
 	}
-	dir, err := a.state(e, hive)
+	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return err
 	}
@@ -173,20 +173,21 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 		if file, err = mergeKubeconfig(a.ctx, file, access); err != nil {
 			return err
 		}
-		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "use it by: kubectl --context " + access.Cluster})
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "use it by: kubectl --context " + access.Cluster})
 	}
 	a.view.Result(map[string]string{"file": file, "context": access.Cluster, "server": access.Server}, func(w io.Writer) { fmt.Fprintln(w, file) })
 	return nil
 }
 
-// kubeconfigNote tells when the kubeconfig in the state folder wants to be written anew.
+// kubeconfigNote returns a note for the status if the certificate of the kubeconfig in the state
+// folder ends soon.
 func (a *app) kubeconfigNote(now time.Time) string {
 	data, err := durable.Read(a.dir.Kubeconfig(), durable.KeySize)
 	if err != nil {
-		return "" // mostly there is none
+		return "" // in most clusters there is no such file
 	}
 	access := kubernetes.ReadAccess(data)
-	if access == nil || access.Ends().IsZero() || access.Ends().Sub(now) > soon {
+	if access == nil || access.Ends().IsZero() || access.Ends().Sub(now) > renewalNotice {
 		return ""
 	}
 	return fmt.Sprintf("kubeconfig: its certificate ends on %s; nixbench kubeconfig writes another", access.Ends().Format(time.DateOnly))

@@ -19,29 +19,31 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
-// mergeKubeconfig puts what is in the file ours into the user's own kubeconfig, and says where
-// that is. kubectl does it, which knows what may be in such a file; it is written once.
-func mergeKubeconfig(ctx context.Context, ours string, access *kubernetes.Access) (string, error) {
-	into, err := usersKubeconfig()
+// mergeKubeconfig merges newFile into the user's kubeconfig and returns the latter's path. kubectl
+// does the merge, because it supports all features of such files. The user's file is replaced in
+// one write.
+func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Access) (string, error) {
+	target, err := userKubeconfig()
 	if err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	theirs, err := viewConfig(ctx, []string{into}, "-o", "json")
+	existing, err := viewConfig(ctx, []string{target}, "-o", "json")
 	if errors.Is(err, exec.ErrNotFound) {
-		return "", &hinted{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + ours}
+		return "", &hintedError{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + newFile}
 	}
 	if err != nil {
 		return "", err
 	}
-	if why := clash(theirs, access); why != "" {
-		return "", &hinted{usagef("--merge: %s has %s; nothing was changed", into, why),
+	if why := findConflict(existing, access); why != "" {
+		return "", &hintedError{usagef("--merge: %s has %s; nothing was changed", target, why),
 			fmt.Sprintf("--context NAME gives ours another name; an old one that is gone is removed by: kubectl config delete-cluster %s; kubectl config delete-context %[1]s", access.Cluster)}
 	}
-	// What several files say is taken from the first: the context that is in use, then ours.
-	files := []string{ours, into}
-	if current := gjson.GetBytes(theirs, "current-context").String(); current != "" {
+	// If several files set the same field, kubectl uses the first of them. So the file with the
+	// user's current context comes first, then newFile, then the user's kubeconfig.
+	files := []string{newFile, target}
+	if current := gjson.GetBytes(existing, "current-context").String(); current != "" {
 		dir, err := os.MkdirTemp("", "nixbench-")
 		if err != nil {
 			return "", err
@@ -61,11 +63,11 @@ func mergeKubeconfig(ctx context.Context, ours string, access *kubernetes.Access
 	if err != nil {
 		return "", err
 	}
-	return into, replaceConfig(into, merged)
+	return target, replaceConfig(target, merged)
 }
 
-// usersKubeconfig is the file that kubectl changes, too.
-func usersKubeconfig() (string, error) {
+// userKubeconfig returns the file that kubectl would change.
+func userKubeconfig() (string, error) {
 	for _, file := range filepath.SplitList(os.Getenv("KUBECONFIG")) {
 		if file != "" {
 			return file, nil
@@ -90,11 +92,12 @@ func viewConfig(ctx context.Context, files []string, args ...string) ([]byte, er
 	return out, nil
 }
 
-// clash says what entry of a kubeconfig, of those that ours would replace, is somebody else's.
-// One and the same cluster has the same authority, wherever it is reached.
-func clash(theirs []byte, access *kubernetes.Access) string {
+// findConflict describes an entry of the user's kubeconfig that the merge would replace and that
+// belongs to another cluster, or returns an empty string. Two entries are of the same cluster if
+// they have the same certificate authority, even with different addresses.
+func findConflict(existing []byte, access *kubernetes.Access) string {
 	entry := func(kind, name string) (found gjson.Result) {
-		for _, e := range gjson.GetBytes(theirs, kind).Array() {
+		for _, e := range gjson.GetBytes(existing, kind).Array() {
 			if e.Get("name").String() == name {
 				return e
 			}
@@ -109,7 +112,7 @@ func clash(theirs []byte, access *kubernetes.Access) string {
 	if c := entry("contexts", name); c.Exists() && c.Get("context.cluster").String() != name {
 		return fmt.Sprintf("a context %s of another cluster, %s", name, c.Get("context.cluster").String())
 	}
-	for _, c := range gjson.GetBytes(theirs, "contexts").Array() {
+	for _, c := range gjson.GetBytes(existing, "contexts").Array() {
 		if c.Get("context.user").String() == user && c.Get("context.cluster").String() != name {
 			return fmt.Sprintf("a user %s of another context, %s", user, c.Get("name").String())
 		}
@@ -117,16 +120,17 @@ func clash(theirs []byte, access *kubernetes.Access) string {
 	return ""
 }
 
-// authorityOf is a cluster's certificate authority in base64.
+// authorityOf returns a cluster's certificate authority in base64.
 func authorityOf(cluster gjson.Result) string {
 	if file := cluster.Get("certificate-authority").String(); file != "" {
-		data, _ := durable.Read(file, durable.KeySize) // one that cannot be read is not ours
+		data, _ := durable.Read(file, durable.KeySize) // an unreadable authority is not that of our cluster
 		return base64.StdEncoding.EncodeToString(data)
 	}
 	return cluster.Get("certificate-authority-data").String()
 }
 
-// replaceConfig writes a kubeconfig where it is, also behind a link, and keeps the one from before.
+// replaceConfig replaces a kubeconfig and keeps the old one as .bak. If the file is a link, it
+// replaces the link's target.
 func replaceConfig(file string, data []byte) error {
 	real, err := filepath.EvalSymlinks(file)
 	switch _, linkErr := os.Lstat(file); {

@@ -18,8 +18,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// realKubectl puts one on PATH: this machine's, or that of the parts for the lab.
-func realKubectl(t *testing.T) {
+// requireKubectl puts kubectl on PATH: that of this machine, or that of the lab.
+func requireKubectl(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("kubectl"); err == nil {
 		return
@@ -34,7 +34,7 @@ func realKubectl(t *testing.T) {
 
 func encoded(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// accessTo a cluster called hive, with this authority.
+// accessTo returns access to a cluster called hive with this authority.
 func accessTo(t *testing.T, authority string) *kubernetes.Access {
 	t.Helper()
 	e := kubernetes.New(engine.Cluster{Name: "hive", Members: []engine.Member{{Node: "cp-1", Engine: nixeval.Engine{Role: kubernetes.ControlPlane}}},
@@ -49,8 +49,8 @@ func accessTo(t *testing.T, authority string) *kubernetes.Access {
 	return a
 }
 
-// theirConfig is a kubeconfig with one cluster and a context for it, which is in use.
-func theirConfig(cluster, user, context, authority string) string {
+// userConfig returns a kubeconfig with one cluster and its context, which is the current one.
+func userConfig(cluster, user, context, authority string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Config
 current-context: %[3]s
@@ -67,21 +67,21 @@ contexts:
 }
 
 func TestMergeKubeconfig(t *testing.T) {
-	realKubectl(t)
+	requireKubectl(t)
 	for name, test := range map[string]struct {
-		before  string // empty: there is none
+		before  string // empty: there is no file
 		called  string
 		refused string
 		current string
 	}{
 		"there is none":            {current: "hive"},
-		"theirs are others":        {before: theirConfig("prod", "me", "work", "other"), current: "work"},
-		"the same cluster":         {before: theirConfig("hive", "hive-admin", "hive", "CA"), current: "hive"},
-		"the same, by an alias":    {before: theirConfig("hive", "hive-admin", "short", "CA"), current: "short"},
-		"another cluster":          {before: theirConfig("hive", "hive-admin", "hive", "other"), refused: "another cluster hive, at https://theirs:6443"},
-		"another context":          {before: theirConfig("prod", "me", "hive", "other"), refused: "a context hive of another cluster, prod"},
-		"another user":             {before: theirConfig("prod", "hive-admin", "work", "other"), refused: "a user hive-admin of another context, work"},
-		"another cluster, renamed": {before: theirConfig("hive", "hive-admin", "hive", "other"), called: "hive2", current: "hive"},
+		"theirs are others":        {before: userConfig("prod", "me", "work", "other"), current: "work"},
+		"the same cluster":         {before: userConfig("hive", "hive-admin", "hive", "CA"), current: "hive"},
+		"the same, by an alias":    {before: userConfig("hive", "hive-admin", "short", "CA"), current: "short"},
+		"another cluster":          {before: userConfig("hive", "hive-admin", "hive", "other"), refused: "another cluster hive, at https://theirs:6443"},
+		"another context":          {before: userConfig("prod", "me", "hive", "other"), refused: "a context hive of another cluster, prod"},
+		"another user":             {before: userConfig("prod", "hive-admin", "work", "other"), refused: "a user hive-admin of another context, work"},
+		"another cluster, renamed": {before: userConfig("hive", "hive-admin", "hive", "other"), called: "hive2", current: "hive"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -101,7 +101,7 @@ func TestMergeKubeconfig(t *testing.T) {
 			}
 			if test.before == "" {
 				file = link
-			} else { // as people have it who keep their configuration in git
+			} else { // a link, as for users who keep their configuration in git
 				for _, d := range []string{filepath.Dir(link), filepath.Dir(file)} {
 					if err := os.Mkdir(d, 0o700); err != nil {
 						t.Fatal(err)
@@ -116,7 +116,7 @@ func TestMergeKubeconfig(t *testing.T) {
 			}
 			_, err = mergeKubeconfig(t.Context(), ours, access)
 			if test.refused != "" {
-				if exitCode(err) != exitUsage || !strings.Contains(err.Error(), test.refused) || !strings.Contains(problems(err)[0].Hint, "--context NAME") {
+				if exitCode(err) != exitUsage || !strings.Contains(err.Error(), test.refused) || !strings.Contains(splitProblems(err)[0].Hint, "--context NAME") {
 					t.Errorf("%v", err)
 				}
 				if after, err := os.ReadFile(file); err != nil || string(after) != test.before {
@@ -134,14 +134,14 @@ func TestMergeKubeconfig(t *testing.T) {
 				t.Errorf("%v, %v", info.Mode(), err)
 			}
 			if bak, err := os.ReadFile(file + ".bak"); test.before != "" && (err != nil || string(bak) != test.before) {
-				t.Errorf("the one from before: %v\n%s", err, bak)
+				t.Errorf("the backup: %v\n%s", err, bak)
 			}
 			out, err := exec.Command("kubectl", "config", "view", "--raw", "-o", "json").Output()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if current := gjson.GetBytes(out, "current-context").String(); current != test.current {
-				t.Errorf("%s is in use, want %s", current, test.current)
+				t.Errorf("current context is %s, want %s", current, test.current)
 			}
 			at := `contexts.#(name=="` + access.Cluster + `").context.`
 			cluster, user := gjson.GetBytes(out, at+"cluster").String(), gjson.GetBytes(out, at+"user").String()
@@ -152,17 +152,17 @@ func TestMergeKubeconfig(t *testing.T) {
 				t.Errorf("our key is %q", key)
 			}
 			if test.before != "" && cluster != "hive" {
-				// What theirs names is still what it was.
+				// The user's own entries are unchanged.
 				if data, _ := os.ReadFile(file); strings.Count(string(data), "cert.pem") == 0 {
-					t.Errorf("their certificate is no file any more:\n%s", data)
+					t.Errorf("the user's certificate is no longer a file:\n%s", data)
 				}
 			}
 		})
 	}
 }
 
-// A link that leads nowhere is no reason to replace it.
-func TestMergeThroughABrokenLink(t *testing.T) {
+// A dangling link is not replaced.
+func TestMergeIntoDanglingLink(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config")
 	if err := os.Symlink(filepath.Join(dir, "absent"), file); err != nil {

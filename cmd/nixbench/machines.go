@@ -12,36 +12,35 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// opener gives the way to hypervisors; what they say while they work goes to send.
-type opener func(send event.Sink) deploy.Opener
+// hypervisorOpener returns an opener of hypervisors that sends their events to send.
+type hypervisorOpener func(send event.Sink) deploy.Opener
 
-// machines are those of the cluster. Nothing is connected before something is asked.
-func (a *app) machines(e *nixeval.Evaluator, hive *nixeval.Hive, send event.Sink) *deploy.Machines {
+// newMachines returns the cluster's machines. No hypervisor is connected before the first request.
+func (a *app) newMachines(e *nixeval.Evaluator, hive *nixeval.Hive, send event.Sink) *deploy.Machines {
 	return &deploy.Machines{
 		Hive: hive, Dir: a.dir, Vault: vault.Open(a.dir.Vault()), Open: a.connect(send), Eval: e, Send: send,
 		Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
 	}
 }
 
-// mayChange asks before machines that run are stopped.
-func (a *app) mayChange(changes []provision.Change, yes bool) error {
+// confirmChanges asks the user before running machines are stopped.
+func (a *app) confirmChanges(changes []provision.Change, yes bool) error {
 	var list []string
 	for _, c := range changes {
 		list = append(list, c.String())
 	}
-	return a.agreed("apply", "go on?", list, yes)
+	return a.confirmList("apply", "go on?", list, yes)
 }
 
-// agreed shows what is about to be lost, and asks. Without a terminal nobody can be
-// asked, so that --yes is wanted.
-func (a *app) agreed(command, question string, list []string, yes bool) error {
+// confirmList shows the list and asks the user. Without a terminal it requires --yes.
+func (a *app) confirmList(command, question string, list []string, yes bool) error {
 	if !yes && !a.canAsk() {
-		return &hinted{usagef("%s: without a terminal nobody can be asked whether this is meant:\n%s", command, strings.Join(list, "\n")), "--yes says that it is"}
+		return &hintedError{usagef("%s: without a terminal nobody can be asked whether this is meant:\n%s", command, strings.Join(list, "\n")), "--yes says that it is"}
 	}
 	a.announce(func(w io.Writer) {
 		for _, line := range list {
 			fmt.Fprintln(w, "  "+line)
 		}
 	})
-	return a.confirmed(question, nil, yes)
+	return a.confirm(question, nil, yes)
 }

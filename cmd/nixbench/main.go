@@ -1,5 +1,5 @@
-// Command nixbench deploys NixOS: to machines that exist, and to machines that it
-// boots itself. `nixbench help` is where to begin.
+// Command nixbench deploys NixOS to existing machines, and to machines that it boots itself. Start
+// with `nixbench help`.
 package main
 
 import (
@@ -11,14 +11,14 @@ import (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:], hypervisors))
+	os.Exit(run(os.Args[1:], openHypervisors))
 }
 
-// errInterrupted is why the context ends when the user or the system says so.
+// errInterrupted is the cause of the cancelled context after SIGINT, SIGTERM or SIGHUP.
 var errInterrupted = errors.New("interrupted")
 
-// run is the whole program but for the exit itself.
-func run(args []string, open opener) int {
+// run is the whole program without the exit. It returns the exit code.
+func run(args []string, open hypervisorOpener) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	signals := make(chan os.Signal, 1)
@@ -26,18 +26,18 @@ func run(args []string, open opener) int {
 	go func() {
 		<-signals
 		cancel(errInterrupted)
-		signal.Stop(signals) // who asks twice does not want to wait
+		signal.Stop(signals) // so that a second signal ends the process at once
 	}()
 
 	app := newApp(ctx, open)
-	over := make(chan struct{})
-	defer close(over)
-	go app.watchInterrupt(over, os.Exit)
+	ended := make(chan struct{})
+	defer close(ended)
+	go app.watchInterrupt(ended, os.Exit)
 	root := app.rootCommand()
 	root.SetArgs(joinPairs(args))
 	cmd, err := root.ExecuteC()
-	if err != nil && !app.started { // before a command's own code runs, errors are about usage
-		err = mistyped(cmd, err)
+	if err != nil && !app.started { // errors before the command's own code are usage errors
+		err = suggestCorrection(cmd, err)
 	}
-	return app.finish(app.interrupted(err))
+	return app.finish(app.preferInterrupt(err))
 }

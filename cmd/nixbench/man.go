@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manCommand writes manual pages; packages of nixbench call it when they are built.
+// manCommand writes the manual pages. Packages of nixbench call it during their build.
 func (a *app) manCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "man FOLDER",
@@ -18,7 +18,7 @@ func (a *app) manCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 	}
-	cmd.RunE = a.runs(func(args []string) error {
+	cmd.RunE = a.withView(func(args []string) error {
 		if err := os.MkdirAll(args[0], 0o755); err != nil {
 			return err
 		}
@@ -31,7 +31,7 @@ func (a *app) manCommand() *cobra.Command {
 
 func writeManuals(dir string, cmd *cobra.Command) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manual(name, cmd)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(formatManual(name, cmd)), 0o644); err != nil {
 		return err
 	}
 	for _, sub := range cmd.Commands() {
@@ -44,21 +44,22 @@ func writeManuals(dir string, cmd *cobra.Command) error {
 	return nil
 }
 
-// manual is the page of a command. The help text is set as it is: it has its own lines.
-func manual(name string, cmd *cobra.Command) string {
+// formatManual returns the manual page of a command. The help text is not reflowed, because it has
+// line breaks of its own.
+func formatManual(name string, cmd *cobra.Command) string {
 	var b strings.Builder
 	section := func(title string) { fmt.Fprintf(&b, ".SH %s\n", title) }
-	verbatim := func(text string) { fmt.Fprintf(&b, ".nf\n%s\n.fi\n", roff(strings.TrimRight(text, "\n"))) }
-	fmt.Fprintf(&b, ".TH %s 1 \"\" \"nixbench\"\n", roff(strings.ToUpper(name)))
+	verbatim := func(text string) { fmt.Fprintf(&b, ".nf\n%s\n.fi\n", escapeRoff(strings.TrimRight(text, "\n"))) }
+	fmt.Fprintf(&b, ".TH %s 1 \"\" \"nixbench\"\n", escapeRoff(strings.ToUpper(name)))
 	section("NAME")
-	fmt.Fprintf(&b, "%s \\- %s\n", roff(name), roff(cmd.Short))
+	fmt.Fprintf(&b, "%s \\- %s\n", escapeRoff(name), escapeRoff(cmd.Short))
 	section("SYNOPSIS")
-	fmt.Fprintf(&b, ".B %s\n", roff(cmd.UseLine()))
+	fmt.Fprintf(&b, ".B %s\n", escapeRoff(cmd.UseLine()))
 	section("DESCRIPTION")
 	if cmd.Long != "" {
 		verbatim(cmd.Long)
 	} else {
-		fmt.Fprintf(&b, "%s.\n", roff(cmd.Short))
+		fmt.Fprintf(&b, "%s.\n", escapeRoff(cmd.Short))
 	}
 	if cmd.HasExample() {
 		section("EXAMPLES")
@@ -78,7 +79,7 @@ func manual(name string, cmd *cobra.Command) string {
 			if f.Shorthand != "" {
 				names = "-" + f.Shorthand + ", " + names
 			}
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(strings.TrimSpace(names+" "+value)), roff(usage))
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(strings.TrimSpace(names+" "+value)), escapeRoff(usage))
 		})
 	}
 	options("OPTIONS", cmd.NonInheritedFlags())
@@ -98,13 +99,13 @@ func manual(name string, cmd *cobra.Command) string {
 		if i == len(also)-1 {
 			comma = ""
 		}
-		fmt.Fprintf(&b, ".BR %s (1)%s\n", roff(page), comma)
+		fmt.Fprintf(&b, ".BR %s (1)%s\n", escapeRoff(page), comma)
 	}
 	return b.String()
 }
 
-// roff writes text so that nothing in it is taken for a request.
-func roff(text string) string {
+// escapeRoff escapes text so that roff interprets nothing in it as a request.
+func escapeRoff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

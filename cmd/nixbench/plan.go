@@ -59,7 +59,7 @@ func (a *app) planCommand() *cobra.Command {
   nixbench plan --json | tail -n 1 | jq '.result[] | {node, action}'`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error { return a.plan(flags) })
+	cmd.RunE = a.withView(func([]string) error { return a.plan(flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -76,41 +76,41 @@ func (a *app) plan(flags planFlags) error {
 	if err != nil {
 		return err
 	}
-	e, hive, nodes, err := a.nodes(flags.on)
+	e, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
 		return err
 	}
-	if len(hive.Broken) == 0 { // else evaluation says what is broken, as in apply
+	if len(hive.Broken) == 0 { // otherwise the evaluation reports what is broken, as in apply
 		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
 	}
-	known, err := a.known(e, hive)
+	recorded, err := a.loadState(e, hive)
 	if err != nil {
 		return err
 	}
-	look := func(send event.Sink) error { return a.preview(e, hive, nodes, known, flags, drain, send) }
+	preview := func(send event.Sink) error { return a.preview(e, hive, nodes, recorded, flags, drain, send) }
 	if flags.units {
-		return a.recorded(e, hive, "plan", func(s *session) error { return look(s.send) })
+		return a.runRecorded(e, hive, "plan", func(s *session) error { return preview(s.send) })
 	}
-	return look(a.event)
+	return preview(a.sendEvent)
 }
 
-func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, known *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
-	machines := a.machines(e, hive, send)
-	machines.Vault = vault.Look(a.dir.Vault()) // a plan makes nothing; and it has no lock
+func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
+	machines := a.newMachines(e, hive, send)
+	machines.Vault = vault.Look(a.dir.Vault()) // a plan creates no secrets, and it does not hold the lock
 	d := &deploy.Deployer{
-		Eval: e, Fleet: a.fleet(hive, flags.fleetFlags),
+		Eval: e, Fleet: a.newFleet(hive, flags.fleetFlags),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
 		Uploader:  &secrets.Uploader{Send: send, Generated: machines.Vault.Part},
 		Activator: &activate.Activator{Send: send},
 		Engines:   engines,
 		Send:      send,
 		Machines:  machines,
-		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // apply builds again what is collected
+		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // no roots: apply builds again what was garbage-collected
 	}
 	defer d.Fleet.Close()
-	previews, err := d.Preview(a.ctx, hive, nodes, known, deploy.PreviewOptions{
+	previews, err := d.Preview(a.ctx, hive, nodes, recorded, deploy.PreviewOptions{
 		Parallel: flags.parallel, Units: flags.units, Keys: !flags.noKeys, KeepGoing: flags.keepGoing,
 		Some: len(flags.on) > 0, Recreate: flags.recreate, WithoutDrain: flags.drain.noDrain, Drain: drain,
 	})
@@ -139,7 +139,7 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 	}
 	ui.Table(w, rows)
 	for _, p := range previews {
-		if text := unitsWould(p.Units); text != "" {
+		if text := unitChangesText(p.Units); text != "" {
 			fmt.Fprintf(w, "\n%s:\n%s", p.Node, text)
 		}
 	}
@@ -158,7 +158,7 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 	}
 }
 
-// versionText is `1.34.3 → 1.34.4`.
+// versionText returns `1.34.3 → 1.34.4`.
 func versionText(v *engine.Change) string {
 	if v == nil {
 		return "-"
@@ -166,7 +166,7 @@ func versionText(v *engine.Change) string {
 	return v.From + " → " + v.To
 }
 
-// machineText is `create on default, 192.168.222.4`.
+// machineText returns `create on default, 192.168.222.4`.
 func machineText(m *deploy.MachinePreview) string {
 	if m == nil {
 		return "-"
@@ -222,7 +222,7 @@ func keysText(k *deploy.KeysPreview) string {
 	return strings.Join(parts, ", ")
 }
 
-func unitsWould(u *deploy.UnitsPreview) string {
+func unitChangesText(u *deploy.UnitsPreview) string {
 	if u == nil {
 		return ""
 	}

@@ -46,7 +46,7 @@ func (a *app) rebootCommand() *cobra.Command {
   nixbench apply boot && nixbench reboot --if-needed --max-unavailable 25% --yes`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error { return a.reboot(flags) })
+	cmd.RunE = a.withView(func([]string) error { return a.reboot(flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -70,42 +70,42 @@ func (a *app) reboot(flags rebootFlags) error {
 	if o.MaxUnavailable, err = plan.ParseShare(flags.maxUnavailable); err != nil {
 		return err
 	}
-	if err := a.mayAct("reboot", flags.on, flags.yes); err != nil {
+	if err := a.checkCanConfirm("reboot", flags.on, flags.yes); err != nil {
 		return err
 	}
-	e, hive, nodes, err := a.nodes(flags.on)
+	e, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
 		return err
 	}
-	if err := allMayBeMeant("reboot", e, hive, flags.on); err != nil {
+	if err := checkApplyAll("reboot", e, hive, flags.on); err != nil {
 		return err
 	}
-	dir, err := a.state(e, hive)
+	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return err
 	}
-	if err := free(dir); err != nil {
+	if err := checkUnlocked(dir); err != nil {
 		return err
 	}
-	fleet := a.fleet(hive, flags.fleetFlags)
+	fleet := a.newFleet(hive, flags.fleetFlags)
 	defer fleet.Close()
-	looked := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.event)
-	if n := rebooting(looked, flags.ifNeeded); n == 0 {
+	inspected := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.sendEvent)
+	if n := countReboots(inspected, flags.ifNeeded); n == 0 {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "no node needs a reboot") })
-		return errors.Join(deploy.Errors(looked)...)
-	} else if err := a.confirmed(fmt.Sprintf("reboot %s?", deploy.Count(n, "node")), flags.on, flags.yes); err != nil {
+		return errors.Join(deploy.Errors(inspected)...)
+	} else if err := a.confirm(fmt.Sprintf("reboot %s?", deploy.Count(n, "node")), flags.on, flags.yes); err != nil {
 		return err
 	}
-	return a.recorded(e, hive, "reboot", func(s *session) error {
+	return a.runRecorded(e, hive, "reboot", func(s *session) error {
 		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
-		results, err := d.Reboot(a.ctx, looked, o)
+		results, err := d.Reboot(a.ctx, inspected, o)
 		a.view.Result(results, func(io.Writer) {})
 		return err
 	})
 }
 
-// rebooting counts the nodes that would be rebooted.
-func rebooting(looked []deploy.Outcome[activate.Node], ifNeeded bool) int {
+// countReboots returns the number of nodes that would be rebooted.
+func countReboots(looked []deploy.Outcome[activate.Node], ifNeeded bool) int {
 	n := 0
 	for _, l := range looked {
 		if l.Err == nil && (!ifNeeded || l.Value.RebootNeeded()) {

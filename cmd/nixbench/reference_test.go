@@ -17,7 +17,7 @@ import (
 
 var updateDocs = flag.Bool("update", false, "write docs/commands.md anew")
 
-// commandReference is docs/commands.md: what the help of all commands says.
+// commandReference returns docs/commands.md, made of the help texts of all commands.
 func commandReference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("<!-- Written by `go test ./cmd/nixbench -run TestCommandReference -update` from the commands' own help. -->\n" +
@@ -36,7 +36,7 @@ func commandReference(root *cobra.Command) string {
 		if text == "" {
 			text = c.Short + "."
 		}
-		b.WriteString(prose(text) + "\n\n```\n" + c.UseLine() + "\n```\n")
+		b.WriteString(formatProse(text) + "\n\n```\n" + c.UseLine() + "\n```\n")
 		if c.LocalFlags().HasAvailableFlags() {
 			b.WriteString("\n")
 			flags(&b, c.LocalNonPersistentFlags())
@@ -48,7 +48,8 @@ func commandReference(root *cobra.Command) string {
 	return b.String()
 }
 
-// commandsBelow gives them in the order of help; groups that do nothing are left out.
+// commandsBelow returns all commands below c in the order of the help, without groups that do
+// nothing themselves.
 func commandsBelow(c *cobra.Command) []*cobra.Command {
 	var out []*cobra.Command
 	for _, sub := range c.Commands() {
@@ -63,12 +64,12 @@ func commandsBelow(c *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// prose keeps indented lines of a help text as they are.
-func prose(text string) string {
+// formatProse converts a help text to Markdown. Indented lines become code.
+func formatProse(text string) string {
 	var out []string
 	inCode := false
 	fence := func() {
-		if inCode && out[len(out)-1] == "" { // it belongs to what follows
+		if inCode && out[len(out)-1] == "" { // the empty line belongs to the text that follows
 			out[len(out)-1] = "```"
 			out = append(out, "")
 		} else {
@@ -139,7 +140,7 @@ func TestCommandReference(t *testing.T) {
 	}
 }
 
-// What a command and a flag are for is said by each of them.
+// Every command and flag must have a description.
 func TestEverythingIsDocumented(t *testing.T) {
 	root := newApp(context.Background(), nil).rootCommand()
 	all := commandsBelow(root)

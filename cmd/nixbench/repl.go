@@ -13,15 +13,15 @@ for flakes, too. Leave it with :q or Ctrl-D.`,
   nix-repl> nodes.web.config.networking.firewall.allowedTCPPorts`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error {
+	cmd.RunE = a.withView(func([]string) error {
 		if a.json {
 			return usagef("repl: --json has no meaning here")
 		}
-		e, err := a.evaluator()
+		e, err := a.newEvaluator()
 		if err != nil {
 			return err
 		}
-		if err := a.withFacts(e); err != nil {
+		if err := a.addFacts(e); err != nil {
 			return err
 		}
 		return e.Repl(a.ctx)

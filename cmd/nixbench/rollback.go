@@ -54,7 +54,7 @@ func (a *app) rollbackCommand() *cobra.Command {
   nixbench rollback --to 20260501T1200 --yes`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error { return a.rollback(flags) })
+	cmd.RunE = a.withView(func([]string) error { return a.rollback(flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -80,9 +80,9 @@ func (f *rollbackFlags) options() (deploy.RollbackOptions, error) {
 	return o, err
 }
 
-// rollbackTo reads --to. No generation has as many digits as the date that a run's
-// name begins with.
-func rollbackTo(text string, dir state.Dir) (deploy.RollbackTo, error) {
+// parseRollbackTo parses --to: a generation or the name of a run. A run's name begins with a date,
+// and no generation has as many digits as a date.
+func parseRollbackTo(text string, dir state.Dir) (deploy.RollbackTo, error) {
 	if text == "" {
 		return deploy.RollbackTo{}, nil
 	}
@@ -104,54 +104,54 @@ func (a *app) rollback(flags rollbackFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := a.mayAct("rollback", flags.on, flags.yes || flags.dry); err != nil {
+	if err := a.checkCanConfirm("rollback", flags.on, flags.yes || flags.dry); err != nil {
 		return err
 	}
-	e, hive, nodes, err := a.nodes(flags.on)
+	e, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
 		return err
 	}
-	if err := allMayBeMeant("rollback", e, hive, flags.on); err != nil && !flags.dry {
+	if err := checkApplyAll("rollback", e, hive, flags.on); err != nil && !flags.dry {
 		return err
 	}
-	dir, err := a.state(e, hive)
+	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return err
 	}
-	to, err := rollbackTo(flags.to, dir)
+	to, err := parseRollbackTo(flags.to, dir)
 	if err != nil {
 		return err
 	}
-	known, err := dir.Load()
+	recorded, err := dir.Load()
 	if err != nil {
 		return err
 	}
 	if !flags.dry {
-		if err := free(dir); err != nil {
+		if err := checkUnlocked(dir); err != nil {
 			return err
 		}
 	}
-	fleet := a.fleet(hive, flags.fleetFlags)
+	fleet := a.newFleet(hive, flags.fleetFlags)
 	defer fleet.Close()
-	steps, err := deploy.PlanRollback(deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.event), known.Nodes, to)
+	steps, err := deploy.PlanRollback(deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.sendEvent), recorded.Nodes, to)
 	if err != nil {
 		return err
 	}
 	if flags.dry {
-		a.view.Result(stepsShown(steps), func(w io.Writer) { writeSteps(w, steps) })
-		return stepErrors(steps)
+		a.view.Result(viewSteps(steps), func(w io.Writer) { writeSteps(w, steps) })
+		return joinStepErrors(steps)
 	}
-	if doing(steps) == 0 {
+	if countChanges(steps) == 0 {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { writeSteps(w, steps) })
-		return stepErrors(steps)
+		return joinStepErrors(steps)
 	}
 	a.announce(func(w io.Writer) { writeSteps(w, steps) })
-	if err := a.confirmed(fmt.Sprintf("roll back %s?", deploy.Count(doing(steps), "node")), flags.on, flags.yes); err != nil {
+	if err := a.confirm(fmt.Sprintf("roll back %s?", deploy.Count(countChanges(steps), "node")), flags.on, flags.yes); err != nil {
 		return err
 	}
-	return a.recorded(e, hive, "rollback", func(s *session) error {
-		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, known.Nodes) {
-			return &hinted{errors.New("rollback: another run has changed nodes meanwhile"), "look again: nixbench rollback --dry-run"}
+	return a.runRecorded(e, hive, "rollback", func(s *session) error {
+		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, recorded.Nodes) {
+			return &hintedError{errors.New("rollback: another run has changed nodes meanwhile"), "look again: nixbench rollback --dry-run"}
 		}
 		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
 		results, err := d.Rollback(a.ctx, steps, o)
@@ -160,7 +160,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 	})
 }
 
-func doing(steps []deploy.Step) int {
+func countChanges(steps []deploy.Step) int {
 	n := 0
 	for _, s := range steps {
 		if s.Does() {
@@ -170,7 +170,7 @@ func doing(steps []deploy.Step) int {
 	return n
 }
 
-func stepErrors(steps []deploy.Step) error {
+func joinStepErrors(steps []deploy.Step) error {
 	var errs []error
 	for _, s := range steps {
 		errs = append(errs, s.Err)
@@ -186,8 +186,8 @@ func writeSteps(w io.Writer, steps []deploy.Step) {
 	ui.Table(w, rows)
 }
 
-// stepShown is a step as --json shows it.
-type stepShown struct {
+// stepView is a step in the output of --json.
+type stepView struct {
 	Node       string `json:"node"`
 	From       string `json:"from,omitempty"`
 	To         string `json:"to,omitempty"`
@@ -196,10 +196,10 @@ type stepShown struct {
 	Error      string `json:"error,omitempty"`
 }
 
-func stepsShown(steps []deploy.Step) []stepShown {
-	out := []stepShown{}
+func viewSteps(steps []deploy.Step) []stepView {
+	out := []stepView{}
 	for _, s := range steps {
-		shown := stepShown{Node: s.Node.Name, From: s.From.Current, To: s.Path, Generation: s.Generation, Stays: s.Stays}
+		shown := stepView{Node: s.Node.Name, From: s.From.Current, To: s.Path, Generation: s.Generation, Stays: s.Stays}
 		if s.Err != nil {
 			shown.Error = s.Err.Error()
 		}

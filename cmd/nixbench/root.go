@@ -30,12 +30,12 @@ Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build, 5 machines
 const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !… leaves nodes out"
 
 func (a *app) rootCommand() *cobra.Command {
-	cobra.EnableCommandSorting = false // ours is the order of a day's work
+	cobra.EnableCommandSorting = false // keep the order below, which follows the typical workflow
 	root := &cobra.Command{
 		Use:           "nixbench",
 		Short:         "Deploy NixOS to machines that exist, and to machines that it boots",
 		Long:          rootLong,
-		SilenceErrors: true, // main shows them
+		SilenceErrors: true, // finish shows errors
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -63,16 +63,16 @@ func (a *app) rootCommand() *cobra.Command {
 		a.execCommand(), a.sshCommand(), a.kubeconfigCommand(),
 		a.runsCommand(), a.explainCommand(), a.replCommand(), a.factsCommand(), a.secretsCommand(), a.versionCommand(), a.manCommand(),
 	)
-	a.complete(root)
+	a.registerCompletion(root)
 	root.Flags().SortFlags = false
-	root.SetUsageTemplate(wrapped(root.UsageTemplate()))
+	root.SetUsageTemplate(wrapFlagUsages(root.UsageTemplate()))
 	for _, cmd := range root.Commands() {
 		cmd.InheritedFlags().SortFlags = false
 	}
 	return root
 }
 
-// wrapped has flags described within the width of a small terminal.
-func wrapped(template string) string {
+// wrapFlagUsages makes a usage template wrap the descriptions of flags at 80 columns.
+func wrapFlagUsages(template string) string {
 	return strings.ReplaceAll(template, ".FlagUsages ", ".FlagUsagesWrapped 80 ")
 }

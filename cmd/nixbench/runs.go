@@ -32,8 +32,8 @@ of each node in one of them. RUN is the beginning of its name, or "last".`,
   nixbench runs show last --html`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.runs(func(args []string) error {
-		dir, err := a.surveyedState()
+	cmd.RunE = a.withView(func(args []string) error {
+		dir, err := a.surveyStateDir()
 		if err != nil {
 			return err
 		}
@@ -57,17 +57,17 @@ of each node in one of them. RUN is the beginning of its name, or "last".`,
 	return cmd
 }
 
-// surveyedState is the state folder of the hive that the flags name.
-func (a *app) surveyedState() (state.Dir, error) {
-	e, err := a.evaluator()
+// surveyStateDir surveys the hive that the flags name and returns its state folder.
+func (a *app) surveyStateDir() (state.Dir, error) {
+	e, err := a.newEvaluator()
 	if err != nil {
 		return "", err
 	}
-	hive, err := a.survey(e)
+	hive, err := a.surveyHive(e)
 	if err != nil {
 		return "", err
 	}
-	return a.state(e, hive)
+	return a.locateState(e, hive)
 }
 
 func (a *app) listRuns(dir state.Dir) error {
@@ -76,7 +76,7 @@ func (a *app) listRuns(dir state.Dir) error {
 		return err
 	}
 	if len(runs) == 0 {
-		return &hinted{fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply makes one"}
+		return &hintedError{fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply makes one"}
 	}
 	rows := []ui.Row{{"RUN", "STATUS", "TOOK", "NODES"}}
 	for _, r := range runs {
@@ -112,9 +112,9 @@ func (a *app) showLog(run *state.Run, node string) error {
 	log, err := run.NodeLog(node)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
-			return &hinted{usagef("run %s had nothing to do with %s", run.ID, node), "nixbench runs " + run.ID + " lists its nodes"}
+			return &hintedError{usagef("run %s had nothing to do with %s", run.ID, node), "nixbench runs " + run.ID + " lists its nodes"}
 		}
-		a.event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: fmt.Sprintf("%s said nothing in run %s", node, run.ID)})
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: fmt.Sprintf("%s said nothing in run %s", node, run.ID)})
 		a.view.Result("", func(io.Writer) {})
 		return nil
 	}
@@ -139,12 +139,12 @@ chain of phases that its end waited for. RUN is the beginning of its name; by de
 it is the last one.`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	cmd.RunE = a.runs(func(args []string) error {
+	cmd.RunE = a.withView(func(args []string) error {
 		ref := "last"
 		if len(args) == 1 {
 			ref = args[0]
 		}
-		dir, err := a.surveyedState()
+		dir, err := a.surveyStateDir()
 		if err != nil {
 			return err
 		}

@@ -26,11 +26,11 @@ of its name, or "last".`,
   nixbench runs show last 20261120T0830 --html -o slower.html`,
 		Args: cobra.RangeArgs(1, 2),
 	}
-	cmd.RunE = a.runs(func(args []string) error {
+	cmd.RunE = a.withView(func(args []string) error {
 		if !html && (len(args) > 1 || out != "") {
 			return usagef("runs show: a second run and -o are for a page; add --html")
 		}
-		dir, err := a.surveyedState()
+		dir, err := a.surveyStateDir()
 		if err != nil {
 			return err
 		}
@@ -78,7 +78,8 @@ func (a *app) writePage(run, before *state.Run, out string) error {
 	if out == "" {
 		out = run.ID + ".html"
 	}
-	// It says what logs say, which so far only their owner can read.
+	// The page contains logs, which only their owner may read. durable.Write keeps the file
+	// private.
 	if err := durable.Write(out, page.Bytes()); err != nil {
 		return err
 	}

@@ -20,10 +20,10 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"nixbench": main})
 }
 
-// TestScripts runs every command against the real Nix and the mini NixOS fixture.
-// Each script has a HOME and a hive of its own; the store is the machine's.
+// TestScripts runs every command against the real Nix and the mini NixOS fixture. Each script has
+// its own HOME and hive; all use the store of this machine.
 //
-// UPDATE_SCRIPTS=1 rewrites the files that scripts compare with.
+// UPDATE_SCRIPTS=1 updates the expected output in the scripts.
 func TestScripts(t *testing.T) {
 	mini := fixture.Nixpkgs(t)
 	repo, err := filepath.Abs("../..")
@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// count N FILE TEXT: the file (or stdout, stderr) holds TEXT in exactly N lines.
+// count N FILE TEXT: the file (or stdout, stderr) contains TEXT in exactly N lines.
 func countCmd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: count N FILE TEXT")
@@ -98,8 +98,8 @@ func processWith(text string) string {
 	return ""
 }
 
-// sshserver: an SSH server that runs commands here, until the script ends. The file
-// ssh_config says to ssh how any host is it. It knows $WORK.
+// sshserver: starts an SSH server that runs commands on this machine until the script ends. With
+// the file ssh_config, every host name refers to it. The server's environment contains $WORK.
 func sshServerCmd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: sshserver")
@@ -115,20 +115,20 @@ func sshServerCmd(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("ssh_config"), []byte(config), 0o600))
 }
 
-// muteserver: takes connections and says nothing, until the script ends. The file mute_config
-// says to ssh how any host is it.
+// muteserver: starts a server that accepts connections and sends nothing until the script ends.
+// With the file mute_config, every host name refers to it.
 func muteServerCmd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 0 {
 		ts.Fatalf("usage: muteserver")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes the connections
+	l, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts the connections
 	ts.Check(err)
 	ts.Defer(func() { l.Close() })
 	config := fmt.Sprintf("Host *\n HostName 127.0.0.1\n Port %d\n IdentityAgent none\n GlobalKnownHostsFile none\n", l.Addr().(*net.TCPAddr).Port)
 	ts.Check(os.WriteFile(ts.MkAbs("mute_config"), []byte(config), 0o600))
 }
 
-// waitfor FILE: the file exists, within ten seconds.
+// waitfor FILE: waits up to ten seconds until the file exists.
 func waitForCmd(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: waitfor FILE")

@@ -27,7 +27,7 @@ secrets/generated of the state folder.`,
   nixbench secrets rotate join-token && nixbench apply`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error { return a.listSecrets() })
+	cmd.RunE = a.withView(func([]string) error { return a.listSecrets() })
 	rotate := &cobra.Command{
 		Use:   "rotate NAME",
 		Short: "Make a token, a random secret or the key of a key ring anew",
@@ -44,22 +44,22 @@ rings nixbench cannot tell. Old keys stay, to read with.`,
   nixbench secrets rotate kubernetes-encryption && nixbench apply    # twice`,
 		Args: cobra.ExactArgs(1),
 	}
-	rotate.RunE = a.runs(func(args []string) error { return a.rotateSecret(args[0]) })
+	rotate.RunE = a.withView(func(args []string) error { return a.rotateSecret(args[0]) })
 	cmd.AddCommand(rotate)
 	return cmd
 }
 
-func (a *app) stateOfHive() (state.Dir, *nixeval.Hive, error) {
-	e, err := a.evaluator()
+func (a *app) surveyState() (state.Dir, *nixeval.Hive, error) {
+	e, err := a.newEvaluator()
 	if err != nil {
 		return "", nil, err
 	}
-	hive, err := a.survey(e)
+	hive, err := a.surveyHive(e)
 	return a.dir, hive, err
 }
 
 func (a *app) listSecrets() error {
-	dir, _, err := a.stateOfHive()
+	dir, _, err := a.surveyState()
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (a *app) listSecrets() error {
 }
 
 func (a *app) rotateSecret(name string) error {
-	dir, hive, err := a.stateOfHive()
+	dir, hive, err := a.surveyState()
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (a *app) rotateSecret(name string) error {
 		return err
 	}
 	defer lock.Unlock()
-	step, err := vault.Open(dir.Vault()).Rotate(name, func(sum string) error { return a.everywhere(hive, name, sum) })
+	step, err := vault.Open(dir.Vault()).Rotate(name, func(sum string) error { return a.checkKeyDistributed(hive, name, sum) })
 	if refused := new(vault.RefusedError); errors.As(err, &refused) {
 		return usagef("%w", err)
 	}
@@ -111,18 +111,19 @@ func (a *app) rotateSecret(name string) error {
 	return nil
 }
 
-// everywhere tells whether all who share what is encrypted run with a key ring as it is.
-func (a *app) everywhere(hive *nixeval.Hive, name, sum string) error {
-	if len(hive.Broken) > 0 { // these may be who shares it
+// checkKeyDistributed returns an error unless all nodes that share encrypted data run with the
+// given version of a key ring. sum is the checksum of the key ring.
+func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
+	if len(hive.Broken) > 0 { // these units may be among those that share the data
 		return &nixeval.EvalError{Units: hive.Broken}
 	}
-	fleet := a.fleet(hive, fleetFlags{})
+	fleet := a.newFleet(hive, fleetFlags{})
 	defer fleet.Close()
-	running, err := engines.Of(hive, fleet)
+	clusterEngines, err := engines.Of(hive, fleet)
 	if err != nil {
 		return err
 	}
-	for _, e := range running {
+	for _, e := range clusterEngines {
 		holder, ok := e.(engine.Keyholder)
 		if !ok {
 			continue
@@ -139,7 +140,7 @@ func (a *app) everywhere(hive *nixeval.Hive, name, sum string) error {
 	return nil
 }
 
-// newKeyError says why a new key is not used.
+// newKeyError means that a new key cannot be used yet.
 type newKeyError struct {
 	err  error
 	hint string

@@ -34,7 +34,7 @@ func (a *app) sshCommand() *cobra.Command {
   nixbench ssh web-1 -- journalctl -fu nginx`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.RunE = a.runs(func(args []string) error {
+	cmd.RunE = a.withView(func(args []string) error {
 		if a.json {
 			return usagef("ssh: a login cannot be shown as JSON; nixbench exec --json can run a command")
 		}
@@ -45,25 +45,25 @@ func (a *app) sshCommand() *cobra.Command {
 		return a.ssh(args[0], command, acceptNew)
 	})
 	f := cmd.Flags()
-	f.SetInterspersed(false) // flags after the node are the command's
+	f.SetInterspersed(false) // flags after the node belong to the command
 	f.BoolVar(&acceptNew, "accept-new-host-keys", false, "trust the host key of a host that known_hosts does not know, and remember it")
 	return cmd
 }
 
 func (a *app) ssh(name string, command []string, acceptNew bool) error {
-	e, err := a.evaluator()
+	e, err := a.newEvaluator()
 	if err != nil {
 		return err
 	}
-	hive, err := a.survey(e)
+	hive, err := a.surveyHive(e)
 	if err != nil {
 		return err
 	}
-	node, err := nodeNamed(hive, name)
+	node, err := findNode(hive, name)
 	if err != nil {
 		return err
 	}
-	fleet := a.fleet(hive, fleetFlags{})
+	fleet := a.newFleet(hive, fleetFlags{})
 	defer fleet.Close()
 	target, err := fleet.Target(node)
 	if err != nil {
@@ -71,7 +71,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	}
 	program, err := exec.LookPath("ssh")
 	if err != nil {
-		return &hinted{fmt.Errorf("%s: %w", name, err), "install OpenSSH's client"}
+		return &hintedError{fmt.Errorf("%s: %w", name, err), "install OpenSSH's client"}
 	}
 	argv := sshArgv(target, a.dir.KnownHosts(), acceptNew, command)
 	if err := a.view.Close(); err != nil {
@@ -83,8 +83,8 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	return nil
 }
 
-// nodeNamed gives the node of exactly that name.
-func nodeNamed(hive *nixeval.Hive, name string) (nixeval.Node, error) {
+// findNode returns the node with exactly that name.
+func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	for _, n := range hive.Nodes {
 		if n.Name == name {
 			if err := hive.Broken[n.Unit]; err != nil {
@@ -93,11 +93,11 @@ func nodeNamed(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 			return n, nil
 		}
 	}
-	return nixeval.Node{}, &hinted{usagef("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
+	return nixeval.Node{}, &hintedError{usagef("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
 }
 
-// sshArgv is the command line of OpenSSH for a target. known is the file with the keys
-// of machines that we have booted: of them no other key is accepted.
+// sshArgv returns OpenSSH's command line for a target. known is the file with the host keys of the
+// machines that nixbench has booted. For these machines ssh accepts no other key.
 func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []string {
 	argv := []string{"ssh"}
 	if t.User != nil {
@@ -126,12 +126,12 @@ func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []
 	return append(append(argv, "--", t.Host), command...)
 }
 
-// sshQuote is a file name as ssh's configuration takes it, which splits at blanks and expands %.
+// sshQuote quotes a file name for ssh's configuration, which splits values at spaces and expands %.
 func sshQuote(file string) string {
 	return `"` + strings.ReplaceAll(file, "%", "%%") + `"`
 }
 
-// jumpText is a host to jump through as ssh's -J takes it.
+// jumpText formats a jump host for ssh's -J.
 func jumpText(t remote.Target) string {
 	text := t.Host
 	if strings.Contains(text, ":") {

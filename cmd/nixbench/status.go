@@ -56,7 +56,7 @@ func (a *app) statusCommand() *cobra.Command {
   nixbench status --check --json`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error { return a.status(flags) })
+	cmd.RunE = a.withView(func([]string) error { return a.status(flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
@@ -66,76 +66,76 @@ func (a *app) statusCommand() *cobra.Command {
 }
 
 func (a *app) status(flags statusFlags) error {
-	e, hive, nodes, err := a.nodes(flags.on)
+	e, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
 		return err
 	}
 	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
-	known, err := a.known(e, hive)
+	recorded, err := a.loadState(e, hive)
 	if err != nil {
 		return err
 	}
-	fleet := a.fleet(hive, flags.fleetFlags)
+	fleet := a.newFleet(hive, flags.fleetFlags)
 	defer fleet.Close()
-	looks := make(chan []deploy.Outcome[activate.Node], 1)
-	send := event.Sink(a.event)
+	inspections := make(chan []deploy.Outcome[activate.Node], 1)
+	send := event.Sink(a.sendEvent)
 	if flags.drift {
-		send = nil // evaluation is what one waits for
+		send = nil // show the progress of the evaluation only, which takes longer
 	}
-	asked := a.machines(e, hive, nil)
-	asked.Send = a.event
-	machines, machinesErr := asked.Status(a.ctx, known)
-	up := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines[n.Name].Off() })
-	go func() { looks <- deploy.Look(a.ctx, fleet, up, flags.parallel, send) }()
-	var wanted map[string]nixeval.Closure
+	cluster := a.newMachines(e, hive, nil)
+	cluster.Send = a.sendEvent
+	machines, machinesErr := cluster.Status(a.ctx, recorded)
+	bootedNodes := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines[n.Name].Off() })
+	go func() { inspections <- deploy.Look(a.ctx, fleet, bootedNodes, flags.parallel, send) }()
+	var desired map[string]nixeval.Closure
 	var evalErr error
 	if flags.drift {
-		wanted, evalErr = deploy.Instantiate(a.ctx, e, hive, nodes, true)
-		if wanted == nil {
-			wanted = map[string]nixeval.Closure{}
+		desired, evalErr = deploy.Instantiate(a.ctx, e, hive, nodes, true)
+		if desired == nil {
+			desired = map[string]nixeval.Closure{}
 		}
 	}
-	looked := <-looks
+	inspected := <-inspections
 	byName := map[string]deploy.Outcome[activate.Node]{}
 	var answered []nixeval.Node
-	for _, o := range looked {
+	for _, o := range inspected {
 		byName[o.Node.Name] = o
 		if o.Err == nil && hive.Unit(o.Node.Unit).Deployment.Engine != nil {
 			answered = append(answered, o.Node)
 		}
 	}
-	of, enginesErr := engines.Of(hive, fleet)
-	certificates := deploy.Certificates(a.ctx, of, answered, flags.parallel)
-	reasons := deploy.Reasons(a.ctx, fleet, looked, flags.parallel)
+	clusterEngines, enginesErr := engines.Of(hive, fleet)
+	certificates := deploy.Certificates(a.ctx, clusterEngines, answered, flags.parallel)
+	reasons := deploy.Reasons(a.ctx, fleet, inspected, flags.parallel)
 	rows := make([]deploy.Status, len(nodes))
 	for i, n := range nodes {
 		o, asked := byName[n.Name]
 		if !asked {
 			o = deploy.Outcome[activate.Node]{Node: n, Err: &deploy.NoHostError{Node: n}}
 		}
-		rows[i] = deploy.StatusOf(o, known.Nodes[n.Name], wanted, time.Now()).On(machines[n.Name])
+		rows[i] = deploy.StatusOf(o, recorded.Nodes[n.Name], desired, time.Now()).On(machines[n.Name])
 		rows[i].Certificates, rows[i].Reasons = certificates[n.Name], reasons[n.Name]
 	}
 	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.kubeconfigNote(time.Now())) })
-	errs := append([]error{machinesErr, evalErr, enginesErr}, deploy.Errors(looked)...)
+	errs := append([]error{machinesErr, evalErr, enginesErr}, deploy.Errors(inspected)...)
 	if flags.check {
 		errs = append(errs, checkStatus(rows))
 	}
 	return errors.Join(errs...)
 }
 
-// known is what the state folder says, to be read without the lock.
-func (a *app) known(e *nixeval.Evaluator, hive *nixeval.Hive) (*state.State, error) {
-	dir, err := a.state(e, hive)
+// loadState reads the recorded state. It does not take the lock.
+func (a *app) loadState(e *nixeval.Evaluator, hive *nixeval.Hive) (*state.State, error) {
+	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return nil, err
 	}
 	return dir.Load()
 }
 
-// checkError says which nodes are not as they should be.
+// checkError contains the nodes or findings that are not in the expected state.
 type checkError struct{ nodes []string }
 
 func (e *checkError) Error() string {
@@ -155,7 +155,8 @@ func checkStatus(rows []deploy.Status) error {
 	return &checkError{bad}
 }
 
-// writeStatus adds notes that are about no single node.
+// writeStatus prints the table and notes about its nodes. more are notes that are not about a
+// single node.
 func writeStatus(w io.Writer, rows []deploy.Status, more ...string) {
 	table := []ui.Row{{"NODE", "GENERATION", "SYSTEM", "UNITS", "UPTIME", "LAST RUN"}}
 	for _, s := range rows {
@@ -178,7 +179,7 @@ func writeStatus(w io.Writer, rows []deploy.Status, more ...string) {
 			notes = append(notes, s.Node+": "+note)
 		}
 	}
-	for _, note := range append(certificatesNotes(rows, time.Now()), more...) {
+	for _, note := range append(certificateNotes(rows, time.Now()), more...) {
 		if note != "" {
 			notes = append(notes, note)
 		}
@@ -189,13 +190,14 @@ func writeStatus(w io.Writer, rows []deploy.Status, more ...string) {
 }
 
 const (
-	soon     = 30 * 24 * time.Hour  // when a certificate's end wants somebody to act
-	farAhead = 365 * 24 * time.Hour // the same of an authority's, which takes longer
-	patience = 3 * 24 * time.Hour   // with who renews a certificate
+	renewalNotice   = 30 * 24 * time.Hour  // how long before its end a certificate is reported
+	authorityNotice = 365 * 24 * time.Hour // the same for an authority, whose replacement takes longer
+	renewalGrace    = 3 * 24 * time.Hour   // how long a certificate's renewal may be overdue
 )
 
-// certificatesNotes tell which certificate ends first, and what should not be as it is.
-func certificatesNotes(rows []deploy.Status, now time.Time) []string {
+// certificateNotes returns notes about the certificate that ends first and about authorities that
+// end soon.
+func certificateNotes(rows []deploy.Status, now time.Time) []string {
 	var node string
 	var first engine.Certificate
 	var notes, authorities []string
@@ -204,8 +206,8 @@ func certificatesNotes(rows []deploy.Status, now time.Time) []string {
 			switch {
 			case !c.Authority && (node == "" || c.Ends.Before(first.Ends)):
 				node, first = s.Node, c
-			case c.Authority && c.Ends.Sub(now) < farAhead:
-				// Every node has the same.
+			case c.Authority && c.Ends.Sub(now) < authorityNotice:
+				// All nodes have the same authorities.
 				note := fmt.Sprintf("authorities: %s ends on %s, and the cluster with it; nothing renews it (docs/kubernetes.md)", c.Name, c.Ends.Format(time.DateOnly))
 				if !slices.Contains(authorities, note) {
 					authorities = append(authorities, note)
@@ -214,24 +216,24 @@ func certificatesNotes(rows []deploy.Status, now time.Time) []string {
 		}
 	}
 	if node != "" {
-		notes = append(notes, firstNote(node, first, now))
+		notes = append(notes, firstExpiryNote(node, first, now))
 	}
 	return append(notes, authorities...)
 }
 
-func firstNote(node string, c engine.Certificate, now time.Time) string {
+func firstExpiryNote(node string, c engine.Certificate, now time.Time) string {
 	left := c.Ends.Sub(now)
 	text := fmt.Sprintf("certificates: %s of %s ends first, on %s", c.Name, node, c.Ends.Format(time.DateOnly))
 	switch {
 	case left < 0:
 		text += ": it has ended"
-	case left < soon:
-		text += ", in " + short(left)
+	case left < renewalNotice:
+		text += ", in " + shortDuration(left)
 	}
 	switch {
-	case c.Renewer != "" && now.After(c.Due.Add(patience)):
+	case c.Renewer != "" && now.After(c.Due.Add(renewalGrace)):
 		return fmt.Sprintf("%s; it should have been renewed since %s: on that node, journalctl -u %s", text, c.Due.Format(time.DateOnly), c.Renewer)
-	case c.Renewer == "" && left < soon:
+	case c.Renewer == "" && left < renewalNotice:
 		return text + "; nothing renews it: on that node, kubeadm certs renew all, then reboot it"
 	}
 	return fmt.Sprintf("%s (made on %s)", text, c.Begins.Format(time.DateOnly))
@@ -265,7 +267,7 @@ func uptimeText(s deploy.Status) string {
 	if s.State == "" {
 		return "-"
 	}
-	return short(time.Duration(s.Uptime) * time.Second)
+	return shortDuration(time.Duration(s.Uptime) * time.Second)
 }
 
 func lastRunText(s deploy.Status) string {
@@ -282,14 +284,14 @@ func lastRunText(s deploy.Status) string {
 	case what == "":
 		what = "failed"
 	}
-	return what + " " + short(s.Time.Sub(r.Time)) + " ago"
+	return what + " " + shortDuration(s.Time.Sub(r.Time)) + " ago"
 }
 
-// statusNotes are what does not fit into the table.
+// statusNotes returns what does not fit into the table.
 func statusNotes(s deploy.Status) []string {
 	var notes []string
 	if s.Error != "" {
-		return nil // it is an error of its own
+		return nil // the error is shown separately
 	}
 	switch s.System {
 	case deploy.OtherSystem:
@@ -312,8 +314,8 @@ func statusNotes(s deploy.Status) []string {
 	return notes
 }
 
-// short is a time in its largest unit or two: 3d4h, 2h10m, 5m, 12s.
-func short(d time.Duration) string {
+// shortDuration formats a duration in its one or two largest units: 3d4h, 2h10m, 5m, 12s.
+func shortDuration(d time.Duration) string {
 	d = max(d, 0)
 	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-func TestCertificatesNotes(t *testing.T) {
+func TestCertificateNotes(t *testing.T) {
 	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	const day = 24 * time.Hour
 	row := func(node, name string, ends time.Duration) deploy.Status {
@@ -43,11 +43,11 @@ func TestCertificatesNotes(t *testing.T) {
 		"certificates: etcd/peer.crt of cp-1 ends first, on 2026-05-21, in 20d (made on 2026-04-01)":        {renewed(20*day, -2*day)},
 		"in 20d; it should have been renewed since 2026-04-27: on that node, journalctl -u renewal.service": {renewed(20*day, -4*day)},
 		"on 2026-07-20; it should have been renewed since":                                                  {renewed(80*day, -4*day)},
-		// Of what authorities sign the end is nearer, and of several nodes they are the same.
+		// Certificates that an authority signs end earlier. All nodes have the same authorities.
 		"ends first, on 2026-06-30 (made on 2026-04-01)\nauthorities: ca.crt ends on 2027-02-25, and the cluster with it; nothing renews it (docs/kubernetes.md)": {
 			row("cp-1", "apiserver.crt", 60*day), authority("cp-1", 300*day), authority("cp-2", 300*day), authority("cp-3", 400*day)},
 	} {
-		if got := strings.Join(certificatesNotes(rows, now), "\n"); !strings.Contains(got, want) || want == "" && got != "" {
+		if got := strings.Join(certificateNotes(rows, now), "\n"); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Set by builds that have no repository at hand: -ldflags "-X main.version=… -X main.commit=…".
+// Set with -ldflags "-X main.version=… -X main.commit=…" by builds outside of the git repository.
 var version, commit string
 
 func (a *app) versionCommand() *cobra.Command {
@@ -17,7 +17,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Print the version of nixbench",
 		Args:  cobra.NoArgs,
 	}
-	cmd.RunE = a.runs(func([]string) error {
+	cmd.RunE = a.withView(func([]string) error {
 		v := buildVersion()
 		a.view.Result(v, func(w io.Writer) {
 			fmt.Fprintf(w, "nixbench %s", v.Version)

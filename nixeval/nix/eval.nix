@@ -1,17 +1,16 @@
-# What nixbench makes of a hive. The Go side wraps this file, and the modules it
-# takes as arguments, into one expression; nothing of it is ever written into the
-# user's tree. It must evaluate on Nix 2.8, in pure mode, and with any `lib` that
-# nixpkgs has had since 22.11.
+# Evaluates a hive. The Go code wraps this file and the modules that it takes as arguments into one
+# expression, so nothing is written into the user's folder. It must evaluate with Nix 2.8, in pure
+# mode, and with any `lib` of nixpkgs since 22.11.
 {
-  # Modules of ours, as values: the options that hives, roles and deployments have.
+  # Modules of nixbench, as values: the options of hives, roles and deployments.
   hiveOptions,
   deploymentModules,
   sharedRoleModule,
-  # How messages name the hive: a file, or a flake output.
+  # The hive's name for messages: a file, or a flake output.
   location,
-  # A flake must name its nixpkgs; a plain hive may fall back on <nixpkgs>.
+  # If true, the hive must set meta.nixpkgs (a flake); if false, <nixpkgs> is the default.
   hermetic,
-  # What is known at run time only, or null while there are no machines yet.
+  # The facts, or null if there are no machines yet.
   runtime,
   # [ { path; raw; isJSON; } ]: --set, in order.
   sets,
@@ -44,7 +43,7 @@ let
     typeOf
     ;
 
-  # Go recognises our own complaints by this prefix and shows them without a trace.
+  # The Go code recognises messages of this file by the prefix and shows them without a trace.
   fail = message: throw "nixbench: ${message}";
 
   reservedNames = [
@@ -93,8 +92,8 @@ let
       fail "${option} in ${location} must be a path to nixpkgs, a function such as `import <nixpkgs>`, or a package set, but it is ${aType value}";
 
   nixpkgs =
-    # Not from the evaluated meta: evaluating it takes nixpkgs' lib. A meta that is a
-    # function cannot be looked into, and means <nixpkgs>, as in Colmena.
+    # Read nixpkgs from the raw meta, because evaluating meta needs nixpkgs' lib. If meta is a
+    # function, <nixpkgs> is used, as in Colmena.
     if isAttrs rawMeta && rawMeta.nixpkgs or null != null then
       importNixpkgs "meta.nixpkgs" rawMeta.nixpkgs
     else if hermetic then
@@ -107,7 +106,7 @@ let
 
   inherit (nixpkgs) lib;
 
-  # -- meta, cluster, roles: typed, with the file named in every complaint ------
+  # -- meta, cluster, roles: type-checked; every error names the file -----------
 
   located =
     where: module:
@@ -152,7 +151,7 @@ let
       );
   inherit (settings) meta roles cluster;
 
-  # The type of the value that stands there now decides how the text is read.
+  # The type of the current value decides how the text is parsed.
   checkSet =
     config: s:
     let
@@ -192,13 +191,13 @@ let
         else
           bad "it cannot be set from the command line";
     in
-    # Now, since our complaint says more than the one of the module system.
+    # Evaluate the value here, because this error message is clearer than the module system's.
     builtins.seq value {
       inherit (s) path;
       inherit text value;
     };
 
-  # Nix's own words for its types, with an article.
+  # Nix's names for its types, with an article.
   aType =
     value:
     {
@@ -210,12 +209,12 @@ let
     }
     .${typeOf value} or "a ${typeOf value}";
 
-  # -- units: what is evaluated once ------------------------------------------
+  # -- units: each is evaluated once --------------------------------------------
 
   nodeNames = filter (name: !elem name reservedNames) (attrNames hive);
 
-  # How many nodes roles can have together: what fits into a network of ours, and 65536 whatever the
-  # network. The plan says what is wrong with the range itself.
+  # The number of nodes that all roles can have together: the addresses in a network that nixbench
+  # makes, and at most 65536. Errors in the range itself are reported by the plan.
   maxNodes = 65536;
   room =
     let
@@ -223,10 +222,10 @@ let
       prefix = builtins.match "[0-9.]+/([89]|1[0-9]|2[0-9])" cidr;
       addresses = foldl' (n: _: 2 * n) 1 (genList (i: i) (32 - lib.toInt (head prefix)));
     in
-    # Without the network, its gateway and broadcast.
+    # Subtract the network's own address, the gateway and the broadcast address.
     if elem mode [ "nat" "isolated" ] && prefix != null then lib.min maxNodes (addresses - 3) else maxNodes;
 
-  # Checked before there is a list of them, or a unit for each.
+  # Check the count before a list of nodes or units is made.
   countedRoles =
     let
       total = foldl' (n: r: n + r.count) 0 (attrValues roles);
@@ -261,8 +260,8 @@ let
         _file = "${location}, role ${role}";
         deployment = {
           inherit (roles.${role}) tags;
-          # We boot these machines and know where they are. Defaults such as
-          # "''${name}.lan" are meant for machines that exist.
+          # nixbench boots these machines and sets their addresses. Defaults such as "''${name}.lan"
+          # are for machines that already exist.
           targetHost = lib.mkOverride 90 null;
         };
       }
@@ -302,7 +301,7 @@ let
   evalUnit =
     check: name: unit:
     let
-      # What is meant for a node alone comes before what is meant for its role.
+      # Settings for a node take precedence over settings for its role.
       names = [ name ] ++ lib.optional (unit ? role) unit.role;
       own = lib.findFirst (n: meta.nodeNixpkgs ? ${n}) null names;
       pkgs =
@@ -332,14 +331,14 @@ let
       // foldl' (args: n: (meta.nodeSpecialArgs.${n} or { }) // args) { } names;
     };
 
-  # For `nodes` and the survey, which read a few options of many nodes: checking
-  # that every definition has an option would cost more than all they read.
-  # Whoever is built is checked in full by `checked`.
+  # Used for `nodes` and the survey, which read a few options of many nodes. Checking that every
+  # definition has an option would cost more than reading those options. Nodes that are built are
+  # checked in full by `checked`.
   unchecked = mapAttrs (evalUnit false) units;
   checked = mapAttrs (evalUnit true) units;
 
-  # What a role's machines boot from: its system as one that has no facts yet, and
-  # no name, whatever the role's nodes are.
+  # The boot image of a role: the role's system without facts and without a node name. All nodes of
+  # the role boot from it.
   imageOf =
     kind: role:
     let
@@ -360,7 +359,7 @@ let
     images.${wanted}
       or (fail "role ${role}: its nixpkgs has no system.build.images.${wanted}; NixOS 25.05 has it, or set roles.${role}.image to an image that is there");
 
-  # What a given image is made of, if it is a store path that somebody has to build.
+  # The derivations of the image that a role sets, if the image is a store path that must be built.
   imageDrvs =
     role:
     filter (p: builtins.match ".*\\.drv" p != null) (
@@ -399,7 +398,7 @@ let
       ;
     engine = d.engine or null;
     keys = mapAttrs (_: key: {
-      # Colmena's own hives do not have it.
+      # Hives that Colmena has evaluated do not have it.
       generated = key.generated or null;
       inherit (key)
         destDir
@@ -418,7 +417,7 @@ let
 
   closureOf = toplevel: {
     drv = toplevel.drvPath;
-    # Not `outPath`: that name would turn the whole set into a string in JSON.
+    # The name is not `outPath`, because in JSON a set with `outPath` becomes a string.
     out = toplevel.outPath;
     inherit (toplevel) system;
   };
@@ -466,8 +465,8 @@ let
         fail "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${aType f}";
   };
 
-  # A hive that Colmena's makeHive has evaluated already: its own closures, no
-  # roles, no facts.
+  # A hive that Colmena's makeHive has already evaluated. It has its own closures, but no roles and
+  # no facts.
   prepared = {
     inherit (hive) nodes;
     inherit (hive.introspect (args: args)) lib pkgs;
@@ -502,8 +501,8 @@ let
 in
 evaluated
 // {
-  # Everything that is cheap to know. `null` means every unit; a list lets the Go
-  # side find out which unit it is that fails.
+  # Returns everything that is cheap to evaluate. `null` means every unit. The Go code passes a list
+  # of units to find the units that fail.
   survey =
     names:
     evaluated.skeleton
@@ -513,7 +512,7 @@ evaluated
   instantiate = names: pick names evaluated.closure;
   images = kind: names: pick names (evaluated.image kind);
 
-  # What `eval --instantiate` prints: every derivation in a value.
+  # The result of `eval --instantiate`: every derivation in a value.
   drvPaths =
     let
       walk =

@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// jsonLines writes one object per line. The last one is always a result or an error.
+// jsonLines writes one JSON object per line. The last line is always a result or an error.
 type jsonLines struct{ enc *json.Encoder }
 
 func newJSON(w io.Writer) *jsonLines {

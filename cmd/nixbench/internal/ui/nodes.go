@@ -10,19 +10,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// nodeLine is what is shown of a node that is being worked on.
+// nodeLine is the live line of a node that is being worked on.
 type nodeLine struct {
-	name    string // empty for waits of the run as a whole
-	phase   event.Phase
-	started time.Time
-	done    int
-	total   int
-	text    string        // what it does, or waits for
-	waits   []event.Event // which it is in, the last of them is shown
-	only    bool          // it is shown for its waits alone
+	name      string // empty for waits that belong to no node
+	phase     event.Phase
+	started   time.Time
+	done      int
+	total     int
+	text      string        // the current activity
+	waits     []event.Event // the node's current waits; the last is shown
+	onlyWaits bool          // show the line only as long as it has waits
 }
 
-// nodeLines are the nodes at work, in the order in which they began.
+// nodeLines are the lines of the nodes that are being worked on, in the order in which they began.
 type nodeLines []*nodeLine
 
 func (ns *nodeLines) event(e event.Event) {
@@ -37,14 +37,14 @@ func (ns *nodeLines) event(e event.Event) {
 			(*ns)[i] = n
 		}
 	case event.NodeEnd:
-		// From now on it waits for the others, and for the build.
+		// From now on the node waits for the other nodes and for the build.
 		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot) {
-			(*ns)[i].only = true
-			ns.drop(i)
+			(*ns)[i].onlyWaits = true
+			ns.dropIdle(i)
 		}
 	case event.Waiting:
 		if i < 0 {
-			*ns = append(*ns, &nodeLine{name: e.Node, only: true})
+			*ns = append(*ns, &nodeLine{name: e.Node, onlyWaits: true})
 			i = len(*ns) - 1
 		}
 		n := (*ns)[i]
@@ -57,7 +57,7 @@ func (ns *nodeLines) event(e event.Event) {
 		if i >= 0 {
 			n := (*ns)[i]
 			n.waits = slices.DeleteFunc(n.waits, func(w event.Event) bool { return sameWait(w, e) })
-			ns.drop(i)
+			ns.dropIdle(i)
 		}
 	case event.NodeResult:
 		if i >= 0 {
@@ -79,32 +79,32 @@ func (ns *nodeLines) event(e event.Event) {
 
 func sameWait(a, b event.Event) bool { return a.Phase == b.Phase && a.Since.Equal(b.Since) }
 
-// drop removes the line if there is nothing more to show on it.
-func (ns *nodeLines) drop(i int) {
-	if n := (*ns)[i]; n.only && len(n.waits) == 0 {
+// dropIdle removes the line if there is nothing left to show on it.
+func (ns *nodeLines) dropIdle(i int) {
+	if n := (*ns)[i]; n.onlyWaits && len(n.waits) == 0 {
 		*ns = slices.Delete(*ns, i, i+1)
 	}
 }
 
-// wait reports whether anything is waited for.
-func (ns nodeLines) wait() bool {
+// waiting reports whether any line has a wait.
+func (ns nodeLines) waiting() bool {
 	return slices.ContainsFunc(ns, func(n *nodeLine) bool { return len(n.waits) > 0 })
 }
 
-// reason is the wait to be shown. One without a phase is for a command, which says less than
-// the phase that it is run for.
-func (n *nodeLine) reason() (event.Event, bool) {
+// currentWait returns the wait to show, and whether there is one. A wait without a phase belongs to
+// a single command, and the phase in which the command runs is more informative.
+func (n *nodeLine) currentWait() (event.Event, bool) {
 	for _, w := range slices.Backward(n.waits) {
-		if w.Phase != "" || n.only {
+		if w.Phase != "" || n.onlyWaits {
 			return w, true
 		}
 	}
 	return event.Event{}, false
 }
 
-// now is what the line says: the phase, the text, and since when.
-func (n *nodeLine) now(now time.Time) (event.Phase, string, time.Time) {
-	if w, ok := n.reason(); ok {
+// current returns the phase and text of the line, and when they began.
+func (n *nodeLine) current(now time.Time) (event.Phase, string, time.Time) {
+	if w, ok := n.currentWait(); ok {
 		text := oneLine(w.Text)
 		if left := w.Until.Sub(now).Round(time.Second); left > 0 {
 			text = fmt.Sprintf("%s left: %s", left, text)
@@ -112,12 +112,12 @@ func (n *nodeLine) now(now time.Time) (event.Phase, string, time.Time) {
 		return w.Phase, text, w.Since
 	}
 	if n.total > 0 {
-		return n.phase, fmt.Sprintf("%s of %s  %s", size(n.done), size(n.total), oneLine(n.text)), n.started
+		return n.phase, fmt.Sprintf("%s of %s  %s", formatSize(n.done), formatSize(n.total), oneLine(n.text)), n.started
 	}
 	return n.phase, oneLine(n.text), n.started
 }
 
-// draw gives at most most lines of at most width columns.
+// draw returns at most most lines of at most width columns.
 func (ns nodeLines) draw(most, width int, now time.Time) []string {
 	var out []string
 	names := 0
@@ -129,15 +129,15 @@ func (ns nodeLines) draw(most, width int, now time.Time) []string {
 		if i == most-1 && len(ns) > most {
 			return append(out, fmt.Sprintf("  … and %d more", len(ns)-i))
 		}
-		phase, text, since := n.now(now)
+		phase, text, since := n.current(now)
 		left := fmt.Sprintf("  %s %-9s %s", pad(cut(n.name, names), names), phase, storeHash.ReplaceAllString(text, ""))
 		room := max(width-8, 20)
-		out = append(out, pad(cut(left, room), min(room, 72))+" "+seconds(now.Sub(since)))
+		out = append(out, pad(cut(left, room), min(room, 72))+" "+formatDuration(now.Sub(since)))
 	}
 	return out
 }
 
-// resultLine is a node's last line: `web-1  switched to generation 7   3.2s`.
+// resultLine returns the last line of a node: `web-1 switched to generation 7 3.2s`.
 func resultLine(s style, e event.Event, started time.Time, width int) string {
 	mark, text := "", e.Text
 	switch {
@@ -148,13 +148,14 @@ func resultLine(s style, e event.Event, started time.Time, width int) string {
 	}
 	clock := ""
 	if !started.IsZero() {
-		clock = " " + seconds(e.Time.Sub(started))
+		clock = " " + formatDuration(e.Time.Sub(started))
 	}
 	name, text := e.Node, oneLine(text)
-	if s.marks { // a log has room
+	if s.marks { // do not shorten names in a log
 		name = cut(name, 30)
 	}
-	// What is left beside the mark and the clock, which stands below those of phases.
+	// The width that remains beside the mark and the time, which is aligned with the times of
+	// phases.
 	room := max(24, width-17-max(15, len([]rune(name))))
 	if s.marks {
 		text = cut(text, room)
@@ -162,8 +163,7 @@ func resultLine(s style, e event.Event, started time.Time, width int) string {
 	return fmt.Sprintf("  %s%-15s %s%s", mark, name, pad(text, room), clock)
 }
 
-// storeHash is the part of a store path that nobody can read, and that leaves no
-// room for the rest.
+// storeHash matches the unreadable part of a store path, which is omitted to save space.
 var storeHash = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-`)
 
 func oneLine(s string) string {
@@ -176,7 +176,7 @@ func oneLine(s string) string {
 	}, first)
 }
 
-func size(n int) string {
+func formatSize(n int) string {
 	switch {
 	case n >= 1<<30:
 		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))

@@ -9,14 +9,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// plain writes lines that read well in a log: what is finished, what went wrong,
-// and with --verbose every build and its log.
+// plain writes lines for a log: finished phases, results, errors, and with --verbose every build
+// and its log.
 type plain struct {
 	out, err io.Writer
 	verbose  bool
 	style    style
 	started  map[event.Phase]time.Time
-	began    map[string]time.Time // when each node was first heard of
+	began    map[string]time.Time // time of each node's first event
 }
 
 func (p *plain) event(e event.Event) {
@@ -60,12 +60,13 @@ func (p *plain) event(e event.Event) {
 	}
 }
 
-// mostWaits is how many waits a log gets at a time. There may be as many as nodes.
-const mostWaits = 5
+// maxWaits limits the number of waits that are written at once. There may be as many waits as
+// nodes.
+const maxWaits = 5
 
 func (p *plain) waiting(late []event.Event) {
 	for i, e := range late {
-		if i == mostWaits-1 && len(late) > mostWaits {
+		if i == maxWaits-1 && len(late) > maxWaits {
 			fmt.Fprintf(p.err, "%-9s … and %d more\n", "waiting", len(late)-i)
 			return
 		}
@@ -73,7 +74,7 @@ func (p *plain) waiting(late []event.Event) {
 	}
 }
 
-// waitLine is `web-1: keys: a lock (12s so far, at most 48s more)`.
+// waitLine returns `web-1: keys: a lock (12s so far, at most 48s more)`.
 func waitLine(e event.Event) string {
 	var parts []string
 	for _, part := range []string{e.Node, string(e.Phase), waitText(e)} {
@@ -88,13 +89,13 @@ func waitLine(e event.Event) string {
 	return fmt.Sprintf("%s (%s)", strings.Join(parts, ": "), times)
 }
 
-// waitText is what is waited for, and how far that is where it is counted.
+// waitText returns the reason of a wait, with its progress if it has any.
 func waitText(e event.Event) string {
 	text := storeHash.ReplaceAllString(oneLine(e.Text), "")
 	switch {
 	case e.Total == 0:
 	case e.Phase == event.Copy:
-		text = strings.TrimSuffix(fmt.Sprintf("%s of %s, %s", size(e.Done), size(e.Total), text), ", ")
+		text = strings.TrimSuffix(fmt.Sprintf("%s of %s, %s", formatSize(e.Done), formatSize(e.Total), text), ", ")
 	case e.Done > 0:
 		text = strings.TrimSuffix(fmt.Sprintf("%d of %d, %s", e.Done, e.Total, text), ", ")
 	}
@@ -109,20 +110,20 @@ func (p *plain) problems(_ int, problems []Problem) { writeProblems(p.err, p.sty
 
 func (p *plain) close() {}
 
-// phaseLine sums up a phase that is over: `evaluate  2 units in 1 process   1.2s`.
+// phaseLine summarises a finished phase: `evaluate 2 units in 1 process 1.2s`.
 func phaseLine(s style, e event.Event, started time.Time, width int) string {
 	mark, text := "", e.Text
 	if e.Failed {
 		text = strings.TrimSuffix("failed; "+text, "; ")
 	}
 	switch {
-	case !s.marks: // a log has no colours, and its readers search it for words
+	case !s.marks: // a log has neither colours nor marks; users search it for words
 	case e.Failed:
 		mark = s.bad("✗") + " "
 	default:
 		mark = s.good("✓") + " "
 	}
-	return fmt.Sprintf("%s%-9s %s %s", mark, e.Phase, pad(text, max(30, width-24)), seconds(e.Time.Sub(started)))
+	return fmt.Sprintf("%s%-9s %s %s", mark, e.Phase, pad(text, max(30, width-24)), formatDuration(e.Time.Sub(started)))
 }
 
 func messageLine(s style, e event.Event) string {
@@ -146,7 +147,7 @@ func writeProblems(w io.Writer, s style, problems []Problem) {
 	}
 }
 
-// indent sets the second and later lines apart from what comes next.
+// indent indents all lines but the first, to distinguish them from the next message.
 func indent(text, by string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i, line := range lines {
@@ -165,14 +166,14 @@ func pad(s string, width int) string {
 	return s
 }
 
-func seconds(d time.Duration) string {
+func formatDuration(d time.Duration) string {
 	if d < time.Minute {
 		return fmt.Sprintf("%4.1fs", d.Seconds())
 	}
 	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 }
 
-// drvName is the readable part of a store path.
+// drvName returns the readable part of a store path.
 func drvName(path string) string {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if _, after, ok := strings.Cut(name, "-"); ok {

@@ -2,7 +2,7 @@ package ui
 
 import "os"
 
-// style colours text, or does not: its zero value leaves text as it is.
+// style colours text. Its zero value leaves text unchanged.
 type style struct{ colour, marks bool }
 
 func terminalStyle() style { return style{colour: os.Getenv("NO_COLOR") == "", marks: true} }

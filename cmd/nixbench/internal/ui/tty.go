@@ -14,29 +14,28 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// livePhase is a phase that runs. Machines boot while systems are evaluated and built, so
-// there may be several.
+// livePhase is a running phase. Several phases may run at once, because machines boot while systems
+// are evaluated and built.
 type livePhase struct {
 	phase   event.Phase
 	started time.Time
 	done    int
 	total   int
-	active  []string // names of builds and copies that run
+	active  []string // names of running builds and copies
 }
 
-// tty keeps some live lines: one for the phase that began last, with what it waits for,
-// how far it is and how long it takes, and one for each node at work. Everything
-// that is over scrolls up as plain text.
+// tty shows live lines: one for the phase that began last, with its progress and time, and one for
+// each node that is being worked on. Finished phases and results scroll up as plain text.
 type tty struct {
 	out, err io.Writer
 	size     func() (width, height int)
 	verbose  bool
 	style    style
 
-	phases []*livePhase // those that run, in the order in which they began
+	phases []*livePhase // running phases in the order in which they began
 	nodes  nodeLines
-	began  map[string]time.Time // when each node was first heard of
-	drawn  int                  // live lines on the screen
+	began  map[string]time.Time // time of each node's first event
+	drawn  int                  // number of live lines on the screen
 	frame  int
 	stop   chan struct{}
 }
@@ -58,7 +57,7 @@ func newTTY(o Options, mu *sync.Mutex) *tty {
 	return t
 }
 
-// tick redraws until the view is closed, so that the clock on screen moves.
+// tick redraws the live lines until the view is closed, so that the displayed times advance.
 func (t *tty) tick(mu *sync.Mutex, stop <-chan struct{}) {
 	ticker := time.NewTicker(redraw)
 	defer ticker.Stop()
@@ -78,61 +77,62 @@ func (t *tty) tick(mu *sync.Mutex, stop <-chan struct{}) {
 func (t *tty) event(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart:
-		t.end(e.Phase)
+		t.endPhase(e.Phase)
 		p := &livePhase{phase: e.Phase, started: e.Time, total: e.Total}
 		if e.Phase == event.Build {
-			p.total = 0 // Nix counts derivations; how many there are it says itself
+			p.total = 0 // Nix counts derivations and reports their total itself
 		}
 		t.phases = append(t.phases, p)
 		if e.Phase == event.Survey {
-			t.line(t.style.faint("hive " + e.Text))
+			t.printLine(t.style.faint("hive " + e.Text))
 		}
 	case event.PhaseEnd:
-		started := t.of(e.Phase).started
-		t.end(e.Phase)
+		started := t.phaseOf(e.Phase).started
+		t.endPhase(e.Phase)
 		width, _ := t.size()
-		t.line(phaseLine(t.style, e, started, min(width, 80)))
+		t.printLine(phaseLine(t.style, e, started, min(width, 80)))
 	case event.UnitEnd:
-		t.of(e.Phase).done += len(e.Units)
+		t.phaseOf(e.Phase).done += len(e.Units)
 	case event.Progress:
-		p := t.of(e.Phase)
+		p := t.phaseOf(e.Phase)
 		p.done, p.total = e.Done, e.Total
 	case event.Message:
-		t.line(messageLine(t.style, e))
+		t.printLine(messageLine(t.style, e))
 	case event.BuildStart, event.CopyStart:
-		p := t.of(e.Phase)
+		p := t.phaseOf(e.Phase)
 		p.active = append(p.active, drvName(e.Path))
 	case event.BuildEnd, event.CopyEnd:
-		t.of(e.Phase).drop(drvName(e.Path))
+		t.phaseOf(e.Phase).removeActive(drvName(e.Path))
 	case event.NodeStart, event.NodeProgress, event.NodeLog, event.NodeEnd, event.NodeResult:
-		t.node(e)
+		t.nodeEvent(e)
 	case event.Waiting, event.WaitEnd:
 		t.nodes.event(e)
 	case event.BuildLog:
 		if t.verbose {
-			t.line(t.style.faint(drvName(e.Path)+"> ") + e.Text)
+			t.printLine(t.style.faint(drvName(e.Path)+"> ") + e.Text)
 		}
 	}
 }
 
-func (t *tty) node(e event.Event) {
+func (t *tty) nodeEvent(e event.Event) {
 	if t.began[e.Node].IsZero() {
 		t.began[e.Node] = e.Time
 	}
 	t.nodes.event(e)
 	switch {
 	case e.Kind == event.NodeResult:
-		t.of(e.Phase).done++
+		t.phaseOf(e.Phase).done++
 		width, _ := t.size()
-		t.line(resultLine(t.style, e, t.began[e.Node], min(width, 80)))
+		t.printLine(resultLine(t.style, e, t.began[e.Node], min(width, 80)))
 		delete(t.began, e.Node)
 	case e.Kind == event.NodeLog && t.verbose:
-		t.line(t.style.faint(e.Node+"> ") + e.Text)
+		t.printLine(t.style.faint(e.Node+"> ") + e.Text)
 	}
 }
 
-// of is the phase that an event is about; the one that began last, where it does not run.
-func (t *tty) of(phase event.Phase) *livePhase {
+// phaseOf returns the running phase with that name. If it does not run, phaseOf returns the phase
+// that began last.
+func (t *tty) phaseOf(phase event.Phase) *livePhase {
 	for _, p := range t.phases {
 		if p.phase == phase {
 			return p
@@ -144,18 +144,18 @@ func (t *tty) of(phase event.Phase) *livePhase {
 	return &livePhase{}
 }
 
-func (t *tty) end(phase event.Phase) {
+func (t *tty) endPhase(phase event.Phase) {
 	t.phases = slices.DeleteFunc(t.phases, func(p *livePhase) bool { return p.phase == phase })
 }
 
-func (p *livePhase) drop(name string) {
+func (p *livePhase) removeActive(name string) {
 	if i := slices.Index(p.active, name); i >= 0 {
 		p.active = slices.Delete(p.active, i, i+1)
 	}
 }
 
-// line writes text above the live line.
-func (t *tty) line(text string) {
+// printLine prints text above the live lines.
+func (t *tty) printLine(text string) {
 	t.clear()
 	fmt.Fprintln(t.err, text)
 	t.draw()
@@ -179,9 +179,9 @@ func (t *tty) draw() {
 	now := time.Now()
 	var lines []string
 	if len(t.phases) > 0 {
-		lines = append(lines, t.phaseNow(width, now))
+		lines = append(lines, t.phaseStatus(width, now))
 	}
-	if len(t.phases) > 0 || t.nodes.wait() {
+	if len(t.phases) > 0 || t.nodes.waiting() {
 		lines = append(lines, t.nodes.draw(max(height-3, 1), width, now)...)
 	}
 	if len(lines) == 0 {
@@ -191,22 +191,22 @@ func (t *tty) draw() {
 	t.drawn = len(lines)
 }
 
-// phaseNow is the live line of the phase.
-func (t *tty) phaseNow(width int, now time.Time) string {
+// phaseStatus returns the live line of the phase that began last.
+func (t *tty) phaseStatus(width int, now time.Time) string {
 	p := t.phases[len(t.phases)-1]
 	var parts []string
 	if p.total > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d", p.done, p.total))
 	}
 	parts = append(parts, p.active...)
-	for _, other := range t.phases[:len(t.phases)-1] { // what goes on beside it, and may be waited for
+	for _, other := range t.phases[:len(t.phases)-1] { // concurrent phases, for which the current phase may wait
 		parts = append(parts, string(other.phase))
 	}
 	left := fmt.Sprintf("%-9s %s", p.phase, strings.Join(parts, " · "))
-	// Two columns for the spinner, eight for the clock, one so that nothing wraps.
+	// Two columns for the spinner, eight for the time, and one so that the line does not wrap.
 	room := max(width-11, 20)
 	left = pad(cut(left, room), min(room, 66))
-	return fmt.Sprintf("%c %s %s", spinner[t.frame%len(spinner)], left, seconds(now.Sub(p.started)))
+	return fmt.Sprintf("%c %s %s", spinner[t.frame%len(spinner)], left, formatDuration(now.Sub(p.started)))
 }
 
 // cut shortens s to width columns.
@@ -217,7 +217,7 @@ func cut(s string, width int) string {
 	return s
 }
 
-// waiting has nothing to do: what goes on is on the screen.
+// waiting does nothing: the live lines already show the waits.
 func (t *tty) waiting([]event.Event) {}
 
 func (t *tty) output(node, line string) {

@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// A run in which something is built, something is said, and something fails.
+// play sends the events of a run with a build, messages, and a failure.
 func play(send func(event.Event)) {
 	at := time.Now()
 	for _, e := range []event.Event{
@@ -81,8 +81,8 @@ func TestVerboseShowsBuildLogs(t *testing.T) {
 	}
 }
 
-// With --json every line is an object, nothing goes to stderr, and the last line
-// tells how it ended.
+// With --json every line is an object, nothing goes to stderr, and the last line is the result or
+// the error.
 func TestJSON(t *testing.T) {
 	var out, err strings.Builder
 	v := New(Options{Out: &out, Err: &err, JSON: true})
@@ -117,7 +117,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// screen is a terminal of one live line: what it shows after all that was written.
+// screen returns what a terminal with one live line shows after all that was written.
 func screen(written string) (scrolled []string, live string) {
 	for _, line := range strings.Split(written, "\n") {
 		if i := strings.LastIndex(line, "\r\x1b[J"); i >= 0 {
@@ -133,9 +133,9 @@ func TestTerminal(t *testing.T) {
 	var out, err strings.Builder
 	var mu sync.Mutex
 	tt := newTTY(Options{Out: &out, Err: &err}, &mu)
-	v := &View{r: tt, out: &checked{Writer: &out}, stop: make(chan struct{})}
+	v := &View{r: tt, out: &errorWriter{Writer: &out}, stop: make(chan struct{})}
 	tt.size = func() (int, int) { return 60, 10 }
-	mu.Lock() // no ticks: the test decides when to draw
+	mu.Lock() // no ticks, so that the test decides when to draw
 	defer mu.Unlock()
 	played := 0
 	play(func(e event.Event) {
@@ -175,9 +175,9 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// Nodes may all wait for an image that is being uploaded, while the phase that began last has
-// nothing to tell.
-func TestTerminalNamesAllPhases(t *testing.T) {
+// All nodes may wait for an image that is being uploaded, while the phase that began last has no
+// progress.
+func TestTerminalShowsAllPhases(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	var out, err strings.Builder
 	var mu sync.Mutex
@@ -202,7 +202,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
-func TestUnwrittenResultsAreAnError(t *testing.T) {
+func TestWriteErrorIsReturned(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
 		var err strings.Builder
 		v := New(Options{Out: full{}, Err: &err, JSON: asJSON})
@@ -227,14 +227,14 @@ func TestWords(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: " 0.0s", 1540 * time.Millisecond: " 1.5s", 59 * time.Second: "59.0s", 61 * time.Second: "1m01s", 2 * time.Hour: "120m00s",
 	} {
-		if got := seconds(d); got != want {
+		if got := formatDuration(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
 		}
 	}
 }
 
-// However long a node's name is, its result takes one line of the terminal.
-func TestResultsFit(t *testing.T) {
+// The result of a node with a long name fits in one line of the terminal.
+func TestResultsFitTheTerminal(t *testing.T) {
 	now := time.Now()
 	for _, name := range []string{"a", "a-node-with-a-long-name.rack7.example.org"} {
 		for _, text := range []string{"generation 1 → 2", strings.Repeat("long ", 30)} {

@@ -11,14 +11,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Options say where a view goes.
+// Options configure a view.
 type Options struct {
 	Out, Err io.Writer
 	JSON     bool
-	Verbose  bool // build logs, too
+	Verbose  bool // also show build logs
 }
 
-// Problem is an error as it is shown.
+// Problem is an error in the form in which it is shown.
 type Problem struct {
 	Where   string `json:"where,omitempty"` // node, unit or file
 	Message string `json:"message"`
@@ -28,32 +28,32 @@ type Problem struct {
 // Row is a line of a table.
 type Row []string
 
-// renderer is one of the three forms. View serialises the calls.
+// renderer is one of the three output forms. View serialises the calls.
 type renderer interface {
 	event(event.Event)
-	waiting([]event.Event) // what goes on and has long had no output
+	waiting([]event.Event) // activities that have had no output for a while
 	output(node, line string)
 	result(value any, human func(io.Writer))
 	problems(code int, problems []Problem)
 	close()
 }
 
-// View shows events, results and problems. It may be used from many goroutines.
+// View shows events, results and problems. It is safe for concurrent use.
 type View struct {
 	mu    sync.Mutex
 	r     renderer
-	out   *checked
+	out   *errorWriter
 	watch watch
 	stop  chan struct{}
 }
 
-// checked remembers that something could not be written.
-type checked struct {
+// errorWriter keeps the first write error.
+type errorWriter struct {
 	io.Writer
 	err error
 }
 
-func (c *checked) Write(p []byte) (int, error) {
+func (c *errorWriter) Write(p []byte) (int, error) {
 	n, err := c.Writer.Write(p)
 	if err != nil && c.err == nil {
 		c.err = err
@@ -61,9 +61,9 @@ func (c *checked) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// New picks the form.
+// New returns a view in the form that the options and the terminal require.
 func New(o Options) *View {
-	v := &View{out: &checked{Writer: o.Out}, watch: watch{verbose: o.Verbose && !o.JSON}, stop: make(chan struct{})}
+	v := &View{out: &errorWriter{Writer: o.Out}, watch: watch{verbose: o.Verbose && !o.JSON}, stop: make(chan struct{})}
 	o.Out = v.out
 	switch {
 	case o.JSON:
@@ -77,12 +77,12 @@ func New(o Options) *View {
 	return v
 }
 
-// lookEvery is how often it is asked whether something has to be named.
-const lookEvery = 250 * time.Millisecond
+// watchInterval is the interval of checks for activities without output.
+const watchInterval = 250 * time.Millisecond
 
-// tick names what goes on without output, until the view is closed.
+// tick reports activities without output until the view is closed.
 func (v *View) tick() {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -98,7 +98,7 @@ func (v *View) tick() {
 	}
 }
 
-// Event takes what the core sends.
+// Event shows an event.
 func (v *View) Event(e event.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -106,7 +106,7 @@ func (v *View) Event(e event.Event) {
 	v.r.event(e)
 }
 
-// Result shows what a command found out: value as JSON, or what human writes.
+// Result shows the result of a command: value with --json, otherwise the text that human writes.
 func (v *View) Result(value any, human func(io.Writer)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -114,7 +114,7 @@ func (v *View) Result(value any, human func(io.Writer)) {
 	v.r.result(value, human)
 }
 
-// Problems shows why a command fails, and with which code it exits.
+// Problems shows why a command fails, and its exit code.
 func (v *View) Problems(code int, problems []Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -122,7 +122,7 @@ func (v *View) Problems(code int, problems []Problem) {
 	v.r.problems(code, problems)
 }
 
-// Pause runs f with the screen to itself, for a question to the user.
+// Pause runs f while nothing else is written to the terminal, for a question to the user.
 func (v *View) Pause(f func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -132,15 +132,14 @@ func (v *View) Pause(f func()) {
 	f()
 }
 
-// Output writes what a program on a node printed.
+// Output writes a line that a program on a node has printed.
 func (v *View) Output(node, line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.r.output(node, line)
 }
 
-// Close ends the live view, if there is one. The error says that results could not
-// be written.
+// Close ends the view. It returns an error if results could not be written.
 func (v *View) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -7,35 +7,35 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// reminders say when something that goes on is named, counted from its start or from its last
-// change; afterwards it is named every minute.
+// reminders are the times after which an activity without output is reported, counted from its
+// start or its last change. After the last of them it is reported every minute.
 var reminders = []time.Duration{4 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}
 
-// together is how far apart things may become due that are named at the same time.
-const together = time.Second
+// batchWindow is the longest difference between due times of activities that are reported at once.
+const batchWindow = time.Second
 
-// watch follows what goes on: phases of the run, phases of nodes, and waits. It tells which of
-// them have gone on so long without output that they are to be named.
+// watch tracks activities: phases of the run, phases of nodes, and waits. It determines which of
+// them have been without output for so long that they must be reported.
 type watch struct {
-	verbose bool // logs are shown, and are output
+	verbose bool // logs are shown, so they count as output
 	open    []*activity
 }
 
-// activity is something that has begun and is not over.
+// activity is a phase or wait that has begun and not ended.
 type activity struct {
-	event event.Event // the node, the phase, the text, the limit
-	since time.Time
-	quiet time.Time // since when nothing was shown of it
-	told  int       // how often it was named since then
-	wait  bool
+	event      event.Event // contains the node, phase, text and time limit
+	since      time.Time
+	lastOutput time.Time // time of the last output about it
+	reports    int       // number of reports since then
+	wait       bool
 }
 
-// due is when the activity is to be named next.
+// due returns the time of the activity's next report.
 func (a *activity) due() time.Time {
-	if extra := a.told - len(reminders) + 1; extra > 0 {
-		return a.quiet.Add(reminders[len(reminders)-1] + time.Duration(extra)*time.Minute)
+	if extra := a.reports - len(reminders) + 1; extra > 0 {
+		return a.lastOutput.Add(reminders[len(reminders)-1] + time.Duration(extra)*time.Minute)
 	}
-	return a.quiet.Add(reminders[a.told])
+	return a.lastOutput.Add(reminders[a.reports])
 }
 
 func (w *watch) event(e event.Event) {
@@ -52,8 +52,8 @@ func (w *watch) event(e event.Event) {
 			a.event.Done, a.event.Total = e.Done, e.Total
 			if e.Text != "" && e.Text != a.event.Text {
 				a.event.Text = e.Text
-				if e.Phase != event.Copy && e.Phase != event.Build { // whose texts only count
-					a.renew(e.Time)
+				if e.Phase != event.Copy && e.Phase != event.Build { // their texts are only counters
+					a.resetReports(e.Time)
 				}
 			}
 		}
@@ -63,40 +63,40 @@ func (w *watch) event(e event.Event) {
 		}
 	case event.NodeLog, event.BuildLog:
 		if a := w.find(e.Node, e.Phase); a != nil && w.verbose {
-			a.quiet, a.told = e.Time, 0
+			a.lastOutput, a.reports = e.Time, 0
 		}
 	case event.Waiting:
 		w.wait(e)
 	case event.WaitEnd:
-		w.open = slices.DeleteFunc(w.open, func(a *activity) bool { return a.is(e) })
+		w.open = slices.DeleteFunc(w.open, func(a *activity) bool { return a.matches(e) })
 	}
 }
 
-// is reports whether an event is about this wait.
-func (a *activity) is(e event.Event) bool {
+// matches reports whether an event is about this wait.
+func (a *activity) matches(e event.Event) bool {
 	return a.wait && a.event.Node == e.Node && a.event.Phase == e.Phase && a.since.Equal(e.Since)
 }
 
 func (w *watch) begin(e event.Event, since time.Time) *activity {
-	a := &activity{event: e, since: since, quiet: since}
+	a := &activity{event: e, since: since, lastOutput: since}
 	w.open = append(w.open, a)
 	return a
 }
 
 func (w *watch) wait(e event.Event) {
-	i := slices.IndexFunc(w.open, func(a *activity) bool { return a.is(e) })
+	i := slices.IndexFunc(w.open, func(a *activity) bool { return a.matches(e) })
 	if i < 0 {
 		w.begin(e, e.Since).wait = true
 		return
 	}
 	w.open[i].event = e
-	w.open[i].renew(e.Time)
+	w.open[i].resetReports(e.Time)
 }
 
-// renew has a new reason named as soon as a new wait would be.
-func (a *activity) renew(now time.Time) {
+// resetReports makes a changed reason due for a report at the same time as a new wait would be.
+func (a *activity) resetReports(now time.Time) {
 	if a.due().After(now.Add(reminders[0])) {
-		a.quiet, a.told = now, 0
+		a.lastOutput, a.reports = now, 0
 	}
 }
 
@@ -115,10 +115,11 @@ func (w *watch) find(node string, phase event.Phase) *activity {
 	return nil
 }
 
-// covered reports whether something else that goes on says more: a wait says more than the phase
-// that it belongs to, and what a node does more than a phase of the run that is only its frame. A
-// wait without a phase is for a command, which says less than what it is run for.
-func (w *watch) covered(a *activity) bool {
+// isCovered reports whether another activity is more informative. A wait is more informative than its
+// phase, and an activity of a node is more informative than a phase of the run that consists only
+// of work on nodes. A wait without a phase belongs to a single command, and the phase in which the
+// command runs is more informative.
+func (w *watch) isCovered(a *activity) bool {
 	if a.wait {
 		return a.event.Phase == "" && slices.ContainsFunc(w.open, func(b *activity) bool { return !b.wait && b.event.Node == a.event.Node && b.event.Node != "" })
 	}
@@ -134,17 +135,17 @@ func (w *watch) covered(a *activity) bool {
 	})
 }
 
-// late gives what is to be named now, as events of the kind `wait`: waits first, then the oldest.
-// Its caller names all of it.
+// late returns the activities to report now, as events of the kind `wait`: waits first, then by
+// age. It counts all of them as reported.
 func (w *watch) late(now time.Time) []event.Event {
 	var named []*activity
 	any := false
 	for _, a := range w.open {
-		if w.covered(a) { // it counts from when it is all that goes on
-			a.quiet, a.told = now, 0
+		if w.isCovered(a) { // its time counts from when it is no longer covered
+			a.lastOutput, a.reports = now, 0
 			continue
 		}
-		if !a.due().After(now.Add(together)) {
+		if !a.due().After(now.Add(batchWindow)) {
 			named = append(named, a)
 			any = any || !a.due().After(now)
 		}
@@ -160,8 +161,8 @@ func (w *watch) late(now time.Time) []event.Event {
 	})
 	var out []event.Event
 	for _, a := range named {
-		for !a.due().After(now.Add(together)) {
-			a.told++
+		for !a.due().After(now.Add(batchWindow)) {
+			a.reports++
 		}
 		e := a.event
 		e.Kind, e.Time, e.Since = event.Waiting, now, a.since

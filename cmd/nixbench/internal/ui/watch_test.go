@@ -15,25 +15,25 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// clocked writes lines with the second in which they came.
-type clocked struct {
+// timestamper prefixes each line with the second in which it was written.
+type timestamper struct {
 	begin time.Time
 	strings.Builder
 }
 
-func (c *clocked) Write(p []byte) (int, error) {
+func (c *timestamper) Write(p []byte) (int, error) {
 	for line := range strings.Lines(string(p)) {
 		fmt.Fprintf(&c.Builder, "%.0f %s", time.Since(c.begin).Seconds(), line)
 	}
 	return len(p), nil
 }
 
-// shown is what the plain form shows of what play sends, with a fake clock.
-func shown(t *testing.T, verbose bool, play func(event.Sink)) string {
+// plainOutput returns the plain output for the events that play sends, with a fake clock.
+func plainOutput(t *testing.T, verbose bool, play func(event.Sink)) string {
 	t.Helper()
 	var out string
 	synctest.Test(t, func(*testing.T) {
-		c := &clocked{begin: time.Now()}
+		c := &timestamper{begin: time.Now()}
 		v := New(Options{Out: io.Discard, Err: c, Verbose: verbose})
 		play(v.Event)
 		v.Close()
@@ -42,9 +42,9 @@ func shown(t *testing.T, verbose bool, play func(event.Sink)) string {
 	return out
 }
 
-// A wait is named before five seconds are over, and then at growing intervals.
-func TestPlainNamesWaits(t *testing.T) {
-	got := shown(t, false, func(send event.Sink) {
+// A wait is reported within five seconds, and then at growing intervals.
+func TestPlainReportsWaits(t *testing.T) {
+	got := plainOutput(t, false, func(send event.Sink) {
 		w := send.Wait(event.Event{Node: "web-1", Phase: event.Keys, Text: "a lock", Until: time.Now().Add(2 * time.Minute)})
 		time.Sleep(3*time.Minute + time.Second)
 		w.End()
@@ -62,9 +62,9 @@ func TestPlainNamesWaits(t *testing.T) {
 	}
 }
 
-// What is over within four seconds leaves no line.
-func TestPlainIsQuietAboutShortWaits(t *testing.T) {
-	got := shown(t, false, func(send event.Sink) {
+// An activity that ends within four seconds is not reported.
+func TestPlainOmitsShortWaits(t *testing.T) {
+	got := plainOutput(t, false, func(send event.Sink) {
 		send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: "a"})
 		w := send.Wait(event.Event{Node: "a", Text: "a lock"})
 		time.Sleep(3900 * time.Millisecond)
@@ -77,9 +77,9 @@ func TestPlainIsQuietAboutShortWaits(t *testing.T) {
 	}
 }
 
-// Another reason is named as soon as another wait would be.
-func TestPlainNamesAnotherReason(t *testing.T) {
-	got := shown(t, false, func(send event.Sink) {
+// A changed reason is reported at the same time as a new wait would be.
+func TestPlainReportsChangedReason(t *testing.T) {
+	got := plainOutput(t, false, func(send event.Sink) {
 		w := send.Wait(event.Event{Node: "a", Text: "a lock"})
 		time.Sleep(70 * time.Second)
 		w.Change("a key", time.Time{})
@@ -93,9 +93,9 @@ func TestPlainNamesAnotherReason(t *testing.T) {
 	}
 }
 
-// A reason that changes all the time is named every four seconds, not more often.
-func TestPlainBoundsReasonsThatAlternate(t *testing.T) {
-	got := shown(t, false, func(send event.Sink) {
+// A reason that changes continuously is reported every four seconds, not more often.
+func TestPlainLimitsAlternatingReasons(t *testing.T) {
+	got := plainOutput(t, false, func(send event.Sink) {
 		w := send.Wait(event.Event{Node: "a", Text: "0"})
 		for i := range 60 {
 			time.Sleep(time.Second)
@@ -108,9 +108,9 @@ func TestPlainBoundsReasonsThatAlternate(t *testing.T) {
 	}
 }
 
-// What a node is waiting for in a phase may change, too.
-func TestPlainNamesAnotherReasonOfAPhase(t *testing.T) {
-	got := shown(t, false, func(send event.Sink) {
+// The reason for which a node waits in a phase may change, too.
+func TestPlainReportsChangedReasonOfPhase(t *testing.T) {
+	got := plainOutput(t, false, func(send event.Sink) {
 		send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: "a"})
 		for _, text := range []string{"pod one", "pod two"} {
 			send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: "a", Text: text})
@@ -124,8 +124,8 @@ func TestPlainNamesAnotherReasonOfAPhase(t *testing.T) {
 	}
 }
 
-// Phases of nodes and of the run are named, too, unless something says more.
-func TestPlainNamesPhases(t *testing.T) {
+// Phases of nodes and of the run are reported, too, unless another activity is more informative.
+func TestPlainReportsPhases(t *testing.T) {
 	for name, test := range map[string]struct {
 		play func(event.Sink)
 		want string
@@ -167,7 +167,7 @@ func TestPlainNamesPhases(t *testing.T) {
 		}, "waiting   deploy (4s so far)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := shown(t, false, func(send event.Sink) {
+			got := plainOutput(t, false, func(send event.Sink) {
 				test.play(send)
 				time.Sleep(6 * time.Second)
 			})
@@ -178,9 +178,9 @@ func TestPlainNamesPhases(t *testing.T) {
 	}
 }
 
-// Between two steps of a node its phase of the run is not named at once.
-func TestPlainIsQuietBetweenSteps(t *testing.T) {
-	got := shown(t, false, func(send event.Sink) {
+// Between two steps of a node, the phase of the run is not reported at once.
+func TestPlainOmitsRunPhaseBetweenSteps(t *testing.T) {
+	got := plainOutput(t, false, func(send event.Sink) {
 		send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
 		for _, phase := range []event.Phase{event.Copy, event.Keys, event.Activate} {
 			send.Send(event.Event{Kind: event.NodeStart, Phase: phase, Node: "a"})
@@ -194,10 +194,11 @@ func TestPlainIsQuietBetweenSteps(t *testing.T) {
 	}
 }
 
-// With --verbose a build's log is output of the build, without it there is none.
-func TestLogsAreOutput(t *testing.T) {
+// With --verbose the log of a build counts as output of the build. Without it the build has no
+// output.
+func TestVerboseLogsCountAsOutput(t *testing.T) {
 	for verbose, want := range map[bool]int{true: 0, false: 1} {
-		got := shown(t, verbose, func(send event.Sink) {
+		got := plainOutput(t, verbose, func(send event.Sink) {
 			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: "a"})
 			for range 12 {
 				time.Sleep(time.Second)
@@ -210,23 +211,23 @@ func TestLogsAreOutput(t *testing.T) {
 	}
 }
 
-// A thousand nodes that all wait take a few lines at a time.
-func TestPlainBoundsWaitsOfManyNodes(t *testing.T) {
-	got := shown(t, false, func(send event.Sink) {
+// A thousand waiting nodes cause only a few lines at a time.
+func TestPlainLimitsWaitsOfManyNodes(t *testing.T) {
+	got := plainOutput(t, false, func(send event.Sink) {
 		for i := range 1000 {
 			send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: fmt.Sprintf("n%d", i)})
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(5 * time.Second)
 	})
-	if n := strings.Count(got, "\n"); n > 2*mostWaits || !strings.Contains(got, "n0: connect") || !strings.Contains(got, "… and ") {
+	if n := strings.Count(got, "\n"); n > 2*maxWaits || !strings.Contains(got, "n0: connect") || !strings.Contains(got, "… and ") {
 		t.Errorf("%d lines\n%s", n, got)
 	}
 }
 
-// After the result nothing is waited for.
-func TestNothingIsNamedAfterTheResult(t *testing.T) {
-	got := shown(t, false, func(send event.Sink) {
+// After the result no wait is reported.
+func TestNoReportsAfterResult(t *testing.T) {
+	got := plainOutput(t, false, func(send event.Sink) {
 		w := send.Wait(event.Event{Node: "a", Text: "a lock"})
 		time.Sleep(3 * time.Second)
 		w.End()
@@ -239,8 +240,8 @@ func TestNothingIsNamedAfterTheResult(t *testing.T) {
 	}
 }
 
-// With --json a wait is an event, which comes again at the same intervals.
-func TestJSONNamesWaits(t *testing.T) {
+// With --json a wait is an event, which is repeated at the same intervals.
+func TestJSONReportsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
 		begin := time.Now()
@@ -267,7 +268,7 @@ func TestJSONNamesWaits(t *testing.T) {
 	})
 }
 
-// On a terminal the reason is beside the node, with the time that is left.
+// On a terminal the reason is in the line of the node, with the remaining time.
 func TestTerminalShowsWaits(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	var err strings.Builder
@@ -295,7 +296,7 @@ func TestTerminalShowsWaits(t *testing.T) {
 	if got := frame(); !strings.Contains(got, "switch to x") || strings.Contains(got, "unreachable") {
 		t.Error(got)
 	}
-	// Waits of what is no node, and before any phase.
+	// Waits that belong to no node, before any phase has begun.
 	tt.event(event.Event{Time: now, Kind: event.PhaseEnd, Phase: event.Deploy})
 	tt.event(event.Event{Time: now, Kind: event.NodeResult, Phase: event.Deploy, Node: "web-1"})
 	answer := event.Event{Time: now, Kind: event.Waiting, Phase: event.Provision, Text: "hypervisor a: its network", Since: now}

@@ -11,10 +11,11 @@ import (
 
 var mistypedRE = regexp.MustCompile(`^(unknown flag: --|unknown command "|invalid argument ")([^"=\s]+)`)
 
-// mistyped is an error about usage that says what was probably meant.
-func mistyped(cmd *cobra.Command, err error) error {
+// suggestCorrection converts an error of the command-line parser to a usage error. If a word was
+// mistyped, the hint names the most similar word.
+func suggestCorrection(cmd *cobra.Command, err error) error {
 	usage := &usageError{err: err, command: cmd.CommandPath()}
-	// The flag library's own guess comes in lines of its own.
+	// Remove the flag library's own suggestion, which follows on separate lines.
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	m := mistypedRE.FindStringSubmatch(text)
 	if m == nil {
@@ -41,14 +42,14 @@ func mistyped(cmd *cobra.Command, err error) error {
 		}
 	}
 	usage.err = fmt.Errorf("%s", text)
-	if near := nearest(m[2], words); near != "" {
-		return &hinted{usage, fmt.Sprintf("did you mean %s%s? See %s --help", prefix, near, cmd.CommandPath())}
+	if near := nearestWord(m[2], words); near != "" {
+		return &hintedError{usage, fmt.Sprintf("did you mean %s%s? See %s --help", prefix, near, cmd.CommandPath())}
 	}
 	return usage
 }
 
-// nearest is the word that is most like a mistyped one, or empty.
-func nearest(typed string, words []string) string {
+// nearestWord returns the word that is most similar to a mistyped one, or an empty string.
+func nearestWord(typed string, words []string) string {
 	choice := &cobra.Command{SuggestionsMinimumDistance: 1}
 	for _, w := range words {
 		choice.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
