@@ -124,7 +124,7 @@ func (d *Deployer) amid(ctx context.Context, l living, node string, withoutDrain
 	}
 	is = is && !m.anew && !m.silent
 	drains := is && !withoutDrain
-	if !drains && (!is || !m.Left) {
+	if !drains && (!is || !m.Drained) {
 		return change()
 	}
 	return d.around(ctx, l.drain, m, node, drains, change)

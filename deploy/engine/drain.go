@@ -13,7 +13,7 @@ import (
 type DrainOptions struct {
 	BarePods  bool // delete pods that no controller creates again
 	LocalData bool // delete data that pods keep on the node
-	ForGood   bool // the member is removed afterwards
+	ForRemoval   bool // the member is removed afterwards
 	// Broken: the member's own programs do not work, so nobody sees its work end. The drain is
 	// short, and work that is left is no error.
 	Broken bool

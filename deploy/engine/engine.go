@@ -33,11 +33,11 @@ type Engine interface {
 	Conditions(deep bool) []check.Condition
 }
 
-// Inviter is an engine whose members do not come in by themselves. It is told of each
+// Admitter is an engine whose members do not come in by themselves. It is told of each
 // node that runs its system and is no member yet; nodes go on trying, so when that is
 // does not matter. A node that has nothing to do with the engine is none of its business.
-type Inviter interface {
-	Invite(ctx context.Context, node string) error
+type Admitter interface {
+	Admit(ctx context.Context, node string) error
 }
 
 // Versioned is an engine whose members cannot go from every version to every other.
@@ -89,25 +89,25 @@ type Adjuster interface {
 	Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error)
 }
 
-// Forgetter is an engine that remembers its members. One whose machine is about to be removed
+// MemberRemover is an engine that remembers its members. One whose machine is about to be removed
 // is taken out by being forgotten. One whose machine was made anew comes in as a new member,
 // after the old one is forgotten. An error leaves a member that still counts as it is.
-type Forgetter interface {
-	Forget(ctx context.Context, node string) error
+type MemberRemover interface {
+	RemoveMember(ctx context.Context, node string) error
 }
 
 // Keyholder is an engine whose members store what they encrypt, with keys of nixbench's vault.
 // A new key may only be used when all of them have it.
 type Keyholder interface {
-	// Without are the members that do not run with the secret as it is by this SHA-256. A
+	// MembersWithout are the members that do not run with the secret as it is by this SHA-256. A
 	// secret that the engine has nothing to do with is with all of them.
-	Without(ctx context.Context, secret, sum string) ([]string, error)
+	MembersWithout(ctx context.Context, secret, sum string) ([]string, error)
 }
 
 // Status is how a member is doing.
 type Status struct {
 	Ready    bool
-	Left     bool // by our own Drain, and not yet returned
+	Drained     bool // by our own Drain, and not yet returned
 	OneByOne bool // as the hive says of a [Member]; the engine knows it also of those that have left the hive
 }
 

@@ -58,7 +58,7 @@ const undoTimeout = 10 * time.Second
 // drains tells whether Drain touches the node. One that somebody else has cordoned is theirs to
 // drain and to uncordon, unless it is removed.
 func (e *Engine) drains(ctx context.Context, n gjson.Result, node string, o engine.DrainOptions) bool {
-	if o.ForGood {
+	if o.ForRemoval {
 		return e.answers(ctx, node)
 	}
 	return mark(n).Exists() || !n.Get("spec.unschedulable").Bool()
@@ -128,7 +128,7 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 			case err != nil && !o.Broken:
 				return err
 			case took >= limit:
-				return &StuckError{After: took, Left: left}
+				return &DrainTimeoutError{After: took, Remaining: left}
 			}
 		}
 		switch over, err := e.evictRound(ctx, node, pods); {
@@ -193,18 +193,18 @@ func (e *Engine) reportLeft(ctx context.Context, node string, pods []pod, report
 
 const shownPods = 4 // in a line
 
-// StuckError says which pods a drain could not move in time.
-type StuckError struct {
+// DrainTimeoutError says which pods a drain could not move in time.
+type DrainTimeoutError struct {
 	After time.Duration
-	Left  string // pods, each with what it waits for
+	Remaining  string // pods, each with what it waits for
 }
 
-func (e *StuckError) Error() string {
-	return fmt.Sprintf("not done after %v: %s", e.After.Round(time.Second), e.Left)
+func (e *DrainTimeoutError) Error() string {
+	return fmt.Sprintf("not done after %v: %s", e.After.Round(time.Second), e.Remaining)
 }
 
 // Hint says what to do about it.
-func (e *StuckError) Hint() string {
+func (e *DrainTimeoutError) Hint() string {
 	return "the node takes work as before; run it again once the pods can go, or leave them where they are with --no-drain"
 }
 
@@ -265,7 +265,7 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 		}
 		check := checkPods(pods, o)
 		for _, p := range pods {
-			if stop := budgets.stops(p); stop.forever && p.evicted() && !p.terminates() && !(o.ForGood && !ready(n)) {
+			if stop := budgets.stops(p); stop.forever && p.evicted() && !p.terminates() && !(o.ForRemoval && !ready(n)) {
 				check.Blocked = append(check.Blocked, stop.item(p))
 			}
 		}

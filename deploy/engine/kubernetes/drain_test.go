@@ -18,21 +18,21 @@ import (
 
 func quiet(string) {}
 
-// goForGood is what a node's machine being removed means here.
-func goForGood(t *testing.T, e *Engine, node string) error {
-	if err := e.Drain(t.Context(), node, engine.DrainOptions{ForGood: true}, quiet); err != nil {
+// removeNode is what a node's machine being removed means here.
+func removeNode(t *testing.T, e *Engine, node string) error {
+	if err := e.Drain(t.Context(), node, engine.DrainOptions{ForRemoval: true}, quiet); err != nil {
 		return err
 	}
-	return e.Forget(t.Context(), node)
+	return e.RemoveMember(t.Context(), node)
 }
 
 // A node that is gone cannot reset itself: the others forget it.
-func TestLeaveForGood(t *testing.T) {
+func TestRemoveNode(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "cp-2": controlPlane(false), "w-1": node(true)},
 		down: map[string]string{"cp-2": "no route to host"}, etcd: etcdOfThree}
 	e := c.engine("cp-1", "w-2") // cp-2 and w-1 have left the hive
 	for _, name := range []string{"cp-2", "w-1"} {
-		if err := goForGood(t, e, name); err != nil {
+		if err := removeNode(t, e, name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -55,7 +55,7 @@ func TestControlPlaneThatIsNeeded(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(false), "cp-3": controlPlane(true)},
 		down: map[string]string{"cp-2": "no route to host"}, etcd: etcdOfThree,
 		refuse: map[string]string{"etcdctl member remove": "etcdserver: unhealthy cluster"}}
-	err := goForGood(t, c.engine("cp-1", "cp-2"), "cp-3")
+	err := removeNode(t, c.engine("cp-1", "cp-2"), "cp-3")
 	if err == nil || err.Error() != "cp-3: etcd: it cannot be spared while etcd is down on cp-2; mend that first: etcdserver: unhealthy cluster" {
 		t.Error(err)
 	}
@@ -66,7 +66,7 @@ func TestControlPlaneThatIsNeeded(t *testing.T) {
 	c.refuse = nil
 	delete(c.down, "cp-2")
 	c.ran = nil
-	if err := goForGood(t, c.engine("cp-1", "cp-2"), "cp-3"); err != nil {
+	if err := removeNode(t, c.engine("cp-1", "cp-2"), "cp-3"); err != nil {
 		t.Fatal(err)
 	}
 	var order []string
@@ -95,7 +95,7 @@ func TestControlPlaneIsSparedSoon(t *testing.T) {
 		}
 		return run(ctx, on, stdin, argv...)
 	}
-	if err := e.Forget(t.Context(), "cp-3"); err != nil || tries != 2 {
+	if err := e.RemoveMember(t.Context(), "cp-3"); err != nil || tries != 2 {
 		t.Errorf("%v after %d tries", err, tries)
 	}
 }
@@ -103,7 +103,7 @@ func TestControlPlaneIsSparedSoon(t *testing.T) {
 // A reset that fails is told, once the others count the node no more.
 func TestResetFails(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, refuse: map[string]string{"nixbench-kubernetes-reset": "no space left"}}
-	if err := goForGood(t, c.engine("cp-1"), "w-1"); err == nil || err.Error() != "w-1: reset: no space left" {
+	if err := removeNode(t, c.engine("cp-1"), "w-1"); err == nil || err.Error() != "w-1: reset: no space left" {
 		t.Error(err)
 	}
 	if len(c.nodes) != 1 {
@@ -118,14 +118,14 @@ func TestCordonStays(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": own}, refuse: map[string]string{"kubectl drain": "denied by a webhook"}}
 	e := c.engine("cp-1", "w-1")
 	for range 2 { // a run, and the next one
-		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{ForGood: true}, quiet); err == nil {
+		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{ForRemoval: true}, quiet); err == nil {
 			t.Fatal("it was drained")
 		}
 	}
 	if err := e.Return(t.Context(), "w-1", quiet); err != nil {
 		t.Fatal(err)
 	}
-	if m, _ := e.Members(t.Context()); own["unschedulable"] != true || m["w-1"].Left {
+	if m, _ := e.Members(t.Context()); own["unschedulable"] != true || m["w-1"].Drained {
 		t.Errorf("w-1: %v", own)
 	}
 }
@@ -407,8 +407,8 @@ func TestDrainBroken(t *testing.T) {
 		"well":                    {true, engine.DrainOptions{}, false},
 		"its programs are broken": {true, engine.DrainOptions{Broken: true}, true},
 		"not Ready":               {false, engine.DrainOptions{}, true},
-		"removed, and not Ready":  {false, engine.DrainOptions{ForGood: true}, true},
-		"removed":                 {true, engine.DrainOptions{ForGood: true}, false},
+		"removed, and not Ready":  {false, engine.DrainOptions{ForRemoval: true}, true},
+		"removed":                 {true, engine.DrainOptions{ForRemoval: true}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(c.ready)},
@@ -476,7 +476,7 @@ func TestReturnOfDead(t *testing.T) {
 			var said []string
 			begin := time.Now()
 			err := c.engine("cp-1", "w-1").Return(t.Context(), "w-1", func(text string) { said = append(said, text) })
-			var absent *AbsentError
+			var absent *NotReadyError
 			if !errors.As(err, &absent) || time.Since(begin) > time.Minute || !strings.Contains(err.Error(), "its kubelet is failed\n") ||
 				!strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench destroy --on w-1") {
 				t.Errorf("%v after %v", err, time.Since(begin))

@@ -16,9 +16,9 @@ const (
 	encryptionEnv = "NIXBENCH_ENCRYPTION"
 )
 
-// Without implements [engine.Keyholder]. It takes the word of what runs, since a node that
+// MembersWithout implements [engine.Keyholder]. It takes the word of what runs, since a node that
 // has new keys uses them when its API server has restarted.
-func (e *Engine) Without(ctx context.Context, secret, sum string) ([]string, error) {
+func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]string, error) {
 	if secret != encryption {
 		return nil, nil
 	}

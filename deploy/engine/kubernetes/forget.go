@@ -12,11 +12,11 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Forget implements [engine.Forgetter]. etcd comes first, and decides: it keeps a member
+// RemoveMember implements [engine.MemberRemover]. etcd comes first, and decides: it keeps a member
 // that it cannot spare, and what such a member has on its disk must stay, too. With another
 // cluster's data, a member that it still counts would not be let in, or would be let in and break it.
 // Last comes the node's entry: whoever is cut short begins again.
-func (e *Engine) Forget(ctx context.Context, node string) error {
+func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 	nodes, err := e.nodes(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: delete from the cluster: %w", node, err)

@@ -9,10 +9,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Invite implements [engine.Inviter]. Where no control plane knows of a cluster, the
+// Admit implements [engine.Admitter]. Where no control plane knows of a cluster, the
 // first one is permitted to create it: only we can tell that there is none from that all
 // others are down. In a cluster that is there, the join token is made valid again.
-func (e *Engine) Invite(ctx context.Context, node string) error {
+func (e *Engine) Admit(ctx context.Context, node string) error {
 	all := e.controlPlanes()
 	switch {
 	case !e.wants(node):

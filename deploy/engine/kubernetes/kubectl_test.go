@@ -50,21 +50,21 @@ func TestSickControlPlane(t *testing.T) {
 func TestPermitIsNotLost(t *testing.T) {
 	c := &cluster{t: t, noCluster: true, phases: waiting, down: map[string]string{"cp-2": "no route to host"}}
 	e := c.engine("cp-1", "cp-2")
-	if err := e.Invite(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
+	if err := e.Admit(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
 		t.Errorf("%v, %q", err, c.ran)
 	}
 	delete(c.down, "cp-2")
-	if err := e.Invite(t.Context(), "cp-2"); err != nil || len(c.did("install")) != 1 || !strings.HasPrefix(c.did("install")[0], "cp-1: ") {
+	if err := e.Admit(t.Context(), "cp-2"); err != nil || len(c.did("install")) != 1 || !strings.HasPrefix(c.did("install")[0], "cp-1: ") {
 		t.Errorf("%v, %q", err, c.did("install"))
 	}
 	// One that has no kubectl, and no admin.conf, knows of no cluster.
 	c = &cluster{t: t, noCluster: true, bare: map[string]bool{"cp-2": true}}
-	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), "cp-1"); err != nil || len(c.did("install")) != 1 {
+	if err := c.engine("cp-1", "cp-2").Admit(t.Context(), "cp-1"); err != nil || len(c.did("install")) != 1 {
 		t.Errorf("%v, %q", err, c.ran)
 	}
 	// One that has lost its kubectl, and not its cluster, is another thing.
 	c = &cluster{t: t, noCluster: true, phases: waiting, bare: map[string]bool{"cp-2": true}, refuse: map[string]string{"test !": "exit status 1"}}
-	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
+	if err := c.engine("cp-1", "cp-2").Admit(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
 		t.Errorf("%v, %q", err, c.ran)
 	}
 }

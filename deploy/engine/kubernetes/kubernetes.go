@@ -100,7 +100,7 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	for name, n := range nodes {
 		out[name] = engine.Status{
 			Ready:    ready(n),
-			Left:     mark(n).Exists(),
+			Drained:     mark(n).Exists(),
 			OneByOne: isControlPlane(n),
 		}
 	}

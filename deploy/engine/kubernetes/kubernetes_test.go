@@ -263,7 +263,7 @@ func TestMembers(t *testing.T) {
 	w["annotations"] = object{left: "2026-01-01T00:00:00Z"}
 	c.nodes = map[string]object{"cp-2": cp, "w-1": w}
 	m, err := c.engine("cp-1", "cp-2", "w-1").Members(t.Context())
-	want := map[string]engine.Status{"cp-2": {Ready: true, OneByOne: true}, "w-1": {Left: true}}
+	want := map[string]engine.Status{"cp-2": {Ready: true, OneByOne: true}, "w-1": {Drained: true}}
 	if err != nil || !maps.Equal(m, want) {
 		t.Errorf("%+v, %v", m, err)
 	}
@@ -282,7 +282,7 @@ func TestLeaveAndReturn(t *testing.T) {
 	if got := c.did("kubectl drain"); len(got) != 1 || got[0] != "cp-1: kubectl drain w-1" {
 		t.Errorf("drained: %q; a node that somebody else has cordoned stays as it is", got)
 	}
-	if m, _ := e.Members(t.Context()); !m["w-1"].Left || m["w-2"].Left {
+	if m, _ := e.Members(t.Context()); !m["w-1"].Drained || m["w-2"].Drained {
 		t.Errorf("who has left: %+v", m)
 	}
 	c.busy = 1
@@ -294,7 +294,7 @@ func TestLeaveAndReturn(t *testing.T) {
 	if c.nodes["w-1"]["unschedulable"] == true || c.nodes["w-2"]["unschedulable"] != true {
 		t.Errorf("after returning: %v", c.nodes)
 	}
-	if m, _ := e.Members(t.Context()); m["w-1"].Left {
+	if m, _ := e.Members(t.Context()); m["w-1"].Drained {
 		t.Error("the mark stayed")
 	}
 	looked := slices.DeleteFunc(c.did("systemctl show"), func(line string) bool { return !strings.HasPrefix(line, "w-1: ") })
@@ -373,7 +373,7 @@ func TestInvite(t *testing.T) {
 	c := &cluster{t: t, noCluster: true}
 	e := c.engine("cp-1", "cp-2", "w-1")
 	for _, name := range []string{"w-1", "cp-2", "cp-1", "stranger"} {
-		if err := e.Invite(t.Context(), name); err != nil {
+		if err := e.Admit(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -383,14 +383,14 @@ func TestInvite(t *testing.T) {
 
 	c = &cluster{t: t, noCluster: true, down: map[string]string{"cp-2": "no route to host"}}
 	c.phases = "ready"
-	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
+	if err := c.engine("cp-1", "cp-2").Admit(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
 		t.Errorf("cp-2 may be a cluster that is down: %v, %q", err, c.did("install"))
 	}
 
 	c = &cluster{t: t, nodes: map[string]object{"cp-1": node(true)}}
 	e = c.engine("cp-1", "w-1", "w-2")
 	for _, name := range []string{"w-1", "w-2"} {
-		if err := e.Invite(t.Context(), name); err != nil {
+		if err := e.Admit(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -405,7 +405,7 @@ func TestInvite(t *testing.T) {
 	// One that has not joined renews nothing, although systemd would say so.
 	c = &cluster{t: t, nodes: map[string]object{"cp-2": controlPlane(true)}}
 	e = c.engine("cp-1", "cp-2", "w-1")
-	if err := e.Invite(t.Context(), "w-1"); err != nil {
+	if err := e.Admit(t.Context(), "w-1"); err != nil {
 		t.Fatal(err)
 	}
 	if got := c.did("sh -c test -e"); len(got) != 2 || !strings.HasPrefix(got[1], "cp-2: ") {

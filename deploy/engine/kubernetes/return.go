@@ -77,19 +77,19 @@ func (e *Engine) unready(ctx context.Context, node string, n gjson.Result) error
 func (e *Engine) absent(ctx context.Context, node string, begin time.Time, missing error) error {
 	late, stop := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer stop()
-	return &AbsentError{Node: node, After: time.Since(begin), Missing: missing,
+	return &NotReadyError{Node: node, After: time.Since(begin), Missing: missing,
 		Logs: e.explain(func(m string) bool { return m == node })(late)}
 }
 
-// AbsentError says that a node does not work in the cluster after a change.
-type AbsentError struct {
+// NotReadyError says that a node does not work in the cluster after a change.
+type NotReadyError struct {
 	Node    string
 	After   time.Duration
 	Missing error
 	Logs    string // of its own programs
 }
 
-func (e *AbsentError) Error() string {
+func (e *NotReadyError) Error() string {
 	text := fmt.Sprintf("%s: after %v it cannot be given work again: %v", e.Node, e.After.Round(time.Second), e.Missing)
 	if e.Logs != "" {
 		text += "\n" + e.Logs
@@ -97,10 +97,10 @@ func (e *AbsentError) Error() string {
 	return text
 }
 
-func (e *AbsentError) Unwrap() error { return e.Missing }
+func (e *NotReadyError) Unwrap() error { return e.Missing }
 
 // Hint says what to do about it.
-func (e *AbsentError) Hint() string {
+func (e *NotReadyError) Hint() string {
 	return fmt.Sprintf("mend the hive and run nixbench apply again, or go back: nixbench rollback --on %[1]s; a machine that nixbench has booted is made anew by nixbench destroy --on %[1]s, then nixbench apply", e.Node)
 }
 
