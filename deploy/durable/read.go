@@ -28,15 +28,15 @@ func (e *SizeError) Error() string {
 // waits: a pipe, a socket or a device is refused, and not opened.
 func Open(file string) (*os.File, fs.FileInfo, error) { return open(file, 0) }
 
-// OpenOwn is Open, but refuses a link.
-func OpenOwn(file string) (*os.File, fs.FileInfo, error) { return open(file, unix.O_NOFOLLOW) }
+// OpenNoFollow is Open, but refuses a link.
+func OpenNoFollow(file string) (*os.File, fs.FileInfo, error) { return open(file, unix.O_NOFOLLOW) }
 
 func open(file string, flags int) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := Regular(info); err != nil { // opening a device can have effects
+	if err := CheckRegular(info); err != nil { // opening a device can have effects
 		return nil, nil, &fs.PathError{Op: "read", Path: file, Err: err}
 	}
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|flags, 0)
@@ -47,7 +47,7 @@ func open(file string, flags int) (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	if info, err = f.Stat(); err == nil { // it may be another one by now
-		err = Regular(info)
+		err = CheckRegular(info)
 	}
 	if err != nil {
 		f.Close()
@@ -83,8 +83,8 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// Regular says what a file is, if it is not a regular one.
-func Regular(info fs.FileInfo) error {
+// CheckRegular says what a file is, if it is not a regular one.
+func CheckRegular(info fs.FileInfo) error {
 	what := ""
 	switch mode := info.Mode(); {
 	case mode.IsRegular():

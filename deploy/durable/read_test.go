@@ -65,7 +65,7 @@ func TestReadIsBounded(t *testing.T) {
 	}
 }
 
-func TestOpenOwnRefusesLinks(t *testing.T) {
+func TestOpenNoFollowRefusesLinks(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
@@ -76,7 +76,7 @@ func TestOpenOwnRefusesLinks(t *testing.T) {
 	} else {
 		f.Close()
 	}
-	if _, _, err := OpenOwn(link); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+	if _, _, err := OpenNoFollow(link); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 		t.Error(err)
 	}
 }

@@ -82,8 +82,8 @@ func (s Seconds) String() string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// Of explains a recorded run.
-func Of(run *state.Run) (Report, error) {
+// ExplainRun explains a recorded run.
+func ExplainRun(run *state.Run) (Report, error) {
 	events, damaged, err := run.Events()
 	if err != nil {
 		return Report{}, err
@@ -101,8 +101,8 @@ func Of(run *state.Run) (Report, error) {
 	return r, nil
 }
 
-// Explain explains events, in the order in which they were sent.
-func Explain(events []event.Event) Report {
+// ExplainEvents explains events, in the order in which they were sent.
+func ExplainEvents(events []event.Event) Report {
 	first, last := bounds(events)
 	return explain(events, first, last)
 }

@@ -42,7 +42,7 @@ func (r Report) Write(w io.Writer, width int) error {
 	width = max(width, 40)
 	var b bytes.Buffer
 	r.header(&b, width)
-	nodes, more := r.Foremost(shownNodes)
+	nodes, more := r.SelectNodes(shownNodes)
 	label := len("evaluate")
 	for _, s := range r.Phases {
 		label = max(label, len(s.Phase))
@@ -105,9 +105,9 @@ func (r Report) header(b *bytes.Buffer, width int) {
 	b.WriteString(wrap("", append(parts, r.Total.String()), "   ", width))
 }
 
-// Foremost gives the nodes that are worth drawing, in their order: all, or n that are on the
+// SelectNodes gives the nodes that are worth drawing, in their order: all, or n that are on the
 // critical path, that failed, or that took longest.
-func (r Report) Foremost(n int) (nodes []Node, more int) {
+func (r Report) SelectNodes(n int) (nodes []Node, more int) {
 	if len(r.Nodes) <= n {
 		return r.Nodes, 0
 	}

@@ -33,7 +33,7 @@ func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 	for _, n := range hive.Nodes {
 		if m := machines[n.Name]; n.Role != "" && m.Address.IsValid() {
 			r.Nodes[n.Name] = Node{Role: n.Role, Index: n.Index, Address: m.Address, MAC: m.MAC, HostKey: m.HostKey}
-		} else if a, ok := Literal(hive, n); ok {
+		} else if a, ok := LiteralAddress(hive, n); ok {
 			r.Nodes[n.Name] = Node{Role: n.Role, Index: n.Index, Address: a}
 		} else {
 			continue
@@ -58,8 +58,8 @@ func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 	return r, err
 }
 
-// Literal is the address that deployment.targetHost names, if it does not name a host.
-func Literal(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
+// LiteralAddress is the address that deployment.targetHost names, if it does not name a host.
+func LiteralAddress(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
 	unit := hive.Unit(n.Unit)
 	if unit == nil || unit.Deployment.TargetHost == nil {
 		return netip.Addr{}, false

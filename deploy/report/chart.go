@@ -59,7 +59,7 @@ func newChart(r explain.Report) *chart {
 		c.Phases = append(c.Phases, newRow(string(s.Phase), []explain.Span{s}, s.Took, r.Total))
 		used[s.Phase] = true
 	}
-	shown, more := r.Foremost(drawnNodes)
+	shown, more := r.SelectNodes(drawnNodes)
 	c.More = more
 	for _, n := range shown {
 		c.Nodes = append(c.Nodes, newRow(n.Node, n.Spans, n.Busy, r.Total))

@@ -49,7 +49,7 @@ func compare(now, before Subject) *comparison {
 			longest = max(longest, t.time)
 		}
 	}
-	shown, more := now.Time.Foremost(drawnNodes)
+	shown, more := now.Time.SelectNodes(drawnNodes)
 	c.More = more
 	outcome := map[string]state.Outcome{}
 	for _, n := range before.Run.Nodes {

@@ -40,7 +40,7 @@ type Log struct {
 func Load(run *state.Run) (Subject, error) {
 	s := Subject{Run: run, Logs: map[string]Log{}}
 	var err error
-	if s.Time, err = explain.Of(run); err != nil {
+	if s.Time, err = explain.ExplainRun(run); err != nil {
 		return Subject{}, err
 	}
 	if s.Events, _, err = run.Events(); err != nil {
