@@ -85,7 +85,7 @@ func (s *sulky) Inspect(_ context.Context, node string) error {
 	return nil
 }
 func (s *sulky) RemoveMember(_ context.Context, node string) error { return s.do("forget", node) }
-func (s *sulky) Admit(_ context.Context, node string) error { return s.do("invite", node) }
+func (s *sulky) Admit(_ context.Context, node string) error        { return s.do("invite", node) }
 func (s *sulky) Return(_ context.Context, node string, report func(string)) error {
 	report("waits")
 	return s.do("return", node)

@@ -77,7 +77,7 @@ func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Resu
 			results = append(results, Result{Name: c.Name})
 			continue
 		}
-		r := await(ctx, c, send, func(missing string) {
+		r := awaitCondition(ctx, c, send, func(missing string) {
 			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Done: i, Total: len(conditions), Text: c.Name + ": " + missing})
 		})
 		results = append(results, r)
@@ -85,27 +85,27 @@ func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Resu
 			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Done: i + 1, Total: len(conditions), Text: c.Name})
 			continue
 		}
-		if err = cancelled(ctx); err == nil {
+		if err = cancelCause(ctx); err == nil {
 			err = &Error{Results: results}
 		}
 	}
-	text := fmt.Sprintf("%d of %d hold", held(results), len(conditions))
+	text := fmt.Sprintf("%d of %d hold", countHeld(results), len(conditions))
 	if err == nil && len(conditions) > 0 {
 		text = conditions[len(conditions)-1].Name
 	}
-	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Done: held(results), Total: len(conditions), Failed: err != nil, Text: text})
+	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Done: countHeld(results), Total: len(conditions), Failed: err != nil, Text: text})
 	return results, err
 }
 
-// cancelled tells a Ctrl-C from a deadline.
-func cancelled(ctx context.Context) error {
+// cancelCause tells a Ctrl-C from a deadline.
+func cancelCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return nil
 }
 
-func held(results []Result) int {
+func countHeld(results []Result) int {
 	n := 0
 	for _, r := range results {
 		if r.OK {
@@ -115,8 +115,8 @@ func held(results []Result) int {
 	return n
 }
 
-// await looks until c holds or ctx ends; at least once, if ctx allows.
-func await(ctx context.Context, c Condition, send event.Sink, waiting func(string)) Result {
+// awaitCondition looks until c holds or ctx ends; at least once, if ctx allows.
+func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting func(string)) Result {
 	begin := time.Now()
 	if c.Within > 0 {
 		limited, cancel := context.WithTimeout(ctx, c.Within)
@@ -126,7 +126,7 @@ func await(ctx context.Context, c Condition, send event.Sink, waiting func(strin
 	every := cmp.Or(c.Every, defaultEvery)
 	missing := ""
 	for {
-		err := look(ctx, c)
+		err := probeOnce(ctx, c)
 		took := time.Since(begin)
 		if err == nil {
 			return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
@@ -143,7 +143,7 @@ func await(ctx context.Context, c Condition, send event.Sink, waiting func(strin
 		case <-ctx.Done():
 		}
 		r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, took: took}
-		if c.Explain != nil && cancelled(ctx) == nil {
+		if c.Explain != nil && cancelCause(ctx) == nil {
 			late, stop := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 			wait := send.Wait(event.Event{Phase: event.Check, Text: c.Name + ": logs that explain why it does not hold", Until: time.Now().Add(explainTime)})
 			r.Why = c.Explain(late)
@@ -154,7 +154,7 @@ func await(ctx context.Context, c Condition, send event.Sink, waiting func(strin
 	}
 }
 
-func look(ctx context.Context, c Condition) error {
+func probeOnce(ctx context.Context, c Condition) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Limit, defaultLimit))
 	defer cancel()
 	return c.Probe(ctx)

@@ -19,7 +19,7 @@ import (
 //
 // A link is replaced, not followed. A device or a pipe is refused: a file would take its place.
 func Write(file string, data []byte) error {
-	err := write(file, data)
+	err := writeAtomically(file, data)
 	if inner := new(fs.PathError); errors.As(err, &inner) {
 		err = inner.Err // it is about the hidden file
 	}
@@ -29,7 +29,7 @@ func Write(file string, data []byte) error {
 	return nil
 }
 
-func write(file string, data []byte) error {
+func writeAtomically(file string, data []byte) error {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return errors.New("it is not a file")
 	}
@@ -44,10 +44,10 @@ func write(file string, data []byte) error {
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	return sync(filepath.Dir(file)) // a new name is in the folder, not in the file
+	return syncDir(filepath.Dir(file)) // a new name is in the folder, not in the file
 }
 
-func sync(dir string) error {
+func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err

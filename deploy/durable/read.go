@@ -26,12 +26,14 @@ func (e *SizeError) Error() string {
 
 // Open opens a regular file for reading, and says how large it is. It follows links. It never
 // waits: a pipe, a socket or a device is refused, and not opened.
-func Open(file string) (*os.File, fs.FileInfo, error) { return open(file, 0) }
+func Open(file string) (*os.File, fs.FileInfo, error) { return openRegular(file, 0) }
 
 // OpenNoFollow is Open, but refuses a link.
-func OpenNoFollow(file string) (*os.File, fs.FileInfo, error) { return open(file, unix.O_NOFOLLOW) }
+func OpenNoFollow(file string) (*os.File, fs.FileInfo, error) {
+	return openRegular(file, unix.O_NOFOLLOW)
+}
 
-func open(file string, flags int) (*os.File, fs.FileInfo, error) {
+func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, nil, err

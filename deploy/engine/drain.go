@@ -11,9 +11,9 @@ import (
 // DrainOptions say what a drain may do. By default it deletes nothing that the engine does not
 // create again elsewhere.
 type DrainOptions struct {
-	BarePods  bool // delete pods that no controller creates again
-	LocalData bool // delete data that pods keep on the node
-	ForRemoval   bool // the member is removed afterwards
+	BarePods   bool // delete pods that no controller creates again
+	LocalData  bool // delete data that pods keep on the node
+	ForRemoval bool // the member is removed afterwards
 	// Broken: the member's own programs do not work, so nobody sees its work end. The drain is
 	// short, and work that is left is no error.
 	Broken bool
@@ -44,7 +44,7 @@ type BlockedError struct {
 	Nodes map[string][]DrainItem
 }
 
-const shownItems = 10 // of one node, in a message
+const maxShownItems = 10 // of one node, in a message
 
 // Error has one line for each piece of work.
 func (e *BlockedError) Error() string {
@@ -52,7 +52,7 @@ func (e *BlockedError) Error() string {
 	for _, node := range slices.Sorted(maps.Keys(e.Nodes)) {
 		items := e.Nodes[node]
 		for i, item := range items {
-			if i == shownItems && len(items) > shownItems+1 {
+			if i == maxShownItems && len(items) > maxShownItems+1 {
 				lines = append(lines, fmt.Sprintf("%s: drain: and %d more; nixbench plan lists them", node, len(items)-i))
 				break
 			}

@@ -107,7 +107,7 @@ type Keyholder interface {
 // Status is how a member is doing.
 type Status struct {
 	Ready    bool
-	Drained     bool // by our own Drain, and not yet returned
+	Drained  bool // by our own Drain, and not yet returned
 	OneByOne bool // as the hive says of a [Member]; the engine knows it also of those that have left the hive
 }
 

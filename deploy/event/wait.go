@@ -71,7 +71,7 @@ func (w *Wait) Restart(text string, until time.Time) {
 	if w.over {
 		return
 	}
-	w.end()
+	w.cancelReport()
 	w.event.Text, w.event.Until, w.event.Since = text, until, time.Now()
 	w.timer.Reset(Grace)
 }
@@ -83,12 +83,12 @@ func (w *Wait) End() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.end()
+	w.cancelReport()
 	w.over = true
 }
 
-// end takes the report back, if there was one.
-func (w *Wait) end() {
+// cancelReport takes the report back, if there was one.
+func (w *Wait) cancelReport() {
 	w.timer.Stop()
 	if !w.sent {
 		return

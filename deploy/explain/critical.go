@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// critical walks back from the end of the run. Each step ends where the one after
+// findCriticalPath walks back from the end of the run. Each step ends where the one after
 // it began or before, so together they are never longer than the run.
-func critical(spans []Span, total Seconds) []Span {
+func findCriticalPath(spans []Span, total Seconds) []Span {
 	spans = slices.DeleteFunc(slices.Clone(spans), func(s Span) bool { return s.Took <= 0 })
 	slices.SortFunc(spans, func(a, b Span) int {
 		// By end; of those that end together the longest one last, so that it is found first.
@@ -24,12 +24,12 @@ func critical(spans []Span, total Seconds) []Span {
 	path := []Span{}
 	node := ""
 	for t := total; ; {
-		step, ok := before(spans, t)
-		if mine, has := before(own[node], t); node != "" && has && step.end()-mine.end() <= near {
+		step, ok := lastEndedBefore(spans, t)
+		if mine, has := lastEndedBefore(own[node], t); node != "" && has && step.end()-mine.end() <= near {
 			step = mine
 		}
 		if !ok || t-step.end() > near {
-			if s, under := underway(own, node, t); under {
+			if s, under := findRunningSpan(own, node, t); under {
 				s.Took = t - s.Start
 				step, ok = s, true
 			}
@@ -44,8 +44,8 @@ func critical(spans []Span, total Seconds) []Span {
 	return path
 }
 
-// before gives the span that ended last, at t or earlier.
-func before(spans []Span, t Seconds) (Span, bool) {
+// lastEndedBefore gives the span that ended last, at t or earlier.
+func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
 	i, _ := slices.BinarySearchFunc(spans, t, func(s Span, t Seconds) int {
 		if s.end() <= t {
 			return -1
@@ -58,9 +58,9 @@ func before(spans []Span, t Seconds) (Span, bool) {
 	return spans[i-1], true
 }
 
-// underway gives what the run as a whole, or else node itself, was doing at t. What
+// findRunningSpan gives what the run as a whole, or else node itself, was doing at t. What
 // a sibling did is nobody's reason to wait.
-func underway(own map[string][]Span, node string, t Seconds) (Span, bool) {
+func findRunningSpan(own map[string][]Span, node string, t Seconds) (Span, bool) {
 	for _, who := range []string{"", node} {
 		var longest Span
 		for _, s := range own[who] {

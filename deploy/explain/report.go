@@ -88,7 +88,7 @@ func ExplainRun(run *state.Run) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	first, last := bounds(events)
+	first, last := timeRange(events)
 	// The run began before its first event and ended after its last one.
 	if first.IsZero() || run.Started.Before(first) {
 		first = run.Started
@@ -96,18 +96,18 @@ func ExplainRun(run *state.Run) (Report, error) {
 	if run.Ended != nil && run.Ended.After(last) {
 		last = *run.Ended
 	}
-	r := explain(events, first, last)
+	r := makeReport(events, first, last)
 	r.Run, r.Status, r.Damaged = run.ID, run.Status(), damaged
 	return r, nil
 }
 
 // ExplainEvents explains events, in the order in which they were sent.
 func ExplainEvents(events []event.Event) Report {
-	first, last := bounds(events)
-	return explain(events, first, last)
+	first, last := timeRange(events)
+	return makeReport(events, first, last)
 }
 
-func bounds(events []event.Event) (first, last time.Time) {
+func timeRange(events []event.Event) (first, last time.Time) {
 	for _, e := range events {
 		if first.IsZero() || e.Time.Before(first) {
 			first = e.Time
@@ -119,11 +119,11 @@ func bounds(events []event.Event) (first, last time.Time) {
 	return first, last
 }
 
-func explain(events []event.Event, first, last time.Time) Report {
+func makeReport(events []event.Event, first, last time.Time) Report {
 	total := Seconds(max(0, last.Sub(first)))
 	r := Report{Started: first, Total: total, Phases: []Span{}, Nodes: []Node{}, Critical: []Span{}}
 	at := map[string]int{} // place in r.Nodes
-	for _, s := range spans(events, first, total) {
+	for _, s := range pairSpans(events, first, total) {
 		if s.Node == "" {
 			r.Phases = append(r.Phases, s)
 			continue
@@ -138,10 +138,10 @@ func explain(events []event.Event, first, last time.Time) Report {
 	}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		n.Busy, n.Idle = busy(n.Spans)
+		n.Busy, n.Idle = busyAndIdle(n.Spans)
 	}
-	r.Overlap = overlap(r)
-	r.Critical = critical(leaves(r), total)
+	r.Overlap = computeOverlap(r)
+	r.Critical = findCriticalPath(leafSpans(r), total)
 	r.Other = total
 	for _, s := range r.Critical {
 		r.Other -= s.Took
@@ -149,9 +149,9 @@ func explain(events []event.Event, first, last time.Time) Report {
 	return r
 }
 
-// spans pairs starts with ends. An end without a start, after a damaged line, is
+// pairSpans pairs starts with ends. An end without a start, after a damaged line, is
 // nothing that could be drawn.
-func spans(events []event.Event, first time.Time, total Seconds) []Span {
+func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
 	type key struct {
 		phase event.Phase
 		node  string
@@ -184,8 +184,8 @@ func spans(events []event.Event, first time.Time, total Seconds) []Span {
 	return out
 }
 
-// busy adds up spans in the order of their starts, what overlaps once.
-func busy(spans []Span) (busy, idle Seconds) {
+// busyAndIdle adds up spans in the order of their starts, what overlaps once.
+func busyAndIdle(spans []Span) (busy, idle Seconds) {
 	until := spans[0].Start
 	for _, s := range spans {
 		if s.Start > until {
@@ -200,7 +200,7 @@ func busy(spans []Span) (busy, idle Seconds) {
 	return busy, idle
 }
 
-func overlap(r Report) *Overlap {
+func computeOverlap(r Report) *Overlap {
 	var boot, evaluate []Span
 	for _, n := range r.Nodes {
 		for _, s := range n.Spans {
@@ -232,19 +232,19 @@ func Union(spans []Span) Seconds {
 	}
 	spans = slices.Clone(spans)
 	slices.SortStableFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
-	took, _ := busy(spans)
+	took, _ := busyAndIdle(spans)
 	return took
 }
 
-// told says which phases of the run as a whole are told by others of its nodes.
-var told = map[event.Phase][]event.Phase{
+// nodePhases says which phases of the run as a whole are told by others of its nodes.
+var nodePhases = map[event.Phase][]event.Phase{
 	event.Provision: {event.Boot},
 	event.Deploy:    {event.Copy, event.Keys, event.Activate, event.Confirm},
 }
 
-// leaves gives the spans that have none inside: a phase of the run as a whole that
+// leafSpans gives the spans that have none inside: a phase of the run as a whole that
 // nodes went through is told by theirs.
-func leaves(r Report) []Span {
+func leafSpans(r Report) []Span {
 	var out []Span
 	byNodes := map[event.Phase]bool{}
 	for _, n := range r.Nodes {
@@ -254,7 +254,7 @@ func leaves(r Report) []Span {
 		out = append(out, n.Spans...)
 	}
 	for _, s := range r.Phases {
-		if !byNodes[s.Phase] && !slices.ContainsFunc(told[s.Phase], func(p event.Phase) bool { return byNodes[p] }) {
+		if !byNodes[s.Phase] && !slices.ContainsFunc(nodePhases[s.Phase], func(p event.Phase) bool { return byNodes[p] }) {
 			out = append(out, s)
 		}
 	}

@@ -54,7 +54,7 @@ func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 		r.Network = &Network{Name: net.Name, CIDR: cidr.Masked()}
 	}
 	var err error
-	r.Endpoint, err = endpoint(hive, r)
+	r.Endpoint, err = makeEndpoint(hive, r)
 	return r, err
 }
 
@@ -68,8 +68,8 @@ func LiteralAddress(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
 	return a, err == nil
 }
 
-// endpoint is nil as long as its node has no address.
-func endpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
+// makeEndpoint is nil as long as its node has no address.
+func makeEndpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
 	e := hive.Cluster.Endpoint
 	switch {
 	case e == nil:

@@ -44,7 +44,7 @@ func ParseSelector(args []string) (Selector, error) {
 			if t.glob == "" {
 				return Selector{}, selectError("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
 			}
-			t.glob = negated(t.glob)
+			t.glob = translateNegation(t.glob)
 			if _, err := path.Match(t.glob, ""); err != nil {
 				return Selector{}, selectError("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
 			}
@@ -61,8 +61,8 @@ func ParseSelector(args []string) (Selector, error) {
 // All tells that nothing was asked for, so that everything is meant.
 func (s Selector) All() bool { return len(s.want) == 0 && len(s.not) == 0 }
 
-// negated writes [!…] as Go has it: [^…]. Shells and Colmena know only the former.
-func negated(glob string) string {
+// translateNegation writes [!…] as Go has it: [^…]. Shells and Colmena know only the former.
+func translateNegation(glob string) string {
 	var b strings.Builder
 	for i := 0; i < len(glob); i++ {
 		b.WriteByte(glob[i])
@@ -86,8 +86,8 @@ func negated(glob string) string {
 // its name decides: it will fail by name, where else it would be left out in silence.
 func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	for _, t := range slices.Concat(s.want, s.not) {
-		if !t.known(h) {
-			return nil, selectError("--on %s: no such %s%s", t.text, t.noun(), exists(h))
+		if !t.mayMatch(h) {
+			return nil, selectError("--on %s: no such %s%s", t.text, t.noun(), describeHive(h))
 		}
 	}
 	var out []nixeval.Node
@@ -102,7 +102,7 @@ func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 		if len(h.Nodes) == 0 {
 			return nil, selectError("the hive has no nodes; add one, or a role with a count")
 		}
-		return nil, selectError("--on %s: no node is selected%s", s, exists(h))
+		return nil, selectError("--on %s: no node is selected%s", s, describeHive(h))
 	}
 	return out, nil
 }
@@ -124,7 +124,7 @@ func (t term) noun() string {
 
 func isLabel(t term) bool { return t.label }
 
-func (t term) known(h *nixeval.Hive) bool {
+func (t term) mayMatch(h *nixeval.Hive) bool {
 	if strings.ContainsAny(t.glob, `*?[\`) || t.label && len(h.Broken) > 0 {
 		return true
 	}
@@ -136,23 +136,23 @@ func (t term) known(h *nixeval.Hive) bool {
 
 func (t term) matches(n nixeval.Node) bool {
 	if !t.label {
-		return match(t.glob, n.Name)
+		return matchGlob(t.glob, n.Name)
 	}
-	return n.Role != "" && match(t.glob, n.Role) || slices.ContainsFunc(n.Tags, func(tag string) bool { return match(t.glob, tag) })
+	return n.Role != "" && matchGlob(t.glob, n.Role) || slices.ContainsFunc(n.Tags, func(tag string) bool { return matchGlob(t.glob, tag) })
 }
 
 func matchesAny(terms []term, n nixeval.Node) bool {
 	return slices.ContainsFunc(terms, func(t term) bool { return t.matches(n) })
 }
 
-// match is a glob over the whole of s; unlike in paths, a slash is nothing special.
-func match(glob, s string) bool {
+// matchGlob is a glob over the whole of s; unlike in paths, a slash is nothing special.
+func matchGlob(glob, s string) bool {
 	ok, _ := path.Match(strings.ReplaceAll(glob, "/", "\x00"), strings.ReplaceAll(s, "/", "\x00"))
 	return ok
 }
 
-// exists tells what could have been selected, briefly.
-func exists(h *nixeval.Hive) string {
+// describeHive tells what could have been selected, briefly.
+func describeHive(h *nixeval.Hive) string {
 	names := make([]string, len(h.Nodes))
 	labels := map[string]bool{}
 	for i, n := range h.Nodes {
@@ -164,14 +164,14 @@ func exists(h *nixeval.Hive) string {
 	for role := range h.Roles {
 		labels["@"+role] = true
 	}
-	text := "; the hive has " + abbreviate(names)
+	text := "; the hive has " + abbreviateNames(names)
 	if len(labels) > 0 {
-		text += " and " + abbreviate(slices.Sorted(maps.Keys(labels)))
+		text += " and " + abbreviateNames(slices.Sorted(maps.Keys(labels)))
 	}
 	return text
 }
 
-func abbreviate(names []string) string {
+func abbreviateNames(names []string) string {
 	const most = 12
 	if len(names) > most {
 		return fmt.Sprintf("%s … (%d in all)", strings.Join(names[:most], ", "), len(names))

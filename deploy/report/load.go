@@ -46,55 +46,55 @@ func Load(run *state.Run) (Subject, error) {
 	if s.Events, _, err = run.Events(); err != nil {
 		return Subject{}, err
 	}
-	for _, name := range s.nodes() {
-		log, err := tail(run.LogFile(name))
+	for _, name := range s.nodeNames() {
+		log, err := readTail(run.LogFile(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it said nothing
 		}
 		if err != nil {
 			return Subject{}, fmt.Errorf("run %s: log of %s: %w", run.ID, name, err)
 		}
-		s.Logs[plain(name)] = log
+		s.Logs[stripControls(name)] = log
 	}
-	return s.clean(), nil
+	return s.removeControls(), nil
 }
 
-// clean drops control characters from all that somebody else has said.
-func (s Subject) clean() Subject {
+// removeControls drops control characters from all that somebody else has said.
+func (s Subject) removeControls() Subject {
 	run := *s.Run
 	run.Args = slices.Clone(run.Args)
 	for i := range run.Args {
-		run.Args[i] = plain(run.Args[i])
+		run.Args[i] = stripControls(run.Args[i])
 	}
 	for _, text := range []*string{&run.Hive, &run.Revision, &run.Error, &run.Holder.User, &run.Holder.Host} {
-		*text = plain(*text)
+		*text = stripControls(*text)
 	}
 	run.Nodes = slices.Clone(run.Nodes)
 	for i := range run.Nodes {
 		n := &run.Nodes[i]
-		n.Node, n.Unit, n.Path, n.Error = plain(n.Node), plain(n.Unit), plain(n.Path), plain(n.Error)
+		n.Node, n.Unit, n.Path, n.Error = stripControls(n.Node), stripControls(n.Unit), stripControls(n.Path), stripControls(n.Error)
 	}
 	s.Run = &run
 	spans := func(spans []explain.Span) {
 		for i := range spans {
-			spans[i].Node, spans[i].Text = plain(spans[i].Node), plain(spans[i].Text)
+			spans[i].Node, spans[i].Text = stripControls(spans[i].Node), stripControls(spans[i].Text)
 		}
 	}
 	spans(s.Time.Phases)
 	spans(s.Time.Critical)
 	for i := range s.Time.Nodes {
-		s.Time.Nodes[i].Node = plain(s.Time.Nodes[i].Node)
+		s.Time.Nodes[i].Node = stripControls(s.Time.Nodes[i].Node)
 		spans(s.Time.Nodes[i].Spans)
 	}
 	for i := range s.Events {
 		e := &s.Events[i]
-		e.Node, e.Path, e.Text = plain(e.Node), plain(e.Path), plain(e.Text)
+		e.Node, e.Path, e.Text = stripControls(e.Node), stripControls(e.Path), stripControls(e.Text)
 	}
 	return s
 }
 
-// nodes are those with a result, then those that only went through phases.
-func (s Subject) nodes() []string {
+// nodeNames are those with a result, then those that only went through phases.
+func (s Subject) nodeNames() []string {
 	var names []string
 	seen := map[string]bool{}
 	add := func(name string) {
@@ -112,14 +112,14 @@ func (s Subject) nodes() []string {
 	return names
 }
 
-// tail reads the last lines of a log.
-func tail(file string) (Log, error) {
+// readTail reads the last lines of a log.
+func readTail(file string) (Log, error) {
 	f, info, err := durable.Open(file)
 	if err != nil {
 		return Log{}, err
 	}
 	defer f.Close()
-	l := Log{File: plain(file)}
+	l := Log{File: stripControls(file)}
 	if from := info.Size() - logBytes; from > 0 {
 		l.Cut = true
 		if _, err := f.Seek(from, io.SeekStart); err != nil {
@@ -137,12 +137,12 @@ func tail(file string) (Log, error) {
 	if len(lines) > logLines {
 		lines, l.Cut = lines[len(lines)-logLines:], true
 	}
-	l.Text = plain(strings.Join(lines, "\n"))
+	l.Text = stripControls(strings.Join(lines, "\n"))
 	return l, nil
 }
 
-// plain drops what a terminal would obey: colours, and other control characters.
-func plain(s string) string {
+// stripControls drops what a terminal would obey: colours, and other control characters.
+func stripControls(s string) string {
 	s = strings.ToValidUTF8(s, "�")
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

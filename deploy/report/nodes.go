@@ -20,7 +20,7 @@ type node struct {
 	Open                                            bool // what went wrong is seen at once
 }
 
-func nodes(s Subject) []node {
+func listNodes(s Subject) []node {
 	results := map[string]state.NodeResult{}
 	for _, n := range s.Run.Nodes {
 		results[n.Node] = n
@@ -36,7 +36,7 @@ func nodes(s Subject) []node {
 		}
 	}
 	var out []node
-	for _, name := range s.nodes() {
+	for _, name := range s.nodeNames() {
 		r, t := results[name], times[name]
 		n := node{
 			Name: name, Unit: r.Unit, Outcome: r.Outcome, Text: texts[name], Error: r.Error, Path: r.Path,
@@ -76,13 +76,13 @@ func nodes(s Subject) []node {
 			}
 			return 1
 		}
-		return natural(a.Name, b.Name)
+		return compareNatural(a.Name, b.Name)
 	})
 	return out
 }
 
-// natural orders names so that web-2 comes before web-10.
-func natural(a, b string) int {
+// compareNatural orders names so that web-2 comes before web-10.
+func compareNatural(a, b string) int {
 	head := func(s string) (text string, number int, digits, rest string) {
 		from := strings.IndexAny(s, "0123456789")
 		if from < 0 {
@@ -114,9 +114,9 @@ type unit struct {
 	size                     int64
 }
 
-// units tells the closures, the same one once. A node that had all of it already was never asked for
+// listUnits tells the closures, the same one once. A node that had all of it already was never asked for
 // sizes; one of its fellows may have been.
-func units(s Subject) []unit {
+func listUnits(s Subject) []unit {
 	type copied struct {
 		nodes, paths int
 		bytes, size  int64
@@ -167,10 +167,10 @@ func units(s Subject) []unit {
 		u, sum := *at[key], sums[key]
 		u.size, u.Size, u.Copied = sum.size, "–", "nothing"
 		if sum.size > 0 {
-			u.Size = bytesText(sum.size)
+			u.Size = formatBytes(sum.size)
 		}
 		if sum.paths > 0 {
-			u.Copied = fmt.Sprintf("%d paths, %s", sum.paths, bytesText(sum.bytes))
+			u.Copied = fmt.Sprintf("%d paths, %s", sum.paths, formatBytes(sum.bytes))
 			if sum.bytes == 0 { // from before sizes were recorded
 				u.Copied = fmt.Sprintf("%d paths", sum.paths)
 			}
@@ -178,21 +178,21 @@ func units(s Subject) []unit {
 				u.Copied += fmt.Sprintf(" to %d nodes", sum.nodes)
 			}
 		}
-		slices.SortFunc(names[key], natural)
-		slices.SortFunc(members[key], natural)
-		u.Name, u.Nodes = strings.Join(some(names[key], 3), ", "), some(members[key], 6)
+		slices.SortFunc(names[key], compareNatural)
+		slices.SortFunc(members[key], compareNatural)
+		u.Name, u.Nodes = strings.Join(abbreviate(names[key], 3), ", "), abbreviate(members[key], 6)
 		largest = max(largest, u.size)
 		out = append(out, u)
 	}
 	for i := range out {
-		out[i].Width = percent(explain.Seconds(out[i].size), explain.Seconds(largest))
+		out[i].Width = formatPercent(explain.Seconds(out[i].size), explain.Seconds(largest))
 	}
-	slices.SortStableFunc(out, func(a, b unit) int { return natural(a.Name, b.Name) })
+	slices.SortStableFunc(out, func(a, b unit) int { return compareNatural(a.Name, b.Name) })
 	return out
 }
 
-// some gives a few of the names, and how many more there are.
-func some(names []string, most int) []string {
+// abbreviate gives a few of the names, and how many more there are.
+func abbreviate(names []string, most int) []string {
 	if len(names) <= most {
 		return names
 	}

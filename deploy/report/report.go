@@ -20,8 +20,8 @@ func Write(w io.Writer, s Subject, before *Subject) error {
 	t, err := template.New("page.html").Funcs(template.FuncMap{
 		// Ours, from the program itself.
 		"style": func() template.CSS { return template.CSS(style) },
-		"class": class,
-		"dict":  pairUp,
+		"class": phaseClass,
+		"dict":  makeDict,
 	}).ParseFS(files, "page.html")
 	if err != nil {
 		return err
@@ -34,8 +34,8 @@ func Write(w io.Writer, s Subject, before *Subject) error {
 	return err
 }
 
-// pairUp lets a template be given more than one thing.
-func pairUp(pairs ...any) map[string]any {
+// makeDict lets a template be given more than one thing.
+func makeDict(pairs ...any) map[string]any {
 	out := map[string]any{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		out[fmt.Sprint(pairs[i])] = pairs[i+1]

@@ -17,7 +17,7 @@ func (e *Engine) say(settings string) *Engine {
 
 func TestAdjust(t *testing.T) {
 	cp := node(true)
-	cp["taints"] = []object{{"key": usual.Key, "effect": usual.Effect}}
+	cp["taints"] = []object{{"key": controlPlaneTaint.Key, "effect": controlPlaneTaint.Effect}}
 	w := node(true)
 	w["labels"] = object{"kubernetes.io/os": "linux", "theirs": "1"}
 	w["taints"] = []object{{"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}}
@@ -101,7 +101,7 @@ func TestAdjustRegistered(t *testing.T) {
 	if words, err := e.Adjust(t.Context(), []string{"w-1"}, false); err != nil || len(words) > 0 {
 		t.Errorf("%v, %v", words, err)
 	}
-	if got := c.nodes["w-1"]["annotations"].(map[string]any)[applied]; got != `{"labels":{"a":"1"},"taints":null}` {
+	if got := c.nodes["w-1"]["annotations"].(map[string]any)[appliedAnnotation]; got != `{"labels":{"a":"1"},"taints":null}` {
 		t.Errorf("the note is %v", got)
 	}
 	if got := len(c.did("kubectl replace")); got != 3 {

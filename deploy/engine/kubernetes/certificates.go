@@ -34,14 +34,14 @@ done`
 			// At a random moment, when 70 to 90 % of its life are over.
 			all[i].Renewer, all[i].Due = "kubelet.service", c.Begins.Add(c.Ends.Sub(c.Begins)*9/10)
 		case s.RenewBefore > 0:
-			all[i].Renewer, all[i].Due = renewal, c.Ends.AddDate(0, 0, -s.RenewBefore)
+			all[i].Renewer, all[i].Due = renewalUnit, c.Ends.AddDate(0, 0, -s.RenewBefore)
 		}
 	}
 	return all, nil
 }
 
-// renewal is a control plane's unit.
-const renewal = "nixbench-kubernetes-certificates.service"
+// renewalUnit is a control plane's unit.
+const renewalUnit = "nixbench-kubernetes-certificates.service"
 
 func parseCertificates(text string) []engine.Certificate {
 	var all []engine.Certificate

@@ -24,21 +24,21 @@ const brokenTimeout = 10 * time.Second
 // or a disruption budget would stop it for good, and then runs kubectl drain. A node that is to be
 // removed and does not answer is not drained: its pods cannot be seen to end.
 func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
-	nodes, err := e.nodes(ctx)
-	if errors.Is(err, errNone) {
+	nodes, err := e.listNodes(ctx)
+	if errors.Is(err, errNoControlPlane) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: drain: %w", node, brief(err))
+		return fmt.Errorf("%s: drain: %w", node, lastLine(err))
 	}
 	n, member := nodes[node]
-	if !member || !e.drains(ctx, n, node, o) {
+	if !member || !e.mustDrain(ctx, n, node, o) {
 		return nil
 	}
 	mark, err := e.cordon(ctx, node, n)
 	if err == nil {
-		o.Broken = o.Broken || !ready(n) // what ends there, nobody tells the API
-		err = e.evict(ctx, node, o, report)
+		o.Broken = o.Broken || !isReady(n) // what ends there, nobody tells the API
+		err = e.evictPods(ctx, node, o, report)
 	}
 	if err == nil {
 		return nil
@@ -55,17 +55,17 @@ func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, 
 // undoTimeout bounds the way back from a drain that has failed.
 const undoTimeout = 10 * time.Second
 
-// drains tells whether Drain touches the node. One that somebody else has cordoned is theirs to
+// mustDrain tells whether Drain touches the node. One that somebody else has cordoned is theirs to
 // drain and to uncordon, unless it is removed.
-func (e *Engine) drains(ctx context.Context, n gjson.Result, node string, o engine.DrainOptions) bool {
+func (e *Engine) mustDrain(ctx context.Context, n gjson.Result, node string, o engine.DrainOptions) bool {
 	if o.ForRemoval {
-		return e.answers(ctx, node)
+		return e.isReachable(ctx, node)
 	}
-	return mark(n).Exists() || !n.Get("spec.unschedulable").Bool()
+	return drainMark(n).Exists() || !n.Get("spec.unschedulable").Bool()
 }
 
-// answers tells whether commands can be run on a node.
-func (e *Engine) answers(ctx context.Context, node string) bool {
+// isReachable tells whether commands can be run on a node.
+func (e *Engine) isReachable(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, err := e.Run(ctx, node, nil, "true")
@@ -75,53 +75,53 @@ func (e *Engine) answers(ctx context.Context, node string) bool {
 // cordon keeps new pods away, and returns the mark by which the node is known to be drained by us.
 func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (string, error) {
 	cordoned := n.Get("spec.unschedulable").Bool()
-	note := mark(n).String()
+	note := drainMark(n).String()
 	if note == "" {
 		note = time.Now().UTC().Format(time.RFC3339)
 		if cordoned {
-			note += theirs
+			note += cordonedSuffix
 		}
-		if _, err := e.kubectl(ctx, "", "annotate", "--overwrite", "node", node, left+"="+note); err != nil {
-			return note, shorten(ctx, err)
+		if _, err := e.kubectl(ctx, "", "annotate", "--overwrite", "node", node, drainedAnnotation+"="+note); err != nil {
+			return note, shortenError(ctx, err)
 		}
 	}
 	if cordoned {
 		return note, nil
 	}
 	if _, err := e.kubectl(ctx, "", "cordon", node); err != nil {
-		return note, shorten(ctx, err)
+		return note, shortenError(ctx, err)
 	}
 	return note, nil
 }
 
-// shorten leaves the command line out of an error, which may be there once for each control plane.
-func shorten(ctx context.Context, err error) error {
+// shortenError leaves the command line out of an error, which may be there once for each control plane.
+func shortenError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return brief(err)
+	return lastLine(err)
 }
 
-// evict moves the pods of a cordoned node away.
-func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
+// evictPods moves the pods of a cordoned node away.
+func (e *Engine) evictPods(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
 	limit := drainTimeout
 	if o.Broken {
 		limit = brokenTimeout
 	}
 	begin := time.Now()
 	for round := 0; ; round++ {
-		pods, err := e.podsOn(ctx, node)
+		pods, err := e.listPods(ctx, node)
 		if err != nil {
-			return shorten(ctx, err)
+			return shortenError(ctx, err)
 		}
 		if check := checkPods(pods, o); len(check.Blocked) > 0 {
 			return &engine.BlockedError{Nodes: map[string][]engine.DrainItem{node: check.Blocked}}
 		}
 		took := time.Since(begin)
 		if round == 0 {
-			report("evicts " + count(evictable(pods), "pod"))
+			report("evicts " + count(countEvictable(pods), "pod"))
 		} else {
-			left, err := e.reportLeft(ctx, node, pods, report, took)
+			left, err := e.reportRemaining(ctx, node, pods, report, took)
 			switch {
 			case o.Broken && took >= limit:
 				return nil
@@ -131,7 +131,7 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 				return &DrainTimeoutError{After: took, Remaining: left}
 			}
 		}
-		switch over, err := e.evictRound(ctx, node, pods); {
+		switch over, err := e.runDrainRound(ctx, node, pods); {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case over || err != nil && o.Broken && time.Since(begin) >= limit:
@@ -147,32 +147,32 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 	}
 }
 
-func evictable(pods []pod) int {
+func countEvictable(pods []pod) int {
 	n := 0
 	for _, p := range pods {
-		if p.evicted() {
+		if p.isEvictable() {
 			n++
 		}
 	}
 	return n
 }
 
-// reportLeft reports what the drain waits for, and returns it. The error says that it would wait without end.
-func (e *Engine) reportLeft(ctx context.Context, node string, pods []pod, report func(string), took time.Duration) (string, error) {
-	budgets, err := e.budgets(ctx)
+// reportRemaining reports what the drain waits for, and returns it. The error says that it would wait without end.
+func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, report func(string), took time.Duration) (string, error) {
+	budgets, err := e.listBudgets(ctx)
 	if err != nil {
-		return "", shorten(ctx, err)
+		return "", shortenError(ctx, err)
 	}
 	var texts []string
 	var blocked []engine.DrainItem
 	for _, p := range pods {
-		if !p.evicted() {
+		if !p.isEvictable() {
 			continue
 		}
-		text := p.waits()
-		if stop := budgets.stops(p); stop.name != "" && !p.terminates() {
+		text := p.describeWait()
+		if stop := budgets.findBlock(p); stop.name != "" && !p.isTerminating() {
 			text = stop.String()
-			if stop.forever {
+			if stop.permanent {
 				blocked = append(blocked, stop.item(p))
 			}
 		}
@@ -181,8 +181,8 @@ func (e *Engine) reportLeft(ctx context.Context, node string, pods []pod, report
 	if len(blocked) > 0 {
 		return "", &engine.BlockedError{Nodes: map[string][]engine.DrainItem{node: blocked}}
 	}
-	text := strings.Join(texts[:min(len(texts), shownPods)], "; ")
-	if more := len(texts) - shownPods; more > 0 {
+	text := strings.Join(texts[:min(len(texts), maxShownPods)], "; ")
+	if more := len(texts) - maxShownPods; more > 0 {
 		text += fmt.Sprintf("; and %s more", count(more, "pod"))
 	}
 	if text != "" {
@@ -191,12 +191,12 @@ func (e *Engine) reportLeft(ctx context.Context, node string, pods []pod, report
 	return text, nil
 }
 
-const shownPods = 4 // in a line
+const maxShownPods = 4 // in a line
 
 // DrainTimeoutError says which pods a drain could not move in time.
 type DrainTimeoutError struct {
-	After time.Duration
-	Remaining  string // pods, each with what it waits for
+	After     time.Duration
+	Remaining string // pods, each with what it waits for
 }
 
 func (e *DrainTimeoutError) Error() string {
@@ -208,9 +208,9 @@ func (e *DrainTimeoutError) Hint() string {
 	return "the node takes work as before; run it again once the pods can go, or leave them where they are with --no-drain"
 }
 
-// evictRound runs kubectl drain for a short time, with the permissions that these pods need and no
+// runDrainRound runs kubectl drain for a short time, with the permissions that these pods need and no
 // more: what comes between is not deleted by them. It returns true once the node is drained.
-func (e *Engine) evictRound(ctx context.Context, node string, pods []pod) (bool, error) {
+func (e *Engine) runDrainRound(ctx context.Context, node string, pods []pod) (bool, error) {
 	args := []string{"drain", node, "--ignore-daemonsets", "--timeout=" + roundTimeout.String()}
 	bare, local := false, false
 	for _, p := range pods {
@@ -227,21 +227,21 @@ func (e *Engine) evictRound(ctx context.Context, node string, pods []pod) (bool,
 	switch {
 	case err == nil:
 		return true, nil
-	case unfinished.MatchString(err.Error()):
+	case drainTimedOut.MatchString(err.Error()):
 		return false, nil
 	}
-	return false, fmt.Errorf("kubectl drain: %w", brief(err))
+	return false, fmt.Errorf("kubectl drain: %w", lastLine(err))
 }
 
-// unfinished is what kubectl drain says when its time is up.
-var unfinished = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
+// drainTimedOut is what kubectl drain says when its time is up.
+var drainTimedOut = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
 
 // CheckDrain implements [engine.DrainChecker].
 func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*allTimeout)
 	defer cancel()
-	nodes, err := e.nodes(ctx)
-	if errors.Is(err, errNone) {
+	nodes, err := e.listNodes(ctx)
+	if errors.Is(err, errNoControlPlane) {
 		return nil, nil
 	}
 	if err != nil {
@@ -251,21 +251,21 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 	var budgets budgets
 	for _, name := range names {
 		n, member := nodes[name]
-		if !member || !e.drains(ctx, n, name, o) {
+		if !member || !e.mustDrain(ctx, n, name, o) {
 			continue
 		}
-		pods, err := e.podsOn(ctx, name)
+		pods, err := e.listPods(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: drain: %w", name, brief(err))
+			return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
 		}
 		if budgets == nil {
-			if budgets, err = e.budgets(ctx); err != nil {
-				return nil, fmt.Errorf("%s: drain: %w", name, brief(err))
+			if budgets, err = e.listBudgets(ctx); err != nil {
+				return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
 			}
 		}
 		check := checkPods(pods, o)
 		for _, p := range pods {
-			if stop := budgets.stops(p); stop.forever && p.evicted() && !p.terminates() && !(o.ForRemoval && !ready(n)) {
+			if stop := budgets.findBlock(p); stop.permanent && p.isEvictable() && !p.isTerminating() && !(o.ForRemoval && !isReady(n)) {
 				check.Blocked = append(check.Blocked, stop.item(p))
 			}
 		}
@@ -274,9 +274,9 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 	return all, nil
 }
 
-func mark(n gjson.Result) gjson.Result {
-	return n.Get("metadata.annotations." + gjson.Escape(left))
+func drainMark(n gjson.Result) gjson.Result {
+	return n.Get("metadata.annotations." + gjson.Escape(drainedAnnotation))
 }
 
-// isTheirs tells whether somebody else had cordoned the node before we drained it.
-func isTheirs(mark string) bool { return strings.HasSuffix(mark, theirs) }
+// wasCordonedBefore tells whether somebody else had cordoned the node before we drained it.
+func wasCordonedBefore(mark string) bool { return strings.HasSuffix(mark, cordonedSuffix) }

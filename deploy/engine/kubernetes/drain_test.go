@@ -145,7 +145,7 @@ func TestReturnWantsProof(t *testing.T) {
 		"has lost the API": {true, kubelet{"running", time.Hour, 40 * time.Second}, "its kubelet has not reported for "},
 	} {
 		w := node(c.ready)
-		w["unschedulable"], w["annotations"] = true, object{left: "2026-01-01T00:00:00Z"}
+		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		err := cluster.engine("cp-1", "w-1").Return(ctx, "w-1", quiet)
@@ -471,7 +471,7 @@ func TestReturnOfDead(t *testing.T) {
 	for _, isReady := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			w := node(isReady)
-			w["unschedulable"], w["annotations"] = true, object{left: "2026-01-01T00:00:00Z"}
+			w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 			c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": {"failed", time.Hour, time.Hour}}}
 			var said []string
 			begin := time.Now()

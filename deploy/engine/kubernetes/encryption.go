@@ -12,20 +12,20 @@ import (
 // The secret with the keys by which API servers encrypt, and the variable in which
 // modules/kubernetes tells them which ones they have.
 const (
-	encryption    = "kubernetes-encryption"
-	encryptionEnv = "NIXBENCH_ENCRYPTION"
+	encryptionSecret = "kubernetes-encryption"
+	encryptionEnv    = "NIXBENCH_ENCRYPTION"
 )
 
 // MembersWithout implements [engine.Keyholder]. It takes the word of what runs, since a node that
 // has new keys uses them when its API server has restarted.
 func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]string, error) {
-	if secret != encryption {
+	if secret != encryptionSecret {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
 	defer cancel()
 	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver", "-o", "json")
-	if errors.Is(err, errNone) {
+	if errors.Is(err, errNoControlPlane) {
 		return nil, nil // nothing is stored yet
 	}
 	if err != nil {

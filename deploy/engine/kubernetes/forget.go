@@ -17,32 +17,32 @@ import (
 // cluster's data, a member that it still counts would not be let in, or would be let in and break it.
 // Last comes the node's entry: whoever is cut short begins again.
 func (e *Engine) RemoveMember(ctx context.Context, node string) error {
-	nodes, err := e.nodes(ctx)
+	nodes, err := e.listNodes(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: delete from the cluster: %w", node, err)
 	}
 	n, registered := nodes[node]
 	if !registered || isControlPlane(n) || e.IsControlPlane(node) {
-		if err := e.forgetEtcd(ctx, node); err != nil {
+		if err := e.removeEtcdMember(ctx, node); err != nil {
 			return fmt.Errorf("%s: etcd: %w", node, err)
 		}
 	}
-	resetErr := e.reset(ctx, node)
+	resetErr := e.resetNode(ctx, node)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if registered {
 		// The only control plane has taken the cluster with it.
-		if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNone) {
+		if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNoControlPlane) {
 			return errors.Join(resetErr, fmt.Errorf("%s: delete from the cluster: %w", node, err))
 		}
 	}
 	return resetErr
 }
 
-// reset has a machine forget what it is a member of, so that it comes in again should it
+// resetNode has a machine forget what it is a member of, so that it comes in again should it
 // stay after all. One that does not answer, or was made anew, has nothing to forget.
-func (e *Engine) reset(ctx context.Context, node string) error {
+func (e *Engine) resetNode(ctx context.Context, node string) error {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if _, err := e.Run(asking, node, nil, "test", "-e", "/etc/kubernetes/kubelet.conf"); err != nil {
@@ -62,9 +62,9 @@ func (e *Engine) IsControlPlane(node string) bool {
 	return slices.Contains(e.controlPlanes(), node)
 }
 
-// forgetEtcd removes the member of a control plane that is gone, or is about to go: while etcd
+// removeEtcdMember removes the member of a control plane that is gone, or is about to go: while etcd
 // counts it, the next failure can cost the quorum. etcd refuses where that would cost it now.
-func (e *Engine) forgetEtcd(ctx context.Context, node string) error {
+func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 	var last error
 	for _, other := range e.controlPlanes() {
 		if other == node {
@@ -80,21 +80,21 @@ func (e *Engine) forgetEtcd(ctx context.Context, node string) error {
 			if m.Get("name").String() != node {
 				continue
 			}
-			return e.removeMember(ctx, other, m, members)
+			return e.retryEtcdRemoval(ctx, other, m, members)
 		}
 		return nil
 	}
 	return last
 }
 
-// removeMember tries for a while: a member that has just come back counts only after some seconds.
-func (e *Engine) removeMember(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
+// retryEtcdRemoval tries for a while: a member that has just come back counts only after some seconds.
+func (e *Engine) retryEtcdRemoval(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
 	for end := time.Now().Add(spareTimeout); ; {
-		_, err := e.etcdctl(ctx, from, "", "member", "remove", memberID(m))
+		_, err := e.etcdctl(ctx, from, "", "member", "remove", etcdMemberID(m))
 		if err == nil {
 			return nil
 		}
-		if down := e.etcdDown(ctx, from, m.Get("name").String(), all); len(down) > 0 {
+		if down := e.listFailedEtcd(ctx, from, m.Get("name").String(), all); len(down) > 0 {
 			return fmt.Errorf("it cannot be spared while etcd is down on %s; mend that first: %w", abbreviate(down), err)
 		}
 		if time.Now().After(end) || !strings.Contains(err.Error(), "unhealthy cluster") {
@@ -108,8 +108,8 @@ func (e *Engine) removeMember(ctx context.Context, from string, m gjson.Result, 
 	}
 }
 
-// etcdDown are the members beside node that do not answer.
-func (e *Engine) etcdDown(ctx context.Context, from, node string, members []gjson.Result) []string {
+// listFailedEtcd are the members beside node that do not answer.
+func (e *Engine) listFailedEtcd(ctx context.Context, from, node string, members []gjson.Result) []string {
 	var down []string
 	for _, m := range members {
 		name := m.Get("name").String()
@@ -123,8 +123,8 @@ func (e *Engine) etcdDown(ctx context.Context, from, node string, members []gjso
 	return down
 }
 
-// memberID is in hex, as etcdctl reads it; old versions print a number.
-func memberID(m gjson.Result) string {
+// etcdMemberID is in hex, as etcdctl reads it; old versions print a number.
+func etcdMemberID(m gjson.Result) string {
 	id := m.Get("ID")
 	if id.Type == gjson.Number {
 		return fmt.Sprintf("%x", id.Uint())

@@ -15,40 +15,40 @@ import (
 func (e *Engine) Admit(ctx context.Context, node string) error {
 	all := e.controlPlanes()
 	switch {
-	case !e.wants(node):
+	case !e.isInHive(node):
 		return nil
 	case len(all) == 0:
 		return fmt.Errorf("%s: it is a worker, and the hive has no control plane; a role of it imports modules/kubernetes/control-plane.nix", node)
 	}
-	_, err := e.nodes(ctx)
+	_, err := e.listNodes(ctx)
 	switch {
 	case err == nil:
-		return errors.Join(e.renewToken(ctx), e.begin(ctx, node))
-	case errors.Is(err, errNone) && (node == all[0] || e.waits(ctx, all[0])):
+		return errors.Join(e.renewJoinToken(ctx), e.startJoin(ctx, node))
+	case errors.Is(err, errNoControlPlane) && (node == all[0] || e.isWaiting(ctx, all[0])):
 		// Whoever is invited: when the first one was, another may not have been there to ask.
-		return e.permit(ctx, all[0])
-	case errors.Is(err, errNone), e.creating(ctx):
+		return e.permitCreation(ctx, all[0])
+	case errors.Is(err, errNoControlPlane), e.isBeingCreated(ctx):
 		return nil // one that is being created knows the token already
 	}
 	return fmt.Errorf("%s: it cannot join: %w", node, err)
 }
 
-// wants tells whether the hive has the node as a member.
-func (e *Engine) wants(node string) bool {
+// isInHive tells whether the hive has the node as a member.
+func (e *Engine) isInHive(node string) bool {
 	return slices.ContainsFunc(e.Cluster.Members, func(m engine.Member) bool { return m.Node == node })
 }
 
-// begin starts what joins, where a reset has stopped it and the node stayed after all.
-func (e *Engine) begin(ctx context.Context, node string) error {
+// startJoin starts what joins, where a reset has stopped it and the node stayed after all.
+func (e *Engine) startJoin(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, err := e.Run(ctx, node, nil, "systemctl", "start", "--no-block", "nixbench-kubernetes.service")
 	return err
 }
 
-// permit lets a control plane create the cluster. It is a file in memory, so that a
+// permitCreation lets a control plane create the cluster. It is a file in memory, so that a
 // machine that is made anew later has none.
-func (e *Engine) permit(ctx context.Context, node string) error {
+func (e *Engine) permitCreation(ctx context.Context, node string) error {
 	s, err := e.settings()
 	if err != nil {
 		return err
@@ -61,39 +61,39 @@ func (e *Engine) permit(ctx context.Context, node string) error {
 	return nil
 }
 
-// creating tells whether a control plane is at it. One that waits may wait for us.
-func (e *Engine) creating(ctx context.Context) bool {
+// isBeingCreated tells whether a control plane is at it. One that waits may wait for us.
+func (e *Engine) isBeingCreated(ctx context.Context) bool {
 	return slices.ContainsFunc(e.controlPlanes(), func(node string) bool {
-		phase, _ := e.phase(ctx, node)
-		return phase != "" && phase != "ready" && phase != waiting
+		phase, _ := e.readPhase(ctx, node)
+		return phase != "" && phase != "ready" && phase != phaseWaiting
 	})
 }
 
-// waits tells whether a node has been deployed and gets no further.
-func (e *Engine) waits(ctx context.Context, node string) bool {
-	phase, _ := e.phase(ctx, node)
-	return phase == waiting
+// isWaiting tells whether a node has been deployed and gets no further.
+func (e *Engine) isWaiting(ctx context.Context, node string) bool {
+	phase, _ := e.readPhase(ctx, node)
+	return phase == phaseWaiting
 }
 
-// waiting is the phase of a node that needs something from elsewhere.
-const waiting = "waiting"
+// phaseWaiting is the phase of a node that needs something from elsewhere.
+const phaseWaiting = "waiting"
 
-// renewToken has a control plane let nodes join with the token that was brought to it;
+// renewJoinToken has a control plane let nodes join with the token that was brought to it;
 // once, for all that come.
-func (e *Engine) renewToken(ctx context.Context) error {
-	e.renewing.Lock()
-	defer e.renewing.Unlock()
-	if e.renewed {
+func (e *Engine) renewJoinToken(ctx context.Context) error {
+	e.tokenMu.Lock()
+	defer e.tokenMu.Unlock()
+	if e.tokenRenewed {
 		return nil
 	}
 	var errs []error
-	for _, node := range e.inTurn() {
+	for _, node := range e.orderControlPlanes() {
 		one, cancel := context.WithTimeout(ctx, 4*askTimeout)
 		// Of a unit whose condition does not hold systemd says that it was started.
 		_, err := e.Run(one, node, nil, "sh", "-c", "test -e /var/lib/nixbench/kubernetes/joined && exec systemctl start nixbench-kubernetes-token.service")
 		cancel()
 		if err == nil {
-			e.renewed = true
+			e.tokenRenewed = true
 			return nil
 		}
 		errs = append(errs, err)

@@ -28,8 +28,8 @@ func TestSickControlPlane(t *testing.T) {
 		if err != nil || len(m) != 2 {
 			t.Errorf("%s: %v, %v", name, m, err)
 		}
-		if e.inTurn()[0] != "cp-2" {
-			t.Errorf("%s: %q is the order of the next question", name, e.inTurn())
+		if e.orderControlPlanes()[0] != "cp-2" {
+			t.Errorf("%s: %q is the order of the next question", name, e.orderControlPlanes())
 		}
 	}
 	// What all would say is asked once.
@@ -48,7 +48,7 @@ func TestSickControlPlane(t *testing.T) {
 // The first control plane was invited while the others could not be asked: the permit comes with the
 // next one that is.
 func TestPermitIsNotLost(t *testing.T) {
-	c := &cluster{t: t, noCluster: true, phases: waiting, down: map[string]string{"cp-2": "no route to host"}}
+	c := &cluster{t: t, noCluster: true, phases: phaseWaiting, down: map[string]string{"cp-2": "no route to host"}}
 	e := c.engine("cp-1", "cp-2")
 	if err := e.Admit(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
 		t.Errorf("%v, %q", err, c.ran)
@@ -63,7 +63,7 @@ func TestPermitIsNotLost(t *testing.T) {
 		t.Errorf("%v, %q", err, c.ran)
 	}
 	// One that has lost its kubectl, and not its cluster, is another thing.
-	c = &cluster{t: t, noCluster: true, phases: waiting, bare: map[string]bool{"cp-2": true}, refuse: map[string]string{"test !": "exit status 1"}}
+	c = &cluster{t: t, noCluster: true, phases: phaseWaiting, bare: map[string]bool{"cp-2": true}, refuse: map[string]string{"test !": "exit status 1"}}
 	if err := c.engine("cp-1", "cp-2").Admit(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
 		t.Errorf("%v, %q", err, c.ran)
 	}

@@ -24,12 +24,12 @@ const (
 	Worker       = "worker"
 )
 
-// left marks a node that we drained, so that a run which follows a killed one knows which
+// drainedAnnotation marks a node that we drained, so that a run which follows a killed one knows which
 // nodes to give work back to, and never uncordons one that somebody else has cordoned.
-const left = "nixbench.dev/drained"
+const drainedAnnotation = "nixbench.dev/drained"
 
-// theirs ends the mark of a node that somebody else had cordoned before: it stays cordoned.
-const theirs = ",cordoned"
+// cordonedSuffix ends the mark of a node that somebody else had cordoned before: it stays cordoned.
+const cordonedSuffix = ",cordoned"
 
 const (
 	admin        = "/etc/kubernetes/admin.conf"
@@ -49,11 +49,11 @@ const (
 type Engine struct {
 	engine.Cluster
 
-	mu       sync.Mutex
-	answered string // the control plane that has answered last
+	mu           sync.Mutex
+	lastAnswered string // the control plane that has answered last
 
-	renewing sync.Mutex
-	renewed  bool // the join token, for this run
+	tokenMu      sync.Mutex
+	tokenRenewed bool // the join token, for this run
 }
 
 // New prepares an engine; nothing is asked yet.
@@ -69,8 +69,8 @@ func (e *Engine) controlPlanes() []string {
 	return out
 }
 
-// nodes are what the cluster knows, as kubectl prints it.
-func (e *Engine) nodes(ctx context.Context) (map[string]gjson.Result, error) {
+// listNodes are what the cluster knows, as kubectl prints it.
+func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error) {
 	out, err := e.kubectl(ctx, "", "get", "nodes", "-o", "json")
 	if err != nil {
 		return nil, err
@@ -89,8 +89,8 @@ func (e *Engine) nodes(ctx context.Context) (map[string]gjson.Result, error) {
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, allTimeout)
 	defer cancel()
-	nodes, err := e.nodes(ctx)
-	if errors.Is(err, errNone) {
+	nodes, err := e.listNodes(ctx)
+	if errors.Is(err, errNoControlPlane) {
 		return nil, nil
 	}
 	if err != nil {
@@ -99,8 +99,8 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	out := map[string]engine.Status{}
 	for name, n := range nodes {
 		out[name] = engine.Status{
-			Ready:    ready(n),
-			Drained:     mark(n).Exists(),
+			Ready:    isReady(n),
+			Drained:  drainMark(n).Exists(),
 			OneByOne: isControlPlane(n),
 		}
 	}
@@ -111,6 +111,6 @@ func isControlPlane(n gjson.Result) bool {
 	return n.Get("metadata.labels").Get(gjson.Escape("node-role.kubernetes.io/control-plane")).Exists()
 }
 
-func ready(n gjson.Result) bool {
+func isReady(n gjson.Result) bool {
 	return n.Get(`status.conditions.#(type=="Ready").status`).String() == "True"
 }

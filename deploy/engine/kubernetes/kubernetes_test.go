@@ -204,7 +204,7 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 				return nil, errors.New(why)
 			}
 		}
-	case line == "cat "+progress:
+	case line == "cat "+progressFile:
 		return json.Marshal(object{"phase": phase, "message": "the API does not answer yet\nmore"})
 	case strings.HasPrefix(line, "install "), line == "systemctl start nixbench-kubernetes.service":
 	case line == "systemctl show nixbench-kubernetes.service":
@@ -260,7 +260,7 @@ func TestMembers(t *testing.T) {
 	cp := node(true)
 	cp["labels"] = object{"node-role.kubernetes.io/control-plane": ""}
 	w := node(false)
-	w["annotations"] = object{left: "2026-01-01T00:00:00Z"}
+	w["annotations"] = object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 	c.nodes = map[string]object{"cp-2": cp, "w-1": w}
 	m, err := c.engine("cp-1", "cp-2", "w-1").Members(t.Context())
 	want := map[string]engine.Status{"cp-2": {Ready: true, OneByOne: true}, "w-1": {Drained: true}}

@@ -21,64 +21,64 @@ func (e *Engine) Return(ctx context.Context, node string, report func(string)) e
 	said := ""
 	var dead time.Time // since when its kubelet is
 	for {
-		nodes, err := e.nodes(ctx)
+		nodes, err := e.listNodes(ctx)
 		n, member := nodes[node]
 		switch {
 		case err != nil:
 			missing = err
-		case !member && !e.wants(node):
+		case !member && !e.isInHive(node):
 			return nil
 		case !member:
 			missing = errors.New("it is not registered")
-			if how := e.joining(ctx, node); how != "" {
+			if how := e.describeJoin(ctx, node); how != "" {
 				missing = fmt.Errorf("it is not registered: it is at %s", how)
 			}
-		case !ready(n):
-			missing = e.unready(ctx, node, n)
+		case !isReady(n):
+			missing = e.explainNotReady(ctx, node, n)
 		default:
-			if missing = e.settled(ctx, node); missing == nil {
-				return e.uncordon(ctx, node, mark(n).String())
+			if missing = e.checkWorking(ctx, node); missing == nil {
+				return e.uncordon(ctx, node, drainMark(n).String())
 			}
 		}
-		if text := brief(missing).Error(); text != said && ctx.Err() == nil {
+		if text := lastLine(missing).Error(); text != said && ctx.Err() == nil {
 			said = text
 			report("waits: " + text)
 		}
-		var died *deadError
+		var died *stoppedError
 		switch {
 		case !errors.As(missing, &died):
 			dead = time.Time{}
 		case dead.IsZero():
 			dead = time.Now()
-		case time.Since(dead) > deadTimeout:
-			return e.absent(ctx, node, begin, missing)
+		case time.Since(dead) > stoppedTimeout:
+			return e.notReadyError(ctx, node, begin, missing)
 		}
 		select {
 		case <-time.After(poll):
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return e.absent(ctx, node, begin, missing)
+				return e.notReadyError(ctx, node, begin, missing)
 			}
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// unready says why the API does not call a node Ready. A stopped kubelet is the better reason.
-func (e *Engine) unready(ctx context.Context, node string, n gjson.Result) error {
-	dead := &deadError{}
-	if err := e.reports(ctx, node); errors.As(err, &dead) && !e.busy(ctx, node) {
+// explainNotReady says why the API does not call a node Ready. A stopped kubelet is the better reason.
+func (e *Engine) explainNotReady(ctx context.Context, node string, n gjson.Result) error {
+	dead := &stoppedError{}
+	if err := e.checkKubeletReported(ctx, node); errors.As(err, &dead) && !e.isConfiguring(ctx, node) {
 		return dead
 	}
 	return fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
 }
 
-// absent says that the node does not come back, with what its own programs say of it.
-func (e *Engine) absent(ctx context.Context, node string, begin time.Time, missing error) error {
+// notReadyError says that the node does not come back, with what its own programs say of it.
+func (e *Engine) notReadyError(ctx context.Context, node string, begin time.Time, missing error) error {
 	late, stop := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer stop()
 	return &NotReadyError{Node: node, After: time.Since(begin), Missing: missing,
-		Logs: e.explain(func(m string) bool { return m == node })(late)}
+		Logs: e.explainMembers(func(m string) bool { return m == node })(late)}
 }
 
 // NotReadyError says that a node does not work in the cluster after a change.
@@ -104,22 +104,22 @@ func (e *NotReadyError) Hint() string {
 	return fmt.Sprintf("mend the hive and run nixbench apply again, or go back: nixbench rollback --on %[1]s; a machine that nixbench has booted is made anew by nixbench destroy --on %[1]s, then nixbench apply", e.Node)
 }
 
-// settled is nil once the node works with what it has now; else it says what is missing.
-func (e *Engine) settled(ctx context.Context, node string) error {
-	if e.busy(ctx, node) {
-		_, text := e.phase(ctx, node)
+// checkWorking is nil once the node works with what it has now; else it says what is missing.
+func (e *Engine) checkWorking(ctx context.Context, node string) error {
+	if e.isConfiguring(ctx, node) {
+		_, text := e.readPhase(ctx, node)
 		return fmt.Errorf("it is still taking over its settings%s", text)
 	}
 	if e.IsControlPlane(node) { // the others' servers call it Ready, whatever its own one and its etcd do
-		if why := e.silence(ctx, node); why != "" {
+		if why := e.apiFailure(ctx, node); why != "" {
 			return errors.New("its own API does not answer: " + why)
 		}
 	}
-	return e.reports(ctx, node)
+	return e.checkKubeletReported(ctx, node)
 }
 
-// busy tells whether the node's unit is at work. One that cannot be asked says nothing.
-func (e *Engine) busy(ctx context.Context, node string) bool {
+// isConfiguring tells whether the node's unit is at work. One that cannot be asked says nothing.
+func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	out, err := e.Run(ctx, node, nil, "systemctl", "show", "--property=SubState", "--value", "nixbench-kubernetes.service")
@@ -132,12 +132,12 @@ func (e *Engine) uncordon(ctx context.Context, node, mark string) error {
 	if mark == "" {
 		return nil
 	}
-	if !isTheirs(mark) {
+	if !wasCordonedBefore(mark) {
 		if _, err := e.kubectl(ctx, "", "uncordon", node); err != nil {
 			return fmt.Errorf("%s: uncordon: %w", node, err)
 		}
 	}
-	if _, err := e.kubectl(ctx, "", "annotate", "node", node, left+"-"); err != nil && !notFound(err) {
+	if _, err := e.kubectl(ctx, "", "annotate", "node", node, drainedAnnotation+"-"); err != nil && !isNotFound(err) {
 		return fmt.Errorf("%s: uncordon: %w", node, err)
 	}
 	return nil

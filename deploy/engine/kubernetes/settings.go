@@ -36,14 +36,14 @@ func (e *Engine) settings() (settings, error) {
 	}
 	for _, m := range e.Cluster.Members {
 		if m.Role == ControlPlane && len(m.Settings) > 0 {
-			return s, read(m, &s)
+			return s, readSettings(m, &s)
 		}
 	}
 	return s, nil
 }
 
-// read adds what the member's module says.
-func read(m engine.Member, into any) error {
+// readSettings adds what the member's module says.
+func readSettings(m engine.Member, into any) error {
 	if len(m.Settings) == 0 {
 		return nil
 	}
