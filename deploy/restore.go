@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -53,7 +54,7 @@ func (r *run) restoreNodes(ctx context.Context, l living) error {
 func (r *run) memberWorks(ctx context.Context, l living, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, backTimeout)
 	defer cancel()
-	return l.members[node].engine.Return(ctx, node, func(string) {}) == nil
+	return engine.UncordonWhenReady(ctx, l.members[node].engine, node, func(string) {}) == nil
 }
 
 // restoreNode brings one node back to what it ran and booted before this run, and reports it.

@@ -13,16 +13,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// roundTimeout is how long kubectl drain runs at a time. After each round the rest is looked at
-// and reported.
+// roundTimeout is the time limit of one kubectl drain command. After each round, the remaining pods
+// are checked and reported.
 const roundTimeout = 5 * time.Second
 
-// brokenTimeout bounds the drain of a node on which pods cannot be seen to end.
+// brokenTimeout is the time limit of the drain of a node on which the end of pods cannot be observed.
 const brokenTimeout = 10 * time.Second
 
-// Drain implements [engine.Engine]. It cordons the node, refuses to go on where pods would be lost
-// or a disruption budget would stop it for good, and then runs kubectl drain. A node that is to be
-// removed and does not answer is not drained: its pods cannot be seen to end.
+// Drain implements [engine.Engine]. It cordons the node and runs kubectl drain. It returns an error
+// instead if pods would be lost, or if a disruption budget blocks the drain permanently. A node that is
+// being removed and cannot be reached is not drained, because the end of its pods cannot be observed.
 func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
 	nodes, err := e.listNodes(ctx)
 	if errors.Is(err, errNoControlPlane) {
@@ -37,26 +37,26 @@ func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, 
 	}
 	mark, err := e.cordon(ctx, node, n)
 	if err == nil {
-		o.Broken = o.Broken || !isReady(n) // what ends there, nobody tells the API
+		o.Broken = o.Broken || !isReady(n) // such a node does not report the end of its pods to the API
 		err = e.evictPods(ctx, node, o, report)
 	}
 	if err == nil {
 		return nil
 	}
 	var blocked *engine.BlockedError
-	if !errors.As(err, &blocked) { // it names the node itself
+	if !errors.As(err, &blocked) { // a BlockedError already names the node
 		err = fmt.Errorf("%s: drain: %w", node, err)
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	return errors.Join(err, e.uncordon(back, node, mark))
+	return errors.Join(err, e.removeDrainMark(back, node, mark))
 }
 
-// undoTimeout bounds the way back from a drain that has failed.
+// undoTimeout is the time limit for the uncordon after a failed drain.
 const undoTimeout = 10 * time.Second
 
-// mustDrain tells whether Drain touches the node. One that somebody else has cordoned is theirs to
-// drain and to uncordon, unless it is removed.
+// mustDrain reports whether Drain changes the node. Drain does not change a node that an administrator
+// has cordoned, unless the node is being removed.
 func (e *Engine) mustDrain(ctx context.Context, n gjson.Result, node string, o engine.DrainOptions) bool {
 	if o.ForRemoval {
 		return e.isReachable(ctx, node)
@@ -64,7 +64,7 @@ func (e *Engine) mustDrain(ctx context.Context, n gjson.Result, node string, o e
 	return drainMark(n).Exists() || !n.Get("spec.unschedulable").Bool()
 }
 
-// isReachable tells whether commands can be run on a node.
+// isReachable reports whether commands can be run on a node.
 func (e *Engine) isReachable(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (e *Engine) isReachable(ctx context.Context, node string) bool {
 	return err == nil
 }
 
-// cordon keeps new pods away, and returns the mark by which the node is known to be drained by us.
+// cordon marks the node as drained by nixbench, cordons it, and returns the value of the mark.
 func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (string, error) {
 	cordoned := n.Get("spec.unschedulable").Bool()
 	note := drainMark(n).String()
@@ -94,7 +94,7 @@ func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (strin
 	return note, nil
 }
 
-// shortenError leaves the command line out of an error, which may be there once for each control plane.
+// shortenError removes the command line from an error, which may contain it once for each control plane.
 func shortenError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -102,7 +102,7 @@ func shortenError(ctx context.Context, err error) error {
 	return lastLine(err)
 }
 
-// evictPods moves the pods of a cordoned node away.
+// evictPods evicts the pods of a cordoned node, in rounds, until none is left or the time limit is over.
 func (e *Engine) evictPods(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
 	limit := drainTimeout
 	if o.Broken {
@@ -157,7 +157,8 @@ func countEvictable(pods []pod) int {
 	return n
 }
 
-// reportRemaining reports what the drain waits for, and returns it. The error says that it would wait without end.
+// reportRemaining reports the remaining pods and why they remain, and returns that text. It returns an
+// error if a disruption budget blocks the drain permanently.
 func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, report func(string), took time.Duration) (string, error) {
 	budgets, err := e.listBudgets(ctx)
 	if err != nil {
@@ -191,12 +192,12 @@ func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, r
 	return text, nil
 }
 
-const maxShownPods = 4 // in a line
+const maxShownPods = 4 // in one line
 
-// DrainTimeoutError says which pods a drain could not move in time.
+// DrainTimeoutError is returned if pods remain after the time limit of a drain.
 type DrainTimeoutError struct {
 	After     time.Duration
-	Remaining string // pods, each with what it waits for
+	Remaining string // the pods, each with the reason why it remains
 }
 
 func (e *DrainTimeoutError) Error() string {
@@ -208,8 +209,9 @@ func (e *DrainTimeoutError) Hint() string {
 	return "the node takes work as before; run it again once the pods can go, or leave them where they are with --no-drain"
 }
 
-// runDrainRound runs kubectl drain for a short time, with the permissions that these pods need and no
-// more: what comes between is not deleted by them. It returns true once the node is drained.
+// runDrainRound runs kubectl drain for at most roundTimeout and returns true once the node is drained.
+// It passes only the permissions that the given pods need, so that kubectl does not delete other pods
+// that were created after the check.
 func (e *Engine) runDrainRound(ctx context.Context, node string, pods []pod) (bool, error) {
 	args := []string{"drain", node, "--ignore-daemonsets", "--timeout=" + roundTimeout.String()}
 	bare, local := false, false
@@ -233,7 +235,7 @@ func (e *Engine) runDrainRound(ctx context.Context, node string, pods []pod) (bo
 	return false, fmt.Errorf("kubectl drain: %w", lastLine(err))
 }
 
-// drainTimedOut is what kubectl drain says when its time is up.
+// drainTimedOut matches the messages of kubectl drain after its time limit.
 var drainTimedOut = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
 
 // CheckDrain implements [engine.DrainChecker].
@@ -278,5 +280,5 @@ func drainMark(n gjson.Result) gjson.Result {
 	return n.Get("metadata.annotations." + gjson.Escape(drainedAnnotation))
 }
 
-// wasCordonedBefore tells whether somebody else had cordoned the node before we drained it.
+// wasCordonedBefore reports whether the node was already cordoned before the drain.
 func wasCordonedBefore(mark string) bool { return strings.HasSuffix(mark, cordonedSuffix) }

@@ -122,7 +122,7 @@ func TestCordonStays(t *testing.T) {
 			t.Fatal("it was drained")
 		}
 	}
-	if err := e.Return(t.Context(), "w-1", quiet); err != nil {
+	if err := engine.UncordonWhenReady(t.Context(), e, "w-1", quiet); err != nil {
 		t.Fatal(err)
 	}
 	if m, _ := e.Members(t.Context()); own["unschedulable"] != true || m["w-1"].Drained {
@@ -131,7 +131,7 @@ func TestCordonStays(t *testing.T) {
 }
 
 // A node may be called Ready whose kubelet has died with the switch.
-func TestReturnWantsProof(t *testing.T) {
+func TestUncordonWaitsForKubelet(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready   bool
 		kubelet kubelet
@@ -148,7 +148,7 @@ func TestReturnWantsProof(t *testing.T) {
 		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		err := cluster.engine("cp-1", "w-1").Return(ctx, "w-1", quiet)
+		err := engine.UncordonWhenReady(ctx, cluster.engine("cp-1", "w-1"), "w-1", quiet)
 		cancel()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -160,30 +160,30 @@ func TestReturnWantsProof(t *testing.T) {
 }
 
 // Nor is a control plane well whose own server is not: the next one may be the one too many.
-func TestReturnOfControlPlane(t *testing.T) {
+func TestUncordonWaitsForOwnAPI(t *testing.T) {
 	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true)}, sick: map[string]string{"cp-2": "etcd failed"}}
 	e := c.engine("cp-1", "cp-2")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := e.Return(ctx, "cp-2", quiet); err == nil || !strings.Contains(err.Error(), "its own API does not answer: cp-2: etcd failed") {
+	if err := engine.UncordonWhenReady(ctx, e, "cp-2", quiet); err == nil || !strings.Contains(err.Error(), "its own API does not answer: cp-2: etcd failed") {
 		t.Error(err)
 	}
 	c.sick = nil
-	if err := e.Return(t.Context(), "cp-2", quiet); err != nil {
+	if err := engine.UncordonWhenReady(t.Context(), e, "cp-2", quiet); err != nil {
 		t.Error(err)
 	}
 }
 
 // One that was made anew returns when it is there; one that the hive does not have is not waited for.
-func TestReturnOfNew(t *testing.T) {
+func TestUncordonNewMember(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true)}}
 	e := c.engine("cp-1", "w-1")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := e.Return(ctx, "w-1", quiet); err == nil || !strings.Contains(err.Error(), "it is not registered") {
+	if err := engine.UncordonWhenReady(ctx, e, "w-1", quiet); err == nil || !strings.Contains(err.Error(), "it is not registered") {
 		t.Error(err)
 	}
-	if err := e.Return(t.Context(), "w-9", quiet); err != nil {
+	if err := engine.UncordonWhenReady(t.Context(), e, "w-9", quiet); err != nil {
 		t.Error(err)
 	}
 }
@@ -475,7 +475,7 @@ func TestReturnOfDead(t *testing.T) {
 			c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": {"failed", time.Hour, time.Hour}}}
 			var said []string
 			begin := time.Now()
-			err := c.engine("cp-1", "w-1").Return(t.Context(), "w-1", func(text string) { said = append(said, text) })
+			err := c.engine("cp-1", "w-1").WaitReady(t.Context(), "w-1", func(text string) { said = append(said, text) })
 			var absent *NotReadyError
 			if !errors.As(err, &absent) || time.Since(begin) > time.Minute || !strings.Contains(err.Error(), "its kubelet is failed\n") ||
 				!strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench destroy --on w-1") {

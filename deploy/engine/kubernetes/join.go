@@ -12,8 +12,8 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// describeJoin says how far a node is that has not registered yet, and what is wrong with its kubelet. Empty:
-// the node does not say.
+// describeJoin returns the join phase of a node that has not registered yet, and what is wrong with its
+// kubelet. It returns an empty string if the node does not report a phase.
 func (e *Engine) describeJoin(ctx context.Context, node string) string {
 	phase, text := e.readPhase(ctx, node)
 	if phase == "" {
@@ -30,8 +30,8 @@ func (e *Engine) describeJoin(ctx context.Context, node string) string {
 	return phase + text
 }
 
-// describeCertificateRequest says what has become of the certificate that a joining node's kubelet has asked
-// for. Empty: it has asked for none, or nobody can tell.
+// describeCertificateRequest returns the state of the certificate request of a joining node's kubelet. It
+// returns an empty string if there is no request, or if the API does not answer.
 func (e *Engine) describeCertificateRequest(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout/3)
 	defer cancel()
@@ -72,7 +72,8 @@ func (e *Engine) describeCertificateRequest(ctx context.Context, node string) st
 	return text + e.describeSigners(ctx)
 }
 
-// describeSigners says that controller managers do not run, if so: they approve and sign certificates.
+// describeSigners returns a text if no controller manager is ready, and an empty string otherwise.
+// Controller managers approve and sign certificates.
 func (e *Engine) describeSigners(ctx context.Context) string {
 	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
 	if err != nil {
@@ -95,7 +96,7 @@ func (e *Engine) describeSigners(ctx context.Context) string {
 
 func creationTime(r gjson.Result) time.Time { return r.Get("metadata.creationTimestamp").Time() }
 
-// requestedName is the name in a request for a certificate.
+// requestedName returns the common name in a certificate request.
 func requestedName(r gjson.Result) string {
 	text, err := base64.StdEncoding.DecodeString(r.Get("spec.request").String())
 	if err != nil {

@@ -269,7 +269,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-func TestLeaveAndReturn(t *testing.T) {
+func TestDrainAndUncordon(t *testing.T) {
 	theirs := node(true)
 	theirs["unschedulable"] = true
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "w-1": node(true), "w-2": theirs}}
@@ -287,7 +287,7 @@ func TestLeaveAndReturn(t *testing.T) {
 	}
 	c.busy = 1
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
-		if err := e.Return(t.Context(), name, quiet); err != nil {
+		if err := engine.UncordonWhenReady(t.Context(), e, name, quiet); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -369,7 +369,7 @@ func TestAPIOfEveryControlPlane(t *testing.T) {
 }
 
 // Only where no control plane knows of a cluster may one create it, and only the first.
-func TestInvite(t *testing.T) {
+func TestAdmit(t *testing.T) {
 	c := &cluster{t: t, noCluster: true}
 	e := c.engine("cp-1", "cp-2", "w-1")
 	for _, name := range []string{"w-1", "cp-2", "cp-1", "stranger"} {

@@ -9,9 +9,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Admit implements [engine.Admitter]. Where no control plane knows of a cluster, the
-// first one is permitted to create it: only we can tell that there is none from that all
-// others are down. In a cluster that is there, the join token is made valid again.
+// Admit implements [engine.Admitter]. If no control plane has been set up, it permits the first one to
+// create the cluster. A node cannot decide that itself, because it cannot distinguish a cluster that
+// does not exist from one that is down. If the cluster exists, Admit renews the join token.
 func (e *Engine) Admit(ctx context.Context, node string) error {
 	all := e.controlPlanes()
 	switch {
@@ -25,20 +25,22 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 	case err == nil:
 		return errors.Join(e.renewJoinToken(ctx), e.startJoin(ctx, node))
 	case errors.Is(err, errNoControlPlane) && (node == all[0] || e.isWaiting(ctx, all[0])):
-		// Whoever is invited: when the first one was, another may not have been there to ask.
+		// Also if another node is being admitted: when the first control plane was admitted, other control
+		// planes may have been unreachable.
 		return e.permitCreation(ctx, all[0])
 	case errors.Is(err, errNoControlPlane), e.isBeingCreated(ctx):
-		return nil // one that is being created knows the token already
+		return nil // a cluster that is being created already has the token
 	}
 	return fmt.Errorf("%s: it cannot join: %w", node, err)
 }
 
-// isInHive tells whether the hive has the node as a member.
+// isInHive reports whether the hive contains the node as a member.
 func (e *Engine) isInHive(node string) bool {
 	return slices.ContainsFunc(e.Cluster.Members, func(m engine.Member) bool { return m.Node == node })
 }
 
-// startJoin starts what joins, where a reset has stopped it and the node stayed after all.
+// startJoin starts the unit that joins the node. A reset stops that unit, and the machine may then have
+// been kept.
 func (e *Engine) startJoin(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -46,8 +48,8 @@ func (e *Engine) startJoin(ctx context.Context, node string) error {
 	return err
 }
 
-// permitCreation lets a control plane create the cluster. It is a file in memory, so that a
-// machine that is made anew later has none.
+// permitCreation permits a control plane to create the cluster. The permission is a file in memory, so
+// a machine that is recreated later does not have it.
 func (e *Engine) permitCreation(ctx context.Context, node string) error {
 	s, err := e.settings()
 	if err != nil {
@@ -61,7 +63,8 @@ func (e *Engine) permitCreation(ctx context.Context, node string) error {
 	return nil
 }
 
-// isBeingCreated tells whether a control plane is at it. One that waits may wait for us.
+// isBeingCreated reports whether a control plane is creating the cluster. A waiting control plane does
+// not count, because it may wait for its permission.
 func (e *Engine) isBeingCreated(ctx context.Context) bool {
 	return slices.ContainsFunc(e.controlPlanes(), func(node string) bool {
 		phase, _ := e.readPhase(ctx, node)
@@ -69,17 +72,17 @@ func (e *Engine) isBeingCreated(ctx context.Context) bool {
 	})
 }
 
-// isWaiting tells whether a node has been deployed and gets no further.
+// isWaiting reports whether a node has been deployed and waits for its permission or for another node.
 func (e *Engine) isWaiting(ctx context.Context, node string) bool {
 	phase, _ := e.readPhase(ctx, node)
 	return phase == phaseWaiting
 }
 
-// phaseWaiting is the phase of a node that needs something from elsewhere.
+// phaseWaiting is the phase of a node that waits for something outside of it.
 const phaseWaiting = "waiting"
 
-// renewJoinToken has a control plane let nodes join with the token that was brought to it;
-// once, for all that come.
+// renewJoinToken makes the join token valid again, on the first control plane that succeeds. It does so
+// once in a run.
 func (e *Engine) renewJoinToken(ctx context.Context) error {
 	e.tokenMu.Lock()
 	defer e.tokenMu.Unlock()
@@ -89,7 +92,7 @@ func (e *Engine) renewJoinToken(ctx context.Context) error {
 	var errs []error
 	for _, node := range e.orderControlPlanes() {
 		one, cancel := context.WithTimeout(ctx, 4*askTimeout)
-		// Of a unit whose condition does not hold systemd says that it was started.
+		// The test is necessary because systemctl start succeeds for a unit whose condition does not hold.
 		_, err := e.Run(one, node, nil, "sh", "-c", "test -e /var/lib/nixbench/kubernetes/joined && exec systemctl start nixbench-kubernetes-token.service")
 		cancel()
 		if err == nil {

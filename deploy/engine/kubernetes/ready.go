@@ -10,16 +10,16 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Return gives work back to a node that we drained, or waits for one that was made anew, once
-// its kubelet works with what it has now, and all that has changed is taken over: a control plane
-// may be without its API meanwhile, and the next node could not be drained.
-func (e *Engine) Return(ctx context.Context, node string, report func(string)) error {
+// WaitReady implements [engine.Engine]. The member's kubelet must work with the current configuration,
+// and a control plane must also serve its own API. Without that check, the API could be unavailable
+// when the next node is drained. WaitReady returns nil for a node that is neither registered nor in the hive.
+func (e *Engine) WaitReady(ctx context.Context, node string, report func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	begin := time.Now()
 	var missing error
-	said := ""
-	var dead time.Time // since when its kubelet is
+	reported := ""
+	var stoppedSince time.Time // zero while the kubelet is not stopped
 	for {
 		nodes, err := e.listNodes(ctx)
 		n, member := nodes[node]
@@ -37,20 +37,20 @@ func (e *Engine) Return(ctx context.Context, node string, report func(string)) e
 			missing = e.explainNotReady(ctx, node, n)
 		default:
 			if missing = e.checkWorking(ctx, node); missing == nil {
-				return e.uncordon(ctx, node, drainMark(n).String())
+				return nil
 			}
 		}
-		if text := lastLine(missing).Error(); text != said && ctx.Err() == nil {
-			said = text
+		if text := lastLine(missing).Error(); text != reported && ctx.Err() == nil {
+			reported = text
 			report("waits: " + text)
 		}
-		var died *stoppedError
+		var stopped *stoppedError
 		switch {
-		case !errors.As(missing, &died):
-			dead = time.Time{}
-		case dead.IsZero():
-			dead = time.Now()
-		case time.Since(dead) > stoppedTimeout:
+		case !errors.As(missing, &stopped):
+			stoppedSince = time.Time{}
+		case stoppedSince.IsZero():
+			stoppedSince = time.Now()
+		case time.Since(stoppedSince) > stoppedTimeout:
 			return e.notReadyError(ctx, node, begin, missing)
 		}
 		select {
@@ -64,7 +64,22 @@ func (e *Engine) Return(ctx context.Context, node string, report func(string)) e
 	}
 }
 
-// explainNotReady says why the API does not call a node Ready. A stopped kubelet is the better reason.
+// Uncordon implements [engine.Engine]. It does not uncordon a node that an administrator had
+// cordoned before Drain.
+func (e *Engine) Uncordon(ctx context.Context, node string) error {
+	nodes, err := e.listNodes(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: uncordon: %w", node, err)
+	}
+	n, registered := nodes[node]
+	if !registered {
+		return nil
+	}
+	return e.removeDrainMark(ctx, node, drainMark(n).String())
+}
+
+// explainNotReady returns why a node is not Ready. A stopped kubelet is reported instead of the message
+// of the Ready condition, because it is the cause.
 func (e *Engine) explainNotReady(ctx context.Context, node string, n gjson.Result) error {
 	dead := &stoppedError{}
 	if err := e.checkKubeletReported(ctx, node); errors.As(err, &dead) && !e.isConfiguring(ctx, node) {
@@ -73,7 +88,7 @@ func (e *Engine) explainNotReady(ctx context.Context, node string, n gjson.Resul
 	return fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
 }
 
-// notReadyError says that the node does not come back, with what its own programs say of it.
+// notReadyError returns the error for a node that did not become ready, with the logs of its programs.
 func (e *Engine) notReadyError(ctx context.Context, node string, begin time.Time, missing error) error {
 	late, stop := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer stop()
@@ -81,12 +96,12 @@ func (e *Engine) notReadyError(ctx context.Context, node string, begin time.Time
 		Logs: e.explainMembers(func(m string) bool { return m == node })(late)}
 }
 
-// NotReadyError says that a node does not work in the cluster after a change.
+// NotReadyError is returned if a node does not work in the cluster after a change.
 type NotReadyError struct {
 	Node    string
 	After   time.Duration
 	Missing error
-	Logs    string // of its own programs
+	Logs    string // of the programs of the node
 }
 
 func (e *NotReadyError) Error() string {
@@ -104,13 +119,14 @@ func (e *NotReadyError) Hint() string {
 	return fmt.Sprintf("mend the hive and run nixbench apply again, or go back: nixbench rollback --on %[1]s; a machine that nixbench has booted is made anew by nixbench destroy --on %[1]s, then nixbench apply", e.Node)
 }
 
-// checkWorking is nil once the node works with what it has now; else it says what is missing.
+// checkWorking returns nil if the node works with its current configuration. Otherwise the error says
+// what is missing.
 func (e *Engine) checkWorking(ctx context.Context, node string) error {
 	if e.isConfiguring(ctx, node) {
 		_, text := e.readPhase(ctx, node)
 		return fmt.Errorf("it is still taking over its settings%s", text)
 	}
-	if e.IsControlPlane(node) { // the others' servers call it Ready, whatever its own one and its etcd do
+	if e.IsControlPlane(node) { // other API servers report it Ready even if its own API server or etcd is down
 		if why := e.apiFailure(ctx, node); why != "" {
 			return errors.New("its own API does not answer: " + why)
 		}
@@ -118,7 +134,8 @@ func (e *Engine) checkWorking(ctx context.Context, node string) error {
 	return e.checkKubeletReported(ctx, node)
 }
 
-// isConfiguring tells whether the node's unit is at work. One that cannot be asked says nothing.
+// isConfiguring reports whether nixbench-kubernetes.service is running on the node. It returns false
+// if the node cannot be reached.
 func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -127,8 +144,9 @@ func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
 	return err == nil && (state == "running" || state == "auto-restart" || strings.HasPrefix(state, "start"))
 }
 
-// uncordon comes before the mark is removed: a run that is killed in between does it again.
-func (e *Engine) uncordon(ctx context.Context, node, mark string) error {
+// removeDrainMark uncordons the node and then removes the annotation of Drain. In this order, a later
+// run repeats both steps after a run that was killed in between. Without an annotation it does nothing.
+func (e *Engine) removeDrainMark(ctx context.Context, node, mark string) error {
 	if mark == "" {
 		return nil
 	}
