@@ -13,16 +13,16 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// appliedAnnotation is an annotation with the marks that we gave a node last, so that what the hive
-// has no longer can be told from what others have put there.
+// appliedAnnotation contains the labels and taints that nixbench applied last. nixbench removes only
+// those of them that the hive no longer contains, and keeps labels and taints of other programs.
 const appliedAnnotation = "nixbench.dev/applied"
 
 const adjustTimeout = time.Minute
 
-// labelsAndTaints are what the hive says of a node that is no part of its system.
+// labelsAndTaints are the desired labels and taints of a Node object.
 type labelsAndTaints struct {
 	Labels map[string]string `json:"labels,omitempty"`
-	Taints []taint           `json:"taints"` // null: those that kubeadm gives
+	Taints []taint           `json:"taints"` // null: the taints that kubeadm sets
 }
 
 type taint struct {
@@ -31,7 +31,7 @@ type taint struct {
 	Effect string `json:"effect"`
 }
 
-// sameKeyAndEffect tells whether two taints are one, perhaps with another value.
+// sameKeyAndEffect reports whether two taints are the same taint, perhaps with another value.
 func (t taint) sameKeyAndEffect(o taint) bool { return t.Key == o.Key && t.Effect == o.Effect }
 
 func (t taint) String() string {
@@ -41,11 +41,11 @@ func (t taint) String() string {
 	return t.Key + "=" + t.Value + ":" + t.Effect
 }
 
-// controlPlaneTaint is what kubeadm gives a control plane.
+// controlPlaneTaint is the taint that kubeadm sets on a control plane.
 var controlPlaneTaint = taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
 
-// Adjust implements [engine.Adjuster]: labels and taints. All that differ are written at
-// once, and only if nobody else has changed them since they were read.
+// Adjust implements [engine.Adjuster]. It reconciles labels and taints. It writes all nodes that differ
+// with one command, and retries if another client has changed a node since it was read.
 func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[string][]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, adjustTimeout)
 	defer cancel()
@@ -78,8 +78,9 @@ func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[stri
 	}
 }
 
-// findDifferences are the nodes as they should be, of those that are not, and how they differ. Of
-// a node that registered with its labels only our note is missing, which is not worth a word.
+// findDifferences returns the desired Node objects of the nodes that differ, and the differences in
+// words, by node. A node for which only appliedAnnotation is missing is in the objects and not in the
+// words. A node that registered with its labels is in that state.
 func (e *Engine) findDifferences(ctx context.Context, names []string) (map[string][]string, []object, error) {
 	nodes, err := e.listNodes(ctx)
 	if err != nil {
@@ -110,11 +111,12 @@ func (e *Engine) findDifferences(ctx context.Context, names []string) (map[strin
 	return all, changed, nil
 }
 
-// reconcileNode is a node as it should be, nil if it is so already, and in words what differs.
+// reconcileNode returns the differences of a node in words and the desired Node object, or a nil object
+// if there is nothing to write.
 func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]string, object, error) {
 	var node struct {
 		Metadata struct{ Labels, Annotations map[string]string }
-		Spec     struct{ Taints []map[string]any } // those of others may have more than ours
+		Spec     struct{ Taints []map[string]any } // maps, because taints of other programs may have more fields
 	}
 	if err := json.Unmarshal([]byte(n.Raw), &node); err != nil {
 		return nil, nil, err
@@ -122,7 +124,7 @@ func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]s
 	var last labelsAndTaints
 	note, noted := node.Metadata.Annotations[appliedAnnotation]
 	if noted {
-		// Somebody has written there what we have not; then nothing is known to be ours.
+		// If another client has written something else there, no label or taint counts as ours.
 		_ = json.Unmarshal([]byte(note), &last)
 	}
 	words := reconcileLabels(&node.Metadata.Labels, want.Labels, last.Labels)
@@ -155,7 +157,7 @@ func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]s
 	if len(taints) > 0 {
 		spec["taints"] = taints
 	}
-	delete(as, "status") // others write it, and it is large
+	delete(as, "status") // nixbench does not change it, and it is large
 	return words, as, nil
 }
 
@@ -168,7 +170,8 @@ func childObject(of object, name string) object {
 	return p
 }
 
-// reconcileLabels brings labels to what is wanted, and takes away what was ours.
+// reconcileLabels sets the desired labels, deletes the last applied ones that are no longer desired, and
+// returns the changes in words.
 func reconcileLabels(are *map[string]string, want, last map[string]string) []string {
 	var words []string
 	if *are == nil {
@@ -192,8 +195,9 @@ func reconcileLabels(are *map[string]string, want, last map[string]string) []str
 	return words
 }
 
-// reconcileTaints does the same with taints. With a list, kubeadm's own is ours too; without one,
-// it comes back if a list of ours had taken it away.
+// reconcileTaints returns the reconciled taints and the changes in words. If the hive has a list of taints
+// for a control plane, the taint of kubeadm is removed unless the list contains it. If the hive has no
+// list any more, the taint of kubeadm is restored.
 func reconcileTaints(are []map[string]any, want, last []taint, controlPlane bool) ([]map[string]any, []string) {
 	ours := slices.Clone(last)
 	switch {

@@ -31,11 +31,12 @@ func (e *Engine) listBudgets(ctx context.Context) (budgets, error) {
 	return all, nil
 }
 
-// budgetBlock is what a budget does to a pod that is to be evicted; without a name, nothing.
+// budgetBlock describes why a PodDisruptionBudget blocks the eviction of a pod. name is empty if no budget
+// blocks it.
 type budgetBlock struct {
 	name      string
 	text      string
-	permanent bool // as long as nobody changes the budget or its pods
+	permanent bool // until the budget or its pods are changed
 }
 
 func (s budgetBlock) String() string {
@@ -46,9 +47,9 @@ func (s budgetBlock) item(p pod) engine.DrainItem {
 	return engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + s.name + " " + s.text}
 }
 
-// findBlock tells whether a budget keeps the pod where it is, now or for good.
+// findBlock returns the budget that blocks the eviction of a pod, for now or permanently.
 func (all budgets) findBlock(p pod) budgetBlock {
-	if phase := p.Get("status.phase").String(); phase != "Running" { // the API evicts others in any case
+	if phase := p.Get("status.phase").String(); phase != "Running" { // the API evicts such pods regardless of budgets
 		return budgetBlock{}
 	}
 	var of []gjson.Result
@@ -74,7 +75,7 @@ func (all budgets) findBlock(p pod) budgetBlock {
 	if unready && healthy >= desired && desired > 0 {
 		return budgetBlock{}
 	}
-	// The numbers are those of another budget until its controller has seen the change.
+	// The numbers in the status are outdated until the controller has observed the last change of the budget.
 	fresh := b.Get("status.observedGeneration").Int() >= b.Get("metadata.generation").Int()
 	return budgetBlock{
 		name: name(b), text: fmt.Sprintf("allows 0 disruptions (%d of %d pods must be healthy, and %d are)", desired, expected, healthy),
@@ -82,7 +83,8 @@ func (all budgets) findBlock(p pod) budgetBlock {
 	}
 }
 
-// matchesSelector tells whether a label selector matches. An empty one matches all, a missing one none.
+// matchesSelector reports whether a label selector matches. An empty selector matches all labels, a
+// missing selector none.
 func matchesSelector(selector, labels gjson.Result) bool {
 	if !selector.Exists() {
 		return false

@@ -36,9 +36,9 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// checkAPI wants it of every control plane: one that has just joined is a Ready node
-// before its own server is up. It also knows a cluster that is still being set up by what its
-// nodes say.
+// checkAPI returns nil if the API server of every control plane answers. All of them are checked, because
+// a control plane that has just joined is Ready before its own API server is up. While the cluster is
+// being set up, the error contains the phases of the nodes.
 func (e *Engine) checkAPI(ctx context.Context) error {
 	all := e.controlPlanes()
 	if len(all) == 0 {
@@ -56,7 +56,8 @@ func (e *Engine) checkAPI(ctx context.Context) error {
 	return nil
 }
 
-// apiFailure is why a control plane's API does not answer; empty if it does.
+// apiFailure returns why the API server of a control plane does not answer, or an empty string if it
+// answers.
 func (e *Engine) apiFailure(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -70,7 +71,7 @@ func (e *Engine) apiFailure(ctx context.Context, node string) string {
 	return node + ": " + strings.TrimPrefix(lastLine(err).Error(), node+": ")
 }
 
-// progressFile is where a node's own unit writes how far it has come.
+// progressFile is the file in which nixbench-kubernetes.service of a node writes its phase.
 const progressFile = "/var/lib/nixbench/kubernetes.json"
 
 func (e *Engine) readPhase(ctx context.Context, node string) (phase, text string) {
@@ -91,13 +92,14 @@ func firstLine(s string) string {
 	return line
 }
 
-// lastLine is an error in one line; the end of what a program says tells most.
+// lastLine shortens an error to its last line, which mostly contains the cause.
 func lastLine(err error) error {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 	return errors.New(lines[len(lines)-1])
 }
 
-// checkNodesReady wants exactly the hive's members, all of them Ready.
+// checkNodesReady returns nil if the registered nodes are exactly the members in the hive, and all of them
+// are Ready.
 func (e *Engine) checkNodesReady(ctx context.Context) error {
 	nodes, err := e.listNodes(ctx)
 	if err != nil {
@@ -147,7 +149,7 @@ func abbreviate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// checkSystemPods wants every pod of kube-system to be ready.
+// checkSystemPods returns nil if all pods in kube-system are ready.
 func (e *Engine) checkSystemPods(ctx context.Context) error {
 	all, waiting, err := e.listUnreadySystemPods(ctx)
 	switch {
@@ -165,7 +167,8 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 	return nil
 }
 
-// listUnreadySystemPods are those of kube-system that are not ready; those of finished jobs are.
+// listUnreadySystemPods returns the number of pods in kube-system and the pods that are not ready. Pods of
+// finished jobs, and pods that are being deleted, count as ready.
 func (e *Engine) listUnreadySystemPods(ctx context.Context) (all int, waiting []gjson.Result, _ error) {
 	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
 	if err != nil {
@@ -183,7 +186,7 @@ func (e *Engine) listUnreadySystemPods(ctx context.Context) (all int, waiting []
 	return len(pods), waiting, nil
 }
 
-// explainSystemPods shows the end of the logs of pods that are not ready.
+// explainSystemPods returns the end of the logs of the pods that are not ready.
 func (e *Engine) explainSystemPods(ctx context.Context) string {
 	_, waiting, err := e.listUnreadySystemPods(ctx)
 	if err != nil {
@@ -201,7 +204,7 @@ func (e *Engine) explainSystemPods(ctx context.Context) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// waitingReason is why a pod's container waits, if it says.
+// waitingReason returns the reason for which a container of the pod waits, or an empty string.
 func waitingReason(pod gjson.Result) string {
 	for _, c := range pod.Get("status.containerStatuses").Array() {
 		if r := c.Get("state.waiting.reason").String(); r != "" && r != "ContainerCreating" {
@@ -211,7 +214,7 @@ func waitingReason(pod gjson.Result) string {
 	return ""
 }
 
-// explainNodes shows logs of the members that are not Ready.
+// explainNodes returns the end of the logs of the members that are not Ready.
 func (e *Engine) explainNodes(ctx context.Context) string {
 	nodes, err := e.listNodes(ctx)
 	return e.explainMembers(func(name string) bool {
@@ -221,11 +224,11 @@ func (e *Engine) explainNodes(ctx context.Context) string {
 }
 
 const (
-	maxExplained = 3 // nodes at most: the rest mostly has the same trouble
+	maxExplained = 3 // nodes; the others mostly have the same problem
 	logLines     = "15"
 )
 
-// explainMembers shows how far nodes have come, and the end of their logs.
+// explainMembers returns a function that returns the phases and the end of the logs of the selected members.
 func (e *Engine) explainMembers(which func(node string) bool) func(context.Context) string {
 	return func(ctx context.Context) string {
 		var b strings.Builder
@@ -249,7 +252,7 @@ func (e *Engine) explainMembers(which func(node string) bool) func(context.Conte
 				out, err := e.Run(ctx, m.Node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", logLines, "-u", unit)
 				if err != nil {
 					fmt.Fprintf(&b, "  %v\n", lastLine(err))
-					break // its other log will not be had either
+					break // the node cannot be reached, so its other log cannot be read either
 				}
 				for line := range strings.Lines(strings.TrimSpace(string(out))) {
 					fmt.Fprintf(&b, "  %s: %s\n", strings.TrimSuffix(unit, ".service"), strings.TrimSpace(line))

@@ -13,21 +13,21 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Of a look there may be several at once, each in a namespace of its own, and some that were
-// cut short. The label tells whose they are.
+// Several deep checks may run at the same time, each in its own namespace. An interrupted check leaves
+// its namespace behind. The label marks the namespaces of these checks.
 const (
 	probeLabel = "nixbench.dev/check"
-	// probeNamespace begins the names of their namespaces.
+	// probeNamespace is the prefix of the names of these namespaces.
 	probeNamespace = "nixbench-check-"
-	probeMaxAge    = 10 * time.Minute // after which nobody is at work in one any more
+	probeMaxAge    = 10 * time.Minute // an older namespace belongs to an interrupted check
 )
 
 const (
-	podTimeout  = 30 * time.Second // of each of the three pods
+	podTimeout  = 30 * time.Second // for each of the three pods
 	deepTimeout = 2 * time.Minute
 )
 
-// schedulableNodes are those that take work, or the control planes where there are no others.
+// schedulableNodes returns the workers, or the control planes if there are no workers.
 func (e *Engine) schedulableNodes() []string {
 	var out []string
 	for _, m := range e.Cluster.Members {
@@ -41,9 +41,9 @@ func (e *Engine) schedulableNodes() []string {
 	return out
 }
 
-// checkPodNetwork serves from one worker and asks from another: the pod itself, and a Service
-// in front of it by its name. What it starts is removed again, also what earlier,
-// interrupted ones left.
+// checkPodNetwork starts a server pod on one worker and requests it from another worker, by the address
+// of the pod and by the name of a Service. It removes all that it created, and what earlier interrupted
+// checks have left.
 func (e *Engine) checkPodNetwork(ctx context.Context) error {
 	s, err := e.settings()
 	if err != nil {
@@ -74,7 +74,7 @@ func (e *Engine) checkPodNetwork(ctx context.Context) error {
 	return nil
 }
 
-// removeStaleProbes has the namespaces of looks removed that were cut short.
+// removeStaleProbes deletes the namespaces of interrupted checks.
 func (e *Engine) removeStaleProbes(ctx context.Context) error {
 	out, err := e.kubectl(ctx, "", "get", "namespaces", "-l", probeLabel, "-o", "json")
 	if err != nil {
@@ -91,7 +91,7 @@ func (e *Engine) removeStaleProbes(ctx context.Context) error {
 	return nil
 }
 
-// probeRun is where one look does its work.
+// probeRun is one deep check, with its namespace.
 type probeRun struct {
 	*Engine
 	probe     probe
@@ -106,11 +106,11 @@ func (p *probeRun) apply(ctx context.Context, o object) error {
 	return err
 }
 
-// awaitPod waits until a pod is as it should be.
+// awaitPod waits until done returns true for a pod, and returns the pod.
 func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjson.Result) bool) (gjson.Result, error) {
 	limit, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
-	var pod gjson.Result // as it was last seen
+	var pod gjson.Result // as last observed
 	for {
 		out, err := p.kubectl(limit, "", "-n", p.namespace, "get", "pod", name, "-o", "json")
 		if err == nil {
@@ -127,7 +127,7 @@ func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjso
 	}
 }
 
-// bracketIPv6 puts an IPv6 address into brackets.
+// bracketIPv6 puts brackets around an IPv6 address, and returns other addresses unchanged.
 func bracketIPv6(address string) string {
 	address = strings.TrimSpace(address)
 	if strings.Contains(address, ":") {
@@ -144,7 +144,8 @@ func (p *probeRun) request(ctx context.Context, name, node, url string) error {
 	return err
 }
 
-// explainPod is what a pod says of itself, instead of that waiting was in vain.
+// explainPod returns why a pod did not reach its desired state: the last line of its log, or else its
+// phase and the reason why its container waits.
 func (p *probeRun) explainPod(ctx context.Context, name string, pod gjson.Result, err error) error {
 	if logs, logErr := p.kubectl(ctx, "", "-n", p.namespace, "logs", name, "--tail=1"); logErr == nil && len(logs) > 0 {
 		return errors.New(firstLine(string(logs)))
@@ -155,11 +156,11 @@ func (p *probeRun) explainPod(ctx context.Context, name string, pod gjson.Result
 	return fmt.Errorf("the pod is %s%s", pod.Get("status.phase").String(), waitingReason(pod))
 }
 
-// cleanUp also runs where ctx has ended.
+// cleanUp deletes the namespace. It also does so after ctx has ended.
 func (p *probeRun) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout*2)
 	defer cancel()
-	// One that fails is for the next look's sweep.
+	// If this fails, a later check removes the namespace.
 	_, _ = p.kubectl(ctx, "", "delete", "namespace", p.namespace, "--ignore-not-found", "--timeout="+askTimeout.String())
 }
 
@@ -176,8 +177,8 @@ func (p *probeRun) objects(server string) object {
 	}}
 }
 
-// pod is bound to its node directly: scheduling is not what is checked, and a tainted
-// control plane may be all there is.
+// pod returns a pod that is bound to its node directly. The scheduler is not checked, and it would not
+// use a tainted control plane, which may be the only node.
 func (p *probeRun) pod(name, node string, command []string) object {
 	return object{"apiVersion": "v1", "kind": "Pod",
 		"metadata": object{"name": name, "namespace": p.namespace, "labels": object{"probe": name}},

@@ -9,15 +9,15 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// The secret with the keys by which API servers encrypt, and the variable in which
-// modules/kubernetes tells them which ones they have.
+// The secret with the encryption keys of the API servers, and the environment variable in which
+// modules/kubernetes sets the SHA-256 of the keys that an API server has loaded.
 const (
 	encryptionSecret = "kubernetes-encryption"
 	encryptionEnv    = "NIXBENCH_ENCRYPTION"
 )
 
-// MembersWithout implements [engine.Keyholder]. It takes the word of what runs, since a node that
-// has new keys uses them when its API server has restarted.
+// MembersWithout implements [engine.Keyholder]. It checks the running API servers and not the files on the
+// nodes, because an API server uses new keys only after it has restarted.
 func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]string, error) {
 	if secret != encryptionSecret {
 		return nil, nil

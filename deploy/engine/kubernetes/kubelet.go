@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// steadyTimeout is how long a kubelet has to run to be well that systemd has started again. A
-	// kubelet that cannot work dies within seconds.
+	// steadyTimeout is how long a restarted kubelet must run until it counts as healthy. A kubelet that
+	// cannot work exits within seconds.
 	steadyTimeout = 10 * time.Second
-	// stoppedTimeout is how long a program may be stopped that nothing starts again.
+	// stoppedTimeout is how long a wait continues while a program is stopped that no unit restarts.
 	stoppedTimeout = 20 * time.Second
 )
 
-// Inspect implements [engine.Inspector]: the container runtime and the kubelet run. A kubelet that
-// was never started, since its node has not joined yet, is no fault.
+// Inspect implements [engine.Inspector]. It checks that the container runtime and the kubelet run. A
+// kubelet that was never started is not an error, because its node has not joined yet.
 func (e *Engine) Inspect(ctx context.Context, node string) error {
 	if !e.isInHive(node) {
 		return nil
@@ -28,13 +28,13 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 	for end := time.Now().Add(steadyTimeout + 2*time.Second); ; {
 		own, err := e.readUnits(ctx, node)
 		if err != nil {
-			return nil // a node that cannot be asked is found out by whoever changes it
+			return nil // the deployment itself reports a node that cannot be reached
 		}
 		err = own.checkRunning()
 		dead := &stoppedError{}
 		if err == nil || errors.As(err, &dead) || time.Now().After(end) {
 			if err == nil || dead.state == stateStopped {
-				return err // what it has said before is not the reason
+				return err // a kubelet that was stopped by hand has no error in its log that explains it
 			}
 			if words := e.lastKubeletError(ctx, node); words != "" {
 				err = fmt.Errorf("%w (%s)", err, words)
@@ -49,15 +49,15 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 	}
 }
 
-// stoppedError is for a program that is stopped, and that nothing starts again.
+// stoppedError is returned if a program is stopped and no unit restarts it.
 type stoppedError struct{ unit, state string }
 
-// stateStopped is the state of a program that has ended well, mostly by hand.
+// stateStopped is the state of a program that ended without an error. Mostly it was stopped by hand.
 const stateStopped = "stopped"
 
 func (e *stoppedError) Error() string { return "its " + e.unit + " is " + e.state }
 
-// units are those that a member needs, as systemd on the node shows them; now is the node's time.
+// units are the properties of the systemd units that a member needs, by unit. now is the clock of the node.
 type units struct {
 	now        time.Time
 	properties map[string]map[string]string
@@ -65,7 +65,7 @@ type units struct {
 
 const kubeletUnit = "kubelet.service"
 
-// readUnits asks a node for its units.
+// readUnits reads the units of a node.
 func (e *Engine) readUnits(ctx context.Context, node string) (units, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -77,7 +77,7 @@ func (e *Engine) readUnits(ctx context.Context, node string) (units, error) {
 	return parseUnits(string(out)), nil
 }
 
-// parseUnits reads lines KEY=VALUE. An empty line ends a unit.
+// parseUnits parses KEY=VALUE lines. An empty line ends a unit.
 func parseUnits(text string) units {
 	u := units{properties: map[string]map[string]string{}}
 	own := map[string]string{}
@@ -99,9 +99,9 @@ func parseUnits(text string) units {
 	return u
 }
 
-// checkStopped is an error if a program is stopped, and nothing starts it again.
+// checkStopped returns a stoppedError if a program is stopped and no unit restarts it.
 func (u units) checkStopped() error {
-	for _, runtime := range []string{"containerd", "crio"} { // the one that the node does not use is inactive
+	for _, runtime := range []string{"containerd", "crio"} { // the runtime that the node does not use is inactive
 		if state := u.properties[runtime+".service"]["ActiveState"]; state == "failed" {
 			return &stoppedError{runtime, state}
 		}
@@ -116,7 +116,7 @@ func (u units) checkStopped() error {
 	return nil
 }
 
-// checkRunning is an error if a program does not work, perhaps only for a moment.
+// checkRunning returns an error if a program does not run now. The cause may be temporary.
 func (u units) checkRunning() error {
 	if err := u.checkStopped(); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (u units) checkRunning() error {
 	}
 }
 
-// kubeletStart is when the kubelet was started, in whole seconds.
+// kubeletStart returns the time at which the kubelet was started, in whole seconds.
 func (u units) kubeletStart() (time.Time, error) {
 	text := u.properties[kubeletUnit]["ActiveEnterTimestamp"]
 	seconds, err := strconv.ParseInt(strings.TrimPrefix(text, "@"), 10, 64)
@@ -145,9 +145,10 @@ func (u units) kubeletStart() (time.Time, error) {
 	return time.Unix(seconds, 0), nil
 }
 
-// checkKubeletReported wants the kubelet to have reported since it was started: the API calls a node Ready
-// for most of a minute after its kubelet has died, and systemd calls one active that dies again and
-// again. All times are the node's own.
+// checkKubeletReported returns nil if the kubelet has renewed its lease recently and since it was started.
+// The Ready condition is not enough, because it stays true for most of a minute after the kubelet has
+// exited. The state of the unit is not enough either, because systemd reports a kubelet as active that
+// exits again and again. All times are from the clock of the node.
 func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 	own, err := e.readUnits(ctx, node)
 	if err != nil {
@@ -171,7 +172,7 @@ func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 	switch since := own.now.Sub(renewed); {
 	case err != nil:
 		return err
-	case renewed.Before(begun.Add(time.Second)): // systemd tells whole seconds
+	case renewed.Before(begun.Add(time.Second)): // systemd reports whole seconds
 		return errors.New("its kubelet has not reported since it was started")
 	case since > reportTimeout:
 		return fmt.Errorf("its kubelet has not reported for %v", since.Round(time.Second))
@@ -179,10 +180,11 @@ func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 	return nil
 }
 
-// klogError is how Kubernetes' programs begin a line about an error: E1122 04:05:06.789.
+// klogError matches the prefix of an error line of a Kubernetes program: E1122 04:05:06.789.
 var klogError = regexp.MustCompile(`^[EF]\d{4} [0-9:.]+\s+\d+ (\S+\] )?`)
 
-// lastKubeletError is the last error that the node's kubelet has logged, or else its last line.
+// lastKubeletError returns the last error in the log of the node's kubelet, or the last line if there is
+// no error.
 func (e *Engine) lastKubeletError(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -14,18 +14,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// maxKubeletSkew is how many minor releases a kubelet may be older than the API that it asks.
+// maxKubeletSkew is how many minor releases a kubelet may be older than the API server.
 const maxKubeletSkew = 3
 
-// Versions implements [engine.Versioned], by the rules of kubeadm and of Kubernetes itself: an
-// API goes to the next minor release and never back; kubelets are not newer than it, and
-// not much older.
+// Versions implements [engine.Versioned], by the version skew policy of Kubernetes and kubeadm. An API
+// server is upgraded by at most one minor release and never downgraded. A kubelet must not be newer than
+// the API server, and at most maxKubeletSkew minor releases older.
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
 	defer cancel()
 	found, err := e.listNodes(ctx)
 	if err != nil {
-		return nil, nil // the first deployment, or one that mends what does not answer
+		return nil, nil // the first deployment, or a deployment that repairs a cluster that does not answer
 	}
 	s := skew{kubelets: map[string]release{}}
 	different := false
@@ -49,7 +49,7 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	return s.versionChanges(), s.check()
 }
 
-// desiredRelease is the version that the hive has for a member.
+// desiredRelease returns the version of a member in the hive.
 func desiredRelease(m engine.Member) (release, error) {
 	var s settings
 	if err := readSettings(m, &s); err != nil || s.Version == "" {
@@ -62,7 +62,7 @@ func desiredRelease(m engine.Member) (release, error) {
 	return r, nil
 }
 
-// readAPIVersions are the versions of the control planes' own servers, as far as they answer.
+// readAPIVersions returns the versions of the API servers that answer, by control plane.
 func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
 	all := e.controlPlanes()
 	answers := make([]release, len(all))
@@ -84,11 +84,11 @@ func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
 	return known
 }
 
-// skew is the versions that are there, and those that are wished for.
+// skew contains the observed and the desired versions.
 type skew struct {
 	members  []member
 	apis     map[string]release
-	kubelets map[string]release // of nodes that are registered
+	kubelets map[string]release // of the registered nodes
 }
 
 type member struct {
@@ -98,8 +98,9 @@ type member struct {
 	desired      release
 }
 
-// versionChanges has a control plane's older half as what it comes from: an upgrade that was cut off
-// may have left its kubelet behind.
+// versionChanges returns the version changes of the deployed nodes. The current version of a control plane
+// is the older one of its API server and its kubelet, because an interrupted upgrade may have upgraded
+// only one of them.
 func (s skew) versionChanges() map[string]engine.Change {
 	out := map[string]engine.Change{}
 	for _, m := range s.members {
@@ -114,7 +115,7 @@ func (s skew) versionChanges() map[string]engine.Change {
 	return out
 }
 
-// check refuses what must not be.
+// check returns a VersionError if a version change is not supported.
 func (s skew) check() error {
 	oldest, newest := s.oldestAndNewest(s.apis)
 	after := map[string]release{}
@@ -170,7 +171,7 @@ func (s skew) oldestAndNewest(of map[string]release) (oldest, newest release) {
 	return oldest, newest
 }
 
-// upgradeSteps is the way from one release to another, over each one in between.
+// upgradeSteps describes the upgrade from one release to another, over each minor release in between.
 func upgradeSteps(from, to release) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "set nixbench.kubernetes.package to release %d.%d and apply", from.major, from.minor+1)
