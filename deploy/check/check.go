@@ -1,9 +1,8 @@
-// Package check proves that what was deployed works. What must hold is data: a
-// [Condition] has a name, a probe, and how often to look. Await waits for conditions
-// and says, of those which did not come to hold, what is missing and what explains it.
+// Package check verifies that a deployment works. A [Condition] is a value with a name, a probe and an
+// interval. [Await] waits until all conditions hold. For a condition that does not hold in time, it
+// returns what is missing and logs that explain why.
 //
-// Conditions about nodes in general are here; those of an engine, such as Kubernetes,
-// come from its package.
+// The conditions themselves are defined by the callers and by the packages of the engines.
 package check
 
 import (
@@ -21,18 +20,19 @@ import (
 type Condition struct {
 	Name  string // `all nodes are Ready`
 	Every time.Duration
-	// Limit ends a single look, so that a silent node does not use up all the time; 30 s if it is 0.
+	// Limit is the time limit of a single probe, so that an unreachable node does not use up all the
+	// time; 0 means 30 s.
 	Limit time.Duration
-	// Within is how long it may take to hold; as long as all together if it is 0.
+	// Within is the time limit until the condition must hold; 0 means that only the deadline of Await counts.
 	Within time.Duration
-	// Probe returns nil when it holds. Else the error says in a line what is missing.
+	// Probe returns nil if the condition holds. Otherwise the error says in one line what is missing.
 	Probe func(ctx context.Context) error
-	// Explain, if it is set, fetches what helps to understand why it does not hold:
-	// the last lines of logs.
+	// Explain is optional. It returns what explains why the condition does not hold, such as the last
+	// lines of logs.
 	Explain func(ctx context.Context) string
 }
 
-// Result is what became of a condition.
+// Result is the result of a condition.
 type Result struct {
 	Name    string  `json:"name"`
 	OK      bool    `json:"ok"`
@@ -42,7 +42,7 @@ type Result struct {
 	took    time.Duration
 }
 
-// Error says which conditions do not hold.
+// Error is returned if conditions do not hold in time.
 type Error struct{ Results []Result }
 
 func (e *Error) Error() string {
@@ -65,9 +65,9 @@ const (
 	explainTime  = 20 * time.Second
 )
 
-// Await waits for conditions one after the other, since later ones build on earlier
-// ones, until ctx ends; after one that does not come to hold, the rest is not looked
-// at. The error is an [*Error], or that of a context which was cancelled.
+// Await waits for the conditions one after the other, because later ones depend on earlier ones, until
+// ctx ends. After a condition that does not hold in time, the rest is not probed. The error is an
+// [*Error], or the cause of the cancellation of ctx.
 func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Result, error) {
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(conditions)})
 	var results []Result
@@ -97,7 +97,7 @@ func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Resu
 	return results, err
 }
 
-// cancelCause tells a Ctrl-C from a deadline.
+// cancelCause returns the cause if ctx was cancelled, such as by Ctrl-C, and nil if its deadline is over.
 func cancelCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -115,7 +115,7 @@ func countHeld(results []Result) int {
 	return n
 }
 
-// awaitCondition looks until c holds or ctx ends; at least once, if ctx allows.
+// awaitCondition probes c until it holds or ctx ends, and at least once.
 func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting func(string)) Result {
 	begin := time.Now()
 	if c.Within > 0 {
@@ -131,7 +131,7 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 		if err == nil {
 			return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
 		}
-		if ctx.Err() == nil || missing == "" { // what a cancelled look says is about the cancelling
+		if ctx.Err() == nil || missing == "" { // the error of a cancelled probe is about the cancellation
 			if text := err.Error(); text != missing {
 				missing = text
 				waiting(missing)

@@ -10,25 +10,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sizes that no file of its kind needs. What is larger is a mistake, or made to exhaust memory.
+// Size limits for kinds of files. A larger file is a mistake, or an attempt to exhaust memory.
 const (
 	KeySize    = 16 << 20  // one secret, or a file of an SSH client
 	ConfigSize = 64 << 20  // state, facts, a flake.nix: thousands of nodes fit
-	RecordSize = 256 << 20 // what a run has printed
+	RecordSize = 256 << 20 // the recorded output of a run
 )
 
-// A SizeError says that a file, or what a program prints, is larger than it may be.
+// SizeError is returned if a file, or the output of a program, is larger than its limit.
 type SizeError struct{ Limit int64 }
 
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("it is larger than %d MiB", e.Limit>>20)
 }
 
-// Open opens a regular file for reading, and says how large it is. It follows links. It never
-// waits: a pipe, a socket or a device is refused, and not opened.
+// Open opens a regular file for reading and returns its file info. It follows links. It never blocks: a
+// pipe, a socket or a device is an error and is not opened.
 func Open(file string) (*os.File, fs.FileInfo, error) { return openRegular(file, 0) }
 
-// OpenNoFollow is Open, but refuses a link.
+// OpenNoFollow is like Open, and returns an error for a symbolic link.
 func OpenNoFollow(file string) (*os.File, fs.FileInfo, error) {
 	return openRegular(file, unix.O_NOFOLLOW)
 }
@@ -48,7 +48,7 @@ func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if info, err = f.Stat(); err == nil { // it may be another one by now
+	if info, err = f.Stat(); err == nil { // the path may have been replaced since os.Stat
 		err = CheckRegular(info)
 	}
 	if err != nil {
@@ -58,7 +58,7 @@ func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// Read is the content of a regular file of at most limit bytes. It follows links.
+// Read returns the content of a regular file of at most limit bytes. It follows links.
 func Read(file string, limit int64) ([]byte, error) {
 	f, _, err := Open(file)
 	if err != nil {
@@ -76,7 +76,7 @@ func Read(file string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReadAll is all that r has, which is an error if that is more than limit bytes.
+// ReadAll reads r to its end. It returns a [SizeError] if that is more than limit bytes.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
@@ -85,7 +85,7 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// CheckRegular says what a file is, if it is not a regular one.
+// CheckRegular returns an error that names the type of a file, if it is not a regular file.
 func CheckRegular(info fs.FileInfo) error {
 	what := ""
 	switch mode := info.Mode(); {

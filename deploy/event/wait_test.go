@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// watch collects what a sink is sent, as `kind text`.
+// watch returns a sink that appends the events to got.
 func watch(got *[]Event) Sink { return func(e Event) { *got = append(*got, e) } }
 
 func words(events []Event) string {
@@ -60,7 +60,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// What comes again and again, such as a sign of a node, is waited for anew each time.
+// Each repetition of an awaited event, such as a heartbeat of a node, begins a new wait.
 func TestWaitRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []Event
@@ -87,7 +87,7 @@ func TestWaitRestarts(t *testing.T) {
 	})
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestWaitWithoutSink(t *testing.T) {
 	w := Sink(nil).Wait(Event{Text: "a lock"})
 	w.Change("a key", time.Time{})
 	w.Restart("nothing", time.Time{})

@@ -10,7 +10,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Selector is a parsed --on: any of the wanted terms, and none of the unwanted.
+// Selector is a parsed --on. A node is selected if it matches any of the want terms, or if there are
+// none, and none of the not terms.
 type Selector struct {
 	want, not []term
 }
@@ -18,11 +19,11 @@ type Selector struct {
 // term is one part of --on between commas.
 type term struct {
 	text  string // as the user wrote it
-	label bool   // @…: matches tags and roles, not names
+	label bool   // the term is @…, which matches tags and roles and not names
 	glob  string
 }
 
-// SelectError says that --on is malformed, or fits nothing in this hive.
+// SelectError is returned if --on is malformed, or matches nothing in the hive.
 type SelectError struct{ msg string }
 
 func (e *SelectError) Error() string { return e.msg }
@@ -32,7 +33,7 @@ func selectError(format string, args ...any) error {
 }
 
 // ParseSelector reads all values of --on: `web-*,@db,!web-3` means every node
-// called web-something or tagged db, but not web-3. Without a wanted term it starts
+// called web-something or tagged db, but not web-3. If all terms begin with !, it starts
 // from all nodes. The order of terms does not matter.
 func ParseSelector(args []string) (Selector, error) {
 	var s Selector
@@ -58,10 +59,11 @@ func ParseSelector(args []string) (Selector, error) {
 	return s, nil
 }
 
-// All tells that nothing was asked for, so that everything is meant.
+// All reports whether --on was not given, so that all nodes are selected.
 func (s Selector) All() bool { return len(s.want) == 0 && len(s.not) == 0 }
 
-// translateNegation writes [!…] as Go has it: [^…]. Shells and Colmena know only the former.
+// translateNegation replaces the negation of a glob, [!…], which shells and Colmena use, with [^…], which
+// path.Match uses.
 func translateNegation(glob string) string {
 	var b strings.Builder
 	for i := 0; i < len(glob); i++ {
@@ -78,12 +80,12 @@ func translateNegation(glob string) string {
 	return b.String()
 }
 
-// Select gives the nodes that s means, in the hive's order. A term without a glob
-// that fits no name, tag or role is a typing error, and never ignored: it could
-// mean that a node is deployed which should have been left alone.
+// Select returns the selected nodes in the order of the hive. A term without a glob that matches no
+// name, tag or role is an error. If it were ignored, a misspelled !term would select a node that the user
+// wanted to exclude.
 //
-// A node whose tags cannot be read is selected whenever tags are asked for, unless
-// its name decides: it will fail by name, where else it would be left out in silence.
+// A node that cannot be evaluated has no known tags. It is selected if a want term is a tag, unless a not
+// term matches its name. The run then reports its error instead of leaving it out silently.
 func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	for _, t := range slices.Concat(s.want, s.not) {
 		if !t.mayMatch(h) {
@@ -145,13 +147,13 @@ func matchesAny(terms []term, n nixeval.Node) bool {
 	return slices.ContainsFunc(terms, func(t term) bool { return t.matches(n) })
 }
 
-// matchGlob is a glob over the whole of s; unlike in paths, a slash is nothing special.
+// matchGlob reports whether the glob matches all of s. Unlike in path.Match, * and ? also match a slash.
 func matchGlob(glob, s string) bool {
 	ok, _ := path.Match(strings.ReplaceAll(glob, "/", "\x00"), strings.ReplaceAll(s, "/", "\x00"))
 	return ok
 }
 
-// describeHive tells what could have been selected, briefly.
+// describeHive returns a short list of the names, tags and roles of the hive, for error messages.
 func describeHive(h *nixeval.Hive) string {
 	names := make([]string, len(h.Nodes))
 	labels := map[string]bool{}
@@ -179,7 +181,7 @@ func abbreviateNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Units are the units of nodes, each once, in order.
+// Units returns the units of the nodes, each once, in the order of the nodes.
 func Units(nodes []nixeval.Node) []string {
 	var out []string
 	seen := map[string]bool{}
