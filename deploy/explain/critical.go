@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// findCriticalPath walks back from the end of the run. Each step ends where the one after
-// it began or before, so together they are never longer than the run.
+// findCriticalPath returns the critical path, from the begin of the run to its end. Each span on it ends
+// before the next one begins, so their sum is never longer than the run.
 func findCriticalPath(spans []Span, total Seconds) []Span {
 	spans = slices.DeleteFunc(slices.Clone(spans), func(s Span) bool { return s.Took <= 0 })
 	slices.SortFunc(spans, func(a, b Span) int {
-		// By end; of those that end together the longest one last, so that it is found first.
+		// By end. Of spans with the same end, the longest is the last, so that it is found first.
 		return cmp.Or(cmp.Compare(a.end(), b.end()), cmp.Compare(b.Start, a.Start), cmp.Compare(b.Node, a.Node), cmp.Compare(b.Phase, a.Phase))
 	})
-	own := map[string][]Span{} // by node, "" for the run as a whole, by end
+	own := map[string][]Span{} // spans by node, "" for the whole run, ordered by end
 	for _, s := range spans {
 		own[s.Node] = append(own[s.Node], s)
 	}
-	// What ends within that time before a phase begins is what it waited for.
+	// A phase is assumed to have waited for another one that ended at most this long before its begin.
 	near := min(max(total/100, Seconds(time.Millisecond)), Seconds(50*time.Millisecond))
 
 	path := []Span{}
@@ -44,7 +44,7 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 	return path
 }
 
-// lastEndedBefore gives the span that ended last, at t or earlier.
+// lastEndedBefore returns the span that ended last, at t or earlier.
 func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
 	i, _ := slices.BinarySearchFunc(spans, t, func(s Span, t Seconds) int {
 		if s.end() <= t {
@@ -58,8 +58,8 @@ func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
 	return spans[i-1], true
 }
 
-// findRunningSpan gives what the run as a whole, or else node itself, was doing at t. What
-// a sibling did is nobody's reason to wait.
+// findRunningSpan returns the longest span of the whole run that was running at t, or of the node if there
+// is none. Spans of other nodes are not used, because a node does not wait for them.
 func findRunningSpan(own map[string][]Span, node string, t Seconds) (Span, bool) {
 	for _, who := range []string{"", node} {
 		var longest Span

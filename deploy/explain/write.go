@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	maxShownNodes = 20 // more of them are told by one line
-	maxShownSteps = 12 // of the critical path
+	maxShownNodes = 20 // one line sums up the others
+	maxShownSteps = 12 // steps of the critical path
 	maxName       = 20
 	timeWidth     = 8
 )
 
-// shades tell phases of a node apart without colours.
+// shades are characters that distinguish the phases of a node without colours.
 var shades = map[event.Phase]rune{
 	event.Boot:     '▄',
 	event.Connect:  '·',
@@ -31,10 +31,10 @@ var shades = map[event.Phase]rune{
 	event.Remove:   '×',
 }
 
-// otherShade is that of phases that have none.
+// otherShade is the character for phases that are not in shades.
 const otherShade = '▬'
 
-// Write draws the report in lines of at most width columns, 80 where width is 0.
+// Write writes the report as text in lines of at most width columns; width 0 means 80.
 func (r Report) Write(w io.Writer, width int) error {
 	if width <= 0 {
 		width = 80
@@ -105,8 +105,8 @@ func (r Report) writeHeader(b *bytes.Buffer, width int) {
 	b.WriteString(wrapParts("", append(parts, r.Total.String()), "   ", width))
 }
 
-// SelectNodes gives the nodes that are worth drawing, in their order: all, or n that are on the
-// critical path, that failed, or that took longest.
+// SelectNodes returns at most n nodes, in their order, and the number of the others. Nodes on the critical
+// path come first, then nodes that failed, then those that took longest.
 func (r Report) SelectNodes(n int) (nodes []Node, more int) {
 	if len(r.Nodes) <= n {
 		return r.Nodes, 0
@@ -138,14 +138,14 @@ func (r Report) SelectNodes(n int) (nodes []Node, more int) {
 	return nodes, len(r.Nodes) - n
 }
 
-// chart draws rows over one axis of time.
+// chart writes rows of bars with a common time axis.
 type chart struct {
 	total      Seconds
 	label, bar int
 }
 
-// writeRow draws who, its spans, and how long they took. Each cell shows what took most
-// of its time; a span that is too short for a cell of its own gets one if it is free.
+// writeRow writes a name, its spans as a bar, and their time. A character of the bar shows the span that
+// covers most of its time. A span that is shorter than one character is shown if that character is free.
 func (c chart) writeRow(b *bytes.Buffer, who string, spans []Span, took Seconds, shade func(Span) rune) {
 	cells := []rune(strings.Repeat(" ", c.bar))
 	most := make([]float64, c.bar)
@@ -172,7 +172,7 @@ func (c chart) writeRow(b *bytes.Buffer, who string, spans []Span, took Seconds,
 	fmt.Fprintf(b, "%s  %s%*s%s\n", padOrCut(who, c.label), string(cells), timeWidth, took, mark)
 }
 
-// padOrCut makes s exactly n columns wide.
+// padOrCut returns s with exactly n columns.
 func padOrCut(s string, n int) string {
 	r := []rune(s)
 	if len(r) > n {
@@ -188,7 +188,7 @@ func phaseShade(p event.Phase) rune {
 	return otherShade
 }
 
-// describeShades names the shades that were used, in the order of a run.
+// describeShades returns the legend: the used shades with their phases, in the order of a run.
 func describeShades(nodes []Node) []string {
 	used := map[event.Phase]bool{}
 	var order []event.Phase
@@ -211,8 +211,8 @@ func describeShades(nodes []Node) []string {
 	return out
 }
 
-// describePath names the critical path. Of a long one the longest steps are told, and how
-// much the others come to.
+// describePath returns the steps of the critical path as text. Of a long path it returns the longest steps,
+// and the sum of the others.
 func (r Report) describePath() []string {
 	told := make([]int, len(r.Critical))
 	for i := range told {
@@ -233,7 +233,7 @@ func (r Report) describePath() []string {
 		}
 		if n := next - i; n > 1 {
 			out = append(out, fmt.Sprintf("… %d shorter %s", n, sum))
-			node = "" // the next one that is told names its node
+			node = "" // the next step names its node
 			i = next - 1
 			continue
 		}
@@ -247,7 +247,7 @@ func (r Report) describePath() []string {
 	return out
 }
 
-// wrapParts joins parts, in lines of at most width columns; later lines are indented.
+// wrapParts joins the parts in lines of at most width columns. All lines after the first are indented.
 func wrapParts(head string, parts []string, sep string, width int) string {
 	var b strings.Builder
 	b.WriteString(head)

@@ -10,11 +10,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/explain"
 )
 
-// A fleet of a thousand is drawn by those that matter.
+// maxDrawnNodes is how many nodes a chart contains.
 const maxDrawnNodes = 60
 
-// chart is the waterfall. Places are in percent of the width, so that one drawing suits a
-// phone, a screen and paper, and no text is stretched.
+// chart is the waterfall chart. Positions are in percent of the width, so that the drawing fits phones,
+// screens and paper, and its texts are not stretched.
 type chart struct {
 	Ticks  []tick
 	Phases []row
@@ -35,7 +35,7 @@ type bar struct {
 	X, Width, Class, Title string
 }
 
-// colouredPhases are those that the style has; other phases share one.
+// colouredPhases are the phases with a colour in style.css. All other phases share one colour.
 var colouredPhases = map[event.Phase]bool{
 	event.Survey: true, event.Evaluate: true, event.Build: true, event.Provision: true, event.Image: true, event.Boot: true,
 	event.Deploy: true, event.Connect: true, event.Copy: true, event.Keys: true, event.Drain: true, event.Activate: true,
@@ -87,7 +87,7 @@ func newChart(r explain.Report) *chart {
 
 func newRow(name string, spans []explain.Span, took, total explain.Seconds) row {
 	r := row{Name: name, Took: took.String()}
-	// Short ones last, so that a long one does not hide them.
+	// Short spans come last, so that long ones do not hide them.
 	spans = slices.Clone(spans)
 	slices.SortStableFunc(spans, func(a, b explain.Span) int { return cmp.Compare(b.Took, a.Took) })
 	for _, s := range spans {
@@ -112,7 +112,8 @@ func newRow(name string, spans []explain.Span, took, total explain.Seconds) row 
 	return r
 }
 
-// makeTicks divides the run by 4 to 8 round numbers.
+// makeTicks returns the ticks of the time axis, at multiples of a round number. There are at most seven,
+// except in runs of more than a week.
 func makeTicks(total explain.Seconds) []tick {
 	if total <= 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// comparison puts a run beside another.
+// comparison compares a run with an earlier one.
 type comparison struct {
 	Now, Before             string
 	NowCommand, BeforeTitle string
@@ -18,11 +18,11 @@ type comparison struct {
 	More                    int
 }
 
-// pair is what something took in both runs.
+// pair is the time that a phase or a node took in both runs.
 type pair struct {
 	Name, Note               string
 	Now, Before              string
-	NowWidth, BeforeWidth    string // of bars on one scale
+	NowWidth, BeforeWidth    string // of the bars, which have the same scale
 	Ratio, Trend, Difference string
 }
 
@@ -78,7 +78,7 @@ type duration struct {
 	present bool
 }
 
-// listPhases are those of a run as a whole in their order, then those of its nodes.
+// listPhases returns the phases of the whole run in their order, then the phases of its nodes.
 func listPhases(r explain.Report) []event.Phase {
 	var out []event.Phase
 	seen := map[event.Phase]bool{}
@@ -97,7 +97,8 @@ func listPhases(r explain.Report) []event.Phase {
 	return out
 }
 
-// phaseTimes is how long phases took: of one that nodes went through, how long any node was in it.
+// phaseTimes returns the time of each phase. The time of a phase that only nodes have is the time in which
+// any node was in it.
 func phaseTimes(r explain.Report) map[event.Phase]duration {
 	whole, parts := map[event.Phase][]explain.Span{}, map[event.Phase][]explain.Span{}
 	for _, s := range r.Phases {
@@ -126,7 +127,7 @@ func nodeTimes(r explain.Report) map[string]duration {
 	return out
 }
 
-// What two runs of the same may differ by is no difference worth a colour.
+// Smaller differences are not marked as slower or faster, because equal runs also differ by that much.
 const (
 	minRelativeChange = 0.1
 	minAbsoluteChange = explain.Seconds(200 * time.Millisecond)

@@ -15,13 +15,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// A page is for reading: of a long log its end is told, and where all of it is.
+// Limits of the logs on a page. Of a longer log, the page contains the end and the path of the file.
 const (
 	logBytes = 16 << 10
 	logLines = 80
 )
 
-// Subject is a run with all that is on record about it.
+// Subject is a run with all of its recorded data.
 type Subject struct {
 	Run    *state.Run
 	Time   explain.Report
@@ -29,10 +29,10 @@ type Subject struct {
 	Logs   map[string]Log // by node
 }
 
-// Log is the end of what a node said.
+// Log is the end of the log of a node.
 type Log struct {
 	Text string
-	Cut  bool // there is more before it
+	Cut  bool // the file contains more lines before Text
 	File string
 }
 
@@ -49,7 +49,7 @@ func Load(run *state.Run) (Subject, error) {
 	for _, name := range s.nodeNames() {
 		log, err := readTail(run.LogFile(name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it said nothing
+			continue // the node printed nothing
 		}
 		if err != nil {
 			return Subject{}, fmt.Errorf("run %s: log of %s: %w", run.ID, name, err)
@@ -59,7 +59,7 @@ func Load(run *state.Run) (Subject, error) {
 	return s.removeControls(), nil
 }
 
-// removeControls drops control characters from all that somebody else has said.
+// removeControls removes control characters from all texts that come from outside of nixbench.
 func (s Subject) removeControls() Subject {
 	run := *s.Run
 	run.Args = slices.Clone(run.Args)
@@ -93,7 +93,7 @@ func (s Subject) removeControls() Subject {
 	return s
 }
 
-// nodeNames are those with a result, then those that only went through phases.
+// nodeNames returns the nodes with a result, then the nodes that only have phases.
 func (s Subject) nodeNames() []string {
 	var names []string
 	seen := map[string]bool{}
@@ -130,7 +130,7 @@ func readTail(file string) (Log, error) {
 	if err != nil {
 		return Log{}, err
 	}
-	if l.Cut { // not half a line
+	if l.Cut { // remove the first line, which may be incomplete
 		_, data, _ = bytes.Cut(data, []byte("\n"))
 	}
 	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
@@ -141,7 +141,7 @@ func readTail(file string) (Log, error) {
 	return l, nil
 }
 
-// stripControls drops what a terminal would obey: colours, and other control characters.
+// stripControls removes escape sequences and other control characters.
 func stripControls(s string) string {
 	s = strings.ToValidUTF8(s, "�")
 	var b strings.Builder

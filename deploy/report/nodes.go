@@ -11,13 +11,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// node is a node with all that is known of it.
+// node is a node with all of its recorded data.
 type node struct {
 	Name, Unit, Text, Error, Generation, Path, Took string
 	Outcome                                         state.Outcome
 	Spans                                           []step
 	Log                                             *Log
-	Open                                            bool // what went wrong is seen at once
+	Open                                            bool // the section is open: the node failed or was rolled back
 }
 
 func listNodes(s Subject) []node {
@@ -69,7 +69,7 @@ func listNodes(s Subject) []node {
 		}
 		out = append(out, n)
 	}
-	slices.SortStableFunc(out, func(a, b node) int { // what went wrong comes first
+	slices.SortStableFunc(out, func(a, b node) int { // failed nodes come first
 		if a.Open != b.Open {
 			if a.Open {
 				return -1
@@ -81,7 +81,7 @@ func listNodes(s Subject) []node {
 	return out
 }
 
-// compareNatural orders names so that web-2 comes before web-10.
+// compareNatural compares names by their numbers, so that web-2 comes before web-10.
 func compareNatural(a, b string) int {
 	head := func(s string) (text string, number int, digits, rest string) {
 		from := strings.IndexAny(s, "0123456789")
@@ -106,7 +106,7 @@ func compareNatural(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// unit is a closure, with the units that it is of and the nodes that share it.
+// unit is a closure, with the names of its units and the nodes that share it.
 type unit struct {
 	Name, Path, Size, Copied string
 	Nodes                    []string
@@ -114,8 +114,8 @@ type unit struct {
 	size                     int64
 }
 
-// listUnits tells the closures, the same one once. A node that had all of it already was never asked for
-// sizes; one of its fellows may have been.
+// listUnits returns the different closures of a run. The size of a closure is not recorded for a node that
+// already had all of its paths, so the largest recorded size of its nodes is used.
 func listUnits(s Subject) []unit {
 	type copied struct {
 		nodes, paths int
@@ -171,7 +171,7 @@ func listUnits(s Subject) []unit {
 		}
 		if sum.paths > 0 {
 			u.Copied = fmt.Sprintf("%d paths, %s", sum.paths, formatBytes(sum.bytes))
-			if sum.bytes == 0 { // from before sizes were recorded
+			if sum.bytes == 0 { // the run is from a version of nixbench that did not record sizes
 				u.Copied = fmt.Sprintf("%d paths", sum.paths)
 			}
 			if sum.nodes > 1 {
@@ -191,7 +191,7 @@ func listUnits(s Subject) []unit {
 	return out
 }
 
-// abbreviate gives a few of the names, and how many more there are.
+// abbreviate returns the names, or at most `most` entries, of which the last one is the number of the others.
 func abbreviate(names []string, most int) []string {
 	if len(names) <= most {
 		return names

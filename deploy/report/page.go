@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// page is what the template shows: texts and places, nothing left to compute.
+// page is the input of the template: texts and positions. The template computes nothing.
 type page struct {
 	Title, Status, Result, Took, Error string
 	Facts                              []fact
@@ -34,18 +34,18 @@ type count struct {
 	Outcome state.Outcome
 }
 
-// step of the critical path.
+// step is a step of the critical path, or a phase of a node.
 type step struct {
 	Phase event.Phase
 	Node  string
 	At    string
 	Took  string
-	Width string // of its bar, as everything below, in percent
+	Width string // of the bar in percent of the chart, such as 12.500%
 	Share string
 	Text  string
 }
 
-// outcomes are in the order in which they are told: as in the run's own summary.
+// outcomes are in the order of the summary of a run.
 var outcomes = []state.Outcome{state.Switched, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
 
 func newPage(s Subject, before *Subject) page {
@@ -117,7 +117,7 @@ func countOutcomes(r *state.Run) []count {
 			delete(n, o)
 		}
 	}
-	for _, r := range r.Nodes { // outcomes of later versions, in the order of nodes
+	for _, r := range r.Nodes { // outcomes that only later versions of nixbench have, in the order of nodes
 		if n[r.Outcome] > 0 {
 			out = append(out, count{n[r.Outcome], r.Outcome})
 			delete(n, r.Outcome)
@@ -126,7 +126,7 @@ func countOutcomes(r *state.Run) []count {
 	return out
 }
 
-// formatPercent is a share of the whole as CSS and SVG have it.
+// formatPercent returns part as a percentage of whole, in the format of CSS and SVG.
 func formatPercent(part, whole explain.Seconds) string {
 	if whole <= 0 {
 		return "0%"

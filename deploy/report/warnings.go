@@ -7,10 +7,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/explain"
 )
 
-// More of them than anybody reads.
+// maxWarnings is how many warnings a page contains.
 const maxWarnings = 200
 
-// warning is an event that somebody should see.
+// warning is a warning or an error of the run.
 type warning struct {
 	At, Level, Where, Text string
 }
