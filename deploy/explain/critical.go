@@ -14,9 +14,9 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 		// By end. Of spans with the same end, the longest is the last, so that it is found first.
 		return cmp.Or(cmp.Compare(a.end(), b.end()), cmp.Compare(b.Start, a.Start), cmp.Compare(b.Node, a.Node), cmp.Compare(b.Phase, a.Phase))
 	})
-	own := map[string][]Span{} // spans by node, "" for the whole run, ordered by end
+	byNode := map[string][]Span{} // spans by node, "" for the whole run, ordered by end
 	for _, s := range spans {
-		own[s.Node] = append(own[s.Node], s)
+		byNode[s.Node] = append(byNode[s.Node], s)
 	}
 	// A phase is assumed to have waited for another one that ended at most this long before its begin.
 	near := min(max(total/100, Seconds(time.Millisecond)), Seconds(50*time.Millisecond))
@@ -25,11 +25,11 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 	node := ""
 	for t := total; ; {
 		step, ok := lastEndedBefore(spans, t)
-		if mine, has := lastEndedBefore(own[node], t); node != "" && has && step.end()-mine.end() <= near {
-			step = mine
+		if previous, has := lastEndedBefore(byNode[node], t); node != "" && has && step.end()-previous.end() <= near {
+			step = previous
 		}
 		if !ok || t-step.end() > near {
-			if s, under := findRunningSpan(own, node, t); under {
+			if s, running := findRunningSpan(byNode, node, t); running {
 				s.Took = t - s.Start
 				step, ok = s, true
 			}
@@ -60,10 +60,10 @@ func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
 
 // findRunningSpan returns the longest span of the whole run that was running at t, or of the node if there
 // is none. Spans of other nodes are not used, because a node does not wait for them.
-func findRunningSpan(own map[string][]Span, node string, t Seconds) (Span, bool) {
-	for _, who := range []string{"", node} {
+func findRunningSpan(byNode map[string][]Span, node string, t Seconds) (Span, bool) {
+	for _, name := range []string{"", node} {
 		var longest Span
-		for _, s := range own[who] {
+		for _, s := range byNode[name] {
 			if s.Start < t && t < s.end() && s.Took > longest.Took {
 				longest = s
 			}

@@ -241,8 +241,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// Whatever the events say, all bars are within the run and the critical path is one
-// line through it.
+// For all events, the bars are within the time of the run, and the critical path has no overlaps.
 func TestAnyEvents(t *testing.T) {
 	kinds := []event.Kind{event.PhaseStart, event.PhaseEnd, event.NodeStart, event.NodeEnd, event.NodeLog}
 	phases := []event.Phase{event.Survey, event.Build, event.Copy, event.Activate, "new"}
@@ -295,7 +294,7 @@ func TestAnyEvents(t *testing.T) {
 }
 
 // A recorded run, from before its first event to after its last.
-func TestOf(t *testing.T) {
+func TestExplainRun(t *testing.T) {
 	d := state.Dir(filepath.Join(t.TempDir(), ".nixbench", "demo"))
 	l, err := d.Lock(context.Background(), state.Self("apply"))
 	if err != nil {
@@ -334,7 +333,7 @@ func BenchmarkExplain(b *testing.B) {
 	}
 }
 
-// What overlaps is told with what it brought.
+// The report contains how long booting and evaluation overlapped.
 func TestOverlapOfBootAndEvaluation(t *testing.T) {
 	start := time.Date(2026, 11, 21, 1, 0, 0, 0, time.UTC)
 	var events []event.Event

@@ -152,7 +152,7 @@ func at(seconds float64, e event.Event) event.Event {
 
 const system = "/nix/store/r3y267kssjzma7pm19ncmbamkgg3jcjk-nixos-system-web-25.05"
 
-// cluster is a run with all that a page can show: one node goes back, one is down.
+// cluster is a run with all that a page can show: one node is rolled back, one cannot be reached.
 func cluster() story {
 	web := func(n string, before int, o state.Outcome, err string) state.NodeResult {
 		r := state.NodeResult{Node: n, Unit: "web", Path: system, Before: before, After: before + 1, Outcome: o, Error: err}
@@ -190,7 +190,7 @@ func cluster() story {
 	}
 }
 
-// faster is the same without trouble, an hour before.
+// faster is the same run without failures, an hour earlier.
 func faster() story {
 	return story{
 		command: "apply",
@@ -313,7 +313,7 @@ func checkMarkup(t *testing.T, page string) {
 	}
 }
 
-func TestAPageAsksForNothing(t *testing.T) {
+func TestPageLoadsNoFiles(t *testing.T) {
 	before := faster().load(t)
 	page := write(t, cluster().load(t), &before)
 	checkMarkup(t, page)
@@ -344,7 +344,7 @@ func TestLongLogs(t *testing.T) {
 	}
 }
 
-// A thousand nodes are a page that a browser can still show.
+// The page of a thousand nodes is small enough for a browser.
 func TestThousandNodes(t *testing.T) {
 	s := story{command: "apply"}
 	for i := range 1000 {

@@ -131,12 +131,12 @@ func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]s
 	taints, more := reconcileTaints(node.Spec.Taints, want.Taints, last.Taints, controlPlane)
 	words = append(words, more...)
 
-	wish, err := json.Marshal(want)
+	desired, err := json.Marshal(want)
 	if err != nil {
 		return nil, nil, err
 	}
 	none := len(want.Labels) == 0 && want.Taints == nil
-	if len(words) == 0 && (none && !noted || string(wish) == note) {
+	if len(words) == 0 && (none && !noted || string(desired) == note) {
 		return nil, nil, nil
 	}
 	var as object
@@ -149,7 +149,7 @@ func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]s
 	if none {
 		delete(node.Metadata.Annotations, appliedAnnotation)
 	} else {
-		node.Metadata.Annotations[appliedAnnotation] = string(wish)
+		node.Metadata.Annotations[appliedAnnotation] = string(desired)
 	}
 	metadata, spec := childObject(as, "metadata"), childObject(as, "spec")
 	metadata["labels"], metadata["annotations"] = node.Metadata.Labels, node.Metadata.Annotations

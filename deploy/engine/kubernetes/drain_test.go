@@ -18,7 +18,7 @@ import (
 
 func quiet(string) {}
 
-// removeNode is what a node's machine being removed means here.
+// removeNode runs the steps of the engine for a node whose machine is removed.
 func removeNode(t *testing.T, e *Engine, node string) error {
 	if err := e.Drain(t.Context(), node, engine.DrainOptions{ForRemoval: true}, quiet); err != nil {
 		return err
@@ -26,7 +26,7 @@ func removeNode(t *testing.T, e *Engine, node string) error {
 	return e.RemoveMember(t.Context(), node)
 }
 
-// A node that is gone cannot reset itself: the others forget it.
+// A node that cannot be reached is removed from etcd and from the cluster without a reset.
 func TestRemoveNode(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "cp-2": controlPlane(false), "w-1": node(true)},
 		down: map[string]string{"cp-2": "no route to host"}, etcd: etcdOfThree}
@@ -50,8 +50,8 @@ func TestRemoveNode(t *testing.T) {
 	}
 }
 
-// etcd says whether a control plane can be spared, before anything is lost there.
-func TestControlPlaneThatIsNeeded(t *testing.T) {
+// If etcd refuses the removal of a member, the node is not reset and its Node object is not deleted.
+func TestRemoveMemberNeededForQuorum(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(false), "cp-3": controlPlane(true)},
 		down: map[string]string{"cp-2": "no route to host"}, etcd: etcdOfThree,
 		refuse: map[string]string{"etcdctl member remove": "etcdserver: unhealthy cluster"}}
@@ -62,7 +62,7 @@ func TestControlPlaneThatIsNeeded(t *testing.T) {
 	if lost := append(c.did("nixbench-kubernetes-reset"), c.did("kubectl delete")...); len(lost) > 0 {
 		t.Errorf("done all the same: %q", lost)
 	}
-	// Once etcd lets it go, its own server is no use any more: etcd comes before the rest.
+	// Once etcd allows the removal, the etcd member is removed before the reset.
 	c.refuse = nil
 	delete(c.down, "cp-2")
 	c.ran = nil
@@ -82,8 +82,8 @@ func TestControlPlaneThatIsNeeded(t *testing.T) {
 	}
 }
 
-// A member of etcd that has just come back is counted a little later.
-func TestControlPlaneIsSparedSoon(t *testing.T) {
+// The removal of an etcd member is retried, because etcd counts a restarted member after some seconds.
+func TestRemoveEtcdMemberRetries(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true), "cp-3": controlPlane(true)}, etcd: etcdOfThree}
 	e := c.engine("cp-1", "cp-2")
 	run, tries := e.Run, 0
@@ -100,7 +100,7 @@ func TestControlPlaneIsSparedSoon(t *testing.T) {
 	}
 }
 
-// A reset that fails is told, once the others count the node no more.
+// A reset that fails is reported after the Node object was deleted.
 func TestResetFails(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, refuse: map[string]string{"nixbench-kubernetes-reset": "no space left"}}
 	if err := removeNode(t, c.engine("cp-1"), "w-1"); err == nil || err.Error() != "w-1: reset: no space left" {
@@ -111,7 +111,7 @@ func TestResetFails(t *testing.T) {
 	}
 }
 
-// Whoever has cordoned a node himself finds it cordoned, although it was about to leave.
+// A node that an administrator has cordoned stays cordoned after a failed drain for removal.
 func TestCordonStays(t *testing.T) {
 	own := node(true)
 	own["unschedulable"] = true
@@ -130,12 +130,12 @@ func TestCordonStays(t *testing.T) {
 	}
 }
 
-// A node may be called Ready whose kubelet has died with the switch.
+// A node can be Ready although its kubelet has exited during the switch.
 func TestUncordonWaitsForKubelet(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready   bool
 		kubelet kubelet
-		want    string // empty: it returns
+		want    string // empty: it is uncordoned
 	}{
 		"not Ready":        {false, kubelet{"running", time.Hour, 0}, "it is not Ready: starting"},
 		"well":             {true, kubelet{"running", time.Hour, 5 * time.Second}, ""},
@@ -159,7 +159,7 @@ func TestUncordonWaitsForKubelet(t *testing.T) {
 	}
 }
 
-// Nor is a control plane well whose own server is not: the next one may be the one too many.
+// A control plane is not ready while its own API server does not answer.
 func TestUncordonWaitsForOwnAPI(t *testing.T) {
 	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true)}, sick: map[string]string{"cp-2": "etcd failed"}}
 	e := c.engine("cp-1", "cp-2")
@@ -174,7 +174,7 @@ func TestUncordonWaitsForOwnAPI(t *testing.T) {
 	}
 }
 
-// One that was made anew returns when it is there; one that the hive does not have is not waited for.
+// A node that has not joined yet is waited for if it is in the hive, and not waited for otherwise.
 func TestUncordonNewMember(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true)}}
 	e := c.engine("cp-1", "w-1")
@@ -220,7 +220,7 @@ func budget(name, app string, desired, expected, healthy int) object {
 		"status": object{"observedGeneration": 2, "disruptionsAllowed": max(healthy-desired, 0), "desiredHealthy": desired, "expectedPods": expected, "currentHealthy": healthy}}
 }
 
-// What a drain would delete for good.
+// checkPods returns the work that a drain would delete permanently.
 func TestCheckPods(t *testing.T) {
 	data := object{"name": "data", "emptyDir": object{}}
 	for name, c := range map[string]struct {
@@ -264,7 +264,7 @@ func TestCheckPods(t *testing.T) {
 	}
 }
 
-// By default nothing is deleted for good; the node takes work as before.
+// By default a drain that would delete work permanently is refused, and the node stays uncordoned.
 func TestDrainRefused(t *testing.T) {
 	w := node(true)
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("debug", ""), podOf("web-1", "ReplicaSet")}}}
@@ -288,7 +288,7 @@ func TestDrainRefused(t *testing.T) {
 	if !slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
 		t.Errorf("%q", c.flags)
 	}
-	// Without such pods kubectl gets no leave to delete any.
+	// Without such pods, kubectl gets no permission to delete them.
 	c.bound["w-1"] = []object{podOf("web-1", "ReplicaSet")}
 	if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{BarePods: true, LocalData: true}, quiet); err != nil {
 		t.Fatal(err)
@@ -300,11 +300,11 @@ func TestDrainRefused(t *testing.T) {
 
 var errRound = errors.New("error when evicting pods: global timeout reached: 5s")
 
-// A budget that never lets a pod go is said before anything changes, and ends a drain within seconds.
-func TestBudgetForever(t *testing.T) {
+// A budget that blocks a drain permanently is reported before any change, and ends a drain within seconds.
+func TestBudgetBlocksPermanently(t *testing.T) {
 	for name, c := range map[string]struct {
 		budgets []object
-		want    string // empty: it does not stop the drain for good
+		want    string // empty: it does not block the drain permanently
 	}{
 		"all are wanted":       {[]object{budget("web", "web", 2, 2, 2)}, "cannot be evicted: PodDisruptionBudget shop/web allows 0 disruptions (2 of 2 pods must be healthy, and 2 are)"},
 		"one is not well":      {[]object{budget("web", "web", 1, 2, 1)}, ""},
@@ -357,7 +357,7 @@ func merged(base, more object) object {
 	return base
 }
 
-// A drain says what it waits for, and ends; the node takes work again at once.
+// A drain reports what it waits for and ends after its time limit; the node is then uncordoned.
 func TestDrainReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := node(true)
@@ -382,7 +382,7 @@ func TestDrainReports(t *testing.T) {
 		if w["unschedulable"] == true {
 			t.Error("it is left cordoned")
 		}
-		// The budget lets the pod go after a while.
+		// The budget allows the eviction after some rounds.
 		rounds := 0
 		c.drained = func(c *cluster, on string) error {
 			if rounds++; rounds < 3 {
@@ -397,7 +397,7 @@ func TestDrainReports(t *testing.T) {
 	})
 }
 
-// On a node whose kubelet is dead nothing is seen to end: what can be is drained, for a short time.
+// The drain of a node whose kubelet has stopped is short, because the end of its pods cannot be observed.
 func TestDrainBroken(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready bool
@@ -440,7 +440,7 @@ func TestDrainInterrupted(t *testing.T) {
 func TestInspect(t *testing.T) {
 	for name, c := range map[string]struct {
 		kubelet kubelet
-		want    string // empty: it is well
+		want    string // empty: it is healthy
 	}{
 		"well":       {kubelet{"running", time.Hour, 0}, ""},
 		"stopped":    {kubelet{"dead", time.Hour, time.Minute}, "its kubelet is stopped"},
@@ -457,7 +457,7 @@ func TestInspect(t *testing.T) {
 			}
 		})
 	}
-	// One that cannot be asked, or is none of ours, is somebody else's trouble.
+	// A node that cannot be reached, or that is not a member, is not an error.
 	c := &cluster{t: t, down: map[string]string{"w-1": "no route to host"}}
 	for _, name := range []string{"w-1", "stranger"} {
 		if err := c.engine("cp-1", "w-1").Inspect(t.Context(), name); err != nil {
@@ -467,7 +467,7 @@ func TestInspect(t *testing.T) {
 }
 
 // A kubelet that is stopped and stays so is not waited for, and says why.
-func TestReturnOfDead(t *testing.T) {
+func TestWaitReadyStoppedKubelet(t *testing.T) {
 	for _, isReady := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			w := node(isReady)

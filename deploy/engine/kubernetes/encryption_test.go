@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// All API servers have to run with the keys, also those of nodes that the hive does not have.
-func TestWithout(t *testing.T) {
+// All API servers must use the keys, also those of nodes that are not in the hive.
+func TestMembersWithout(t *testing.T) {
 	server := func(node, sum, ready string) object {
 		return object{
 			"spec":   object{"nodeName": node, "containers": []object{{"env": []object{{"name": "TZ", "value": "UTC"}, {"name": "NIXBENCH_ENCRYPTION", "value": sum}}}}},

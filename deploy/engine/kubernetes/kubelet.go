@@ -31,9 +31,9 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 			return nil // the deployment itself reports a node that cannot be reached
 		}
 		err = own.checkRunning()
-		dead := &stoppedError{}
-		if err == nil || errors.As(err, &dead) || time.Now().After(end) {
-			if err == nil || dead.state == stateStopped {
+		stopped := &stoppedError{}
+		if err == nil || errors.As(err, &stopped) || time.Now().After(end) {
+			if err == nil || stopped.state == stateStopped {
 				return err // a kubelet that was stopped by hand has no error in its log that explains it
 			}
 			if words := e.lastKubeletError(ctx, node); words != "" {

@@ -17,25 +17,25 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// cluster is as much of a cluster as kubectl shows, for commands that the tests expect;
-// any other command fails its test.
+// cluster is a fake cluster. It answers the commands that the tests expect; any other command fails the
+// test.
 type cluster struct {
 	t *testing.T
 
 	mu    sync.Mutex
 	nodes map[string]object // name → labels, annotations, ready, unschedulable
 	pods  []object
-	down  map[string]string // node → the error of everything that runs there
+	down  map[string]string // node → the error of every command on it
 	ran   []string
 	etcd  string
 
-	busy int // how often a node's unit is still at work
+	busy int // how many times nixbench-kubernetes.service is still running
 
 	apis map[string]string // node → version of its API server
 
-	conflicts int // how often somebody else is faster
+	conflicts int // how many writes fail with a conflict
 
-	kubelets map[string]kubelet // those that are not well
+	kubelets map[string]kubelet // nodes whose kubelet is not healthy
 	refuse   map[string]string  // command → the error that it ends with
 	sick     map[string]string  // node → the error of its API server
 	silent   map[string]bool    // nodes on which kubectl never ends
@@ -44,14 +44,14 @@ type cluster struct {
 	bound    map[string][]object // node → its pods
 	budgets  []object
 	requests []object                            // for certificates
-	drained  func(c *cluster, node string) error // what kubectl drain does; nil: all pods go
+	drained  func(c *cluster, node string) error // what kubectl drain does; nil: it evicts all pods
 
 	flags     []string // of the last kubectl drain
 	noCluster bool
-	phases    string // what nodes say of themselves; empty: join
+	phases    string // the phase of all nodes; empty: join
 }
 
-// kubelet is how a node's is.
+// kubelet is the state of the kubelet of a node.
 type kubelet struct {
 	state          string
 	begun, renewed time.Duration // ago
@@ -215,7 +215,7 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 	case strings.HasPrefix(line, "journalctl"):
 		return fmt.Appendf(nil, "the log of %s\n", words[len(words)-1]), nil
 	default:
-		c.t.Errorf("nobody expected %s on %s", line, on)
+		c.t.Errorf("unexpected command: %s on %s", line, on)
 	}
 	return nil, nil
 }
@@ -283,7 +283,7 @@ func TestDrainAndUncordon(t *testing.T) {
 		t.Errorf("drained: %q; a node that somebody else has cordoned stays as it is", got)
 	}
 	if m, _ := e.Members(t.Context()); !m["w-1"].Drained || m["w-2"].Drained {
-		t.Errorf("who has left: %+v", m)
+		t.Errorf("drained members: %+v", m)
 	}
 	c.busy = 1
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
@@ -321,7 +321,7 @@ func TestConditions(t *testing.T) {
 		}
 	}
 	if strings.Contains(why, "cp-1") {
-		t.Errorf("cp-1 is well, why explain it?\n%s", why)
+		t.Errorf("cp-1 is healthy, but it is explained:\n%s", why)
 	}
 
 	if err := conditions[2].Probe(t.Context()); err == nil {
@@ -360,7 +360,7 @@ func TestAPIThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-// A control plane that has joined may be without its own server still.
+// A control plane that has joined may not have a running API server yet.
 func TestAPIOfEveryControlPlane(t *testing.T) {
 	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": node(true)}, down: map[string]string{"cp-2": "cp-2: kubectl\nconnection refused"}}
 	if err := c.engine("cp-1", "cp-2", "w-1").Conditions(false)[0].Probe(t.Context()); err == nil || err.Error() != "cp-2: connection refused" {
@@ -368,7 +368,7 @@ func TestAPIOfEveryControlPlane(t *testing.T) {
 	}
 }
 
-// Only where no control plane knows of a cluster may one create it, and only the first.
+// Only the first control plane may create the cluster, and only if no control plane has been set up.
 func TestAdmit(t *testing.T) {
 	c := &cluster{t: t, noCluster: true}
 	e := c.engine("cp-1", "cp-2", "w-1")
@@ -395,14 +395,14 @@ func TestAdmit(t *testing.T) {
 		}
 	}
 	if got := c.did("sh -c test -e"); len(got) != 1 || len(c.did("install")) > 0 {
-		t.Errorf("a living cluster: %q", c.ran)
+		t.Errorf("an existing cluster: %q", c.ran)
 	}
-	// A reset may have stopped what joins.
+	// A reset may have stopped the unit that joins the node.
 	if got := c.did("systemctl start nixbench-kubernetes.service"); len(got) != 2 || !strings.HasPrefix(got[0], "w-1: ") {
 		t.Errorf("begun: %q", got)
 	}
 
-	// One that has not joined renews nothing, although systemd would say so.
+	// A control plane that has not joined does not renew the token, although systemctl start would succeed.
 	c = &cluster{t: t, nodes: map[string]object{"cp-2": controlPlane(true)}}
 	e = c.engine("cp-1", "cp-2", "w-1")
 	if err := e.Admit(t.Context(), "w-1"); err != nil {

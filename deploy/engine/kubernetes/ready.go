@@ -81,9 +81,9 @@ func (e *Engine) Uncordon(ctx context.Context, node string) error {
 // explainNotReady returns why a node is not Ready. A stopped kubelet is reported instead of the message
 // of the Ready condition, because it is the cause.
 func (e *Engine) explainNotReady(ctx context.Context, node string, n gjson.Result) error {
-	dead := &stoppedError{}
-	if err := e.checkKubeletReported(ctx, node); errors.As(err, &dead) && !e.isConfiguring(ctx, node) {
-		return dead
+	stopped := &stoppedError{}
+	if err := e.checkKubeletReported(ctx, node); errors.As(err, &stopped) && !e.isConfiguring(ctx, node) {
+		return stopped
 	}
 	return fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
 }

@@ -23,22 +23,22 @@ const maxKubeletSkew = 3
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
 	defer cancel()
-	found, err := e.listNodes(ctx)
+	observed, err := e.listNodes(ctx)
 	if err != nil {
 		return nil, nil // the first deployment, or a deployment that repairs a cluster that does not answer
 	}
 	s := skew{kubelets: map[string]release{}}
 	different := false
 	for _, m := range e.Cluster.Members {
-		wish := member{name: m.Node, controlPlane: m.Role == ControlPlane, deployed: slices.Contains(nodes, m.Node)}
-		if wish.desired, err = desiredRelease(m); err != nil {
+		next := member{name: m.Node, controlPlane: m.Role == ControlPlane, deployed: slices.Contains(nodes, m.Node)}
+		if next.desired, err = desiredRelease(m); err != nil {
 			return nil, err
 		}
-		if kubelet, ok := parseRelease(found[m.Node].Get("status.nodeInfo.kubeletVersion").String()); ok {
+		if kubelet, ok := parseRelease(observed[m.Node].Get("status.nodeInfo.kubeletVersion").String()); ok {
 			s.kubelets[m.Node] = kubelet
 		}
-		different = different || wish.deployed && s.kubelets[m.Node] != wish.desired
-		s.members = append(s.members, wish)
+		different = different || next.deployed && s.kubelets[m.Node] != next.desired
+		s.members = append(s.members, next)
 	}
 	if !different {
 		return nil, nil
@@ -75,13 +75,13 @@ func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
 		})
 	}
 	asked.Wait()
-	known := map[string]release{}
+	answered := map[string]release{}
 	for i, node := range all {
 		if answers[i] != (release{}) {
-			known[node] = answers[i]
+			answered[node] = answers[i]
 		}
 	}
-	return known
+	return answered
 }
 
 // skew contains the observed and the desired versions.
@@ -121,8 +121,8 @@ func (s skew) check() error {
 	after := map[string]release{}
 	upgrade := false
 	for _, m := range s.members {
-		api, known := s.apis[m.name]
-		if !m.controlPlane || !known {
+		api, answered := s.apis[m.name]
+		if !m.controlPlane || !answered {
 			continue
 		}
 		after[m.name] = api
@@ -143,12 +143,12 @@ func (s skew) check() error {
 	oldest, newest = s.oldestAndNewest(after)
 	for _, m := range s.members {
 		kubelet, registered := s.kubelets[m.name]
-		comes := m.deployed && m.desired != (release{}) && m.desired != kubelet
+		changes := m.deployed && m.desired != (release{}) && m.desired != kubelet
 		switch {
-		case comes && !m.controlPlane && m.desired.minor > oldest.minor:
+		case changes && !m.controlPlane && m.desired.minor > oldest.minor:
 			return versionError("apply to the control plane first, or to all nodes at once",
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.name, m.desired, oldest)
-		case comes && m.desired.minor+maxKubeletSkew < newest.minor:
+		case changes && m.desired.minor+maxKubeletSkew < newest.minor:
 			return versionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.name, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.name, m.desired, newest)
 		case upgrade && registered && kubelet.minor+maxKubeletSkew < newest.minor:
