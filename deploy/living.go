@@ -151,7 +151,7 @@ func (d *Deployer) around(ctx context.Context, o engine.DrainOptions, m member, 
 
 // back gives a member its work again, once it is ready for it.
 func (d *Deployer) back(ctx context.Context, m member, node string) error {
-	return d.parting(node, "takes work again", func(report func(string)) error { return engine.UncordonWhenReady(ctx, m.engine, node, report) })
+	return d.parting(node, "takes work again", func(report func(string)) error { return m.engine.UncordonWhenReady(ctx, node, report) })
 }
 
 // backTimeout bounds giving work back where something has failed.

@@ -143,7 +143,7 @@ func (d *Deployer) stay(ctx context.Context, e engine.Engine, nodes []string) er
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout)
 	defer cancel()
 	return eachOf(nodes, func(node string) error {
-		if err := engine.UncordonWhenReady(ctx, e, node, func(string) {}); err != nil {
+		if err := e.UncordonWhenReady(ctx, node, func(string) {}); err != nil {
 			return &NodeError{Node: node, Step: event.Drain, Err: err}
 		}
 		return nil

@@ -86,11 +86,10 @@ func (s *sulky) Inspect(_ context.Context, node string) error {
 }
 func (s *sulky) RemoveMember(_ context.Context, node string) error { return s.do("forget", node) }
 func (s *sulky) Admit(_ context.Context, node string) error        { return s.do("invite", node) }
-func (s *sulky) WaitReady(_ context.Context, _ string, report func(string)) error {
+func (s *sulky) UncordonWhenReady(_ context.Context, node string, report func(string)) error {
 	report("waits")
-	return nil
+	return s.do("return", node)
 }
-func (s *sulky) Uncordon(_ context.Context, node string) error { return s.do("return", node) }
 func (s *sulky) Conditions(bool) []check.Condition {
 	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.do("look", "") }}}
 }

@@ -25,22 +25,13 @@ type Engine interface {
 	// for a node that is not a member. If the drain fails, the member takes work as before. While
 	// Drain waits, it reports for what.
 	Drain(ctx context.Context, node string, o DrainOptions, report func(text string)) error
-	// WaitReady waits until a member works with its current configuration. It also waits for a node
-	// that the hive contains and that has not joined yet. While it waits, it reports for what.
-	WaitReady(ctx context.Context, node string, report func(text string)) error
-	// Uncordon lets a member take work again that Drain has drained. It does nothing for other nodes.
-	Uncordon(ctx context.Context, node string) error
+	// UncordonWhenReady waits until a member works with its current configuration, and then lets it take
+	// work again if Drain has drained it. It also waits for a node that the hive contains and that has not
+	// joined yet. While it waits, it reports for what.
+	UncordonWhenReady(ctx context.Context, node string, report func(text string)) error
 	// Conditions returns the conditions that must hold at the end of a run. With deep set, it also
 	// returns conditions whose probes start workloads.
 	Conditions(deep bool) []check.Condition
-}
-
-// UncordonWhenReady waits until a member works, and then lets it take work again.
-func UncordonWhenReady(ctx context.Context, e Engine, node string, report func(text string)) error {
-	if err := e.WaitReady(ctx, node, report); err != nil {
-		return err
-	}
-	return e.Uncordon(ctx, node)
 }
 
 // Admitter is an engine that must allow a node to join. Admit is called for each node that runs its

@@ -2,18 +2,36 @@ package event
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// watch returns a sink that appends the events to got.
-func watch(got *[]Event) Sink { return func(e Event) { *got = append(*got, e) } }
+// collector stores the events that a sink receives. Waits send from their own goroutines.
+type collector struct {
+	mu   sync.Mutex
+	sent []Event
+}
 
-func words(events []Event) string {
+func (c *collector) sink(e Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent = append(c.sent, e)
+}
+
+func (c *collector) events() []Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.sent)
+}
+
+// words returns the events, each as `kind text`.
+func (c *collector) words() string {
 	var out []string
-	for _, e := range events {
+	for _, e := range c.events() {
 		out = append(out, string(e.Kind)+" "+e.Text)
 	}
 	return strings.Join(out, ", ")
@@ -21,13 +39,13 @@ func words(events []Event) string {
 
 func TestShortWaitsAreNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got []Event
-		w := watch(&got).Wait(Event{Text: "a lock"})
+		var c collector
+		w := Sink(c.sink).Wait(Event{Text: "a lock"})
 		time.Sleep(Grace - time.Millisecond)
 		w.End()
 		time.Sleep(time.Hour)
-		if len(got) > 0 {
-			t.Error(words(got))
+		if len(c.events()) > 0 {
+			t.Error(c.words())
 		}
 	})
 }
@@ -36,12 +54,12 @@ func TestShortWaitsAreNotReported(t *testing.T) {
 // its end.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got []Event
+		var c collector
 		begin := time.Now()
-		w := watch(&got).Wait(Event{Node: "a", Phase: Keys, Text: "a lock", Until: begin.Add(time.Minute)})
+		w := Sink(c.sink).Wait(Event{Node: "a", Phase: Keys, Text: "a lock", Until: begin.Add(time.Minute)})
 		time.Sleep(Grace)
 		synctest.Wait()
-		if len(got) != 1 || !got[0].Since.Equal(begin) || !got[0].Until.Equal(begin.Add(time.Minute)) || got[0].Node != "a" || got[0].Phase != Keys {
+		if got := c.events(); len(got) != 1 || !got[0].Since.Equal(begin) || !got[0].Until.Equal(begin.Add(time.Minute)) || got[0].Node != "a" || got[0].Phase != Keys {
 			t.Fatalf("%+v", got)
 		}
 		w.Change("a lock", begin.Add(time.Minute)) // which is no change
@@ -51,10 +69,10 @@ func TestWait(t *testing.T) {
 		w.Change("nothing", time.Time{})
 		w.Restart("nothing", time.Time{})
 		time.Sleep(time.Hour)
-		if want := "wait a lock, wait a key, wait-end a key"; words(got) != want {
-			t.Errorf("%s, want %s", words(got), want)
+		if want := "wait a lock, wait a key, wait-end a key"; c.words() != want {
+			t.Errorf("%s, want %s", c.words(), want)
 		}
-		if got[2].Since != got[0].Since {
+		if got := c.events(); got[2].Since != got[0].Since {
 			t.Error("the end is that of another wait")
 		}
 	})
@@ -63,24 +81,24 @@ func TestWait(t *testing.T) {
 // Each repetition of an awaited event, such as a heartbeat of a node, begins a new wait.
 func TestWaitRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got []Event
-		w := watch(&got).Wait(Event{Text: "a sign"})
+		var c collector
+		w := Sink(c.sink).Wait(Event{Text: "a sign"})
 		for range 10 {
 			time.Sleep(Grace / 2)
 			w.Restart("a sign", time.Time{})
 		}
-		if len(got) > 0 {
-			t.Errorf("%s, though the signs came", words(got))
+		if len(c.events()) > 0 {
+			t.Errorf("%s, though the signs came", c.words())
 		}
 		time.Sleep(Grace)
 		synctest.Wait()
 		w.Restart("a sign", time.Time{})
 		time.Sleep(Grace)
 		synctest.Wait()
-		if want := "wait a sign, wait-end a sign, wait a sign"; words(got) != want {
-			t.Errorf("%s, want %s", words(got), want)
+		if want := "wait a sign, wait-end a sign, wait a sign"; c.words() != want {
+			t.Errorf("%s, want %s", c.words(), want)
 		}
-		if got[1].Since != got[0].Since || got[2].Since == got[0].Since {
+		if got := c.events(); got[1].Since != got[0].Since || got[2].Since == got[0].Since {
 			t.Error("two waits are not told apart by Since")
 		}
 		w.End()

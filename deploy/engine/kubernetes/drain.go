@@ -24,18 +24,20 @@ const brokenTimeout = 10 * time.Second
 // instead if pods would be lost, or if a disruption budget blocks the drain permanently. A node that is
 // being removed and cannot be reached is not drained, because the end of its pods cannot be observed.
 func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
-	nodes, err := e.listNodes(ctx)
+	var nodes map[string]gjson.Result
+	err := retryUnavailable(ctx, func() (err error) { nodes, err = e.listNodes(ctx); return err })
 	if errors.Is(err, errNoControlPlane) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: drain: %w", node, lastLine(err))
+		return fmt.Errorf("%s: drain: %w", node, shortenError(ctx, err))
 	}
 	n, member := nodes[node]
 	if !member || !e.mustDrain(ctx, n, node, o) {
 		return nil
 	}
-	mark, err := e.cordon(ctx, node, n)
+	mark := ""
+	err = retryUnavailable(ctx, func() (err error) { mark, err = e.cordon(ctx, node, n); return err })
 	if err == nil {
 		o.Broken = o.Broken || !isReady(n) // such a node does not report the end of its pods to the API
 		err = e.evictPods(ctx, node, o, report)
@@ -49,7 +51,7 @@ func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, 
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	return errors.Join(err, e.removeDrainMark(back, node, mark))
+	return errors.Join(err, retryUnavailable(back, func() error { return e.removeDrainMark(back, node, mark) }))
 }
 
 // undoTimeout is the time limit for the uncordon after a failed drain.
@@ -94,6 +96,25 @@ func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (strin
 	return note, nil
 }
 
+// apiUnavailable matches the messages of kubectl if the API does not answer. The API of a control plane that
+// has just changed may be unavailable for some seconds.
+var apiUnavailable = regexp.MustCompile(`connection refused|connection to the server .* was refused|connection reset by peer|no answer within|TLS handshake timeout|unexpected EOF|\(ServiceUnavailable\)|etcdserver: `)
+
+// retryUnavailable runs f, and retries it for up to allTimeout while the API does not answer.
+func retryUnavailable(ctx context.Context, f func() error) error {
+	for end := time.Now().Add(allTimeout); ; {
+		err := f()
+		if err == nil || !apiUnavailable.MatchString(err.Error()) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(poll):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // shortenError removes the command line from an error, which may contain it once for each control plane.
 func shortenError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -110,8 +131,8 @@ func (e *Engine) evictPods(ctx context.Context, node string, o engine.DrainOptio
 	}
 	begin := time.Now()
 	for round := 0; ; round++ {
-		pods, err := e.listPods(ctx, node)
-		if err != nil {
+		var pods []pod
+		if err := retryUnavailable(ctx, func() (err error) { pods, err = e.listPods(ctx, node); return err }); err != nil {
 			return shortenError(ctx, err)
 		}
 		if check := checkPods(pods, o); len(check.Blocked) > 0 {
@@ -131,7 +152,9 @@ func (e *Engine) evictPods(ctx context.Context, node string, o engine.DrainOptio
 				return &DrainTimeoutError{After: took, Remaining: left}
 			}
 		}
-		switch over, err := e.runDrainRound(ctx, node, pods); {
+		over := false
+		err := retryUnavailable(ctx, func() (err error) { over, err = e.runDrainRound(ctx, node, pods); return err })
+		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case over || err != nil && o.Broken && time.Since(begin) >= limit:

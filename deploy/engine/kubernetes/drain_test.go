@@ -122,7 +122,7 @@ func TestCordonStays(t *testing.T) {
 			t.Fatal("it was drained")
 		}
 	}
-	if err := engine.UncordonWhenReady(t.Context(), e, "w-1", quiet); err != nil {
+	if err := e.UncordonWhenReady(t.Context(), "w-1", quiet); err != nil {
 		t.Fatal(err)
 	}
 	if m, _ := e.Members(t.Context()); own["unschedulable"] != true || m["w-1"].Drained {
@@ -148,7 +148,7 @@ func TestUncordonWaitsForKubelet(t *testing.T) {
 		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		err := engine.UncordonWhenReady(ctx, cluster.engine("cp-1", "w-1"), "w-1", quiet)
+		err := cluster.engine("cp-1", "w-1").UncordonWhenReady(ctx, "w-1", quiet)
 		cancel()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -165,11 +165,11 @@ func TestUncordonWaitsForOwnAPI(t *testing.T) {
 	e := c.engine("cp-1", "cp-2")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := engine.UncordonWhenReady(ctx, e, "cp-2", quiet); err == nil || !strings.Contains(err.Error(), "its own API does not answer: cp-2: etcd failed") {
+	if err := e.UncordonWhenReady(ctx, "cp-2", quiet); err == nil || !strings.Contains(err.Error(), "its own API does not answer: cp-2: etcd failed") {
 		t.Error(err)
 	}
 	c.sick = nil
-	if err := engine.UncordonWhenReady(t.Context(), e, "cp-2", quiet); err != nil {
+	if err := e.UncordonWhenReady(t.Context(), "cp-2", quiet); err != nil {
 		t.Error(err)
 	}
 }
@@ -180,10 +180,10 @@ func TestUncordonNewMember(t *testing.T) {
 	e := c.engine("cp-1", "w-1")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := engine.UncordonWhenReady(ctx, e, "w-1", quiet); err == nil || !strings.Contains(err.Error(), "it is not registered") {
+	if err := e.UncordonWhenReady(ctx, "w-1", quiet); err == nil || !strings.Contains(err.Error(), "it is not registered") {
 		t.Error(err)
 	}
-	if err := engine.UncordonWhenReady(t.Context(), e, "w-9", quiet); err != nil {
+	if err := e.UncordonWhenReady(t.Context(), "w-9", quiet); err != nil {
 		t.Error(err)
 	}
 }
@@ -467,7 +467,7 @@ func TestInspect(t *testing.T) {
 }
 
 // A kubelet that is stopped and stays so is not waited for, and says why.
-func TestWaitReadyStoppedKubelet(t *testing.T) {
+func TestUncordonStoppedKubelet(t *testing.T) {
 	for _, isReady := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			w := node(isReady)
@@ -475,7 +475,7 @@ func TestWaitReadyStoppedKubelet(t *testing.T) {
 			c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": {"failed", time.Hour, time.Hour}}}
 			var said []string
 			begin := time.Now()
-			err := c.engine("cp-1", "w-1").WaitReady(t.Context(), "w-1", func(text string) { said = append(said, text) })
+			err := c.engine("cp-1", "w-1").UncordonWhenReady(t.Context(), "w-1", func(text string) { said = append(said, text) })
 			var absent *NotReadyError
 			if !errors.As(err, &absent) || time.Since(begin) > time.Minute || !strings.Contains(err.Error(), "its kubelet is failed\n") ||
 				!strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench destroy --on w-1") {
@@ -486,4 +486,64 @@ func TestWaitReadyStoppedKubelet(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An uncordon is retried while the API is unavailable, such as after a restart of a control plane's programs.
+func TestUncordonRetriesUnavailableAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := node(true)
+		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}}
+		e := c.engine("cp-1", "w-1")
+		run, away := e.Run, 3
+		e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+			if slices.Contains(argv, "uncordon") {
+				if away--; away >= 0 {
+					return nil, errors.New("The connection to the server 127.0.0.1:6443 was refused")
+				}
+			}
+			return run(ctx, on, stdin, argv...)
+		}
+		if err := e.UncordonWhenReady(t.Context(), "w-1", quiet); err != nil || w["unschedulable"] == true {
+			t.Errorf("%v, %v", err, w)
+		}
+		// A request that the API refuses is not retried.
+		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
+		c.refuse = map[string]string{"kubectl uncordon": "Error from server (Forbidden): no"}
+		begin := time.Now()
+		if err := e.UncordonWhenReady(t.Context(), "w-1", quiet); err == nil || time.Since(begin) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+	})
+}
+
+// The steps of a drain are retried while the API is unavailable.
+func TestDrainRetriesUnavailableAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := node(true)
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}}}
+		e := c.engine("cp-1", "w-1")
+		run, until := e.Run, time.Time{}
+		times := map[string]bool{}
+		e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+			// The API is unavailable for ten seconds from the first call of each command.
+			words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == admin })
+			if word := words[1]; !times[word] {
+				times[word], until = true, time.Now().Add(10*time.Second)
+			}
+			if time.Now().Before(until) {
+				return nil, errors.New("The connection to the server 127.0.0.1:6443 was refused")
+			}
+			return run(ctx, on, stdin, argv...)
+		}
+		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); err != nil || w["unschedulable"] != true || len(c.did("kubectl drain")) != 1 {
+			t.Errorf("%v, %v", err, c.ran)
+		}
+		// The drain ends if the API stays unavailable.
+		begin := time.Now()
+		until = begin.Add(time.Hour)
+		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); err == nil || time.Since(begin) > time.Minute || strings.Count(err.Error(), "\n") > 0 {
+			t.Errorf("%v after %v", err, time.Since(begin))
+		}
+	})
 }

@@ -287,7 +287,7 @@ func TestDrainAndUncordon(t *testing.T) {
 	}
 	c.busy = 1
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
-		if err := engine.UncordonWhenReady(t.Context(), e, name, quiet); err != nil {
+		if err := e.UncordonWhenReady(t.Context(), name, quiet); err != nil {
 			t.Fatal(err)
 		}
 	}

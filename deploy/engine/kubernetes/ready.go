@@ -10,10 +10,11 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// WaitReady implements [engine.Engine]. The member's kubelet must work with the current configuration,
-// and a control plane must also serve its own API. Without that check, the API could be unavailable
-// when the next node is drained. WaitReady returns nil for a node that is neither registered nor in the hive.
-func (e *Engine) WaitReady(ctx context.Context, node string, report func(string)) error {
+// UncordonWhenReady implements [engine.Engine]. The member's kubelet must work with the current
+// configuration, and a control plane must also serve its own API. Without that check, the API could be
+// unavailable when the next node is drained. A node that an administrator had cordoned before the drain
+// stays cordoned.
+func (e *Engine) UncordonWhenReady(ctx context.Context, node string, report func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	begin := time.Now()
@@ -37,7 +38,10 @@ func (e *Engine) WaitReady(ctx context.Context, node string, report func(string)
 			missing = e.explainNotReady(ctx, node, n)
 		default:
 			if missing = e.checkWorking(ctx, node); missing == nil {
-				return nil
+				// Retry while the API is unavailable, so that the node is not left cordoned.
+				if missing = e.removeDrainMark(ctx, node, drainMark(n).String()); missing == nil || isDefinite(missing) {
+					return missing
+				}
 			}
 		}
 		if text := lastLine(missing).Error(); text != reported && ctx.Err() == nil {
@@ -62,20 +66,6 @@ func (e *Engine) WaitReady(ctx context.Context, node string, report func(string)
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// Uncordon implements [engine.Engine]. It does not uncordon a node that an administrator had
-// cordoned before Drain.
-func (e *Engine) Uncordon(ctx context.Context, node string) error {
-	nodes, err := e.listNodes(ctx)
-	if err != nil {
-		return fmt.Errorf("%s: uncordon: %w", node, err)
-	}
-	n, registered := nodes[node]
-	if !registered {
-		return nil
-	}
-	return e.removeDrainMark(ctx, node, drainMark(n).String())
 }
 
 // explainNotReady returns why a node is not Ready. A stopped kubelet is reported instead of the message
@@ -152,11 +142,11 @@ func (e *Engine) removeDrainMark(ctx context.Context, node, mark string) error {
 	}
 	if !wasCordonedBefore(mark) {
 		if _, err := e.kubectl(ctx, "", "uncordon", node); err != nil {
-			return fmt.Errorf("%s: uncordon: %w", node, err)
+			return fmt.Errorf("%s: uncordon: %w", node, shortenError(ctx, err))
 		}
 	}
 	if _, err := e.kubectl(ctx, "", "annotate", "node", node, drainedAnnotation+"-"); err != nil && !isNotFound(err) {
-		return fmt.Errorf("%s: uncordon: %w", node, err)
+		return fmt.Errorf("%s: uncordon: %w", node, shortenError(ctx, err))
 	}
 	return nil
 }
