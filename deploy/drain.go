@@ -68,7 +68,7 @@ func (d *Deployer) checkDrains(ctx context.Context, l living, change, leave []st
 	for _, e := range l.engines {
 		for good, nodes := range map[bool][]string{false: change, true: leave} {
 			o := l.drain
-			o.ForGood = good
+			o.ForRemoval = good
 			err := d.checkDrain(ctx, e, l.drainable(e, nodes), o)
 			var one *engine.BlockedError
 			switch {
@@ -169,7 +169,7 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 		}
 		for good, nodes := range drains {
 			how := o.Drain
-			how.ForGood = good
+			how.ForRemoval = good
 			checks, err := checker.CheckDrain(ctx, nodes, how)
 			if err != nil && ctx.Err() == nil {
 				d.warn("", err)

@@ -124,7 +124,7 @@ func (d *Deployer) amid(ctx context.Context, l living, node string, withoutDrain
 	}
 	is = is && !m.anew && !m.silent
 	drains := is && !withoutDrain
-	if !drains && (!is || !m.Left) {
+	if !drains && (!is || !m.Drained) {
 		return change()
 	}
 	return d.around(ctx, l.drain, m, node, drains, change)
@@ -151,7 +151,7 @@ func (d *Deployer) around(ctx context.Context, o engine.DrainOptions, m member, 
 
 // back gives a member its work again, once it is ready for it.
 func (d *Deployer) back(ctx context.Context, m member, node string) error {
-	return d.parting(node, "takes work again", func(report func(string)) error { return m.engine.Return(ctx, node, report) })
+	return d.parting(node, "takes work again", func(report func(string)) error { return m.engine.UncordonWhenReady(ctx, node, report) })
 }
 
 // backTimeout bounds giving work back where something has failed.

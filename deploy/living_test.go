@@ -85,7 +85,7 @@ func TestSilentEngine(t *testing.T) {
 // Without draining, what a run that was killed has drained is given its work again.
 func TestWithoutDrain(t *testing.T) {
 	w, e := lives(t, 1, 2)
-	e.members["w-2"] = engine.Status{Ready: true, Left: true}
+	e.members["w-2"] = engine.Status{Ready: true, Drained: true}
 	w.revision++
 	w.must(w.apply(func(o *Options) { o.WithoutDrain = true }))
 	if diff := cmp.Diff([]string{"return w-2"}, e.moved()); diff != "" {

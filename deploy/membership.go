@@ -27,11 +27,11 @@ func (r *run) anew(node string, looked looks) bool {
 
 // forget has a node that was made anew forgotten, so that it can come in as a new one.
 func (r *run) forget(ctx context.Context, m member, name string) error {
-	f, ok := m.engine.(engine.Forgetter)
+	f, ok := m.engine.(engine.MemberRemover)
 	if !ok || !r.Goal.runs() {
 		return nil
 	}
-	if err := f.Forget(ctx, name); err != nil {
+	if err := f.RemoveMember(ctx, name); err != nil {
 		return &NodeError{Node: name, Step: event.Drain, Err: err}
 	}
 	return nil
@@ -75,8 +75,8 @@ func (r *run) letIn(ctx context.Context, l living, node string) error {
 	defer wait.End()
 	var errs []error
 	for _, e := range l.engines {
-		if inviter, ok := e.(engine.Inviter); ok {
-			errs = append(errs, inviter.Invite(ctx, node))
+		if inviter, ok := e.(engine.Admitter); ok {
+			errs = append(errs, inviter.Admit(ctx, node))
 		}
 	}
 	return errors.Join(errs...)
@@ -86,7 +86,7 @@ func (r *run) letIn(ctx context.Context, l living, node string) error {
 // go of their work before the first is taken out: until then they can go on as before, and
 // do where one of them does not let go.
 func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
-	o.ForGood = true
+	o.ForRemoval = true
 	for _, e := range engines {
 		members, err := e.Members(ctx)
 		switch {
@@ -112,12 +112,12 @@ func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes 
 				return errors.Join(err, d.stay(ctx, e, going[:i]))
 			}
 		}
-		f, ok := e.(engine.Forgetter)
+		f, ok := e.(engine.MemberRemover)
 		for i, node := range going {
 			if !ok {
 				break
 			}
-			if err := d.parting(node, "is taken out", func(func(string)) error { return f.Forget(ctx, node) }); err != nil {
+			if err := d.parting(node, "is taken out", func(func(string)) error { return f.RemoveMember(ctx, node) }); err != nil {
 				return errors.Join(err, d.stay(ctx, e, going[i:]))
 			}
 		}
@@ -143,7 +143,7 @@ func (d *Deployer) stay(ctx context.Context, e engine.Engine, nodes []string) er
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout)
 	defer cancel()
 	return eachOf(nodes, func(node string) error {
-		if err := e.Return(ctx, node, func(string) {}); err != nil {
+		if err := e.UncordonWhenReady(ctx, node, func(string) {}); err != nil {
 			return &NodeError{Node: node, Step: event.Drain, Err: err}
 		}
 		return nil

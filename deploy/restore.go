@@ -53,7 +53,7 @@ func (r *run) restoreNodes(ctx context.Context, l living) error {
 func (r *run) memberWorks(ctx context.Context, l living, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, backTimeout)
 	defer cancel()
-	return l.members[node].engine.Return(ctx, node, func(string) {}) == nil
+	return l.members[node].engine.UncordonWhenReady(ctx, node, func(string) {}) == nil
 }
 
 // restoreNode brings one node back to what it ran and booted before this run, and reports it.

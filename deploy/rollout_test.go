@@ -58,7 +58,7 @@ func (s *sulky) Drain(_ context.Context, node string, o engine.DrainOptions, rep
 	s.mu.Lock()
 	s.options = o
 	s.mu.Unlock()
-	if o.ForGood {
+	if o.ForRemoval {
 		return s.do("leave for good", node)
 	}
 	return s.do("leave", node)
@@ -84,9 +84,9 @@ func (s *sulky) Inspect(_ context.Context, node string) error {
 	}
 	return nil
 }
-func (s *sulky) Forget(_ context.Context, node string) error { return s.do("forget", node) }
-func (s *sulky) Invite(_ context.Context, node string) error { return s.do("invite", node) }
-func (s *sulky) Return(_ context.Context, node string, report func(string)) error {
+func (s *sulky) RemoveMember(_ context.Context, node string) error { return s.do("forget", node) }
+func (s *sulky) Admit(_ context.Context, node string) error        { return s.do("invite", node) }
+func (s *sulky) UncordonWhenReady(_ context.Context, node string, report func(string)) error {
 	report("waits")
 	return s.do("return", node)
 }
@@ -189,7 +189,7 @@ func TestAround(t *testing.T) {
 	} {
 		e := &sulky{refuse: c.refuse}
 		d := &Deployer{}
-		l := living{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Left: c.task.same}}}}
+		l := living{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Drained: c.task.same}}}}
 		err := d.amid(t.Context(), l, "w-1", c.task.same, func() error { e.did = append(e.did, "deploy"); return c.deploy })
 		if diff := cmp.Diff(c.want, e.did); diff != "" {
 			t.Errorf("%s: %s", name, diff)

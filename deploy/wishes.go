@@ -91,7 +91,7 @@ func network(hive *nixeval.Hive) (provision.Network, error) {
 func fixed(hive *nixeval.Hive) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, n := range hive.Nodes {
-		if a, ok := facts.Literal(hive, n); ok {
+		if a, ok := facts.LiteralAddress(hive, n); ok {
 			out[a] = "the deployment.targetHost of node " + n.Name
 		}
 	}

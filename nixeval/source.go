@@ -99,7 +99,7 @@ func FileSource(path string) (Source, error) {
 	case filepath.Base(abs) == "flake.nix":
 		return FlakeSource(filepath.Dir(abs))
 	}
-	if err := durable.Regular(info); err != nil { // Nix would wait forever for a named pipe
+	if err := durable.CheckRegular(info); err != nil { // Nix would wait for a pipe for ever
 		return Source{}, sourceError("-f %s: %v", path, err)
 	}
 	return Source{File: abs, Dir: filepath.Dir(abs)}, nil

@@ -152,7 +152,7 @@ it is the last one.`,
 		if err != nil {
 			return err
 		}
-		report, err := explain.Of(run)
+		report, err := explain.ExplainRun(run)
 		if err != nil {
 			return err
 		}

@@ -128,7 +128,7 @@ func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
 		if !ok {
 			continue
 		}
-		without, err := holder.Without(a.ctx, name, sum)
+		without, err := holder.MembersWithout(a.ctx, name, sum)
 		if err != nil {
 			return &newKeyError{fmt.Errorf("%s: it is not known who has its new key: %w", name, err), "once the cluster answers, run it again"}
 		}

@@ -1,9 +1,8 @@
-// Package check proves that what was deployed works. What must hold is data: a
-// [Condition] has a name, a probe, and how often to look. Await waits for conditions
-// and says, of those which did not come to hold, what is missing and what explains it.
+// Package check verifies that a deployment works. A [Condition] is a value with a name, a probe and an
+// interval. [Await] waits until all conditions hold. For a condition that does not hold in time, it
+// returns what is missing and logs that explain why.
 //
-// Conditions about nodes in general are here; those of an engine, such as Kubernetes,
-// come from its package.
+// The conditions themselves are defined by the callers and by the packages of the engines.
 package check
 
 import (
@@ -21,18 +20,19 @@ import (
 type Condition struct {
 	Name  string // `all nodes are Ready`
 	Every time.Duration
-	// Limit ends a single look, so that a silent node does not use up all the time; 30 s if it is 0.
+	// Limit is the time limit of a single probe, so that an unreachable node does not use up all the
+	// time; 0 means 30 s.
 	Limit time.Duration
-	// Within is how long it may take to hold; as long as all together if it is 0.
+	// Within is the time limit until the condition must hold; 0 means that only the deadline of Await counts.
 	Within time.Duration
-	// Probe returns nil when it holds. Else the error says in a line what is missing.
+	// Probe returns nil if the condition holds. Otherwise the error says in one line what is missing.
 	Probe func(ctx context.Context) error
-	// Explain, if it is set, fetches what helps to understand why it does not hold:
-	// the last lines of logs.
+	// Explain is optional. It returns what explains why the condition does not hold, such as the last
+	// lines of logs.
 	Explain func(ctx context.Context) string
 }
 
-// Result is what became of a condition.
+// Result is the result of a condition.
 type Result struct {
 	Name    string  `json:"name"`
 	OK      bool    `json:"ok"`
@@ -42,7 +42,7 @@ type Result struct {
 	took    time.Duration
 }
 
-// Error says which conditions do not hold.
+// Error is returned if conditions do not hold in time.
 type Error struct{ Results []Result }
 
 func (e *Error) Error() string {
@@ -65,9 +65,9 @@ const (
 	explainTime  = 20 * time.Second
 )
 
-// Await waits for conditions one after the other, since later ones build on earlier
-// ones, until ctx ends; after one that does not come to hold, the rest is not looked
-// at. The error is an [*Error], or that of a context which was cancelled.
+// Await waits for the conditions one after the other, because later ones depend on earlier ones, until
+// ctx ends. After a condition that does not hold in time, the rest is not probed. The error is an
+// [*Error], or the cause of the cancellation of ctx.
 func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Result, error) {
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(conditions)})
 	var results []Result
@@ -77,7 +77,7 @@ func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Resu
 			results = append(results, Result{Name: c.Name})
 			continue
 		}
-		r := await(ctx, c, send, func(missing string) {
+		r := awaitCondition(ctx, c, send, func(missing string) {
 			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Done: i, Total: len(conditions), Text: c.Name + ": " + missing})
 		})
 		results = append(results, r)
@@ -85,27 +85,27 @@ func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Resu
 			send.Send(event.Event{Kind: event.Progress, Phase: event.Check, Done: i + 1, Total: len(conditions), Text: c.Name})
 			continue
 		}
-		if err = cancelled(ctx); err == nil {
+		if err = cancelCause(ctx); err == nil {
 			err = &Error{Results: results}
 		}
 	}
-	text := fmt.Sprintf("%d of %d hold", held(results), len(conditions))
+	text := fmt.Sprintf("%d of %d hold", countHeld(results), len(conditions))
 	if err == nil && len(conditions) > 0 {
 		text = conditions[len(conditions)-1].Name
 	}
-	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Done: held(results), Total: len(conditions), Failed: err != nil, Text: text})
+	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Done: countHeld(results), Total: len(conditions), Failed: err != nil, Text: text})
 	return results, err
 }
 
-// cancelled tells a Ctrl-C from a deadline.
-func cancelled(ctx context.Context) error {
+// cancelCause returns the cause if ctx was cancelled, such as by Ctrl-C, and nil if its deadline is over.
+func cancelCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return nil
 }
 
-func held(results []Result) int {
+func countHeld(results []Result) int {
 	n := 0
 	for _, r := range results {
 		if r.OK {
@@ -115,8 +115,8 @@ func held(results []Result) int {
 	return n
 }
 
-// await looks until c holds or ctx ends; at least once, if ctx allows.
-func await(ctx context.Context, c Condition, send event.Sink, waiting func(string)) Result {
+// awaitCondition probes c until it holds or ctx ends, and at least once.
+func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting func(string)) Result {
 	begin := time.Now()
 	if c.Within > 0 {
 		limited, cancel := context.WithTimeout(ctx, c.Within)
@@ -126,12 +126,12 @@ func await(ctx context.Context, c Condition, send event.Sink, waiting func(strin
 	every := cmp.Or(c.Every, defaultEvery)
 	missing := ""
 	for {
-		err := look(ctx, c)
+		err := probeOnce(ctx, c)
 		took := time.Since(begin)
 		if err == nil {
 			return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
 		}
-		if ctx.Err() == nil || missing == "" { // what a cancelled look says is about the cancelling
+		if ctx.Err() == nil || missing == "" { // the error of a cancelled probe is about the cancellation
 			if text := err.Error(); text != missing {
 				missing = text
 				waiting(missing)
@@ -143,7 +143,7 @@ func await(ctx context.Context, c Condition, send event.Sink, waiting func(strin
 		case <-ctx.Done():
 		}
 		r := Result{Name: c.Name, Seconds: took.Seconds(), Missing: missing, took: took}
-		if c.Explain != nil && cancelled(ctx) == nil {
+		if c.Explain != nil && cancelCause(ctx) == nil {
 			late, stop := context.WithTimeout(context.WithoutCancel(ctx), explainTime)
 			wait := send.Wait(event.Event{Phase: event.Check, Text: c.Name + ": logs that explain why it does not hold", Until: time.Now().Add(explainTime)})
 			r.Why = c.Explain(late)
@@ -154,7 +154,7 @@ func await(ctx context.Context, c Condition, send event.Sink, waiting func(strin
 	}
 }
 
-func look(ctx context.Context, c Condition) error {
+func probeOnce(ctx context.Context, c Condition) error {
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Limit, defaultLimit))
 	defer cancel()
 	return c.Probe(ctx)

@@ -1,8 +1,8 @@
-// Package durable writes files whole or not at all, even where the machine loses power
-// half-way. What it writes is for its owner's eyes only, from the first byte on.
+// Package durable writes files atomically, also if the machine loses power during the write. From the
+// first byte on, only the owner can read them.
 //
-// It also reads files whose path comes from outside, such as from a hive: regular files only,
-// and never more than a limit. A pipe would block for ever, and /dev/zero has no end.
+// It also reads files whose path is input, such as a path in a hive. It reads only regular files, and at
+// most a given number of bytes: a pipe would block forever, and /dev/zero has no end.
 package durable
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Write puts data into a file. Until then it is in a hidden file beside it, and nowhere else:
-// one in $TMPDIR would stay there, for nobody to find, if we were killed.
+// Write replaces the content of a file with data. The data is first written to a hidden file in the same
+// folder, and not in $TMPDIR, where a killed run would leave a file that no later run finds.
 //
-// A link is replaced, not followed. A device or a pipe is refused: a file would take its place.
+// A link is replaced, not followed. A device or a pipe is an error, because a file would replace it.
 func Write(file string, data []byte) error {
-	err := write(file, data)
+	err := writeAtomically(file, data)
 	if inner := new(fs.PathError); errors.As(err, &inner) {
-		err = inner.Err // it is about the hidden file
+		err = inner.Err // without the path of the hidden file
 	}
 	if err != nil {
 		return &fs.PathError{Op: "write", Path: file, Err: err}
@@ -29,7 +29,7 @@ func Write(file string, data []byte) error {
 	return nil
 }
 
-func write(file string, data []byte) error {
+func writeAtomically(file string, data []byte) error {
 	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
 		return errors.New("it is not a file")
 	}
@@ -44,10 +44,10 @@ func write(file string, data []byte) error {
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
-	return sync(filepath.Dir(file)) // a new name is in the folder, not in the file
+	return syncDir(filepath.Dir(file)) // the name of a file is stored in its folder
 }
 
-func sync(dir string) error {
+func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
 		return err

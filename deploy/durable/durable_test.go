@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Nothing passes through $TMPDIR, where nobody would look for it after a kill -9.
+// Write uses no file in $TMPDIR, because it would stay there after a kill -9.
 func TestWrite(t *testing.T) {
 	tmp, dir := t.TempDir(), t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -41,7 +41,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-func TestWriteToWhatIsNoFile(t *testing.T) {
+func TestWriteRefusesIrregularFiles(t *testing.T) {
 	dir := t.TempDir()
 	other, link, device := filepath.Join(dir, "other"), filepath.Join(dir, "link"), filepath.Join(dir, "device")
 	if err := os.WriteFile(other, []byte("theirs"), 0o644); err != nil {

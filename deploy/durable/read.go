@@ -10,33 +10,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sizes that no file of its kind needs. What is larger is a mistake, or made to exhaust memory.
+// Size limits for kinds of files. A larger file is a mistake, or an attempt to exhaust memory.
 const (
 	KeySize    = 16 << 20  // one secret, or a file of an SSH client
 	ConfigSize = 64 << 20  // state, facts, a flake.nix: thousands of nodes fit
-	RecordSize = 256 << 20 // what a run has printed
+	RecordSize = 256 << 20 // the recorded output of a run
 )
 
-// A SizeError says that a file, or what a program prints, is larger than it may be.
+// SizeError is returned if a file, or the output of a program, is larger than its limit.
 type SizeError struct{ Limit int64 }
 
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("it is larger than %d MiB", e.Limit>>20)
 }
 
-// Open opens a regular file for reading, and says how large it is. It follows links. It never
-// waits: a pipe, a socket or a device is refused, and not opened.
-func Open(file string) (*os.File, fs.FileInfo, error) { return open(file, 0) }
+// Open opens a regular file for reading and returns its file info. It follows links. It never blocks: a
+// pipe, a socket or a device is an error and is not opened.
+func Open(file string) (*os.File, fs.FileInfo, error) { return openRegular(file, 0) }
 
-// OpenOwn is Open, but refuses a link.
-func OpenOwn(file string) (*os.File, fs.FileInfo, error) { return open(file, unix.O_NOFOLLOW) }
+// OpenNoFollow is like Open, and returns an error for a symbolic link.
+func OpenNoFollow(file string) (*os.File, fs.FileInfo, error) {
+	return openRegular(file, unix.O_NOFOLLOW)
+}
 
-func open(file string, flags int) (*os.File, fs.FileInfo, error) {
+func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := Regular(info); err != nil { // opening a device can have effects
+	if err := CheckRegular(info); err != nil { // opening a device can have effects
 		return nil, nil, &fs.PathError{Op: "read", Path: file, Err: err}
 	}
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|flags, 0)
@@ -46,8 +48,8 @@ func open(file string, flags int) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if info, err = f.Stat(); err == nil { // it may be another one by now
-		err = Regular(info)
+	if info, err = f.Stat(); err == nil { // the path may have been replaced since os.Stat
+		err = CheckRegular(info)
 	}
 	if err != nil {
 		f.Close()
@@ -56,7 +58,7 @@ func open(file string, flags int) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// Read is the content of a regular file of at most limit bytes. It follows links.
+// Read returns the content of a regular file of at most limit bytes. It follows links.
 func Read(file string, limit int64) ([]byte, error) {
 	f, _, err := Open(file)
 	if err != nil {
@@ -74,7 +76,7 @@ func Read(file string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReadAll is all that r has, which is an error if that is more than limit bytes.
+// ReadAll reads r to its end. It returns a [SizeError] if that is more than limit bytes.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
@@ -83,8 +85,8 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// Regular says what a file is, if it is not a regular one.
-func Regular(info fs.FileInfo) error {
+// CheckRegular returns an error that names the type of a file, if it is not a regular file.
+func CheckRegular(info fs.FileInfo) error {
 	what := ""
 	switch mode := info.Mode(); {
 	case mode.IsRegular():

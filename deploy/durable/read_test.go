@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What is no regular file is refused at once: a pipe without a writer blocks for ever, and
-// /dev/zero has no end.
-func TestReadRefusesWhatIsNoRegularFile(t *testing.T) {
+// Irregular files are refused at once: a pipe without a writer blocks forever, and /dev/zero has no end.
+func TestReadRefusesIrregularFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
@@ -56,7 +55,7 @@ func TestReadIsBounded(t *testing.T) {
 	if _, err := Read(file+"x", 8); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	// A file of a terabyte that is one hole takes no memory.
+	// A sparse file of a terabyte uses no disk space.
 	if err := os.Truncate(file, 1<<40); err != nil {
 		t.Skipf("no large files here: %v", err)
 	}
@@ -65,7 +64,7 @@ func TestReadIsBounded(t *testing.T) {
 	}
 }
 
-func TestOpenOwnRefusesLinks(t *testing.T) {
+func TestOpenNoFollowRefusesLinks(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
@@ -76,7 +75,7 @@ func TestOpenOwnRefusesLinks(t *testing.T) {
 	} else {
 		f.Close()
 	}
-	if _, _, err := OpenOwn(link); err == nil || !strings.Contains(err.Error(), "symbolic link") {
+	if _, _, err := OpenNoFollow(link); err == nil || !strings.Contains(err.Error(), "symbolic link") {
 		t.Error(err)
 	}
 }

@@ -8,51 +8,51 @@ import (
 	"strings"
 )
 
-// DrainOptions say what a drain may do. By default it deletes nothing that the engine does not
-// create again elsewhere.
+// DrainOptions are the permissions of a drain. By default a drain deletes only work that the engine
+// creates again on another node.
 type DrainOptions struct {
-	BarePods  bool // delete pods that no controller creates again
-	LocalData bool // delete data that pods keep on the node
-	ForGood   bool // the member is removed afterwards
-	// Broken: the member's own programs do not work, so nobody sees its work end. The drain is
-	// short, and work that is left is no error.
+	BarePods   bool // delete pods that no controller creates again
+	LocalData  bool // delete data that pods keep on the node
+	ForRemoval bool // the member is removed afterwards
+	// Broken is set if the member's own programs do not work. The end of its work cannot be observed
+	// then, so the drain is short, and remaining work is not an error.
 	Broken bool
 }
 
-// DrainChecker is an engine that finds out before anything is changed what a drain would do.
+// DrainChecker is an engine that can predict the effects of a drain before any change.
 type DrainChecker interface {
-	// CheckDrain returns, by node, what a drain of these nodes deletes for good, and what it would
-	// stop at. Nodes that would not be drained are left out.
+	// CheckDrain returns, by node, the work that a drain would delete permanently and the work that
+	// would block the drain. Nodes that would not be drained are left out.
 	CheckDrain(ctx context.Context, nodes []string, o DrainOptions) (map[string]DrainCheck, error)
 }
 
-// DrainCheck is what a drain of one node means.
+// DrainCheck is the predicted effect of a drain of one node.
 type DrainCheck struct {
-	Blocked []DrainItem `json:"blocked,omitempty"` // the drain is refused while these are there
-	Deleted []DrainItem `json:"deleted,omitempty"` // deleted for good, as the options allow
+	Blocked []DrainItem `json:"blocked,omitempty"` // the drain is refused while these exist
+	Deleted []DrainItem `json:"deleted,omitempty"` // the drain deletes these permanently, as the options allow
 }
 
-// DrainItem is a piece of work that is special for a drain.
+// DrainItem is a piece of work that a drain deletes or that blocks a drain.
 type DrainItem struct {
 	Work   string `json:"work"`             // shop/web-0
 	Reason string `json:"reason"`           // in words
-	Option string `json:"option,omitempty"` // the flag that allows to delete it
+	Option string `json:"option,omitempty"` // the flag that allows the drain to delete it
 }
 
-// BlockedError says that a drain would delete work for good, or never end.
+// BlockedError is returned if a drain would delete work permanently, or would never end.
 type BlockedError struct {
 	Nodes map[string][]DrainItem
 }
 
-const shownItems = 10 // of one node, in a message
+const maxShownItems = 10 // lines for one node in a message
 
-// Error has one line for each piece of work.
+// Error returns one line for each piece of work.
 func (e *BlockedError) Error() string {
 	var lines []string
 	for _, node := range slices.Sorted(maps.Keys(e.Nodes)) {
 		items := e.Nodes[node]
 		for i, item := range items {
-			if i == shownItems && len(items) > shownItems+1 {
+			if i == maxShownItems && len(items) > maxShownItems+1 {
 				lines = append(lines, fmt.Sprintf("%s: drain: and %d more; nixbench plan lists them", node, len(items)-i))
 				break
 			}
@@ -62,7 +62,7 @@ func (e *BlockedError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Hint says which flags allow the drain.
+// Hint names the flags that allow the drain.
 func (e *BlockedError) Hint() string {
 	var flags []string
 	budget := false
@@ -87,9 +87,10 @@ func (e *BlockedError) Hint() string {
 	return strings.Join(append(ways, "--no-drain leaves everything where it is"), "; ")
 }
 
-// Inspector is an engine that can look at a member's own programs. The engine itself may miss
-// them only much later.
+// Inspector is an engine that can check the programs of a member on its node. The cluster itself may
+// report a failed program much later.
 type Inspector interface {
-	// Inspect returns nil if they work. The error names the one that does not, with its last words.
+	// Inspect returns nil if the programs work. Otherwise the error names the program that does not
+	// work, with the last line of its log.
 	Inspect(ctx context.Context, node string) error
 }

@@ -1,10 +1,10 @@
-// Package engine is the seam between deploying nodes and what these nodes run together:
-// Kubernetes today, SLURM and Flux next. nixbench sets engines up through NixOS
-// modules and never becomes one; all it needs to know of them is here.
+// Package engine is the interface between nixbench and the cluster software that the nodes run
+// together: Kubernetes today, SLURM and Flux next. NixOS modules set engines up. nixbench uses an
+// engine only through this package.
 //
-// A node says in `deployment.engine` of which engine it is a member, and as what. Modules
-// set that, so whoever imports the modules of an engine has its checks and its order, and
-// nothing else in nixbench mentions an engine by name.
+// The option `deployment.engine` of a node names its engine and its role in it. The modules of an
+// engine set that option. A hive that imports them gets the checks and the update order of the
+// engine, and no other part of nixbench mentions an engine by name.
 package engine
 
 import (
@@ -16,47 +16,49 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Engine is what a cluster's nodes run together.
+// Engine is the cluster software that the nodes run together.
 type Engine interface {
-	// Members tells what the running engine knows of its members. While there is no
-	// engine yet, there are none; an engine that does not answer is an error.
+	// Members returns the observed status of each registered member. The map is empty while the
+	// cluster does not exist yet. It is an error if the engine does not answer.
 	Members(ctx context.Context) (map[string]Status, error)
-	// Drain moves work away from a member that is about to be changed or removed. A node that is no
-	// member is no error. A member whose drain fails takes work as it did before. While it
-	// waits, Drain reports for what.
+	// Drain moves work away from a member before the member is changed or removed. It does nothing
+	// for a node that is not a member. If the drain fails, the member takes work as before. While
+	// Drain waits, it reports for what.
 	Drain(ctx context.Context, node string, o DrainOptions, report func(text string)) error
-	// Return waits until a member works with what it has now, also one that was made anew and is
-	// about to come in. A member that was drained takes work again then. While it waits, Return
-	// reports for what.
-	Return(ctx context.Context, node string, report func(text string)) error
-	// Conditions are what must hold when a run is over. Deep ones start work of their own.
+	// UncordonWhenReady waits until a member works with its current configuration, and then lets it take
+	// work again if Drain has drained it. It also waits for a node that the hive contains and that has not
+	// joined yet. While it waits, it reports for what.
+	UncordonWhenReady(ctx context.Context, node string, report func(text string)) error
+	// Conditions returns the conditions that must hold at the end of a run. With deep set, it also
+	// returns conditions whose probes start workloads.
 	Conditions(deep bool) []check.Condition
 }
 
-// Inviter is an engine whose members do not come in by themselves. It is told of each
-// node that runs its system and is no member yet; nodes go on trying, so when that is
-// does not matter. A node that has nothing to do with the engine is none of its business.
-type Inviter interface {
-	Invite(ctx context.Context, node string) error
+// Admitter is an engine that must allow a node to join. Admit is called for each node that runs its
+// new system and is not a member yet. The node retries its join until it is admitted, so the time of
+// the call does not matter. Admit does nothing for a node that does not belong to the engine.
+type Admitter interface {
+	Admit(ctx context.Context, node string) error
 }
 
-// Versioned is an engine whose members cannot go from every version to every other.
+// Versioned is an engine that supports only some version changes.
 type Versioned interface {
-	// Versions tells which of these nodes have another version once they are deployed. That
-	// they must not is a [VersionError]. What does not answer has no version.
+	// Versions returns the version change of each of these nodes whose desired version differs from
+	// its observed one. It returns a [VersionError] if a change is not supported. Members that do not
+	// answer are left out.
 	Versions(ctx context.Context, nodes []string) (map[string]Change, error)
 }
 
-// Change is that of a member's version.
+// Change is a change of a member's version.
 type Change struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 }
 
-// VersionError says that the hive wishes for a version that cannot follow the running one.
+// VersionError is returned if the running version cannot be changed to the desired one.
 type VersionError struct {
-	Text string // with both versions, and the option of the hive
-	Way  string // that leads there
+	Text string // names both versions and the option of the hive
+	Way  string // the supported steps to the desired version
 }
 
 func (e *VersionError) Error() string { return e.Text }
@@ -64,68 +66,69 @@ func (e *VersionError) Error() string { return e.Text }
 // Hint says what to do about it.
 func (e *VersionError) Hint() string { return e.Way }
 
-// Certified is an engine whose members stop working when certificates end.
+// Certified is an engine whose members stop working when their certificates expire.
 type Certified interface {
 	Certificates(ctx context.Context, node string) ([]Certificate, error)
 }
 
-// Certificate is one of a node's.
+// Certificate is a certificate on a node.
 type Certificate struct {
 	Name   string    `json:"name"`
 	Begins time.Time `json:"begins"`
 	Ends   time.Time `json:"ends"`
-	// Authority: it signs others, which end with it.
+	// Authority is set for a certificate authority. The certificates that it signs expire with it.
 	Authority bool `json:"authority,omitempty"`
-	// Renewer is the node's unit that renews it, from Due on; empty: nobody does.
+	// Renewer is the systemd unit of the node that renews the certificate from Due on. It is empty if
+	// no unit renews it.
 	Renewer string    `json:"renewer,omitempty"`
 	Due     time.Time `json:"due,omitzero"`
 }
 
-// Adjuster is an engine that keeps something of its members which is no part of their
-// systems, such as labels. They follow the hive without being changed themselves.
+// Adjuster is an engine that stores settings of its members outside of their systems, such as
+// labels. These settings are changed without a deployment of the member.
 type Adjuster interface {
-	// Adjust brings those of the nodes that are members to what the hive says, or, dry, only
-	// looks. It tells in words what differed, by node.
+	// Adjust reconciles the settings of the given nodes with the hive and returns the differences in
+	// words, by node. Nodes that are not members are left out. With dry set, it changes nothing.
 	Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error)
 }
 
-// Forgetter is an engine that remembers its members. One whose machine is about to be removed
-// is taken out by being forgotten. One whose machine was made anew comes in as a new member,
-// after the old one is forgotten. An error leaves a member that still counts as it is.
-type Forgetter interface {
-	Forget(ctx context.Context, node string) error
+// MemberRemover is an engine that stores a list of its members. RemoveMember is called before the
+// machine of a member is removed, and before a recreated machine joins as a new member. If it returns
+// an error while the engine still counts the member, the member is unchanged.
+type MemberRemover interface {
+	RemoveMember(ctx context.Context, node string) error
 }
 
-// Keyholder is an engine whose members store what they encrypt, with keys of nixbench's vault.
-// A new key may only be used when all of them have it.
+// Keyholder is an engine whose members encrypt stored data with keys from nixbench's vault. A new key
+// may be used only after all members have it.
 type Keyholder interface {
-	// Without are the members that do not run with the secret as it is by this SHA-256. A
-	// secret that the engine has nothing to do with is with all of them.
-	Without(ctx context.Context, secret, sum string) ([]string, error)
+	// MembersWithout returns the members that do not use the version of the secret with this SHA-256.
+	// It returns none if the engine does not use the secret.
+	MembersWithout(ctx context.Context, secret, sum string) ([]string, error)
 }
 
-// Status is how a member is doing.
+// Status is the observed state of a member.
 type Status struct {
 	Ready    bool
-	Left     bool // by our own Drain, and not yet returned
-	OneByOne bool // as the hive says of a [Member]; the engine knows it also of those that have left the hive
+	Drained  bool // by Drain, and not yet uncordoned
+	OneByOne bool // members of this kind are changed one at a time; also set for members that are no longer in the hive
 }
 
-// Cluster is what an engine works with.
+// Cluster is the input of an engine.
 type Cluster struct {
 	Name    string
-	Members []Member // all that the hive has, in its order
+	Members []Member // all members in the hive, in the order of the hive
 	// Run runs a command as root on a node and returns its stdout.
 	Run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error)
 }
 
-// Member is a node with its part in the engine.
+// Member is a node with its role in the engine.
 type Member struct {
 	Node string
 	nixeval.Engine
 }
 
-// Members are the nodes of a hive that belong to an engine, by kind.
+// Members returns the nodes of a hive that belong to an engine, by the kind of the engine.
 func Members(hive *nixeval.Hive) map[string][]Member {
 	out := map[string][]Member{}
 	for _, n := range hive.Nodes {

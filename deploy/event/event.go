@@ -1,6 +1,5 @@
-// Package event is what the core tells whoever watches: one flat, documented
-// value per thing that happened. The core only sends events; rendering them for a
-// terminal, as plain lines or as JSON is the business of cmd/nixbench/internal/ui.
+// Package event defines the events of a run. An event is one flat, documented value. The packages below
+// cmd send events; cmd/nixbench/internal/ui renders them for a terminal, as plain lines or as JSON.
 //
 // The JSON form is an interface of the program, described in docs/events.md:
 // fields may be added, never renamed.
@@ -8,29 +7,29 @@ package event
 
 import "time"
 
-// Kind says what happened.
+// Kind is the kind of an event.
 type Kind string
 
 const (
 	PhaseStart Kind = "phase-start" // Phase begins; Total, if known, is its size in units
-	PhaseEnd   Kind = "phase-end"   // Phase is over; Text sums it up, Failed says how
-	UnitEnd    Kind = "unit-end"    // one or more Units are through Phase
-	Message    Kind = "message"     // a line of Nix's own: Level, Text
+	PhaseEnd   Kind = "phase-end"   // Phase is over; Text sums it up, Failed is set if it failed
+	UnitEnd    Kind = "unit-end"    // one or more Units have finished Phase
+	Message    Kind = "message"     // a message of Nix or of nixbench: Level, Text
 	BuildStart Kind = "build-start" // derivation Path is being built
 	BuildLog   Kind = "build-log"   // Text is a line of Path's build log
-	BuildEnd   Kind = "build-end"   // derivation Path was built, or not
+	BuildEnd   Kind = "build-end"   // the build of derivation Path has ended, with or without success
 	CopyStart  Kind = "copy-start"  // store path Path is being fetched or copied
-	CopyEnd    Kind = "copy-end"    // and has arrived
-	Progress   Kind = "progress"    // Phase stands at Done of Total: of a build, derivations; Text says what it waits for
+	CopyEnd    Kind = "copy-end"    // store path Path was fetched or copied
+	Progress   Kind = "progress"    // Phase has finished Done of Total, which are derivations in a build; Text says what it waits for
 
-	NodeStart    Kind = "node-start"    // Node begins Phase; Text says with what
-	NodeProgress Kind = "node-progress" // Node stands at Done of Total bytes of Phase; Text says what it waits for
+	NodeStart    Kind = "node-start"    // Node begins Phase; Text describes it
+	NodeProgress Kind = "node-progress" // Node has finished Done of Total bytes of Phase; Text says what it waits for
 	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase
-	NodeEnd      Kind = "node-end"      // Node is through Phase; Text sums it up, Failed says how; of a copy, Done bytes came of the closure's Total
-	NodeResult   Kind = "node-result"   // Node is through all phases of the run; Text sums it up, Failed says how
+	NodeEnd      Kind = "node-end"      // Node has finished Phase; Text sums it up, Failed is set if it failed; in a copy, Done bytes of the closure's Total were copied
+	NodeResult   Kind = "node-result"   // Node has finished all phases of the run; Text sums it up, Failed is set if it failed
 
-	// See [Sink.Wait], which sends these two.
-	Waiting Kind = "wait"     // since Since, and until Until at most, Text is waited for, for Phase of Node
+	// [Sink.Wait] sends these two.
+	Waiting Kind = "wait"     // Phase of Node has waited for Text since Since, and waits until Until at most
 	WaitEnd Kind = "wait-end" // the wait of this Phase and Node that began at Since is over
 )
 
@@ -42,23 +41,23 @@ const (
 	Evaluate Phase = "evaluate"
 	Build    Phase = "build"
 
-	// These go on while systems are evaluated and built.
-	Provision Phase = "provision" // machines, from the first look to the last that is ready
-	Image     Phase = "image"     // what new machines boot from
+	// These phases run while systems are evaluated and built.
+	Provision Phase = "provision" // all machines, from the first inspection until all are ready
+	Image     Phase = "image"     // the images that new machines boot from
 	Boot      Phase = "boot"      // one machine, until it is ready
 
-	Deploy   Phase = "deploy" // all that follows, seen as one
+	Deploy   Phase = "deploy" // contains all following phases
 	Connect  Phase = "connect"
 	Copy     Phase = "copy"
 	Keys     Phase = "keys"
-	Drain    Phase = "drain" // work is taken from a node that is about to change, and given back
+	Drain    Phase = "drain" // a node is drained before its change, and uncordoned after it
 	Activate Phase = "activate"
 	Confirm  Phase = "confirm"
 	Check    Phase = "check"
-	Remove   Phase = "remove" // machines that the hive no longer has, or all
+	Remove   Phase = "remove" // machines are removed: those that the hive no longer contains, or all
 )
 
-// Event is one thing that happened. Fields that do not apply are empty.
+// Event is an event of a run. Fields that do not apply are empty.
 type Event struct {
 	Time   time.Time `json:"time"`
 	Kind   Kind      `json:"event"`
@@ -75,10 +74,10 @@ type Event struct {
 	Until  time.Time `json:"until,omitzero"`
 }
 
-// Sink takes events. It is called from many goroutines and must not block for long.
+// Sink receives events. It is called from many goroutines and must not block for long.
 type Sink func(Event)
 
-// Send stamps e and passes it on; a nil Sink drops it.
+// Send sets the time of e and passes it to the sink. A nil Sink drops it.
 func (s Sink) Send(e Event) {
 	if s == nil {
 		return

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Grace is how long a wait may take without being reported. Most waits are over sooner, and a
-// run of a thousand nodes has many thousands of them.
+// Grace is the time after which a wait is reported. Shorter waits are not reported, because a run of a
+// thousand nodes has many thousands of them.
 const Grace = 2 * time.Second
 
-// Wait is a wait for something outside of the program: a node, a hypervisor, a program, a person.
+// Wait is a wait for something outside of nixbench: a node, a hypervisor, a program, a user.
 // Its methods may be called from several goroutines, and on nil.
 type Wait struct {
 	sink Sink
@@ -21,9 +21,9 @@ type Wait struct {
 	over  bool
 }
 
-// Wait reports that e.Text is waited for from now on, for e.Phase of e.Node, until e.Until at most;
-// without Until there is no limit. The event is sent after [Grace], and again whenever the wait
-// changes. The caller ends the wait with [Wait.End].
+// Wait begins a wait: e.Phase of e.Node waits for e.Text until e.Until at most, or without limit if Until
+// is zero. The event is sent after [Grace], and again whenever the wait changes. The caller ends the wait
+// with [Wait.End].
 func (s Sink) Wait(e Event) *Wait {
 	if s == nil {
 		return nil
@@ -34,18 +34,18 @@ func (s Sink) Wait(e Event) *Wait {
 	return w
 }
 
-// report sends the event, once the grace is over.
+// report sends the event after Grace.
 func (w *Wait) report() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.over || w.sent || time.Since(w.event.Since) < Grace { // Restart came first
+	if w.over || w.sent || time.Since(w.event.Since) < Grace { // Restart has run since the timer fired
 		return
 	}
 	w.sent = true
 	w.sink.Send(w.event)
 }
 
-// Change says that something else is waited for by now, or until another time.
+// Change sets the text and the time limit of the wait. The begin of the wait stays the same.
 func (w *Wait) Change(text string, until time.Time) {
 	if w == nil {
 		return
@@ -61,7 +61,7 @@ func (w *Wait) Change(text string, until time.Time) {
 	}
 }
 
-// Restart says that what was waited for has come, and what is waited for from now on.
+// Restart ends the current wait and begins a new one.
 func (w *Wait) Restart(text string, until time.Time) {
 	if w == nil {
 		return
@@ -71,24 +71,24 @@ func (w *Wait) Restart(text string, until time.Time) {
 	if w.over {
 		return
 	}
-	w.end()
+	w.cancelReport()
 	w.event.Text, w.event.Until, w.event.Since = text, until, time.Now()
 	w.timer.Reset(Grace)
 }
 
-// End says that the wait is over. It may be called again.
+// End ends the wait. It may be called several times.
 func (w *Wait) End() {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.end()
+	w.cancelReport()
 	w.over = true
 }
 
-// end takes the report back, if there was one.
-func (w *Wait) end() {
+// cancelReport sends WaitEnd if the wait was reported.
+func (w *Wait) cancelReport() {
 	w.timer.Stop()
 	if !w.sent {
 		return

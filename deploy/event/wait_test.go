@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// collector keeps what a sink is sent. Waits send from goroutines of their own.
+// collector stores the events that a sink receives. Waits send from their own goroutines.
 type collector struct {
 	mu   sync.Mutex
 	sent []Event
@@ -28,7 +28,7 @@ func (c *collector) events() []Event {
 	return slices.Clone(c.sent)
 }
 
-// words are the events, as `kind text`.
+// words returns the events, each as `kind text`.
 func (c *collector) words() string {
 	var out []string
 	for _, e := range c.events() {
@@ -78,7 +78,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// What comes again and again, such as a sign of a node, is waited for anew each time.
+// Each repetition of an awaited event, such as a heartbeat of a node, begins a new wait.
 func TestWaitRestarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c collector
@@ -105,7 +105,7 @@ func TestWaitRestarts(t *testing.T) {
 	})
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestWaitWithoutSink(t *testing.T) {
 	w := Sink(nil).Wait(Event{Text: "a lock"})
 	w.Change("a key", time.Time{})
 	w.Restart("nothing", time.Time{})

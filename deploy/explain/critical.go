@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// critical walks back from the end of the run. Each step ends where the one after
-// it began or before, so together they are never longer than the run.
-func critical(spans []Span, total Seconds) []Span {
+// findCriticalPath returns the critical path, from the begin of the run to its end. Each span on it ends
+// before the next one begins, so their sum is never longer than the run.
+func findCriticalPath(spans []Span, total Seconds) []Span {
 	spans = slices.DeleteFunc(slices.Clone(spans), func(s Span) bool { return s.Took <= 0 })
 	slices.SortFunc(spans, func(a, b Span) int {
-		// By end; of those that end together the longest one last, so that it is found first.
+		// By end. Of spans with the same end, the longest is the last, so that it is found first.
 		return cmp.Or(cmp.Compare(a.end(), b.end()), cmp.Compare(b.Start, a.Start), cmp.Compare(b.Node, a.Node), cmp.Compare(b.Phase, a.Phase))
 	})
-	own := map[string][]Span{} // by node, "" for the run as a whole, by end
+	byNode := map[string][]Span{} // spans by node, "" for the whole run, ordered by end
 	for _, s := range spans {
-		own[s.Node] = append(own[s.Node], s)
+		byNode[s.Node] = append(byNode[s.Node], s)
 	}
-	// What ends within that time before a phase begins is what it waited for.
+	// A phase is assumed to have waited for another one that ended at most this long before its begin.
 	near := min(max(total/100, Seconds(time.Millisecond)), Seconds(50*time.Millisecond))
 
 	path := []Span{}
 	node := ""
 	for t := total; ; {
-		step, ok := before(spans, t)
-		if mine, has := before(own[node], t); node != "" && has && step.end()-mine.end() <= near {
-			step = mine
+		step, ok := lastEndedBefore(spans, t)
+		if previous, has := lastEndedBefore(byNode[node], t); node != "" && has && step.end()-previous.end() <= near {
+			step = previous
 		}
 		if !ok || t-step.end() > near {
-			if s, under := underway(own, node, t); under {
+			if s, running := findRunningSpan(byNode, node, t); running {
 				s.Took = t - s.Start
 				step, ok = s, true
 			}
@@ -44,8 +44,8 @@ func critical(spans []Span, total Seconds) []Span {
 	return path
 }
 
-// before gives the span that ended last, at t or earlier.
-func before(spans []Span, t Seconds) (Span, bool) {
+// lastEndedBefore returns the span that ended last, at t or earlier.
+func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
 	i, _ := slices.BinarySearchFunc(spans, t, func(s Span, t Seconds) int {
 		if s.end() <= t {
 			return -1
@@ -58,12 +58,12 @@ func before(spans []Span, t Seconds) (Span, bool) {
 	return spans[i-1], true
 }
 
-// underway gives what the run as a whole, or else node itself, was doing at t. What
-// a sibling did is nobody's reason to wait.
-func underway(own map[string][]Span, node string, t Seconds) (Span, bool) {
-	for _, who := range []string{"", node} {
+// findRunningSpan returns the longest span of the whole run that was running at t, or of the node if there
+// is none. Spans of other nodes are not used, because a node does not wait for them.
+func findRunningSpan(byNode map[string][]Span, node string, t Seconds) (Span, bool) {
+	for _, name := range []string{"", node} {
 		var longest Span
-		for _, s := range own[who] {
+		for _, s := range byNode[name] {
 			if s.Start < t && t < s.end() && s.Took > longest.Took {
 				longest = s
 			}

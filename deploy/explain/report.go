@@ -12,36 +12,37 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Report is where the time of a run went. All times are since its start.
+// Report describes how a run has used its time. All times are since the start of the run.
 type Report struct {
 	Run      string       `json:"run,omitempty"`
 	Status   state.Status `json:"status,omitempty"`
 	Started  time.Time    `json:"started"`
 	Total    Seconds      `json:"total"`
-	Phases   []Span       `json:"phases"`   // of the run as a whole, in the order in which they began
+	Phases   []Span       `json:"phases"`   // of the whole run, in the order in which they began
 	Nodes    []Node       `json:"nodes"`    // in the order in which they began
-	Critical []Span       `json:"critical"` // in the order of time; spans may be cut to what was waited for
-	Other    Seconds      `json:"other"`    // the total less the critical path: our own time
+	Critical []Span       `json:"critical"` // the critical path in the order of time; a span may be cut to the time that was waited for
+	Other    Seconds      `json:"other"`    // the total minus the critical path: nixbench's own time
 	Overlap  *Overlap     `json:"overlap,omitempty"`
 	Damaged  int          `json:"damaged,omitempty"`
 }
 
-// Overlap is what it brought that machines booted while systems were evaluated and built.
+// Overlap contains the times of booting and of evaluation, which run at the same time. Gaps are not
+// counted.
 type Overlap struct {
-	Boot     Seconds `json:"boot"`     // of all machines, with bringing images; gaps left out
-	Evaluate Seconds `json:"evaluate"` // and build
-	Wall     Seconds `json:"wall"`     // both
+	Boot     Seconds `json:"boot"`     // time in which images were copied or any machine booted
+	Evaluate Seconds `json:"evaluate"` // time in which systems were evaluated or built
+	Wall     Seconds `json:"wall"`     // time in which any of these was running
 }
 
-// Node is what one node went through.
+// Node contains the phases of one node.
 type Node struct {
 	Node  string  `json:"node"`
 	Spans []Span  `json:"spans"`
-	Busy  Seconds `json:"busy"` // in any phase
-	Idle  Seconds `json:"idle"` // between its first and its last phase, in none
+	Busy  Seconds `json:"busy"` // time in any phase
+	Idle  Seconds `json:"idle"` // time between its first and its last phase that is in no phase
 }
 
-// Span is one phase, of a node or of the run as a whole.
+// Span is the time of one phase of a node, or of the whole run if Node is empty.
 type Span struct {
 	Phase      event.Phase `json:"phase"`
 	Node       string      `json:"node,omitempty"`
@@ -49,18 +50,18 @@ type Span struct {
 	Took       Seconds     `json:"took"`
 	Text       string      `json:"text,omitempty"`
 	Failed     bool        `json:"failed,omitempty"`
-	Unfinished bool        `json:"unfinished,omitempty"` // it never ended, or began anew
+	Unfinished bool        `json:"unfinished,omitempty"` // the phase never ended, or began again without an end
 }
 
 func (s Span) end() Seconds { return s.Start + s.Took }
 
-// Seconds is a duration; JSON has it as a number of seconds.
+// Seconds is a duration that is encoded in JSON as a number of seconds.
 type Seconds time.Duration
 
-// MarshalJSON gives seconds.
+// MarshalJSON implements [json.Marshaler].
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
-// UnmarshalJSON takes seconds.
+// UnmarshalJSON implements [json.Unmarshaler].
 func (s *Seconds) UnmarshalJSON(data []byte) error {
 	var f float64
 	if err := json.Unmarshal(data, &f); err != nil {
@@ -82,13 +83,13 @@ func (s Seconds) String() string {
 	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// Of explains a recorded run.
-func Of(run *state.Run) (Report, error) {
+// ExplainRun computes the report of a recorded run.
+func ExplainRun(run *state.Run) (Report, error) {
 	events, damaged, err := run.Events()
 	if err != nil {
 		return Report{}, err
 	}
-	first, last := bounds(events)
+	first, last := timeRange(events)
 	// The run began before its first event and ended after its last one.
 	if first.IsZero() || run.Started.Before(first) {
 		first = run.Started
@@ -96,18 +97,18 @@ func Of(run *state.Run) (Report, error) {
 	if run.Ended != nil && run.Ended.After(last) {
 		last = *run.Ended
 	}
-	r := explain(events, first, last)
+	r := makeReport(events, first, last)
 	r.Run, r.Status, r.Damaged = run.ID, run.Status(), damaged
 	return r, nil
 }
 
-// Explain explains events, in the order in which they were sent.
-func Explain(events []event.Event) Report {
-	first, last := bounds(events)
-	return explain(events, first, last)
+// ExplainEvents computes the report of events, which must be in the order in which they were sent.
+func ExplainEvents(events []event.Event) Report {
+	first, last := timeRange(events)
+	return makeReport(events, first, last)
 }
 
-func bounds(events []event.Event) (first, last time.Time) {
+func timeRange(events []event.Event) (first, last time.Time) {
 	for _, e := range events {
 		if first.IsZero() || e.Time.Before(first) {
 			first = e.Time
@@ -119,11 +120,11 @@ func bounds(events []event.Event) (first, last time.Time) {
 	return first, last
 }
 
-func explain(events []event.Event, first, last time.Time) Report {
+func makeReport(events []event.Event, first, last time.Time) Report {
 	total := Seconds(max(0, last.Sub(first)))
 	r := Report{Started: first, Total: total, Phases: []Span{}, Nodes: []Node{}, Critical: []Span{}}
-	at := map[string]int{} // place in r.Nodes
-	for _, s := range spans(events, first, total) {
+	at := map[string]int{} // index in r.Nodes
+	for _, s := range pairSpans(events, first, total) {
 		if s.Node == "" {
 			r.Phases = append(r.Phases, s)
 			continue
@@ -138,10 +139,10 @@ func explain(events []event.Event, first, last time.Time) Report {
 	}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
-		n.Busy, n.Idle = busy(n.Spans)
+		n.Busy, n.Idle = busyAndIdle(n.Spans)
 	}
-	r.Overlap = overlap(r)
-	r.Critical = critical(leaves(r), total)
+	r.Overlap = computeOverlap(r)
+	r.Critical = findCriticalPath(leafSpans(r), total)
 	r.Other = total
 	for _, s := range r.Critical {
 		r.Other -= s.Took
@@ -149,14 +150,14 @@ func explain(events []event.Event, first, last time.Time) Report {
 	return r
 }
 
-// spans pairs starts with ends. An end without a start, after a damaged line, is
-// nothing that could be drawn.
-func spans(events []event.Event, first time.Time, total Seconds) []Span {
+// pairSpans pairs the starts of phases with their ends and returns them in the order of their starts. An
+// end without a start, which can follow a damaged line of the record, is ignored.
+func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
 	type key struct {
 		phase event.Phase
 		node  string
 	}
-	// Clocks are set back; a span is within the run all the same.
+	// A clock may be set back during a run, so times are limited to the time of the run.
 	since := func(t time.Time) Seconds { return min(max(0, Seconds(t.Sub(first))), total) }
 	var out []Span
 	open := map[key]int{}
@@ -184,8 +185,9 @@ func spans(events []event.Event, first time.Time, total Seconds) []Span {
 	return out
 }
 
-// busy adds up spans in the order of their starts, what overlaps once.
-func busy(spans []Span) (busy, idle Seconds) {
+// busyAndIdle returns the time that the spans cover, and the time of the gaps between them. Overlapping
+// times count once. The spans must be in the order of their starts.
+func busyAndIdle(spans []Span) (busy, idle Seconds) {
 	until := spans[0].Start
 	for _, s := range spans {
 		if s.Start > until {
@@ -200,7 +202,7 @@ func busy(spans []Span) (busy, idle Seconds) {
 	return busy, idle
 }
 
-func overlap(r Report) *Overlap {
+func computeOverlap(r Report) *Overlap {
 	var boot, evaluate []Span
 	for _, n := range r.Nodes {
 		for _, s := range n.Spans {
@@ -225,26 +227,26 @@ func overlap(r Report) *Overlap {
 	return &Overlap{Boot: Union(boot), Evaluate: Union(evaluate), Wall: Union(slices.Concat(boot, evaluate))}
 }
 
-// Union is how long any of the spans was under way, gaps left out.
+// Union returns the time that the spans cover, without gaps. Overlapping times count once.
 func Union(spans []Span) Seconds {
 	if len(spans) == 0 {
 		return 0
 	}
 	spans = slices.Clone(spans)
 	slices.SortStableFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
-	took, _ := busy(spans)
+	took, _ := busyAndIdle(spans)
 	return took
 }
 
-// told says which phases of the run as a whole are told by others of its nodes.
-var told = map[event.Phase][]event.Phase{
+// nodePhases maps a phase of the whole run to the phases of nodes that it consists of.
+var nodePhases = map[event.Phase][]event.Phase{
 	event.Provision: {event.Boot},
 	event.Deploy:    {event.Copy, event.Keys, event.Activate, event.Confirm},
 }
 
-// leaves gives the spans that have none inside: a phase of the run as a whole that
-// nodes went through is told by theirs.
-func leaves(r Report) []Span {
+// leafSpans returns the spans that contain no other spans. It leaves out a phase of the whole run if there
+// are spans of nodes for the same phase, or for the phases that it consists of.
+func leafSpans(r Report) []Span {
 	var out []Span
 	byNodes := map[event.Phase]bool{}
 	for _, n := range r.Nodes {
@@ -254,7 +256,7 @@ func leaves(r Report) []Span {
 		out = append(out, n.Spans...)
 	}
 	for _, s := range r.Phases {
-		if !byNodes[s.Phase] && !slices.ContainsFunc(told[s.Phase], func(p event.Phase) bool { return byNodes[p] }) {
+		if !byNodes[s.Phase] && !slices.ContainsFunc(nodePhases[s.Phase], func(p event.Phase) bool { return byNodes[p] }) {
 			out = append(out, s)
 		}
 	}

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	shownNodes = 20 // more of them are told by one line
-	shownSteps = 12 // of the critical path
-	maxName    = 20
-	timeWidth  = 8
+	maxShownNodes = 20 // one line sums up the others
+	maxShownSteps = 12 // steps of the critical path
+	maxName       = 20
+	timeWidth     = 8
 )
 
-// shades tell phases of a node apart without colours.
+// shades are characters that distinguish the phases of a node without colours.
 var shades = map[event.Phase]rune{
 	event.Boot:     '▄',
 	event.Connect:  '·',
@@ -31,18 +31,18 @@ var shades = map[event.Phase]rune{
 	event.Remove:   '×',
 }
 
-// otherShade is that of phases that have none.
+// otherShade is the character for phases that are not in shades.
 const otherShade = '▬'
 
-// Write draws the report in lines of at most width columns, 80 where width is 0.
+// Write writes the report as text in lines of at most width columns; width 0 means 80.
 func (r Report) Write(w io.Writer, width int) error {
 	if width <= 0 {
 		width = 80
 	}
 	width = max(width, 40)
 	var b bytes.Buffer
-	r.header(&b, width)
-	nodes, more := r.Foremost(shownNodes)
+	r.writeHeader(&b, width)
+	nodes, more := r.SelectNodes(maxShownNodes)
 	label := len("evaluate")
 	for _, s := range r.Phases {
 		label = max(label, len(s.Phase))
@@ -53,23 +53,23 @@ func (r Report) Write(w io.Writer, width int) error {
 	c := chart{total: r.Total, label: label, bar: width - label - 2 - timeWidth - 2}
 	b.WriteString("\n")
 	for _, s := range r.Phases {
-		c.row(&b, string(s.Phase), []Span{s}, s.Took, func(Span) rune { return '█' })
+		c.writeRow(&b, string(s.Phase), []Span{s}, s.Took, func(Span) rune { return '█' })
 	}
 	if len(nodes) > 0 {
 		if len(r.Phases) > 0 {
 			b.WriteString("\n")
 		}
 		for _, n := range nodes {
-			c.row(&b, n.Node, n.Spans, n.Busy, func(s Span) rune { return shade(s.Phase) })
+			c.writeRow(&b, n.Node, n.Spans, n.Busy, func(s Span) rune { return phaseShade(s.Phase) })
 		}
 		if more > 0 {
 			fmt.Fprintf(&b, "… and %d more nodes\n", more)
 		}
-		b.WriteString(wrap("", legend(nodes), "  ", width))
+		b.WriteString(wrapParts("", describeShades(nodes), "  ", width))
 	}
 	if len(r.Critical) > 0 {
 		b.WriteString("\n")
-		b.WriteString(wrap("critical path: ", r.steps(), " → ", width))
+		b.WriteString(wrapParts("critical path: ", r.describePath(), " → ", width))
 		if o := r.Overlap; o != nil {
 			fmt.Fprintf(&b, "images and boot %s, evaluation and build %s: together %s\n", o.Boot, o.Evaluate, o.Wall)
 		}
@@ -82,7 +82,7 @@ func (r Report) Write(w io.Writer, width int) error {
 	return err
 }
 
-func (r Report) header(b *bytes.Buffer, width int) {
+func (r Report) writeHeader(b *bytes.Buffer, width int) {
 	parts := []string{}
 	if r.Run != "" {
 		parts = append(parts, r.Run)
@@ -102,12 +102,12 @@ func (r Report) header(b *bytes.Buffer, width int) {
 	if len(r.Phases)+len(r.Nodes) == 0 {
 		parts = append(parts, "no phases are recorded")
 	}
-	b.WriteString(wrap("", append(parts, r.Total.String()), "   ", width))
+	b.WriteString(wrapParts("", append(parts, r.Total.String()), "   ", width))
 }
 
-// Foremost gives the nodes that are worth drawing, in their order: all, or n that are on the
-// critical path, that failed, or that took longest.
-func (r Report) Foremost(n int) (nodes []Node, more int) {
+// SelectNodes returns at most n nodes, in their order, and the number of the others. Nodes on the critical
+// path come first, then nodes that failed, then those that took longest.
+func (r Report) SelectNodes(n int) (nodes []Node, more int) {
 	if len(r.Nodes) <= n {
 		return r.Nodes, 0
 	}
@@ -138,15 +138,15 @@ func (r Report) Foremost(n int) (nodes []Node, more int) {
 	return nodes, len(r.Nodes) - n
 }
 
-// chart draws rows over one axis of time.
+// chart writes rows of bars with a common time axis.
 type chart struct {
 	total      Seconds
 	label, bar int
 }
 
-// row draws who, its spans, and how long they took. Each cell shows what took most
-// of its time; a span that is too short for a cell of its own gets one if it is free.
-func (c chart) row(b *bytes.Buffer, who string, spans []Span, took Seconds, shade func(Span) rune) {
+// writeRow writes a name, its spans as a bar, and their time. A character of the bar shows the span that
+// covers most of its time. A span that is shorter than one character is shown if that character is free.
+func (c chart) writeRow(b *bytes.Buffer, who string, spans []Span, took Seconds, shade func(Span) rune) {
 	cells := []rune(strings.Repeat(" ", c.bar))
 	most := make([]float64, c.bar)
 	mark := ""
@@ -169,11 +169,11 @@ func (c chart) row(b *bytes.Buffer, who string, spans []Span, took Seconds, shad
 			}
 		}
 	}
-	fmt.Fprintf(b, "%s  %s%*s%s\n", fit(who, c.label), string(cells), timeWidth, took, mark)
+	fmt.Fprintf(b, "%s  %s%*s%s\n", padOrCut(who, c.label), string(cells), timeWidth, took, mark)
 }
 
-// fit makes s exactly n columns wide.
-func fit(s string, n int) string {
+// padOrCut returns s with exactly n columns.
+func padOrCut(s string, n int) string {
 	r := []rune(s)
 	if len(r) > n {
 		r = append(r[:n-1:n-1], '…')
@@ -181,15 +181,15 @@ func fit(s string, n int) string {
 	return string(r) + strings.Repeat(" ", n-len(r))
 }
 
-func shade(p event.Phase) rune {
+func phaseShade(p event.Phase) rune {
 	if s, ok := shades[p]; ok {
 		return s
 	}
 	return otherShade
 }
 
-// legend names the shades that were used, in the order of a run.
-func legend(nodes []Node) []string {
+// describeShades returns the legend: the used shades with their phases, in the order of a run.
+func describeShades(nodes []Node) []string {
 	used := map[event.Phase]bool{}
 	var order []event.Phase
 	for _, n := range nodes {
@@ -206,21 +206,21 @@ func legend(nodes []Node) []string {
 	})
 	var out []string
 	for _, p := range order {
-		out = append(out, fmt.Sprintf("%c %s", shade(p), p))
+		out = append(out, fmt.Sprintf("%c %s", phaseShade(p), p))
 	}
 	return out
 }
 
-// steps names the critical path. Of a long one the longest steps are told, and how
-// much the others come to.
-func (r Report) steps() []string {
+// describePath returns the steps of the critical path as text. Of a long path it returns the longest steps,
+// and the sum of the others.
+func (r Report) describePath() []string {
 	told := make([]int, len(r.Critical))
 	for i := range told {
 		told[i] = i
 	}
 	slices.SortStableFunc(told, func(a, b int) int { return cmp.Compare(r.Critical[b].Took, r.Critical[a].Took) })
 	show := map[int]bool{}
-	for _, i := range told[:min(len(told), shownSteps)] {
+	for _, i := range told[:min(len(told), maxShownSteps)] {
 		show[i] = true
 	}
 	var out []string
@@ -233,13 +233,13 @@ func (r Report) steps() []string {
 		}
 		if n := next - i; n > 1 {
 			out = append(out, fmt.Sprintf("… %d shorter %s", n, sum))
-			node = "" // the next one that is told names its node
+			node = "" // the next step names its node
 			i = next - 1
 			continue
 		}
 		text := string(s.Phase)
 		if s.Node != "" && s.Node != node {
-			text = fit(s.Node, min(len([]rune(s.Node)), maxName)) + " " + text
+			text = padOrCut(s.Node, min(len([]rune(s.Node)), maxName)) + " " + text
 		}
 		out = append(out, text+" "+s.Took.String())
 		node = s.Node
@@ -247,8 +247,8 @@ func (r Report) steps() []string {
 	return out
 }
 
-// wrap joins parts, in lines of at most width columns; later lines are indented.
-func wrap(head string, parts []string, sep string, width int) string {
+// wrapParts joins the parts in lines of at most width columns. All lines after the first are indented.
+func wrapParts(head string, parts []string, sep string, width int) string {
 	var b strings.Builder
 	b.WriteString(head)
 	column := len([]rune(head))

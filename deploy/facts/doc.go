@@ -1,5 +1,4 @@
-// Package facts is what is known of a cluster only at run time and may be public:
-// runtime.json. Evaluation sees it as the argument `runtime` of every module, so
-// everything in it can end up in the world-readable store: it names tokens and
-// their place on the node, never what they say.
+// Package facts reads and writes runtime.json: the facts about a cluster that are known only at run time
+// and may be public. Evaluation passes them to every module as the argument `runtime`, so all of them can
+// be copied to the world-readable store. They contain the names and paths of tokens, never their values.
 package facts

@@ -21,21 +21,21 @@ const Version = 1
 //go:embed schema.json
 var Schema string
 
-// Runtime is runtime.json.
+// Runtime is the content of runtime.json.
 type Runtime struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
 	// Nodes by name; each role's nodes are also listed in Roles, in order.
 	Nodes map[string]Node     `json:"nodes"`
 	Roles map[string][]string `json:"roles"`
-	// Network is the one that the nodes' addresses are in.
+	// Network is the network that contains the addresses of the nodes.
 	Network *Network `json:"network,omitempty"`
-	// Endpoint is where the cluster's API is, for schedulers that have one.
+	// Endpoint is the address of the cluster's API, for engines that have one.
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
-	// CAHash is the hash of the public key of the generated authority called cluster-ca,
-	// as kubeadm writes it.
+	// CAHash is the hash of the public key of the generated certificate authority cluster-ca, in the
+	// format of kubeadm.
 	CAHash string `json:"caHash,omitempty"`
-	// Secrets by name: where they are on the nodes that have them.
+	// Secrets contains the path of each secret on its nodes, by name.
 	Secrets map[string]Secret `json:"secrets,omitempty"`
 }
 
@@ -51,7 +51,7 @@ type Node struct {
 	Index   int        `json:"index,omitempty"`
 	Address netip.Addr `json:"address"`
 	MAC     string     `json:"mac,omitempty"`
-	// HostKey is the public SSH host key, as a line of known_hosts has it.
+	// HostKey is the public SSH host key, in the format of known_hosts.
 	HostKey string `json:"hostKey,omitempty"`
 }
 
@@ -61,7 +61,8 @@ type Endpoint struct {
 	Port    int        `json:"port"`
 }
 
-// Secret says where a secret is, and which one it is, without giving it away.
+// Secret is the path of a secret and its SHA-256, which identifies its version. It does not contain the
+// secret.
 type Secret struct {
 	Path   string `json:"path"`
 	SHA256 string `json:"sha256"`
@@ -71,7 +72,7 @@ type Secret struct {
 
 var sha256RE = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Load reads a runtime.json strictly.
+// Load reads a runtime.json. Unknown fields are an error.
 func Load(file string) (*Runtime, error) {
 	data, err := durable.Read(file, durable.ConfigSize)
 	if err != nil {
@@ -84,7 +85,7 @@ func Load(file string) (*Runtime, error) {
 	return r, nil
 }
 
-// Parse decodes facts and checks that they hang together.
+// Parse decodes facts and checks that they are complete and consistent.
 func Parse(data []byte) (*Runtime, error) {
 	var version struct{ Version int }
 	if err := json.Unmarshal(data, &version); err != nil {

@@ -76,7 +76,7 @@ func TestBadFacts(t *testing.T) {
 	}
 }
 
-// The schema is written by hand and the types are Go's: they must say the same.
+// The hand-written schema must match the Go types.
 func TestSchemaMatchesTypes(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal([]byte(Schema), &schema); err != nil {

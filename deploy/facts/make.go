@@ -8,14 +8,14 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Machine is what is known of a node that nixbench boots.
+// Machine contains the facts about a machine that nixbench boots.
 type Machine struct {
-	Address netip.Addr // invalid where it is not known yet
+	Address netip.Addr // invalid while it is not known
 	MAC     string
 	HostKey string
 }
 
-// EndpointError says why cluster.endpoint cannot be made an address.
+// EndpointError is returned if cluster.endpoint cannot be resolved to an address.
 type EndpointError struct{ Text, Fix string }
 
 func (e *EndpointError) Error() string { return "cluster.endpoint: " + e.Text }
@@ -23,8 +23,8 @@ func (e *EndpointError) Error() string { return "cluster.endpoint: " + e.Text }
 // Hint is shown below the message.
 func (e *EndpointError) Hint() string { return e.Fix }
 
-// Make puts the facts together: the nodes of roles where their machines have
-// addresses, and named nodes whose deployment.targetHost is one. Equal arguments give equal facts.
+// Make returns the facts of a hive. They contain the nodes of roles whose machines have an address, and
+// the nodes whose deployment.targetHost is an address. Equal arguments give equal facts.
 func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 	r := &Runtime{Version: Version, Cluster: hive.ClusterName(), Nodes: map[string]Node{}, Roles: map[string][]string{}}
 	for role := range hive.Roles {
@@ -33,7 +33,7 @@ func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 	for _, n := range hive.Nodes {
 		if m := machines[n.Name]; n.Role != "" && m.Address.IsValid() {
 			r.Nodes[n.Name] = Node{Role: n.Role, Index: n.Index, Address: m.Address, MAC: m.MAC, HostKey: m.HostKey}
-		} else if a, ok := Literal(hive, n); ok {
+		} else if a, ok := LiteralAddress(hive, n); ok {
 			r.Nodes[n.Name] = Node{Role: n.Role, Index: n.Index, Address: a}
 		} else {
 			continue
@@ -45,7 +45,7 @@ func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 	if hive.Cluster == nil {
 		return r, nil
 	}
-	// Without roles nobody is on that network.
+	// Without roles, no node is in that network.
 	if net := hive.Cluster.Network; len(hive.Roles) > 0 && (net.Mode == "nat" || net.Mode == "isolated") {
 		cidr, err := netip.ParsePrefix(net.CIDR)
 		if err != nil {
@@ -54,12 +54,12 @@ func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 		r.Network = &Network{Name: net.Name, CIDR: cidr.Masked()}
 	}
 	var err error
-	r.Endpoint, err = endpoint(hive, r)
+	r.Endpoint, err = makeEndpoint(hive, r)
 	return r, err
 }
 
-// Literal is the address that deployment.targetHost names, if it does not name a host.
-func Literal(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
+// LiteralAddress returns deployment.targetHost if it is an address and not a host name.
+func LiteralAddress(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
 	unit := hive.Unit(n.Unit)
 	if unit == nil || unit.Deployment.TargetHost == nil {
 		return netip.Addr{}, false
@@ -68,8 +68,8 @@ func Literal(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
 	return a, err == nil
 }
 
-// endpoint is nil as long as its node has no address.
-func endpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
+// makeEndpoint returns the endpoint, or nil while its node has no address.
+func makeEndpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
 	e := hive.Cluster.Endpoint
 	switch {
 	case e == nil:
@@ -98,7 +98,7 @@ func endpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
 	return nil, nil
 }
 
-// Encode gives the bytes of runtime.json.
+// Encode returns the content of runtime.json.
 func (r *Runtime) Encode() ([]byte, error) {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {

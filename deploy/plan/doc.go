@@ -1,3 +1,3 @@
-// Package plan decides, without touching anything, which nodes a run is about and how many
-// of them change at once: the selection language of --on, and waves.
+// Package plan computes, without side effects, which nodes a run selects (the language of --on) and how
+// many nodes change at the same time (waves).
 package plan

@@ -10,7 +10,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Selector is a parsed --on: any of the wanted terms, and none of the unwanted.
+// Selector is a parsed --on. A node is selected if it matches any of the want terms, or if there are
+// none, and none of the not terms.
 type Selector struct {
 	want, not []term
 }
@@ -18,11 +19,11 @@ type Selector struct {
 // term is one part of --on between commas.
 type term struct {
 	text  string // as the user wrote it
-	label bool   // @…: matches tags and roles, not names
+	label bool   // the term is @…, which matches tags and roles and not names
 	glob  string
 }
 
-// SelectError says that --on is malformed, or fits nothing in this hive.
+// SelectError is returned if --on is malformed, or matches nothing in the hive.
 type SelectError struct{ msg string }
 
 func (e *SelectError) Error() string { return e.msg }
@@ -32,7 +33,7 @@ func selectError(format string, args ...any) error {
 }
 
 // ParseSelector reads all values of --on: `web-*,@db,!web-3` means every node
-// called web-something or tagged db, but not web-3. Without a wanted term it starts
+// called web-something or tagged db, but not web-3. If all terms begin with !, it starts
 // from all nodes. The order of terms does not matter.
 func ParseSelector(args []string) (Selector, error) {
 	var s Selector
@@ -44,7 +45,7 @@ func ParseSelector(args []string) (Selector, error) {
 			if t.glob == "" {
 				return Selector{}, selectError("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
 			}
-			t.glob = negated(t.glob)
+			t.glob = translateNegation(t.glob)
 			if _, err := path.Match(t.glob, ""); err != nil {
 				return Selector{}, selectError("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
 			}
@@ -58,11 +59,12 @@ func ParseSelector(args []string) (Selector, error) {
 	return s, nil
 }
 
-// All tells that nothing was asked for, so that everything is meant.
+// All reports whether --on was not given, so that all nodes are selected.
 func (s Selector) All() bool { return len(s.want) == 0 && len(s.not) == 0 }
 
-// negated writes [!…] as Go has it: [^…]. Shells and Colmena know only the former.
-func negated(glob string) string {
+// translateNegation replaces the negation of a glob, [!…], which shells and Colmena use, with [^…], which
+// path.Match uses.
+func translateNegation(glob string) string {
 	var b strings.Builder
 	for i := 0; i < len(glob); i++ {
 		b.WriteByte(glob[i])
@@ -78,16 +80,16 @@ func negated(glob string) string {
 	return b.String()
 }
 
-// Select gives the nodes that s means, in the hive's order. A term without a glob
-// that fits no name, tag or role is a typing error, and never ignored: it could
-// mean that a node is deployed which should have been left alone.
+// Select returns the selected nodes in the order of the hive. A term without a glob that matches no
+// name, tag or role is an error. If it were ignored, a misspelled !term would select a node that the user
+// wanted to exclude.
 //
-// A node whose tags cannot be read is selected whenever tags are asked for, unless
-// its name decides: it will fail by name, where else it would be left out in silence.
+// A node that cannot be evaluated has no known tags. It is selected if a want term is a tag, unless a not
+// term matches its name. The run then reports its error instead of leaving it out silently.
 func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	for _, t := range slices.Concat(s.want, s.not) {
-		if !t.known(h) {
-			return nil, selectError("--on %s: no such %s%s", t.text, t.noun(), exists(h))
+		if !t.mayMatch(h) {
+			return nil, selectError("--on %s: no such %s%s", t.text, t.noun(), describeHive(h))
 		}
 	}
 	var out []nixeval.Node
@@ -102,7 +104,7 @@ func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 		if len(h.Nodes) == 0 {
 			return nil, selectError("the hive has no nodes; add one, or a role with a count")
 		}
-		return nil, selectError("--on %s: no node is selected%s", s, exists(h))
+		return nil, selectError("--on %s: no node is selected%s", s, describeHive(h))
 	}
 	return out, nil
 }
@@ -124,7 +126,7 @@ func (t term) noun() string {
 
 func isLabel(t term) bool { return t.label }
 
-func (t term) known(h *nixeval.Hive) bool {
+func (t term) mayMatch(h *nixeval.Hive) bool {
 	if strings.ContainsAny(t.glob, `*?[\`) || t.label && len(h.Broken) > 0 {
 		return true
 	}
@@ -136,23 +138,23 @@ func (t term) known(h *nixeval.Hive) bool {
 
 func (t term) matches(n nixeval.Node) bool {
 	if !t.label {
-		return match(t.glob, n.Name)
+		return matchGlob(t.glob, n.Name)
 	}
-	return n.Role != "" && match(t.glob, n.Role) || slices.ContainsFunc(n.Tags, func(tag string) bool { return match(t.glob, tag) })
+	return n.Role != "" && matchGlob(t.glob, n.Role) || slices.ContainsFunc(n.Tags, func(tag string) bool { return matchGlob(t.glob, tag) })
 }
 
 func matchesAny(terms []term, n nixeval.Node) bool {
 	return slices.ContainsFunc(terms, func(t term) bool { return t.matches(n) })
 }
 
-// match is a glob over the whole of s; unlike in paths, a slash is nothing special.
-func match(glob, s string) bool {
+// matchGlob reports whether the glob matches all of s. Unlike in path.Match, * and ? also match a slash.
+func matchGlob(glob, s string) bool {
 	ok, _ := path.Match(strings.ReplaceAll(glob, "/", "\x00"), strings.ReplaceAll(s, "/", "\x00"))
 	return ok
 }
 
-// exists tells what could have been selected, briefly.
-func exists(h *nixeval.Hive) string {
+// describeHive returns a short list of the names, tags and roles of the hive, for error messages.
+func describeHive(h *nixeval.Hive) string {
 	names := make([]string, len(h.Nodes))
 	labels := map[string]bool{}
 	for i, n := range h.Nodes {
@@ -164,14 +166,14 @@ func exists(h *nixeval.Hive) string {
 	for role := range h.Roles {
 		labels["@"+role] = true
 	}
-	text := "; the hive has " + abbreviate(names)
+	text := "; the hive has " + abbreviateNames(names)
 	if len(labels) > 0 {
-		text += " and " + abbreviate(slices.Sorted(maps.Keys(labels)))
+		text += " and " + abbreviateNames(slices.Sorted(maps.Keys(labels)))
 	}
 	return text
 }
 
-func abbreviate(names []string) string {
+func abbreviateNames(names []string) string {
 	const most = 12
 	if len(names) > most {
 		return fmt.Sprintf("%s … (%d in all)", strings.Join(names[:most], ", "), len(names))
@@ -179,7 +181,7 @@ func abbreviate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Units are the units of nodes, each once, in order.
+// Units returns the units of the nodes, each once, in the order of the nodes.
 func Units(nodes []nixeval.Node) []string {
 	var out []string
 	seen := map[string]bool{}

@@ -77,7 +77,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// A node whose tags are unknown is never left out in silence.
+// A node whose tags are unknown is never left out silently.
 func TestBrokenNodes(t *testing.T) {
 	broken := *hive
 	broken.Broken = map[string]*nixeval.NixError{"web-1": {Text: "bad"}}
@@ -104,7 +104,7 @@ func TestBrokenNodes(t *testing.T) {
 	}
 }
 
-func TestAnEmptyHiveSaysSo(t *testing.T) {
+func TestSelectEmptyHive(t *testing.T) {
 	_, err := Selector{}.Select(&nixeval.Hive{})
 	if err == nil || !strings.Contains(err.Error(), "no nodes") {
 		t.Error(err)

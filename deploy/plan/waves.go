@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// Share is a number of nodes, or a part of all: `3` or `25%`. The zero value means
-// all of them.
+// Share is a number of nodes or a percentage of all nodes: `3` or `25%`. The zero value means all nodes.
 type Share struct{ n, percent int }
 
-// One is a single node.
+// One is the share of a single node.
 var One = Share{n: 1}
 
-// All tells that no limit was set.
+// All reports whether the share is the zero value, all nodes.
 func (s Share) All() bool { return s == Share{} }
 
 // ParseShare reads --max-unavailable.
@@ -32,7 +31,7 @@ func ParseShare(text string) (Share, error) {
 	return Share{n: n}, nil
 }
 
-// Of gives how many of n nodes it is: at least one, so that a run gets on.
+// Of returns the share of n nodes as a number. It is at least one, so that a run makes progress.
 func (s Share) Of(n int) int {
 	switch {
 	case s.n > 0:
@@ -50,8 +49,7 @@ func (s Share) String() string {
 	return fmt.Sprint(s.n)
 }
 
-// Waves cuts nodes, or what there is to do for them, into groups, of which one follows
-// the other.
+// Waves splits nodes, or tasks for nodes, into consecutive groups of at most the size of the share.
 func Waves[T any](nodes []T, s Share) [][]T {
 	size := s.Of(len(nodes))
 	var out [][]T

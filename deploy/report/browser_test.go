@@ -36,10 +36,10 @@ func findBrowser(t *testing.T) browser {
 	return ""
 }
 
-// seen is what a browser made of a page.
+// seen is the result of a page in a browser.
 type seen struct {
 	shot     image.Image
-	console  []string // what it complained about
+	console  []string // errors of the browser
 	requests []string
 }
 
@@ -98,7 +98,7 @@ func (b browser) show(t *testing.T, page string, width, height int, flags ...str
 	return s
 }
 
-// coloursOf tells how many pixels have each colour.
+// coloursOf returns the number of pixels of each colour.
 func coloursOf(img image.Image) map[color.RGBA]int {
 	out := map[color.RGBA]int{}
 	b := img.Bounds()
@@ -152,7 +152,7 @@ func TestInABrowser(t *testing.T) {
 		})
 	}
 
-	// A page that does ask for something is noticed: the checks above can fail.
+	// A page that loads other files is detected: the checks above can fail.
 	t.Run("control", func(t *testing.T) {
 		page := strings.Replace(write(t, run, nil), "<main>", `<main><img src="https://evil.example/x.png"><script>console.error("ran")</script>`, 1)
 		if s := b.show(t, page, 800, 600); len(s.console) < 2 {

@@ -10,11 +10,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/explain"
 )
 
-// A fleet of a thousand is drawn by those that matter.
-const drawnNodes = 60
+// maxDrawnNodes is how many nodes a chart contains.
+const maxDrawnNodes = 60
 
-// chart is the waterfall. Places are in percent of the width, so that one drawing suits a
-// phone, a screen and paper, and no text is stretched.
+// chart is the waterfall chart. Positions are in percent of the width, so that the drawing fits phones,
+// screens and paper, and its texts are not stretched.
 type chart struct {
 	Ticks  []tick
 	Phases []row
@@ -35,15 +35,15 @@ type bar struct {
 	X, Width, Class, Title string
 }
 
-// colours are those that the style has; other phases share one.
-var colours = map[event.Phase]bool{
+// colouredPhases are the phases with a colour in style.css. All other phases share one colour.
+var colouredPhases = map[event.Phase]bool{
 	event.Survey: true, event.Evaluate: true, event.Build: true, event.Provision: true, event.Image: true, event.Boot: true,
 	event.Deploy: true, event.Connect: true, event.Copy: true, event.Keys: true, event.Drain: true, event.Activate: true,
 	event.Confirm: true, event.Check: true, event.Remove: true,
 }
 
-func class(p event.Phase) string {
-	if colours[p] {
+func phaseClass(p event.Phase) string {
+	if colouredPhases[p] {
 		return "p-" + string(p)
 	}
 	return "p-other"
@@ -53,13 +53,13 @@ func newChart(r explain.Report) *chart {
 	if len(r.Phases)+len(r.Nodes) == 0 {
 		return nil
 	}
-	c := &chart{Ticks: ticks(r.Total)}
+	c := &chart{Ticks: makeTicks(r.Total)}
 	used := map[event.Phase]bool{}
 	for _, s := range r.Phases {
 		c.Phases = append(c.Phases, newRow(string(s.Phase), []explain.Span{s}, s.Took, r.Total))
 		used[s.Phase] = true
 	}
-	shown, more := r.Foremost(drawnNodes)
+	shown, more := r.SelectNodes(maxDrawnNodes)
 	c.More = more
 	for _, n := range shown {
 		c.Nodes = append(c.Nodes, newRow(n.Node, n.Spans, n.Busy, r.Total))
@@ -87,11 +87,11 @@ func newChart(r explain.Report) *chart {
 
 func newRow(name string, spans []explain.Span, took, total explain.Seconds) row {
 	r := row{Name: name, Took: took.String()}
-	// Short ones last, so that a long one does not hide them.
+	// Short spans come last, so that long ones do not hide them.
 	spans = slices.Clone(spans)
 	slices.SortStableFunc(spans, func(a, b explain.Span) int { return cmp.Compare(b.Took, a.Took) })
 	for _, s := range spans {
-		b := bar{X: percent(s.Start, total), Width: percent(s.Took, total), Class: class(s.Phase), Title: fmt.Sprintf("%s: %s, from %s", s.Phase, s.Took, s.Start)}
+		b := bar{X: formatPercent(s.Start, total), Width: formatPercent(s.Took, total), Class: phaseClass(s.Phase), Title: fmt.Sprintf("%s: %s, from %s", s.Phase, s.Took, s.Start)}
 		if s.Node != "" {
 			b.Title = s.Node + " " + b.Title
 		}
@@ -112,8 +112,9 @@ func newRow(name string, spans []explain.Span, took, total explain.Seconds) row 
 	return r
 }
 
-// ticks divides the run by 4 to 8 round numbers.
-func ticks(total explain.Seconds) []tick {
+// makeTicks returns the ticks of the time axis, at multiples of a round number. There are at most seven,
+// except in runs of more than a week.
+func makeTicks(total explain.Seconds) []tick {
 	if total <= 0 {
 		return nil
 	}
@@ -134,12 +135,12 @@ func ticks(total explain.Seconds) []tick {
 		case at > 0.94:
 			anchor = "end"
 		}
-		out = append(out, tick{percent(explain.Seconds(t), total), anchor, tickText(t, every)})
+		out = append(out, tick{formatPercent(explain.Seconds(t), total), anchor, formatTick(t, every)})
 	}
 	return out
 }
 
-func tickText(t, every time.Duration) string {
+func formatTick(t, every time.Duration) string {
 	switch {
 	case t == 0:
 		return "0"

@@ -9,7 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// comparison puts a run beside another.
+// comparison compares a run with an earlier one.
 type comparison struct {
 	Now, Before             string
 	NowCommand, BeforeTitle string
@@ -18,22 +18,22 @@ type comparison struct {
 	More                    int
 }
 
-// pair is what something took in both runs.
+// pair is the time that a phase or a node took in both runs.
 type pair struct {
 	Name, Note               string
 	Now, Before              string
-	NowWidth, BeforeWidth    string // of bars on one scale
+	NowWidth, BeforeWidth    string // of the bars, which have the same scale
 	Ratio, Trend, Difference string
 }
 
-func compare(now, before Subject) *comparison {
+func compareRuns(now, before Subject) *comparison {
 	c := &comparison{Now: now.Run.ID, Before: before.Run.ID,
-		NowCommand: now.Run.Command, BeforeTitle: fmt.Sprintf("nixbench %s, %s", before.Run.Command, clock(before.Run.Started))}
+		NowCommand: now.Run.Command, BeforeTitle: fmt.Sprintf("nixbench %s, %s", before.Run.Command, formatTime(before.Run.Started))}
 	scale := max(now.Time.Total, before.Time.Total)
-	c.Total = newPair("in all", took{now.Time.Total, true}, took{before.Time.Total, true}, scale)
+	c.Total = newPair("in all", duration{now.Time.Total, true}, duration{before.Time.Total, true}, scale)
 
-	names, a, b := phases(now.Time), phaseTimes(now.Time), phaseTimes(before.Time)
-	for _, p := range phases(before.Time) {
+	names, a, b := listPhases(now.Time), phaseTimes(now.Time), phaseTimes(before.Time)
+	for _, p := range listPhases(before.Time) {
 		if _, both := a[p]; !both {
 			names = append(names, p)
 		}
@@ -44,12 +44,12 @@ func compare(now, before Subject) *comparison {
 
 	x, y := nodeTimes(now.Time), nodeTimes(before.Time)
 	var longest explain.Seconds
-	for _, times := range []map[string]took{x, y} {
+	for _, times := range []map[string]duration{x, y} {
 		for _, t := range times {
 			longest = max(longest, t.time)
 		}
 	}
-	shown, more := now.Time.Foremost(drawnNodes)
+	shown, more := now.Time.SelectNodes(maxDrawnNodes)
 	c.More = more
 	outcome := map[string]state.Outcome{}
 	for _, n := range before.Run.Nodes {
@@ -66,20 +66,20 @@ func compare(now, before Subject) *comparison {
 		add(n.Node)
 	}
 	for _, n := range before.Time.Nodes {
-		if _, both := x[n.Node]; !both && len(c.Nodes) < 2*drawnNodes {
+		if _, both := x[n.Node]; !both && len(c.Nodes) < 2*maxDrawnNodes {
 			add(n.Node)
 		}
 	}
 	return c
 }
 
-type took struct {
-	time explain.Seconds
-	was  bool
+type duration struct {
+	time    explain.Seconds
+	present bool
 }
 
-// phases are those of a run as a whole in their order, then those of its nodes.
-func phases(r explain.Report) []event.Phase {
+// listPhases returns the phases of the whole run in their order, then the phases of its nodes.
+func listPhases(r explain.Report) []event.Phase {
 	var out []event.Phase
 	seen := map[event.Phase]bool{}
 	add := func(spans []explain.Span) {
@@ -97,8 +97,9 @@ func phases(r explain.Report) []event.Phase {
 	return out
 }
 
-// phaseTimes is how long phases took: of one that nodes went through, how long any node was in it.
-func phaseTimes(r explain.Report) map[event.Phase]took {
+// phaseTimes returns the time of each phase. The time of a phase that only nodes have is the time in which
+// any node was in it.
+func phaseTimes(r explain.Report) map[event.Phase]duration {
 	whole, parts := map[event.Phase][]explain.Span{}, map[event.Phase][]explain.Span{}
 	for _, s := range r.Phases {
 		whole[s.Phase] = append(whole[s.Phase], s)
@@ -108,40 +109,40 @@ func phaseTimes(r explain.Report) map[event.Phase]took {
 			parts[s.Phase] = append(parts[s.Phase], s)
 		}
 	}
-	out := map[event.Phase]took{}
+	out := map[event.Phase]duration{}
 	for p, spans := range parts {
-		out[p] = took{explain.Union(spans), true}
+		out[p] = duration{explain.Union(spans), true}
 	}
 	for p, spans := range whole {
-		out[p] = took{explain.Union(spans), true}
+		out[p] = duration{explain.Union(spans), true}
 	}
 	return out
 }
 
-func nodeTimes(r explain.Report) map[string]took {
-	out := map[string]took{}
+func nodeTimes(r explain.Report) map[string]duration {
+	out := map[string]duration{}
 	for _, n := range r.Nodes {
-		out[n.Node] = took{n.Busy, true}
+		out[n.Node] = duration{n.Busy, true}
 	}
 	return out
 }
 
-// What two runs of the same may differ by is no difference worth a colour.
+// Smaller differences are not marked as slower or faster, because equal runs also differ by that much.
 const (
-	noise  = 0.1
-	little = explain.Seconds(200 * time.Millisecond)
+	minRelativeChange = 0.1
+	minAbsoluteChange = explain.Seconds(200 * time.Millisecond)
 )
 
-func newPair(name string, now, before took, scale explain.Seconds) pair {
+func newPair(name string, now, before duration, scale explain.Seconds) pair {
 	p := pair{Name: name, Now: "–", Before: "–", Ratio: "–", Trend: "same",
-		NowWidth: percent(now.time, scale), BeforeWidth: percent(before.time, scale)}
-	if now.was {
+		NowWidth: formatPercent(now.time, scale), BeforeWidth: formatPercent(before.time, scale)}
+	if now.present {
 		p.Now = now.time.String()
 	}
-	if before.was {
+	if before.present {
 		p.Before = before.time.String()
 	}
-	if !now.was || !before.was || before.time <= 0 {
+	if !now.present || !before.present || before.time <= 0 {
 		return p
 	}
 	ratio := float64(now.time) / float64(before.time)
@@ -150,9 +151,9 @@ func newPair(name string, now, before took, scale explain.Seconds) pair {
 		p.Ratio = fmt.Sprintf("×%.0f", ratio)
 	}
 	switch {
-	case ratio > 1+noise && now.time-before.time >= little:
+	case ratio > 1+minRelativeChange && now.time-before.time >= minAbsoluteChange:
 		p.Trend, p.Difference = "slower", "+"+(now.time-before.time).String()
-	case ratio < 1-noise && before.time-now.time >= little:
+	case ratio < 1-minRelativeChange && before.time-now.time >= minAbsoluteChange:
 		p.Trend, p.Difference = "faster", "−"+(before.time-now.time).String()
 	}
 	return p

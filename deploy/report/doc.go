@@ -1,7 +1,6 @@
-// Package report writes a run as one HTML page that stands by itself: style and drawings are
-// in it, it runs no program and asks for nothing, so it can be mailed, printed and kept.
+// Package report writes a run as one self-contained HTML page. The page contains its style and drawings,
+// has no scripts and loads no other files, so it can be mailed, printed and archived.
 //
-// [Load] reads all that a record has on a run, [Write] makes the page of one, or of one beside another.
-// Everything that a hive or a machine may have said goes through html/template, which escapes it;
-// nothing here is declared to be safe.
+// [Load] reads the record of a run. [Write] writes the page of one run, optionally with a comparison to
+// another run. html/template escapes all texts of hives and machines; no such text is marked as safe.
 package report

@@ -15,13 +15,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// A page is for reading: of a long log its end is told, and where all of it is.
+// Limits of the logs on a page. Of a longer log, the page contains the end and the path of the file.
 const (
 	logBytes = 16 << 10
 	logLines = 80
 )
 
-// Subject is a run with all that is on record about it.
+// Subject is a run with all of its recorded data.
 type Subject struct {
 	Run    *state.Run
 	Time   explain.Report
@@ -29,10 +29,10 @@ type Subject struct {
 	Logs   map[string]Log // by node
 }
 
-// Log is the end of what a node said.
+// Log is the end of the log of a node.
 type Log struct {
 	Text string
-	Cut  bool // there is more before it
+	Cut  bool // the file contains more lines before Text
 	File string
 }
 
@@ -40,61 +40,61 @@ type Log struct {
 func Load(run *state.Run) (Subject, error) {
 	s := Subject{Run: run, Logs: map[string]Log{}}
 	var err error
-	if s.Time, err = explain.Of(run); err != nil {
+	if s.Time, err = explain.ExplainRun(run); err != nil {
 		return Subject{}, err
 	}
 	if s.Events, _, err = run.Events(); err != nil {
 		return Subject{}, err
 	}
-	for _, name := range s.nodes() {
-		log, err := tail(run.LogFile(name))
+	for _, name := range s.nodeNames() {
+		log, err := readTail(run.LogFile(name))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it said nothing
+			continue // the node printed nothing
 		}
 		if err != nil {
 			return Subject{}, fmt.Errorf("run %s: log of %s: %w", run.ID, name, err)
 		}
-		s.Logs[plain(name)] = log
+		s.Logs[stripControls(name)] = log
 	}
-	return s.clean(), nil
+	return s.removeControls(), nil
 }
 
-// clean drops control characters from all that somebody else has said.
-func (s Subject) clean() Subject {
+// removeControls removes control characters from all texts that come from outside of nixbench.
+func (s Subject) removeControls() Subject {
 	run := *s.Run
 	run.Args = slices.Clone(run.Args)
 	for i := range run.Args {
-		run.Args[i] = plain(run.Args[i])
+		run.Args[i] = stripControls(run.Args[i])
 	}
 	for _, text := range []*string{&run.Hive, &run.Revision, &run.Error, &run.Holder.User, &run.Holder.Host} {
-		*text = plain(*text)
+		*text = stripControls(*text)
 	}
 	run.Nodes = slices.Clone(run.Nodes)
 	for i := range run.Nodes {
 		n := &run.Nodes[i]
-		n.Node, n.Unit, n.Path, n.Error = plain(n.Node), plain(n.Unit), plain(n.Path), plain(n.Error)
+		n.Node, n.Unit, n.Path, n.Error = stripControls(n.Node), stripControls(n.Unit), stripControls(n.Path), stripControls(n.Error)
 	}
 	s.Run = &run
 	spans := func(spans []explain.Span) {
 		for i := range spans {
-			spans[i].Node, spans[i].Text = plain(spans[i].Node), plain(spans[i].Text)
+			spans[i].Node, spans[i].Text = stripControls(spans[i].Node), stripControls(spans[i].Text)
 		}
 	}
 	spans(s.Time.Phases)
 	spans(s.Time.Critical)
 	for i := range s.Time.Nodes {
-		s.Time.Nodes[i].Node = plain(s.Time.Nodes[i].Node)
+		s.Time.Nodes[i].Node = stripControls(s.Time.Nodes[i].Node)
 		spans(s.Time.Nodes[i].Spans)
 	}
 	for i := range s.Events {
 		e := &s.Events[i]
-		e.Node, e.Path, e.Text = plain(e.Node), plain(e.Path), plain(e.Text)
+		e.Node, e.Path, e.Text = stripControls(e.Node), stripControls(e.Path), stripControls(e.Text)
 	}
 	return s
 }
 
-// nodes are those with a result, then those that only went through phases.
-func (s Subject) nodes() []string {
+// nodeNames returns the nodes with a result, then the nodes that only have phases.
+func (s Subject) nodeNames() []string {
 	var names []string
 	seen := map[string]bool{}
 	add := func(name string) {
@@ -112,14 +112,14 @@ func (s Subject) nodes() []string {
 	return names
 }
 
-// tail reads the last lines of a log.
-func tail(file string) (Log, error) {
+// readTail reads the last lines of a log.
+func readTail(file string) (Log, error) {
 	f, info, err := durable.Open(file)
 	if err != nil {
 		return Log{}, err
 	}
 	defer f.Close()
-	l := Log{File: plain(file)}
+	l := Log{File: stripControls(file)}
 	if from := info.Size() - logBytes; from > 0 {
 		l.Cut = true
 		if _, err := f.Seek(from, io.SeekStart); err != nil {
@@ -130,19 +130,19 @@ func tail(file string) (Log, error) {
 	if err != nil {
 		return Log{}, err
 	}
-	if l.Cut { // not half a line
+	if l.Cut { // remove the first line, which may be incomplete
 		_, data, _ = bytes.Cut(data, []byte("\n"))
 	}
 	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
 	if len(lines) > logLines {
 		lines, l.Cut = lines[len(lines)-logLines:], true
 	}
-	l.Text = plain(strings.Join(lines, "\n"))
+	l.Text = stripControls(strings.Join(lines, "\n"))
 	return l, nil
 }
 
-// plain drops what a terminal would obey: colours, and other control characters.
-func plain(s string) string {
+// stripControls removes escape sequences and other control characters.
+func stripControls(s string) string {
 	s = strings.ToValidUTF8(s, "�")
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

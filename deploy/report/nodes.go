@@ -11,16 +11,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// node is a node with all that is known of it.
+// node is a node with all of its recorded data.
 type node struct {
 	Name, Unit, Text, Error, Generation, Path, Took string
 	Outcome                                         state.Outcome
 	Spans                                           []step
 	Log                                             *Log
-	Open                                            bool // what went wrong is seen at once
+	Open                                            bool // the section is open: the node failed or was rolled back
 }
 
-func nodes(s Subject) []node {
+func listNodes(s Subject) []node {
 	results := map[string]state.NodeResult{}
 	for _, n := range s.Run.Nodes {
 		results[n.Node] = n
@@ -36,7 +36,7 @@ func nodes(s Subject) []node {
 		}
 	}
 	var out []node
-	for _, name := range s.nodes() {
+	for _, name := range s.nodeNames() {
 		r, t := results[name], times[name]
 		n := node{
 			Name: name, Unit: r.Unit, Outcome: r.Outcome, Text: texts[name], Error: r.Error, Path: r.Path,
@@ -69,20 +69,20 @@ func nodes(s Subject) []node {
 		}
 		out = append(out, n)
 	}
-	slices.SortStableFunc(out, func(a, b node) int { // what went wrong comes first
+	slices.SortStableFunc(out, func(a, b node) int { // failed nodes come first
 		if a.Open != b.Open {
 			if a.Open {
 				return -1
 			}
 			return 1
 		}
-		return natural(a.Name, b.Name)
+		return compareNatural(a.Name, b.Name)
 	})
 	return out
 }
 
-// natural orders names so that web-2 comes before web-10.
-func natural(a, b string) int {
+// compareNatural compares names by their numbers, so that web-2 comes before web-10.
+func compareNatural(a, b string) int {
 	head := func(s string) (text string, number int, digits, rest string) {
 		from := strings.IndexAny(s, "0123456789")
 		if from < 0 {
@@ -106,7 +106,7 @@ func natural(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// unit is a closure, with the units that it is of and the nodes that share it.
+// unit is a closure, with the names of its units and the nodes that share it.
 type unit struct {
 	Name, Path, Size, Copied string
 	Nodes                    []string
@@ -114,9 +114,9 @@ type unit struct {
 	size                     int64
 }
 
-// units tells the closures, the same one once. A node that had all of it already was never asked for
-// sizes; one of its fellows may have been.
-func units(s Subject) []unit {
+// listUnits returns the different closures of a run. The size of a closure is not recorded for a node that
+// already had all of its paths, so the largest recorded size of its nodes is used.
+func listUnits(s Subject) []unit {
 	type copied struct {
 		nodes, paths int
 		bytes, size  int64
@@ -167,32 +167,32 @@ func units(s Subject) []unit {
 		u, sum := *at[key], sums[key]
 		u.size, u.Size, u.Copied = sum.size, "–", "nothing"
 		if sum.size > 0 {
-			u.Size = bytesText(sum.size)
+			u.Size = formatBytes(sum.size)
 		}
 		if sum.paths > 0 {
-			u.Copied = fmt.Sprintf("%d paths, %s", sum.paths, bytesText(sum.bytes))
-			if sum.bytes == 0 { // from before sizes were recorded
+			u.Copied = fmt.Sprintf("%d paths, %s", sum.paths, formatBytes(sum.bytes))
+			if sum.bytes == 0 { // the run is from a version of nixbench that did not record sizes
 				u.Copied = fmt.Sprintf("%d paths", sum.paths)
 			}
 			if sum.nodes > 1 {
 				u.Copied += fmt.Sprintf(" to %d nodes", sum.nodes)
 			}
 		}
-		slices.SortFunc(names[key], natural)
-		slices.SortFunc(members[key], natural)
-		u.Name, u.Nodes = strings.Join(some(names[key], 3), ", "), some(members[key], 6)
+		slices.SortFunc(names[key], compareNatural)
+		slices.SortFunc(members[key], compareNatural)
+		u.Name, u.Nodes = strings.Join(abbreviate(names[key], 3), ", "), abbreviate(members[key], 6)
 		largest = max(largest, u.size)
 		out = append(out, u)
 	}
 	for i := range out {
-		out[i].Width = percent(explain.Seconds(out[i].size), explain.Seconds(largest))
+		out[i].Width = formatPercent(explain.Seconds(out[i].size), explain.Seconds(largest))
 	}
-	slices.SortStableFunc(out, func(a, b unit) int { return natural(a.Name, b.Name) })
+	slices.SortStableFunc(out, func(a, b unit) int { return compareNatural(a.Name, b.Name) })
 	return out
 }
 
-// some gives a few of the names, and how many more there are.
-func some(names []string, most int) []string {
+// abbreviate returns the names, or at most `most` entries, of which the last one is the number of the others.
+func abbreviate(names []string, most int) []string {
 	if len(names) <= most {
 		return names
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// page is what the template shows: texts and places, nothing left to compute.
+// page is the input of the template: texts and positions. The template computes nothing.
 type page struct {
 	Title, Status, Result, Took, Error string
 	Facts                              []fact
@@ -34,53 +34,53 @@ type count struct {
 	Outcome state.Outcome
 }
 
-// step of the critical path.
+// step is a step of the critical path, or a phase of a node.
 type step struct {
 	Phase event.Phase
 	Node  string
 	At    string
 	Took  string
-	Width string // of its bar, as everything below, in percent
+	Width string // of the bar in percent of the chart, such as 12.500%
 	Share string
 	Text  string
 }
 
-// outcomes are in the order in which they are told: as in the run's own summary.
+// outcomes are in the order of the summary of a run.
 var outcomes = []state.Outcome{state.Switched, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
 
 func newPage(s Subject, before *Subject) page {
 	r := s.Run
 	p := page{
-		Title: "nixbench " + r.Command, Status: string(r.Status()), Result: result(r), Took: s.Time.Total.String(), Error: r.Error,
-		Facts: facts(s), Counts: counts(r), Chart: newChart(s.Time), Units: units(s), Nodes: nodes(s), Damaged: s.Time.Damaged,
+		Title: "nixbench " + r.Command, Status: string(r.Status()), Result: describeResult(r), Took: s.Time.Total.String(), Error: r.Error,
+		Facts: listFacts(s), Counts: countOutcomes(r), Chart: newChart(s.Time), Units: listUnits(s), Nodes: listNodes(s), Damaged: s.Time.Damaged,
 	}
-	p.Warnings, p.MoreWarnings = warnings(s)
+	p.Warnings, p.MoreWarnings = listWarnings(s)
 	for _, c := range s.Time.Critical {
 		p.Path = append(p.Path, step{
 			Phase: c.Phase, Node: c.Node, At: c.Start.String(), Took: c.Took.String(),
-			Width: percent(c.Took, s.Time.Total), Share: share(c.Took, s.Time.Total), Text: c.Text,
+			Width: formatPercent(c.Took, s.Time.Total), Share: formatShare(c.Took, s.Time.Total), Text: c.Text,
 		})
 	}
 	if len(p.Path) > 0 && s.Time.Other > 0 {
-		p.Other = &step{Took: s.Time.Other.String(), Width: percent(s.Time.Other, s.Time.Total), Share: share(s.Time.Other, s.Time.Total)}
+		p.Other = &step{Took: s.Time.Other.String(), Width: formatPercent(s.Time.Other, s.Time.Total), Share: formatShare(s.Time.Other, s.Time.Total)}
 	}
 	if o := s.Time.Overlap; o != nil {
 		p.Overlap = fmt.Sprintf("Images and boot took %s, evaluation and build %s; together %s.", o.Boot, o.Evaluate, o.Wall)
 	}
 	if before != nil {
-		p.Compare = compare(s, *before)
+		p.Compare = compareRuns(s, *before)
 	}
 	return p
 }
 
-func facts(s Subject) []fact {
+func listFacts(s Subject) []fact {
 	r := s.Run
 	out := []fact{
 		{"Command", strings.Join(append([]string{"nixbench"}, r.Args...), " "), "code"},
-		{"Started", clock(r.Started), ""},
+		{"Started", formatTime(r.Started), ""},
 	}
 	if r.Ended != nil {
-		out = append(out, fact{"Ended", clock(*r.Ended), ""})
+		out = append(out, fact{"Ended", formatTime(*r.Ended), ""})
 	}
 	out = append(out, fact{"Hive", r.Hive, "code"})
 	if r.Revision != "" {
@@ -93,9 +93,9 @@ func facts(s Subject) []fact {
 	return out
 }
 
-func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-func result(r *state.Run) string {
+func describeResult(r *state.Run) string {
 	switch s := r.Status(); {
 	case s == state.StatusRunning:
 		return "still running"
@@ -108,7 +108,7 @@ func result(r *state.Run) string {
 	}
 }
 
-func counts(r *state.Run) []count {
+func countOutcomes(r *state.Run) []count {
 	n := r.Summary().Nodes
 	var out []count
 	for _, o := range outcomes {
@@ -117,7 +117,7 @@ func counts(r *state.Run) []count {
 			delete(n, o)
 		}
 	}
-	for _, r := range r.Nodes { // outcomes of later versions, in the order of nodes
+	for _, r := range r.Nodes { // outcomes that only later versions of nixbench have, in the order of nodes
 		if n[r.Outcome] > 0 {
 			out = append(out, count{n[r.Outcome], r.Outcome})
 			delete(n, r.Outcome)
@@ -126,22 +126,22 @@ func counts(r *state.Run) []count {
 	return out
 }
 
-// percent is a share of the whole as CSS and SVG have it.
-func percent(part, whole explain.Seconds) string {
+// formatPercent returns part as a percentage of whole, in the format of CSS and SVG.
+func formatPercent(part, whole explain.Seconds) string {
 	if whole <= 0 {
 		return "0%"
 	}
 	return fmt.Sprintf("%.3f%%", 100*float64(part)/float64(whole))
 }
 
-func share(part, whole explain.Seconds) string {
+func formatShare(part, whole explain.Seconds) string {
 	if whole <= 0 {
 		return "–"
 	}
 	return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(whole))
 }
 
-func bytesText(n int64) string {
+func formatBytes(n int64) string {
 	const unit = 1024
 	if n < unit {
 		return fmt.Sprintf("%d B", n)

@@ -11,22 +11,22 @@ import (
 //go:embed page.html style.css
 var files embed.FS
 
-// Write makes the page of s. With another run it also compares them: s to what was before.
+// Write writes the page of s. If before is not nil, the page also compares s with before.
 func Write(w io.Writer, s Subject, before *Subject) error {
 	style, err := files.ReadFile("style.css")
 	if err != nil {
 		return err
 	}
 	t, err := template.New("page.html").Funcs(template.FuncMap{
-		// Ours, from the program itself.
+		// The style is embedded in nixbench, so it is safe.
 		"style": func() template.CSS { return template.CSS(style) },
-		"class": class,
-		"dict":  pairUp,
+		"class": phaseClass,
+		"dict":  makeDict,
 	}).ParseFS(files, "page.html")
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer // a page is written whole, or not at all
+	var b bytes.Buffer // so that an incomplete page is never written
 	if err := t.Execute(&b, newPage(s, before)); err != nil {
 		return err
 	}
@@ -34,8 +34,8 @@ func Write(w io.Writer, s Subject, before *Subject) error {
 	return err
 }
 
-// pairUp lets a template be given more than one thing.
-func pairUp(pairs ...any) map[string]any {
+// makeDict returns a map from keys and values in turn. With it, a template can be called with several values.
+func makeDict(pairs ...any) map[string]any {
 	out := map[string]any{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		out[fmt.Sprint(pairs[i])] = pairs[i+1]

@@ -152,7 +152,7 @@ func at(seconds float64, e event.Event) event.Event {
 
 const system = "/nix/store/r3y267kssjzma7pm19ncmbamkgg3jcjk-nixos-system-web-25.05"
 
-// cluster is a run with all that a page can show: one node goes back, one is down.
+// cluster is a run with all that a page can show: one node is rolled back, one cannot be reached.
 func cluster() story {
 	web := func(n string, before int, o state.Outcome, err string) state.NodeResult {
 		r := state.NodeResult{Node: n, Unit: "web", Path: system, Before: before, After: before + 1, Outcome: o, Error: err}
@@ -190,7 +190,7 @@ func cluster() story {
 	}
 }
 
-// faster is the same without trouble, an hour before.
+// faster is the same run without failures, an hour earlier.
 func faster() story {
 	return story{
 		command: "apply",
@@ -313,7 +313,7 @@ func checkMarkup(t *testing.T, page string) {
 	}
 }
 
-func TestAPageAsksForNothing(t *testing.T) {
+func TestPageLoadsNoFiles(t *testing.T) {
 	before := faster().load(t)
 	page := write(t, cluster().load(t), &before)
 	checkMarkup(t, page)
@@ -344,7 +344,7 @@ func TestLongLogs(t *testing.T) {
 	}
 }
 
-// A thousand nodes are a page that a browser can still show.
+// The page of a thousand nodes is small enough for a browser.
 func TestThousandNodes(t *testing.T) {
 	s := story{command: "apply"}
 	for i := range 1000 {
@@ -353,7 +353,7 @@ func TestThousandNodes(t *testing.T) {
 		s.lines = append(s.lines, fmt.Sprintf("1 %d copy %s 4 paths", 2+i%7, n))
 	}
 	page := write(t, s.load(t), nil)
-	if len(page) > 1500_000 || strings.Count(page, `class="p-copy"><title>`) != drawnNodes || !strings.Contains(page, "and 940 more nodes") {
+	if len(page) > 1500_000 || strings.Count(page, `class="p-copy"><title>`) != maxDrawnNodes || !strings.Contains(page, "and 940 more nodes") {
 		t.Errorf("%d bytes, %d bars", len(page), strings.Count(page, `class="p-copy"><title>`))
 	}
 	if !strings.Contains(page, "4000 paths, 2.9 GiB to 1000 nodes") {
@@ -365,15 +365,15 @@ func secondsOf(f float64) explain.Seconds { return explain.Seconds(f * float64(t
 
 func TestTicks(t *testing.T) {
 	for _, seconds := range []float64{0.004, 0.3, 1, 7, 31.4, 59, 61, 600, 3599, 90000, 4e6} {
-		got := ticks(secondsOf(seconds))
+		got := makeTicks(secondsOf(seconds))
 		if len(got) < 3 || len(got) > 100 {
 			t.Errorf("%g s: %v", seconds, got)
 		}
 	}
-	if got := ticks(0); got != nil {
+	if got := makeTicks(0); got != nil {
 		t.Error(got)
 	}
-	if last := ticks(secondsOf(31.4))[3]; last.Text != "30 s" && last.Text != "15 s" {
+	if last := makeTicks(secondsOf(31.4))[3]; last.Text != "30 s" && last.Text != "15 s" {
 		t.Errorf("%+v", last)
 	}
 }
@@ -382,7 +382,7 @@ func TestNaturalOrder(t *testing.T) {
 	want := []string{"", "a", "a1b", "a1b2", "a2", "a02", "a10", "a10-1", "b", "web", "web-2", "web-10", "web-99999999999999999999", "web-100000000000000000000"}
 	got := slices.Clone(want)
 	slices.Reverse(got)
-	slices.SortFunc(got, natural)
+	slices.SortFunc(got, compareNatural)
 	slices.Sort(want[4:6]) // of equal numbers, whatever comes first
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

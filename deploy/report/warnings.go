@@ -7,15 +7,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/explain"
 )
 
-// More of them than anybody reads.
-const shownWarnings = 200
+// maxWarnings is how many warnings a page contains.
+const maxWarnings = 200
 
-// warning is an event that somebody should see.
+// warning is a warning or an error of the run.
 type warning struct {
 	At, Level, Where, Text string
 }
 
-func warnings(s Subject) (out []warning, more int) {
+func listWarnings(s Subject) (out []warning, more int) {
 	for _, e := range s.Events {
 		w := warning{At: explain.Seconds(max(0, e.Time.Sub(s.Time.Started))).String(), Text: e.Text}
 		switch {
@@ -34,11 +34,11 @@ func warnings(s Subject) (out []warning, more int) {
 		case e.Node != "":
 			w.Where = e.Node + " " + w.Where
 		case len(e.Units) > 0:
-			w.Where = strings.Join(some(e.Units, 4), ", ") + " " + w.Where
+			w.Where = strings.Join(abbreviate(e.Units, 4), ", ") + " " + w.Where
 		case e.Path != "":
 			w.Where = e.Path
 		}
-		if len(out) == shownWarnings {
+		if len(out) == maxWarnings {
 			more++
 			continue
 		}

@@ -147,7 +147,7 @@ func (d Dir) tryLock(flock flocker) (*os.File, error) {
 func (d Dir) own(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil {
-		err = durable.Regular(info)
+		err = durable.CheckRegular(info)
 	}
 	if err == nil && info.Sys().(*syscall.Stat_t).Nlink > 1 {
 		err = errors.New("it has a second name, so that it may be a file of another program")
@@ -197,7 +197,7 @@ func (d Dir) signature() Holder {
 
 // Holder says who has the lock, or nil.
 func (d Dir) Holder() (*Holder, error) {
-	f, _, err := durable.OpenOwn(d.lockFile())
+	f, _, err := durable.OpenNoFollow(d.lockFile())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}

@@ -184,7 +184,7 @@ func (v *verifier) folder(path string, secret, open bool) (bool, error) {
 }
 
 func (v *verifier) file(path string, info fs.FileInfo, secret, open bool) error {
-	if err := durable.Regular(info); err != nil {
+	if err := durable.CheckRegular(info); err != nil {
 		return &TrustError{path, err, "nixbench did not make it; find out who did, and remove it"}
 	}
 	if err := v.judge(path, info, open); err != nil {

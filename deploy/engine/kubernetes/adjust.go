@@ -13,16 +13,16 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// applied is an annotation with the marks that we gave a node last, so that what the hive
-// has no longer can be told from what others have put there.
-const applied = "nixbench.dev/applied"
+// appliedAnnotation contains the labels and taints that nixbench applied last. nixbench removes only
+// those of them that the hive no longer contains, and keeps labels and taints of other programs.
+const appliedAnnotation = "nixbench.dev/applied"
 
 const adjustTimeout = time.Minute
 
-// marks are what the hive says of a node that is no part of its system.
-type marks struct {
+// labelsAndTaints are the desired labels and taints of a Node object.
+type labelsAndTaints struct {
 	Labels map[string]string `json:"labels,omitempty"`
-	Taints []taint           `json:"taints"` // null: those that kubeadm gives
+	Taints []taint           `json:"taints"` // null: the taints that kubeadm sets
 }
 
 type taint struct {
@@ -31,8 +31,8 @@ type taint struct {
 	Effect string `json:"effect"`
 }
 
-// same tells whether two taints are one, perhaps with another value.
-func (t taint) same(o taint) bool { return t.Key == o.Key && t.Effect == o.Effect }
+// sameKeyAndEffect reports whether two taints are the same taint, perhaps with another value.
+func (t taint) sameKeyAndEffect(o taint) bool { return t.Key == o.Key && t.Effect == o.Effect }
 
 func (t taint) String() string {
 	if t.Value == "" {
@@ -41,18 +41,18 @@ func (t taint) String() string {
 	return t.Key + "=" + t.Value + ":" + t.Effect
 }
 
-// usual is what kubeadm gives a control plane.
-var usual = taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
+// controlPlaneTaint is the taint that kubeadm sets on a control plane.
+var controlPlaneTaint = taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
 
-// Adjust implements [engine.Adjuster]: labels and taints. All that differ are written at
-// once, and only if nobody else has changed them since they were read.
+// Adjust implements [engine.Adjuster]. It reconciles labels and taints. It writes all nodes that differ
+// with one command, and retries if another client has changed a node since it was read.
 func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[string][]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, adjustTimeout)
 	defer cancel()
 	for {
-		words, changed, err := e.differing(ctx, names)
+		words, changed, err := e.findDifferences(ctx, names)
 		switch {
-		case errors.Is(err, errNone):
+		case errors.Is(err, errNoControlPlane):
 			return nil, nil
 		case err != nil:
 			return nil, fmt.Errorf("labels and taints: %w", err)
@@ -78,10 +78,11 @@ func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[stri
 	}
 }
 
-// differing are the nodes as they should be, of those that are not, and how they differ. Of
-// a node that registered with its labels only our note is missing, which is not worth a word.
-func (e *Engine) differing(ctx context.Context, names []string) (map[string][]string, []object, error) {
-	nodes, err := e.nodes(ctx)
+// findDifferences returns the desired Node objects of the nodes that differ, and the differences in
+// words, by node. A node for which only appliedAnnotation is missing is in the objects and not in the
+// words. A node that registered with its labels is in that state.
+func (e *Engine) findDifferences(ctx context.Context, names []string) (map[string][]string, []object, error) {
+	nodes, err := e.listNodes(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,11 +93,11 @@ func (e *Engine) differing(ctx context.Context, names []string) (map[string][]st
 		if !registered || !slices.Contains(names, m.Node) {
 			continue
 		}
-		var want marks
-		if err := read(m, &want); err != nil {
+		var want labelsAndTaints
+		if err := readSettings(m, &want); err != nil {
 			return nil, nil, err
 		}
-		words, as, err := adjusted(n, want, m.Role == ControlPlane)
+		words, as, err := reconcileNode(n, want, m.Role == ControlPlane)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", m.Node, err)
 		}
@@ -110,31 +111,32 @@ func (e *Engine) differing(ctx context.Context, names []string) (map[string][]st
 	return all, changed, nil
 }
 
-// adjusted is a node as it should be, nil if it is so already, and in words what differs.
-func adjusted(n gjson.Result, want marks, controlPlane bool) ([]string, object, error) {
+// reconcileNode returns the differences of a node in words and the desired Node object, or a nil object
+// if there is nothing to write.
+func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]string, object, error) {
 	var node struct {
 		Metadata struct{ Labels, Annotations map[string]string }
-		Spec     struct{ Taints []map[string]any } // those of others may have more than ours
+		Spec     struct{ Taints []map[string]any } // maps, because taints of other programs may have more fields
 	}
 	if err := json.Unmarshal([]byte(n.Raw), &node); err != nil {
 		return nil, nil, err
 	}
-	var last marks
-	note, noted := node.Metadata.Annotations[applied]
+	var last labelsAndTaints
+	note, noted := node.Metadata.Annotations[appliedAnnotation]
 	if noted {
-		// Somebody has written there what we have not; then nothing is known to be ours.
+		// If another client has written something else there, no label or taint counts as ours.
 		_ = json.Unmarshal([]byte(note), &last)
 	}
-	words := labels(&node.Metadata.Labels, want.Labels, last.Labels)
-	taints, more := taintsOf(node.Spec.Taints, want.Taints, last.Taints, controlPlane)
+	words := reconcileLabels(&node.Metadata.Labels, want.Labels, last.Labels)
+	taints, more := reconcileTaints(node.Spec.Taints, want.Taints, last.Taints, controlPlane)
 	words = append(words, more...)
 
-	wish, err := json.Marshal(want)
+	desired, err := json.Marshal(want)
 	if err != nil {
 		return nil, nil, err
 	}
 	none := len(want.Labels) == 0 && want.Taints == nil
-	if len(words) == 0 && (none && !noted || string(wish) == note) {
+	if len(words) == 0 && (none && !noted || string(desired) == note) {
 		return nil, nil, nil
 	}
 	var as object
@@ -145,21 +147,21 @@ func adjusted(n gjson.Result, want marks, controlPlane bool) ([]string, object, 
 		node.Metadata.Annotations = map[string]string{}
 	}
 	if none {
-		delete(node.Metadata.Annotations, applied)
+		delete(node.Metadata.Annotations, appliedAnnotation)
 	} else {
-		node.Metadata.Annotations[applied] = string(wish)
+		node.Metadata.Annotations[appliedAnnotation] = string(desired)
 	}
-	metadata, spec := part(as, "metadata"), part(as, "spec")
+	metadata, spec := childObject(as, "metadata"), childObject(as, "spec")
 	metadata["labels"], metadata["annotations"] = node.Metadata.Labels, node.Metadata.Annotations
 	delete(spec, "taints")
 	if len(taints) > 0 {
 		spec["taints"] = taints
 	}
-	delete(as, "status") // others write it, and it is large
+	delete(as, "status") // nixbench does not change it, and it is large
 	return words, as, nil
 }
 
-func part(of object, name string) object {
+func childObject(of object, name string) object {
 	if p, ok := of[name].(object); ok {
 		return p
 	}
@@ -168,8 +170,9 @@ func part(of object, name string) object {
 	return p
 }
 
-// labels brings labels to what is wanted, and takes away what was ours.
-func labels(are *map[string]string, want, last map[string]string) []string {
+// reconcileLabels sets the desired labels, deletes the last applied ones that are no longer desired, and
+// returns the changes in words.
+func reconcileLabels(are *map[string]string, want, last map[string]string) []string {
 	var words []string
 	if *are == nil {
 		*are = map[string]string{}
@@ -192,34 +195,35 @@ func labels(are *map[string]string, want, last map[string]string) []string {
 	return words
 }
 
-// taintsOf does the same with taints. With a list, kubeadm's own is ours too; without one,
-// it comes back if a list of ours had taken it away.
-func taintsOf(are []map[string]any, want, last []taint, controlPlane bool) ([]map[string]any, []string) {
+// reconcileTaints returns the reconciled taints and the changes in words. If the hive has a list of taints
+// for a control plane, the taint of kubeadm is removed unless the list contains it. If the hive has no
+// list any more, the taint of kubeadm is restored.
+func reconcileTaints(are []map[string]any, want, last []taint, controlPlane bool) ([]map[string]any, []string) {
 	ours := slices.Clone(last)
 	switch {
 	case want == nil && last == nil:
 		return are, nil
 	case want != nil && controlPlane:
-		ours = append(ours, usual)
+		ours = append(ours, controlPlaneTaint)
 	case controlPlane:
-		want = []taint{usual}
+		want = []taint{controlPlaneTaint}
 	}
 	var words []string
 	var stay []map[string]any
 	for _, raw := range are {
-		is := taintOf(raw)
+		is := parseTaint(raw)
 		switch {
 		case slices.Contains(want, is):
 			stay = append(stay, raw)
-		case slices.ContainsFunc(want, is.same): // with another value
-		case slices.ContainsFunc(ours, is.same):
+		case slices.ContainsFunc(want, is.sameKeyAndEffect): // with another value
+		case slices.ContainsFunc(ours, is.sameKeyAndEffect):
 			words = append(words, "no taint "+is.String())
 		default:
 			stay = append(stay, raw)
 		}
 	}
 	for _, t := range want {
-		if slices.ContainsFunc(stay, func(raw map[string]any) bool { return taintOf(raw) == t }) {
+		if slices.ContainsFunc(stay, func(raw map[string]any) bool { return parseTaint(raw) == t }) {
 			continue
 		}
 		words = append(words, "taint "+t.String())
@@ -228,7 +232,7 @@ func taintsOf(are []map[string]any, want, last []taint, controlPlane bool) ([]ma
 	return stay, words
 }
 
-func taintOf(raw map[string]any) taint {
+func parseTaint(raw map[string]any) taint {
 	text := func(name string) string {
 		s, _ := raw[name].(string)
 		return s

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// say has the hive say something of all members.
+// say sets the settings of all members in the hive.
 func (e *Engine) say(settings string) *Engine {
 	for i := range e.Cluster.Members {
 		e.Cluster.Members[i].Settings = json.RawMessage(settings)
@@ -17,7 +17,7 @@ func (e *Engine) say(settings string) *Engine {
 
 func TestAdjust(t *testing.T) {
 	cp := node(true)
-	cp["taints"] = []object{{"key": usual.Key, "effect": usual.Effect}}
+	cp["taints"] = []object{{"key": controlPlaneTaint.Key, "effect": controlPlaneTaint.Effect}}
 	w := node(true)
 	w["labels"] = object{"kubernetes.io/os": "linux", "theirs": "1"}
 	w["taints"] = []object{{"key": "theirs", "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"}}
@@ -47,14 +47,14 @@ func TestAdjust(t *testing.T) {
 				"w-1":  "label a=1, label b=2, taint x=y:NoSchedule"},
 			`[{"a":"1","b":"2"},[{"effect":"NoSchedule","key":"x","value":"y"}]]`,
 			`[{"a":"1","b":"2","kubernetes.io/os":"linux","theirs":"1"},[` + theirs + `,{"effect":"NoSchedule","key":"x","value":"y"}]]`},
-		// One goes, one changes, and one with another effect is another one.
+		// One taint is removed and one is changed. A taint with another effect is another taint.
 		{`{"labels":{"a":"3"},"taints":[{"key":"x","value":"z","effect":"NoSchedule"},{"key":"x","effect":"NoExecute"}]}`,
 			map[string]string{
 				"cp-1": "label a=3, no label b, taint x=z:NoSchedule, taint x:NoExecute",
 				"w-1":  "label a=3, no label b, taint x=z:NoSchedule, taint x:NoExecute"},
 			`[{"a":"3"},[{"effect":"NoSchedule","key":"x","value":"z"},{"effect":"NoExecute","key":"x","value":""}]]`,
 			`[{"a":"3","kubernetes.io/os":"linux","theirs":"1"},[` + theirs + `,{"effect":"NoSchedule","key":"x","value":"z"},{"effect":"NoExecute","key":"x","value":""}]]`},
-		// Without a list there are those of kubeadm again.
+		// Without a list, the taint of kubeadm is restored.
 		{`{"labels":{},"taints":null}`,
 			map[string]string{
 				"cp-1": "no label a, no taint x=z:NoSchedule, no taint x:NoExecute, taint node-role.kubernetes.io/control-plane:NoSchedule",
@@ -91,8 +91,8 @@ func TestAdjust(t *testing.T) {
 	}
 }
 
-// A node that registered with its labels has only to be noted, and what others then do to
-// them is undone.
+// For a node that registered with its labels, only the annotation is written. Later changes of the labels
+// by other clients are reverted.
 func TestAdjustRegistered(t *testing.T) {
 	w := node(true)
 	w["labels"] = object{"a": "1"}
@@ -101,7 +101,7 @@ func TestAdjustRegistered(t *testing.T) {
 	if words, err := e.Adjust(t.Context(), []string{"w-1"}, false); err != nil || len(words) > 0 {
 		t.Errorf("%v, %v", words, err)
 	}
-	if got := c.nodes["w-1"]["annotations"].(map[string]any)[applied]; got != `{"labels":{"a":"1"},"taints":null}` {
+	if got := c.nodes["w-1"]["annotations"].(map[string]any)[appliedAnnotation]; got != `{"labels":{"a":"1"},"taints":null}` {
 		t.Errorf("the note is %v", got)
 	}
 	if got := len(c.did("kubectl replace")); got != 3 {

@@ -15,7 +15,7 @@ import (
 // budgets are the cluster's PodDisruptionBudgets, by namespace.
 type budgets map[string][]gjson.Result
 
-func (e *Engine) budgets(ctx context.Context) (budgets, error) {
+func (e *Engine) listBudgets(ctx context.Context) (budgets, error) {
 	out, err := e.kubectl(ctx, "", "get", "poddisruptionbudgets", "--all-namespaces", "-o", "json")
 	if err != nil {
 		return nil, err
@@ -31,57 +31,61 @@ func (e *Engine) budgets(ctx context.Context) (budgets, error) {
 	return all, nil
 }
 
-// stop is what a budget does to a pod that is to be evicted; without a name, nothing.
-type stop struct {
-	name    string
-	text    string
-	forever bool // as long as nobody changes the budget or its pods
+// budgetBlock describes why a PodDisruptionBudget blocks the eviction of a pod. name is empty if no budget
+// blocks it.
+type budgetBlock struct {
+	name      string
+	text      string
+	permanent bool // until the budget or its pods are changed
 }
 
-func (s stop) String() string { return "waits for PodDisruptionBudget " + s.name + ", which " + s.text }
+func (s budgetBlock) String() string {
+	return "waits for PodDisruptionBudget " + s.name + ", which " + s.text
+}
 
-func (s stop) item(p pod) engine.DrainItem {
+func (s budgetBlock) item(p pod) engine.DrainItem {
 	return engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + s.name + " " + s.text}
 }
 
-// stops tells whether a budget keeps the pod where it is, now or for good.
-func (all budgets) stops(p pod) stop {
-	if phase := p.Get("status.phase").String(); phase != "Running" { // the API evicts others in any case
-		return stop{}
+// findBlock returns the budget that blocks the eviction of a pod, for now or permanently.
+func (all budgets) findBlock(p pod) budgetBlock {
+	if phase := p.Get("status.phase").String(); phase != "Running" { // the API evicts such pods regardless of budgets
+		return budgetBlock{}
 	}
 	var of []gjson.Result
 	for _, b := range all[p.namespace()] {
-		if selects(b.Get("spec.selector"), p.Get("metadata.labels")) {
+		if matchesSelector(b.Get("spec.selector"), p.Get("metadata.labels")) {
 			of = append(of, b)
 		}
 	}
 	name := func(b gjson.Result) string { return p.namespace() + "/" + b.Get("metadata.name").String() }
 	switch len(of) {
 	case 0:
-		return stop{}
+		return budgetBlock{}
 	case 1:
 	default:
-		return stop{name: name(of[0]), text: "is not its only one, and the API evicts no pod with several: there is also " + name(of[1]), forever: true}
+		return budgetBlock{name: name(of[0]), text: "is not its only one, and the API evicts no pod with several: there is also " + name(of[1]), permanent: true}
 	}
 	b := of[0]
 	unready := p.Get(`status.conditions.#(type=="Ready").status`).String() != "True"
 	if b.Get("status.disruptionsAllowed").Int() > 0 || unready && b.Get("spec.unhealthyPodEvictionPolicy").String() == "AlwaysAllow" {
-		return stop{}
+		return budgetBlock{}
 	}
 	healthy, desired, expected := b.Get("status.currentHealthy").Int(), b.Get("status.desiredHealthy").Int(), b.Get("status.expectedPods").Int()
 	if unready && healthy >= desired && desired > 0 {
-		return stop{}
+		return budgetBlock{}
 	}
-	// The numbers are those of another budget until its controller has seen the change.
+	// The numbers in the status are outdated until the controller has observed the last change of the budget.
 	fresh := b.Get("status.observedGeneration").Int() >= b.Get("metadata.generation").Int()
-	return stop{
+	return budgetBlock{
 		name: name(b), text: fmt.Sprintf("allows 0 disruptions (%d of %d pods must be healthy, and %d are)", desired, expected, healthy),
-		forever: fresh && expected > 0 && desired >= expected,
+		permanent: fresh && expected > 0 && desired >= expected,
 	}
 }
 
-// selects tells whether a label selector matches. An empty one matches all, a missing one none.
-func selects(selector, labels gjson.Result) bool {
+// matchesSelector reports whether a label selector matches. An empty selector matches all labels, a
+// missing selector none.
+func matchesSelector(selector, labels gjson.Result) bool {
 	if !selector.Exists() {
 		return false
 	}

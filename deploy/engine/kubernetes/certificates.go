@@ -11,13 +11,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Certificates implements [engine.Certified]: of a control plane those that it serves
-// and asks with, of every node the kubelet's. They are public; keys are not touched, and
-// a file that has both is read up to its key.
+// Certificates implements [engine.Certified]. It returns the server and client certificates of a control
+// plane, and the kubelet's client certificate of every node. It reads no keys: from a file that contains
+// a certificate and a key, it reads the certificate only.
 func (e *Engine) Certificates(ctx context.Context, node string) ([]engine.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	// A node that has not joined has none of them. sed: kubelet-client-current.pem has the key behind.
+	// A node that has not joined has none of these files. sed is necessary because
+	// kubelet-client-current.pem also contains the key.
 	const script = `for file in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /var/lib/kubelet/pki/kubelet-client-current.pem; do
   if [ -e "$file" ]; then echo "file $file"; sed -n '/-BEGIN CERTIFICATE-/,/-END CERTIFICATE-/p' "$file"; fi
 done`
@@ -31,23 +32,23 @@ done`
 		switch {
 		case c.Authority || err != nil:
 		case strings.HasPrefix(c.Name, "kubelet-"):
-			// At a random moment, when 70 to 90 % of its life are over.
+			// The kubelet renews it at a random time between 70 % and 90 % of its lifetime.
 			all[i].Renewer, all[i].Due = "kubelet.service", c.Begins.Add(c.Ends.Sub(c.Begins)*9/10)
 		case s.RenewBefore > 0:
-			all[i].Renewer, all[i].Due = renewal, c.Ends.AddDate(0, 0, -s.RenewBefore)
+			all[i].Renewer, all[i].Due = renewalUnit, c.Ends.AddDate(0, 0, -s.RenewBefore)
 		}
 	}
 	return all, nil
 }
 
-// renewal is a control plane's unit.
-const renewal = "nixbench-kubernetes-certificates.service"
+// renewalUnit is the unit on a control plane that renews its certificates.
+const renewalUnit = "nixbench-kubernetes-certificates.service"
 
 func parseCertificates(text string) []engine.Certificate {
 	var all []engine.Certificate
 	for _, part := range strings.Split(text, "file /")[1:] {
 		path, rest, _ := strings.Cut(part, "\n")
-		block, _ := pem.Decode([]byte(rest)) // the first is the node's own, others are its issuers
+		block, _ := pem.Decode([]byte(rest)) // the first certificate is the one of the node, the others are its issuers
 		if block == nil {
 			continue
 		}

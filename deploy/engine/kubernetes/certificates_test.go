@@ -19,7 +19,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// leaf is a certificate of no authority.
+// leaf returns a certificate that is not an authority.
 func leaf(t *testing.T, begins, ends time.Time) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -34,7 +34,7 @@ func leaf(t *testing.T, begins, ends time.Time) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// Who renews what, and from when on.
+// Each certificate has the unit that renews it, and the time from which on it does.
 func TestCertificates(t *testing.T) {
 	ca, err := os.ReadFile("../../secrets/vault/testdata/ca.crt")
 	if err != nil {
@@ -71,7 +71,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// The file that was written tells when it ends.
+// The expiry of the certificate can be read from the written kubeconfig.
 func TestAccessEnds(t *testing.T) {
 	ends := time.Date(2027, 3, 4, 5, 6, 7, 0, time.UTC)
 	a := &Access{Cluster: "bench", Server: "https://192.0.2.1:6443", key: "S0VZ",

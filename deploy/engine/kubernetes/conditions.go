@@ -17,13 +17,13 @@ import (
 // Conditions implements [engine.Engine].
 func (e *Engine) Conditions(deep bool) []check.Condition {
 	conditions := []check.Condition{
-		{Name: "the API answers", Probe: e.apiAnswers, Explain: e.explain(func(m string) bool { return slices.Contains(e.controlPlanes(), m) })},
-		{Name: count(len(e.Cluster.Members), "node") + " Ready", Probe: e.nodesReady, Explain: e.explainNodes},
-		{Name: "system pods run", Probe: e.systemPods, Explain: e.explainPods},
+		{Name: "the API answers", Probe: e.checkAPI, Explain: e.explainMembers(func(m string) bool { return slices.Contains(e.controlPlanes(), m) })},
+		{Name: count(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
+		{Name: "system pods run", Probe: e.checkSystemPods, Explain: e.explainSystemPods},
 	}
 	if deep {
 		conditions = append(conditions, check.Condition{
-			Name: "pods reach each other and a Service", Probe: e.roundTrip, Every: 2 * time.Second, Limit: deepTimeout,
+			Name: "pods reach each other and a Service", Probe: e.checkPodNetwork, Every: 2 * time.Second, Limit: deepTimeout,
 		})
 	}
 	return conditions
@@ -36,18 +36,18 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// apiAnswers wants it of every control plane: one that has just joined is a Ready node
-// before its own server is up. It also knows a cluster that is still being set up by what its
-// nodes say.
-func (e *Engine) apiAnswers(ctx context.Context) error {
+// checkAPI returns nil if the API server of every control plane answers. All of them are checked, because
+// a control plane that has just joined is Ready before its own API server is up. While the cluster is
+// being set up, the error contains the phases of the nodes.
+func (e *Engine) checkAPI(ctx context.Context) error {
 	all := e.controlPlanes()
 	if len(all) == 0 {
-		return errNone
+		return errNoControlPlane
 	}
 	missing := make([]string, len(all))
 	var asked sync.WaitGroup
 	for i, node := range all {
-		asked.Go(func() { missing[i] = e.silence(ctx, node) })
+		asked.Go(func() { missing[i] = e.apiFailure(ctx, node) })
 	}
 	asked.Wait()
 	if missing = slices.DeleteFunc(missing, func(m string) bool { return m == "" }); len(missing) > 0 {
@@ -56,27 +56,28 @@ func (e *Engine) apiAnswers(ctx context.Context) error {
 	return nil
 }
 
-// silence is why a control plane's API does not answer; empty if it does.
-func (e *Engine) silence(ctx context.Context, node string) string {
+// apiFailure returns why the API server of a control plane does not answer, or an empty string if it
+// answers.
+func (e *Engine) apiFailure(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, err := e.kubectlOn(ctx, node, "", "get", "--raw", "/readyz")
 	if err == nil {
 		return ""
 	}
-	if phase, text := e.phase(ctx, node); phase != "" && phase != "ready" {
+	if phase, text := e.readPhase(ctx, node); phase != "" && phase != "ready" {
 		return fmt.Sprintf("%s is at %s%s", node, phase, text)
 	}
-	return node + ": " + strings.TrimPrefix(brief(err).Error(), node+": ")
+	return node + ": " + strings.TrimPrefix(lastLine(err).Error(), node+": ")
 }
 
-// progress is where a node's own unit writes how far it has come.
-const progress = "/var/lib/nixbench/kubernetes.json"
+// progressFile is the file in which nixbench-kubernetes.service of a node writes its phase.
+const progressFile = "/var/lib/nixbench/kubernetes.json"
 
-func (e *Engine) phase(ctx context.Context, node string) (phase, text string) {
+func (e *Engine) readPhase(ctx context.Context, node string) (phase, text string) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	out, err := e.Run(ctx, node, nil, "cat", progress)
+	out, err := e.Run(ctx, node, nil, "cat", progressFile)
 	if err != nil || !gjson.ValidBytes(out) {
 		return "", ""
 	}
@@ -91,31 +92,32 @@ func firstLine(s string) string {
 	return line
 }
 
-// brief is an error in one line; the end of what a program says tells most.
-func brief(err error) error {
+// lastLine shortens an error to its last line, which mostly contains the cause.
+func lastLine(err error) error {
 	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
 	return errors.New(lines[len(lines)-1])
 }
 
-// nodesReady wants exactly the hive's members, all of them Ready.
-func (e *Engine) nodesReady(ctx context.Context) error {
-	nodes, err := e.nodes(ctx)
+// checkNodesReady returns nil if the registered nodes are exactly the members in the hive, and all of them
+// are Ready.
+func (e *Engine) checkNodesReady(ctx context.Context) error {
+	nodes, err := e.listNodes(ctx)
 	if err != nil {
-		return brief(err)
+		return lastLine(err)
 	}
 	var absent, notReady, extra []string
 	for _, m := range e.Cluster.Members {
 		n, registered := nodes[m.Node]
 		switch {
-		case !registered && len(absent) < explained:
+		case !registered && len(absent) < maxExplained:
 			text := m.Node
-			if how := e.joining(ctx, m.Node); how != "" {
+			if how := e.describeJoin(ctx, m.Node); how != "" {
 				text += ", at " + how
 			}
 			absent = append(absent, text)
 		case !registered:
 			absent = append(absent, m.Node)
-		case !ready(n):
+		case !isReady(n):
 			notReady = append(notReady, m.Node)
 		}
 		delete(nodes, m.Node)
@@ -147,26 +149,27 @@ func abbreviate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// systemPods wants every pod of kube-system to be ready.
-func (e *Engine) systemPods(ctx context.Context) error {
-	all, waiting, err := e.podsThatWait(ctx)
+// checkSystemPods returns nil if all pods in kube-system are ready.
+func (e *Engine) checkSystemPods(ctx context.Context) error {
+	all, waiting, err := e.listUnreadySystemPods(ctx)
 	switch {
 	case err != nil:
-		return brief(err)
+		return lastLine(err)
 	case all == 0:
 		return errors.New("there are none")
 	case len(waiting) > 0:
 		var names []string
 		for _, p := range waiting {
-			names = append(names, p.Get("metadata.name").String()+reason(p))
+			names = append(names, p.Get("metadata.name").String()+waitingReason(p))
 		}
 		return errors.New("not ready: " + abbreviate(names))
 	}
 	return nil
 }
 
-// podsThatWait are those of kube-system that are not ready; those of finished jobs are.
-func (e *Engine) podsThatWait(ctx context.Context) (all int, waiting []gjson.Result, _ error) {
+// listUnreadySystemPods returns the number of pods in kube-system and the pods that are not ready. Pods of
+// finished jobs, and pods that are being deleted, count as ready.
+func (e *Engine) listUnreadySystemPods(ctx context.Context) (all int, waiting []gjson.Result, _ error) {
 	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
 	if err != nil {
 		return 0, nil, err
@@ -183,16 +186,16 @@ func (e *Engine) podsThatWait(ctx context.Context) (all int, waiting []gjson.Res
 	return len(pods), waiting, nil
 }
 
-// explainPods shows the end of the logs of pods that are not ready.
-func (e *Engine) explainPods(ctx context.Context) string {
-	_, waiting, err := e.podsThatWait(ctx)
+// explainSystemPods returns the end of the logs of the pods that are not ready.
+func (e *Engine) explainSystemPods(ctx context.Context) string {
+	_, waiting, err := e.listUnreadySystemPods(ctx)
 	if err != nil {
 		return ""
 	}
 	var b strings.Builder
-	for _, p := range waiting[:min(explained, len(waiting))] {
+	for _, p := range waiting[:min(maxExplained, len(waiting))] {
 		name := p.Get("metadata.name").String()
-		fmt.Fprintf(&b, "%s on %s%s\n", name, p.Get("spec.nodeName").String(), reason(p))
+		fmt.Fprintf(&b, "%s on %s%s\n", name, p.Get("spec.nodeName").String(), waitingReason(p))
 		out, _ := e.kubectl(ctx, "", "-n", "kube-system", "logs", name, "--all-containers", "--tail=3") // it may have none yet
 		for line := range strings.Lines(strings.TrimSpace(string(out))) {
 			fmt.Fprintf(&b, "  %s\n", strings.TrimSpace(line))
@@ -201,8 +204,8 @@ func (e *Engine) explainPods(ctx context.Context) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// reason is why a pod's container waits, if it says.
-func reason(pod gjson.Result) string {
+// waitingReason returns the reason for which a container of the pod waits, or an empty string.
+func waitingReason(pod gjson.Result) string {
 	for _, c := range pod.Get("status.containerStatuses").Array() {
 		if r := c.Get("state.waiting.reason").String(); r != "" && r != "ContainerCreating" {
 			return " (" + r + ")"
@@ -211,45 +214,45 @@ func reason(pod gjson.Result) string {
 	return ""
 }
 
-// explainNodes shows logs of the members that are not Ready.
+// explainNodes returns the end of the logs of the members that are not Ready.
 func (e *Engine) explainNodes(ctx context.Context) string {
-	nodes, err := e.nodes(ctx)
-	return e.explain(func(name string) bool {
+	nodes, err := e.listNodes(ctx)
+	return e.explainMembers(func(name string) bool {
 		n, registered := nodes[name]
-		return err != nil || !registered || !ready(n)
+		return err != nil || !registered || !isReady(n)
 	})(ctx)
 }
 
 const (
-	explained = 3 // nodes at most: the rest mostly has the same trouble
-	logLines  = "15"
+	maxExplained = 3 // nodes; the others mostly have the same problem
+	logLines     = "15"
 )
 
-// explain shows how far nodes have come, and the end of their logs.
-func (e *Engine) explain(which func(node string) bool) func(context.Context) string {
+// explainMembers returns a function that returns the phases and the end of the logs of the selected members.
+func (e *Engine) explainMembers(which func(node string) bool) func(context.Context) string {
 	return func(ctx context.Context) string {
 		var b strings.Builder
 		shown := 0
 		for _, m := range e.Cluster.Members {
-			if shown == explained || !which(m.Node) {
+			if shown == maxExplained || !which(m.Node) {
 				continue
 			}
 			shown++
-			phase, text := e.phase(ctx, m.Node)
+			phase, text := e.readPhase(ctx, m.Node)
 			if phase == "" {
 				phase = "not begun"
 			}
 			fmt.Fprintf(&b, "%s: %s%s\n", m.Node, phase, text)
 			if phase == "join" {
-				if text := e.certificateRequest(ctx, m.Node); text != "" {
+				if text := e.describeCertificateRequest(ctx, m.Node); text != "" {
 					fmt.Fprintf(&b, "  %s\n", text)
 				}
 			}
 			for _, unit := range []string{"nixbench-kubernetes.service", "kubelet.service"} {
 				out, err := e.Run(ctx, m.Node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", logLines, "-u", unit)
 				if err != nil {
-					fmt.Fprintf(&b, "  %v\n", brief(err))
-					break // its other log will not be had either
+					fmt.Fprintf(&b, "  %v\n", lastLine(err))
+					break // the node cannot be reached, so its other log cannot be read either
 				}
 				for line := range strings.Lines(strings.TrimSpace(string(out))) {
 					fmt.Fprintf(&b, "  %s: %s\n", strings.TrimSuffix(unit, ".service"), strings.TrimSpace(line))

@@ -13,22 +13,22 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Of a look there may be several at once, each in a namespace of its own, and some that were
-// cut short. The label tells whose they are.
+// Several deep checks may run at the same time, each in its own namespace. An interrupted check leaves
+// its namespace behind. The label marks the namespaces of these checks.
 const (
-	probing = "nixbench.dev/check"
-	// probeNamespace begins the names of their namespaces.
+	probeLabel = "nixbench.dev/check"
+	// probeNamespace is the prefix of the names of these namespaces.
 	probeNamespace = "nixbench-check-"
-	stale          = 10 * time.Minute // after which nobody is at work in one any more
+	probeMaxAge    = 10 * time.Minute // an older namespace belongs to an interrupted check
 )
 
 const (
-	podTimeout  = 30 * time.Second // of each of the three pods
+	podTimeout  = 30 * time.Second // for each of the three pods
 	deepTimeout = 2 * time.Minute
 )
 
-// workers are those that take work, or the control planes where there are no others.
-func (e *Engine) workers() []string {
+// schedulableNodes returns the workers, or the control planes if there are no workers.
+func (e *Engine) schedulableNodes() []string {
 	var out []string
 	for _, m := range e.Cluster.Members {
 		if m.Role != ControlPlane {
@@ -41,47 +41,47 @@ func (e *Engine) workers() []string {
 	return out
 }
 
-// roundTrip serves from one worker and asks from another: the pod itself, and a Service
-// in front of it by its name. What it starts is removed again, also what earlier,
-// interrupted ones left.
-func (e *Engine) roundTrip(ctx context.Context) error {
+// checkPodNetwork starts a server pod on one worker and requests it from another worker, by the address
+// of the pod and by the name of a Service. It removes all that it created, and what earlier interrupted
+// checks have left.
+func (e *Engine) checkPodNetwork(ctx context.Context) error {
 	s, err := e.settings()
 	if err != nil {
 		return err
 	}
-	workers := e.workers()
+	workers := e.schedulableNodes()
 	server, client := workers[0], workers[len(workers)-1]
-	if err := e.sweep(ctx); err != nil {
-		return brief(err)
+	if err := e.removeStaleProbes(ctx); err != nil {
+		return lastLine(err)
 	}
-	p := &place{Engine: e, probe: s.Probe, namespace: probeNamespace + strings.ToLower(rand.Text()[:10])}
+	p := &probeRun{Engine: e, probe: s.Probe, namespace: probeNamespace + strings.ToLower(rand.Text()[:10])}
 	defer p.cleanUp(ctx)
 	if err := p.apply(ctx, p.objects(server)); err != nil {
-		return brief(err)
+		return lastLine(err)
 	}
-	pod, err := p.await(ctx, "server", ready)
+	pod, err := p.awaitPod(ctx, "server", isReady)
 	if err != nil {
 		return fmt.Errorf("the server on %s: %w", server, err)
 	}
 	for name, url := range map[string]string{
-		"to-pod":     "http://" + host(pod.Get("status.podIP").String()) + ":8080/hostname",
+		"to-pod":     "http://" + bracketIPv6(pod.Get("status.podIP").String()) + ":8080/hostname",
 		"to-service": "http://server." + p.namespace + ".svc:8080/hostname",
 	} {
-		if err := p.ask(ctx, name, client, url); err != nil {
+		if err := p.request(ctx, name, client, url); err != nil {
 			return fmt.Errorf("from %s to %s, %s: %w", client, server, url, err)
 		}
 	}
 	return nil
 }
 
-// sweep has the namespaces of looks removed that were cut short.
-func (e *Engine) sweep(ctx context.Context) error {
-	out, err := e.kubectl(ctx, "", "get", "namespaces", "-l", probing, "-o", "json")
+// removeStaleProbes deletes the namespaces of interrupted checks.
+func (e *Engine) removeStaleProbes(ctx context.Context) error {
+	out, err := e.kubectl(ctx, "", "get", "namespaces", "-l", probeLabel, "-o", "json")
 	if err != nil {
 		return err
 	}
 	for _, n := range gjson.GetBytes(out, "items").Array() {
-		if n.Get("metadata.deletionTimestamp").Exists() || time.Since(n.Get("metadata.creationTimestamp").Time()) < stale {
+		if n.Get("metadata.deletionTimestamp").Exists() || time.Since(n.Get("metadata.creationTimestamp").Time()) < probeMaxAge {
 			continue
 		}
 		if _, err := e.kubectl(ctx, "", "delete", "namespace", n.Get("metadata.name").String(), "--ignore-not-found", "--wait=false"); err != nil {
@@ -91,14 +91,14 @@ func (e *Engine) sweep(ctx context.Context) error {
 	return nil
 }
 
-// place is where one look does its work.
-type place struct {
+// probeRun is one deep check, with its namespace.
+type probeRun struct {
 	*Engine
 	probe     probe
 	namespace string
 }
 
-func (p *place) apply(ctx context.Context, o object) error {
+func (p *probeRun) apply(ctx context.Context, o object) error {
 	text, err := json.Marshal(o)
 	if err == nil {
 		_, err = p.kubectl(ctx, string(text), "apply", "-f", "-")
@@ -106,11 +106,11 @@ func (p *place) apply(ctx context.Context, o object) error {
 	return err
 }
 
-// await waits until a pod is as it should be.
-func (p *place) await(ctx context.Context, name string, done func(pod gjson.Result) bool) (gjson.Result, error) {
+// awaitPod waits until done returns true for a pod, and returns the pod.
+func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjson.Result) bool) (gjson.Result, error) {
 	limit, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
-	var pod gjson.Result // as it was last seen
+	var pod gjson.Result // as last observed
 	for {
 		out, err := p.kubectl(limit, "", "-n", p.namespace, "get", "pod", name, "-o", "json")
 		if err == nil {
@@ -122,13 +122,13 @@ func (p *place) await(ctx context.Context, name string, done func(pod gjson.Resu
 		select {
 		case <-time.After(poll):
 		case <-limit.Done():
-			return pod, p.trouble(ctx, name, pod, err)
+			return pod, p.explainPod(ctx, name, pod, err)
 		}
 	}
 }
 
-// host puts an IPv6 address into brackets.
-func host(address string) string {
+// bracketIPv6 puts brackets around an IPv6 address, and returns other addresses unchanged.
+func bracketIPv6(address string) string {
 	address = strings.TrimSpace(address)
 	if strings.Contains(address, ":") {
 		return "[" + address + "]"
@@ -136,49 +136,50 @@ func host(address string) string {
 	return address
 }
 
-func (p *place) ask(ctx context.Context, name, node, url string) error {
+func (p *probeRun) request(ctx context.Context, name, node, url string) error {
 	if err := p.apply(ctx, p.pod(name, node, append(slices.Clone(p.probe.Get), url))); err != nil {
-		return brief(err)
+		return lastLine(err)
 	}
-	_, err := p.await(ctx, name, func(pod gjson.Result) bool { return pod.Get("status.phase").String() == "Succeeded" })
+	_, err := p.awaitPod(ctx, name, func(pod gjson.Result) bool { return pod.Get("status.phase").String() == "Succeeded" })
 	return err
 }
 
-// trouble is what a pod says of itself, instead of that waiting was in vain.
-func (p *place) trouble(ctx context.Context, name string, pod gjson.Result, err error) error {
+// explainPod returns why a pod did not reach its desired state: the last line of its log, or else its
+// phase and the reason why its container waits.
+func (p *probeRun) explainPod(ctx context.Context, name string, pod gjson.Result, err error) error {
 	if logs, logErr := p.kubectl(ctx, "", "-n", p.namespace, "logs", name, "--tail=1"); logErr == nil && len(logs) > 0 {
 		return errors.New(firstLine(string(logs)))
 	}
 	if !pod.Exists() {
-		return brief(err)
+		return lastLine(err)
 	}
-	return fmt.Errorf("the pod is %s%s", pod.Get("status.phase").String(), reason(pod))
+	return fmt.Errorf("the pod is %s%s", pod.Get("status.phase").String(), waitingReason(pod))
 }
 
-// cleanUp also runs where ctx has ended.
-func (p *place) cleanUp(ctx context.Context) {
+// cleanUp deletes the namespace. It also does so after ctx has ended.
+func (p *probeRun) cleanUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout*2)
 	defer cancel()
-	// One that fails is for the next look's sweep.
+	// If this fails, a later check removes the namespace.
 	_, _ = p.kubectl(ctx, "", "delete", "namespace", p.namespace, "--ignore-not-found", "--timeout="+askTimeout.String())
 }
 
 type object = map[string]any
 
-func (p *place) objects(server string) object {
+func (p *probeRun) objects(server string) object {
 	pod := p.pod("server", server, p.probe.Serve)
 	pod["spec"].(object)["restartPolicy"] = "Always"
 	return object{"apiVersion": "v1", "kind": "List", "items": []object{
-		{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": p.namespace, "labels": object{probing: ""}}},
+		{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": p.namespace, "labels": object{probeLabel: ""}}},
 		{"apiVersion": "v1", "kind": "Service", "metadata": object{"name": "server", "namespace": p.namespace},
 			"spec": object{"selector": object{"probe": "server"}, "ports": []object{{"port": 8080}}}},
 		pod,
 	}}
 }
 
-// pod is bound to its node directly: scheduling is not what is checked, and a tainted
-// control plane may be all there is.
-func (p *place) pod(name, node string, command []string) object {
+// pod returns a pod that is bound to its node directly. The scheduler is not checked, and it would not
+// use a tainted control plane, which may be the only node.
+func (p *probeRun) pod(name, node string, command []string) object {
 	return object{"apiVersion": "v1", "kind": "Pod",
 		"metadata": object{"name": name, "namespace": p.namespace, "labels": object{"probe": name}},
 		"spec": object{

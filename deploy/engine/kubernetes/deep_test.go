@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// slow is as much of a cluster as a deep check needs, whose pods take their time.
+// slow is a fake cluster for deep checks whose pods start slowly.
 type slow struct {
 	t    *testing.T
 	took time.Duration // until a pod is what it should be
@@ -104,7 +104,7 @@ func (s *slow) apply(stdin io.Reader) error {
 	return err
 }
 
-// deeply waits only for the condition that starts work.
+// deeply waits for the deep condition only.
 func deeply(t *testing.T, e *Engine, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -113,8 +113,8 @@ func deeply(t *testing.T, e *Engine, limit time.Duration) error {
 	return err
 }
 
-// A cluster that is slow and well passes at the first look, also beside another one's.
-func TestRoundTripOfSlowClusters(t *testing.T) {
+// A slow and healthy cluster passes the first probe, also while another check runs.
+func TestCheckPodNetworkSlowCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{t: t, took: 25 * time.Second, made: map[string]time.Time{
 			"nixbench-check-old": time.Now().Add(-time.Hour), "nixbench-check-young": time.Now().Add(-time.Minute),
@@ -137,7 +137,7 @@ func TestRoundTripOfSlowClusters(t *testing.T) {
 	})
 }
 
-func TestRoundTripThatFails(t *testing.T) {
+func TestCheckPodNetworkFails(t *testing.T) {
 	for _, limit := range []time.Duration{3 * time.Minute, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &slow{t: t, sick: "server", made: map[string]time.Time{}}

@@ -13,98 +13,98 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// roundTimeout is how long kubectl drain runs at a time. After each round the rest is looked at
-// and reported.
+// roundTimeout is the time limit of one kubectl drain command. After each round, the remaining pods
+// are checked and reported.
 const roundTimeout = 5 * time.Second
 
-// brokenTimeout bounds the drain of a node on which pods cannot be seen to end.
+// brokenTimeout is the time limit of the drain of a node on which the end of pods cannot be observed.
 const brokenTimeout = 10 * time.Second
 
-// Drain implements [engine.Engine]. It cordons the node, refuses to go on where pods would be lost
-// or a disruption budget would stop it for good, and then runs kubectl drain. A node that is to be
-// removed and does not answer is not drained: its pods cannot be seen to end.
+// Drain implements [engine.Engine]. It cordons the node and runs kubectl drain. It returns an error
+// instead if pods would be lost, or if a disruption budget blocks the drain permanently. A node that is
+// being removed and cannot be reached is not drained, because the end of its pods cannot be observed.
 func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
 	var nodes map[string]gjson.Result
-	err := whileAway(ctx, func() (err error) { nodes, err = e.nodes(ctx); return err })
-	if errors.Is(err, errNone) {
+	err := retryUnavailable(ctx, func() (err error) { nodes, err = e.listNodes(ctx); return err })
+	if errors.Is(err, errNoControlPlane) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: drain: %w", node, shorten(ctx, err))
+		return fmt.Errorf("%s: drain: %w", node, shortenError(ctx, err))
 	}
 	n, member := nodes[node]
-	if !member || !e.drains(ctx, n, node, o) {
+	if !member || !e.mustDrain(ctx, n, node, o) {
 		return nil
 	}
 	mark := ""
-	err = whileAway(ctx, func() (err error) { mark, err = e.cordon(ctx, node, n); return err })
+	err = retryUnavailable(ctx, func() (err error) { mark, err = e.cordon(ctx, node, n); return err })
 	if err == nil {
-		o.Broken = o.Broken || !ready(n) // what ends there, nobody tells the API
-		err = e.evict(ctx, node, o, report)
+		o.Broken = o.Broken || !isReady(n) // such a node does not report the end of its pods to the API
+		err = e.evictPods(ctx, node, o, report)
 	}
 	if err == nil {
 		return nil
 	}
 	var blocked *engine.BlockedError
-	if !errors.As(err, &blocked) { // it names the node itself
+	if !errors.As(err, &blocked) { // a BlockedError already names the node
 		err = fmt.Errorf("%s: drain: %w", node, err)
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	return errors.Join(err, whileAway(back, func() error { return e.uncordon(back, node, mark) }))
+	return errors.Join(err, retryUnavailable(back, func() error { return e.removeDrainMark(back, node, mark) }))
 }
 
-// undoTimeout bounds the way back from a drain that has failed.
+// undoTimeout is the time limit for the uncordon after a failed drain.
 const undoTimeout = 10 * time.Second
 
-// drains tells whether Drain touches the node. One that somebody else has cordoned is theirs to
-// drain and to uncordon, unless it is removed.
-func (e *Engine) drains(ctx context.Context, n gjson.Result, node string, o engine.DrainOptions) bool {
-	if o.ForGood {
-		return e.answers(ctx, node)
+// mustDrain reports whether Drain changes the node. Drain does not change a node that an administrator
+// has cordoned, unless the node is being removed.
+func (e *Engine) mustDrain(ctx context.Context, n gjson.Result, node string, o engine.DrainOptions) bool {
+	if o.ForRemoval {
+		return e.isReachable(ctx, node)
 	}
-	return mark(n).Exists() || !n.Get("spec.unschedulable").Bool()
+	return drainMark(n).Exists() || !n.Get("spec.unschedulable").Bool()
 }
 
-// answers tells whether commands can be run on a node.
-func (e *Engine) answers(ctx context.Context, node string) bool {
+// isReachable reports whether commands can be run on a node.
+func (e *Engine) isReachable(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	_, err := e.Run(ctx, node, nil, "true")
 	return err == nil
 }
 
-// cordon keeps new pods away, and returns the mark by which the node is known to be drained by us.
+// cordon marks the node as drained by nixbench, cordons it, and returns the value of the mark.
 func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (string, error) {
 	cordoned := n.Get("spec.unschedulable").Bool()
-	note := mark(n).String()
+	note := drainMark(n).String()
 	if note == "" {
 		note = time.Now().UTC().Format(time.RFC3339)
 		if cordoned {
-			note += theirs
+			note += cordonedSuffix
 		}
-		if _, err := e.kubectl(ctx, "", "annotate", "--overwrite", "node", node, left+"="+note); err != nil {
-			return note, shorten(ctx, err)
+		if _, err := e.kubectl(ctx, "", "annotate", "--overwrite", "node", node, drainedAnnotation+"="+note); err != nil {
+			return note, shortenError(ctx, err)
 		}
 	}
 	if cordoned {
 		return note, nil
 	}
 	if _, err := e.kubectl(ctx, "", "cordon", node); err != nil {
-		return note, shorten(ctx, err)
+		return note, shortenError(ctx, err)
 	}
 	return note, nil
 }
 
-// away is what kubectl says of an API that does not answer. A control plane that has just changed may be
-// without it for some seconds.
-var away = regexp.MustCompile(`connection refused|connection to the server .* was refused|connection reset by peer|no answer within|TLS handshake timeout|unexpected EOF|\(ServiceUnavailable\)|etcdserver: `)
+// apiUnavailable matches the messages of kubectl if the API does not answer. The API of a control plane that
+// has just changed may be unavailable for some seconds.
+var apiUnavailable = regexp.MustCompile(`connection refused|connection to the server .* was refused|connection reset by peer|no answer within|TLS handshake timeout|unexpected EOF|\(ServiceUnavailable\)|etcdserver: `)
 
-// whileAway tries again for a while if the API does not answer.
-func whileAway(ctx context.Context, f func() error) error {
+// retryUnavailable runs f, and retries it for up to allTimeout while the API does not answer.
+func retryUnavailable(ctx context.Context, f func() error) error {
 	for end := time.Now().Add(allTimeout); ; {
 		err := f()
-		if err == nil || !away.MatchString(err.Error()) || time.Now().After(end) {
+		if err == nil || !apiUnavailable.MatchString(err.Error()) || time.Now().After(end) {
 			return err
 		}
 		select {
@@ -115,16 +115,16 @@ func whileAway(ctx context.Context, f func() error) error {
 	}
 }
 
-// shorten leaves the command line out of an error, which may be there once for each control plane.
-func shorten(ctx context.Context, err error) error {
+// shortenError removes the command line from an error, which may contain it once for each control plane.
+func shortenError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return brief(err)
+	return lastLine(err)
 }
 
-// evict moves the pods of a cordoned node away.
-func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
+// evictPods evicts the pods of a cordoned node, in rounds, until none is left or the time limit is over.
+func (e *Engine) evictPods(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
 	limit := drainTimeout
 	if o.Broken {
 		limit = brokenTimeout
@@ -132,28 +132,28 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 	begin := time.Now()
 	for round := 0; ; round++ {
 		var pods []pod
-		if err := whileAway(ctx, func() (err error) { pods, err = e.podsOn(ctx, node); return err }); err != nil {
-			return shorten(ctx, err)
+		if err := retryUnavailable(ctx, func() (err error) { pods, err = e.listPods(ctx, node); return err }); err != nil {
+			return shortenError(ctx, err)
 		}
 		if check := checkPods(pods, o); len(check.Blocked) > 0 {
 			return &engine.BlockedError{Nodes: map[string][]engine.DrainItem{node: check.Blocked}}
 		}
 		took := time.Since(begin)
 		if round == 0 {
-			report("evicts " + count(evictable(pods), "pod"))
+			report("evicts " + count(countEvictable(pods), "pod"))
 		} else {
-			left, err := e.reportLeft(ctx, node, pods, report, took)
+			left, err := e.reportRemaining(ctx, node, pods, report, took)
 			switch {
 			case o.Broken && took >= limit:
 				return nil
 			case err != nil && !o.Broken:
 				return err
 			case took >= limit:
-				return &StuckError{After: took, Left: left}
+				return &DrainTimeoutError{After: took, Remaining: left}
 			}
 		}
 		over := false
-		err := whileAway(ctx, func() (err error) { over, err = e.evictRound(ctx, node, pods); return err })
+		err := retryUnavailable(ctx, func() (err error) { over, err = e.runDrainRound(ctx, node, pods); return err })
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -170,32 +170,33 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 	}
 }
 
-func evictable(pods []pod) int {
+func countEvictable(pods []pod) int {
 	n := 0
 	for _, p := range pods {
-		if p.evicted() {
+		if p.isEvictable() {
 			n++
 		}
 	}
 	return n
 }
 
-// reportLeft reports what the drain waits for, and returns it. The error says that it would wait without end.
-func (e *Engine) reportLeft(ctx context.Context, node string, pods []pod, report func(string), took time.Duration) (string, error) {
-	budgets, err := e.budgets(ctx)
+// reportRemaining reports the remaining pods and why they remain, and returns that text. It returns an
+// error if a disruption budget blocks the drain permanently.
+func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, report func(string), took time.Duration) (string, error) {
+	budgets, err := e.listBudgets(ctx)
 	if err != nil {
-		return "", shorten(ctx, err)
+		return "", shortenError(ctx, err)
 	}
 	var texts []string
 	var blocked []engine.DrainItem
 	for _, p := range pods {
-		if !p.evicted() {
+		if !p.isEvictable() {
 			continue
 		}
-		text := p.waits()
-		if stop := budgets.stops(p); stop.name != "" && !p.terminates() {
+		text := p.describeWait()
+		if stop := budgets.findBlock(p); stop.name != "" && !p.isTerminating() {
 			text = stop.String()
-			if stop.forever {
+			if stop.permanent {
 				blocked = append(blocked, stop.item(p))
 			}
 		}
@@ -204,8 +205,8 @@ func (e *Engine) reportLeft(ctx context.Context, node string, pods []pod, report
 	if len(blocked) > 0 {
 		return "", &engine.BlockedError{Nodes: map[string][]engine.DrainItem{node: blocked}}
 	}
-	text := strings.Join(texts[:min(len(texts), shownPods)], "; ")
-	if more := len(texts) - shownPods; more > 0 {
+	text := strings.Join(texts[:min(len(texts), maxShownPods)], "; ")
+	if more := len(texts) - maxShownPods; more > 0 {
 		text += fmt.Sprintf("; and %s more", count(more, "pod"))
 	}
 	if text != "" {
@@ -214,26 +215,27 @@ func (e *Engine) reportLeft(ctx context.Context, node string, pods []pod, report
 	return text, nil
 }
 
-const shownPods = 4 // in a line
+const maxShownPods = 4 // in one line
 
-// StuckError says which pods a drain could not move in time.
-type StuckError struct {
-	After time.Duration
-	Left  string // pods, each with what it waits for
+// DrainTimeoutError is returned if pods remain after the time limit of a drain.
+type DrainTimeoutError struct {
+	After     time.Duration
+	Remaining string // the pods, each with the reason why it remains
 }
 
-func (e *StuckError) Error() string {
-	return fmt.Sprintf("not done after %v: %s", e.After.Round(time.Second), e.Left)
+func (e *DrainTimeoutError) Error() string {
+	return fmt.Sprintf("not done after %v: %s", e.After.Round(time.Second), e.Remaining)
 }
 
 // Hint says what to do about it.
-func (e *StuckError) Hint() string {
+func (e *DrainTimeoutError) Hint() string {
 	return "the node takes work as before; run it again once the pods can go, or leave them where they are with --no-drain"
 }
 
-// evictRound runs kubectl drain for a short time, with the permissions that these pods need and no
-// more: what comes between is not deleted by them. It returns true once the node is drained.
-func (e *Engine) evictRound(ctx context.Context, node string, pods []pod) (bool, error) {
+// runDrainRound runs kubectl drain for at most roundTimeout and returns true once the node is drained.
+// It passes only the permissions that the given pods need, so that kubectl does not delete other pods
+// that were created after the check.
+func (e *Engine) runDrainRound(ctx context.Context, node string, pods []pod) (bool, error) {
 	args := []string{"drain", node, "--ignore-daemonsets", "--timeout=" + roundTimeout.String()}
 	bare, local := false, false
 	for _, p := range pods {
@@ -250,21 +252,21 @@ func (e *Engine) evictRound(ctx context.Context, node string, pods []pod) (bool,
 	switch {
 	case err == nil:
 		return true, nil
-	case unfinished.MatchString(err.Error()):
+	case drainTimedOut.MatchString(err.Error()):
 		return false, nil
 	}
-	return false, fmt.Errorf("kubectl drain: %w", brief(err))
+	return false, fmt.Errorf("kubectl drain: %w", lastLine(err))
 }
 
-// unfinished is what kubectl drain says when its time is up.
-var unfinished = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
+// drainTimedOut matches the messages of kubectl drain after its time limit.
+var drainTimedOut = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
 
 // CheckDrain implements [engine.DrainChecker].
 func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*allTimeout)
 	defer cancel()
-	nodes, err := e.nodes(ctx)
-	if errors.Is(err, errNone) {
+	nodes, err := e.listNodes(ctx)
+	if errors.Is(err, errNoControlPlane) {
 		return nil, nil
 	}
 	if err != nil {
@@ -274,21 +276,21 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 	var budgets budgets
 	for _, name := range names {
 		n, member := nodes[name]
-		if !member || !e.drains(ctx, n, name, o) {
+		if !member || !e.mustDrain(ctx, n, name, o) {
 			continue
 		}
-		pods, err := e.podsOn(ctx, name)
+		pods, err := e.listPods(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: drain: %w", name, brief(err))
+			return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
 		}
 		if budgets == nil {
-			if budgets, err = e.budgets(ctx); err != nil {
-				return nil, fmt.Errorf("%s: drain: %w", name, brief(err))
+			if budgets, err = e.listBudgets(ctx); err != nil {
+				return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
 			}
 		}
 		check := checkPods(pods, o)
 		for _, p := range pods {
-			if stop := budgets.stops(p); stop.forever && p.evicted() && !p.terminates() && !(o.ForGood && !ready(n)) {
+			if stop := budgets.findBlock(p); stop.permanent && p.isEvictable() && !p.isTerminating() && !(o.ForRemoval && !isReady(n)) {
 				check.Blocked = append(check.Blocked, stop.item(p))
 			}
 		}
@@ -297,9 +299,9 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 	return all, nil
 }
 
-func mark(n gjson.Result) gjson.Result {
-	return n.Get("metadata.annotations." + gjson.Escape(left))
+func drainMark(n gjson.Result) gjson.Result {
+	return n.Get("metadata.annotations." + gjson.Escape(drainedAnnotation))
 }
 
-// isTheirs tells whether somebody else had cordoned the node before we drained it.
-func isTheirs(mark string) bool { return strings.HasSuffix(mark, theirs) }
+// wasCordonedBefore reports whether the node was already cordoned before the drain.
+func wasCordonedBefore(mark string) bool { return strings.HasSuffix(mark, cordonedSuffix) }

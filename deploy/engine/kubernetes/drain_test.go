@@ -18,21 +18,21 @@ import (
 
 func quiet(string) {}
 
-// goForGood is what a node's machine being removed means here.
-func goForGood(t *testing.T, e *Engine, node string) error {
-	if err := e.Drain(t.Context(), node, engine.DrainOptions{ForGood: true}, quiet); err != nil {
+// removeNode runs the steps of the engine for a node whose machine is removed.
+func removeNode(t *testing.T, e *Engine, node string) error {
+	if err := e.Drain(t.Context(), node, engine.DrainOptions{ForRemoval: true}, quiet); err != nil {
 		return err
 	}
-	return e.Forget(t.Context(), node)
+	return e.RemoveMember(t.Context(), node)
 }
 
-// A node that is gone cannot reset itself: the others forget it.
-func TestLeaveForGood(t *testing.T) {
+// A node that cannot be reached is removed from etcd and from the cluster without a reset.
+func TestRemoveNode(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "cp-2": controlPlane(false), "w-1": node(true)},
 		down: map[string]string{"cp-2": "no route to host"}, etcd: etcdOfThree}
 	e := c.engine("cp-1", "w-2") // cp-2 and w-1 have left the hive
 	for _, name := range []string{"cp-2", "w-1"} {
-		if err := goForGood(t, e, name); err != nil {
+		if err := removeNode(t, e, name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -50,23 +50,23 @@ func TestLeaveForGood(t *testing.T) {
 	}
 }
 
-// etcd says whether a control plane can be spared, before anything is lost there.
-func TestControlPlaneThatIsNeeded(t *testing.T) {
+// If etcd refuses the removal of a member, the node is not reset and its Node object is not deleted.
+func TestRemoveMemberNeededForQuorum(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(false), "cp-3": controlPlane(true)},
 		down: map[string]string{"cp-2": "no route to host"}, etcd: etcdOfThree,
 		refuse: map[string]string{"etcdctl member remove": "etcdserver: unhealthy cluster"}}
-	err := goForGood(t, c.engine("cp-1", "cp-2"), "cp-3")
+	err := removeNode(t, c.engine("cp-1", "cp-2"), "cp-3")
 	if err == nil || err.Error() != "cp-3: etcd: it cannot be spared while etcd is down on cp-2; mend that first: etcdserver: unhealthy cluster" {
 		t.Error(err)
 	}
 	if lost := append(c.did("nixbench-kubernetes-reset"), c.did("kubectl delete")...); len(lost) > 0 {
 		t.Errorf("done all the same: %q", lost)
 	}
-	// Once etcd lets it go, its own server is no use any more: etcd comes before the rest.
+	// Once etcd allows the removal, the etcd member is removed before the reset.
 	c.refuse = nil
 	delete(c.down, "cp-2")
 	c.ran = nil
-	if err := goForGood(t, c.engine("cp-1", "cp-2"), "cp-3"); err != nil {
+	if err := removeNode(t, c.engine("cp-1", "cp-2"), "cp-3"); err != nil {
 		t.Fatal(err)
 	}
 	var order []string
@@ -82,8 +82,8 @@ func TestControlPlaneThatIsNeeded(t *testing.T) {
 	}
 }
 
-// A member of etcd that has just come back is counted a little later.
-func TestControlPlaneIsSparedSoon(t *testing.T) {
+// The removal of an etcd member is retried, because etcd counts a restarted member after some seconds.
+func TestRemoveEtcdMemberRetries(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true), "cp-3": controlPlane(true)}, etcd: etcdOfThree}
 	e := c.engine("cp-1", "cp-2")
 	run, tries := e.Run, 0
@@ -95,15 +95,15 @@ func TestControlPlaneIsSparedSoon(t *testing.T) {
 		}
 		return run(ctx, on, stdin, argv...)
 	}
-	if err := e.Forget(t.Context(), "cp-3"); err != nil || tries != 2 {
+	if err := e.RemoveMember(t.Context(), "cp-3"); err != nil || tries != 2 {
 		t.Errorf("%v after %d tries", err, tries)
 	}
 }
 
-// A reset that fails is told, once the others count the node no more.
+// A reset that fails is reported after the Node object was deleted.
 func TestResetFails(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, refuse: map[string]string{"nixbench-kubernetes-reset": "no space left"}}
-	if err := goForGood(t, c.engine("cp-1"), "w-1"); err == nil || err.Error() != "w-1: reset: no space left" {
+	if err := removeNode(t, c.engine("cp-1"), "w-1"); err == nil || err.Error() != "w-1: reset: no space left" {
 		t.Error(err)
 	}
 	if len(c.nodes) != 1 {
@@ -111,31 +111,31 @@ func TestResetFails(t *testing.T) {
 	}
 }
 
-// Whoever has cordoned a node himself finds it cordoned, although it was about to leave.
+// A node that an administrator has cordoned stays cordoned after a failed drain for removal.
 func TestCordonStays(t *testing.T) {
 	own := node(true)
 	own["unschedulable"] = true
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": own}, refuse: map[string]string{"kubectl drain": "denied by a webhook"}}
 	e := c.engine("cp-1", "w-1")
 	for range 2 { // a run, and the next one
-		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{ForGood: true}, quiet); err == nil {
+		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{ForRemoval: true}, quiet); err == nil {
 			t.Fatal("it was drained")
 		}
 	}
-	if err := e.Return(t.Context(), "w-1", quiet); err != nil {
+	if err := e.UncordonWhenReady(t.Context(), "w-1", quiet); err != nil {
 		t.Fatal(err)
 	}
-	if m, _ := e.Members(t.Context()); own["unschedulable"] != true || m["w-1"].Left {
+	if m, _ := e.Members(t.Context()); own["unschedulable"] != true || m["w-1"].Drained {
 		t.Errorf("w-1: %v", own)
 	}
 }
 
-// A node may be called Ready whose kubelet has died with the switch.
-func TestReturnWantsProof(t *testing.T) {
+// A node can be Ready although its kubelet has exited during the switch.
+func TestUncordonWaitsForKubelet(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready   bool
 		kubelet kubelet
-		want    string // empty: it returns
+		want    string // empty: it is uncordoned
 	}{
 		"not Ready":        {false, kubelet{"running", time.Hour, 0}, "it is not Ready: starting"},
 		"well":             {true, kubelet{"running", time.Hour, 5 * time.Second}, ""},
@@ -145,10 +145,10 @@ func TestReturnWantsProof(t *testing.T) {
 		"has lost the API": {true, kubelet{"running", time.Hour, 40 * time.Second}, "its kubelet has not reported for "},
 	} {
 		w := node(c.ready)
-		w["unschedulable"], w["annotations"] = true, object{left: "2026-01-01T00:00:00Z"}
+		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		err := cluster.engine("cp-1", "w-1").Return(ctx, "w-1", quiet)
+		err := cluster.engine("cp-1", "w-1").UncordonWhenReady(ctx, "w-1", quiet)
 		cancel()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -159,31 +159,31 @@ func TestReturnWantsProof(t *testing.T) {
 	}
 }
 
-// Nor is a control plane well whose own server is not: the next one may be the one too many.
-func TestReturnOfControlPlane(t *testing.T) {
+// A control plane is not ready while its own API server does not answer.
+func TestUncordonWaitsForOwnAPI(t *testing.T) {
 	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true)}, sick: map[string]string{"cp-2": "etcd failed"}}
 	e := c.engine("cp-1", "cp-2")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := e.Return(ctx, "cp-2", quiet); err == nil || !strings.Contains(err.Error(), "its own API does not answer: cp-2: etcd failed") {
+	if err := e.UncordonWhenReady(ctx, "cp-2", quiet); err == nil || !strings.Contains(err.Error(), "its own API does not answer: cp-2: etcd failed") {
 		t.Error(err)
 	}
 	c.sick = nil
-	if err := e.Return(t.Context(), "cp-2", quiet); err != nil {
+	if err := e.UncordonWhenReady(t.Context(), "cp-2", quiet); err != nil {
 		t.Error(err)
 	}
 }
 
-// One that was made anew returns when it is there; one that the hive does not have is not waited for.
-func TestReturnOfNew(t *testing.T) {
+// A node that has not joined yet is waited for if it is in the hive, and not waited for otherwise.
+func TestUncordonNewMember(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true)}}
 	e := c.engine("cp-1", "w-1")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := e.Return(ctx, "w-1", quiet); err == nil || !strings.Contains(err.Error(), "it is not registered") {
+	if err := e.UncordonWhenReady(ctx, "w-1", quiet); err == nil || !strings.Contains(err.Error(), "it is not registered") {
 		t.Error(err)
 	}
-	if err := e.Return(t.Context(), "w-9", quiet); err != nil {
+	if err := e.UncordonWhenReady(t.Context(), "w-9", quiet); err != nil {
 		t.Error(err)
 	}
 }
@@ -220,7 +220,7 @@ func budget(name, app string, desired, expected, healthy int) object {
 		"status": object{"observedGeneration": 2, "disruptionsAllowed": max(healthy-desired, 0), "desiredHealthy": desired, "expectedPods": expected, "currentHealthy": healthy}}
 }
 
-// What a drain would delete for good.
+// checkPods returns the work that a drain would delete permanently.
 func TestCheckPods(t *testing.T) {
 	data := object{"name": "data", "emptyDir": object{}}
 	for name, c := range map[string]struct {
@@ -264,7 +264,7 @@ func TestCheckPods(t *testing.T) {
 	}
 }
 
-// By default nothing is deleted for good; the node takes work as before.
+// By default a drain that would delete work permanently is refused, and the node stays uncordoned.
 func TestDrainRefused(t *testing.T) {
 	w := node(true)
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("debug", ""), podOf("web-1", "ReplicaSet")}}}
@@ -288,7 +288,7 @@ func TestDrainRefused(t *testing.T) {
 	if !slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
 		t.Errorf("%q", c.flags)
 	}
-	// Without such pods kubectl gets no leave to delete any.
+	// Without such pods, kubectl gets no permission to delete them.
 	c.bound["w-1"] = []object{podOf("web-1", "ReplicaSet")}
 	if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{BarePods: true, LocalData: true}, quiet); err != nil {
 		t.Fatal(err)
@@ -300,11 +300,11 @@ func TestDrainRefused(t *testing.T) {
 
 var errRound = errors.New("error when evicting pods: global timeout reached: 5s")
 
-// A budget that never lets a pod go is said before anything changes, and ends a drain within seconds.
-func TestBudgetForever(t *testing.T) {
+// A budget that blocks a drain permanently is reported before any change, and ends a drain within seconds.
+func TestBudgetBlocksPermanently(t *testing.T) {
 	for name, c := range map[string]struct {
 		budgets []object
-		want    string // empty: it does not stop the drain for good
+		want    string // empty: it does not block the drain permanently
 	}{
 		"all are wanted":       {[]object{budget("web", "web", 2, 2, 2)}, "cannot be evicted: PodDisruptionBudget shop/web allows 0 disruptions (2 of 2 pods must be healthy, and 2 are)"},
 		"one is not well":      {[]object{budget("web", "web", 1, 2, 1)}, ""},
@@ -357,7 +357,7 @@ func merged(base, more object) object {
 	return base
 }
 
-// A drain says what it waits for, and ends; the node takes work again at once.
+// A drain reports what it waits for and ends after its time limit; the node is then uncordoned.
 func TestDrainReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := node(true)
@@ -382,7 +382,7 @@ func TestDrainReports(t *testing.T) {
 		if w["unschedulable"] == true {
 			t.Error("it is left cordoned")
 		}
-		// The budget lets the pod go after a while.
+		// The budget allows the eviction after some rounds.
 		rounds := 0
 		c.drained = func(c *cluster, on string) error {
 			if rounds++; rounds < 3 {
@@ -397,7 +397,7 @@ func TestDrainReports(t *testing.T) {
 	})
 }
 
-// On a node whose kubelet is dead nothing is seen to end: what can be is drained, for a short time.
+// The drain of a node whose kubelet has stopped is short, because the end of its pods cannot be observed.
 func TestDrainBroken(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready bool
@@ -407,8 +407,8 @@ func TestDrainBroken(t *testing.T) {
 		"well":                    {true, engine.DrainOptions{}, false},
 		"its programs are broken": {true, engine.DrainOptions{Broken: true}, true},
 		"not Ready":               {false, engine.DrainOptions{}, true},
-		"removed, and not Ready":  {false, engine.DrainOptions{ForGood: true}, true},
-		"removed":                 {true, engine.DrainOptions{ForGood: true}, false},
+		"removed, and not Ready":  {false, engine.DrainOptions{ForRemoval: true}, true},
+		"removed":                 {true, engine.DrainOptions{ForRemoval: true}, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(c.ready)},
@@ -440,7 +440,7 @@ func TestDrainInterrupted(t *testing.T) {
 func TestInspect(t *testing.T) {
 	for name, c := range map[string]struct {
 		kubelet kubelet
-		want    string // empty: it is well
+		want    string // empty: it is healthy
 	}{
 		"well":       {kubelet{"running", time.Hour, 0}, ""},
 		"stopped":    {kubelet{"dead", time.Hour, time.Minute}, "its kubelet is stopped"},
@@ -457,7 +457,7 @@ func TestInspect(t *testing.T) {
 			}
 		})
 	}
-	// One that cannot be asked, or is none of ours, is somebody else's trouble.
+	// A node that cannot be reached, or that is not a member, is not an error.
 	c := &cluster{t: t, down: map[string]string{"w-1": "no route to host"}}
 	for _, name := range []string{"w-1", "stranger"} {
 		if err := c.engine("cp-1", "w-1").Inspect(t.Context(), name); err != nil {
@@ -467,16 +467,16 @@ func TestInspect(t *testing.T) {
 }
 
 // A kubelet that is stopped and stays so is not waited for, and says why.
-func TestReturnOfDead(t *testing.T) {
+func TestUncordonStoppedKubelet(t *testing.T) {
 	for _, isReady := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			w := node(isReady)
-			w["unschedulable"], w["annotations"] = true, object{left: "2026-01-01T00:00:00Z"}
+			w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 			c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": {"failed", time.Hour, time.Hour}}}
 			var said []string
 			begin := time.Now()
-			err := c.engine("cp-1", "w-1").Return(t.Context(), "w-1", func(text string) { said = append(said, text) })
-			var absent *AbsentError
+			err := c.engine("cp-1", "w-1").UncordonWhenReady(t.Context(), "w-1", func(text string) { said = append(said, text) })
+			var absent *NotReadyError
 			if !errors.As(err, &absent) || time.Since(begin) > time.Minute || !strings.Contains(err.Error(), "its kubelet is failed\n") ||
 				!strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench destroy --on w-1") {
 				t.Errorf("%v after %v", err, time.Since(begin))
@@ -488,11 +488,11 @@ func TestReturnOfDead(t *testing.T) {
 	}
 }
 
-// The API may be away for a moment when the node is uncordoned: a control plane's programs have just restarted.
-func TestReturnPastSilence(t *testing.T) {
+// An uncordon is retried while the API is unavailable, such as after a restart of a control plane's programs.
+func TestUncordonRetriesUnavailableAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := node(true)
-		w["unschedulable"], w["annotations"] = true, object{left: "2026-01-01T00:00:00Z"}
+		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}}
 		e := c.engine("cp-1", "w-1")
 		run, away := e.Run, 3
@@ -504,21 +504,21 @@ func TestReturnPastSilence(t *testing.T) {
 			}
 			return run(ctx, on, stdin, argv...)
 		}
-		if err := e.Return(t.Context(), "w-1", quiet); err != nil || w["unschedulable"] == true {
+		if err := e.UncordonWhenReady(t.Context(), "w-1", quiet); err != nil || w["unschedulable"] == true {
 			t.Errorf("%v, %v", err, w)
 		}
-		// What the API refuses is not asked again.
-		w["unschedulable"], w["annotations"] = true, object{left: "2026-01-01T00:00:00Z"}
+		// A request that the API refuses is not retried.
+		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 		c.refuse = map[string]string{"kubectl uncordon": "Error from server (Forbidden): no"}
 		begin := time.Now()
-		if err := e.Return(t.Context(), "w-1", quiet); err == nil || time.Since(begin) > time.Second {
+		if err := e.UncordonWhenReady(t.Context(), "w-1", quiet); err == nil || time.Since(begin) > time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 	})
 }
 
-// Nor is that a reason to end a drain.
-func TestDrainPastSilence(t *testing.T) {
+// The steps of a drain are retried while the API is unavailable.
+func TestDrainRetriesUnavailableAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := node(true)
 		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}}}
@@ -526,7 +526,7 @@ func TestDrainPastSilence(t *testing.T) {
 		run, until := e.Run, time.Time{}
 		times := map[string]bool{}
 		e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
-			// The first time of each command it is away for ten seconds.
+			// The API is unavailable for ten seconds from the first call of each command.
 			words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == admin })
 			if word := words[1]; !times[word] {
 				times[word], until = true, time.Now().Add(10*time.Second)
@@ -539,7 +539,7 @@ func TestDrainPastSilence(t *testing.T) {
 		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); err != nil || w["unschedulable"] != true || len(c.did("kubectl drain")) != 1 {
 			t.Errorf("%v, %v", err, c.ran)
 		}
-		// It ends where it stays away.
+		// The drain ends if the API stays unavailable.
 		begin := time.Now()
 		until = begin.Add(time.Hour)
 		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); err == nil || time.Since(begin) > time.Minute || strings.Count(err.Error(), "\n") > 0 {

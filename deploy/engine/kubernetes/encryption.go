@@ -9,23 +9,23 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// The secret with the keys by which API servers encrypt, and the variable in which
-// modules/kubernetes tells them which ones they have.
+// The secret with the encryption keys of the API servers, and the environment variable in which
+// modules/kubernetes sets the SHA-256 of the keys that an API server has loaded.
 const (
-	encryption    = "kubernetes-encryption"
-	encryptionEnv = "NIXBENCH_ENCRYPTION"
+	encryptionSecret = "kubernetes-encryption"
+	encryptionEnv    = "NIXBENCH_ENCRYPTION"
 )
 
-// Without implements [engine.Keyholder]. It takes the word of what runs, since a node that
-// has new keys uses them when its API server has restarted.
-func (e *Engine) Without(ctx context.Context, secret, sum string) ([]string, error) {
-	if secret != encryption {
+// MembersWithout implements [engine.Keyholder]. It checks the running API servers and not the files on the
+// nodes, because an API server uses new keys only after it has restarted.
+func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]string, error) {
+	if secret != encryptionSecret {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
 	defer cancel()
 	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver", "-o", "json")
-	if errors.Is(err, errNone) {
+	if errors.Is(err, errNoControlPlane) {
 		return nil, nil // nothing is stored yet
 	}
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// All API servers have to run with the keys, also those of nodes that the hive does not have.
-func TestWithout(t *testing.T) {
+// All API servers must use the keys, also those of nodes that are not in the hive.
+func TestMembersWithout(t *testing.T) {
 	server := func(node, sum, ready string) object {
 		return object{
 			"spec":   object{"nodeName": node, "containers": []object{{"env": []object{{"name": "TZ", "value": "UTC"}, {"name": "NIXBENCH_ENCRYPTION", "value": sum}}}}},
@@ -44,19 +44,19 @@ func TestWithout(t *testing.T) {
 		"none says":    {[]object{{"spec": object{"nodeName": "cp-1"}}}, []string{"cp-1", "cp-2"}},
 	} {
 		pods = test.pods
-		if got, err := e.Without(t.Context(), "kubernetes-encryption", "new"); err != nil || !slices.Equal(got, test.want) {
+		if got, err := e.MembersWithout(t.Context(), "kubernetes-encryption", "new"); err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, %v, want %v", name, got, err, test.want)
 		}
 	}
 	failure = errors.New("no route to host")
-	if _, err := e.Without(t.Context(), "kubernetes-encryption", "new"); err == nil {
+	if _, err := e.MembersWithout(t.Context(), "kubernetes-encryption", "new"); err == nil {
 		t.Error("a cluster that does not answer has agreed")
 	}
-	if got, err := e.Without(t.Context(), "munge", "new"); err != nil || got != nil {
+	if got, err := e.MembersWithout(t.Context(), "munge", "new"); err != nil || got != nil {
 		t.Errorf("somebody else's secret: %v, %v", got, err)
 	}
 	failure = errors.New(noAdmin)
-	if got, err := e.Without(t.Context(), "kubernetes-encryption", "new"); err != nil || got != nil {
+	if got, err := e.MembersWithout(t.Context(), "kubernetes-encryption", "new"); err != nil || got != nil {
 		t.Errorf("without a cluster nothing is stored: %v, %v", got, err)
 	}
 }

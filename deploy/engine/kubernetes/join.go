@@ -12,17 +12,17 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// joining says how far a node is that has not registered yet, and what is wrong with its kubelet. Empty:
-// the node does not say.
-func (e *Engine) joining(ctx context.Context, node string) string {
-	phase, text := e.phase(ctx, node)
+// describeJoin returns the join phase of a node that has not registered yet, and what is wrong with its
+// kubelet. It returns an empty string if the node does not report a phase.
+func (e *Engine) describeJoin(ctx context.Context, node string) string {
+	phase, text := e.readPhase(ctx, node)
 	if phase == "" {
 		return ""
 	}
-	if own, err := e.ownUnits(ctx, node); err == nil {
-		if fault := own.fault(); fault != nil {
+	if own, err := e.readUnits(ctx, node); err == nil {
+		if fault := own.checkRunning(); fault != nil {
 			text += ", " + fault.Error()
-			if words := e.lastWords(ctx, node); words != "" {
+			if words := e.lastKubeletError(ctx, node); words != "" {
 				text += ": " + words
 			}
 		}
@@ -30,9 +30,9 @@ func (e *Engine) joining(ctx context.Context, node string) string {
 	return phase + text
 }
 
-// certificateRequest says what has become of the certificate that a joining node's kubelet has asked
-// for. Empty: it has asked for none, or nobody can tell.
-func (e *Engine) certificateRequest(ctx context.Context, node string) string {
+// describeCertificateRequest returns the state of the certificate request of a joining node's kubelet. It
+// returns an empty string if there is no request, or if the API does not answer.
+func (e *Engine) describeCertificateRequest(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout/3)
 	defer cancel()
 	out, err := e.kubectl(ctx, "", "get", "certificatesigningrequests", "-o", "json")
@@ -42,18 +42,18 @@ func (e *Engine) certificateRequest(ctx context.Context, node string) string {
 	var last gjson.Result
 	times := 0
 	for _, r := range gjson.GetBytes(out, "items").Array() {
-		if r.Get("spec.signerName").String() != "kubernetes.io/kube-apiserver-client-kubelet" || requestedFor(r) != "system:node:"+node {
+		if r.Get("spec.signerName").String() != "kubernetes.io/kube-apiserver-client-kubelet" || requestedName(r) != "system:node:"+node {
 			continue
 		}
 		times++
-		if !last.Exists() || created(r).After(created(last)) {
+		if !last.Exists() || creationTime(r).After(creationTime(last)) {
 			last = r
 		}
 	}
 	if times == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", count(times, "time"), time.Since(created(last)).Round(time.Second))
+	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", count(times, "time"), time.Since(creationTime(last)).Round(time.Second))
 	condition := func(kind string) gjson.Result {
 		return last.Get(`status.conditions.#(type=="` + kind + `").message`)
 	}
@@ -69,11 +69,12 @@ func (e *Engine) certificateRequest(ctx context.Context, node string) string {
 	default:
 		text += "not approved"
 	}
-	return text + e.signers(ctx)
+	return text + e.describeSigners(ctx)
 }
 
-// signers says that controller managers do not run, if so: they approve and sign certificates.
-func (e *Engine) signers(ctx context.Context) string {
+// describeSigners returns a text if no controller manager is ready, and an empty string otherwise.
+// Controller managers approve and sign certificates.
+func (e *Engine) describeSigners(ctx context.Context) string {
 	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
 	if err != nil {
 		return ""
@@ -84,19 +85,19 @@ func (e *Engine) signers(ctx context.Context) string {
 		name := p.Get("metadata.name").String()
 		switch {
 		case !strings.HasPrefix(name, signer+"-"):
-		case ready(p):
+		case isReady(p):
 			return ""
 		default:
-			text = "; what signs it is not ready: " + name + reason(p)
+			text = "; what signs it is not ready: " + name + waitingReason(p)
 		}
 	}
 	return text
 }
 
-func created(r gjson.Result) time.Time { return r.Get("metadata.creationTimestamp").Time() }
+func creationTime(r gjson.Result) time.Time { return r.Get("metadata.creationTimestamp").Time() }
 
-// requestedFor is the name in a request for a certificate.
-func requestedFor(r gjson.Result) string {
+// requestedName returns the common name in a certificate request.
+func requestedName(r gjson.Result) string {
 	text, err := base64.StdEncoding.DecodeString(r.Get("spec.request").String())
 	if err != nil {
 		return ""

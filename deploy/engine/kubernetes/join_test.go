@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// request is a kubelet's for a certificate.
+// request returns a certificate request of a kubelet.
 func request(t *testing.T, node string, ago time.Duration, status object) object {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -30,7 +30,7 @@ func request(t *testing.T, node string, ago time.Duration, status object) object
 		"status": status}
 }
 
-// A node that does not register says why, and so does what should sign its certificate.
+// For a node that does not register, the error contains its phase and the state of its certificate request.
 func TestNodeDoesNotRegister(t *testing.T) {
 	for name, c := range map[string]struct {
 		status  object
@@ -63,7 +63,7 @@ func TestNodeDoesNotRegister(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			err := e.Return(ctx, "w-1", quiet)
+			err := e.UncordonWhenReady(ctx, "w-1", quiet)
 			if err == nil || !strings.Contains(err.Error(), "it is not registered: it is at join") || !strings.Contains(err.Error(), "kubelet: the log of kubelet.service") {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -13,23 +13,23 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Access is what an administrator needs to get into a cluster. It is secret: whoever
-// has it may do anything there.
+// Access contains the credentials of the administrator of a cluster. It is secret, because it allows
+// every operation on the cluster.
 type Access struct {
 	Cluster string
 	Server  string // URL
-	// ServerName is in the server's certificate, where Server is a way round.
+	// ServerName is the name in the certificate of the API server, if it differs from the host in Server.
 	ServerName         string
-	authority, key     string // base64, as a kubeconfig has them
+	authority, key     string // in base64, as in a kubeconfig
 	certificate, token string
 }
 
-// Access asks a control plane for its administrator's.
+// Access reads the credentials of the administrator from a control plane.
 func (e *Engine) Access(ctx context.Context) (*Access, error) {
 	var errs []error
 	for _, node := range e.controlPlanes() {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
-		// As JSON, whatever kubeadm writes.
+		// kubectl converts the file of kubeadm to JSON.
 		out, err := e.Run(ctx, node, nil, "kubectl", "config", "view", "--kubeconfig", admin, "--raw", "--flatten", "-o", "json")
 		cancel()
 		if err != nil {
@@ -47,7 +47,7 @@ func (e *Engine) Access(ctx context.Context) (*Access, error) {
 	return nil, &AccessError{Err: errors.Join(errs...)}
 }
 
-// AccessError is for a cluster that nobody has a way into.
+// AccessError is returned if no control plane has the credentials of the administrator.
 type AccessError struct{ Err error }
 
 func (e *AccessError) Error() string {
@@ -70,8 +70,7 @@ func parseAccess(cluster string, config []byte) *Access {
 	return a
 }
 
-// Ends is when the certificate ends by which the administrator is known; zero if it is
-// known by a token.
+// Ends returns when the certificate of the administrator expires, or zero if the credentials are a token.
 func (a *Access) Ends() time.Time {
 	text, err := base64.StdEncoding.DecodeString(a.certificate)
 	if err != nil {
@@ -88,7 +87,7 @@ func (a *Access) Ends() time.Time {
 	return cert.NotAfter.UTC()
 }
 
-// ReadAccess reads a file that [Access.Kubeconfig] wrote; nil if it is none.
+// ReadAccess parses a file that [Access.Kubeconfig] wrote. It returns nil if the file is not valid.
 func ReadAccess(kubeconfig []byte) *Access {
 	if !gjson.ValidBytes(kubeconfig) {
 		return nil
@@ -96,14 +95,14 @@ func ReadAccess(kubeconfig []byte) *Access {
 	return parseAccess(gjson.GetBytes(kubeconfig, "current-context").String(), kubeconfig)
 }
 
-// User is what a kubeconfig calls the administrator.
+// User returns the name of the administrator in the kubeconfig.
 func (a *Access) User() string { return a.Cluster + "-admin" }
 
-// Authority is the certificate of the cluster's authority, in base64.
+// Authority returns the certificate of the cluster's certificate authority, in base64.
 func (a *Access) Authority() string { return a.authority }
 
-// Kubeconfig is a file that kubectl takes, with one context that is called as the cluster.
-// It is JSON, which every YAML reader reads.
+// Kubeconfig returns a kubeconfig with one context, which has the name of the cluster. It is JSON, which
+// is valid YAML.
 func (a *Access) Kubeconfig() ([]byte, error) {
 	cluster := object{"server": a.Server, "certificate-authority-data": a.authority}
 	if a.ServerName != "" {

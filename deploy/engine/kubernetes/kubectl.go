@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// errNone says that no control plane has been set up yet.
-var errNone = errors.New("no control plane is set up yet")
+// errNoControlPlane is returned if no control plane has been set up yet.
+var errNoControlPlane = errors.New("no control plane is set up yet")
 
-// kubectl runs on the first control plane that can: one that answers us, and whose API
-// server answers it. The one that did last comes first.
+// kubectl runs kubectl on the first control plane that can be reached and whose API server answers. It
+// begins with the control plane that answered last.
 func (e *Engine) kubectl(ctx context.Context, stdin string, args ...string) ([]byte, error) {
 	var errs []error
 	none := true
-	all := e.inTurn()
+	all := e.orderControlPlanes()
 	for i, node := range all {
 		if ctx.Err() != nil {
 			none = false
 			break
 		}
-		out, err := e.try(ctx, len(all)-i, node, stdin, args...)
+		out, err := e.tryKubectl(ctx, len(all)-i, node, stdin, args...)
 		switch {
-		case err == nil || refused(err):
+		case err == nil || isDefinite(err):
 			e.mu.Lock()
-			e.answered = node
+			e.lastAnswered = node
 			e.mu.Unlock()
 			return out, err
-		case e.notSetUp(ctx, node, err):
+		case e.isNotSetUp(ctx, node, err):
 		default:
 			none = false
 			errs = append(errs, err)
@@ -39,27 +39,27 @@ func (e *Engine) kubectl(ctx context.Context, stdin string, args ...string) ([]b
 	}
 	switch {
 	case none:
-		return nil, errNone
+		return nil, errNoControlPlane
 	case len(errs) == 0 || ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, context.Cause(ctx)
 	}
 	return nil, errors.Join(errs...)
 }
 
-// inTurn are the control planes in the order in which they are asked.
-func (e *Engine) inTurn() []string {
+// orderControlPlanes returns the control planes, beginning with the one that answered last.
+func (e *Engine) orderControlPlanes() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	all := e.controlPlanes()
-	if i := slices.Index(all, e.answered); i > 0 {
-		all = slices.Insert(slices.Delete(all, i, i+1), 0, e.answered)
+	if i := slices.Index(all, e.lastAnswered); i > 0 {
+		all = slices.Insert(slices.Delete(all, i, i+1), 0, e.lastAnswered)
 	}
 	return all
 }
 
-// try asks one of so many that are left: one that is silent must not use up the others' time. The
-// last one may take it all.
-func (e *Engine) try(ctx context.Context, left int, node, stdin string, args ...string) ([]byte, error) {
+// tryKubectl runs kubectl on one control plane. left is the number of control planes that are not tried
+// yet, including this one. The time limit leaves time for the others; the last one gets all of it.
+func (e *Engine) tryKubectl(ctx context.Context, left int, node, stdin string, args ...string) ([]byte, error) {
 	limit := tryTimeout
 	if left == 1 {
 		limit = allTimeout
@@ -78,20 +78,20 @@ func (e *Engine) try(ctx context.Context, left int, node, stdin string, args ...
 	return out, err
 }
 
-// ownTimeout is what the command itself waits for.
+// ownTimeout returns the value of --timeout in a kubectl command, or 0.
 func ownTimeout(args []string) time.Duration {
 	for _, a := range args {
 		if text, ok := strings.CutPrefix(a, "--timeout="); ok {
-			d, _ := time.ParseDuration(text) // what is none is kubectl's to refuse
+			d, _ := time.ParseDuration(text) // kubectl refuses an invalid value
 			return d
 		}
 	}
 	return 0
 }
 
-// notSetUp tells whether the error is that the node knows of no cluster yet. It may not even
-// have a kubectl; one that has lost it, and not what it knows, is another thing.
-func (e *Engine) notSetUp(ctx context.Context, node string, err error) bool {
+// isNotSetUp reports whether kubectl failed because the control plane has not been set up yet: it has no
+// admin.conf, and perhaps no kubectl. A node without kubectl that has an admin.conf has been set up.
+func (e *Engine) isNotSetUp(ctx context.Context, node string, err error) bool {
 	if strings.Contains(err.Error(), admin+": no such file") {
 		return true
 	}
@@ -104,7 +104,7 @@ func (e *Engine) notSetUp(ctx context.Context, node string, err error) bool {
 	return err == nil
 }
 
-// noKubectl is what shells, and sudo, say of a command that is not there.
+// noKubectl matches the messages of shells and sudo if kubectl is not installed.
 var noKubectl = regexp.MustCompile(`kubectl: (command )?not found|Unknown command:? '?kubectl`)
 
 func (e *Engine) kubectlOn(ctx context.Context, node, stdin string, args ...string) ([]byte, error) {
@@ -112,21 +112,21 @@ func (e *Engine) kubectlOn(ctx context.Context, node, stdin string, args ...stri
 	if err != nil {
 		return nil, err
 	}
-	// The node's own server: admin.conf names the endpoint, which may be a node that is gone.
+	// Use the API server of the node itself: admin.conf names the endpoint, which may be a removed node.
 	argv := append([]string{"kubectl", "--kubeconfig", admin, "--request-timeout=" + askTimeout.String(),
 		fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, args...)
 	return e.Run(ctx, node, strings.NewReader(stdin), argv...)
 }
 
-// refused tells an answer that another control plane would give as well. Others are about
-// this one: its etcd may be slow, or its server about to end.
-func refused(err error) bool {
-	return definite.MatchString(err.Error())
+// isDefinite reports whether every control plane would return this error. Other errors concern one control
+// plane: its etcd may be slow, or its API server may be stopping.
+func isDefinite(err error) bool {
+	return definiteError.MatchString(err.Error())
 }
 
-var definite = regexp.MustCompile(`Error from server \((NotFound|Forbidden|Invalid|Conflict|AlreadyExists|BadRequest|MethodNotAllowed)\)` +
+var definiteError = regexp.MustCompile(`Error from server \((NotFound|Forbidden|Invalid|Conflict|AlreadyExists|BadRequest|MethodNotAllowed)\)` +
 	`|The \S+ ".*" is invalid|global timeout reached|timed out waiting for the condition`)
 
-func notFound(err error) bool {
+func isNotFound(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "(NotFound)")
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// One sick control plane is not the whole API.
+// If one control plane does not answer, kubectl runs on another one.
 func TestSickControlPlane(t *testing.T) {
 	for name, set := range map[string]func(*cluster){
 		"its etcd is slow": func(c *cluster) {
@@ -28,11 +28,11 @@ func TestSickControlPlane(t *testing.T) {
 		if err != nil || len(m) != 2 {
 			t.Errorf("%s: %v, %v", name, m, err)
 		}
-		if e.inTurn()[0] != "cp-2" {
-			t.Errorf("%s: %q is the order of the next question", name, e.inTurn())
+		if e.orderControlPlanes()[0] != "cp-2" {
+			t.Errorf("%s: %q is the order of the next question", name, e.orderControlPlanes())
 		}
 	}
-	// What all would say is asked once.
+	// An error that every control plane would return is not retried on the others.
 	c := &cluster{t: t, nodes: map[string]object{}, refuse: map[string]string{"kubectl get nodes": "Error from server (Forbidden): nodes is forbidden"}}
 	if _, err := c.engine("cp-1", "cp-2").Members(t.Context()); err == nil || len(c.did("kubectl")) != 1 {
 		t.Errorf("%v, %q", err, c.ran)
@@ -45,26 +45,26 @@ func TestSickControlPlane(t *testing.T) {
 	}
 }
 
-// The first control plane was invited while the others could not be asked: the permit comes with the
-// next one that is.
+// If the other control planes are unreachable when the first one is admitted, it is permitted to create the
+// cluster when the next node is admitted.
 func TestPermitIsNotLost(t *testing.T) {
-	c := &cluster{t: t, noCluster: true, phases: waiting, down: map[string]string{"cp-2": "no route to host"}}
+	c := &cluster{t: t, noCluster: true, phases: phaseWaiting, down: map[string]string{"cp-2": "no route to host"}}
 	e := c.engine("cp-1", "cp-2")
-	if err := e.Invite(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
+	if err := e.Admit(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
 		t.Errorf("%v, %q", err, c.ran)
 	}
 	delete(c.down, "cp-2")
-	if err := e.Invite(t.Context(), "cp-2"); err != nil || len(c.did("install")) != 1 || !strings.HasPrefix(c.did("install")[0], "cp-1: ") {
+	if err := e.Admit(t.Context(), "cp-2"); err != nil || len(c.did("install")) != 1 || !strings.HasPrefix(c.did("install")[0], "cp-1: ") {
 		t.Errorf("%v, %q", err, c.did("install"))
 	}
-	// One that has no kubectl, and no admin.conf, knows of no cluster.
+	// A control plane without kubectl and admin.conf has not been set up.
 	c = &cluster{t: t, noCluster: true, bare: map[string]bool{"cp-2": true}}
-	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), "cp-1"); err != nil || len(c.did("install")) != 1 {
+	if err := c.engine("cp-1", "cp-2").Admit(t.Context(), "cp-1"); err != nil || len(c.did("install")) != 1 {
 		t.Errorf("%v, %q", err, c.ran)
 	}
-	// One that has lost its kubectl, and not its cluster, is another thing.
-	c = &cluster{t: t, noCluster: true, phases: waiting, bare: map[string]bool{"cp-2": true}, refuse: map[string]string{"test !": "exit status 1"}}
-	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
+	// A control plane without kubectl that has an admin.conf has been set up.
+	c = &cluster{t: t, noCluster: true, phases: phaseWaiting, bare: map[string]bool{"cp-2": true}, refuse: map[string]string{"test !": "exit status 1"}}
+	if err := c.engine("cp-1", "cp-2").Admit(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
 		t.Errorf("%v, %q", err, c.ran)
 	}
 }

@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// steadyTimeout is how long a kubelet has to run to be well that systemd has started again. A
-	// kubelet that cannot work dies within seconds.
+	// steadyTimeout is how long a restarted kubelet must run until it counts as healthy. A kubelet that
+	// cannot work exits within seconds.
 	steadyTimeout = 10 * time.Second
-	// deadTimeout is how long a program may be stopped that nothing starts again.
-	deadTimeout = 20 * time.Second
+	// stoppedTimeout is how long a wait continues while a program is stopped that no unit restarts.
+	stoppedTimeout = 20 * time.Second
 )
 
-// Inspect implements [engine.Inspector]: the container runtime and the kubelet run. A kubelet that
-// was never started, since its node has not joined yet, is no fault.
+// Inspect implements [engine.Inspector]. It checks that the container runtime and the kubelet run. A
+// kubelet that was never started is not an error, because its node has not joined yet.
 func (e *Engine) Inspect(ctx context.Context, node string) error {
-	if !e.wants(node) {
+	if !e.isInHive(node) {
 		return nil
 	}
 	for end := time.Now().Add(steadyTimeout + 2*time.Second); ; {
-		own, err := e.ownUnits(ctx, node)
+		own, err := e.readUnits(ctx, node)
 		if err != nil {
-			return nil // a node that cannot be asked is found out by whoever changes it
+			return nil // the deployment itself reports a node that cannot be reached
 		}
-		err = own.fault()
-		dead := &deadError{}
-		if err == nil || errors.As(err, &dead) || time.Now().After(end) {
-			if err == nil || dead.state == stopped {
-				return err // what it has said before is not the reason
+		err = own.checkRunning()
+		stopped := &stoppedError{}
+		if err == nil || errors.As(err, &stopped) || time.Now().After(end) {
+			if err == nil || stopped.state == stateStopped {
+				return err // a kubelet that was stopped by hand has no error in its log that explains it
 			}
-			if words := e.lastWords(ctx, node); words != "" {
+			if words := e.lastKubeletError(ctx, node); words != "" {
 				err = fmt.Errorf("%w (%s)", err, words)
 			}
 			return err
@@ -49,24 +49,24 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 	}
 }
 
-// deadError is for a program that is stopped, and that nothing starts again.
-type deadError struct{ unit, state string }
+// stoppedError is returned if a program is stopped and no unit restarts it.
+type stoppedError struct{ unit, state string }
 
-// stopped is the state of a program that has ended well, mostly by hand.
-const stopped = "stopped"
+// stateStopped is the state of a program that ended without an error. Mostly it was stopped by hand.
+const stateStopped = "stopped"
 
-func (e *deadError) Error() string { return "its " + e.unit + " is " + e.state }
+func (e *stoppedError) Error() string { return "its " + e.unit + " is " + e.state }
 
-// units are those that a member needs, as systemd on the node shows them; now is the node's time.
+// units are the properties of the systemd units that a member needs, by unit. now is the clock of the node.
 type units struct {
-	now time.Time
-	of  map[string]map[string]string
+	now        time.Time
+	properties map[string]map[string]string
 }
 
 const kubeletUnit = "kubelet.service"
 
-// ownUnits asks a node for its units.
-func (e *Engine) ownUnits(ctx context.Context, node string) (units, error) {
+// readUnits reads the units of a node.
+func (e *Engine) readUnits(ctx context.Context, node string) (units, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	const script = "date +now=%s; systemctl show --timestamp=unix --property=Id,ActiveState,SubState,ActiveEnterTimestamp,NRestarts,ConditionResult kubelet.service containerd.service crio.service"
@@ -77,9 +77,9 @@ func (e *Engine) ownUnits(ctx context.Context, node string) (units, error) {
 	return parseUnits(string(out)), nil
 }
 
-// parseUnits reads lines KEY=VALUE. An empty line ends a unit.
+// parseUnits parses KEY=VALUE lines. An empty line ends a unit.
 func parseUnits(text string) units {
-	u := units{of: map[string]map[string]string{}}
+	u := units{properties: map[string]map[string]string{}}
 	own := map[string]string{}
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(strings.TrimSpace(line), "=")
@@ -92,37 +92,37 @@ func parseUnits(text string) units {
 		default:
 			own[key] = value
 			if key == "Id" {
-				u.of[value] = own
+				u.properties[value] = own
 			}
 		}
 	}
 	return u
 }
 
-// dead is an error if a program is stopped, and nothing starts it again.
-func (u units) dead() error {
-	for _, runtime := range []string{"containerd", "crio"} { // the one that the node does not use is inactive
-		if state := u.of[runtime+".service"]["ActiveState"]; state == "failed" {
-			return &deadError{runtime, state}
+// checkStopped returns a stoppedError if a program is stopped and no unit restarts it.
+func (u units) checkStopped() error {
+	for _, runtime := range []string{"containerd", "crio"} { // the runtime that the node does not use is inactive
+		if state := u.properties[runtime+".service"]["ActiveState"]; state == "failed" {
+			return &stoppedError{runtime, state}
 		}
 	}
-	kubelet := u.of[kubeletUnit]
+	kubelet := u.properties[kubeletUnit]
 	if state := kubelet["SubState"]; (state == "dead" || state == "failed") && kubelet["ConditionResult"] != "no" {
 		if state == "dead" {
-			state = stopped
+			state = stateStopped
 		}
-		return &deadError{"kubelet", state}
+		return &stoppedError{"kubelet", state}
 	}
 	return nil
 }
 
-// fault is an error if a program does not work, perhaps only for a moment.
-func (u units) fault() error {
-	if err := u.dead(); err != nil {
+// checkRunning returns an error if a program does not run now. The cause may be temporary.
+func (u units) checkRunning() error {
+	if err := u.checkStopped(); err != nil {
 		return err
 	}
-	kubelet := u.of[kubeletUnit]
-	begun, _ := u.begun()
+	kubelet := u.properties[kubeletUnit]
+	begun, _ := u.kubeletStart()
 	switch state := kubelet["SubState"]; {
 	case state == "running" && (kubelet["NRestarts"] == "0" || u.now.Sub(begun) > steadyTimeout):
 		return nil
@@ -135,9 +135,9 @@ func (u units) fault() error {
 	}
 }
 
-// begun is when the kubelet was started, in whole seconds.
-func (u units) begun() (time.Time, error) {
-	text := u.of[kubeletUnit]["ActiveEnterTimestamp"]
+// kubeletStart returns the time at which the kubelet was started, in whole seconds.
+func (u units) kubeletStart() (time.Time, error) {
+	text := u.properties[kubeletUnit]["ActiveEnterTimestamp"]
 	seconds, err := strconv.ParseInt(strings.TrimPrefix(text, "@"), 10, 64)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("its kubelet runs since %q", text)
@@ -145,18 +145,19 @@ func (u units) begun() (time.Time, error) {
 	return time.Unix(seconds, 0), nil
 }
 
-// reports wants the kubelet to have reported since it was started: the API calls a node Ready
-// for most of a minute after its kubelet has died, and systemd calls one active that dies again and
-// again. All times are the node's own.
-func (e *Engine) reports(ctx context.Context, node string) error {
-	own, err := e.ownUnits(ctx, node)
+// checkKubeletReported returns nil if the kubelet has renewed its lease recently and since it was started.
+// The Ready condition is not enough, because it stays true for most of a minute after the kubelet has
+// exited. The state of the unit is not enough either, because systemd reports a kubelet as active that
+// exits again and again. All times are from the clock of the node.
+func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
+	own, err := e.readUnits(ctx, node)
 	if err != nil {
 		return err
 	}
-	if err := own.dead(); err != nil {
+	if err := own.checkStopped(); err != nil {
 		return err
 	}
-	if state := own.of[kubeletUnit]["SubState"]; state != "running" {
+	if state := own.properties[kubeletUnit]["SubState"]; state != "running" {
 		return fmt.Errorf("its kubelet is %s", cmp.Or(state, "unknown"))
 	}
 	out, err := e.kubectl(ctx, "", "-n", "kube-node-lease", "get", "lease", node, "-o", "jsonpath={.spec.renewTime}")
@@ -167,11 +168,11 @@ func (e *Engine) reports(ctx context.Context, node string) error {
 	if err != nil {
 		return fmt.Errorf("its lease has no time: %w", err)
 	}
-	begun, err := own.begun()
+	begun, err := own.kubeletStart()
 	switch since := own.now.Sub(renewed); {
 	case err != nil:
 		return err
-	case renewed.Before(begun.Add(time.Second)): // systemd tells whole seconds
+	case renewed.Before(begun.Add(time.Second)): // systemd reports whole seconds
 		return errors.New("its kubelet has not reported since it was started")
 	case since > reportTimeout:
 		return fmt.Errorf("its kubelet has not reported for %v", since.Round(time.Second))
@@ -179,11 +180,12 @@ func (e *Engine) reports(ctx context.Context, node string) error {
 	return nil
 }
 
-// klogError is how Kubernetes' programs begin a line about an error: E1122 04:05:06.789.
+// klogError matches the prefix of an error line of a Kubernetes program: E1122 04:05:06.789.
 var klogError = regexp.MustCompile(`^[EF]\d{4} [0-9:.]+\s+\d+ (\S+\] )?`)
 
-// lastWords is the last error that the node's kubelet has logged, or else its last line.
-func (e *Engine) lastWords(ctx context.Context, node string) string {
+// lastKubeletError returns the last error in the log of the node's kubelet, or the last line if there is
+// no error.
+func (e *Engine) lastKubeletError(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	out, err := e.Run(ctx, node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", "40", "_SYSTEMD_UNIT=kubelet.service")

@@ -1,6 +1,6 @@
-// Package kubernetes is the engine of clusters that modules/kubernetes sets up. It asks
-// the cluster by kubectl on a control plane, over the connection that is there anyway, so
-// no credentials of the cluster leave its nodes.
+// Package kubernetes is the engine for clusters that modules/kubernetes sets up. It runs kubectl on a
+// control plane over the SSH connection of the deployment, so the credentials of the cluster do not
+// leave its nodes.
 package kubernetes
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Kind is what deployment.engine.kind is for nodes of ours.
+// Kind is the value of deployment.engine.kind for this engine.
 const Kind = "kubernetes"
 
 // Roles of members.
@@ -24,23 +24,24 @@ const (
 	Worker       = "worker"
 )
 
-// left marks a node that we drained, so that a run which follows a killed one knows which
-// nodes to give work back to, and never uncordons one that somebody else has cordoned.
-const left = "nixbench.dev/drained"
+// drainedAnnotation marks a node that Drain has cordoned. After a killed run, the next run uncordons
+// the nodes with this annotation only, and not those that an administrator has cordoned.
+const drainedAnnotation = "nixbench.dev/drained"
 
-// theirs ends the mark of a node that somebody else had cordoned before: it stays cordoned.
-const theirs = ",cordoned"
+// cordonedSuffix ends the value of the annotation if the node was already cordoned before the drain.
+// Such a node stays cordoned.
+const cordonedSuffix = ",cordoned"
 
 const (
 	admin        = "/etc/kubernetes/admin.conf"
 	askTimeout   = 15 * time.Second
-	tryTimeout   = 10 * time.Second // of kubectl on one of several control planes
-	allTimeout   = 30 * time.Second // and on all of them
+	tryTimeout   = 10 * time.Second // for kubectl on one of several control planes
+	allTimeout   = 30 * time.Second // for kubectl on all of them
 	drainTimeout = 5 * time.Minute
 	resetTimeout = 2 * time.Minute
 	readyTimeout = 5 * time.Minute
-	spareTimeout = 20 * time.Second // of etcd, for a member
-	// A kubelet reports every ten seconds.
+	spareTimeout = 20 * time.Second // until etcd must allow the removal of a member
+	// A kubelet renews its lease every ten seconds.
 	reportTimeout = 20 * time.Second
 	poll          = 500 * time.Millisecond
 )
@@ -49,14 +50,14 @@ const (
 type Engine struct {
 	engine.Cluster
 
-	mu       sync.Mutex
-	answered string // the control plane that has answered last
+	mu           sync.Mutex
+	lastAnswered string // the control plane that answered the last request
 
-	renewing sync.Mutex
-	renewed  bool // the join token, for this run
+	tokenMu      sync.Mutex
+	tokenRenewed bool // the join token was renewed in this run
 }
 
-// New prepares an engine; nothing is asked yet.
+// New returns an engine. It runs no command.
 func New(c engine.Cluster) *Engine { return &Engine{Cluster: c} }
 
 func (e *Engine) controlPlanes() []string {
@@ -69,8 +70,8 @@ func (e *Engine) controlPlanes() []string {
 	return out
 }
 
-// nodes are what the cluster knows, as kubectl prints it.
-func (e *Engine) nodes(ctx context.Context) (map[string]gjson.Result, error) {
+// listNodes returns the registered Node objects by name, as kubectl prints them.
+func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error) {
 	out, err := e.kubectl(ctx, "", "get", "nodes", "-o", "json")
 	if err != nil {
 		return nil, err
@@ -89,8 +90,8 @@ func (e *Engine) nodes(ctx context.Context) (map[string]gjson.Result, error) {
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, allTimeout)
 	defer cancel()
-	nodes, err := e.nodes(ctx)
-	if errors.Is(err, errNone) {
+	nodes, err := e.listNodes(ctx)
+	if errors.Is(err, errNoControlPlane) {
 		return nil, nil
 	}
 	if err != nil {
@@ -99,8 +100,8 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	out := map[string]engine.Status{}
 	for name, n := range nodes {
 		out[name] = engine.Status{
-			Ready:    ready(n),
-			Left:     mark(n).Exists(),
+			Ready:    isReady(n),
+			Drained:  drainMark(n).Exists(),
 			OneByOne: isControlPlane(n),
 		}
 	}
@@ -111,6 +112,6 @@ func isControlPlane(n gjson.Result) bool {
 	return n.Get("metadata.labels").Get(gjson.Escape("node-role.kubernetes.io/control-plane")).Exists()
 }
 
-func ready(n gjson.Result) bool {
+func isReady(n gjson.Result) bool {
 	return n.Get(`status.conditions.#(type=="Ready").status`).String() == "True"
 }

@@ -17,25 +17,25 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// cluster is as much of a cluster as kubectl shows, for commands that the tests expect;
-// any other command fails its test.
+// cluster is a fake cluster. It answers the commands that the tests expect; any other command fails the
+// test.
 type cluster struct {
 	t *testing.T
 
 	mu    sync.Mutex
 	nodes map[string]object // name → labels, annotations, ready, unschedulable
 	pods  []object
-	down  map[string]string // node → the error of everything that runs there
+	down  map[string]string // node → the error of every command on it
 	ran   []string
 	etcd  string
 
-	busy int // how often a node's unit is still at work
+	busy int // how many times nixbench-kubernetes.service is still running
 
 	apis map[string]string // node → version of its API server
 
-	conflicts int // how often somebody else is faster
+	conflicts int // how many writes fail with a conflict
 
-	kubelets map[string]kubelet // those that are not well
+	kubelets map[string]kubelet // nodes whose kubelet is not healthy
 	refuse   map[string]string  // command → the error that it ends with
 	sick     map[string]string  // node → the error of its API server
 	silent   map[string]bool    // nodes on which kubectl never ends
@@ -44,14 +44,14 @@ type cluster struct {
 	bound    map[string][]object // node → its pods
 	budgets  []object
 	requests []object                            // for certificates
-	drained  func(c *cluster, node string) error // what kubectl drain does; nil: all pods go
+	drained  func(c *cluster, node string) error // what kubectl drain does; nil: it evicts all pods
 
 	flags     []string // of the last kubectl drain
 	noCluster bool
-	phases    string // what nodes say of themselves; empty: join
+	phases    string // the phase of all nodes; empty: join
 }
 
-// kubelet is how a node's is.
+// kubelet is the state of the kubelet of a node.
 type kubelet struct {
 	state          string
 	begun, renewed time.Duration // ago
@@ -204,7 +204,7 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 				return nil, errors.New(why)
 			}
 		}
-	case line == "cat "+progress:
+	case line == "cat "+progressFile:
 		return json.Marshal(object{"phase": phase, "message": "the API does not answer yet\nmore"})
 	case strings.HasPrefix(line, "install "), line == "systemctl start nixbench-kubernetes.service":
 	case line == "systemctl show nixbench-kubernetes.service":
@@ -215,7 +215,7 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 	case strings.HasPrefix(line, "journalctl"):
 		return fmt.Appendf(nil, "the log of %s\n", words[len(words)-1]), nil
 	default:
-		c.t.Errorf("nobody expected %s on %s", line, on)
+		c.t.Errorf("unexpected command: %s on %s", line, on)
 	}
 	return nil, nil
 }
@@ -260,16 +260,16 @@ func TestMembers(t *testing.T) {
 	cp := node(true)
 	cp["labels"] = object{"node-role.kubernetes.io/control-plane": ""}
 	w := node(false)
-	w["annotations"] = object{left: "2026-01-01T00:00:00Z"}
+	w["annotations"] = object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 	c.nodes = map[string]object{"cp-2": cp, "w-1": w}
 	m, err := c.engine("cp-1", "cp-2", "w-1").Members(t.Context())
-	want := map[string]engine.Status{"cp-2": {Ready: true, OneByOne: true}, "w-1": {Left: true}}
+	want := map[string]engine.Status{"cp-2": {Ready: true, OneByOne: true}, "w-1": {Drained: true}}
 	if err != nil || !maps.Equal(m, want) {
 		t.Errorf("%+v, %v", m, err)
 	}
 }
 
-func TestLeaveAndReturn(t *testing.T) {
+func TestDrainAndUncordon(t *testing.T) {
 	theirs := node(true)
 	theirs["unschedulable"] = true
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "w-1": node(true), "w-2": theirs}}
@@ -282,19 +282,19 @@ func TestLeaveAndReturn(t *testing.T) {
 	if got := c.did("kubectl drain"); len(got) != 1 || got[0] != "cp-1: kubectl drain w-1" {
 		t.Errorf("drained: %q; a node that somebody else has cordoned stays as it is", got)
 	}
-	if m, _ := e.Members(t.Context()); !m["w-1"].Left || m["w-2"].Left {
-		t.Errorf("who has left: %+v", m)
+	if m, _ := e.Members(t.Context()); !m["w-1"].Drained || m["w-2"].Drained {
+		t.Errorf("drained members: %+v", m)
 	}
 	c.busy = 1
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
-		if err := e.Return(t.Context(), name, quiet); err != nil {
+		if err := e.UncordonWhenReady(t.Context(), name, quiet); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if c.nodes["w-1"]["unschedulable"] == true || c.nodes["w-2"]["unschedulable"] != true {
 		t.Errorf("after returning: %v", c.nodes)
 	}
-	if m, _ := e.Members(t.Context()); m["w-1"].Left {
+	if m, _ := e.Members(t.Context()); m["w-1"].Drained {
 		t.Error("the mark stayed")
 	}
 	looked := slices.DeleteFunc(c.did("systemctl show"), func(line string) bool { return !strings.HasPrefix(line, "w-1: ") })
@@ -321,7 +321,7 @@ func TestConditions(t *testing.T) {
 		}
 	}
 	if strings.Contains(why, "cp-1") {
-		t.Errorf("cp-1 is well, why explain it?\n%s", why)
+		t.Errorf("cp-1 is healthy, but it is explained:\n%s", why)
 	}
 
 	if err := conditions[2].Probe(t.Context()); err == nil {
@@ -360,7 +360,7 @@ func TestAPIThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-// A control plane that has joined may be without its own server still.
+// A control plane that has joined may not have a running API server yet.
 func TestAPIOfEveryControlPlane(t *testing.T) {
 	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": node(true)}, down: map[string]string{"cp-2": "cp-2: kubectl\nconnection refused"}}
 	if err := c.engine("cp-1", "cp-2", "w-1").Conditions(false)[0].Probe(t.Context()); err == nil || err.Error() != "cp-2: connection refused" {
@@ -368,12 +368,12 @@ func TestAPIOfEveryControlPlane(t *testing.T) {
 	}
 }
 
-// Only where no control plane knows of a cluster may one create it, and only the first.
-func TestInvite(t *testing.T) {
+// Only the first control plane may create the cluster, and only if no control plane has been set up.
+func TestAdmit(t *testing.T) {
 	c := &cluster{t: t, noCluster: true}
 	e := c.engine("cp-1", "cp-2", "w-1")
 	for _, name := range []string{"w-1", "cp-2", "cp-1", "stranger"} {
-		if err := e.Invite(t.Context(), name); err != nil {
+		if err := e.Admit(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -383,29 +383,29 @@ func TestInvite(t *testing.T) {
 
 	c = &cluster{t: t, noCluster: true, down: map[string]string{"cp-2": "no route to host"}}
 	c.phases = "ready"
-	if err := c.engine("cp-1", "cp-2").Invite(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
+	if err := c.engine("cp-1", "cp-2").Admit(t.Context(), "cp-1"); err == nil || len(c.did("install")) > 0 {
 		t.Errorf("cp-2 may be a cluster that is down: %v, %q", err, c.did("install"))
 	}
 
 	c = &cluster{t: t, nodes: map[string]object{"cp-1": node(true)}}
 	e = c.engine("cp-1", "w-1", "w-2")
 	for _, name := range []string{"w-1", "w-2"} {
-		if err := e.Invite(t.Context(), name); err != nil {
+		if err := e.Admit(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got := c.did("sh -c test -e"); len(got) != 1 || len(c.did("install")) > 0 {
-		t.Errorf("a living cluster: %q", c.ran)
+		t.Errorf("an existing cluster: %q", c.ran)
 	}
-	// A reset may have stopped what joins.
+	// A reset may have stopped the unit that joins the node.
 	if got := c.did("systemctl start nixbench-kubernetes.service"); len(got) != 2 || !strings.HasPrefix(got[0], "w-1: ") {
 		t.Errorf("begun: %q", got)
 	}
 
-	// One that has not joined renews nothing, although systemd would say so.
+	// A control plane that has not joined does not renew the token, although systemctl start would succeed.
 	c = &cluster{t: t, nodes: map[string]object{"cp-2": controlPlane(true)}}
 	e = c.engine("cp-1", "cp-2", "w-1")
-	if err := e.Invite(t.Context(), "w-1"); err != nil {
+	if err := e.Admit(t.Context(), "w-1"); err != nil {
 		t.Fatal(err)
 	}
 	if got := c.did("sh -c test -e"); len(got) != 2 || !strings.HasPrefix(got[1], "cp-2: ") {

@@ -13,17 +13,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Flags of the commands that drain.
+// Flags of the commands that drain nodes.
 const (
 	barePodsFlag  = "--drain-bare-pods"
 	localDataFlag = "--drain-local-data"
 )
 
-// pod is one as kubectl prints it.
+// pod is a pod as kubectl prints it.
 type pod struct{ gjson.Result }
 
-// podsOn are the pods that are bound to a node.
-func (e *Engine) podsOn(ctx context.Context, node string) ([]pod, error) {
+// listPods returns the pods that are bound to a node.
+func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
 	out, err := e.kubectl(ctx, "", "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node, "-o", "json")
 	if err != nil {
 		return nil, err
@@ -50,35 +50,35 @@ func (p pod) controller() string {
 	return p.Get("metadata.ownerReferences.#(controller==true).kind").String()
 }
 
-// finished pods have nothing to lose.
-func (p pod) finished() bool {
+// isFinished reports whether the pod has ended. A drain of such a pod loses no work.
+func (p pod) isFinished() bool {
 	phase := p.Get("status.phase").String()
 	return phase == "Succeeded" || phase == "Failed"
 }
 
-func (p pod) terminates() bool { return p.Get("metadata.deletionTimestamp").Exists() }
+func (p pod) isTerminating() bool { return p.Get("metadata.deletionTimestamp").Exists() }
 
-// evicted tells whether a drain moves the pod. The kubelet's own ones stay, and so do those of
-// DaemonSets, which would come back at once.
-func (p pod) evicted() bool {
-	return p.annotation("kubernetes.io/config.mirror") == "" && (p.controller() != "DaemonSet" || p.finished())
+// isEvictable reports whether a drain evicts the pod. A drain does not evict static pods of the kubelet
+// and pods of DaemonSets, which would be recreated on the same node at once.
+func (p pod) isEvictable() bool {
+	return p.annotation("kubernetes.io/config.mirror") == "" && (p.controller() != "DaemonSet" || p.isFinished())
 }
 
-// isBare tells whether kubectl wants --force for it.
-func (p pod) isBare() bool { return p.evicted() && !p.finished() && p.controller() == "" }
+// isBare reports whether no controller owns the pod. kubectl drain requires --force for such a pod.
+func (p pod) isBare() bool { return p.isEvictable() && !p.isFinished() && p.controller() == "" }
 
-// hasEmptyDir tells whether kubectl wants --delete-emptydir-data for it.
+// hasEmptyDir reports whether kubectl drain requires --delete-emptydir-data for the pod.
 func (p pod) hasEmptyDir() bool {
-	return p.evicted() && !p.finished() && p.Get("spec.volumes.#(emptyDir)").Exists()
+	return p.isEvictable() && !p.isFinished() && p.Get("spec.volumes.#(emptyDir)").Exists()
 }
 
-// localData are the pod's volumes whose data are lost with it. There is none of that in memory, in the
-// cluster's own add-ons, which keep no more than caches there, and in what its owner has declared to be
-// safe to evict, by the annotations that the cluster autoscaler reads.
-func (p pod) localData() []string {
+// lostVolumes returns the volumes of the pod whose data a drain deletes. Not counted are volumes in memory,
+// volumes of cluster add-ons, which contain only caches, and volumes that the owner has declared safe to
+// evict with the annotations of the cluster autoscaler.
+func (p pod) lostVolumes() []string {
 	system := strings.HasPrefix(p.Get("spec.priorityClassName").String(), "system-")
 	const safe = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-	if !p.evicted() || p.finished() || system || p.annotation(safe) == "true" {
+	if !p.isEvictable() || p.isFinished() || system || p.annotation(safe) == "true" {
 		return nil
 	}
 	declared := strings.Split(strings.ReplaceAll(p.annotation(safe+"-local-volumes"), " ", ""), ",")
@@ -92,12 +92,12 @@ func (p pod) localData() []string {
 	return out
 }
 
-// waits is why the pod is still there, if no budget holds it.
-func (p pod) waits() string {
-	if !p.terminates() {
+// describeWait returns why the pod remains on the node, if no disruption budget blocks its eviction.
+func (p pod) describeWait() string {
+	if !p.isTerminating() {
 		return "is not evicted yet"
 	}
-	// The API notes when the pod should be gone by.
+	// deletionTimestamp is the time of the deletion plus the grace period.
 	since := p.Get("metadata.deletionTimestamp").Time().Add(-time.Duration(p.Get("metadata.deletionGracePeriodSeconds").Int()) * time.Second)
 	text := fmt.Sprintf("terminates since %v", max(time.Since(since), 0).Round(time.Second))
 	if finalizers := p.Get("metadata.finalizers").Array(); len(finalizers) > 0 {
@@ -106,8 +106,8 @@ func (p pod) waits() string {
 	return text
 }
 
-// checkPods tells what is lost with these pods, and what of it the options allow. Pods that
-// terminate are lost already.
+// checkPods returns the work that is lost if these pods are evicted: Deleted if the options allow it,
+// Blocked otherwise. Pods that are already terminating are not counted.
 func checkPods(pods []pod, o engine.DrainOptions) engine.DrainCheck {
 	var check engine.DrainCheck
 	add := func(p pod, allowed bool, reason, flag string) {
@@ -119,13 +119,13 @@ func checkPods(pods []pod, o engine.DrainOptions) engine.DrainCheck {
 		}
 	}
 	for _, p := range pods {
-		if p.terminates() || strings.HasPrefix(p.namespace(), probeNamespace) { // left by a check that was cut short
+		if p.isTerminating() || strings.HasPrefix(p.namespace(), probeNamespace) { // of an interrupted deep check
 			continue
 		}
 		if p.isBare() {
 			add(p, o.BarePods, "is a bare pod: nothing creates it again elsewhere", barePodsFlag)
 		}
-		if volumes := p.localData(); len(volumes) > 0 {
+		if volumes := p.lostVolumes(); len(volumes) > 0 {
 			add(p, o.LocalData, "keeps data on the node that is deleted with it: emptyDir "+strings.Join(volumes, ", "), localDataFlag)
 		}
 	}

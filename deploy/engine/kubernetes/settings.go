@@ -7,21 +7,21 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// settings are what modules/kubernetes says in deployment.engine.settings.
+// settings are the values that modules/kubernetes sets in deployment.engine.settings.
 type settings struct {
 	Probe  probe  `json:"probe"`
 	Port   int    `json:"port"`   // of the API, on each control plane
-	Permit string `json:"permit"` // file by which a control plane knows that it may create the cluster
-	// RenewBefore is how many days before their end certificates are renewed; 0: nobody renews them.
+	Permit string `json:"permit"` // the file that permits a control plane to create the cluster
+	// RenewBefore is how many days before their expiry certificates are renewed. With 0 they are not renewed.
 	RenewBefore int    `json:"renewBefore"`
-	Version     string `json:"version"` // of what its member runs
+	Version     string `json:"version"` // of Kubernetes on the member
 }
 
-// probe is a small image with a web server and a client in it.
+// probe is a small image that contains a web server and a web client.
 type probe struct {
 	Image string   `json:"image"`
 	Serve []string `json:"serve"` // serves on port 8080
-	Get   []string `json:"get"`   // the URL is added
+	Get   []string `json:"get"`   // requests the URL that is appended
 }
 
 func (e *Engine) settings() (settings, error) {
@@ -36,14 +36,14 @@ func (e *Engine) settings() (settings, error) {
 	}
 	for _, m := range e.Cluster.Members {
 		if m.Role == ControlPlane && len(m.Settings) > 0 {
-			return s, read(m, &s)
+			return s, readSettings(m, &s)
 		}
 	}
 	return s, nil
 }
 
-// read adds what the member's module says.
-func read(m engine.Member, into any) error {
+// readSettings decodes the settings of a member. Values that the member does not set are unchanged.
+func readSettings(m engine.Member, into any) error {
 	if len(m.Settings) == 0 {
 		return nil
 	}

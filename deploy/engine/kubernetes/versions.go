@@ -14,45 +14,45 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// behind is how many minor releases a kubelet may be older than the API that it asks.
-const behind = 3
+// maxKubeletSkew is how many minor releases a kubelet may be older than the API server.
+const maxKubeletSkew = 3
 
-// Versions implements [engine.Versioned], by the rules of kubeadm and of Kubernetes itself: an
-// API goes to the next minor release and never back; kubelets are not newer than it, and
-// not much older.
+// Versions implements [engine.Versioned], by the version skew policy of Kubernetes and kubeadm. An API
+// server is upgraded by at most one minor release and never downgraded. A kubelet must not be newer than
+// the API server, and at most maxKubeletSkew minor releases older.
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
 	defer cancel()
-	found, err := e.nodes(ctx)
+	observed, err := e.listNodes(ctx)
 	if err != nil {
-		return nil, nil // the first deployment, or one that mends what does not answer
+		return nil, nil // the first deployment, or a deployment that repairs a cluster that does not answer
 	}
 	s := skew{kubelets: map[string]release{}}
 	different := false
 	for _, m := range e.Cluster.Members {
-		wish := member{name: m.Node, controlPlane: m.Role == ControlPlane, deployed: slices.Contains(nodes, m.Node)}
-		if wish.wants, err = wantedRelease(m); err != nil {
+		next := member{name: m.Node, controlPlane: m.Role == ControlPlane, deployed: slices.Contains(nodes, m.Node)}
+		if next.desired, err = desiredRelease(m); err != nil {
 			return nil, err
 		}
-		if kubelet, ok := parseRelease(found[m.Node].Get("status.nodeInfo.kubeletVersion").String()); ok {
+		if kubelet, ok := parseRelease(observed[m.Node].Get("status.nodeInfo.kubeletVersion").String()); ok {
 			s.kubelets[m.Node] = kubelet
 		}
-		different = different || wish.deployed && s.kubelets[m.Node] != wish.wants
-		s.members = append(s.members, wish)
+		different = different || next.deployed && s.kubelets[m.Node] != next.desired
+		s.members = append(s.members, next)
 	}
 	if !different {
 		return nil, nil
 	}
-	if s.apis = e.apis(ctx); len(s.apis) == 0 {
+	if s.apis = e.readAPIVersions(ctx); len(s.apis) == 0 {
 		return nil, nil
 	}
-	return s.changes(), s.judge()
+	return s.versionChanges(), s.check()
 }
 
-// wantedRelease is the version that the hive has for a member.
-func wantedRelease(m engine.Member) (release, error) {
+// desiredRelease returns the version of a member in the hive.
+func desiredRelease(m engine.Member) (release, error) {
 	var s settings
-	if err := read(m, &s); err != nil || s.Version == "" {
+	if err := readSettings(m, &s); err != nil || s.Version == "" {
 		return release{}, err
 	}
 	r, ok := parseRelease(s.Version)
@@ -62,8 +62,8 @@ func wantedRelease(m engine.Member) (release, error) {
 	return r, nil
 }
 
-// apis are the versions of the control planes' own servers, as far as they answer.
-func (e *Engine) apis(ctx context.Context) map[string]release {
+// readAPIVersions returns the versions of the API servers that answer, by control plane.
+func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
 	all := e.controlPlanes()
 	answers := make([]release, len(all))
 	var asked sync.WaitGroup
@@ -75,90 +75,91 @@ func (e *Engine) apis(ctx context.Context) map[string]release {
 		})
 	}
 	asked.Wait()
-	known := map[string]release{}
+	answered := map[string]release{}
 	for i, node := range all {
 		if answers[i] != (release{}) {
-			known[node] = answers[i]
+			answered[node] = answers[i]
 		}
 	}
-	return known
+	return answered
 }
 
-// skew is the versions that are there, and those that are wished for.
+// skew contains the observed and the desired versions.
 type skew struct {
 	members  []member
 	apis     map[string]release
-	kubelets map[string]release // of nodes that are registered
+	kubelets map[string]release // of the registered nodes
 }
 
 type member struct {
 	name         string
 	controlPlane bool
 	deployed     bool // in this run
-	wants        release
+	desired      release
 }
 
-// changes has a control plane's older half as what it comes from: an upgrade that was cut off
-// may have left its kubelet behind.
-func (s skew) changes() map[string]engine.Change {
+// versionChanges returns the version changes of the deployed nodes. The current version of a control plane
+// is the older one of its API server and its kubelet, because an interrupted upgrade may have upgraded
+// only one of them.
+func (s skew) versionChanges() map[string]engine.Change {
 	out := map[string]engine.Change{}
 	for _, m := range s.members {
 		from, registered := s.kubelets[m.name]
 		if api, ok := s.apis[m.name]; ok && api.compare(from) < 0 {
 			from = api
 		}
-		if m.deployed && registered && from != m.wants && m.wants != (release{}) {
-			out[m.name] = engine.Change{From: from.String(), To: m.wants.String()}
+		if m.deployed && registered && from != m.desired && m.desired != (release{}) {
+			out[m.name] = engine.Change{From: from.String(), To: m.desired.String()}
 		}
 	}
 	return out
 }
 
-// judge refuses what must not be.
-func (s skew) judge() error {
-	oldest, newest := s.span(s.apis)
+// check returns a VersionError if a version change is not supported.
+func (s skew) check() error {
+	oldest, newest := s.oldestAndNewest(s.apis)
 	after := map[string]release{}
 	upgrade := false
 	for _, m := range s.members {
-		api, known := s.apis[m.name]
-		if !m.controlPlane || !known {
+		api, answered := s.apis[m.name]
+		if !m.controlPlane || !answered {
 			continue
 		}
 		after[m.name] = api
-		if !m.deployed || m.wants == (release{}) || m.wants == api && s.kubelets[m.name] == api {
+		if !m.deployed || m.desired == (release{}) || m.desired == api && s.kubelets[m.name] == api {
 			continue
 		}
-		if m.wants.compare(newest) < 0 {
-			return refusal(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
-				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.name, m.wants)
+		if m.desired.compare(newest) < 0 {
+			return versionError(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
+				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.name, m.desired)
 		}
-		if m.wants.minor > oldest.minor+1 {
-			return refusal(steps(oldest, m.wants),
-				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.name, m.wants)
+		if m.desired.minor > oldest.minor+1 {
+			return versionError(upgradeSteps(oldest, m.desired),
+				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.name, m.desired)
 		}
-		after[m.name] = m.wants
-		upgrade = upgrade || m.wants != api
+		after[m.name] = m.desired
+		upgrade = upgrade || m.desired != api
 	}
-	oldest, newest = s.span(after)
+	oldest, newest = s.oldestAndNewest(after)
 	for _, m := range s.members {
 		kubelet, registered := s.kubelets[m.name]
-		comes := m.deployed && m.wants != (release{}) && m.wants != kubelet
+		changes := m.deployed && m.desired != (release{}) && m.desired != kubelet
 		switch {
-		case comes && !m.controlPlane && m.wants.minor > oldest.minor:
-			return refusal("apply to the control plane first, or to all nodes at once",
-				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.name, m.wants, oldest)
-		case comes && m.wants.minor+behind < newest.minor:
-			return refusal(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.name, newest.major, newest.minor-behind),
-				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.name, m.wants, newest)
-		case upgrade && registered && kubelet.minor+behind < newest.minor:
-			return refusal(fmt.Sprintf("bring %s to release %d.%d or later first, with the control plane as it is", m.name, newest.major, newest.minor-behind),
+		case changes && !m.controlPlane && m.desired.minor > oldest.minor:
+			return versionError("apply to the control plane first, or to all nodes at once",
+				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.name, m.desired, oldest)
+		case changes && m.desired.minor+maxKubeletSkew < newest.minor:
+			return versionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.name, newest.major, newest.minor-maxKubeletSkew),
+				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.name, m.desired, newest)
+		case upgrade && registered && kubelet.minor+maxKubeletSkew < newest.minor:
+			return versionError(fmt.Sprintf("bring %s to release %d.%d or later first, with the control plane as it is", m.name, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.name, kubelet)
 		}
 	}
 	return nil
 }
 
-func (s skew) span(of map[string]release) (oldest, newest release) {
+func (s skew) oldestAndNewest(of map[string]release) (oldest, newest release) {
 	for _, r := range of {
 		if oldest == (release{}) || r.compare(oldest) < 0 {
 			oldest = r
@@ -170,8 +171,8 @@ func (s skew) span(of map[string]release) (oldest, newest release) {
 	return oldest, newest
 }
 
-// steps is the way from one release to another, over each one in between.
-func steps(from, to release) string {
+// upgradeSteps describes the upgrade from one release to another, over each minor release in between.
+func upgradeSteps(from, to release) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "set nixbench.kubernetes.package to release %d.%d and apply", from.major, from.minor+1)
 	for minor := from.minor + 2; minor < to.minor; minor++ {
@@ -181,7 +182,7 @@ func steps(from, to release) string {
 	return b.String()
 }
 
-func refusal(way, format string, args ...any) error {
+func versionError(way, format string, args ...any) error {
 	return &engine.VersionError{Text: fmt.Sprintf(format, args...), Way: way}
 }
 

@@ -106,7 +106,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Whoever has nothing to change asks once; a cluster that is not there is not asked for versions.
+// Without a version change, only the nodes are listed. API servers are not asked if the cluster does not
+// answer.
 func TestVersionsAreCheap(t *testing.T) {
 	c := &cluster{t: t}
 	e, nodes := c.versions("cp-1=1.34.3/1.34.3→1.34.3 w-1=1.34.3→1.34.3")

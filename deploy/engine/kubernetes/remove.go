@@ -12,37 +12,38 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Forget implements [engine.Forgetter]. etcd comes first, and decides: it keeps a member
-// that it cannot spare, and what such a member has on its disk must stay, too. With another
-// cluster's data, a member that it still counts would not be let in, or would be let in and break it.
-// Last comes the node's entry: whoever is cut short begins again.
-func (e *Engine) Forget(ctx context.Context, node string) error {
-	nodes, err := e.nodes(ctx)
+// RemoveMember implements [engine.MemberRemover]. It removes the etcd member, resets the node and
+// deletes its Node object, in this order. etcd comes first because it refuses a removal that would lose
+// quorum: the data of such a member must stay on its disk, since a member that etcd still counts cannot
+// rejoin with other data, or would damage the cluster. The Node object comes last, so that an
+// interrupted removal is repeated by the next run.
+func (e *Engine) RemoveMember(ctx context.Context, node string) error {
+	nodes, err := e.listNodes(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: delete from the cluster: %w", node, err)
 	}
 	n, registered := nodes[node]
 	if !registered || isControlPlane(n) || e.IsControlPlane(node) {
-		if err := e.forgetEtcd(ctx, node); err != nil {
+		if err := e.removeEtcdMember(ctx, node); err != nil {
 			return fmt.Errorf("%s: etcd: %w", node, err)
 		}
 	}
-	resetErr := e.reset(ctx, node)
+	resetErr := e.resetNode(ctx, node)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if registered {
-		// The only control plane has taken the cluster with it.
-		if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNone) {
+		// errNoControlPlane: the removed node was the only control plane, so the cluster no longer exists.
+		if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNoControlPlane) {
 			return errors.Join(resetErr, fmt.Errorf("%s: delete from the cluster: %w", node, err))
 		}
 	}
 	return resetErr
 }
 
-// reset has a machine forget what it is a member of, so that it comes in again should it
-// stay after all. One that does not answer, or was made anew, has nothing to forget.
-func (e *Engine) reset(ctx context.Context, node string) error {
+// resetNode removes the cluster state from a node, so that the node can join again if its machine is
+// not removed. It does nothing if the node cannot be reached, or was recreated and has not joined.
+func (e *Engine) resetNode(ctx context.Context, node string) error {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if _, err := e.Run(asking, node, nil, "test", "-e", "/etc/kubernetes/kubelet.conf"); err != nil {
@@ -57,14 +58,15 @@ func (e *Engine) reset(ctx context.Context, node string) error {
 	return nil
 }
 
-// IsControlPlane tells whether the hive has the node as one.
+// IsControlPlane reports whether the node is a control plane in the hive.
 func (e *Engine) IsControlPlane(node string) bool {
 	return slices.Contains(e.controlPlanes(), node)
 }
 
-// forgetEtcd removes the member of a control plane that is gone, or is about to go: while etcd
-// counts it, the next failure can cost the quorum. etcd refuses where that would cost it now.
-func (e *Engine) forgetEtcd(ctx context.Context, node string) error {
+// removeEtcdMember removes the etcd member of a control plane that is being removed or no longer exists.
+// While etcd counts such a member, the next failure can lose quorum. etcd refuses a removal that would
+// lose quorum now.
+func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 	var last error
 	for _, other := range e.controlPlanes() {
 		if other == node {
@@ -80,21 +82,22 @@ func (e *Engine) forgetEtcd(ctx context.Context, node string) error {
 			if m.Get("name").String() != node {
 				continue
 			}
-			return e.removeMember(ctx, other, m, members)
+			return e.retryEtcdRemoval(ctx, other, m, members)
 		}
 		return nil
 	}
 	return last
 }
 
-// removeMember tries for a while: a member that has just come back counts only after some seconds.
-func (e *Engine) removeMember(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
+// retryEtcdRemoval removes an etcd member. It retries for spareTimeout, because etcd counts a restarted
+// member as healthy only after some seconds.
+func (e *Engine) retryEtcdRemoval(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
 	for end := time.Now().Add(spareTimeout); ; {
-		_, err := e.etcdctl(ctx, from, "", "member", "remove", memberID(m))
+		_, err := e.etcdctl(ctx, from, "", "member", "remove", etcdMemberID(m))
 		if err == nil {
 			return nil
 		}
-		if down := e.etcdDown(ctx, from, m.Get("name").String(), all); len(down) > 0 {
+		if down := e.listFailedEtcd(ctx, from, m.Get("name").String(), all); len(down) > 0 {
 			return fmt.Errorf("it cannot be spared while etcd is down on %s; mend that first: %w", abbreviate(down), err)
 		}
 		if time.Now().After(end) || !strings.Contains(err.Error(), "unhealthy cluster") {
@@ -108,8 +111,8 @@ func (e *Engine) removeMember(ctx context.Context, from string, m gjson.Result, 
 	}
 }
 
-// etcdDown are the members beside node that do not answer.
-func (e *Engine) etcdDown(ctx context.Context, from, node string, members []gjson.Result) []string {
+// listFailedEtcd returns the etcd members, without the one of node, that do not answer.
+func (e *Engine) listFailedEtcd(ctx context.Context, from, node string, members []gjson.Result) []string {
 	var down []string
 	for _, m := range members {
 		name := m.Get("name").String()
@@ -117,14 +120,15 @@ func (e *Engine) etcdDown(ctx context.Context, from, node string, members []gjso
 			continue
 		}
 		if _, err := e.etcdctl(ctx, from, m.Get("clientURLs.0").String(), "endpoint", "health"); err != nil {
-			down = append(down, cmp.Or(name, m.Get("peerURLs.0").String())) // one that has never started has no name
+			down = append(down, cmp.Or(name, m.Get("peerURLs.0").String())) // a member that has never started has no name
 		}
 	}
 	return down
 }
 
-// memberID is in hex, as etcdctl reads it; old versions print a number.
-func memberID(m gjson.Result) string {
+// etcdMemberID returns the ID of a member in hex, as etcdctl reads it. Old versions of etcdctl print a
+// decimal number.
+func etcdMemberID(m gjson.Result) string {
 	id := m.Get("ID")
 	if id.Type == gjson.Number {
 		return fmt.Sprintf("%x", id.Uint())
@@ -132,7 +136,7 @@ func memberID(m gjson.Result) string {
 	return strings.TrimPrefix(id.String(), "0x")
 }
 
-// etcdctl runs on a control plane, and asks its own member unless another URL is given.
+// etcdctl runs etcdctl on a control plane. It connects to the local etcd member unless a URL is given.
 func (e *Engine) etcdctl(ctx context.Context, node, url string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

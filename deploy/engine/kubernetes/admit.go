@@ -1,0 +1,105 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// Admit implements [engine.Admitter]. If no control plane has been set up, it permits the first one to
+// create the cluster. A node cannot decide that itself, because it cannot distinguish a cluster that
+// does not exist from one that is down. If the cluster exists, Admit renews the join token.
+func (e *Engine) Admit(ctx context.Context, node string) error {
+	all := e.controlPlanes()
+	switch {
+	case !e.isInHive(node):
+		return nil
+	case len(all) == 0:
+		return fmt.Errorf("%s: it is a worker, and the hive has no control plane; a role of it imports modules/kubernetes/control-plane.nix", node)
+	}
+	_, err := e.listNodes(ctx)
+	switch {
+	case err == nil:
+		return errors.Join(e.renewJoinToken(ctx), e.startJoin(ctx, node))
+	case errors.Is(err, errNoControlPlane) && (node == all[0] || e.isWaiting(ctx, all[0])):
+		// Also if another node is being admitted: when the first control plane was admitted, other control
+		// planes may have been unreachable.
+		return e.permitCreation(ctx, all[0])
+	case errors.Is(err, errNoControlPlane), e.isBeingCreated(ctx):
+		return nil // a cluster that is being created already has the token
+	}
+	return fmt.Errorf("%s: it cannot join: %w", node, err)
+}
+
+// isInHive reports whether the hive contains the node as a member.
+func (e *Engine) isInHive(node string) bool {
+	return slices.ContainsFunc(e.Cluster.Members, func(m engine.Member) bool { return m.Node == node })
+}
+
+// startJoin starts the unit that joins the node. A reset stops that unit, and the machine may then have
+// been kept.
+func (e *Engine) startJoin(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := e.Run(ctx, node, nil, "systemctl", "start", "--no-block", "nixbench-kubernetes.service")
+	return err
+}
+
+// permitCreation permits a control plane to create the cluster. The permission is a file in memory, so
+// a machine that is recreated later does not have it.
+func (e *Engine) permitCreation(ctx context.Context, node string) error {
+	s, err := e.settings()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if _, err := e.Run(ctx, node, nil, "install", "-D", "-m", "0600", "/dev/null", s.Permit); err != nil {
+		return fmt.Errorf("%s: permit it to create the cluster: %w", node, err)
+	}
+	return nil
+}
+
+// isBeingCreated reports whether a control plane is creating the cluster. A waiting control plane does
+// not count, because it may wait for its permission.
+func (e *Engine) isBeingCreated(ctx context.Context) bool {
+	return slices.ContainsFunc(e.controlPlanes(), func(node string) bool {
+		phase, _ := e.readPhase(ctx, node)
+		return phase != "" && phase != "ready" && phase != phaseWaiting
+	})
+}
+
+// isWaiting reports whether a node has been deployed and waits for its permission or for another node.
+func (e *Engine) isWaiting(ctx context.Context, node string) bool {
+	phase, _ := e.readPhase(ctx, node)
+	return phase == phaseWaiting
+}
+
+// phaseWaiting is the phase of a node that waits for something outside of it.
+const phaseWaiting = "waiting"
+
+// renewJoinToken makes the join token valid again, on the first control plane that succeeds. It does so
+// once in a run.
+func (e *Engine) renewJoinToken(ctx context.Context) error {
+	e.tokenMu.Lock()
+	defer e.tokenMu.Unlock()
+	if e.tokenRenewed {
+		return nil
+	}
+	var errs []error
+	for _, node := range e.orderControlPlanes() {
+		one, cancel := context.WithTimeout(ctx, 4*askTimeout)
+		// The test is necessary because systemctl start succeeds for a unit whose condition does not hold.
+		_, err := e.Run(one, node, nil, "sh", "-c", "test -e /var/lib/nixbench/kubernetes/joined && exec systemctl start nixbench-kubernetes-token.service")
+		cancel()
+		if err == nil {
+			e.tokenRenewed = true
+			return nil
+		}
+		errs = append(errs, err)
+	}
+	return fmt.Errorf("kubernetes: the join token cannot be renewed: %w", errors.Join(errs...))
+}
