@@ -20,7 +20,7 @@ func (e *AdjustError) Unwrap() error { return e.Err }
 func (e *AdjustError) Hint() string { return "nixbench apply does it again; nothing else is missing" }
 
 // adjust brings members to what the hive says that is no part of their systems.
-func (r *run) adjust(ctx context.Context, l living, nodes []string) error {
+func (r *run) adjustMembers(ctx context.Context, l clusterState, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -65,7 +65,7 @@ func Adjustments(words map[string][]string) []string {
 
 // previewAdjust finds out what adjust would change. Before the first deployment there is
 // nothing that could be asked.
-func (d *Deployer) previewAdjust(ctx context.Context, hive *nixeval.Hive, previews []Preview) error {
+func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, previews []Preview) error {
 	var nodes []string
 	deployed := false
 	for _, p := range previews {

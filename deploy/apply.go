@@ -90,15 +90,15 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		return err
 	}
 	looked := r.look(ctx, nodes, machines)
-	closures, buildErr := r.permitted(ctx, nodes, looked)
-	if buildErr != nil && (!o.KeepGoing || forbidden(buildErr) || ctx.Err() != nil) {
+	closures, buildErr := r.buildIfVersionAllowed(ctx, nodes, looked)
+	if buildErr != nil && (!o.KeepGoing || isVersionRefused(buildErr) || ctx.Err() != nil) {
 		machines.leave()
 		looked.wait()
 		r.skipAll(nodes, buildErr)
 		return errors.Join(buildErr, machines.failures())
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
-	cluster, err := r.cluster(ctx, closures, looked)
+	cluster, err := r.observeClusterBeforeDeploy(ctx, closures, looked)
 	switch {
 	case err != nil:
 		looked.wait()
@@ -107,16 +107,16 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.together(ctx, cluster, nodes, closures, looked)
 	default:
 		todo, sortErr := r.sort(ctx, nodes, closures, looked)
-		if err = r.mayDrain(ctx, cluster, todo); err != nil {
+		if err = r.checkRunDrains(ctx, cluster, todo); err != nil {
 			for _, t := range todo {
 				r.done(t.node, t.closure, state.Skipped, "skipped: members cannot be drained", nil)
 			}
 			err = errors.Join(sortErr, err)
 			break
 		}
-		err = errors.Join(sortErr, r.waves(ctx, cluster, todo))
+		err = errors.Join(sortErr, r.deployWaves(ctx, cluster, todo))
 	}
-	r.inviteAgain(ctx, cluster)
+	r.retryAdmissions(ctx, cluster)
 	switch {
 	case !o.RollbackAll || !o.Goal.activates() || ctx.Err() != nil:
 	case err != nil:
@@ -129,7 +129,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.tidy(ctx, machines, cluster)
 	}
 	if err == nil && buildErr == nil {
-		err = r.proven(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel))
+		err = r.verifyCluster(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel))
 	}
 	return errors.Join(buildErr, err)
 }
@@ -272,12 +272,12 @@ func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[strin
 // together deploys every node as soon as it has been looked at. A wave is made up of
 // nodes that will change, so it has to know of all; but where there is only one, a
 // node that does not answer would hold up the others for nothing.
-func (r *run) together(ctx context.Context, cluster living, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) error {
+func (r *run) together(ctx context.Context, cluster clusterState, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) error {
 	var errs []error
 	for _, o := range EachReady(ctx, nodes, looked.over(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		t, err := r.task(ctx, n, closures, looked[n.Name])
 		if t != nil {
-			err = r.roll(ctx, cluster, *t)
+			err = r.deployInCluster(ctx, cluster, *t)
 		}
 		return struct{}{}, err
 	}) {

@@ -119,14 +119,14 @@ func (m *booting) make(ctx context.Context) error {
 	}
 	if m.c.Action == provision.Recreate {
 		if err := host.Remove(ctx, m.g.Cluster, node); err != nil {
-			return located(err, m.c.Hypervisor, "remove "+node)
+			return withHypervisor(err, m.c.Hypervisor, "remove "+node)
 		}
 		if err := m.f.reserve[m.c.Hypervisor](); err != nil { // which went with it
 			return err
 		}
 	}
 	if err := host.Ensure(ctx, m.g.Cluster, m.g.Network, spec); err != nil {
-		return located(err, m.c.Hypervisor, string(m.c.Action)+" "+node)
+		return withHypervisor(err, m.c.Hypervisor, string(m.c.Action)+" "+node)
 	}
 	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {
 		return err

@@ -99,7 +99,7 @@ func (r *run) start(ctx context.Context, g *ground, client state.Key) *boots {
 				b.addressed.Done()
 			}
 		})}
-		if r.waits(c) {
+		if r.mustWaitForTurn(c) {
 			later := *m
 			one.later = &later
 			m.c.Action = provision.Keep

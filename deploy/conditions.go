@@ -92,7 +92,7 @@ type Engines map[string]func(engine.Cluster) engine.Engine
 
 // Of returns the hive's engines in the order of their kinds, each with a way to run commands on its members.
 func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
-	teams, err := known.of(hive, f, nil)
+	teams, err := known.withMembers(hive, f, nil)
 	var out []engine.Engine
 	for _, t := range teams {
 		out = append(out, t.engine)
@@ -101,14 +101,14 @@ func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
 }
 
 // team is an engine with the members that the hive wishes.
-type team struct {
+type engineWithMembers struct {
 	engine  engine.Engine
 	members []engine.Member
 }
 
 // of leaves out members that are about to leave for good: nobody asks them any more.
-func (known Engines) of(hive *nixeval.Hive, f *Fleet, without []string) ([]team, error) {
-	var out []team
+func (known Engines) withMembers(hive *nixeval.Hive, f *Fleet, without []string) ([]engineWithMembers, error) {
+	var out []engineWithMembers
 	all := engine.Members(hive)
 	for _, kind := range sortedKeys(all) {
 		members := all[kind]
@@ -117,7 +117,7 @@ func (known Engines) of(hive *nixeval.Hive, f *Fleet, without []string) ([]team,
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
 		}
 		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
-		out = append(out, team{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}), members})
+		out = append(out, engineWithMembers{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}), members})
 	}
 	return out, nil
 }
@@ -144,7 +144,7 @@ func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.
 
 // runOn runs a command as root on a node of the fleet, by name.
 func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	h, err := f.Host(ctx, f.node(node))
+	h, err := f.Host(ctx, f.nodeByName(node))
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func programOf(argv []string) string {
 }
 
 // node is one of the hive, or one that has left it and whose machine is still there.
-func (f *Fleet) node(name string) nixeval.Node {
+func (f *Fleet) nodeByName(name string) nixeval.Node {
 	for _, n := range f.hive.Nodes {
 		if n.Name == name {
 			return n

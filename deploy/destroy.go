@@ -20,28 +20,28 @@ import (
 const Removed state.Outcome = "removed"
 
 // doomed is a machine that is to be removed.
-type doomed struct {
-	Node       string          `json:"node"`
-	Role       string          `json:"role,omitempty"`
-	Hypervisor string          `json:"hypervisor"`
-	State      provision.State `json:"state,omitempty"` // empty where nothing was found
-	never      bool            // it was decided on, and nothing of it was made
-	orphan     bool
-	double     bool   // a second one that the node has by mistake: the node stays, with its other one
-	note       string // what is to be said of it, if it is only forgotten
+type removal struct {
+	Node         string          `json:"node"`
+	Role         string          `json:"role,omitempty"`
+	Hypervisor   string          `json:"hypervisor"`
+	State        provision.State `json:"state,omitempty"` // empty where nothing was found
+	neverCreated bool            // it was decided on, and nothing of it was made
+	orphan       bool
+	duplicate    bool   // a second one that the node has by mistake: the node stays, with its other one
+	note         string // what is to be said of it, if it is only forgotten
 }
 
 // Doom is all that a destroy will remove.
 type Doom struct {
-	List  []doomed
-	Whole bool     // nothing is left afterwards, so that the network and images go, too
-	Left  []string // what is not removed, and should be known
-	never []string // nodes whose machine was decided on, and never made: only the record of it is removed
-	hosts hypervisors
-	gone  string // the hypervisor that is forgotten with them
+	List         []removal
+	Whole        bool     // nothing is left afterwards, so that the network and images go, too
+	Left         []string // what is not removed, and should be known
+	neverCreated []string // nodes whose machine was decided on, and never made: only the record of it is removed
+	hosts        hypervisors
+	abandoned    string // the hypervisor that is forgotten with them
 }
 
-func (d doomed) String() string {
+func (d removal) String() string {
 	text := d.Node
 	if d.Hypervisor != "" {
 		text += " on " + d.Hypervisor
@@ -60,10 +60,10 @@ func (d doomed) String() string {
 }
 
 // leaving are the nodes that are gone with these machines, each once.
-func leaving(list []doomed) []string {
+func removedNodes(list []removal) []string {
 	var out []string
 	for _, one := range list {
-		if !one.double && !slices.Contains(out, one.Node) {
+		if !one.duplicate && !slices.Contains(out, one.Node) {
 			out = append(out, one.Node)
 		}
 	}
@@ -84,33 +84,33 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 		return nil, err
 	}
 	d := &Doom{}
-	if d.hosts, err = connect(ctx, m.Open, known.Cluster.Hypervisors, m.Send); err != nil {
+	if d.hosts, err = connectHypervisors(ctx, m.Open, known.Cluster.Hypervisors, m.Send); err != nil {
 		d.Close()
-		return nil, forgettable(err, known)
+		return nil, addAbandonHint(err, known)
 	}
 	sites, err := d.hosts.survey(ctx, m.cluster(known), net, m.Send)
 	if err != nil {
 		d.Close()
-		return nil, forgettable(err, known)
+		return nil, addAbandonHint(err, known)
 	}
 	seen := map[string]bool{}
-	var all []doomed
+	var all []removal
 	for _, name := range sortedKeys(sites) {
 		for _, c := range sites[name].Copies {
 			d.Left = append(d.Left, provision.CopyText(name, c))
 		}
 		for _, f := range sites[name].Machines {
 			_, remembered := known.Machines[f.Node]
-			all = append(all, doomed{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, orphan: !remembered})
+			all = append(all, removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, orphan: !remembered})
 			seen[f.Node] = true
 		}
 	}
 	for _, node := range sortedKeys(known.Machines) {
 		if s := known.Machines[node]; !seen[node] {
-			all = append(all, doomed{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, never: s.Created == nil})
+			all = append(all, removal{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, neverCreated: s.Created == nil})
 		}
 	}
-	byNode(all)
+	sortByNode(all)
 	list := all
 	if meant != nil {
 		picked, err := meant(m.asNodes(all))
@@ -118,14 +118,14 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 			d.Close()
 			return nil, err
 		}
-		list = slices.DeleteFunc(slices.Clone(all), func(one doomed) bool {
+		list = slices.DeleteFunc(slices.Clone(all), func(one removal) bool {
 			return !slices.ContainsFunc(picked, func(n nixeval.Node) bool { return n.Name == one.Node })
 		})
 	}
 	d.Whole = len(list) == len(all)
 	for _, one := range list {
-		if one.never {
-			d.never = append(d.never, one.Node)
+		if one.neverCreated {
+			d.neverCreated = append(d.neverCreated, one.Node)
 			d.Left = append(d.Left, one.Node+": it was never made; it is forgotten")
 		} else {
 			d.List = append(d.List, one)
@@ -134,13 +134,13 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 	return d, nil
 }
 
-func byNode(all []doomed) {
-	slices.SortStableFunc(all, func(a, b doomed) int { return nixeval.CompareNatural(a.Node, b.Node) })
+func sortByNode(all []removal) {
+	slices.SortStableFunc(all, func(a, b removal) int { return nixeval.CompareNatural(a.Node, b.Node) })
 }
 
 // asNodes are machines as nodes that can be picked, with the tags that the hive gives them if it
 // still has them.
-func (m *Machines) asNodes(all []doomed) []nixeval.Node {
+func (m *Machines) asNodes(all []removal) []nixeval.Node {
 	var out []nixeval.Node
 	for _, one := range all {
 		n := nixeval.Node{Name: one.Node, Unit: one.Node, Role: one.Role, Tags: []string{}}
@@ -169,12 +169,12 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([
 	if known.Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts, outcome: Removed}
-	if doom.gone != "" {
+	w := &destroyer{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts, outcome: Removed}
+	if doom.abandoned != "" {
 		w.outcome = Forgotten
 	}
-	if d.Engines != nil && (!doom.Whole || d.othersStay(leaving(doom.List))) {
-		if err := d.takeOut(ctx, doom, o.WithoutDrain, o.Drain); err != nil {
+	if d.Engines != nil && (!doom.Whole || d.otherMembersRemain(removedNodes(doom.List))) {
+		if err := d.removeDestroyedMembers(ctx, doom, o.WithoutDrain, o.Drain); err != nil {
 			return nil, err
 		}
 	}
@@ -185,23 +185,23 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([
 			}
 		}
 	}
-	results, err := w.remove(ctx, doom.List)
-	for _, node := range doom.never {
-		err = errors.Join(err, w.forgetNode(node))
+	results, err := w.removeAll(ctx, doom.List)
+	for _, node := range doom.neverCreated {
+		err = errors.Join(err, w.dropNodeRecord(node))
 	}
 	switch {
 	case err != nil:
-	case doom.gone != "":
-		err = w.forget(doom.gone)
+	case doom.abandoned != "":
+		err = w.abandonHypervisor(doom.abandoned)
 	default:
-		err = w.clean(ctx)
+		err = w.cleanUp(ctx)
 	}
 	return results, err
 }
 
 // othersStay tells whether nodes that were deployed, and may be members, outlive these: machines
 // that are not ours.
-func (d *Deployer) othersStay(leaving []string) bool {
+func (d *Deployer) otherMembersRemain(leaving []string) bool {
 	hive, known := d.Machines.Hive, d.Store.State()
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
 		u := hive.Unit(n.Unit)
@@ -211,7 +211,7 @@ func (d *Deployer) othersStay(leaving []string) bool {
 }
 
 // wrecker removes machines.
-type wrecker struct {
+type destroyer struct {
 	*Machines
 	Store    *state.Store
 	Record   *state.Recorder
@@ -222,13 +222,13 @@ type wrecker struct {
 	outcome  state.Outcome // of each that went well
 }
 
-func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult, error) {
+func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.NodeResult, error) {
 	if len(list) == 0 {
 		return []state.NodeResult{}, nil
 	}
 	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
 	var nodes []nixeval.Node
-	parts := map[string][]doomed{} // a node's, of which there may be two by a mistake
+	parts := map[string][]removal{} // a node's, of which there may be two by a mistake
 	for _, one := range list {
 		if parts[one.Node] == nil {
 			nodes = append(nodes, nixeval.Node{Name: one.Node, Role: one.Role})
@@ -239,7 +239,7 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 	var errs []error
 	for _, o := range Each(ctx, nodes, w.parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		w.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Remove, Node: n.Name})
-		err := w.removeOne(ctx, n.Name, parts[n.Name])
+		err := w.removeMachine(ctx, n.Name, parts[n.Name])
 		w.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Remove, Node: n.Name, Failed: err != nil})
 		return struct{}{}, err
 	}) {
@@ -247,7 +247,7 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 			o.Err = context.Cause(ctx) // the rest is about the cancelling
 		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
-		double := parts[o.Node.Name][0].double
+		double := parts[o.Node.Name][0].duplicate
 		text := string(w.outcome)
 		if double {
 			text = "its second machine is removed"
@@ -267,7 +267,7 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 	for i, r := range results {
 		switch {
 		case errs[i] != nil:
-		case w.outcome == Removed && !w.there(parts[r.Node]):
+		case w.outcome == Removed && !w.wasFound(parts[r.Node]):
 			absent++
 		default:
 			gone++
@@ -282,13 +282,13 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 }
 
 // there tells whether anything of a node's machine was found.
-func (w *wrecker) there(parts []doomed) bool {
-	return slices.ContainsFunc(parts, func(p doomed) bool { return p.State != "" || p.double })
+func (w *destroyer) wasFound(parts []removal) bool {
+	return slices.ContainsFunc(parts, func(p removal) bool { return p.State != "" || p.duplicate })
 }
 
 // removeOne removes a node's machine, and what is remembered of it. A second machine that
 // a node has by mistake goes alone.
-func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) error {
+func (w *destroyer) removeMachine(ctx context.Context, node string, parts []removal) error {
 	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
 		return &BootError{Node: node, Err: err}
 	}
@@ -298,17 +298,17 @@ func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) er
 			continue // it was never given one, or that is gone
 		}
 		if err := host.Remove(ctx, w.cluster, node); err != nil {
-			return &BootError{Node: node, Err: located(err, p.Hypervisor, "remove")}
+			return &BootError{Node: node, Err: withHypervisor(err, p.Hypervisor, "remove")}
 		}
 	}
-	if parts[0].double {
+	if parts[0].duplicate {
 		return w.Store.Finish(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine})
 	}
-	return w.forgetNode(node)
+	return w.dropNodeRecord(node)
 }
 
 // forgetNode removes what is remembered of a node's machine.
-func (w *wrecker) forgetNode(node string) error {
+func (w *destroyer) dropNodeRecord(node string) error {
 	// The key first: without the machine's entry nobody would look for it again.
 	if err := w.Dir.RemoveHostKey(node); err != nil {
 		return &BootError{Node: node, Err: err}
@@ -319,14 +319,14 @@ func (w *wrecker) forgetNode(node string) error {
 // clean removes what no machine uses any more. When no machine is left, it also removes the keys, the secrets and
 // the facts, and last the cluster's id: only with it are the network and the images recognised as
 // this cluster's. So the id stays as long as one of them could not be removed, and that is an error.
-func (w *wrecker) clean(ctx context.Context) error {
+func (w *destroyer) cleanUp(ctx context.Context) error {
 	left, err := w.cleanHosts(ctx)
 	known := w.Store.State()
 	if len(known.Machines) > 0 {
 		if err != nil {
 			return err
 		}
-		return w.facts(known)
+		return w.writeFacts(known)
 	}
 	if err := errors.Join(w.removeFiles(known), err, left); err != nil {
 		return err
@@ -335,7 +335,7 @@ func (w *wrecker) clean(ctx context.Context) error {
 }
 
 // cleanHosts removes from all hypervisors what no machine uses any more. left says what is still used.
-func (w *wrecker) cleanHosts(ctx context.Context) (left, err error) {
+func (w *destroyer) cleanHosts(ctx context.Context) (left, err error) {
 	var errs, used []error
 	for _, name := range sortedKeys(w.hosts) { // not at once: two of them may have one network and pool
 		c, ok := w.hosts[name].(provision.Cleaner)
@@ -346,7 +346,7 @@ func (w *wrecker) cleanHosts(ctx context.Context) (left, err error) {
 		all, err := c.Clean(ctx, w.cluster)
 		wait.End()
 		if err != nil {
-			errs = append(errs, located(err, name, "clean up"))
+			errs = append(errs, withHypervisor(err, name, "clean up"))
 		}
 		for _, l := range all {
 			used = append(used, &provision.Error{
@@ -359,12 +359,12 @@ func (w *wrecker) cleanHosts(ctx context.Context) (left, err error) {
 }
 
 // removeFiles removes what is only there for machines of ours, of which none is left.
-func (w *wrecker) removeFiles(known *state.State) error {
+func (w *destroyer) removeFiles(known *state.State) error {
 	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
 	for _, root := range roots {
 		_ = os.Remove(root) // a link to an image that can be made again
 	}
-	if !w.outlived(known) {
+	if !w.otherNodesRemain(known) {
 		// The next cluster gets secrets of its own.
 		if err := w.Dir.RemoveSecrets(); err != nil {
 			return err
@@ -374,7 +374,7 @@ func (w *wrecker) removeFiles(known *state.State) error {
 }
 
 // facts writes those of the machines that are left.
-func (w *wrecker) facts(known *state.State) error {
+func (w *destroyer) writeFacts(known *state.State) error {
 	data, err := w.runtime(known)
 	if err != nil || data == nil {
 		return err
@@ -384,7 +384,7 @@ func (w *wrecker) facts(known *state.State) error {
 
 // outlived tells whether nodes whose machines are not ours go on, perhaps as the same cluster,
 // with the secrets that they have: those of the hive, and others that were deployed to once.
-func (w *wrecker) outlived(known *state.State) bool {
+func (w *destroyer) otherNodesRemain(known *state.State) bool {
 	return len(known.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
 }
 

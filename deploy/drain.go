@@ -15,8 +15,8 @@ import (
 
 // drain moves the work of a member away. A member whose own programs do not work is drained for a
 // short time only, since its work cannot be seen to end: the change may be what repairs it.
-func (d *Deployer) drain(ctx context.Context, e engine.Engine, node, what string, o engine.DrainOptions) error {
-	return d.parting(node, what, func(report func(string)) error {
+func (d *Deployer) drainNode(ctx context.Context, e engine.Engine, node, what string, o engine.DrainOptions) error {
+	return d.runMemberStep(node, what, func(report func(string)) error {
 		if i, ok := e.(engine.Inspector); ok {
 			err := i.Inspect(ctx, node)
 			if ctx.Err() != nil {
@@ -32,22 +32,22 @@ func (d *Deployer) drain(ctx context.Context, e engine.Engine, node, what string
 }
 
 // drains tells whether a task changes its node so that it is drained before.
-func (r *run) drains(t task) bool {
-	return !r.WithoutDrain && (t.machine != nil || !t.same && r.Goal.runs())
+func (r *run) needsDrain(t task) bool {
+	return !r.WithoutDrain && (t.machine != nil || !t.same && r.Goal.activatesNow())
 }
 
 // mayDrain checks all drains of a run before the first node is changed: those of nodes that change,
 // and those of nodes that leave for good, now or at the end.
-func (r *run) mayDrain(ctx context.Context, l living, todo []task) error {
+func (r *run) checkRunDrains(ctx context.Context, l clusterState, todo []task) error {
 	if r.WithoutDrain {
 		return nil
 	}
 	var change, leave []string
 	for _, t := range todo {
 		switch {
-		case t.recreates():
+		case t.recreatesMachine():
 			leave = append(leave, t.node.Name)
-		case r.drains(t):
+		case r.needsDrain(t):
 			change = append(change, t.node.Name)
 		}
 	}
@@ -63,13 +63,13 @@ func (r *run) mayDrain(ctx context.Context, l living, todo []task) error {
 
 // checkDrains refuses to begin where a drain of members would be refused. Those in leave are removed
 // after it.
-func (d *Deployer) checkDrains(ctx context.Context, l living, change, leave []string) error {
+func (d *Deployer) checkDrains(ctx context.Context, l clusterState, change, leave []string) error {
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
 	for _, e := range l.engines {
 		for good, nodes := range map[bool][]string{false: change, true: leave} {
-			o := l.drain
+			o := l.drainOptions
 			o.ForGood = good
-			err := d.checkDrain(ctx, e, l.drainable(e, nodes), o)
+			err := d.checkEngineDrains(ctx, e, l.drainableNodes(e, nodes), o)
 			var one *engine.BlockedError
 			switch {
 			case errors.As(err, &one):
@@ -86,16 +86,16 @@ func (d *Deployer) checkDrains(ctx context.Context, l living, change, leave []st
 }
 
 // drainable are those of the nodes that are members of an engine which can be asked about them.
-func (l living) drainable(e engine.Engine, nodes []string) []string {
+func (l clusterState) drainableNodes(e engine.Engine, nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool {
 		m, is := l.members[node]
-		return !is || m.engine != e || m.anew || m.silent
+		return !is || m.engine != e || m.recreated || m.unreachable
 	})
 }
 
 // checkDrain refuses drains of an engine that would be refused, and says what the others delete. What
 // cannot be asked is no reason to stop: the drain itself looks again.
-func (d *Deployer) checkDrain(ctx context.Context, e engine.Engine, nodes []string, o engine.DrainOptions) error {
+func (d *Deployer) checkEngineDrains(ctx context.Context, e engine.Engine, nodes []string, o engine.DrainOptions) error {
 	checker, ok := e.(engine.DrainChecker)
 	if !ok || len(nodes) == 0 {
 		return nil
@@ -125,7 +125,7 @@ func (d *Deployer) checkDrain(ctx context.Context, e engine.Engine, nodes []stri
 	return nil
 }
 
-func names(nodes []nixeval.Node) []string {
+func nodeNames(nodes []nixeval.Node) []string {
 	var out []string
 	for _, n := range nodes {
 		out = append(out, n.Name)

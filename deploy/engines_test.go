@@ -20,7 +20,7 @@ func TestEnginesInOrder(t *testing.T) {
 		hive.Nodes = append(hive.Nodes, nixeval.Node{Name: kind, Unit: kind})
 		known[kind] = func(engine.Cluster) engine.Engine {
 			asked = append(asked, kind)
-			return &sulky{}
+			return &fakeEngine{}
 		}
 	}
 	for range 20 { // the order of a map would have to be right every time

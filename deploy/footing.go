@@ -51,7 +51,7 @@ func (r *run) footing(ctx context.Context, g *ground) *footing {
 			defer one.Unlock()
 			err := g.hosts[name].Prepare(ctx, g.Cluster, provision.Ground{Network: g.Network, Reservations: g.Reservations(name), Images: images})
 			if err != nil {
-				return located(err, name, "prepare")
+				return withHypervisor(err, name, "prepare")
 			}
 			return nil
 		}

@@ -23,7 +23,7 @@ type hypervisors map[string]provision.Provider
 
 // connect opens all of them at once. Those that cannot be opened are in the error,
 // which then has the others beside it.
-func connect(ctx context.Context, open Opener, where map[string]state.Hypervisor, send event.Sink) (hypervisors, error) {
+func connectHypervisors(ctx context.Context, open Opener, where map[string]state.Hypervisor, send event.Sink) (hypervisors, error) {
 	out := hypervisors{}
 	var mu sync.Mutex
 	err := eachOf(sortedKeys(where), func(name string) error {
@@ -31,7 +31,7 @@ func connect(ctx context.Context, open Opener, where map[string]state.Hypervisor
 		defer wait.End()
 		p, err := open(ctx, name, where[name])
 		if err != nil {
-			return located(err, name, "connect")
+			return withHypervisor(err, name, "connect")
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -42,7 +42,7 @@ func connect(ctx context.Context, open Opener, where map[string]state.Hypervisor
 }
 
 // located has an error say which hypervisor it is about.
-func located(err error, name, op string) error {
+func withHypervisor(err error, name, op string) error {
 	var known *provision.Error
 	if errors.As(err, &known) {
 		return err
@@ -67,7 +67,7 @@ func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provi
 		defer wait.End()
 		site, err := hs[name].Survey(ctx, c, net)
 		if err != nil {
-			return located(err, name, "survey")
+			return withHypervisor(err, name, "survey")
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -89,7 +89,7 @@ func eachOf(names []string, f func(name string) error) error {
 }
 
 // named are the hypervisors of the hive.
-func named(hive *nixeval.Hive) map[string]state.Hypervisor {
+func hypervisorsOf(hive *nixeval.Hive) map[string]state.Hypervisor {
 	out := map[string]state.Hypervisor{}
 	if hive.Cluster == nil {
 		return out

@@ -15,7 +15,7 @@ import (
 )
 
 // failAt has one step of the hypervisor fail.
-func failAt(which fakeprovider.Step) func(context.Context, fakeprovider.Step) error {
+func failAtStep(which fakeprovider.Step) func(context.Context, fakeprovider.Step) error {
 	return func(_ context.Context, s fakeprovider.Step) error {
 		if s == which {
 			return provision.ErrFull
@@ -36,7 +36,7 @@ type killer struct {
 	mu    sync.Mutex
 	n     int
 	dying bool
-	left  state.Dir // what is on disk when it dies
+	saved state.Dir // what is on disk when it dies
 }
 
 type runKey struct{}
@@ -54,14 +54,14 @@ func (k *killer) step(ctx context.Context, _ fakeprovider.Step) error {
 	k.n++
 	if k.n < k.at {
 		if k.early && k.n == k.at-1 {
-			k.keep()
+			k.saveDir()
 		}
 		k.mu.Unlock()
 		return nil
 	}
 	k.dying = true
-	if !k.early || k.left == "" {
-		k.keep()
+	if !k.early || k.saved == "" {
+		k.saveDir()
 	}
 	k.mu.Unlock()
 	close(k.dead)
@@ -69,7 +69,7 @@ func (k *killer) step(ctx context.Context, _ fakeprovider.Step) error {
 	return errors.New("killed")
 }
 
-func (k *killer) keep() {
+func (k *killer) saveDir() {
 	for {
 		dir := filepath.Join(k.w.t.TempDir(), ".nixbench", "demo")
 		err := os.CopyFS(dir, os.DirFS(string(k.w.dir)))
@@ -79,7 +79,7 @@ func (k *killer) keep() {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			k.w.t.Error(err)
 		}
-		k.left = state.Dir(dir)
+		k.saved = state.Dir(dir)
 		return
 	}
 }
@@ -98,7 +98,7 @@ func (w *world) kill(at int, early bool, f func(context.Context)) bool {
 		return false
 	case <-k.dead:
 		k.mu.Lock()
-		w.dir = k.left
+		w.dir = k.saved
 		k.mu.Unlock()
 		w.t.Cleanup(func() { close(k.ended); <-over })
 		return true

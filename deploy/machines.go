@@ -70,10 +70,10 @@ func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixe
 		return nil, err
 	}
 	o.Closed = m.closed(g.where)
-	if g.hosts, err = connect(ctx, m.Open, g.where, m.Send); err == nil {
+	if g.hosts, err = connectHypervisors(ctx, m.Open, g.where, m.Send); err == nil {
 		g.sites, err = g.hosts.survey(ctx, o.Cluster, o.Network, m.Send)
 	}
-	err = forgettable(err, known)
+	err = addAbandonHint(err, known)
 	if err == nil && recreate {
 		o.Images, err = m.images(ctx, recreated(all, g.sites, o))
 		g.images = o.Images
@@ -91,7 +91,7 @@ func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixe
 		g.close()
 		return nil, err
 	}
-	m.warned(g, known)
+	m.addDataWarnings(g, known)
 	for _, w := range g.Warnings {
 		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Provision, Level: "warning", Text: w})
 	}
@@ -127,14 +127,14 @@ func (m *Machines) where(known *state.State, wished bool) map[string]state.Hyper
 		maps.Copy(out, known.Cluster.Hypervisors)
 	}
 	if wished {
-		maps.Copy(out, named(m.Hive))
+		maps.Copy(out, hypervisorsOf(m.Hive))
 	}
 	return out
 }
 
 // closed are the hypervisors that get no new machines: the hive no longer names them.
 func (m *Machines) closed(where map[string]state.Hypervisor) map[string]bool {
-	out, open := map[string]bool{}, named(m.Hive)
+	out, open := map[string]bool{}, hypervisorsOf(m.Hive)
 	for name := range where {
 		_, ok := open[name]
 		out[name] = !ok

@@ -201,7 +201,7 @@ func TestEndpointFirst(t *testing.T) {
 		if s.Node == "z-1" && s.Name == "disk" {
 			time.Sleep(200 * time.Millisecond) // a large one
 		}
-		return failAt(fakeprovider.Step{Op: "ensure", Node: "z-2", Name: "define"})(ctx, s)
+		return failAtStep(fakeprovider.Step{Op: "ensure", Node: "z-2", Name: "define"})(ctx, s)
 	})
 	results, _ := w.apply()
 	if diff := cmp.Diff([]string{"a-1 switched", "a-2 switched", "a-3 switched", "z-1 switched", "z-2 failed"}, outcomes(results)); diff != "" {
@@ -255,7 +255,7 @@ func TestMachineThatDoesNotComeUp(t *testing.T) {
 
 func TestMachineThatCannotBeMade(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
-	w.h.OnStep(failAt(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "disk"}))
+	w.h.OnStep(failAtStep(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "disk"}))
 	results, err := w.apply()
 	if diff := cmp.Diff([]string{"w-1 switched", "w-2 failed"}, outcomes(results)); diff != "" {
 		t.Error(diff)

@@ -15,7 +15,7 @@ import (
 
 // anew tells whether a node's machine was made after all that was deployed to the node. Both
 // we and the machine have to say so: what it was a member of is about to forget it.
-func (r *run) anew(node string, looked looks) bool {
+func (r *run) wasRecreated(node string, looked looks) bool {
 	known := r.Store.State()
 	if _, ours := known.Machines[node]; !ours || known.Nodes[node].Good != nil || looked[node] == nil {
 		return false
@@ -26,9 +26,9 @@ func (r *run) anew(node string, looked looks) bool {
 }
 
 // forget has a node that was made anew forgotten, so that it can come in as a new one.
-func (r *run) forget(ctx context.Context, m member, name string) error {
+func (r *run) removeStaleMember(ctx context.Context, m member, name string) error {
 	f, ok := m.engine.(engine.Forgetter)
-	if !ok || !r.Goal.runs() {
+	if !ok || !r.Goal.activatesNow() {
 		return nil
 	}
 	if err := f.Forget(ctx, name); err != nil {
@@ -39,21 +39,21 @@ func (r *run) forget(ctx context.Context, m member, name string) error {
 
 // welcome invites nodes that became no members by being deployed. In a living cluster that
 // comes after the waves of those that let them in, who have what the hive says by then.
-func (r *run) welcome(ctx context.Context, l living, nodes []nixeval.Node) {
-	if len(l.members) == 0 || !r.Goal.runs() {
+func (r *run) admitPending(ctx context.Context, l clusterState, nodes []nixeval.Node) {
+	if len(l.members) == 0 || !r.Goal.activatesNow() {
 		return // each was invited at once
 	}
 	for _, n := range nodes {
-		if m, is := l.members[n.Name]; !is || m.anew {
-			r.invite(ctx, l, n.Name)
+		if m, is := l.members[n.Name]; !is || m.recreated {
+			r.admit(ctx, l, n.Name)
 		}
 	}
 }
 
 // invite has the node's engine let it in, once it runs what the hive wants. Where that
 // fails it is tried again in the end: others may only just boot.
-func (r *run) invite(ctx context.Context, l living, node string) {
-	if r.letIn(ctx, l, node) != nil {
+func (r *run) admit(ctx context.Context, l clusterState, node string) {
+	if r.admitOnce(ctx, l, node) != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.outside = append(r.outside, node)
@@ -62,15 +62,15 @@ func (r *run) invite(ctx context.Context, l living, node string) {
 
 // inviteAgain is for those that could not be let in when they were deployed. Where that fails
 // once more the check at the end tells what has become of it.
-func (r *run) inviteAgain(ctx context.Context, l living) {
+func (r *run) retryAdmissions(ctx context.Context, l clusterState) {
 	for _, node := range r.outside {
-		if err := r.letIn(ctx, l, node); err != nil && ctx.Err() == nil {
+		if err := r.admitOnce(ctx, l, node); err != nil && ctx.Err() == nil {
 			r.warn(node, err)
 		}
 	}
 }
 
-func (r *run) letIn(ctx context.Context, l living, node string) error {
+func (r *run) admitOnce(ctx context.Context, l clusterState, node string) error {
 	wait := r.Send.Wait(event.Event{Node: node, Text: "the cluster to let it in"})
 	defer wait.End()
 	var errs []error
@@ -85,7 +85,7 @@ func (r *run) letIn(ctx context.Context, l living, node string) error {
 // farewell takes nodes out of what runs together, before their machines are removed. All let
 // go of their work before the first is taken out: until then they can go on as before, and
 // do where one of them does not let go.
-func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
+func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
 	o.ForGood = true
 	for _, e := range engines {
 		members, err := e.Members(ctx)
@@ -100,7 +100,7 @@ func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes 
 		}
 		going := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, is := members[n]; return !is })
 		if !withoutDrain {
-			if err := d.checkDrain(ctx, e, going, o); err != nil {
+			if err := d.checkEngineDrains(ctx, e, going, o); err != nil {
 				return err
 			}
 		}
@@ -108,8 +108,8 @@ func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes 
 			if withoutDrain {
 				break
 			}
-			if err := d.drain(ctx, e, node, "leaves for good", o); err != nil {
-				return errors.Join(err, d.stay(ctx, e, going[:i]))
+			if err := d.drainNode(ctx, e, node, "leaves for good", o); err != nil {
+				return errors.Join(err, d.undoDrain(ctx, e, going[:i]))
 			}
 		}
 		f, ok := e.(engine.Forgetter)
@@ -117,8 +117,8 @@ func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes 
 			if !ok {
 				break
 			}
-			if err := d.parting(node, "is taken out", func(func(string)) error { return f.Forget(ctx, node) }); err != nil {
-				return errors.Join(err, d.stay(ctx, e, going[i:]))
+			if err := d.runMemberStep(node, "is taken out", func(func(string)) error { return f.Forget(ctx, node) }); err != nil {
+				return errors.Join(err, d.undoDrain(ctx, e, going[i:]))
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes 
 }
 
 // parting is a step of it that takes time.
-func (d *Deployer) parting(node, what string, f func(report func(string)) error) error {
+func (d *Deployer) runMemberStep(node, what string, f func(report func(string)) error) error {
 	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: what})
 	err := f(func(text string) {
 		d.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
@@ -139,8 +139,8 @@ func (d *Deployer) parting(node, what string, f func(report func(string)) error)
 }
 
 // stay gives work back to nodes that do not leave after all.
-func (d *Deployer) stay(ctx context.Context, e engine.Engine, nodes []string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout)
+func (d *Deployer) undoDrain(ctx context.Context, e engine.Engine, nodes []string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 	defer cancel()
 	return eachOf(nodes, func(node string) error {
 		if err := e.Return(ctx, node, func(string) {}); err != nil {
@@ -170,13 +170,13 @@ func (e *AloneError) Hint() string {
 
 // takeOut takes nodes out of what the remaining ones run together. With those that could tell
 // of it all gone, there is nothing to be taken out of.
-func (d *Deployer) takeOut(ctx context.Context, doom *Doom, withoutDrain bool, o engine.DrainOptions) error {
-	nodes := leaving(doom.List)
-	teams, err := d.Engines.of(d.Machines.Hive, d.Fleet, nodes)
+func (d *Deployer) removeDestroyedMembers(ctx context.Context, doom *Doom, withoutDrain bool, o engine.DrainOptions) error {
+	nodes := removedNodes(doom.List)
+	teams, err := d.Engines.withMembers(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {
 		return err
 	}
-	if err := d.unread(d.Machines.Hive); err != nil && !withoutDrain {
+	if err := d.checkMembersEvaluable(d.Machines.Hive); err != nil && !withoutDrain {
 		return err
 	} else if err != nil {
 		d.warn("", fmt.Errorf("machines are removed, and others may go on counting their nodes: %w", err))
@@ -185,5 +185,5 @@ func (d *Deployer) takeOut(ctx context.Context, doom *Doom, withoutDrain bool, o
 	for _, t := range teams {
 		engines = append(engines, t.engine)
 	}
-	return d.farewell(ctx, engines, nodes, withoutDrain, o)
+	return d.removeMembers(ctx, engines, nodes, withoutDrain, o)
 }

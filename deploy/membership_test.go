@@ -18,7 +18,7 @@ import (
 )
 
 // together makes all nodes of the world members of an engine; control planes are cp-….
-func (w *world) together(e engine.Engine) {
+func (w *world) useEngine(e engine.Engine) {
 	w.engines = Engines{"sulky": func(engine.Cluster) engine.Engine { return e }}
 	for i, u := range w.hive.Units {
 		w.hive.Units[i].Deployment.Engine = &nixeval.Engine{Kind: "sulky", Role: u.Name, OneByOne: u.Name == "cp"}
@@ -26,13 +26,13 @@ func (w *world) together(e engine.Engine) {
 }
 
 // A second machine of a node goes alone: the node stays what it is.
-func TestSecondMachineGoesAlone(t *testing.T) {
+func TestRemoveDuplicateMachine(t *testing.T) {
 	w := newWorld(t, map[string]int{"cp": 1, "w": 1})
-	e := &sulky{}
-	w.together(e)
+	e := &fakeEngine{}
+	w.useEngine(e)
 	w.must(w.apply())
 	e.members = map[string]engine.Status{"cp-1": {OneByOne: true}, "w-1": {}}
-	e.did = nil
+	e.calls = nil
 
 	second := fakeprovider.New()
 	w.more = map[string]*fakeprovider.Hypervisor{"second": second}
@@ -56,8 +56,8 @@ func TestSecondMachineGoesAlone(t *testing.T) {
 	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].Good == nil {
 		t.Errorf("left: %q there, %q here", second.Things(), w.h.Things())
 	}
-	if slices.Contains(e.did, "leave for good cp-1") {
-		t.Errorf("the living node was taken out: %q", e.did)
+	if slices.Contains(e.calls, "leave for good cp-1") {
+		t.Errorf("the living node was taken out: %q", e.calls)
 	}
 	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged"}, outcomes(results)); diff != "" {
 		t.Error(diff)
@@ -66,7 +66,7 @@ func TestSecondMachineGoesAlone(t *testing.T) {
 
 // Machines that are destroyed leave before, and nobody asks them. Until the first is taken out
 // they can stay.
-func TestTakeOut(t *testing.T) {
+func TestRemoveDestroyedMembers(t *testing.T) {
 	part := func(name string, nodes ...string) nixeval.Unit {
 		return nixeval.Unit{Name: name, Nodes: nodes, Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky", Role: name}}}
 	}
@@ -88,7 +88,7 @@ func TestTakeOut(t *testing.T) {
 		"undrained":        {"leave for good", "", true, []string{"forget w-1", "forget cp-2"}},
 		"without anybody":  {"members", "", true, nil},
 	} {
-		e := &sulky{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
+		e := &fakeEngine{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
 		var asked []string
 		d := &Deployer{Machines: &Machines{Hive: hive}, Engines: Engines{"sulky": func(c engine.Cluster) engine.Engine {
 			for _, m := range c.Members {
@@ -96,11 +96,11 @@ func TestTakeOut(t *testing.T) {
 			}
 			return e
 		}}, Fleet: &Fleet{}}
-		err := d.takeOut(t.Context(), &Doom{List: []doomed{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
-		if i := slices.IndexFunc(e.did, func(s string) bool { return strings.HasPrefix(s, "return") }); i >= 0 {
-			slices.Sort(e.did[i:]) // they do so at once
+		err := d.removeDestroyedMembers(t.Context(), &Doom{List: []removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
+		if i := slices.IndexFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "return") }); i >= 0 {
+			slices.Sort(e.calls[i:]) // they do so at once
 		}
-		if diff := cmp.Diff(c.want, e.did); diff != "" {
+		if diff := cmp.Diff(c.want, e.calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 		if (err == nil) != (c.wantErr == "") || err != nil && err.Error() != c.wantErr {
@@ -113,7 +113,7 @@ func TestTakeOut(t *testing.T) {
 }
 
 // All of our machines are not all members, where others are not ours.
-func TestDestroyAmidOthers(t *testing.T) {
+func TestDestroyInRunningCluster(t *testing.T) {
 	for name, c := range map[string]struct {
 		deployed bool
 		want     []string
@@ -121,7 +121,7 @@ func TestDestroyAmidOthers(t *testing.T) {
 		"it is a member": {true, []string{"leave for good cp-1", "leave for good w-1", "forget cp-1", "forget w-1"}},
 		"never deployed": {false, nil},
 	} {
-		w, e := lives(t, 1, 1)
+		w, e := newRunningCluster(t, 1, 1)
 		w.hive.Nodes = append(w.hive.Nodes, nixeval.Node{Name: "own", Unit: "own"})
 		w.hive.Units = append(w.hive.Units, nixeval.Unit{Name: "own", Nodes: []string{"own"},
 			Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky", Role: "cp", OneByOne: true}}})
@@ -133,7 +133,7 @@ func TestDestroyAmidOthers(t *testing.T) {
 		if err := w.destroy(nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if diff := cmp.Diff(c.want, e.moved(), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(c.want, e.memberCalls(), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -157,22 +157,22 @@ func TestScaleDown(t *testing.T) {
 		"silent, and that was known": {Switch, true, true, nil, true},
 	} {
 		w := newWorld(t, map[string]int{"cp": 3})
-		e := &sulky{}
-		w.together(e)
+		e := &fakeEngine{}
+		w.useEngine(e)
 		w.must(w.apply())
 		e.members = map[string]engine.Status{"cp-1": {OneByOne: true}, "cp-2": {OneByOne: true}, "cp-3": {OneByOne: true}}
-		e.did = nil
+		e.calls = nil
 		if c.silent {
 			e.refuse = "members"
 		}
 		w.scale(map[string]int{"cp": 1})
-		w.together(e)
+		w.useEngine(e)
 		_, err := w.apply(func(o *Options) { o.Goal, o.WithoutDrain = c.goal, c.withoutDrain })
 		var alone *AloneError
 		if errors.As(err, &alone) == c.gone || c.gone && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		left := slices.DeleteFunc(e.moved(), func(s string) bool { return strings.HasPrefix(s, "invite") })
+		left := slices.DeleteFunc(e.memberCalls(), func(s string) bool { return strings.HasPrefix(s, "invite") })
 		if diff := cmp.Diff(c.want, left, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

@@ -48,7 +48,7 @@ func (m *Machines) preflight(ctx context.Context, g *ground) error {
 			continue
 		}
 		said[err.Error()] = true
-		errs = append(errs, located(err, c.Hypervisor, fmt.Sprintf("check %s", c.Node)))
+		errs = append(errs, withHypervisor(err, c.Hypervisor, fmt.Sprintf("check %s", c.Node)))
 	}
 	return errors.Join(errs...)
 }

@@ -108,7 +108,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	go func() {
 		found := Look(ctx, d.Fleet, there, o.Parallel, nil)
 		if slices.ContainsFunc(found, func(o Outcome[activate.Node]) bool { return o.Err == nil }) {
-			versions, refused = r.versions(ctx, hive, nodes)
+			versions, refused = r.versionChanges(ctx, hive, nodes)
 		}
 		looks <- found
 	}()
@@ -144,7 +144,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 			changed++
 		}
 	}
-	errs = append(errs, d.previewAdjust(ctx, hive, out))
+	errs = append(errs, d.previewAdjustments(ctx, hive, out))
 	out = append(out, machines.removed...)
 	errs = append(errs, d.previewDrains(ctx, hive, out, o))
 	changed += len(machines.removed)

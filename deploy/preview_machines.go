@@ -111,14 +111,14 @@ func (m *Machines) Status(ctx context.Context, known *state.State) (map[string]*
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := connect(ctx, m.Open, known.Cluster.Hypervisors, m.Send)
+	hosts, err := connectHypervisors(ctx, m.Open, known.Cluster.Hypervisors, m.Send)
 	defer hosts.close()
 	if err != nil {
-		return nil, forgettable(err, known)
+		return nil, addAbandonHint(err, known)
 	}
 	sites, err := hosts.survey(ctx, m.cluster(known), net, m.Send)
 	if err != nil {
-		return nil, forgettable(err, known)
+		return nil, addAbandonHint(err, known)
 	}
 	for _, name := range sortedKeys(sites) {
 		for _, f := range sites[name].Machines {

@@ -49,7 +49,7 @@ func (r *run) provision(ctx context.Context, nodes []nixeval.Node) (*boots, erro
 	if err != nil {
 		return fail(nil, err)
 	}
-	if err := r.mayReplace(g); err != nil {
+	if err := r.checkRecreate(g); err != nil {
 		return fail(g, err)
 	}
 	if changes := g.Disturbing(); len(changes) > 0 && m.Ask != nil {
@@ -273,16 +273,16 @@ func (m *booting) identity(s provision.Spec) (provision.Identity, error) {
 }
 
 // tidy removes what the hive no longer has, once everything else is well.
-func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
+func (r *run) tidy(ctx context.Context, b *boots, cluster clusterState) error {
 	if b == nil {
 		return nil
 	}
 	b.all.Wait()
-	var away []doomed
+	var away []removal
 	unused := false
 	for _, c := range b.g.Changes {
 		if c.Action == provision.Remove {
-			away = append(away, doomed{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, double: b.g.Wishes(c.Node)})
+			away = append(away, removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, duplicate: b.g.Wishes(c.Node)})
 		}
 		unused = unused || c.Action == provision.Remove || c.Action == provision.Recreate
 	}
@@ -291,12 +291,12 @@ func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
 	}
 	// Whatever the goal, and whether or not they were asked before: without their answer nobody
 	// knows who would miss these nodes.
-	if err := r.farewell(ctx, cluster.engines, leaving(away), r.WithoutDrain, r.Drain); err != nil {
+	if err := r.removeMembers(ctx, cluster.engines, removedNodes(away), r.WithoutDrain, r.Drain); err != nil {
 		return err
 	}
-	w := &wrecker{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, hosts: b.g.hosts, outcome: Removed}
-	if _, err := w.remove(ctx, away); err != nil {
+	w := &destroyer{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, hosts: b.g.hosts, outcome: Removed}
+	if _, err := w.removeAll(ctx, away); err != nil {
 		return err
 	}
-	return w.clean(ctx)
+	return w.cleanUp(ctx)
 }

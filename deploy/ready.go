@@ -36,7 +36,7 @@ func (m *booting) discover(ctx context.Context, longAgo bool) error {
 			return nil
 		}
 		if err != nil && ctx.Err() == nil {
-			return located(err, m.c.Hypervisor, "find the address of "+m.c.Node)
+			return withHypervisor(err, m.c.Hypervisor, "find the address of "+m.c.Node)
 		}
 		if err := pause(ctx, time.Second); err != nil {
 			err = fmt.Errorf("it has got no address on network %s, as far as the hypervisor knows: %w", m.g.Network.Name, err)

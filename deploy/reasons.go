@@ -22,7 +22,7 @@ func Reasons(ctx context.Context, f *Fleet, looked []Outcome[activate.Node], par
 	}
 	out := map[string]map[string]string{}
 	for _, o := range Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
-		return f.reasons(ctx, n.Name, units[n.Name])
+		return f.readFailureReasons(ctx, n.Name, units[n.Name])
 	}) {
 		if o.Err == nil { // else the unit's name has to do
 			out[o.Node.Name] = o.Value
@@ -33,7 +33,7 @@ func Reasons(ctx context.Context, f *Fleet, looked []Outcome[activate.Node], par
 
 // reasons asks for what the units' last start has said itself; what systemd says of it is
 // always the same.
-func (f *Fleet) reasons(ctx context.Context, node string, units []string) (map[string]string, error) {
+func (f *Fleet) readFailureReasons(ctx context.Context, node string, units []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	const script = `for unit; do

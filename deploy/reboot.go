@@ -36,7 +36,7 @@ func (d *Deployer) Reboot(ctx context.Context, looked []Outcome[activate.Node], 
 	var results []state.NodeResult
 	var errs []error
 	for _, l := range looked {
-		deployed[l.Node.Name] = l.Err == nil && saysDeployed(l.Value)
+		deployed[l.Node.Name] = l.Err == nil && hasDeployment(l.Value)
 		r := state.NodeResult{Node: l.Node.Name, Unit: l.Node.Unit, Path: l.Value.Profile, Outcome: state.Unchanged}
 		switch {
 		case l.Err != nil:
@@ -49,7 +49,7 @@ func (d *Deployer) Reboot(ctx context.Context, looked []Outcome[activate.Node], 
 			boots[l.Node.Name] = l.Value.BootID
 		}
 	}
-	rebooted, err := d.amidAll(ctx, todo, func(node string) bool { return deployed[node] }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+	rebooted, err := d.rollingUpdate(ctx, todo, func(node string) bool { return deployed[node] }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return d.reboot(ctx, n, boots[n.Name], o.Timeout)
 	})
 	results, err = append(results, rebooted...), errors.Join(append(errs, err)...)

@@ -10,7 +10,7 @@ import (
 )
 
 // versions asks the hive's engines what would change if these nodes were deployed.
-func (d *Deployer) versions(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
+func (d *Deployer) versionChanges(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
 	if d.Engines == nil { // a node by itself
 		return nil, nil
 	}
@@ -35,14 +35,14 @@ func (d *Deployer) versions(ctx context.Context, hive *nixeval.Hive, nodes []nix
 }
 
 // forbidden tells whether an engine refuses a version.
-func forbidden(err error) bool {
+func isVersionRefused(err error) bool {
 	var e *engine.VersionError
 	return errors.As(err, &e)
 }
 
 // permitted evaluates and builds; what the engines do not permit is not built to its end. Where
 // that fails nobody waits for machines that boot, only to ask what runs there.
-func (r *run) permitted(ctx context.Context, nodes []nixeval.Node, looked looks) (map[string]nixeval.Closure, error) {
+func (r *run) buildIfVersionAllowed(ctx context.Context, nodes []nixeval.Node, looked looks) (map[string]nixeval.Closure, error) {
 	if !r.Goal.activates() {
 		return r.closures(ctx, nodes)
 	}
@@ -53,8 +53,8 @@ func (r *run) permitted(ctx context.Context, nodes []nixeval.Node, looked looks)
 	asked := make(chan error, 1)
 	go func() {
 		var err error
-		if r.anyDeployed(asking, looked) && asking.Err() == nil {
-			_, err = r.versions(asking, r.hive, nodes)
+		if r.anyMemberDeployed(asking, looked) && asking.Err() == nil {
+			_, err = r.versionChanges(asking, r.hive, nodes)
 		}
 		if asking.Err() != nil {
 			err = nil // it is about the cancelling

@@ -14,13 +14,13 @@ import (
 )
 
 // picky is an engine that may refuse a version.
-type picky struct {
-	sulky
+type versionedEngine struct {
+	fakeEngine
 	asked  [][]string
 	refuse *engine.VersionError
 }
 
-func (p *picky) Versions(_ context.Context, nodes []string) (map[string]engine.Change, error) {
+func (p *versionedEngine) Versions(_ context.Context, nodes []string) (map[string]engine.Change, error) {
 	p.asked = append(p.asked, nodes)
 	changes := map[string]engine.Change{"w-1": {From: "1", To: "3"}}
 	if p.refuse != nil {
@@ -32,7 +32,7 @@ func (p *picky) Versions(_ context.Context, nodes []string) (map[string]engine.C
 // What an engine refuses is not evaluated to its end, and nothing is done on any node.
 func TestRefusedVersion(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
-	p := &picky{}
+	p := &versionedEngine{}
 	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "picky", Role: "w"}
 	w.engines = Engines{"picky": func(engine.Cluster) engine.Engine { return p }}
 	w.must(w.apply())
@@ -46,7 +46,7 @@ func TestRefusedVersion(t *testing.T) {
 		t.Errorf("for goals that run nothing it was asked %q", p.asked)
 	}
 
-	p.refuse, p.did = &engine.VersionError{Text: "1 is not 3", Way: "2 first"}, nil
+	p.refuse, p.calls = &engine.VersionError{Text: "1 is not 3", Way: "2 first"}, nil
 	for _, keepGoing := range []bool{false, true} {
 		steps, began := len(w.h.Log()), time.Now()
 		w.evaluate = time.Minute
@@ -57,7 +57,7 @@ func TestRefusedVersion(t *testing.T) {
 		if diff := cmp.Diff([]string{"w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
 			t.Error(diff)
 		}
-		if did := slices.Concat(p.did, w.effects(steps)); len(did) > 0 {
+		if did := slices.Concat(p.calls, w.effects(steps)); len(did) > 0 {
 			t.Errorf("keep going %v: it did %q", keepGoing, did)
 		}
 	}
@@ -70,8 +70,8 @@ func TestRefusedVersion(t *testing.T) {
 }
 
 // Nobody waits for a machine that boots to hear that the hive is wrong.
-func TestWrongHiveWaitsForNoMachine(t *testing.T) {
-	w, _ := lives(t, 0, 2)
+func TestBrokenHiveFailsBeforeBoot(t *testing.T) {
+	w, _ := newRunningCluster(t, 0, 2)
 	w.h.PowerOff("demo-w-1")
 	w.boot["w-1"], w.wrong = 30*time.Second, true
 	began := time.Now()
@@ -82,11 +82,11 @@ func TestWrongHiveWaitsForNoMachine(t *testing.T) {
 }
 
 // What a killed run has left going on a member is over before its engine is asked.
-func TestOutlast(t *testing.T) {
+func TestWaitForPreviousRuns(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "slow", Role: "w"}
 	going := ""
-	e := &slow{ask: func() {
+	e := &observingEngine{ask: func() {
 		for _, node := range []string{"w-1", "w-2"} {
 			m := w.machines[node]
 			m.mu.Lock()
@@ -114,13 +114,13 @@ func TestOutlast(t *testing.T) {
 }
 
 // slow is an engine that looks around when it is asked.
-type slow struct {
-	sulky
+type observingEngine struct {
+	fakeEngine
 	asked int
 	ask   func()
 }
 
-func (s *slow) Members(context.Context) (map[string]engine.Status, error) {
+func (s *observingEngine) Members(context.Context) (map[string]engine.Status, error) {
 	s.asked++
 	s.ask()
 	return s.members, nil

@@ -39,7 +39,7 @@ func places(s *state.State) string {
 	return strings.Join(all, ", ")
 }
 
-func (w *world) forget(hypervisor string) (doom *Doom, results []state.NodeResult, err error) {
+func (w *world) abandon(hypervisor string) (doom *Doom, results []state.NodeResult, err error) {
 	results, err = w.session(w.t.Context(), "destroy", func(d *Deployer) error {
 		doom = d.Machines.Abandon(d.Store.State(), hypervisor)
 		defer doom.Close()
@@ -49,7 +49,7 @@ func (w *world) forget(hypervisor string) (doom *Doom, results []state.NodeResul
 	return doom, results, err
 }
 
-func TestForgetHypervisor(t *testing.T) {
+func TestAbandonHypervisor(t *testing.T) {
 	w := twoHypervisors(t)
 	before, left := w.state(), w.more["rack2"].Things()
 	boot := w.h.Boot("demo-w-1")
@@ -67,7 +67,7 @@ func TestForgetHypervisor(t *testing.T) {
 		t.Errorf("it was forgotten in silence: %v", err)
 	}
 
-	doom, results, err := w.forget("rack2")
+	doom, results, err := w.abandon("rack2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,11 +122,11 @@ func TestForgetHypervisor(t *testing.T) {
 func second[A any](_ A, err error) error { return err }
 
 // With all hypervisors gone nothing is left, and the next cluster begins.
-func TestForgetAllHypervisors(t *testing.T) {
+func TestAbandonAllHypervisors(t *testing.T) {
 	w := twoHypervisors(t)
 	w.gone["rack2"], w.gone["default"] = true, true
 	for _, name := range []string{"rack2", "default"} {
-		if _, _, err := w.forget(name); err != nil {
+		if _, _, err := w.abandon(name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,7 +148,7 @@ func TestForgetAllHypervisors(t *testing.T) {
 }
 
 // Killed in between, it is asked for once more.
-func TestForgetIsKilled(t *testing.T) {
+func TestAbandonInterrupted(t *testing.T) {
 	w := twoHypervisors(t)
 	w.gone["rack2"] = true
 	file := filepath.Join(string(w.dir), "secrets", "hosts", "w-2")
@@ -157,7 +157,7 @@ func TestForgetIsKilled(t *testing.T) {
 	if err := errors.Join(os.Remove(file), os.MkdirAll(file+"/x", 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if _, results, err := w.forget("rack2"); err == nil || !slices.Equal(outcomes(results), []string{"w-2 failed"}) {
+	if _, results, err := w.abandon("rack2"); err == nil || !slices.Equal(outcomes(results), []string{"w-2 failed"}) {
 		t.Errorf("%q, %v", outcomes(results), err)
 	}
 	if s := w.state(); len(s.Machines) != 3 || len(s.Cluster.Hypervisors) != 2 {
@@ -166,7 +166,7 @@ func TestForgetIsKilled(t *testing.T) {
 	if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(key), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if _, results, err := w.forget("rack2"); err != nil || !slices.Equal(outcomes(results), []string{"w-2 forgotten"}) {
+	if _, results, err := w.abandon("rack2"); err != nil || !slices.Equal(outcomes(results), []string{"w-2 forgotten"}) {
 		t.Errorf("%q, %v", outcomes(results), err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // waits tells whether a change of a machine has to wait for its node's turn: something runs
 // there together with others.
-func (r *run) waits(c provision.Change) bool {
+func (r *run) mustWaitForTurn(c provision.Change) bool {
 	known := r.Store.State()
 	return (c.Action == provision.Restart || c.Action == provision.Recreate) && r.Engines != nil &&
 		r.memberOf(c.Node) != nil && known.Nodes[c.Node].Good != nil && !known.Unready(c.Node)
@@ -35,9 +35,9 @@ func memberOf(hive *nixeval.Hive, node string) *engine.Member {
 }
 
 // mayReplace refuses to make members anew where this run would not bring them in again.
-func (r *run) mayReplace(g *ground) error {
+func (r *run) checkRecreate(g *ground) error {
 	for _, c := range g.Changes {
-		if c.Action == provision.Recreate && r.waits(c) && !r.Goal.runs() {
+		if c.Action == provision.Recreate && r.mustWaitForTurn(c) && !r.Goal.activatesNow() {
 			return &provision.PlanError{
 				Text: fmt.Sprintf("%s: its machine cannot be made anew by apply %s: as a member of a cluster it would leave, and not come in again before it has booted once more", c.Node, r.Goal),
 				Fix:  "nixbench apply --recreate, which switches it at once",
@@ -48,7 +48,7 @@ func (r *run) mayReplace(g *ground) error {
 }
 
 // warned has changes that cost data say so where people are asked about them.
-func (m *Machines) warned(g *ground, known *state.State) {
+func (m *Machines) addDataWarnings(g *ground, known *state.State) {
 	for i := range g.Changes {
 		c := &g.Changes[i]
 		own := memberOf(m.Hive, c.Node)
@@ -67,12 +67,12 @@ func (m *Machines) warned(g *ground, known *state.State) {
 }
 
 // waiting tells whether any machine waits for its node's turn.
-func (b *boots) waiting() bool {
+func (b *boots) anyMachineDeferred() bool {
 	return b != nil && slices.ContainsFunc(sortedKeys(b.nodes), func(node string) bool { return b.nodes[node].later != nil })
 }
 
 // renewed deploys a node, once what was to be done with its machine is done.
-func (r *run) renewed(ctx context.Context, t task) error {
+func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	if t.machine == nil {
 		return r.deploy(ctx, t)
 	}
@@ -98,45 +98,45 @@ func (r *run) renewed(ctx context.Context, t task) error {
 }
 
 // recreates tells whether the node loses all that is on its disks.
-func (t task) recreates() bool {
+func (t task) recreatesMachine() bool {
 	return t.machine != nil && t.machine.c.Action == provision.Recreate
 }
 
 // replace has a member leave for good, makes its machine anew, and waits until it has come in as
 // a new member: the next one may hold what this one needs. So may one of which a run that was
 // killed had made the machine anew.
-func (r *run) replace(ctx context.Context, l living, m member, t task) error {
+func (r *run) recreateMember(ctx context.Context, l clusterState, m member, t task) error {
 	node := t.node.Name
-	for _, other := range r.entering(l, node) {
-		if err := r.back(ctx, m, other); err != nil {
+	for _, other := range r.joiningMembers(l, node) {
+		if err := r.uncordonWhenReady(ctx, m, other); err != nil {
 			err = &NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
 			r.done(t.node, t.closure, state.Failed, "", err)
 			return err
 		}
 	}
-	if err := r.farewell(ctx, []engine.Engine{m.engine}, []string{node}, r.WithoutDrain, r.Drain); err != nil {
+	if err := r.removeMembers(ctx, []engine.Engine{m.engine}, []string{node}, r.WithoutDrain, r.Drain); err != nil {
 		r.done(t.node, t.closure, state.Failed, "", err)
 		return err
 	}
-	if err := r.renewed(ctx, t); err != nil {
+	if err := r.deployAfterMachineChange(ctx, t); err != nil {
 		return err
 	}
-	if err := r.letIn(ctx, l, node); err != nil {
+	if err := r.admitOnce(ctx, l, node); err != nil {
 		return &NodeError{Node: node, Step: event.Drain, Err: err}
 	}
-	return r.back(ctx, m, node)
+	return r.uncordonWhenReady(ctx, m, node)
 }
 
 // entering are the nodes that this run has deployed to become members together with a node, of
 // those that may only be changed one by one.
-func (r *run) entering(l living, node string) []string {
+func (r *run) joiningMembers(l clusterState, node string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
 	for _, other := range engine.Members(r.hive)[r.memberOf(node).Kind] {
 		m, is := l.members[other.Node]
 		_, deployed := r.outcomes[other.Node]
-		if other.OneByOne && deployed && (!is || m.anew) {
+		if other.OneByOne && deployed && (!is || m.recreated) {
 			out = append(out, other.Node)
 		}
 	}

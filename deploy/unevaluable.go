@@ -26,7 +26,7 @@ func (e *UnreadError) Hint() string {
 }
 
 // unread is nil if the hive can be read of all nodes that were deployed.
-func (d *Deployer) unread(hive *nixeval.Hive) error {
+func (d *Deployer) checkMembersEvaluable(hive *nixeval.Hive) error {
 	if len(hive.Broken) == 0 {
 		return nil
 	}

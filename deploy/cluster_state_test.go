@@ -22,22 +22,22 @@ import (
 )
 
 // lives is a world in which so many control planes and workers run together.
-func lives(t *testing.T, cps, ws int) (*world, *sulky) {
+func newRunningCluster(t *testing.T, cps, ws int) (*world, *fakeEngine) {
 	w := newWorld(t, map[string]int{"cp": cps, "w": ws})
-	e := &sulky{}
-	w.together(e)
+	e := &fakeEngine{}
+	w.useEngine(e)
 	w.must(w.apply())
 	e.members = map[string]engine.Status{}
 	for _, n := range w.hive.Nodes {
 		e.members[n.Name] = engine.Status{Ready: true, OneByOne: n.Role == "cp"}
 	}
-	e.did = nil
+	e.calls = nil
 	return w, e
 }
 
 // turns are the nodes in the order in which something was done to them; who is in it twice was
 // disturbed by others.
-func (w *world) turns() string {
+func (w *world) changeOrder() string {
 	var out []string
 	for _, e := range w.events {
 		if e.Node != "" && e.Phase != event.Connect && e.Kind != event.Message {
@@ -48,8 +48,8 @@ func (w *world) turns() string {
 }
 
 // While the engine says nothing, its members are changed in its order all the same.
-func TestSilentEngine(t *testing.T) {
-	w, e := lives(t, 3, 2)
+func TestUnreachableEngine(t *testing.T) {
+	w, e := newRunningCluster(t, 3, 2)
 	e.refuse = "members"
 	w.revision++
 	two, _ := plan.ParseShare("2")
@@ -60,35 +60,35 @@ func TestSilentEngine(t *testing.T) {
 	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "cp-3 switched", "w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if got := w.turns(); !strings.HasPrefix(got, "cp-1 cp-2 cp-3 w-") {
+	if got := w.changeOrder(); !strings.HasPrefix(got, "cp-1 cp-2 cp-3 w-") {
 		t.Errorf("turns: %s", got)
 	}
-	if slices.ContainsFunc(e.did, func(s string) bool { return strings.HasPrefix(s, "leave") }) {
-		t.Errorf("what cannot be asked cannot be drained: %q", e.did)
+	if slices.ContainsFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "leave") }) {
+		t.Errorf("what cannot be asked cannot be drained: %q", e.calls)
 	}
 
 	// When it speaks again, who is left is drained.
-	w, e = lives(t, 2, 0)
+	w, e = newRunningCluster(t, 2, 0)
 	e.refuse = "members"
 	w.revision++
-	e.when = func(what string) {
+	e.onCall = func(what string) {
 		if what == "invite cp-1" {
 			e.refuse = ""
 		}
 	}
 	w.must(w.apply())
-	if diff := cmp.Diff([]string{"invite cp-1", "leave cp-2", "return cp-2", "invite cp-2"}, e.moved()); diff != "" {
+	if diff := cmp.Diff([]string{"invite cp-1", "leave cp-2", "return cp-2", "invite cp-2"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
 
 // Without draining, what a run that was killed has drained is given its work again.
 func TestWithoutDrain(t *testing.T) {
-	w, e := lives(t, 1, 2)
+	w, e := newRunningCluster(t, 1, 2)
 	e.members["w-2"] = engine.Status{Ready: true, Left: true}
 	w.revision++
 	w.must(w.apply(func(o *Options) { o.WithoutDrain = true }))
-	if diff := cmp.Diff([]string{"return w-2"}, e.moved()); diff != "" {
+	if diff := cmp.Diff([]string{"return w-2"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -102,19 +102,19 @@ func (w *world) reboot(o RebootOptions) ([]state.NodeResult, error) {
 }
 
 // A reboot goes through what lives as a change does.
-func TestRebootAmid(t *testing.T) {
-	w, e := lives(t, 2, 1)
+func TestRebootRunningCluster(t *testing.T) {
+	w, e := newRunningCluster(t, 2, 1)
 	w.must(w.reboot(RebootOptions{}))
-	if got := w.turns(); got != "cp-1 cp-2 w-1" {
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
-	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.moved()); diff != "" {
+	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
-	e.did = nil
+	e.calls = nil
 	w.must(w.reboot(RebootOptions{WithoutDrain: true}))
-	if got := w.turns(); got != "cp-1 cp-2 w-1" || len(e.did) > 0 {
-		t.Errorf("turns: %s; %q", got, e.did)
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" || len(e.calls) > 0 {
+		t.Errorf("turns: %s; %q", got, e.calls)
 	}
 	// Who keeps its work does not reboot, nor do those after it.
 	e.refuse = "leave"
@@ -139,15 +139,15 @@ func TestDeployedFromElsewhere(t *testing.T) {
 		"apply":  func(w *world) ([]state.NodeResult, error) { w.revision++; return w.apply() },
 		"reboot": func(w *world) ([]state.NodeResult, error) { return w.reboot(RebootOptions{}) },
 	} {
-		w, e := lives(t, 2, 1)
+		w, e := newRunningCluster(t, 2, 1)
 		forget(w)
-		e.did = nil
+		e.calls = nil
 		w.must(act(w))
-		if got := w.turns(); got != "cp-1 cp-2 w-1" {
+		if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 			t.Errorf("%s: turns: %s", name, got)
 		}
-		if !slices.Contains(e.did, "leave cp-2") {
-			t.Errorf("%s: %q", name, e.did)
+		if !slices.Contains(e.calls, "leave cp-2") {
+			t.Errorf("%s: %q", name, e.calls)
 		}
 	}
 }
@@ -155,9 +155,9 @@ func TestDeployedFromElsewhere(t *testing.T) {
 // Nodes whose turn has not come when we are interrupted have results, too.
 func TestRebootInterrupted(t *testing.T) {
 	for name, early := range map[string]bool{"in a turn": false, "before the first": true} {
-		w, e := lives(t, 0, 2)
+		w, e := newRunningCluster(t, 0, 2)
 		ctx, cancel := context.WithCancel(t.Context())
-		e.when = func(string) { cancel() }
+		e.onCall = func(string) { cancel() }
 		two, _ := plan.ParseShare("2")
 		var results []state.NodeResult
 		recorded, err := w.session(t.Context(), "reboot", func(d *Deployer) (err error) {
@@ -181,11 +181,11 @@ func TestRebootInterrupted(t *testing.T) {
 	}
 }
 
-func TestRollbackAmid(t *testing.T) {
-	w, e := lives(t, 2, 1)
+func TestRollbackRunningCluster(t *testing.T) {
+	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
 	w.must(w.apply())
-	e.did = nil
+	e.calls = nil
 	w.must(w.session(t.Context(), "rollback", func(d *Deployer) error {
 		steps, err := PlanRollback(Look(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
 		if err != nil {
@@ -194,19 +194,19 @@ func TestRollbackAmid(t *testing.T) {
 		_, err = d.Rollback(t.Context(), steps, RollbackOptions{Confirm: time.Minute})
 		return err
 	}))
-	if got := w.turns(); got != "cp-1 cp-2 w-1" {
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
-	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.moved()); diff != "" {
+	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
 
 // Nor does a run that takes itself back switch all control planes at once.
-func TestTakeBackAmid(t *testing.T) {
-	w, e := lives(t, 2, 1)
+func TestRestoreRunningCluster(t *testing.T) {
+	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
-	e.when = func(what string) {
+	e.onCall = func(what string) {
 		if what == "leave w-1" {
 			e.refuse = "leave" // and from now on nobody lets go
 		}
@@ -218,14 +218,14 @@ func TestTakeBackAmid(t *testing.T) {
 	if diff := cmp.Diff([]string{"cp-1 rolled-back", "cp-2 rolled-back", "w-1 failed"}, outcomes(results)); diff != "" {
 		t.Errorf("%s\n%v", diff, err)
 	}
-	if got := w.turns(); got != "cp-1 cp-2 w-1 cp-1 cp-2" {
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1 cp-1 cp-2" {
 		t.Errorf("turns: %s", got)
 	}
 }
 
 // One that cannot be taken back leaves the others their turns, but no control plane as long as it
 // does not work itself.
-func TestTakeBackPastFailures(t *testing.T) {
+func TestRestoreContinuesAfterFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		works bool
 		want  []string
@@ -233,10 +233,10 @@ func TestTakeBackPastFailures(t *testing.T) {
 		"it works as it is": {true, []string{"cp-1 switched", "cp-2 rolled-back", "w-1 rolled-back", "w-2 failed"}},
 		"it is missing":     {false, []string{"cp-1 switched", "cp-2 switched", "w-1 rolled-back", "w-2 failed"}},
 	} {
-		w, e := lives(t, 2, 2)
+		w, e := newRunningCluster(t, 2, 2)
 		w.revision++
 		back := false
-		e.when = func(what string) {
+		e.onCall = func(what string) {
 			e.refuse = ""
 			switch {
 			case what == "leave w-2":
@@ -274,13 +274,13 @@ func (w *world) booted() map[string]int {
 }
 
 // Machines of members change in their turns: what lives is looked at before the first one stops.
-func TestResizeAmid(t *testing.T) {
+func TestResizeMembers(t *testing.T) {
 	for _, goal := range []Goal{Switch, Boot} {
-		w, e := lives(t, 2, 2)
+		w, e := newRunningCluster(t, 2, 2)
 		w.resize("cp", "2G")
 		w.resize("w", "3G")
 		before := w.booted()
-		e.when = func(what string) {
+		e.onCall = func(what string) {
 			if node, ok := strings.CutPrefix(what, "leave "); ok && w.h.Boot("demo-"+node) != before[node] {
 				t.Errorf("%s was restarted with its work", node)
 			}
@@ -292,10 +292,10 @@ func TestResizeAmid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := w.turns(); got != "cp-1 cp-2 w-1 w-2" {
+		if got := w.changeOrder(); got != "cp-1 cp-2 w-1 w-2" {
 			t.Errorf("turns: %s", got)
 		}
-		if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1", "leave w-2", "return w-2"}, e.moved()); diff != "" {
+		if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1", "leave w-2", "return w-2"}, e.memberCalls()); diff != "" {
 			t.Error(diff)
 		}
 		if diff := cmp.Diff([]string{"cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
@@ -313,8 +313,8 @@ func TestResizeAmid(t *testing.T) {
 }
 
 // One that keeps its work keeps its machine, and so do those after it.
-func TestResizeRefused(t *testing.T) {
-	w, e := lives(t, 2, 0)
+func TestResizeStopsIfDrainIsRefused(t *testing.T) {
+	w, e := newRunningCluster(t, 2, 0)
 	w.resize("cp", "2G")
 	before := w.booted()
 	e.refuse = "leave"
@@ -336,8 +336,8 @@ func (w *world) newImage() {
 func recreate(o *Options) { o.Recreate = true }
 
 // A member whose machine is made anew leaves for good before, and the next one's turn is when it is back.
-func TestRecreateAmid(t *testing.T) {
-	w, e := lives(t, 2, 1)
+func TestRecreateMembers(t *testing.T) {
+	w, e := newRunningCluster(t, 2, 1)
 	w.newImage()
 	results, err := w.apply(recreate)
 	if err != nil {
@@ -346,14 +346,14 @@ func TestRecreateAmid(t *testing.T) {
 	if len(w.asked) != 3 || !strings.HasSuffix(w.asked[0], "; it holds the cluster's data, and gets them again from the others") || strings.Contains(w.asked[2], "data") {
 		t.Errorf("asked %q", w.asked)
 	}
-	if got := w.turns(); got != "cp-1 cp-2 w-1" {
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
 	var want []string
 	for _, node := range []string{"cp-1", "cp-2", "w-1"} {
 		want = append(want, "leave for good "+node, "forget "+node, "invite "+node, "return "+node)
 	}
-	if diff := cmp.Diff(want, e.moved()); diff != "" {
+	if diff := cmp.Diff(want, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "w-1 switched"}, outcomes(results)); diff != "" {
@@ -376,7 +376,7 @@ func TestRecreateRefused(t *testing.T) {
 		"it does not come in":      {"return", Switch, "cp-1: the engine refuses"},
 		"nobody lets it come back": {"invite", Switch, "cp-1: the engine refuses"},
 	} {
-		w, e := lives(t, 2, 0)
+		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
 		before := w.booted()
 		e.refuse = c.refuse
@@ -390,7 +390,7 @@ func TestRecreateRefused(t *testing.T) {
 		}
 	}
 	// Somebody who has only one is told so.
-	w, _ := lives(t, 1, 0)
+	w, _ := newRunningCluster(t, 1, 0)
 	w.newImage()
 	w.decline = true
 	if _, err := w.apply(recreate); err == nil || len(w.asked) != 1 || !strings.HasSuffix(w.asked[0], "; it alone holds the cluster's data, which are lost") {
@@ -399,8 +399,8 @@ func TestRecreateRefused(t *testing.T) {
 }
 
 // A machine that does not answer is made anew all the same.
-func TestRecreateDead(t *testing.T) {
-	w, e := lives(t, 1, 1)
+func TestRecreateUnreachableMember(t *testing.T) {
+	w, e := newRunningCluster(t, 1, 1)
 	role := w.hive.Roles["cp"]
 	other := filepath.Join(t.TempDir(), "other.raw") // control planes keep their image
 	if err := os.WriteFile(other, []byte("a disk"), 0o644); err != nil {
@@ -425,15 +425,15 @@ func TestRecreateDead(t *testing.T) {
 	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"leave for good w-1", "forget w-1", "invite w-1", "return w-1"}, e.moved()); diff != "" {
+	if diff := cmp.Diff([]string{"leave for good w-1", "forget w-1", "invite w-1", "return w-1"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
 
 // A run that is cut off in a turn leaves what the next one finishes.
-func TestRecreateCutOff(t *testing.T) {
+func TestRecreateInterrupted(t *testing.T) {
 	for _, cut := range []int{1, 3, 5, 7, 9} {
-		w, e := lives(t, 2, 0)
+		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
 		n := 0
 		w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
@@ -444,7 +444,7 @@ func TestRecreateCutOff(t *testing.T) {
 			}
 			return nil
 		})
-		e.when = func(what string) {
+		e.onCall = func(what string) {
 			if node, ok := strings.CutPrefix(what, "forget "); ok {
 				delete(e.members, node)
 			}
@@ -457,13 +457,13 @@ func TestRecreateCutOff(t *testing.T) {
 		}
 		w.h.OnStep(nil)
 		_, is := e.members["cp-1"]
-		e.did = nil
+		e.calls = nil
 		if _, err := w.apply(recreate); err != nil {
 			t.Fatalf("cut before step %d: %v", cut, err)
 		}
-		back, next := slices.Index(e.did, "return cp-1"), slices.Index(e.did, "leave for good cp-2")
+		back, next := slices.Index(e.calls, "return cp-1"), slices.Index(e.calls, "leave for good cp-2")
 		if !is && (back < 0 || next >= 0 && next < back) {
-			t.Errorf("cut before step %d: cp-2 leaves before cp-1 is back: %q", cut, e.did)
+			t.Errorf("cut before step %d: cp-2 leaves before cp-1 is back: %q", cut, e.calls)
 		}
 		if len(e.members) != 2 {
 			t.Errorf("cut before step %d: members %v", cut, e.members)
@@ -493,9 +493,9 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 			return w.apply(recreate, func(a *Options) { a.Drain = o })
 		},
 		"fewer nodes": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
-			e := w.engines["sulky"](engine.Cluster{}).(*sulky)
+			e := w.engines["sulky"](engine.Cluster{}).(*fakeEngine)
 			w.scale(map[string]int{"cp": 1, "w": 1})
-			w.together(e)
+			w.useEngine(e)
 			w.revision++
 			return w.apply(func(a *Options) { a.Drain = o })
 		},
@@ -516,7 +516,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 			})
 		},
 	} {
-		w, e := lives(t, 1, 2)
+		w, e := newRunningCluster(t, 1, 2)
 		e.blocked = map[string]string{"w-2": "shop/debug"}
 		starts := func() string {
 			var out []string
@@ -531,13 +531,13 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 		if !errors.As(err, &blocked) || err.Error() != "w-2: drain: shop/debug is bare" {
 			t.Errorf("%s: %v", name, err)
 		}
-		if moved := e.moved(); len(moved) > 0 || starts() != before {
+		if moved := e.memberCalls(); len(moved) > 0 || starts() != before {
 			t.Errorf("%s: done all the same: %q; %s, and before %s", name, moved, starts(), before)
 		}
-		e.did = nil
+		e.calls = nil
 		w.must(act(w, engine.DrainOptions{BarePods: true}))
-		if !slices.ContainsFunc(e.did, func(s string) bool { return s == "leave w-2" || s == "leave for good w-2" }) || !e.options.BarePods {
-			t.Errorf("%s, allowed: %q, %+v", name, e.did, e.options)
+		if !slices.ContainsFunc(e.calls, func(s string) bool { return s == "leave w-2" || s == "leave for good w-2" }) || !e.options.BarePods {
+			t.Errorf("%s, allowed: %q, %+v", name, e.calls, e.options)
 		}
 		if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Text == "w-2: the drain deletes shop/debug, which is bare" }) {
 			t.Errorf("%s: what is deleted is not said", name)
@@ -547,7 +547,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 
 // A member whose programs are dead is drained for a short time, and the change goes on.
 func TestDrainOfBrokenMember(t *testing.T) {
-	w, e := lives(t, 1, 1)
+	w, e := newRunningCluster(t, 1, 1)
 	e.broken = map[string]string{"w-1": "its kubelet is dead"}
 	w.revision++
 	results, err := w.apply()
@@ -570,8 +570,8 @@ func TestDrainOfBrokenMember(t *testing.T) {
 }
 
 // Units that failed are seen at the end, also on nodes that did not change.
-func TestFailedUnitsInTheEnd(t *testing.T) {
-	w, _ := lives(t, 1, 1)
+func TestFailedUnitsAtEnd(t *testing.T) {
+	w, _ := newRunningCluster(t, 1, 1)
 	w.machines["w-1"].failed = "backup.service"
 	if _, err := w.apply(func(o *Options) { o.CheckTimeout = time.Second }); err == nil || !strings.Contains(err.Error(), "w-1: failed: backup.service") {
 		t.Error(err)

@@ -43,7 +43,7 @@ func (w *world) preview() ([]string, error) {
 
 // A network with somebody else's machine on it is left, and that is an error. The cluster's id stays, so that the
 // next apply or destroy goes on.
-func TestDestroyLeavesTheNetwork(t *testing.T) {
+func TestDestroyKeepsNetworkInUse(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
 	id := w.state().Cluster.ID
@@ -82,7 +82,7 @@ func TestDestroyLeavesTheNetwork(t *testing.T) {
 }
 
 // The same where the hive no longer wants any machine.
-func TestTidyLeavesTheNetwork(t *testing.T) {
+func TestApplyKeepsNetworkInUse(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1, "x": 1})
 	w.must(w.apply())
 	w.h.AddGuest("guest", "net")
@@ -101,7 +101,7 @@ func TestTidyLeavesTheNetwork(t *testing.T) {
 
 // Machines whose network was stopped or removed are connected to it again; containers are restarted for it, and
 // people are asked first.
-func TestNetworkIsStopped(t *testing.T) {
+func TestNetworkStopped(t *testing.T) {
 	const why = "network net was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again"
 	for _, keep := range []bool{true, false} {
 		for kind, how := range map[provision.Kind]string{provision.VM: why + " while it runs", provision.Container: why + " by a restart"} {
@@ -146,7 +146,7 @@ func TestNetworkIsStopped(t *testing.T) {
 }
 
 // A network that is undefined while it runs is defined again, and nothing on it is disturbed.
-func TestNetworkIsUndefined(t *testing.T) {
+func TestNetworkUndefined(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	boot := w.h.Boot("demo-w-1")
@@ -164,9 +164,9 @@ func TestNetworkIsUndefined(t *testing.T) {
 }
 
 // What was decided on and never made is forgotten, and not counted as removed.
-func TestNeverMade(t *testing.T) {
+func TestDestroyNeverCreated(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
-	w.h.OnStep(failAt(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "seed"}))
+	w.h.OnStep(failAtStep(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "seed"}))
 	if _, err := w.apply(); err == nil {
 		t.Fatal("nothing failed")
 	}
@@ -193,7 +193,7 @@ func TestNeverMade(t *testing.T) {
 }
 
 // A machine that somebody has removed by hand is not counted either, and what is remembered of it goes.
-func TestRemovedByHand(t *testing.T) {
+func TestDestroyRemovedByHand(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
 	if err := w.h.Remove(t.Context(), provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}, "w-2"); err != nil {
@@ -265,7 +265,7 @@ func TestPreflight(t *testing.T) {
 }
 
 // A copy of a machine is told apart from it: said, and neither taken for the machine nor removed.
-func TestCopyOfAMachine(t *testing.T) {
+func TestCopiedMachine(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	w.h.CopyMachine("demo-w-1", "zz-copy")
@@ -303,7 +303,7 @@ func TestCopyOfAMachine(t *testing.T) {
 }
 
 // A destroy that is ended while it cleans up keeps the cluster's id, too.
-func TestDestroyIsEndedWhileItCleans(t *testing.T) {
+func TestDestroyInterruptedDuringCleanup(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -16,30 +16,30 @@ const Forgotten state.Outcome = "forgotten"
 // Abandon finds the machines that a hypervisor had which is gone for good. No hypervisor is asked, and
 // nothing will be removed there.
 func (m *Machines) Abandon(known *state.State, hypervisor string) *Doom {
-	d := &Doom{gone: hypervisor, Whole: true}
+	d := &Doom{abandoned: hypervisor, Whole: true}
 	for _, node := range sortedKeys(known.Machines) {
 		s := known.Machines[node]
 		if s.Hypervisor != hypervisor {
 			d.Whole = false
 			continue
 		}
-		one := doomed{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is given up"}
+		one := removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is given up"}
 		if s.Address.IsValid() {
 			one.note = "its address " + s.Address.String() + " and its host key are given up"
 		}
 		d.List = append(d.List, one)
 	}
-	byNode(d.List)
-	d.Left = m.left(known, d)
+	sortByNode(d.List)
+	d.Left = m.describeRemaining(known, d)
 	return d
 }
 
 // left is what stays on a hypervisor that is forgotten, should it come back.
-func (m *Machines) left(known *state.State, d *Doom) []string {
+func (m *Machines) describeRemaining(known *state.State, d *Doom) []string {
 	if len(d.List) == 0 {
 		return nil
 	}
-	h := known.Cluster.Hypervisors[d.gone]
+	h := known.Cluster.Hypervisors[d.abandoned]
 	var domains, keys []string
 	for _, one := range d.List {
 		domains = append(domains, m.cluster(known).Domain(one.Node))
@@ -49,7 +49,7 @@ func (m *Machines) left(known *state.State, d *Doom) []string {
 			}
 		}
 	}
-	out := []string{fmt.Sprintf("left on %s, at %s: %s, with their disks in pool %s", d.gone, h.URI, strings.Join(domains, ", "), h.Pool)}
+	out := []string{fmt.Sprintf("left on %s, at %s: %s, with their disks in pool %s", d.abandoned, h.URI, strings.Join(domains, ", "), h.Pool)}
 	if n := known.Cluster.Network; provision.Mode(n.Mode).Ours() {
 		out[0] += ", and network " + n.Name
 	}
@@ -61,16 +61,16 @@ func (m *Machines) left(known *state.State, d *Doom) []string {
 }
 
 // forget has nobody look for the hypervisor any more. The facts are then those of the rest.
-func (w *wrecker) forget(hypervisor string) error {
+func (w *destroyer) abandonHypervisor(hypervisor string) error {
 	if err := w.Store.Update(func(s *state.State) error { delete(s.Cluster.Hypervisors, hypervisor); return nil }); err != nil {
 		return err
 	}
-	return w.facts(w.Store.State())
+	return w.writeFacts(w.Store.State())
 }
 
 // forgettable adds to errors about hypervisors that do not answer how one is given up, if it may have
 // machines of ours.
-func forgettable(err error, known *state.State) error {
+func addAbandonHint(err error, known *state.State) error {
 	if known.Cluster == nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func forgettable(err error, known *state.State) error {
 	case interface{ Unwrap() []error }:
 		var all []error
 		for _, one := range e.Unwrap() {
-			all = append(all, forgettable(one, known))
+			all = append(all, addAbandonHint(one, known))
 		}
 		return errors.Join(all...)
 	case *provision.Error:
