@@ -15,33 +15,33 @@ const Forgotten state.Outcome = "forgotten"
 
 // Abandon finds the machines that a hypervisor had which is gone for good. No hypervisor is asked, and
 // nothing will be removed there.
-func (m *Machines) Abandon(known *state.State, hypervisor string) *Doom {
-	d := &Doom{abandoned: hypervisor, Whole: true}
+func (m *Machines) PlanAbandon(known *state.State, hypervisor string) *DestroyPlan {
+	d := &DestroyPlan{abandoned: hypervisor, WholeCluster: true}
 	for _, node := range sortedKeys(known.Machines) {
 		s := known.Machines[node]
 		if s.Hypervisor != hypervisor {
-			d.Whole = false
+			d.WholeCluster = false
 			continue
 		}
 		one := removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is given up"}
 		if s.Address.IsValid() {
 			one.note = "its address " + s.Address.String() + " and its host key are given up"
 		}
-		d.List = append(d.List, one)
+		d.Removals = append(d.Removals, one)
 	}
-	sortByNode(d.List)
-	d.Left = m.describeRemaining(known, d)
+	sortByNode(d.Removals)
+	d.Remaining = m.describeRemaining(known, d)
 	return d
 }
 
 // left is what stays on a hypervisor that is forgotten, should it come back.
-func (m *Machines) describeRemaining(known *state.State, d *Doom) []string {
-	if len(d.List) == 0 {
+func (m *Machines) describeRemaining(known *state.State, d *DestroyPlan) []string {
+	if len(d.Removals) == 0 {
 		return nil
 	}
 	h := known.Cluster.Hypervisors[d.abandoned]
 	var domains, keys []string
-	for _, one := range d.List {
+	for _, one := range d.Removals {
 		domains = append(domains, m.cluster(known).Domain(one.Node))
 		for _, n := range m.Hive.Nodes {
 			if n.Name == one.Node {

@@ -39,9 +39,9 @@ func places(s *state.State) string {
 	return strings.Join(all, ", ")
 }
 
-func (w *world) abandon(hypervisor string) (doom *Doom, results []state.NodeResult, err error) {
+func (w *world) abandon(hypervisor string) (doom *DestroyPlan, results []state.NodeResult, err error) {
 	results, err = w.session(w.t.Context(), "destroy", func(d *Deployer) error {
-		doom = d.Machines.Abandon(d.Store.State(), hypervisor)
+		doom = d.Machines.PlanAbandon(d.Store.State(), hypervisor)
 		defer doom.Close()
 		_, err := d.Destroy(w.t.Context(), doom, DestroyOptions{})
 		return err

@@ -38,7 +38,7 @@ func (r *run) adjustMembers(ctx context.Context, l clusterState, nodes []string)
 		if err != nil {
 			return &AdjustError{Err: err}
 		}
-		for _, line := range Adjustments(words) {
+		for _, line := range AdjustmentLines(words) {
 			r.Send.Send(event.Event{Kind: event.Message, Level: "note", Text: line})
 		}
 	}
@@ -46,7 +46,7 @@ func (r *run) adjustMembers(ctx context.Context, l clusterState, nodes []string)
 }
 
 // Adjustments are lines with what differed, one for all nodes of which it was the same.
-func Adjustments(words map[string][]string) []string {
+func AdjustmentLines(words map[string][]string) []string {
 	nodes := map[string][]string{}
 	var texts []string
 	for _, node := range sortedKeys(words) {

@@ -504,7 +504,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 		},
 		"destroy": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
 			return w.session(t.Context(), "destroy", func(d *Deployer) error {
-				doom, err := d.Machines.Doom(t.Context(), d.Store.State(), func(all []nixeval.Node) ([]nixeval.Node, error) {
+				doom, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), func(all []nixeval.Node) ([]nixeval.Node, error) {
 					return slices.DeleteFunc(all, func(n nixeval.Node) bool { return n.Role == "cp" }), nil
 				})
 				if err != nil {

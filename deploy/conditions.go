@@ -45,7 +45,7 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 			return nil
 		},
 		Explain: func(ctx context.Context) string {
-			reasons := Reasons(ctx, f, looked, parallel)
+			reasons := FailureReasons(ctx, f, looked, parallel)
 			var lines []string
 			for _, n := range nodes {
 				for _, unit := range slices.Sorted(maps.Keys(reasons[n.Name])) {

@@ -32,10 +32,10 @@ type removal struct {
 }
 
 // Doom is all that a destroy will remove.
-type Doom struct {
-	List         []removal
-	Whole        bool     // nothing is left afterwards, so that the network and images go, too
-	Left         []string // what is not removed, and should be known
+type DestroyPlan struct {
+	Removals     []removal
+	WholeCluster bool     // nothing is left afterwards, so that the network and images go, too
+	Remaining    []string // what is not removed, and should be known
 	neverCreated []string // nodes whose machine was decided on, and never made: only the record of it is removed
 	hosts        hypervisors
 	abandoned    string // the hypervisor that is forgotten with them
@@ -71,19 +71,19 @@ func removedNodes(list []removal) []string {
 }
 
 // Close ends the connections.
-func (d *Doom) Close() { d.hosts.close() }
+func (d *DestroyPlan) Close() { d.hosts.close() }
 
 // Doom finds all machines of the cluster, whatever the hive says: those that are remembered and
 // those that carry our mark. meant picks some of them; nil means all.
-func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]nixeval.Node) ([]nixeval.Node, error)) (*Doom, error) {
+func (m *Machines) PlanDestroy(ctx context.Context, known *state.State, meant func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
 	if known.Cluster == nil {
-		return &Doom{}, nil
+		return &DestroyPlan{}, nil
 	}
 	net, err := m.network(known, false)
 	if err != nil {
 		return nil, err
 	}
-	d := &Doom{}
+	d := &DestroyPlan{}
 	if d.hosts, err = connectHypervisors(ctx, m.Open, known.Cluster.Hypervisors, m.Send); err != nil {
 		d.Close()
 		return nil, addAbandonHint(err, known)
@@ -97,7 +97,7 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 	var all []removal
 	for _, name := range sortedKeys(sites) {
 		for _, c := range sites[name].Copies {
-			d.Left = append(d.Left, provision.CopyText(name, c))
+			d.Remaining = append(d.Remaining, provision.CopyText(name, c))
 		}
 		for _, f := range sites[name].Machines {
 			_, remembered := known.Machines[f.Node]
@@ -122,13 +122,13 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 			return !slices.ContainsFunc(picked, func(n nixeval.Node) bool { return n.Name == one.Node })
 		})
 	}
-	d.Whole = len(list) == len(all)
+	d.WholeCluster = len(list) == len(all)
 	for _, one := range list {
 		if one.neverCreated {
 			d.neverCreated = append(d.neverCreated, one.Node)
-			d.Left = append(d.Left, one.Node+": it was never made; it is forgotten")
+			d.Remaining = append(d.Remaining, one.Node+": it was never made; it is forgotten")
 		} else {
-			d.List = append(d.List, one)
+			d.Removals = append(d.Removals, one)
 		}
 	}
 	return d, nil
@@ -164,7 +164,7 @@ type DestroyOptions struct {
 }
 
 // Destroy removes machines. What became of each is in the record of the run.
-func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([]state.NodeResult, error) {
+func (d *Deployer) Destroy(ctx context.Context, doom *DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
 	known := d.Store.State()
 	if known.Cluster == nil {
 		return []state.NodeResult{}, nil
@@ -173,19 +173,19 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([
 	if doom.abandoned != "" {
 		w.outcome = Forgotten
 	}
-	if d.Engines != nil && (!doom.Whole || d.otherMembersRemain(removedNodes(doom.List))) {
+	if d.Engines != nil && (!doom.WholeCluster || d.otherMembersRemain(removedNodes(doom.Removals))) {
 		if err := d.removeDestroyedMembers(ctx, doom, o.WithoutDrain, o.Drain); err != nil {
 			return nil, err
 		}
 	}
-	if doom.Whole {
+	if doom.WholeCluster {
 		for _, host := range doom.hosts {
 			if h, ok := host.(provision.Dissolver); ok {
 				h.Dissolve(w.cluster)
 			}
 		}
 	}
-	results, err := w.removeAll(ctx, doom.List)
+	results, err := w.removeAll(ctx, doom.Removals)
 	for _, node := range doom.neverCreated {
 		err = errors.Join(err, w.dropNodeRecord(node))
 	}
@@ -389,10 +389,10 @@ func (w *destroyer) otherNodesRemain(known *state.State) bool {
 }
 
 // Lines are what people are asked about.
-func (d *Doom) Lines() []string {
+func (d *DestroyPlan) Lines() []string {
 	var out []string
-	for _, one := range d.List {
+	for _, one := range d.Removals {
 		out = append(out, one.String())
 	}
-	return append(out, d.Left...)
+	return append(out, d.Remaining...)
 }

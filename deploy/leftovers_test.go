@@ -172,7 +172,7 @@ func TestDestroyNeverCreated(t *testing.T) {
 	}
 	w.h.OnStep(nil)
 	results, err := w.session(t.Context(), "destroy", func(d *Deployer) error {
-		doom, err := d.Machines.Doom(t.Context(), d.Store.State(), nil)
+		doom, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
 		if err != nil {
 			return err
 		}
@@ -281,7 +281,7 @@ func TestCopiedMachine(t *testing.T) {
 		t.Errorf("said: %q", said)
 	}
 	_, err = w.session(t.Context(), "destroy", func(d *Deployer) error {
-		doom, err := d.Machines.Doom(t.Context(), d.Store.State(), nil)
+		doom, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
 		if err != nil {
 			return err
 		}

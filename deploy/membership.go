@@ -93,7 +93,7 @@ func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, n
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil && !withoutDrain:
-			return &AloneError{Err: err}
+			return &ClusterUnavailableError{Err: err}
 		case err != nil:
 			d.warn("", fmt.Errorf("machines are removed, and the others go on counting their nodes: %w", err))
 			continue
@@ -156,22 +156,22 @@ func (d *Deployer) warn(node string, err error) {
 }
 
 // AloneError is for what nodes run together, and which does not answer: no node can be taken out of it.
-type AloneError struct{ Err error }
+type ClusterUnavailableError struct{ Err error }
 
-func (e *AloneError) Error() string {
+func (e *ClusterUnavailableError) Error() string {
 	return "no node can be taken out of the cluster: " + e.Err.Error()
 }
-func (e *AloneError) Unwrap() error { return e.Err }
+func (e *ClusterUnavailableError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
-func (e *AloneError) Hint() string {
+func (e *ClusterUnavailableError) Hint() string {
 	return "--no-drain removes the machines all the same; the others go on counting them"
 }
 
 // takeOut takes nodes out of what the remaining ones run together. With those that could tell
 // of it all gone, there is nothing to be taken out of.
-func (d *Deployer) removeDestroyedMembers(ctx context.Context, doom *Doom, withoutDrain bool, o engine.DrainOptions) error {
-	nodes := removedNodes(doom.List)
+func (d *Deployer) removeDestroyedMembers(ctx context.Context, doom *DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
+	nodes := removedNodes(doom.Removals)
 	teams, err := d.Engines.withMembers(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {
 		return err

@@ -96,7 +96,7 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 			}
 			return e
 		}}, Fleet: &Fleet{}}
-		err := d.removeDestroyedMembers(t.Context(), &Doom{List: []removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
+		err := d.removeDestroyedMembers(t.Context(), &DestroyPlan{Removals: []removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
 		if i := slices.IndexFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "return") }); i >= 0 {
 			slices.Sort(e.calls[i:]) // they do so at once
 		}
@@ -168,7 +168,7 @@ func TestScaleDown(t *testing.T) {
 		w.scale(map[string]int{"cp": 1})
 		w.useEngine(e)
 		_, err := w.apply(func(o *Options) { o.Goal, o.WithoutDrain = c.goal, c.withoutDrain })
-		var alone *AloneError
+		var alone *ClusterUnavailableError
 		if errors.As(err, &alone) == c.gone || c.gone && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -11,7 +11,7 @@ import (
 
 // Reasons are the last words of units that failed, by node and unit. It is one command on
 // each node that has any.
-func Reasons(ctx context.Context, f *Fleet, looked []Outcome[activate.Node], parallel int) map[string]map[string]string {
+func FailureReasons(ctx context.Context, f *Fleet, looked []Outcome[activate.Node], parallel int) map[string]map[string]string {
 	var nodes []nixeval.Node
 	units := map[string][]string{}
 	for _, o := range looked {

@@ -10,18 +10,18 @@ import (
 // UnreadError says that nodes were deployed of which the hive can no longer be read. What they are
 // members of is not known then: without its control planes a living cluster would be taken for
 // none, and changed all at once.
-type UnreadError struct {
+type UnevaluableMembersError struct {
 	Nodes []string
 	Err   *nixeval.EvalError
 }
 
-func (e *UnreadError) Error() string {
+func (e *UnevaluableMembersError) Error() string {
 	return fmt.Sprintf("%s; what nodes run together is not disturbed, since these may be part of it: %s", e.Err, strings.Join(e.Nodes, ", "))
 }
-func (e *UnreadError) Unwrap() error { return e.Err }
+func (e *UnevaluableMembersError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
-func (e *UnreadError) Hint() string {
+func (e *UnevaluableMembersError) Hint() string {
 	return "mend what the hive says of them; nixbench eval shows what is wrong with it"
 }
 
@@ -31,7 +31,7 @@ func (d *Deployer) checkMembersEvaluable(hive *nixeval.Hive) error {
 		return nil
 	}
 	known := d.Store.State()
-	e := &UnreadError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
+	e := &UnevaluableMembersError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
 	for _, n := range hive.Nodes {
 		if why := hive.Broken[n.Unit]; why != nil && known.Nodes[n.Name].Good != nil {
 			e.Nodes = append(e.Nodes, n.Name)

@@ -36,7 +36,7 @@ func TestUnevaluableMembers(t *testing.T) {
 		w.breakRole("cp")
 		before := w.booted()
 		err := act(w)
-		var unread *UnreadError
+		var unread *UnevaluableMembersError
 		if !errors.As(err, &unread) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -55,7 +55,7 @@ func TestUnevaluableNewNode(t *testing.T) {
 	w.breakRole("new")
 	w.revision++
 	var eval *nixeval.EvalError
-	var unread *UnreadError
+	var unread *UnevaluableMembersError
 	results, err := w.apply(func(o *Options) { o.KeepGoing = true })
 	if !errors.As(err, &eval) || errors.As(err, &unread) {
 		t.Errorf("%v", err)

@@ -345,7 +345,7 @@ func (w *world) destroy(meant func([]nixeval.Node) ([]nixeval.Node, error)) erro
 
 func (w *world) destroyIn(ctx context.Context, meant func([]nixeval.Node) ([]nixeval.Node, error)) error {
 	_, err := w.session(ctx, "destroy", func(d *Deployer) error {
-		doom, err := d.Machines.Doom(ctx, d.Store.State(), meant)
+		doom, err := d.Machines.PlanDestroy(ctx, d.Store.State(), meant)
 		if err != nil {
 			return err
 		}

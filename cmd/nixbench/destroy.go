@@ -122,10 +122,10 @@ func (a *app) destroy(flags destroyFlags) error {
 			return err
 		}
 		defer doom.Close()
-		if list := doom.Lines(); len(doom.List) > 0 {
-			question := fmt.Sprintf("remove %s, and all that is on their disks?", deploy.Count(len(doom.List), "machine"))
+		if list := doom.Lines(); len(doom.Removals) > 0 {
+			question := fmt.Sprintf("remove %s, and all that is on their disks?", deploy.Count(len(doom.Removals), "machine"))
 			if flags.forget != "" {
-				question = fmt.Sprintf("forget %s, without removing anything there?", deploy.Count(len(doom.List), "machine"))
+				question = fmt.Sprintf("forget %s, without removing anything there?", deploy.Count(len(doom.Removals), "machine"))
 			}
 			if err := a.agreed("destroy", question, list, flags.yes); err != nil {
 				return err
@@ -134,10 +134,10 @@ func (a *app) destroy(flags destroyFlags) error {
 		results, err := d.Destroy(a.ctx, doom, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain})
 		if results != nil {
 			a.view.Result(results, func(w io.Writer) { // people have seen the lines of machines
-				for _, line := range doom.Left {
+				for _, line := range doom.Remaining {
 					fmt.Fprintln(w, line)
 				}
-				if err == nil && doom.Whole && len(doom.List) == 0 {
+				if err == nil && doom.WholeCluster && len(doom.Removals) == 0 {
 					fmt.Fprintln(w, "what was left of this cluster is removed")
 				}
 			})
@@ -146,11 +146,11 @@ func (a *app) destroy(flags destroyFlags) error {
 	})
 }
 
-func doomed(a *app, m *deploy.Machines, known *state.State, meant func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*deploy.Doom, error) {
+func doomed(a *app, m *deploy.Machines, known *state.State, meant func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*deploy.DestroyPlan, error) {
 	if forget != "" {
-		return m.Abandon(known, forget), nil
+		return m.PlanAbandon(known, forget), nil
 	}
-	return m.Doom(a.ctx, known, meant)
+	return m.PlanDestroy(a.ctx, known, meant)
 }
 
 // abandons refuses to forget a hypervisor that the hive still names, since the next apply would ask

@@ -77,7 +77,7 @@ func exitCode(err error) int {
 		unmet  *check.Error
 		unlike *deploy.AdjustError
 		before *deploy.NoPredecessorError
-		alone  *deploy.AloneError
+		alone  *deploy.ClusterUnavailableError
 		access *kubernetes.AccessError
 		newKey *newKeyError
 		silent *remote.TimeoutError
@@ -135,7 +135,7 @@ func provisioning(err error) bool {
 // about what nodes run together: that is what is missing.
 func unreachable(err error) bool {
 	switch e := err.(type) {
-	case *activate.LostSightError, *activate.RebootError, *deploy.AloneError, *kubernetes.AccessError, *newKeyError:
+	case *activate.LostSightError, *activate.RebootError, *deploy.ClusterUnavailableError, *kubernetes.AccessError, *newKeyError:
 		return false
 	case *remote.UnreachableError, *remote.HostKeyUnknownError, *remote.HostKeyChangedError,
 		*remote.AuthError, *remote.EscalationError, *deploy.NoHostError:
@@ -209,7 +209,7 @@ func problems(err error) []ui.Problem {
 		return out
 	}
 	var (
-		unread *deploy.UnreadError
+		unread *deploy.UnevaluableMembersError
 		eval   *nixeval.EvalError
 		build  *nixeval.BuildError
 		nix    *nixeval.NixError

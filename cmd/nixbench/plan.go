@@ -150,7 +150,7 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 			adjust[p.Node] = p.Adjust
 		}
 	}
-	for i, line := range deploy.Adjustments(adjust) {
+	for i, line := range deploy.AdjustmentLines(adjust) {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}

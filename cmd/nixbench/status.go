@@ -108,7 +108,7 @@ func (a *app) status(flags statusFlags) error {
 	}
 	of, enginesErr := engines.Of(hive, fleet)
 	certificates := deploy.Certificates(a.ctx, of, answered, flags.parallel)
-	reasons := deploy.Reasons(a.ctx, fleet, looked, flags.parallel)
+	reasons := deploy.FailureReasons(a.ctx, fleet, looked, flags.parallel)
 	rows := make([]deploy.Status, len(nodes))
 	for i, n := range nodes {
 		o, asked := byName[n.Name]
