@@ -15,10 +15,10 @@ const Forgotten state.Outcome = "forgotten"
 
 // Abandon finds the machines that a hypervisor had which is gone for good. No hypervisor is asked, and
 // nothing will be removed there.
-func (m *Machines) PlanAbandon(known *state.State, hypervisor string) *DestroyPlan {
+func (m *Machines) PlanAbandon(recorded *state.State, hypervisor string) *DestroyPlan {
 	d := &DestroyPlan{abandoned: hypervisor, WholeCluster: true}
-	for _, node := range sortedKeys(known.Machines) {
-		s := known.Machines[node]
+	for _, node := range sortedKeys(recorded.Machines) {
+		s := recorded.Machines[node]
 		if s.Hypervisor != hypervisor {
 			d.WholeCluster = false
 			continue
@@ -30,19 +30,19 @@ func (m *Machines) PlanAbandon(known *state.State, hypervisor string) *DestroyPl
 		d.Removals = append(d.Removals, one)
 	}
 	sortByNode(d.Removals)
-	d.Remaining = m.describeRemaining(known, d)
+	d.Remaining = m.describeRemaining(recorded, d)
 	return d
 }
 
 // left is what stays on a hypervisor that is forgotten, should it come back.
-func (m *Machines) describeRemaining(known *state.State, d *DestroyPlan) []string {
+func (m *Machines) describeRemaining(recorded *state.State, d *DestroyPlan) []string {
 	if len(d.Removals) == 0 {
 		return nil
 	}
-	h := known.Cluster.Hypervisors[d.abandoned]
+	h := recorded.Cluster.Hypervisors[d.abandoned]
 	var domains, keys []string
 	for _, one := range d.Removals {
-		domains = append(domains, m.cluster(known).Domain(one.Node))
+		domains = append(domains, m.cluster(recorded).Domain(one.Node))
 		for _, n := range m.Hive.Nodes {
 			if n.Name == one.Node {
 				keys = append(keys, sortedKeys(m.Hive.Unit(n.Unit).Deployment.Keys)...)
@@ -50,7 +50,7 @@ func (m *Machines) describeRemaining(known *state.State, d *DestroyPlan) []strin
 		}
 	}
 	out := []string{fmt.Sprintf("left on %s, at %s: %s, with their disks in pool %s", d.abandoned, h.URI, strings.Join(domains, ", "), h.Pool)}
-	if n := known.Cluster.Network; provision.Mode(n.Mode).Ours() {
+	if n := recorded.Cluster.Network; provision.Mode(n.Mode).Ours() {
 		out[0] += ", and network " + n.Name
 	}
 	if len(keys) > 0 {
@@ -70,19 +70,19 @@ func (w *destroyer) abandonHypervisor(hypervisor string) error {
 
 // forgettable adds to errors about hypervisors that do not answer how one is given up, if it may have
 // machines of ours.
-func addAbandonHint(err error, known *state.State) error {
-	if known.Cluster == nil {
+func addAbandonHint(err error, recorded *state.State) error {
+	if recorded.Cluster == nil {
 		return err
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() []error }:
 		var all []error
 		for _, one := range e.Unwrap() {
-			all = append(all, addAbandonHint(one, known))
+			all = append(all, addAbandonHint(one, recorded))
 		}
 		return errors.Join(all...)
 	case *provision.Error:
-		if _, ours := known.Cluster.Hypervisors[e.Hypervisor]; ours && errors.Is(e, provision.ErrGone) {
+		if _, ours := recorded.Cluster.Hypervisors[e.Hypervisor]; ours && errors.Is(e, provision.ErrGone) {
 			with := *e
 			with.Fix += fmt.Sprintf("; if it is gone for good, take it out of cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.Hypervisor)
 			with.Fix = strings.TrimPrefix(with.Fix, "; ")

@@ -39,14 +39,14 @@ func places(s *state.State) string {
 	return strings.Join(all, ", ")
 }
 
-func (w *world) abandon(hypervisor string) (doom *DestroyPlan, results []state.NodeResult, err error) {
+func (w *world) abandon(hypervisor string) (destroyPlan *DestroyPlan, results []state.NodeResult, err error) {
 	results, err = w.session(w.t.Context(), "destroy", func(d *Deployer) error {
-		doom = d.Machines.PlanAbandon(d.Store.State(), hypervisor)
-		defer doom.Close()
-		_, err := d.Destroy(w.t.Context(), doom, DestroyOptions{})
+		destroyPlan = d.Machines.PlanAbandon(d.Store.State(), hypervisor)
+		defer destroyPlan.Close()
+		_, err := d.Destroy(w.t.Context(), destroyPlan, DestroyOptions{})
 		return err
 	})
-	return doom, results, err
+	return destroyPlan, results, err
 }
 
 func TestAbandonHypervisor(t *testing.T) {
@@ -67,7 +67,7 @@ func TestAbandonHypervisor(t *testing.T) {
 		t.Errorf("it was forgotten in silence: %v", err)
 	}
 
-	doom, results, err := w.abandon("rack2")
+	destroyPlan, results, err := w.abandon("rack2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestAbandonHypervisor(t *testing.T) {
 		"w-2 on rack2: its address 10.0.0.3 and its host key are given up",
 		"left on rack2, at fake://rack2/: demo-w-2, with their disks in pool nixbench, and network net",
 	}
-	if diff := cmp.Diff(want, doom.Lines()); diff != "" {
+	if diff := cmp.Diff(want, destroyPlan.Lines()); diff != "" {
 		t.Error(diff)
 	}
 	now := w.state()

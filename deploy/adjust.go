@@ -20,17 +20,17 @@ func (e *AdjustError) Unwrap() error { return e.Err }
 func (e *AdjustError) Hint() string { return "nixbench apply does it again; nothing else is missing" }
 
 // adjust brings members to what the hive says that is no part of their systems.
-func (r *run) adjustMembers(ctx context.Context, l clusterState, nodes []string) error {
+func (r *run) adjustMembers(ctx context.Context, cluster clusterState, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	for _, e := range l.engines {
+	for _, e := range cluster.engines {
 		adjuster, ok := e.(engine.Adjuster)
 		if !ok {
 			continue
 		}
 		wait := r.Send.Wait(event.Event{Phase: event.Deploy, Text: "the cluster to take over what the hive says of its nodes"})
-		words, err := adjuster.Adjust(ctx, nodes, false)
+		changes, err := adjuster.Adjust(ctx, nodes, false)
 		wait.End()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -38,7 +38,7 @@ func (r *run) adjustMembers(ctx context.Context, l clusterState, nodes []string)
 		if err != nil {
 			return &AdjustError{Err: err}
 		}
-		for _, line := range AdjustmentLines(words) {
+		for _, line := range AdjustmentLines(changes) {
 			r.Send.Send(event.Event{Kind: event.Message, Level: "note", Text: line})
 		}
 	}
@@ -46,11 +46,11 @@ func (r *run) adjustMembers(ctx context.Context, l clusterState, nodes []string)
 }
 
 // Adjustments are lines with what differed, one for all nodes of which it was the same.
-func AdjustmentLines(words map[string][]string) []string {
+func AdjustmentLines(changes map[string][]string) []string {
 	nodes := map[string][]string{}
 	var texts []string
-	for _, node := range sortedKeys(words) {
-		text := strings.Join(words[node], ", ")
+	for _, node := range sortedKeys(changes) {
+		text := strings.Join(changes[node], ", ")
 		if nodes[text] == nil {
 			texts = append(texts, text)
 		}
@@ -84,12 +84,12 @@ func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, p
 		if !ok {
 			continue
 		}
-		words, err := adjuster.Adjust(ctx, nodes, true)
+		changes, err := adjuster.Adjust(ctx, nodes, true)
 		if err != nil {
 			d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Text: err.Error()})
 		}
 		for i, p := range previews {
-			previews[i].Adjust = append(previews[i].Adjust, words[p.Node]...)
+			previews[i].Adjust = append(previews[i].Adjust, changes[p.Node]...)
 		}
 	}
 	return nil

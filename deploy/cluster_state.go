@@ -34,24 +34,24 @@ type member struct {
 // living asks the hive's engines for their members. Before the first deployment there is
 // nobody to ask. A short silence must not turn one by one into all at once, so where an engine
 // does not answer, nodes that were deployed before count as its members, also those that say so themselves.
-func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, says func(node string) bool) (clusterState, error) {
-	l := clusterState{members: map[string]member{}, desired: map[string]bool{}}
+func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, reportsDeployed func(node string) bool) (clusterState, error) {
+	cluster := clusterState{members: map[string]member{}, desired: map[string]bool{}}
 	if d.Engines == nil { // a node by itself
-		return l, nil
+		return cluster, nil
 	}
 	teams, err := d.Engines.withMembers(hive, d.Fleet, nil)
 	if err != nil {
-		return l, err
+		return cluster, err
 	}
-	known := d.Store.State()
+	recorded := d.Store.State()
 	if err := d.checkMembersEvaluable(hive); err != nil && len(teams) > 0 {
-		return l, err
+		return cluster, err
 	}
 	for _, t := range teams {
-		l.engines = append(l.engines, t.engine)
+		cluster.engines = append(cluster.engines, t.engine)
 		deployed := slices.DeleteFunc(slices.Clone(t.members), func(m engine.Member) bool {
-			l.desired[m.Node] = true
-			return known.Nodes[m.Node].Good == nil && !says(m.Node)
+			cluster.desired[m.Node] = true
+			return recorded.Nodes[m.Node].Good == nil && !reportsDeployed(m.Node)
 		})
 		if len(deployed) == 0 {
 			continue
@@ -59,40 +59,40 @@ func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, says 
 		members, err := t.engine.Members(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return l, context.Cause(ctx)
+			return cluster, context.Cause(ctx)
 		case err != nil:
 			// What cannot be asked cannot be drained either, and this run may be what mends it.
 			d.warn("", fmt.Errorf("nodes that cannot be asked about are changed one after the other, and without taking their work away before: %w", err))
 			for _, m := range deployed {
-				l.members[m.Node] = member{engine: t.engine, Status: engine.Status{OneByOne: m.OneByOne}, unreachable: true}
+				cluster.members[m.Node] = member{engine: t.engine, Status: engine.Status{OneByOne: m.OneByOne}, unreachable: true}
 			}
 		}
 		for node, status := range members {
-			l.members[node] = member{engine: t.engine, Status: status}
+			cluster.members[node] = member{engine: t.engine, Status: status}
 		}
 	}
-	return l, nil
+	return cluster, nil
 }
 
 // order cuts nodes into waves, of which one follows the other. The calm, on which nothing
 // stops, are in the first: no wave need wait for them. In a living cluster so are nodes that are
 // no members yet; then come members that may only be changed one by one, and then the
 // others, share of them at a time.
-func (l clusterState) orderWaves(nodes []nixeval.Node, calm func(node string) bool, share plan.Share) [][]nixeval.Node {
-	lives := len(l.members) > 0
+func (cluster clusterState) orderWaves(nodes []nixeval.Node, isNoop func(node string) bool, share plan.Share) [][]nixeval.Node {
+	running := len(cluster.members) > 0
 	var first, single, others []nixeval.Node
 	for _, n := range nodes {
-		m, is := l.members[n.Name]
+		m, isMember := cluster.members[n.Name]
 		switch {
-		case calm(n.Name), lives && l.desired[n.Name] && (!is || m.recreated), lives && !is && share.All():
+		case isNoop(n.Name), running && cluster.desired[n.Name] && (!isMember || m.recreated), running && !isMember && share.All():
 			first = append(first, n)
-		case is && m.OneByOne:
+		case isMember && m.OneByOne:
 			single = append(single, n)
 		default:
 			others = append(others, n)
 		}
 	}
-	if share.All() && lives {
+	if share.All() && running {
 		share = plan.One
 	}
 	var out [][]nixeval.Node
@@ -100,7 +100,7 @@ func (l clusterState) orderWaves(nodes []nixeval.Node, calm func(node string) bo
 		out = append(out, []nixeval.Node{n})
 	}
 	out = append(out, plan.Waves(others, share)...)
-	if len(out) == 0 || lives {
+	if len(out) == 0 || running {
 		return append([][]nixeval.Node{first}, out...)
 	}
 	out[0] = append(first, out[0]...)
@@ -108,26 +108,26 @@ func (l clusterState) orderWaves(nodes []nixeval.Node, calm func(node string) bo
 }
 
 // oneByOne tells whether a wave is of such members.
-func (l clusterState) isOneByOne(wave []nixeval.Node) bool {
-	return len(wave) == 1 && l.members[wave[0].Name].OneByOne
+func (cluster clusterState) isOneByOne(wave []nixeval.Node) bool {
+	return len(wave) == 1 && cluster.members[wave[0].Name].OneByOne
 }
 
 // amid changes a node amid what runs: a member's work is taken away before and given back
 // after, whatever becomes of the change. Where it keeps its work, change is not called.
-func (d *Deployer) withDrain(ctx context.Context, l clusterState, node string, withoutDrain bool, change func() error) error {
-	m, is := l.members[node]
+func (d *Deployer) withDrain(ctx context.Context, cluster clusterState, node string, withoutDrain bool, change func() error) error {
+	m, isMember := cluster.members[node]
 	if m.unreachable && !withoutDrain { // it may answer by now
 		if members, err := m.engine.Members(ctx); err == nil {
 			m = member{engine: m.engine}
-			m.Status, is = members[node]
+			m.Status, isMember = members[node]
 		}
 	}
-	is = is && !m.recreated && !m.unreachable
-	drains := is && !withoutDrain
-	if !drains && (!is || !m.Left) {
+	isMember = isMember && !m.recreated && !m.unreachable
+	drains := isMember && !withoutDrain
+	if !drains && (!isMember || !m.Left) {
 		return change()
 	}
-	return d.drainAround(ctx, l.drainOptions, m, node, drains, change)
+	return d.drainAround(ctx, cluster.drainOptions, m, node, drains, change)
 }
 
 // around does something to a member that lets go of its work before, if it drains; it gets it back
@@ -158,16 +158,16 @@ func (d *Deployer) uncordonWhenReady(ctx context.Context, m member, node string)
 const uncordonTimeout = 30 * time.Second
 
 // amidAll changes nodes amid what runs, in its order, and reports what has become of each.
-func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, says func(node string) bool, withoutDrain bool, o engine.DrainOptions, share plan.Share, parallel int,
+func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, reportsDeployed func(node string) bool, withoutDrain bool, o engine.DrainOptions, share plan.Share, parallel int,
 	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
 	var results []state.NodeResult
 	skip := func(n nixeval.Node, err error) {
 		results = append(results, d.report(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
 	}
-	l, err := d.observeCluster(ctx, d.Fleet.hive, says)
-	l.drainOptions = o
+	cluster, err := d.observeCluster(ctx, d.Fleet.hive, reportsDeployed)
+	cluster.drainOptions = o
 	if err == nil && !withoutDrain {
-		err = d.checkDrains(ctx, l, nodeNames(nodes), nil)
+		err = d.checkDrains(ctx, cluster, nodeNames(nodes), nil)
 	}
 	if err != nil {
 		for _, n := range nodes {
@@ -175,12 +175,12 @@ func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, says
 		}
 		return results, err
 	}
-	waves := l.orderWaves(nodes, func(string) bool { return false }, share)
+	waves := cluster.orderWaves(nodes, func(string) bool { return false }, share)
 	var errs []error
 	for _, o := range inWaves(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
 		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 		text := ""
-		err := d.withDrain(ctx, l, n.Name, withoutDrain, func() (err error) {
+		err := d.withDrain(ctx, cluster, n.Name, withoutDrain, func() (err error) {
 			r, text, err = change(ctx, n)
 			return err
 		})

@@ -130,7 +130,7 @@ func TestRebootRunningCluster(t *testing.T) {
 
 // What lives was perhaps deployed from elsewhere: the nodes say so.
 func TestDeployedFromElsewhere(t *testing.T) {
-	forget := func(w *world) {
+	clearNodes := func(w *world) {
 		w.must(w.session(t.Context(), "forget", func(d *Deployer) error {
 			return d.Store.Update(func(s *state.State) error { clear(s.Nodes); return nil })
 		}))
@@ -140,7 +140,7 @@ func TestDeployedFromElsewhere(t *testing.T) {
 		"reboot": func(w *world) ([]state.NodeResult, error) { return w.reboot(RebootOptions{}) },
 	} {
 		w, e := newRunningCluster(t, 2, 1)
-		forget(w)
+		clearNodes(w)
 		e.calls = nil
 		w.must(act(w))
 		if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
@@ -161,11 +161,11 @@ func TestRebootInterrupted(t *testing.T) {
 		two, _ := plan.ParseShare("2")
 		var results []state.NodeResult
 		recorded, err := w.session(t.Context(), "reboot", func(d *Deployer) (err error) {
-			looked := Look(ctx, d.Fleet, w.hive.Nodes, 0, nil)
+			inspected := Look(ctx, d.Fleet, w.hive.Nodes, 0, nil)
 			if early {
 				cancel()
 			}
-			results, err = d.Reboot(ctx, looked, RebootOptions{Parallel: 1, MaxUnavailable: two, Timeout: 10 * time.Second})
+			results, err = d.Reboot(ctx, inspected, RebootOptions{Parallel: 1, MaxUnavailable: two, Timeout: 10 * time.Second})
 			return err
 		})
 		first := "w-1 failed"
@@ -432,13 +432,13 @@ func TestRecreateUnreachableMember(t *testing.T) {
 
 // A run that is cut off in a turn leaves what the next one finishes.
 func TestRecreateInterrupted(t *testing.T) {
-	for _, cut := range []int{1, 3, 5, 7, 9} {
+	for _, failingStep := range []int{1, 3, 5, 7, 9} {
 		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
 		n := 0
 		w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
 			if s.Node == "cp-1" {
-				if n++; n >= cut {
+				if n++; n >= failingStep {
 					return errors.New("cut off")
 				}
 			}
@@ -453,24 +453,24 @@ func TestRecreateInterrupted(t *testing.T) {
 			}
 		}
 		if _, err := w.apply(recreate); err == nil || w.h.Boot("demo-cp-2") == 0 || e.members["cp-2"] == (engine.Status{}) {
-			t.Fatalf("cut before step %d: %v", cut, err)
+			t.Fatalf("cut before step %d: %v", failingStep, err)
 		}
 		w.h.OnStep(nil)
-		_, is := e.members["cp-1"]
+		_, isMember := e.members["cp-1"]
 		e.calls = nil
 		if _, err := w.apply(recreate); err != nil {
-			t.Fatalf("cut before step %d: %v", cut, err)
+			t.Fatalf("cut before step %d: %v", failingStep, err)
 		}
 		back, next := slices.Index(e.calls, "return cp-1"), slices.Index(e.calls, "leave for good cp-2")
-		if !is && (back < 0 || next >= 0 && next < back) {
-			t.Errorf("cut before step %d: cp-2 leaves before cp-1 is back: %q", cut, e.calls)
+		if !isMember && (back < 0 || next >= 0 && next < back) {
+			t.Errorf("cut before step %d: cp-2 leaves before cp-1 is back: %q", failingStep, e.calls)
 		}
 		if len(e.members) != 2 {
-			t.Errorf("cut before step %d: members %v", cut, e.members)
+			t.Errorf("cut before step %d: members %v", failingStep, e.members)
 		}
 		for _, node := range []string{"cp-1", "cp-2"} {
 			if s := w.state(); s.Nodes[node].Good == nil || len(s.Intents) > 0 || w.h.Boot("demo-"+node) == 0 {
-				t.Errorf("cut before step %d: %+v", cut, s)
+				t.Errorf("cut before step %d: %+v", failingStep, s)
 			}
 		}
 	}
@@ -504,14 +504,14 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 		},
 		"destroy": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
 			return w.session(t.Context(), "destroy", func(d *Deployer) error {
-				doom, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), func(all []nixeval.Node) ([]nixeval.Node, error) {
+				destroyPlan, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), func(all []nixeval.Node) ([]nixeval.Node, error) {
 					return slices.DeleteFunc(all, func(n nixeval.Node) bool { return n.Role == "cp" }), nil
 				})
 				if err != nil {
 					return err
 				}
-				defer doom.Close()
-				_, err = d.Destroy(t.Context(), doom, DestroyOptions{Drain: o})
+				defer destroyPlan.Close()
+				_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{Drain: o})
 				return err
 			})
 		},

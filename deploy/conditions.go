@@ -20,14 +20,14 @@ import (
 
 // NodeConditions are what must hold of nodes, whatever runs on them.
 func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condition {
-	var looked []Outcome[activate.Node]
+	var inspected []Outcome[activate.Node]
 	return []check.Condition{{
 		Name: Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
 			var bad []string
 			now := Look(ctx, f, nodes, parallel, nil)
 			if ctx.Err() == nil { // one that is cut short has seen nothing
-				looked = now
+				inspected = now
 			}
 			for _, o := range now {
 				switch {
@@ -45,7 +45,7 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 			return nil
 		},
 		Explain: func(ctx context.Context) string {
-			reasons := FailureReasons(ctx, f, looked, parallel)
+			reasons := FailureReasons(ctx, f, inspected, parallel)
 			var lines []string
 			for _, n := range nodes {
 				for _, unit := range slices.Sorted(maps.Keys(reasons[n.Name])) {
@@ -91,8 +91,8 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 type Engines map[string]func(engine.Cluster) engine.Engine
 
 // Of returns the hive's engines in the order of their kinds, each with a way to run commands on its members.
-func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
-	teams, err := known.withMembers(hive, f, nil)
+func (makers Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
+	teams, err := makers.withMembers(hive, f, nil)
 	var out []engine.Engine
 	for _, t := range teams {
 		out = append(out, t.engine)
@@ -107,12 +107,12 @@ type engineWithMembers struct {
 }
 
 // of leaves out members that are about to leave for good: nobody asks them any more.
-func (known Engines) withMembers(hive *nixeval.Hive, f *Fleet, without []string) ([]engineWithMembers, error) {
+func (makers Engines) withMembers(hive *nixeval.Hive, f *Fleet, without []string) ([]engineWithMembers, error) {
 	var out []engineWithMembers
 	all := engine.Members(hive)
 	for _, kind := range sortedKeys(all) {
 		members := all[kind]
-		of := known[kind]
+		of := makers[kind]
 		if of == nil {
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
 		}

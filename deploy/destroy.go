@@ -75,23 +75,23 @@ func (d *DestroyPlan) Close() { d.hosts.close() }
 
 // Doom finds all machines of the cluster, whatever the hive says: those that are remembered and
 // those that carry our mark. meant picks some of them; nil means all.
-func (m *Machines) PlanDestroy(ctx context.Context, known *state.State, meant func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
-	if known.Cluster == nil {
+func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
+	if recorded.Cluster == nil {
 		return &DestroyPlan{}, nil
 	}
-	net, err := m.network(known, false)
+	net, err := m.network(recorded, false)
 	if err != nil {
 		return nil, err
 	}
 	d := &DestroyPlan{}
-	if d.hosts, err = connectHypervisors(ctx, m.Open, known.Cluster.Hypervisors, m.Send); err != nil {
+	if d.hosts, err = connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send); err != nil {
 		d.Close()
-		return nil, addAbandonHint(err, known)
+		return nil, addAbandonHint(err, recorded)
 	}
-	sites, err := d.hosts.survey(ctx, m.cluster(known), net, m.Send)
+	sites, err := d.hosts.survey(ctx, m.cluster(recorded), net, m.Send)
 	if err != nil {
 		d.Close()
-		return nil, addAbandonHint(err, known)
+		return nil, addAbandonHint(err, recorded)
 	}
 	seen := map[string]bool{}
 	var all []removal
@@ -100,26 +100,26 @@ func (m *Machines) PlanDestroy(ctx context.Context, known *state.State, meant fu
 			d.Remaining = append(d.Remaining, provision.CopyText(name, c))
 		}
 		for _, f := range sites[name].Machines {
-			_, remembered := known.Machines[f.Node]
+			_, remembered := recorded.Machines[f.Node]
 			all = append(all, removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, orphan: !remembered})
 			seen[f.Node] = true
 		}
 	}
-	for _, node := range sortedKeys(known.Machines) {
-		if s := known.Machines[node]; !seen[node] {
+	for _, node := range sortedKeys(recorded.Machines) {
+		if s := recorded.Machines[node]; !seen[node] {
 			all = append(all, removal{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, neverCreated: s.Created == nil})
 		}
 	}
 	sortByNode(all)
 	list := all
-	if meant != nil {
-		picked, err := meant(m.asNodes(all))
+	if selectNodes != nil {
+		selected, err := selectNodes(m.asNodes(all))
 		if err != nil {
 			d.Close()
 			return nil, err
 		}
 		list = slices.DeleteFunc(slices.Clone(all), func(one removal) bool {
-			return !slices.ContainsFunc(picked, func(n nixeval.Node) bool { return n.Name == one.Node })
+			return !slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == one.Node })
 		})
 	}
 	d.WholeCluster = len(list) == len(all)
@@ -164,35 +164,35 @@ type DestroyOptions struct {
 }
 
 // Destroy removes machines. What became of each is in the record of the run.
-func (d *Deployer) Destroy(ctx context.Context, doom *DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
-	known := d.Store.State()
-	if known.Cluster == nil {
+func (d *Deployer) Destroy(ctx context.Context, destroyPlan *DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
+	recorded := d.Store.State()
+	if recorded.Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	w := &destroyer{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts, outcome: Removed}
-	if doom.abandoned != "" {
+	w := &destroyer{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(recorded), hosts: destroyPlan.hosts, outcome: Removed}
+	if destroyPlan.abandoned != "" {
 		w.outcome = Forgotten
 	}
-	if d.Engines != nil && (!doom.WholeCluster || d.otherMembersRemain(removedNodes(doom.Removals))) {
-		if err := d.removeDestroyedMembers(ctx, doom, o.WithoutDrain, o.Drain); err != nil {
+	if d.Engines != nil && (!destroyPlan.WholeCluster || d.otherMembersRemain(removedNodes(destroyPlan.Removals))) {
+		if err := d.removeDestroyedMembers(ctx, destroyPlan, o.WithoutDrain, o.Drain); err != nil {
 			return nil, err
 		}
 	}
-	if doom.WholeCluster {
-		for _, host := range doom.hosts {
+	if destroyPlan.WholeCluster {
+		for _, host := range destroyPlan.hosts {
 			if h, ok := host.(provision.Dissolver); ok {
 				h.Dissolve(w.cluster)
 			}
 		}
 	}
-	results, err := w.removeAll(ctx, doom.Removals)
-	for _, node := range doom.neverCreated {
+	results, err := w.removeAll(ctx, destroyPlan.Removals)
+	for _, node := range destroyPlan.neverCreated {
 		err = errors.Join(err, w.dropNodeRecord(node))
 	}
 	switch {
 	case err != nil:
-	case doom.abandoned != "":
-		err = w.abandonHypervisor(doom.abandoned)
+	case destroyPlan.abandoned != "":
+		err = w.abandonHypervisor(destroyPlan.abandoned)
 	default:
 		err = w.cleanUp(ctx)
 	}
@@ -202,11 +202,11 @@ func (d *Deployer) Destroy(ctx context.Context, doom *DestroyPlan, o DestroyOpti
 // othersStay tells whether nodes that were deployed, and may be members, outlive these: machines
 // that are not ours.
 func (d *Deployer) otherMembersRemain(leaving []string) bool {
-	hive, known := d.Machines.Hive, d.Store.State()
+	hive, recorded := d.Machines.Hive, d.Store.State()
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
 		u := hive.Unit(n.Unit)
 		member := hive.Broken[n.Unit] != nil || u != nil && u.Deployment.Engine != nil
-		return member && known.Nodes[n.Name].Good != nil && !slices.Contains(leaving, n.Name)
+		return member && recorded.Nodes[n.Name].Good != nil && !slices.Contains(leaving, n.Name)
 	})
 }
 
@@ -263,17 +263,17 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 		results, errs = append(results, r), append(errs, o.Err)
 	}
 	err := errors.Join(errs...)
-	gone, absent := 0, 0
+	removed, absent := 0, 0
 	for i, r := range results {
 		switch {
 		case errs[i] != nil:
 		case w.outcome == Removed && !w.wasFound(parts[r.Node]):
 			absent++
 		default:
-			gone++
+			removed++
 		}
 	}
-	text := fmt.Sprintf("%s %s", Count(gone, "machine"), w.outcome)
+	text := fmt.Sprintf("%s %s", Count(removed, "machine"), w.outcome)
 	if absent > 0 {
 		text += fmt.Sprintf(", %d not there any more", absent)
 	}
@@ -320,22 +320,22 @@ func (w *destroyer) dropNodeRecord(node string) error {
 // the facts, and last the cluster's id: only with it are the network and the images recognised as
 // this cluster's. So the id stays as long as one of them could not be removed, and that is an error.
 func (w *destroyer) cleanUp(ctx context.Context) error {
-	left, err := w.cleanHosts(ctx)
-	known := w.Store.State()
-	if len(known.Machines) > 0 {
+	stillUsed, err := w.cleanHosts(ctx)
+	recorded := w.Store.State()
+	if len(recorded.Machines) > 0 {
 		if err != nil {
 			return err
 		}
-		return w.writeFacts(known)
+		return w.writeFacts(recorded)
 	}
-	if err := errors.Join(w.removeFiles(known), err, left); err != nil {
+	if err := errors.Join(w.removeFiles(recorded), err, stillUsed); err != nil {
 		return err
 	}
 	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
 }
 
 // cleanHosts removes from all hypervisors what no machine uses any more. left says what is still used.
-func (w *destroyer) cleanHosts(ctx context.Context) (left, err error) {
+func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
 	var errs, used []error
 	for _, name := range sortedKeys(w.hosts) { // not at once: two of them may have one network and pool
 		c, ok := w.hosts[name].(provision.Cleaner)
@@ -359,12 +359,12 @@ func (w *destroyer) cleanHosts(ctx context.Context) (left, err error) {
 }
 
 // removeFiles removes what is only there for machines of ours, of which none is left.
-func (w *destroyer) removeFiles(known *state.State) error {
+func (w *destroyer) removeFiles(recorded *state.State) error {
 	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
 	for _, root := range roots {
 		_ = os.Remove(root) // a link to an image that can be made again
 	}
-	if !w.otherNodesRemain(known) {
+	if !w.otherNodesRemain(recorded) {
 		// The next cluster gets secrets of its own.
 		if err := w.Dir.RemoveSecrets(); err != nil {
 			return err
@@ -374,18 +374,18 @@ func (w *destroyer) removeFiles(known *state.State) error {
 }
 
 // facts writes those of the machines that are left.
-func (w *destroyer) writeFacts(known *state.State) error {
-	data, err := w.runtime(known)
+func (w *destroyer) writeFacts(recorded *state.State) error {
+	data, err := w.runtime(recorded)
 	if err != nil || data == nil {
 		return err
 	}
-	return w.Dir.WriteFacts(data, known.Machines)
+	return w.Dir.WriteFacts(data, recorded.Machines)
 }
 
 // outlived tells whether nodes whose machines are not ours go on, perhaps as the same cluster,
 // with the secrets that they have: those of the hive, and others that were deployed to once.
-func (w *destroyer) otherNodesRemain(known *state.State) bool {
-	return len(known.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
+func (w *destroyer) otherNodesRemain(recorded *state.State) bool {
+	return len(recorded.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
 }
 
 // Lines are what people are asked about.

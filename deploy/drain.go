@@ -38,7 +38,7 @@ func (r *run) needsDrain(t task) bool {
 
 // mayDrain checks all drains of a run before the first node is changed: those of nodes that change,
 // and those of nodes that leave for good, now or at the end.
-func (r *run) checkRunDrains(ctx context.Context, l clusterState, todo []task) error {
+func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, todo []task) error {
 	if r.WithoutDrain {
 		return nil
 	}
@@ -58,18 +58,18 @@ func (r *run) checkRunDrains(ctx context.Context, l clusterState, todo []task) e
 			}
 		}
 	}
-	return r.checkDrains(ctx, l, change, leave)
+	return r.checkDrains(ctx, cluster, change, leave)
 }
 
 // checkDrains refuses to begin where a drain of members would be refused. Those in leave are removed
 // after it.
-func (d *Deployer) checkDrains(ctx context.Context, l clusterState, change, leave []string) error {
+func (d *Deployer) checkDrains(ctx context.Context, cluster clusterState, change, leave []string) error {
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
-	for _, e := range l.engines {
-		for good, nodes := range map[bool][]string{false: change, true: leave} {
-			o := l.drainOptions
-			o.ForGood = good
-			err := d.checkEngineDrains(ctx, e, l.drainableNodes(e, nodes), o)
+	for _, e := range cluster.engines {
+		for permanent, nodes := range map[bool][]string{false: change, true: leave} {
+			o := cluster.drainOptions
+			o.ForGood = permanent
+			err := d.checkEngineDrains(ctx, e, cluster.drainableNodes(e, nodes), o)
 			var one *engine.BlockedError
 			switch {
 			case errors.As(err, &one):
@@ -86,10 +86,10 @@ func (d *Deployer) checkDrains(ctx context.Context, l clusterState, change, leav
 }
 
 // drainable are those of the nodes that are members of an engine which can be asked about them.
-func (l clusterState) drainableNodes(e engine.Engine, nodes []string) []string {
+func (cluster clusterState) drainableNodes(e engine.Engine, nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool {
-		m, is := l.members[node]
-		return !is || m.engine != e || m.recreated || m.unreachable
+		m, isMember := cluster.members[node]
+		return !isMember || m.engine != e || m.recreated || m.unreachable
 	})
 }
 
@@ -140,13 +140,13 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 		return nil
 	}
 	drains := map[bool][]string{} // true: for good
-	asks := false
+	canAsk := false
 	for _, p := range previews {
 		machine := provision.Keep
 		if p.Machine != nil {
 			machine = p.Machine.Action
 		}
-		asks = asks || p.From != ""
+		canAsk = canAsk || p.From != ""
 		switch {
 		case machine == provision.Remove, machine == provision.Recreate:
 			drains[true] = append(drains[true], p.Node)
@@ -154,7 +154,7 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 			drains[false] = append(drains[false], p.Node)
 		}
 	}
-	if !asks {
+	if !canAsk {
 		return nil
 	}
 	engines, err := d.Engines.Of(hive, d.Fleet)
@@ -167,9 +167,9 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 		if !ok {
 			continue
 		}
-		for good, nodes := range drains {
+		for permanent, nodes := range drains {
 			how := o.Drain
-			how.ForGood = good
+			how.ForGood = permanent
 			checks, err := checker.CheckDrain(ctx, nodes, how)
 			if err != nil && ctx.Err() == nil {
 				d.warn("", err)

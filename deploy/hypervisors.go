@@ -43,8 +43,8 @@ func connectHypervisors(ctx context.Context, open Opener, where map[string]state
 
 // located has an error say which hypervisor it is about.
 func withHypervisor(err error, name, op string) error {
-	var known *provision.Error
-	if errors.As(err, &known) {
+	var described *provision.Error
+	if errors.As(err, &described) {
 		return err
 	}
 	return &provision.Error{Hypervisor: name, Op: op, Err: err}

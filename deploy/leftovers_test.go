@@ -172,15 +172,15 @@ func TestDestroyNeverCreated(t *testing.T) {
 	}
 	w.h.OnStep(nil)
 	results, err := w.session(t.Context(), "destroy", func(d *Deployer) error {
-		doom, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
+		destroyPlan, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
 		if err != nil {
 			return err
 		}
-		defer doom.Close()
-		if diff := cmp.Diff([]string{"w-1 on default", "w-2: it was never made; it is forgotten"}, doom.Lines()); diff != "" {
+		defer destroyPlan.Close()
+		if diff := cmp.Diff([]string{"w-1 on default", "w-2: it was never made; it is forgotten"}, destroyPlan.Lines()); diff != "" {
 			t.Error(diff)
 		}
-		_, err = d.Destroy(t.Context(), doom, DestroyOptions{})
+		_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{})
 		return err
 	})
 	if diff := cmp.Diff([]string{"w-1 removed"}, outcomes(results)); diff != "" || err != nil {
@@ -281,15 +281,15 @@ func TestCopiedMachine(t *testing.T) {
 		t.Errorf("said: %q", said)
 	}
 	_, err = w.session(t.Context(), "destroy", func(d *Deployer) error {
-		doom, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
+		destroyPlan, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
 		if err != nil {
 			return err
 		}
-		defer doom.Close()
-		if diff := cmp.Diff([]string{"w-1 on default", text}, doom.Lines()); diff != "" {
+		defer destroyPlan.Close()
+		if diff := cmp.Diff([]string{"w-1 on default", text}, destroyPlan.Lines()); diff != "" {
 			t.Error(diff)
 		}
-		_, err = d.Destroy(t.Context(), doom, DestroyOptions{})
+		_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{})
 		return err
 	})
 	if !errors.Is(err, provision.ErrInUse) || !slices.Contains(w.h.Things(), "domain zz-copy") {

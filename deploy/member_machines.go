@@ -18,9 +18,9 @@ import (
 // waits tells whether a change of a machine has to wait for its node's turn: something runs
 // there together with others.
 func (r *run) mustWaitForTurn(c provision.Change) bool {
-	known := r.Store.State()
+	recorded := r.Store.State()
 	return (c.Action == provision.Restart || c.Action == provision.Recreate) && r.Engines != nil &&
-		r.memberOf(c.Node) != nil && known.Nodes[c.Node].Good != nil && !known.Unready(c.Node)
+		r.memberOf(c.Node) != nil && recorded.Nodes[c.Node].Good != nil && !recorded.Unready(c.Node)
 }
 
 func (r *run) memberOf(node string) *engine.Member { return memberOf(r.hive, node) }
@@ -48,15 +48,15 @@ func (r *run) checkRecreate(g *ground) error {
 }
 
 // warned has changes that cost data say so where people are asked about them.
-func (m *Machines) addDataWarnings(g *ground, known *state.State) {
+func (m *Machines) addDataWarnings(g *ground, recorded *state.State) {
 	for i := range g.Changes {
 		c := &g.Changes[i]
 		own := memberOf(m.Hive, c.Node)
-		if c.Action != provision.Recreate || own == nil || !own.OneByOne || known.Nodes[c.Node].Good == nil {
+		if c.Action != provision.Recreate || own == nil || !own.OneByOne || recorded.Nodes[c.Node].Good == nil {
 			continue
 		}
 		others := slices.ContainsFunc(engine.Members(m.Hive)[own.Kind], func(o engine.Member) bool {
-			return o.OneByOne && o.Node != c.Node && known.Nodes[o.Node].Good != nil
+			return o.OneByOne && o.Node != c.Node && recorded.Nodes[o.Node].Good != nil
 		})
 		if others {
 			c.Why += "; it holds the cluster's data, and gets them again from the others"
@@ -86,11 +86,11 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 		return err
 	}
 	// What is there now is not what was looked at.
-	one := &look{over: make(chan struct{})}
-	one.found, one.err = r.lookAt(ctx, t.node)
-	close(one.over)
+	inspection := &look{over: make(chan struct{})}
+	inspection.found, inspection.err = r.lookAt(ctx, t.node)
+	close(inspection.over)
 	r.machines.nodes[t.node.Name].later = nil
-	next, err := r.task(ctx, t.node, map[string]nixeval.Closure{t.node.Unit: t.closure}, one)
+	next, err := r.task(ctx, t.node, map[string]nixeval.Closure{t.node.Unit: t.closure}, inspection)
 	if next == nil {
 		return err
 	}
@@ -105,9 +105,9 @@ func (t task) recreatesMachine() bool {
 // replace has a member leave for good, makes its machine anew, and waits until it has come in as
 // a new member: the next one may hold what this one needs. So may one of which a run that was
 // killed had made the machine anew.
-func (r *run) recreateMember(ctx context.Context, l clusterState, m member, t task) error {
+func (r *run) recreateMember(ctx context.Context, cluster clusterState, m member, t task) error {
 	node := t.node.Name
-	for _, other := range r.joiningMembers(l, node) {
+	for _, other := range r.joiningMembers(cluster, node) {
 		if err := r.uncordonWhenReady(ctx, m, other); err != nil {
 			err = &NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
 			r.done(t.node, t.closure, state.Failed, "", err)
@@ -121,7 +121,7 @@ func (r *run) recreateMember(ctx context.Context, l clusterState, m member, t ta
 	if err := r.deployAfterMachineChange(ctx, t); err != nil {
 		return err
 	}
-	if err := r.admitOnce(ctx, l, node); err != nil {
+	if err := r.admitOnce(ctx, cluster, node); err != nil {
 		return &NodeError{Node: node, Step: event.Drain, Err: err}
 	}
 	return r.uncordonWhenReady(ctx, m, node)
@@ -129,14 +129,14 @@ func (r *run) recreateMember(ctx context.Context, l clusterState, m member, t ta
 
 // entering are the nodes that this run has deployed to become members together with a node, of
 // those that may only be changed one by one.
-func (r *run) joiningMembers(l clusterState, node string) []string {
+func (r *run) joiningMembers(cluster clusterState, node string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
 	for _, other := range engine.Members(r.hive)[r.memberOf(node).Kind] {
-		m, is := l.members[other.Node]
+		m, isMember := cluster.members[other.Node]
 		_, deployed := r.outcomes[other.Node]
-		if other.OneByOne && deployed && (!is || m.recreated) {
+		if other.OneByOne && deployed && (!isMember || m.recreated) {
 			out = append(out, other.Node)
 		}
 	}

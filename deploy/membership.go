@@ -15,14 +15,14 @@ import (
 
 // anew tells whether a node's machine was made after all that was deployed to the node. Both
 // we and the machine have to say so: what it was a member of is about to forget it.
-func (r *run) wasRecreated(node string, looked looks) bool {
-	known := r.Store.State()
-	if _, ours := known.Machines[node]; !ours || known.Nodes[node].Good != nil || looked[node] == nil {
+func (r *run) wasRecreated(node string, inspected looks) bool {
+	recorded := r.Store.State()
+	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].Good != nil || inspected[node] == nil {
 		return false
 	}
-	<-looked[node].over
-	found := looked[node].found
-	return looked[node].err == nil && found.Last == nil && len(found.Deployed) == 0
+	<-inspected[node].over
+	observed := inspected[node].found
+	return inspected[node].err == nil && observed.Last == nil && len(observed.Deployed) == 0
 }
 
 // forget has a node that was made anew forgotten, so that it can come in as a new one.
@@ -39,21 +39,21 @@ func (r *run) removeStaleMember(ctx context.Context, m member, name string) erro
 
 // welcome invites nodes that became no members by being deployed. In a living cluster that
 // comes after the waves of those that let them in, who have what the hive says by then.
-func (r *run) admitPending(ctx context.Context, l clusterState, nodes []nixeval.Node) {
-	if len(l.members) == 0 || !r.Goal.activatesNow() {
+func (r *run) admitPending(ctx context.Context, cluster clusterState, nodes []nixeval.Node) {
+	if len(cluster.members) == 0 || !r.Goal.activatesNow() {
 		return // each was invited at once
 	}
 	for _, n := range nodes {
-		if m, is := l.members[n.Name]; !is || m.recreated {
-			r.admit(ctx, l, n.Name)
+		if m, isMember := cluster.members[n.Name]; !isMember || m.recreated {
+			r.admit(ctx, cluster, n.Name)
 		}
 	}
 }
 
 // invite has the node's engine let it in, once it runs what the hive wants. Where that
 // fails it is tried again in the end: others may only just boot.
-func (r *run) admit(ctx context.Context, l clusterState, node string) {
-	if r.admitOnce(ctx, l, node) != nil {
+func (r *run) admit(ctx context.Context, cluster clusterState, node string) {
+	if r.admitOnce(ctx, cluster, node) != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.outside = append(r.outside, node)
@@ -62,19 +62,19 @@ func (r *run) admit(ctx context.Context, l clusterState, node string) {
 
 // inviteAgain is for those that could not be let in when they were deployed. Where that fails
 // once more the check at the end tells what has become of it.
-func (r *run) retryAdmissions(ctx context.Context, l clusterState) {
+func (r *run) retryAdmissions(ctx context.Context, cluster clusterState) {
 	for _, node := range r.outside {
-		if err := r.admitOnce(ctx, l, node); err != nil && ctx.Err() == nil {
+		if err := r.admitOnce(ctx, cluster, node); err != nil && ctx.Err() == nil {
 			r.warn(node, err)
 		}
 	}
 }
 
-func (r *run) admitOnce(ctx context.Context, l clusterState, node string) error {
+func (r *run) admitOnce(ctx context.Context, cluster clusterState, node string) error {
 	wait := r.Send.Wait(event.Event{Node: node, Text: "the cluster to let it in"})
 	defer wait.End()
 	var errs []error
-	for _, e := range l.engines {
+	for _, e := range cluster.engines {
 		if inviter, ok := e.(engine.Inviter); ok {
 			errs = append(errs, inviter.Invite(ctx, node))
 		}
@@ -98,27 +98,27 @@ func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, n
 			d.warn("", fmt.Errorf("machines are removed, and the others go on counting their nodes: %w", err))
 			continue
 		}
-		going := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, is := members[n]; return !is })
+		leaving := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, isMember := members[n]; return !isMember })
 		if !withoutDrain {
-			if err := d.checkEngineDrains(ctx, e, going, o); err != nil {
+			if err := d.checkEngineDrains(ctx, e, leaving, o); err != nil {
 				return err
 			}
 		}
-		for i, node := range going {
+		for i, node := range leaving {
 			if withoutDrain {
 				break
 			}
 			if err := d.drainNode(ctx, e, node, "leaves for good", o); err != nil {
-				return errors.Join(err, d.undoDrain(ctx, e, going[:i]))
+				return errors.Join(err, d.undoDrain(ctx, e, leaving[:i]))
 			}
 		}
 		f, ok := e.(engine.Forgetter)
-		for i, node := range going {
+		for i, node := range leaving {
 			if !ok {
 				break
 			}
 			if err := d.runMemberStep(node, "is taken out", func(func(string)) error { return f.Forget(ctx, node) }); err != nil {
-				return errors.Join(err, d.undoDrain(ctx, e, going[i:]))
+				return errors.Join(err, d.undoDrain(ctx, e, leaving[i:]))
 			}
 		}
 	}
@@ -170,8 +170,8 @@ func (e *ClusterUnavailableError) Hint() string {
 
 // takeOut takes nodes out of what the remaining ones run together. With those that could tell
 // of it all gone, there is nothing to be taken out of.
-func (d *Deployer) removeDestroyedMembers(ctx context.Context, doom *DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
-	nodes := removedNodes(doom.Removals)
+func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
+	nodes := removedNodes(destroyPlan.Removals)
 	teams, err := d.Engines.withMembers(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {
 		return err

@@ -168,8 +168,8 @@ func TestScaleDown(t *testing.T) {
 		w.scale(map[string]int{"cp": 1})
 		w.useEngine(e)
 		_, err := w.apply(func(o *Options) { o.Goal, o.WithoutDrain = c.goal, c.withoutDrain })
-		var alone *ClusterUnavailableError
-		if errors.As(err, &alone) == c.gone || c.gone && err != nil {
+		var unavailable *ClusterUnavailableError
+		if errors.As(err, &unavailable) == c.gone || c.gone && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		left := slices.DeleteFunc(e.memberCalls(), func(s string) bool { return strings.HasPrefix(s, "invite") })

@@ -26,8 +26,8 @@ func (m *Machines) preflight(ctx context.Context, g *ground) error {
 		}
 	}
 	type group struct{ role, hypervisor string }
-	looked := map[group]bool{} // at the image
-	said := map[string]bool{}
+	checked := map[group]bool{} // at the image
+	reported := map[string]bool{}
 	var errs []error
 	for _, role := range sortedKeys(failed) {
 		errs = append(errs, failed[role])
@@ -38,16 +38,16 @@ func (m *Machines) preflight(ctx context.Context, g *ground) error {
 			continue
 		}
 		image := images[c.Role]
-		if one := (group{c.Role, c.Hypervisor}); looked[one] {
+		if one := (group{c.Role, c.Hypervisor}); checked[one] {
 			image.Disk = ""
 		} else {
-			looked[one] = true
+			checked[one] = true
 		}
 		err := host.Check(ctx, g.Cluster, g.Network, c.Spec(image, provision.Identity{}))
-		if err == nil || said[err.Error()] {
+		if err == nil || reported[err.Error()] {
 			continue
 		}
-		said[err.Error()] = true
+		reported[err.Error()] = true
 		errs = append(errs, withHypervisor(err, c.Hypervisor, fmt.Sprintf("check %s", c.Node)))
 	}
 	return errors.Join(errs...)

@@ -11,10 +11,10 @@ import (
 
 // Reasons are the last words of units that failed, by node and unit. It is one command on
 // each node that has any.
-func FailureReasons(ctx context.Context, f *Fleet, looked []Outcome[activate.Node], parallel int) map[string]map[string]string {
+func FailureReasons(ctx context.Context, f *Fleet, inspected []Outcome[activate.Node], parallel int) map[string]map[string]string {
 	var nodes []nixeval.Node
 	units := map[string][]string{}
-	for _, o := range looked {
+	for _, o := range inspected {
 		if o.Err == nil && len(o.Value.Failed) > 0 {
 			nodes = append(nodes, o.Node)
 			units[o.Node.Name] = o.Value.Failed

@@ -17,12 +17,12 @@ import (
 // the old system may be what repairs it. And a node that cannot be restored does not stop the
 // others, unless it and the next one may only be changed one at a time: then two of them would be
 // missing.
-func (r *run) restoreNodes(ctx context.Context, l clusterState) error {
-	waves := l.orderWaves(r.switched(), func(string) bool { return !r.Goal.activatesNow() }, r.MaxUnavailable)
+func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
+	waves := cluster.orderWaves(r.switched(), func(string) bool { return !r.Goal.activatesNow() }, r.MaxUnavailable)
 	var errs []error
 	missing := ""
 	for _, wave := range waves {
-		if l.isOneByOne(wave) && missing != "" {
+		if cluster.isOneByOne(wave) && missing != "" {
 			node := wave[0].Name
 			errs = append(errs, &NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, since %s does not work yet; nixbench rollback --on %s does it", missing, node)})
 			continue
@@ -33,14 +33,14 @@ func (r *run) restoreNodes(ctx context.Context, l clusterState) error {
 				begun = true
 				return r.restoreNode(ctx, n)
 			}
-			err := r.withDrain(ctx, l, n.Name, r.WithoutDrain || !r.Goal.activatesNow(), restore)
+			err := r.withDrain(ctx, cluster, n.Name, r.WithoutDrain || !r.Goal.activatesNow(), restore)
 			if !begun && ctx.Err() == nil {
 				r.warn(n.Name, err)
 				err = restore()
 			}
 			return struct{}{}, err
 		}) {
-			if o.Err != nil && l.isOneByOne(wave) && !r.memberWorks(ctx, l, o.Node.Name) {
+			if o.Err != nil && cluster.isOneByOne(wave) && !r.memberWorks(ctx, cluster, o.Node.Name) {
 				missing = o.Node.Name
 			}
 			errs = append(errs, o.Err)
@@ -50,10 +50,10 @@ func (r *run) restoreNodes(ctx context.Context, l clusterState) error {
 }
 
 // memberWorks reports whether a cluster member works with the system that it has now.
-func (r *run) memberWorks(ctx context.Context, l clusterState, node string) bool {
+func (r *run) memberWorks(ctx context.Context, cluster clusterState, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, uncordonTimeout)
 	defer cancel()
-	return l.members[node].engine.Return(ctx, node, func(string) {}) == nil
+	return cluster.members[node].engine.Return(ctx, node, func(string) {}) == nil
 }
 
 // restoreNode brings one node back to what it ran and booted before this run, and reports it.

@@ -14,39 +14,39 @@ import (
 )
 
 // cluster is what lives, where this run may disturb it.
-func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[string]nixeval.Closure, looked looks) (clusterState, error) {
+func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[string]nixeval.Closure, inspected looks) (clusterState, error) {
 	if r.Engines == nil {
 		return clusterState{}, nil
 	}
-	if !r.anyMemberDeployed(ctx, looked) || !r.Goal.activatesNow() && !r.machines.anyMachineDeferred() {
+	if !r.anyMemberDeployed(ctx, inspected) || !r.Goal.activatesNow() && !r.machines.anyMachineDeferred() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
 		return clusterState{engines: engines}, err
 	}
-	r.waitForPreviousRuns(ctx, closures, looked)
-	l, err := r.observeCluster(ctx, r.hive, looked.isDeployed)
-	l.drainOptions = r.Drain
-	for node, m := range l.members {
-		m.recreated = r.wasRecreated(node, looked)
-		l.members[node] = m
+	r.waitForPreviousRuns(ctx, closures, inspected)
+	cluster, err := r.observeCluster(ctx, r.hive, inspected.isDeployed)
+	cluster.drainOptions = r.Drain
+	for node, m := range cluster.members {
+		m.recreated = r.wasRecreated(node, inspected)
+		cluster.members[node] = m
 	}
-	return l, err
+	return cluster, err
 }
 
 // anyDeployed tells whether a node of an engine was deployed before, and waits until such
 // nodes have been looked at: a connection is there then, or is known not to come.
-func (r *run) anyMemberDeployed(ctx context.Context, looked looks) bool {
-	known := r.Store.State()
+func (r *run) anyMemberDeployed(ctx context.Context, inspected looks) bool {
+	recorded := r.Store.State()
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
-			one, good := looked[m.Node], known.Nodes[m.Node].Good != nil
-			if one != nil && (good || r.machines.kept(m.Node)) {
+			inspection, good := inspected[m.Node], recorded.Nodes[m.Node].Good != nil
+			if inspection != nil && (good || r.machines.kept(m.Node)) {
 				select {
-				case <-one.over:
+				case <-inspection.over:
 				case <-ctx.Done():
 				}
 			}
-			deployed = deployed || good || looked.isDeployed(m.Node)
+			deployed = deployed || good || inspected.isDeployed(m.Node)
 		}
 	}
 	return deployed
@@ -55,13 +55,13 @@ func (r *run) anyMemberDeployed(ctx context.Context, looked looks) bool {
 // deployed tells whether a node that has been looked at says that it was deployed, perhaps from
 // elsewhere: what we remember is what was done from here.
 func (l looks) isDeployed(node string) bool {
-	one := l[node]
-	if one == nil {
+	inspection := l[node]
+	if inspection == nil {
 		return false
 	}
 	select {
-	case <-one.over:
-		return one.err == nil && hasDeployment(one.found)
+	case <-inspection.over:
+		return inspection.err == nil && hasDeployment(inspection.found)
 	default:
 		return false
 	}
@@ -71,16 +71,16 @@ func hasDeployment(n activate.Node) bool { return n.Last != nil || len(n.Deploye
 
 // outlast waits for what killed runs have left going on members. It may be what takes away
 // what the nodes run together, which then cannot be asked, or is gone before it is asked again.
-func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixeval.Closure, looked looks) {
+func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixeval.Closure, inspected looks) {
 	var busy []nixeval.Node
 	for _, n := range r.hive.Nodes {
-		u, one := r.hive.Unit(n.Unit), looked[n.Name]
-		if _, built := closures[n.Unit]; !built || u.Deployment.Engine == nil || one == nil {
+		u, inspection := r.hive.Unit(n.Unit), inspected[n.Name]
+		if _, built := closures[n.Unit]; !built || u.Deployment.Engine == nil || inspection == nil {
 			continue
 		}
 		select {
-		case <-one.over:
-			if one.err == nil && one.found.Last != nil && one.found.Last.Alive {
+		case <-inspection.over:
+			if inspection.err == nil && inspection.found.Last != nil && inspection.found.Last.Alive {
 				busy = append(busy, n)
 			}
 		default: // it is new, and nobody waits for it
@@ -93,7 +93,7 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 			_, err = r.Activator.Settle(ctx, n.Name, h, closures[n.Unit].Out)
 		}
 		if err == nil { // else deploying the node says why
-			looked[n.Name].found, looked[n.Name].err = r.lookAt(ctx, n)
+			inspected[n.Name].found, inspected[n.Name].err = r.lookAt(ctx, n)
 		}
 		return struct{}{}, nil
 	})
@@ -103,27 +103,27 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 func (g Goal) activatesNow() bool { return g == Switch || g == Test }
 
 // waves deploys a wave after the other, and stops after one with a failure.
-func (r *run) deployWaves(ctx context.Context, l clusterState, todo []task) error {
+func (r *run) deployWaves(ctx context.Context, cluster clusterState, todo []task) error {
 	byName := map[string]task{}
 	var nodes []nixeval.Node
 	for _, t := range todo {
 		byName[t.node.Name] = t
 		nodes = append(nodes, t.node)
 	}
-	steps := l.orderWaves(nodes, func(node string) bool {
+	steps := cluster.orderWaves(nodes, func(node string) bool {
 		return byName[node].calm() || byName[node].machine == nil && !r.Goal.activates()
 	}, r.MaxUnavailable)
-	var guests []nixeval.Node
+	var joining []nixeval.Node
 	var errs []error
 	for _, o := range inWaves(ctx, steps, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-		return struct{}{}, r.deployInCluster(ctx, l, byName[n.Name])
+		return struct{}{}, r.deployInCluster(ctx, cluster, byName[n.Name])
 	}, func(i int) {
 		if i == 0 {
-			guests = steps[i]
+			joining = steps[i]
 		}
-		if i+1 == len(steps) || !l.isOneByOne(steps[i+1]) || byName[steps[i+1][0].Name].recreatesMachine() {
-			r.admitPending(ctx, l, guests)
-			guests = nil
+		if i+1 == len(steps) || !cluster.isOneByOne(steps[i+1]) || byName[steps[i+1][0].Name].recreatesMachine() {
+			r.admitPending(ctx, cluster, joining)
+			joining = nil
 		}
 	}) {
 		if left(o.Err) {
@@ -138,28 +138,28 @@ func (r *run) deployWaves(ctx context.Context, l clusterState, todo []task) erro
 
 // roll deploys one node amid what lives. A node that comes in is invited, at once where
 // nothing lives yet.
-func (r *run) deployInCluster(ctx context.Context, l clusterState, t task) error {
+func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task) error {
 	node := t.node.Name
-	m, is := l.members[node]
+	m, isMember := cluster.members[node]
 	if m.recreated {
 		if err := r.removeStaleMember(ctx, m, node); err != nil {
 			r.done(t.node, t.closure, state.Failed, "", err)
 			return err
 		}
 	}
-	if is && t.recreatesMachine() {
-		return r.recreateMember(ctx, l, m, t)
+	if isMember && t.recreatesMachine() {
+		return r.recreateMember(ctx, cluster, m, t)
 	}
 	begun := false
-	err := r.withDrain(ctx, l, node, !r.needsDrain(t), func() error {
+	err := r.withDrain(ctx, cluster, node, !r.needsDrain(t), func() error {
 		begun = true
 		return r.deployAfterMachineChange(ctx, t)
 	})
 	if !begun {
 		r.done(t.node, t.closure, state.Failed, "", err)
 	}
-	if err == nil && r.Goal.activatesNow() && (len(l.members) == 0 || m.unreachable) {
-		r.admit(ctx, l, node)
+	if err == nil && r.Goal.activatesNow() && (len(cluster.members) == 0 || m.unreachable) {
+		r.admit(ctx, cluster, node)
 	}
 	return err
 }
@@ -170,35 +170,35 @@ const failedUnitTimeout = 20 * time.Second
 // proven waits until what the nodes run together is as the hive has it, and then until more
 // conditions hold. Members are adjusted before, since they may be what others wait for; new ones once
 // they are there.
-func (r *run) verifyCluster(ctx context.Context, l clusterState, nodes []nixeval.Node, more []check.Condition) error {
-	if !r.Goal.activatesNow() || len(l.engines) == 0 {
+func (r *run) verifyCluster(ctx context.Context, cluster clusterState, nodes []nixeval.Node, more []check.Condition) error {
+	if !r.Goal.activatesNow() || len(cluster.engines) == 0 {
 		return nil
 	}
-	var members, fresh []string
-	silent := len(l.members) == 0
+	var members, newMembers []string
+	unreachable := len(cluster.members) == 0
 	for _, n := range nodes {
-		silent = silent || l.members[n.Name].unreachable
-		switch m, is := l.members[n.Name]; {
-		case is && !m.recreated && !m.unreachable:
+		unreachable = unreachable || cluster.members[n.Name].unreachable
+		switch m, isMember := cluster.members[n.Name]; {
+		case isMember && !m.recreated && !m.unreachable:
 			members = append(members, n.Name)
 		case r.hive.Unit(n.Unit).Deployment.Engine != nil:
-			fresh = append(fresh, n.Name)
+			newMembers = append(newMembers, n.Name)
 		}
 	}
-	err := r.adjustMembers(ctx, l, members)
+	err := r.adjustMembers(ctx, cluster, members)
 	switch {
-	case r.CheckTimeout == 0 && (err != nil || silent): // who cannot answer yet is not waited for
+	case r.CheckTimeout == 0 && (err != nil || unreachable): // who cannot answer yet is not waited for
 		return err
 	case r.CheckTimeout == 0:
-		return r.adjustMembers(ctx, l, fresh)
+		return r.adjustMembers(ctx, cluster, newMembers)
 	case err != nil: // it may just restart; the check waits for it, or says why it does not come
-		fresh = append(members, fresh...)
+		newMembers = append(members, newMembers...)
 	}
 	var conditions []check.Condition
-	for _, e := range l.engines {
+	for _, e := range cluster.engines {
 		conditions = append(conditions, e.Conditions(false)...)
 	}
-	for _, c := range append(MemberConditions(l.engines, nodes, r.Parallel), more...) {
+	for _, c := range append(MemberConditions(cluster.engines, nodes, r.Parallel), more...) {
 		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)
 	}
@@ -207,5 +207,5 @@ func (r *run) verifyCluster(ctx context.Context, l clusterState, nodes []nixeval
 	if _, err := check.Await(waiting, conditions, r.Send); err != nil {
 		return err
 	}
-	return r.adjustMembers(ctx, l, fresh)
+	return r.adjustMembers(ctx, cluster, newMembers)
 }

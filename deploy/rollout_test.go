@@ -94,11 +94,11 @@ func (s *fakeEngine) Conditions(bool) []check.Condition {
 	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.call("look", "") }}}
 }
 func (s *fakeEngine) Adjust(_ context.Context, nodes []string, _ bool) (map[string][]string, error) {
-	words := map[string][]string{}
+	changes := map[string][]string{}
 	for _, node := range nodes {
-		words[node] = []string{"label a=b", "no label c"}
+		changes[node] = []string{"label a=b", "no label c"}
 	}
-	return words, s.call("adjust", strings.Join(nodes, " "))
+	return changes, s.call("adjust", strings.Join(nodes, " "))
 }
 
 // moved is what nodes were asked to do, one by one.
@@ -119,12 +119,12 @@ func tasks(names ...string) []task {
 
 func TestOrderWaves(t *testing.T) {
 	e := &fakeEngine{}
-	living := clusterState{members: map[string]member{
+	running := clusterState{members: map[string]member{
 		"cp-1": {engine: e, Status: engine.Status{OneByOne: true}}, "cp-2": {engine: e, Status: engine.Status{OneByOne: true}},
 		"cp-3": {engine: e, Status: engine.Status{OneByOne: true}, recreated: true},
 		"w-1":  {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
 	}, desired: map[string]bool{"cp-1": true, "cp-2": true, "cp-3": true, "w-1": true, "w-2": true, "w-3": true, "w-4": true, "w-5": true}}
-	empty := living
+	empty := running
 	empty.members = nil
 	two, _ := plan.ParseShare("2")
 	for name, c := range map[string]struct {
@@ -147,9 +147,9 @@ func TestOrderWaves(t *testing.T) {
 		"made anew":               {true, tasks("cp-2", "cp-3", "w-1"), plan.Share{}, true, "cp-3 | cp-2 | w-1"},
 		"nothing to do":           {false, nil, plan.Share{}, true, ""},
 	} {
-		l := empty
+		cluster := empty
 		if c.l {
-			l = living
+			cluster = running
 		}
 		var waves []string
 		var nodes []nixeval.Node
@@ -158,7 +158,7 @@ func TestOrderWaves(t *testing.T) {
 			nodes = append(nodes, t.node)
 			same[t.node.Name] = t.same
 		}
-		for _, wave := range l.orderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
+		for _, wave := range cluster.orderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
 			var names []string
 			for _, n := range wave {
 				names = append(names, n.Name)
@@ -189,8 +189,8 @@ func TestWithDrain(t *testing.T) {
 	} {
 		e := &fakeEngine{refuse: c.refuse}
 		d := &Deployer{}
-		l := clusterState{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Left: c.task.same}}}}
-		err := d.withDrain(t.Context(), l, "w-1", c.task.same, func() error { e.calls = append(e.calls, "deploy"); return c.deploy })
+		cluster := clusterState{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Left: c.task.same}}}}
+		err := d.withDrain(t.Context(), cluster, "w-1", c.task.same, func() error { e.calls = append(e.calls, "deploy"); return c.deploy })
 		if diff := cmp.Diff(c.want, e.calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -204,12 +204,12 @@ func TestWithDrain(t *testing.T) {
 func TestAdmit(t *testing.T) {
 	e := &fakeEngine{}
 	r := &run{Deployer: &Deployer{}, Options: Options{Goal: Switch}}
-	l := clusterState{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, recreated: true}}}
-	r.admitPending(t.Context(), l, []nixeval.Node{{Name: "cp-1"}, {Name: "cp-2"}, {Name: "w-1"}})
+	cluster := clusterState{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, recreated: true}}}
+	r.admitPending(t.Context(), cluster, []nixeval.Node{{Name: "cp-1"}, {Name: "cp-2"}, {Name: "w-1"}})
 	if diff := cmp.Diff([]string{"invite cp-2", "invite w-1"}, e.calls); diff != "" {
 		t.Error(diff)
 	}
-	if err := r.removeStaleMember(t.Context(), l.members["cp-2"], "cp-2"); err != nil || e.calls[2] != "forget cp-2" {
+	if err := r.removeStaleMember(t.Context(), cluster.members["cp-2"], "cp-2"); err != nil || e.calls[2] != "forget cp-2" {
 		t.Errorf("%v, %q", err, e.calls)
 	}
 }
@@ -244,8 +244,8 @@ func TestVerifyCluster(t *testing.T) {
 				notes = append(notes, e.Text)
 			}
 		}}}
-		l := clusterState{engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, recreated: true}}}
-		err := r.verifyCluster(t.Context(), l, c.nodes, nil)
+		cluster := clusterState{engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, recreated: true}}}
+		err := r.verifyCluster(t.Context(), cluster, c.nodes, nil)
 		if diff := cmp.Diff(c.want, e.calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

@@ -30,10 +30,10 @@ func (d *Deployer) checkMembersEvaluable(hive *nixeval.Hive) error {
 	if len(hive.Broken) == 0 {
 		return nil
 	}
-	known := d.Store.State()
+	recorded := d.Store.State()
 	e := &UnevaluableMembersError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
 	for _, n := range hive.Nodes {
-		if why := hive.Broken[n.Unit]; why != nil && known.Nodes[n.Name].Good != nil {
+		if why := hive.Broken[n.Unit]; why != nil && recorded.Nodes[n.Name].Good != nil {
 			e.Nodes = append(e.Nodes, n.Name)
 			e.Err.Units[n.Unit] = why
 		}

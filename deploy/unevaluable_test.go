@@ -36,8 +36,8 @@ func TestUnevaluableMembers(t *testing.T) {
 		w.breakRole("cp")
 		before := w.booted()
 		err := act(w)
-		var unread *UnevaluableMembersError
-		if !errors.As(err, &unread) {
+		var unevaluable *UnevaluableMembersError
+		if !errors.As(err, &unevaluable) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if len(e.memberCalls()) > 0 || !cmp.Equal(before, w.booted()) || w.machines["w-1"].boot > 0 || w.machines["w-1"].generation != 2 {
@@ -55,9 +55,9 @@ func TestUnevaluableNewNode(t *testing.T) {
 	w.breakRole("new")
 	w.revision++
 	var eval *nixeval.EvalError
-	var unread *UnevaluableMembersError
+	var unevaluable *UnevaluableMembersError
 	results, err := w.apply(func(o *Options) { o.KeepGoing = true })
-	if !errors.As(err, &eval) || errors.As(err, &unread) {
+	if !errors.As(err, &eval) || errors.As(err, &unevaluable) {
 		t.Errorf("%v", err)
 	}
 	if diff := cmp.Diff([]string{"cp-1 switched", "new-1 skipped", "w-1 switched"}, outcomes(results)); diff != "" {
@@ -69,7 +69,7 @@ func TestUnevaluableNewNode(t *testing.T) {
 	w.breakRole("a")
 	w.revision++
 	results, err = w.apply(func(o *Options) { o.KeepGoing = true })
-	if !errors.As(err, &eval) || errors.As(err, &unread) {
+	if !errors.As(err, &eval) || errors.As(err, &unevaluable) {
 		t.Errorf("%v", err)
 	}
 	if diff := cmp.Diff([]string{"a-1 skipped", "b-1 switched"}, outcomes(results)); diff != "" {

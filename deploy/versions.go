@@ -42,7 +42,7 @@ func isVersionRefused(err error) bool {
 
 // permitted evaluates and builds; what the engines do not permit is not built to its end. Where
 // that fails nobody waits for machines that boot, only to ask what runs there.
-func (r *run) buildIfVersionAllowed(ctx context.Context, nodes []nixeval.Node, looked looks) (map[string]nixeval.Closure, error) {
+func (r *run) buildIfVersionAllowed(ctx context.Context, nodes []nixeval.Node, inspected looks) (map[string]nixeval.Closure, error) {
 	if !r.Goal.activates() {
 		return r.closures(ctx, nodes)
 	}
@@ -53,7 +53,7 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, nodes []nixeval.Node, l
 	asked := make(chan error, 1)
 	go func() {
 		var err error
-		if r.anyMemberDeployed(asking, looked) && asking.Err() == nil {
+		if r.anyMemberDeployed(asking, inspected) && asking.Err() == nil {
 			_, err = r.versionChanges(asking, r.hive, nodes)
 		}
 		if asking.Err() != nil {
