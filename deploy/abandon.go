@@ -10,11 +10,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Forgotten is the outcome of giving up a machine that is on a hypervisor which is gone.
+// Forgotten is the outcome for a machine that is removed from the state because its hypervisor is gone.
 const Forgotten state.Outcome = "forgotten"
 
-// Abandon finds the machines that a hypervisor had which is gone for good. No hypervisor is asked, and
-// nothing will be removed there.
+// PlanAbandon plans to remove a hypervisor that is gone, with its machines, from the state. It asks no
+// hypervisor, and nothing is removed on that one.
 func (m *Machines) PlanAbandon(recorded *state.State, hypervisor string) *DestroyPlan {
 	d := &DestroyPlan{abandoned: hypervisor, WholeCluster: true}
 	for _, node := range sortedKeys(recorded.Machines) {
@@ -34,7 +34,7 @@ func (m *Machines) PlanAbandon(recorded *state.State, hypervisor string) *Destro
 	return d
 }
 
-// left is what stays on a hypervisor that is forgotten, should it come back.
+// describeRemaining lists what remains on an abandoned hypervisor, in case it comes back.
 func (m *Machines) describeRemaining(recorded *state.State, d *DestroyPlan) []string {
 	if len(d.Removals) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (m *Machines) describeRemaining(recorded *state.State, d *DestroyPlan) []st
 	return out
 }
 
-// forget has nobody look for the hypervisor any more. The facts are then those of the rest.
+// abandonHypervisor removes a hypervisor from the state, and writes the facts of the other machines.
 func (w *destroyer) abandonHypervisor(hypervisor string) error {
 	if err := w.Store.Update(func(s *state.State) error { delete(s.Cluster.Hypervisors, hypervisor); return nil }); err != nil {
 		return err
@@ -68,8 +68,8 @@ func (w *destroyer) abandonHypervisor(hypervisor string) error {
 	return w.writeFacts(w.Store.State())
 }
 
-// forgettable adds to errors about hypervisors that do not answer how one is given up, if it may have
-// machines of ours.
+// addAbandonHint adds to errors about unreachable hypervisors how to remove one from the state, if it may have
+// machines of this cluster.
 func addAbandonHint(err error, recorded *state.State) error {
 	if recorded.Cluster == nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// AdjustError is for members that could not be brought to what the hive says of them. Their
-// systems are as they should be.
+// AdjustError says that settings of members which are not part of their systems, such as labels, could not be
+// changed to those of the hive. Their systems are deployed.
 type AdjustError struct{ Err error }
 
 func (e *AdjustError) Error() string { return e.Err.Error() }
@@ -19,7 +19,8 @@ func (e *AdjustError) Unwrap() error { return e.Err }
 // Hint says what to do about it.
 func (e *AdjustError) Hint() string { return "nixbench apply does it again; nothing else is missing" }
 
-// adjust brings members to what the hive says that is no part of their systems.
+// adjustMembers changes settings of members that are not part of their systems, such as labels, to those of
+// the hive.
 func (r *run) adjustMembers(ctx context.Context, cluster clusterState, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
@@ -45,7 +46,7 @@ func (r *run) adjustMembers(ctx context.Context, cluster clusterState, nodes []s
 	return nil
 }
 
-// Adjustments are lines with what differed, one for all nodes of which it was the same.
+// AdjustmentLines returns one line per difference, with all nodes that have the same one.
 func AdjustmentLines(changes map[string][]string) []string {
 	nodes := map[string][]string{}
 	var texts []string
@@ -63,8 +64,8 @@ func AdjustmentLines(changes map[string][]string) []string {
 	return lines
 }
 
-// previewAdjust finds out what adjust would change. Before the first deployment there is
-// nothing that could be asked.
+// previewAdjustments adds to the previews what adjustMembers would change. Before the first deployment there
+// is no engine to ask.
 func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, previews []Preview) error {
 	var nodes []string
 	deployed := false

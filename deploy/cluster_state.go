@@ -13,8 +13,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// living is what runs on the nodes already. Its members are changed a few at a time, and
-// their work is taken away before; nodes that are no members yet are nobody's loss.
+// clusterState is the observed state of the running cluster: its engines and their members. Members are
+// drained before they change, and only a few of them change at the same time. Nodes that are not members yet
+// do not have to be drained.
 type clusterState struct {
 	engines      []engine.Engine
 	members      map[string]member
@@ -25,18 +26,19 @@ type clusterState struct {
 type member struct {
 	engine engine.Engine
 	engine.Status
-	// anew: the machine was made anew, and knows nothing of what it was a member of.
+	// recreated: the machine was recreated and has nothing of the former member on its disks.
 	recreated bool
-	// silent: the engine does not answer. That this is a member, and which, the hive says.
+	// unreachable: the engine does not answer. The membership of this node is taken from the hive.
 	unreachable bool
 }
 
-// living asks the hive's engines for their members. Before the first deployment there is
-// nobody to ask. A short silence must not turn one by one into all at once, so where an engine
-// does not answer, nodes that were deployed before count as its members, also those that say so themselves.
+// observeCluster asks the engines of the hive for their members. Before the first deployment no engine is
+// asked. Where an engine does not answer, all nodes that were deployed before count as its members, also nodes
+// that report a deployment which the state does not have. Without this, an engine that does not answer for a
+// moment would turn a rolling update into a change of all nodes at once.
 func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, reportsDeployed func(node string) bool) (clusterState, error) {
 	cluster := clusterState{members: map[string]member{}, desired: map[string]bool{}}
-	if d.Engines == nil { // a node by itself
+	if d.Engines == nil { // nodes without an engine
 		return cluster, nil
 	}
 	teams, err := d.Engines.withMembers(hive, d.Fleet, nil)
@@ -61,7 +63,8 @@ func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, repor
 		case ctx.Err() != nil:
 			return cluster, context.Cause(ctx)
 		case err != nil:
-			// What cannot be asked cannot be drained either, and this run may be what mends it.
+			// Without an answer no member can be drained. The run goes on, because it may be what repairs the
+			// engine.
 			d.warn("", fmt.Errorf("nodes that cannot be asked about are changed one after the other, and without taking their work away before: %w", err))
 			for _, m := range deployed {
 				cluster.members[m.Node] = member{engine: t.engine, Status: engine.Status{OneByOne: m.OneByOne}, unreachable: true}
@@ -74,10 +77,10 @@ func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, repor
 	return cluster, nil
 }
 
-// order cuts nodes into waves, of which one follows the other. The calm, on which nothing
-// stops, are in the first: no wave need wait for them. In a living cluster so are nodes that are
-// no members yet; then come members that may only be changed one by one, and then the
-// others, share of them at a time.
+// orderWaves splits nodes into waves, which change one after the other. No-op nodes go into the first wave
+// because they restart nothing. In a running cluster, nodes that are not members yet also go into the first
+// wave. The next waves have one member each that may only be changed one at a time. The last waves have the
+// other nodes, share of them per wave.
 func (cluster clusterState) orderWaves(nodes []nixeval.Node, isNoop func(node string) bool, share plan.Share) [][]nixeval.Node {
 	running := len(cluster.members) > 0
 	var first, single, others []nixeval.Node
@@ -107,16 +110,16 @@ func (cluster clusterState) orderWaves(nodes []nixeval.Node, isNoop func(node st
 	return out
 }
 
-// oneByOne tells whether a wave is of such members.
+// isOneByOne reports whether a wave is a single member that may only be changed one at a time.
 func (cluster clusterState) isOneByOne(wave []nixeval.Node) bool {
 	return len(wave) == 1 && cluster.members[wave[0].Name].OneByOne
 }
 
-// amid changes a node amid what runs: a member's work is taken away before and given back
-// after, whatever becomes of the change. Where it keeps its work, change is not called.
+// withDrain changes a node of a running cluster. A member is drained before the change and uncordoned after
+// it, also if the change fails. If the member cannot be drained, change is not called.
 func (d *Deployer) withDrain(ctx context.Context, cluster clusterState, node string, withoutDrain bool, change func() error) error {
 	m, isMember := cluster.members[node]
-	if m.unreachable && !withoutDrain { // it may answer by now
+	if m.unreachable && !withoutDrain { // the engine may answer by now
 		if members, err := m.engine.Members(ctx); err == nil {
 			m = member{engine: m.engine}
 			m.Status, isMember = members[node]
@@ -130,7 +133,7 @@ func (d *Deployer) withDrain(ctx context.Context, cluster clusterState, node str
 	return d.drainAround(ctx, cluster.drainOptions, m, node, drains, change)
 }
 
-// around does something to a member that lets go of its work before, if it drains; it gets it back
+// drainAround calls change for a member. It drains the member before if drains is set, and uncordons it after
 // in any case.
 func (d *Deployer) drainAround(ctx context.Context, o engine.DrainOptions, m member, node string, drains bool, change func() error) error {
 	if drains {
@@ -141,7 +144,7 @@ func (d *Deployer) drainAround(ctx context.Context, o engine.DrainOptions, m mem
 	err := change()
 	back := ctx
 	if err != nil {
-		// Mostly it runs what it ran before, and can take work at once.
+		// After a failed change the node mostly runs its previous system and is ready at once.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 		defer cancel()
 		back = limited
@@ -149,15 +152,15 @@ func (d *Deployer) drainAround(ctx context.Context, o engine.DrainOptions, m mem
 	return errors.Join(err, d.uncordonWhenReady(back, m, node))
 }
 
-// back gives a member its work again, once it is ready for it.
+// uncordonWhenReady waits until a member is ready, and uncordons it.
 func (d *Deployer) uncordonWhenReady(ctx context.Context, m member, node string) error {
 	return d.runMemberStep(node, "takes work again", func(report func(string)) error { return m.engine.Return(ctx, node, report) })
 }
 
-// backTimeout bounds giving work back where something has failed.
+// uncordonTimeout limits uncordoning after a failure.
 const uncordonTimeout = 30 * time.Second
 
-// amidAll changes nodes amid what runs, in its order, and reports what has become of each.
+// rollingUpdate changes nodes wave by wave, drains members, and reports the result of each node.
 func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, reportsDeployed func(node string) bool, withoutDrain bool, o engine.DrainOptions, share plan.Share, parallel int,
 	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
 	var results []state.NodeResult
@@ -186,7 +189,7 @@ func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, repo
 		})
 		return d.report(r, text, err), err
 	}, func(int) {}) {
-		if o.Value.Node == "" { // its turn never came
+		if o.Value.Node == "" { // the change of this node was not started
 			skip(o.Node, o.Err)
 		} else {
 			results = append(results, o.Value)

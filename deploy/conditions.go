@@ -18,7 +18,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// NodeConditions are what must hold of nodes, whatever runs on them.
+// NodeConditions returns the conditions that every node must meet, with any engine or without one.
 func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condition {
 	var inspected []Outcome[activate.Node]
 	return []check.Condition{{
@@ -26,7 +26,7 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 		Probe: func(ctx context.Context) error {
 			var bad []string
 			now := Look(ctx, f, nodes, parallel, nil)
-			if ctx.Err() == nil { // one that is cut short has seen nothing
+			if ctx.Err() == nil { // a cancelled inspection has no result
 				inspected = now
 			}
 			for _, o := range now {
@@ -57,8 +57,8 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 	}}
 }
 
-// MemberConditions are what must hold of members' own programs. What the nodes run together may miss
-// those that have just died only a minute later.
+// MemberConditions returns the conditions of the programs that run on the members themselves. The engine may
+// notice only a minute later that such a program has stopped.
 func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel int) []check.Condition {
 	var out []check.Condition
 	for _, e := range engines {
@@ -87,10 +87,10 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 	return out
 }
 
-// Engines makes the engines that the hive's nodes are members of.
+// Engines has a constructor for each kind of engine.
 type Engines map[string]func(engine.Cluster) engine.Engine
 
-// Of returns the hive's engines in the order of their kinds, each with a way to run commands on its members.
+// Of returns the engines of the hive, ordered by kind. Each of them can run commands on its members.
 func (makers Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
 	teams, err := makers.withMembers(hive, f, nil)
 	var out []engine.Engine
@@ -100,13 +100,14 @@ func (makers Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) 
 	return out, err
 }
 
-// team is an engine with the members that the hive wishes.
+// engineWithMembers is an engine with its desired members.
 type engineWithMembers struct {
 	engine  engine.Engine
 	members []engine.Member
 }
 
-// of leaves out members that are about to leave for good: nobody asks them any more.
+// withMembers returns the engines of the hive with their desired members. Members in without are left out,
+// because they are about to be removed and must not be asked.
 func (makers Engines) withMembers(hive *nixeval.Hive, f *Fleet, without []string) ([]engineWithMembers, error) {
 	var out []engineWithMembers
 	all := engine.Members(hive)
@@ -122,8 +123,8 @@ func (makers Engines) withMembers(hive *nixeval.Hive, f *Fleet, without []string
 	return out, nil
 }
 
-// Certificates asks nodes for theirs, by name. Of a node that does not answer, or has not
-// joined anything, there are none.
+// Certificates returns the certificates of nodes by node name. A node that does not answer or is not a member
+// has none.
 func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.Node, parallel int) map[string][]engine.Certificate {
 	out := map[string][]engine.Certificate{}
 	for _, e := range engines {
@@ -142,7 +143,7 @@ func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.
 	return out
 }
 
-// runOn runs a command as root on a node of the fleet, by name.
+// runOn runs a command as root on the named node of the fleet.
 func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
 	h, err := f.Host(ctx, f.nodeByName(node))
 	if err != nil {
@@ -158,7 +159,7 @@ func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ..
 	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
 }
 
-// programOf names a command that is waited for, without its arguments but for kubectl's verb.
+// programOf returns the name of the program in argv for messages, and for kubectl also the verb.
 func programOf(argv []string) string {
 	name := path.Base(argv[0])
 	if name != "kubectl" {
@@ -172,7 +173,8 @@ func programOf(argv []string) string {
 	return name
 }
 
-// node is one of the hive, or one that has left it and whose machine is still there.
+// nodeByName returns the node of the hive with this name. For a node that the hive no longer has, it returns
+// one with the role of its recorded machine.
 func (f *Fleet) nodeByName(name string) nixeval.Node {
 	for _, n := range f.hive.Nodes {
 		if n.Name == name {

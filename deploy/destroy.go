@@ -19,26 +19,26 @@ import (
 // Removed is the outcome of removing a machine.
 const Removed state.Outcome = "removed"
 
-// doomed is a machine that is to be removed.
+// removal is a machine that a destroy plan removes.
 type removal struct {
 	Node         string          `json:"node"`
 	Role         string          `json:"role,omitempty"`
 	Hypervisor   string          `json:"hypervisor"`
-	State        provision.State `json:"state,omitempty"` // empty where nothing was found
-	neverCreated bool            // it was decided on, and nothing of it was made
+	State        provision.State `json:"state,omitempty"` // empty: no hypervisor has anything of it
+	neverCreated bool            // it was planned, and nothing of it was created
 	orphan       bool
-	duplicate    bool   // a second one that the node has by mistake: the node stays, with its other one
-	note         string // what is to be said of it, if it is only forgotten
+	duplicate    bool   // a second machine of the node by mistake: the node stays with its other machine
+	note         string // description of a machine that is only removed from the state
 }
 
-// Doom is all that a destroy will remove.
+// DestroyPlan is all that a destroy removes.
 type DestroyPlan struct {
 	Removals     []removal
-	WholeCluster bool     // nothing is left afterwards, so that the network and images go, too
-	Remaining    []string // what is not removed, and should be known
-	neverCreated []string // nodes whose machine was decided on, and never made: only the record of it is removed
+	WholeCluster bool     // no machine is left afterwards, so that the network and images are removed, too
+	Remaining    []string // messages about what is not removed
+	neverCreated []string // nodes whose machine was planned and never created: only its record is removed
 	hosts        hypervisors
-	abandoned    string // the hypervisor that is forgotten with them
+	abandoned    string // the hypervisor that is removed from the state with its machines
 }
 
 func (d removal) String() string {
@@ -59,7 +59,7 @@ func (d removal) String() string {
 	return text
 }
 
-// leaving are the nodes that are gone with these machines, each once.
+// removedNodes returns the nodes whose last machine is removed, each once.
 func removedNodes(list []removal) []string {
 	var out []string
 	for _, one := range list {
@@ -70,11 +70,11 @@ func removedNodes(list []removal) []string {
 	return out
 }
 
-// Close ends the connections.
+// Close closes the connections to the hypervisors.
 func (d *DestroyPlan) Close() { d.hosts.close() }
 
-// Doom finds all machines of the cluster, whatever the hive says: those that are remembered and
-// those that carry our mark. meant picks some of them; nil means all.
+// PlanDestroy finds all machines of the cluster, independent of the hive: the recorded ones and those that
+// carry nixbench's metadata. selectNodes selects some of them; nil selects all.
 func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
 	if recorded.Cluster == nil {
 		return &DestroyPlan{}, nil
@@ -138,8 +138,7 @@ func sortByNode(all []removal) {
 	slices.SortStableFunc(all, func(a, b removal) int { return nixeval.CompareNatural(a.Node, b.Node) })
 }
 
-// asNodes are machines as nodes that can be picked, with the tags that the hive gives them if it
-// still has them.
+// asNodes returns the machines as nodes that can be selected. Nodes that the hive still has keep their tags.
 func (m *Machines) asNodes(all []removal) []nixeval.Node {
 	var out []nixeval.Node
 	for _, one := range all {
@@ -156,14 +155,14 @@ func (m *Machines) asNodes(all []removal) []nixeval.Node {
 	return out
 }
 
-// DestroyOptions say how to remove machines.
+// DestroyOptions are the options of Destroy.
 type DestroyOptions struct {
 	Parallel     int
-	WithoutDrain bool // nodes of a living cluster leave it without letting go of their work
+	WithoutDrain bool // nodes of a running cluster are removed without a drain
 	Drain        engine.DrainOptions
 }
 
-// Destroy removes machines. What became of each is in the record of the run.
+// Destroy removes the machines of a plan. The record of the run has the result of each machine.
 func (d *Deployer) Destroy(ctx context.Context, destroyPlan *DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
 	recorded := d.Store.State()
 	if recorded.Cluster == nil {
@@ -199,8 +198,8 @@ func (d *Deployer) Destroy(ctx context.Context, destroyPlan *DestroyPlan, o Dest
 	return results, err
 }
 
-// othersStay tells whether nodes that were deployed, and may be members, outlive these: machines
-// that are not ours.
+// otherMembersRemain reports whether deployed nodes that are or may be members remain after the removal: nodes
+// whose machines nixbench does not manage.
 func (d *Deployer) otherMembersRemain(leaving []string) bool {
 	hive, recorded := d.Machines.Hive, d.Store.State()
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
@@ -210,7 +209,7 @@ func (d *Deployer) otherMembersRemain(leaving []string) bool {
 	})
 }
 
-// wrecker removes machines.
+// destroyer removes machines and what belongs to them.
 type destroyer struct {
 	*Machines
 	Store    *state.Store
@@ -219,7 +218,7 @@ type destroyer struct {
 	parallel int
 	cluster  provision.Cluster
 	hosts    hypervisors
-	outcome  state.Outcome // of each that went well
+	outcome  state.Outcome // of each machine that was removed without an error
 }
 
 func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.NodeResult, error) {
@@ -228,7 +227,7 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 	}
 	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
 	var nodes []nixeval.Node
-	parts := map[string][]removal{} // a node's, of which there may be two by a mistake
+	parts := map[string][]removal{} // by node; a node may have two machines by mistake
 	for _, one := range list {
 		if parts[one.Node] == nil {
 			nodes = append(nodes, nixeval.Node{Name: one.Node, Role: one.Role})
@@ -244,7 +243,7 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 		return struct{}{}, err
 	}) {
 		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
-			o.Err = context.Cause(ctx) // the rest is about the cancelling
+			o.Err = context.Cause(ctx) // the other errors are about the cancellation
 		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
 		double := parts[o.Node.Name][0].duplicate
@@ -256,7 +255,7 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
 			text = "failed: " + brief(o.Node.Name, o.Err)
 		}
-		if !double || o.Err != nil { // else what became of the node is on record
+		if !double || o.Err != nil { // otherwise the record has the node's own result
 			w.Record.Result(r)
 		}
 		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
@@ -281,13 +280,13 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 	return results, err
 }
 
-// there tells whether anything of a node's machine was found.
+// wasFound reports whether a hypervisor has anything of a node's machine.
 func (w *destroyer) wasFound(parts []removal) bool {
 	return slices.ContainsFunc(parts, func(p removal) bool { return p.State != "" || p.duplicate })
 }
 
-// removeOne removes a node's machine, and what is remembered of it. A second machine that
-// a node has by mistake goes alone.
+// removeMachine removes a node's machine and its record. If only a duplicate machine is removed, the record
+// stays.
 func (w *destroyer) removeMachine(ctx context.Context, node string, parts []removal) error {
 	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
 		return &BootError{Node: node, Err: err}
@@ -295,7 +294,7 @@ func (w *destroyer) removeMachine(ctx context.Context, node string, parts []remo
 	for _, p := range parts {
 		host := w.hosts[p.Hypervisor]
 		if host == nil {
-			continue // it was never given one, or that is gone
+			continue // the machine has no hypervisor, or the hypervisor is no longer recorded
 		}
 		if err := host.Remove(ctx, w.cluster, node); err != nil {
 			return &BootError{Node: node, Err: withHypervisor(err, p.Hypervisor, "remove")}
@@ -307,18 +306,18 @@ func (w *destroyer) removeMachine(ctx context.Context, node string, parts []remo
 	return w.dropNodeRecord(node)
 }
 
-// forgetNode removes what is remembered of a node's machine.
+// dropNodeRecord removes the host key and the record of a node's machine.
 func (w *destroyer) dropNodeRecord(node string) error {
-	// The key first: without the machine's entry nobody would look for it again.
+	// The key is removed first: without the record, no later run would look for it.
 	if err := w.Dir.RemoveHostKey(node); err != nil {
 		return &BootError{Node: node, Err: err}
 	}
 	return w.Store.Update(func(s *state.State) error { s.Removed(node); return nil })
 }
 
-// clean removes what no machine uses any more. When no machine is left, it also removes the keys, the secrets and
-// the facts, and last the cluster's id: only with it are the network and the images recognised as
-// this cluster's. So the id stays as long as one of them could not be removed, and that is an error.
+// cleanUp removes what no machine uses any more. When no machine is left, it also removes the keys, the
+// secrets and the facts, and last the cluster's id. The network and the images carry that id, so it stays as
+// long as one of them could not be removed, and that is an error.
 func (w *destroyer) cleanUp(ctx context.Context) error {
 	stillUsed, err := w.cleanHosts(ctx)
 	recorded := w.Store.State()
@@ -334,10 +333,10 @@ func (w *destroyer) cleanUp(ctx context.Context) error {
 	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
 }
 
-// cleanHosts removes from all hypervisors what no machine uses any more. left says what is still used.
+// cleanHosts removes from all hypervisors what no machine uses any more. stillUsed lists what is still in use.
 func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
 	var errs, used []error
-	for _, name := range sortedKeys(w.hosts) { // not at once: two of them may have one network and pool
+	for _, name := range sortedKeys(w.hosts) { // one after the other: two of them may share a network and a pool
 		c, ok := w.hosts[name].(provision.Cleaner)
 		if !ok {
 			continue
@@ -358,11 +357,12 @@ func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
 	return errors.Join(used...), errors.Join(errs...)
 }
 
-// removeFiles removes what is only there for machines of ours, of which none is left.
+// removeFiles removes the local files that only machines of this cluster need. It is called when no machine is
+// left.
 func (w *destroyer) removeFiles(recorded *state.State) error {
 	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
 	for _, root := range roots {
-		_ = os.Remove(root) // a link to an image that can be made again
+		_ = os.Remove(root) // only a link to an image that can be built again
 	}
 	if !w.otherNodesRemain(recorded) {
 		// The next cluster gets secrets of its own.
@@ -373,7 +373,7 @@ func (w *destroyer) removeFiles(recorded *state.State) error {
 	return errors.Join(w.Dir.RemoveFacts(), w.Dir.RemoveKeys())
 }
 
-// facts writes those of the machines that are left.
+// writeFacts writes the facts of the machines that are left.
 func (w *destroyer) writeFacts(recorded *state.State) error {
 	data, err := w.runtime(recorded)
 	if err != nil || data == nil {
@@ -382,13 +382,13 @@ func (w *destroyer) writeFacts(recorded *state.State) error {
 	return w.Dir.WriteFacts(data, recorded.Machines)
 }
 
-// outlived tells whether nodes whose machines are not ours go on, perhaps as the same cluster,
-// with the secrets that they have: those of the hive, and others that were deployed to once.
+// otherNodesRemain reports whether nodes remain whose machines nixbench does not manage: nodes of the hive,
+// and nodes that were deployed before. They may go on as the same cluster with the existing secrets.
 func (w *destroyer) otherNodesRemain(recorded *state.State) bool {
 	return len(recorded.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
 }
 
-// Lines are what people are asked about.
+// Lines describes the plan for the question to the user.
 func (d *DestroyPlan) Lines() []string {
 	var out []string
 	for _, one := range d.Removals {

@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// drain moves the work of a member away. A member whose own programs do not work is drained for a
-// short time only, since its work cannot be seen to end: the change may be what repairs it.
+// drainNode drains a member. If the member's own programs do not work, it is drained for a short time only,
+// because the engine cannot see its work end and the change may be what repairs the member.
 func (d *Deployer) drainNode(ctx context.Context, e engine.Engine, node, what string, o engine.DrainOptions) error {
 	return d.runMemberStep(node, what, func(report func(string)) error {
 		if i, ok := e.(engine.Inspector); ok {
@@ -31,13 +31,13 @@ func (d *Deployer) drainNode(ctx context.Context, e engine.Engine, node, what st
 	})
 }
 
-// drains tells whether a task changes its node so that it is drained before.
+// needsDrain reports whether the node of a task is drained before it changes.
 func (r *run) needsDrain(t task) bool {
 	return !r.WithoutDrain && (t.machine != nil || !t.same && r.Goal.activatesNow())
 }
 
-// mayDrain checks all drains of a run before the first node is changed: those of nodes that change,
-// and those of nodes that leave for good, now or at the end.
+// checkRunDrains checks all drains of a run before the first node changes: of nodes that change, and of nodes
+// that are removed during the run or at its end.
 func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, todo []task) error {
 	if r.WithoutDrain {
 		return nil
@@ -61,8 +61,8 @@ func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, todo []t
 	return r.checkDrains(ctx, cluster, change, leave)
 }
 
-// checkDrains refuses to begin where a drain of members would be refused. Those in leave are removed
-// after it.
+// checkDrains returns an error if the drain of a member would be refused. The members in leave are removed
+// after their drain.
 func (d *Deployer) checkDrains(ctx context.Context, cluster clusterState, change, leave []string) error {
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
 	for _, e := range cluster.engines {
@@ -85,7 +85,7 @@ func (d *Deployer) checkDrains(ctx context.Context, cluster clusterState, change
 	return nil
 }
 
-// drainable are those of the nodes that are members of an engine which can be asked about them.
+// drainableNodes returns those of the nodes that are members of an engine which answers.
 func (cluster clusterState) drainableNodes(e engine.Engine, nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool {
 		m, isMember := cluster.members[node]
@@ -93,8 +93,8 @@ func (cluster clusterState) drainableNodes(e engine.Engine, nodes []string) []st
 	})
 }
 
-// checkDrain refuses drains of an engine that would be refused, and says what the others delete. What
-// cannot be asked is no reason to stop: the drain itself looks again.
+// checkEngineDrains returns an error if a drain of an engine's members would be refused. It reports what the
+// other drains delete. If the check itself fails, that is only a warning, because the drain checks again.
 func (d *Deployer) checkEngineDrains(ctx context.Context, e engine.Engine, nodes []string, o engine.DrainOptions) error {
 	checker, ok := e.(engine.DrainChecker)
 	if !ok || len(nodes) == 0 {
@@ -133,13 +133,13 @@ func nodeNames(nodes []nixeval.Node) []string {
 	return out
 }
 
-// previewDrains finds out what the drains of apply would delete, or be refused for. Where nothing
-// answers, there is nothing to show.
+// previewDrains adds to the previews what the drains of apply would delete, and what would block them. If no
+// engine answers, it adds nothing.
 func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previews []Preview, o PreviewOptions) error {
 	if o.WithoutDrain || d.Engines == nil {
 		return nil
 	}
-	drains := map[bool][]string{} // true: for good
+	drains := map[bool][]string{} // true: before a removal
 	canAsk := false
 	for _, p := range previews {
 		machine := provision.Keep

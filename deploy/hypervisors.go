@@ -18,11 +18,11 @@ import (
 // Opener connects to a hypervisor.
 type Opener func(ctx context.Context, name string, h state.Hypervisor) (provision.Provider, error)
 
-// hypervisors are connections to those of a cluster, by name.
+// hypervisors are the connections to the hypervisors of a cluster, by name.
 type hypervisors map[string]provision.Provider
 
-// connect opens all of them at once. Those that cannot be opened are in the error,
-// which then has the others beside it.
+// connectHypervisors opens the connections to all hypervisors at the same time. If some cannot be opened, it
+// returns the others together with the error.
 func connectHypervisors(ctx context.Context, open Opener, where map[string]state.Hypervisor, send event.Sink) (hypervisors, error) {
 	out := hypervisors{}
 	var mu sync.Mutex
@@ -41,7 +41,7 @@ func connectHypervisors(ctx context.Context, open Opener, where map[string]state
 	return out, err
 }
 
-// located has an error say which hypervisor it is about.
+// withHypervisor adds the name of the hypervisor and the operation to an error that does not have them.
 func withHypervisor(err error, name, op string) error {
 	var described *provision.Error
 	if errors.As(err, &described) {
@@ -53,12 +53,12 @@ func withHypervisor(err error, name, op string) error {
 func (hs hypervisors) close() {
 	for _, p := range hs {
 		if c, ok := p.(io.Closer); ok {
-			_ = c.Close() // nothing is left to be said
+			_ = c.Close() // all requests are done, so the error does not matter
 		}
 	}
 }
 
-// survey asks all of them what is there.
+// survey asks each hypervisor what it has of the cluster.
 func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network, send event.Sink) (map[string]provision.Site, error) {
 	sites := map[string]provision.Site{}
 	var mu sync.Mutex
@@ -77,7 +77,7 @@ func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provi
 	return sites, err
 }
 
-// eachOf runs f for all names at once, and joins what went wrong.
+// eachOf calls f for all names at the same time, and joins the errors.
 func eachOf(names []string, f func(name string) error) error {
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
@@ -88,7 +88,7 @@ func eachOf(names []string, f func(name string) error) error {
 	return errors.Join(errs...)
 }
 
-// named are the hypervisors of the hive.
+// hypervisorsOf returns the hypervisors of the hive.
 func hypervisorsOf(hive *nixeval.Hive) map[string]state.Hypervisor {
 	out := map[string]state.Hypervisor{}
 	if hive.Cluster == nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Machines of members are restarted and made anew in their nodes' turns, not all at once
-// before anybody has looked at what lives.
+// Machines of members are restarted and recreated one after the other in the rolling update, and not all
+// at once before the cluster has been observed.
 
-// waits tells whether a change of a machine has to wait for its node's turn: something runs
-// there together with others.
+// mustWaitForTurn reports whether the change of a machine has to wait for its node's turn in the rolling
+// update: its node is a member that was deployed.
 func (r *run) mustWaitForTurn(c provision.Change) bool {
 	recorded := r.Store.State()
 	return (c.Action == provision.Restart || c.Action == provision.Recreate) && r.Engines != nil &&
@@ -34,7 +34,8 @@ func memberOf(hive *nixeval.Hive, node string) *engine.Member {
 	return nil
 }
 
-// mayReplace refuses to make members anew where this run would not bring them in again.
+// checkRecreate refuses to recreate machines of members if the goal of the run does not activate systems,
+// because the members would be removed and not join again.
 func (r *run) checkRecreate(g *ground) error {
 	for _, c := range g.Changes {
 		if c.Action == provision.Recreate && r.mustWaitForTurn(c) && !r.Goal.activatesNow() {
@@ -47,7 +48,8 @@ func (r *run) checkRecreate(g *ground) error {
 	return nil
 }
 
-// warned has changes that cost data say so where people are asked about them.
+// addDataWarnings adds to the reason of a change, which the user is asked to approve, that it costs data of
+// the cluster.
 func (m *Machines) addDataWarnings(g *ground, recorded *state.State) {
 	for i := range g.Changes {
 		c := &g.Changes[i]
@@ -66,12 +68,12 @@ func (m *Machines) addDataWarnings(g *ground, recorded *state.State) {
 	}
 }
 
-// waiting tells whether any machine waits for its node's turn.
+// anyMachineDeferred reports whether a machine waits for its node's turn.
 func (b *boots) anyMachineDeferred() bool {
 	return b != nil && slices.ContainsFunc(sortedKeys(b.nodes), func(node string) bool { return b.nodes[node].later != nil })
 }
 
-// renewed deploys a node, once what was to be done with its machine is done.
+// deployAfterMachineChange deploys a node after the change of its machine, if there is one, is complete.
 func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	if t.machine == nil {
 		return r.deploy(ctx, t)
@@ -85,7 +87,7 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 		r.done(t.node, t.closure, state.Failed, "", err)
 		return err
 	}
-	// What is there now is not what was looked at.
+	// The machine has changed, so its node is inspected again.
 	inspection := &look{over: make(chan struct{})}
 	inspection.found, inspection.err = r.lookAt(ctx, t.node)
 	close(inspection.over)
@@ -97,14 +99,15 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	return r.deploy(ctx, *next)
 }
 
-// recreates tells whether the node loses all that is on its disks.
+// recreatesMachine reports whether the machine is recreated, so that everything on its disks is lost.
 func (t task) recreatesMachine() bool {
 	return t.machine != nil && t.machine.c.Action == provision.Recreate
 }
 
-// replace has a member leave for good, makes its machine anew, and waits until it has come in as
-// a new member: the next one may hold what this one needs. So may one of which a run that was
-// killed had made the machine anew.
+// recreateMember removes a member from the cluster, recreates its machine, and waits until the node has
+// joined again, because the next member to be recreated may hold data that this one needs. For the same
+// reason it first waits for nodes that may only be changed one at a time and are about to join. A killed
+// run may have recreated the machines of those.
 func (r *run) recreateMember(ctx context.Context, cluster clusterState, m member, t task) error {
 	node := t.node.Name
 	for _, other := range r.joiningMembers(cluster, node) {
@@ -127,8 +130,8 @@ func (r *run) recreateMember(ctx context.Context, cluster clusterState, m member
 	return r.uncordonWhenReady(ctx, m, node)
 }
 
-// entering are the nodes that this run has deployed to become members together with a node, of
-// those that may only be changed one by one.
+// joiningMembers returns the nodes of the same engine that may only be changed one at a time, that this run
+// has deployed, and that are not members yet.
 func (r *run) joiningMembers(cluster clusterState, node string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

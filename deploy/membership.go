@@ -11,10 +11,10 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Who comes into what the nodes run together, and who leaves it for good.
+// This file admits nodes to a running cluster and removes members from it.
 
-// anew tells whether a node's machine was made after all that was deployed to the node. Both
-// we and the machine have to say so: what it was a member of is about to forget it.
+// wasRecreated reports whether the machine of a node is newer than all deployments of the node. Both the state
+// and the machine must have no deployment, because the engine then removes the old member.
 func (r *run) wasRecreated(node string, inspected looks) bool {
 	recorded := r.Store.State()
 	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].Good != nil || inspected[node] == nil {
@@ -25,7 +25,8 @@ func (r *run) wasRecreated(node string, inspected looks) bool {
 	return inspected[node].err == nil && observed.Last == nil && len(observed.Deployed) == 0
 }
 
-// forget has a node that was made anew forgotten, so that it can come in as a new one.
+// removeStaleMember removes the member that a node was before its machine was recreated, so that the node can
+// join as a new member.
 func (r *run) removeStaleMember(ctx context.Context, m member, name string) error {
 	f, ok := m.engine.(engine.Forgetter)
 	if !ok || !r.Goal.activatesNow() {
@@ -37,11 +38,11 @@ func (r *run) removeStaleMember(ctx context.Context, m member, name string) erro
 	return nil
 }
 
-// welcome invites nodes that became no members by being deployed. In a living cluster that
-// comes after the waves of those that let them in, who have what the hive says by then.
+// admitPending admits nodes that were deployed and are not members yet. In a running cluster it is called
+// after the members that admit them have changed, so that those have the configuration of the hive.
 func (r *run) admitPending(ctx context.Context, cluster clusterState, nodes []nixeval.Node) {
 	if len(cluster.members) == 0 || !r.Goal.activatesNow() {
-		return // each was invited at once
+		return // each node was admitted right after it was deployed
 	}
 	for _, n := range nodes {
 		if m, isMember := cluster.members[n.Name]; !isMember || m.recreated {
@@ -50,8 +51,8 @@ func (r *run) admitPending(ctx context.Context, cluster clusterState, nodes []ni
 	}
 }
 
-// invite has the node's engine let it in, once it runs what the hive wants. Where that
-// fails it is tried again in the end: others may only just boot.
+// admit asks the engines to admit a node that runs its new system. If that fails, retryAdmissions tries again
+// at the end of the run, because the members that admit nodes may still be booting.
 func (r *run) admit(ctx context.Context, cluster clusterState, node string) {
 	if r.admitOnce(ctx, cluster, node) != nil {
 		r.mu.Lock()
@@ -60,8 +61,8 @@ func (r *run) admit(ctx context.Context, cluster clusterState, node string) {
 	}
 }
 
-// inviteAgain is for those that could not be let in when they were deployed. Where that fails
-// once more the check at the end tells what has become of it.
+// retryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is
+// only a warning, because the check at the end of the run reports nodes that are missing.
 func (r *run) retryAdmissions(ctx context.Context, cluster clusterState) {
 	for _, node := range r.outside {
 		if err := r.admitOnce(ctx, cluster, node); err != nil && ctx.Err() == nil {
@@ -70,6 +71,7 @@ func (r *run) retryAdmissions(ctx context.Context, cluster clusterState) {
 	}
 }
 
+// admitOnce asks each engine once to admit a node.
 func (r *run) admitOnce(ctx context.Context, cluster clusterState, node string) error {
 	wait := r.Send.Wait(event.Event{Node: node, Text: "the cluster to let it in"})
 	defer wait.End()
@@ -82,9 +84,9 @@ func (r *run) admitOnce(ctx context.Context, cluster clusterState, node string) 
 	return errors.Join(errs...)
 }
 
-// farewell takes nodes out of what runs together, before their machines are removed. All let
-// go of their work before the first is taken out: until then they can go on as before, and
-// do where one of them does not let go.
+// removeMembers removes nodes from their cluster before their machines are removed. It drains all of them
+// before it removes the first one. If a drain fails, it uncordons those that it has drained, and none is
+// removed.
 func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
 	o.ForGood = true
 	for _, e := range engines {
@@ -125,7 +127,8 @@ func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, n
 	return nil
 }
 
-// parting is a step of it that takes time.
+// runMemberStep runs one step of a drain, an uncordon or a removal, and sends its start, its progress and its
+// end.
 func (d *Deployer) runMemberStep(node, what string, f func(report func(string)) error) error {
 	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: what})
 	err := f(func(text string) {
@@ -138,7 +141,7 @@ func (d *Deployer) runMemberStep(node, what string, f func(report func(string)) 
 	return nil
 }
 
-// stay gives work back to nodes that do not leave after all.
+// undoDrain uncordons nodes that stay members because the removal failed.
 func (d *Deployer) undoDrain(ctx context.Context, e engine.Engine, nodes []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 	defer cancel()
@@ -150,12 +153,12 @@ func (d *Deployer) undoDrain(ctx context.Context, e engine.Engine, nodes []strin
 	})
 }
 
-// warn tells of what does not end the run.
+// warn sends a warning: a problem that does not end the run.
 func (d *Deployer) warn(node string, err error) {
 	d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
 }
 
-// AloneError is for what nodes run together, and which does not answer: no node can be taken out of it.
+// ClusterUnavailableError says that no node can be removed from a cluster because its engine does not answer.
 type ClusterUnavailableError struct{ Err error }
 
 func (e *ClusterUnavailableError) Error() string {
@@ -168,8 +171,8 @@ func (e *ClusterUnavailableError) Hint() string {
 	return "--no-drain removes the machines all the same; the others go on counting them"
 }
 
-// takeOut takes nodes out of what the remaining ones run together. With those that could tell
-// of it all gone, there is nothing to be taken out of.
+// removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The nodes that remain are
+// asked about it; if none remains, nothing has to be removed from a cluster.
 func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
 	nodes := removedNodes(destroyPlan.Removals)
 	teams, err := d.Engines.withMembers(d.Machines.Hive, d.Fleet, nodes)

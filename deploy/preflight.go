@@ -8,16 +8,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// preflight looks, before anything is made, at what the plan's machines are to be made from: that the images which the hive
-// names are there, and that hypervisors can make such machines. Of what is the same for all machines of a
-// role it is said once.
+// preflight checks a machine plan before anything is created: that the images of the hive exist, and that the
+// hypervisors can run such machines. An error that is the same for all machines of a role is reported once.
 func (m *Machines) preflight(ctx context.Context, g *ground) error {
 	images := map[string]provision.Image{}
 	failed := map[string]error{}
 	for _, c := range g.Changes {
 		if path := m.Hive.Roles[c.Role].Image; c.NeedsImage() && path != nil && failed[c.Role] == nil && images[c.Role].Disk == "" {
 			if !exists(*path) && isStorePath(*path) {
-				continue // it is built when it is needed
+				continue // the image is built when it is needed
 			}
 			i, err := findImage(*path)
 			if images[c.Role] = i; err != nil {
@@ -26,7 +25,7 @@ func (m *Machines) preflight(ctx context.Context, g *ground) error {
 		}
 	}
 	type group struct{ role, hypervisor string }
-	checked := map[group]bool{} // at the image
+	checked := map[group]bool{} // whether the image was checked
 	reported := map[string]bool{}
 	var errs []error
 	for _, role := range sortedKeys(failed) {

@@ -11,12 +11,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// restoreNodes brings all nodes that this run has switched back to what they ran before it:
-// --rollback-all-on-failure. In a running cluster it is a rolling update in the order of the run.
-// Two things differ from apply. A node that cannot be drained is restored without that, because
-// the old system may be what repairs it. And a node that cannot be restored does not stop the
-// others, unless it and the next one may only be changed one at a time: then two of them would be
-// missing.
+// restoreNodes rolls all nodes that this run has switched back to their previous systems:
+// --rollback-all-on-failure. In a running cluster it is a rolling update in the order of the run. Two things
+// differ from apply. A node that cannot be drained is restored without a drain, because the previous system
+// may be what repairs it. And a node that cannot be restored does not stop the others, unless it and the next
+// one may only be changed one at a time: then two of them would be down at the same time.
 func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
 	waves := cluster.orderWaves(r.switched(), func(string) bool { return !r.Goal.activatesNow() }, r.MaxUnavailable)
 	var errs []error
@@ -56,7 +55,7 @@ func (r *run) memberWorks(ctx context.Context, cluster clusterState, node string
 	return cluster.members[node].engine.Return(ctx, node, func(string) {}) == nil
 }
 
-// restoreNode brings one node back to what it ran and booted before this run, and reports it.
+// restoreNode rolls one node back to what it ran and booted before this run, and reports it.
 func (r *run) restoreNode(ctx context.Context, n nixeval.Node) error {
 	before := r.before(n)
 	if err := r.restoreSystems(ctx, n, before); err != nil {
@@ -94,7 +93,7 @@ func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h hostOf, befor
 	if generation == 0 {
 		return errors.New("it had no generation to go back to")
 	}
-	if !r.WithoutKeys { // first: units that start again need the old ones
+	if !r.WithoutKeys { // before the system: its units start with the previous keys
 		if err := r.Uploader.PutBack(ctx, n.Name, h); err != nil {
 			return err
 		}

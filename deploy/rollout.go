@@ -13,7 +13,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// cluster is what lives, where this run may disturb it.
+// observeClusterBeforeDeploy observes the running cluster if this run may disturb it. Otherwise it returns the
+// engines without members.
 func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[string]nixeval.Closure, inspected looks) (clusterState, error) {
 	if r.Engines == nil {
 		return clusterState{}, nil
@@ -32,8 +33,8 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 	return cluster, err
 }
 
-// anyDeployed tells whether a node of an engine was deployed before, and waits until such
-// nodes have been looked at: a connection is there then, or is known not to come.
+// anyMemberDeployed reports whether a member of an engine was deployed before. It waits until such nodes have
+// been inspected: by then each has a connection or an error.
 func (r *run) anyMemberDeployed(ctx context.Context, inspected looks) bool {
 	recorded := r.Store.State()
 	deployed := false
@@ -52,8 +53,8 @@ func (r *run) anyMemberDeployed(ctx context.Context, inspected looks) bool {
 	return deployed
 }
 
-// deployed tells whether a node that has been looked at says that it was deployed, perhaps from
-// elsewhere: what we remember is what was done from here.
+// isDeployed reports whether an inspected node has had a deployment, perhaps from another computer. The state
+// only has deployments from this one.
 func (l looks) isDeployed(node string) bool {
 	inspection := l[node]
 	if inspection == nil {
@@ -67,10 +68,11 @@ func (l looks) isDeployed(node string) bool {
 	}
 }
 
+// hasDeployment reports whether a node has a record of a deployment.
 func hasDeployment(n activate.Node) bool { return n.Last != nil || len(n.Deployed) > 0 }
 
-// outlast waits for what killed runs have left going on members. It may be what takes away
-// what the nodes run together, which then cannot be asked, or is gone before it is asked again.
+// waitForPreviousRuns waits for activations that killed runs have left running on members. Such an activation
+// may stop the engine, so that it does not answer when it is asked for its members, or later in the run.
 func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixeval.Closure, inspected looks) {
 	var busy []nixeval.Node
 	for _, n := range r.hive.Nodes {
@@ -83,7 +85,7 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 			if inspection.err == nil && inspection.found.Last != nil && inspection.found.Last.Alive {
 				busy = append(busy, n)
 			}
-		default: // it is new, and nobody waits for it
+		default: // a new node, which has no earlier run
 		}
 	}
 	Each(ctx, busy, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
@@ -92,17 +94,17 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 		if err == nil {
 			_, err = r.Activator.Settle(ctx, n.Name, h, closures[n.Unit].Out)
 		}
-		if err == nil { // else deploying the node says why
+		if err == nil { // otherwise deploying the node reports the error
 			inspected[n.Name].found, inspected[n.Name].err = r.lookAt(ctx, n)
 		}
 		return struct{}{}, nil
 	})
 }
 
-// runs tells whether systems are run now.
+// activatesNow reports whether the goal activates systems now, and not at the next boot.
 func (g Goal) activatesNow() bool { return g == Switch || g == Test }
 
-// waves deploys a wave after the other, and stops after one with a failure.
+// deployWaves deploys the waves one after the other, and stops after a wave with a failure.
 func (r *run) deployWaves(ctx context.Context, cluster clusterState, todo []task) error {
 	byName := map[string]task{}
 	var nodes []nixeval.Node
@@ -136,8 +138,8 @@ func (r *run) deployWaves(ctx context.Context, cluster clusterState, todo []task
 	return errors.Join(errs...)
 }
 
-// roll deploys one node amid what lives. A node that comes in is invited, at once where
-// nothing lives yet.
+// deployInCluster deploys one node. A member is drained during the change. In the first deployment each node
+// is admitted right after it was deployed.
 func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task) error {
 	node := t.node.Name
 	m, isMember := cluster.members[node]
@@ -164,12 +166,12 @@ func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task)
 	return err
 }
 
-// failedTimeout is how long a unit may be failed at the end of a run. A failed unit hardly ever recovers.
+// failedUnitTimeout is how long a unit may be failed at the end of a run. A failed unit rarely recovers.
 const failedUnitTimeout = 20 * time.Second
 
-// proven waits until what the nodes run together is as the hive has it, and then until more
-// conditions hold. Members are adjusted before, since they may be what others wait for; new ones once
-// they are there.
+// verifyCluster waits until the conditions of the engines and the additional ones hold. It adjusts existing
+// members before it waits, because other nodes may depend on the adjustment, and new members after it, when
+// they have joined.
 func (r *run) verifyCluster(ctx context.Context, cluster clusterState, nodes []nixeval.Node, more []check.Condition) error {
 	if !r.Goal.activatesNow() || len(cluster.engines) == 0 {
 		return nil
@@ -187,11 +189,11 @@ func (r *run) verifyCluster(ctx context.Context, cluster clusterState, nodes []n
 	}
 	err := r.adjustMembers(ctx, cluster, members)
 	switch {
-	case r.CheckTimeout == 0 && (err != nil || unreachable): // who cannot answer yet is not waited for
+	case r.CheckTimeout == 0 && (err != nil || unreachable): // without a check, an engine that does not answer yet is not waited for
 		return err
 	case r.CheckTimeout == 0:
 		return r.adjustMembers(ctx, cluster, newMembers)
-	case err != nil: // it may just restart; the check waits for it, or says why it does not come
+	case err != nil: // the API may be restarting; the check waits for it, or reports what is missing
 		newMembers = append(members, newMembers...)
 	}
 	var conditions []check.Condition

@@ -7,9 +7,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// UnreadError says that nodes were deployed of which the hive can no longer be read. What they are
-// members of is not known then: without its control planes a living cluster would be taken for
-// none, and changed all at once.
+// UnevaluableMembersError says that deployed nodes can no longer be evaluated, so that their engine is
+// unknown. Without this error, a running cluster whose control planes cannot be evaluated would be treated as
+// no cluster, and all its nodes would change at once.
 type UnevaluableMembersError struct {
 	Nodes []string
 	Err   *nixeval.EvalError
@@ -25,7 +25,8 @@ func (e *UnevaluableMembersError) Hint() string {
 	return "mend what the hive says of them; nixbench eval shows what is wrong with it"
 }
 
-// unread is nil if the hive can be read of all nodes that were deployed.
+// checkMembersEvaluable returns an [UnevaluableMembersError] if the hive cannot be evaluated for a node that
+// was deployed.
 func (d *Deployer) checkMembersEvaluable(hive *nixeval.Hive) error {
 	if len(hive.Broken) == 0 {
 		return nil

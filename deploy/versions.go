@@ -9,9 +9,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// versions asks the hive's engines what would change if these nodes were deployed.
+// versionChanges asks the engines of the hive which versions would change if these nodes were deployed.
 func (d *Deployer) versionChanges(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
-	if d.Engines == nil { // a node by itself
+	if d.Engines == nil { // nodes without an engine
 		return nil, nil
 	}
 	engines, err := d.Engines.Of(hive, d.Fleet)
@@ -34,14 +34,15 @@ func (d *Deployer) versionChanges(ctx context.Context, hive *nixeval.Hive, nodes
 	return all, errors.Join(errs...)
 }
 
-// forbidden tells whether an engine refuses a version.
+// isVersionRefused reports whether an error is an engine's refusal of a version.
 func isVersionRefused(err error) bool {
 	var e *engine.VersionError
 	return errors.As(err, &e)
 }
 
-// permitted evaluates and builds; what the engines do not permit is not built to its end. Where
-// that fails nobody waits for machines that boot, only to ask what runs there.
+// buildIfVersionAllowed evaluates and builds. At the same time it asks the engines about the new versions, and
+// cancels the build if one of them refuses. If evaluation or build fails first, it does not wait for booting
+// machines only to ask them for versions.
 func (r *run) buildIfVersionAllowed(ctx context.Context, nodes []nixeval.Node, inspected looks) (map[string]nixeval.Closure, error) {
 	if !r.Goal.activates() {
 		return r.closures(ctx, nodes)
@@ -57,7 +58,7 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, nodes []nixeval.Node, i
 			_, err = r.versionChanges(asking, r.hive, nodes)
 		}
 		if asking.Err() != nil {
-			err = nil // it is about the cancelling
+			err = nil // the error is about the cancellation
 		}
 		if err != nil {
 			stop(err)
