@@ -23,11 +23,11 @@ func (m *Machines) PlanAbandon(recorded *state.State, hypervisor string) *Destro
 			d.WholeCluster = false
 			continue
 		}
-		one := removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is given up"}
+		machine := removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is given up"}
 		if s.Address.IsValid() {
-			one.note = "its address " + s.Address.String() + " and its host key are given up"
+			machine.note = "its address " + s.Address.String() + " and its host key are given up"
 		}
-		d.Removals = append(d.Removals, one)
+		d.Removals = append(d.Removals, machine)
 	}
 	sortByNode(d.Removals)
 	d.Remaining = m.describeRemaining(recorded, d)
@@ -41,10 +41,10 @@ func (m *Machines) describeRemaining(recorded *state.State, d *DestroyPlan) []st
 	}
 	h := recorded.Cluster.Hypervisors[d.abandoned]
 	var domains, keys []string
-	for _, one := range d.Removals {
-		domains = append(domains, m.cluster(recorded).Domain(one.Node))
+	for _, machine := range d.Removals {
+		domains = append(domains, m.cluster(recorded).Domain(machine.Node))
 		for _, n := range m.Hive.Nodes {
-			if n.Name == one.Node {
+			if n.Name == machine.Node {
 				keys = append(keys, sortedKeys(m.Hive.Unit(n.Unit).Deployment.Keys)...)
 			}
 		}

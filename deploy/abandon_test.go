@@ -16,7 +16,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// twoHypervisors is a world where every second machine of three is on rack2.
+// twoHypervisors returns a world of three machines, of which w-2 is on rack2.
 func twoHypervisors(t *testing.T) *world {
 	w := newWorld(t, map[string]int{"w": 3})
 	other := fakeprovider.New()
@@ -55,7 +55,7 @@ func TestAbandonHypervisor(t *testing.T) {
 	boot := w.h.Boot("demo-w-1")
 	w.gone["rack2"] = true
 
-	// It blocks everything, with a way out.
+	// apply and destroy fail, and the hint names the way out.
 	for what, err := range map[string]error{"apply": second(w.apply()), "destroy": w.destroy(nil)} {
 		var helpful interface{ Hint() string }
 		if !errors.Is(err, provision.ErrGone) || !errors.As(err, &helpful) || !strings.Contains(helpful.Hint(), "see that it is on; if it is gone for good") || !strings.Contains(helpful.Hint(), "--forget-hypervisor rack2") {
@@ -64,7 +64,7 @@ func TestAbandonHypervisor(t *testing.T) {
 	}
 	delete(w.hive.Cluster.Hypervisors, "rack2")
 	if _, err := w.apply(); !errors.Is(err, provision.ErrGone) {
-		t.Errorf("it was forgotten in silence: %v", err)
+		t.Errorf("the hypervisor was dropped without --forget-hypervisor: %v", err)
 	}
 
 	destroyPlan, results, err := w.abandon("rack2")
@@ -89,7 +89,7 @@ func TestAbandonHypervisor(t *testing.T) {
 		t.Errorf("the facts still have it: %s", facts)
 	}
 
-	// The next one is made elsewhere, and is somebody else; nobody else is disturbed.
+	// The node gets a new machine on the other hypervisor, with a new host key; other machines do not change.
 	results, err = w.apply()
 	if err != nil {
 		t.Fatal(err)
@@ -104,10 +104,10 @@ func TestAbandonHypervisor(t *testing.T) {
 		t.Error("it has the host key that is on a lost disk")
 	}
 
-	// It comes back, and is named again: what was left there goes, after a question.
+	// The hypervisor comes back into the hive: its old machine is removed, after a question.
 	w.gone["rack2"] = false
 	if things := w.more["rack2"].Things(); !slices.Equal(things, left) {
-		t.Errorf("something was done there: %q", things)
+		t.Errorf("the abandoned hypervisor was changed: %q", things)
 	}
 	w.hive.Cluster.Hypervisors["rack2"] = nixeval.Hypervisor{URI: "fake://rack2/", Pool: "nixbench"}
 	w.must(w.apply())
@@ -115,13 +115,13 @@ func TestAbandonHypervisor(t *testing.T) {
 		t.Error(diff)
 	}
 	if things := w.more["rack2"].Things(); len(things) > 0 || w.h.Boot("demo-w-2") == 0 {
-		t.Errorf("left: %q", things)
+		t.Errorf("remaining: %q", things)
 	}
 }
 
 func second[A any](_ A, err error) error { return err }
 
-// With all hypervisors gone nothing is left, and the next cluster begins.
+// If all hypervisors are abandoned, the state is empty and a new cluster can be created.
 func TestAbandonAllHypervisors(t *testing.T) {
 	w := twoHypervisors(t)
 	w.gone["rack2"], w.gone["default"] = true, true
@@ -147,7 +147,7 @@ func TestAbandonAllHypervisors(t *testing.T) {
 	w.must(w.apply())
 }
 
-// Killed in between, it is asked for once more.
+// An abandon that failed half-way can be repeated.
 func TestAbandonInterrupted(t *testing.T) {
 	w := twoHypervisors(t)
 	w.gone["rack2"] = true

@@ -41,15 +41,15 @@ func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, repor
 	if d.Engines == nil { // nodes without an engine
 		return cluster, nil
 	}
-	teams, err := d.Engines.withMembers(hive, d.Fleet, nil)
+	withMembers, err := d.Engines.withMembers(hive, d.Fleet, nil)
 	if err != nil {
 		return cluster, err
 	}
 	recorded := d.Store.State()
-	if err := d.checkMembersEvaluable(hive); err != nil && len(teams) > 0 {
+	if err := d.checkMembersEvaluable(hive); err != nil && len(withMembers) > 0 {
 		return cluster, err
 	}
-	for _, t := range teams {
+	for _, t := range withMembers {
 		cluster.engines = append(cluster.engines, t.engine)
 		deployed := slices.DeleteFunc(slices.Clone(t.members), func(m engine.Member) bool {
 			cluster.desired[m.Node] = true
@@ -78,9 +78,9 @@ func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, repor
 }
 
 // orderWaves splits nodes into waves, which change one after the other. No-op nodes go into the first wave
-// because they restart nothing. In a running cluster, nodes that are not members yet also go into the first
-// wave. The next waves have one member each that may only be changed one at a time. The last waves have the
-// other nodes, share of them per wave.
+// because they restart nothing. In a running cluster, nodes that are about to join also go into the first
+// wave, and nodes without an engine if share is all. The next waves have one member each that may only be
+// changed one at a time. The last waves have the other nodes, share of them per wave.
 func (cluster clusterState) orderWaves(nodes []nixeval.Node, isNoop func(node string) bool, share plan.Share) [][]nixeval.Node {
 	running := len(cluster.members) > 0
 	var first, single, others []nixeval.Node
@@ -142,14 +142,14 @@ func (d *Deployer) drainAround(ctx context.Context, o engine.DrainOptions, m mem
 		}
 	}
 	err := change()
-	back := ctx
+	uncordonCtx := ctx
 	if err != nil {
 		// After a failed change the node mostly runs its previous system and is ready at once.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 		defer cancel()
-		back = limited
+		uncordonCtx = limited
 	}
-	return errors.Join(err, d.uncordonWhenReady(back, m, node))
+	return errors.Join(err, d.uncordonWhenReady(uncordonCtx, m, node))
 }
 
 // uncordonWhenReady waits until a member is ready, and uncordons it.

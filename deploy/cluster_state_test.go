@@ -21,7 +21,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// lives is a world in which so many control planes and workers run together.
+// newRunningCluster returns a world with a deployed cluster of cps control planes and ws workers.
 func newRunningCluster(t *testing.T, cps, ws int) (*world, *fakeEngine) {
 	w := newWorld(t, map[string]int{"cp": cps, "w": ws})
 	e := &fakeEngine{}
@@ -35,8 +35,8 @@ func newRunningCluster(t *testing.T, cps, ws int) (*world, *fakeEngine) {
 	return w, e
 }
 
-// turns are the nodes in the order in which something was done to them; who is in it twice was
-// disturbed by others.
+// changeOrder returns the nodes in the order of their changes. A node that is in it twice changed at the same
+// time as another one.
 func (w *world) changeOrder() string {
 	var out []string
 	for _, e := range w.events {
@@ -47,7 +47,7 @@ func (w *world) changeOrder() string {
 	return strings.Join(slices.Compact(out), " ")
 }
 
-// While the engine says nothing, its members are changed in its order all the same.
+// Members are changed in the usual order while the engine does not answer.
 func TestUnreachableEngine(t *testing.T) {
 	w, e := newRunningCluster(t, 3, 2)
 	e.refuse = "members"
@@ -64,10 +64,10 @@ func TestUnreachableEngine(t *testing.T) {
 		t.Errorf("turns: %s", got)
 	}
 	if slices.ContainsFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "leave") }) {
-		t.Errorf("what cannot be asked cannot be drained: %q", e.calls)
+		t.Errorf("the engine does not answer and was asked to drain: %q", e.calls)
 	}
 
-	// When it speaks again, who is left is drained.
+	// When the engine answers again, the remaining members are drained.
 	w, e = newRunningCluster(t, 2, 0)
 	e.refuse = "members"
 	w.revision++
@@ -82,7 +82,7 @@ func TestUnreachableEngine(t *testing.T) {
 	}
 }
 
-// Without draining, what a run that was killed has drained is given its work again.
+// Without draining, a member that a killed run had drained is uncordoned.
 func TestWithoutDrain(t *testing.T) {
 	w, e := newRunningCluster(t, 1, 2)
 	e.members["w-2"] = engine.Status{Ready: true, Left: true}
@@ -101,7 +101,7 @@ func (w *world) reboot(o RebootOptions) ([]state.NodeResult, error) {
 	})
 }
 
-// A reboot goes through what lives as a change does.
+// A reboot of a running cluster is a rolling update, as apply is.
 func TestRebootRunningCluster(t *testing.T) {
 	w, e := newRunningCluster(t, 2, 1)
 	w.must(w.reboot(RebootOptions{}))
@@ -116,7 +116,7 @@ func TestRebootRunningCluster(t *testing.T) {
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" || len(e.calls) > 0 {
 		t.Errorf("turns: %s; %q", got, e.calls)
 	}
-	// Who keeps its work does not reboot, nor do those after it.
+	// A member that cannot be drained does not reboot, nor do the nodes after it.
 	e.refuse = "leave"
 	boots := w.machines["cp-1"].boot
 	results, err := w.reboot(RebootOptions{})
@@ -128,7 +128,7 @@ func TestRebootRunningCluster(t *testing.T) {
 	}
 }
 
-// What lives was perhaps deployed from elsewhere: the nodes say so.
+// Members that were deployed from another computer are drained, because the nodes report their deployment.
 func TestDeployedFromElsewhere(t *testing.T) {
 	clearNodes := func(w *world) {
 		w.must(w.session(t.Context(), "forget", func(d *Deployer) error {
@@ -152,7 +152,7 @@ func TestDeployedFromElsewhere(t *testing.T) {
 	}
 }
 
-// Nodes whose turn has not come when we are interrupted have results, too.
+// After an interrupt, nodes that were not rebooted have results, too.
 func TestRebootInterrupted(t *testing.T) {
 	for name, early := range map[string]bool{"in a turn": false, "before the first": true} {
 		w, e := newRunningCluster(t, 0, 2)
@@ -202,18 +202,18 @@ func TestRollbackRunningCluster(t *testing.T) {
 	}
 }
 
-// Nor does a run that takes itself back switch all control planes at once.
+// A run that rolls back all its nodes restores control planes one after the other.
 func TestRestoreRunningCluster(t *testing.T) {
 	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
 	e.onCall = func(what string) {
 		if what == "leave w-1" {
-			e.refuse = "leave" // and from now on nobody lets go
+			e.refuse = "leave" // from now on every drain fails
 		}
 	}
 	results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
 	if err == nil {
-		t.Fatal("w-1 let go of its work")
+		t.Fatal("w-1 was drained")
 	}
 	if diff := cmp.Diff([]string{"cp-1 rolled-back", "cp-2 rolled-back", "w-1 failed"}, outcomes(results)); diff != "" {
 		t.Errorf("%s\n%v", diff, err)
@@ -223,8 +223,8 @@ func TestRestoreRunningCluster(t *testing.T) {
 	}
 }
 
-// One that cannot be taken back leaves the others their turns, but no control plane as long as it
-// does not work itself.
+// A node that cannot be restored does not stop the others. But while it does not work, no other control plane
+// is restored.
 func TestRestoreContinuesAfterFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		works bool
@@ -257,14 +257,14 @@ func TestRestoreContinuesAfterFailures(t *testing.T) {
 	}
 }
 
-// resize gives the machines of a role another size.
+// resize changes the memory of the machines of a role.
 func (w *world) resize(role, memory string) {
 	r := w.hive.Roles[role]
 	r.Memory = memory
 	w.hive.Roles[role] = r
 }
 
-// booted is how often each machine has started.
+// booted returns how often each machine has started.
 func (w *world) booted() map[string]int {
 	out := map[string]int{}
 	for _, n := range w.hive.Nodes {
@@ -273,7 +273,7 @@ func (w *world) booted() map[string]int {
 	return out
 }
 
-// Machines of members change in their turns: what lives is looked at before the first one stops.
+// Machines of members restart one after the other, each after its drain.
 func TestResizeMembers(t *testing.T) {
 	for _, goal := range []Goal{Switch, Boot} {
 		w, e := newRunningCluster(t, 2, 2)
@@ -282,10 +282,10 @@ func TestResizeMembers(t *testing.T) {
 		before := w.booted()
 		e.onCall = func(what string) {
 			if node, ok := strings.CutPrefix(what, "leave "); ok && w.h.Boot("demo-"+node) != before[node] {
-				t.Errorf("%s was restarted with its work", node)
+				t.Errorf("%s was restarted without a drain", node)
 			}
 			if node, ok := strings.CutPrefix(what, "return "); ok && w.h.Boot("demo-"+node) == before[node] {
-				t.Errorf("%s takes work again before it was restarted", node)
+				t.Errorf("%s was uncordoned before it was restarted", node)
 			}
 		}
 		results, err := w.apply(func(o *Options) { o.Goal = goal })
@@ -307,19 +307,19 @@ func TestResizeMembers(t *testing.T) {
 		after := w.booted()
 		w.must(w.apply())
 		if diff := cmp.Diff(after, w.booted()); diff != "" {
-			t.Errorf("once more: %s", diff)
+			t.Errorf("second apply: %s", diff)
 		}
 	}
 }
 
-// One that keeps its work keeps its machine, and so do those after it.
+// A member that cannot be drained keeps its machine, and the members after it keep theirs.
 func TestResizeStopsIfDrainIsRefused(t *testing.T) {
 	w, e := newRunningCluster(t, 2, 0)
 	w.resize("cp", "2G")
 	before := w.booted()
 	e.refuse = "leave"
 	if _, err := w.apply(); err == nil {
-		t.Error("it was not told")
+		t.Error("the refused drain was not reported")
 	}
 	if diff := cmp.Diff(before, w.booted()); diff != "" {
 		t.Error(diff)
@@ -335,7 +335,7 @@ func (w *world) newImage() {
 
 func recreate(o *Options) { o.Recreate = true }
 
-// A member whose machine is made anew leaves for good before, and the next one's turn is when it is back.
+// A member is removed before its machine is recreated, and the next one follows when it has joined again.
 func TestRecreateMembers(t *testing.T) {
 	w, e := newRunningCluster(t, 2, 1)
 	w.newImage()
@@ -370,11 +370,11 @@ func TestRecreateRefused(t *testing.T) {
 		goal    Goal
 		wantErr string
 	}{
-		"it cannot be spared":      {"forget", Switch, "cp-1: the engine refuses"},
-		"nobody answers":           {"members", Switch, "no node can be taken out of the cluster: the engine does not answer"},
-		"it would not come in":     {"", Boot, "cp-1: its machine cannot be made anew by apply boot"},
-		"it does not come in":      {"return", Switch, "cp-1: the engine refuses"},
-		"nobody lets it come back": {"invite", Switch, "cp-1: the engine refuses"},
+		"it cannot be removed":  {"forget", Switch, "cp-1: the engine refuses"},
+		"the engine is silent":  {"members", Switch, "no node can be taken out of the cluster: the engine does not answer"},
+		"it would not join":     {"", Boot, "cp-1: its machine cannot be made anew by apply boot"},
+		"it does not get ready": {"return", Switch, "cp-1: the engine refuses"},
+		"it is not admitted":    {"invite", Switch, "cp-1: the engine refuses"},
 	} {
 		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
@@ -389,7 +389,7 @@ func TestRecreateRefused(t *testing.T) {
 			t.Errorf("%s: %v, and before %v", name, after, before)
 		}
 	}
-	// Somebody who has only one is told so.
+	// The question for the only control plane says that the data are lost.
 	w, _ := newRunningCluster(t, 1, 0)
 	w.newImage()
 	w.decline = true
@@ -398,7 +398,7 @@ func TestRecreateRefused(t *testing.T) {
 	}
 }
 
-// A machine that does not answer is made anew all the same.
+// A machine that does not answer is recreated as well.
 func TestRecreateUnreachableMember(t *testing.T) {
 	w, e := newRunningCluster(t, 1, 1)
 	role := w.hive.Roles["cp"]
@@ -430,7 +430,7 @@ func TestRecreateUnreachableMember(t *testing.T) {
 	}
 }
 
-// A run that is cut off in a turn leaves what the next one finishes.
+// The next run finishes what a run that was interrupted while it recreated a member has left.
 func TestRecreateInterrupted(t *testing.T) {
 	for _, failingStep := range []int{1, 3, 5, 7, 9} {
 		w, e := newRunningCluster(t, 2, 0)
@@ -463,7 +463,7 @@ func TestRecreateInterrupted(t *testing.T) {
 		}
 		back, next := slices.Index(e.calls, "return cp-1"), slices.Index(e.calls, "leave for good cp-2")
 		if !isMember && (back < 0 || next >= 0 && next < back) {
-			t.Errorf("cut before step %d: cp-2 leaves before cp-1 is back: %q", failingStep, e.calls)
+			t.Errorf("cut before step %d: cp-2 was removed before cp-1 had joined again: %q", failingStep, e.calls)
 		}
 		if len(e.members) != 2 {
 			t.Errorf("cut before step %d: members %v", failingStep, e.members)
@@ -476,8 +476,8 @@ func TestRecreateInterrupted(t *testing.T) {
 	}
 }
 
-// Where one drain would delete something for good, none begins and nothing changes: whatever the node's turn
-// and whatever drains it.
+// If one drain would delete something, no drain begins and nothing changes: in every command that drains, and
+// for every position of the node in the order.
 func TestDrainsAreCheckedFirst(t *testing.T) {
 	for name, act := range map[string]func(*world, engine.DrainOptions) ([]state.NodeResult, error){
 		"apply": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
@@ -531,8 +531,8 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 		if !errors.As(err, &blocked) || err.Error() != "w-2: drain: shop/debug is bare" {
 			t.Errorf("%s: %v", name, err)
 		}
-		if moved := e.memberCalls(); len(moved) > 0 || starts() != before {
-			t.Errorf("%s: done all the same: %q; %s, and before %s", name, moved, starts(), before)
+		if calls := e.memberCalls(); len(calls) > 0 || starts() != before {
+			t.Errorf("%s: changed although the drain was refused: %q; %s, and before %s", name, calls, starts(), before)
 		}
 		e.calls = nil
 		w.must(act(w, engine.DrainOptions{BarePods: true}))
@@ -540,12 +540,12 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 			t.Errorf("%s, allowed: %q, %+v", name, e.calls, e.options)
 		}
 		if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Text == "w-2: the drain deletes shop/debug, which is bare" }) {
-			t.Errorf("%s: what is deleted is not said", name)
+			t.Errorf("%s: what the drain deletes is not reported", name)
 		}
 	}
 }
 
-// A member whose programs are dead is drained for a short time, and the change goes on.
+// A member whose programs do not work is drained for a short time, and the change goes on.
 func TestDrainOfBrokenMember(t *testing.T) {
 	w, e := newRunningCluster(t, 1, 1)
 	e.broken = map[string]string{"w-1": "its kubelet is dead"}
@@ -560,16 +560,16 @@ func TestDrainOfBrokenMember(t *testing.T) {
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
 		return e.Level == "warning" && e.Node == "w-1" && strings.HasPrefix(e.Text, "w-1: its kubelet is dead; it is drained for a short time only")
 	}) {
-		t.Error("it is not said")
+		t.Error("the short drain is not reported")
 	}
-	// With the check, a program that is still dead in the end is told.
+	// The check reports a program that still does not run at the end.
 	w.revision++
 	if _, err := w.apply(func(o *Options) { o.CheckTimeout = time.Second }); err == nil || !strings.Contains(err.Error(), "w-1: its kubelet is dead") {
 		t.Error(err)
 	}
 }
 
-// Units that failed are seen at the end, also on nodes that did not change.
+// Units that failed are reported at the end, also on nodes that did not change.
 func TestFailedUnitsAtEnd(t *testing.T) {
 	w, _ := newRunningCluster(t, 1, 1)
 	w.machines["w-1"].failed = "backup.service"

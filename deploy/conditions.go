@@ -92,9 +92,9 @@ type Engines map[string]func(engine.Cluster) engine.Engine
 
 // Of returns the engines of the hive, ordered by kind. Each of them can run commands on its members.
 func (makers Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
-	teams, err := makers.withMembers(hive, f, nil)
+	withMembers, err := makers.withMembers(hive, f, nil)
 	var out []engine.Engine
-	for _, t := range teams {
+	for _, t := range withMembers {
 		out = append(out, t.engine)
 	}
 	return out, err

@@ -26,7 +26,7 @@ type removal struct {
 	Hypervisor   string          `json:"hypervisor"`
 	State        provision.State `json:"state,omitempty"` // empty: no hypervisor has anything of it
 	neverCreated bool            // it was planned, and nothing of it was created
-	orphan       bool
+	unrecorded   bool
 	duplicate    bool   // a second machine of the node by mistake: the node stays with its other machine
 	note         string // description of a machine that is only removed from the state
 }
@@ -49,7 +49,7 @@ func (d removal) String() string {
 	switch {
 	case d.note != "":
 		text += ": " + d.note
-	case d.orphan:
+	case d.unrecorded:
 		text += ": left behind by a run that was cut off"
 	case d.State == "":
 		text += ": nothing of it is there any more"
@@ -62,9 +62,9 @@ func (d removal) String() string {
 // removedNodes returns the nodes whose last machine is removed, each once.
 func removedNodes(list []removal) []string {
 	var out []string
-	for _, one := range list {
-		if !one.duplicate && !slices.Contains(out, one.Node) {
-			out = append(out, one.Node)
+	for _, machine := range list {
+		if !machine.duplicate && !slices.Contains(out, machine.Node) {
+			out = append(out, machine.Node)
 		}
 	}
 	return out
@@ -101,7 +101,7 @@ func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selec
 		}
 		for _, f := range sites[name].Machines {
 			_, remembered := recorded.Machines[f.Node]
-			all = append(all, removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, orphan: !remembered})
+			all = append(all, removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, unrecorded: !remembered})
 			seen[f.Node] = true
 		}
 	}
@@ -118,17 +118,17 @@ func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selec
 			d.Close()
 			return nil, err
 		}
-		list = slices.DeleteFunc(slices.Clone(all), func(one removal) bool {
-			return !slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == one.Node })
+		list = slices.DeleteFunc(slices.Clone(all), func(machine removal) bool {
+			return !slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == machine.Node })
 		})
 	}
 	d.WholeCluster = len(list) == len(all)
-	for _, one := range list {
-		if one.neverCreated {
-			d.neverCreated = append(d.neverCreated, one.Node)
-			d.Remaining = append(d.Remaining, one.Node+": it was never made; it is forgotten")
+	for _, machine := range list {
+		if machine.neverCreated {
+			d.neverCreated = append(d.neverCreated, machine.Node)
+			d.Remaining = append(d.Remaining, machine.Node+": it was never made; it is forgotten")
 		} else {
-			d.Removals = append(d.Removals, one)
+			d.Removals = append(d.Removals, machine)
 		}
 	}
 	return d, nil
@@ -141,10 +141,10 @@ func sortByNode(all []removal) {
 // asNodes returns the machines as nodes that can be selected. Nodes that the hive still has keep their tags.
 func (m *Machines) asNodes(all []removal) []nixeval.Node {
 	var out []nixeval.Node
-	for _, one := range all {
-		n := nixeval.Node{Name: one.Node, Unit: one.Node, Role: one.Role, Tags: []string{}}
+	for _, machine := range all {
+		n := nixeval.Node{Name: machine.Node, Unit: machine.Node, Role: machine.Role, Tags: []string{}}
 		for _, h := range m.Hive.Nodes {
-			if h.Name == one.Node {
+			if h.Name == machine.Node {
 				n = h
 			}
 		}
@@ -228,11 +228,11 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
 	var nodes []nixeval.Node
 	parts := map[string][]removal{} // by node; a node may have two machines by mistake
-	for _, one := range list {
-		if parts[one.Node] == nil {
-			nodes = append(nodes, nixeval.Node{Name: one.Node, Role: one.Role})
+	for _, machine := range list {
+		if parts[machine.Node] == nil {
+			nodes = append(nodes, nixeval.Node{Name: machine.Node, Role: machine.Role})
 		}
-		parts[one.Node] = append(parts[one.Node], one)
+		parts[machine.Node] = append(parts[machine.Node], machine)
 	}
 	var results []state.NodeResult
 	var errs []error
@@ -246,16 +246,16 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 			o.Err = context.Cause(ctx) // the other errors are about the cancellation
 		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
-		double := parts[o.Node.Name][0].duplicate
+		duplicate := parts[o.Node.Name][0].duplicate
 		text := string(w.outcome)
-		if double {
+		if duplicate {
 			text = "its second machine is removed"
 		}
 		if o.Err != nil {
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
 			text = "failed: " + brief(o.Node.Name, o.Err)
 		}
-		if !double || o.Err != nil { // otherwise the record has the node's own result
+		if !duplicate || o.Err != nil { // otherwise the record has the node's own result
 			w.Record.Result(r)
 		}
 		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
@@ -391,8 +391,8 @@ func (w *destroyer) otherNodesRemain(recorded *state.State) bool {
 // Lines describes the plan for the question to the user.
 func (d *DestroyPlan) Lines() []string {
 	var out []string
-	for _, one := range d.Removals {
-		out = append(out, one.String())
+	for _, machine := range d.Removals {
+		out = append(out, machine.String())
 	}
 	return append(out, d.Remaining...)
 }

@@ -41,7 +41,7 @@ func (m *Machines) Examine(ctx context.Context, known *state.State) []provision.
 	found := map[string][]provision.Finding{}
 	sites := map[string]provision.Site{}
 	var mu sync.Mutex
-	_ = eachOf(sortedKeys(where), func(name string) error { // what is wrong is a finding
+	_ = runForAll(sortedKeys(where), func(name string) error { // what is wrong is a finding
 		list, site := m.examineOne(ctx, name, where[name], m.cluster(known), net)
 		mu.Lock()
 		defer mu.Unlock()

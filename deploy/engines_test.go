@@ -23,7 +23,7 @@ func TestEnginesInOrder(t *testing.T) {
 			return &fakeEngine{}
 		}
 	}
-	for range 20 { // the order of a map would have to be right every time
+	for range 20 { // a random map order is very unlikely to be right 20 times
 		asked = nil
 		engines, err := makers.Of(hive, NewFleet(hive, remote.Options{}))
 		if err != nil || len(engines) != len(kinds) {

@@ -26,7 +26,7 @@ type hypervisors map[string]provision.Provider
 func connectHypervisors(ctx context.Context, open Opener, where map[string]state.Hypervisor, send event.Sink) (hypervisors, error) {
 	out := hypervisors{}
 	var mu sync.Mutex
-	err := eachOf(sortedKeys(where), func(name string) error {
+	err := runForAll(sortedKeys(where), func(name string) error {
 		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a connection to %s", name, where[name].URI)})
 		defer wait.End()
 		p, err := open(ctx, name, where[name])
@@ -62,7 +62,7 @@ func (hs hypervisors) close() {
 func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network, send event.Sink) (map[string]provision.Site, error) {
 	sites := map[string]provision.Site{}
 	var mu sync.Mutex
-	err := eachOf(sortedKeys(hs), func(name string) error {
+	err := runForAll(sortedKeys(hs), func(name string) error {
 		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})
 		defer wait.End()
 		site, err := hs[name].Survey(ctx, c, net)
@@ -78,7 +78,7 @@ func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provi
 }
 
 // eachOf calls f for all names at the same time, and joins the errors.
-func eachOf(names []string, f func(name string) error) error {
+func runForAll(names []string, f func(name string) error) error {
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {

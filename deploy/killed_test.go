@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// failAt has one step of the hypervisor fail.
+// failAtStep makes one step of the hypervisor fail.
 func failAtStep(which fakeprovider.Step) func(context.Context, fakeprovider.Step) error {
 	return func(_ context.Context, s fakeprovider.Step) error {
 		if s == which {
@@ -24,19 +24,19 @@ func failAtStep(which fakeprovider.Step) func(context.Context, fakeprovider.Step
 	}
 }
 
-// killer ends a run as kill -9 does: from one step on, nothing of what it does has an
-// effect any more, neither on the hypervisor nor here.
+// killer ends a run as kill -9 does: from one step on, nothing that the run does has an effect, neither on the
+// hypervisor nor on disk.
 type killer struct {
 	w     *world
 	at    int  // the step that is not done
-	early bool // what was written here since the step before is lost, too: the kill came between
+	early bool // files written since the step before are lost, too: the kill came before them
 	dead  chan struct{}
 	ended chan struct{}
 
 	mu    sync.Mutex
 	n     int
 	dying bool
-	saved state.Dir // what is on disk when it dies
+	saved state.Dir // a copy of the state on disk at the kill
 }
 
 type runKey struct{}
@@ -74,7 +74,7 @@ func (k *killer) saveDir() {
 		dir := filepath.Join(k.w.t.TempDir(), ".nixbench", "demo")
 		err := os.CopyFS(dir, os.DirFS(string(k.w.dir)))
 		if errors.Is(err, os.ErrNotExist) && k.w.t.Context().Err() == nil && exists(string(k.w.dir)) {
-			continue // a file got its name while we looked: what was copied is half
+			continue // a file was renamed during the copy, which is incomplete
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			k.w.t.Error(err)
@@ -84,7 +84,7 @@ func (k *killer) saveDir() {
 	}
 }
 
-// kill runs f and kills it at a step. It tells whether f came that far.
+// kill runs f and kills it at a step. It reports whether f came that far.
 func (w *world) kill(at int, early bool, f func(context.Context)) bool {
 	k := &killer{w: w, at: at, early: early, dead: make(chan struct{}), ended: make(chan struct{})}
 	w.h.OnStep(k.step)
@@ -105,7 +105,7 @@ func (w *world) kill(at int, early bool, f func(context.Context)) bool {
 	}
 }
 
-// Wherever a run is killed, the next one converges, and destroy leaves nothing.
+// After a run is killed at any step, the next one converges, and destroy removes everything.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	quick := func(o *Options) { o.Parallel, o.BootTimeout = 2, 5*time.Second }
@@ -145,8 +145,7 @@ func TestKilledAnywhere(t *testing.T) {
 	}
 }
 
-// The same for taking away: an apply that scales down, a destroy, and a destroy right after
-// a killed apply.
+// The same for removals: an apply that scales down, a destroy, and a destroy right after a killed apply.
 func TestKilledWhileRemoving(t *testing.T) {
 	t.Parallel()
 	for _, early := range []bool{false, true} {

@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 )
 
-// warnings are what the last run has warned of.
+// warnings returns the warnings of the last run.
 func (w *world) warnings() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -28,7 +28,7 @@ func (w *world) warnings() []string {
 	return out
 }
 
-// preview is what plan says of each node, and its error.
+// preview returns what plan shows for each node, and its error.
 func (w *world) preview() ([]string, error) {
 	var out []string
 	_, err := w.session(w.t.Context(), "plan", func(d *Deployer) error {
@@ -41,8 +41,8 @@ func (w *world) preview() ([]string, error) {
 	return out, err
 }
 
-// A network with somebody else's machine on it is left, and that is an error. The cluster's id stays, so that the
-// next apply or destroy goes on.
+// A network with a foreign machine on it is not removed, and that is an error. The cluster's id stays, so that
+// the next apply or destroy can continue.
 func TestDestroyKeepsNetworkInUse(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
@@ -81,7 +81,7 @@ func TestDestroyKeepsNetworkInUse(t *testing.T) {
 	w.empty()
 }
 
-// The same where the hive no longer wants any machine.
+// The same for an apply of a hive that has no machines any more.
 func TestApplyKeepsNetworkInUse(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1, "x": 1})
 	w.must(w.apply())
@@ -99,8 +99,8 @@ func TestApplyKeepsNetworkInUse(t *testing.T) {
 	w.empty()
 }
 
-// Machines whose network was stopped or removed are connected to it again; containers are restarted for it, and
-// people are asked first.
+// Machines whose network was stopped or removed are connected to it again. Containers have to be restarted for
+// it, so the user is asked first.
 func TestNetworkStopped(t *testing.T) {
 	const why = "network net was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again"
 	for _, keep := range []bool{true, false} {
@@ -120,7 +120,7 @@ func TestNetworkStopped(t *testing.T) {
 				t.Errorf("%s: declined: %v", kind, err)
 			}
 			w.decline = false
-			if kind == provision.VM { // it is done already
+			if kind == provision.VM { // the declined apply has already reconnected the VM
 				w.h.StopNetwork("net", keep)
 			}
 			results, err := w.apply()
@@ -139,13 +139,13 @@ func TestNetworkStopped(t *testing.T) {
 			steps := len(w.h.Log())
 			w.must(w.apply())
 			if did := w.effects(steps); len(did) > 0 {
-				t.Errorf("%s: once more: %q", kind, did)
+				t.Errorf("%s: second apply: %q", kind, did)
 			}
 		}
 	}
 }
 
-// A network that is undefined while it runs is defined again, and nothing on it is disturbed.
+// A running network that was undefined is defined again, and its machines do not change.
 func TestNetworkUndefined(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
@@ -154,16 +154,16 @@ func TestNetworkUndefined(t *testing.T) {
 	steps := len(w.h.Log())
 	w.must(w.apply())
 	if did := w.effects(steps); len(did) == 0 || !strings.HasPrefix(did[0], "prepare  network") || w.h.Boot("demo-w-1") != boot {
-		t.Errorf("it did %q", did)
+		t.Errorf("apply did %q", did)
 	}
 	steps = len(w.h.Log())
 	w.must(w.apply())
 	if did := w.effects(steps); len(did) > 0 {
-		t.Errorf("once more: %q", did)
+		t.Errorf("second apply: %q", did)
 	}
 }
 
-// What was decided on and never made is forgotten, and not counted as removed.
+// A machine that was planned and never created is removed from the state, and not counted as removed.
 func TestDestroyNeverCreated(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.h.OnStep(failAtStep(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "seed"}))
@@ -192,7 +192,7 @@ func TestDestroyNeverCreated(t *testing.T) {
 	w.empty()
 }
 
-// A machine that somebody has removed by hand is not counted either, and what is remembered of it goes.
+// A machine that was removed by hand is not counted either, and its record is removed.
 func TestDestroyRemovedByHand(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
@@ -210,7 +210,7 @@ func TestDestroyRemovedByHand(t *testing.T) {
 	w.empty()
 }
 
-// plan and apply refuse what cannot be made, before anything is.
+// plan and apply refuse a machine that cannot be created before they create anything.
 func TestPreflight(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(*world)
@@ -254,17 +254,17 @@ func TestPreflight(t *testing.T) {
 				}
 				var hinted interface{ Hint() string }
 				if name != "xml" && (!errors.As(err, &hinted) || hinted.Hint() == "") {
-					t.Errorf("%s: it knows no way out", command)
+					t.Errorf("%s: the error has no hint", command)
 				}
 			}
 			if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || !slices.Equal(w.h.Things(), things) {
-				t.Errorf("something was made: %q, %+v", w.h.Things(), s)
+				t.Errorf("something was created: %q, %+v", w.h.Things(), s)
 			}
 		})
 	}
 }
 
-// A copy of a machine is told apart from it: said, and neither taken for the machine nor removed.
+// A copy of a machine is reported. It is neither used as the machine nor removed.
 func TestCopiedMachine(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
@@ -278,7 +278,7 @@ func TestCopiedMachine(t *testing.T) {
 		t.Error(diff)
 	}
 	if said := w.warnings(); !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, text+"; it has the MAC of w-1 too") }) {
-		t.Errorf("said: %q", said)
+		t.Errorf("warnings: %q", said)
 	}
 	_, err = w.session(t.Context(), "destroy", func(d *Deployer) error {
 		destroyPlan, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
@@ -302,7 +302,7 @@ func TestCopiedMachine(t *testing.T) {
 	w.empty()
 }
 
-// A destroy that is ended while it cleans up keeps the cluster's id, too.
+// A destroy that is interrupted while it cleans up keeps the cluster's id, too.
 func TestDestroyInterruptedDuringCleanup(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())

@@ -20,12 +20,12 @@ import (
 func (r *run) mustWaitForTurn(c provision.Change) bool {
 	recorded := r.Store.State()
 	return (c.Action == provision.Restart || c.Action == provision.Recreate) && r.Engines != nil &&
-		r.memberOf(c.Node) != nil && recorded.Nodes[c.Node].Good != nil && !recorded.Unready(c.Node)
+		r.desiredMember(c.Node) != nil && recorded.Nodes[c.Node].Good != nil && !recorded.Unready(c.Node)
 }
 
-func (r *run) memberOf(node string) *engine.Member { return memberOf(r.hive, node) }
+func (r *run) desiredMember(node string) *engine.Member { return desiredMember(r.hive, node) }
 
-func memberOf(hive *nixeval.Hive, node string) *engine.Member {
+func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 	for _, members := range engine.Members(hive) {
 		if i := slices.IndexFunc(members, func(m engine.Member) bool { return m.Node == node }); i >= 0 {
 			return &members[i]
@@ -53,11 +53,11 @@ func (r *run) checkRecreate(g *ground) error {
 func (m *Machines) addDataWarnings(g *ground, recorded *state.State) {
 	for i := range g.Changes {
 		c := &g.Changes[i]
-		own := memberOf(m.Hive, c.Node)
-		if c.Action != provision.Recreate || own == nil || !own.OneByOne || recorded.Nodes[c.Node].Good == nil {
+		desired := desiredMember(m.Hive, c.Node)
+		if c.Action != provision.Recreate || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].Good == nil {
 			continue
 		}
-		others := slices.ContainsFunc(engine.Members(m.Hive)[own.Kind], func(o engine.Member) bool {
+		others := slices.ContainsFunc(engine.Members(m.Hive)[desired.Kind], func(o engine.Member) bool {
 			return o.OneByOne && o.Node != c.Node && recorded.Nodes[o.Node].Good != nil
 		})
 		if others {
@@ -136,7 +136,7 @@ func (r *run) joiningMembers(cluster clusterState, node string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
-	for _, other := range engine.Members(r.hive)[r.memberOf(node).Kind] {
+	for _, other := range engine.Members(r.hive)[r.desiredMember(node).Kind] {
 		m, isMember := cluster.members[other.Node]
 		_, deployed := r.outcomes[other.Node]
 		if other.OneByOne && deployed && (!isMember || m.recreated) {

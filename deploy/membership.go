@@ -145,7 +145,7 @@ func (d *Deployer) runMemberStep(node, what string, f func(report func(string)) 
 func (d *Deployer) undoDrain(ctx context.Context, e engine.Engine, nodes []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 	defer cancel()
-	return eachOf(nodes, func(node string) error {
+	return runForAll(nodes, func(node string) error {
 		if err := e.Return(ctx, node, func(string) {}); err != nil {
 			return &NodeError{Node: node, Step: event.Drain, Err: err}
 		}
@@ -175,7 +175,7 @@ func (e *ClusterUnavailableError) Hint() string {
 // asked about it; if none remains, nothing has to be removed from a cluster.
 func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
 	nodes := removedNodes(destroyPlan.Removals)
-	teams, err := d.Engines.withMembers(d.Machines.Hive, d.Fleet, nodes)
+	withMembers, err := d.Engines.withMembers(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *Dest
 		d.warn("", fmt.Errorf("machines are removed, and others may go on counting their nodes: %w", err))
 	}
 	var engines []engine.Engine
-	for _, t := range teams {
+	for _, t := range withMembers {
 		engines = append(engines, t.engine)
 	}
 	return d.removeMembers(ctx, engines, nodes, withoutDrain, o)

@@ -27,13 +27,13 @@ func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
 			continue
 		}
 		for _, o := range Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-			begun := false
+			started := false
 			restore := func() error {
-				begun = true
+				started = true
 				return r.restoreNode(ctx, n)
 			}
 			err := r.withDrain(ctx, cluster, n.Name, r.WithoutDrain || !r.Goal.activatesNow(), restore)
-			if !begun && ctx.Err() == nil {
+			if !started && ctx.Err() == nil {
 				r.warn(n.Name, err)
 				err = restore()
 			}

@@ -152,12 +152,12 @@ func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task)
 	if isMember && t.recreatesMachine() {
 		return r.recreateMember(ctx, cluster, m, t)
 	}
-	begun := false
+	started := false
 	err := r.withDrain(ctx, cluster, node, !r.needsDrain(t), func() error {
-		begun = true
+		started = true
 		return r.deployAfterMachineChange(ctx, t)
 	})
-	if !begun {
+	if !started {
 		r.done(t.node, t.closure, state.Failed, "", err)
 	}
 	if err == nil && r.Goal.activatesNow() && (len(cluster.members) == 0 || m.unreachable) {
@@ -204,9 +204,9 @@ func (r *run) verifyCluster(ctx context.Context, cluster clusterState, nodes []n
 		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)
 	}
-	waiting, cancel := context.WithTimeout(ctx, r.CheckTimeout)
+	checkCtx, cancel := context.WithTimeout(ctx, r.CheckTimeout)
 	defer cancel()
-	if _, err := check.Await(waiting, conditions, r.Send); err != nil {
+	if _, err := check.Await(checkCtx, conditions, r.Send); err != nil {
 		return err
 	}
 	return r.adjustMembers(ctx, cluster, newMembers)

@@ -19,13 +19,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// sulky is an engine that notes what is asked of it, and may refuse.
+// fakeEngine is an engine that records its calls and can refuse them.
 type fakeEngine struct {
 	mu      sync.Mutex
 	calls   []string
 	refuse  string
 	members map[string]engine.Status
-	onCall  func(what string)   // something is asked
+	onCall  func(what string)   // called on each call
 	blocked map[string]string   // node → work that a drain must not delete
 	broken  map[string]string   // node → what is wrong with its own programs
 	options engine.DrainOptions // of the last drain
@@ -101,7 +101,7 @@ func (s *fakeEngine) Adjust(_ context.Context, nodes []string, _ bool) (map[stri
 	return changes, s.call("adjust", strings.Join(nodes, " "))
 }
 
-// moved is what nodes were asked to do, one by one.
+// memberCalls returns the calls for single members, in their order.
 func (s *fakeEngine) memberCalls() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,15 +136,15 @@ func TestOrderWaves(t *testing.T) {
 	}{
 		"first creation":          {false, tasks("cp-1", "w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 w-2"},
 		"no cluster, in waves":    {false, tasks("a", "=b", "c", "d"), two, true, "b a c | d"},
-		"living":                  {true, tasks("cp-1", "cp-2", "w-1", "w-2", "w-3"), plan.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
-		"living, two at a time":   {true, tasks("cp-1", "w-1", "w-2", "w-3"), two, true, " | cp-1 | w-1 w-2 | w-3"},
+		"running cluster":         {true, tasks("cp-1", "cp-2", "w-1", "w-2", "w-3"), plan.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
+		"running, two at a time":  {true, tasks("cp-1", "w-1", "w-2", "w-3"), two, true, " | cp-1 | w-1 w-2 | w-3"},
 		"new nodes wait for none": {true, tasks("w-1", "w-4", "w-5"), plan.Share{}, true, "w-4 w-5 | w-1"},
 		"unchanged wait for none": {true, tasks("=cp-1", "=w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 | w-2"},
-		"nothing is run":          {true, tasks("cp-1", "w-1"), plan.Share{}, false, "cp-1 w-1"},
-		"and not for each other":  {true, tasks("w-1", "w-4", "w-5"), plan.One, true, "w-4 w-5 | w-1"},
-		"who is no part of it":    {true, tasks("web-1", "w-1", "web-2"), plan.Share{}, true, "web-1 web-2 | w-1"},
-		"nor is it in a rush":     {true, tasks("web-1", "cp-1", "web-2"), plan.One, true, " | cp-1 | web-1 | web-2"},
-		"made anew":               {true, tasks("cp-2", "cp-3", "w-1"), plan.Share{}, true, "cp-3 | cp-2 | w-1"},
+		"nothing is activated":    {true, tasks("cp-1", "w-1"), plan.Share{}, false, "cp-1 w-1"},
+		"new nodes in one wave":   {true, tasks("w-1", "w-4", "w-5"), plan.One, true, "w-4 w-5 | w-1"},
+		"no engine, no limit":     {true, tasks("web-1", "w-1", "web-2"), plan.Share{}, true, "web-1 web-2 | w-1"},
+		"no engine, one per wave": {true, tasks("web-1", "cp-1", "web-2"), plan.One, true, " | cp-1 | web-1 | web-2"},
+		"recreated machine":       {true, tasks("cp-2", "cp-3", "w-1"), plan.Share{}, true, "cp-3 | cp-2 | w-1"},
 		"nothing to do":           {false, nil, plan.Share{}, true, ""},
 	} {
 		cluster := empty
@@ -171,7 +171,7 @@ func TestOrderWaves(t *testing.T) {
 	}
 }
 
-// Work goes before a node changes, and comes back whatever has become of it.
+// A member is drained before it changes, and uncordoned also after a failed change.
 func TestWithDrain(t *testing.T) {
 	for name, c := range map[string]struct {
 		task    task
@@ -180,10 +180,10 @@ func TestWithDrain(t *testing.T) {
 		want    []string
 		wantErr string
 	}{
-		"well":             {task: tasks("w-1")[0], want: []string{"leave w-1", "deploy", "return w-1"}},
+		"success":          {task: tasks("w-1")[0], want: []string{"leave w-1", "deploy", "return w-1"}},
 		"deploying failed": {task: tasks("w-1")[0], deploy: errors.New("unit failed"), want: []string{"leave w-1", "deploy", "return w-1"}, wantErr: "unit failed"},
-		"work stays":       {task: tasks("w-1")[0], refuse: "leave", want: []string{"leave w-1"}, wantErr: "w-1: the engine refuses"},
-		"work does not come back": {task: tasks("w-1")[0], refuse: "return", want: []string{"leave w-1", "deploy", "return w-1"},
+		"drain failed":     {task: tasks("w-1")[0], refuse: "leave", want: []string{"leave w-1"}, wantErr: "w-1: the engine refuses"},
+		"uncordon failed": {task: tasks("w-1")[0], refuse: "return", want: []string{"leave w-1", "deploy", "return w-1"},
 			wantErr: "w-1: the engine refuses"},
 		"a killed run had drained it": {task: tasks("=w-1")[0], want: []string{"deploy", "return w-1"}},
 	} {
@@ -200,7 +200,7 @@ func TestWithDrain(t *testing.T) {
 	}
 }
 
-// Who is let in comes after those who let in; a member that was made anew is let in, too.
+// Only nodes that are not members are admitted, and nodes whose machine was recreated.
 func TestAdmit(t *testing.T) {
 	e := &fakeEngine{}
 	r := &run{Deployer: &Deployer{}, Options: Options{Goal: Switch}}
@@ -214,7 +214,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// Members are adjusted before others wait for what that changes, new ones when they are there.
+// Existing members are adjusted before the conditions are awaited, new ones after that.
 func TestVerifyCluster(t *testing.T) {
 	hive := &nixeval.Hive{Units: []nixeval.Unit{
 		{Name: "w", Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky"}}}, {Name: "web"},
@@ -228,14 +228,14 @@ func TestVerifyCluster(t *testing.T) {
 		want    []string
 		wantErr string
 	}{
-		"all of them":                {nodes, "", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-2 w-3"}, ""},
-		"only members":               {nodes[:1], "", time.Minute, Switch, []string{"adjust w-1", "look "}, ""},
-		"only new ones":              {nodes[1:2], "", time.Minute, Switch, []string{"look ", "adjust w-2"}, ""},
-		"none of them":               {nodes[3:], "", time.Minute, Switch, []string{"look "}, ""},
-		"nobody waits":               {nodes, "", 0, Switch, []string{"adjust w-1", "adjust w-2 w-3"}, ""},
-		"nothing is run":             {nodes, "", time.Minute, Boot, nil, ""},
-		"the engine fails":           {nodes, "adjust", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-1 w-2 w-3"}, "the engine refuses"},
-		"nobody waits, and it fails": {nodes, "adjust", 0, Switch, []string{"adjust w-1"}, "the engine refuses"},
+		"all of them":            {nodes, "", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-2 w-3"}, ""},
+		"only members":           {nodes[:1], "", time.Minute, Switch, []string{"adjust w-1", "look "}, ""},
+		"only new ones":          {nodes[1:2], "", time.Minute, Switch, []string{"look ", "adjust w-2"}, ""},
+		"none of them":           {nodes[3:], "", time.Minute, Switch, []string{"look "}, ""},
+		"no check":               {nodes, "", 0, Switch, []string{"adjust w-1", "adjust w-2 w-3"}, ""},
+		"nothing is activated":   {nodes, "", time.Minute, Boot, nil, ""},
+		"the engine fails":       {nodes, "adjust", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-1 w-2 w-3"}, "the engine refuses"},
+		"no check, and it fails": {nodes, "adjust", 0, Switch, []string{"adjust w-1"}, "the engine refuses"},
 	} {
 		e := &fakeEngine{refuse: c.refuse}
 		var notes []string

@@ -9,7 +9,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// mistype makes a role's options unreadable, as a typo in one of its modules does.
+// breakRole makes a role unevaluable, as a typo in one of its modules does.
 func (w *world) breakRole(role string) {
 	w.hive.Broken = map[string]*nixeval.NixError{role: {Raw: "undefined variable"}}
 	for i, u := range w.hive.Units {
@@ -19,7 +19,7 @@ func (w *world) breakRole(role string) {
 	}
 }
 
-// Control planes that cannot be read are still there: what they hold together is not taken for none.
+// A cluster whose control planes cannot be evaluated is still treated as a running cluster.
 func TestUnevaluableMembers(t *testing.T) {
 	keepGoing := func(o *Options) { o.KeepGoing = true }
 	part := func(i int) func([]nixeval.Node) ([]nixeval.Node, error) {
@@ -46,7 +46,8 @@ func TestUnevaluableMembers(t *testing.T) {
 	}
 }
 
-// One that was never deployed holds nobody up, and nor does one where nothing lives.
+// A node that cannot be evaluated and was never deployed does not stop the others, nor does one in a hive
+// without an engine.
 func TestUnevaluableNewNode(t *testing.T) {
 	w := newWorld(t, map[string]int{"cp": 1, "new": 0, "w": 1})
 	w.useEngine(&fakeEngine{})

@@ -47,29 +47,29 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, nodes []nixeval.Node, i
 	if !r.Goal.activates() {
 		return r.closures(ctx, nodes)
 	}
-	building, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	asking, enough := context.WithCancel(ctx)
-	defer enough()
-	asked := make(chan error, 1)
+	buildCtx, stopBuild := context.WithCancelCause(ctx)
+	defer stopBuild(nil)
+	askCtx, stopAsking := context.WithCancel(ctx)
+	defer stopAsking()
+	answered := make(chan error, 1)
 	go func() {
 		var err error
-		if r.anyMemberDeployed(asking, inspected) && asking.Err() == nil {
-			_, err = r.versionChanges(asking, r.hive, nodes)
+		if r.anyMemberDeployed(askCtx, inspected) && askCtx.Err() == nil {
+			_, err = r.versionChanges(askCtx, r.hive, nodes)
 		}
-		if asking.Err() != nil {
+		if askCtx.Err() != nil {
 			err = nil // the error is about the cancellation
 		}
 		if err != nil {
-			stop(err)
+			stopBuild(err)
 		}
-		asked <- err
+		answered <- err
 	}()
-	closures, err := r.closures(building, nodes)
+	closures, err := r.closures(buildCtx, nodes)
 	if err != nil && !r.KeepGoing {
-		enough()
+		stopAsking()
 	}
-	if refusal := <-asked; refusal != nil {
+	if refusal := <-answered; refusal != nil {
 		return nil, refusal
 	}
 	return closures, err

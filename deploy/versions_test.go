@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// picky is an engine that may refuse a version.
+// versionedEngine is an engine that can refuse a version.
 type versionedEngine struct {
 	fakeEngine
 	asked  [][]string
@@ -29,7 +29,7 @@ func (p *versionedEngine) Versions(_ context.Context, nodes []string) (map[strin
 	return changes, nil
 }
 
-// What an engine refuses is not evaluated to its end, and nothing is done on any node.
+// If an engine refuses a version, the evaluation is cancelled and no node changes.
 func TestRefusedVersion(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	p := &versionedEngine{}
@@ -37,13 +37,13 @@ func TestRefusedVersion(t *testing.T) {
 	w.engines = Engines{"picky": func(engine.Cluster) engine.Engine { return p }}
 	w.must(w.apply())
 	if len(p.asked) > 0 {
-		t.Errorf("before the first deployment it was asked %q", p.asked)
+		t.Errorf("before the first deployment the engine was asked about %q", p.asked)
 	}
 	for _, goal := range []Goal{Push, UploadKeys} {
 		w.must(w.apply(func(o *Options) { o.Goal = goal }))
 	}
 	if len(p.asked) > 0 {
-		t.Errorf("for goals that run nothing it was asked %q", p.asked)
+		t.Errorf("for goals that activate nothing the engine was asked about %q", p.asked)
 	}
 
 	p.refuse, p.calls = &engine.VersionError{Text: "1 is not 3", Way: "2 first"}, nil
@@ -58,7 +58,7 @@ func TestRefusedVersion(t *testing.T) {
 			t.Error(diff)
 		}
 		if did := slices.Concat(p.calls, w.effects(steps)); len(did) > 0 {
-			t.Errorf("keep going %v: it did %q", keepGoing, did)
+			t.Errorf("keep going %v: the run did %q", keepGoing, did)
 		}
 	}
 
@@ -69,7 +69,7 @@ func TestRefusedVersion(t *testing.T) {
 	}
 }
 
-// Nobody waits for a machine that boots to hear that the hive is wrong.
+// A hive that does not evaluate fails before a booting machine is ready.
 func TestBrokenHiveFailsBeforeBoot(t *testing.T) {
 	w, _ := newRunningCluster(t, 0, 2)
 	w.h.PowerOff("demo-w-1")
@@ -81,7 +81,7 @@ func TestBrokenHiveFailsBeforeBoot(t *testing.T) {
 	}
 }
 
-// What a killed run has left going on a member is over before its engine is asked.
+// An activation that a killed run has left running on a member is over before its engine is asked.
 func TestWaitForPreviousRuns(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "slow", Role: "w"}
@@ -106,14 +106,14 @@ func TestWaitForPreviousRuns(t *testing.T) {
 	e.asked = 0
 	results, err := w.apply()
 	if err != nil || e.asked == 0 || going != "" {
-		t.Errorf("%v; it was asked %d times, with a run going on on %q", err, e.asked, going)
+		t.Errorf("%v; the engine was asked %d times, while a run was active on %q", err, e.asked, going)
 	}
 	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// slow is an engine that looks around when it is asked.
+// observingEngine is an engine that calls a function when it is asked for its members.
 type observingEngine struct {
 	fakeEngine
 	asked int
