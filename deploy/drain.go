@@ -38,12 +38,12 @@ func (r *run) needsDrain(t task) bool {
 
 // checkRunDrains checks all drains of a run before the first node changes: of nodes that change, and of nodes
 // that are removed during the run or at its end.
-func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, todo []task) error {
+func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, tasks []task) error {
 	if r.WithoutDrain {
 		return nil
 	}
 	var change, leave []string
-	for _, t := range todo {
+	for _, t := range tasks {
 		switch {
 		case t.recreatesMachine():
 			leave = append(leave, t.node.Name)

@@ -105,25 +105,25 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 func (g Goal) activatesNow() bool { return g == Switch || g == Test }
 
 // deployWaves deploys the waves one after the other, and stops after a wave with a failure.
-func (r *run) deployWaves(ctx context.Context, cluster clusterState, todo []task) error {
+func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []task) error {
 	byName := map[string]task{}
 	var nodes []nixeval.Node
-	for _, t := range todo {
+	for _, t := range tasks {
 		byName[t.node.Name] = t
 		nodes = append(nodes, t.node)
 	}
-	steps := cluster.orderWaves(nodes, func(node string) bool {
+	waves := cluster.orderWaves(nodes, func(node string) bool {
 		return byName[node].calm() || byName[node].machine == nil && !r.Goal.activates()
 	}, r.MaxUnavailable)
 	var joining []nixeval.Node
 	var errs []error
-	for _, o := range inWaves(ctx, steps, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range inWaves(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		return struct{}{}, r.deployInCluster(ctx, cluster, byName[n.Name])
 	}, func(i int) {
 		if i == 0 {
-			joining = steps[i]
+			joining = waves[i]
 		}
-		if i+1 == len(steps) || !cluster.isOneByOne(steps[i+1]) || byName[steps[i+1][0].Name].recreatesMachine() {
+		if i+1 == len(waves) || !cluster.isOneByOne(waves[i+1]) || byName[waves[i+1][0].Name].recreatesMachine() {
 			r.admitPending(ctx, cluster, joining)
 			joining = nil
 		}
@@ -138,8 +138,8 @@ func (r *run) deployWaves(ctx context.Context, cluster clusterState, todo []task
 	return errors.Join(errs...)
 }
 
-// deployInCluster deploys one node. A member is drained during the change. In the first deployment each node
-// is admitted right after it was deployed.
+// deployInCluster deploys one node. A member is drained during the change. The node is admitted right after
+// it was deployed if no cluster runs yet or its engine does not answer; otherwise admitPending admits it.
 func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task) error {
 	node := t.node.Name
 	m, isMember := cluster.members[node]
