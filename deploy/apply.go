@@ -81,35 +81,35 @@ type Deployer struct {
 // Nothing is changed before everything is built. Without waves, no node waits for
 // another that does not answer, unless that may be a member of what lives.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
-	r := &run{Deployer: d, hive: hive, Options: o, found: map[string]activate.Node{}}
-	machines, err := r.provision(ctx, nodes)
+	r := &run{Deployer: d, hive: hive, Options: o, observed: map[string]activate.Node{}}
+	machines, err := r.startProvisioning(ctx, nodes)
 	r.machines = machines
-	defer machines.end()
+	defer machines.finish()
 	if err != nil {
 		r.skipAll(nodes, err)
 		return err
 	}
-	looked := r.look(ctx, nodes, machines)
-	closures, buildErr := r.permitted(ctx, nodes, looked)
+	inspected := r.inspectNodes(ctx, nodes, machines)
+	closures, buildErr := r.permitted(ctx, nodes, inspected)
 	if buildErr != nil && (!o.KeepGoing || forbidden(buildErr) || ctx.Err() != nil) {
-		machines.leave()
-		looked.wait()
+		machines.abandonWaits()
+		inspected.waitAll()
 		r.skipAll(nodes, buildErr)
-		return errors.Join(buildErr, machines.failures())
+		return errors.Join(buildErr, machines.creationErrors())
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
-	cluster, err := r.cluster(ctx, closures, looked)
+	cluster, err := r.cluster(ctx, closures, inspected)
 	switch {
 	case err != nil:
-		looked.wait()
+		inspected.waitAll()
 		r.skipAll(nodes, err)
 	case o.MaxUnavailable.Of(len(nodes)) == len(nodes) && len(cluster.members) == 0:
-		err = r.together(ctx, cluster, nodes, closures, looked)
+		err = r.deployAtOnce(ctx, cluster, nodes, closures, inspected)
 	default:
-		todo, sortErr := r.sort(ctx, nodes, closures, looked)
+		todo, sortErr := r.makeTasks(ctx, nodes, closures, inspected)
 		if err = r.mayDrain(ctx, cluster, todo); err != nil {
 			for _, t := range todo {
-				r.done(t.node, t.closure, state.Skipped, "skipped: members cannot be drained", nil)
+				r.recordOutcome(t.node, t.closure, state.Skipped, "skipped: members cannot be drained", nil)
 			}
 			err = errors.Join(sortErr, err)
 			break
@@ -122,11 +122,11 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	case err != nil:
 		err = errors.Join(err, r.restoreNodes(ctx, cluster))
 	default:
-		err = r.forgetKeys(ctx)
+		err = r.dropKeyBackups(ctx)
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
 	if err == nil && buildErr == nil {
-		err = r.tidy(ctx, machines, cluster)
+		err = r.removeObsolete(ctx, machines, cluster)
 	}
 	if err == nil && buildErr == nil {
 		err = r.proven(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel))
@@ -139,81 +139,81 @@ type run struct {
 	*Deployer
 	Options
 	hive     *nixeval.Hive
-	machines *boots
+	machines *machineSet
 	nodeResults
-	found map[string]activate.Node // what nodes were like before; see before
+	observed map[string]activate.Node // what nodes were like before; see before
 }
 
-// looks has what was found on each node, once it is.
-type looks map[string]*look
+// inspections has what was found on each node, once it is.
+type inspections map[string]*inspection
 
-type look struct {
-	over  chan struct{}
-	found activate.Node
-	err   error
+type inspection struct {
+	done     chan struct{}
+	observed activate.Node
+	err      error
 }
 
-func (l looks) wait() {
-	for _, one := range l {
-		<-one.over
+func (l inspections) waitAll() {
+	for _, inspection := range l {
+		<-inspection.done
 	}
 }
 
-// look begins to ask every node what it runs, once its machine is ready.
-func (r *run) look(ctx context.Context, nodes []nixeval.Node, machines *boots) looks {
-	all := make(looks, len(nodes))
+// inspectNodes begins to ask every node what it runs, once its machine is ready.
+func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, machines *machineSet) inspections {
+	all := make(inspections, len(nodes))
 	ready := make(map[string]<-chan struct{}, len(nodes))
 	for _, n := range nodes {
-		all[n.Name] = &look{over: make(chan struct{})}
-		ready[n.Name] = machines.of(n.Name)
+		all[n.Name] = &inspection{done: make(chan struct{})}
+		ready[n.Name] = machines.readyChannel(n.Name)
 	}
 	go func() {
 		for _, o := range EachReady(ctx, nodes, ready, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-			one := all[n.Name]
-			if one.err = machines.wait(n.Name); one.err == nil {
-				one.found, one.err = r.lookAt(ctx, n)
+			inspection := all[n.Name]
+			if inspection.err = machines.waitReady(n.Name); inspection.err == nil {
+				inspection.observed, inspection.err = r.inspectNode(ctx, n)
 			}
-			close(one.over)
+			close(inspection.done)
 			return struct{}{}, nil
 		}) {
 			if o.Err != nil { // cancelled before its turn
 				all[o.Node.Name].err = o.Err
-				close(all[o.Node.Name].over)
+				close(all[o.Node.Name].done)
 			}
 		}
 	}()
 	return all
 }
 
-// over has for each node when it was looked at.
-func (l looks) over() map[string]<-chan struct{} {
+// doneChannels has for each node when it was looked at.
+func (l inspections) doneChannels() map[string]<-chan struct{} {
 	out := map[string]<-chan struct{}{}
-	for name, one := range l {
-		out[name] = one.over
+	for name, inspection := range l {
+		out[name] = inspection.done
 	}
 	return out
 }
 
-func (r *run) lookAt(ctx context.Context, n nixeval.Node) (activate.Node, error) {
+func (r *run) inspectNode(ctx context.Context, n nixeval.Node) (activate.Node, error) {
 	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
 	h, err := r.Fleet.Host(ctx, n)
 	if err == nil && r.Store.State().Rebooting(n.Name) != nil {
-		if err = r.outlastReboot(ctx, n.Name, h); err == nil {
+		if err = r.waitForPreviousReboot(ctx, n.Name, h); err == nil {
 			h, err = r.Fleet.Host(ctx, n)
 		}
 	}
-	var found activate.Node
+	var observed activate.Node
 	if err == nil {
-		found, err = r.Activator.Inspect(ctx, n.Name, h)
-		err = lookError(n.Name, err)
+		observed, err = r.Activator.Inspect(ctx, n.Name, h)
+		err = inspectError(n.Name, err)
 	}
 	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
-	return found, err
+	return observed, err
 }
 
-// closures evaluates and builds. Units that are built on their nodes are only
+// makeClosures evaluates and builds. Units that are built on their nodes are only
 // evaluated.
-func (r *run) closures(ctx context.Context, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
+func (r *run) makeClosures(ctx context.Context, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
 	if r.Goal == UploadKeys {
 		return nil, nil
 	}
@@ -223,14 +223,14 @@ func (r *run) closures(ctx context.Context, nodes []nixeval.Node) (map[string]ni
 	}
 	here := map[string]nixeval.Closure{}
 	for unit, c := range all {
-		if !r.onTarget(unit) {
+		if !r.buildsOnTarget(unit) {
 			here[unit] = c
 		}
 	}
 	var buildErr error
 	if len(here) > 0 {
 		var built []string
-		built, buildErr = r.Eval.Build(ctx, here, builders(r.hive))
+		built, buildErr = r.Eval.Build(ctx, here, buildersFile(r.hive))
 		for unit := range here {
 			if !slices.Contains(built, unit) {
 				delete(all, unit)
@@ -247,20 +247,20 @@ func (r *run) closures(ctx context.Context, nodes []nixeval.Node) (map[string]ni
 	return all, errors.Join(evalErr, buildErr)
 }
 
-func (r *run) onTarget(unit string) bool {
+func (r *run) buildsOnTarget(unit string) bool {
 	if r.BuildOnTarget != nil {
 		return *r.BuildOnTarget
 	}
 	return r.hive.Unit(unit).Deployment.BuildOnTarget
 }
 
-// sort finds out what there is to do. Nodes that cannot be reached, or have nothing to
+// makeTasks finds out what there is to do. Nodes that cannot be reached, or have nothing to
 // deploy, are through already.
-func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) ([]task, error) {
+func (r *run) makeTasks(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) ([]task, error) {
 	var todo []task
 	var errs []error
 	for _, n := range nodes {
-		t, err := r.task(ctx, n, closures, looked[n.Name])
+		t, err := r.newTask(ctx, n, closures, inspected[n.Name])
 		if t != nil {
 			todo = append(todo, *t)
 		}
@@ -269,26 +269,26 @@ func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[strin
 	return todo, errors.Join(errs...)
 }
 
-// together deploys every node as soon as it has been looked at. A wave is made up of
+// deployAtOnce deploys every node as soon as it has been looked at. A wave is made up of
 // nodes that will change, so it has to know of all; but where there is only one, a
 // node that does not answer would hold up the others for nothing.
-func (r *run) together(ctx context.Context, cluster living, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) error {
+func (r *run) deployAtOnce(ctx context.Context, cluster living, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	var errs []error
-	for _, o := range EachReady(ctx, nodes, looked.over(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-		t, err := r.task(ctx, n, closures, looked[n.Name])
+	for _, o := range EachReady(ctx, nodes, inspected.doneChannels(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		t, err := r.newTask(ctx, n, closures, inspected[n.Name])
 		if t != nil {
 			err = r.roll(ctx, cluster, *t)
 		}
 		return struct{}{}, err
 	}) {
-		r.notBegun(o.Node, o.Err)
+		r.recordNotBegun(o.Node, o.Err)
 		errs = append(errs, o.Err)
 	}
-	looked.wait() // where cancelling has ended Each first
+	inspected.waitAll() // where cancelling has ended Each first
 	return errors.Join(errs...)
 }
 
-func builders(hive *nixeval.Hive) string {
+func buildersFile(hive *nixeval.Hive) string {
 	if f := hive.Meta.MachinesFile; f != nil {
 		return *f
 	}

@@ -10,41 +10,41 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// booting is one machine on its way.
-type booting struct {
+// machineTask is one machine on its way.
+type machineTask struct {
 	*run
-	g         *ground
-	f         *footing
-	c         provision.Change
-	client    state.Key
-	slots     chan struct{} // so many machines are made at once; waiting for them costs nothing
-	turn      func()        // waits for those that are to be made before
-	made      func()        // nobody need wait for this one any more
-	addressed func()        // the machine's address is known, or will not be
+	plan          *machinePlan
+	prerequisites *prerequisites
+	change        provision.Change
+	clientKey     state.Key
+	slots         chan struct{} // so many machines are made at once; waiting for them costs nothing
+	awaitTurn     func()        // waits for those that are to be made before
+	markCreated   func()        // nobody need wait for this one any more
+	markAddressed func()        // the machine's address is known, or will not be
 }
 
-// through brings the machine to where its node can be deployed. waiting ends when nobody cares any
+// execute brings the machine to where its node can be deployed. waiting ends when nobody cares any
 // more whether it becomes ready; what is being made is finished all the same.
-func (m *booting) through(ctx, waiting context.Context) error {
-	node := m.c.Node
-	fresh := m.Store.State().Unready(node)
-	if err := m.f.ready(m.c); err != nil {
-		return m.failed(err)
+func (m *machineTask) execute(ctx, waitCtx context.Context) error {
+	node := m.change.Node
+	unready := m.Store.State().Unready(node)
+	if err := m.prerequisites.prepareFor(m.change); err != nil {
+		return m.creationError(err)
 	}
-	runs := m.c.Runs()
-	if runs && !fresh && m.g.Network.Mode.Ours() {
+	running := m.change.Runs()
+	if running && !unready && m.plan.Network.Mode.Ours() {
 		return nil
 	}
-	if !runs || fresh {
-		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.c.String()})
+	if !running || unready {
+		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.change.String()})
 	}
 	// Somebody or something has stopped it, or its network.
-	if a := m.c.Action; a == provision.Start || a == provision.Resume || a == provision.Reconnect {
-		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.c.String()})
+	if a := m.change.Action; a == provision.Start || a == provision.Resume || a == provision.Reconnect {
+		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.change.String()})
 	}
 	begin := time.Now()
-	err := m.bring(ctx, waiting, runs, fresh)
-	if !runs || fresh {
+	err := m.bringUp(ctx, waitCtx, running, unready)
+	if !running || unready {
 		text := ""
 		if err == nil {
 			text = fmt.Sprintf("ready after %s", time.Since(begin).Round(100*time.Millisecond))
@@ -54,91 +54,91 @@ func (m *booting) through(ctx, waiting context.Context) error {
 	return err
 }
 
-func (m *booting) bring(ctx, waiting context.Context, runs, fresh bool) error {
-	if !runs {
-		m.turn()
-		if err := m.make(ctx); err != nil {
-			return m.failed(err)
+func (m *machineTask) bringUp(ctx, waitCtx context.Context, running, unready bool) error {
+	if !running {
+		m.awaitTurn()
+		if err := m.createOrStart(ctx); err != nil {
+			return m.creationError(err)
 		}
 	}
-	m.made()
-	limit, cancel := context.WithTimeout(waiting, m.patience())
+	m.markCreated()
+	limitCtx, cancel := context.WithTimeout(waitCtx, m.bootLimit())
 	defer cancel()
-	if !m.g.Network.Mode.Ours() {
-		if err := m.discover(limit, runs && !fresh); err != nil {
-			return m.unready(ctx, err)
+	if !m.plan.Network.Mode.Ours() {
+		if err := m.discoverAddress(limitCtx, running && !unready); err != nil {
+			return m.notReadyError(ctx, err)
 		}
-		m.addressed()
+		m.markAddressed()
 	}
-	if runs && !fresh {
+	if running && !unready {
 		return nil
 	}
-	if err := m.responds(limit); err != nil {
-		return m.unready(ctx, err)
+	if err := m.waitForSystem(limitCtx); err != nil {
+		return m.notReadyError(ctx, err)
 	}
-	return m.Store.Update(func(s *state.State) error { s.MachineReady(m.c.Node); return nil })
+	return m.Store.Update(func(s *state.State) error { s.MachineReady(m.change.Node); return nil })
 }
 
-// patience is how long a machine may take from its start.
-func (m *booting) patience() time.Duration {
+// bootLimit is how long a machine may take from its start.
+func (m *machineTask) bootLimit() time.Duration {
 	switch {
 	case m.BootTimeout > 0:
 		return m.BootTimeout
-	case m.g.sites[m.c.Hypervisor].Emulated:
+	case m.plan.inventories[m.change.Hypervisor].Emulated:
 		return 10 * time.Minute
 	}
 	return 5 * time.Minute
 }
 
-// make makes the machine, or starts it. The state knows of it before it is there.
-func (m *booting) make(ctx context.Context) error {
+// createOrStart makes the machine, or starts it. The state knows of it before it is there.
+func (m *machineTask) createOrStart(ctx context.Context) error {
 	select {
 	case m.slots <- struct{}{}:
 		defer func() { <-m.slots }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	host := m.g.hosts[m.c.Hypervisor]
-	image, err := m.f.imageOf(m.c)
+	host := m.plan.providers[m.change.Hypervisor]
+	image, err := m.prerequisites.imageOf(m.change)
 	if err != nil {
 		return err
 	}
-	spec := m.c.Spec(image, provision.Identity{})
-	if spec.Identity, err = m.identity(spec); err != nil {
+	spec := m.change.Spec(image, provision.Identity{})
+	if spec.Identity, err = m.machineIdentity(spec); err != nil {
 		return err
 	}
-	node := m.c.Node
+	node := m.change.Node
 	if err := m.Store.Update(func(s *state.State) error {
-		s.Begin(state.Intent{Run: m.Record.ID(), Node: node, Step: state.MakeMachine, Path: string(m.c.Action), Since: time.Now().UTC()})
-		if m.c.NeedsImage() {
-			s.Making(node, m.c.Hypervisor, imageState(spec.Image))
+		s.Begin(state.Intent{Run: m.Record.ID(), Node: node, Step: state.MakeMachine, Path: string(m.change.Action), Since: time.Now().UTC()})
+		if m.change.NeedsImage() {
+			s.Making(node, m.change.Hypervisor, stateImage(spec.Image))
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
-	if m.c.Action == provision.Recreate {
-		if err := host.Remove(ctx, m.g.Cluster, node); err != nil {
-			return located(err, m.c.Hypervisor, "remove "+node)
+	if m.change.Action == provision.Recreate {
+		if err := host.Remove(ctx, m.plan.Cluster, node); err != nil {
+			return located(err, m.change.Hypervisor, "remove "+node)
 		}
-		if err := m.f.reserve[m.c.Hypervisor](); err != nil { // which went with it
+		if err := m.prerequisites.reserveAddresses[m.change.Hypervisor](); err != nil { // which went with it
 			return err
 		}
 	}
-	if err := host.Ensure(ctx, m.g.Cluster, m.g.Network, spec); err != nil {
-		return located(err, m.c.Hypervisor, string(m.c.Action)+" "+node)
+	if err := host.Ensure(ctx, m.plan.Cluster, m.plan.Network, spec); err != nil {
+		return located(err, m.change.Hypervisor, string(m.change.Action)+" "+node)
 	}
 	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {
 		return err
 	}
 	m.Fleet.Drop(node) // a connection from before leads nowhere
-	m.know()
+	m.updateFleet()
 	return nil
 }
 
-// know tells the fleet what the state knows by now.
-func (m *booting) know() { m.Fleet.Know(m.Machines.Dir.ClientKey(), m.Store.State()) }
+// updateFleet tells the fleet what the state knows by now.
+func (m *machineTask) updateFleet() { m.Fleet.Know(m.Machines.Dir.ClientKey(), m.Store.State()) }
 
-func imageState(i provision.Image) state.Image {
+func stateImage(i provision.Image) state.Image {
 	return state.Image{Hash: i.Hash, Format: string(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
 }

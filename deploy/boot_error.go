@@ -10,32 +10,32 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// failed is for a machine that could not be made.
-func (m *booting) failed(err error) error {
-	return &BootError{Node: m.c.Node, Err: err}
+// creationError is for a machine that could not be made.
+func (m *machineTask) creationError(err error) error {
+	return &BootError{Node: m.change.Node, Err: err}
 }
 
-// unready is for one that was started and did not come up; its console may say why.
-func (m *booting) unready(ctx context.Context, err error) error {
-	e := &BootError{Node: m.c.Node, Started: true, Within: m.patience(), Err: err}
+// notReadyError is for one that was started and did not come up; its console may say why.
+func (m *machineTask) notReadyError(ctx context.Context, err error) error {
+	e := &BootError{Node: m.change.Node, Started: true, Within: m.bootLimit(), Err: err}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	host := m.g.hosts[m.c.Hypervisor]
-	if d, ok := host.(provision.Discoverer); ok && m.g.Network.Mode.Ours() {
-		all, _ := d.Addresses(ctx, m.g.Cluster, m.c.Node) // only to say more
-		if a := reachable(all); a.IsValid() && a != m.c.Address && len(all) == 1 {
-			e.Err = fmt.Errorf("%w; it has got the address %s, although %s is reserved for it", e.Err, a, m.c.Address)
+	host := m.plan.providers[m.change.Hypervisor]
+	if d, ok := host.(provision.Discoverer); ok && m.plan.Network.Mode.Ours() {
+		all, _ := d.Addresses(ctx, m.plan.Cluster, m.change.Node) // only to say more
+		if a := preferredAddress(all); a.IsValid() && a != m.change.Address && len(all) == 1 {
+			e.Err = fmt.Errorf("%w; it has got the address %s, although %s is reserved for it", e.Err, a, m.change.Address)
 		}
 	}
-	if site, err := host.Survey(ctx, m.g.Cluster, m.g.Network); err == nil {
-		for _, f := range site.Machines {
-			if f.Node == m.c.Node && f.State == provision.Off {
+	if inventory, err := host.Survey(ctx, m.plan.Cluster, m.plan.Network); err == nil {
+		for _, f := range inventory.Machines {
+			if f.Node == m.change.Node && f.State == provision.Off {
 				e.Err = fmt.Errorf("%w; it is off: its system has ended by itself", e.Err)
 			}
 		}
 	}
 	if c, ok := host.(provision.Console); ok {
-		e.Console, _ = c.ConsoleTail(ctx, m.g.Cluster, m.c.Node, 4000) // a panic of the kernel takes 3000
+		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.change.Node, 4000) // a panic of the kernel takes 3000
 	}
 	return e
 }

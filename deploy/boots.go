@@ -13,57 +13,57 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// boots are the machines of a run, each on its own way to being ready.
-type boots struct {
-	g         *ground
-	nodes     map[string]*boot
-	addressed sync.WaitGroup     // for those whose addresses have to be found out
-	all       sync.WaitGroup     // and what is told about them
-	giveUp    context.CancelFunc // ends waiting for what was started
+// machineSet are the machines of a run, each on its own way to being ready.
+type machineSet struct {
+	plan           *machinePlan
+	results        map[string]*machineResult
+	awaitAddresses sync.WaitGroup     // for those whose addresses have to be found out
+	pending        sync.WaitGroup     // and what is told about them
+	stopWaiting    context.CancelFunc // ends waiting for what was started
 }
 
-type boot struct {
-	over chan struct{}
+type machineResult struct {
+	done chan struct{}
 	err  error
 	// later is what is done with the machine when its node's turn comes. Until then it runs on.
-	later *booting
+	deferred *machineTask
 }
 
-// later is what is done with the node's machine when the node's turn comes, or nil.
-func (b *boots) later(node string) *booting {
-	if b == nil || b.nodes[node] == nil {
+// deferredTask is what is done with the node's machine when the node's turn comes, or nil.
+func (b *machineSet) deferredTask(node string) *machineTask {
+	if b == nil || b.results[node] == nil {
 		return nil
 	}
-	return b.nodes[node].later
+	return b.results[node].deferred
 }
 
-// wait waits until the node's machine is ready. A node without one need not.
-func (b *boots) wait(node string) error {
-	if b == nil || b.nodes[node] == nil {
+// waitReady waits until the node's machine is ready. A node without one need not.
+func (b *machineSet) waitReady(node string) error {
+	if b == nil || b.results[node] == nil {
 		return nil
 	}
-	<-b.nodes[node].over
-	return b.nodes[node].err
+	<-b.results[node].done
+	return b.results[node].err
 }
 
-// end waits for what is under way.
-func (b *boots) end() {
+// finish waits for what is under way.
+func (b *machineSet) finish() {
 	if b == nil {
 		return
 	}
-	b.all.Wait()
-	b.giveUp()
-	b.g.close()
+	b.pending.Wait()
+	b.stopWaiting()
+	b.plan.close()
 }
 
-// errors are those of machines so far.
-func (b *boots) errors() error {
+// bootErrors are those of machines so far.
+func (b *machineSet) bootErrors() error {
 	var errs []error
-	for _, c := range b.g.Changes {
-		if one := b.nodes[c.Node]; one != nil {
+	for _, c := range b.plan.Changes {
+		if result := b.results[c.Node]; result != nil {
 			select {
-			case <-one.over:
-				errs = append(errs, one.err)
+			case <-result.done:
+				errs = append(errs, result.err)
 			default:
 			}
 		}
@@ -71,84 +71,84 @@ func (b *boots) errors() error {
 	return errors.Join(errs...)
 }
 
-// start begins to make and start machines, and returns.
-func (r *run) start(ctx context.Context, g *ground, client state.Key) *boots {
-	b := &boots{g: g, nodes: map[string]*boot{}}
-	var waiting context.Context
-	waiting, b.giveUp = context.WithCancel(ctx)
-	f := r.footing(ctx, g)
+// startMachines begins to make and start machines, and returns.
+func (r *run) startMachines(ctx context.Context, plan *machinePlan, client state.Key) *machineSet {
+	b := &machineSet{plan: plan, results: map[string]*machineResult{}}
+	var waitCtx context.Context
+	waitCtx, b.stopWaiting = context.WithCancel(ctx)
+	f := r.newPrerequisites(ctx, plan)
 	workers := r.Parallel
 	if workers <= 0 {
-		workers = len(g.Changes) + 1
+		workers = len(plan.Changes) + 1
 	}
 	slots := make(chan struct{}, workers)
 	counts := map[provision.Action]int{}
 	var leaders sync.WaitGroup
-	var all []*booting
-	for _, c := range g.Changes {
+	var all []*machineTask
+	for _, c := range plan.Changes {
 		if c.Action == provision.Remove {
 			continue
 		}
-		one := &boot{over: make(chan struct{})}
-		b.nodes[c.Node] = one
-		if !g.Network.Mode.Ours() {
-			b.addressed.Add(1)
+		result := &machineResult{done: make(chan struct{})}
+		b.results[c.Node] = result
+		if !plan.Network.Mode.Ours() {
+			b.awaitAddresses.Add(1)
 		}
-		m := &booting{run: r, g: g, f: f, c: c, client: client, slots: slots, turn: leaders.Wait, made: func() {}, addressed: sync.OnceFunc(func() {
-			if !g.Network.Mode.Ours() {
-				b.addressed.Done()
+		m := &machineTask{run: r, plan: plan, prerequisites: f, change: c, clientKey: client, slots: slots, awaitTurn: leaders.Wait, markCreated: func() {}, markAddressed: sync.OnceFunc(func() {
+			if !plan.Network.Mode.Ours() {
+				b.awaitAddresses.Done()
 			}
 		})}
 		if r.waits(c) {
 			later := *m
-			one.later = &later
-			m.c.Action = provision.Keep
+			result.deferred = &later
+			m.change.Action = provision.Keep
 		}
-		counts[m.c.Action]++
-		if r.leads(c) {
+		counts[m.change.Action]++
+		if r.hostsEndpoint(c) {
 			leaders.Add(1)
-			m.turn, m.made = func() {}, sync.OnceFunc(leaders.Done)
+			m.awaitTurn, m.markCreated = func() {}, sync.OnceFunc(leaders.Done)
 		}
 		all = append(all, m)
 	}
 	for _, m := range all {
-		one := b.nodes[m.c.Node]
-		b.all.Go(func() {
-			one.err = m.through(ctx, waiting)
-			m.made()
-			close(one.over) // first, so that who waits for addresses sees the error
-			m.addressed()
+		result := b.results[m.change.Node]
+		b.pending.Go(func() {
+			result.err = m.execute(ctx, waitCtx)
+			m.markCreated()
+			close(result.done) // first, so that who waits for addresses sees the error
+			m.markAddressed()
 		})
 	}
-	b.all.Go(f.images)
-	r.tellWhenBooted(b, counts)
+	b.pending.Go(f.prepareImages)
+	r.reportBoots(b, counts)
 	return b
 }
 
-// leads tells whether the node is where the others find the cluster's API. They wait for what
+// hostsEndpoint tells whether the node is where the others find the cluster's API. They wait for what
 // is set up there, and it would wait for their disks.
-func (r *run) leads(c provision.Change) bool {
+func (r *run) hostsEndpoint(c provision.Change) bool {
 	cluster := r.hive.Cluster
 	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role
 }
 
-// tellWhenBooted ends the phase when the last machine is ready, or is not.
-func (r *run) tellWhenBooted(b *boots, counts map[provision.Action]int) {
-	b.all.Go(func() {
-		for _, one := range b.nodes {
-			<-one.over
+// reportBoots ends the phase when the last machine is ready, or is not.
+func (r *run) reportBoots(b *machineSet, counts map[provision.Action]int) {
+	b.pending.Go(func() {
+		for _, result := range b.results {
+			<-result.done
 		}
 		failed := 0
-		for _, one := range b.nodes {
-			if one.err != nil {
+		for _, result := range b.results {
+			if result.err != nil {
 				failed++
 			}
 		}
 		text := countActions(counts)
 		if failed > 0 {
-			text = fmt.Sprintf("%d of %s not ready", failed, Count(len(b.nodes), "machine"))
+			text = fmt.Sprintf("%d of %s not ready", failed, Count(len(b.results), "machine"))
 		}
-		r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: len(b.nodes), Failed: failed > 0, Text: text})
+		r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: len(b.results), Failed: failed > 0, Text: text})
 	})
 }
 
@@ -172,39 +172,39 @@ func countActions(counts map[provision.Action]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// leave has nobody wait for machines to become ready. Those that are being made are
+// abandonWaits has nobody wait for machines to become ready. Those that are being made are
 // finished, and the next run waits for them.
-func (b *boots) leave() {
+func (b *machineSet) abandonWaits() {
 	if b != nil {
-		b.giveUp()
+		b.stopWaiting()
 	}
 }
 
-// of is closed when the node's machine is ready, or will not be; nil for a node without one.
-func (b *boots) of(node string) <-chan struct{} {
-	if b == nil || b.nodes[node] == nil {
+// readyChannel is closed when the node's machine is ready, or will not be; nil for a node without one.
+func (b *machineSet) readyChannel(node string) <-chan struct{} {
+	if b == nil || b.results[node] == nil {
 		return nil
 	}
-	return b.nodes[node].over
+	return b.results[node].done
 }
 
-// kept tells whether nothing is to be done first with what the node is: no machine of ours, or one
+// isKept tells whether nothing is to be done first with what the node is: no machine of ours, or one
 // that runs on.
-func (b *boots) kept(node string) bool {
-	return b == nil || b.nodes[node] == nil || slices.ContainsFunc(b.g.Changes, func(c provision.Change) bool {
+func (b *machineSet) isKept(node string) bool {
+	return b == nil || b.results[node] == nil || slices.ContainsFunc(b.plan.Changes, func(c provision.Change) bool {
 		return c.Node == node && c.Action == provision.Keep
 	})
 }
 
-// failures are machines that could not be made. Those that nobody waited for are none.
-func (b *boots) failures() error {
+// creationErrors are machines that could not be made. Those that nobody waited for are none.
+func (b *machineSet) creationErrors() error {
 	if b == nil {
 		return nil
 	}
 	var errs []error
-	for _, c := range b.g.Changes {
+	for _, c := range b.plan.Changes {
 		var failed *BootError
-		if one := b.nodes[c.Node]; one != nil && errors.As(one.err, &failed) && !failed.Started {
+		if result := b.results[c.Node]; result != nil && errors.As(result.err, &failed) && !failed.Started {
 			errs = append(errs, failed)
 		}
 	}

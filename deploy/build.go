@@ -61,9 +61,9 @@ func Build(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes 
 	var built []string
 	var buildErr error
 	if len(closures) > 0 {
-		built, buildErr = e.Build(ctx, closures, builders(hive))
+		built, buildErr = e.Build(ctx, closures, buildersFile(hive))
 	}
-	return results(nodes, closures, built, evalErr, buildErr), errors.Join(evalErr, buildErr)
+	return closureResults(nodes, closures, built, evalErr, buildErr), errors.Join(evalErr, buildErr)
 }
 
 func isEvalError(err error) bool {
@@ -71,7 +71,7 @@ func isEvalError(err error) bool {
 	return errors.As(err, &ee)
 }
 
-func results(nodes []nixeval.Node, closures map[string]nixeval.Closure, built []string, evalErr, buildErr error) []Closure {
+func closureResults(nodes []nixeval.Node, closures map[string]nixeval.Closure, built []string, evalErr, buildErr error) []Closure {
 	var ee *nixeval.EvalError
 	errors.As(evalErr, &ee)
 	out := make([]Closure, len(nodes))

@@ -74,7 +74,7 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 					return struct{}{}, inspector.Inspect(ctx, n.Name)
 				}) {
 					if o.Err != nil {
-						bad = append(bad, o.Node.Name+": "+brief(o.Node.Name, o.Err))
+						bad = append(bad, o.Node.Name+": "+briefError(o.Node.Name, o.Err))
 					}
 				}
 				if len(bad) > 0 {

@@ -79,7 +79,7 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 	if known.Cluster == nil {
 		return &Doom{}, nil
 	}
-	net, err := m.network(known, false)
+	net, err := m.clusterNetwork(known, false)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]ni
 		d.Close()
 		return nil, forgettable(err, known)
 	}
-	sites, err := d.hosts.survey(ctx, m.cluster(known), net, m.Send)
+	sites, err := d.hosts.survey(ctx, m.clusterIdentity(known), net, m.Send)
 	if err != nil {
 		d.Close()
 		return nil, forgettable(err, known)
@@ -169,7 +169,7 @@ func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([
 	if known.Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts, outcome: Removed}
+	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.clusterIdentity(known), hosts: doom.hosts, outcome: Removed}
 	if doom.gone != "" {
 		w.outcome = Forgotten
 	}
@@ -254,7 +254,7 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 		}
 		if o.Err != nil {
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
-			text = "failed: " + brief(o.Node.Name, o.Err)
+			text = "failed: " + briefError(o.Node.Name, o.Err)
 		}
 		if !double || o.Err != nil { // else what became of the node is on record
 			w.Record.Result(r)
@@ -375,7 +375,7 @@ func (w *wrecker) removeFiles(known *state.State) error {
 
 // facts writes those of the machines that are left.
 func (w *wrecker) facts(known *state.State) error {
-	data, err := w.runtime(known)
+	data, err := w.encodeFacts(known)
 	if err != nil || data == nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (d *Deployer) drain(ctx context.Context, e engine.Engine, node, what string
 
 // drains tells whether a task changes its node so that it is drained before.
 func (r *run) drains(t task) bool {
-	return !r.WithoutDrain && (t.machine != nil || !t.same && r.Goal.runs())
+	return !r.WithoutDrain && (t.machine != nil || !t.unchanged && r.Goal.runs())
 }
 
 // mayDrain checks all drains of a run before the first node is changed: those of nodes that change,
@@ -52,8 +52,8 @@ func (r *run) mayDrain(ctx context.Context, l living, todo []task) error {
 		}
 	}
 	if r.machines != nil {
-		for _, c := range r.machines.g.Changes {
-			if c.Action == provision.Remove && !r.machines.g.Wishes(c.Node) {
+		for _, c := range r.machines.plan.Changes {
+			if c.Action == provision.Remove && !r.machines.plan.Wishes(c.Node) {
 				leave = append(leave, c.Node)
 			}
 		}

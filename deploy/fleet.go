@@ -27,12 +27,12 @@ type Fleet struct {
 	// A thousand ssh -G at once take so long that some of them time out.
 	resolving chan struct{}
 
-	mu       sync.Mutex
-	hosts    map[string]*remote.Host
-	machines map[string]state.Machine // those that we have booted
-	cluster  *state.Cluster           // where they are
-	key      string                   // the file that opens them
-	unknown  error                    // why they are not known
+	mu            sync.Mutex
+	hosts         map[string]*remote.Host
+	machines      map[string]state.Machine // those that we have booted
+	cluster       *state.Cluster           // where they are
+	clientKeyFile string                   // the file that opens them
+	machinesErr   error                    // why they are not known
 }
 
 // NewFleet prepares connections to the hive's nodes. Close it when the run is over.
@@ -80,10 +80,10 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 
 // Know tells the fleet of the machines that we have booted, and of the file with the key
 // that they let us in with.
-func (f *Fleet) Know(key string, known *state.State) {
+func (f *Fleet) Know(key string, recorded *state.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.key, f.machines, f.cluster = key, known.Machines, known.Cluster
+	f.clientKeyFile, f.machines, f.cluster = key, recorded.Machines, recorded.Cluster
 }
 
 // Drop ends the connection to a node whose machine is another now, or has started again.
@@ -101,7 +101,7 @@ func (f *Fleet) Drop(node string) {
 func (f *Fleet) Unknown(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.unknown = err
+	f.machinesErr = err
 }
 
 // Target is what the hive says about how to reach a node, or what we know of a machine
@@ -112,7 +112,7 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 		d = u.Deployment
 	}
 	if d.TargetHost == nil && n.Role != "" {
-		return f.ours(n, d)
+		return f.bootedTarget(n, d)
 	}
 	if d.TargetHost == nil {
 		return remote.Target{}, &NoHostError{Node: n}
@@ -129,15 +129,15 @@ func (f *Fleet) Configure(file string) {
 	f.config = []string{"-F", file}
 }
 
-// ours is a machine that we have booted: only its own key is accepted, and no
+// bootedTarget is a machine that we have booted: only its own key is accepted, and no
 // configuration of the user's has to be asked.
-func (f *Fleet) ours(n nixeval.Node, d nixeval.Deployment) (remote.Target, error) {
+func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Target, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m, ok := f.machines[n.Name]
 	switch {
-	case f.unknown != nil:
-		return remote.Target{}, fmt.Errorf("%s: %w", n.Name, f.unknown)
+	case f.machinesErr != nil:
+		return remote.Target{}, fmt.Errorf("%s: %w", n.Name, f.machinesErr)
 	case !ok || m.Created == nil:
 		return remote.Target{}, &NoHostError{Node: n}
 	case !m.Address.IsValid():
@@ -150,13 +150,13 @@ func (f *Fleet) ours(n nixeval.Node, d nixeval.Deployment) (remote.Target, error
 	return remote.Target{
 		Name: n.Name, Host: m.Address.String(), Port: d.TargetPort, User: &user,
 		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
-		IdentityFiles: []string{f.key}, HostKeys: []string{m.HostKey}, Via: jump(n.Name, m, f.cluster),
+		IdentityFiles: []string{f.clientKeyFile}, HostKeys: []string{m.HostKey}, Via: jumpHost(n.Name, m, f.cluster),
 	}, nil
 }
 
-// jump is the hypervisor, where only that can reach the machine: it is another host, to
+// jumpHost is the hypervisor, where only that can reach the machine: it is another host, to
 // which libvirt goes by SSH, and the network is one of its own.
-func jump(node string, m state.Machine, c *state.Cluster) *remote.Target {
+func jumpHost(node string, m state.Machine, c *state.Cluster) *remote.Target {
 	if c == nil || !provision.Mode(c.Network.Mode).Ours() {
 		return nil
 	}

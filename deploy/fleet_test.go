@@ -16,8 +16,8 @@ func TestDrop(t *testing.T) {
 	w.must(w.apply())
 	f := NewFleet(w.hive, remote.Options{DialContext: w.dial})
 	defer f.Close()
-	known := w.state()
-	f.Know(w.dir.ClientKey(), known)
+	recorded := w.state()
+	f.Know(w.dir.ClientKey(), recorded)
 	old, err := f.Host(t.Context(), w.hive.Nodes[0])
 	if err != nil {
 		t.Fatal(err)
@@ -26,10 +26,10 @@ func TestDrop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	machine := known.Machines["w-1"]
+	machine := recorded.Machines["w-1"]
 	machine.Address = netip.MustParseAddr("10.0.0.99")
-	known.Machines["w-1"] = machine
-	f.Know(w.dir.ClientKey(), known)
+	recorded.Machines["w-1"] = machine
+	f.Know(w.dir.ClientKey(), recorded)
 
 	f.Drop("w-1")
 	select {

@@ -10,60 +10,60 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// footing is what machines need before they can be made: their network and images. Each
+// prerequisites is what machines need before they can be made: their network and images. Each
 // part is made once, when somebody needs it, and nobody waits for what he does not need.
-type footing struct {
+type prerequisites struct {
 	*run
-	g       *ground
-	keys    []provision.ImageKey
-	look    func() (map[provision.ImageKey]provision.Image, error)
-	reserve map[string]func() error                        // by hypervisor: its network, each time anew
-	network map[string]func() error                        // the same, once
-	upload  map[string]map[provision.ImageKey]func() error // by hypervisor
+	plan             *machinePlan
+	keys             []provision.ImageKey
+	loadImages       func() (map[provision.ImageKey]provision.Image, error)
+	reserveAddresses map[string]func() error                        // by hypervisor: its network, each time anew
+	prepareNetwork   map[string]func() error                        // the same, once
+	uploadImage      map[string]map[provision.ImageKey]func() error // by hypervisor
 }
 
-func (r *run) footing(ctx context.Context, g *ground) *footing {
-	f := &footing{run: r, g: g, keys: g.Images(), reserve: map[string]func() error{}, network: map[string]func() error{}, upload: map[string]map[provision.ImageKey]func() error{}}
-	f.look = sync.OnceValues(func() (map[provision.ImageKey]provision.Image, error) {
-		var lacking []provision.ImageKey
+func (r *run) newPrerequisites(ctx context.Context, plan *machinePlan) *prerequisites {
+	f := &prerequisites{run: r, plan: plan, keys: plan.Images(), reserveAddresses: map[string]func() error{}, prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[provision.ImageKey]func() error{}}
+	f.loadImages = sync.OnceValues(func() (map[provision.ImageKey]provision.Image, error) {
+		var missing []provision.ImageKey
 		for _, k := range f.keys {
-			if _, ok := g.images[k]; !ok {
-				lacking = append(lacking, k)
+			if _, ok := plan.images[k]; !ok {
+				missing = append(missing, k)
 			}
 		}
-		all, err := r.Machines.images(ctx, lacking)
-		for k, i := range g.images {
+		all, err := r.Machines.loadImages(ctx, missing)
+		for k, i := range plan.images {
 			all[k] = i
 		}
 		return all, err
 	})
 	locks := map[string]*sync.Mutex{} // a host is prepared by one at a time, whatever runs on it
-	for _, name := range sortedKeys(g.hosts) {
-		one := locks[g.sites[name].Host]
-		if one == nil || g.sites[name].Host == "" {
-			one = &sync.Mutex{}
-			locks[g.sites[name].Host] = one
+	for _, name := range sortedKeys(plan.providers) {
+		lock := locks[plan.inventories[name].Host]
+		if lock == nil || plan.inventories[name].Host == "" {
+			lock = &sync.Mutex{}
+			locks[plan.inventories[name].Host] = lock
 		}
 		prepare := func(images ...provision.Image) error {
 			wait := r.Send.Wait(prepareWait(name, images))
 			defer wait.End()
-			one.Lock()
-			defer one.Unlock()
-			err := g.hosts[name].Prepare(ctx, g.Cluster, provision.Ground{Network: g.Network, Reservations: g.Reservations(name), Images: images})
+			lock.Lock()
+			defer lock.Unlock()
+			err := plan.providers[name].Prepare(ctx, plan.Cluster, provision.Ground{Network: plan.Network, Reservations: plan.Reservations(name), Images: images})
 			if err != nil {
 				return located(err, name, "prepare")
 			}
 			return nil
 		}
-		f.reserve[name] = func() error { return prepare() }
-		f.network[name] = sync.OnceValue(f.reserve[name])
-		f.upload[name] = map[provision.ImageKey]func() error{}
+		f.reserveAddresses[name] = func() error { return prepare() }
+		f.prepareNetwork[name] = sync.OnceValue(f.reserveAddresses[name])
+		f.uploadImage[name] = map[provision.ImageKey]func() error{}
 		for _, key := range f.keys {
-			f.upload[name][key] = sync.OnceValue(func() error {
-				if err := f.network[name](); err != nil {
+			f.uploadImage[name][key] = sync.OnceValue(func() error {
+				if err := f.prepareNetwork[name](); err != nil {
 					return err
 				}
-				all, err := f.look()
+				all, err := f.loadImages()
 				if i, ok := all[key]; ok {
 					return prepare(i)
 				}
@@ -86,23 +86,23 @@ func prepareWait(hypervisor string, images []provision.Image) event.Event {
 	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, roundSize(size))}
 }
 
-// ready makes what the change needs.
-func (f *footing) ready(c provision.Change) error {
+// prepareFor makes what the change needs.
+func (f *prerequisites) prepareFor(c provision.Change) error {
 	switch {
 	case c.NeedsImage():
-		return f.upload[c.Hypervisor][provision.ImageKey{Role: c.Role, Kind: c.Kind}]()
-	case !c.Runs() || slices.Contains(f.g.Ground, c.Hypervisor):
-		return f.network[c.Hypervisor]()
+		return f.uploadImage[c.Hypervisor][provision.ImageKey{Role: c.Role, Kind: c.Kind}]()
+	case !c.Runs() || slices.Contains(f.plan.Ground, c.Hypervisor):
+		return f.prepareNetwork[c.Hypervisor]()
 	}
 	return nil
 }
 
 // imageOf is what the machine is made from, once ready has been asked.
-func (f *footing) imageOf(c provision.Change) (provision.Image, error) {
+func (f *prerequisites) imageOf(c provision.Change) (provision.Image, error) {
 	if !c.NeedsImage() {
 		return provision.Image{}, nil
 	}
-	all, err := f.look()
+	all, err := f.loadImages()
 	i, ok := all[provision.ImageKey{Role: c.Role, Kind: c.Kind}]
 	if ok {
 		return i, nil
@@ -110,23 +110,23 @@ func (f *footing) imageOf(c provision.Change) (provision.Image, error) {
 	return i, err
 }
 
-// images brings all images, and tells how that goes.
-func (f *footing) images() {
+// prepareImages brings all images, and tells how that goes.
+func (f *prerequisites) prepareImages() {
 	if len(f.keys) == 0 {
 		return
 	}
 	f.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Image, Total: len(f.keys)})
 	var failed bool
-	for _, c := range f.g.Changes {
-		if c.NeedsImage() && f.ready(c) != nil {
+	for _, c := range f.plan.Changes {
+		if c.NeedsImage() && f.prepareFor(c) != nil {
 			failed = true // whose machine it is tells why
 		}
 	}
-	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: f.summary()})
+	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: f.imageSummary()})
 }
 
-func (f *footing) summary() string {
-	all, _ := f.look()
+func (f *prerequisites) imageSummary() string {
+	all, _ := f.loadImages()
 	var size uint64
 	for _, k := range f.keys {
 		size += fileSize(all[k].Disk)

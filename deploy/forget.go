@@ -42,7 +42,7 @@ func (m *Machines) left(known *state.State, d *Doom) []string {
 	h := known.Cluster.Hypervisors[d.gone]
 	var domains, keys []string
 	for _, one := range d.List {
-		domains = append(domains, m.cluster(known).Domain(one.Node))
+		domains = append(domains, m.clusterIdentity(known).Domain(one.Node))
 		for _, n := range m.Hive.Nodes {
 			if n.Name == one.Node {
 				keys = append(keys, sortedKeys(m.Hive.Unit(n.Unit).Deployment.Keys)...)

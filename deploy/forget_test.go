@@ -21,7 +21,7 @@ func twoHypervisors(t *testing.T) *world {
 	w := newWorld(t, map[string]int{"w": 3})
 	other := fakeprovider.New()
 	other.OnStart(w.started)
-	w.more, w.gone = map[string]*fakeprovider.Hypervisor{"rack2": other}, map[string]bool{}
+	w.extraHypervisors, w.unreachable = map[string]*fakeprovider.Hypervisor{"rack2": other}, map[string]bool{}
 	w.hive.Cluster.Hypervisors["rack2"] = nixeval.Hypervisor{URI: "fake://rack2/", Pool: "nixbench"}
 	w.hive.Units[0].Deployment.Keys = map[string]nixeval.Key{}
 	w.must(w.apply())
@@ -51,9 +51,9 @@ func (w *world) forget(hypervisor string) (doom *Doom, results []state.NodeResul
 
 func TestForgetHypervisor(t *testing.T) {
 	w := twoHypervisors(t)
-	before, left := w.state(), w.more["rack2"].Things()
+	before, left := w.state(), w.extraHypervisors["rack2"].Things()
 	boot := w.h.Boot("demo-w-1")
-	w.gone["rack2"] = true
+	w.unreachable["rack2"] = true
 
 	// It blocks everything, with a way out.
 	for what, err := range map[string]error{"apply": second(w.apply()), "destroy": w.destroy(nil)} {
@@ -105,8 +105,8 @@ func TestForgetHypervisor(t *testing.T) {
 	}
 
 	// It comes back, and is named again: what was left there goes, after a question.
-	w.gone["rack2"] = false
-	if things := w.more["rack2"].Things(); !slices.Equal(things, left) {
+	w.unreachable["rack2"] = false
+	if things := w.extraHypervisors["rack2"].Things(); !slices.Equal(things, left) {
 		t.Errorf("something was done there: %q", things)
 	}
 	w.hive.Cluster.Hypervisors["rack2"] = nixeval.Hypervisor{URI: "fake://rack2/", Pool: "nixbench"}
@@ -114,7 +114,7 @@ func TestForgetHypervisor(t *testing.T) {
 	if diff := cmp.Diff([]string{"remove w-2 on rack2: a second machine of that node"}, w.asked); diff != "" {
 		t.Error(diff)
 	}
-	if things := w.more["rack2"].Things(); len(things) > 0 || w.h.Boot("demo-w-2") == 0 {
+	if things := w.extraHypervisors["rack2"].Things(); len(things) > 0 || w.h.Boot("demo-w-2") == 0 {
 		t.Errorf("left: %q", things)
 	}
 }
@@ -124,7 +124,7 @@ func second[A any](_ A, err error) error { return err }
 // With all hypervisors gone nothing is left, and the next cluster begins.
 func TestForgetAllHypervisors(t *testing.T) {
 	w := twoHypervisors(t)
-	w.gone["rack2"], w.gone["default"] = true, true
+	w.unreachable["rack2"], w.unreachable["default"] = true, true
 	for _, name := range []string{"rack2", "default"} {
 		if _, _, err := w.forget(name); err != nil {
 			t.Fatal(err)
@@ -139,10 +139,10 @@ func TestForgetAllHypervisors(t *testing.T) {
 	if _, err := os.Stat(w.dir.Facts()); !os.IsNotExist(err) {
 		t.Errorf("there are still facts: %v", err)
 	}
-	w.gone["rack2"], w.gone["default"] = false, false
-	w.h, w.more["rack2"] = fakeprovider.New(), fakeprovider.New()
+	w.unreachable["rack2"], w.unreachable["default"] = false, false
+	w.h, w.extraHypervisors["rack2"] = fakeprovider.New(), fakeprovider.New()
 	w.h.OnStart(w.started)
-	w.more["rack2"].OnStart(w.started)
+	w.extraHypervisors["rack2"].OnStart(w.started)
 	w.machines = map[string]*simulated{}
 	w.must(w.apply())
 }
@@ -150,7 +150,7 @@ func TestForgetAllHypervisors(t *testing.T) {
 // Killed in between, it is asked for once more.
 func TestForgetIsKilled(t *testing.T) {
 	w := twoHypervisors(t)
-	w.gone["rack2"] = true
+	w.unreachable["rack2"] = true
 	file := filepath.Join(string(w.dir), "secrets", "hosts", "w-2")
 	// A key that cannot be removed: a folder with something in it has its name.
 	key := readFile(t, file)

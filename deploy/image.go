@@ -29,12 +29,12 @@ func findImage(path string) (provision.Image, error) {
 	}
 	i.Disk = path
 	if info.IsDir() {
-		if i, err = imageFolder(path); err != nil {
+		if i, err = readImageFolder(path); err != nil {
 			return i, &ImageError{Path: path, Err: err}
 		}
 	}
 	if i.Disk, err = filepath.EvalSymlinks(i.Disk); err == nil {
-		i.Format, err = formatOf(i.Disk)
+		i.Format, err = detectFormat(i.Disk)
 	}
 	if err != nil {
 		return i, &ImageError{Path: path, Err: err}
@@ -70,10 +70,10 @@ func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provisio
 // cmdlineSize bounds a kernel's command line; Linux itself takes 4 KiB at most.
 const cmdlineSize = 64 << 10
 
-// imageFolder finds out what is what in a folder.
-func imageFolder(dir string) (provision.Image, error) {
+// readImageFolder finds out what is what in a folder.
+func readImageFolder(dir string) (provision.Image, error) {
 	var i provision.Image
-	disks, err := diskImages(dir)
+	disks, err := findDiskImages(dir)
 	if err != nil {
 		return i, err
 	}
@@ -101,9 +101,9 @@ func imageFolder(dir string) (provision.Image, error) {
 	return i, nil
 }
 
-// diskImages are those in a folder, and where it has none in the folders below, as Nix builds
+// findDiskImages are those in a folder, and where it has none in the folders below, as Nix builds
 // some.
-func diskImages(dir string) ([]string, error) {
+func findDiskImages(dir string) ([]string, error) {
 	for _, pattern := range []string{"*", "*/*"} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
@@ -119,7 +119,7 @@ func diskImages(dir string) ([]string, error) {
 	return nil, nil
 }
 
-func formatOf(disk string) (provision.Format, error) {
+func detectFormat(disk string) (provision.Format, error) {
 	f, _, err := durable.Open(disk)
 	if err != nil {
 		return "", err

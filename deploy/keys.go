@@ -15,8 +15,8 @@ import (
 // finishPrevious finishes or undoes what a killed run left on the node. This comes before keys are
 // uploaded: when the node rolls back the switch of that run, it restores the keys from before it,
 // and would so replace ours.
-func (r *run) finishPrevious(ctx context.Context, h hostOf, t *task) error {
-	if !r.foundOn(t.node).Unsettled() {
+func (r *run) finishPrevious(ctx context.Context, h nodeHost, t *task) error {
+	if !r.observedOn(t.node).Unsettled() {
 		return nil
 	}
 	settled, err := r.Activator.Settle(ctx, t.node.Name, h, t.closure.Out)
@@ -27,8 +27,8 @@ func (r *run) finishPrevious(ctx context.Context, h hostOf, t *task) error {
 	return nil
 }
 
-// aside is for how long the node keeps what an upload replaces.
-func (r *run) aside(when secrets.When) secrets.Aside {
+// asideMode is for how long the node keeps what an upload replaces.
+func (r *run) asideMode(when secrets.When) secrets.Aside {
 	switch {
 	case when == secrets.Pre && r.RollbackAll:
 		return secrets.Hold
@@ -40,10 +40,10 @@ func (r *run) aside(when secrets.When) secrets.Aside {
 	return secrets.Drop
 }
 
-// keysBack puts back the keys of a node where the switch that they were for did not
+// restoreKeys puts back the keys of a node where the switch that they were for did not
 // come about. Mostly the node has done that itself, or a switch failed half-way and
 // was to stay: then this does nothing. A run that goes on has them in its care.
-func (r *run) keysBack(ctx context.Context, h hostOf, t task, why error) error {
+func (r *run) restoreKeys(ctx context.Context, h nodeHost, t task, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
 	if r.WithoutKeys || len(t.keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
@@ -67,13 +67,13 @@ func (r *run) keysBack(ctx context.Context, h hostOf, t task, why error) error {
 // undoTimeout bounds putting back keys after a failure.
 const undoTimeout = 5 * time.Second
 
-// forgetKeys removes the keys that nodes kept in case the whole run is rolled back.
-func (r *run) forgetKeys(ctx context.Context) error {
+// dropKeyBackups removes the keys that nodes kept in case the whole run is rolled back.
+func (r *run) dropKeyBackups(ctx context.Context) error {
 	if r.WithoutKeys {
 		return nil
 	}
 	var errs []error
-	for _, o := range Each(ctx, r.switched(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range Each(ctx, r.changedNodes(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		h, err := r.Fleet.Host(ctx, n)
 		if err == nil {
 			err = r.Uploader.Forget(ctx, n.Name, h)

@@ -14,7 +14,7 @@ import (
 )
 
 // silent is a node that does not answer.
-type silent struct{ hostOf }
+type silent struct{ nodeHost }
 
 func (silent) Conn(ctx context.Context) (*remote.Conn, error) {
 	<-ctx.Done()
@@ -37,7 +37,7 @@ func TestKeysOfUnreachableNodes(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &run{Deployer: &Deployer{Uploader: &secrets.Uploader{}}}
-			err := r.keysBack(t.Context(), silent{}, task{node: nixeval.Node{Name: "a"}, keys: secrets.Set{Keys: make([]secrets.Key, 1)}}, test.why)
+			err := r.restoreKeys(t.Context(), silent{}, task{node: nixeval.Node{Name: "a"}, keys: secrets.Set{Keys: make([]secrets.Key, 1)}}, test.why)
 			switch {
 			case test.want == "" && err != nil, test.want != "" && err == nil:
 				t.Errorf("%v: got %v", test.why, err)

@@ -162,7 +162,7 @@ func (d *Deployer) amidAll(ctx context.Context, nodes []nixeval.Node, says func(
 	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
 	var results []state.NodeResult
 	skip := func(n nixeval.Node, err error) {
-		results = append(results, d.report(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
+		results = append(results, d.reportResult(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
 	}
 	l, err := d.living(ctx, d.Fleet.hive, says)
 	l.drain = o
@@ -177,14 +177,14 @@ func (d *Deployer) amidAll(ctx context.Context, nodes []nixeval.Node, says func(
 	}
 	waves := l.order(nodes, func(string) bool { return false }, share)
 	var errs []error
-	for _, o := range inWaves(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
+	for _, o := range eachWave(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
 		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 		text := ""
 		err := d.amid(ctx, l, n.Name, withoutDrain, func() (err error) {
 			r, text, err = change(ctx, n)
 			return err
 		})
-		return d.report(r, text, err), err
+		return d.reportResult(r, text, err), err
 	}, func(int) {}) {
 		if o.Value.Node == "" { // its turn never came
 			skip(o.Node, o.Err)

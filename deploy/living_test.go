@@ -409,12 +409,12 @@ func TestRecreateDead(t *testing.T) {
 	role.Image = &other
 	w.hive.Roles["cp"] = role
 	w.newImage()
-	w.deaf["w-1"] = true
+	w.unresponsive["w-1"] = true
 	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
 		if s.Op == "ensure" && s.Node == "w-1" {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.deaf["w-1"] = false
+			w.unresponsive["w-1"] = false
 		}
 		return nil
 	})

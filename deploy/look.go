@@ -22,7 +22,7 @@ func Look(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, sen
 			return activate.Node{}, err
 		}
 		node, err := a.Inspect(ctx, n.Name, h)
-		return node, lookError(n.Name, err)
+		return node, inspectError(n.Name, err)
 	})
 	failed := 0
 	for _, o := range out {
@@ -38,12 +38,12 @@ func Look(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, sen
 	return out
 }
 
-// lookError says of a connection that was lost, or of a node that did not answer in time, that it
+// inspectError says of a connection that was lost, or of a node that did not answer in time, that it
 // happened while the node was only looked at: nothing has been changed there. Other errors are as they were.
-func lookError(node string, err error) error {
+func inspectError(node string, err error) error {
 	var lost *remote.LostError
-	var silent *remote.TimeoutError
-	if errors.As(err, &lost) || errors.As(err, &silent) {
+	var timeout *remote.TimeoutError
+	if errors.As(err, &lost) || errors.As(err, &timeout) {
 		return &NodeError{Node: node, Step: event.Connect, Err: err}
 	}
 	return err
@@ -60,10 +60,10 @@ func Errors[T any](outcomes []Outcome[T]) []error {
 	return errs
 }
 
-// inWaves is Each, one wave after the other. After a wave in which a node failed the others
+// eachWave is Each, one wave after the other. After a wave in which a node failed the others
 // are left alone: their error is a *SkippedError. Until then, after each wave between is called
 // with its number.
-func inWaves[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []Outcome[T] {
+func eachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []Outcome[T] {
 	var out []Outcome[T]
 	stop := false
 	for i, wave := range waves {

@@ -13,18 +13,18 @@ import (
 // A node that is lost while it is looked at has not failed in a later step.
 func TestLookError(t *testing.T) {
 	lost := &remote.LostError{Node: "m1", Addr: "m1:22", Err: io.EOF}
-	silent := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
-	for _, err := range []error{lost, silent} {
+	timeout := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
+	for _, err := range []error{lost, timeout} {
 		var n *NodeError
-		if got := lookError("m1", err); !errors.As(got, &n) || n.Step != event.Connect || !errors.Is(got, err) || got.Error() != err.Error() {
+		if got := inspectError("m1", err); !errors.As(got, &n) || n.Step != event.Connect || !errors.Is(got, err) || got.Error() != err.Error() {
 			t.Errorf("%#v", got)
 		}
 	}
 	refused := &remote.AuthError{Node: "m1", Addr: "m1:22", User: "root"}
-	if got := lookError("m1", refused); got != error(refused) {
+	if got := inspectError("m1", refused); got != error(refused) {
 		t.Errorf("%#v", got)
 	}
-	if got := lookError("m1", nil); got != nil {
+	if got := inspectError("m1", nil); got != nil {
 		t.Errorf("%#v", got)
 	}
 }

@@ -230,7 +230,7 @@ func TestEndpointFirst(t *testing.T) {
 // One that does not come up leaves the others alone, and says what its console said.
 func TestMachineThatDoesNotComeUp(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 3})
-	w.deaf["w-2"] = true
+	w.unresponsive["w-2"] = true
 	results, err := w.apply(func(o *Options) { o.BootTimeout = time.Second })
 	if diff := cmp.Diff([]string{"w-1 switched", "w-2 failed", "w-3 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
@@ -239,7 +239,7 @@ func TestMachineThatDoesNotComeUp(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	// It only took longer: the next run waits for it again.
-	w.deaf["w-2"] = false
+	w.unresponsive["w-2"] = false
 	steps := len(w.h.Log())
 	results, err = w.apply()
 	if err != nil {
@@ -421,7 +421,7 @@ func TestMachinesArePinned(t *testing.T) {
 			return nil, errors.New("no ssh")
 		}}.Resolve(ctx, target)
 	}
-	known := w.state()
+	recorded := w.state()
 	reach := func() error {
 		h, err := f.Host(t.Context(), w.hive.Nodes[0])
 		if err != nil {
@@ -434,7 +434,7 @@ func TestMachinesArePinned(t *testing.T) {
 	if err := reach(); !errors.As(err, &none) {
 		t.Errorf("not booted: %v", err)
 	}
-	f.Know(w.dir.ClientKey(), known)
+	f.Know(w.dir.ClientKey(), recorded)
 	if err := reach(); err != nil {
 		t.Error(err)
 	}
@@ -442,7 +442,7 @@ func TestMachinesArePinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := known.Machines["w-1"]
+	m := recorded.Machines["w-1"]
 	m.HostKey = other.Public
 	f = NewFleet(w.hive, remote.Options{DialContext: w.dial})
 	f.Know(w.dir.ClientKey(), &state.State{Machines: map[string]state.Machine{"w-1": m}})
@@ -458,8 +458,8 @@ func TestPreviewOfMachines(t *testing.T) {
 	preview := func() []string {
 		var out []string
 		_, err := w.session(t.Context(), "plan", func(d *Deployer) error {
-			known := d.Store.State()
-			all, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, known, PreviewOptions{})
+			recorded := d.Store.State()
+			all, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, recorded, PreviewOptions{})
 			for _, p := range all {
 				text := p.Node + " " + p.Action
 				if p.Machine != nil {
@@ -660,7 +660,7 @@ func TestJump(t *testing.T) {
 		{"qemu+tls://kvm1/system", "nat", ""},
 	} {
 		got := ""
-		if v := jump("n", m, &state.Cluster{Network: state.Network{Mode: test.mode}, Hypervisors: map[string]state.Hypervisor{"h": {URI: test.uri}}}); v != nil {
+		if v := jumpHost("n", m, &state.Cluster{Network: state.Network{Mode: test.mode}, Hypervisors: map[string]state.Hypervisor{"h": {URI: test.uri}}}); v != nil {
 			got = v.Host
 			if v.User != nil {
 				got = *v.User + "@" + got

@@ -15,13 +15,13 @@ import (
 
 // anew tells whether a node's machine was made after all that was deployed to the node. Both
 // we and the machine have to say so: what it was a member of is about to forget it.
-func (r *run) anew(node string, looked looks) bool {
+func (r *run) anew(node string, looked inspections) bool {
 	known := r.Store.State()
 	if _, ours := known.Machines[node]; !ours || known.Nodes[node].Good != nil || looked[node] == nil {
 		return false
 	}
-	<-looked[node].over
-	found := looked[node].found
+	<-looked[node].done
+	found := looked[node].observed
 	return looked[node].err == nil && found.Last == nil && len(found.Deployed) == 0
 }
 
@@ -56,14 +56,14 @@ func (r *run) invite(ctx context.Context, l living, node string) {
 	if r.letIn(ctx, l, node) != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.outside = append(r.outside, node)
+		r.notJoined = append(r.notJoined, node)
 	}
 }
 
 // inviteAgain is for those that could not be let in when they were deployed. Where that fails
 // once more the check at the end tells what has become of it.
 func (r *run) inviteAgain(ctx context.Context, l living) {
-	for _, node := range r.outside {
+	for _, node := range r.notJoined {
 		if err := r.letIn(ctx, l, node); err != nil && ctx.Err() == nil {
 			r.warn(node, err)
 		}

@@ -35,7 +35,7 @@ func TestSecondMachineGoesAlone(t *testing.T) {
 	e.did = nil
 
 	second := fakeprovider.New()
-	w.more = map[string]*fakeprovider.Hypervisor{"second": second}
+	w.extraHypervisors = map[string]*fakeprovider.Hypervisor{"second": second}
 	w.hive.Cluster.Hypervisors["second"] = nixeval.Hypervisor{URI: "fake://elsewhere/"}
 	spec, _ := w.h.Spec("demo-cp-1")
 	cluster := provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}

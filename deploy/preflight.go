@@ -11,7 +11,7 @@ import (
 // preflight looks, before anything is made, at what the plan's machines are to be made from: that the images which the hive
 // names are there, and that hypervisors can make such machines. Of what is the same for all machines of a
 // role it is said once.
-func (m *Machines) preflight(ctx context.Context, g *ground) error {
+func (m *Machines) preflight(ctx context.Context, g *machinePlan) error {
 	images := map[string]provision.Image{}
 	failed := map[string]error{}
 	for _, c := range g.Changes {
@@ -21,7 +21,7 @@ func (m *Machines) preflight(ctx context.Context, g *ground) error {
 			}
 			i, err := findImage(*path)
 			if images[c.Role] = i; err != nil {
-				failed[c.Role] = ofRole(err, c.Role)
+				failed[c.Role] = withRole(err, c.Role)
 			}
 		}
 	}
@@ -33,7 +33,7 @@ func (m *Machines) preflight(ctx context.Context, g *ground) error {
 		errs = append(errs, failed[role])
 	}
 	for _, c := range g.Changes {
-		host, ok := g.hosts[c.Hypervisor].(provision.Checker)
+		host, ok := g.providers[c.Hypervisor].(provision.Checker)
 		if !ok || c.Action == provision.Remove || c.Action == provision.Keep || failed[c.Role] != nil {
 			continue
 		}

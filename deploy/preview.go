@@ -94,41 +94,41 @@ type PreviewOptions struct {
 
 // Preview finds out what Apply would do. Systems are built here; on the nodes nothing
 // is written, unless Units is asked for.
-func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, known *state.State, o PreviewOptions) ([]Preview, error) {
+func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) ([]Preview, error) {
 	r := &run{Deployer: d, hive: hive, Options: Options{Goal: Switch, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
-	machines, done, err := d.previewMachines(ctx, known, nodes, o)
+	machines, done, err := d.previewMachines(ctx, recorded, nodes, o)
 	defer done()
 	if err != nil {
 		return nil, err
 	}
-	there := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines.away(n.Name) })
-	looks := make(chan []Outcome[activate.Node], 1)
+	running := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines.isDown(n.Name) })
+	inspecting := make(chan []Outcome[activate.Node], 1)
 	var versions map[string]engine.Change
 	var refused error
 	go func() {
-		found := Look(ctx, d.Fleet, there, o.Parallel, nil)
-		if slices.ContainsFunc(found, func(o Outcome[activate.Node]) bool { return o.Err == nil }) {
+		observed := Look(ctx, d.Fleet, running, o.Parallel, nil)
+		if slices.ContainsFunc(observed, func(o Outcome[activate.Node]) bool { return o.Err == nil }) {
 			versions, refused = r.versions(ctx, hive, nodes)
 		}
-		looks <- found
+		inspecting <- observed
 	}()
-	closures, buildErr := r.closures(ctx, nodes)
-	looked := <-looks
+	closures, buildErr := r.makeClosures(ctx, nodes)
+	inspected := <-inspecting
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
 		return nil, buildErr
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(nodes)})
 	byName := map[string]Outcome[activate.Node]{}
-	for _, l := range looked {
+	for _, l := range inspected {
 		byName[l.Node.Name] = l
 	}
 	results := Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
-		if m := machines.of[n.Name]; machines.away(n.Name) {
-			return unbooted(n, c, built, m), nil
+		if m := machines.byNode[n.Name]; machines.isDown(n.Name) {
+			return previewUnbooted(n, c, built, m), nil
 		}
-		p := d.preview(ctx, hive, byName[n.Name], c, built, known.Nodes[n.Name], o)
-		p.Machine = machines.of[n.Name]
+		p := d.previewNode(ctx, hive, byName[n.Name], c, built, recorded.Nodes[n.Name], o)
+		p.Machine = machines.byNode[n.Name]
 		if v, ok := versions[n.Name]; ok {
 			p.Version = &v
 		}
@@ -153,8 +153,8 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	return out, err
 }
 
-// unbooted is for a node whose machine is not there, or does not run.
-func unbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) Preview {
+// previewUnbooted is for a node whose machine is not there, or does not run.
+func previewUnbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) Preview {
 	p := Preview{Node: n.Name, Unit: n.Unit, To: c.Out, Action: WouldFirst, Machine: m}
 	switch {
 	case !built:
@@ -167,12 +167,12 @@ func unbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) 
 	return p
 }
 
-func (d *Deployer) preview(ctx context.Context, hive *nixeval.Hive, look Outcome[activate.Node], c nixeval.Closure, built bool, known state.Node, o PreviewOptions) Preview {
-	n, dep := look.Node, hive.Unit(look.Node.Unit).Deployment
-	p := Preview{Node: n.Name, Unit: n.Unit, From: look.Value.Current, To: c.Out}
-	p.Action, p.err = action(look, c, built, known, dep)
+func (d *Deployer) previewNode(ctx context.Context, hive *nixeval.Hive, inspected Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, o PreviewOptions) Preview {
+	n, dep := inspected.Node, hive.Unit(inspected.Node.Unit).Deployment
+	p := Preview{Node: n.Name, Unit: n.Unit, From: inspected.Value.Current, To: c.Out}
+	p.Action, p.err = decideAction(inspected, c, built, recorded, dep)
 	if p.err == nil && built {
-		p.err = d.fill(ctx, &p, look, c, known, dep, o)
+		p.err = d.fillPreview(ctx, &p, inspected, c, recorded, dep, o)
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()
@@ -180,36 +180,36 @@ func (d *Deployer) preview(ctx context.Context, hive *nixeval.Hive, look Outcome
 	return p
 }
 
-// action is the word for it, and why it cannot be done.
-func action(look Outcome[activate.Node], c nixeval.Closure, built bool, known state.Node, dep nixeval.Deployment) (string, error) {
-	n := look.Value
+// decideAction is the word for it, and why it cannot be done.
+func decideAction(inspected Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, dep nixeval.Deployment) (string, error) {
+	n := inspected.Value
 	foreign := func(path string) bool {
-		return path != "" && path != c.Out && !slices.Contains(known.Paths, path) && !slices.Contains(n.Deployed, path)
+		return path != "" && path != c.Out && !slices.Contains(recorded.Paths, path) && !slices.Contains(n.Deployed, path)
 	}
 	switch {
-	case look.Err != nil:
-		return WouldNotFind, look.Err
+	case inspected.Err != nil:
+		return WouldNotFind, inspected.Err
 	case !n.NixOS:
-		return WouldRefuse, &activate.NotNixOSError{Node: look.Node.Name}
+		return WouldRefuse, &activate.NotNixOSError{Node: inspected.Node.Name}
 	case !built:
 		return NotBuilt, nil
 	case n.Current == c.Out && n.Profile == c.Out:
 		return WouldNothing, nil
 	case !dep.ReplaceUnknownProfiles && foreign(n.Current):
-		return WouldRefuse, &activate.UnknownProfileError{Node: look.Node.Name, Path: n.Current}
+		return WouldRefuse, &activate.UnknownProfileError{Node: inspected.Node.Name, Path: n.Current}
 	case !dep.ReplaceUnknownProfiles && foreign(n.Profile):
-		return WouldRefuse, &activate.UnknownProfileError{Node: look.Node.Name, Path: n.Profile}
+		return WouldRefuse, &activate.UnknownProfileError{Node: inspected.Node.Name, Path: n.Profile}
 	case n.Current == c.Out:
 		return WouldDefault, nil
-	case known.Good == nil && len(n.Deployed) == 0:
+	case recorded.Good == nil && len(n.Deployed) == 0:
 		return WouldFirst, nil
 	}
 	return WouldSwitch, nil
 }
 
-// fill asks for the rest.
-func (d *Deployer) fill(ctx context.Context, p *Preview, look Outcome[activate.Node], c nixeval.Closure, known state.Node, dep nixeval.Deployment, o PreviewOptions) error {
-	h, err := d.Fleet.Host(ctx, look.Node)
+// fillPreview asks for the rest.
+func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected Outcome[activate.Node], c nixeval.Closure, recorded state.Node, dep nixeval.Deployment, o PreviewOptions) error {
+	h, err := d.Fleet.Host(ctx, inspected.Node)
 	if err != nil {
 		return err
 	}
@@ -225,16 +225,16 @@ func (d *Deployer) fill(ctx context.Context, p *Preview, look Outcome[activate.N
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
 	}
 	if here || p.Action == WouldNothing {
-		wanted := look.Value.ProfileKernel
+		desired := inspected.Value.ProfileKernel
 		if p.Action != WouldNothing {
-			wanted = kernelOf(c.Out)
+			desired = kernelOf(c.Out)
 		}
-		none, booted := activate.Kernel{}, look.Value.BootedKernel
-		needed := booted != none && wanted != none && wanted != booted
+		none, booted := activate.Kernel{}, inspected.Value.BootedKernel
+		needed := booted != none && desired != none && desired != booted
 		p.Reboot = &needed
 	}
 	// A node that runs what the hive says, and that has no keys, has none to be removed.
-	if settled := known.Good != nil && known.Good.Path == look.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
+	if settled := recorded.Good != nil && recorded.Good.Path == inspected.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
 		if err := d.previewKeys(ctx, p, h, dep); err != nil {
 			return &NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}
@@ -254,14 +254,14 @@ func (d *Deployer) previewKeys(ctx context.Context, p *Preview, h secrets.Host, 
 	if err != nil {
 		return err
 	}
-	p.Keys = &KeysPreview{Upload: list(result.Uploaded), Adjust: list(result.Adjusted), Remove: list(result.Stale)}
+	p.Keys = &KeysPreview{Upload: nonNil(result.Uploaded), Adjust: nonNil(result.Adjusted), Remove: nonNil(result.Stale)}
 	if p.Action == WouldNothing && result.Changes() {
 		p.Action = WouldKeys
 	}
 	return nil
 }
 
-func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h hostOf, c nixeval.Closure) error {
+func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h nodeHost, c nixeval.Closure) error {
 	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: p.Node})
 	stats, err := d.Copier.Copy(ctx, p.Node, h, []string{c.Out})
 	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: p.Node, Text: fmt.Sprintf("%d paths", stats.Paths), Failed: err != nil})
@@ -273,7 +273,7 @@ func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h hostOf, c nix
 		return &NodeError{Node: p.Node, Step: event.Activate, Err: err}
 	}
 	if u := result.Dry; u != nil {
-		p.Units = &UnitsPreview{Stop: list(u.Stop), Restart: list(u.Restart), Reload: list(u.Reload), Start: list(u.Start), Skip: list(u.Skip)}
+		p.Units = &UnitsPreview{Stop: nonNil(u.Stop), Restart: nonNil(u.Restart), Reload: nonNil(u.Reload), Start: nonNil(u.Start), Skip: nonNil(u.Skip)}
 	}
 	return nil
 }
@@ -297,5 +297,5 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// list is never null in JSON.
-func list(names []string) []string { return append([]string{}, names...) }
+// nonNil is never null in JSON.
+func nonNil(names []string) []string { return append([]string{}, names...) }

@@ -24,55 +24,55 @@ type MachinePreview struct {
 // machinePreviews is what apply would do with machines, by node; and nodes that it would
 // remove, in order.
 type machinePreviews struct {
-	of      map[string]*MachinePreview
+	byNode  map[string]*MachinePreview
 	removed []Preview
 }
 
-// away tells whether there is no machine yet that could be asked what it runs.
-func (m machinePreviews) away(node string) bool {
-	p := m.of[node]
+// isDown tells whether there is no machine yet that could be asked what it runs.
+func (m machinePreviews) isDown(node string) bool {
+	p := m.byNode[node]
 	return p != nil && p.Action != provision.Keep && p.Action != provision.Restart
 }
 
 // previewMachines finds out what would be done with machines, and has evaluation see the
 // facts that there would be then. They are in a file that done removes. Host keys that have
 // not been made are not in them.
-func (d *Deployer) previewMachines(ctx context.Context, known *state.State, nodes []nixeval.Node, o PreviewOptions) (out machinePreviews, done func(), err error) {
-	out.of = map[string]*MachinePreview{}
+func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, nodes []nixeval.Node, o PreviewOptions) (out machinePreviews, done func(), err error) {
+	out.byNode = map[string]*MachinePreview{}
 	done = func() {}
 	m := d.Machines
-	if m == nil || !m.Wanted(known) {
+	if m == nil || !m.Wanted(recorded) {
 		return out, done, nil
 	}
 	var selected []nixeval.Node
 	if o.Some {
-		if selected = append([]nixeval.Node{}, booted(m.Hive, nodes)...); len(selected) == 0 {
+		if selected = append([]nixeval.Node{}, bootedNodes(m.Hive, nodes)...); len(selected) == 0 {
 			return out, done, nil
 		}
 	}
-	g, err := m.plan(ctx, known, selected, o.Recreate)
+	plan, err := m.makePlan(ctx, recorded, selected, o.Recreate)
 	if err != nil {
 		return out, done, err
 	}
-	defer g.close()
-	for _, c := range g.Changes {
+	defer plan.close()
+	for _, c := range plan.Changes {
 		p := &MachinePreview{Action: c.Action, Hypervisor: c.Hypervisor, Address: c.Address, Why: c.Why}
 		if c.Action == provision.Remove {
 			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: WouldRemove, Machine: p})
 		} else {
-			out.of[c.Node] = p
+			out.byNode[c.Node] = p
 		}
 	}
-	if !g.Network.Mode.Ours() || d.Eval.Facts != "" && d.Eval.Facts != m.Dir.Facts() {
+	if !plan.Network.Mode.Ours() || d.Eval.Facts != "" && d.Eval.Facts != m.Dir.Facts() {
 		return out, done, nil
 	}
-	next := known.Clone()
-	for _, p := range g.Places {
+	next := recorded.Clone()
+	for _, p := range plan.Places {
 		machine := next.Machines[p.Node]
 		machine.MAC, machine.Address = p.MAC, p.Address
 		next.Machines[p.Node] = machine
 	}
-	data, err := m.runtime(next)
+	data, err := m.encodeFacts(next)
 	if err != nil || data == nil {
 		return out, done, err
 	}
@@ -95,33 +95,33 @@ type MachineStatus struct {
 func (m *MachineStatus) Off() bool { return m != nil && m.State != string(provision.Running) }
 
 // Status asks hypervisors how the machines of all nodes are that nixbench boots.
-func (m *Machines) Status(ctx context.Context, known *state.State) (map[string]*MachineStatus, error) {
+func (m *Machines) Status(ctx context.Context, recorded *state.State) (map[string]*MachineStatus, error) {
 	out := map[string]*MachineStatus{}
-	if !m.Wanted(known) {
+	if !m.Wanted(recorded) {
 		return out, nil
 	}
-	for _, n := range booted(m.Hive, m.Hive.Nodes) {
-		s := known.Machines[n.Name]
+	for _, n := range bootedNodes(m.Hive, m.Hive.Nodes) {
+		s := recorded.Machines[n.Name]
 		out[n.Name] = &MachineStatus{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
 	}
-	if known.Cluster == nil {
+	if recorded.Cluster == nil {
 		return out, nil // nothing was ever made, so there is nobody to ask
 	}
-	net, err := m.network(known, false)
+	net, err := m.clusterNetwork(recorded, false)
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := connect(ctx, m.Open, known.Cluster.Hypervisors, m.Send)
+	hosts, err := connect(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send)
 	defer hosts.close()
 	if err != nil {
-		return nil, forgettable(err, known)
+		return nil, forgettable(err, recorded)
 	}
-	sites, err := hosts.survey(ctx, m.cluster(known), net, m.Send)
+	inventories, err := hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
 	if err != nil {
-		return nil, forgettable(err, known)
+		return nil, forgettable(err, recorded)
 	}
-	for _, name := range sortedKeys(sites) {
-		for _, f := range sites[name].Machines {
+	for _, name := range sortedKeys(inventories) {
+		for _, f := range inventories[name].Machines {
 			if s := out[f.Node]; s != nil {
 				s.State, s.Hypervisor = string(f.State), name
 			}

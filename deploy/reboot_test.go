@@ -17,7 +17,7 @@ func TestKilledReboot(t *testing.T) {
 	deaf := func(is bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.deaf = map[string]bool{"w-1": is}
+		w.unresponsive = map[string]bool{"w-1": is}
 	}
 	m := w.machines["w-1"]
 	go func() { // away as soon as it reboots

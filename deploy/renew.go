@@ -35,7 +35,7 @@ func memberOf(hive *nixeval.Hive, node string) *engine.Member {
 }
 
 // mayReplace refuses to make members anew where this run would not bring them in again.
-func (r *run) mayReplace(g *ground) error {
+func (r *run) mayReplace(g *machinePlan) error {
 	for _, c := range g.Changes {
 		if c.Action == provision.Recreate && r.waits(c) && !r.Goal.runs() {
 			return &provision.PlanError{
@@ -48,7 +48,7 @@ func (r *run) mayReplace(g *ground) error {
 }
 
 // warned has changes that cost data say so where people are asked about them.
-func (m *Machines) warned(g *ground, known *state.State) {
+func (m *Machines) warned(g *machinePlan, known *state.State) {
 	for i := range g.Changes {
 		c := &g.Changes[i]
 		own := memberOf(m.Hive, c.Node)
@@ -67,39 +67,39 @@ func (m *Machines) warned(g *ground, known *state.State) {
 }
 
 // waiting tells whether any machine waits for its node's turn.
-func (b *boots) waiting() bool {
-	return b != nil && slices.ContainsFunc(sortedKeys(b.nodes), func(node string) bool { return b.nodes[node].later != nil })
+func (b *machineSet) waiting() bool {
+	return b != nil && slices.ContainsFunc(sortedKeys(b.results), func(node string) bool { return b.results[node].deferred != nil })
 }
 
 // renewed deploys a node, once what was to be done with its machine is done.
 func (r *run) renewed(ctx context.Context, t task) error {
 	if t.machine == nil {
-		return r.deploy(ctx, t)
+		return r.deployNode(ctx, t)
 	}
 	address := r.Store.State().Machines[t.node.Name].Address
-	err := t.machine.through(ctx, ctx)
+	err := t.machine.execute(ctx, ctx)
 	if now := r.Store.State().Machines[t.node.Name].Address; err == nil && now != address {
 		err = &BootError{Node: t.node.Name, Err: fmt.Errorf("its address was %s and is %s now, which nobody has been told; run nixbench apply again", address, now)}
 	}
 	if err != nil {
-		r.done(t.node, t.closure, state.Failed, "", err)
+		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 		return err
 	}
 	// What is there now is not what was looked at.
-	one := &look{over: make(chan struct{})}
-	one.found, one.err = r.lookAt(ctx, t.node)
-	close(one.over)
-	r.machines.nodes[t.node.Name].later = nil
-	next, err := r.task(ctx, t.node, map[string]nixeval.Closure{t.node.Unit: t.closure}, one)
+	one := &inspection{done: make(chan struct{})}
+	one.observed, one.err = r.inspectNode(ctx, t.node)
+	close(one.done)
+	r.machines.results[t.node.Name].deferred = nil
+	next, err := r.newTask(ctx, t.node, map[string]nixeval.Closure{t.node.Unit: t.closure}, one)
 	if next == nil {
 		return err
 	}
-	return r.deploy(ctx, *next)
+	return r.deployNode(ctx, *next)
 }
 
 // recreates tells whether the node loses all that is on its disks.
 func (t task) recreates() bool {
-	return t.machine != nil && t.machine.c.Action == provision.Recreate
+	return t.machine != nil && t.machine.change.Action == provision.Recreate
 }
 
 // replace has a member leave for good, makes its machine anew, and waits until it has come in as
@@ -110,12 +110,12 @@ func (r *run) replace(ctx context.Context, l living, m member, t task) error {
 	for _, other := range r.entering(l, node) {
 		if err := r.back(ctx, m, other); err != nil {
 			err = &NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
-			r.done(t.node, t.closure, state.Failed, "", err)
+			r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 			return err
 		}
 	}
 	if err := r.farewell(ctx, []engine.Engine{m.engine}, []string{node}, r.WithoutDrain, r.Drain); err != nil {
-		r.done(t.node, t.closure, state.Failed, "", err)
+		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 		return err
 	}
 	if err := r.renewed(ctx, t); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// report writes a node's result into the record of the run, and sends it. The text is for a node
+// reportResult writes a node's result into the record of the run, and sends it. The text is for a node
 // that did not fail; otherwise the error says what happened.
-func (d *Deployer) report(r state.NodeResult, text string, err error) state.NodeResult {
+func (d *Deployer) reportResult(r state.NodeResult, text string, err error) state.NodeResult {
 	if err != nil {
 		r.Error = err.Error()
 		text = failureText(r, err)
@@ -28,7 +28,7 @@ func (d *Deployer) report(r state.NodeResult, text string, err error) state.Node
 
 // failureText is a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
 func failureText(r state.NodeResult, err error) string {
-	text := brief(r.Node, err)
+	text := briefError(r.Node, err)
 	switch r.Outcome {
 	case state.RolledBack:
 		return "rolled back: " + text
@@ -38,8 +38,8 @@ func failureText(r state.NodeResult, err error) string {
 	return "failed: " + text
 }
 
-// brief is an error in a line, without what the line says already.
-func brief(node string, err error) string {
+// briefError is an error in a line, without what the line says already.
+func briefError(node string, err error) string {
 	var failed *activate.FailedError
 	if errors.As(err, &failed) {
 		return failed.Brief()

@@ -18,7 +18,7 @@ import (
 // others, unless it and the next one may only be changed one at a time: then two of them would be
 // missing.
 func (r *run) restoreNodes(ctx context.Context, l living) error {
-	waves := l.order(r.switched(), func(string) bool { return !r.Goal.runs() }, r.MaxUnavailable)
+	waves := l.order(r.changedNodes(), func(string) bool { return !r.Goal.runs() }, r.MaxUnavailable)
 	var errs []error
 	missing := ""
 	for _, wave := range waves {
@@ -58,12 +58,12 @@ func (r *run) memberWorks(ctx context.Context, l living, node string) bool {
 
 // restoreNode brings one node back to what it ran and booted before this run, and reports it.
 func (r *run) restoreNode(ctx context.Context, n nixeval.Node) error {
-	before := r.before(n)
+	before := r.stateBefore(n)
 	if err := r.restoreSystems(ctx, n, before); err != nil {
 		return &NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be rolled back: %w", err)}
 	}
 	text := fmt.Sprintf("rolled back to generation %d, since another node failed", generationOf(before, before.Current))
-	r.done(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)
+	r.recordOutcome(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)
 	return nil
 }
 
@@ -89,7 +89,7 @@ func (r *run) restoreSystems(ctx context.Context, n nixeval.Node, before activat
 	return nil
 }
 
-func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h hostOf, before activate.Node, goal activate.Goal, path string) error {
+func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h nodeHost, before activate.Node, goal activate.Goal, path string) error {
 	generation := generationOf(before, path)
 	if generation == 0 {
 		return errors.New("it had no generation to go back to")

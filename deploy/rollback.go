@@ -38,22 +38,22 @@ type Step struct {
 //
 // The last run is the last one that changed any of these nodes. What it left alone
 // stays, else undoing a run would also undo what came before it.
-func PlanRollback(looked []Outcome[activate.Node], known map[string]state.Node, to RollbackTo) ([]Step, error) {
+func PlanRollback(inspected []Outcome[activate.Node], recorded map[string]state.Node, to RollbackTo) ([]Step, error) {
 	var last *state.Deployment
-	for _, o := range looked {
-		if b := known[o.Node.Name].Before; b != nil && (last == nil || b.Time.After(last.Time)) {
+	for _, o := range inspected {
+		if b := recorded[o.Node.Name].Before; b != nil && (last == nil || b.Time.After(last.Time)) {
 			last = b
 		}
 	}
-	steps := make([]Step, len(looked))
+	steps := make([]Step, len(inspected))
 	var lost []string
-	for i, o := range looked {
+	for i, o := range inspected {
 		s := Step{Node: o.Node, From: o.Value, Err: o.Err}
-		switch b := known[o.Node.Name].Before; {
+		switch b := recorded[o.Node.Name].Before; {
 		case to.Generation != 0:
-			s.generation(to.Generation)
+			s.toGeneration(to.Generation)
 		case to.Run != nil:
-			s.run(to.Run)
+			s.toRun(to.Run)
 		case last == nil || b != nil && b.Run == last.Run && b.Path == "":
 			lost = append(lost, o.Node.Name)
 		case b == nil || b.Run != last.Run:
@@ -72,7 +72,7 @@ func PlanRollback(looked []Outcome[activate.Node], known map[string]state.Node, 
 	return steps, nil
 }
 
-func (s *Step) generation(number int) {
+func (s *Step) toGeneration(number int) {
 	for _, g := range s.From.Generations {
 		if g.Number == number {
 			s.Path, s.Generation = g.Path, number
@@ -84,7 +84,7 @@ func (s *Step) generation(number int) {
 	}
 }
 
-func (s *Step) run(r *state.Run) {
+func (s *Step) toRun(r *state.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
 	case i < 0:
@@ -113,17 +113,17 @@ func (s Step) Does() bool { return s.Err == nil && s.Stays == "" }
 func (s Step) String() string {
 	switch {
 	case s.Err != nil:
-		return brief(s.Node.Name, s.Err)
+		return briefError(s.Node.Name, s.Err)
 	case s.Stays != "":
 		return "stays: " + s.Stays
 	case s.Generation != 0:
-		return fmt.Sprintf("%s → generation %d", number(s.From), s.Generation)
+		return fmt.Sprintf("%s → generation %d", generationText(s.From), s.Generation)
 	}
-	return fmt.Sprintf("%s → %s", number(s.From), s.Path)
+	return fmt.Sprintf("%s → %s", generationText(s.From), s.Path)
 }
 
-// number names the generation that a node runs.
-func number(n activate.Node) string {
+// generationText names the generation that a node runs.
+func generationText(n activate.Node) string {
 	if g := generationOf(n, n.Current); g != 0 {
 		return fmt.Sprintf("generation %d", g)
 	}
@@ -144,28 +144,28 @@ type RollbackOptions struct {
 func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions) ([]state.NodeResult, error) {
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(steps)})
 	byName := map[string]Step{}
-	var doing []nixeval.Node
+	var changing []nixeval.Node
 	var results []state.NodeResult
 	var errs []error
 	for _, s := range steps {
 		byName[s.Node.Name] = s
 		if s.Does() {
-			doing = append(doing, s.Node)
+			changing = append(changing, s.Node)
 			continue
 		}
-		results = append(results, d.report(s.result(), s.String(), s.Err))
+		results = append(results, d.reportResult(s.result(), s.String(), s.Err))
 		errs = append(errs, s.Err)
 	}
-	done, err := d.amidAll(ctx, doing, func(node string) bool { return saysDeployed(byName[node].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
-		return d.rollBackTo(ctx, byName[n.Name], o)
+	done, err := d.amidAll(ctx, changing, func(node string) bool { return saysDeployed(byName[node].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+		return d.rollBackNode(ctx, byName[n.Name], o)
 	})
 	results, err = append(results, done...), errors.Join(append(errs, err)...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: summarize(results)})
 	return results, err
 }
 
-// left tells that the node's turn never came.
-func left(err error) bool {
+// wasSkipped tells that the node's turn never came.
+func wasSkipped(err error) bool {
 	var skipped *SkippedError
 	return errors.As(err, &skipped)
 }
@@ -178,8 +178,8 @@ func (s Step) result() state.NodeResult {
 	return r
 }
 
-// rollBackTo takes one step.
-func (d *Deployer) rollBackTo(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
+// rollBackNode takes one step.
+func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
 	name, r := s.Node.Name, s.result()
 	r.Outcome = state.Failed
 	h, err := d.Fleet.Host(ctx, s.Node)

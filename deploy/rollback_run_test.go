@@ -41,7 +41,7 @@ func TestRollbackInterruptedAfterSuccess(t *testing.T) {
 	t.Parallel()
 	w := twice(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	w.on = func(e event.Event) {
+	w.onEvent = func(e event.Event) {
 		if e.Kind == event.NodeEnd && e.Phase == event.Confirm {
 			cancel()
 		}

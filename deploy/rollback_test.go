@@ -131,11 +131,11 @@ func TestPlanRollback(t *testing.T) {
 }
 
 func TestStatusOf(t *testing.T) {
-	good := state.Node{Good: &state.Deployment{Path: "/new"}}
+	confirmed := state.Node{Good: &state.Deployment{Path: "/new"}}
 	booted := node("/old", "/new")
 	booted.Last = &activate.Run{ID: "r", Goal: activate.Boot, To: "/new", Outcome: activate.BootDefault}
 	byHand := node("/new", "/old")
-	fresh := node("/old")
+	unready := node("/old")
 	tests := []struct {
 		name   string
 		look   Outcome[activate.Node]
@@ -143,15 +143,15 @@ func TestStatusOf(t *testing.T) {
 		wanted map[string]nixeval.Closure
 		want   string
 	}{
-		{"as deployed", looked("a", node("/old", "/new"), nil), good, nil, AsDeployed},
+		{"as deployed", looked("a", node("/old", "/new"), nil), confirmed, nil, AsDeployed},
 		{"booted since", looked("a", booted, nil), state.Node{Good: &state.Deployment{Path: "/old"}}, nil, AsDeployed},
-		{"by hand", looked("a", byHand, nil), good, nil, OtherSystem},
-		{"never", looked("a", fresh, nil), state.Node{}, nil, NeverDeployed},
-		{"down", looked("a", activate.Node{}, errors.New("down")), good, nil, Unreachable},
+		{"by hand", looked("a", byHand, nil), confirmed, nil, OtherSystem},
+		{"never", looked("a", unready, nil), state.Node{}, nil, NeverDeployed},
+		{"down", looked("a", activate.Node{}, errors.New("down")), confirmed, nil, Unreachable},
 		{"debian", looked("a", activate.Node{}, nil), state.Node{}, nil, NotNixOS},
-		{"wanted", looked("a", node("/new"), nil), good, map[string]nixeval.Closure{"a": {Out: "/new"}}, UpToDate},
-		{"other wanted", looked("a", node("/new"), nil), good, map[string]nixeval.Closure{"a": {Out: "/newer"}}, Drifted},
-		{"does not evaluate", looked("a", node("/new"), nil), good, map[string]nixeval.Closure{}, NotEvaluated},
+		{"wanted", looked("a", node("/new"), nil), confirmed, map[string]nixeval.Closure{"a": {Out: "/new"}}, UpToDate},
+		{"other wanted", looked("a", node("/new"), nil), confirmed, map[string]nixeval.Closure{"a": {Out: "/newer"}}, Drifted},
+		{"does not evaluate", looked("a", node("/new"), nil), confirmed, map[string]nixeval.Closure{}, NotEvaluated},
 	}
 	for _, test := range tests {
 		if got := StatusOf(test.look, test.known, test.wanted, time.Now()); got.System != test.want {
@@ -179,7 +179,7 @@ func waveOfOne(t *testing.T, names []string, bad string) []Outcome[int] {
 	for _, name := range names {
 		nodes = append(nodes, nixeval.Node{Name: name})
 	}
-	return inWaves(t.Context(), plan.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
+	return eachWave(t.Context(), plan.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
 		if n.Name == bad {
 			return 0, errors.New("failed")
 		}

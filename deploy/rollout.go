@@ -14,7 +14,7 @@ import (
 )
 
 // cluster is what lives, where this run may disturb it.
-func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, looked looks) (living, error) {
+func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, looked inspections) (living, error) {
 	if r.Engines == nil {
 		return living{}, nil
 	}
@@ -34,15 +34,15 @@ func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, 
 
 // anyDeployed tells whether a node of an engine was deployed before, and waits until such
 // nodes have been looked at: a connection is there then, or is known not to come.
-func (r *run) anyDeployed(ctx context.Context, looked looks) bool {
+func (r *run) anyDeployed(ctx context.Context, looked inspections) bool {
 	known := r.Store.State()
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
 			one, good := looked[m.Node], known.Nodes[m.Node].Good != nil
-			if one != nil && (good || r.machines.kept(m.Node)) {
+			if one != nil && (good || r.machines.isKept(m.Node)) {
 				select {
-				case <-one.over:
+				case <-one.done:
 				case <-ctx.Done():
 				}
 			}
@@ -54,14 +54,14 @@ func (r *run) anyDeployed(ctx context.Context, looked looks) bool {
 
 // deployed tells whether a node that has been looked at says that it was deployed, perhaps from
 // elsewhere: what we remember is what was done from here.
-func (l looks) deployed(node string) bool {
+func (l inspections) deployed(node string) bool {
 	one := l[node]
 	if one == nil {
 		return false
 	}
 	select {
-	case <-one.over:
-		return one.err == nil && saysDeployed(one.found)
+	case <-one.done:
+		return one.err == nil && saysDeployed(one.observed)
 	default:
 		return false
 	}
@@ -71,7 +71,7 @@ func saysDeployed(n activate.Node) bool { return n.Last != nil || len(n.Deployed
 
 // outlast waits for what killed runs have left going on members. It may be what takes away
 // what the nodes run together, which then cannot be asked, or is gone before it is asked again.
-func (r *run) outlast(ctx context.Context, closures map[string]nixeval.Closure, looked looks) {
+func (r *run) outlast(ctx context.Context, closures map[string]nixeval.Closure, looked inspections) {
 	var busy []nixeval.Node
 	for _, n := range r.hive.Nodes {
 		u, one := r.hive.Unit(n.Unit), looked[n.Name]
@@ -79,8 +79,8 @@ func (r *run) outlast(ctx context.Context, closures map[string]nixeval.Closure, 
 			continue
 		}
 		select {
-		case <-one.over:
-			if one.err == nil && one.found.Last != nil && one.found.Last.Alive {
+		case <-one.done:
+			if one.err == nil && one.observed.Last != nil && one.observed.Last.Alive {
 				busy = append(busy, n)
 			}
 		default: // it is new, and nobody waits for it
@@ -93,7 +93,7 @@ func (r *run) outlast(ctx context.Context, closures map[string]nixeval.Closure, 
 			_, err = r.Activator.Settle(ctx, n.Name, h, closures[n.Unit].Out)
 		}
 		if err == nil { // else deploying the node says why
-			looked[n.Name].found, looked[n.Name].err = r.lookAt(ctx, n)
+			looked[n.Name].observed, looked[n.Name].err = r.inspectNode(ctx, n)
 		}
 		return struct{}{}, nil
 	})
@@ -111,11 +111,11 @@ func (r *run) waves(ctx context.Context, l living, todo []task) error {
 		nodes = append(nodes, t.node)
 	}
 	steps := l.order(nodes, func(node string) bool {
-		return byName[node].calm() || byName[node].machine == nil && !r.Goal.activates()
+		return byName[node].noop() || byName[node].machine == nil && !r.Goal.activates()
 	}, r.MaxUnavailable)
 	var guests []nixeval.Node
 	var errs []error
-	for _, o := range inWaves(ctx, steps, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range eachWave(ctx, steps, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		return struct{}{}, r.roll(ctx, l, byName[n.Name])
 	}, func(i int) {
 		if i == 0 {
@@ -126,11 +126,11 @@ func (r *run) waves(ctx context.Context, l living, todo []task) error {
 			guests = nil
 		}
 	}) {
-		if left(o.Err) {
-			r.done(o.Node, byName[o.Node.Name].closure, state.Skipped, "skipped: a node of the wave before failed", nil)
+		if wasSkipped(o.Err) {
+			r.recordOutcome(o.Node, byName[o.Node.Name].closure, state.Skipped, "skipped: a node of the wave before failed", nil)
 			continue
 		}
-		r.notBegun(o.Node, o.Err)
+		r.recordNotBegun(o.Node, o.Err)
 		errs = append(errs, o.Err)
 	}
 	return errors.Join(errs...)
@@ -143,7 +143,7 @@ func (r *run) roll(ctx context.Context, l living, t task) error {
 	m, is := l.members[node]
 	if m.anew {
 		if err := r.forget(ctx, m, node); err != nil {
-			r.done(t.node, t.closure, state.Failed, "", err)
+			r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 			return err
 		}
 	}
@@ -156,7 +156,7 @@ func (r *run) roll(ctx context.Context, l living, t task) error {
 		return r.renewed(ctx, t)
 	})
 	if !begun {
-		r.done(t.node, t.closure, state.Failed, "", err)
+		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 	}
 	if err == nil && r.Goal.runs() && (len(l.members) == 0 || m.silent) {
 		r.invite(ctx, l, node)

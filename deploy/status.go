@@ -61,13 +61,13 @@ type LastRun struct {
 
 // StatusOf puts together what a node says and what is known here. wanted is nil unless
 // the hive was evaluated.
-func StatusOf(o Outcome[activate.Node], known state.Node, wanted map[string]nixeval.Closure, now time.Time) Status {
+func StatusOf(o Outcome[activate.Node], recorded state.Node, desired map[string]nixeval.Closure, now time.Time) Status {
 	s := Status{Node: o.Node.Name, FailedUnits: []string{}, Time: now}
-	if known.Good != nil {
-		s.Deployed = known.Good.Path
+	if recorded.Good != nil {
+		s.Deployed = recorded.Good.Path
 	}
-	if wanted != nil {
-		s.Wanted = wanted[o.Node.Unit].Out
+	if desired != nil {
+		s.Wanted = desired[o.Node.Unit].Out
 	}
 	if o.Err != nil {
 		s.System, s.Error = Unreachable, o.Err.Error()
@@ -84,11 +84,11 @@ func StatusOf(o Outcome[activate.Node], known state.Node, wanted map[string]nixe
 			s.Deployed = n.Current // from here or elsewhere; or it has been booted since
 		}
 	}
-	s.System = s.word(n, wanted != nil)
+	s.System = s.systemWord(n, desired != nil)
 	return s
 }
 
-func (s Status) word(n activate.Node, evaluated bool) string {
+func (s Status) systemWord(n activate.Node, evaluated bool) string {
 	switch {
 	case !n.NixOS:
 		return NotNixOS

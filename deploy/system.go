@@ -36,7 +36,7 @@ func (d *Deployer) applySystem(ctx context.Context, node string, h activate.Host
 	run := d.Record.ID()
 	intent := state.Intent{Run: run, Node: node, Step: string(event.Activate), Path: t.request.Path, Since: time.Now()}
 	if err := d.Store.Update(func(s *state.State) error {
-		s.Replace(run, node, deployment(t.before, t.before.Current, run))
+		s.Replace(run, node, newDeployment(t.before, t.before.Current, run))
 		s.Begin(intent)
 		return nil
 	}); err != nil {
@@ -56,7 +56,7 @@ func (d *Deployer) applySystem(ctx context.Context, node string, h activate.Host
 			s.Settle(run, node)
 		}
 		if err == nil && t.request.Goal != activate.Boot {
-			s.Confirm(node, deployment(result.After, t.request.Path, run))
+			s.Confirm(node, newDeployment(result.After, t.request.Path, run))
 		}
 		return nil
 	}); stateErr != nil {
@@ -85,8 +85,8 @@ func (d *Deployer) activateSystem(ctx context.Context, node string, h activate.H
 	return result, err
 }
 
-// deployment is a system of a node as the state has it on record, with the system's own generation.
-func deployment(n activate.Node, path, run string) state.Deployment {
+// newDeployment is a system of a node as the state has it on record, with the system's own generation.
+func newDeployment(n activate.Node, path, run string) state.Deployment {
 	return state.Deployment{Path: path, Generation: generationOf(n, path), Run: run, Time: time.Now()}
 }
 

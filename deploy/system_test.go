@@ -51,7 +51,7 @@ func TestIntentBeforeActivation(t *testing.T) {
 	} {
 		w, act := test.world()
 		var nodes []string
-		w.on = func(e event.Event) {
+		w.onEvent = func(e event.Event) {
 			if e.Kind != event.NodeStart || e.Phase != event.Activate {
 				return
 			}
@@ -113,7 +113,7 @@ func TestRecordOfActivation(t *testing.T) {
 	killed := state.Intent{Run: "killed", Node: "w-1", Step: string(event.Activate), Path: "/nix/store/other", Since: time.Unix(0, 0).UTC()}
 	interruptAt := func(phase event.Phase) func(*world, context.CancelFunc) {
 		return func(w *world, cancel context.CancelFunc) {
-			w.on = func(e event.Event) {
+			w.onEvent = func(e event.Event) {
 				if e.Kind == event.NodeStart && e.Phase == phase {
 					cancel()
 				}
@@ -136,7 +136,7 @@ func TestRecordOfActivation(t *testing.T) {
 			outcome: state.RolledBack, text: "rolled back: units failed (exit 4)", after: 3},
 		"unchanged since it was inspected": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) {
 			m := w.machines["w-1"]
-			w.on = func(e event.Event) {
+			w.onEvent = func(e event.Event) {
 				if e.Kind == event.NodeEnd && e.Phase == event.Copy {
 					m.current, m.generation = m.rooted, len(m.generations)+1
 					m.generations = append(m.generations, m.rooted)
@@ -159,7 +159,7 @@ func TestRecordOfActivation(t *testing.T) {
 			test.prepare(w, cancel)
 		}
 		results, err := w.applyIn(ctx, func(o *Options) { o.Goal = test.goal })
-		if good := test.outcome == state.Switched || test.outcome == state.Unchanged; good != (err == nil) || len(results) != 1 {
+		if confirmed := test.outcome == state.Switched || test.outcome == state.Unchanged; confirmed != (err == nil) || len(results) != 1 {
 			t.Errorf("%s: %+v, %v", name, results, err)
 			continue
 		}

@@ -42,9 +42,9 @@ func forbidden(err error) bool {
 
 // permitted evaluates and builds; what the engines do not permit is not built to its end. Where
 // that fails nobody waits for machines that boot, only to ask what runs there.
-func (r *run) permitted(ctx context.Context, nodes []nixeval.Node, looked looks) (map[string]nixeval.Closure, error) {
+func (r *run) permitted(ctx context.Context, nodes []nixeval.Node, looked inspections) (map[string]nixeval.Closure, error) {
 	if !r.Goal.activates() {
-		return r.closures(ctx, nodes)
+		return r.makeClosures(ctx, nodes)
 	}
 	building, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -64,7 +64,7 @@ func (r *run) permitted(ctx context.Context, nodes []nixeval.Node, looked looks)
 		}
 		asked <- err
 	}()
-	closures, err := r.closures(building, nodes)
+	closures, err := r.makeClosures(building, nodes)
 	if err != nil && !r.KeepGoing {
 		enough()
 	}

@@ -16,8 +16,8 @@ func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
 	return n.Role != "" && hive.Cluster != nil && hive.Unit(n.Unit).Deployment.TargetHost == nil
 }
 
-// booted are the nodes whose machines nixbench boots.
-func booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
+// bootedNodes are the nodes whose machines nixbench boots.
+func bootedNodes(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	var out []nixeval.Node
 	for _, n := range nodes {
 		if Boots(hive, n) {
@@ -27,11 +27,11 @@ func booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	return out
 }
 
-// wishes is what the hive says of the machines that nixbench boots.
-func wishes(hive *nixeval.Hive) ([]provision.Wish, error) {
+// desiredMachines is what the hive says of the machines that nixbench boots.
+func desiredMachines(hive *nixeval.Hive) ([]provision.Wish, error) {
 	var out []provision.Wish
-	for _, n := range booted(hive, hive.Nodes) {
-		w, err := wish(n, hive.Roles[n.Role])
+	for _, n := range bootedNodes(hive, hive.Nodes) {
+		w, err := desiredMachine(n, hive.Roles[n.Role])
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +40,7 @@ func wishes(hive *nixeval.Hive) ([]provision.Wish, error) {
 	return out, nil
 }
 
-func wish(n nixeval.Node, r nixeval.Role) (provision.Wish, error) {
+func desiredMachine(n nixeval.Node, r nixeval.Role) (provision.Wish, error) {
 	w := provision.Wish{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
 		Firmware: provision.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Method: provision.Method(r.Identity), On: r.Hypervisors,
@@ -60,8 +60,8 @@ func wish(n nixeval.Node, r nixeval.Role) (provision.Wish, error) {
 	return w, err
 }
 
-// network is what the hive says of the network of those machines.
-func network(hive *nixeval.Hive) (provision.Network, error) {
+// desiredNetwork is what the hive says of the network of those machines.
+func desiredNetwork(hive *nixeval.Hive) (provision.Network, error) {
 	n := hive.Cluster.Network
 	out := provision.Network{Name: n.Name, Mode: provision.Mode(n.Mode), Domain: n.Domain}
 	bad := func(fix, format string, args ...any) (provision.Network, error) {
@@ -87,8 +87,8 @@ func network(hive *nixeval.Hive) (provision.Network, error) {
 	return out, nil
 }
 
-// fixed are the addresses of nodes that are not ours to boot.
-func fixed(hive *nixeval.Hive) map[netip.Addr]string {
+// fixedAddresses are the addresses of nodes that are not ours to boot.
+func fixedAddresses(hive *nixeval.Hive) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, n := range hive.Nodes {
 		if a, ok := facts.Literal(hive, n); ok {

@@ -37,36 +37,36 @@ import (
 // world is a hypervisor in memory whose machines are SSH servers in this process, and
 // a Nix that takes as long as the test says.
 type world struct {
-	t     *testing.T
-	h     *fakeprovider.Hypervisor
-	more  map[string]*fakeprovider.Hypervisor // by name; others are h
-	gone  map[string]bool                     // hypervisors that do not answer
-	dir   state.Dir
-	hive  *nixeval.Hive
-	image string
+	t                *testing.T
+	h                *fakeprovider.Hypervisor
+	extraHypervisors map[string]*fakeprovider.Hypervisor // by name; others are h
+	unreachable      map[string]bool                     // hypervisors that do not answer
+	dir              state.Dir
+	hive             *nixeval.Hive
+	image            string
 
-	mu       sync.Mutex
-	machines map[string]*simulated // by node
-	boot     map[string]time.Duration
-	deaf     map[string]bool // machines that never answer
-	evaluate time.Duration
-	wrong    bool     // systems do not evaluate
-	facts    []string // what each evaluation of systems saw
-	images   int      // evaluations of images
-	events   []event.Event
-	asked    []string
-	decline  bool
-	lease    func(provision.Spec) netip.Addr // who hands out addresses, where we do not
-	engines  Engines
-	revision int               // of the hive: another one, other systems
-	on       func(event.Event) // is called with each event, when it is sent
+	mu              sync.Mutex
+	machines        map[string]*simulated // by node
+	boot            map[string]time.Duration
+	unresponsive    map[string]bool // machines that never answer
+	evaluate        time.Duration
+	evaluationFails bool     // systems do not evaluate
+	facts           []string // what each evaluation of systems saw
+	images          int      // evaluations of images
+	events          []event.Event
+	asked           []string
+	decline         bool
+	lease           func(provision.Spec) netip.Addr // who hands out addresses, where we do not
+	engines         Engines
+	revision        int               // of the hive: another one, other systems
+	onEvent         func(event.Event) // is called with each event, when it is sent
 }
 
 func newWorld(t *testing.T, roles map[string]int) *world {
 	root := t.TempDir()
 	w := &world{
 		t: t, h: fakeprovider.New(), dir: state.Dir(filepath.Join(root, ".nixbench", "demo")), image: filepath.Join(root, "image.raw"),
-		machines: map[string]*simulated{}, boot: map[string]time.Duration{}, deaf: map[string]bool{},
+		machines: map[string]*simulated{}, boot: map[string]time.Duration{}, unresponsive: map[string]bool{},
 	}
 	if err := os.WriteFile(w.image, []byte("a disk"), 0o644); err != nil {
 		t.Fatal(err)
@@ -162,7 +162,7 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	var off <-chan struct{}
 	for node, m := range w.machines {
 		running := slices.ContainsFunc(w.hypervisors(), func(h *fakeprovider.Hypervisor) bool { return h.State("demo-"+node) == provision.Running })
-		if m.address == host && running && time.Now().After(m.up) && !w.deaf[node] {
+		if m.address == host && running && time.Now().After(m.up) && !w.unresponsive[node] {
 			to, off = m.server.Addr(), m.off
 		}
 	}
@@ -239,9 +239,9 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 		seen = string(data)
 	}
 	w.facts = append(w.facts, seen)
-	wait, wrong := w.evaluate, w.wrong
+	wait, wrong := w.evaluate, w.evaluationFails
 	w.mu.Unlock()
-	if err := pause(ctx, wait); err != nil {
+	if err := sleep(ctx, wait); err != nil {
 		return nil, err
 	}
 	if wrong {
@@ -256,17 +256,17 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 }
 
 func (w *world) open(_ context.Context, name string, _ state.Hypervisor) (provision.Provider, error) {
-	if w.gone[name] {
+	if w.unreachable[name] {
 		return nil, &provision.Error{Hypervisor: name, Op: "connect", Err: provision.ErrGone, Fix: "see that it is on"}
 	}
-	if h := w.more[name]; h != nil {
+	if h := w.extraHypervisors[name]; h != nil {
 		return h, nil
 	}
 	return w.h, nil
 }
 
 func (w *world) hypervisors() []*fakeprovider.Hypervisor {
-	return append([]*fakeprovider.Hypervisor{w.h}, slices.Collect(maps.Values(w.more))...)
+	return append([]*fakeprovider.Hypervisor{w.h}, slices.Collect(maps.Values(w.extraHypervisors))...)
 }
 
 // session does something under the lock.
@@ -298,8 +298,8 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 		w.mu.Lock()
 		w.events = append(w.events, e)
 		w.mu.Unlock()
-		if w.on != nil {
-			w.on(e)
+		if w.onEvent != nil {
+			w.onEvent(e)
 		}
 	})
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, Run: nix, Send: send})
@@ -339,13 +339,13 @@ func (w *world) applyIn(ctx context.Context, options ...func(*Options)) ([]state
 	return w.session(ctx, "apply", func(d *Deployer) error { return d.Apply(ctx, w.hive, w.hive.Nodes, o) })
 }
 
-func (w *world) destroy(meant func([]nixeval.Node) ([]nixeval.Node, error)) error {
-	return w.destroyIn(w.t.Context(), meant)
+func (w *world) destroy(selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) error {
+	return w.destroyIn(w.t.Context(), selectNodes)
 }
 
-func (w *world) destroyIn(ctx context.Context, meant func([]nixeval.Node) ([]nixeval.Node, error)) error {
+func (w *world) destroyIn(ctx context.Context, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) error {
 	_, err := w.session(ctx, "destroy", func(d *Deployer) error {
-		doom, err := d.Machines.Doom(ctx, d.Store.State(), meant)
+		doom, err := d.Machines.Doom(ctx, d.Store.State(), selectNodes)
 		if err != nil {
 			return err
 		}
