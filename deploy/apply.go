@@ -40,7 +40,7 @@ type Options struct {
 	KeepGoing      bool       // deploy what can be, although other nodes cannot be evaluated or built
 
 	Confirm        time.Duration // 0: no rollback
-	Settle         time.Duration // see activate.Request
+	SettleTime     time.Duration // see activate.Request
 	RollbackAll    bool          // one failure rolls back the whole run
 	Specialisation string
 	ActivateWith   string // "" or activate.NixosRebuild
@@ -51,7 +51,7 @@ type Options struct {
 	WithoutDrain bool // nodes of a living cluster keep their work while they change
 	Drain        engine.DrainOptions
 	CheckTimeout time.Duration // how long what the nodes run together may take to be well; 0: it is not looked at
-	Some         bool          // only some of the hive's nodes are meant, so no machine is removed
+	Partial      bool          // only some of the hive's nodes are meant, so no machine is removed
 	Recreate     bool          // machines whose image differs are made anew
 	BootTimeout  time.Duration // how long one may take to be ready; 0: what is usual for it
 }

@@ -25,7 +25,7 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 		Name: Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
 			var bad []string
-			now := Look(ctx, f, nodes, parallel, nil)
+			now := InspectNodes(ctx, f, nodes, parallel, nil)
 			if ctx.Err() == nil { // one that is cut short has seen nothing
 				looked = now
 			}

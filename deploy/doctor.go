@@ -28,7 +28,7 @@ const (
 // hypervisors, and whether they have what the hive wishes.
 func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provision.Finding {
 	out := []provision.Finding{nixVersion(ctx), nixTrust(ctx), sshClient()}
-	if !m.Wanted(recorded) {
+	if !m.HasMachines(recorded) {
 		return out
 	}
 	all, err := desiredMachines(m.Hive)

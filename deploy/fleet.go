@@ -78,9 +78,9 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	return f.hosts[n.Name], nil
 }
 
-// Know tells the fleet of the machines that we have booted, and of the file with the key
+// SetMachines tells the fleet of the machines that we have booted, and of the file with the key
 // that they let us in with.
-func (f *Fleet) Know(key string, recorded *state.State) {
+func (f *Fleet) SetMachines(key string, recorded *state.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.clientKeyFile, f.machines, f.cluster = key, recorded.Machines, recorded.Cluster
@@ -97,8 +97,8 @@ func (f *Fleet) Drop(node string) {
 	}
 }
 
-// Unknown tells why nothing is known of our machines.
-func (f *Fleet) Unknown(err error) {
+// SetMachinesError tells why nothing is known of our machines.
+func (f *Fleet) SetMachinesError(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.machinesErr = err
@@ -123,9 +123,9 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	}, nil
 }
 
-// Configure names the file to read in place of the user's OpenSSH configuration, for nodes
+// SetSSHConfig names the file to read in place of the user's OpenSSH configuration, for nodes
 // that exist already; a node's own sshOptions may name another.
-func (f *Fleet) Configure(file string) {
+func (f *Fleet) SetSSHConfig(file string) {
 	f.config = []string{"-F", file}
 }
 

@@ -17,7 +17,7 @@ func TestDrop(t *testing.T) {
 	f := NewFleet(w.hive, remote.Options{DialContext: w.dial})
 	defer f.Close()
 	recorded := w.state()
-	f.Know(w.dir.ClientKey(), recorded)
+	f.SetMachines(w.dir.ClientKey(), recorded)
 	old, err := f.Host(t.Context(), w.hive.Nodes[0])
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func TestDrop(t *testing.T) {
 	machine := recorded.Machines["w-1"]
 	machine.Address = netip.MustParseAddr("10.0.0.99")
 	recorded.Machines["w-1"] = machine
-	f.Know(w.dir.ClientKey(), recorded)
+	f.SetMachines(w.dir.ClientKey(), recorded)
 
 	f.Drop("w-1")
 	select {

@@ -96,7 +96,7 @@ func TestWithoutDrain(t *testing.T) {
 func (w *world) reboot(o RebootOptions) ([]state.NodeResult, error) {
 	return w.session(w.t.Context(), "reboot", func(d *Deployer) error {
 		o.Timeout = 10 * time.Second
-		_, err := d.Reboot(w.t.Context(), Look(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), o)
+		_, err := d.Reboot(w.t.Context(), InspectNodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), o)
 		return err
 	})
 }
@@ -161,7 +161,7 @@ func TestRebootInterrupted(t *testing.T) {
 		two, _ := plan.ParseShare("2")
 		var results []state.NodeResult
 		recorded, err := w.session(t.Context(), "reboot", func(d *Deployer) (err error) {
-			looked := Look(ctx, d.Fleet, w.hive.Nodes, 0, nil)
+			looked := InspectNodes(ctx, d.Fleet, w.hive.Nodes, 0, nil)
 			if early {
 				cancel()
 			}
@@ -187,7 +187,7 @@ func TestRollbackAmid(t *testing.T) {
 	w.must(w.apply())
 	e.did = nil
 	w.must(w.session(t.Context(), "rollback", func(d *Deployer) error {
-		steps, err := PlanRollback(Look(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
+		steps, err := PlanRollback(InspectNodes(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
 		if err != nil {
 			return err
 		}

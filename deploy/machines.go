@@ -29,9 +29,9 @@ type Machines struct {
 	Send  event.Sink
 }
 
-// Wanted tells whether there is anything to look for: the hive has nodes that nixbench boots,
+// HasMachines tells whether there is anything to look for: the hive has nodes that nixbench boots,
 // or there are machines from before.
-func (m *Machines) Wanted(recorded *state.State) bool {
+func (m *Machines) HasMachines(recorded *state.State) bool {
 	return m != nil && (len(bootedNodes(m.Hive, m.Hive.Nodes)) > 0 || recorded.Cluster != nil)
 }
 
@@ -341,8 +341,8 @@ func isStorePath(path string) bool {
 	return len(path) > len("/nix/store/") && path[:len("/nix/store/")] == "/nix/store/"
 }
 
-// Generates tells whether the hive wants secrets made, of which systems are told something.
-func (m *Machines) Generates() bool {
+// GeneratesSecrets tells whether the hive wants secrets made, of which systems are told something.
+func (m *Machines) GeneratesSecrets() bool {
 	for _, u := range m.Hive.Units {
 		for _, k := range u.Deployment.Keys {
 			if k.Generated != nil {
@@ -356,7 +356,7 @@ func (m *Machines) Generates() bool {
 // encodeFacts makes the facts of what is remembered. There are none for a hive without machines
 // of ours that wants no secrets made either.
 func (m *Machines) encodeFacts(recorded *state.State) ([]byte, error) {
-	if len(bootedNodes(m.Hive, m.Hive.Nodes)) == 0 && !m.Generates() {
+	if len(bootedNodes(m.Hive, m.Hive.Nodes)) == 0 && !m.GeneratesSecrets() {
 		return nil, nil
 	}
 	machines := map[string]facts.Machine{}

@@ -134,7 +134,7 @@ func TestScaling(t *testing.T) {
 	}
 	// With --on nothing is removed.
 	w.scale(map[string]int{"w": 1})
-	w.must(w.apply(func(o *Options) { o.Some = true }))
+	w.must(w.apply(func(o *Options) { o.Partial = true }))
 	if w.h.Boot("demo-cp-1") == 0 {
 		t.Error("cp-1 was removed, although only w-1 was meant")
 	}
@@ -434,7 +434,7 @@ func TestMachinesArePinned(t *testing.T) {
 	if err := reach(); !errors.As(err, &none) {
 		t.Errorf("not booted: %v", err)
 	}
-	f.Know(w.dir.ClientKey(), recorded)
+	f.SetMachines(w.dir.ClientKey(), recorded)
 	if err := reach(); err != nil {
 		t.Error(err)
 	}
@@ -445,7 +445,7 @@ func TestMachinesArePinned(t *testing.T) {
 	m := recorded.Machines["w-1"]
 	m.HostKey = other.Public
 	f = NewFleet(w.hive, remote.Options{DialContext: w.dial})
-	f.Know(w.dir.ClientKey(), &state.State{Machines: map[string]state.Machine{"w-1": m}})
+	f.SetMachines(w.dir.ClientKey(), &state.State{Machines: map[string]state.Machine{"w-1": m}})
 	var changed *remote.HostKeyChangedError
 	if err := reach(); !errors.As(err, &changed) {
 		t.Errorf("another key: %v", err)
@@ -534,7 +534,7 @@ func TestSecretsOutliveMachines(t *testing.T) {
 			w := newWorld(t, map[string]int{"cp": 1, "w": 1})
 			test.others(w.hive)
 			w.must(w.session(t.Context(), "apply", func(d *Deployer) error {
-				return d.Apply(t.Context(), w.hive, w.hive.Nodes[1:], Options{Goal: Switch, Confirm: time.Minute, BootTimeout: 10 * time.Second, Some: true})
+				return d.Apply(t.Context(), w.hive, w.hive.Nodes[1:], Options{Goal: Switch, Confirm: time.Minute, BootTimeout: 10 * time.Second, Partial: true})
 			}))
 			vault := filepath.Join(w.dir.Vault(), "cluster-ca.json")
 			if err := os.MkdirAll(w.dir.Vault(), 0o700); err != nil {

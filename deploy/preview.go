@@ -85,7 +85,7 @@ type PreviewOptions struct {
 	Units     bool // copies the closures, since only the new system can tell
 	Keys      bool
 	KeepGoing bool
-	Some      bool // only some of the hive's nodes are meant, so no machine would be removed
+	Partial   bool // only some of the hive's nodes are meant, so no machine would be removed
 	Recreate  bool
 
 	WithoutDrain bool
@@ -106,7 +106,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	var versions map[string]engine.Change
 	var refused error
 	go func() {
-		observed := Look(ctx, d.Fleet, running, o.Parallel, nil)
+		observed := InspectNodes(ctx, d.Fleet, running, o.Parallel, nil)
 		if slices.ContainsFunc(observed, func(o Outcome[activate.Node]) bool { return o.Err == nil }) {
 			versions, refused = r.versions(ctx, hive, nodes)
 		}

@@ -41,11 +41,11 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 	out.byNode = map[string]*MachinePreview{}
 	done = func() {}
 	m := d.Machines
-	if m == nil || !m.Wanted(recorded) {
+	if m == nil || !m.HasMachines(recorded) {
 		return out, done, nil
 	}
 	var selected []nixeval.Node
-	if o.Some {
+	if o.Partial {
 		if selected = append([]nixeval.Node{}, bootedNodes(m.Hive, nodes)...); len(selected) == 0 {
 			return out, done, nil
 		}
@@ -97,7 +97,7 @@ func (m *MachineStatus) Off() bool { return m != nil && m.State != string(provis
 // Status asks hypervisors how the machines of all nodes are that nixbench boots.
 func (m *Machines) Status(ctx context.Context, recorded *state.State) (map[string]*MachineStatus, error) {
 	out := map[string]*MachineStatus{}
-	if !m.Wanted(recorded) {
+	if !m.HasMachines(recorded) {
 		return out, nil
 	}
 	for _, n := range bootedNodes(m.Hive, m.Hive.Nodes) {

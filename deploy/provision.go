@@ -27,8 +27,8 @@ func (r *run) startProvisioning(ctx context.Context, nodes []nixeval.Node) (*mac
 	if m == nil {
 		return nil, nil
 	}
-	if !m.Wanted(r.Store.State()) {
-		if !m.Generates() || r.Goal == UploadKeys {
+	if !m.HasMachines(r.Store.State()) {
+		if !m.GeneratesSecrets() || r.Goal == UploadKeys {
 			return nil, nil
 		}
 		return nil, r.writeFacts()
@@ -69,7 +69,7 @@ func (r *run) startProvisioning(ctx context.Context, nodes []nixeval.Node) (*mac
 			return fail(plan, err)
 		}
 	}
-	r.Fleet.Know(m.Dir.ClientKey(), r.Store.State())
+	r.Fleet.SetMachines(m.Dir.ClientKey(), r.Store.State())
 	b := r.startMachines(ctx, plan, client)
 	if !plan.Network.Mode.Ours() {
 		b.awaitAddresses.Wait()
@@ -92,7 +92,7 @@ func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
 	switch {
 	case len(r.hive.Broken) > 0 && !r.KeepGoing:
 		return []nixeval.Node{} // evaluation says why
-	case r.Some || len(r.hive.Broken) > 0:
+	case r.Partial || len(r.hive.Broken) > 0:
 		return append([]nixeval.Node{}, selected...)
 	}
 	return nil

@@ -29,7 +29,7 @@ type Step struct {
 	From       activate.Node
 	Path       string // the system to go to
 	Generation int    // its number in the node's profile; 0 if the profile has it not
-	Stays      string // why nothing is done, or empty
+	SkipReason string // why nothing is done, or empty
 	Err        error  // why nothing can be done, or nil
 }
 
@@ -57,12 +57,12 @@ func PlanRollback(inspected []Outcome[activate.Node], recorded map[string]state.
 		case last == nil || b != nil && b.Run == last.Run && b.Path == "":
 			lost = append(lost, o.Node.Name)
 		case b == nil || b.Run != last.Run:
-			s.Stays = "left alone by run " + last.Run
+			s.SkipReason = "left alone by run " + last.Run
 		default:
 			s.Path, s.Generation = b.Path, generationFor(o.Value, b.Path, b.Generation)
 		}
 		if s.Path != "" && s.Err == nil && o.Value.Current == s.Path && o.Value.Profile == s.Path {
-			s.Stays = "runs it already"
+			s.SkipReason = "runs it already"
 		}
 		steps[i] = s
 	}
@@ -88,9 +88,9 @@ func (s *Step) toRun(r *state.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
 	case i < 0:
-		s.Stays = "had no part in run " + r.ID
+		s.SkipReason = "had no part in run " + r.ID
 	case r.Nodes[i].Path == "" || r.Nodes[i].Outcome != state.Switched && r.Nodes[i].Outcome != state.Unchanged:
-		s.Stays = "run " + r.ID + " left no new system there"
+		s.SkipReason = "run " + r.ID + " left no new system there"
 	default:
 		s.Path = r.Nodes[i].Path
 		s.Generation = generationFor(s.From, s.Path, r.Nodes[i].After)
@@ -107,15 +107,15 @@ func generationFor(n activate.Node, path string, had int) int {
 	return generationOf(n, path)
 }
 
-// Does tells whether the step changes its node.
-func (s Step) Does() bool { return s.Err == nil && s.Stays == "" }
+// ChangesNode tells whether the step changes its node.
+func (s Step) ChangesNode() bool { return s.Err == nil && s.SkipReason == "" }
 
 func (s Step) String() string {
 	switch {
 	case s.Err != nil:
 		return briefError(s.Node.Name, s.Err)
-	case s.Stays != "":
-		return "stays: " + s.Stays
+	case s.SkipReason != "":
+		return "stays: " + s.SkipReason
 	case s.Generation != 0:
 		return fmt.Sprintf("%s → generation %d", generationText(s.From), s.Generation)
 	}
@@ -135,7 +135,7 @@ type RollbackOptions struct {
 	Parallel       int
 	MaxUnavailable plan.Share
 	Confirm        time.Duration // 0: nothing is armed
-	Settle         time.Duration // see activate.Request
+	SettleTime     time.Duration // see activate.Request
 	WithoutDrain   bool          // nodes of a living cluster keep their work
 	Drain          engine.DrainOptions
 }
@@ -149,7 +149,7 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 	var errs []error
 	for _, s := range steps {
 		byName[s.Node.Name] = s
-		if s.Does() {
+		if s.ChangesNode() {
 			changing = append(changing, s.Node)
 			continue
 		}
@@ -188,7 +188,7 @@ func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) 
 	}
 	result, outcome, err := d.applySystem(ctx, name, h, systemTarget{
 		before: s.From, generation: s.Generation, restores: true,
-		request: activate.Request{Run: d.Record.ID(), Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, Settle: o.Settle, ReplaceUnknown: true},
+		request: activate.Request{Run: d.Record.ID(), Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, Settle: o.SettleTime, ReplaceUnknown: true},
 	})
 	r.Outcome, r.After = outcome, generationOf(result.After, result.After.Current)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // rollback takes all nodes back to what they ran before the last run.
 func (w *world) rollback(ctx context.Context) ([]state.NodeResult, error) {
 	return w.session(w.t.Context(), "rollback", func(d *Deployer) error {
-		steps, err := PlanRollback(Look(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
+		steps, err := PlanRollback(InspectNodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
 		if err != nil {
 			return err
 		}

@@ -106,9 +106,9 @@ func (s Status) systemWord(n activate.Node, evaluated bool) string {
 	return OtherSystem
 }
 
-// On says how the node's machine is. One that does not run cannot be reached, and that is
+// WithMachine says how the node's machine is. One that does not run cannot be reached, and that is
 // no error of its own.
-func (s Status) On(m *MachineStatus) Status {
+func (s Status) WithMachine(m *MachineStatus) Status {
 	s.Machine = m
 	if m.Off() && s.System == Unreachable {
 		s.System, s.Error = NotBooted, ""
@@ -116,8 +116,8 @@ func (s Status) On(m *MachineStatus) Status {
 	return s
 }
 
-// Well tells whether nobody need look at the node.
-func (s Status) Well() bool {
+// Healthy tells whether nobody need look at the node.
+func (s Status) Healthy() bool {
 	fine := s.System == AsDeployed || s.System == UpToDate
 	return fine && len(s.FailedUnits) == 0 && s.State == "running"
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Look asks every node what it is and runs: one login and one command each, which
+// InspectNodes asks every node what it is and runs: one login and one command each, which
 // changes nothing. One that cannot be reached costs the others nothing.
-func Look(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []Outcome[activate.Node] {
+func InspectNodes(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []Outcome[activate.Node] {
 	a := &activate.Activator{Send: f.options.Send}
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Total: len(nodes)})
 	out := Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (activate.Node, error) {

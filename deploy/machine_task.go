@@ -137,7 +137,7 @@ func (m *machineTask) createOrStart(ctx context.Context) error {
 }
 
 // updateFleet tells the fleet what the state knows by now.
-func (m *machineTask) updateFleet() { m.Fleet.Know(m.Machines.Dir.ClientKey(), m.Store.State()) }
+func (m *machineTask) updateFleet() { m.Fleet.SetMachines(m.Machines.Dir.ClientKey(), m.Store.State()) }
 
 func stateImage(i provision.Image) state.Image {
 	return state.Image{Hash: i.Hash, Format: string(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
