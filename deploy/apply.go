@@ -25,38 +25,38 @@ const (
 	Boot        = Goal(activate.Boot)
 	Test        = Goal(activate.Test)
 	DryActivate = Goal(activate.DryActivate)
-	Push        = Goal("push")        // build and copy, and leave the nodes as they are
-	UploadKeys  = Goal("upload-keys") // only the keys, without evaluating systems
+	Push        = Goal("push")        // build and copy, without activation
+	UploadKeys  = Goal("upload-keys") // upload only the keys; no system is evaluated
 )
 
-// activates tells whether systems are run, or made to boot.
+// activates reports whether the goal activates a system or makes it the boot default.
 func (g Goal) activates() bool { return g == Switch || g == Boot || g == Test }
 
 // Options say how to apply.
 type Options struct {
 	Goal           Goal
-	Parallel       int        // nodes at once; 0: all
-	MaxUnavailable plan.Share // nodes of a wave
-	KeepGoing      bool       // deploy what can be, although other nodes cannot be evaluated or built
+	Parallel       int        // maximum number of nodes at once; 0: all
+	MaxUnavailable plan.Share // nodes that may change in one wave
+	KeepGoing      bool       // deploy the other nodes if some cannot be evaluated or built
 
-	Confirm        time.Duration // 0: no rollback
+	Confirm        time.Duration // time to confirm before the node rolls back; 0: the rollback is not armed
 	SettleTime     time.Duration // see activate.Request
 	RollbackAll    bool          // one failure rolls back the whole run
 	Specialisation string
 	ActivateWith   string // "" or activate.NixosRebuild
-	ReplaceUnknown bool   // whatever the hive says
+	ReplaceUnknown bool   // overrides replaceUnknownProfiles of the hive
 	BuildOnTarget  *bool  // overrides the hive
 	WithoutKeys    bool
 
-	WithoutDrain bool // nodes of a living cluster keep their work while they change
+	WithoutDrain bool // change members of a running cluster without draining them
 	Drain        engine.DrainOptions
-	CheckTimeout time.Duration // how long what the nodes run together may take to be well; 0: it is not looked at
-	Partial      bool          // only some of the hive's nodes are meant, so no machine is removed
-	Recreate     bool          // machines whose image differs are made anew
-	BootTimeout  time.Duration // how long one may take to be ready; 0: what is usual for it
+	CheckTimeout time.Duration // how long the cluster may take to become healthy; 0: it is not checked
+	Partial      bool          // only some of the hive's nodes are selected, so no machine is removed
+	Recreate     bool          // recreate machines whose image differs
+	BootTimeout  time.Duration // how long a machine may take to become ready; 0: a default for its kind
 }
 
-// Deployer has what a run works with.
+// Deployer holds what a run needs: the evaluator, connections to nodes, state, and engines.
 type Deployer struct {
 	Eval      *nixeval.Evaluator
 	Fleet     *Fleet
@@ -65,21 +65,21 @@ type Deployer struct {
 	Activator *activate.Activator
 	Store     *state.Store
 	Record    *state.Recorder
-	Keep      func(map[string]nixeval.Closure) error // roots for what was built
-	Engines   Engines                                // nil: nodes are deployed without a look at what they run together
-	Machines  *Machines                              // nil: none are booted
+	Keep      func(map[string]nixeval.Closure) error // adds garbage collector roots for closures that were built
+	Engines   Engines                                // nil: nodes are deployed without inspecting their cluster
+	Machines  *Machines                              // nil: no machines are booted
 	Send      event.Sink
 }
 
-// Apply evaluates, builds and deploys nodes. What became of each is in the record of
-// the run; the error joins what went wrong.
+// Apply evaluates, builds and deploys nodes. The record of the run contains the result of
+// each node; the returned error joins all failures.
 //
-// Machines that are missing are booted first; they boot while systems are evaluated and
-// built, since their addresses are known before. A node waits for its own machine only.
+// Missing machines are booted first. They boot during evaluation and build, because their
+// addresses are known before. A node waits only for its own machine.
 //
-// Looking at the nodes overlaps with evaluation and build, since it changes nothing.
-// Nothing is changed before everything is built. Without waves, no node waits for
-// another that does not answer, unless that may be a member of what lives.
+// Nodes are inspected during evaluation and build, because an inspection changes nothing.
+// No node is changed before all systems are built. Without waves, no node waits for
+// another node that does not answer, unless that one may be a member of the running cluster.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{Deployer: d, hive: hive, Options: o, observed: map[string]activate.Node{}}
 	machines, err := r.startProvisioning(ctx, nodes)
@@ -134,17 +134,17 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	return errors.Join(buildErr, err)
 }
 
-// run is one Apply under way.
+// run is the state of one call of Apply.
 type run struct {
 	*Deployer
 	Options
 	hive     *nixeval.Hive
 	machines *machineSet
 	nodeResults
-	observed map[string]activate.Node // what nodes were like before; see before
+	observed map[string]activate.Node // nodes as they were inspected before this run changed them
 }
 
-// inspections has what was found on each node, once it is.
+// inspections has the inspection of each node by name. An inspection may still be in progress.
 type inspections map[string]*inspection
 
 type inspection struct {
@@ -159,7 +159,7 @@ func (l inspections) waitAll() {
 	}
 }
 
-// inspectNodes begins to ask every node what it runs, once its machine is ready.
+// inspectNodes starts to inspect every node as soon as its machine is ready. It does not wait.
 func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, machines *machineSet) inspections {
 	all := make(inspections, len(nodes))
 	ready := make(map[string]<-chan struct{}, len(nodes))
@@ -176,7 +176,7 @@ func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, machines *
 			close(inspection.done)
 			return struct{}{}, nil
 		}) {
-			if o.Err != nil { // cancelled before its turn
+			if o.Err != nil { // cancelled before the inspection started
 				all[o.Node.Name].err = o.Err
 				close(all[o.Node.Name].done)
 			}
@@ -185,7 +185,7 @@ func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, machines *
 	return all
 }
 
-// doneChannels has for each node when it was looked at.
+// doneChannels returns for each node the channel that is closed when its inspection has ended.
 func (l inspections) doneChannels() map[string]<-chan struct{} {
 	out := map[string]<-chan struct{}{}
 	for name, inspection := range l {
@@ -212,7 +212,8 @@ func (r *run) inspectNode(ctx context.Context, n nixeval.Node) (activate.Node, e
 }
 
 // makeClosures evaluates and builds. Units that are built on their nodes are only
-// evaluated.
+// makeClosures evaluates and builds the systems. Units that are built on their nodes are
+// only evaluated.
 func (r *run) makeClosures(ctx context.Context, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
 	if r.Goal == UploadKeys {
 		return nil, nil
@@ -255,7 +256,8 @@ func (r *run) buildsOnTarget(unit string) bool {
 }
 
 // makeTasks finds out what there is to do. Nodes that cannot be reached, or have nothing to
-// deploy, are through already.
+// makeTasks makes the tasks of all nodes. It records the result of nodes that need none:
+// they cannot be reached, or there is nothing to deploy.
 func (r *run) makeTasks(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) ([]task, error) {
 	var todo []task
 	var errs []error
@@ -269,9 +271,10 @@ func (r *run) makeTasks(ctx context.Context, nodes []nixeval.Node, closures map[
 	return todo, errors.Join(errs...)
 }
 
-// deployAtOnce deploys every node as soon as it has been looked at. A wave is made up of
-// nodes that will change, so it has to know of all; but where there is only one, a
-// node that does not answer would hold up the others for nothing.
+// deployAtOnce deploys every node as soon as it has been inspected. It is for a run with a
+// single wave and no members. Several waves are ordered by which nodes will change, so they
+// need the inspections of all nodes. With one wave, waiting for all inspections would only
+// delay the other nodes when one node does not answer.
 func (r *run) deployAtOnce(ctx context.Context, cluster living, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	var errs []error
 	for _, o := range EachReady(ctx, nodes, inspected.doneChannels(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
@@ -284,7 +287,7 @@ func (r *run) deployAtOnce(ctx context.Context, cluster living, nodes []nixeval.
 		r.recordNotBegun(o.Node, o.Err)
 		errs = append(errs, o.Err)
 	}
-	inspected.waitAll() // where cancelling has ended Each first
+	inspected.waitAll() // after a cancellation, EachReady may return before all inspections have ended
 	return errors.Join(errs...)
 }
 
@@ -295,14 +298,14 @@ func buildersFile(hive *nixeval.Hive) string {
 	return ""
 }
 
-// NodeError says which node failed, and where.
+// NodeError is the failure of one node in one step.
 type NodeError struct {
 	Node string
 	Step event.Phase
 	Err  error
 }
 
-// Error names the node once: what comes from below mostly names it, too.
+// Error names the node once: the wrapped error often begins with the node's name, too.
 func (e *NodeError) Error() string {
 	return e.Node + ": " + strings.TrimPrefix(e.Err.Error(), e.Node+": ")
 }

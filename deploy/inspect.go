@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// InspectNodes asks every node what it is and runs: one login and one command each, which
-// changes nothing. One that cannot be reached costs the others nothing.
+// InspectNodes asks every node what it runs, by one login and one command per node. It changes
+// nothing. A node that cannot be reached does not delay the others.
 func InspectNodes(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []Outcome[activate.Node] {
 	a := &activate.Activator{Send: f.options.Send}
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Total: len(nodes)})
@@ -38,8 +38,8 @@ func InspectNodes(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel 
 	return out
 }
 
-// inspectError says of a connection that was lost, or of a node that did not answer in time, that it
-// happened while the node was only looked at: nothing has been changed there. Other errors are as they were.
+// inspectError marks a lost connection or a timeout as an error of the connect phase, because nothing
+// has been changed on the node. It returns other errors unchanged.
 func inspectError(node string, err error) error {
 	var lost *remote.LostError
 	var timeout *remote.TimeoutError
@@ -49,7 +49,7 @@ func inspectError(node string, err error) error {
 	return err
 }
 
-// Errors are those of all nodes.
+// Errors returns the errors of all nodes that failed.
 func Errors[T any](outcomes []Outcome[T]) []error {
 	var errs []error
 	for _, o := range outcomes {
@@ -60,9 +60,9 @@ func Errors[T any](outcomes []Outcome[T]) []error {
 	return errs
 }
 
-// eachWave is Each, one wave after the other. After a wave in which a node failed the others
-// are left alone: their error is a *SkippedError. Until then, after each wave between is called
-// with its number.
+// eachWave calls Each for one wave after the other. After a wave in which a node failed, it skips
+// all later nodes: their error is a *SkippedError. After each wave that succeeded, it calls between
+// with the number of the wave.
 func eachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []Outcome[T] {
 	var out []Outcome[T]
 	stop := false
@@ -82,14 +82,14 @@ func eachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, 
 	return out
 }
 
-// SkippedError says that a node was left alone, since one of the wave before failed.
+// SkippedError is a node that was not changed because a node of an earlier wave failed.
 type SkippedError struct{ Node string }
 
 func (e *SkippedError) Error() string {
 	return e.Node + ": skipped: a node of the wave before failed"
 }
 
-// Count is `1 node` or `3 nodes`.
+// Count formats a number of things: `1 node` or `3 nodes`.
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

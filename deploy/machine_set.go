@@ -13,23 +13,23 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// machineSet are the machines of a run, each on its own way to being ready.
+// machineSet is the machines of a run. Each of them becomes ready independently of the others.
 type machineSet struct {
 	plan           *machinePlan
 	results        map[string]*machineResult
-	awaitAddresses sync.WaitGroup     // for those whose addresses have to be found out
-	pending        sync.WaitGroup     // and what is told about them
-	stopWaiting    context.CancelFunc // ends waiting for what was started
+	awaitAddresses sync.WaitGroup     // tasks of machines whose address is not discovered yet
+	pending        sync.WaitGroup     // all tasks, and the goroutines that report about them
+	stopWaiting    context.CancelFunc // ends the wait for machines that were started
 }
 
 type machineResult struct {
 	done chan struct{}
 	err  error
-	// later is what is done with the machine when its node's turn comes. Until then it runs on.
+	// deferred is the task to carry out when the node's wave begins. Until then the machine runs on.
 	deferred *machineTask
 }
 
-// deferredTask is what is done with the node's machine when the node's turn comes, or nil.
+// deferredTask returns the machine's task to carry out when the node's wave begins, or nil.
 func (b *machineSet) deferredTask(node string) *machineTask {
 	if b == nil || b.results[node] == nil {
 		return nil
@@ -37,7 +37,8 @@ func (b *machineSet) deferredTask(node string) *machineTask {
 	return b.results[node].deferred
 }
 
-// waitReady waits until the node's machine is ready. A node without one need not.
+// waitReady waits until the node's machine is ready or has failed. It returns at once for a
+// node without a machine of ours.
 func (b *machineSet) waitReady(node string) error {
 	if b == nil || b.results[node] == nil {
 		return nil
@@ -46,7 +47,7 @@ func (b *machineSet) waitReady(node string) error {
 	return b.results[node].err
 }
 
-// finish waits for what is under way.
+// finish waits for all tasks and closes the connections to the hypervisors.
 func (b *machineSet) finish() {
 	if b == nil {
 		return
@@ -56,7 +57,7 @@ func (b *machineSet) finish() {
 	b.plan.close()
 }
 
-// bootErrors are those of machines so far.
+// bootErrors joins the errors of the tasks that have ended so far.
 func (b *machineSet) bootErrors() error {
 	var errs []error
 	for _, c := range b.plan.Changes {
@@ -71,7 +72,7 @@ func (b *machineSet) bootErrors() error {
 	return errors.Join(errs...)
 }
 
-// startMachines begins to make and start machines, and returns.
+// startMachines starts a task for every machine of the plan, and does not wait for them.
 func (r *run) startMachines(ctx context.Context, plan *machinePlan, client state.Key) *machineSet {
 	b := &machineSet{plan: plan, results: map[string]*machineResult{}}
 	var waitCtx context.Context
@@ -116,7 +117,7 @@ func (r *run) startMachines(ctx context.Context, plan *machinePlan, client state
 		b.pending.Go(func() {
 			result.err = m.execute(ctx, waitCtx)
 			m.markCreated()
-			close(result.done) // first, so that who waits for addresses sees the error
+			close(result.done) // before markAddressed, so that a caller that waits for addresses sees the error
 			m.markAddressed()
 		})
 	}
@@ -125,14 +126,14 @@ func (r *run) startMachines(ctx context.Context, plan *machinePlan, client state
 	return b
 }
 
-// hostsEndpoint tells whether the node is where the others find the cluster's API. They wait for what
-// is set up there, and it would wait for their disks.
+// hostsEndpoint reports whether the node has the role of the cluster's endpoint. Its machine is made
+// first: the other nodes wait for the API there, and its disk would wait for their disks.
 func (r *run) hostsEndpoint(c provision.Change) bool {
 	cluster := r.hive.Cluster
 	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role
 }
 
-// reportBoots ends the phase when the last machine is ready, or is not.
+// reportBoots ends the phase when every machine is ready or has failed.
 func (r *run) reportBoots(b *machineSet, counts map[provision.Action]int) {
 	b.pending.Go(func() {
 		for _, result := range b.results {
@@ -152,7 +153,7 @@ func (r *run) reportBoots(b *machineSet, counts map[provision.Action]int) {
 	})
 }
 
-// countActions is `2 created, 1 kept`.
+// countActions formats the number of machines per action: `2 created, 1 kept`.
 func countActions(counts map[provision.Action]int) string {
 	var parts []string
 	for _, a := range []struct {
@@ -172,15 +173,16 @@ func countActions(counts map[provision.Action]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// abandonWaits has nobody wait for machines to become ready. Those that are being made are
-// finished, and the next run waits for them.
+// abandonWaits ends the wait for machines that are not ready. Machines that are being created
+// are completed, and the next run waits until they are ready.
 func (b *machineSet) abandonWaits() {
 	if b != nil {
 		b.stopWaiting()
 	}
 }
 
-// readyChannel is closed when the node's machine is ready, or will not be; nil for a node without one.
+// readyChannel returns a channel that is closed when the node's machine is ready or has failed;
+// nil for a node without a machine of ours.
 func (b *machineSet) readyChannel(node string) <-chan struct{} {
 	if b == nil || b.results[node] == nil {
 		return nil
@@ -188,15 +190,16 @@ func (b *machineSet) readyChannel(node string) <-chan struct{} {
 	return b.results[node].done
 }
 
-// isKept tells whether nothing is to be done first with what the node is: no machine of ours, or one
-// that runs on.
+// isKept reports whether the node needs no machine task: nixbench does not boot it, or its machine
+// is kept as it is.
 func (b *machineSet) isKept(node string) bool {
 	return b == nil || b.results[node] == nil || slices.ContainsFunc(b.plan.Changes, func(c provision.Change) bool {
 		return c.Node == node && c.Action == provision.Keep
 	})
 }
 
-// creationErrors are machines that could not be made. Those that nobody waited for are none.
+// creationErrors joins the errors of machines that could not be created. It leaves out machines
+// that were started but are not ready.
 func (b *machineSet) creationErrors() error {
 	if b == nil {
 		return nil

@@ -10,21 +10,21 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// machineTask is one machine on its way.
+// machineTask brings one machine to the state that the plan has for it.
 type machineTask struct {
 	*run
 	plan          *machinePlan
 	prerequisites *prerequisites
 	change        provision.Change
 	clientKey     state.Key
-	slots         chan struct{} // so many machines are made at once; waiting for them costs nothing
-	awaitTurn     func()        // waits for those that are to be made before
-	markCreated   func()        // nobody need wait for this one any more
-	markAddressed func()        // the machine's address is known, or will not be
+	slots         chan struct{} // limits how many machines are created at once; waiting for readiness takes no slot
+	awaitTurn     func()        // waits for the machines that are created first
+	markCreated   func()        // reports that this machine is created, or has failed
+	markAddressed func()        // reports that the address is known, or cannot be found
 }
 
-// execute brings the machine to where its node can be deployed. waiting ends when nobody cares any
-// more whether it becomes ready; what is being made is finished all the same.
+// execute carries out the change, and waits until the node can be deployed. waitCtx ends the wait
+// for readiness; the creation of a machine is completed even then.
 func (m *machineTask) execute(ctx, waitCtx context.Context) error {
 	node := m.change.Node
 	unready := m.Store.State().Unready(node)
@@ -38,7 +38,7 @@ func (m *machineTask) execute(ctx, waitCtx context.Context) error {
 	if !running || unready {
 		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.change.String()})
 	}
-	// Somebody or something has stopped it, or its network.
+	// The machine, or its network, was stopped outside nixbench.
 	if a := m.change.Action; a == provision.Start || a == provision.Resume || a == provision.Reconnect {
 		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.change.String()})
 	}
@@ -79,7 +79,7 @@ func (m *machineTask) bringUp(ctx, waitCtx context.Context, running, unready boo
 	return m.Store.Update(func(s *state.State) error { s.MachineReady(m.change.Node); return nil })
 }
 
-// bootLimit is how long a machine may take from its start.
+// bootLimit returns how long a machine may take to become ready after its start.
 func (m *machineTask) bootLimit() time.Duration {
 	switch {
 	case m.BootTimeout > 0:
@@ -90,7 +90,7 @@ func (m *machineTask) bootLimit() time.Duration {
 	return 5 * time.Minute
 }
 
-// createOrStart makes the machine, or starts it. The state knows of it before it is there.
+// createOrStart creates or starts the machine. The intent is written to the state before.
 func (m *machineTask) createOrStart(ctx context.Context) error {
 	select {
 	case m.slots <- struct{}{}:
@@ -121,7 +121,7 @@ func (m *machineTask) createOrStart(ctx context.Context) error {
 		if err := host.Remove(ctx, m.plan.Cluster, node); err != nil {
 			return located(err, m.change.Hypervisor, "remove "+node)
 		}
-		if err := m.prerequisites.reserveAddresses[m.change.Hypervisor](); err != nil { // which went with it
+		if err := m.prerequisites.reserveAddresses[m.change.Hypervisor](); err != nil { // the removal has also released the reservation
 			return err
 		}
 	}
@@ -131,12 +131,12 @@ func (m *machineTask) createOrStart(ctx context.Context) error {
 	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {
 		return err
 	}
-	m.Fleet.Drop(node) // a connection from before leads nowhere
+	m.Fleet.Drop(node) // an old connection is to the machine before this start
 	m.updateFleet()
 	return nil
 }
 
-// updateFleet tells the fleet what the state knows by now.
+// updateFleet passes the addresses and keys in the state to the fleet.
 func (m *machineTask) updateFleet() { m.Fleet.SetMachines(m.Machines.Dir.ClientKey(), m.Store.State()) }
 
 func stateImage(i provision.Image) state.Image {

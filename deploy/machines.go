@@ -17,37 +17,38 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Machines has what it takes to boot and remove the machines of a cluster.
+// Machines holds what is needed to boot and remove the machines of a cluster.
 type Machines struct {
 	Hive  *nixeval.Hive
 	Dir   state.Dir
 	Open  Opener
-	Vault *vault.Vault                                 // secrets that nixbench makes
-	Eval  *nixeval.Evaluator                           // for images that are not given
-	Keep  func(built map[string]nixeval.Closure) error // roots for them, by name; nil: none
-	Ask   func(changes []provision.Change) error       // before machines that run are stopped; nil: nobody is asked
+	Vault *vault.Vault                                 // secrets that nixbench generates
+	Eval  *nixeval.Evaluator                           // builds images that the hive does not name
+	Keep  func(built map[string]nixeval.Closure) error // adds garbage collector roots, by name; nil: none
+	Ask   func(changes []provision.Change) error       // asks the user before running machines are stopped; nil: does not ask
 	Send  event.Sink
 }
 
-// HasMachines tells whether there is anything to look for: the hive has nodes that nixbench boots,
-// or there are machines from before.
+// HasMachines reports whether the hive has nodes that nixbench boots, or the state has a cluster
+// from an earlier run.
 func (m *Machines) HasMachines(recorded *state.State) bool {
 	return m != nil && (len(bootedNodes(m.Hive, m.Hive.Nodes)) > 0 || recorded.Cluster != nil)
 }
 
-// machinePlan is what machines stand on, as it was found, and what is to be done there.
+// machinePlan is the changes to be made to machines, with the hypervisors and inventories that the
+// plan was made from.
 type machinePlan struct {
 	provision.Plan
 	hypervisors map[string]state.Hypervisor
 	providers   hypervisors
 	inventories map[string]provision.Site
-	images      map[provision.ImageKey]provision.Image // that were looked at for the plan
+	images      map[provision.ImageKey]provision.Image // those that were loaded to make the plan
 }
 
 func (plan *machinePlan) close() { plan.providers.close() }
 
-// makePlan finds out what is there and what is to be done. selected is nil for all nodes;
-// without all of them nothing is removed.
+// makePlan surveys the hypervisors and plans the changes to machines. selected is nil for all
+// nodes; a plan for only some nodes removes no machine.
 func (m *Machines) makePlan(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machinePlan, error) {
 	o := provision.Options{Cluster: m.clusterIdentity(recorded), Known: recordedMachines(recorded), Recreate: recreate, Fixed: fixedAddresses(m.Hive)}
 	all, err := desiredMachines(m.Hive)
@@ -98,8 +99,8 @@ func (m *Machines) makePlan(ctx context.Context, recorded *state.State, selected
 	return plan, nil
 }
 
-// clusterIdentity is who we are to hypervisors. Before the first machine there is no id yet,
-// and one that is drawn now finds nothing.
+// clusterIdentity returns the name and id that mark our machines on hypervisors. Before the first
+// apply the state has no id; a new random one matches no machine.
 func (m *Machines) clusterIdentity(recorded *state.State) provision.Cluster {
 	id := ""
 	if recorded.Cluster != nil {
@@ -110,17 +111,18 @@ func (m *Machines) clusterIdentity(recorded *state.State) provision.Cluster {
 	return provision.Cluster{Name: m.Hive.ClusterName(), ID: id}
 }
 
-// clusterNetwork is the hive's, or where it wishes no machines, the one that they were on.
+// clusterNetwork returns the network of the hive, or the recorded one if the hive has no machines.
 func (m *Machines) clusterNetwork(recorded *state.State, desired bool) (provision.Network, error) {
 	if !desired && recorded.Cluster != nil {
 		n := recorded.Cluster.Network
-		cidr, _ := netip.ParsePrefix(n.CIDR) // there is none where it is not ours
+		cidr, _ := netip.ParsePrefix(n.CIDR) // it is empty for a network that nixbench does not manage
 		return provision.Network{Name: n.Name, Mode: provision.Mode(n.Mode), CIDR: cidr, Bridge: n.Bridge, Domain: n.Domain}, nil
 	}
 	return desiredNetwork(m.Hive)
 }
 
-// hypervisorConfigs are the hypervisors: those of the hive, and those that have something of ours.
+// hypervisorConfigs returns the hypervisors of the hive and the recorded ones, which may still
+// have machines of ours.
 func (m *Machines) hypervisorConfigs(recorded *state.State, desired bool) map[string]state.Hypervisor {
 	out := map[string]state.Hypervisor{}
 	if recorded.Cluster != nil {
@@ -132,7 +134,8 @@ func (m *Machines) hypervisorConfigs(recorded *state.State, desired bool) map[st
 	return out
 }
 
-// closedHypervisors are the hypervisors that get no new machines: the hive no longer names them.
+// closedHypervisors returns the hypervisors that get no new machines because the hive no longer
+// names them.
 func (m *Machines) closedHypervisors(where map[string]state.Hypervisor) map[string]bool {
 	out, open := map[string]bool{}, named(m.Hive)
 	for name := range where {
@@ -142,7 +145,7 @@ func (m *Machines) closedHypervisors(where map[string]state.Hypervisor) map[stri
 	return out
 }
 
-// recordedMachines is what the state knows of machines.
+// recordedMachines returns the machines in the state.
 func recordedMachines(recorded *state.State) map[string]provision.Known {
 	out := map[string]provision.Known{}
 	for node, s := range recorded.Machines {
@@ -155,7 +158,8 @@ func recordedMachines(recorded *state.State) map[string]provision.Known {
 	return out
 }
 
-// imagesToCompare are the images of the nodes that have a machine: of those it is asked whether they differ.
+// imagesToCompare returns the images of the selected nodes that have a machine. They are compared
+// with the images that the machines were made from.
 func imagesToCompare(all []provision.Wish, inventories map[string]provision.Site, o provision.Options) []provision.ImageKey {
 	roles := map[string]string{}
 	for _, w := range all {
@@ -175,8 +179,8 @@ func imagesToCompare(all []provision.Wish, inventories map[string]provision.Site
 	return out
 }
 
-// validateHypervisorURIs refuses to lose sight of machines, and to make them a second time, because a
-// hypervisor's name now means another host.
+// validateHypervisorURIs returns an error if a hypervisor's name now refers to another host while the
+// old host still has a machine. nixbench would lose track of that machine and create it a second time.
 func (m *Machines) validateHypervisorURIs(plan *machinePlan, recorded *state.State) error {
 	for _, node := range sortedKeys(recorded.Machines) {
 		s := recorded.Machines[node]
@@ -195,8 +199,8 @@ func (m *Machines) validateHypervisorURIs(plan *machinePlan, recorded *state.Sta
 	return nil
 }
 
-// validatePools refuses to look for the disks of machines in another pool than theirs: there, all
-// of them would be made anew.
+// validatePools returns an error if the hive names another pool for a hypervisor that has machines.
+// Their disks would not be found in the new pool, and all machines would be recreated.
 func (m *Machines) validatePools(where map[string]state.Hypervisor, recorded *state.State) error {
 	for _, node := range sortedKeys(recorded.Machines) {
 		s := recorded.Machines[node]
@@ -213,14 +217,14 @@ func (m *Machines) validatePools(where map[string]state.Hypervisor, recorded *st
 	return nil
 }
 
-// validateNetworkUnchanged refuses to have machines on a network that is not what the hive says: those that are
-// there stay on theirs, and it cannot be changed below them.
+// validateNetworkUnchanged returns an error if the hive's network differs from the network of existing
+// machines. They stay on their network, and nixbench cannot change it while they use it.
 func validateNetworkUnchanged(wanted provision.Network, recorded *state.State) error {
 	if recorded.Cluster == nil {
 		return nil
 	}
 	old, now := recorded.Cluster.Network, stateNetwork(wanted)
-	if !wanted.Mode.Ours() { // nobody has told it what we call it
+	if !wanted.Mode.Ours() { // nixbench does not configure the domain of a network that it does not manage
 		old.Domain, now.Domain = "", ""
 	}
 	for _, node := range sortedKeys(recorded.Machines) {
@@ -234,7 +238,7 @@ func validateNetworkUnchanged(wanted provision.Network, recorded *state.State) e
 	return nil
 }
 
-// formatNetwork is `net (nat, 10.0.0.0/24, internal)`.
+// formatNetwork formats a network: `net (nat, 10.0.0.0/24, internal)`.
 func formatNetwork(n state.Network) string {
 	var about []string
 	for _, text := range []string{n.Mode, n.CIDR, n.Bridge, n.Domain} {
@@ -253,7 +257,7 @@ func stateNetwork(n provision.Network) state.Network {
 	return out
 }
 
-// loadImages finds what roles boot from, and builds what is not given.
+// loadImages loads the images of roles, and builds those that the hive does not name.
 func (m *Machines) loadImages(ctx context.Context, keys []provision.ImageKey) (map[provision.ImageKey]provision.Image, error) {
 	out := map[provision.ImageKey]provision.Image{}
 	hashes := m.Dir.Hashes()
@@ -284,7 +288,7 @@ func (m *Machines) loadImages(ctx context.Context, keys []provision.ImageKey) (m
 	return out, errors.Join(append(errs, m.Dir.Create(), hashes.Save())...)
 }
 
-// loadGivenImage is an image that the hive names.
+// loadGivenImage loads an image that the hive names. It builds a store path that is missing.
 func (m *Machines) loadGivenImage(ctx context.Context, role, path string, hashes *state.Hashes) (provision.Image, error) {
 	if !exists(path) && isStorePath(path) {
 		if err := m.Eval.Generic(m.Send).RealiseImage(ctx, role); err != nil {
@@ -295,7 +299,7 @@ func (m *Machines) loadGivenImage(ctx context.Context, role, path string, hashes
 	return i, withRole(err, role)
 }
 
-// withRole has an error about an image say whose it is.
+// withRole adds the role to an error about an image.
 func withRole(err error, role string) error {
 	var bad *ImageError
 	if errors.As(err, &bad) {
@@ -304,7 +308,7 @@ func withRole(err error, role string) error {
 	return err
 }
 
-// buildImages makes the images of roles for a kind of hypervisor.
+// buildImages builds the images of roles for a kind of hypervisor.
 func (m *Machines) buildImages(ctx context.Context, kind provision.Kind, roles []string, hashes *state.Hashes) (map[provision.ImageKey]provision.Image, error) {
 	if len(roles) == 0 {
 		return nil, nil
@@ -341,7 +345,8 @@ func isStorePath(path string) bool {
 	return len(path) > len("/nix/store/") && path[:len("/nix/store/")] == "/nix/store/"
 }
 
-// GeneratesSecrets tells whether the hive wants secrets made, of which systems are told something.
+// GeneratesSecrets reports whether the hive has keys that nixbench generates. Their public facts are
+// visible to the evaluation.
 func (m *Machines) GeneratesSecrets() bool {
 	for _, u := range m.Hive.Units {
 		for _, k := range u.Deployment.Keys {
@@ -353,8 +358,8 @@ func (m *Machines) GeneratesSecrets() bool {
 	return false
 }
 
-// encodeFacts makes the facts of what is remembered. There are none for a hive without machines
-// of ours that wants no secrets made either.
+// encodeFacts encodes the facts about the recorded machines and generated secrets. It returns nil for
+// a hive that has neither.
 func (m *Machines) encodeFacts(recorded *state.State) ([]byte, error) {
 	if len(bootedNodes(m.Hive, m.Hive.Nodes)) == 0 && !m.GeneratesSecrets() {
 		return nil, nil

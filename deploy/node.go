@@ -12,13 +12,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// deployNode brings one node where the goal says: closure, keys, activation, keys. It
-// reports the node's result itself; the error is for the run.
+// deployNode deploys one node: it copies the closure, uploads keys, activates the system and
+// uploads the remaining keys. It records the node's result, and returns the error for the run.
 func (r *run) deployNode(ctx context.Context, t task) error {
 	outcome, text, err := r.runDeploySteps(ctx, t)
 	var lost *activate.LostSightError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &lost) {
-		// What broke when we stopped says less than that we stopped.
+		// The cause of the cancellation explains more than the failure that followed from it.
 		err = &NodeError{Node: t.node.Name, Step: event.Deploy, Err: context.Cause(ctx)}
 	}
 	r.recordOutcome(t.node, t.closure, outcome, text, err)
@@ -46,7 +46,7 @@ func (r *run) runDeploySteps(ctx context.Context, t task) (state.Outcome, string
 		return state.Failed, "", err
 	}
 	if _, err := r.uploadKeys(ctx, h, t, secrets.Pre); err != nil {
-		return state.Failed, "", err // the node has put back those that came
+		return state.Failed, "", err // the node has restored its previous keys
 	}
 	outcome, text, err := r.activateNode(ctx, h, t)
 	if err != nil {
@@ -58,7 +58,8 @@ func (r *run) runDeploySteps(ctx context.Context, t task) (state.Outcome, string
 	return outcome, text, nil
 }
 
-// updateKeys is for a node that is where it should be, or of which only the keys count.
+// updateKeys uploads the keys of a node that runs the desired system already, or whose
+// system is not to be changed.
 func (r *run) updateKeys(ctx context.Context, h nodeHost, t task) (state.Outcome, string, error) {
 	if t.unchanged {
 		if err := r.confirmUnchanged(t); err != nil {
@@ -77,7 +78,8 @@ func (r *run) updateKeys(ctx context.Context, h nodeHost, t task) (state.Outcome
 	return state.Unchanged, "unchanged", nil
 }
 
-// confirmUnchanged clears what a killed run left in the state: the node has finished it.
+// confirmUnchanged removes the intents of killed runs from the state and records the system
+// as confirmed: the node already runs the desired system.
 func (r *run) confirmUnchanged(t task) error {
 	name, id, observed := t.node.Name, r.Record.ID(), r.observedOn(t.node)
 	recorded := r.Store.State()
@@ -95,13 +97,14 @@ func (r *run) confirmUnchanged(t task) error {
 	})
 }
 
-// nodeHost is a node's connection, as all packages together need it.
+// nodeHost is a node's connection with the methods that activate and closure need.
 type nodeHost interface {
 	activate.Host
 	closure.Host
 }
 
-// transferClosure copies the system, or builds it on the node.
+// transferClosure copies the system to the node or builds it there, and protects it from the
+// node's garbage collector.
 func (r *run) transferClosure(ctx context.Context, h nodeHost, t task) error {
 	name := t.node.Name
 	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: name})
@@ -114,11 +117,11 @@ func (r *run) transferClosure(ctx context.Context, h nodeHost, t task) error {
 		stats, err = r.Copier.Copy(ctx, name, h, []string{t.closure.Out})
 		text = fmt.Sprintf("%d paths", stats.Paths)
 		if err != nil {
-			stats = closure.Stats{} // what was missing, not what came
+			stats = closure.Stats{} // they count the paths to copy, not the paths that were copied
 		}
 	}
 	if err == nil && r.Goal != DryActivate {
-		// Until the profile points to it, a collection on the node could take it.
+		// Until the profile points to the system, the node's garbage collector could delete it.
 		err = r.Copier.Protect(ctx, name, h, "nixbench-wanted", t.closure.Out)
 	}
 	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: name, Text: text, Failed: err != nil,
@@ -129,9 +132,10 @@ func (r *run) transferClosure(ctx context.Context, h nodeHost, t task) error {
 	return nil
 }
 
-// uploadKeys uploads what belongs there at that moment; the text says what changed. Where
-// the hive has no keys, those of the old system go when it runs no more, and a node
-// that is known to have none is not asked.
+// uploadKeys uploads the keys for the given moment of a deployment, and returns a text about
+// what changed. If the hive has no keys for the node, the keys of the old system are removed
+// after that system has stopped running. A node that has no keys according to the state is
+// not contacted.
 func (r *run) uploadKeys(ctx context.Context, h nodeHost, t task, when secrets.When) (string, error) {
 	none := len(t.keys.Keys) == 0
 	if r.WithoutKeys || none && (when == secrets.Pre || r.Goal == Boot || r.Goal == Test ||
@@ -140,7 +144,7 @@ func (r *run) uploadKeys(ctx context.Context, h nodeHost, t task, when secrets.W
 	}
 	set := t.keys.At(when)
 	set.Aside = r.asideMode(when)
-	set.KeepOld = r.Goal == Boot || r.Goal == Test // another system runs, or boots, than this one
+	set.KeepOld = r.Goal == Boot || r.Goal == Test // the node runs or boots also another system, which needs its keys
 	result, err := r.Uploader.Upload(ctx, h, set)
 	if err != nil {
 		return "", &NodeError{Node: t.node.Name, Step: event.Keys, Err: err}
@@ -151,11 +155,11 @@ func (r *run) uploadKeys(ctx context.Context, h nodeHost, t task, when secrets.W
 	return "", nil
 }
 
-// confirmedWithoutKeys tells that what the node runs, and the hive has no keys for, was
-// confirmed by us, so that none of ours were left to take away.
+// confirmedWithoutKeys reports whether the last confirmed system is the one that the node runs.
+// The hive has no keys for the node then, so there are none of ours to remove.
 func (r *run) confirmedWithoutKeys(t task) bool {
 	confirmed := r.Store.Node(t.node.Name).Good
-	return confirmed != nil && (confirmed.Path == r.observedOn(t.node).Current || t.unchanged && confirmed.Path == t.closure.Out) // or its specialisation
+	return confirmed != nil && (confirmed.Path == r.observedOn(t.node).Current || t.unchanged && confirmed.Path == t.closure.Out) // or a specialisation of that system
 }
 
 func (r *run) activationRequest(t task) activate.Request {
@@ -176,12 +180,12 @@ func (r *run) dryActivate(ctx context.Context, h nodeHost, t task) (state.Outcom
 	return state.Unchanged, dryText(result), nil
 }
 
-// activateNode switches the node.
+// activateNode activates the task's system on the node.
 func (r *run) activateNode(ctx context.Context, h nodeHost, t task) (state.Outcome, string, error) {
 	name, before := t.node.Name, r.observedOn(t.node)
 	result, outcome, err := r.applySystem(ctx, name, h, systemTarget{before: before, request: r.activationRequest(t), recovered: t.recovered})
 	var busy *activate.BusyError
-	if result.Changed && !errors.As(err, &busy) { // a busy node is changed by the other run
+	if result.Changed && !errors.As(err, &busy) { // a busy node is changed by another run
 		r.recordActivation(t.node, result)
 	}
 	if err != nil {

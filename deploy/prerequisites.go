@@ -10,15 +10,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// prerequisites is what machines need before they can be made: their network and images. Each
-// part is made once, when somebody needs it, and nobody waits for what he does not need.
+// prerequisites prepares what machines need before they can be created: networks and images. Each
+// part is prepared once, when the first machine needs it. A machine waits only for the parts that
+// it needs.
 type prerequisites struct {
 	*run
 	plan             *machinePlan
 	keys             []provision.ImageKey
 	loadImages       func() (map[provision.ImageKey]provision.Image, error)
-	reserveAddresses map[string]func() error                        // by hypervisor: its network, each time anew
-	prepareNetwork   map[string]func() error                        // the same, once
+	reserveAddresses map[string]func() error                        // by hypervisor: prepares its network at every call
+	prepareNetwork   map[string]func() error                        // by hypervisor: prepares its network at the first call only
 	uploadImage      map[string]map[provision.ImageKey]func() error // by hypervisor
 }
 
@@ -37,7 +38,7 @@ func (r *run) newPrerequisites(ctx context.Context, plan *machinePlan) *prerequi
 		}
 		return all, err
 	})
-	locks := map[string]*sync.Mutex{} // a host is prepared by one at a time, whatever runs on it
+	locks := map[string]*sync.Mutex{} // one Prepare at a time per host, which several hypervisors may share
 	for _, name := range sortedKeys(plan.providers) {
 		lock := locks[plan.inventories[name].Host]
 		if lock == nil || plan.inventories[name].Host == "" {
@@ -74,7 +75,7 @@ func (r *run) newPrerequisites(ctx context.Context, plan *machinePlan) *prerequi
 	return f
 }
 
-// prepareWait says what a hypervisor is waited for.
+// prepareWait describes what a hypervisor is preparing.
 func prepareWait(hypervisor string, images []provision.Image) event.Event {
 	if len(images) == 0 {
 		return event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: its network", hypervisor)}
@@ -86,7 +87,7 @@ func prepareWait(hypervisor string, images []provision.Image) event.Event {
 	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, roundSize(size))}
 }
 
-// prepareFor makes what the change needs.
+// prepareFor prepares the network and image that the change needs.
 func (f *prerequisites) prepareFor(c provision.Change) error {
 	switch {
 	case c.NeedsImage():
@@ -97,7 +98,7 @@ func (f *prerequisites) prepareFor(c provision.Change) error {
 	return nil
 }
 
-// imageOf is what the machine is made from, once ready has been asked.
+// imageOf returns the image that the machine is created from. prepareFor has to be called before.
 func (f *prerequisites) imageOf(c provision.Change) (provision.Image, error) {
 	if !c.NeedsImage() {
 		return provision.Image{}, nil
@@ -110,7 +111,7 @@ func (f *prerequisites) imageOf(c provision.Change) (provision.Image, error) {
 	return i, err
 }
 
-// prepareImages brings all images, and tells how that goes.
+// prepareImages prepares all images, and sends the events of that phase.
 func (f *prerequisites) prepareImages() {
 	if len(f.keys) == 0 {
 		return
@@ -119,7 +120,7 @@ func (f *prerequisites) prepareImages() {
 	var failed bool
 	for _, c := range f.plan.Changes {
 		if c.NeedsImage() && f.prepareFor(c) != nil {
-			failed = true // whose machine it is tells why
+			failed = true // the task of that machine reports the error
 		}
 	}
 	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: f.imageSummary()})

@@ -19,81 +19,81 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// What apply would do with a node.
+// Actions of a Preview: what apply would do with a node.
 const (
 	WouldNothing = "unchanged"
-	WouldKeys    = "keys only"    // the system is as wanted
-	WouldDefault = "boot default" // it runs already, but something else boots
+	WouldKeys    = "keys only"    // the node runs the desired system
+	WouldDefault = "boot default" // the desired system runs, but another one would boot
 	WouldSwitch  = "switch"
 	WouldFirst   = "first deployment"
 	WouldRefuse  = "refused" // see Preview.Error
 	WouldNotFind = "unreachable"
 	NotBuilt     = "not built"
-	WouldRemove  = "removed"     // its machine is
-	NotKnown     = "not running" // its machine has to be started first; only then it tells
+	WouldRemove  = "removed"     // its machine would be removed
+	NotKnown     = "not running" // its machine has to be started before the node can be inspected
 )
 
 // Preview is what apply would do with one node.
 type Preview struct {
 	Node   string        `json:"node"`
 	Unit   string        `json:"unit"`
-	Action string        `json:"action"` // one of the words above
+	Action string        `json:"action"` // one of the constants above, such as WouldSwitch
 	From   string        `json:"from,omitempty"`
 	To     string        `json:"to,omitempty"`
-	Copy   *CopyPreview  `json:"copy,omitempty"`   // nil: not known
-	Reboot *bool         `json:"reboot,omitempty"` // for another kernel; nil: not known
-	Keys   *KeysPreview  `json:"keys,omitempty"`   // nil: not asked
-	Units  *UnitsPreview `json:"units,omitempty"`  // nil: not asked
-	// Version is nil where what the nodes run together keeps its version, or does not answer.
+	Copy   *CopyPreview  `json:"copy,omitempty"`   // nil: unknown
+	Reboot *bool         `json:"reboot,omitempty"` // whether another kernel needs a reboot; nil: unknown
+	Keys   *KeysPreview  `json:"keys,omitempty"`   // nil: not requested
+	Units  *UnitsPreview `json:"units,omitempty"`  // nil: not requested
+	// Version is nil if the cluster keeps its version or does not answer.
 	Version *engine.Change `json:"version,omitempty"`
 	// Machine is nil for nodes that nixbench does not boot.
 	Machine *MachinePreview `json:"machine,omitempty"`
-	// Adjust is what would change of the node in what it runs together with others.
+	// Adjust lists the changes to the node's cluster member, such as labels.
 	Adjust []string `json:"adjust,omitempty"`
-	// Drain is what draining the node deletes for good, or would be refused for; nil: nothing.
+	// Drain lists the data that a drain of the node would delete, and what would block the drain; nil: nothing.
 	Drain *engine.DrainCheck `json:"drain,omitempty"`
 	Error string             `json:"error,omitempty"`
 
 	err error
 }
 
-// CopyPreview is what the node lacks.
+// CopyPreview is the number and size of the paths that the node lacks.
 type CopyPreview struct {
 	Paths int   `json:"paths"`
 	Bytes int64 `json:"bytes"` // unpacked
 }
 
-// KeysPreview has names of keys, and paths of those to be removed.
+// KeysPreview has names of keys to upload or adjust, and paths of keys to remove.
 type KeysPreview struct {
 	Upload []string `json:"upload"`
 	Adjust []string `json:"adjust"` // owner or mode
 	Remove []string `json:"remove"`
 }
 
-// UnitsPreview is what switch-to-configuration says that it would do.
+// UnitsPreview is what switch-to-configuration dry-activate reports.
 type UnitsPreview struct {
 	Stop    []string `json:"stop"`
 	Restart []string `json:"restart"`
 	Reload  []string `json:"reload"`
 	Start   []string `json:"start"`
-	Skip    []string `json:"skip"` // changed, but left as they are
+	Skip    []string `json:"skip"` // changed, but not restarted
 }
 
-// PreviewOptions say what to look at.
+// PreviewOptions select what Preview finds out.
 type PreviewOptions struct {
 	Parallel  int
-	Units     bool // copies the closures, since only the new system can tell
+	Units     bool // find out unit changes; this copies the closures, because the new system computes them
 	Keys      bool
 	KeepGoing bool
-	Partial   bool // only some of the hive's nodes are meant, so no machine would be removed
+	Partial   bool // only some of the hive's nodes are selected, so no machine would be removed
 	Recreate  bool
 
 	WithoutDrain bool
 	Drain        engine.DrainOptions
 }
 
-// Preview finds out what Apply would do. Systems are built here; on the nodes nothing
-// is written, unless Units is asked for.
+// Preview finds out what Apply would do. It builds systems on this machine. It writes nothing
+// on the nodes, unless Units is set.
 func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) ([]Preview, error) {
 	r := &run{Deployer: d, hive: hive, Options: Options{Goal: Switch, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
 	machines, done, err := d.previewMachines(ctx, recorded, nodes, o)
@@ -153,7 +153,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	return out, err
 }
 
-// previewUnbooted is for a node whose machine is not there, or does not run.
+// previewUnbooted returns the preview of a node whose machine does not exist or does not run.
 func previewUnbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) Preview {
 	p := Preview{Node: n.Name, Unit: n.Unit, To: c.Out, Action: WouldFirst, Machine: m}
 	switch {
@@ -180,7 +180,7 @@ func (d *Deployer) previewNode(ctx context.Context, hive *nixeval.Hive, inspecte
 	return p
 }
 
-// decideAction is the word for it, and why it cannot be done.
+// decideAction returns the action for a node, and an error if the node cannot be deployed.
 func decideAction(inspected Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, dep nixeval.Deployment) (string, error) {
 	n := inspected.Value
 	foreign := func(path string) bool {
@@ -207,13 +207,13 @@ func decideAction(inspected Outcome[activate.Node], c nixeval.Closure, built boo
 	return WouldSwitch, nil
 }
 
-// fillPreview asks for the rest.
+// fillPreview adds what is to be copied, whether a reboot is needed, and changes to keys and units.
 func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected Outcome[activate.Node], c nixeval.Closure, recorded state.Node, dep nixeval.Deployment, o PreviewOptions) error {
 	h, err := d.Fleet.Host(ctx, inspected.Node)
 	if err != nil {
 		return err
 	}
-	here := exists(c.Out) // else the node builds it
+	here := exists(c.Out) // otherwise the node builds it
 	switch {
 	case p.Action == WouldNothing:
 		p.Copy = &CopyPreview{}
@@ -233,7 +233,7 @@ func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected Outcom
 		needed := booted != none && desired != none && desired != booted
 		p.Reboot = &needed
 	}
-	// A node that runs what the hive says, and that has no keys, has none to be removed.
+	// If the node runs the last confirmed system and the hive has no keys for it, there are no keys to remove.
 	if settled := recorded.Good != nil && recorded.Good.Path == inspected.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
 		if err := d.previewKeys(ctx, p, h, dep); err != nil {
 			return &NodeError{Node: p.Node, Step: event.Keys, Err: err}
@@ -278,8 +278,8 @@ func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h nodeHost, c n
 	return nil
 }
 
-// kernelOf is the part of a system in the local store that only a reboot changes, as
-// a node tells it of its own.
+// kernelOf returns the part of a system in the local store that only a reboot changes, in the
+// form in which a node reports it.
 func kernelOf(system string) activate.Kernel {
 	resolve := func(name string) string {
 		path, _ := filepath.EvalSymlinks(filepath.Join(system, name)) // a container has no kernel
@@ -297,5 +297,5 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// nonNil is never null in JSON.
+// nonNil returns a copy of names that is not nil, so that it is [] in JSON and not null.
 func nonNil(names []string) []string { return append([]string{}, names...) }

@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// MachinePreview is what would be done with a node's machine.
+// MachinePreview is what apply would do with a node's machine.
 type MachinePreview struct {
 	Action     provision.Action `json:"action"`
 	Hypervisor string           `json:"hypervisor"`
@@ -21,22 +21,22 @@ type MachinePreview struct {
 	Why        string           `json:"why,omitempty"`
 }
 
-// machinePreviews is what apply would do with machines, by node; and nodes that it would
-// remove, in order.
+// machinePreviews is what apply would do with machines, by node, and the nodes whose machines it
+// would remove, in order.
 type machinePreviews struct {
 	byNode  map[string]*MachinePreview
 	removed []Preview
 }
 
-// isDown tells whether there is no machine yet that could be asked what it runs.
+// isDown reports whether the node's machine does not run, so that the node cannot be inspected.
 func (m machinePreviews) isDown(node string) bool {
 	p := m.byNode[node]
 	return p != nil && p.Action != provision.Keep && p.Action != provision.Restart
 }
 
-// previewMachines finds out what would be done with machines, and has evaluation see the
-// facts that there would be then. They are in a file that done removes. Host keys that have
-// not been made are not in them.
+// previewMachines finds out what apply would do with machines. It makes the evaluator use the
+// facts as they would be after that, in a temporary file that done removes. These facts lack
+// host keys that do not exist yet.
 func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, nodes []nixeval.Node, o PreviewOptions) (out machinePreviews, done func(), err error) {
 	out.byNode = map[string]*MachinePreview{}
 	done = func() {}
@@ -84,17 +84,17 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 	return out, func() { _ = os.RemoveAll(dir) }, os.WriteFile(d.Eval.Facts, data, 0o600)
 }
 
-// MachineStatus is how a node's machine is.
+// MachineStatus is the observed state of a node's machine.
 type MachineStatus struct {
 	State      string     `json:"state"` // running, off, paused, crashed, half or absent
 	Hypervisor string     `json:"hypervisor,omitempty"`
 	Address    netip.Addr `json:"address,omitzero"`
 }
 
-// Off tells that there is a machine to be had, and that it does not run.
+// Off reports whether nixbench boots the node and its machine does not run.
 func (m *MachineStatus) Off() bool { return m != nil && m.State != string(provision.Running) }
 
-// Status asks hypervisors how the machines of all nodes are that nixbench boots.
+// Status asks the hypervisors for the state of all machines that nixbench boots.
 func (m *Machines) Status(ctx context.Context, recorded *state.State) (map[string]*MachineStatus, error) {
 	out := map[string]*MachineStatus{}
 	if !m.HasMachines(recorded) {
@@ -105,7 +105,7 @@ func (m *Machines) Status(ctx context.Context, recorded *state.State) (map[strin
 		out[n.Name] = &MachineStatus{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
 	}
 	if recorded.Cluster == nil {
-		return out, nil // nothing was ever made, so there is nobody to ask
+		return out, nil // no machine was ever created, so there is no hypervisor to ask
 	}
 	net, err := m.clusterNetwork(recorded, false)
 	if err != nil {

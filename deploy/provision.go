@@ -17,11 +17,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// startProvisioning begins to boot the machines of nodes, and puts the facts in place. It is nil
-// where there is nothing of the kind.
+// startProvisioning starts to boot the machines of the nodes, and writes the facts. It returns nil
+// if there are no machines to boot.
 //
-// Where the network is ours, addresses are decided here and the facts are known at once;
-// elsewhere they are known when every machine has an address.
+// On a network that nixbench manages, it assigns the addresses, so the facts are complete at once.
+// On any other network they are complete when every machine has an address.
 func (r *run) startProvisioning(ctx context.Context, nodes []nixeval.Node) (*machineSet, error) {
 	m := r.Machines
 	if m == nil {
@@ -75,7 +75,7 @@ func (r *run) startProvisioning(ctx context.Context, nodes []nixeval.Node) (*mac
 		b.awaitAddresses.Wait()
 		err := b.bootErrors()
 		if err == nil || r.KeepGoing && ctx.Err() == nil {
-			err = r.writeFacts() // nodes without an address are not in them
+			err = r.writeFacts() // the facts leave out nodes without an address
 		}
 		if err != nil {
 			b.abandonWaits()
@@ -85,20 +85,20 @@ func (r *run) startProvisioning(ctx context.Context, nodes []nixeval.Node) (*mac
 	return b, nil
 }
 
-// selectMachines are the nodes whose machines are meant; nil for all. A node that cannot be
-// evaluated gets no machine.
+// selectMachines returns the nodes whose machines are selected; nil for all. A node that cannot
+// be evaluated gets no machine.
 func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
 	selected := slices.DeleteFunc(bootedNodes(r.hive, nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
 	switch {
 	case len(r.hive.Broken) > 0 && !r.KeepGoing:
-		return []nixeval.Node{} // evaluation says why
+		return []nixeval.Node{} // the evaluation reports the reason
 	case r.Partial || len(r.hive.Broken) > 0:
 		return append([]nixeval.Node{}, selected...)
 	}
 	return nil
 }
 
-// useFacts evaluates with the facts that are there.
+// useFacts makes the evaluator use the facts file, if there is one and the user named no other.
 func (r *run) useFacts() error {
 	if r.Eval.Facts == "" && len(bootedNodes(r.hive, r.hive.Nodes)) > 0 && exists(r.Machines.Dir.Facts()) {
 		r.Eval.Facts = r.Machines.Dir.Facts()
@@ -106,7 +106,7 @@ func (r *run) useFacts() error {
 	return nil
 }
 
-// writeFacts puts the facts in place, and evaluates with them unless others were asked for.
+// writeFacts writes the facts file, and makes the evaluator use it unless the user named another one.
 func (r *run) writeFacts() error {
 	recorded := r.Store.State()
 	data, err := r.Machines.encodeFacts(recorded)
@@ -119,8 +119,8 @@ func (r *run) writeFacts() error {
 	return r.useFacts()
 }
 
-// recordMachines writes down who we are, which machines there will be, and makes their keys.
-// From then on nothing of what is made can be lost.
+// recordMachines writes the cluster's id and the planned machines to the state, and creates their
+// keys. The state is written before any machine is created, so that no later run loses track of one.
 func (r *run) recordMachines(plan *machinePlan, whole bool) (state.Key, error) {
 	dir := r.Machines.Dir
 	if err := dir.Create(); err != nil {
@@ -148,12 +148,12 @@ func (r *run) recordMachines(plan *machinePlan, whole bool) (state.Key, error) {
 		c, hasChange := plan.Of(p.Node)
 		if hasChange && c.Action != provision.Create {
 			machine.Hypervisor = p.Hypervisor
-			if machine.Created == nil && !c.NeedsImage() { // a run was killed before it could say so
+			if machine.Created == nil && !c.NeedsImage() { // a run was killed before it recorded the creation
 				when := time.Now().UTC()
 				machine.Created = &when
 			}
 		}
-		// A machine that is there has its key; one that is made gets what we have.
+		// An existing machine keeps its host key. A new machine gets the key from the state folder.
 		if machine.Created == nil || machine.HostKey == "" || hasChange && c.NeedsImage() {
 			key, err := dir.MakeHostKey(p.Node)
 			if err != nil {
@@ -189,8 +189,8 @@ func (r *run) recordMachines(plan *machinePlan, whole bool) (state.Key, error) {
 	return client, nil
 }
 
-// staleRecords are nodes that the hive no longer has and whose machines are not there
-// either: their addresses are free.
+// staleRecords returns the recorded nodes that the hive no longer has and whose machines do not
+// exist any more. Their addresses are free.
 func staleRecords(plan *machinePlan, recorded *state.State) []string {
 	var out []string
 	for _, node := range sortedKeys(recorded.Machines) {
@@ -212,21 +212,21 @@ func (r *run) roleOf(node string) string {
 	return ""
 }
 
-// nodeFile is /var/lib/nixbench/node.json: who a node is, for closures that several share.
+// nodeFile is /var/lib/nixbench/node.json: the node's identity, for closures that several nodes share.
 type nodeFile struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
 	Name    string `json:"name"`
 	Role    string `json:"role"`
 	Index   int    `json:"index"`
-	// Absent where it is found out later: then it comes with the keys.
+	// Address is absent if it is discovered after the boot. It is then uploaded together with the keys.
 	Address netip.Addr `json:"address,omitzero"`
 }
 
 const nodeFilePath = "/var/lib/nixbench/node.json"
 
-// nodeDeployment is what the hive says of a node. A machine that did not know its address when
-// it was made gets it with its keys, if it is a member of something that others find it in.
+// nodeDeployment returns the deployment options of a node. If the machine's address was discovered
+// after its creation and the node is a cluster member, node.json with the address is among the keys.
 func (r *run) nodeDeployment(n nixeval.Node) (nixeval.Deployment, error) {
 	d := r.hive.Unit(n.Unit).Deployment
 	recorded := r.Store.State()
@@ -250,8 +250,9 @@ func (r *run) nodeDeployment(n nixeval.Node) (nixeval.Deployment, error) {
 	return d, nil
 }
 
-// machineIdentity is who a machine is told that it is. One that was told already, and whose
-// host key is not here any more, keeps what it has.
+// machineIdentity returns the identity that a machine gets: authorized key, node file and host key.
+// The host key is left out if the state folder no longer has it and the disk is kept: the
+// machine then keeps its own.
 func (m *machineTask) machineIdentity(s provision.Spec) (provision.Identity, error) {
 	id := s.Identity
 	id.AuthorizedKeys = []string{m.clientKey.Public}
@@ -272,7 +273,8 @@ func (m *machineTask) machineIdentity(s provision.Spec) (provision.Identity, err
 	return id, nil
 }
 
-// removeObsolete removes what the hive no longer has, once everything else is well.
+// removeObsolete removes the machines that the hive no longer has, and unused images and networks.
+// It is called after everything else has succeeded.
 func (r *run) removeObsolete(ctx context.Context, b *machineSet, cluster living) error {
 	if b == nil {
 		return nil
@@ -289,8 +291,8 @@ func (r *run) removeObsolete(ctx context.Context, b *machineSet, cluster living)
 	if !unused {
 		return nil
 	}
-	// Whatever the goal, and whether or not they were asked before: without their answer nobody
-	// knows who would miss these nodes.
+	// The engines are asked whatever the goal is, and even if they were asked before: only they can
+	// tell whether a cluster still depends on these nodes.
 	if err := r.farewell(ctx, cluster.engines, leaving(obsolete), r.WithoutDrain, r.Drain); err != nil {
 		return err
 	}

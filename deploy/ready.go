@@ -16,8 +16,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// discoverAddress finds out the machine's address. One that runs for long may keep the
-// one that we know, if nobody tells.
+// discoverAddress waits for the machine's address and records it. A machine that has been running
+// since an earlier run keeps its recorded address if the hypervisor does not report one.
 func (m *machineTask) discoverAddress(ctx context.Context, longAgo bool) error {
 	d, ok := m.plan.providers[m.change.Hypervisor].(provision.Discoverer)
 	if !ok {
@@ -45,7 +45,7 @@ func (m *machineTask) discoverAddress(ctx context.Context, longAgo bool) error {
 	}
 }
 
-// addressHint says how a machine's address could be seen.
+// addressHint returns what to do when the hypervisor does not see the machine's address.
 func (m *machineTask) addressHint() string {
 	if m.plan.Network.Mode != provision.Bridge {
 		return ""
@@ -54,7 +54,8 @@ func (m *machineTask) addressHint() string {
 		"; a virtual machine with a guest agent tells it (services.qemuGuest.enable = true), others are seen where they talk to the hypervisor or to this machine"
 }
 
-// preferredAddress prefers IPv4, since it needs no zone.
+// preferredAddress returns the first address that can be reached from other hosts. It prefers
+// IPv4, because an IPv4 address needs no zone.
 func preferredAddress(all []netip.Addr) netip.Addr {
 	var best netip.Addr
 	for _, a := range all {
@@ -83,8 +84,8 @@ func (m *machineTask) recordAddress(a netip.Addr) error {
 	return nil
 }
 
-// waitForSystem waits until the machine lets us in, under its pinned key, and its system has
-// come up. Units that failed are no reason to wait: a deploy may be what mends them.
+// waitForSystem waits until the machine accepts an SSH login with its pinned host key and its system
+// has started. It does not wait for failed units, because the deployment may repair them.
 func (m *machineTask) waitForSystem(ctx context.Context) error {
 	h, err := m.Fleet.Host(ctx, nixeval.Node{Name: m.change.Node, Role: m.change.Role, Unit: m.unitName()})
 	if err != nil {
@@ -93,7 +94,8 @@ func (m *machineTask) waitForSystem(ctx context.Context) error {
 	var last error
 	for {
 		if _, err := h.WaitReachable(ctx); err != nil {
-			// cloud-init brings keys late: until then the image's own are shown.
+			// cloud-init installs the host key late in the boot. Until then the machine presents the
+			// image's own key.
 			if !m.usesCloudInit() || ctx.Err() != nil {
 				return preferLastError(ctx, err, last)
 			}
@@ -115,7 +117,7 @@ func (m *machineTask) waitForSystem(ctx context.Context) error {
 	}
 }
 
-// preferLastError prefers what was seen last to a deadline.
+// preferLastError returns the last observed error, if there is one, in place of the deadline's error.
 func preferLastError(ctx context.Context, err, last error) error {
 	if ctx.Err() != nil && last != nil {
 		return last
@@ -136,7 +138,7 @@ func (m *machineTask) unitName() string {
 	return m.change.Node
 }
 
-// systemState is systemd's for the state of the system.
+// systemState returns the output of systemctl is-system-running, such as running or degraded.
 func (m *machineTask) systemState(ctx context.Context, h *remote.Host) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
