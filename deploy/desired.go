@@ -10,13 +10,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Boots tells whether nixbench boots the node's machine. A role's node with a
-// deployment.targetHost, which takes an mkForce, is a machine that exists.
+// Boots reports whether nixbench boots the node's machine. A node of a role that has a
+// deployment.targetHost (set with mkForce) is an existing machine, which nixbench does not boot.
 func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
 	return n.Role != "" && hive.Cluster != nil && hive.Unit(n.Unit).Deployment.TargetHost == nil
 }
 
-// bootedNodes are the nodes whose machines nixbench boots.
+// bootedNodes returns the nodes whose machines nixbench boots.
 func bootedNodes(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	var out []nixeval.Node
 	for _, n := range nodes {
@@ -27,7 +27,7 @@ func bootedNodes(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	return out
 }
 
-// desiredMachines is what the hive says of the machines that nixbench boots.
+// desiredMachines returns the machines that nixbench boots, as the hive describes them.
 func desiredMachines(hive *nixeval.Hive) ([]provision.Wish, error) {
 	var out []provision.Wish
 	for _, n := range bootedNodes(hive, hive.Nodes) {
@@ -60,7 +60,7 @@ func desiredMachine(n nixeval.Node, r nixeval.Role) (provision.Wish, error) {
 	return w, err
 }
 
-// desiredNetwork is what the hive says of the network of those machines.
+// desiredNetwork returns the network of these machines, as the hive describes it.
 func desiredNetwork(hive *nixeval.Hive) (provision.Network, error) {
 	n := hive.Cluster.Network
 	out := provision.Network{Name: n.Name, Mode: provision.Mode(n.Mode), Domain: n.Domain}
@@ -87,7 +87,8 @@ func desiredNetwork(hive *nixeval.Hive) (provision.Network, error) {
 	return out, nil
 }
 
-// fixedAddresses are the addresses of nodes that are not ours to boot.
+// fixedAddresses returns the addresses in the hive that no machine may get: those of nodes that
+// nixbench does not boot, and of the cluster's endpoint.
 func fixedAddresses(hive *nixeval.Hive) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, n := range hive.Nodes {
@@ -105,6 +106,6 @@ func endpointAddress(hive *nixeval.Hive) netip.Addr {
 	if hive.Cluster == nil || hive.Cluster.Endpoint == nil || hive.Cluster.Endpoint.Address == nil {
 		return netip.Addr{}
 	}
-	a, _ := netip.ParseAddr(strings.TrimSpace(*hive.Cluster.Endpoint.Address)) // facts complain
+	a, _ := netip.ParseAddr(strings.TrimSpace(*hive.Cluster.Endpoint.Address)) // facts.Make reports an invalid address
 	return a
 }

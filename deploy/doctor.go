@@ -24,8 +24,8 @@ const (
 	findingError   = "error"
 )
 
-// Examine looks at everything that an apply needs before it changes anything: this machine, the
-// hypervisors, and whether they have what the hive wishes.
+// Examine checks everything that apply needs before it changes anything: this machine, the
+// hypervisors, and whether they have room for the machines of the hive.
 func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provision.Finding {
 	out := []provision.Finding{nixVersion(ctx), nixTrust(ctx), sshClient()}
 	if !m.HasMachines(recorded) {
@@ -41,7 +41,7 @@ func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provisi
 	findings := map[string][]provision.Finding{}
 	inventories := map[string]provision.Site{}
 	var mu sync.Mutex
-	_ = eachOf(sortedKeys(where), func(name string) error { // what is wrong is a finding
+	_ = eachOf(sortedKeys(where), func(name string) error { // errors become findings
 		list, inventory := m.examineHypervisor(ctx, name, where[name], m.clusterIdentity(recorded), net)
 		mu.Lock()
 		defer mu.Unlock()
@@ -65,7 +65,7 @@ func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provisi
 	return out
 }
 
-// errorFinding is an error as one.
+// errorFinding makes a finding of an error.
 func errorFinding(what string, err error) provision.Finding {
 	f := provision.Finding{What: what, State: findingError, Text: err.Error()}
 	var helpful interface{ Hint() string }
@@ -88,13 +88,13 @@ func (m *Machines) examineHypervisor(ctx context.Context, name string, h state.H
 		out = d.Examine(ctx, net)
 	}
 	if slices.ContainsFunc(out, func(f provision.Finding) bool { return f.What == "libvirt" && f.State == findingError }) {
-		return out, nil // to ask again would be to wait again
+		return out, nil // a survey would wait for the same hypervisor again
 	}
 	inventory, err := p.Survey(ctx, c, net)
 	if err != nil {
 		for _, f := range out {
 			if f.State == findingError {
-				return out, nil // which says it already
+				return out, nil // a finding reports the reason already
 			}
 		}
 		return append(out, errorFinding("libvirt", err)), nil
@@ -102,9 +102,9 @@ func (m *Machines) examineHypervisor(ctx context.Context, name string, h state.H
 	return out, &inventory
 }
 
-// examineCapacity holds the wishes against what the hypervisors have.
+// examineCapacity compares what the desired machines need with what the hypervisors have.
 func (m *Machines) examineCapacity(ctx context.Context, recorded *state.State, all []provision.Wish, inventories map[string]provision.Site) []provision.Finding {
-	net, _ := m.clusterNetwork(recorded, len(all) > 0) // it was looked at before
+	net, _ := m.clusterNetwork(recorded, len(all) > 0) // Examine has checked the error
 	plan, err := provision.Make(all, inventories, provision.Options{Cluster: m.clusterIdentity(recorded), Network: net, Known: recordedMachines(recorded), Fixed: fixedAddresses(m.Hive), Closed: m.closedHypervisors(m.hypervisorConfigs(recorded, len(all) > 0))})
 	if err != nil {
 		return []provision.Finding{errorFinding("room", err)}
@@ -119,7 +119,7 @@ func (m *Machines) examineCapacity(ctx context.Context, recorded *state.State, a
 	}
 	for _, name := range sortedKeys(disks) {
 		if inventories[name].FreeDisk == 0 {
-			continue // there is no pool yet
+			continue // the pool does not exist yet
 		}
 		f := provision.Finding{What: "disk", State: findingOK, Where: name,
 			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", provision.SizeText(disks[name]), provision.SizeText(inventories[name].FreeDisk))}
@@ -144,7 +144,7 @@ func capacityText(p provision.Plan) string {
 	return "there is room for " + Count(n, "new machine")
 }
 
-// examineImages reads the images that are given.
+// examineImages loads the images that the hive names.
 func (m *Machines) examineImages(ctx context.Context) []provision.Finding {
 	var out []provision.Finding
 	hashes := m.Dir.Hashes()
@@ -168,12 +168,12 @@ func (m *Machines) examineImages(ctx context.Context) []provision.Finding {
 		out = append(out, f)
 	}
 	if exists(string(m.Dir)) {
-		_ = hashes.Save() // it only saves time
+		_ = hashes.Save() // the saved hashes are only a cache
 	}
 	return out
 }
 
-// nixVersion needs Nix 2.18; 2.8 works for what our tests need.
+// nixVersion checks the version of Nix: 2.18 is required; from 2.8 on it only warns.
 func nixVersion(ctx context.Context) provision.Finding {
 	f := provision.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
 	text, err := runCommand(ctx, "nix", "--version")
@@ -202,13 +202,13 @@ func nixVersion(ctx context.Context) provision.Finding {
 	return f
 }
 
-// nixTrust asks whether the store lets us in, and whether its daemon trusts us.
+// nixTrust checks whether the Nix store can be reached and whether its daemon trusts the user.
 func nixTrust(ctx context.Context) provision.Finding {
 	f := provision.Finding{What: "nix store", State: findingOK}
 	text, err := runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping", "--json")
 	switch {
 	case err != nil:
-		if _, err = runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping"); err != nil { // older ones have no --json
+		if _, err = runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping"); err != nil { // older versions have no --json
 			f.State, f.Text, f.Fix = findingError, err.Error(), "is nix-daemon running? systemctl start nix-daemon"
 			return f
 		}
@@ -222,7 +222,8 @@ func nixTrust(ctx context.Context) provision.Finding {
 	return f
 }
 
-// sshClient is for nodes that exist, whose way `ssh -G` tells, and for nixbench ssh.
+// sshClient checks for OpenSSH's client. nixbench ssh needs it, and so do nodes with a
+// deployment.targetHost, whose connection options come from `ssh -G`.
 func sshClient() provision.Finding {
 	if path, err := exec.LookPath("ssh"); err == nil {
 		return provision.Finding{What: "ssh", State: findingOK, Text: path}

@@ -27,7 +27,7 @@ func (r *run) finishPrevious(ctx context.Context, h nodeHost, t *task) error {
 	return nil
 }
 
-// asideMode is for how long the node keeps what an upload replaces.
+// asideMode returns how long the node keeps a backup of the keys that an upload replaces.
 func (r *run) asideMode(when secrets.When) secrets.Aside {
 	switch {
 	case when == secrets.Pre && r.RollbackAll:
@@ -40,16 +40,16 @@ func (r *run) asideMode(when secrets.When) secrets.Aside {
 	return secrets.Drop
 }
 
-// restoreKeys puts back the keys of a node where the switch that they were for did not
-// come about. Mostly the node has done that itself, or a switch failed half-way and
-// was to stay: then this does nothing. A run that goes on has them in its care.
+// restoreKeys restores the previous keys of a node after its activation failed. It changes
+// nothing if the node has restored them itself, or if a failed switch is not rolled back. If
+// an activation still runs on the node, restoreKeys leaves the keys to that activation.
 func (r *run) restoreKeys(ctx context.Context, h nodeHost, t task, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
 	if r.WithoutKeys || len(t.keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
 		return nil
 	}
-	// Also for somebody who has interrupted us, and is waiting.
+	// This runs also after Ctrl-C, while the user waits, so its time is limited.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoTimeout, fmt.Errorf("no answer within %v", undoTimeout))
 	defer cancel()
 	err := r.Uploader.Undo(ctx, t.node.Name, h)
@@ -58,16 +58,16 @@ func (r *run) restoreKeys(ctx context.Context, h nodeHost, t task, why error) er
 	case err == nil:
 		return nil
 	case errors.As(why, &failed) && failed.Result.RolledBack():
-		// We only wanted to see to what the node could not put back.
+		// The node has rolled back; only the keys that it could not restore are left to do.
 		return fmt.Errorf("the node has put back the keys from before together with its system, but that could not be verified: %w", err)
 	}
 	return fmt.Errorf("its keys may still be those of the new system; nixbench apply compares them with the hive: %w", err)
 }
 
-// undoTimeout bounds putting back keys after a failure.
+// undoTimeout limits the time to restore keys after a failure.
 const undoTimeout = 5 * time.Second
 
-// dropKeyBackups removes the keys that nodes kept in case the whole run is rolled back.
+// dropKeyBackups removes the key backups that nodes kept in case the whole run is rolled back.
 func (r *run) dropKeyBackups(ctx context.Context) error {
 	if r.WithoutKeys {
 		return nil

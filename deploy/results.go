@@ -10,16 +10,16 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// nodeResults are the results of a run's nodes so far.
+// nodeResults holds the results of a run's nodes so far.
 type nodeResults struct {
 	mu          sync.Mutex
 	outcomes    map[string]state.Outcome
 	order       []nixeval.Node
-	activations map[string]activate.Result // of nodes on which a system was activated
+	activations map[string]activate.Result // by node; only nodes on which a system was activated
 	notJoined   []string                   // nodes that could not join when they were deployed
 }
 
-// recordOutcome keeps a node's result, and reports it.
+// recordOutcome stores a node's outcome, and reports it to the record and the user.
 func (r *run) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, text string, err error) {
 	r.mu.Lock()
 	if r.outcomes == nil {
@@ -43,7 +43,7 @@ func (r *run) skipAll(nodes []nixeval.Node, err error) {
 	}
 }
 
-// recordActivation notes that a node was switched, and what it was like before.
+// recordActivation stores the result of an activation, with the node's state before it.
 func (r *run) recordActivation(n nixeval.Node, result activate.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +53,7 @@ func (r *run) recordActivation(n nixeval.Node, result activate.Result) {
 	r.activations[n.Name] = result
 }
 
-// changedNodes are the nodes that run, or boot, something else than before this run.
+// changedNodes returns the nodes on which this run activated a system that was not rolled back.
 func (r *run) changedNodes() []nixeval.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +76,7 @@ func (r *run) activationOf(n nixeval.Node) (activate.Result, bool) {
 	return a, ok
 }
 
-// recordNotBegun reports a node that cancelling came before.
+// recordNotBegun records a node as skipped if the run was cancelled before the node's task began.
 func (r *run) recordNotBegun(n nixeval.Node, err error) {
 	r.mu.Lock()
 	_, reported := r.outcomes[n.Name]
@@ -86,14 +86,14 @@ func (r *run) recordNotBegun(n nixeval.Node, err error) {
 	}
 }
 
-// summary counts outcomes: `2 switched, 1 unchanged`.
+// summary formats the number of nodes per outcome: `2 switched, 1 unchanged`.
 func (r *run) summary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return countOutcomes(slices.Collect(maps.Values(r.outcomes)), r.verb)
 }
 
-// verb is the word for an outcome under this goal.
+// verb returns the word for an outcome under this goal.
 func (r *run) verb(o state.Outcome) string {
 	if o == state.Switched && !r.Goal.activates() {
 		return map[Goal]string{Push: "copied", UploadKeys: "updated"}[r.Goal]

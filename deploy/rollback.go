@@ -16,28 +16,28 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// RollbackTo says where to go back to; its zero value means what nodes ran before the
+// RollbackTo is the target of a rollback. Its zero value is what the nodes ran before the
 // last run.
 type RollbackTo struct {
 	Generation int
-	Run        *state.Run // what this run left on its nodes
+	Run        *state.Run // the systems that this run deployed
 }
 
-// Step is what a rollback does to one node.
+// Step is what a rollback does on one node.
 type Step struct {
 	Node       nixeval.Node
 	From       activate.Node
-	Path       string // the system to go to
-	Generation int    // its number in the node's profile; 0 if the profile has it not
-	SkipReason string // why nothing is done, or empty
-	Err        error  // why nothing can be done, or nil
+	Path       string // the system to activate
+	Generation int    // its number in the node's profile; 0 if it is not in the profile
+	SkipReason string // why the node is not changed, or empty
+	Err        error  // why the node cannot be rolled back, or nil
 }
 
-// PlanRollback decides where each node goes. A mistake about the whole is an error;
-// what is wrong with one node is in its step.
+// PlanRollback decides the target of each node. It returns an error if the target is invalid
+// for the whole rollback; an error of one node is in the node's step.
 //
-// The last run is the last one that changed any of these nodes. What it left alone
-// stays, else undoing a run would also undo what came before it.
+// The last run is the last one that changed any of these nodes. A node that this run did not
+// change is not rolled back. Otherwise undoing the run would also undo earlier runs.
 func PlanRollback(inspected []Outcome[activate.Node], recorded map[string]state.Node, to RollbackTo) ([]Step, error) {
 	var last *state.Deployment
 	for _, o := range inspected {
@@ -97,7 +97,8 @@ func (s *Step) toRun(r *state.Run) {
 	}
 }
 
-// generationFor prefers the number that a system had, if it still has it.
+// generationFor returns the generation of a system in the node's profile. It prefers the generation
+// that the system had, if that one is still the same system.
 func generationFor(n activate.Node, path string, had int) int {
 	for _, g := range n.Generations {
 		if g.Number == had && g.Path == path {
@@ -107,7 +108,7 @@ func generationFor(n activate.Node, path string, had int) int {
 	return generationOf(n, path)
 }
 
-// ChangesNode tells whether the step changes its node.
+// ChangesNode reports whether the step changes its node.
 func (s Step) ChangesNode() bool { return s.Err == nil && s.SkipReason == "" }
 
 func (s Step) String() string {
@@ -122,7 +123,7 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s → %s", generationText(s.From), s.Path)
 }
 
-// generationText names the generation that a node runs.
+// generationText formats the generation that a node runs.
 func generationText(n activate.Node) string {
 	if g := generationOf(n, n.Current); g != 0 {
 		return fmt.Sprintf("generation %d", g)
@@ -130,17 +131,17 @@ func generationText(n activate.Node) string {
 	return "what runs now"
 }
 
-// RollbackOptions say how to go back.
+// RollbackOptions say how to roll back.
 type RollbackOptions struct {
 	Parallel       int
 	MaxUnavailable plan.Share
-	Confirm        time.Duration // 0: nothing is armed
+	Confirm        time.Duration // time to confirm before the node restores its system; 0: not armed
 	SettleTime     time.Duration // see activate.Request
-	WithoutDrain   bool          // nodes of a living cluster keep their work
+	WithoutDrain   bool          // change members of a running cluster without draining them
 	Drain          engine.DrainOptions
 }
 
-// Rollback takes the steps. What became of each node is in the record of the run.
+// Rollback carries out the steps. The record of the run contains the result of each node.
 func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions) ([]state.NodeResult, error) {
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(steps)})
 	byName := map[string]Step{}
@@ -164,7 +165,7 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 	return results, err
 }
 
-// wasSkipped tells that the node's turn never came.
+// wasSkipped reports whether the node was skipped because a node of an earlier wave failed.
 func wasSkipped(err error) bool {
 	var skipped *SkippedError
 	return errors.As(err, &skipped)
@@ -178,7 +179,7 @@ func (s Step) result() state.NodeResult {
 	return r
 }
 
-// rollBackNode takes one step.
+// rollBackNode carries out one step.
 func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
 	name, r := s.Node.Name, s.result()
 	r.Outcome = state.Failed
@@ -197,26 +198,26 @@ func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) 
 	return r, activateText(result, s.From), nil
 }
 
-// NoPredecessorError says that nobody knows what nodes ran before.
+// NoPredecessorError is a rollback of nodes whose previous system is not recorded.
 type NoPredecessorError struct{ Nodes []string }
 
 func (e *NoPredecessorError) Error() string {
 	return fmt.Sprintf("roll back: nothing is on record about what %s ran before: no run from here has changed it", strings.Join(e.Nodes, ", "))
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about the error.
 func (e *NoPredecessorError) Hint() string {
 	return "--to N names a generation: nixbench generations lists them"
 }
 
-// GoneError says that a node no longer has what it should go back to.
+// GoneError is a rollback of a node that no longer has the target system.
 type GoneError struct{ Node, What string }
 
 func (e *GoneError) Error() string {
 	return fmt.Sprintf("%s: roll back: the node has no %s (any more): it was removed, and perhaps collected as garbage", e.Node, e.What)
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about the error.
 func (e *GoneError) Hint() string {
 	return "nixbench generations lists what there is; nixbench apply with an older hive brings back the rest"
 }
