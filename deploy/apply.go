@@ -211,7 +211,6 @@ func (r *run) inspectNode(ctx context.Context, n nixeval.Node) (activate.Node, e
 	return observed, err
 }
 
-// makeClosures evaluates and builds. Units that are built on their nodes are only
 // makeClosures evaluates and builds the systems. Units that are built on their nodes are
 // only evaluated.
 func (r *run) makeClosures(ctx context.Context, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
@@ -255,7 +254,6 @@ func (r *run) buildsOnTarget(unit string) bool {
 	return r.hive.Unit(unit).Deployment.BuildOnTarget
 }
 
-// makeTasks finds out what there is to do. Nodes that cannot be reached, or have nothing to
 // makeTasks makes the tasks of all nodes. It records the result of nodes that need none:
 // they cannot be reached, or there is nothing to deploy.
 func (r *run) makeTasks(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) ([]task, error) {

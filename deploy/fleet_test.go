@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// Drop closes a node's connection. The next one goes to the address that is known by then.
-func TestDrop(t *testing.T) {
+// Drop closes a node's connection. The next connection uses the address that is recorded then.
+func TestDropConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
@@ -47,5 +47,5 @@ func TestDrop(t *testing.T) {
 	if got := now.Config().HostName; got != "10.0.0.99" {
 		t.Errorf("the next connection goes to %s", got)
 	}
-	f.Drop("w-2") // nothing was connected
+	f.Drop("w-2") // there was no connection
 }

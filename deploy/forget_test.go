@@ -20,7 +20,7 @@ import (
 func twoHypervisors(t *testing.T) *world {
 	w := newWorld(t, map[string]int{"w": 3})
 	other := fakeprovider.New()
-	other.OnStart(w.started)
+	other.OnStart(w.machineStarted)
 	w.extraHypervisors, w.unreachable = map[string]*fakeprovider.Hypervisor{"rack2": other}, map[string]bool{}
 	w.hive.Cluster.Hypervisors["rack2"] = nixeval.Hypervisor{URI: "fake://rack2/", Pool: "nixbench"}
 	w.hive.Units[0].Deployment.Keys = map[string]nixeval.Key{}
@@ -97,8 +97,8 @@ func TestForgetHypervisor(t *testing.T) {
 	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 switched", "w-3 unchanged"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if at := places(w.state()); at != "w-1 default, w-2 default, w-3 default" || w.h.Boot("demo-w-1") != boot || len(w.asked) > 0 {
-		t.Errorf("%s; asked %q", at, w.asked)
+	if at := places(w.state()); at != "w-1 default, w-2 default, w-3 default" || w.h.Boot("demo-w-1") != boot || len(w.questions) > 0 {
+		t.Errorf("%s; asked %q", at, w.questions)
 	}
 	if w.state().Machines["w-2"].HostKey == before.Machines["w-2"].HostKey {
 		t.Error("it has the host key that is on a lost disk")
@@ -111,7 +111,7 @@ func TestForgetHypervisor(t *testing.T) {
 	}
 	w.hive.Cluster.Hypervisors["rack2"] = nixeval.Hypervisor{URI: "fake://rack2/", Pool: "nixbench"}
 	w.must(w.apply())
-	if diff := cmp.Diff([]string{"remove w-2 on rack2: a second machine of that node"}, w.asked); diff != "" {
+	if diff := cmp.Diff([]string{"remove w-2 on rack2: a second machine of that node"}, w.questions); diff != "" {
 		t.Error(diff)
 	}
 	if things := w.extraHypervisors["rack2"].Things(); len(things) > 0 || w.h.Boot("demo-w-2") == 0 {
@@ -141,9 +141,9 @@ func TestForgetAllHypervisors(t *testing.T) {
 	}
 	w.unreachable["rack2"], w.unreachable["default"] = false, false
 	w.h, w.extraHypervisors["rack2"] = fakeprovider.New(), fakeprovider.New()
-	w.h.OnStart(w.started)
-	w.extraHypervisors["rack2"].OnStart(w.started)
-	w.machines = map[string]*simulated{}
+	w.h.OnStart(w.machineStarted)
+	w.extraHypervisors["rack2"].OnStart(w.machineStarted)
+	w.machines = map[string]*simulatedNode{}
 	w.must(w.apply())
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// A node that is lost while it is looked at has not failed in a later step.
-func TestLookError(t *testing.T) {
+// A connection that is lost during the inspection is an error of the connect step, not of a later one.
+func TestInspectError(t *testing.T) {
 	lost := &remote.LostError{Node: "m1", Addr: "m1:22", Err: io.EOF}
 	timeout := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
 	for _, err := range []error{lost, timeout} {

@@ -301,8 +301,8 @@ func TestResizeAmid(t *testing.T) {
 		if diff := cmp.Diff([]string{"cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
 			t.Error(diff)
 		}
-		if len(w.asked) != 4 {
-			t.Errorf("asked %q", w.asked)
+		if len(w.questions) != 4 {
+			t.Errorf("asked %q", w.questions)
 		}
 		after := w.booted()
 		w.must(w.apply())
@@ -343,8 +343,8 @@ func TestRecreateAmid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(w.asked) != 3 || !strings.HasSuffix(w.asked[0], "; it holds the cluster's data, and gets them again from the others") || strings.Contains(w.asked[2], "data") {
-		t.Errorf("asked %q", w.asked)
+	if len(w.questions) != 3 || !strings.HasSuffix(w.questions[0], "; it holds the cluster's data, and gets them again from the others") || strings.Contains(w.questions[2], "data") {
+		t.Errorf("asked %q", w.questions)
 	}
 	if got := w.turns(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
@@ -359,7 +359,7 @@ func TestRecreateAmid(t *testing.T) {
 	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "w-1 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if n := countThings(w, "image "); n != 1 {
+	if n := countObjects(w, "image "); n != 1 {
 		t.Errorf("%d images are left", n)
 	}
 }
@@ -393,8 +393,8 @@ func TestRecreateRefused(t *testing.T) {
 	w, _ := lives(t, 1, 0)
 	w.newImage()
 	w.decline = true
-	if _, err := w.apply(recreate); err == nil || len(w.asked) != 1 || !strings.HasSuffix(w.asked[0], "; it alone holds the cluster's data, which are lost") {
-		t.Errorf("asked %q: %v", w.asked, err)
+	if _, err := w.apply(recreate); err == nil || len(w.questions) != 1 || !strings.HasSuffix(w.questions[0], "; it alone holds the cluster's data, which are lost") {
+		t.Errorf("asked %q: %v", w.questions, err)
 	}
 }
 

@@ -19,7 +19,7 @@ type systemTarget struct {
 	generation int
 	// restores: the node had the system before. If the system is missing, it was removed.
 	restores bool
-	// recovered: what killed runs had left unfinished on the node was finished before.
+	// recovered: the unfinished activations of killed runs on the node were finished or undone before.
 	recovered bool
 }
 
