@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Goal is how far apply goes. Four of them are [activate.Goal]s.
+// Goal is the last step that apply carries out. Four of the goals are [activate.Goal]s.
 type Goal string
 
 const (

@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// States of a finding.
+// States of a provision.Finding.
 const (
 	findingOK      = "ok"
 	findingWarning = "warning"

@@ -94,7 +94,7 @@ func (f *Fleet) Drop(node string) {
 	delete(f.hosts, node)
 	f.mu.Unlock()
 	if h != nil {
-		_ = h.Close() // there is nothing left to be said on it
+		_ = h.Close() // the connection is not used any more, so an error does not matter
 	}
 }
 
@@ -194,7 +194,7 @@ func (f *Fleet) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.hosts {
-		_ = h.Close() // there is nothing left to be said on it
+		_ = h.Close() // the connection is not used any more, so an error does not matter
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// finishPrevious finishes or undoes what a killed run left on the node. This comes before keys are
-// uploaded: when the node rolls back the switch of that run, it restores the keys from before it,
-// and would so replace ours.
+// finishPrevious finishes or undoes the unfinished activation of a killed run on the node. It is called
+// before keys are uploaded: if the node rolls back that activation, it also restores the keys from
+// before it, which would replace newly uploaded keys.
 func (r *run) finishPrevious(ctx context.Context, h nodeHost, t *task) error {
 	if !r.observedOn(t.node).Unsettled() {
 		return nil

@@ -164,7 +164,7 @@ func (w *world) checkEmpty() {
 	}
 }
 
-// A node is deployed when its own machine is ready, and evaluation does not wait for any.
+// A node is deployed when its own machine is ready, and evaluation does not wait for machines.
 func TestBootOverlapsEvaluation(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 3})
 	w.evaluate = 400 * time.Millisecond
@@ -337,13 +337,13 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 		t.Error(diff)
 	}
 	if w.state().Machines["w-1"].HostKey != key || readFile(t, w.dir.Facts()) != before {
-		t.Error("a machine that is made anew is still the same node: facts and keys stay")
+		t.Error("a recreated machine is the same node, so its facts and keys must stay")
 	}
 	if n := countObjects(w, "image "); n != 1 {
 		t.Errorf("%d images are left", n)
 	}
 	if n := countObjects(w, "reservation "); n != 2 {
-		t.Errorf("%d of 2 addresses are reserved for machines that were made anew", n)
+		t.Errorf("%d of 2 addresses are reserved for recreated machines", n)
 	}
 }
 
@@ -522,7 +522,7 @@ func TestSecretsOutliveMachines(t *testing.T) {
 	bare := func(hive *nixeval.Hive) { hive.Unit("cp").Deployment.TargetHost = &host }
 	for name, test := range map[string]struct {
 		others func(*nixeval.Hive)
-		known  bool // to the state alone
+		known  bool // the node is only in the state
 		keep   bool
 	}{
 		"nobody else":                   {others: func(*nixeval.Hive) {}},
@@ -688,7 +688,7 @@ func TestHypervisorChanges(t *testing.T) {
 			t.Errorf("it was touched: %s", diff)
 		}
 		if s := w.state(); s.Machines["w-1"].Created == nil || s.Nodes["w-1"].Good == nil {
-			t.Errorf("it was forgotten: %+v", s)
+			t.Errorf("the machine is not in the state any more: %+v", s)
 		}
 		if len(w.questions) > 0 {
 			t.Errorf("asked %q", w.questions)

@@ -25,7 +25,7 @@ const (
 // Status is the observed state of a node, as nixbench status shows it.
 type Status struct {
 	Node        string   `json:"node"`
-	System      string   `json:"system"`            // one of the words above
+	System      string   `json:"system"`            // one of the constants above
 	Current     string   `json:"current,omitempty"` // store paths
 	Booted      string   `json:"booted,omitempty"`
 	BootDefault string   `json:"bootDefault,omitempty"`

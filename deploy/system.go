@@ -13,7 +13,7 @@ import (
 // systemTarget is a system that a node is to run or to boot, and how the node gets there.
 type systemTarget struct {
 	before  activate.Node    // what the node was like when it was inspected
-	request activate.Request // with the path of the system, also where a generation is given
+	request activate.Request // with the path of the system, even if generation is set
 
 	// generation of the node's profile to go back to; 0: the system becomes a new generation.
 	generation int

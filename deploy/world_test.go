@@ -218,7 +218,7 @@ func (c *machineConn) Close() error {
 
 var unitRE = regexp.MustCompile(`\\"([a-z0-9-]+)\\"`)
 
-// nix evaluates and builds without Nix.
+// nix answers the commands of an evaluation and a build without running Nix.
 func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]byte, error) {
 	if c.Argv[1] != "eval" {
 		return nil, nil
@@ -503,7 +503,7 @@ func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 	case "dry":
 		return 0
 	case "follow":
-	case "forget": // a run that was killed before it confirmed
+	case "forget": // drops the record of a run that was killed before it confirmed
 		end("outcome=failed", "reason=rebooted")
 		return 0
 	case "reboot":
