@@ -42,7 +42,7 @@ func (m *Machines) describeRemaining(recorded *state.State, d *DestroyPlan) []st
 	h := recorded.Cluster.Hypervisors[d.abandoned]
 	var domains, keys []string
 	for _, machine := range d.Removals {
-		domains = append(domains, m.cluster(recorded).Domain(machine.Node))
+		domains = append(domains, m.clusterIdentity(recorded).Domain(machine.Node))
 		for _, n := range m.Hive.Nodes {
 			if n.Name == machine.Node {
 				keys = append(keys, sortedKeys(m.Hive.Unit(n.Unit).Deployment.Keys)...)

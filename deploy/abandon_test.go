@@ -20,8 +20,8 @@ import (
 func twoHypervisors(t *testing.T) *world {
 	w := newWorld(t, map[string]int{"w": 3})
 	other := fakeprovider.New()
-	other.OnStart(w.started)
-	w.more, w.gone = map[string]*fakeprovider.Hypervisor{"rack2": other}, map[string]bool{}
+	other.OnStart(w.machineStarted)
+	w.extraHypervisors, w.unreachable = map[string]*fakeprovider.Hypervisor{"rack2": other}, map[string]bool{}
 	w.hive.Cluster.Hypervisors["rack2"] = nixeval.Hypervisor{URI: "fake://rack2/", Pool: "nixbench"}
 	w.hive.Units[0].Deployment.Keys = map[string]nixeval.Key{}
 	w.must(w.apply())
@@ -51,9 +51,9 @@ func (w *world) abandon(hypervisor string) (destroyPlan *DestroyPlan, results []
 
 func TestAbandonHypervisor(t *testing.T) {
 	w := twoHypervisors(t)
-	before, left := w.state(), w.more["rack2"].Things()
+	before, left := w.state(), w.extraHypervisors["rack2"].Things()
 	boot := w.h.Boot("demo-w-1")
-	w.gone["rack2"] = true
+	w.unreachable["rack2"] = true
 
 	// apply and destroy fail, and the hint names the way out.
 	for what, err := range map[string]error{"apply": second(w.apply()), "destroy": w.destroy(nil)} {
@@ -97,24 +97,24 @@ func TestAbandonHypervisor(t *testing.T) {
 	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 switched", "w-3 unchanged"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if at := places(w.state()); at != "w-1 default, w-2 default, w-3 default" || w.h.Boot("demo-w-1") != boot || len(w.asked) > 0 {
-		t.Errorf("%s; asked %q", at, w.asked)
+	if at := places(w.state()); at != "w-1 default, w-2 default, w-3 default" || w.h.Boot("demo-w-1") != boot || len(w.questions) > 0 {
+		t.Errorf("%s; asked %q", at, w.questions)
 	}
 	if w.state().Machines["w-2"].HostKey == before.Machines["w-2"].HostKey {
 		t.Error("it has the host key that is on a lost disk")
 	}
 
 	// The hypervisor comes back into the hive: its old machine is removed, after a question.
-	w.gone["rack2"] = false
-	if things := w.more["rack2"].Things(); !slices.Equal(things, left) {
+	w.unreachable["rack2"] = false
+	if things := w.extraHypervisors["rack2"].Things(); !slices.Equal(things, left) {
 		t.Errorf("the abandoned hypervisor was changed: %q", things)
 	}
 	w.hive.Cluster.Hypervisors["rack2"] = nixeval.Hypervisor{URI: "fake://rack2/", Pool: "nixbench"}
 	w.must(w.apply())
-	if diff := cmp.Diff([]string{"remove w-2 on rack2: a second machine of that node"}, w.asked); diff != "" {
+	if diff := cmp.Diff([]string{"remove w-2 on rack2: a second machine of that node"}, w.questions); diff != "" {
 		t.Error(diff)
 	}
-	if things := w.more["rack2"].Things(); len(things) > 0 || w.h.Boot("demo-w-2") == 0 {
+	if things := w.extraHypervisors["rack2"].Things(); len(things) > 0 || w.h.Boot("demo-w-2") == 0 {
 		t.Errorf("remaining: %q", things)
 	}
 }
@@ -124,7 +124,7 @@ func second[A any](_ A, err error) error { return err }
 // If all hypervisors are abandoned, the state is empty and a new cluster can be created.
 func TestAbandonAllHypervisors(t *testing.T) {
 	w := twoHypervisors(t)
-	w.gone["rack2"], w.gone["default"] = true, true
+	w.unreachable["rack2"], w.unreachable["default"] = true, true
 	for _, name := range []string{"rack2", "default"} {
 		if _, _, err := w.abandon(name); err != nil {
 			t.Fatal(err)
@@ -139,18 +139,18 @@ func TestAbandonAllHypervisors(t *testing.T) {
 	if _, err := os.Stat(w.dir.Facts()); !os.IsNotExist(err) {
 		t.Errorf("there are still facts: %v", err)
 	}
-	w.gone["rack2"], w.gone["default"] = false, false
-	w.h, w.more["rack2"] = fakeprovider.New(), fakeprovider.New()
-	w.h.OnStart(w.started)
-	w.more["rack2"].OnStart(w.started)
-	w.machines = map[string]*simulated{}
+	w.unreachable["rack2"], w.unreachable["default"] = false, false
+	w.h, w.extraHypervisors["rack2"] = fakeprovider.New(), fakeprovider.New()
+	w.h.OnStart(w.machineStarted)
+	w.extraHypervisors["rack2"].OnStart(w.machineStarted)
+	w.machines = map[string]*simulatedNode{}
 	w.must(w.apply())
 }
 
 // An abandon that failed half-way can be repeated.
 func TestAbandonInterrupted(t *testing.T) {
 	w := twoHypervisors(t)
-	w.gone["rack2"] = true
+	w.unreachable["rack2"] = true
 	file := filepath.Join(string(w.dir), "secrets", "hosts", "w-2")
 	// A key that cannot be removed: a folder with something in it has its name.
 	key := readFile(t, file)

@@ -165,7 +165,7 @@ func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, repo
 	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
 	var results []state.NodeResult
 	skip := func(n nixeval.Node, err error) {
-		results = append(results, d.report(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
+		results = append(results, d.reportResult(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
 	}
 	cluster, err := d.observeCluster(ctx, d.Fleet.hive, reportsDeployed)
 	cluster.drainOptions = o
@@ -180,14 +180,14 @@ func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, repo
 	}
 	waves := cluster.orderWaves(nodes, func(string) bool { return false }, share)
 	var errs []error
-	for _, o := range inWaves(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
+	for _, o := range eachWave(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
 		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 		text := ""
 		err := d.withDrain(ctx, cluster, n.Name, withoutDrain, func() (err error) {
 			r, text, err = change(ctx, n)
 			return err
 		})
-		return d.report(r, text, err), err
+		return d.reportResult(r, text, err), err
 	}, func(int) {}) {
 		if o.Value.Node == "" { // the change of this node was not started
 			skip(o.Node, o.Err)

@@ -96,7 +96,7 @@ func TestWithoutDrain(t *testing.T) {
 func (w *world) reboot(o RebootOptions) ([]state.NodeResult, error) {
 	return w.session(w.t.Context(), "reboot", func(d *Deployer) error {
 		o.Timeout = 10 * time.Second
-		_, err := d.Reboot(w.t.Context(), Look(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), o)
+		_, err := d.Reboot(w.t.Context(), InspectNodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), o)
 		return err
 	})
 }
@@ -161,7 +161,7 @@ func TestRebootInterrupted(t *testing.T) {
 		two, _ := plan.ParseShare("2")
 		var results []state.NodeResult
 		recorded, err := w.session(t.Context(), "reboot", func(d *Deployer) (err error) {
-			inspected := Look(ctx, d.Fleet, w.hive.Nodes, 0, nil)
+			inspected := InspectNodes(ctx, d.Fleet, w.hive.Nodes, 0, nil)
 			if early {
 				cancel()
 			}
@@ -187,7 +187,7 @@ func TestRollbackRunningCluster(t *testing.T) {
 	w.must(w.apply())
 	e.calls = nil
 	w.must(w.session(t.Context(), "rollback", func(d *Deployer) error {
-		steps, err := PlanRollback(Look(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
+		steps, err := PlanRollback(InspectNodes(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
 		if err != nil {
 			return err
 		}
@@ -301,8 +301,8 @@ func TestResizeMembers(t *testing.T) {
 		if diff := cmp.Diff([]string{"cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
 			t.Error(diff)
 		}
-		if len(w.asked) != 4 {
-			t.Errorf("asked %q", w.asked)
+		if len(w.questions) != 4 {
+			t.Errorf("asked %q", w.questions)
 		}
 		after := w.booted()
 		w.must(w.apply())
@@ -343,8 +343,8 @@ func TestRecreateMembers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(w.asked) != 3 || !strings.HasSuffix(w.asked[0], "; it holds the cluster's data, and gets them again from the others") || strings.Contains(w.asked[2], "data") {
-		t.Errorf("asked %q", w.asked)
+	if len(w.questions) != 3 || !strings.HasSuffix(w.questions[0], "; it holds the cluster's data, and gets them again from the others") || strings.Contains(w.questions[2], "data") {
+		t.Errorf("asked %q", w.questions)
 	}
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
@@ -359,7 +359,7 @@ func TestRecreateMembers(t *testing.T) {
 	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "w-1 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if n := countThings(w, "image "); n != 1 {
+	if n := countObjects(w, "image "); n != 1 {
 		t.Errorf("%d images are left", n)
 	}
 }
@@ -393,8 +393,8 @@ func TestRecreateRefused(t *testing.T) {
 	w, _ := newRunningCluster(t, 1, 0)
 	w.newImage()
 	w.decline = true
-	if _, err := w.apply(recreate); err == nil || len(w.asked) != 1 || !strings.HasSuffix(w.asked[0], "; it alone holds the cluster's data, which are lost") {
-		t.Errorf("asked %q: %v", w.asked, err)
+	if _, err := w.apply(recreate); err == nil || len(w.questions) != 1 || !strings.HasSuffix(w.questions[0], "; it alone holds the cluster's data, which are lost") {
+		t.Errorf("asked %q: %v", w.questions, err)
 	}
 }
 
@@ -409,12 +409,12 @@ func TestRecreateUnreachableMember(t *testing.T) {
 	role.Image = &other
 	w.hive.Roles["cp"] = role
 	w.newImage()
-	w.deaf["w-1"] = true
+	w.unresponsive["w-1"] = true
 	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
 		if s.Op == "ensure" && s.Node == "w-1" {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.deaf["w-1"] = false
+			w.unresponsive["w-1"] = false
 		}
 		return nil
 	})

@@ -25,7 +25,7 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 		Name: Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
 			var bad []string
-			now := Look(ctx, f, nodes, parallel, nil)
+			now := InspectNodes(ctx, f, nodes, parallel, nil)
 			if ctx.Err() == nil { // a cancelled inspection has no result
 				inspected = now
 			}
@@ -74,7 +74,7 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 					return struct{}{}, inspector.Inspect(ctx, n.Name)
 				}) {
 					if o.Err != nil {
-						bad = append(bad, o.Node.Name+": "+brief(o.Node.Name, o.Err))
+						bad = append(bad, o.Node.Name+": "+briefError(o.Node.Name, o.Err))
 					}
 				}
 				if len(bad) > 0 {

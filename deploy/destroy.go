@@ -79,7 +79,7 @@ func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selec
 	if recorded.Cluster == nil {
 		return &DestroyPlan{}, nil
 	}
-	net, err := m.network(recorded, false)
+	net, err := m.clusterNetwork(recorded, false)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selec
 		d.Close()
 		return nil, addAbandonHint(err, recorded)
 	}
-	sites, err := d.hosts.survey(ctx, m.cluster(recorded), net, m.Send)
+	sites, err := d.hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
 	if err != nil {
 		d.Close()
 		return nil, addAbandonHint(err, recorded)
@@ -168,7 +168,7 @@ func (d *Deployer) Destroy(ctx context.Context, destroyPlan *DestroyPlan, o Dest
 	if recorded.Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	w := &destroyer{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(recorded), hosts: destroyPlan.hosts, outcome: Removed}
+	w := &destroyer{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.clusterIdentity(recorded), hosts: destroyPlan.hosts, outcome: Removed}
 	if destroyPlan.abandoned != "" {
 		w.outcome = Forgotten
 	}
@@ -253,7 +253,7 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 		}
 		if o.Err != nil {
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
-			text = "failed: " + brief(o.Node.Name, o.Err)
+			text = "failed: " + briefError(o.Node.Name, o.Err)
 		}
 		if !duplicate || o.Err != nil { // otherwise the record has the node's own result
 			w.Record.Result(r)
@@ -375,7 +375,7 @@ func (w *destroyer) removeFiles(recorded *state.State) error {
 
 // writeFacts writes the facts of the machines that are left.
 func (w *destroyer) writeFacts(recorded *state.State) error {
-	data, err := w.runtime(recorded)
+	data, err := w.encodeFacts(recorded)
 	if err != nil || data == nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (d *Deployer) drainNode(ctx context.Context, e engine.Engine, node, what st
 
 // needsDrain reports whether the node of a task is drained before it changes.
 func (r *run) needsDrain(t task) bool {
-	return !r.WithoutDrain && (t.machine != nil || !t.same && r.Goal.activatesNow())
+	return !r.WithoutDrain && (t.machine != nil || !t.unchanged && r.Goal.activatesNow())
 }
 
 // checkRunDrains checks all drains of a run before the first node changes: of nodes that change, and of nodes
@@ -52,8 +52,8 @@ func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, tasks []
 		}
 	}
 	if r.machines != nil {
-		for _, c := range r.machines.g.Changes {
-			if c.Action == provision.Remove && !r.machines.g.Wishes(c.Node) {
+		for _, c := range r.machines.plan.Changes {
+			if c.Action == provision.Remove && !r.machines.plan.Wishes(c.Node) {
 				leave = append(leave, c.Node)
 			}
 		}

@@ -140,7 +140,7 @@ func TestKilledAnywhere(t *testing.T) {
 			if err := w.destroy(nil); err != nil {
 				t.Fatalf("killed at step %d, early %t: destroy: %v", at, early, err)
 			}
-			w.empty()
+			w.checkEmpty()
 		}
 	}
 }
@@ -167,14 +167,14 @@ func TestKilledWhileRemoving(t *testing.T) {
 					if _, err := w.apply(); err != nil {
 						t.Fatalf("killed at step %d, early %t: %v", at, early, err)
 					}
-					if n := countThings(w, "domain "); n != 1 {
+					if n := countObjects(w, "domain "); n != 1 {
 						t.Errorf("killed at step %d: %d machines", at, n)
 					}
 				}
 				if err := w.destroy(nil); err != nil {
 					t.Fatalf("%s killed at step %d, early %t: %v", name, at, early, err)
 				}
-				w.empty()
+				w.checkEmpty()
 			}
 		}
 	}
@@ -186,6 +186,6 @@ func TestKilledWhileRemoving(t *testing.T) {
 		if err := w.destroy(nil); err != nil {
 			t.Fatalf("apply killed at step %d, then destroy: %v", at, err)
 		}
-		w.empty()
+		w.checkEmpty()
 	}
 }

@@ -78,7 +78,7 @@ func TestDestroyKeepsNetworkInUse(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Error(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
 // The same for an apply of a hive that has no machines any more.
@@ -96,7 +96,7 @@ func TestApplyKeepsNetworkInUse(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Error(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
 // Machines whose network was stopped or removed are connected to it again. Containers have to be restarted for
@@ -130,8 +130,8 @@ func TestNetworkStopped(t *testing.T) {
 			if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
 				t.Error(diff)
 			}
-			if want := "reconnect w-1 on default: " + how; !slices.Contains(w.warnings(), want) || (kind == provision.Container) != slices.Contains(w.asked, want) {
-				t.Errorf("%s: asked %q, warned of %q", kind, w.asked, w.warnings())
+			if want := "reconnect w-1 on default: " + how; !slices.Contains(w.warnings(), want) || (kind == provision.Container) != slices.Contains(w.questions, want) {
+				t.Errorf("%s: asked %q, warned of %q", kind, w.questions, w.warnings())
 			}
 			if again := w.h.Boot("demo-w-1"); (again != boot) != (kind == provision.Container) {
 				t.Errorf("%s: boot %d, then %d", kind, boot, again)
@@ -189,7 +189,7 @@ func TestDestroyNeverCreated(t *testing.T) {
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Phase == event.Remove && e.Text == "1 machine removed" }) {
 		t.Error("it counts wrong")
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
 // A machine that was removed by hand is not counted either, and its record is removed.
@@ -207,7 +207,7 @@ func TestDestroyRemovedByHand(t *testing.T) {
 	}) {
 		t.Error("it counts wrong")
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
 // plan and apply refuse a machine that cannot be created before they create anything.
@@ -299,7 +299,7 @@ func TestCopiedMachine(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Error(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
 // A destroy that is interrupted while it cleans up keeps the cluster's id, too.
@@ -320,5 +320,5 @@ func TestDestroyInterruptedDuringCleanup(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Error(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }

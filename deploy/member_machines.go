@@ -36,7 +36,7 @@ func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 
 // checkRecreate refuses to recreate machines of members if the goal of the run does not activate systems,
 // because the members would be removed and not join again.
-func (r *run) checkRecreate(g *ground) error {
+func (r *run) checkRecreate(g *machinePlan) error {
 	for _, c := range g.Changes {
 		if c.Action == provision.Recreate && r.mustWaitForTurn(c) && !r.Goal.activatesNow() {
 			return &provision.PlanError{
@@ -50,7 +50,7 @@ func (r *run) checkRecreate(g *ground) error {
 
 // addDataWarnings adds to the reason of a change, which the user is asked to approve, that it costs data of
 // the cluster.
-func (m *Machines) addDataWarnings(g *ground, recorded *state.State) {
+func (m *Machines) addDataWarnings(g *machinePlan, recorded *state.State) {
 	for i := range g.Changes {
 		c := &g.Changes[i]
 		desired := desiredMember(m.Hive, c.Node)
@@ -69,39 +69,39 @@ func (m *Machines) addDataWarnings(g *ground, recorded *state.State) {
 }
 
 // anyMachineDeferred reports whether a machine waits for its node's turn.
-func (b *boots) anyMachineDeferred() bool {
-	return b != nil && slices.ContainsFunc(sortedKeys(b.nodes), func(node string) bool { return b.nodes[node].later != nil })
+func (b *machineSet) anyMachineDeferred() bool {
+	return b != nil && slices.ContainsFunc(sortedKeys(b.results), func(node string) bool { return b.results[node].deferred != nil })
 }
 
 // deployAfterMachineChange deploys a node after the change of its machine, if there is one, is complete.
 func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	if t.machine == nil {
-		return r.deploy(ctx, t)
+		return r.deployNode(ctx, t)
 	}
 	address := r.Store.State().Machines[t.node.Name].Address
-	err := t.machine.through(ctx, ctx)
+	err := t.machine.execute(ctx, ctx)
 	if now := r.Store.State().Machines[t.node.Name].Address; err == nil && now != address {
 		err = &BootError{Node: t.node.Name, Err: fmt.Errorf("its address was %s and is %s now, which nobody has been told; run nixbench apply again", address, now)}
 	}
 	if err != nil {
-		r.done(t.node, t.closure, state.Failed, "", err)
+		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 		return err
 	}
 	// The machine has changed, so its node is inspected again.
-	inspection := &look{over: make(chan struct{})}
-	inspection.found, inspection.err = r.lookAt(ctx, t.node)
-	close(inspection.over)
-	r.machines.nodes[t.node.Name].later = nil
-	next, err := r.task(ctx, t.node, map[string]nixeval.Closure{t.node.Unit: t.closure}, inspection)
+	inspection := &inspection{done: make(chan struct{})}
+	inspection.observed, inspection.err = r.inspectNode(ctx, t.node)
+	close(inspection.done)
+	r.machines.results[t.node.Name].deferred = nil
+	next, err := r.newTask(ctx, t.node, map[string]nixeval.Closure{t.node.Unit: t.closure}, inspection)
 	if next == nil {
 		return err
 	}
-	return r.deploy(ctx, *next)
+	return r.deployNode(ctx, *next)
 }
 
 // recreatesMachine reports whether the machine is recreated, so that everything on its disks is lost.
 func (t task) recreatesMachine() bool {
-	return t.machine != nil && t.machine.c.Action == provision.Recreate
+	return t.machine != nil && t.machine.change.Action == provision.Recreate
 }
 
 // recreateMember removes a member from the cluster, recreates its machine, and waits until the node has
@@ -113,12 +113,12 @@ func (r *run) recreateMember(ctx context.Context, cluster clusterState, m member
 	for _, other := range r.joiningMembers(cluster, node) {
 		if err := r.uncordonWhenReady(ctx, m, other); err != nil {
 			err = &NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
-			r.done(t.node, t.closure, state.Failed, "", err)
+			r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 			return err
 		}
 	}
 	if err := r.removeMembers(ctx, []engine.Engine{m.engine}, []string{node}, r.WithoutDrain, r.Drain); err != nil {
-		r.done(t.node, t.closure, state.Failed, "", err)
+		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 		return err
 	}
 	if err := r.deployAfterMachineChange(ctx, t); err != nil {

@@ -15,13 +15,13 @@ import (
 
 // wasRecreated reports whether the machine of a node is newer than all deployments of the node. Both the state
 // and the machine must have no deployment, because the engine then removes the old member.
-func (r *run) wasRecreated(node string, inspected looks) bool {
+func (r *run) wasRecreated(node string, inspected inspections) bool {
 	recorded := r.Store.State()
 	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].Good != nil || inspected[node] == nil {
 		return false
 	}
-	<-inspected[node].over
-	observed := inspected[node].found
+	<-inspected[node].done
+	observed := inspected[node].observed
 	return inspected[node].err == nil && observed.Last == nil && len(observed.Deployed) == 0
 }
 
@@ -57,14 +57,14 @@ func (r *run) admit(ctx context.Context, cluster clusterState, node string) {
 	if r.admitOnce(ctx, cluster, node) != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.outside = append(r.outside, node)
+		r.notJoined = append(r.notJoined, node)
 	}
 }
 
 // retryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is
 // only a warning, because the check at the end of the run reports nodes that are missing.
 func (r *run) retryAdmissions(ctx context.Context, cluster clusterState) {
-	for _, node := range r.outside {
+	for _, node := range r.notJoined {
 		if err := r.admitOnce(ctx, cluster, node); err != nil && ctx.Err() == nil {
 			r.warn(node, err)
 		}

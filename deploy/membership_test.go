@@ -35,7 +35,7 @@ func TestRemoveDuplicateMachine(t *testing.T) {
 	e.calls = nil
 
 	second := fakeprovider.New()
-	w.more = map[string]*fakeprovider.Hypervisor{"second": second}
+	w.extraHypervisors = map[string]*fakeprovider.Hypervisor{"second": second}
 	w.hive.Cluster.Hypervisors["second"] = nixeval.Hypervisor{URI: "fake://elsewhere/"}
 	spec, _ := w.h.Spec("demo-cp-1")
 	cluster := provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}
@@ -50,7 +50,7 @@ func TestRemoveDuplicateMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of that node"}, w.asked); diff != "" {
+	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of that node"}, w.questions); diff != "" {
 		t.Error(diff)
 	}
 	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].Good == nil {

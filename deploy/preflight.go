@@ -10,7 +10,7 @@ import (
 
 // preflight checks a machine plan before anything is created: that the images of the hive exist, and that the
 // hypervisors can run such machines. An error that is the same for all machines of a role is reported once.
-func (m *Machines) preflight(ctx context.Context, g *ground) error {
+func (m *Machines) preflight(ctx context.Context, g *machinePlan) error {
 	images := map[string]provision.Image{}
 	failed := map[string]error{}
 	for _, c := range g.Changes {
@@ -20,7 +20,7 @@ func (m *Machines) preflight(ctx context.Context, g *ground) error {
 			}
 			i, err := findImage(*path)
 			if images[c.Role] = i; err != nil {
-				failed[c.Role] = ofRole(err, c.Role)
+				failed[c.Role] = withRole(err, c.Role)
 			}
 		}
 	}
@@ -32,7 +32,7 @@ func (m *Machines) preflight(ctx context.Context, g *ground) error {
 		errs = append(errs, failed[role])
 	}
 	for _, c := range g.Changes {
-		host, ok := g.hosts[c.Hypervisor].(provision.Checker)
+		host, ok := g.providers[c.Hypervisor].(provision.Checker)
 		if !ok || c.Action == provision.Remove || c.Action == provision.Keep || failed[c.Role] != nil {
 			continue
 		}

@@ -17,7 +17,7 @@ import (
 // may be what repairs it. And a node that cannot be restored does not stop the others, unless it and the next
 // one may only be changed one at a time: then two of them would be down at the same time.
 func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
-	waves := cluster.orderWaves(r.switched(), func(string) bool { return !r.Goal.activatesNow() }, r.MaxUnavailable)
+	waves := cluster.orderWaves(r.changedNodes(), func(string) bool { return !r.Goal.activatesNow() }, r.MaxUnavailable)
 	var errs []error
 	missing := ""
 	for _, wave := range waves {
@@ -57,12 +57,12 @@ func (r *run) memberWorks(ctx context.Context, cluster clusterState, node string
 
 // restoreNode rolls one node back to what it ran and booted before this run, and reports it.
 func (r *run) restoreNode(ctx context.Context, n nixeval.Node) error {
-	before := r.before(n)
+	before := r.stateBefore(n)
 	if err := r.restoreSystems(ctx, n, before); err != nil {
 		return &NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be rolled back: %w", err)}
 	}
 	text := fmt.Sprintf("rolled back to generation %d, since another node failed", generationOf(before, before.Current))
-	r.done(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)
+	r.recordOutcome(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (r *run) restoreSystems(ctx context.Context, n nixeval.Node, before activat
 	return nil
 }
 
-func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h hostOf, before activate.Node, goal activate.Goal, path string) error {
+func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h nodeHost, before activate.Node, goal activate.Goal, path string) error {
 	generation := generationOf(before, path)
 	if generation == 0 {
 		return errors.New("it had no generation to go back to")
@@ -100,7 +100,7 @@ func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h hostOf, befor
 	}
 	_, _, err := r.applySystem(ctx, n.Name, h, systemTarget{
 		before: before, generation: generation, restores: true,
-		request: activate.Request{Run: r.Record.ID() + "-back", Path: path, Goal: goal, Confirm: r.Confirm, Settle: r.Settle, ReplaceUnknown: true},
+		request: activate.Request{Run: r.Record.ID() + "-back", Path: path, Goal: goal, Confirm: r.Confirm, Settle: r.SettleTime, ReplaceUnknown: true},
 	})
 	return err
 }

@@ -15,7 +15,7 @@ import (
 
 // observeClusterBeforeDeploy observes the running cluster if this run may disturb it. Otherwise it returns the
 // engines without members.
-func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[string]nixeval.Closure, inspected looks) (clusterState, error) {
+func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[string]nixeval.Closure, inspected inspections) (clusterState, error) {
 	if r.Engines == nil {
 		return clusterState{}, nil
 	}
@@ -35,15 +35,15 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 
 // anyMemberDeployed reports whether a member of an engine was deployed before. It waits until such nodes have
 // been inspected: by then each has a connection or an error.
-func (r *run) anyMemberDeployed(ctx context.Context, inspected looks) bool {
+func (r *run) anyMemberDeployed(ctx context.Context, inspected inspections) bool {
 	recorded := r.Store.State()
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
 			inspection, good := inspected[m.Node], recorded.Nodes[m.Node].Good != nil
-			if inspection != nil && (good || r.machines.kept(m.Node)) {
+			if inspection != nil && (good || r.machines.isKept(m.Node)) {
 				select {
-				case <-inspection.over:
+				case <-inspection.done:
 				case <-ctx.Done():
 				}
 			}
@@ -55,14 +55,14 @@ func (r *run) anyMemberDeployed(ctx context.Context, inspected looks) bool {
 
 // isDeployed reports whether an inspected node has had a deployment, perhaps from another computer. The state
 // only has deployments from this one.
-func (l looks) isDeployed(node string) bool {
+func (l inspections) isDeployed(node string) bool {
 	inspection := l[node]
 	if inspection == nil {
 		return false
 	}
 	select {
-	case <-inspection.over:
-		return inspection.err == nil && hasDeployment(inspection.found)
+	case <-inspection.done:
+		return inspection.err == nil && hasDeployment(inspection.observed)
 	default:
 		return false
 	}
@@ -73,7 +73,7 @@ func hasDeployment(n activate.Node) bool { return n.Last != nil || len(n.Deploye
 
 // waitForPreviousRuns waits for activations that killed runs have left running on members. Such an activation
 // may stop the engine, so that it does not answer when it is asked for its members, or later in the run.
-func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixeval.Closure, inspected looks) {
+func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixeval.Closure, inspected inspections) {
 	var busy []nixeval.Node
 	for _, n := range r.hive.Nodes {
 		u, inspection := r.hive.Unit(n.Unit), inspected[n.Name]
@@ -81,8 +81,8 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 			continue
 		}
 		select {
-		case <-inspection.over:
-			if inspection.err == nil && inspection.found.Last != nil && inspection.found.Last.Alive {
+		case <-inspection.done:
+			if inspection.err == nil && inspection.observed.Last != nil && inspection.observed.Last.Alive {
 				busy = append(busy, n)
 			}
 		default: // a new node, which has no earlier run
@@ -95,7 +95,7 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 			_, err = r.Activator.Settle(ctx, n.Name, h, closures[n.Unit].Out)
 		}
 		if err == nil { // otherwise deploying the node reports the error
-			inspected[n.Name].found, inspected[n.Name].err = r.lookAt(ctx, n)
+			inspected[n.Name].observed, inspected[n.Name].err = r.inspectNode(ctx, n)
 		}
 		return struct{}{}, nil
 	})
@@ -113,11 +113,11 @@ func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []tas
 		nodes = append(nodes, t.node)
 	}
 	waves := cluster.orderWaves(nodes, func(node string) bool {
-		return byName[node].calm() || byName[node].machine == nil && !r.Goal.activates()
+		return byName[node].noop() || byName[node].machine == nil && !r.Goal.activates()
 	}, r.MaxUnavailable)
 	var joining []nixeval.Node
 	var errs []error
-	for _, o := range inWaves(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range eachWave(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		return struct{}{}, r.deployInCluster(ctx, cluster, byName[n.Name])
 	}, func(i int) {
 		if i == 0 {
@@ -128,11 +128,11 @@ func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []tas
 			joining = nil
 		}
 	}) {
-		if left(o.Err) {
-			r.done(o.Node, byName[o.Node.Name].closure, state.Skipped, "skipped: a node of the wave before failed", nil)
+		if wasSkipped(o.Err) {
+			r.recordOutcome(o.Node, byName[o.Node.Name].closure, state.Skipped, "skipped: a node of the wave before failed", nil)
 			continue
 		}
-		r.notBegun(o.Node, o.Err)
+		r.recordNotBegun(o.Node, o.Err)
 		errs = append(errs, o.Err)
 	}
 	return errors.Join(errs...)
@@ -145,7 +145,7 @@ func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task)
 	m, isMember := cluster.members[node]
 	if m.recreated {
 		if err := r.removeStaleMember(ctx, m, node); err != nil {
-			r.done(t.node, t.closure, state.Failed, "", err)
+			r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 			return err
 		}
 	}
@@ -158,7 +158,7 @@ func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task)
 		return r.deployAfterMachineChange(ctx, t)
 	})
 	if !started {
-		r.done(t.node, t.closure, state.Failed, "", err)
+		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 	}
 	if err == nil && r.Goal.activatesNow() && (len(cluster.members) == 0 || m.unreachable) {
 		r.admit(ctx, cluster, node)

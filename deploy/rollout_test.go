@@ -112,7 +112,7 @@ func tasks(names ...string) []task {
 	var out []task
 	for _, name := range names {
 		name, same := strings.CutPrefix(name, "=")
-		out = append(out, task{node: nixeval.Node{Name: name}, same: same})
+		out = append(out, task{node: nixeval.Node{Name: name}, unchanged: same})
 	}
 	return out
 }
@@ -156,7 +156,7 @@ func TestOrderWaves(t *testing.T) {
 		same := map[string]bool{}
 		for _, t := range c.todo {
 			nodes = append(nodes, t.node)
-			same[t.node.Name] = t.same
+			same[t.node.Name] = t.unchanged
 		}
 		for _, wave := range cluster.orderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
 			var names []string
@@ -189,8 +189,8 @@ func TestWithDrain(t *testing.T) {
 	} {
 		e := &fakeEngine{refuse: c.refuse}
 		d := &Deployer{}
-		cluster := clusterState{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Left: c.task.same}}}}
-		err := d.withDrain(t.Context(), cluster, "w-1", c.task.same, func() error { e.calls = append(e.calls, "deploy"); return c.deploy })
+		cluster := clusterState{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Left: c.task.unchanged}}}}
+		err := d.withDrain(t.Context(), cluster, "w-1", c.task.unchanged, func() error { e.calls = append(e.calls, "deploy"); return c.deploy })
 		if diff := cmp.Diff(c.want, e.calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

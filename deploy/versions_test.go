@@ -73,7 +73,7 @@ func TestRefusedVersion(t *testing.T) {
 func TestBrokenHiveFailsBeforeBoot(t *testing.T) {
 	w, _ := newRunningCluster(t, 0, 2)
 	w.h.PowerOff("demo-w-1")
-	w.boot["w-1"], w.wrong = 30*time.Second, true
+	w.boot["w-1"], w.evaluationFails = 30*time.Second, true
 	began := time.Now()
 	_, err := w.apply(func(o *Options) { o.BootTimeout = time.Minute })
 	if err == nil || !strings.Contains(err.Error(), "it does not evaluate") || time.Since(began) > 20*time.Second {

@@ -35,12 +35,12 @@ func (f *fleetFlags) add(set *pflag.FlagSet) {
 func (a *app) fleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
 	fleet := deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.prompt(), Send: a.event})
 	if file := os.Getenv("SSH_CONFIG_FILE"); file != "" { // Colmena's name for it
-		fleet.Configure(file)
+		fleet.SetSSHConfig(file)
 	}
 	if known, err := a.dir.Load(); err != nil {
-		fleet.Unknown(err)
+		fleet.SetMachinesError(err)
 	} else {
-		fleet.Know(a.dir.ClientKey(), known)
+		fleet.SetMachines(a.dir.ClientKey(), known)
 	}
 	return fleet
 }

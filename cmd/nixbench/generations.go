@@ -59,7 +59,7 @@ func (a *app) generations(flags fleetFlags, paths bool) error {
 	}
 	fleet := a.fleet(hive, flags)
 	defer fleet.Close()
-	looked := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.event)
+	looked := deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.event)
 	list := []generation{}
 	for _, o := range looked {
 		list = append(list, generationsOf(o.Node.Name, o.Value)...)

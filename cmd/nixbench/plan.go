@@ -112,7 +112,7 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 	defer d.Fleet.Close()
 	previews, err := d.Preview(a.ctx, hive, nodes, known, deploy.PreviewOptions{
 		Parallel: flags.parallel, Units: flags.units, Keys: !flags.noKeys, KeepGoing: flags.keepGoing,
-		Some: len(flags.on) > 0, Recreate: flags.recreate, WithoutDrain: flags.drain.noDrain, Drain: drain,
+		Partial: len(flags.on) > 0, Recreate: flags.recreate, WithoutDrain: flags.drain.noDrain, Drain: drain,
 	})
 	if previews != nil {
 		a.view.Result(previews, func(w io.Writer) { writePreviews(w, previews) })

@@ -89,7 +89,7 @@ func (a *app) reboot(flags rebootFlags) error {
 	}
 	fleet := a.fleet(hive, flags.fleetFlags)
 	defer fleet.Close()
-	looked := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.event)
+	looked := deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.event)
 	if n := rebooting(looked, flags.ifNeeded); n == 0 {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "no node needs a reboot") })
 		return errors.Join(deploy.Errors(looked)...)

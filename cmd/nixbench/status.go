@@ -88,7 +88,7 @@ func (a *app) status(flags statusFlags) error {
 	asked.Send = a.event
 	machines, machinesErr := asked.Status(a.ctx, known)
 	up := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines[n.Name].Off() })
-	go func() { looks <- deploy.Look(a.ctx, fleet, up, flags.parallel, send) }()
+	go func() { looks <- deploy.InspectNodes(a.ctx, fleet, up, flags.parallel, send) }()
 	var wanted map[string]nixeval.Closure
 	var evalErr error
 	if flags.drift {
@@ -115,7 +115,7 @@ func (a *app) status(flags statusFlags) error {
 		if !asked {
 			o = deploy.Outcome[activate.Node]{Node: n, Err: &deploy.NoHostError{Node: n}}
 		}
-		rows[i] = deploy.StatusOf(o, known.Nodes[n.Name], wanted, time.Now()).On(machines[n.Name])
+		rows[i] = deploy.StatusOf(o, known.Nodes[n.Name], wanted, time.Now()).WithMachine(machines[n.Name])
 		rows[i].Certificates, rows[i].Reasons = certificates[n.Name], reasons[n.Name]
 	}
 	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.kubeconfigNote(time.Now())) })
@@ -145,7 +145,7 @@ func (e *checkError) Error() string {
 func checkStatus(rows []deploy.Status) error {
 	var bad []string
 	for _, s := range rows {
-		if !s.Well() {
+		if !s.Healthy() {
 			bad = append(bad, s.Node)
 		}
 	}
