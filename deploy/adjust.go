@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// AdjustError is for members that could not be brought to what the hive says of them. Their
-// systems are as they should be.
+// AdjustError says that settings of members which are not part of their systems, such as labels, could not be
+// changed to those of the hive. Their systems are deployed.
 type AdjustError struct{ Err error }
 
 func (e *AdjustError) Error() string { return e.Err.Error() }
@@ -19,18 +19,19 @@ func (e *AdjustError) Unwrap() error { return e.Err }
 // Hint says what to do about it.
 func (e *AdjustError) Hint() string { return "nixbench apply does it again; nothing else is missing" }
 
-// adjust brings members to what the hive says that is no part of their systems.
-func (r *run) adjust(ctx context.Context, l living, nodes []string) error {
+// adjustMembers changes settings of members that are not part of their systems, such as labels, to those of
+// the hive.
+func (r *run) adjustMembers(ctx context.Context, cluster clusterState, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
 	}
-	for _, e := range l.engines {
+	for _, e := range cluster.engines {
 		adjuster, ok := e.(engine.Adjuster)
 		if !ok {
 			continue
 		}
 		wait := r.Send.Wait(event.Event{Phase: event.Deploy, Text: "the cluster to take over what the hive says of its nodes"})
-		words, err := adjuster.Adjust(ctx, nodes, false)
+		changes, err := adjuster.Adjust(ctx, nodes, false)
 		wait.End()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -38,19 +39,19 @@ func (r *run) adjust(ctx context.Context, l living, nodes []string) error {
 		if err != nil {
 			return &AdjustError{Err: err}
 		}
-		for _, line := range Adjustments(words) {
+		for _, line := range AdjustmentLines(changes) {
 			r.Send.Send(event.Event{Kind: event.Message, Level: "note", Text: line})
 		}
 	}
 	return nil
 }
 
-// Adjustments are lines with what differed, one for all nodes of which it was the same.
-func Adjustments(words map[string][]string) []string {
+// AdjustmentLines returns one line per difference, with all nodes that have the same one.
+func AdjustmentLines(changes map[string][]string) []string {
 	nodes := map[string][]string{}
 	var texts []string
-	for _, node := range sortedKeys(words) {
-		text := strings.Join(words[node], ", ")
+	for _, node := range sortedKeys(changes) {
+		text := strings.Join(changes[node], ", ")
 		if nodes[text] == nil {
 			texts = append(texts, text)
 		}
@@ -63,9 +64,9 @@ func Adjustments(words map[string][]string) []string {
 	return lines
 }
 
-// previewAdjust finds out what adjust would change. Before the first deployment there is
-// nothing that could be asked.
-func (d *Deployer) previewAdjust(ctx context.Context, hive *nixeval.Hive, previews []Preview) error {
+// previewAdjustments adds to the previews what adjustMembers would change. Before the first deployment there
+// is no engine to ask.
+func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, previews []Preview) error {
 	var nodes []string
 	deployed := false
 	for _, p := range previews {
@@ -84,12 +85,12 @@ func (d *Deployer) previewAdjust(ctx context.Context, hive *nixeval.Hive, previe
 		if !ok {
 			continue
 		}
-		words, err := adjuster.Adjust(ctx, nodes, true)
+		changes, err := adjuster.Adjust(ctx, nodes, true)
 		if err != nil {
 			d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Text: err.Error()})
 		}
 		for i, p := range previews {
-			previews[i].Adjust = append(previews[i].Adjust, words[p.Node]...)
+			previews[i].Adjust = append(previews[i].Adjust, changes[p.Node]...)
 		}
 	}
 	return nil

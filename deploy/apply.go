@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Goal is how far apply goes. Four of them are [activate.Goal]s.
+// Goal is the last step that apply carries out. Four of the goals are [activate.Goal]s.
 type Goal string
 
 const (
@@ -25,38 +25,38 @@ const (
 	Boot        = Goal(activate.Boot)
 	Test        = Goal(activate.Test)
 	DryActivate = Goal(activate.DryActivate)
-	Push        = Goal("push")        // build and copy, and leave the nodes as they are
-	UploadKeys  = Goal("upload-keys") // only the keys, without evaluating systems
+	Push        = Goal("push")        // build and copy, without activation
+	UploadKeys  = Goal("upload-keys") // upload only the keys; no system is evaluated
 )
 
-// activates tells whether systems are run, or made to boot.
+// activates reports whether the goal activates a system or makes it the boot default.
 func (g Goal) activates() bool { return g == Switch || g == Boot || g == Test }
 
 // Options say how to apply.
 type Options struct {
 	Goal           Goal
-	Parallel       int        // nodes at once; 0: all
-	MaxUnavailable plan.Share // nodes of a wave
-	KeepGoing      bool       // deploy what can be, although other nodes cannot be evaluated or built
+	Parallel       int        // maximum number of nodes at once; 0: all
+	MaxUnavailable plan.Share // nodes that may change in one wave
+	KeepGoing      bool       // deploy the other nodes if some cannot be evaluated or built
 
-	Confirm        time.Duration // 0: no rollback
-	Settle         time.Duration // see activate.Request
+	Confirm        time.Duration // time to confirm before the node rolls back; 0: the rollback is not armed
+	SettleTime     time.Duration // see activate.Request
 	RollbackAll    bool          // one failure rolls back the whole run
 	Specialisation string
 	ActivateWith   string // "" or activate.NixosRebuild
-	ReplaceUnknown bool   // whatever the hive says
+	ReplaceUnknown bool   // overrides replaceUnknownProfiles of the hive
 	BuildOnTarget  *bool  // overrides the hive
 	WithoutKeys    bool
 
-	WithoutDrain bool // nodes of a living cluster keep their work while they change
+	WithoutDrain bool // change members of a running cluster without draining them
 	Drain        engine.DrainOptions
-	CheckTimeout time.Duration // how long what the nodes run together may take to be well; 0: it is not looked at
-	Some         bool          // only some of the hive's nodes are meant, so no machine is removed
-	Recreate     bool          // machines whose image differs are made anew
-	BootTimeout  time.Duration // how long one may take to be ready; 0: what is usual for it
+	CheckTimeout time.Duration // how long the cluster may take to become healthy; 0: it is not checked
+	Partial      bool          // only some of the hive's nodes are selected, so no machine is removed
+	Recreate     bool          // recreate machines whose image differs
+	BootTimeout  time.Duration // how long a machine may take to become ready; 0: a default for its kind
 }
 
-// Deployer has what a run works with.
+// Deployer holds what a run needs: the evaluator, connections to nodes, state, and engines.
 type Deployer struct {
 	Eval      *nixeval.Evaluator
 	Fleet     *Fleet
@@ -65,155 +65,155 @@ type Deployer struct {
 	Activator *activate.Activator
 	Store     *state.Store
 	Record    *state.Recorder
-	Keep      func(map[string]nixeval.Closure) error // roots for what was built
-	Engines   Engines                                // nil: nodes are deployed without a look at what they run together
-	Machines  *Machines                              // nil: none are booted
+	Keep      func(map[string]nixeval.Closure) error // adds garbage collector roots for closures that were built
+	Engines   Engines                                // nil: nodes are deployed without inspecting their cluster
+	Machines  *Machines                              // nil: no machines are booted
 	Send      event.Sink
 }
 
-// Apply evaluates, builds and deploys nodes. What became of each is in the record of
-// the run; the error joins what went wrong.
+// Apply evaluates, builds and deploys nodes. The record of the run contains the result of
+// each node; the returned error joins all failures.
 //
-// Machines that are missing are booted first; they boot while systems are evaluated and
-// built, since their addresses are known before. A node waits for its own machine only.
+// Missing machines are booted first. They boot during evaluation and build, because their
+// addresses are known before. A node waits only for its own machine.
 //
-// Looking at the nodes overlaps with evaluation and build, since it changes nothing.
-// Nothing is changed before everything is built. Without waves, no node waits for
-// another that does not answer, unless that may be a member of what lives.
+// Nodes are inspected during evaluation and build, because an inspection changes nothing.
+// No node is changed before all systems are built. Without waves, no node waits for
+// another node that does not answer, unless that one may be a member of the running cluster.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
-	r := &run{Deployer: d, hive: hive, Options: o, found: map[string]activate.Node{}}
-	machines, err := r.provision(ctx, nodes)
+	r := &run{Deployer: d, hive: hive, Options: o, observed: map[string]activate.Node{}}
+	machines, err := r.startProvisioning(ctx, nodes)
 	r.machines = machines
-	defer machines.end()
+	defer machines.finish()
 	if err != nil {
 		r.skipAll(nodes, err)
 		return err
 	}
-	looked := r.look(ctx, nodes, machines)
-	closures, buildErr := r.permitted(ctx, nodes, looked)
-	if buildErr != nil && (!o.KeepGoing || forbidden(buildErr) || ctx.Err() != nil) {
-		machines.leave()
-		looked.wait()
+	inspected := r.inspectNodes(ctx, nodes, machines)
+	closures, buildErr := r.buildIfVersionAllowed(ctx, nodes, inspected)
+	if buildErr != nil && (!o.KeepGoing || isVersionRefused(buildErr) || ctx.Err() != nil) {
+		machines.abandonWaits()
+		inspected.waitAll()
 		r.skipAll(nodes, buildErr)
-		return errors.Join(buildErr, machines.failures())
+		return errors.Join(buildErr, machines.creationErrors())
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
-	cluster, err := r.cluster(ctx, closures, looked)
+	cluster, err := r.observeClusterBeforeDeploy(ctx, closures, inspected)
 	switch {
 	case err != nil:
-		looked.wait()
+		inspected.waitAll()
 		r.skipAll(nodes, err)
 	case o.MaxUnavailable.Of(len(nodes)) == len(nodes) && len(cluster.members) == 0:
-		err = r.together(ctx, cluster, nodes, closures, looked)
+		err = r.deployAtOnce(ctx, cluster, nodes, closures, inspected)
 	default:
-		todo, sortErr := r.sort(ctx, nodes, closures, looked)
-		if err = r.mayDrain(ctx, cluster, todo); err != nil {
+		todo, sortErr := r.makeTasks(ctx, nodes, closures, inspected)
+		if err = r.checkRunDrains(ctx, cluster, todo); err != nil {
 			for _, t := range todo {
-				r.done(t.node, t.closure, state.Skipped, "skipped: members cannot be drained", nil)
+				r.recordOutcome(t.node, t.closure, state.Skipped, "skipped: members cannot be drained", nil)
 			}
 			err = errors.Join(sortErr, err)
 			break
 		}
-		err = errors.Join(sortErr, r.waves(ctx, cluster, todo))
+		err = errors.Join(sortErr, r.deployWaves(ctx, cluster, todo))
 	}
-	r.inviteAgain(ctx, cluster)
+	r.retryAdmissions(ctx, cluster)
 	switch {
 	case !o.RollbackAll || !o.Goal.activates() || ctx.Err() != nil:
 	case err != nil:
 		err = errors.Join(err, r.restoreNodes(ctx, cluster))
 	default:
-		err = r.forgetKeys(ctx)
+		err = r.dropKeyBackups(ctx)
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
 	if err == nil && buildErr == nil {
-		err = r.tidy(ctx, machines, cluster)
+		err = r.removeObsolete(ctx, machines, cluster)
 	}
 	if err == nil && buildErr == nil {
-		err = r.proven(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel))
+		err = r.verifyCluster(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel))
 	}
 	return errors.Join(buildErr, err)
 }
 
-// run is one Apply under way.
+// run is the state of one call of Apply.
 type run struct {
 	*Deployer
 	Options
 	hive     *nixeval.Hive
-	machines *boots
+	machines *machineSet
 	nodeResults
-	found map[string]activate.Node // what nodes were like before; see before
+	observed map[string]activate.Node // nodes as they were inspected before this run changed them
 }
 
-// looks has what was found on each node, once it is.
-type looks map[string]*look
+// inspections has the inspection of each node by name. An inspection may still be in progress.
+type inspections map[string]*inspection
 
-type look struct {
-	over  chan struct{}
-	found activate.Node
-	err   error
+type inspection struct {
+	done     chan struct{}
+	observed activate.Node
+	err      error
 }
 
-func (l looks) wait() {
-	for _, one := range l {
-		<-one.over
+func (l inspections) waitAll() {
+	for _, inspection := range l {
+		<-inspection.done
 	}
 }
 
-// look begins to ask every node what it runs, once its machine is ready.
-func (r *run) look(ctx context.Context, nodes []nixeval.Node, machines *boots) looks {
-	all := make(looks, len(nodes))
+// inspectNodes starts to inspect every node as soon as its machine is ready. It does not wait.
+func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, machines *machineSet) inspections {
+	all := make(inspections, len(nodes))
 	ready := make(map[string]<-chan struct{}, len(nodes))
 	for _, n := range nodes {
-		all[n.Name] = &look{over: make(chan struct{})}
-		ready[n.Name] = machines.of(n.Name)
+		all[n.Name] = &inspection{done: make(chan struct{})}
+		ready[n.Name] = machines.readyChannel(n.Name)
 	}
 	go func() {
 		for _, o := range EachReady(ctx, nodes, ready, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-			one := all[n.Name]
-			if one.err = machines.wait(n.Name); one.err == nil {
-				one.found, one.err = r.lookAt(ctx, n)
+			inspection := all[n.Name]
+			if inspection.err = machines.waitReady(n.Name); inspection.err == nil {
+				inspection.observed, inspection.err = r.inspectNode(ctx, n)
 			}
-			close(one.over)
+			close(inspection.done)
 			return struct{}{}, nil
 		}) {
-			if o.Err != nil { // cancelled before its turn
+			if o.Err != nil { // cancelled before the inspection started
 				all[o.Node.Name].err = o.Err
-				close(all[o.Node.Name].over)
+				close(all[o.Node.Name].done)
 			}
 		}
 	}()
 	return all
 }
 
-// over has for each node when it was looked at.
-func (l looks) over() map[string]<-chan struct{} {
+// doneChannels returns for each node the channel that is closed when its inspection has ended.
+func (l inspections) doneChannels() map[string]<-chan struct{} {
 	out := map[string]<-chan struct{}{}
-	for name, one := range l {
-		out[name] = one.over
+	for name, inspection := range l {
+		out[name] = inspection.done
 	}
 	return out
 }
 
-func (r *run) lookAt(ctx context.Context, n nixeval.Node) (activate.Node, error) {
+func (r *run) inspectNode(ctx context.Context, n nixeval.Node) (activate.Node, error) {
 	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
 	h, err := r.Fleet.Host(ctx, n)
 	if err == nil && r.Store.State().Rebooting(n.Name) != nil {
-		if err = r.outlastReboot(ctx, n.Name, h); err == nil {
+		if err = r.waitForPreviousReboot(ctx, n.Name, h); err == nil {
 			h, err = r.Fleet.Host(ctx, n)
 		}
 	}
-	var found activate.Node
+	var observed activate.Node
 	if err == nil {
-		found, err = r.Activator.Inspect(ctx, n.Name, h)
-		err = lookError(n.Name, err)
+		observed, err = r.Activator.Inspect(ctx, n.Name, h)
+		err = inspectError(n.Name, err)
 	}
 	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
-	return found, err
+	return observed, err
 }
 
-// closures evaluates and builds. Units that are built on their nodes are only
-// evaluated.
-func (r *run) closures(ctx context.Context, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
+// makeClosures evaluates and builds the systems. Units that are built on their nodes are
+// only evaluated.
+func (r *run) makeClosures(ctx context.Context, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
 	if r.Goal == UploadKeys {
 		return nil, nil
 	}
@@ -223,14 +223,14 @@ func (r *run) closures(ctx context.Context, nodes []nixeval.Node) (map[string]ni
 	}
 	here := map[string]nixeval.Closure{}
 	for unit, c := range all {
-		if !r.onTarget(unit) {
+		if !r.buildsOnTarget(unit) {
 			here[unit] = c
 		}
 	}
 	var buildErr error
 	if len(here) > 0 {
 		var built []string
-		built, buildErr = r.Eval.Build(ctx, here, builders(r.hive))
+		built, buildErr = r.Eval.Build(ctx, here, buildersFile(r.hive))
 		for unit := range here {
 			if !slices.Contains(built, unit) {
 				delete(all, unit)
@@ -247,20 +247,20 @@ func (r *run) closures(ctx context.Context, nodes []nixeval.Node) (map[string]ni
 	return all, errors.Join(evalErr, buildErr)
 }
 
-func (r *run) onTarget(unit string) bool {
+func (r *run) buildsOnTarget(unit string) bool {
 	if r.BuildOnTarget != nil {
 		return *r.BuildOnTarget
 	}
 	return r.hive.Unit(unit).Deployment.BuildOnTarget
 }
 
-// sort finds out what there is to do. Nodes that cannot be reached, or have nothing to
-// deploy, are through already.
-func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) ([]task, error) {
+// makeTasks makes the tasks of all nodes. It records the result of nodes that need none:
+// they cannot be reached, or there is nothing to deploy.
+func (r *run) makeTasks(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) ([]task, error) {
 	var todo []task
 	var errs []error
 	for _, n := range nodes {
-		t, err := r.task(ctx, n, closures, looked[n.Name])
+		t, err := r.newTask(ctx, n, closures, inspected[n.Name])
 		if t != nil {
 			todo = append(todo, *t)
 		}
@@ -269,40 +269,41 @@ func (r *run) sort(ctx context.Context, nodes []nixeval.Node, closures map[strin
 	return todo, errors.Join(errs...)
 }
 
-// together deploys every node as soon as it has been looked at. A wave is made up of
-// nodes that will change, so it has to know of all; but where there is only one, a
-// node that does not answer would hold up the others for nothing.
-func (r *run) together(ctx context.Context, cluster living, nodes []nixeval.Node, closures map[string]nixeval.Closure, looked looks) error {
+// deployAtOnce deploys every node as soon as it has been inspected. It is for a run with a
+// single wave and no members. Several waves are ordered by which nodes will change, so they
+// need the inspections of all nodes. With one wave, waiting for all inspections would only
+// delay the other nodes when one node does not answer.
+func (r *run) deployAtOnce(ctx context.Context, cluster clusterState, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	var errs []error
-	for _, o := range EachReady(ctx, nodes, looked.over(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-		t, err := r.task(ctx, n, closures, looked[n.Name])
+	for _, o := range EachReady(ctx, nodes, inspected.doneChannels(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		t, err := r.newTask(ctx, n, closures, inspected[n.Name])
 		if t != nil {
-			err = r.roll(ctx, cluster, *t)
+			err = r.deployInCluster(ctx, cluster, *t)
 		}
 		return struct{}{}, err
 	}) {
-		r.notBegun(o.Node, o.Err)
+		r.recordNotBegun(o.Node, o.Err)
 		errs = append(errs, o.Err)
 	}
-	looked.wait() // where cancelling has ended Each first
+	inspected.waitAll() // after a cancellation, EachReady may return before all inspections have ended
 	return errors.Join(errs...)
 }
 
-func builders(hive *nixeval.Hive) string {
+func buildersFile(hive *nixeval.Hive) string {
 	if f := hive.Meta.MachinesFile; f != nil {
 		return *f
 	}
 	return ""
 }
 
-// NodeError says which node failed, and where.
+// NodeError is the failure of one node in one step.
 type NodeError struct {
 	Node string
 	Step event.Phase
 	Err  error
 }
 
-// Error names the node once: what comes from below mostly names it, too.
+// Error names the node once: the wrapped error often begins with the node's name, too.
 func (e *NodeError) Error() string {
 	return e.Node + ": " + strings.TrimPrefix(e.Err.Error(), e.Node+": ")
 }

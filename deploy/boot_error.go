@@ -10,42 +10,43 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// failed is for a machine that could not be made.
-func (m *booting) failed(err error) error {
-	return &BootError{Node: m.c.Node, Err: err}
+// creationError returns the error for a machine that could not be created or started.
+func (m *machineTask) creationError(err error) error {
+	return &BootError{Node: m.change.Node, Err: err}
 }
 
-// unready is for one that was started and did not come up; its console may say why.
-func (m *booting) unready(ctx context.Context, err error) error {
-	e := &BootError{Node: m.c.Node, Started: true, Within: m.patience(), Err: err}
+// notReadyError returns the error for a machine that was started and did not become ready. It adds
+// what the hypervisor reports about the machine, and the end of its console log.
+func (m *machineTask) notReadyError(ctx context.Context, err error) error {
+	e := &BootError{Node: m.change.Node, Started: true, Within: m.bootLimit(), Err: err}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	host := m.g.hosts[m.c.Hypervisor]
-	if d, ok := host.(provision.Discoverer); ok && m.g.Network.Mode.Ours() {
-		all, _ := d.Addresses(ctx, m.g.Cluster, m.c.Node) // only to say more
-		if a := reachable(all); a.IsValid() && a != m.c.Address && len(all) == 1 {
-			e.Err = fmt.Errorf("%w; it has got the address %s, although %s is reserved for it", e.Err, a, m.c.Address)
+	host := m.plan.providers[m.change.Hypervisor]
+	if d, ok := host.(provision.Discoverer); ok && m.plan.Network.Mode.Ours() {
+		all, _ := d.Addresses(ctx, m.plan.Cluster, m.change.Node) // only for the message, so an error does not matter
+		if a := preferredAddress(all); a.IsValid() && a != m.change.Address && len(all) == 1 {
+			e.Err = fmt.Errorf("%w; it has got the address %s, although %s is reserved for it", e.Err, a, m.change.Address)
 		}
 	}
-	if site, err := host.Survey(ctx, m.g.Cluster, m.g.Network); err == nil {
-		for _, f := range site.Machines {
-			if f.Node == m.c.Node && f.State == provision.Off {
+	if inventory, err := host.Survey(ctx, m.plan.Cluster, m.plan.Network); err == nil {
+		for _, f := range inventory.Machines {
+			if f.Node == m.change.Node && f.State == provision.Off {
 				e.Err = fmt.Errorf("%w; it is off: its system has ended by itself", e.Err)
 			}
 		}
 	}
 	if c, ok := host.(provision.Console); ok {
-		e.Console, _ = c.ConsoleTail(ctx, m.g.Cluster, m.c.Node, 4000) // a panic of the kernel takes 3000
+		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.change.Node, 4000) // a kernel panic takes 3000 bytes
 	}
 	return e
 }
 
-// BootError says that a node's machine could not be made, or did not come up.
+// BootError is a node's machine that could not be created or did not become ready.
 type BootError struct {
 	Node    string
 	Started bool
 	Within  time.Duration
-	Console string // the end of what it printed
+	Console string // the end of the console log
 	Err     error
 }
 
@@ -63,7 +64,7 @@ func (e *BootError) Error() string {
 
 func (e *BootError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns what to do about the error.
 func (e *BootError) Hint() string {
 	var helpful interface{ Hint() string }
 	if errors.As(e.Err, &helpful) && helpful.Hint() != "" {

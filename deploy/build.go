@@ -11,19 +11,19 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Closure is what was made of one node.
+// Closure is the result of evaluating and building one node.
 type Closure struct {
 	Node  string `json:"node"`
 	Unit  string `json:"unit"`
 	Drv   string `json:"drv,omitempty"`
-	Path  string `json:"path,omitempty"`  // of the system
+	Path  string `json:"path,omitempty"`  // store path of the system
 	Built bool   `json:"built"`           // whether the system is in the store
-	Error string `json:"error,omitempty"` // why it is not
+	Error string `json:"error,omitempty"` // why the system was not built
 }
 
-// Instantiate evaluates the systems of nodes. With keepGoing, closures that could
-// be evaluated are returned beside the error about the others; without it they are
-// only reported.
+// Instantiate evaluates the systems of nodes. With keepGoing, it returns the closures that
+// could be evaluated together with the error about the others. Without keepGoing, it returns
+// no closures if one cannot be evaluated.
 func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) (map[string]nixeval.Closure, error) {
 	failed := map[string]*nixeval.NixError{}
 	var units []string
@@ -51,8 +51,8 @@ func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, 
 	return closures, &nixeval.EvalError{Units: failed}
 }
 
-// Build evaluates and builds the systems of nodes, and tells of every node how far
-// it got. The error holds an [*nixeval.EvalError], an [*nixeval.BuildError] or both.
+// Build evaluates and builds the systems of nodes, and returns the result of every node.
+// The error wraps an [*nixeval.EvalError], an [*nixeval.BuildError] or both.
 func Build(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) ([]Closure, error) {
 	closures, evalErr := Instantiate(ctx, e, hive, nodes, keepGoing)
 	if evalErr != nil && !isEvalError(evalErr) {
@@ -61,9 +61,9 @@ func Build(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes 
 	var built []string
 	var buildErr error
 	if len(closures) > 0 {
-		built, buildErr = e.Build(ctx, closures, builders(hive))
+		built, buildErr = e.Build(ctx, closures, buildersFile(hive))
 	}
-	return results(nodes, closures, built, evalErr, buildErr), errors.Join(evalErr, buildErr)
+	return closureResults(nodes, closures, built, evalErr, buildErr), errors.Join(evalErr, buildErr)
 }
 
 func isEvalError(err error) bool {
@@ -71,7 +71,7 @@ func isEvalError(err error) bool {
 	return errors.As(err, &ee)
 }
 
-func results(nodes []nixeval.Node, closures map[string]nixeval.Closure, built []string, evalErr, buildErr error) []Closure {
+func closureResults(nodes []nixeval.Node, closures map[string]nixeval.Closure, built []string, evalErr, buildErr error) []Closure {
 	var ee *nixeval.EvalError
 	errors.As(evalErr, &ee)
 	out := make([]Closure, len(nodes))

@@ -18,16 +18,16 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// NodeConditions are what must hold of nodes, whatever runs on them.
+// NodeConditions returns the conditions that every node must meet, with any engine or without one.
 func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condition {
-	var looked []Outcome[activate.Node]
+	var inspected []Outcome[activate.Node]
 	return []check.Condition{{
 		Name: Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
 			var bad []string
-			now := Look(ctx, f, nodes, parallel, nil)
-			if ctx.Err() == nil { // one that is cut short has seen nothing
-				looked = now
+			now := InspectNodes(ctx, f, nodes, parallel, nil)
+			if ctx.Err() == nil { // a cancelled inspection has no result
+				inspected = now
 			}
 			for _, o := range now {
 				switch {
@@ -45,7 +45,7 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 			return nil
 		},
 		Explain: func(ctx context.Context) string {
-			reasons := Reasons(ctx, f, looked, parallel)
+			reasons := FailureReasons(ctx, f, inspected, parallel)
 			var lines []string
 			for _, n := range nodes {
 				for _, unit := range slices.Sorted(maps.Keys(reasons[n.Name])) {
@@ -57,8 +57,8 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 	}}
 }
 
-// MemberConditions are what must hold of members' own programs. What the nodes run together may miss
-// those that have just died only a minute later.
+// MemberConditions returns the conditions of the programs that run on the members themselves. The engine may
+// notice only a minute later that such a program has stopped.
 func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel int) []check.Condition {
 	var out []check.Condition
 	for _, e := range engines {
@@ -74,7 +74,7 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 					return struct{}{}, inspector.Inspect(ctx, n.Name)
 				}) {
 					if o.Err != nil {
-						bad = append(bad, o.Node.Name+": "+brief(o.Node.Name, o.Err))
+						bad = append(bad, o.Node.Name+": "+briefError(o.Node.Name, o.Err))
 					}
 				}
 				if len(bad) > 0 {
@@ -87,43 +87,44 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 	return out
 }
 
-// Engines makes the engines that the hive's nodes are members of.
+// Engines has a constructor for each kind of engine.
 type Engines map[string]func(engine.Cluster) engine.Engine
 
-// Of returns the hive's engines in the order of their kinds, each with a way to run commands on its members.
-func (known Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
-	teams, err := known.of(hive, f, nil)
+// Of returns the engines of the hive, ordered by kind. Each of them can run commands on its members.
+func (makers Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
+	withMembers, err := makers.withMembers(hive, f, nil)
 	var out []engine.Engine
-	for _, t := range teams {
+	for _, t := range withMembers {
 		out = append(out, t.engine)
 	}
 	return out, err
 }
 
-// team is an engine with the members that the hive wishes.
-type team struct {
+// engineWithMembers is an engine with its desired members.
+type engineWithMembers struct {
 	engine  engine.Engine
 	members []engine.Member
 }
 
-// of leaves out members that are about to leave for good: nobody asks them any more.
-func (known Engines) of(hive *nixeval.Hive, f *Fleet, without []string) ([]team, error) {
-	var out []team
+// withMembers returns the engines of the hive with their desired members. Members in without are left out,
+// because they are about to be removed and must not be asked.
+func (makers Engines) withMembers(hive *nixeval.Hive, f *Fleet, without []string) ([]engineWithMembers, error) {
+	var out []engineWithMembers
 	all := engine.Members(hive)
 	for _, kind := range sortedKeys(all) {
 		members := all[kind]
-		of := known[kind]
+		of := makers[kind]
 		if of == nil {
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
 		}
 		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
-		out = append(out, team{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}), members})
+		out = append(out, engineWithMembers{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}), members})
 	}
 	return out, nil
 }
 
-// Certificates asks nodes for theirs, by name. Of a node that does not answer, or has not
-// joined anything, there are none.
+// Certificates returns the certificates of nodes by node name. A node that does not answer or is not a member
+// has none.
 func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.Node, parallel int) map[string][]engine.Certificate {
 	out := map[string][]engine.Certificate{}
 	for _, e := range engines {
@@ -142,9 +143,9 @@ func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.
 	return out
 }
 
-// runOn runs a command as root on a node of the fleet, by name.
+// runOn runs a command as root on the named node of the fleet.
 func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	h, err := f.Host(ctx, f.node(node))
+	h, err := f.Host(ctx, f.nodeByName(node))
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +159,7 @@ func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ..
 	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
 }
 
-// programOf names a command that is waited for, without its arguments but for kubectl's verb.
+// programOf returns the name of the program in argv for messages, and for kubectl also the verb.
 func programOf(argv []string) string {
 	name := path.Base(argv[0])
 	if name != "kubectl" {
@@ -172,8 +173,9 @@ func programOf(argv []string) string {
 	return name
 }
 
-// node is one of the hive, or one that has left it and whose machine is still there.
-func (f *Fleet) node(name string) nixeval.Node {
+// nodeByName returns the node of the hive with this name. For a node that the hive no longer has, it returns
+// one with the role of its recorded machine.
+func (f *Fleet) nodeByName(name string) nixeval.Node {
 	for _, n := range f.hive.Nodes {
 		if n.Name == name {
 			return n

@@ -19,29 +19,29 @@ import (
 // Removed is the outcome of removing a machine.
 const Removed state.Outcome = "removed"
 
-// doomed is a machine that is to be removed.
-type doomed struct {
-	Node       string          `json:"node"`
-	Role       string          `json:"role,omitempty"`
-	Hypervisor string          `json:"hypervisor"`
-	State      provision.State `json:"state,omitempty"` // empty where nothing was found
-	never      bool            // it was decided on, and nothing of it was made
-	orphan     bool
-	double     bool   // a second one that the node has by mistake: the node stays, with its other one
-	note       string // what is to be said of it, if it is only forgotten
+// removal is a machine that a destroy plan removes.
+type removal struct {
+	Node         string          `json:"node"`
+	Role         string          `json:"role,omitempty"`
+	Hypervisor   string          `json:"hypervisor"`
+	State        provision.State `json:"state,omitempty"` // empty: no hypervisor has anything of it
+	neverCreated bool            // it was planned, and nothing of it was created
+	unrecorded   bool
+	duplicate    bool   // a second machine of the node by mistake: the node stays with its other machine
+	note         string // description of a machine that is only removed from the state
 }
 
-// Doom is all that a destroy will remove.
-type Doom struct {
-	List  []doomed
-	Whole bool     // nothing is left afterwards, so that the network and images go, too
-	Left  []string // what is not removed, and should be known
-	never []string // nodes whose machine was decided on, and never made: only the record of it is removed
-	hosts hypervisors
-	gone  string // the hypervisor that is forgotten with them
+// DestroyPlan is all that a destroy removes.
+type DestroyPlan struct {
+	Removals     []removal
+	WholeCluster bool     // no machine is left afterwards, so that the network and images are removed, too
+	Remaining    []string // messages about what is not removed
+	neverCreated []string // nodes whose machine was planned and never created: only its record is removed
+	hosts        hypervisors
+	abandoned    string // the hypervisor that is removed from the state with its machines
 }
 
-func (d doomed) String() string {
+func (d removal) String() string {
 	text := d.Node
 	if d.Hypervisor != "" {
 		text += " on " + d.Hypervisor
@@ -49,7 +49,7 @@ func (d doomed) String() string {
 	switch {
 	case d.note != "":
 		text += ": " + d.note
-	case d.orphan:
+	case d.unrecorded:
 		text += ": left behind by a run that was cut off"
 	case d.State == "":
 		text += ": nothing of it is there any more"
@@ -59,93 +59,92 @@ func (d doomed) String() string {
 	return text
 }
 
-// leaving are the nodes that are gone with these machines, each once.
-func leaving(list []doomed) []string {
+// removedNodes returns the nodes whose last machine is removed, each once.
+func removedNodes(list []removal) []string {
 	var out []string
-	for _, one := range list {
-		if !one.double && !slices.Contains(out, one.Node) {
-			out = append(out, one.Node)
+	for _, machine := range list {
+		if !machine.duplicate && !slices.Contains(out, machine.Node) {
+			out = append(out, machine.Node)
 		}
 	}
 	return out
 }
 
-// Close ends the connections.
-func (d *Doom) Close() { d.hosts.close() }
+// Close closes the connections to the hypervisors.
+func (d *DestroyPlan) Close() { d.hosts.close() }
 
-// Doom finds all machines of the cluster, whatever the hive says: those that are remembered and
-// those that carry our mark. meant picks some of them; nil means all.
-func (m *Machines) Doom(ctx context.Context, known *state.State, meant func([]nixeval.Node) ([]nixeval.Node, error)) (*Doom, error) {
-	if known.Cluster == nil {
-		return &Doom{}, nil
+// PlanDestroy finds all machines of the cluster, independent of the hive: the recorded ones and those that
+// carry nixbench's metadata. selectNodes selects some of them; nil selects all.
+func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
+	if recorded.Cluster == nil {
+		return &DestroyPlan{}, nil
 	}
-	net, err := m.network(known, false)
+	net, err := m.clusterNetwork(recorded, false)
 	if err != nil {
 		return nil, err
 	}
-	d := &Doom{}
-	if d.hosts, err = connect(ctx, m.Open, known.Cluster.Hypervisors, m.Send); err != nil {
+	d := &DestroyPlan{}
+	if d.hosts, err = connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send); err != nil {
 		d.Close()
-		return nil, forgettable(err, known)
+		return nil, addAbandonHint(err, recorded)
 	}
-	sites, err := d.hosts.survey(ctx, m.cluster(known), net, m.Send)
+	sites, err := d.hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
 	if err != nil {
 		d.Close()
-		return nil, forgettable(err, known)
+		return nil, addAbandonHint(err, recorded)
 	}
 	seen := map[string]bool{}
-	var all []doomed
+	var all []removal
 	for _, name := range sortedKeys(sites) {
 		for _, c := range sites[name].Copies {
-			d.Left = append(d.Left, provision.CopyText(name, c))
+			d.Remaining = append(d.Remaining, provision.CopyText(name, c))
 		}
 		for _, f := range sites[name].Machines {
-			_, remembered := known.Machines[f.Node]
-			all = append(all, doomed{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, orphan: !remembered})
+			_, remembered := recorded.Machines[f.Node]
+			all = append(all, removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, unrecorded: !remembered})
 			seen[f.Node] = true
 		}
 	}
-	for _, node := range sortedKeys(known.Machines) {
-		if s := known.Machines[node]; !seen[node] {
-			all = append(all, doomed{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, never: s.Created == nil})
+	for _, node := range sortedKeys(recorded.Machines) {
+		if s := recorded.Machines[node]; !seen[node] {
+			all = append(all, removal{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, neverCreated: s.Created == nil})
 		}
 	}
-	byNode(all)
+	sortByNode(all)
 	list := all
-	if meant != nil {
-		picked, err := meant(m.asNodes(all))
+	if selectNodes != nil {
+		selected, err := selectNodes(m.asNodes(all))
 		if err != nil {
 			d.Close()
 			return nil, err
 		}
-		list = slices.DeleteFunc(slices.Clone(all), func(one doomed) bool {
-			return !slices.ContainsFunc(picked, func(n nixeval.Node) bool { return n.Name == one.Node })
+		list = slices.DeleteFunc(slices.Clone(all), func(machine removal) bool {
+			return !slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == machine.Node })
 		})
 	}
-	d.Whole = len(list) == len(all)
-	for _, one := range list {
-		if one.never {
-			d.never = append(d.never, one.Node)
-			d.Left = append(d.Left, one.Node+": it was never made; it is forgotten")
+	d.WholeCluster = len(list) == len(all)
+	for _, machine := range list {
+		if machine.neverCreated {
+			d.neverCreated = append(d.neverCreated, machine.Node)
+			d.Remaining = append(d.Remaining, machine.Node+": it was never made; it is forgotten")
 		} else {
-			d.List = append(d.List, one)
+			d.Removals = append(d.Removals, machine)
 		}
 	}
 	return d, nil
 }
 
-func byNode(all []doomed) {
-	slices.SortStableFunc(all, func(a, b doomed) int { return nixeval.CompareNatural(a.Node, b.Node) })
+func sortByNode(all []removal) {
+	slices.SortStableFunc(all, func(a, b removal) int { return nixeval.CompareNatural(a.Node, b.Node) })
 }
 
-// asNodes are machines as nodes that can be picked, with the tags that the hive gives them if it
-// still has them.
-func (m *Machines) asNodes(all []doomed) []nixeval.Node {
+// asNodes returns the machines as nodes that can be selected. Nodes that the hive still has keep their tags.
+func (m *Machines) asNodes(all []removal) []nixeval.Node {
 	var out []nixeval.Node
-	for _, one := range all {
-		n := nixeval.Node{Name: one.Node, Unit: one.Node, Role: one.Role, Tags: []string{}}
+	for _, machine := range all {
+		n := nixeval.Node{Name: machine.Node, Unit: machine.Node, Role: machine.Role, Tags: []string{}}
 		for _, h := range m.Hive.Nodes {
-			if h.Name == one.Node {
+			if h.Name == machine.Node {
 				n = h
 			}
 		}
@@ -156,62 +155,62 @@ func (m *Machines) asNodes(all []doomed) []nixeval.Node {
 	return out
 }
 
-// DestroyOptions say how to remove machines.
+// DestroyOptions are the options of Destroy.
 type DestroyOptions struct {
 	Parallel     int
-	WithoutDrain bool // nodes of a living cluster leave it without letting go of their work
+	WithoutDrain bool // nodes of a running cluster are removed without a drain
 	Drain        engine.DrainOptions
 }
 
-// Destroy removes machines. What became of each is in the record of the run.
-func (d *Deployer) Destroy(ctx context.Context, doom *Doom, o DestroyOptions) ([]state.NodeResult, error) {
-	known := d.Store.State()
-	if known.Cluster == nil {
+// Destroy removes the machines of a plan. The record of the run has the result of each machine.
+func (d *Deployer) Destroy(ctx context.Context, destroyPlan *DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
+	recorded := d.Store.State()
+	if recorded.Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	w := &wrecker{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.cluster(known), hosts: doom.hosts, outcome: Removed}
-	if doom.gone != "" {
+	w := &destroyer{Machines: d.Machines, Store: d.Store, Record: d.Record, Send: d.Send, parallel: o.Parallel, cluster: d.Machines.clusterIdentity(recorded), hosts: destroyPlan.hosts, outcome: Removed}
+	if destroyPlan.abandoned != "" {
 		w.outcome = Forgotten
 	}
-	if d.Engines != nil && (!doom.Whole || d.othersStay(leaving(doom.List))) {
-		if err := d.takeOut(ctx, doom, o.WithoutDrain, o.Drain); err != nil {
+	if d.Engines != nil && (!destroyPlan.WholeCluster || d.otherMembersRemain(removedNodes(destroyPlan.Removals))) {
+		if err := d.removeDestroyedMembers(ctx, destroyPlan, o.WithoutDrain, o.Drain); err != nil {
 			return nil, err
 		}
 	}
-	if doom.Whole {
-		for _, host := range doom.hosts {
+	if destroyPlan.WholeCluster {
+		for _, host := range destroyPlan.hosts {
 			if h, ok := host.(provision.ClusterRemover); ok {
 				h.BeginClusterRemoval(w.cluster)
 			}
 		}
 	}
-	results, err := w.remove(ctx, doom.List)
-	for _, node := range doom.never {
-		err = errors.Join(err, w.forgetNode(node))
+	results, err := w.removeAll(ctx, destroyPlan.Removals)
+	for _, node := range destroyPlan.neverCreated {
+		err = errors.Join(err, w.dropNodeRecord(node))
 	}
 	switch {
 	case err != nil:
-	case doom.gone != "":
-		err = w.forget(doom.gone)
+	case destroyPlan.abandoned != "":
+		err = w.abandonHypervisor(destroyPlan.abandoned)
 	default:
-		err = w.clean(ctx)
+		err = w.cleanUp(ctx)
 	}
 	return results, err
 }
 
-// othersStay tells whether nodes that were deployed, and may be members, outlive these: machines
-// that are not ours.
-func (d *Deployer) othersStay(leaving []string) bool {
-	hive, known := d.Machines.Hive, d.Store.State()
+// otherMembersRemain reports whether deployed nodes that are or may be members remain after the removal: nodes
+// whose machines nixbench does not manage.
+func (d *Deployer) otherMembersRemain(leaving []string) bool {
+	hive, recorded := d.Machines.Hive, d.Store.State()
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
 		u := hive.Unit(n.Unit)
 		member := hive.Broken[n.Unit] != nil || u != nil && u.Deployment.Engine != nil
-		return member && known.Nodes[n.Name].Good != nil && !slices.Contains(leaving, n.Name)
+		return member && recorded.Nodes[n.Name].Good != nil && !slices.Contains(leaving, n.Name)
 	})
 }
 
-// wrecker removes machines.
-type wrecker struct {
+// destroyer removes machines and what belongs to them.
+type destroyer struct {
 	*Machines
 	Store    *state.Store
 	Record   *state.Recorder
@@ -219,61 +218,61 @@ type wrecker struct {
 	parallel int
 	cluster  provision.Cluster
 	hosts    hypervisors
-	outcome  state.Outcome // of each that went well
+	outcome  state.Outcome // of each machine that was removed without an error
 }
 
-func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult, error) {
+func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.NodeResult, error) {
 	if len(list) == 0 {
 		return []state.NodeResult{}, nil
 	}
 	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
 	var nodes []nixeval.Node
-	parts := map[string][]doomed{} // a node's, of which there may be two by a mistake
-	for _, one := range list {
-		if parts[one.Node] == nil {
-			nodes = append(nodes, nixeval.Node{Name: one.Node, Role: one.Role})
+	parts := map[string][]removal{} // by node; a node may have two machines by mistake
+	for _, machine := range list {
+		if parts[machine.Node] == nil {
+			nodes = append(nodes, nixeval.Node{Name: machine.Node, Role: machine.Role})
 		}
-		parts[one.Node] = append(parts[one.Node], one)
+		parts[machine.Node] = append(parts[machine.Node], machine)
 	}
 	var results []state.NodeResult
 	var errs []error
 	for _, o := range Each(ctx, nodes, w.parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		w.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Remove, Node: n.Name})
-		err := w.removeOne(ctx, n.Name, parts[n.Name])
+		err := w.removeMachine(ctx, n.Name, parts[n.Name])
 		w.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Remove, Node: n.Name, Failed: err != nil})
 		return struct{}{}, err
 	}) {
 		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
-			o.Err = context.Cause(ctx) // the rest is about the cancelling
+			o.Err = context.Cause(ctx) // the other errors are about the cancellation
 		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
-		double := parts[o.Node.Name][0].double
+		duplicate := parts[o.Node.Name][0].duplicate
 		text := string(w.outcome)
-		if double {
+		if duplicate {
 			text = "its second machine is removed"
 		}
 		if o.Err != nil {
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
-			text = "failed: " + brief(o.Node.Name, o.Err)
+			text = "failed: " + briefError(o.Node.Name, o.Err)
 		}
-		if !double || o.Err != nil { // else what became of the node is on record
+		if !duplicate || o.Err != nil { // otherwise the record has the node's own result
 			w.Record.Result(r)
 		}
 		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
 		results, errs = append(results, r), append(errs, o.Err)
 	}
 	err := errors.Join(errs...)
-	gone, absent := 0, 0
+	removed, absent := 0, 0
 	for i, r := range results {
 		switch {
 		case errs[i] != nil:
-		case w.outcome == Removed && !w.there(parts[r.Node]):
+		case w.outcome == Removed && !w.wasFound(parts[r.Node]):
 			absent++
 		default:
-			gone++
+			removed++
 		}
 	}
-	text := fmt.Sprintf("%s %s", Count(gone, "machine"), w.outcome)
+	text := fmt.Sprintf("%s %s", Count(removed, "machine"), w.outcome)
 	if absent > 0 {
 		text += fmt.Sprintf(", %d not there any more", absent)
 	}
@@ -281,63 +280,63 @@ func (w *wrecker) remove(ctx context.Context, list []doomed) ([]state.NodeResult
 	return results, err
 }
 
-// there tells whether anything of a node's machine was found.
-func (w *wrecker) there(parts []doomed) bool {
-	return slices.ContainsFunc(parts, func(p doomed) bool { return p.State != "" || p.double })
+// wasFound reports whether a hypervisor has anything of a node's machine.
+func (w *destroyer) wasFound(parts []removal) bool {
+	return slices.ContainsFunc(parts, func(p removal) bool { return p.State != "" || p.duplicate })
 }
 
-// removeOne removes a node's machine, and what is remembered of it. A second machine that
-// a node has by mistake goes alone.
-func (w *wrecker) removeOne(ctx context.Context, node string, parts []doomed) error {
+// removeMachine removes a node's machine and its record. If only a duplicate machine is removed, the record
+// stays.
+func (w *destroyer) removeMachine(ctx context.Context, node string, parts []removal) error {
 	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
 		return &BootError{Node: node, Err: err}
 	}
 	for _, p := range parts {
 		host := w.hosts[p.Hypervisor]
 		if host == nil {
-			continue // it was never given one, or that is gone
+			continue // the machine has no hypervisor, or the hypervisor is no longer recorded
 		}
 		if err := host.Remove(ctx, w.cluster, node); err != nil {
-			return &BootError{Node: node, Err: located(err, p.Hypervisor, "remove")}
+			return &BootError{Node: node, Err: withHypervisor(err, p.Hypervisor, "remove")}
 		}
 	}
-	if parts[0].double {
+	if parts[0].duplicate {
 		return w.Store.Finish(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine})
 	}
-	return w.forgetNode(node)
+	return w.dropNodeRecord(node)
 }
 
-// forgetNode removes what is remembered of a node's machine.
-func (w *wrecker) forgetNode(node string) error {
-	// The key first: without the machine's entry nobody would look for it again.
+// dropNodeRecord removes the host key and the record of a node's machine.
+func (w *destroyer) dropNodeRecord(node string) error {
+	// The key is removed first: without the record, no later run would look for it.
 	if err := w.Dir.RemoveHostKey(node); err != nil {
 		return &BootError{Node: node, Err: err}
 	}
 	return w.Store.Update(func(s *state.State) error { s.Removed(node); return nil })
 }
 
-// clean removes what no machine uses any more. When no machine is left, it also removes the keys, the secrets and
-// the facts, and last the cluster's id: only with it are the network and the images recognised as
-// this cluster's. So the id stays as long as one of them could not be removed, and that is an error.
-func (w *wrecker) clean(ctx context.Context) error {
-	left, err := w.cleanHosts(ctx)
-	known := w.Store.State()
-	if len(known.Machines) > 0 {
+// cleanUp removes what no machine uses any more. When no machine is left, it also removes the keys, the
+// secrets and the facts, and last the cluster's id. The network and the images carry that id, so it stays as
+// long as one of them could not be removed, and that is an error.
+func (w *destroyer) cleanUp(ctx context.Context) error {
+	stillUsed, err := w.cleanHosts(ctx)
+	recorded := w.Store.State()
+	if len(recorded.Machines) > 0 {
 		if err != nil {
 			return err
 		}
-		return w.facts(known)
+		return w.writeFacts(recorded)
 	}
-	if err := errors.Join(w.removeFiles(known), err, left); err != nil {
+	if err := errors.Join(w.removeFiles(recorded), err, stillUsed); err != nil {
 		return err
 	}
 	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
 }
 
-// cleanHosts removes from all hypervisors what no machine uses any more. left says what is still used.
-func (w *wrecker) cleanHosts(ctx context.Context) (left, err error) {
+// cleanHosts removes from all hypervisors what no machine uses any more. stillUsed lists what is still in use.
+func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
 	var errs, used []error
-	for _, name := range sortedKeys(w.hosts) { // not at once: two of them may have one network and pool
+	for _, name := range sortedKeys(w.hosts) { // one after the other: two of them may share a network and a pool
 		c, ok := w.hosts[name].(provision.Cleaner)
 		if !ok {
 			continue
@@ -346,7 +345,7 @@ func (w *wrecker) cleanHosts(ctx context.Context) (left, err error) {
 		all, err := c.Clean(ctx, w.cluster)
 		wait.End()
 		if err != nil {
-			errs = append(errs, located(err, name, "clean up"))
+			errs = append(errs, withHypervisor(err, name, "clean up"))
 		}
 		for _, l := range all {
 			used = append(used, &provision.Error{
@@ -358,13 +357,14 @@ func (w *wrecker) cleanHosts(ctx context.Context) (left, err error) {
 	return errors.Join(used...), errors.Join(errs...)
 }
 
-// removeFiles removes what is only there for machines of ours, of which none is left.
-func (w *wrecker) removeFiles(known *state.State) error {
+// removeFiles removes the local files that only machines of this cluster need. It is called when no machine is
+// left.
+func (w *destroyer) removeFiles(recorded *state.State) error {
 	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
 	for _, root := range roots {
-		_ = os.Remove(root) // a link to an image that can be made again
+		_ = os.Remove(root) // only a link to an image that can be built again
 	}
-	if !w.outlived(known) {
+	if !w.otherNodesRemain(recorded) {
 		// The next cluster gets secrets of its own.
 		if err := w.Dir.RemoveSecrets(); err != nil {
 			return err
@@ -373,26 +373,26 @@ func (w *wrecker) removeFiles(known *state.State) error {
 	return errors.Join(w.Dir.RemoveFacts(), w.Dir.RemoveKeys())
 }
 
-// facts writes those of the machines that are left.
-func (w *wrecker) facts(known *state.State) error {
-	data, err := w.runtime(known)
+// writeFacts writes the facts of the machines that are left.
+func (w *destroyer) writeFacts(recorded *state.State) error {
+	data, err := w.encodeFacts(recorded)
 	if err != nil || data == nil {
 		return err
 	}
-	return w.Dir.WriteFacts(data, known.Machines)
+	return w.Dir.WriteFacts(data, recorded.Machines)
 }
 
-// outlived tells whether nodes whose machines are not ours go on, perhaps as the same cluster,
-// with the secrets that they have: those of the hive, and others that were deployed to once.
-func (w *wrecker) outlived(known *state.State) bool {
-	return len(known.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
+// otherNodesRemain reports whether nodes remain whose machines nixbench does not manage: nodes of the hive,
+// and nodes that were deployed before. They may go on as the same cluster with the existing secrets.
+func (w *destroyer) otherNodesRemain(recorded *state.State) bool {
+	return len(recorded.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
 }
 
-// Lines are what people are asked about.
-func (d *Doom) Lines() []string {
+// Lines describes the plan for the question to the user.
+func (d *DestroyPlan) Lines() []string {
 	var out []string
-	for _, one := range d.List {
-		out = append(out, one.String())
+	for _, machine := range d.Removals {
+		out = append(out, machine.String())
 	}
-	return append(out, d.Left...)
+	return append(out, d.Remaining...)
 }

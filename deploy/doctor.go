@@ -17,57 +17,57 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// States of a finding.
+// States of a provision.Finding.
 const (
-	fine    = "ok"
-	warning = "warning"
-	bad     = "error"
+	findingOK      = "ok"
+	findingWarning = "warning"
+	findingError   = "error"
 )
 
-// Examine looks at everything that an apply needs before it changes anything: this machine, the
-// hypervisors, and whether they have what the hive wishes.
-func (m *Machines) Examine(ctx context.Context, known *state.State) []provision.Finding {
+// Examine checks everything that apply needs before it changes anything: this machine, the
+// hypervisors, and whether they have room for the machines of the hive.
+func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provision.Finding {
 	out := []provision.Finding{nixVersion(ctx), nixTrust(ctx), sshClient()}
-	if !m.Wanted(known) {
+	if !m.HasMachines(recorded) {
 		return out
 	}
-	all, err := wishes(m.Hive)
-	net, netErr := m.network(known, len(all) > 0)
+	all, err := desiredMachines(m.Hive)
+	net, netErr := m.clusterNetwork(recorded, len(all) > 0)
 	if err := errors.Join(err, netErr); err != nil {
-		return append(out, finding("hive", err))
+		return append(out, errorFinding("hive", err))
 	}
 	out = append(out, m.examineImages(ctx)...)
-	where := m.where(known, len(all) > 0)
-	found := map[string][]provision.Finding{}
-	sites := map[string]provision.Inventory{}
+	where := m.hypervisorConfigs(recorded, len(all) > 0)
+	findings := map[string][]provision.Finding{}
+	inventories := map[string]provision.Inventory{}
 	var mu sync.Mutex
-	_ = eachOf(sortedKeys(where), func(name string) error { // what is wrong is a finding
-		list, site := m.examineOne(ctx, name, where[name], m.cluster(known), net)
+	_ = runForAll(sortedKeys(where), func(name string) error { // errors become findings
+		list, inventory := m.examineHypervisor(ctx, name, where[name], m.clusterIdentity(recorded), net)
 		mu.Lock()
 		defer mu.Unlock()
-		found[name] = list
-		if site != nil {
-			sites[name] = *site
+		findings[name] = list
+		if inventory != nil {
+			inventories[name] = *inventory
 		}
 		return nil
 	})
-	for _, name := range sortedKeys(found) {
-		for _, f := range found[name] {
+	for _, name := range sortedKeys(findings) {
+		for _, f := range findings[name] {
 			if f.Where == "" {
 				f.Where = name
 			}
 			out = append(out, f)
 		}
 	}
-	if len(sites) == len(where) {
-		out = append(out, m.examineRoom(ctx, known, all, sites)...)
+	if len(inventories) == len(where) {
+		out = append(out, m.examineCapacity(ctx, recorded, all, inventories)...)
 	}
 	return out
 }
 
-// finding is an error as one.
-func finding(what string, err error) provision.Finding {
-	f := provision.Finding{What: what, State: bad, Text: err.Error()}
+// errorFinding makes a finding of an error.
+func errorFinding(what string, err error) provision.Finding {
+	f := provision.Finding{What: what, State: findingError, Text: err.Error()}
 	var helpful interface{ Hint() string }
 	if errors.As(err, &helpful) {
 		f.Fix = helpful.Hint()
@@ -75,41 +75,41 @@ func finding(what string, err error) provision.Finding {
 	return f
 }
 
-func (m *Machines) examineOne(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Inventory) {
+func (m *Machines) examineHypervisor(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Inventory) {
 	wait := m.Send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("hypervisor %s: an answer from %s", name, h.URI)})
 	defer wait.End()
 	p, err := m.Open(ctx, name, h)
 	if err != nil {
-		return []provision.Finding{finding("libvirt", err)}, nil
+		return []provision.Finding{errorFinding("libvirt", err)}, nil
 	}
 	defer hypervisors{name: p}.close()
 	var out []provision.Finding
 	if d, ok := p.(provision.Doctor); ok {
 		out = d.Examine(ctx, net)
 	}
-	if slices.ContainsFunc(out, func(f provision.Finding) bool { return f.What == "libvirt" && f.State == bad }) {
-		return out, nil // to ask again would be to wait again
+	if slices.ContainsFunc(out, func(f provision.Finding) bool { return f.What == "libvirt" && f.State == findingError }) {
+		return out, nil // a survey would wait for the same hypervisor again
 	}
-	site, err := p.Survey(ctx, c, net)
+	inventory, err := p.Survey(ctx, c, net)
 	if err != nil {
 		for _, f := range out {
-			if f.State == bad {
-				return out, nil // which says it already
+			if f.State == findingError {
+				return out, nil // a finding reports the reason already
 			}
 		}
-		return append(out, finding("libvirt", err)), nil
+		return append(out, errorFinding("libvirt", err)), nil
 	}
-	return out, &site
+	return out, &inventory
 }
 
-// examineRoom holds the wishes against what the hypervisors have.
-func (m *Machines) examineRoom(ctx context.Context, known *state.State, all []provision.Desired, sites map[string]provision.Inventory) []provision.Finding {
-	net, _ := m.network(known, len(all) > 0) // it was looked at before
-	plan, err := provision.Make(all, sites, provision.Options{Cluster: m.cluster(known), Network: net, Recorded: remembered(known), Fixed: fixed(m.Hive), Closed: m.closed(m.where(known, len(all) > 0))})
+// examineCapacity compares what the desired machines need with what the hypervisors have.
+func (m *Machines) examineCapacity(ctx context.Context, recorded *state.State, all []provision.Desired, inventories map[string]provision.Inventory) []provision.Finding {
+	net, _ := m.clusterNetwork(recorded, len(all) > 0) // Examine has checked the error
+	plan, err := provision.Make(all, inventories, provision.Options{Cluster: m.clusterIdentity(recorded), Network: net, Recorded: recordedMachines(recorded), Fixed: fixedAddresses(m.Hive), Closed: m.closedHypervisors(m.hypervisorConfigs(recorded, len(all) > 0))})
 	if err != nil {
-		return []provision.Finding{finding("room", err)}
+		return []provision.Finding{errorFinding("room", err)}
 	}
-	out := []provision.Finding{{What: "memory", State: fine, Text: roomText(plan)}}
+	out := []provision.Finding{{What: "memory", State: findingOK, Text: capacityText(plan)}}
 	disks, pins := map[string]uint64{}, 0
 	for _, c := range plan.Changes {
 		if c.NeedsImage() {
@@ -118,20 +118,20 @@ func (m *Machines) examineRoom(ctx context.Context, known *state.State, all []pr
 		pins += len(m.Hive.Roles[c.Role].CPUPins)
 	}
 	for _, name := range sortedKeys(disks) {
-		if sites[name].FreeDisk == 0 {
-			continue // there is no pool yet
+		if inventories[name].FreeDisk == 0 {
+			continue // the pool does not exist yet
 		}
-		f := provision.Finding{What: "disk", State: fine, Where: name,
-			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", provision.SizeText(disks[name]), provision.SizeText(sites[name].FreeDisk))}
-		if disks[name] > sites[name].FreeDisk {
-			f.State, f.Fix = warning, "disks take what is written to them, so this may do; else a smaller roles.*.disk, or a larger pool"
+		f := provision.Finding{What: "disk", State: findingOK, Where: name,
+			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", provision.SizeText(disks[name]), provision.SizeText(inventories[name].FreeDisk))}
+		if disks[name] > inventories[name].FreeDisk {
+			f.State, f.Fix = findingWarning, "disks take what is written to them, so this may do; else a smaller roles.*.disk, or a larger pool"
 		}
 		out = append(out, f)
 	}
 	return out
 }
 
-func roomText(p provision.Plan) string {
+func capacityText(p provision.Plan) string {
 	n := 0
 	for _, c := range p.Changes {
 		if c.Action == provision.Create {
@@ -144,13 +144,13 @@ func roomText(p provision.Plan) string {
 	return "there is room for " + Count(n, "new machine")
 }
 
-// examineImages reads the images that are given.
+// examineImages loads the images that the hive names.
 func (m *Machines) examineImages(ctx context.Context) []provision.Finding {
 	var out []provision.Finding
 	hashes := m.Dir.Hashes()
 	for _, role := range sortedKeys(m.Hive.Roles) {
 		path := m.Hive.Roles[role].Image
-		f := provision.Finding{What: "image", State: fine, Where: "role " + role, Text: "it will be built when it is needed"}
+		f := provision.Finding{What: "image", State: findingOK, Where: "role " + role, Text: "it will be built when it is needed"}
 		if path != nil {
 			if i, err := loadImage(ctx, *path, hashes); err == nil {
 				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, roundSize(fileSize(i.Disk)))
@@ -161,27 +161,27 @@ func (m *Machines) examineImages(ctx context.Context) []provision.Finding {
 				if errors.As(err, &why) {
 					why.Role = role
 				}
-				f = finding("image", err)
+				f = errorFinding("image", err)
 				f.Where = "role " + role
 			}
 		}
 		out = append(out, f)
 	}
 	if exists(string(m.Dir)) {
-		_ = hashes.Save() // it only saves time
+		_ = hashes.Save() // the saved hashes are only a cache
 	}
 	return out
 }
 
-// nixVersion needs Nix 2.18; 2.8 works for what our tests need.
+// nixVersion checks the version of Nix: 2.18 is required; from 2.8 on it only warns.
 func nixVersion(ctx context.Context) provision.Finding {
 	f := provision.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
-	text, err := said(ctx, "nix", "--version")
+	text, err := runCommand(ctx, "nix", "--version")
 	if err != nil {
-		f.State, f.Text = bad, err.Error()
+		f.State, f.Text = findingError, err.Error()
 		return f
 	}
-	f.State, f.Text = fine, text
+	f.State, f.Text = findingOK, text
 	fields := strings.Fields(text)
 	var major, minor int
 	if len(fields) > 0 {
@@ -193,28 +193,28 @@ func nixVersion(ctx context.Context) provision.Finding {
 	}
 	switch {
 	case major < 2 || major == 2 && minor < 8:
-		f.State = bad
+		f.State = findingError
 	case major == 2 && minor < 18:
-		f.State, f.Text = warning, text+" is older than what nixbench is made for"
+		f.State, f.Text = findingWarning, text+" is older than what nixbench is made for"
 	default:
 		f.Fix = ""
 	}
 	return f
 }
 
-// nixTrust asks whether the store lets us in, and whether its daemon trusts us.
+// nixTrust checks whether the Nix store can be reached and whether its daemon trusts the user.
 func nixTrust(ctx context.Context) provision.Finding {
-	f := provision.Finding{What: "nix store", State: fine}
-	text, err := said(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping", "--json")
+	f := provision.Finding{What: "nix store", State: findingOK}
+	text, err := runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping", "--json")
 	switch {
 	case err != nil:
-		if _, err = said(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping"); err != nil { // older ones have no --json
-			f.State, f.Text, f.Fix = bad, err.Error(), "is nix-daemon running? systemctl start nix-daemon"
+		if _, err = runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping"); err != nil { // older versions have no --json
+			f.State, f.Text, f.Fix = findingError, err.Error(), "is nix-daemon running? systemctl start nix-daemon"
 			return f
 		}
 		f.Text = "it can be reached"
 	case strings.Contains(text, `"trusted":0`), strings.Contains(text, `"trusted":false`):
-		f.State, f.Text = warning, "its daemon does not trust you"
+		f.State, f.Text = findingWarning, "its daemon does not trust you"
 		f.Fix = "that is enough to build and copy; for --nix-option and unsigned caches, put yourself into trusted-users of /etc/nix/nix.conf"
 	default:
 		f.Text = "it can be reached, and trusts you"
@@ -222,15 +222,16 @@ func nixTrust(ctx context.Context) provision.Finding {
 	return f
 }
 
-// sshClient is for nodes that exist, whose way `ssh -G` tells, and for nixbench ssh.
+// sshClient checks for OpenSSH's client. nixbench ssh needs it, and so do nodes with a
+// deployment.targetHost, whose connection options come from `ssh -G`.
 func sshClient() provision.Finding {
 	if path, err := exec.LookPath("ssh"); err == nil {
-		return provision.Finding{What: "ssh", State: fine, Text: path}
+		return provision.Finding{What: "ssh", State: findingOK, Text: path}
 	}
-	return provision.Finding{What: "ssh", State: warning, Text: "ssh is not installed", Fix: "install OpenSSH's client; without it nodes with a deployment.targetHost cannot be reached"}
+	return provision.Finding{What: "ssh", State: findingWarning, Text: "ssh is not installed", Fix: "install OpenSSH's client; without it nodes with a deployment.targetHost cannot be reached"}
 }
 
-func said(ctx context.Context, argv ...string) (string, error) {
+func runCommand(ctx context.Context, argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)

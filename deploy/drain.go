@@ -13,10 +13,10 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// drain moves the work of a member away. A member whose own programs do not work is drained for a
-// short time only, since its work cannot be seen to end: the change may be what repairs it.
-func (d *Deployer) drain(ctx context.Context, e engine.Engine, node, what string, o engine.DrainOptions) error {
-	return d.parting(node, what, func(report func(string)) error {
+// drainNode drains a member. If the member's own programs do not work, it is drained for a short time only,
+// because the engine cannot see its work end and the change may be what repairs the member.
+func (d *Deployer) drainNode(ctx context.Context, e engine.Engine, node, what string, o engine.DrainOptions) error {
+	return d.runMemberStep(node, what, func(report func(string)) error {
 		if i, ok := e.(engine.Inspector); ok {
 			err := i.Inspect(ctx, node)
 			if ctx.Err() != nil {
@@ -31,45 +31,45 @@ func (d *Deployer) drain(ctx context.Context, e engine.Engine, node, what string
 	})
 }
 
-// drains tells whether a task changes its node so that it is drained before.
-func (r *run) drains(t task) bool {
-	return !r.WithoutDrain && (t.machine != nil || !t.same && r.Goal.runs())
+// needsDrain reports whether the node of a task is drained before it changes.
+func (r *run) needsDrain(t task) bool {
+	return !r.WithoutDrain && (t.machine != nil || !t.unchanged && r.Goal.activatesNow())
 }
 
-// mayDrain checks all drains of a run before the first node is changed: those of nodes that change,
-// and those of nodes that leave for good, now or at the end.
-func (r *run) mayDrain(ctx context.Context, l living, todo []task) error {
+// checkRunDrains checks all drains of a run before the first node changes: of nodes that change, and of nodes
+// that are removed during the run or at its end.
+func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, tasks []task) error {
 	if r.WithoutDrain {
 		return nil
 	}
 	var change, leave []string
-	for _, t := range todo {
+	for _, t := range tasks {
 		switch {
-		case t.recreates():
+		case t.recreatesMachine():
 			leave = append(leave, t.node.Name)
-		case r.drains(t):
+		case r.needsDrain(t):
 			change = append(change, t.node.Name)
 		}
 	}
 	if r.machines != nil {
-		for _, c := range r.machines.g.Changes {
-			if c.Action == provision.Remove && !r.machines.g.HasMachine(c.Node) {
+		for _, c := range r.machines.plan.Changes {
+			if c.Action == provision.Remove && !r.machines.plan.HasMachine(c.Node) {
 				leave = append(leave, c.Node)
 			}
 		}
 	}
-	return r.checkDrains(ctx, l, change, leave)
+	return r.checkDrains(ctx, cluster, change, leave)
 }
 
-// checkDrains refuses to begin where a drain of members would be refused. Those in leave are removed
-// after it.
-func (d *Deployer) checkDrains(ctx context.Context, l living, change, leave []string) error {
+// checkDrains returns an error if the drain of a member would be refused. The members in leave are removed
+// after their drain.
+func (d *Deployer) checkDrains(ctx context.Context, cluster clusterState, change, leave []string) error {
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
-	for _, e := range l.engines {
-		for good, nodes := range map[bool][]string{false: change, true: leave} {
-			o := l.drain
-			o.ForRemoval = good
-			err := d.checkDrain(ctx, e, l.drainable(e, nodes), o)
+	for _, e := range cluster.engines {
+		for permanent, nodes := range map[bool][]string{false: change, true: leave} {
+			o := cluster.drainOptions
+			o.ForRemoval = permanent
+			err := d.checkEngineDrains(ctx, e, cluster.drainableNodes(e, nodes), o)
 			var one *engine.BlockedError
 			switch {
 			case errors.As(err, &one):
@@ -85,17 +85,17 @@ func (d *Deployer) checkDrains(ctx context.Context, l living, change, leave []st
 	return nil
 }
 
-// drainable are those of the nodes that are members of an engine which can be asked about them.
-func (l living) drainable(e engine.Engine, nodes []string) []string {
+// drainableNodes returns those of the nodes that are members of an engine which answers.
+func (cluster clusterState) drainableNodes(e engine.Engine, nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool {
-		m, is := l.members[node]
-		return !is || m.engine != e || m.anew || m.silent
+		m, isMember := cluster.members[node]
+		return !isMember || m.engine != e || m.recreated || m.unreachable
 	})
 }
 
-// checkDrain refuses drains of an engine that would be refused, and says what the others delete. What
-// cannot be asked is no reason to stop: the drain itself looks again.
-func (d *Deployer) checkDrain(ctx context.Context, e engine.Engine, nodes []string, o engine.DrainOptions) error {
+// checkEngineDrains returns an error if a drain of an engine's members would be refused. It reports what the
+// other drains delete. If the check itself fails, that is only a warning, because the drain checks again.
+func (d *Deployer) checkEngineDrains(ctx context.Context, e engine.Engine, nodes []string, o engine.DrainOptions) error {
 	checker, ok := e.(engine.DrainChecker)
 	if !ok || len(nodes) == 0 {
 		return nil
@@ -125,7 +125,7 @@ func (d *Deployer) checkDrain(ctx context.Context, e engine.Engine, nodes []stri
 	return nil
 }
 
-func names(nodes []nixeval.Node) []string {
+func nodeNames(nodes []nixeval.Node) []string {
 	var out []string
 	for _, n := range nodes {
 		out = append(out, n.Name)
@@ -133,20 +133,20 @@ func names(nodes []nixeval.Node) []string {
 	return out
 }
 
-// previewDrains finds out what the drains of apply would delete, or be refused for. Where nothing
-// answers, there is nothing to show.
+// previewDrains adds to the previews what the drains of apply would delete, and what would block them. If no
+// engine answers, it adds nothing.
 func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previews []Preview, o PreviewOptions) error {
 	if o.WithoutDrain || d.Engines == nil {
 		return nil
 	}
-	drains := map[bool][]string{} // true: for good
-	asks := false
+	drains := map[bool][]string{} // true: before a removal
+	canAsk := false
 	for _, p := range previews {
 		machine := provision.Keep
 		if p.Machine != nil {
 			machine = p.Machine.Action
 		}
-		asks = asks || p.From != ""
+		canAsk = canAsk || p.From != ""
 		switch {
 		case machine == provision.Remove, machine == provision.Recreate:
 			drains[true] = append(drains[true], p.Node)
@@ -154,7 +154,7 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 			drains[false] = append(drains[false], p.Node)
 		}
 	}
-	if !asks {
+	if !canAsk {
 		return nil
 	}
 	engines, err := d.Engines.Of(hive, d.Fleet)
@@ -167,9 +167,9 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 		if !ok {
 			continue
 		}
-		for good, nodes := range drains {
+		for permanent, nodes := range drains {
 			how := o.Drain
-			how.ForRemoval = good
+			how.ForRemoval = permanent
 			checks, err := checker.CheckDrain(ctx, nodes, how)
 			if err != nil && ctx.Err() == nil {
 				d.warn("", err)

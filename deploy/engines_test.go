@@ -13,19 +13,19 @@ import (
 func TestEnginesInOrder(t *testing.T) {
 	kinds := []string{"a", "b", "c", "d", "e"}
 	hive := &nixeval.Hive{}
-	known := Engines{}
+	makers := Engines{}
 	var asked []string
 	for _, kind := range kinds {
 		hive.Units = append(hive.Units, nixeval.Unit{Name: kind, Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: kind}}})
 		hive.Nodes = append(hive.Nodes, nixeval.Node{Name: kind, Unit: kind})
-		known[kind] = func(engine.Cluster) engine.Engine {
+		makers[kind] = func(engine.Cluster) engine.Engine {
 			asked = append(asked, kind)
-			return &sulky{}
+			return &fakeEngine{}
 		}
 	}
-	for range 20 { // the order of a map would have to be right every time
+	for range 20 { // a random map order is very unlikely to be right 20 times
 		asked = nil
-		engines, err := known.Of(hive, NewFleet(hive, remote.Options{}))
+		engines, err := makers.Of(hive, NewFleet(hive, remote.Options{}))
 		if err != nil || len(engines) != len(kinds) {
 			t.Fatalf("%d engines, %v", len(engines), err)
 		}

@@ -17,28 +17,28 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Fleet is the nodes of a run: each has one connection, made when it is needed.
+// Fleet holds one connection to each node of a run. A connection is made at its first use.
 type Fleet struct {
 	hive    *nixeval.Hive
 	options remote.Options
-	config  []string // the options of ssh that name its configuration
+	config  []string // the options of ssh that name its configuration file
 	resolve func(context.Context, remote.Target) (remote.Config, error)
 
-	// A thousand ssh -G at once take so long that some of them time out.
+	// resolving limits the number of concurrent ssh -G: a thousand at once time out.
 	resolving chan struct{}
 
-	mu       sync.Mutex
-	hosts    map[string]*remote.Host
-	machines map[string]state.Machine // those that we have booted
-	cluster  *state.Cluster           // where they are
-	key      string                   // the file that opens them
-	unknown  error                    // why they are not known
+	mu            sync.Mutex
+	hosts         map[string]*remote.Host
+	machines      map[string]state.Machine // machines that nixbench has booted
+	cluster       *state.Cluster           // the cluster of these machines
+	clientKeyFile string                   // the private key that logs in to these machines
+	machinesErr   error                    // why the recorded machines cannot be read
 }
 
 // NewFleet prepares connections to the hive's nodes. Close it when the run is over.
 func NewFleet(hive *nixeval.Hive, o remote.Options) *Fleet {
 	if o.Keyring == nil {
-		o.Keyring = &remote.Keyring{} // a passphrase is asked for once, not once per node
+		o.Keyring = &remote.Keyring{} // shared, so that a passphrase is asked for once and not once per node
 	}
 	if o.KnownHosts == nil {
 		o.KnownHosts = &remote.KnownHosts{}
@@ -46,7 +46,7 @@ func NewFleet(hive *nixeval.Hive, o remote.Options) *Fleet {
 	return &Fleet{hive: hive, options: o, resolve: remote.Resolve, resolving: make(chan struct{}, 2*runtime.NumCPU()), hosts: map[string]*remote.Host{}}
 }
 
-// Host is the connection to a node; it dials when it is used.
+// Host returns the connection to a node. The connection dials at its first use.
 func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) {
 	f.mu.Lock()
 	h := f.hosts[n.Name]
@@ -68,7 +68,7 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	wait.End()
 	<-f.resolving
 	if err != nil {
-		return nil, err // it names the node
+		return nil, err // the error names the node
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,41 +78,43 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	return f.hosts[n.Name], nil
 }
 
-// Know tells the fleet of the machines that we have booted, and of the file with the key
-// that they let us in with.
-func (f *Fleet) Know(key string, known *state.State) {
+// SetMachines sets the recorded machines, which nixbench has booted, and the file with the private
+// key that logs in to them.
+func (f *Fleet) SetMachines(key string, recorded *state.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.key, f.machines, f.cluster = key, known.Machines, known.Cluster
+	f.clientKeyFile, f.machines, f.cluster = key, recorded.Machines, recorded.Cluster
 }
 
-// Drop ends the connection to a node whose machine is another now, or has started again.
+// Drop closes the connection to a node. It is called after the node's machine was recreated or
+// restarted.
 func (f *Fleet) Drop(node string) {
 	f.mu.Lock()
 	h := f.hosts[node]
 	delete(f.hosts, node)
 	f.mu.Unlock()
 	if h != nil {
-		_ = h.Close() // there is nothing left to be said on it
+		_ = h.Close() // the connection is not used any more, so an error does not matter
 	}
 }
 
-// Unknown tells why nothing is known of our machines.
-func (f *Fleet) Unknown(err error) {
+// SetMachinesError sets the error that Target returns for every machine that nixbench boots. It is
+// for a state that cannot be read.
+func (f *Fleet) SetMachinesError(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.unknown = err
+	f.machinesErr = err
 }
 
-// Target is what the hive says about how to reach a node, or what we know of a machine
-// that we have booted.
+// Target returns how to reach a node: by the hive's deployment.targetHost, or for a machine that
+// nixbench has booted by the recorded address.
 func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	var d nixeval.Deployment
-	if u := f.hive.Unit(n.Unit); u != nil { // a machine may be all that is left of a role
+	if u := f.hive.Unit(n.Unit); u != nil { // the hive may no longer have the role of a machine
 		d = u.Deployment
 	}
 	if d.TargetHost == nil && n.Role != "" {
-		return f.ours(n, d)
+		return f.bootedTarget(n, d)
 	}
 	if d.TargetHost == nil {
 		return remote.Target{}, &NoHostError{Node: n}
@@ -123,21 +125,21 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	}, nil
 }
 
-// Configure names the file to read in place of the user's OpenSSH configuration, for nodes
-// that exist already; a node's own sshOptions may name another.
-func (f *Fleet) Configure(file string) {
+// SetSSHConfig sets the file to read in place of the user's OpenSSH configuration, for nodes with
+// a deployment.targetHost. A node's own sshOptions may name another file.
+func (f *Fleet) SetSSHConfig(file string) {
 	f.config = []string{"-F", file}
 }
 
-// ours is a machine that we have booted: only its own key is accepted, and no
-// configuration of the user's has to be asked.
-func (f *Fleet) ours(n nixeval.Node, d nixeval.Deployment) (remote.Target, error) {
+// bootedTarget returns how to reach a machine that nixbench has booted. Only its pinned host key is
+// accepted, and the user's SSH configuration is not read.
+func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Target, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m, ok := f.machines[n.Name]
 	switch {
-	case f.unknown != nil:
-		return remote.Target{}, fmt.Errorf("%s: %w", n.Name, f.unknown)
+	case f.machinesErr != nil:
+		return remote.Target{}, fmt.Errorf("%s: %w", n.Name, f.machinesErr)
 	case !ok || m.Created == nil:
 		return remote.Target{}, &NoHostError{Node: n}
 	case !m.Address.IsValid():
@@ -150,13 +152,13 @@ func (f *Fleet) ours(n nixeval.Node, d nixeval.Deployment) (remote.Target, error
 	return remote.Target{
 		Name: n.Name, Host: m.Address.String(), Port: d.TargetPort, User: &user,
 		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
-		IdentityFiles: []string{f.key}, HostKeys: []string{m.HostKey}, Via: jump(n.Name, m, f.cluster),
+		IdentityFiles: []string{f.clientKeyFile}, HostKeys: []string{m.HostKey}, Via: jumpHost(n.Name, m, f.cluster),
 	}, nil
 }
 
-// jump is the hypervisor, where only that can reach the machine: it is another host, to
-// which libvirt goes by SSH, and the network is one of its own.
-func jump(node string, m state.Machine, c *state.Cluster) *remote.Target {
+// jumpHost returns the hypervisor's host if the machine can be reached only through it: libvirt
+// reaches that host by SSH, and the machine is on a network of that host that nixbench manages.
+func jumpHost(node string, m state.Machine, c *state.Cluster) *remote.Target {
 	if c == nil || !provision.Mode(c.Network.Mode).Ours() {
 		return nil
 	}
@@ -177,7 +179,7 @@ func jump(node string, m state.Machine, c *state.Cluster) *remote.Target {
 	return via
 }
 
-// Handshakes counts the logins of a node so far.
+// Handshakes returns the number of logins to a node so far.
 func (f *Fleet) Handshakes(node string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,17 +194,17 @@ func (f *Fleet) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, h := range f.hosts {
-		_ = h.Close() // there is nothing left to be said on it
+		_ = h.Close() // the connection is not used any more, so an error does not matter
 	}
 }
 
-// NoHostError says that a node has no address to be reached at.
+// NoHostError is a node without an address.
 type NoHostError struct {
 	Node   nixeval.Node
-	Booted bool // its machine is there all the same
+	Booted bool // its machine was created
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about the error.
 func (e *NoHostError) Hint() string {
 	if e.Node.Role != "" {
 		return "nixbench apply boots it, or finds its address"
@@ -220,21 +222,21 @@ func (e *NoHostError) Error() string {
 	return fmt.Sprintf("%s: deployment.targetHost is null, so it can only be deployed locally, with apply-local", e.Node.Name)
 }
 
-// Outcome is what became of one node in Each.
+// Outcome is the result of Each for one node.
 type Outcome[T any] struct {
 	Node  nixeval.Node
 	Value T
 	Err   error
 }
 
-// Each runs f for every node, at most parallel of them at once (0: all). Whatever
-// happens to one node is its own affair: no other is cancelled or delayed by it.
+// Each runs f for every node, at most parallel of them at once (0: all). A failure of one
+// node does not cancel or delay the others.
 func Each[T any](ctx context.Context, nodes []nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
 	return EachReady(ctx, nodes, nil, parallel, f)
 }
 
-// EachReady is Each, where a node's turn comes when its channel is closed: until then
-// it takes nobody's place.
+// EachReady is Each, but f runs for a node only after the node's channel is closed. Until then
+// the node does not count towards parallel.
 func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[string]<-chan struct{}, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
 	out := make([]Outcome[T], len(nodes))
 	if parallel <= 0 {
@@ -245,7 +247,7 @@ func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[strin
 	for i, n := range nodes {
 		turn := ready[n.Name]
 		if turn == nil {
-			slots <- struct{}{} // in order, as far as nobody waits for anything
+			slots <- struct{}{} // nodes without a channel start in order
 		}
 		all.Go(func() {
 			if turn != nil {

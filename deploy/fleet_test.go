@@ -9,15 +9,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// Drop closes a node's connection. The next one goes to the address that is known by then.
-func TestDrop(t *testing.T) {
+// Drop closes a node's connection. The next connection uses the address that is recorded then.
+func TestDropConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	f := NewFleet(w.hive, remote.Options{DialContext: w.dial})
 	defer f.Close()
-	known := w.state()
-	f.Know(w.dir.ClientKey(), known)
+	recorded := w.state()
+	f.SetMachines(w.dir.ClientKey(), recorded)
 	old, err := f.Host(t.Context(), w.hive.Nodes[0])
 	if err != nil {
 		t.Fatal(err)
@@ -26,10 +26,10 @@ func TestDrop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	machine := known.Machines["w-1"]
+	machine := recorded.Machines["w-1"]
 	machine.Address = netip.MustParseAddr("10.0.0.99")
-	known.Machines["w-1"] = machine
-	f.Know(w.dir.ClientKey(), known)
+	recorded.Machines["w-1"] = machine
+	f.SetMachines(w.dir.ClientKey(), recorded)
 
 	f.Drop("w-1")
 	select {
@@ -47,5 +47,5 @@ func TestDrop(t *testing.T) {
 	if got := now.Config().HostName; got != "10.0.0.99" {
 		t.Errorf("the next connection goes to %s", got)
 	}
-	f.Drop("w-2") // nothing was connected
+	f.Drop("w-2") // there was no connection
 }

@@ -12,16 +12,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// clusterCA is the secret whose public half every scheduler's modules find as
-// runtime.caHash.
+// clusterCA is the secret whose public key hash the modules of every engine read as runtime.caHash.
 const clusterCA = "cluster-ca"
 
-// GeneratedFacts is what may be known of the secrets that the hive wants made, by the
-// names of their keys, and the hash of the cluster's authority. Secrets that do
-// not exist are made.
+// GeneratedFacts returns the facts about the generated secrets of the hive, by the names of their keys, and
+// the hash of the cluster's CA. Secrets that do not exist are generated.
 //
-// A key that several units have is one fact, so it has to be the same secret at the same
-// place on all of them.
+// A key that several units have is one fact, so it has to be the same secret at the same path on all of them.
 func GeneratedFacts(hive *nixeval.Hive, v *vault.Vault) (map[string]facts.Secret, string, error) {
 	out := map[string]facts.Secret{}
 	owner := map[string]string{}

@@ -18,20 +18,20 @@ import (
 // Opener connects to a hypervisor.
 type Opener func(ctx context.Context, name string, h state.Hypervisor) (provision.Provider, error)
 
-// hypervisors are connections to those of a cluster, by name.
+// hypervisors are the connections to the hypervisors of a cluster, by name.
 type hypervisors map[string]provision.Provider
 
-// connect opens all of them at once. Those that cannot be opened are in the error,
-// which then has the others beside it.
-func connect(ctx context.Context, open Opener, where map[string]state.Hypervisor, send event.Sink) (hypervisors, error) {
+// connectHypervisors opens the connections to all hypervisors at the same time. If some cannot be opened, it
+// returns the others together with the error.
+func connectHypervisors(ctx context.Context, open Opener, where map[string]state.Hypervisor, send event.Sink) (hypervisors, error) {
 	out := hypervisors{}
 	var mu sync.Mutex
-	err := eachOf(sortedKeys(where), func(name string) error {
+	err := runForAll(sortedKeys(where), func(name string) error {
 		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a connection to %s", name, where[name].URI)})
 		defer wait.End()
 		p, err := open(ctx, name, where[name])
 		if err != nil {
-			return located(err, name, "connect")
+			return withHypervisor(err, name, "connect")
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -41,10 +41,10 @@ func connect(ctx context.Context, open Opener, where map[string]state.Hypervisor
 	return out, err
 }
 
-// located has an error say which hypervisor it is about.
-func located(err error, name, op string) error {
-	var known *provision.Error
-	if errors.As(err, &known) {
+// withHypervisor adds the name of the hypervisor and the operation to an error that does not have them.
+func withHypervisor(err error, name, op string) error {
+	var described *provision.Error
+	if errors.As(err, &described) {
 		return err
 	}
 	return &provision.Error{Hypervisor: name, Op: op, Err: err}
@@ -53,21 +53,21 @@ func located(err error, name, op string) error {
 func (hs hypervisors) close() {
 	for _, p := range hs {
 		if c, ok := p.(io.Closer); ok {
-			_ = c.Close() // nothing is left to be said
+			_ = c.Close() // all requests are done, so the error does not matter
 		}
 	}
 }
 
-// survey asks all of them what is there.
+// survey asks each hypervisor what it has of the cluster.
 func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network, send event.Sink) (map[string]provision.Inventory, error) {
 	sites := map[string]provision.Inventory{}
 	var mu sync.Mutex
-	err := eachOf(sortedKeys(hs), func(name string) error {
+	err := runForAll(sortedKeys(hs), func(name string) error {
 		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})
 		defer wait.End()
 		site, err := hs[name].Survey(ctx, c, net)
 		if err != nil {
-			return located(err, name, "survey")
+			return withHypervisor(err, name, "survey")
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -77,8 +77,8 @@ func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provi
 	return sites, err
 }
 
-// eachOf runs f for all names at once, and joins what went wrong.
-func eachOf(names []string, f func(name string) error) error {
+// eachOf calls f for all names at the same time, and joins the errors.
+func runForAll(names []string, f func(name string) error) error {
 	errs := make([]error, len(names))
 	var all sync.WaitGroup
 	for i, name := range names {
@@ -88,8 +88,8 @@ func eachOf(names []string, f func(name string) error) error {
 	return errors.Join(errs...)
 }
 
-// named are the hypervisors of the hive.
-func named(hive *nixeval.Hive) map[string]state.Hypervisor {
+// hypervisorsOf returns the hypervisors of the hive.
+func hypervisorsOf(hive *nixeval.Hive) map[string]state.Hypervisor {
 	out := map[string]state.Hypervisor{}
 	if hive.Cluster == nil {
 		return out

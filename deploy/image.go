@@ -19,8 +19,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// findImage finds what a role boots from: a disk image, or a folder with one and, for
-// direct kernel boot, kernel, initrd and cmdline. It does not read all of it, so the image has no hash.
+// findImage finds the image that a role boots from: a disk image, or a folder with a disk image
+// and, for direct kernel boot, kernel, initrd and cmdline. It does not compute the image's hash.
 func findImage(path string) (provision.Image, error) {
 	var i provision.Image
 	info, err := os.Stat(path)
@@ -29,12 +29,12 @@ func findImage(path string) (provision.Image, error) {
 	}
 	i.Disk = path
 	if info.IsDir() {
-		if i, err = imageFolder(path); err != nil {
+		if i, err = readImageFolder(path); err != nil {
 			return i, &ImageError{Path: path, Err: err}
 		}
 	}
 	if i.Disk, err = filepath.EvalSymlinks(i.Disk); err == nil {
-		i.Format, err = formatOf(i.Disk)
+		i.Format, err = detectFormat(i.Disk)
 	}
 	if err != nil {
 		return i, &ImageError{Path: path, Err: err}
@@ -42,7 +42,7 @@ func findImage(path string) (provision.Image, error) {
 	return i, nil
 }
 
-// loadImage finds what a role boots from, and reads it.
+// loadImage finds the image that a role boots from, and computes its hash.
 func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provision.Image, error) {
 	i, err := findImage(path)
 	if err != nil {
@@ -67,13 +67,13 @@ func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provisio
 	return i, nil
 }
 
-// cmdlineSize bounds a kernel's command line; Linux itself takes 4 KiB at most.
+// cmdlineSize is the maximum size of a kernel command line; Linux itself accepts at most 4 KiB.
 const cmdlineSize = 64 << 10
 
-// imageFolder finds out what is what in a folder.
-func imageFolder(dir string) (provision.Image, error) {
+// readImageFolder finds the disk image, kernel, initrd and command line in a folder.
+func readImageFolder(dir string) (provision.Image, error) {
 	var i provision.Image
-	disks, err := diskImages(dir)
+	disks, err := findDiskImages(dir)
 	if err != nil {
 		return i, err
 	}
@@ -101,9 +101,9 @@ func imageFolder(dir string) (provision.Image, error) {
 	return i, nil
 }
 
-// diskImages are those in a folder, and where it has none in the folders below, as Nix builds
-// some.
-func diskImages(dir string) ([]string, error) {
+// findDiskImages returns the disk images in a folder. If there are none, it returns those in its
+// direct subfolders, where some Nix image builders put them.
+func findDiskImages(dir string) ([]string, error) {
 	for _, pattern := range []string{"*", "*/*"} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
@@ -119,7 +119,7 @@ func diskImages(dir string) ([]string, error) {
 	return nil, nil
 }
 
-func formatOf(disk string) (provision.Format, error) {
+func detectFormat(disk string) (provision.Format, error) {
 	f, _, err := durable.Open(disk)
 	if err != nil {
 		return "", err
@@ -138,7 +138,7 @@ func formatOf(disk string) (provision.Format, error) {
 	return provision.Raw, nil
 }
 
-// ImageError says why a role cannot boot from an image.
+// ImageError is the reason why a role cannot boot from an image.
 type ImageError struct {
 	Role string // or empty
 	Path string
@@ -160,7 +160,7 @@ func (e *ImageError) Error() string {
 
 func (e *ImageError) Unwrap() error { return e.Err }
 
-// Hint is shown below the message.
+// Hint describes the images that a role accepts.
 func (e *ImageError) Hint() string {
 	role := e.Role
 	if role == "" {
@@ -169,7 +169,7 @@ func (e *ImageError) Hint() string {
 	return fmt.Sprintf("roles.%s.image takes a disk image (qcow2 or raw; for containers a raw file system), or a folder with disk.qcow2 or disk.raw, and kernel, initrd and cmdline if it is to be booted directly", role)
 }
 
-// fileSize is what a file takes on disk, without its holes; 0 if it is not there.
+// fileSize returns the space that a file takes on disk, without its holes; 0 if it does not exist.
 func fileSize(file string) uint64 {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -181,7 +181,7 @@ func fileSize(file string) uint64 {
 	return uint64(info.Size())
 }
 
-// roundSize leaves out what nobody reads: 480 MiB.
+// roundSize formats a size rounded down to whole MiB: 480 MiB.
 func roundSize(n uint64) string {
 	if n >= 1<<20 {
 		n &^= 1<<20 - 1

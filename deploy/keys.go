@@ -12,11 +12,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// finishPrevious finishes or undoes what a killed run left on the node. This comes before keys are
-// uploaded: when the node rolls back the switch of that run, it restores the keys from before it,
-// and would so replace ours.
-func (r *run) finishPrevious(ctx context.Context, h hostOf, t *task) error {
-	if !r.foundOn(t.node).Unsettled() {
+// finishPrevious finishes or undoes the unfinished activation of a killed run on the node. It is called
+// before keys are uploaded: if the node rolls back that activation, it also restores the keys from
+// before it, which would replace newly uploaded keys.
+func (r *run) finishPrevious(ctx context.Context, h nodeHost, t *task) error {
+	if !r.observedOn(t.node).Unsettled() {
 		return nil
 	}
 	settled, err := r.Activator.Settle(ctx, t.node.Name, h, t.closure.Out)
@@ -27,8 +27,8 @@ func (r *run) finishPrevious(ctx context.Context, h hostOf, t *task) error {
 	return nil
 }
 
-// aside is for how long the node keeps what an upload replaces.
-func (r *run) aside(when secrets.When) secrets.Aside {
+// asideMode returns how long the node keeps a backup of the keys that an upload replaces.
+func (r *run) asideMode(when secrets.When) secrets.Aside {
 	switch {
 	case when == secrets.Pre && r.RollbackAll:
 		return secrets.Hold
@@ -40,16 +40,16 @@ func (r *run) aside(when secrets.When) secrets.Aside {
 	return secrets.Drop
 }
 
-// keysBack puts back the keys of a node where the switch that they were for did not
-// come about. Mostly the node has done that itself, or a switch failed half-way and
-// was to stay: then this does nothing. A run that goes on has them in its care.
-func (r *run) keysBack(ctx context.Context, h hostOf, t task, why error) error {
+// restoreKeys restores the previous keys of a node after its activation failed. It changes
+// nothing if the node has restored them itself, or if a failed switch is not rolled back. If
+// an activation still runs on the node, restoreKeys leaves the keys to that activation.
+func (r *run) restoreKeys(ctx context.Context, h nodeHost, t task, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
 	if r.WithoutKeys || len(t.keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
 		return nil
 	}
-	// Also for somebody who has interrupted us, and is waiting.
+	// This runs also after Ctrl-C, while the user waits, so its time is limited.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoTimeout, fmt.Errorf("no answer within %v", undoTimeout))
 	defer cancel()
 	err := r.Uploader.Undo(ctx, t.node.Name, h)
@@ -58,22 +58,22 @@ func (r *run) keysBack(ctx context.Context, h hostOf, t task, why error) error {
 	case err == nil:
 		return nil
 	case errors.As(why, &failed) && failed.Result.RolledBack():
-		// We only wanted to see to what the node could not put back.
+		// The node has rolled back; only the keys that it could not restore are left to do.
 		return fmt.Errorf("the node has put back the keys from before together with its system, but that could not be verified: %w", err)
 	}
 	return fmt.Errorf("its keys may still be those of the new system; nixbench apply compares them with the hive: %w", err)
 }
 
-// undoTimeout bounds putting back keys after a failure.
+// undoTimeout limits the time to restore keys after a failure.
 const undoTimeout = 5 * time.Second
 
-// forgetKeys removes the keys that nodes kept in case the whole run is rolled back.
-func (r *run) forgetKeys(ctx context.Context) error {
+// dropKeyBackups removes the key backups that nodes kept in case the whole run is rolled back.
+func (r *run) dropKeyBackups(ctx context.Context) error {
 	if r.WithoutKeys {
 		return nil
 	}
 	var errs []error
-	for _, o := range Each(ctx, r.switched(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range Each(ctx, r.changedNodes(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		h, err := r.Fleet.Host(ctx, n)
 		if err == nil {
 			err = r.Uploader.Forget(ctx, n.Name, h)

@@ -13,16 +13,16 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// silent is a node that does not answer.
-type silent struct{ hostOf }
+// unreachableHost is a node that cannot be reached.
+type unreachableHost struct{ nodeHost }
 
-func (silent) Conn(ctx context.Context) (*remote.Conn, error) {
+func (unreachableHost) Conn(ctx context.Context) (*remote.Conn, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }
 
-// A node that has rolled back has put back its keys: that this could not be verified does not
-// make them those of the new system.
+// A node that has rolled back has restored its keys. If that cannot be verified, the error does not
+// claim that the keys are still those of the new system.
 func TestKeysOfUnreachableNodes(t *testing.T) {
 	rolledBack := &activate.FailedError{Node: "a", Result: activate.Result{Outcome: activate.RolledBack}}
 	for _, test := range []struct {
@@ -37,7 +37,7 @@ func TestKeysOfUnreachableNodes(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := &run{Deployer: &Deployer{Uploader: &secrets.Uploader{}}}
-			err := r.keysBack(t.Context(), silent{}, task{node: nixeval.Node{Name: "a"}, keys: secrets.Set{Keys: make([]secrets.Key, 1)}}, test.why)
+			err := r.restoreKeys(t.Context(), unreachableHost{}, task{node: nixeval.Node{Name: "a"}, keys: secrets.Set{Keys: make([]secrets.Key, 1)}}, test.why)
 			switch {
 			case test.want == "" && err != nil, test.want != "" && err == nil:
 				t.Errorf("%v: got %v", test.why, err)

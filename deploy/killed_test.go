@@ -14,8 +14,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// failAt has one step of the hypervisor fail.
-func failAt(which fakeprovider.Step) func(context.Context, fakeprovider.Step) error {
+// failAtStep makes one step of the hypervisor fail.
+func failAtStep(which fakeprovider.Step) func(context.Context, fakeprovider.Step) error {
 	return func(_ context.Context, s fakeprovider.Step) error {
 		if s == which {
 			return provision.ErrFull
@@ -24,19 +24,19 @@ func failAt(which fakeprovider.Step) func(context.Context, fakeprovider.Step) er
 	}
 }
 
-// killer ends a run as kill -9 does: from one step on, nothing of what it does has an
-// effect any more, neither on the hypervisor nor here.
+// killer ends a run as kill -9 does: from one step on, nothing that the run does has an effect, neither on the
+// hypervisor nor on disk.
 type killer struct {
 	w     *world
 	at    int  // the step that is not done
-	early bool // what was written here since the step before is lost, too: the kill came between
+	early bool // files written since the step before are lost, too: the kill came before them
 	dead  chan struct{}
 	ended chan struct{}
 
 	mu    sync.Mutex
 	n     int
 	dying bool
-	left  state.Dir // what is on disk when it dies
+	saved state.Dir // a copy of the state on disk at the kill
 }
 
 type runKey struct{}
@@ -54,14 +54,14 @@ func (k *killer) step(ctx context.Context, _ fakeprovider.Step) error {
 	k.n++
 	if k.n < k.at {
 		if k.early && k.n == k.at-1 {
-			k.keep()
+			k.saveDir()
 		}
 		k.mu.Unlock()
 		return nil
 	}
 	k.dying = true
-	if !k.early || k.left == "" {
-		k.keep()
+	if !k.early || k.saved == "" {
+		k.saveDir()
 	}
 	k.mu.Unlock()
 	close(k.dead)
@@ -69,22 +69,22 @@ func (k *killer) step(ctx context.Context, _ fakeprovider.Step) error {
 	return errors.New("killed")
 }
 
-func (k *killer) keep() {
+func (k *killer) saveDir() {
 	for {
 		dir := filepath.Join(k.w.t.TempDir(), ".nixbench", "demo")
 		err := os.CopyFS(dir, os.DirFS(string(k.w.dir)))
 		if errors.Is(err, os.ErrNotExist) && k.w.t.Context().Err() == nil && exists(string(k.w.dir)) {
-			continue // a file got its name while we looked: what was copied is half
+			continue // a file was renamed during the copy, which is incomplete
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			k.w.t.Error(err)
 		}
-		k.left = state.Dir(dir)
+		k.saved = state.Dir(dir)
 		return
 	}
 }
 
-// kill runs f and kills it at a step. It tells whether f came that far.
+// kill runs f and kills it at a step. It reports whether f came that far.
 func (w *world) kill(at int, early bool, f func(context.Context)) bool {
 	k := &killer{w: w, at: at, early: early, dead: make(chan struct{}), ended: make(chan struct{})}
 	w.h.OnStep(k.step)
@@ -98,14 +98,14 @@ func (w *world) kill(at int, early bool, f func(context.Context)) bool {
 		return false
 	case <-k.dead:
 		k.mu.Lock()
-		w.dir = k.left
+		w.dir = k.saved
 		k.mu.Unlock()
 		w.t.Cleanup(func() { close(k.ended); <-over })
 		return true
 	}
 }
 
-// Wherever a run is killed, the next one converges, and destroy leaves nothing.
+// After a run is killed at any step, the next one converges, and destroy removes everything.
 func TestKilledAnywhere(t *testing.T) {
 	t.Parallel()
 	quick := func(o *Options) { o.Parallel, o.BootTimeout = 2, 5*time.Second }
@@ -140,13 +140,12 @@ func TestKilledAnywhere(t *testing.T) {
 			if err := w.destroy(nil); err != nil {
 				t.Fatalf("killed at step %d, early %t: destroy: %v", at, early, err)
 			}
-			w.empty()
+			w.checkEmpty()
 		}
 	}
 }
 
-// The same for taking away: an apply that scales down, a destroy, and a destroy right after
-// a killed apply.
+// The same for removals: an apply that scales down, a destroy, and a destroy right after a killed apply.
 func TestKilledWhileRemoving(t *testing.T) {
 	t.Parallel()
 	for _, early := range []bool{false, true} {
@@ -168,14 +167,14 @@ func TestKilledWhileRemoving(t *testing.T) {
 					if _, err := w.apply(); err != nil {
 						t.Fatalf("killed at step %d, early %t: %v", at, early, err)
 					}
-					if n := countThings(w, "domain "); n != 1 {
+					if n := countObjects(w, "domain "); n != 1 {
 						t.Errorf("killed at step %d: %d machines", at, n)
 					}
 				}
 				if err := w.destroy(nil); err != nil {
 					t.Fatalf("%s killed at step %d, early %t: %v", name, at, early, err)
 				}
-				w.empty()
+				w.checkEmpty()
 			}
 		}
 	}
@@ -187,6 +186,6 @@ func TestKilledWhileRemoving(t *testing.T) {
 		if err := w.destroy(nil); err != nil {
 			t.Fatalf("apply killed at step %d, then destroy: %v", at, err)
 		}
-		w.empty()
+		w.checkEmpty()
 	}
 }

@@ -17,44 +17,45 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Machines has what it takes to boot and remove the machines of a cluster.
+// Machines holds what is needed to boot and remove the machines of a cluster.
 type Machines struct {
 	Hive  *nixeval.Hive
 	Dir   state.Dir
 	Open  Opener
-	Vault *vault.Vault                                 // secrets that nixbench makes
-	Eval  *nixeval.Evaluator                           // for images that are not given
-	Keep  func(built map[string]nixeval.Closure) error // roots for them, by name; nil: none
-	Ask   func(changes []provision.Change) error       // before machines that run are stopped; nil: nobody is asked
+	Vault *vault.Vault                                 // secrets that nixbench generates
+	Eval  *nixeval.Evaluator                           // builds images that the hive does not name
+	Keep  func(built map[string]nixeval.Closure) error // adds garbage collector roots, by name; nil: none
+	Ask   func(changes []provision.Change) error       // asks the user before running machines are stopped; nil: does not ask
 	Send  event.Sink
 }
 
-// Wanted tells whether there is anything to look for: the hive has nodes that nixbench boots,
-// or there are machines from before.
-func (m *Machines) Wanted(known *state.State) bool {
-	return m != nil && (len(booted(m.Hive, m.Hive.Nodes)) > 0 || known.Cluster != nil)
+// HasMachines reports whether the hive has nodes that nixbench boots, or the state has a cluster
+// from an earlier run.
+func (m *Machines) HasMachines(recorded *state.State) bool {
+	return m != nil && (len(bootedNodes(m.Hive, m.Hive.Nodes)) > 0 || recorded.Cluster != nil)
 }
 
-// ground is what machines stand on, as it was found, and what is to be done there.
-type ground struct {
+// machinePlan is the changes to be made to machines, with the hypervisors and inventories that the
+// plan was made from.
+type machinePlan struct {
 	provision.Plan
-	where  map[string]state.Hypervisor
-	hosts  hypervisors
-	sites  map[string]provision.Inventory
-	images map[provision.ImageKey]provision.Image // that were looked at for the plan
+	hypervisors map[string]state.Hypervisor
+	providers   hypervisors
+	inventories map[string]provision.Inventory
+	images      map[provision.ImageKey]provision.Image // those that were loaded to make the plan
 }
 
-func (g *ground) close() { g.hosts.close() }
+func (plan *machinePlan) close() { plan.providers.close() }
 
-// plan finds out what is there and what is to be done. selected is nil for all nodes;
-// without all of them nothing is removed.
-func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixeval.Node, recreate bool) (*ground, error) {
-	o := provision.Options{Cluster: m.cluster(known), Recorded: remembered(known), Recreate: recreate, Fixed: fixed(m.Hive)}
-	all, err := wishes(m.Hive)
+// makePlan surveys the hypervisors and plans the changes to machines. selected is nil for all
+// nodes; a plan for only some nodes removes no machine.
+func (m *Machines) makePlan(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machinePlan, error) {
+	o := provision.Options{Cluster: m.clusterIdentity(recorded), Recorded: recordedMachines(recorded), Recreate: recreate, Fixed: fixedAddresses(m.Hive)}
+	all, err := desiredMachines(m.Hive)
 	if err != nil {
 		return nil, err
 	}
-	if o.Network, err = m.network(known, len(all) > 0); err != nil {
+	if o.Network, err = m.clusterNetwork(recorded, len(all) > 0); err != nil {
 		return nil, err
 	}
 	if selected != nil {
@@ -62,79 +63,81 @@ func (m *Machines) plan(ctx context.Context, known *state.State, selected []nixe
 			return slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == node })
 		}
 	}
-	if err := renamed(o.Network, known); err != nil {
+	if err := validateNetworkUnchanged(o.Network, recorded); err != nil {
 		return nil, err
 	}
-	g := &ground{where: m.where(known, len(all) > 0)}
-	if err := m.repooled(g.where, known); err != nil {
+	plan := &machinePlan{hypervisors: m.hypervisorConfigs(recorded, len(all) > 0)}
+	if err := m.validatePools(plan.hypervisors, recorded); err != nil {
 		return nil, err
 	}
-	o.Closed = m.closed(g.where)
-	if g.hosts, err = connect(ctx, m.Open, g.where, m.Send); err == nil {
-		g.sites, err = g.hosts.survey(ctx, o.Cluster, o.Network, m.Send)
+	o.Closed = m.closedHypervisors(plan.hypervisors)
+	if plan.providers, err = connectHypervisors(ctx, m.Open, plan.hypervisors, m.Send); err == nil {
+		plan.inventories, err = plan.providers.survey(ctx, o.Cluster, o.Network, m.Send)
 	}
-	err = forgettable(err, known)
+	err = addAbandonHint(err, recorded)
 	if err == nil && recreate {
-		o.Images, err = m.images(ctx, recreated(all, g.sites, o))
-		g.images = o.Images
+		o.Images, err = m.loadImages(ctx, imagesToCompare(all, plan.inventories, o))
+		plan.images = o.Images
 	}
 	if err == nil {
-		g.Plan, err = provision.Make(all, g.sites, o)
+		plan.Plan, err = provision.Make(all, plan.inventories, o)
 	}
 	if err == nil {
-		err = m.moved(g, known)
+		err = m.validateHypervisorURIs(plan, recorded)
 	}
 	if err == nil {
-		err = m.preflight(ctx, g)
+		err = m.preflight(ctx, plan)
 	}
 	if err != nil {
-		g.close()
+		plan.close()
 		return nil, err
 	}
-	m.warned(g, known)
-	for _, w := range g.Warnings {
+	m.addDataWarnings(plan, recorded)
+	for _, w := range plan.Warnings {
 		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Provision, Level: "warning", Text: w})
 	}
-	return g, nil
+	return plan, nil
 }
 
-// cluster is who we are to hypervisors. Before the first machine there is no id yet,
-// and one that is drawn now finds nothing.
-func (m *Machines) cluster(known *state.State) provision.Cluster {
+// clusterIdentity returns the name and id that mark our machines on hypervisors. Before the first
+// apply the state has no id; a new random one matches no machine.
+func (m *Machines) clusterIdentity(recorded *state.State) provision.Cluster {
 	id := ""
-	if known.Cluster != nil {
-		id = known.Cluster.ID
+	if recorded.Cluster != nil {
+		id = recorded.Cluster.ID
 	} else {
 		id = state.NewCluster().ID
 	}
 	return provision.Cluster{Name: m.Hive.ClusterName(), ID: id}
 }
 
-// network is the hive's, or where it wishes no machines, the one that they were on.
-func (m *Machines) network(known *state.State, wished bool) (provision.Network, error) {
-	if !wished && known.Cluster != nil {
-		n := known.Cluster.Network
-		cidr, _ := netip.ParsePrefix(n.CIDR) // there is none where it is not ours
+// clusterNetwork returns the network of the hive, or the recorded one if the hive has no machines.
+func (m *Machines) clusterNetwork(recorded *state.State, desired bool) (provision.Network, error) {
+	if !desired && recorded.Cluster != nil {
+		n := recorded.Cluster.Network
+		cidr, _ := netip.ParsePrefix(n.CIDR) // it is empty for a network that nixbench does not manage
 		return provision.Network{Name: n.Name, Mode: provision.Mode(n.Mode), CIDR: cidr, Bridge: n.Bridge, Domain: n.Domain}, nil
 	}
-	return network(m.Hive)
+	return desiredNetwork(m.Hive)
 }
 
-// where are the hypervisors: those of the hive, and those that have something of ours.
-func (m *Machines) where(known *state.State, wished bool) map[string]state.Hypervisor {
+// hypervisorConfigs returns the hypervisors of the hive and the recorded ones, which may still
+// have machines of ours.
+func (m *Machines) hypervisorConfigs(recorded *state.State, desired bool) map[string]state.Hypervisor {
 	out := map[string]state.Hypervisor{}
-	if known.Cluster != nil {
-		maps.Copy(out, known.Cluster.Hypervisors)
+	if recorded.Cluster != nil {
+		maps.Copy(out, recorded.Cluster.Hypervisors)
 	}
-	if wished {
-		maps.Copy(out, named(m.Hive))
+	if desired {
+		maps.Copy(out, hypervisorsOf(m.Hive))
 	}
 	return out
 }
 
-// closed are the hypervisors that get no new machines: the hive no longer names them.
-func (m *Machines) closed(where map[string]state.Hypervisor) map[string]bool {
-	out, open := map[string]bool{}, named(m.Hive)
+// closedHypervisors returns the hypervisors that get no new machines because the hive no longer
+// names them.
+func (m *Machines) closedHypervisors(where map[string]state.Hypervisor) map[string]bool {
+	out, open := map[string]bool{}, hypervisorsOf(m.Hive)
 	for name := range where {
 		_, ok := open[name]
 		out[name] = !ok
@@ -142,10 +145,10 @@ func (m *Machines) closed(where map[string]state.Hypervisor) map[string]bool {
 	return out
 }
 
-// remembered is what the state knows of machines.
-func remembered(known *state.State) map[string]provision.Recorded {
+// recordedMachines returns the machines in the state.
+func recordedMachines(recorded *state.State) map[string]provision.Recorded {
 	out := map[string]provision.Recorded{}
-	for node, s := range known.Machines {
+	for node, s := range recorded.Machines {
 		k := provision.Recorded{Hypervisor: s.Hypervisor, MAC: s.MAC, Address: s.Address}
 		if i := s.Image; i != nil {
 			k.Image = provision.Image{Hash: i.Hash, Format: provision.Format(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
@@ -155,8 +158,9 @@ func remembered(known *state.State) map[string]provision.Recorded {
 	return out
 }
 
-// recreated are the images of the nodes that have a machine: of those it is asked whether they differ.
-func recreated(all []provision.Desired, sites map[string]provision.Inventory, o provision.Options) []provision.ImageKey {
+// imagesToCompare returns the images of the selected nodes that have a machine. They are compared
+// with the images that the machines were made from.
+func imagesToCompare(all []provision.Desired, inventories map[string]provision.Inventory, o provision.Options) []provision.ImageKey {
 	roles := map[string]string{}
 	for _, w := range all {
 		if o.Selected == nil || o.Selected(w.Node) {
@@ -164,9 +168,9 @@ func recreated(all []provision.Desired, sites map[string]provision.Inventory, o 
 		}
 	}
 	var out []provision.ImageKey
-	for _, name := range sortedKeys(sites) {
-		for _, f := range sites[name].Machines {
-			key := provision.ImageKey{Role: roles[f.Node], Kind: sites[name].Kind}
+	for _, name := range sortedKeys(inventories) {
+		for _, f := range inventories[name].Machines {
+			key := provision.ImageKey{Role: roles[f.Node], Kind: inventories[name].Kind}
 			if key.Role != "" && !slices.Contains(out, key) {
 				out = append(out, key)
 			}
@@ -175,17 +179,17 @@ func recreated(all []provision.Desired, sites map[string]provision.Inventory, o 
 	return out
 }
 
-// moved refuses to lose sight of machines, and to make them a second time, because a
-// hypervisor's name now means another host.
-func (m *Machines) moved(g *ground, known *state.State) error {
-	for _, node := range sortedKeys(known.Machines) {
-		s := known.Machines[node]
-		if s.Created == nil || known.Cluster == nil {
+// validateHypervisorURIs returns an error if a hypervisor's name now refers to another host while the
+// old host still has a machine. nixbench would lose track of that machine and create it a second time.
+func (m *Machines) validateHypervisorURIs(plan *machinePlan, recorded *state.State) error {
+	for _, node := range sortedKeys(recorded.Machines) {
+		s := recorded.Machines[node]
+		if s.Created == nil || recorded.Cluster == nil {
 			continue
 		}
-		old, now := known.Cluster.Hypervisors[s.Hypervisor], g.where[s.Hypervisor]
-		there := slices.ContainsFunc(g.sites[s.Hypervisor].Machines, func(f provision.Actual) bool { return f.Node == node })
-		if now.URI != old.URI && !there {
+		old, now := recorded.Cluster.Hypervisors[s.Hypervisor], plan.hypervisors[s.Hypervisor]
+		present := slices.ContainsFunc(plan.inventories[s.Hypervisor].Machines, func(f provision.Actual) bool { return f.Node == node })
+		if now.URI != old.URI && !present {
 			return &provision.PlanError{
 				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s any more, which was %s and is %s now", node, s.Hypervisor, old.URI, now.URI),
 				Fix:  "give the new host a name of its own in cluster.hypervisors; or put the old URI back, and remove the machine first: nixbench destroy --on " + node,
@@ -195,15 +199,15 @@ func (m *Machines) moved(g *ground, known *state.State) error {
 	return nil
 }
 
-// repooled refuses to look for the disks of machines in another pool than theirs: there, all
-// of them would be made anew.
-func (m *Machines) repooled(where map[string]state.Hypervisor, known *state.State) error {
-	for _, node := range sortedKeys(known.Machines) {
-		s := known.Machines[node]
-		if s.Image == nil || known.Cluster == nil {
+// validatePools returns an error if the hive names another pool for a hypervisor that has machines.
+// Their disks would not be found in the new pool, and all machines would be recreated.
+func (m *Machines) validatePools(where map[string]state.Hypervisor, recorded *state.State) error {
+	for _, node := range sortedKeys(recorded.Machines) {
+		s := recorded.Machines[node]
+		if s.Image == nil || recorded.Cluster == nil {
 			continue
 		}
-		if old, now := known.Cluster.Hypervisors[s.Hypervisor], where[s.Hypervisor]; old.Pool != now.Pool {
+		if old, now := recorded.Cluster.Hypervisors[s.Hypervisor], where[s.Hypervisor]; old.Pool != now.Pool {
 			return &provision.PlanError{
 				Text: fmt.Sprintf("%s: its disks are in the pool %s of hypervisor %s, and the hive now says pool %s", node, old.Pool, s.Hypervisor, now.Pool),
 				Fix:  fmt.Sprintf("put cluster.hypervisors.%s.pool back; or give the other pool a name of its own there, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
@@ -213,20 +217,20 @@ func (m *Machines) repooled(where map[string]state.Hypervisor, known *state.Stat
 	return nil
 }
 
-// renamed refuses to have machines on a network that is not what the hive says: those that are
-// there stay on theirs, and it cannot be changed below them.
-func renamed(wanted provision.Network, known *state.State) error {
-	if known.Cluster == nil {
+// validateNetworkUnchanged returns an error if the hive's network differs from the network of existing
+// machines. They stay on their network, and nixbench cannot change it while they use it.
+func validateNetworkUnchanged(wanted provision.Network, recorded *state.State) error {
+	if recorded.Cluster == nil {
 		return nil
 	}
-	old, now := known.Cluster.Network, networkState(wanted)
-	if !wanted.Mode.Ours() { // nobody has told it what we call it
+	old, now := recorded.Cluster.Network, stateNetwork(wanted)
+	if !wanted.Mode.Ours() { // nixbench does not configure the domain of a network that it does not manage
 		old.Domain, now.Domain = "", ""
 	}
-	for _, node := range sortedKeys(known.Machines) {
-		if known.Machines[node].Created != nil && old != now {
+	for _, node := range sortedKeys(recorded.Machines) {
+		if recorded.Machines[node].Created != nil && old != now {
 			return &provision.PlanError{
-				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive now says network %s", node, networkText(old), networkText(now)),
+				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive now says network %s", node, formatNetwork(old), formatNetwork(now)),
 				Fix:  "put cluster.network back as it was, or begin anew: nixbench destroy, then nixbench apply",
 			}
 		}
@@ -234,8 +238,8 @@ func renamed(wanted provision.Network, known *state.State) error {
 	return nil
 }
 
-// networkText is `net (nat, 10.0.0.0/24, internal)`.
-func networkText(n state.Network) string {
+// formatNetwork formats a network: `net (nat, 10.0.0.0/24, internal)`.
+func formatNetwork(n state.Network) string {
 	var about []string
 	for _, text := range []string{n.Mode, n.CIDR, n.Bridge, n.Domain} {
 		if text != "" {
@@ -245,7 +249,7 @@ func networkText(n state.Network) string {
 	return fmt.Sprintf("%s (%s)", n.Name, strings.Join(about, ", "))
 }
 
-func networkState(n provision.Network) state.Network {
+func stateNetwork(n provision.Network) state.Network {
 	out := state.Network{Name: n.Name, Mode: string(n.Mode), Bridge: n.Bridge, Domain: n.Domain}
 	if n.CIDR.IsValid() {
 		out.CIDR = n.CIDR.String()
@@ -253,8 +257,8 @@ func networkState(n provision.Network) state.Network {
 	return out
 }
 
-// images finds what roles boot from, and builds what is not given.
-func (m *Machines) images(ctx context.Context, keys []provision.ImageKey) (map[provision.ImageKey]provision.Image, error) {
+// loadImages loads the images of roles, and builds those that the hive does not name.
+func (m *Machines) loadImages(ctx context.Context, keys []provision.ImageKey) (map[provision.ImageKey]provision.Image, error) {
 	out := map[provision.ImageKey]provision.Image{}
 	hashes := m.Dir.Hashes()
 	var errs []error
@@ -263,7 +267,7 @@ func (m *Machines) images(ctx context.Context, keys []provision.ImageKey) (map[p
 		if given == nil {
 			continue
 		}
-		i, err := m.given(ctx, key.Role, *given, hashes)
+		i, err := m.loadGivenImage(ctx, key.Role, *given, hashes)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -277,26 +281,26 @@ func (m *Machines) images(ctx context.Context, keys []provision.ImageKey) (map[p
 				roles = append(roles, key.Role)
 			}
 		}
-		built, err := m.build(ctx, kind, roles, hashes)
+		built, err := m.buildImages(ctx, kind, roles, hashes)
 		maps.Copy(out, built)
 		errs = append(errs, err)
 	}
 	return out, errors.Join(append(errs, m.Dir.Create(), hashes.Save())...)
 }
 
-// given is an image that the hive names.
-func (m *Machines) given(ctx context.Context, role, path string, hashes *state.Hashes) (provision.Image, error) {
+// loadGivenImage loads an image that the hive names. It builds a store path that is missing.
+func (m *Machines) loadGivenImage(ctx context.Context, role, path string, hashes *state.Hashes) (provision.Image, error) {
 	if !exists(path) && isStorePath(path) {
 		if err := m.Eval.WithoutFacts(m.Send).RealiseImage(ctx, role); err != nil {
 			return provision.Image{}, err
 		}
 	}
 	i, err := loadImage(ctx, path, hashes)
-	return i, ofRole(err, role)
+	return i, withRole(err, role)
 }
 
-// ofRole has an error about an image say whose it is.
-func ofRole(err error, role string) error {
+// withRole adds the role to an error about an image.
+func withRole(err error, role string) error {
 	var bad *ImageError
 	if errors.As(err, &bad) {
 		bad.Role = role
@@ -304,8 +308,8 @@ func ofRole(err error, role string) error {
 	return err
 }
 
-// build makes the images of roles for a kind of hypervisor.
-func (m *Machines) build(ctx context.Context, kind provision.Kind, roles []string, hashes *state.Hashes) (map[provision.ImageKey]provision.Image, error) {
+// buildImages builds the images of roles for a kind of hypervisor.
+func (m *Machines) buildImages(ctx context.Context, kind provision.Kind, roles []string, hashes *state.Hashes) (map[provision.ImageKey]provision.Image, error) {
 	if len(roles) == 0 {
 		return nil, nil
 	}
@@ -318,14 +322,14 @@ func (m *Machines) build(ctx context.Context, kind provision.Kind, roles []strin
 		}
 		return nil, err
 	}
-	built, buildErr := e.Build(ctx, closures, builders(m.Hive))
+	built, buildErr := e.Build(ctx, closures, buildersFile(m.Hive))
 	out := map[provision.ImageKey]provision.Image{}
 	errs := []error{buildErr}
 	roots := map[string]nixeval.Closure{}
 	for _, role := range built {
 		i, err := loadImage(ctx, closures[role].Out, hashes)
 		if err != nil {
-			errs = append(errs, ofRole(err, role))
+			errs = append(errs, withRole(err, role))
 			continue
 		}
 		out[provision.ImageKey{Role: role, Kind: kind}] = i
@@ -341,8 +345,9 @@ func isStorePath(path string) bool {
 	return len(path) > len("/nix/store/") && path[:len("/nix/store/")] == "/nix/store/"
 }
 
-// Generates tells whether the hive wants secrets made, of which systems are told something.
-func (m *Machines) Generates() bool {
+// GeneratesSecrets reports whether the hive has keys that nixbench generates. Their public facts are
+// visible to the evaluation.
+func (m *Machines) GeneratesSecrets() bool {
 	for _, u := range m.Hive.Units {
 		for _, k := range u.Deployment.Keys {
 			if k.Generated != nil {
@@ -353,14 +358,14 @@ func (m *Machines) Generates() bool {
 	return false
 }
 
-// runtime makes the facts of what is remembered. There are none for a hive without machines
-// of ours that wants no secrets made either.
-func (m *Machines) runtime(known *state.State) ([]byte, error) {
-	if len(booted(m.Hive, m.Hive.Nodes)) == 0 && !m.Generates() {
+// encodeFacts encodes the facts about the recorded machines and generated secrets. It returns nil for
+// a hive that has neither.
+func (m *Machines) encodeFacts(recorded *state.State) ([]byte, error) {
+	if len(bootedNodes(m.Hive, m.Hive.Nodes)) == 0 && !m.GeneratesSecrets() {
 		return nil, nil
 	}
 	machines := map[string]facts.Machine{}
-	for node, s := range known.Machines {
+	for node, s := range recorded.Machines {
 		machines[node] = facts.Machine{Address: s.Address, MAC: s.MAC, HostKey: s.HostKey}
 	}
 	r, err := facts.Make(m.Hive, machines)

@@ -23,7 +23,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// effects are what happened on the hypervisor since the last time.
+// effects returns the changes on the hypervisor after the first since ones.
 func (w *world) effects(since int) []string {
 	var out []string
 	for _, s := range w.h.Log()[since:] {
@@ -32,7 +32,7 @@ func (w *world) effects(since int) []string {
 	return out
 }
 
-func TestFromNothing(t *testing.T) {
+func TestApplyToEmptyHypervisor(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 3})
 	results, err := w.apply()
 	if err != nil {
@@ -41,8 +41,8 @@ func TestFromNothing(t *testing.T) {
 	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched", "w-3 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if len(w.asked) > 0 {
-		t.Errorf("creation asks: %q", w.asked)
+	if len(w.questions) > 0 {
+		t.Errorf("creation asks: %q", w.questions)
 	}
 	r, err := facts.Load(w.dir.Facts())
 	if err != nil {
@@ -61,7 +61,7 @@ func TestFromNothing(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	// Again: nothing happens, neither there nor here.
+	// A second apply changes nothing on the hypervisor or on this machine.
 	steps, before := len(w.h.Log()), readFile(t, w.dir.Facts())
 	results, err = w.apply()
 	if err != nil {
@@ -117,7 +117,7 @@ func TestScaling(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{
 		"remove w-2 on default: the hive no longer has it", "remove w-3 on default: the hive no longer has it", "remove w-4 on default: the hive no longer has it",
-	}, w.asked); diff != "" {
+	}, w.questions); diff != "" {
 		t.Error(diff)
 	}
 	for _, n := range []string{"demo-cp-1", "demo-w-1"} {
@@ -132,23 +132,23 @@ func TestScaling(t *testing.T) {
 	if len(keys) != 2 {
 		t.Errorf("%d host keys", len(keys))
 	}
-	// With --on nothing is removed.
+	// With --on no machine is removed.
 	w.scale(map[string]int{"w": 1})
-	w.must(w.apply(func(o *Options) { o.Some = true }))
+	w.must(w.apply(func(o *Options) { o.Partial = true }))
 	if w.h.Boot("demo-cp-1") == 0 {
 		t.Error("cp-1 was removed, although only w-1 was meant")
 	}
 	if err := w.destroy(nil); err != nil {
 		t.Fatal(err)
 	}
-	w.empty()
+	w.checkEmpty()
 	if err := w.destroy(nil); err != nil {
 		t.Error("a second time:", err)
 	}
 }
 
-// empty means that nothing is left, neither there nor here.
-func (w *world) empty() {
+// checkEmpty checks that nothing is left on the hypervisor or on this machine.
+func (w *world) checkEmpty() {
 	w.t.Helper()
 	if things := w.h.Things(); len(things) > 0 {
 		w.t.Errorf("left there: %q", things)
@@ -164,7 +164,7 @@ func (w *world) empty() {
 	}
 }
 
-// A node is deployed when its own machine is ready, and evaluation does not wait for any.
+// A node is deployed when its own machine is ready, and evaluation does not wait for machines.
 func TestBootOverlapsEvaluation(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 3})
 	w.evaluate = 400 * time.Millisecond
@@ -190,8 +190,8 @@ func TestBootOverlapsEvaluation(t *testing.T) {
 	}
 }
 
-// Machines where the others find the API are made before those, which do not wait longer than
-// for that: not for one that cannot be made, nor until it has booted.
+// The machines of the endpoint's role are created before the others. The others wait only for the
+// creation: not until these machines have booted, and not for one that cannot be created.
 func TestEndpointFirst(t *testing.T) {
 	w := newWorld(t, map[string]int{"a": 3, "z": 2})
 	role := "z"
@@ -199,9 +199,9 @@ func TestEndpointFirst(t *testing.T) {
 	w.boot["z-1"] = 700 * time.Millisecond
 	w.h.OnStep(func(ctx context.Context, s fakeprovider.Step) error {
 		if s.Node == "z-1" && s.Name == "disk" {
-			time.Sleep(200 * time.Millisecond) // a large one
+			time.Sleep(200 * time.Millisecond) // creating a large disk takes long
 		}
-		return failAt(fakeprovider.Step{Op: "ensure", Node: "z-2", Name: "define"})(ctx, s)
+		return failAtStep(fakeprovider.Step{Op: "ensure", Node: "z-2", Name: "define"})(ctx, s)
 	})
 	results, _ := w.apply()
 	if diff := cmp.Diff([]string{"a-1 switched", "a-2 switched", "a-3 switched", "z-1 switched", "z-2 failed"}, outcomes(results)); diff != "" {
@@ -227,10 +227,10 @@ func TestEndpointFirst(t *testing.T) {
 	}
 }
 
-// One that does not come up leaves the others alone, and says what its console said.
-func TestMachineThatDoesNotComeUp(t *testing.T) {
+// A machine that does not become ready does not affect the others. Its error has the console log.
+func TestMachineNotReady(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 3})
-	w.deaf["w-2"] = true
+	w.unresponsive["w-2"] = true
 	results, err := w.apply(func(o *Options) { o.BootTimeout = time.Second })
 	if diff := cmp.Diff([]string{"w-1 switched", "w-2 failed", "w-3 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
@@ -238,8 +238,8 @@ func TestMachineThatDoesNotComeUp(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "w-2: its machine was started, but is not ready") || !strings.Contains(err.Error(), "Linux boots w-2") {
 		t.Errorf("got %v", err)
 	}
-	// It only took longer: the next run waits for it again.
-	w.deaf["w-2"] = false
+	// The machine only needs more time: the next run waits for it again.
+	w.unresponsive["w-2"] = false
 	steps := len(w.h.Log())
 	results, err = w.apply()
 	if err != nil {
@@ -253,9 +253,9 @@ func TestMachineThatDoesNotComeUp(t *testing.T) {
 	}
 }
 
-func TestMachineThatCannotBeMade(t *testing.T) {
+func TestMachineNotCreated(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
-	w.h.OnStep(failAt(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "disk"}))
+	w.h.OnStep(failAtStep(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "disk"}))
 	results, err := w.apply()
 	if diff := cmp.Diff([]string{"w-1 switched", "w-2 failed"}, outcomes(results)); diff != "" {
 		t.Error(diff)
@@ -284,13 +284,13 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"restart w-1 on default: memory 1 GiB → 2 GiB", "restart w-2 on default: memory 1 GiB → 2 GiB"}, w.asked); diff != "" {
+	if diff := cmp.Diff([]string{"restart w-1 on default: memory 1 GiB → 2 GiB", "restart w-2 on default: memory 1 GiB → 2 GiB"}, w.questions); diff != "" {
 		t.Error(diff)
 	}
 	if w.h.Boot("demo-w-1") == boot || !slices.Equal(outcomes(results), []string{"w-1 unchanged", "w-2 unchanged"}) {
 		t.Errorf("%q", outcomes(results))
 	}
-	// Off, paused, crashed: started or resumed, which is said, and nobody is asked.
+	// A machine that is off, paused or crashed is started or resumed with a warning, without a question.
 	for _, test := range []struct {
 		stop        func()
 		state, says string
@@ -313,41 +313,41 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 		said := slices.ContainsFunc(w.events, func(e event.Event) bool {
 			return e.Kind == event.Message && e.Level == "warning" && e.Node == "w-2" && e.Text == test.says
 		})
-		if w.h.State("demo-w-2") != provision.Running || (w.h.Boot("demo-w-2") != boot) != test.restarted || len(w.asked) > 0 || !said {
-			t.Errorf("%s: asked %q, said %t, boot %d, then %d", test.state, w.asked, said, boot, w.h.Boot("demo-w-2"))
+		if w.h.State("demo-w-2") != provision.Running || (w.h.Boot("demo-w-2") != boot) != test.restarted || len(w.questions) > 0 || !said {
+			t.Errorf("%s: asked %q, said %t, boot %d, then %d", test.state, w.questions, said, boot, w.h.Boot("demo-w-2"))
 		}
 	}
-	// Another image is for new machines, unless --recreate.
+	// Another image applies only to new machines, unless --recreate is given.
 	if err := os.WriteFile(w.image, []byte("another disk"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	w.must(w.apply())
-	if len(w.asked) > 0 {
-		t.Errorf("asked %q", w.asked)
+	if len(w.questions) > 0 {
+		t.Errorf("asked %q", w.questions)
 	}
 	before := readFile(t, w.dir.Facts())
 	results, err = w.apply(func(o *Options) { o.Recreate = true })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(w.asked) != 2 || !strings.HasPrefix(w.asked[0], "recreate w-1 on default: image ") {
-		t.Errorf("asked %q", w.asked)
+	if len(w.questions) != 2 || !strings.HasPrefix(w.questions[0], "recreate w-1 on default: image ") {
+		t.Errorf("asked %q", w.questions)
 	}
 	if diff := cmp.Diff([]string{"w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
 	if w.state().Machines["w-1"].HostKey != key || readFile(t, w.dir.Facts()) != before {
-		t.Error("a machine that is made anew is still the same node: facts and keys stay")
+		t.Error("a recreated machine is the same node, so its facts and keys must stay")
 	}
-	if n := countThings(w, "image "); n != 1 {
+	if n := countObjects(w, "image "); n != 1 {
 		t.Errorf("%d images are left", n)
 	}
-	if n := countThings(w, "reservation "); n != 2 {
-		t.Errorf("%d of 2 addresses are reserved for machines that were made anew", n)
+	if n := countObjects(w, "reservation "); n != 2 {
+		t.Errorf("%d of 2 addresses are reserved for recreated machines", n)
 	}
 }
 
-func countThings(w *world, prefix string) int {
+func countObjects(w *world, prefix string) int {
 	n := 0
 	for _, thing := range w.h.Things() {
 		if strings.HasPrefix(thing, prefix) {
@@ -357,12 +357,12 @@ func countThings(w *world, prefix string) int {
 	return n
 }
 
-// Where addresses are somebody else's, evaluation waits for them, and facts are right.
+// On a network with another DHCP server, evaluation waits for the addresses, and the facts have them.
 func TestDiscovery(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.hive.Cluster.Network = nixeval.Network{Name: "lan", Mode: "existing"}
 	w.h.AddNetwork("lan", netip.MustParsePrefix("10.9.0.0/24"))
-	w.lease = func(s provision.Spec) netip.Addr {
+	w.assignAddress = func(s provision.Spec) netip.Addr {
 		a := netip.MustParseAddr(map[string]string{"w-1": "10.9.0.70", "w-2": "10.9.0.30"}[s.Node])
 		go func() {
 			time.Sleep(200 * time.Millisecond)
@@ -389,12 +389,12 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// One machine that gets no address: nothing is evaluated with facts that are wrong.
+// If one machine gets no address, nothing is evaluated, because the facts would be wrong.
 func TestDiscoveryFails(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.hive.Cluster.Network = nixeval.Network{Name: "lan", Mode: "existing"}
 	w.h.AddNetwork("lan", netip.MustParsePrefix("10.9.0.0/24"))
-	w.lease = func(s provision.Spec) netip.Addr {
+	w.assignAddress = func(s provision.Spec) netip.Addr {
 		if s.Node == "w-1" {
 			w.h.AddLease("lan", provision.Lease{MAC: s.MAC, Address: netip.MustParseAddr("10.9.0.70")})
 			return netip.MustParseAddr("10.9.0.70")
@@ -408,8 +408,8 @@ func TestDiscoveryFails(t *testing.T) {
 	}
 }
 
-// Machines that we have booted are reached under their own key only, and the user's
-// ssh is not asked.
+// A machine that nixbench has booted is reached only with its pinned host key, and the user's
+// SSH configuration is not read.
 func TestMachinesArePinned(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
@@ -421,7 +421,7 @@ func TestMachinesArePinned(t *testing.T) {
 			return nil, errors.New("no ssh")
 		}}.Resolve(ctx, target)
 	}
-	known := w.state()
+	recorded := w.state()
 	reach := func() error {
 		h, err := f.Host(t.Context(), w.hive.Nodes[0])
 		if err != nil {
@@ -434,7 +434,7 @@ func TestMachinesArePinned(t *testing.T) {
 	if err := reach(); !errors.As(err, &none) {
 		t.Errorf("not booted: %v", err)
 	}
-	f.Know(w.dir.ClientKey(), known)
+	f.SetMachines(w.dir.ClientKey(), recorded)
 	if err := reach(); err != nil {
 		t.Error(err)
 	}
@@ -442,24 +442,24 @@ func TestMachinesArePinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := known.Machines["w-1"]
+	m := recorded.Machines["w-1"]
 	m.HostKey = other.Public
 	f = NewFleet(w.hive, remote.Options{DialContext: w.dial})
-	f.Know(w.dir.ClientKey(), &state.State{Machines: map[string]state.Machine{"w-1": m}})
+	f.SetMachines(w.dir.ClientKey(), &state.State{Machines: map[string]state.Machine{"w-1": m}})
 	var changed *remote.HostKeyChangedError
 	if err := reach(); !errors.As(err, &changed) {
 		t.Errorf("another key: %v", err)
 	}
 }
 
-// A preview writes nothing, and evaluates with the facts that there would be.
+// A preview writes nothing, and evaluates with the facts as they would be after an apply.
 func TestPreviewOfMachines(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	preview := func() []string {
 		var out []string
 		_, err := w.session(t.Context(), "plan", func(d *Deployer) error {
-			known := d.Store.State()
-			all, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, known, PreviewOptions{})
+			recorded := d.Store.State()
+			all, err := d.Preview(t.Context(), w.hive, w.hive.Nodes, recorded, PreviewOptions{})
 			for _, p := range all {
 				text := p.Node + " " + p.Action
 				if p.Machine != nil {
@@ -492,7 +492,7 @@ func TestPreviewOfMachines(t *testing.T) {
 	}
 }
 
-// A destroy of one machine leaves the others, and the next apply makes it again.
+// A destroy of one machine keeps the others, and the next apply creates the machine again.
 func TestDestroyOne(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
@@ -508,21 +508,21 @@ func TestDestroyOne(t *testing.T) {
 	if m := w.state().Machines["w-2"]; m.HostKey == key || m.Address.String() != "10.0.0.3" {
 		t.Errorf("%+v", m)
 	}
-	// The roles are gone from the hive: what they left is removed all the same.
+	// Machines are removed even if the hive no longer has their roles.
 	w.hive.Roles, w.hive.Nodes, w.hive.Units = nil, nil, nil
 	if err := w.destroy(nil); err != nil {
 		t.Fatal(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
-// The secrets of a cluster end with its last node, whoever boots that one.
+// The secrets of a cluster are removed with its last node, whether nixbench boots that node or not.
 func TestSecretsOutliveMachines(t *testing.T) {
 	host := "192.0.2.1"
 	bare := func(hive *nixeval.Hive) { hive.Unit("cp").Deployment.TargetHost = &host }
 	for name, test := range map[string]struct {
 		others func(*nixeval.Hive)
-		known  bool // to the state alone
+		known  bool // the node is only in the state
 		keep   bool
 	}{
 		"nobody else":                   {others: func(*nixeval.Hive) {}},
@@ -534,7 +534,7 @@ func TestSecretsOutliveMachines(t *testing.T) {
 			w := newWorld(t, map[string]int{"cp": 1, "w": 1})
 			test.others(w.hive)
 			w.must(w.session(t.Context(), "apply", func(d *Deployer) error {
-				return d.Apply(t.Context(), w.hive, w.hive.Nodes[1:], Options{Goal: Switch, Confirm: time.Minute, BootTimeout: 10 * time.Second, Some: true})
+				return d.Apply(t.Context(), w.hive, w.hive.Nodes[1:], Options{Goal: Switch, Confirm: time.Minute, BootTimeout: 10 * time.Second, Partial: true})
 			}))
 			vault := filepath.Join(w.dir.Vault(), "cluster-ca.json")
 			if err := os.MkdirAll(w.dir.Vault(), 0o700); err != nil {
@@ -611,7 +611,7 @@ func TestImages(t *testing.T) {
 	if err := hashes.Save(); err != nil {
 		t.Fatal(err)
 	}
-	// What is remembered counts as long as size and time are the same.
+	// A cached hash is used as long as the file's size and time are the same.
 	again := state.Dir(dir).Hashes()
 	kernel := filepath.Join(dir, "full/kernel")
 	before, _ := again.Of(t.Context(), kernel)
@@ -621,7 +621,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// A machine that carries our mark and that nobody knows of is shown, and removed.
+// A machine that has our metadata but is not in the state is shown, and removed.
 func TestOrphans(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
@@ -636,8 +636,8 @@ func TestOrphans(t *testing.T) {
 	forget()
 	w.scale(map[string]int{"w": 1})
 	w.must(w.apply())
-	if !slices.Equal(w.asked, []string{"remove w-2 on default: left behind by a run that was cut off"}) || countThings(w, "domain ") != 1 {
-		t.Errorf("asked %q; there is %q", w.asked, w.h.Things())
+	if !slices.Equal(w.questions, []string{"remove w-2 on default: left behind by a run that was cut off"}) || countObjects(w, "domain ") != 1 {
+		t.Errorf("asked %q; there is %q", w.questions, w.h.Things())
 	}
 	w.scale(map[string]int{"w": 2})
 	w.must(w.apply())
@@ -645,11 +645,11 @@ func TestOrphans(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Fatal(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
 // Machines on the network of another host are reached through it.
-func TestJump(t *testing.T) {
+func TestJumpHost(t *testing.T) {
 	m := state.Machine{Hypervisor: "h"}
 	for _, test := range []struct{ uri, mode, want string }{
 		{"qemu:///system", "nat", ""},
@@ -660,7 +660,7 @@ func TestJump(t *testing.T) {
 		{"qemu+tls://kvm1/system", "nat", ""},
 	} {
 		got := ""
-		if v := jump("n", m, &state.Cluster{Network: state.Network{Mode: test.mode}, Hypervisors: map[string]state.Hypervisor{"h": {URI: test.uri}}}); v != nil {
+		if v := jumpHost("n", m, &state.Cluster{Network: state.Network{Mode: test.mode}, Hypervisors: map[string]state.Hypervisor{"h": {URI: test.uri}}}); v != nil {
 			got = v.Host
 			if v.User != nil {
 				got = *v.User + "@" + got
@@ -675,7 +675,7 @@ func TestJump(t *testing.T) {
 	}
 }
 
-// Where the hive's words for a hypervisor change, its machines are neither lost nor made anew.
+// If the hive's description of a hypervisor changes, its machines are neither lost nor recreated.
 func TestHypervisorChanges(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake:///", Pool: "p"}
@@ -688,10 +688,10 @@ func TestHypervisorChanges(t *testing.T) {
 			t.Errorf("it was touched: %s", diff)
 		}
 		if s := w.state(); s.Machines["w-1"].Created == nil || s.Nodes["w-1"].Good == nil {
-			t.Errorf("it was forgotten: %+v", s)
+			t.Errorf("the machine is not in the state any more: %+v", s)
 		}
-		if len(w.asked) > 0 {
-			t.Errorf("asked %q", w.asked)
+		if len(w.questions) > 0 {
+			t.Errorf("asked %q", w.questions)
 		}
 	}
 
@@ -703,7 +703,7 @@ func TestHypervisorChanges(t *testing.T) {
 	}
 	untouched()
 
-	// Another host under the name, and a role renamed at once: the old machine is not forgotten.
+	// If the name refers to another host and a role is renamed at once, the old machine is not lost.
 	real := w.h
 	w.scale(map[string]int{"v": 1})
 	w.h = fakeprovider.New()
@@ -716,7 +716,7 @@ func TestHypervisorChanges(t *testing.T) {
 	untouched()
 }
 
-// A network with machines on it stays what it is; what the hive says in between is not written down.
+// A network with machines cannot change; a network that the hive names meanwhile is not recorded.
 func TestNetworkChanges(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
@@ -742,7 +742,7 @@ func TestNetworkChanges(t *testing.T) {
 	w.must(w.apply())
 }
 
-// Who has interrupted a destroy is told that, and not what became of each call.
+// After Ctrl-C, destroy reports the interruption and not the error of each call.
 func TestDestroyInterrupted(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
@@ -762,5 +762,5 @@ func TestDestroyInterrupted(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Error(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }

@@ -11,24 +11,25 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Who comes into what the nodes run together, and who leaves it for good.
+// This file admits nodes to a running cluster and removes members from it.
 
-// anew tells whether a node's machine was made after all that was deployed to the node. Both
-// we and the machine have to say so: what it was a member of is about to forget it.
-func (r *run) anew(node string, looked looks) bool {
-	known := r.Store.State()
-	if _, ours := known.Machines[node]; !ours || known.Nodes[node].Good != nil || looked[node] == nil {
+// wasRecreated reports whether the machine of a node is newer than all deployments of the node. Both the state
+// and the machine must have no deployment, because the engine then removes the old member.
+func (r *run) wasRecreated(node string, inspected inspections) bool {
+	recorded := r.Store.State()
+	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].Good != nil || inspected[node] == nil {
 		return false
 	}
-	<-looked[node].over
-	found := looked[node].found
-	return looked[node].err == nil && found.Last == nil && len(found.Deployed) == 0
+	<-inspected[node].done
+	observed := inspected[node].observed
+	return inspected[node].err == nil && observed.Last == nil && len(observed.Deployed) == 0
 }
 
-// forget has a node that was made anew forgotten, so that it can come in as a new one.
-func (r *run) forget(ctx context.Context, m member, name string) error {
+// removeStaleMember removes the member that a node was before its machine was recreated, so that the node can
+// join as a new member.
+func (r *run) removeStaleMember(ctx context.Context, m member, name string) error {
 	f, ok := m.engine.(engine.MemberRemover)
-	if !ok || !r.Goal.runs() {
+	if !ok || !r.Goal.activatesNow() {
 		return nil
 	}
 	if err := f.RemoveMember(ctx, name); err != nil {
@@ -37,55 +38,56 @@ func (r *run) forget(ctx context.Context, m member, name string) error {
 	return nil
 }
 
-// welcome invites nodes that became no members by being deployed. In a living cluster that
-// comes after the waves of those that let them in, who have what the hive says by then.
-func (r *run) welcome(ctx context.Context, l living, nodes []nixeval.Node) {
-	if len(l.members) == 0 || !r.Goal.runs() {
-		return // each was invited at once
+// admitPending admits nodes that were deployed and are not members yet. In a running cluster it is called
+// after the members that admit them have changed, so that those have the configuration of the hive.
+func (r *run) admitPending(ctx context.Context, cluster clusterState, nodes []nixeval.Node) {
+	if len(cluster.members) == 0 || !r.Goal.activatesNow() {
+		return // each node was admitted right after it was deployed
 	}
 	for _, n := range nodes {
-		if m, is := l.members[n.Name]; !is || m.anew {
-			r.invite(ctx, l, n.Name)
+		if m, isMember := cluster.members[n.Name]; !isMember || m.recreated {
+			r.admit(ctx, cluster, n.Name)
 		}
 	}
 }
 
-// invite has the node's engine let it in, once it runs what the hive wants. Where that
-// fails it is tried again in the end: others may only just boot.
-func (r *run) invite(ctx context.Context, l living, node string) {
-	if r.letIn(ctx, l, node) != nil {
+// admit asks the engines to admit a node that runs its new system. If that fails, retryAdmissions tries again
+// at the end of the run, because the members that admit nodes may still be booting.
+func (r *run) admit(ctx context.Context, cluster clusterState, node string) {
+	if r.admitOnce(ctx, cluster, node) != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.outside = append(r.outside, node)
+		r.notJoined = append(r.notJoined, node)
 	}
 }
 
-// inviteAgain is for those that could not be let in when they were deployed. Where that fails
-// once more the check at the end tells what has become of it.
-func (r *run) inviteAgain(ctx context.Context, l living) {
-	for _, node := range r.outside {
-		if err := r.letIn(ctx, l, node); err != nil && ctx.Err() == nil {
+// retryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is
+// only a warning, because the check at the end of the run reports nodes that are missing.
+func (r *run) retryAdmissions(ctx context.Context, cluster clusterState) {
+	for _, node := range r.notJoined {
+		if err := r.admitOnce(ctx, cluster, node); err != nil && ctx.Err() == nil {
 			r.warn(node, err)
 		}
 	}
 }
 
-func (r *run) letIn(ctx context.Context, l living, node string) error {
+// admitOnce asks each engine once to admit a node.
+func (r *run) admitOnce(ctx context.Context, cluster clusterState, node string) error {
 	wait := r.Send.Wait(event.Event{Node: node, Text: "the cluster to let it in"})
 	defer wait.End()
 	var errs []error
-	for _, e := range l.engines {
-		if inviter, ok := e.(engine.Admitter); ok {
-			errs = append(errs, inviter.Admit(ctx, node))
+	for _, e := range cluster.engines {
+		if admitter, ok := e.(engine.Admitter); ok {
+			errs = append(errs, admitter.Admit(ctx, node))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// farewell takes nodes out of what runs together, before their machines are removed. All let
-// go of their work before the first is taken out: until then they can go on as before, and
-// do where one of them does not let go.
-func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
+// removeMembers removes nodes from their cluster before their machines are removed. It drains all of them
+// before it removes the first one. If a drain fails, it uncordons those that it has drained, and none is
+// removed.
+func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
 	o.ForRemoval = true
 	for _, e := range engines {
 		members, err := e.Members(ctx)
@@ -93,40 +95,41 @@ func (d *Deployer) farewell(ctx context.Context, engines []engine.Engine, nodes 
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil && !withoutDrain:
-			return &AloneError{Err: err}
+			return &ClusterUnavailableError{Err: err}
 		case err != nil:
 			d.warn("", fmt.Errorf("machines are removed, and the others go on counting their nodes: %w", err))
 			continue
 		}
-		going := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, is := members[n]; return !is })
+		leaving := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, isMember := members[n]; return !isMember })
 		if !withoutDrain {
-			if err := d.checkDrain(ctx, e, going, o); err != nil {
+			if err := d.checkEngineDrains(ctx, e, leaving, o); err != nil {
 				return err
 			}
 		}
-		for i, node := range going {
+		for i, node := range leaving {
 			if withoutDrain {
 				break
 			}
-			if err := d.drain(ctx, e, node, "leaves for good", o); err != nil {
-				return errors.Join(err, d.stay(ctx, e, going[:i]))
+			if err := d.drainNode(ctx, e, node, "leaves for good", o); err != nil {
+				return errors.Join(err, d.undoDrain(ctx, e, leaving[:i]))
 			}
 		}
 		f, ok := e.(engine.MemberRemover)
-		for i, node := range going {
+		for i, node := range leaving {
 			if !ok {
 				break
 			}
-			if err := d.parting(node, "is taken out", func(func(string)) error { return f.RemoveMember(ctx, node) }); err != nil {
-				return errors.Join(err, d.stay(ctx, e, going[i:]))
+			if err := d.runMemberStep(node, "is taken out", func(func(string)) error { return f.RemoveMember(ctx, node) }); err != nil {
+				return errors.Join(err, d.undoDrain(ctx, e, leaving[i:]))
 			}
 		}
 	}
 	return nil
 }
 
-// parting is a step of it that takes time.
-func (d *Deployer) parting(node, what string, f func(report func(string)) error) error {
+// runMemberStep runs one step of a drain, an uncordon or a removal, and sends its start, its progress and its
+// end.
+func (d *Deployer) runMemberStep(node, what string, f func(report func(string)) error) error {
 	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: what})
 	err := f(func(text string) {
 		d.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
@@ -138,11 +141,11 @@ func (d *Deployer) parting(node, what string, f func(report func(string)) error)
 	return nil
 }
 
-// stay gives work back to nodes that do not leave after all.
-func (d *Deployer) stay(ctx context.Context, e engine.Engine, nodes []string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backTimeout)
+// undoDrain uncordons nodes that stay members because the removal failed.
+func (d *Deployer) undoDrain(ctx context.Context, e engine.Engine, nodes []string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 	defer cancel()
-	return eachOf(nodes, func(node string) error {
+	return runForAll(nodes, func(node string) error {
 		if err := e.UncordonWhenReady(ctx, node, func(string) {}); err != nil {
 			return &NodeError{Node: node, Step: event.Drain, Err: err}
 		}
@@ -150,40 +153,40 @@ func (d *Deployer) stay(ctx context.Context, e engine.Engine, nodes []string) er
 	})
 }
 
-// warn tells of what does not end the run.
+// warn sends a warning: a problem that does not end the run.
 func (d *Deployer) warn(node string, err error) {
 	d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
 }
 
-// AloneError is for what nodes run together, and which does not answer: no node can be taken out of it.
-type AloneError struct{ Err error }
+// ClusterUnavailableError says that no node can be removed from a cluster because its engine does not answer.
+type ClusterUnavailableError struct{ Err error }
 
-func (e *AloneError) Error() string {
+func (e *ClusterUnavailableError) Error() string {
 	return "no node can be taken out of the cluster: " + e.Err.Error()
 }
-func (e *AloneError) Unwrap() error { return e.Err }
+func (e *ClusterUnavailableError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
-func (e *AloneError) Hint() string {
+func (e *ClusterUnavailableError) Hint() string {
 	return "--no-drain removes the machines all the same; the others go on counting them"
 }
 
-// takeOut takes nodes out of what the remaining ones run together. With those that could tell
-// of it all gone, there is nothing to be taken out of.
-func (d *Deployer) takeOut(ctx context.Context, doom *Doom, withoutDrain bool, o engine.DrainOptions) error {
-	nodes := leaving(doom.List)
-	teams, err := d.Engines.of(d.Machines.Hive, d.Fleet, nodes)
+// removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The nodes that remain are
+// asked about it; if none remains, nothing has to be removed from a cluster.
+func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
+	nodes := removedNodes(destroyPlan.Removals)
+	withMembers, err := d.Engines.withMembers(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {
 		return err
 	}
-	if err := d.unread(d.Machines.Hive); err != nil && !withoutDrain {
+	if err := d.checkMembersEvaluable(d.Machines.Hive); err != nil && !withoutDrain {
 		return err
 	} else if err != nil {
 		d.warn("", fmt.Errorf("machines are removed, and others may go on counting their nodes: %w", err))
 	}
 	var engines []engine.Engine
-	for _, t := range teams {
+	for _, t := range withMembers {
 		engines = append(engines, t.engine)
 	}
-	return d.farewell(ctx, engines, nodes, withoutDrain, o)
+	return d.removeMembers(ctx, engines, nodes, withoutDrain, o)
 }

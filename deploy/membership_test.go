@@ -17,25 +17,25 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// together makes all nodes of the world members of an engine; control planes are cp-….
-func (w *world) together(e engine.Engine) {
+// useEngine makes all nodes of the world members of an engine; the control planes are cp-….
+func (w *world) useEngine(e engine.Engine) {
 	w.engines = Engines{"sulky": func(engine.Cluster) engine.Engine { return e }}
 	for i, u := range w.hive.Units {
 		w.hive.Units[i].Deployment.Engine = &nixeval.Engine{Kind: "sulky", Role: u.Name, OneByOne: u.Name == "cp"}
 	}
 }
 
-// A second machine of a node goes alone: the node stays what it is.
-func TestSecondMachineGoesAlone(t *testing.T) {
+// If a second machine of a node is removed, the node stays a member.
+func TestRemoveDuplicateMachine(t *testing.T) {
 	w := newWorld(t, map[string]int{"cp": 1, "w": 1})
-	e := &sulky{}
-	w.together(e)
+	e := &fakeEngine{}
+	w.useEngine(e)
 	w.must(w.apply())
 	e.members = map[string]engine.Status{"cp-1": {OneByOne: true}, "w-1": {}}
-	e.did = nil
+	e.calls = nil
 
 	second := fakeprovider.New()
-	w.more = map[string]*fakeprovider.Hypervisor{"second": second}
+	w.extraHypervisors = map[string]*fakeprovider.Hypervisor{"second": second}
 	w.hive.Cluster.Hypervisors["second"] = nixeval.Hypervisor{URI: "fake://elsewhere/"}
 	spec, _ := w.h.Spec("demo-cp-1")
 	cluster := provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}
@@ -50,23 +50,23 @@ func TestSecondMachineGoesAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of that node"}, w.asked); diff != "" {
+	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of that node"}, w.questions); diff != "" {
 		t.Error(diff)
 	}
 	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].Good == nil {
-		t.Errorf("left: %q there, %q here", second.Things(), w.h.Things())
+		t.Errorf("remaining: %q on the second hypervisor, %q on the first", second.Things(), w.h.Things())
 	}
-	if slices.Contains(e.did, "leave for good cp-1") {
-		t.Errorf("the living node was taken out: %q", e.did)
+	if slices.Contains(e.calls, "leave for good cp-1") {
+		t.Errorf("the running node was removed from the cluster: %q", e.calls)
 	}
 	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// Machines that are destroyed leave before, and nobody asks them. Until the first is taken out
-// they can stay.
-func TestTakeOut(t *testing.T) {
+// Nodes are removed from the cluster before their machines, and the engine runs no commands on them. Before
+// the first is removed, a failure uncordons all of them.
+func TestRemoveDestroyedMembers(t *testing.T) {
 	part := func(name string, nodes ...string) nixeval.Unit {
 		return nixeval.Unit{Name: name, Nodes: nodes, Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky", Role: name}}}
 	}
@@ -81,14 +81,14 @@ func TestTakeOut(t *testing.T) {
 		withoutDrain    bool
 		want            []string
 	}{
-		"well":             {"", "", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "forget cp-2"}},
-		"does not let go":  {"leave for good", "w-1: the engine refuses", false, []string{"leave for good w-1"}},
-		"is still counted": {"forget", "w-1: the engine refuses", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "return cp-2", "return w-1"}},
-		"does not answer":  {"members", "no node can be taken out of the cluster: the engine does not answer", false, nil},
-		"undrained":        {"leave for good", "", true, []string{"forget w-1", "forget cp-2"}},
-		"without anybody":  {"members", "", true, nil},
+		"all succeed":          {"", "", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "forget cp-2"}},
+		"cannot be drained":    {"leave for good", "w-1: the engine refuses", false, []string{"leave for good w-1"}},
+		"cannot be removed":    {"forget", "w-1: the engine refuses", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "return cp-2", "return w-1"}},
+		"does not answer":      {"members", "no node can be taken out of the cluster: the engine does not answer", false, nil},
+		"undrained":            {"leave for good", "", true, []string{"forget w-1", "forget cp-2"}},
+		"undrained, no answer": {"members", "", true, nil},
 	} {
-		e := &sulky{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
+		e := &fakeEngine{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
 		var asked []string
 		d := &Deployer{Machines: &Machines{Hive: hive}, Engines: Engines{"sulky": func(c engine.Cluster) engine.Engine {
 			for _, m := range c.Members {
@@ -96,11 +96,11 @@ func TestTakeOut(t *testing.T) {
 			}
 			return e
 		}}, Fleet: &Fleet{}}
-		err := d.takeOut(t.Context(), &Doom{List: []doomed{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
-		if i := slices.IndexFunc(e.did, func(s string) bool { return strings.HasPrefix(s, "return") }); i >= 0 {
-			slices.Sort(e.did[i:]) // they do so at once
+		err := d.removeDestroyedMembers(t.Context(), &DestroyPlan{Removals: []removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
+		if i := slices.IndexFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "return") }); i >= 0 {
+			slices.Sort(e.calls[i:]) // they are uncordoned at the same time
 		}
-		if diff := cmp.Diff(c.want, e.did); diff != "" {
+		if diff := cmp.Diff(c.want, e.calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 		if (err == nil) != (c.wantErr == "") || err != nil && err.Error() != c.wantErr {
@@ -112,8 +112,9 @@ func TestTakeOut(t *testing.T) {
 	}
 }
 
-// All of our machines are not all members, where others are not ours.
-func TestDestroyAmidOthers(t *testing.T) {
+// Destroying all machines of nixbench removes members from the cluster if others remain on machines of their
+// own.
+func TestDestroyInRunningCluster(t *testing.T) {
 	for name, c := range map[string]struct {
 		deployed bool
 		want     []string
@@ -121,7 +122,7 @@ func TestDestroyAmidOthers(t *testing.T) {
 		"it is a member": {true, []string{"leave for good cp-1", "leave for good w-1", "forget cp-1", "forget w-1"}},
 		"never deployed": {false, nil},
 	} {
-		w, e := lives(t, 1, 1)
+		w, e := newRunningCluster(t, 1, 1)
 		w.hive.Nodes = append(w.hive.Nodes, nixeval.Node{Name: "own", Unit: "own"})
 		w.hive.Units = append(w.hive.Units, nixeval.Unit{Name: "own", Nodes: []string{"own"},
 			Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky", Role: "cp", OneByOne: true}}})
@@ -133,14 +134,14 @@ func TestDestroyAmidOthers(t *testing.T) {
 		if err := w.destroy(nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if diff := cmp.Diff(c.want, e.moved(), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(c.want, e.memberCalls(), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }
 
-// Whatever the goal, nodes leave before their machines are removed; and where the engine does
-// not answer, no machine is removed.
+// With every goal, members are removed from the cluster before their machines. If the engine does not answer,
+// no machine is removed.
 func TestScaleDown(t *testing.T) {
 	for name, c := range map[string]struct {
 		goal         Goal
@@ -149,31 +150,31 @@ func TestScaleDown(t *testing.T) {
 		want         []string
 		gone         bool
 	}{
-		"switch":                     {Switch, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
-		"boot":                       {Boot, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
-		"undrained":                  {Switch, false, true, []string{"forget cp-2", "forget cp-3"}, true},
-		"switch, silent":             {Switch, true, false, nil, false},
-		"boot, silent":               {Boot, true, false, nil, false},
-		"silent, and that was known": {Switch, true, true, nil, true},
+		"switch":               {Switch, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
+		"boot":                 {Boot, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
+		"undrained":            {Switch, false, true, []string{"forget cp-2", "forget cp-3"}, true},
+		"switch, no answer":    {Switch, true, false, nil, false},
+		"boot, no answer":      {Boot, true, false, nil, false},
+		"undrained, no answer": {Switch, true, true, nil, true},
 	} {
 		w := newWorld(t, map[string]int{"cp": 3})
-		e := &sulky{}
-		w.together(e)
+		e := &fakeEngine{}
+		w.useEngine(e)
 		w.must(w.apply())
 		e.members = map[string]engine.Status{"cp-1": {OneByOne: true}, "cp-2": {OneByOne: true}, "cp-3": {OneByOne: true}}
-		e.did = nil
+		e.calls = nil
 		if c.silent {
 			e.refuse = "members"
 		}
 		w.scale(map[string]int{"cp": 1})
-		w.together(e)
+		w.useEngine(e)
 		_, err := w.apply(func(o *Options) { o.Goal, o.WithoutDrain = c.goal, c.withoutDrain })
-		var alone *AloneError
-		if errors.As(err, &alone) == c.gone || c.gone && err != nil {
+		var unavailable *ClusterUnavailableError
+		if errors.As(err, &unavailable) == c.gone || c.gone && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		left := slices.DeleteFunc(e.moved(), func(s string) bool { return strings.HasPrefix(s, "invite") })
-		if diff := cmp.Diff(c.want, left, cmpopts.EquateEmpty()); diff != "" {
+		calls := slices.DeleteFunc(e.memberCalls(), func(s string) bool { return strings.HasPrefix(s, "invite") })
+		if diff := cmp.Diff(c.want, calls, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 		if (w.h.Boot("demo-cp-3") == 0) != c.gone {

@@ -2,19 +2,19 @@ package deploy
 
 import "testing"
 
-// A system that was copied is protected from garbage collections on the node until its
-// activation, which with waves can be long after.
+// A copied system is protected from the node's garbage collector until its activation, which
+// with waves can be much later.
 func TestCopiedSystemIsProtected(t *testing.T) {
 	t.Parallel()
 	for goal, protected := range map[Goal]bool{Switch: true, Boot: true, Test: true, Push: true, DryActivate: false} {
 		w := newWorld(t, map[string]int{"w": 1})
 		w.must(w.apply())
-		first := w.machines["w-1"].rooted
+		first := w.machines["w-1"].protected
 		w.revision++
 		if _, err := w.apply(func(o *Options) { o.Goal = goal }); err != nil {
 			t.Errorf("apply %s: %v", goal, err)
 		}
-		if got := w.machines["w-1"].rooted; (got != first) != protected || first == "" {
+		if got := w.machines["w-1"].protected; (got != first) != protected || first == "" {
 			t.Errorf("apply %s: %q is protected, and before %q", goal, got, first)
 		}
 	}

@@ -19,116 +19,116 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// What apply would do with a node.
+// Actions of a Preview: what apply would do with a node.
 const (
 	WouldNothing = "unchanged"
-	WouldKeys    = "keys only"    // the system is as wanted
-	WouldDefault = "boot default" // it runs already, but something else boots
+	WouldKeys    = "keys only"    // the node runs the desired system
+	WouldDefault = "boot default" // the desired system runs, but another one would boot
 	WouldSwitch  = "switch"
 	WouldFirst   = "first deployment"
 	WouldRefuse  = "refused" // see Preview.Error
 	WouldNotFind = "unreachable"
 	NotBuilt     = "not built"
-	WouldRemove  = "removed"     // its machine is
-	NotKnown     = "not running" // its machine has to be started first; only then it tells
+	WouldRemove  = "removed"     // its machine would be removed
+	NotKnown     = "not running" // its machine has to be started before the node can be inspected
 )
 
 // Preview is what apply would do with one node.
 type Preview struct {
 	Node   string        `json:"node"`
 	Unit   string        `json:"unit"`
-	Action string        `json:"action"` // one of the words above
+	Action string        `json:"action"` // one of the constants above, such as WouldSwitch
 	From   string        `json:"from,omitempty"`
 	To     string        `json:"to,omitempty"`
-	Copy   *CopyPreview  `json:"copy,omitempty"`   // nil: not known
-	Reboot *bool         `json:"reboot,omitempty"` // for another kernel; nil: not known
-	Keys   *KeysPreview  `json:"keys,omitempty"`   // nil: not asked
-	Units  *UnitsPreview `json:"units,omitempty"`  // nil: not asked
-	// Version is nil where what the nodes run together keeps its version, or does not answer.
+	Copy   *CopyPreview  `json:"copy,omitempty"`   // nil: unknown
+	Reboot *bool         `json:"reboot,omitempty"` // whether another kernel needs a reboot; nil: unknown
+	Keys   *KeysPreview  `json:"keys,omitempty"`   // nil: not requested
+	Units  *UnitsPreview `json:"units,omitempty"`  // nil: not requested
+	// Version is nil if the cluster keeps its version or does not answer.
 	Version *engine.Change `json:"version,omitempty"`
 	// Machine is nil for nodes that nixbench does not boot.
 	Machine *MachinePreview `json:"machine,omitempty"`
-	// Adjust is what would change of the node in what it runs together with others.
+	// Adjust lists the changes to the node's cluster member, such as labels.
 	Adjust []string `json:"adjust,omitempty"`
-	// Drain is what draining the node deletes for good, or would be refused for; nil: nothing.
+	// Drain lists the data that a drain of the node would delete, and what would block the drain; nil: nothing.
 	Drain *engine.DrainCheck `json:"drain,omitempty"`
 	Error string             `json:"error,omitempty"`
 
 	err error
 }
 
-// CopyPreview is what the node lacks.
+// CopyPreview is the number and size of the paths that the node lacks.
 type CopyPreview struct {
 	Paths int   `json:"paths"`
 	Bytes int64 `json:"bytes"` // unpacked
 }
 
-// KeysPreview has names of keys, and paths of those to be removed.
+// KeysPreview has names of keys to upload or adjust, and paths of keys to remove.
 type KeysPreview struct {
 	Upload []string `json:"upload"`
 	Adjust []string `json:"adjust"` // owner or mode
 	Remove []string `json:"remove"`
 }
 
-// UnitsPreview is what switch-to-configuration says that it would do.
+// UnitsPreview is what switch-to-configuration dry-activate reports.
 type UnitsPreview struct {
 	Stop    []string `json:"stop"`
 	Restart []string `json:"restart"`
 	Reload  []string `json:"reload"`
 	Start   []string `json:"start"`
-	Skip    []string `json:"skip"` // changed, but left as they are
+	Skip    []string `json:"skip"` // changed, but not restarted
 }
 
-// PreviewOptions say what to look at.
+// PreviewOptions select what Preview finds out.
 type PreviewOptions struct {
 	Parallel  int
-	Units     bool // copies the closures, since only the new system can tell
+	Units     bool // find out unit changes; this copies the closures, because the new system computes them
 	Keys      bool
 	KeepGoing bool
-	Some      bool // only some of the hive's nodes are meant, so no machine would be removed
+	Partial   bool // only some of the hive's nodes are selected, so no machine would be removed
 	Recreate  bool
 
 	WithoutDrain bool
 	Drain        engine.DrainOptions
 }
 
-// Preview finds out what Apply would do. Systems are built here; on the nodes nothing
-// is written, unless Units is asked for.
-func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, known *state.State, o PreviewOptions) ([]Preview, error) {
+// Preview finds out what Apply would do. It builds systems on this machine. It writes nothing
+// on the nodes, unless Units is set.
+func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) ([]Preview, error) {
 	r := &run{Deployer: d, hive: hive, Options: Options{Goal: Switch, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
-	machines, done, err := d.previewMachines(ctx, known, nodes, o)
+	machines, done, err := d.previewMachines(ctx, recorded, nodes, o)
 	defer done()
 	if err != nil {
 		return nil, err
 	}
-	there := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines.away(n.Name) })
-	looks := make(chan []Outcome[activate.Node], 1)
+	running := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines.isDown(n.Name) })
+	inspecting := make(chan []Outcome[activate.Node], 1)
 	var versions map[string]engine.Change
 	var refused error
 	go func() {
-		found := Look(ctx, d.Fleet, there, o.Parallel, nil)
-		if slices.ContainsFunc(found, func(o Outcome[activate.Node]) bool { return o.Err == nil }) {
-			versions, refused = r.versions(ctx, hive, nodes)
+		observed := InspectNodes(ctx, d.Fleet, running, o.Parallel, nil)
+		if slices.ContainsFunc(observed, func(o Outcome[activate.Node]) bool { return o.Err == nil }) {
+			versions, refused = r.versionChanges(ctx, hive, nodes)
 		}
-		looks <- found
+		inspecting <- observed
 	}()
-	closures, buildErr := r.closures(ctx, nodes)
-	looked := <-looks
+	closures, buildErr := r.makeClosures(ctx, nodes)
+	inspected := <-inspecting
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
 		return nil, buildErr
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(nodes)})
 	byName := map[string]Outcome[activate.Node]{}
-	for _, l := range looked {
+	for _, l := range inspected {
 		byName[l.Node.Name] = l
 	}
 	results := Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
-		if m := machines.of[n.Name]; machines.away(n.Name) {
-			return unbooted(n, c, built, m), nil
+		if m := machines.byNode[n.Name]; machines.isDown(n.Name) {
+			return previewUnbooted(n, c, built, m), nil
 		}
-		p := d.preview(ctx, hive, byName[n.Name], c, built, known.Nodes[n.Name], o)
-		p.Machine = machines.of[n.Name]
+		p := d.previewNode(ctx, hive, byName[n.Name], c, built, recorded.Nodes[n.Name], o)
+		p.Machine = machines.byNode[n.Name]
 		if v, ok := versions[n.Name]; ok {
 			p.Version = &v
 		}
@@ -144,7 +144,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 			changed++
 		}
 	}
-	errs = append(errs, d.previewAdjust(ctx, hive, out))
+	errs = append(errs, d.previewAdjustments(ctx, hive, out))
 	out = append(out, machines.removed...)
 	errs = append(errs, d.previewDrains(ctx, hive, out, o))
 	changed += len(machines.removed)
@@ -153,8 +153,8 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	return out, err
 }
 
-// unbooted is for a node whose machine is not there, or does not run.
-func unbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) Preview {
+// previewUnbooted returns the preview of a node whose machine does not exist or does not run.
+func previewUnbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) Preview {
 	p := Preview{Node: n.Name, Unit: n.Unit, To: c.Out, Action: WouldFirst, Machine: m}
 	switch {
 	case !built:
@@ -167,12 +167,12 @@ func unbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) 
 	return p
 }
 
-func (d *Deployer) preview(ctx context.Context, hive *nixeval.Hive, look Outcome[activate.Node], c nixeval.Closure, built bool, known state.Node, o PreviewOptions) Preview {
-	n, dep := look.Node, hive.Unit(look.Node.Unit).Deployment
-	p := Preview{Node: n.Name, Unit: n.Unit, From: look.Value.Current, To: c.Out}
-	p.Action, p.err = action(look, c, built, known, dep)
+func (d *Deployer) previewNode(ctx context.Context, hive *nixeval.Hive, inspected Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, o PreviewOptions) Preview {
+	n, dep := inspected.Node, hive.Unit(inspected.Node.Unit).Deployment
+	p := Preview{Node: n.Name, Unit: n.Unit, From: inspected.Value.Current, To: c.Out}
+	p.Action, p.err = decideAction(inspected, c, built, recorded, dep)
 	if p.err == nil && built {
-		p.err = d.fill(ctx, &p, look, c, known, dep, o)
+		p.err = d.fillPreview(ctx, &p, inspected, c, recorded, dep, o)
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()
@@ -180,40 +180,40 @@ func (d *Deployer) preview(ctx context.Context, hive *nixeval.Hive, look Outcome
 	return p
 }
 
-// action is the word for it, and why it cannot be done.
-func action(look Outcome[activate.Node], c nixeval.Closure, built bool, known state.Node, dep nixeval.Deployment) (string, error) {
-	n := look.Value
+// decideAction returns the action for a node, and an error if the node cannot be deployed.
+func decideAction(inspected Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, dep nixeval.Deployment) (string, error) {
+	n := inspected.Value
 	foreign := func(path string) bool {
-		return path != "" && path != c.Out && !slices.Contains(known.Paths, path) && !slices.Contains(n.Deployed, path)
+		return path != "" && path != c.Out && !slices.Contains(recorded.Paths, path) && !slices.Contains(n.Deployed, path)
 	}
 	switch {
-	case look.Err != nil:
-		return WouldNotFind, look.Err
+	case inspected.Err != nil:
+		return WouldNotFind, inspected.Err
 	case !n.NixOS:
-		return WouldRefuse, &activate.NotNixOSError{Node: look.Node.Name}
+		return WouldRefuse, &activate.NotNixOSError{Node: inspected.Node.Name}
 	case !built:
 		return NotBuilt, nil
 	case n.Current == c.Out && n.Profile == c.Out:
 		return WouldNothing, nil
 	case !dep.ReplaceUnknownProfiles && foreign(n.Current):
-		return WouldRefuse, &activate.UnknownProfileError{Node: look.Node.Name, Path: n.Current}
+		return WouldRefuse, &activate.UnknownProfileError{Node: inspected.Node.Name, Path: n.Current}
 	case !dep.ReplaceUnknownProfiles && foreign(n.Profile):
-		return WouldRefuse, &activate.UnknownProfileError{Node: look.Node.Name, Path: n.Profile}
+		return WouldRefuse, &activate.UnknownProfileError{Node: inspected.Node.Name, Path: n.Profile}
 	case n.Current == c.Out:
 		return WouldDefault, nil
-	case known.Good == nil && len(n.Deployed) == 0:
+	case recorded.Good == nil && len(n.Deployed) == 0:
 		return WouldFirst, nil
 	}
 	return WouldSwitch, nil
 }
 
-// fill asks for the rest.
-func (d *Deployer) fill(ctx context.Context, p *Preview, look Outcome[activate.Node], c nixeval.Closure, known state.Node, dep nixeval.Deployment, o PreviewOptions) error {
-	h, err := d.Fleet.Host(ctx, look.Node)
+// fillPreview adds what is to be copied, whether a reboot is needed, and changes to keys and units.
+func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected Outcome[activate.Node], c nixeval.Closure, recorded state.Node, dep nixeval.Deployment, o PreviewOptions) error {
+	h, err := d.Fleet.Host(ctx, inspected.Node)
 	if err != nil {
 		return err
 	}
-	here := exists(c.Out) // else the node builds it
+	here := exists(c.Out) // otherwise the node builds it
 	switch {
 	case p.Action == WouldNothing:
 		p.Copy = &CopyPreview{}
@@ -225,16 +225,16 @@ func (d *Deployer) fill(ctx context.Context, p *Preview, look Outcome[activate.N
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
 	}
 	if here || p.Action == WouldNothing {
-		wanted := look.Value.ProfileKernel
+		desired := inspected.Value.ProfileKernel
 		if p.Action != WouldNothing {
-			wanted = kernelOf(c.Out)
+			desired = kernelOf(c.Out)
 		}
-		none, booted := activate.Kernel{}, look.Value.BootedKernel
-		needed := booted != none && wanted != none && wanted != booted
+		none, booted := activate.Kernel{}, inspected.Value.BootedKernel
+		needed := booted != none && desired != none && desired != booted
 		p.Reboot = &needed
 	}
-	// A node that runs what the hive says, and that has no keys, has none to be removed.
-	if settled := known.Good != nil && known.Good.Path == look.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
+	// If the node runs the last confirmed system and the hive has no keys for it, there are no keys to remove.
+	if settled := recorded.Good != nil && recorded.Good.Path == inspected.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
 		if err := d.previewKeys(ctx, p, h, dep); err != nil {
 			return &NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}
@@ -254,14 +254,14 @@ func (d *Deployer) previewKeys(ctx context.Context, p *Preview, h secrets.Host, 
 	if err != nil {
 		return err
 	}
-	p.Keys = &KeysPreview{Upload: list(result.Uploaded), Adjust: list(result.Adjusted), Remove: list(result.Stale)}
+	p.Keys = &KeysPreview{Upload: nonNil(result.Uploaded), Adjust: nonNil(result.Adjusted), Remove: nonNil(result.Stale)}
 	if p.Action == WouldNothing && result.Changes() {
 		p.Action = WouldKeys
 	}
 	return nil
 }
 
-func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h hostOf, c nixeval.Closure) error {
+func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h nodeHost, c nixeval.Closure) error {
 	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: p.Node})
 	stats, err := d.Copier.Copy(ctx, p.Node, h, []string{c.Out})
 	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: p.Node, Text: fmt.Sprintf("%d paths", stats.Paths), Failed: err != nil})
@@ -273,13 +273,13 @@ func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h hostOf, c nix
 		return &NodeError{Node: p.Node, Step: event.Activate, Err: err}
 	}
 	if u := result.Dry; u != nil {
-		p.Units = &UnitsPreview{Stop: list(u.Stop), Restart: list(u.Restart), Reload: list(u.Reload), Start: list(u.Start), Skip: list(u.Skip)}
+		p.Units = &UnitsPreview{Stop: nonNil(u.Stop), Restart: nonNil(u.Restart), Reload: nonNil(u.Reload), Start: nonNil(u.Start), Skip: nonNil(u.Skip)}
 	}
 	return nil
 }
 
-// kernelOf is the part of a system in the local store that only a reboot changes, as
-// a node tells it of its own.
+// kernelOf returns the part of a system in the local store that only a reboot changes, in the
+// form in which a node reports it.
 func kernelOf(system string) activate.Kernel {
 	resolve := func(name string) string {
 		path, _ := filepath.EvalSymlinks(filepath.Join(system, name)) // a container has no kernel
@@ -297,5 +297,5 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// list is never null in JSON.
-func list(names []string) []string { return append([]string{}, names...) }
+// nonNil returns a copy of names that is not nil, so that it is [] in JSON and not null.
+func nonNil(names []string) []string { return append([]string{}, names...) }

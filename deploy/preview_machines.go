@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// MachinePreview is what would be done with a node's machine.
+// MachinePreview is what apply would do with a node's machine.
 type MachinePreview struct {
 	Action     provision.Action `json:"action"`
 	Hypervisor string           `json:"hypervisor"`
@@ -21,58 +21,58 @@ type MachinePreview struct {
 	Why        string           `json:"why,omitempty"`
 }
 
-// machinePreviews is what apply would do with machines, by node; and nodes that it would
-// remove, in order.
+// machinePreviews is what apply would do with machines, by node, and the nodes whose machines it
+// would remove, in order.
 type machinePreviews struct {
-	of      map[string]*MachinePreview
+	byNode  map[string]*MachinePreview
 	removed []Preview
 }
 
-// away tells whether there is no machine yet that could be asked what it runs.
-func (m machinePreviews) away(node string) bool {
-	p := m.of[node]
+// isDown reports whether the node's machine does not run, so that the node cannot be inspected.
+func (m machinePreviews) isDown(node string) bool {
+	p := m.byNode[node]
 	return p != nil && p.Action != provision.Keep && p.Action != provision.Restart
 }
 
-// previewMachines finds out what would be done with machines, and has evaluation see the
-// facts that there would be then. They are in a file that done removes. Host keys that have
-// not been made are not in them.
-func (d *Deployer) previewMachines(ctx context.Context, known *state.State, nodes []nixeval.Node, o PreviewOptions) (out machinePreviews, done func(), err error) {
-	out.of = map[string]*MachinePreview{}
+// previewMachines finds out what apply would do with machines. It makes the evaluator use the
+// facts as they would be after that, in a temporary file that done removes. These facts lack
+// host keys that do not exist yet.
+func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, nodes []nixeval.Node, o PreviewOptions) (out machinePreviews, done func(), err error) {
+	out.byNode = map[string]*MachinePreview{}
 	done = func() {}
 	m := d.Machines
-	if m == nil || !m.Wanted(known) {
+	if m == nil || !m.HasMachines(recorded) {
 		return out, done, nil
 	}
 	var selected []nixeval.Node
-	if o.Some {
-		if selected = append([]nixeval.Node{}, booted(m.Hive, nodes)...); len(selected) == 0 {
+	if o.Partial {
+		if selected = append([]nixeval.Node{}, bootedNodes(m.Hive, nodes)...); len(selected) == 0 {
 			return out, done, nil
 		}
 	}
-	g, err := m.plan(ctx, known, selected, o.Recreate)
+	plan, err := m.makePlan(ctx, recorded, selected, o.Recreate)
 	if err != nil {
 		return out, done, err
 	}
-	defer g.close()
-	for _, c := range g.Changes {
+	defer plan.close()
+	for _, c := range plan.Changes {
 		p := &MachinePreview{Action: c.Action, Hypervisor: c.Hypervisor, Address: c.Address, Why: c.Why}
 		if c.Action == provision.Remove {
 			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: WouldRemove, Machine: p})
 		} else {
-			out.of[c.Node] = p
+			out.byNode[c.Node] = p
 		}
 	}
-	if !g.Network.Mode.Ours() || d.Eval.Facts != "" && d.Eval.Facts != m.Dir.Facts() {
+	if !plan.Network.Mode.Ours() || d.Eval.Facts != "" && d.Eval.Facts != m.Dir.Facts() {
 		return out, done, nil
 	}
-	next := known.Clone()
-	for _, p := range g.Places {
+	next := recorded.Clone()
+	for _, p := range plan.Places {
 		machine := next.Machines[p.Node]
 		machine.MAC, machine.Address = p.MAC, p.Address
 		next.Machines[p.Node] = machine
 	}
-	data, err := m.runtime(next)
+	data, err := m.encodeFacts(next)
 	if err != nil || data == nil {
 		return out, done, err
 	}
@@ -84,44 +84,44 @@ func (d *Deployer) previewMachines(ctx context.Context, known *state.State, node
 	return out, func() { _ = os.RemoveAll(dir) }, os.WriteFile(d.Eval.Facts, data, 0o600)
 }
 
-// MachineStatus is how a node's machine is.
+// MachineStatus is the observed state of a node's machine.
 type MachineStatus struct {
 	State      string     `json:"state"` // running, off, paused, crashed, half or absent
 	Hypervisor string     `json:"hypervisor,omitempty"`
 	Address    netip.Addr `json:"address,omitzero"`
 }
 
-// Off tells that there is a machine to be had, and that it does not run.
+// Off reports whether nixbench boots the node and its machine does not run.
 func (m *MachineStatus) Off() bool { return m != nil && m.State != string(provision.Running) }
 
-// Status asks hypervisors how the machines of all nodes are that nixbench boots.
-func (m *Machines) Status(ctx context.Context, known *state.State) (map[string]*MachineStatus, error) {
+// Status asks the hypervisors for the state of all machines that nixbench boots.
+func (m *Machines) Status(ctx context.Context, recorded *state.State) (map[string]*MachineStatus, error) {
 	out := map[string]*MachineStatus{}
-	if !m.Wanted(known) {
+	if !m.HasMachines(recorded) {
 		return out, nil
 	}
-	for _, n := range booted(m.Hive, m.Hive.Nodes) {
-		s := known.Machines[n.Name]
+	for _, n := range bootedNodes(m.Hive, m.Hive.Nodes) {
+		s := recorded.Machines[n.Name]
 		out[n.Name] = &MachineStatus{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
 	}
-	if known.Cluster == nil {
-		return out, nil // nothing was ever made, so there is nobody to ask
+	if recorded.Cluster == nil {
+		return out, nil // no machine was ever created, so there is no hypervisor to ask
 	}
-	net, err := m.network(known, false)
+	net, err := m.clusterNetwork(recorded, false)
 	if err != nil {
 		return nil, err
 	}
-	hosts, err := connect(ctx, m.Open, known.Cluster.Hypervisors, m.Send)
+	hosts, err := connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send)
 	defer hosts.close()
 	if err != nil {
-		return nil, forgettable(err, known)
+		return nil, addAbandonHint(err, recorded)
 	}
-	sites, err := hosts.survey(ctx, m.cluster(known), net, m.Send)
+	inventories, err := hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
 	if err != nil {
-		return nil, forgettable(err, known)
+		return nil, addAbandonHint(err, recorded)
 	}
-	for _, name := range sortedKeys(sites) {
-		for _, f := range sites[name].Machines {
+	for _, name := range sortedKeys(inventories) {
+		for _, f := range inventories[name].Machines {
 			if s := out[f.Node]; s != nil {
 				s.State, s.Hypervisor = string(f.State), name
 			}

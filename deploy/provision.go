@@ -17,111 +17,111 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// provision begins to boot the machines of nodes, and puts the facts in place. It is nil
-// where there is nothing of the kind.
+// startProvisioning starts to boot the machines of the nodes, and writes the facts. It returns nil
+// if there are no machines to boot.
 //
-// Where the network is ours, addresses are decided here and the facts are known at once;
-// elsewhere they are known when every machine has an address.
-func (r *run) provision(ctx context.Context, nodes []nixeval.Node) (*boots, error) {
+// On a network that nixbench manages, it assigns the addresses, so the facts are complete at once.
+// On any other network they are complete when every machine has an address.
+func (r *run) startProvisioning(ctx context.Context, nodes []nixeval.Node) (*machineSet, error) {
 	m := r.Machines
 	if m == nil {
 		return nil, nil
 	}
-	if !m.Wanted(r.Store.State()) {
-		if !m.Generates() || r.Goal == UploadKeys {
+	if !m.HasMachines(r.Store.State()) {
+		if !m.GeneratesSecrets() || r.Goal == UploadKeys {
 			return nil, nil
 		}
 		return nil, r.writeFacts()
 	}
-	selected := r.selected(nodes)
+	selected := r.selectMachines(nodes)
 	if !r.Goal.activates() || selected != nil && len(selected) == 0 {
 		return nil, r.useFacts()
 	}
-	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(booted(r.hive, nodes))})
-	fail := func(g *ground, err error) (*boots, error) {
-		if g != nil {
-			g.close()
+	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(bootedNodes(r.hive, nodes))})
+	fail := func(plan *machinePlan, err error) (*machineSet, error) {
+		if plan != nil {
+			plan.close()
 		}
 		r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Failed: true})
 		return nil, err
 	}
-	g, err := m.plan(ctx, r.Store.State(), selected, r.Recreate)
+	plan, err := m.makePlan(ctx, r.Store.State(), selected, r.Recreate)
 	if err != nil {
 		return fail(nil, err)
 	}
-	if err := r.mayReplace(g); err != nil {
-		return fail(g, err)
+	if err := r.checkRecreate(plan); err != nil {
+		return fail(plan, err)
 	}
-	if changes := g.Disturbing(); len(changes) > 0 && m.Ask != nil {
+	if changes := plan.Disturbing(); len(changes) > 0 && m.Ask != nil {
 		if err := m.Ask(changes); err != nil {
-			return fail(g, err)
+			return fail(plan, err)
 		}
 	}
-	if err := r.Record.Plan(g.Plan); err != nil {
-		return fail(g, err)
+	if err := r.Record.Plan(plan.Plan); err != nil {
+		return fail(plan, err)
 	}
-	client, err := r.remember(g, selected == nil)
+	client, err := r.recordMachines(plan, selected == nil)
 	if err != nil {
-		return fail(g, err)
+		return fail(plan, err)
 	}
-	if g.Network.Mode.Ours() {
+	if plan.Network.Mode.Ours() {
 		if err := r.writeFacts(); err != nil {
-			return fail(g, err)
+			return fail(plan, err)
 		}
 	}
-	r.Fleet.Know(m.Dir.ClientKey(), r.Store.State())
-	b := r.start(ctx, g, client)
-	if !g.Network.Mode.Ours() {
-		b.addressed.Wait()
-		err := b.errors()
+	r.Fleet.SetMachines(m.Dir.ClientKey(), r.Store.State())
+	b := r.startMachines(ctx, plan, client)
+	if !plan.Network.Mode.Ours() {
+		b.awaitAddresses.Wait()
+		err := b.bootErrors()
 		if err == nil || r.KeepGoing && ctx.Err() == nil {
-			err = r.writeFacts() // nodes without an address are not in them
+			err = r.writeFacts() // the facts leave out nodes without an address
 		}
 		if err != nil {
-			b.leave()
+			b.abandonWaits()
 			return b, err
 		}
 	}
 	return b, nil
 }
 
-// selected are the nodes whose machines are meant; nil for all. A node that cannot be
-// evaluated gets no machine.
-func (r *run) selected(nodes []nixeval.Node) []nixeval.Node {
-	meant := slices.DeleteFunc(booted(r.hive, nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
+// selectMachines returns the nodes whose machines are selected; nil for all. A node that cannot
+// be evaluated gets no machine.
+func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
+	selected := slices.DeleteFunc(bootedNodes(r.hive, nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
 	switch {
 	case len(r.hive.Broken) > 0 && !r.KeepGoing:
-		return []nixeval.Node{} // evaluation says why
-	case r.Some || len(r.hive.Broken) > 0:
-		return append([]nixeval.Node{}, meant...)
+		return []nixeval.Node{} // the evaluation reports the reason
+	case r.Partial || len(r.hive.Broken) > 0:
+		return append([]nixeval.Node{}, selected...)
 	}
 	return nil
 }
 
-// useFacts evaluates with the facts that are there.
+// useFacts makes the evaluator use the facts file, if there is one and the user named no other.
 func (r *run) useFacts() error {
-	if r.Eval.Facts == "" && len(booted(r.hive, r.hive.Nodes)) > 0 && exists(r.Machines.Dir.Facts()) {
+	if r.Eval.Facts == "" && len(bootedNodes(r.hive, r.hive.Nodes)) > 0 && exists(r.Machines.Dir.Facts()) {
 		r.Eval.Facts = r.Machines.Dir.Facts()
 	}
 	return nil
 }
 
-// writeFacts puts the facts in place, and evaluates with them unless others were asked for.
+// writeFacts writes the facts file, and makes the evaluator use it unless the user named another one.
 func (r *run) writeFacts() error {
-	known := r.Store.State()
-	data, err := r.Machines.runtime(known)
+	recorded := r.Store.State()
+	data, err := r.Machines.encodeFacts(recorded)
 	if err != nil || data == nil {
 		return err
 	}
-	if err := r.Machines.Dir.WriteFacts(data, known.Machines); err != nil {
+	if err := r.Machines.Dir.WriteFacts(data, recorded.Machines); err != nil {
 		return err
 	}
 	return r.useFacts()
 }
 
-// remember writes down who we are, which machines there will be, and makes their keys.
-// From then on nothing of what is made can be lost.
-func (r *run) remember(g *ground, whole bool) (state.Key, error) {
+// recordMachines writes the cluster's id and the planned machines to the state, and creates their
+// keys. The state is written before any machine is created, so that no later run loses track of one.
+func (r *run) recordMachines(plan *machinePlan, whole bool) (state.Key, error) {
 	dir := r.Machines.Dir
 	if err := dir.Create(); err != nil {
 		return state.Key{}, err
@@ -133,28 +133,28 @@ func (r *run) remember(g *ground, whole bool) (state.Key, error) {
 	now := r.Store.State()
 	next := r.Store.State()
 	if next.Cluster == nil {
-		next.Cluster = &state.Cluster{ID: g.Cluster.ID, Hypervisors: map[string]state.Hypervisor{}}
+		next.Cluster = &state.Cluster{ID: plan.Cluster.ID, Hypervisors: map[string]state.Hypervisor{}}
 	}
-	next.Cluster.Network = networkState(g.Network)
-	for _, p := range g.Places {
+	next.Cluster.Network = stateNetwork(plan.Network)
+	for _, p := range plan.Places {
 		if p.Hypervisor != "" {
-			next.Cluster.Hypervisors[p.Hypervisor] = g.where[p.Hypervisor]
+			next.Cluster.Hypervisors[p.Hypervisor] = plan.hypervisors[p.Hypervisor]
 		}
 		machine := next.Machines[p.Node]
 		machine.MAC, machine.Role = p.MAC, r.roleOf(p.Node)
 		if p.Address.IsValid() {
 			machine.Address = p.Address
 		}
-		c, meant := g.ChangeOf(p.Node)
-		if meant && c.Action != provision.Create {
+		c, hasChange := plan.ChangeOf(p.Node)
+		if hasChange && c.Action != provision.Create {
 			machine.Hypervisor = p.Hypervisor
-			if machine.Created == nil && !c.NeedsImage() { // a run was killed before it could say so
+			if machine.Created == nil && !c.NeedsImage() { // a run was killed before it recorded the creation
 				when := time.Now().UTC()
 				machine.Created = &when
 			}
 		}
-		// A machine that is there has its key; one that is made gets what we have.
-		if machine.Created == nil || machine.HostKey == "" || meant && c.NeedsImage() {
+		// An existing machine keeps its host key. A new machine gets the key from the state folder.
+		if machine.Created == nil || machine.HostKey == "" || hasChange && c.NeedsImage() {
 			key, err := dir.MakeHostKey(p.Node)
 			if err != nil {
 				return client, err
@@ -163,17 +163,17 @@ func (r *run) remember(g *ground, whole bool) (state.Key, error) {
 		}
 		next.Machines[p.Node] = machine
 	}
-	var gone []string
+	var stale []string
 	if whole {
-		gone = forgotten(g, now)
+		stale = staleRecords(plan, now)
 	}
-	for _, node := range gone {
+	for _, node := range stale {
 		next.Removed(node)
 	}
-	if len(gone) > 0 || !reflect.DeepEqual(now.Cluster, next.Cluster) || !reflect.DeepEqual(now.Machines, next.Machines) {
+	if len(stale) > 0 || !reflect.DeepEqual(now.Cluster, next.Cluster) || !reflect.DeepEqual(now.Machines, next.Machines) {
 		if err := r.Store.Update(func(s *state.State) error {
 			s.Cluster, s.Machines = next.Cluster, next.Machines
-			for _, node := range gone {
+			for _, node := range stale {
 				s.Removed(node)
 			}
 			return nil
@@ -181,7 +181,7 @@ func (r *run) remember(g *ground, whole bool) (state.Key, error) {
 			return client, err
 		}
 	}
-	for _, node := range gone {
+	for _, node := range stale {
 		if err := dir.RemoveHostKey(node); err != nil {
 			return client, err
 		}
@@ -189,14 +189,14 @@ func (r *run) remember(g *ground, whole bool) (state.Key, error) {
 	return client, nil
 }
 
-// forgotten are nodes that the hive no longer has and whose machines are not there
-// either: their addresses are free.
-func forgotten(g *ground, known *state.State) []string {
+// staleRecords returns the recorded nodes that the hive no longer has and whose machines do not
+// exist any more. Their addresses are free.
+func staleRecords(plan *machinePlan, recorded *state.State) []string {
 	var out []string
-	for _, node := range sortedKeys(known.Machines) {
-		wished := slices.ContainsFunc(g.Places, func(p provision.Place) bool { return p.Node == node })
-		there := slices.ContainsFunc(g.Changes, func(c provision.Change) bool { return c.Node == node })
-		if !wished && !there {
+	for _, node := range sortedKeys(recorded.Machines) {
+		desired := slices.ContainsFunc(plan.Places, func(p provision.Place) bool { return p.Node == node })
+		present := slices.ContainsFunc(plan.Changes, func(c provision.Change) bool { return c.Node == node })
+		if !desired && !present {
 			out = append(out, node)
 		}
 	}
@@ -212,26 +212,26 @@ func (r *run) roleOf(node string) string {
 	return ""
 }
 
-// nodeFile is /var/lib/nixbench/node.json: who a node is, for closures that several share.
+// nodeFile is /var/lib/nixbench/node.json: the node's identity, for closures that several nodes share.
 type nodeFile struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
 	Name    string `json:"name"`
 	Role    string `json:"role"`
 	Index   int    `json:"index"`
-	// Absent where it is found out later: then it comes with the keys.
+	// Address is absent if it is discovered after the boot. It is then uploaded together with the keys.
 	Address netip.Addr `json:"address,omitzero"`
 }
 
 const nodeFilePath = "/var/lib/nixbench/node.json"
 
-// deploymentOf is what the hive says of a node. A machine that did not know its address when
-// it was made gets it with its keys, if it is a member of something that others find it in.
-func (r *run) deploymentOf(n nixeval.Node) (nixeval.Deployment, error) {
+// nodeDeployment returns the deployment options of a node. If the machine's address was discovered
+// after its creation and the node is a cluster member, node.json with the address is among the keys.
+func (r *run) nodeDeployment(n nixeval.Node) (nixeval.Deployment, error) {
 	d := r.hive.Unit(n.Unit).Deployment
-	known := r.Store.State()
-	m := known.Machines[n.Name]
-	if d.Engine == nil || known.Cluster == nil || provision.Mode(known.Cluster.Network.Mode).Ours() || !m.Address.IsValid() {
+	recorded := r.Store.State()
+	m := recorded.Machines[n.Name]
+	if d.Engine == nil || recorded.Cluster == nil || provision.Mode(recorded.Cluster.Network.Mode).Ours() || !m.Address.IsValid() {
 		return d, nil
 	}
 	data, err := json.Marshal(nodeFile{Version: 1, Cluster: r.hive.ClusterName(), Name: n.Name, Role: n.Role, Index: n.Index, Address: m.Address})
@@ -250,12 +250,13 @@ func (r *run) deploymentOf(n nixeval.Node) (nixeval.Deployment, error) {
 	return d, nil
 }
 
-// identity is who a machine is told that it is. One that was told already, and whose
-// host key is not here any more, keeps what it has.
-func (m *booting) identity(s provision.Spec) (provision.Identity, error) {
+// machineIdentity returns the identity that a machine gets: authorized key, node file and host key.
+// The host key is left out if the state folder no longer has it and the disk is kept: the
+// machine then keeps its own.
+func (m *machineTask) machineIdentity(s provision.Spec) (provision.Identity, error) {
 	id := s.Identity
-	id.AuthorizedKeys = []string{m.client.Public}
-	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.g.Cluster.Name, Name: s.Node, Role: s.Role, Index: s.Index, Address: s.Address})
+	id.AuthorizedKeys = []string{m.clientKey.Public}
+	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.plan.Cluster.Name, Name: s.Node, Role: s.Role, Index: s.Index, Address: s.Address})
 	if err != nil {
 		return id, err
 	}
@@ -266,37 +267,38 @@ func (m *booting) identity(s provision.Spec) (provision.Identity, error) {
 	}
 	if key.Public == m.Store.State().Machines[s.Node].HostKey {
 		id.HostKey = key.Private
-	} else if m.c.NeedsImage() {
+	} else if m.change.NeedsImage() {
 		return id, fmt.Errorf("%s: the host key that was made for it is gone", s.Node)
 	}
 	return id, nil
 }
 
-// tidy removes what the hive no longer has, once everything else is well.
-func (r *run) tidy(ctx context.Context, b *boots, cluster living) error {
+// removeObsolete removes the machines that the hive no longer has, and unused images and networks.
+// It is called after everything else has succeeded.
+func (r *run) removeObsolete(ctx context.Context, b *machineSet, cluster clusterState) error {
 	if b == nil {
 		return nil
 	}
-	b.all.Wait()
-	var away []doomed
+	b.pending.Wait()
+	var obsolete []removal
 	unused := false
-	for _, c := range b.g.Changes {
+	for _, c := range b.plan.Changes {
 		if c.Action == provision.Remove {
-			away = append(away, doomed{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, double: b.g.HasMachine(c.Node)})
+			obsolete = append(obsolete, removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, duplicate: b.plan.HasMachine(c.Node)})
 		}
 		unused = unused || c.Action == provision.Remove || c.Action == provision.Recreate
 	}
 	if !unused {
 		return nil
 	}
-	// Whatever the goal, and whether or not they were asked before: without their answer nobody
-	// knows who would miss these nodes.
-	if err := r.farewell(ctx, cluster.engines, leaving(away), r.WithoutDrain, r.Drain); err != nil {
+	// The engines are asked whatever the goal is, and even if they were asked before: only they can
+	// tell whether a cluster still depends on these nodes.
+	if err := r.removeMembers(ctx, cluster.engines, removedNodes(obsolete), r.WithoutDrain, r.Drain); err != nil {
 		return err
 	}
-	w := &wrecker{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.g.Cluster, hosts: b.g.hosts, outcome: Removed}
-	if _, err := w.remove(ctx, away); err != nil {
+	w := &destroyer{Machines: r.Machines, Store: r.Store, Record: r.Record, Send: r.Send, parallel: r.Parallel, cluster: b.plan.Cluster, hosts: b.plan.providers, outcome: Removed}
+	if _, err := w.removeAll(ctx, obsolete); err != nil {
 		return err
 	}
-	return w.clean(ctx)
+	return w.cleanUp(ctx)
 }

@@ -16,46 +16,47 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// discover finds out the machine's address. One that runs for long may keep the
-// one that we know, if nobody tells.
-func (m *booting) discover(ctx context.Context, longAgo bool) error {
-	d, ok := m.g.hosts[m.c.Hypervisor].(provision.Discoverer)
+// discoverAddress waits for the machine's address and records it. A machine that has been running
+// since an earlier run keeps its recorded address if the hypervisor does not report one.
+func (m *machineTask) discoverAddress(ctx context.Context, longAgo bool) error {
+	d, ok := m.plan.providers[m.change.Hypervisor].(provision.Discoverer)
 	if !ok {
-		return &provision.Error{Hypervisor: m.c.Hypervisor, Node: m.c.Node, Op: "find its address", Err: errors.New("this kind of hypervisor cannot tell")}
+		return &provision.Error{Hypervisor: m.change.Hypervisor, Node: m.change.Node, Op: "find its address", Err: errors.New("this kind of hypervisor cannot tell")}
 	}
-	known := m.Store.State().Machines[m.c.Node].Address
+	recorded := m.Store.State().Machines[m.change.Node].Address
 	until, _ := ctx.Deadline()
-	wait := m.Send.Wait(event.Event{Node: m.c.Node, Phase: event.Boot, Text: "an address on network " + m.g.Network.Name, Until: until})
+	wait := m.Send.Wait(event.Event{Node: m.change.Node, Phase: event.Boot, Text: "an address on network " + m.plan.Network.Name, Until: until})
 	defer wait.End()
 	for {
-		all, err := d.Addresses(ctx, m.g.Cluster, m.c.Node)
-		if a := reachable(all); a.IsValid() {
-			return m.found(a)
+		all, err := d.Addresses(ctx, m.plan.Cluster, m.change.Node)
+		if a := preferredAddress(all); a.IsValid() {
+			return m.recordAddress(a)
 		}
-		if longAgo && known.IsValid() && ctx.Err() == nil {
+		if longAgo && recorded.IsValid() && ctx.Err() == nil {
 			return nil
 		}
 		if err != nil && ctx.Err() == nil {
-			return located(err, m.c.Hypervisor, "find the address of "+m.c.Node)
+			return withHypervisor(err, m.change.Hypervisor, "find the address of "+m.change.Node)
 		}
-		if err := pause(ctx, time.Second); err != nil {
-			err = fmt.Errorf("it has got no address on network %s, as far as the hypervisor knows: %w", m.g.Network.Name, err)
-			return &provision.Error{Hypervisor: m.c.Hypervisor, Node: m.c.Node, Op: "find its address", Err: err, Fix: m.unseen()}
+		if err := sleep(ctx, time.Second); err != nil {
+			err = fmt.Errorf("it has got no address on network %s, as far as the hypervisor knows: %w", m.plan.Network.Name, err)
+			return &provision.Error{Hypervisor: m.change.Hypervisor, Node: m.change.Node, Op: "find its address", Err: err, Fix: m.addressHint()}
 		}
 	}
 }
 
-// unseen says how a machine's address could be seen.
-func (m *booting) unseen() string {
-	if m.g.Network.Mode != provision.Bridge {
+// addressHint returns what to do when the hypervisor does not see the machine's address.
+func (m *machineTask) addressHint() string {
+	if m.plan.Network.Mode != provision.Bridge {
 		return ""
 	}
-	return "see that its system asks for an address by DHCP on bridge " + m.g.Network.Bridge +
+	return "see that its system asks for an address by DHCP on bridge " + m.plan.Network.Bridge +
 		"; a virtual machine with a guest agent tells it (services.qemuGuest.enable = true), others are seen where they talk to the hypervisor or to this machine"
 }
 
-// reachable prefers IPv4, since it needs no zone.
-func reachable(all []netip.Addr) netip.Addr {
+// preferredAddress returns the first address that can be reached from other hosts. It prefers
+// IPv4, because an IPv4 address needs no zone.
+func preferredAddress(all []netip.Addr) netip.Addr {
 	var best netip.Addr
 	for _, a := range all {
 		if a.IsLoopback() || a.IsLinkLocalUnicast() || !a.IsValid() {
@@ -68,38 +69,39 @@ func reachable(all []netip.Addr) netip.Addr {
 	return best
 }
 
-func (m *booting) found(a netip.Addr) error {
-	if m.Store.State().Machines[m.c.Node].Address != a {
+func (m *machineTask) recordAddress(a netip.Addr) error {
+	if m.Store.State().Machines[m.change.Node].Address != a {
 		if err := m.Store.Update(func(s *state.State) error {
-			machine := s.Machines[m.c.Node]
+			machine := s.Machines[m.change.Node]
 			machine.Address = a
-			s.Machines[m.c.Node] = machine
+			s.Machines[m.change.Node] = machine
 			return nil
 		}); err != nil {
 			return err
 		}
 	}
-	m.know()
+	m.updateFleet()
 	return nil
 }
 
-// responds waits until the machine lets us in, under its pinned key, and its system has
-// come up. Units that failed are no reason to wait: a deploy may be what mends them.
-func (m *booting) responds(ctx context.Context) error {
-	h, err := m.Fleet.Host(ctx, nixeval.Node{Name: m.c.Node, Role: m.c.Role, Unit: m.unit()})
+// waitForSystem waits until the machine accepts an SSH login with its pinned host key and its system
+// has started. It does not wait for failed units, because the deployment may repair them.
+func (m *machineTask) waitForSystem(ctx context.Context) error {
+	h, err := m.Fleet.Host(ctx, nixeval.Node{Name: m.change.Node, Role: m.change.Role, Unit: m.unitName()})
 	if err != nil {
 		return err
 	}
 	var last error
 	for {
 		if _, err := h.WaitReachable(ctx); err != nil {
-			// cloud-init brings keys late: until then the image's own are shown.
-			if !m.late() || ctx.Err() != nil {
-				return latest(ctx, err, last)
+			// cloud-init installs the host key late in the boot. Until then the machine presents the
+			// image's own key.
+			if !m.usesCloudInit() || ctx.Err() != nil {
+				return preferLastError(ctx, err, last)
 			}
 			last = err
 		} else {
-			word, err := m.word(ctx, h)
+			word, err := m.systemState(ctx, h)
 			if err == nil && word != "starting" && word != "initializing" {
 				return nil
 			}
@@ -107,37 +109,37 @@ func (m *booting) responds(ctx context.Context) error {
 				err = fmt.Errorf("its system is still %s", word)
 			}
 			last = err
-			m.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Boot, Node: m.c.Node, Text: err.Error()})
+			m.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Boot, Node: m.change.Node, Text: err.Error()})
 		}
-		if err := pause(ctx, 300*time.Millisecond); err != nil {
-			return latest(ctx, err, last)
+		if err := sleep(ctx, 300*time.Millisecond); err != nil {
+			return preferLastError(ctx, err, last)
 		}
 	}
 }
 
-// latest prefers what was seen last to a deadline.
-func latest(ctx context.Context, err, last error) error {
+// preferLastError returns the last observed error, if there is one, in place of the deadline's error.
+func preferLastError(ctx context.Context, err, last error) error {
 	if ctx.Err() != nil && last != nil {
 		return last
 	}
 	return err
 }
 
-func (m *booting) late() bool {
-	return m.hive.Roles[m.c.Role].Identity == string(provision.CloudInit)
+func (m *machineTask) usesCloudInit() bool {
+	return m.hive.Roles[m.change.Role].Identity == string(provision.CloudInit)
 }
 
-func (m *booting) unit() string {
+func (m *machineTask) unitName() string {
 	for _, n := range m.hive.Nodes {
-		if n.Name == m.c.Node {
+		if n.Name == m.change.Node {
 			return n.Unit
 		}
 	}
-	return m.c.Node
+	return m.change.Node
 }
 
-// word is systemd's for the state of the system.
-func (m *booting) word(ctx context.Context, h *remote.Host) (string, error) {
+// systemState returns the output of systemctl is-system-running, such as running or degraded.
+func (m *machineTask) systemState(ctx context.Context, h *remote.Host) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var out bytes.Buffer
@@ -149,7 +151,7 @@ func (m *booting) word(ctx context.Context, h *remote.Host) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil

@@ -9,12 +9,12 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Reasons are the last words of units that failed, by node and unit. It is one command on
-// each node that has any.
-func Reasons(ctx context.Context, f *Fleet, looked []Outcome[activate.Node], parallel int) map[string]map[string]string {
+// FailureReasons returns the last log line of each failed unit, by node and unit. It runs one command on each
+// node that has failed units.
+func FailureReasons(ctx context.Context, f *Fleet, inspected []Outcome[activate.Node], parallel int) map[string]map[string]string {
 	var nodes []nixeval.Node
 	units := map[string][]string{}
-	for _, o := range looked {
+	for _, o := range inspected {
 		if o.Err == nil && len(o.Value.Failed) > 0 {
 			nodes = append(nodes, o.Node)
 			units[o.Node.Name] = o.Value.Failed
@@ -22,18 +22,18 @@ func Reasons(ctx context.Context, f *Fleet, looked []Outcome[activate.Node], par
 	}
 	out := map[string]map[string]string{}
 	for _, o := range Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
-		return f.reasons(ctx, n.Name, units[n.Name])
+		return f.readFailureReasons(ctx, n.Name, units[n.Name])
 	}) {
-		if o.Err == nil { // else the unit's name has to do
+		if o.Err == nil { // otherwise only the unit's name is shown
 			out[o.Node.Name] = o.Value
 		}
 	}
 	return out
 }
 
-// reasons asks for what the units' last start has said itself; what systemd says of it is
-// always the same.
-func (f *Fleet) reasons(ctx context.Context, node string, units []string) (map[string]string, error) {
+// readFailureReasons reads the last line that each unit logged itself since its last start. It leaves out
+// systemd's own lines, because they are the same for every failure.
+func (f *Fleet) readFailureReasons(ctx context.Context, node string, units []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	const script = `for unit; do

@@ -14,52 +14,52 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Rebooted is the outcome of a reboot that went well.
+// Rebooted is the outcome of a successful reboot.
 const Rebooted state.Outcome = "rebooted"
 
 // RebootOptions say how to reboot.
 type RebootOptions struct {
 	Parallel       int
 	MaxUnavailable plan.Share
-	Timeout        time.Duration // until a node must be back
-	IfNeeded       bool          // only nodes that would boot another kernel than they have
-	WithoutDrain   bool          // nodes of a living cluster keep their work
+	Timeout        time.Duration // how long a node may take to come back
+	IfNeeded       bool          // only nodes that would boot another kernel than they run
+	WithoutDrain   bool          // reboot members of a running cluster without draining them
 	Drain          engine.DrainOptions
 }
 
-// Reboot reboots nodes that were looked at, and waits until each is back in what its
-// profile has. What became of each is in the record of the run.
-func (d *Deployer) Reboot(ctx context.Context, looked []Outcome[activate.Node], o RebootOptions) ([]state.NodeResult, error) {
-	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(looked)})
+// Reboot reboots inspected nodes, and waits until each one has booted the system of its
+// profile. The record of the run contains the result of each node.
+func (d *Deployer) Reboot(ctx context.Context, inspected []Outcome[activate.Node], o RebootOptions) ([]state.NodeResult, error) {
+	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(inspected)})
 	var todo []nixeval.Node
 	deployed, boots := map[string]bool{}, map[string]string{}
 	var results []state.NodeResult
 	var errs []error
-	for _, l := range looked {
-		deployed[l.Node.Name] = l.Err == nil && saysDeployed(l.Value)
+	for _, l := range inspected {
+		deployed[l.Node.Name] = l.Err == nil && hasDeployment(l.Value)
 		r := state.NodeResult{Node: l.Node.Name, Unit: l.Node.Unit, Path: l.Value.Profile, Outcome: state.Unchanged}
 		switch {
 		case l.Err != nil:
 			r.Outcome = state.Failed
-			results, errs = append(results, d.report(r, "", l.Err)), append(errs, l.Err)
+			results, errs = append(results, d.reportResult(r, "", l.Err)), append(errs, l.Err)
 		case o.IfNeeded && !l.Value.RebootNeeded():
-			results = append(results, d.report(r, "needs no reboot", nil))
+			results = append(results, d.reportResult(r, "needs no reboot", nil))
 		default:
 			todo = append(todo, l.Node)
 			boots[l.Node.Name] = l.Value.BootID
 		}
 	}
-	rebooted, err := d.amidAll(ctx, todo, func(node string) bool { return deployed[node] }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
-		return d.reboot(ctx, n, boots[n.Name], o.Timeout)
+	rebooted, err := d.rollingUpdate(ctx, todo, func(node string) bool { return deployed[node] }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+		return d.rebootNode(ctx, n, boots[n.Name], o.Timeout)
 	})
 	results, err = append(results, rebooted...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(looked), Failed: err != nil, Text: summarize(results)})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(inspected), Failed: err != nil, Text: summarize(results)})
 	return results, err
 }
 
-// reboot writes its intent down before. Killed, it leaves nothing to finish or undo, since the node
-// reboots by itself, but the next run has to know that the node is away for a moment.
-func (d *Deployer) reboot(ctx context.Context, n nixeval.Node, boot string, timeout time.Duration) (state.NodeResult, string, error) {
+// rebootNode writes its intent to the state, and then reboots the node. A killed run leaves nothing to
+// finish or undo, because the node reboots by itself. The intent makes the next run wait for the node.
+func (d *Deployer) rebootNode(ctx context.Context, n nixeval.Node, boot string, timeout time.Duration) (state.NodeResult, string, error) {
 	r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 	h, err := d.Fleet.Host(ctx, n)
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *Deployer) reboot(ctx context.Context, n nixeval.Node, boot string, time
 		return r, "", &NodeError{Node: n.Name, Step: event.Activate, Err: err}
 	}
 	after, err := d.Activator.Reboot(ctx, n.Name, h, timeout)
-	if ctx.Err() == nil { // else the next run waits for the node
+	if ctx.Err() == nil { // otherwise the intent stays and the next run waits for the node
 		err = errors.Join(err, d.Store.Update(func(s *state.State) error { s.Rebooted(n.Name); return nil }))
 	}
 	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Activate, Node: n.Name, Failed: err != nil})
@@ -91,28 +91,29 @@ func (d *Deployer) reboot(ctx context.Context, n nixeval.Node, boot string, time
 	return r, text, nil
 }
 
-// A reboot that a killed run began may take so long, and is noticed so soon after it was begun.
+// Limits for a reboot that a killed run began: maxRebootTime until the node is back, shutdownGrace
+// until its old system has gone down.
 const (
-	longestReboot = 5 * time.Minute
-	goesDown      = 15 * time.Second
+	maxRebootTime = 5 * time.Minute
+	shutdownGrace = 15 * time.Second
 )
 
-// outlastReboot waits for a node that a killed run has told to reboot. One that is not back in time is
-// looked at like any other, which says what is wrong with it.
-func (r *run) outlastReboot(ctx context.Context, node string, h activate.Host) error {
+// waitForPreviousReboot waits for a node that a killed run has told to reboot. A node that is not back
+// in time is inspected like any other node, and the inspection reports what is wrong.
+func (r *run) waitForPreviousReboot(ctx context.Context, node string, h activate.Host) error {
 	intent := r.Store.State().Rebooting(node)
 	if intent == nil {
 		return nil
 	}
-	if until := intent.Since.Add(longestReboot); time.Now().Before(until) {
+	if until := intent.Since.Add(maxRebootTime); time.Now().Before(until) {
 		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has told it to reboot, and it is waited for"})
 		limited, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
-		_, _ = r.Activator.AwaitBoot(limited, node, h, intent.Boot, intent.Since.Add(goesDown))
+		_, _ = r.Activator.AwaitBoot(limited, node, h, intent.Boot, intent.Since.Add(shutdownGrace))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		r.Fleet.Drop(node) // a connection from before leads nowhere
+		r.Fleet.Drop(node) // an old connection is to the system before the reboot
 	}
 	return r.Store.Update(func(s *state.State) error { s.Rebooted(node); return nil })
 }

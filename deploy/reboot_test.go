@@ -10,17 +10,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// A node that a killed run has told to reboot is waited for by the next one, but not for ever.
+// The run after a killed reboot waits for the node, but not without limit.
 func TestKilledReboot(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	deaf := func(is bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.deaf = map[string]bool{"w-1": is}
+		w.unresponsive = map[string]bool{"w-1": is}
 	}
 	m := w.machines["w-1"]
-	go func() { // away as soon as it reboots
+	go func() { // the node cannot be reached once it reboots
 		for t.Context().Err() == nil {
 			m.mu.Lock()
 			boot := m.boot
@@ -35,7 +35,7 @@ func TestKilledReboot(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := w.session(ctx, "reboot", func(d *Deployer) error {
-		_, err := d.Reboot(ctx, Look(ctx, d.Fleet, w.hive.Nodes, 0, nil), RebootOptions{Timeout: 10 * time.Second})
+		_, err := d.Reboot(ctx, InspectNodes(ctx, d.Fleet, w.hive.Nodes, 0, nil), RebootOptions{Timeout: 10 * time.Second})
 		return err
 	}); err == nil {
 		t.Fatal("the reboot was not interrupted")
@@ -53,7 +53,7 @@ func TestKilledReboot(t *testing.T) {
 		t.Error("what is waited for is not said")
 	}
 
-	// An old one is no reason to wait, nor is a node that was not told before the run was killed.
+	// The run does not wait for an old intent, or for a node that never received the reboot command.
 	for _, since := range []time.Time{time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)} {
 		_, err := w.session(t.Context(), "reboot", func(d *Deployer) error {
 			return d.Store.Begin(state.Intent{Run: d.Record.ID(), Node: "w-1", Step: state.RebootNode, Boot: "2", Since: since})

@@ -11,9 +11,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// report writes a node's result into the record of the run, and sends it. The text is for a node
-// that did not fail; otherwise the error says what happened.
-func (d *Deployer) report(r state.NodeResult, text string, err error) state.NodeResult {
+// reportResult writes a node's result to the record of the run, and sends it as an event. The text is
+// for a node that did not fail; for a failed node the text is made from the error.
+func (d *Deployer) reportResult(r state.NodeResult, text string, err error) state.NodeResult {
 	if err != nil {
 		r.Error = err.Error()
 		text = failureText(r, err)
@@ -26,9 +26,9 @@ func (d *Deployer) report(r state.NodeResult, text string, err error) state.Node
 	return r
 }
 
-// failureText is a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
+// failureText formats a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
 func failureText(r state.NodeResult, err error) string {
-	text := brief(r.Node, err)
+	text := briefError(r.Node, err)
 	switch r.Outcome {
 	case state.RolledBack:
 		return "rolled back: " + text
@@ -38,8 +38,8 @@ func failureText(r state.NodeResult, err error) string {
 	return "failed: " + text
 }
 
-// brief is an error in a line, without what the line says already.
-func brief(node string, err error) string {
+// briefError formats an error in one line without the node's name, which the line begins with.
+func briefError(node string, err error) string {
 	var failed *activate.FailedError
 	if errors.As(err, &failed) {
 		return failed.Brief()
@@ -55,13 +55,14 @@ func brief(node string, err error) string {
 	}
 	var down *remote.UnreachableError
 	if errors.As(err, &down) {
-		err = down // not what we were about to do there
+		err = down // leave out the step that could not be done
 	}
 	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), node+": "), "\n")
 	return text
 }
 
-// countOutcomes is `2 switched, 1 failed`. word is the word for an outcome.
+// countOutcomes formats the number of nodes per outcome: `2 switched, 1 failed`. word returns the
+// word for an outcome.
 func countOutcomes(outcomes []state.Outcome, word func(state.Outcome) string) string {
 	order := []state.Outcome{state.Switched, Rebooted, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
 	counts := map[state.Outcome]int{}
@@ -77,7 +78,7 @@ func countOutcomes(outcomes []state.Outcome, word func(state.Outcome) string) st
 	return strings.Join(parts, ", ")
 }
 
-// summarize counts the outcomes of results.
+// summarize formats the number of results per outcome.
 func summarize(results []state.NodeResult) string {
 	var outcomes []state.Outcome
 	for _, r := range results {
@@ -86,7 +87,7 @@ func summarize(results []state.NodeResult) string {
 	return countOutcomes(outcomes, func(o state.Outcome) string { return string(o) })
 }
 
-// activateText says what an activation that succeeded has changed.
+// activateText describes what a successful activation has changed.
 func activateText(result activate.Result, before activate.Node) string {
 	if !result.Changed {
 		return "unchanged"

@@ -11,36 +11,35 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// restoreNodes brings all nodes that this run has switched back to what they ran before it:
-// --rollback-all-on-failure. In a running cluster it is a rolling update in the order of the run.
-// Two things differ from apply. A node that cannot be drained is restored without that, because
-// the old system may be what repairs it. And a node that cannot be restored does not stop the
-// others, unless it and the next one may only be changed one at a time: then two of them would be
-// missing.
-func (r *run) restoreNodes(ctx context.Context, l living) error {
-	waves := l.order(r.switched(), func(string) bool { return !r.Goal.runs() }, r.MaxUnavailable)
+// restoreNodes rolls all nodes that this run has switched back to their previous systems:
+// --rollback-all-on-failure. In a running cluster it is a rolling update in the order of the run. Two things
+// differ from apply. A node that cannot be drained is restored without a drain, because the previous system
+// may be what repairs it. And a node that cannot be restored does not stop the others, unless it and the next
+// one may only be changed one at a time: then two of them would be down at the same time.
+func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
+	waves := cluster.orderWaves(r.changedNodes(), func(string) bool { return !r.Goal.activatesNow() }, r.MaxUnavailable)
 	var errs []error
 	missing := ""
 	for _, wave := range waves {
-		if l.oneByOne(wave) && missing != "" {
+		if cluster.isOneByOne(wave) && missing != "" {
 			node := wave[0].Name
 			errs = append(errs, &NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, since %s does not work yet; nixbench rollback --on %s does it", missing, node)})
 			continue
 		}
 		for _, o := range Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-			begun := false
+			started := false
 			restore := func() error {
-				begun = true
+				started = true
 				return r.restoreNode(ctx, n)
 			}
-			err := r.amid(ctx, l, n.Name, r.WithoutDrain || !r.Goal.runs(), restore)
-			if !begun && ctx.Err() == nil {
+			err := r.withDrain(ctx, cluster, n.Name, r.WithoutDrain || !r.Goal.activatesNow(), restore)
+			if !started && ctx.Err() == nil {
 				r.warn(n.Name, err)
 				err = restore()
 			}
 			return struct{}{}, err
 		}) {
-			if o.Err != nil && l.oneByOne(wave) && !r.memberWorks(ctx, l, o.Node.Name) {
+			if o.Err != nil && cluster.isOneByOne(wave) && !r.memberWorks(ctx, cluster, o.Node.Name) {
 				missing = o.Node.Name
 			}
 			errs = append(errs, o.Err)
@@ -50,20 +49,20 @@ func (r *run) restoreNodes(ctx context.Context, l living) error {
 }
 
 // memberWorks reports whether a cluster member works with the system that it has now.
-func (r *run) memberWorks(ctx context.Context, l living, node string) bool {
-	ctx, cancel := context.WithTimeout(ctx, backTimeout)
+func (r *run) memberWorks(ctx context.Context, cluster clusterState, node string) bool {
+	ctx, cancel := context.WithTimeout(ctx, uncordonTimeout)
 	defer cancel()
-	return l.members[node].engine.UncordonWhenReady(ctx, node, func(string) {}) == nil
+	return cluster.members[node].engine.UncordonWhenReady(ctx, node, func(string) {}) == nil
 }
 
-// restoreNode brings one node back to what it ran and booted before this run, and reports it.
+// restoreNode rolls one node back to what it ran and booted before this run, and reports it.
 func (r *run) restoreNode(ctx context.Context, n nixeval.Node) error {
-	before := r.before(n)
+	before := r.stateBefore(n)
 	if err := r.restoreSystems(ctx, n, before); err != nil {
 		return &NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be rolled back: %w", err)}
 	}
 	text := fmt.Sprintf("rolled back to generation %d, since another node failed", generationOf(before, before.Current))
-	r.done(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)
+	r.recordOutcome(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)
 	return nil
 }
 
@@ -89,19 +88,19 @@ func (r *run) restoreSystems(ctx context.Context, n nixeval.Node, before activat
 	return nil
 }
 
-func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h hostOf, before activate.Node, goal activate.Goal, path string) error {
+func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h nodeHost, before activate.Node, goal activate.Goal, path string) error {
 	generation := generationOf(before, path)
 	if generation == 0 {
 		return errors.New("it had no generation to go back to")
 	}
-	if !r.WithoutKeys { // first: units that start again need the old ones
+	if !r.WithoutKeys { // before the system: its units start with the previous keys
 		if err := r.Uploader.PutBack(ctx, n.Name, h); err != nil {
 			return err
 		}
 	}
 	_, _, err := r.applySystem(ctx, n.Name, h, systemTarget{
 		before: before, generation: generation, restores: true,
-		request: activate.Request{Run: r.Record.ID() + "-back", Path: path, Goal: goal, Confirm: r.Confirm, Settle: r.Settle, ReplaceUnknown: true},
+		request: activate.Request{Run: r.Record.ID() + "-back", Path: path, Goal: goal, Confirm: r.Confirm, Settle: r.SettleTime, ReplaceUnknown: true},
 	})
 	return err
 }

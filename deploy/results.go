@@ -10,17 +10,17 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// nodeResults are the results of a run's nodes so far.
+// nodeResults holds the results of a run's nodes so far.
 type nodeResults struct {
-	mu       sync.Mutex
-	outcomes map[string]state.Outcome
-	order    []nixeval.Node
-	results  map[string]activate.Result // of nodes on which a system was activated
-	outside  []string                   // nodes that could not join when they were deployed
+	mu          sync.Mutex
+	outcomes    map[string]state.Outcome
+	order       []nixeval.Node
+	activations map[string]activate.Result // by node; only nodes on which a system was activated
+	notJoined   []string                   // nodes that could not join when they were deployed
 }
 
-// done keeps a node's result, and reports it.
-func (r *run) done(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, text string, err error) {
+// recordOutcome stores a node's outcome, and reports it to the record and the user.
+func (r *run) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, text string, err error) {
 	r.mu.Lock()
 	if r.outcomes == nil {
 		r.outcomes = map[string]state.Outcome{}
@@ -31,10 +31,10 @@ func (r *run) done(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, tex
 	r.outcomes[n.Name] = outcome
 	r.mu.Unlock()
 	result := state.NodeResult{Node: n.Name, Unit: n.Unit, Path: c.Out, Outcome: outcome}
-	if a, ok := r.resultOf(n); ok {
+	if a, ok := r.activationOf(n); ok {
 		result.Before, result.After = generationOf(a.Before, a.Before.Current), generationOf(a.After, a.After.Current)
 	}
-	r.report(result, text, err)
+	r.reportResult(result, text, err)
 }
 
 func (r *run) skipAll(nodes []nixeval.Node, err error) {
@@ -43,57 +43,57 @@ func (r *run) skipAll(nodes []nixeval.Node, err error) {
 	}
 }
 
-// changed notes that a node was switched, and what it was like before.
-func (r *run) changed(n nixeval.Node, result activate.Result) {
+// recordActivation stores the result of an activation, with the node's state before it.
+func (r *run) recordActivation(n nixeval.Node, result activate.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.results == nil {
-		r.results = map[string]activate.Result{}
+	if r.activations == nil {
+		r.activations = map[string]activate.Result{}
 	}
-	r.results[n.Name] = result
+	r.activations[n.Name] = result
 }
 
-// switched are the nodes that run, or boot, something else than before this run.
-func (r *run) switched() []nixeval.Node {
+// changedNodes returns the nodes on which this run activated a system that was not rolled back.
+func (r *run) changedNodes() []nixeval.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(r.order), func(n nixeval.Node) bool {
-		result, ok := r.results[n.Name]
+		result, ok := r.activations[n.Name]
 		return !ok || result.RolledBack()
 	})
 }
 
-func (r *run) before(n nixeval.Node) activate.Node {
+func (r *run) stateBefore(n nixeval.Node) activate.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.results[n.Name].Before
+	return r.activations[n.Name].Before
 }
 
-func (r *run) resultOf(n nixeval.Node) (activate.Result, bool) {
+func (r *run) activationOf(n nixeval.Node) (activate.Result, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a, ok := r.results[n.Name]
+	a, ok := r.activations[n.Name]
 	return a, ok
 }
 
-// notBegun reports a node that cancelling came before.
-func (r *run) notBegun(n nixeval.Node, err error) {
+// recordNotBegun records a node as skipped if the run was cancelled before the node's task began.
+func (r *run) recordNotBegun(n nixeval.Node, err error) {
 	r.mu.Lock()
 	_, reported := r.outcomes[n.Name]
 	r.mu.Unlock()
 	if err != nil && !reported {
-		r.done(n, nixeval.Closure{}, state.Skipped, "skipped: not begun", nil)
+		r.recordOutcome(n, nixeval.Closure{}, state.Skipped, "skipped: not begun", nil)
 	}
 }
 
-// summary counts outcomes: `2 switched, 1 unchanged`.
+// summary formats the number of nodes per outcome: `2 switched, 1 unchanged`.
 func (r *run) summary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return countOutcomes(slices.Collect(maps.Values(r.outcomes)), r.verb)
 }
 
-// verb is the word for an outcome under this goal.
+// verb returns the word for an outcome under this goal.
 func (r *run) verb(o state.Outcome) string {
 	if o == state.Switched && !r.Goal.activates() {
 		return map[Goal]string{Push: "copied", UploadKeys: "updated"}[r.Goal]

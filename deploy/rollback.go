@@ -16,53 +16,53 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// RollbackTo says where to go back to; its zero value means what nodes ran before the
+// RollbackTo is the target of a rollback. Its zero value is what the nodes ran before the
 // last run.
 type RollbackTo struct {
 	Generation int
-	Run        *state.Run // what this run left on its nodes
+	Run        *state.Run // the systems that this run deployed
 }
 
-// Step is what a rollback does to one node.
+// Step is what a rollback does on one node.
 type Step struct {
 	Node       nixeval.Node
 	From       activate.Node
-	Path       string // the system to go to
-	Generation int    // its number in the node's profile; 0 if the profile has it not
-	Stays      string // why nothing is done, or empty
-	Err        error  // why nothing can be done, or nil
+	Path       string // the system to activate
+	Generation int    // its number in the node's profile; 0 if it is not in the profile
+	SkipReason string // why the node is not changed, or empty
+	Err        error  // why the node cannot be rolled back, or nil
 }
 
-// PlanRollback decides where each node goes. A mistake about the whole is an error;
-// what is wrong with one node is in its step.
+// PlanRollback decides the target of each node. It returns an error if the target is invalid
+// for the whole rollback; an error of one node is in the node's step.
 //
-// The last run is the last one that changed any of these nodes. What it left alone
-// stays, else undoing a run would also undo what came before it.
-func PlanRollback(looked []Outcome[activate.Node], known map[string]state.Node, to RollbackTo) ([]Step, error) {
+// The last run is the last one that changed any of these nodes. A node that this run did not
+// change is not rolled back. Otherwise undoing the run would also undo earlier runs.
+func PlanRollback(inspected []Outcome[activate.Node], recorded map[string]state.Node, to RollbackTo) ([]Step, error) {
 	var last *state.Deployment
-	for _, o := range looked {
-		if b := known[o.Node.Name].Before; b != nil && (last == nil || b.Time.After(last.Time)) {
+	for _, o := range inspected {
+		if b := recorded[o.Node.Name].Before; b != nil && (last == nil || b.Time.After(last.Time)) {
 			last = b
 		}
 	}
-	steps := make([]Step, len(looked))
+	steps := make([]Step, len(inspected))
 	var lost []string
-	for i, o := range looked {
+	for i, o := range inspected {
 		s := Step{Node: o.Node, From: o.Value, Err: o.Err}
-		switch b := known[o.Node.Name].Before; {
+		switch b := recorded[o.Node.Name].Before; {
 		case to.Generation != 0:
-			s.generation(to.Generation)
+			s.toGeneration(to.Generation)
 		case to.Run != nil:
-			s.run(to.Run)
+			s.toRun(to.Run)
 		case last == nil || b != nil && b.Run == last.Run && b.Path == "":
 			lost = append(lost, o.Node.Name)
 		case b == nil || b.Run != last.Run:
-			s.Stays = "left alone by run " + last.Run
+			s.SkipReason = "left alone by run " + last.Run
 		default:
 			s.Path, s.Generation = b.Path, generationFor(o.Value, b.Path, b.Generation)
 		}
 		if s.Path != "" && s.Err == nil && o.Value.Current == s.Path && o.Value.Profile == s.Path {
-			s.Stays = "runs it already"
+			s.SkipReason = "runs it already"
 		}
 		steps[i] = s
 	}
@@ -72,7 +72,7 @@ func PlanRollback(looked []Outcome[activate.Node], known map[string]state.Node, 
 	return steps, nil
 }
 
-func (s *Step) generation(number int) {
+func (s *Step) toGeneration(number int) {
 	for _, g := range s.From.Generations {
 		if g.Number == number {
 			s.Path, s.Generation = g.Path, number
@@ -84,20 +84,21 @@ func (s *Step) generation(number int) {
 	}
 }
 
-func (s *Step) run(r *state.Run) {
+func (s *Step) toRun(r *state.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
 	case i < 0:
-		s.Stays = "had no part in run " + r.ID
+		s.SkipReason = "had no part in run " + r.ID
 	case r.Nodes[i].Path == "" || r.Nodes[i].Outcome != state.Switched && r.Nodes[i].Outcome != state.Unchanged:
-		s.Stays = "run " + r.ID + " left no new system there"
+		s.SkipReason = "run " + r.ID + " left no new system there"
 	default:
 		s.Path = r.Nodes[i].Path
 		s.Generation = generationFor(s.From, s.Path, r.Nodes[i].After)
 	}
 }
 
-// generationFor prefers the number that a system had, if it still has it.
+// generationFor returns the generation of a system in the node's profile. It prefers the generation
+// that the system had, if that one is still the same system.
 func generationFor(n activate.Node, path string, had int) int {
 	for _, g := range n.Generations {
 		if g.Number == had && g.Path == path {
@@ -107,65 +108,65 @@ func generationFor(n activate.Node, path string, had int) int {
 	return generationOf(n, path)
 }
 
-// Does tells whether the step changes its node.
-func (s Step) Does() bool { return s.Err == nil && s.Stays == "" }
+// ChangesNode reports whether the step changes its node.
+func (s Step) ChangesNode() bool { return s.Err == nil && s.SkipReason == "" }
 
 func (s Step) String() string {
 	switch {
 	case s.Err != nil:
-		return brief(s.Node.Name, s.Err)
-	case s.Stays != "":
-		return "stays: " + s.Stays
+		return briefError(s.Node.Name, s.Err)
+	case s.SkipReason != "":
+		return "stays: " + s.SkipReason
 	case s.Generation != 0:
-		return fmt.Sprintf("%s → generation %d", number(s.From), s.Generation)
+		return fmt.Sprintf("%s → generation %d", generationText(s.From), s.Generation)
 	}
-	return fmt.Sprintf("%s → %s", number(s.From), s.Path)
+	return fmt.Sprintf("%s → %s", generationText(s.From), s.Path)
 }
 
-// number names the generation that a node runs.
-func number(n activate.Node) string {
+// generationText formats the generation that a node runs.
+func generationText(n activate.Node) string {
 	if g := generationOf(n, n.Current); g != 0 {
 		return fmt.Sprintf("generation %d", g)
 	}
 	return "what runs now"
 }
 
-// RollbackOptions say how to go back.
+// RollbackOptions say how to roll back.
 type RollbackOptions struct {
 	Parallel       int
 	MaxUnavailable plan.Share
-	Confirm        time.Duration // 0: nothing is armed
-	Settle         time.Duration // see activate.Request
-	WithoutDrain   bool          // nodes of a living cluster keep their work
+	Confirm        time.Duration // time to confirm before the node restores its system; 0: not armed
+	SettleTime     time.Duration // see activate.Request
+	WithoutDrain   bool          // change members of a running cluster without draining them
 	Drain          engine.DrainOptions
 }
 
-// Rollback takes the steps. What became of each node is in the record of the run.
+// Rollback carries out the steps. The record of the run contains the result of each node.
 func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions) ([]state.NodeResult, error) {
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(steps)})
 	byName := map[string]Step{}
-	var doing []nixeval.Node
+	var changing []nixeval.Node
 	var results []state.NodeResult
 	var errs []error
 	for _, s := range steps {
 		byName[s.Node.Name] = s
-		if s.Does() {
-			doing = append(doing, s.Node)
+		if s.ChangesNode() {
+			changing = append(changing, s.Node)
 			continue
 		}
-		results = append(results, d.report(s.result(), s.String(), s.Err))
+		results = append(results, d.reportResult(s.result(), s.String(), s.Err))
 		errs = append(errs, s.Err)
 	}
-	done, err := d.amidAll(ctx, doing, func(node string) bool { return saysDeployed(byName[node].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
-		return d.rollBackTo(ctx, byName[n.Name], o)
+	done, err := d.rollingUpdate(ctx, changing, func(node string) bool { return hasDeployment(byName[node].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+		return d.rollBackNode(ctx, byName[n.Name], o)
 	})
 	results, err = append(results, done...), errors.Join(append(errs, err)...)
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: summarize(results)})
 	return results, err
 }
 
-// left tells that the node's turn never came.
-func left(err error) bool {
+// wasSkipped reports whether the node was skipped because a node of an earlier wave failed.
+func wasSkipped(err error) bool {
 	var skipped *SkippedError
 	return errors.As(err, &skipped)
 }
@@ -178,8 +179,8 @@ func (s Step) result() state.NodeResult {
 	return r
 }
 
-// rollBackTo takes one step.
-func (d *Deployer) rollBackTo(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
+// rollBackNode carries out one step.
+func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
 	name, r := s.Node.Name, s.result()
 	r.Outcome = state.Failed
 	h, err := d.Fleet.Host(ctx, s.Node)
@@ -188,7 +189,7 @@ func (d *Deployer) rollBackTo(ctx context.Context, s Step, o RollbackOptions) (s
 	}
 	result, outcome, err := d.applySystem(ctx, name, h, systemTarget{
 		before: s.From, generation: s.Generation, restores: true,
-		request: activate.Request{Run: d.Record.ID(), Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, Settle: o.Settle, ReplaceUnknown: true},
+		request: activate.Request{Run: d.Record.ID(), Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, Settle: o.SettleTime, ReplaceUnknown: true},
 	})
 	r.Outcome, r.After = outcome, generationOf(result.After, result.After.Current)
 	if err != nil {
@@ -197,26 +198,26 @@ func (d *Deployer) rollBackTo(ctx context.Context, s Step, o RollbackOptions) (s
 	return r, activateText(result, s.From), nil
 }
 
-// NoPredecessorError says that nobody knows what nodes ran before.
+// NoPredecessorError is a rollback of nodes whose previous system is not recorded.
 type NoPredecessorError struct{ Nodes []string }
 
 func (e *NoPredecessorError) Error() string {
 	return fmt.Sprintf("roll back: nothing is on record about what %s ran before: no run from here has changed it", strings.Join(e.Nodes, ", "))
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about the error.
 func (e *NoPredecessorError) Hint() string {
 	return "--to N names a generation: nixbench generations lists them"
 }
 
-// GoneError says that a node no longer has what it should go back to.
+// GoneError is a rollback of a node that no longer has the target system.
 type GoneError struct{ Node, What string }
 
 func (e *GoneError) Error() string {
 	return fmt.Sprintf("%s: roll back: the node has no %s (any more): it was removed, and perhaps collected as garbage", e.Node, e.What)
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about the error.
 func (e *GoneError) Hint() string {
 	return "nixbench generations lists what there is; nixbench apply with an older hive brings back the rest"
 }

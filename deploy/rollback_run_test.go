@@ -13,10 +13,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// rollback takes all nodes back to what they ran before the last run.
+// rollback rolls all nodes back to what they ran before the last run.
 func (w *world) rollback(ctx context.Context) ([]state.NodeResult, error) {
 	return w.session(w.t.Context(), "rollback", func(d *Deployer) error {
-		steps, err := PlanRollback(Look(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
+		steps, err := PlanRollback(InspectNodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
 		if err != nil {
 			return err
 		}
@@ -25,8 +25,8 @@ func (w *world) rollback(ctx context.Context) ([]state.NodeResult, error) {
 	})
 }
 
-// twice is a world of one node that was deployed two times.
-func twice(t *testing.T) *world {
+// newWorldDeployedTwice returns a world of one node that was deployed two times.
+func newWorldDeployedTwice(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
@@ -35,13 +35,13 @@ func twice(t *testing.T) *world {
 	return w
 }
 
-// Ctrl-C in the moment after the node has confirmed its rollback changes nothing about the
-// result: the node is switched, and no intent stays.
+// Ctrl-C directly after the node has confirmed its rollback does not change the result: the node
+// is switched, and no intent stays.
 func TestRollbackInterruptedAfterSuccess(t *testing.T) {
 	t.Parallel()
-	w := twice(t)
+	w := newWorldDeployedTwice(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	w.on = func(e event.Event) {
+	w.onEvent = func(e event.Event) {
 		if e.Kind == event.NodeEnd && e.Phase == event.Confirm {
 			cancel()
 		}
@@ -63,14 +63,14 @@ func TestRollbackInterruptedAfterSuccess(t *testing.T) {
 }
 
 // A node on which another run is switching is not changed. The intent of a killed run
-// stays in the state, because nothing is known about how that run ended.
+// stays in the state, because the outcome of that run is unknown.
 func TestBusyNodeKeepsIntents(t *testing.T) {
 	t.Parallel()
 	for command, act := range map[string]func(*world) ([]state.NodeResult, error){
 		"apply":    func(w *world) ([]state.NodeResult, error) { w.revision++; return w.apply() },
 		"rollback": func(w *world) ([]state.NodeResult, error) { return w.rollback(w.t.Context()) },
 	} {
-		w := twice(t)
+		w := newWorldDeployedTwice(t)
 		killed := state.Intent{Run: "killed", Node: "w-1", Step: string(event.Activate), Path: "/nix/store/other", Since: time.Unix(0, 0).UTC()}
 		w.must(w.session(t.Context(), "killed", func(d *Deployer) error { return d.Store.Begin(killed) }))
 		w.machines["w-1"].busy = true
@@ -87,15 +87,15 @@ func TestBusyNodeKeepsIntents(t *testing.T) {
 	}
 }
 
-// What a node ran before a run is on record with its own generation, also where the node
-// would boot another one.
+// The previous system of a node is recorded with its own generation, even if the node would
+// boot another one.
 func TestGenerationOnRecord(t *testing.T) {
 	t.Parallel()
 	for command, act := range map[string]func(*world) ([]state.NodeResult, error){
 		"apply":    func(w *world) ([]state.NodeResult, error) { w.revision++; return w.apply() },
 		"rollback": func(w *world) ([]state.NodeResult, error) { return w.rollback(w.t.Context()) },
 	} {
-		w := twice(t)
+		w := newWorldDeployedTwice(t)
 		running := w.machines["w-1"].current // the third generation: the image has the first
 		w.machines["w-1"].generation = 2
 		w.must(act(w))
@@ -105,9 +105,9 @@ func TestGenerationOnRecord(t *testing.T) {
 	}
 }
 
-// The generation that the profile points to comes before another one of the same system.
+// The generation that the profile points to is preferred to another one of the same system.
 func TestGenerationOf(t *testing.T) {
-	n := node("/a", "/b", "/a")
+	n := nodeWithGenerations("/a", "/b", "/a")
 	for _, test := range []struct {
 		profile int
 		system  string

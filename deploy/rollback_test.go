@@ -14,8 +14,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// node has generations 1, 2, …; the last one runs and boots.
-func node(paths ...string) activate.Node {
+// nodeWithGenerations returns a node with generations 1, 2, …; it runs and boots the last one.
+func nodeWithGenerations(paths ...string) activate.Node {
 	n := activate.Node{NixOS: true, System: "running"}
 	for i, p := range paths {
 		n.Generations = append(n.Generations, activate.Generation{Number: i + 1, Path: p})
@@ -24,11 +24,11 @@ func node(paths ...string) activate.Node {
 	return n
 }
 
-func looked(name string, n activate.Node, err error) Outcome[activate.Node] {
+func inspectedNode(name string, n activate.Node, err error) Outcome[activate.Node] {
 	return Outcome[activate.Node]{Node: nixeval.Node{Name: name, Unit: name}, Value: n, Err: err}
 }
 
-func before(path string, generation int, run string, minute int) state.Node {
+func recordedBefore(path string, generation int, run string, minute int) state.Node {
 	return state.Node{Before: &state.Deployment{Path: path, Generation: generation, Run: run, Time: time.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC)}}
 }
 
@@ -48,66 +48,66 @@ func TestPlanRollback(t *testing.T) {
 	}{
 		{
 			name:  "what ran before the last run, not the number before",
-			looks: []Outcome[activate.Node]{looked("a", node("/good", "/bad", "/new"), nil)},
-			known: map[string]state.Node{"a": before("/good", 1, "r2", 1)},
+			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/good", "/bad", "/new"), nil)},
+			known: map[string]state.Node{"a": recordedBefore("/good", 1, "r2", 1)},
 			want:  []string{"generation 3 → generation 1"},
 		},
 		{
 			name:  "what the last run left alone stays",
-			looks: []Outcome[activate.Node]{looked("a", node("/old", "/new"), nil), looked("b", node("/old", "/new"), nil), looked("c", node("/x"), nil)},
-			known: map[string]state.Node{"a": before("/old", 1, "r2", 2), "b": before("/old", 1, "r1", 1)},
+			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/old", "/new"), nil), inspectedNode("c", nodeWithGenerations("/x"), nil)},
+			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 2), "b": recordedBefore("/old", 1, "r1", 1)},
 			want:  []string{"generation 2 → generation 1", "stays: left alone by run r2", "stays: left alone by run r2"},
 		},
 		{
 			name:  "the last run of the nodes that are meant",
-			looks: []Outcome[activate.Node]{looked("b", node("/old", "/new"), nil)},
-			known: map[string]state.Node{"a": before("/old", 1, "r2", 2), "b": before("/old", 1, "r1", 1)},
+			looks: []Outcome[activate.Node]{inspectedNode("b", nodeWithGenerations("/old", "/new"), nil)},
+			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 2), "b": recordedBefore("/old", 1, "r1", 1)},
 			want:  []string{"generation 2 → generation 1"},
 		},
 		{
 			name:  "a node that went back by itself",
-			looks: []Outcome[activate.Node]{looked("a", node("/old"), nil)},
-			known: map[string]state.Node{"a": before("/old", 1, "r2", 1)},
+			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old"), nil)},
+			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 1)},
 			want:  []string{"stays: runs it already"},
 		},
 		{
 			name:  "a number that means something else by now",
-			looks: []Outcome[activate.Node]{looked("a", node("/other", "/old", "/new"), nil)},
-			known: map[string]state.Node{"a": before("/old", 1, "r2", 1)},
+			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/other", "/old", "/new"), nil)},
+			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 1)},
 			want:  []string{"generation 3 → generation 2"},
 		},
 		{
 			name:  "a system that the profile no longer has",
-			looks: []Outcome[activate.Node]{looked("a", node("/new"), nil)},
-			known: map[string]state.Node{"a": before("/old", 1, "r2", 1)},
+			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/new"), nil)},
+			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 1)},
 			want:  []string{"generation 1 → /old"},
 		},
 		{
 			name:  "one node is down",
-			looks: []Outcome[activate.Node]{looked("a", activate.Node{}, down), looked("b", node("/old", "/new"), nil)},
-			known: map[string]state.Node{"a": before("/old", 1, "r2", 1), "b": before("/old", 1, "r2", 1)},
+			looks: []Outcome[activate.Node]{inspectedNode("a", activate.Node{}, down), inspectedNode("b", nodeWithGenerations("/old", "/new"), nil)},
+			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 1), "b": recordedBefore("/old", 1, "r2", 1)},
 			want:  []string{"down", "generation 2 → generation 1"},
 		},
 		{
 			name:  "nothing on record",
-			looks: []Outcome[activate.Node]{looked("a", node("/old", "/new"), nil)},
+			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil)},
 			fails: true,
 		},
 		{
 			name:  "the first deployment",
-			looks: []Outcome[activate.Node]{looked("a", node("/new"), nil)},
-			known: map[string]state.Node{"a": before("", 0, "r1", 1)},
+			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/new"), nil)},
+			known: map[string]state.Node{"a": recordedBefore("", 0, "r1", 1)},
 			fails: true,
 		},
 		{
 			name:  "a generation",
-			looks: []Outcome[activate.Node]{looked("a", node("/old", "/new"), nil), looked("b", node("/new"), nil)},
+			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/new"), nil)},
 			to:    RollbackTo{Generation: 2},
 			want:  []string{"stays: runs it already", "roll back: the node has no generation 2 (any more): it was removed, and perhaps collected as garbage"},
 		},
 		{
 			name:  "what a run left",
-			looks: []Outcome[activate.Node]{looked("a", node("/old", "/new"), nil), looked("b", node("/x"), nil), looked("c", node("/x"), nil)},
+			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/x"), nil), inspectedNode("c", nodeWithGenerations("/x"), nil)},
 			to:    RollbackTo{Run: run},
 			want:  []string{"generation 2 → generation 1", "stays: run r1 left no new system there", "stays: had no part in run r1"},
 		},
@@ -131,11 +131,11 @@ func TestPlanRollback(t *testing.T) {
 }
 
 func TestStatusOf(t *testing.T) {
-	good := state.Node{Good: &state.Deployment{Path: "/new"}}
-	booted := node("/old", "/new")
+	confirmed := state.Node{Good: &state.Deployment{Path: "/new"}}
+	booted := nodeWithGenerations("/old", "/new")
 	booted.Last = &activate.Run{ID: "r", Goal: activate.Boot, To: "/new", Outcome: activate.BootDefault}
-	byHand := node("/new", "/old")
-	fresh := node("/old")
+	byHand := nodeWithGenerations("/new", "/old")
+	unready := nodeWithGenerations("/old")
 	tests := []struct {
 		name   string
 		look   Outcome[activate.Node]
@@ -143,15 +143,15 @@ func TestStatusOf(t *testing.T) {
 		wanted map[string]nixeval.Closure
 		want   string
 	}{
-		{"as deployed", looked("a", node("/old", "/new"), nil), good, nil, AsDeployed},
-		{"booted since", looked("a", booted, nil), state.Node{Good: &state.Deployment{Path: "/old"}}, nil, AsDeployed},
-		{"by hand", looked("a", byHand, nil), good, nil, OtherSystem},
-		{"never", looked("a", fresh, nil), state.Node{}, nil, NeverDeployed},
-		{"down", looked("a", activate.Node{}, errors.New("down")), good, nil, Unreachable},
-		{"debian", looked("a", activate.Node{}, nil), state.Node{}, nil, NotNixOS},
-		{"wanted", looked("a", node("/new"), nil), good, map[string]nixeval.Closure{"a": {Out: "/new"}}, UpToDate},
-		{"other wanted", looked("a", node("/new"), nil), good, map[string]nixeval.Closure{"a": {Out: "/newer"}}, Drifted},
-		{"does not evaluate", looked("a", node("/new"), nil), good, map[string]nixeval.Closure{}, NotEvaluated},
+		{"as deployed", inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), confirmed, nil, AsDeployed},
+		{"booted since", inspectedNode("a", booted, nil), state.Node{Good: &state.Deployment{Path: "/old"}}, nil, AsDeployed},
+		{"by hand", inspectedNode("a", byHand, nil), confirmed, nil, OtherSystem},
+		{"never", inspectedNode("a", unready, nil), state.Node{}, nil, NeverDeployed},
+		{"down", inspectedNode("a", activate.Node{}, errors.New("down")), confirmed, nil, Unreachable},
+		{"debian", inspectedNode("a", activate.Node{}, nil), state.Node{}, nil, NotNixOS},
+		{"wanted", inspectedNode("a", nodeWithGenerations("/new"), nil), confirmed, map[string]nixeval.Closure{"a": {Out: "/new"}}, UpToDate},
+		{"other wanted", inspectedNode("a", nodeWithGenerations("/new"), nil), confirmed, map[string]nixeval.Closure{"a": {Out: "/newer"}}, Drifted},
+		{"does not evaluate", inspectedNode("a", nodeWithGenerations("/new"), nil), confirmed, map[string]nixeval.Closure{}, NotEvaluated},
 	}
 	for _, test := range tests {
 		if got := StatusOf(test.look, test.known, test.wanted, time.Now()); got.System != test.want {
@@ -160,16 +160,16 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-func TestWavesStop(t *testing.T) {
-	// Waves of one node: the second fails, so the third is left alone.
-	out := waveOfOne(t, []string{"a", "b", "c"}, "b")
+func TestFailedWaveSkipsRest(t *testing.T) {
+	// Waves of one node: the second fails, so the third is skipped.
+	out := runWavesOfOne(t, []string{"a", "b", "c"}, "b")
 	var skipped *SkippedError
 	if out[0].Err != nil || out[1].Err == nil || !errors.As(out[2].Err, &skipped) || skipped.Node != "c" {
 		t.Errorf("got %v", out)
 	}
 }
 
-func waveOfOne(t *testing.T, names []string, bad string) []Outcome[int] {
+func runWavesOfOne(t *testing.T, names []string, bad string) []Outcome[int] {
 	t.Helper()
 	one, err := plan.ParseShare("1")
 	if err != nil {
@@ -179,7 +179,7 @@ func waveOfOne(t *testing.T, names []string, bad string) []Outcome[int] {
 	for _, name := range names {
 		nodes = append(nodes, nixeval.Node{Name: name})
 	}
-	return inWaves(t.Context(), plan.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
+	return eachWave(t.Context(), plan.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
 		if n.Name == bad {
 			return 0, errors.New("failed")
 		}

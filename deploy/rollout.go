@@ -13,77 +13,79 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// cluster is what lives, where this run may disturb it.
-func (r *run) cluster(ctx context.Context, closures map[string]nixeval.Closure, looked looks) (living, error) {
+// observeClusterBeforeDeploy observes the running cluster if this run may disturb it. Otherwise it returns the
+// engines without members.
+func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[string]nixeval.Closure, inspected inspections) (clusterState, error) {
 	if r.Engines == nil {
-		return living{}, nil
+		return clusterState{}, nil
 	}
-	if !r.anyDeployed(ctx, looked) || !r.Goal.runs() && !r.machines.waiting() {
+	if !r.anyMemberDeployed(ctx, inspected) || !r.Goal.activatesNow() && !r.machines.anyMachineDeferred() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
-		return living{engines: engines}, err
+		return clusterState{engines: engines}, err
 	}
-	r.outlast(ctx, closures, looked)
-	l, err := r.living(ctx, r.hive, looked.deployed)
-	l.drain = r.Drain
-	for node, m := range l.members {
-		m.anew = r.anew(node, looked)
-		l.members[node] = m
+	r.waitForPreviousRuns(ctx, closures, inspected)
+	cluster, err := r.observeCluster(ctx, r.hive, inspected.isDeployed)
+	cluster.drainOptions = r.Drain
+	for node, m := range cluster.members {
+		m.recreated = r.wasRecreated(node, inspected)
+		cluster.members[node] = m
 	}
-	return l, err
+	return cluster, err
 }
 
-// anyDeployed tells whether a node of an engine was deployed before, and waits until such
-// nodes have been looked at: a connection is there then, or is known not to come.
-func (r *run) anyDeployed(ctx context.Context, looked looks) bool {
-	known := r.Store.State()
+// anyMemberDeployed reports whether a member of an engine was deployed before. It waits until such nodes have
+// been inspected: by then each has a connection or an error.
+func (r *run) anyMemberDeployed(ctx context.Context, inspected inspections) bool {
+	recorded := r.Store.State()
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
-			one, good := looked[m.Node], known.Nodes[m.Node].Good != nil
-			if one != nil && (good || r.machines.kept(m.Node)) {
+			inspection, good := inspected[m.Node], recorded.Nodes[m.Node].Good != nil
+			if inspection != nil && (good || r.machines.isKept(m.Node)) {
 				select {
-				case <-one.over:
+				case <-inspection.done:
 				case <-ctx.Done():
 				}
 			}
-			deployed = deployed || good || looked.deployed(m.Node)
+			deployed = deployed || good || inspected.isDeployed(m.Node)
 		}
 	}
 	return deployed
 }
 
-// deployed tells whether a node that has been looked at says that it was deployed, perhaps from
-// elsewhere: what we remember is what was done from here.
-func (l looks) deployed(node string) bool {
-	one := l[node]
-	if one == nil {
+// isDeployed reports whether an inspected node has had a deployment, perhaps from another computer. The state
+// only has deployments from this one.
+func (l inspections) isDeployed(node string) bool {
+	inspection := l[node]
+	if inspection == nil {
 		return false
 	}
 	select {
-	case <-one.over:
-		return one.err == nil && saysDeployed(one.found)
+	case <-inspection.done:
+		return inspection.err == nil && hasDeployment(inspection.observed)
 	default:
 		return false
 	}
 }
 
-func saysDeployed(n activate.Node) bool { return n.Last != nil || len(n.Deployed) > 0 }
+// hasDeployment reports whether a node has a record of a deployment.
+func hasDeployment(n activate.Node) bool { return n.Last != nil || len(n.Deployed) > 0 }
 
-// outlast waits for what killed runs have left going on members. It may be what takes away
-// what the nodes run together, which then cannot be asked, or is gone before it is asked again.
-func (r *run) outlast(ctx context.Context, closures map[string]nixeval.Closure, looked looks) {
+// waitForPreviousRuns waits for activations that killed runs have left running on members. Such an activation
+// may stop the engine, so that it does not answer when it is asked for its members, or later in the run.
+func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixeval.Closure, inspected inspections) {
 	var busy []nixeval.Node
 	for _, n := range r.hive.Nodes {
-		u, one := r.hive.Unit(n.Unit), looked[n.Name]
-		if _, built := closures[n.Unit]; !built || u.Deployment.Engine == nil || one == nil {
+		u, inspection := r.hive.Unit(n.Unit), inspected[n.Name]
+		if _, built := closures[n.Unit]; !built || u.Deployment.Engine == nil || inspection == nil {
 			continue
 		}
 		select {
-		case <-one.over:
-			if one.err == nil && one.found.Last != nil && one.found.Last.Alive {
+		case <-inspection.done:
+			if inspection.err == nil && inspection.observed.Last != nil && inspection.observed.Last.Alive {
 				busy = append(busy, n)
 			}
-		default: // it is new, and nobody waits for it
+		default: // a new node, which has no earlier run
 		}
 	}
 	Each(ctx, busy, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
@@ -92,120 +94,120 @@ func (r *run) outlast(ctx context.Context, closures map[string]nixeval.Closure, 
 		if err == nil {
 			_, err = r.Activator.Settle(ctx, n.Name, h, closures[n.Unit].Out)
 		}
-		if err == nil { // else deploying the node says why
-			looked[n.Name].found, looked[n.Name].err = r.lookAt(ctx, n)
+		if err == nil { // otherwise deploying the node reports the error
+			inspected[n.Name].observed, inspected[n.Name].err = r.inspectNode(ctx, n)
 		}
 		return struct{}{}, nil
 	})
 }
 
-// runs tells whether systems are run now.
-func (g Goal) runs() bool { return g == Switch || g == Test }
+// activatesNow reports whether the goal activates systems now, and not at the next boot.
+func (g Goal) activatesNow() bool { return g == Switch || g == Test }
 
-// waves deploys a wave after the other, and stops after one with a failure.
-func (r *run) waves(ctx context.Context, l living, todo []task) error {
+// deployWaves deploys the waves one after the other, and stops after a wave with a failure.
+func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []task) error {
 	byName := map[string]task{}
 	var nodes []nixeval.Node
-	for _, t := range todo {
+	for _, t := range tasks {
 		byName[t.node.Name] = t
 		nodes = append(nodes, t.node)
 	}
-	steps := l.order(nodes, func(node string) bool {
-		return byName[node].calm() || byName[node].machine == nil && !r.Goal.activates()
+	waves := cluster.orderWaves(nodes, func(node string) bool {
+		return byName[node].noop() || byName[node].machine == nil && !r.Goal.activates()
 	}, r.MaxUnavailable)
-	var guests []nixeval.Node
+	var joining []nixeval.Node
 	var errs []error
-	for _, o := range inWaves(ctx, steps, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-		return struct{}{}, r.roll(ctx, l, byName[n.Name])
+	for _, o := range eachWave(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		return struct{}{}, r.deployInCluster(ctx, cluster, byName[n.Name])
 	}, func(i int) {
 		if i == 0 {
-			guests = steps[i]
+			joining = waves[i]
 		}
-		if i+1 == len(steps) || !l.oneByOne(steps[i+1]) || byName[steps[i+1][0].Name].recreates() {
-			r.welcome(ctx, l, guests)
-			guests = nil
+		if i+1 == len(waves) || !cluster.isOneByOne(waves[i+1]) || byName[waves[i+1][0].Name].recreatesMachine() {
+			r.admitPending(ctx, cluster, joining)
+			joining = nil
 		}
 	}) {
-		if left(o.Err) {
-			r.done(o.Node, byName[o.Node.Name].closure, state.Skipped, "skipped: a node of the wave before failed", nil)
+		if wasSkipped(o.Err) {
+			r.recordOutcome(o.Node, byName[o.Node.Name].closure, state.Skipped, "skipped: a node of the wave before failed", nil)
 			continue
 		}
-		r.notBegun(o.Node, o.Err)
+		r.recordNotBegun(o.Node, o.Err)
 		errs = append(errs, o.Err)
 	}
 	return errors.Join(errs...)
 }
 
-// roll deploys one node amid what lives. A node that comes in is invited, at once where
-// nothing lives yet.
-func (r *run) roll(ctx context.Context, l living, t task) error {
+// deployInCluster deploys one node. A member is drained during the change. The node is admitted right after
+// it was deployed if no cluster runs yet or its engine does not answer; otherwise admitPending admits it.
+func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task) error {
 	node := t.node.Name
-	m, is := l.members[node]
-	if m.anew {
-		if err := r.forget(ctx, m, node); err != nil {
-			r.done(t.node, t.closure, state.Failed, "", err)
+	m, isMember := cluster.members[node]
+	if m.recreated {
+		if err := r.removeStaleMember(ctx, m, node); err != nil {
+			r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 			return err
 		}
 	}
-	if is && t.recreates() {
-		return r.replace(ctx, l, m, t)
+	if isMember && t.recreatesMachine() {
+		return r.recreateMember(ctx, cluster, m, t)
 	}
-	begun := false
-	err := r.amid(ctx, l, node, !r.drains(t), func() error {
-		begun = true
-		return r.renewed(ctx, t)
+	started := false
+	err := r.withDrain(ctx, cluster, node, !r.needsDrain(t), func() error {
+		started = true
+		return r.deployAfterMachineChange(ctx, t)
 	})
-	if !begun {
-		r.done(t.node, t.closure, state.Failed, "", err)
+	if !started {
+		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 	}
-	if err == nil && r.Goal.runs() && (len(l.members) == 0 || m.silent) {
-		r.invite(ctx, l, node)
+	if err == nil && r.Goal.activatesNow() && (len(cluster.members) == 0 || m.unreachable) {
+		r.admit(ctx, cluster, node)
 	}
 	return err
 }
 
-// failedTimeout is how long a unit may be failed at the end of a run. A failed unit hardly ever recovers.
-const failedTimeout = 20 * time.Second
+// failedUnitTimeout is how long a unit may be failed at the end of a run. A failed unit rarely recovers.
+const failedUnitTimeout = 20 * time.Second
 
-// proven waits until what the nodes run together is as the hive has it, and then until more
-// conditions hold. Members are adjusted before, since they may be what others wait for; new ones once
-// they are there.
-func (r *run) proven(ctx context.Context, l living, nodes []nixeval.Node, more []check.Condition) error {
-	if !r.Goal.runs() || len(l.engines) == 0 {
+// verifyCluster waits until the conditions of the engines and the additional ones hold. It adjusts existing
+// members before it waits, because other nodes may depend on the adjustment, and new members after it, when
+// they have joined.
+func (r *run) verifyCluster(ctx context.Context, cluster clusterState, nodes []nixeval.Node, more []check.Condition) error {
+	if !r.Goal.activatesNow() || len(cluster.engines) == 0 {
 		return nil
 	}
-	var members, fresh []string
-	silent := len(l.members) == 0
+	var members, newMembers []string
+	unreachable := len(cluster.members) == 0
 	for _, n := range nodes {
-		silent = silent || l.members[n.Name].silent
-		switch m, is := l.members[n.Name]; {
-		case is && !m.anew && !m.silent:
+		unreachable = unreachable || cluster.members[n.Name].unreachable
+		switch m, isMember := cluster.members[n.Name]; {
+		case isMember && !m.recreated && !m.unreachable:
 			members = append(members, n.Name)
 		case r.hive.Unit(n.Unit).Deployment.Engine != nil:
-			fresh = append(fresh, n.Name)
+			newMembers = append(newMembers, n.Name)
 		}
 	}
-	err := r.adjust(ctx, l, members)
+	err := r.adjustMembers(ctx, cluster, members)
 	switch {
-	case r.CheckTimeout == 0 && (err != nil || silent): // who cannot answer yet is not waited for
+	case r.CheckTimeout == 0 && (err != nil || unreachable): // without a check, an engine that does not answer yet is not waited for
 		return err
 	case r.CheckTimeout == 0:
-		return r.adjust(ctx, l, fresh)
-	case err != nil: // it may just restart; the check waits for it, or says why it does not come
-		fresh = append(members, fresh...)
+		return r.adjustMembers(ctx, cluster, newMembers)
+	case err != nil: // the API may be restarting; the check waits for it, or reports what is missing
+		newMembers = append(members, newMembers...)
 	}
 	var conditions []check.Condition
-	for _, e := range l.engines {
+	for _, e := range cluster.engines {
 		conditions = append(conditions, e.Conditions(false)...)
 	}
-	for _, c := range append(MemberConditions(l.engines, nodes, r.Parallel), more...) {
-		c.Within = failedTimeout
+	for _, c := range append(MemberConditions(cluster.engines, nodes, r.Parallel), more...) {
+		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)
 	}
-	waiting, cancel := context.WithTimeout(ctx, r.CheckTimeout)
+	checkCtx, cancel := context.WithTimeout(ctx, r.CheckTimeout)
 	defer cancel()
-	if _, err := check.Await(waiting, conditions, r.Send); err != nil {
+	if _, err := check.Await(checkCtx, conditions, r.Send); err != nil {
 		return err
 	}
-	return r.adjust(ctx, l, fresh)
+	return r.adjustMembers(ctx, cluster, newMembers)
 }

@@ -19,24 +19,24 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// sulky is an engine that notes what is asked of it, and may refuse.
-type sulky struct {
+// fakeEngine is an engine that records its calls and can refuse them.
+type fakeEngine struct {
 	mu      sync.Mutex
-	did     []string
+	calls   []string
 	refuse  string
 	members map[string]engine.Status
-	when    func(what string)   // something is asked
+	onCall  func(what string)   // called on each call
 	blocked map[string]string   // node → work that a drain must not delete
 	broken  map[string]string   // node → what is wrong with its own programs
 	options engine.DrainOptions // of the last drain
 }
 
-func (s *sulky) do(what, node string) error {
+func (s *fakeEngine) call(what, node string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.did = append(s.did, what+" "+node)
-	if s.when != nil {
-		s.when(what + " " + node)
+	s.calls = append(s.calls, what+" "+node)
+	if s.onCall != nil {
+		s.onCall(what + " " + node)
 	}
 	if s.refuse == what {
 		return errors.New("the engine refuses")
@@ -44,7 +44,7 @@ func (s *sulky) do(what, node string) error {
 	return nil
 }
 
-func (s *sulky) Members(context.Context) (map[string]engine.Status, error) {
+func (s *fakeEngine) Members(context.Context) (map[string]engine.Status, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.refuse == "members" {
@@ -53,18 +53,18 @@ func (s *sulky) Members(context.Context) (map[string]engine.Status, error) {
 	return maps.Clone(s.members), nil
 }
 
-func (s *sulky) Drain(_ context.Context, node string, o engine.DrainOptions, report func(string)) error {
+func (s *fakeEngine) Drain(_ context.Context, node string, o engine.DrainOptions, report func(string)) error {
 	report("drains")
 	s.mu.Lock()
 	s.options = o
 	s.mu.Unlock()
 	if o.ForRemoval {
-		return s.do("leave for good", node)
+		return s.call("leave for good", node)
 	}
-	return s.do("leave", node)
+	return s.call("leave", node)
 }
 
-func (s *sulky) CheckDrain(_ context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+func (s *fakeEngine) CheckDrain(_ context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
 	out := map[string]engine.DrainCheck{}
 	for _, node := range nodes {
 		var check engine.DrainCheck
@@ -78,53 +78,55 @@ func (s *sulky) CheckDrain(_ context.Context, nodes []string, o engine.DrainOpti
 	return out, nil
 }
 
-func (s *sulky) Inspect(_ context.Context, node string) error {
+func (s *fakeEngine) Inspect(_ context.Context, node string) error {
 	if why := s.broken[node]; why != "" {
 		return errors.New(why)
 	}
 	return nil
 }
-func (s *sulky) RemoveMember(_ context.Context, node string) error { return s.do("forget", node) }
-func (s *sulky) Admit(_ context.Context, node string) error        { return s.do("invite", node) }
-func (s *sulky) UncordonWhenReady(_ context.Context, node string, report func(string)) error {
+func (s *fakeEngine) RemoveMember(_ context.Context, node string) error {
+	return s.call("forget", node)
+}
+func (s *fakeEngine) Admit(_ context.Context, node string) error { return s.call("invite", node) }
+func (s *fakeEngine) UncordonWhenReady(_ context.Context, node string, report func(string)) error {
 	report("waits")
-	return s.do("return", node)
+	return s.call("return", node)
 }
-func (s *sulky) Conditions(bool) []check.Condition {
-	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.do("look", "") }}}
+func (s *fakeEngine) Conditions(bool) []check.Condition {
+	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.call("look", "") }}}
 }
-func (s *sulky) Adjust(_ context.Context, nodes []string, _ bool) (map[string][]string, error) {
-	words := map[string][]string{}
+func (s *fakeEngine) Adjust(_ context.Context, nodes []string, _ bool) (map[string][]string, error) {
+	changes := map[string][]string{}
 	for _, node := range nodes {
-		words[node] = []string{"label a=b", "no label c"}
+		changes[node] = []string{"label a=b", "no label c"}
 	}
-	return words, s.do("adjust", strings.Join(nodes, " "))
+	return changes, s.call("adjust", strings.Join(nodes, " "))
 }
 
-// moved is what nodes were asked to do, one by one.
-func (s *sulky) moved() []string {
+// memberCalls returns the calls for single members, in their order.
+func (s *fakeEngine) memberCalls() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.did), func(what string) bool { return strings.HasPrefix(what, "adjust") })
+	return slices.DeleteFunc(slices.Clone(s.calls), func(what string) bool { return strings.HasPrefix(what, "adjust") })
 }
 
 func tasks(names ...string) []task {
 	var out []task
 	for _, name := range names {
 		name, same := strings.CutPrefix(name, "=")
-		out = append(out, task{node: nixeval.Node{Name: name}, same: same})
+		out = append(out, task{node: nixeval.Node{Name: name}, unchanged: same})
 	}
 	return out
 }
 
-func TestSteps(t *testing.T) {
-	e := &sulky{}
-	living := living{members: map[string]member{
+func TestOrderWaves(t *testing.T) {
+	e := &fakeEngine{}
+	running := clusterState{members: map[string]member{
 		"cp-1": {engine: e, Status: engine.Status{OneByOne: true}}, "cp-2": {engine: e, Status: engine.Status{OneByOne: true}},
-		"cp-3": {engine: e, Status: engine.Status{OneByOne: true}, anew: true},
+		"cp-3": {engine: e, Status: engine.Status{OneByOne: true}, recreated: true},
 		"w-1":  {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
-	}, wished: map[string]bool{"cp-1": true, "cp-2": true, "cp-3": true, "w-1": true, "w-2": true, "w-3": true, "w-4": true, "w-5": true}}
-	empty := living
+	}, desired: map[string]bool{"cp-1": true, "cp-2": true, "cp-3": true, "w-1": true, "w-2": true, "w-3": true, "w-4": true, "w-5": true}}
+	empty := running
 	empty.members = nil
 	two, _ := plan.ParseShare("2")
 	for name, c := range map[string]struct {
@@ -136,29 +138,29 @@ func TestSteps(t *testing.T) {
 	}{
 		"first creation":          {false, tasks("cp-1", "w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 w-2"},
 		"no cluster, in waves":    {false, tasks("a", "=b", "c", "d"), two, true, "b a c | d"},
-		"living":                  {true, tasks("cp-1", "cp-2", "w-1", "w-2", "w-3"), plan.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
-		"living, two at a time":   {true, tasks("cp-1", "w-1", "w-2", "w-3"), two, true, " | cp-1 | w-1 w-2 | w-3"},
+		"running cluster":         {true, tasks("cp-1", "cp-2", "w-1", "w-2", "w-3"), plan.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
+		"running, two at a time":  {true, tasks("cp-1", "w-1", "w-2", "w-3"), two, true, " | cp-1 | w-1 w-2 | w-3"},
 		"new nodes wait for none": {true, tasks("w-1", "w-4", "w-5"), plan.Share{}, true, "w-4 w-5 | w-1"},
 		"unchanged wait for none": {true, tasks("=cp-1", "=w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 | w-2"},
-		"nothing is run":          {true, tasks("cp-1", "w-1"), plan.Share{}, false, "cp-1 w-1"},
-		"and not for each other":  {true, tasks("w-1", "w-4", "w-5"), plan.One, true, "w-4 w-5 | w-1"},
-		"who is no part of it":    {true, tasks("web-1", "w-1", "web-2"), plan.Share{}, true, "web-1 web-2 | w-1"},
-		"nor is it in a rush":     {true, tasks("web-1", "cp-1", "web-2"), plan.One, true, " | cp-1 | web-1 | web-2"},
-		"made anew":               {true, tasks("cp-2", "cp-3", "w-1"), plan.Share{}, true, "cp-3 | cp-2 | w-1"},
+		"nothing is activated":    {true, tasks("cp-1", "w-1"), plan.Share{}, false, "cp-1 w-1"},
+		"new nodes in one wave":   {true, tasks("w-1", "w-4", "w-5"), plan.One, true, "w-4 w-5 | w-1"},
+		"no engine, no limit":     {true, tasks("web-1", "w-1", "web-2"), plan.Share{}, true, "web-1 web-2 | w-1"},
+		"no engine, one per wave": {true, tasks("web-1", "cp-1", "web-2"), plan.One, true, " | cp-1 | web-1 | web-2"},
+		"recreated machine":       {true, tasks("cp-2", "cp-3", "w-1"), plan.Share{}, true, "cp-3 | cp-2 | w-1"},
 		"nothing to do":           {false, nil, plan.Share{}, true, ""},
 	} {
-		l := empty
+		cluster := empty
 		if c.l {
-			l = living
+			cluster = running
 		}
 		var waves []string
 		var nodes []nixeval.Node
 		same := map[string]bool{}
 		for _, t := range c.todo {
 			nodes = append(nodes, t.node)
-			same[t.node.Name] = t.same
+			same[t.node.Name] = t.unchanged
 		}
-		for _, wave := range l.order(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
+		for _, wave := range cluster.orderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
 			var names []string
 			for _, n := range wave {
 				names = append(names, n.Name)
@@ -171,8 +173,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// Work goes before a node changes, and comes back whatever has become of it.
-func TestAround(t *testing.T) {
+// A member is drained before it changes, and uncordoned also after a failed change.
+func TestWithDrain(t *testing.T) {
 	for name, c := range map[string]struct {
 		task    task
 		refuse  string
@@ -180,18 +182,18 @@ func TestAround(t *testing.T) {
 		want    []string
 		wantErr string
 	}{
-		"well":             {task: tasks("w-1")[0], want: []string{"leave w-1", "deploy", "return w-1"}},
+		"success":          {task: tasks("w-1")[0], want: []string{"leave w-1", "deploy", "return w-1"}},
 		"deploying failed": {task: tasks("w-1")[0], deploy: errors.New("unit failed"), want: []string{"leave w-1", "deploy", "return w-1"}, wantErr: "unit failed"},
-		"work stays":       {task: tasks("w-1")[0], refuse: "leave", want: []string{"leave w-1"}, wantErr: "w-1: the engine refuses"},
-		"work does not come back": {task: tasks("w-1")[0], refuse: "return", want: []string{"leave w-1", "deploy", "return w-1"},
+		"drain failed":     {task: tasks("w-1")[0], refuse: "leave", want: []string{"leave w-1"}, wantErr: "w-1: the engine refuses"},
+		"uncordon failed": {task: tasks("w-1")[0], refuse: "return", want: []string{"leave w-1", "deploy", "return w-1"},
 			wantErr: "w-1: the engine refuses"},
 		"a killed run had drained it": {task: tasks("=w-1")[0], want: []string{"deploy", "return w-1"}},
 	} {
-		e := &sulky{refuse: c.refuse}
+		e := &fakeEngine{refuse: c.refuse}
 		d := &Deployer{}
-		l := living{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Drained: c.task.same}}}}
-		err := d.amid(t.Context(), l, "w-1", c.task.same, func() error { e.did = append(e.did, "deploy"); return c.deploy })
-		if diff := cmp.Diff(c.want, e.did); diff != "" {
+		cluster := clusterState{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Drained: c.task.unchanged}}}}
+		err := d.withDrain(t.Context(), cluster, "w-1", c.task.unchanged, func() error { e.calls = append(e.calls, "deploy"); return c.deploy })
+		if diff := cmp.Diff(c.want, e.calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 		if (err == nil) != (c.wantErr == "") || err != nil && !slices.Contains(strings.Split(err.Error(), "\n"), c.wantErr) {
@@ -200,22 +202,22 @@ func TestAround(t *testing.T) {
 	}
 }
 
-// Who is let in comes after those who let in; a member that was made anew is let in, too.
-func TestWelcome(t *testing.T) {
-	e := &sulky{}
+// Only nodes that are not members are admitted, and nodes whose machine was recreated.
+func TestAdmit(t *testing.T) {
+	e := &fakeEngine{}
 	r := &run{Deployer: &Deployer{}, Options: Options{Goal: Switch}}
-	l := living{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, anew: true}}}
-	r.welcome(t.Context(), l, []nixeval.Node{{Name: "cp-1"}, {Name: "cp-2"}, {Name: "w-1"}})
-	if diff := cmp.Diff([]string{"invite cp-2", "invite w-1"}, e.did); diff != "" {
+	cluster := clusterState{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, recreated: true}}}
+	r.admitPending(t.Context(), cluster, []nixeval.Node{{Name: "cp-1"}, {Name: "cp-2"}, {Name: "w-1"}})
+	if diff := cmp.Diff([]string{"invite cp-2", "invite w-1"}, e.calls); diff != "" {
 		t.Error(diff)
 	}
-	if err := r.forget(t.Context(), l.members["cp-2"], "cp-2"); err != nil || e.did[2] != "forget cp-2" {
-		t.Errorf("%v, %q", err, e.did)
+	if err := r.removeStaleMember(t.Context(), cluster.members["cp-2"], "cp-2"); err != nil || e.calls[2] != "forget cp-2" {
+		t.Errorf("%v, %q", err, e.calls)
 	}
 }
 
-// Members are adjusted before others wait for what that changes, new ones when they are there.
-func TestProven(t *testing.T) {
+// Existing members are adjusted before the conditions are awaited, new ones after that.
+func TestVerifyCluster(t *testing.T) {
 	hive := &nixeval.Hive{Units: []nixeval.Unit{
 		{Name: "w", Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky"}}}, {Name: "web"},
 	}}
@@ -228,25 +230,25 @@ func TestProven(t *testing.T) {
 		want    []string
 		wantErr string
 	}{
-		"all of them":                {nodes, "", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-2 w-3"}, ""},
-		"only members":               {nodes[:1], "", time.Minute, Switch, []string{"adjust w-1", "look "}, ""},
-		"only new ones":              {nodes[1:2], "", time.Minute, Switch, []string{"look ", "adjust w-2"}, ""},
-		"none of them":               {nodes[3:], "", time.Minute, Switch, []string{"look "}, ""},
-		"nobody waits":               {nodes, "", 0, Switch, []string{"adjust w-1", "adjust w-2 w-3"}, ""},
-		"nothing is run":             {nodes, "", time.Minute, Boot, nil, ""},
-		"the engine fails":           {nodes, "adjust", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-1 w-2 w-3"}, "the engine refuses"},
-		"nobody waits, and it fails": {nodes, "adjust", 0, Switch, []string{"adjust w-1"}, "the engine refuses"},
+		"all of them":            {nodes, "", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-2 w-3"}, ""},
+		"only members":           {nodes[:1], "", time.Minute, Switch, []string{"adjust w-1", "look "}, ""},
+		"only new ones":          {nodes[1:2], "", time.Minute, Switch, []string{"look ", "adjust w-2"}, ""},
+		"none of them":           {nodes[3:], "", time.Minute, Switch, []string{"look "}, ""},
+		"no check":               {nodes, "", 0, Switch, []string{"adjust w-1", "adjust w-2 w-3"}, ""},
+		"nothing is activated":   {nodes, "", time.Minute, Boot, nil, ""},
+		"the engine fails":       {nodes, "adjust", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-1 w-2 w-3"}, "the engine refuses"},
+		"no check, and it fails": {nodes, "adjust", 0, Switch, []string{"adjust w-1"}, "the engine refuses"},
 	} {
-		e := &sulky{refuse: c.refuse}
+		e := &fakeEngine{refuse: c.refuse}
 		var notes []string
 		r := &run{hive: hive, Options: Options{Goal: c.goal, CheckTimeout: c.timeout}, Deployer: &Deployer{Send: func(e event.Event) {
 			if e.Level == "note" {
 				notes = append(notes, e.Text)
 			}
 		}}}
-		l := living{engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, anew: true}}}
-		err := r.proven(t.Context(), l, c.nodes, nil)
-		if diff := cmp.Diff(c.want, e.did); diff != "" {
+		cluster := clusterState{engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, recreated: true}}}
+		err := r.verifyCluster(t.Context(), cluster, c.nodes, nil)
+		if diff := cmp.Diff(c.want, e.calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 		var adjust *AdjustError

@@ -9,65 +9,65 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// What a node runs, seen from here.
+// Values of Status.System: what a node runs, compared with the state and the hive.
 const (
-	AsDeployed    = "as deployed"    // what the last run left there
-	OtherSystem   = "other system"   // something else than the last run left there
-	NeverDeployed = "never deployed" // nobody deployed it from here or elsewhere
-	UpToDate      = "up to date"     // what the hive says; known only once it was evaluated
-	Drifted       = "differs"        // something else than the hive says
+	AsDeployed    = "as deployed"    // the system that the last run deployed
+	OtherSystem   = "other system"   // another system than the last run deployed
+	NeverDeployed = "never deployed" // no run, from here or elsewhere, has deployed the node
+	UpToDate      = "up to date"     // the system of the hive; needs an evaluation
+	Drifted       = "differs"        // another system than the hive's; needs an evaluation
 	NotNixOS      = "not NixOS"
 	Unreachable   = "unreachable"
-	NotBooted     = "not booted"    // its machine does not run, or is not there
-	NotEvaluated  = "not evaluated" // so nobody knows whether it differs
+	NotBooted     = "not booted"    // its machine does not run or does not exist
+	NotEvaluated  = "not evaluated" // so it is unknown whether it differs
 )
 
-// Status is how a node is.
+// Status is the observed state of a node, as nixbench status shows it.
 type Status struct {
 	Node        string   `json:"node"`
-	System      string   `json:"system"`            // one of the words above
+	System      string   `json:"system"`            // one of the constants above
 	Current     string   `json:"current,omitempty"` // store paths
 	Booted      string   `json:"booted,omitempty"`
 	BootDefault string   `json:"bootDefault,omitempty"`
-	Deployed    string   `json:"deployed,omitempty"`          // what the last run left there
-	Wanted      string   `json:"wanted,omitempty"`            // what the hive says
-	Generation  int      `json:"generation,omitempty"`        // that runs
-	Boots       int      `json:"defaultGeneration,omitempty"` // that boots next
-	State       string   `json:"state,omitempty"`             // systemd's word
+	Deployed    string   `json:"deployed,omitempty"`          // the system that the last run deployed
+	Wanted      string   `json:"wanted,omitempty"`            // the system of the hive
+	Generation  int      `json:"generation,omitempty"`        // the generation that runs
+	Boots       int      `json:"defaultGeneration,omitempty"` // the generation that boots next
+	State       string   `json:"state,omitempty"`             // of systemd, such as running or degraded
 	FailedUnits []string `json:"failedUnits"`
-	// Reasons are the last words of failed units, by unit.
+	// Reasons has the last log line of each failed unit.
 	Reasons map[string]string `json:"reasons,omitempty"`
 	Reboot  bool              `json:"rebootNeeded"`
 	Uptime  int64             `json:"uptime,omitempty"` // seconds
 	LastRun *LastRun          `json:"lastRun,omitempty"`
-	// Machine is nil for nodes that nixbench does not boot, and where no hypervisor could be asked.
+	// Machine is nil for nodes that nixbench does not boot, and if no hypervisor could be asked.
 	Machine *MachineStatus `json:"machine,omitempty"`
-	// Certificates that the node needs for what it runs together with others.
+	// Certificates of the node's cluster member.
 	Certificates []engine.Certificate `json:"certificates,omitempty"`
 	Error        string               `json:"error,omitempty"`
 	Time         time.Time            `json:"time"`
 }
 
-// LastRun is the last run that the node has on record, wherever it came from.
+// LastRun is the last run in the node's own record. It may have been started on another machine.
 type LastRun struct {
 	Run     string    `json:"run"`
 	Goal    string    `json:"goal"`
-	Outcome string    `json:"outcome,omitempty"` // empty while it goes on
+	Outcome string    `json:"outcome,omitempty"` // empty while the run is in progress
 	Time    time.Time `json:"time"`
 	Text    string    `json:"text"`
-	Armed   bool      `json:"armed"` // the node would go back by itself
+	Armed   bool      `json:"armed"` // the node rolls back by itself unless the run confirms
 	Alive   bool      `json:"alive"`
 }
 
-// StatusOf puts together what a node says and what is known here. wanted is nil unless
+// StatusOf combines what a node reports with what the state has recorded. desired is nil unless
 // the hive was evaluated.
-func StatusOf(o Outcome[activate.Node], known state.Node, wanted map[string]nixeval.Closure, now time.Time) Status {
+func StatusOf(o Outcome[activate.Node], recorded state.Node, desired map[string]nixeval.Closure, now time.Time) Status {
 	s := Status{Node: o.Node.Name, FailedUnits: []string{}, Time: now}
-	if known.Good != nil {
-		s.Deployed = known.Good.Path
+	if recorded.Good != nil {
+		s.Deployed = recorded.Good.Path
 	}
-	if wanted != nil {
-		s.Wanted = wanted[o.Node.Unit].Out
+	if desired != nil {
+		s.Wanted = desired[o.Node.Unit].Out
 	}
 	if o.Err != nil {
 		s.System, s.Error = Unreachable, o.Err.Error()
@@ -81,14 +81,14 @@ func StatusOf(o Outcome[activate.Node], known state.Node, wanted map[string]nixe
 	if r := n.Last; r != nil {
 		s.LastRun = &LastRun{Run: r.ID, Goal: string(r.Goal), Outcome: string(r.Outcome), Time: r.Time, Text: r.String(), Armed: n.Armed(), Alive: r.Alive}
 		if r.To == n.Current && (r.Outcome == activate.Committed || r.Outcome == activate.Activated || r.Outcome == activate.BootDefault) {
-			s.Deployed = n.Current // from here or elsewhere; or it has been booted since
+			s.Deployed = n.Current // deployed from here or elsewhere, or booted since then
 		}
 	}
-	s.System = s.word(n, wanted != nil)
+	s.System = s.systemWord(n, desired != nil)
 	return s
 }
 
-func (s Status) word(n activate.Node, evaluated bool) string {
+func (s Status) systemWord(n activate.Node, evaluated bool) string {
 	switch {
 	case !n.NixOS:
 		return NotNixOS
@@ -106,9 +106,9 @@ func (s Status) word(n activate.Node, evaluated bool) string {
 	return OtherSystem
 }
 
-// On says how the node's machine is. One that does not run cannot be reached, and that is
-// no error of its own.
-func (s Status) On(m *MachineStatus) Status {
+// WithMachine returns the status with the state of the node's machine. If the machine does not run,
+// the failed connection is not reported as an error.
+func (s Status) WithMachine(m *MachineStatus) Status {
 	s.Machine = m
 	if m.Off() && s.System == Unreachable {
 		s.System, s.Error = NotBooted, ""
@@ -116,8 +116,8 @@ func (s Status) On(m *MachineStatus) Status {
 	return s
 }
 
-// Well tells whether nobody need look at the node.
-func (s Status) Well() bool {
+// Healthy reports whether the node runs the expected system and has no failed units.
+func (s Status) Healthy() bool {
 	fine := s.System == AsDeployed || s.System == UpToDate
 	return fine && len(s.FailedUnits) == 0 && s.State == "running"
 }

@@ -13,13 +13,13 @@ import (
 // systemTarget is a system that a node is to run or to boot, and how the node gets there.
 type systemTarget struct {
 	before  activate.Node    // what the node was like when it was inspected
-	request activate.Request // with the path of the system, also where a generation is given
+	request activate.Request // with the path of the system, even if generation is set
 
 	// generation of the node's profile to go back to; 0: the system becomes a new generation.
 	generation int
-	// restores: the node had the system before. Where it is missing now, it was removed.
+	// restores: the node had the system before. If the system is missing, it was removed.
 	restores bool
-	// recovered: what killed runs had left unfinished on the node was finished before.
+	// recovered: the unfinished activations of killed runs on the node were finished or undone before.
 	recovered bool
 }
 
@@ -30,13 +30,13 @@ type systemTarget struct {
 //  2. The node activates the system, and confirms it unless the rollback is not armed.
 //  3. The intent is removed, and a system that was confirmed becomes the last confirmed one.
 //
-// Where the outcome is unknown, since the connection was lost or the run was cancelled, the
+// If the outcome is unknown, because the connection was lost or the run was cancelled, the
 // intent stays, and the next run finishes the activation or undoes it.
 func (d *Deployer) applySystem(ctx context.Context, node string, h activate.Host, t systemTarget) (activate.Result, state.Outcome, error) {
 	run := d.Record.ID()
 	intent := state.Intent{Run: run, Node: node, Step: string(event.Activate), Path: t.request.Path, Since: time.Now()}
 	if err := d.Store.Update(func(s *state.State) error {
-		s.Replace(run, node, deployment(t.before, t.before.Current, run))
+		s.Replace(run, node, newDeployment(t.before, t.before.Current, run))
 		s.Begin(intent)
 		return nil
 	}); err != nil {
@@ -45,18 +45,18 @@ func (d *Deployer) applySystem(ctx context.Context, node string, h activate.Host
 	result, err := d.activateSystem(ctx, node, h, t)
 	var lost *activate.LostSightError
 	if err != nil && (errors.As(err, &lost) || ctx.Err() != nil) {
-		result.After = activate.Node{} // not known
+		result.After = activate.Node{} // unknown
 		return result, state.Failed, err
 	}
 	if stateErr := d.Store.Update(func(s *state.State) error {
 		s.Finish(run, node, intent.Step)
-		// An activation that had an outcome came after what killed runs had left. Without one, their
-		// intents stay: another run may be switching the node.
+		// An activation with an outcome has finished or undone what killed runs left on the node. Without
+		// an outcome, their intents stay: another run may be switching the node.
 		if err == nil || t.recovered || result.Settled != nil || result.Outcome != "" {
 			s.Settle(run, node)
 		}
 		if err == nil && t.request.Goal != activate.Boot {
-			s.Confirm(node, deployment(result.After, t.request.Path, run))
+			s.Confirm(node, newDeployment(result.After, t.request.Path, run))
 		}
 		return nil
 	}); stateErr != nil {
@@ -85,14 +85,14 @@ func (d *Deployer) activateSystem(ctx context.Context, node string, h activate.H
 	return result, err
 }
 
-// deployment is a system of a node as the state has it on record, with the system's own generation.
-func deployment(n activate.Node, path, run string) state.Deployment {
+// newDeployment returns the record of a node's system for the state, with the generation of that system.
+func newDeployment(n activate.Node, path, run string) state.Deployment {
 	return state.Deployment{Path: path, Generation: generationOf(n, path), Run: run, Time: time.Now()}
 }
 
-// generationOf is the number of a system in the node's profile; 0 if the profile does not have it.
-// Where several generations are the same system, the one that the profile points to counts, and
-// after it the newest.
+// generationOf returns the generation of a system in the node's profile; 0 if the profile has none.
+// If several generations are the same system, it prefers the one that the profile points to, then
+// the newest.
 func generationOf(n activate.Node, system string) int {
 	if system == n.Profile && n.Generation != 0 {
 		return n.Generation

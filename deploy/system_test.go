@@ -17,9 +17,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// failing is a world of two nodes that were deployed two times. The third apply cannot
-// switch w-2, so --rollback-all-on-failure restores w-1.
-func failing(t *testing.T) (*world, func() ([]state.NodeResult, error)) {
+// newWorldWithBusyNode returns a world of two nodes that were deployed two times, and a third apply.
+// That apply cannot switch w-2, so --rollback-all-on-failure restores w-1.
+func newWorldWithBusyNode(t *testing.T) (*world, func() ([]state.NodeResult, error)) {
 	t.Helper()
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
@@ -32,7 +32,7 @@ func failing(t *testing.T) (*world, func() ([]state.NodeResult, error)) {
 	}
 }
 
-// Whatever activates a system on a node, the state has the intent before, and no intent after.
+// Every command that activates a system writes the intent to the state before, and removes it after.
 func TestIntentBeforeActivation(t *testing.T) {
 	t.Parallel()
 	for command, test := range map[string]struct {
@@ -40,18 +40,18 @@ func TestIntentBeforeActivation(t *testing.T) {
 		nodes string // in the order in which systems are activated
 	}{
 		"apply": {func() (*world, func() ([]state.NodeResult, error)) {
-			w := twice(t)
+			w := newWorldDeployedTwice(t)
 			return w, func() ([]state.NodeResult, error) { w.revision++; return w.apply() }
 		}, "w-1"},
 		"rollback": {func() (*world, func() ([]state.NodeResult, error)) {
-			w := twice(t)
+			w := newWorldDeployedTwice(t)
 			return w, func() ([]state.NodeResult, error) { return w.rollback(t.Context()) }
 		}, "w-1"},
-		"restore": {func() (*world, func() ([]state.NodeResult, error)) { return failing(t) }, "w-1 w-1 w-2"},
+		"restore": {func() (*world, func() ([]state.NodeResult, error)) { return newWorldWithBusyNode(t) }, "w-1 w-1 w-2"},
 	} {
 		w, act := test.world()
 		var nodes []string
-		w.on = func(e event.Event) {
+		w.onEvent = func(e event.Event) {
 			if e.Kind != event.NodeStart || e.Phase != event.Activate {
 				return
 			}
@@ -78,10 +78,11 @@ func TestIntentBeforeActivation(t *testing.T) {
 	}
 }
 
-// A node that is restored after a failed run runs what it ran before, and the state says so.
+// A node that is restored after a failed run runs its previous system, which is the last confirmed
+// one in the state.
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	w, apply := failing(t)
+	w, apply := newWorldWithBusyNode(t)
 	old := w.machines["w-1"].current
 	results, err := apply()
 	if busy := (*activate.BusyError)(nil); !errors.As(err, &busy) {
@@ -107,13 +108,13 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// What the state has on record after each kind of outcome.
+// The state has the right record after each kind of outcome.
 func TestRecordOfActivation(t *testing.T) {
 	t.Parallel()
 	killed := state.Intent{Run: "killed", Node: "w-1", Step: string(event.Activate), Path: "/nix/store/other", Since: time.Unix(0, 0).UTC()}
 	interruptAt := func(phase event.Phase) func(*world, context.CancelFunc) {
 		return func(w *world, cancel context.CancelFunc) {
-			w.on = func(e event.Event) {
+			w.onEvent = func(e event.Event) {
 				if e.Kind == event.NodeStart && e.Phase == phase {
 					cancel()
 				}
@@ -132,24 +133,24 @@ func TestRecordOfActivation(t *testing.T) {
 		"switched": {goal: Switch, outcome: state.Switched, text: "generation 3 → 4", after: 4, confirmed: true},
 		"boot":     {goal: Boot, outcome: state.Switched, text: "generation 4 boots next", after: 3},
 		"test":     {goal: Test, outcome: state.Switched, text: "runs until the next boot", confirmed: true},
-		"rolled back": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].fails = true },
+		"rolled back": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].switchFails = true },
 			outcome: state.RolledBack, text: "rolled back: units failed (exit 4)", after: 3},
 		"unchanged since it was inspected": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) {
 			m := w.machines["w-1"]
-			w.on = func(e event.Event) {
+			w.onEvent = func(e event.Event) {
 				if e.Kind == event.NodeEnd && e.Phase == event.Copy {
-					m.current, m.generation = m.rooted, len(m.generations)+1
-					m.generations = append(m.generations, m.rooted)
+					m.current, m.generation = m.protected, len(m.generations)+1
+					m.generations = append(m.generations, m.protected)
 				}
 			}
 		}, outcome: state.Unchanged, text: "unchanged", confirmed: true},
 		"interrupted before the node answers": {goal: Switch, prepare: interruptAt(event.Activate), outcome: state.Failed, text: "failed: context canceled", intents: 2},
 		"interrupted before it is confirmed": {goal: Switch, prepare: interruptAt(event.Confirm), outcome: state.Failed,
 			text: "failed: not confirmed: goes back by itself, 1m0s after the switch", intents: 2},
-		"lost": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].refuses = true }, outcome: state.Failed,
+		"lost": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].refusesConfirm = true }, outcome: state.Failed,
 			text: "failed: not confirmed: goes back by itself, 1m0s after the switch", intents: 2},
 	} {
-		w := twice(t)
+		w := newWorldDeployedTwice(t)
 		old := w.machines["w-1"].current
 		w.must(w.session(t.Context(), "killed", func(d *Deployer) error { return d.Store.Begin(killed) }))
 		w.revision++
@@ -159,7 +160,7 @@ func TestRecordOfActivation(t *testing.T) {
 			test.prepare(w, cancel)
 		}
 		results, err := w.applyIn(ctx, func(o *Options) { o.Goal = test.goal })
-		if good := test.outcome == state.Switched || test.outcome == state.Unchanged; good != (err == nil) || len(results) != 1 {
+		if confirmed := test.outcome == state.Switched || test.outcome == state.Unchanged; confirmed != (err == nil) || len(results) != 1 {
 			t.Errorf("%s: %+v, %v", name, results, err)
 			continue
 		}
@@ -177,7 +178,7 @@ func TestRecordOfActivation(t *testing.T) {
 	}
 }
 
-// Restoring a node puts its keys back first, and restores also what it would have booted.
+// Restoring a node restores its keys first, and restores also its boot default.
 func TestRestoreWithAnotherBootDefault(t *testing.T) {
 	t.Parallel()
 	for goal, want := range map[Goal][]string{
@@ -185,16 +186,16 @@ func TestRestoreWithAnotherBootDefault(t *testing.T) {
 		Boot:   {"boot 2", "keys put back", "boot 0"},
 		Test:   {"test 2", "keys put back", "test 1"},
 	} {
-		w, _ := failing(t)
+		w, _ := newWorldWithBusyNode(t)
 		m := w.machines["w-1"]
-		m.generation, m.did = 2, nil
+		m.generation, m.effects = 2, nil
 		ran, generations := m.current, slices.Clone(m.generations)
 		w.revision++
 		if _, err := w.apply(func(o *Options) { o.Goal, o.RollbackAll = goal, true }); err == nil {
 			t.Errorf("apply %s succeeded, although w-2 is busy", goal)
 		}
 		var did []string
-		for _, what := range m.did {
+		for _, what := range m.effects {
 			if action, path, ok := strings.Cut(what, " /nix/store/"); ok {
 				revision, _, _ := strings.Cut(path, "-")
 				number, _ := strconv.Atoi(revision)
@@ -214,16 +215,16 @@ func TestRestoreWithAnotherBootDefault(t *testing.T) {
 	}
 }
 
-// A system that was collected as garbage cannot be gone back to; the error says so.
+// A rollback to a system that was collected as garbage fails with an error that names it.
 func TestRollbackToMissingSystem(t *testing.T) {
 	t.Parallel()
-	w := twice(t)
+	w := newWorldDeployedTwice(t)
 	m := w.machines["w-1"]
-	m.gone = m.generations[1]
+	m.collected = m.generations[1]
 	m.generations, m.generation = []string{m.current}, 1
 	results, err := w.rollback(t.Context())
 	var gone *GoneError
-	if !errors.As(err, &gone) || gone.Node != "w-1" || gone.What != m.gone {
+	if !errors.As(err, &gone) || gone.Node != "w-1" || gone.What != m.collected {
 		t.Errorf("%v", err)
 	}
 	if diff := cmp.Diff([]string{"w-1 failed"}, outcomes(results)); diff != "" {

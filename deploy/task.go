@@ -11,83 +11,84 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// task is what there is to do for one node.
+// task is what a run has to do for one node.
 type task struct {
-	node    nixeval.Node
-	closure nixeval.Closure
-	same    bool // runs the wanted system already; only keys may have changed
-	// recovered: what a killed run had left unfinished on the node is finished.
+	node      nixeval.Node
+	closure   nixeval.Closure
+	unchanged bool // the node runs the desired system already; only keys may differ
+	// recovered: the unfinished activation of a killed run was finished or undone.
 	recovered bool
 	keys      secrets.Set
-	machine   *booting // what is to be done with its machine first, or nil
+	machine   *machineTask // what to do with its machine before the deployment, or nil
 }
 
-// calm tells whether nothing stops on the node.
-func (t task) calm() bool { return t.same && t.machine == nil }
+// noop reports whether the task restarts nothing on the node.
+func (t task) noop() bool { return t.unchanged && t.machine == nil }
 
-// task is what there is to do for one node, once it has been looked at; or nil.
-func (r *run) task(ctx context.Context, n nixeval.Node, closures map[string]nixeval.Closure, looked *look) (*task, error) {
-	<-looked.over
+// newTask waits for the node's inspection and returns its task. It returns nil if there is nothing to
+// do, and records the node's outcome then.
+func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]nixeval.Closure, inspected *inspection) (*task, error) {
+	<-inspected.done
 	c, have := closures[n.Unit]
 	switch {
 	case !have && r.Goal != UploadKeys:
-		r.done(n, c, state.Skipped, "skipped: it was not built", nil)
+		r.recordOutcome(n, c, state.Skipped, "skipped: it was not built", nil)
 		return nil, nil
-	case looked.err != nil && r.machines.later(n.Name) == nil: // a machine that is made anew may be what mends it
-		r.done(n, c, state.Failed, "", looked.err)
-		return nil, looked.err
+	case inspected.err != nil && r.machines.deferredTask(n.Name) == nil: // recreating the machine may repair the node
+		r.recordOutcome(n, c, state.Failed, "", inspected.err)
+		return nil, inspected.err
 	}
 	r.mu.Lock()
-	r.found[n.Name] = looked.found
+	r.observed[n.Name] = inspected.observed
 	r.mu.Unlock()
-	t := &task{node: n, closure: c, same: r.same(looked.found, c), machine: r.machines.later(n.Name)}
-	// Before anything is copied there.
-	if err := r.refuses(t, looked.found); err != nil && looked.err == nil {
+	t := &task{node: n, closure: c, unchanged: r.isUnchanged(inspected.observed, c), machine: r.machines.deferredTask(n.Name)}
+	// Check this before anything is copied to the node.
+	if err := r.checkReplaceable(t, inspected.observed); err != nil && inspected.err == nil {
 		err = &NodeError{Node: n.Name, Step: event.Activate, Err: err}
-		r.done(n, c, state.Failed, "", err)
+		r.recordOutcome(n, c, state.Failed, "", err)
 		return nil, err
 	}
 	if r.WithoutKeys || r.Goal == Push || r.Goal == DryActivate {
 		return t, nil
 	}
-	// All keys, so that a mistake here is found before anything is changed there.
-	d, err := r.deploymentOf(n)
+	// Load all keys now, so that an error in a key is found before anything is changed on the node.
+	d, err := r.nodeDeployment(n)
 	if err == nil {
 		t.keys, err = r.Uploader.Load(ctx, n.Name, d, secrets.All)
 	}
 	if err != nil {
 		err = &NodeError{Node: n.Name, Step: event.Keys, Err: err}
-		r.done(n, c, state.Failed, "", err)
+		r.recordOutcome(n, c, state.Failed, "", err)
 		return nil, err
 	}
 	return t, nil
 }
 
-// foundOn is what was found on a node before anything was done there.
-func (r *run) foundOn(n nixeval.Node) activate.Node {
+// observedOn returns what a node ran before this run changed it.
+func (r *run) observedOn(n nixeval.Node) activate.Node {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.found[n.Name]
+	return r.observed[n.Name]
 }
 
-// same tells whether the node is already where the goal would bring it.
-func (r *run) same(found activate.Node, c nixeval.Closure) bool {
-	runs := r.runs(c)
-	return runs != "" && r.Goal.activates() && found.At(activate.Goal(r.Goal), c.Out, runs)
+// isUnchanged reports whether the node already runs or boots the system that the goal asks for.
+func (r *run) isUnchanged(observed activate.Node, c nixeval.Closure) bool {
+	runs := r.targetSystem(c)
+	return runs != "" && r.Goal.activates() && observed.At(activate.Goal(r.Goal), c.Out, runs)
 }
 
-// refuses tells whether what the node has may not be replaced.
-func (r *run) refuses(t *task, found activate.Node) error {
-	runs := r.runs(t.closure)
-	if !r.Goal.activates() || t.same || runs == "" {
+// checkReplaceable returns an error if the node has a system that must not be replaced.
+func (r *run) checkReplaceable(t *task, observed activate.Node) error {
+	runs := r.targetSystem(t.closure)
+	if !r.Goal.activates() || t.unchanged || runs == "" {
 		return nil
 	}
-	return r.request(*t).Refuses(t.node.Name, found.Wanting(runs))
+	return r.activationRequest(*t).Refuses(t.node.Name, observed.Wanting(runs))
 }
 
-// runs is the system that the node would run, as it calls it itself; empty if only the
-// node has what would tell.
-func (r *run) runs(c nixeval.Closure) string {
+// targetSystem returns the store path that the node would report as its system; empty if that is
+// known only on the node.
+func (r *run) targetSystem(c nixeval.Closure) string {
 	if r.Specialisation == "" {
 		return c.Out
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// versions asks the hive's engines what would change if these nodes were deployed.
-func (d *Deployer) versions(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
-	if d.Engines == nil { // a node by itself
+// versionChanges asks the engines of the hive which versions would change if these nodes were deployed.
+func (d *Deployer) versionChanges(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
+	if d.Engines == nil { // nodes without an engine
 		return nil, nil
 	}
 	engines, err := d.Engines.Of(hive, d.Fleet)
@@ -34,41 +34,42 @@ func (d *Deployer) versions(ctx context.Context, hive *nixeval.Hive, nodes []nix
 	return all, errors.Join(errs...)
 }
 
-// forbidden tells whether an engine refuses a version.
-func forbidden(err error) bool {
+// isVersionRefused reports whether an error is an engine's refusal of a version.
+func isVersionRefused(err error) bool {
 	var e *engine.VersionError
 	return errors.As(err, &e)
 }
 
-// permitted evaluates and builds; what the engines do not permit is not built to its end. Where
-// that fails nobody waits for machines that boot, only to ask what runs there.
-func (r *run) permitted(ctx context.Context, nodes []nixeval.Node, looked looks) (map[string]nixeval.Closure, error) {
+// buildIfVersionAllowed evaluates and builds. At the same time it asks the engines about the new versions, and
+// cancels the build if one of them refuses. If evaluation or build fails first, it does not wait for booting
+// machines only to ask them for versions.
+func (r *run) buildIfVersionAllowed(ctx context.Context, nodes []nixeval.Node, inspected inspections) (map[string]nixeval.Closure, error) {
 	if !r.Goal.activates() {
-		return r.closures(ctx, nodes)
+		return r.makeClosures(ctx, nodes)
 	}
-	building, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	asking, enough := context.WithCancel(ctx)
-	defer enough()
-	asked := make(chan error, 1)
+	buildCtx, stopBuild := context.WithCancelCause(ctx)
+	defer stopBuild(nil)
+	askCtx, stopAsking := context.WithCancel(ctx)
+	defer stopAsking()
+	answered := make(chan error, 1)
 	go func() {
 		var err error
-		if r.anyDeployed(asking, looked) && asking.Err() == nil {
-			_, err = r.versions(asking, r.hive, nodes)
+		if r.anyMemberDeployed(askCtx, inspected) && askCtx.Err() == nil {
+			_, err = r.versionChanges(askCtx, r.hive, nodes)
 		}
-		if asking.Err() != nil {
-			err = nil // it is about the cancelling
+		if askCtx.Err() != nil {
+			err = nil // the error is about the cancellation
 		}
 		if err != nil {
-			stop(err)
+			stopBuild(err)
 		}
-		asked <- err
+		answered <- err
 	}()
-	closures, err := r.closures(building, nodes)
+	closures, err := r.makeClosures(buildCtx, nodes)
 	if err != nil && !r.KeepGoing {
-		enough()
+		stopAsking()
 	}
-	if refusal := <-asked; refusal != nil {
+	if refusal := <-answered; refusal != nil {
 		return nil, refusal
 	}
 	return closures, err

@@ -13,14 +13,14 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// picky is an engine that may refuse a version.
-type picky struct {
-	sulky
+// versionedEngine is an engine that can refuse a version.
+type versionedEngine struct {
+	fakeEngine
 	asked  [][]string
 	refuse *engine.VersionError
 }
 
-func (p *picky) Versions(_ context.Context, nodes []string) (map[string]engine.Change, error) {
+func (p *versionedEngine) Versions(_ context.Context, nodes []string) (map[string]engine.Change, error) {
 	p.asked = append(p.asked, nodes)
 	changes := map[string]engine.Change{"w-1": {From: "1", To: "3"}}
 	if p.refuse != nil {
@@ -29,24 +29,24 @@ func (p *picky) Versions(_ context.Context, nodes []string) (map[string]engine.C
 	return changes, nil
 }
 
-// What an engine refuses is not evaluated to its end, and nothing is done on any node.
+// If an engine refuses a version, the evaluation is cancelled and no node changes.
 func TestRefusedVersion(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
-	p := &picky{}
+	p := &versionedEngine{}
 	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "picky", Role: "w"}
 	w.engines = Engines{"picky": func(engine.Cluster) engine.Engine { return p }}
 	w.must(w.apply())
 	if len(p.asked) > 0 {
-		t.Errorf("before the first deployment it was asked %q", p.asked)
+		t.Errorf("before the first deployment the engine was asked about %q", p.asked)
 	}
 	for _, goal := range []Goal{Push, UploadKeys} {
 		w.must(w.apply(func(o *Options) { o.Goal = goal }))
 	}
 	if len(p.asked) > 0 {
-		t.Errorf("for goals that run nothing it was asked %q", p.asked)
+		t.Errorf("for goals that activate nothing the engine was asked about %q", p.asked)
 	}
 
-	p.refuse, p.did = &engine.VersionError{Text: "1 is not 3", Way: "2 first"}, nil
+	p.refuse, p.calls = &engine.VersionError{Text: "1 is not 3", Way: "2 first"}, nil
 	for _, keepGoing := range []bool{false, true} {
 		steps, began := len(w.h.Log()), time.Now()
 		w.evaluate = time.Minute
@@ -57,8 +57,8 @@ func TestRefusedVersion(t *testing.T) {
 		if diff := cmp.Diff([]string{"w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
 			t.Error(diff)
 		}
-		if did := slices.Concat(p.did, w.effects(steps)); len(did) > 0 {
-			t.Errorf("keep going %v: it did %q", keepGoing, did)
+		if did := slices.Concat(p.calls, w.effects(steps)); len(did) > 0 {
+			t.Errorf("keep going %v: the run did %q", keepGoing, did)
 		}
 	}
 
@@ -69,11 +69,11 @@ func TestRefusedVersion(t *testing.T) {
 	}
 }
 
-// Nobody waits for a machine that boots to hear that the hive is wrong.
-func TestWrongHiveWaitsForNoMachine(t *testing.T) {
-	w, _ := lives(t, 0, 2)
+// A hive that does not evaluate fails before a booting machine is ready.
+func TestBrokenHiveFailsBeforeBoot(t *testing.T) {
+	w, _ := newRunningCluster(t, 0, 2)
 	w.h.PowerOff("demo-w-1")
-	w.boot["w-1"], w.wrong = 30*time.Second, true
+	w.boot["w-1"], w.evaluationFails = 30*time.Second, true
 	began := time.Now()
 	_, err := w.apply(func(o *Options) { o.BootTimeout = time.Minute })
 	if err == nil || !strings.Contains(err.Error(), "it does not evaluate") || time.Since(began) > 20*time.Second {
@@ -81,12 +81,12 @@ func TestWrongHiveWaitsForNoMachine(t *testing.T) {
 	}
 }
 
-// What a killed run has left going on a member is over before its engine is asked.
-func TestOutlast(t *testing.T) {
+// An activation that a killed run has left running on a member is over before its engine is asked.
+func TestWaitForPreviousRuns(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "slow", Role: "w"}
 	going := ""
-	e := &slow{ask: func() {
+	e := &observingEngine{ask: func() {
 		for _, node := range []string{"w-1", "w-2"} {
 			m := w.machines[node]
 			m.mu.Lock()
@@ -106,21 +106,21 @@ func TestOutlast(t *testing.T) {
 	e.asked = 0
 	results, err := w.apply()
 	if err != nil || e.asked == 0 || going != "" {
-		t.Errorf("%v; it was asked %d times, with a run going on on %q", err, e.asked, going)
+		t.Errorf("%v; the engine was asked %d times, while a run was active on %q", err, e.asked, going)
 	}
 	if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// slow is an engine that looks around when it is asked.
-type slow struct {
-	sulky
+// observingEngine is an engine that calls a function when it is asked for its members.
+type observingEngine struct {
+	fakeEngine
 	asked int
 	ask   func()
 }
 
-func (s *slow) Members(context.Context) (map[string]engine.Status, error) {
+func (s *observingEngine) Members(context.Context) (map[string]engine.Status, error) {
 	s.asked++
 	s.ask()
 	return s.members, nil

@@ -35,44 +35,44 @@ import (
 )
 
 // world is a hypervisor in memory whose machines are SSH servers in this process, and
-// a Nix that takes as long as the test says.
+// a simulated Nix whose evaluation takes as long as the test sets.
 type world struct {
-	t     *testing.T
-	h     *fakeprovider.Hypervisor
-	more  map[string]*fakeprovider.Hypervisor // by name; others are h
-	gone  map[string]bool                     // hypervisors that do not answer
-	dir   state.Dir
-	hive  *nixeval.Hive
-	image string
+	t                *testing.T
+	h                *fakeprovider.Hypervisor
+	extraHypervisors map[string]*fakeprovider.Hypervisor // by name; others are h
+	unreachable      map[string]bool                     // hypervisors that do not answer
+	dir              state.Dir
+	hive             *nixeval.Hive
+	image            string
 
-	mu       sync.Mutex
-	machines map[string]*simulated // by node
-	boot     map[string]time.Duration
-	deaf     map[string]bool // machines that never answer
-	evaluate time.Duration
-	wrong    bool     // systems do not evaluate
-	facts    []string // what each evaluation of systems saw
-	images   int      // evaluations of images
-	events   []event.Event
-	asked    []string
-	decline  bool
-	lease    func(provision.Spec) netip.Addr // who hands out addresses, where we do not
-	engines  Engines
-	revision int               // of the hive: another one, other systems
-	on       func(event.Event) // is called with each event, when it is sent
+	mu              sync.Mutex
+	machines        map[string]*simulatedNode // by node
+	boot            map[string]time.Duration
+	unresponsive    map[string]bool // machines that never answer
+	evaluate        time.Duration
+	evaluationFails bool     // evaluations of systems fail
+	facts           []string // what each evaluation of systems saw
+	images          int      // evaluations of images
+	events          []event.Event
+	questions       []string
+	decline         bool
+	assignAddress   func(provision.Spec) netip.Addr // the DHCP server of a network that nixbench does not manage
+	engines         Engines
+	revision        int               // of the hive; another revision has other systems
+	onEvent         func(event.Event) // is called with each event, when it is sent
 }
 
 func newWorld(t *testing.T, roles map[string]int) *world {
 	root := t.TempDir()
 	w := &world{
 		t: t, h: fakeprovider.New(), dir: state.Dir(filepath.Join(root, ".nixbench", "demo")), image: filepath.Join(root, "image.raw"),
-		machines: map[string]*simulated{}, boot: map[string]time.Duration{}, deaf: map[string]bool{},
+		machines: map[string]*simulatedNode{}, boot: map[string]time.Duration{}, unresponsive: map[string]bool{},
 	}
 	if err := os.WriteFile(w.image, []byte("a disk"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	w.scale(roles)
-	w.h.OnStart(w.started)
+	w.h.OnStart(w.machineStarted)
 	t.Cleanup(func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -83,7 +83,7 @@ func newWorld(t *testing.T, roles map[string]int) *world {
 	return w
 }
 
-// scale makes the hive anew.
+// scale replaces the hive by one with these roles.
 func (w *world) scale(roles map[string]int) {
 	w.hive = &nixeval.Hive{
 		Meta:  nixeval.Meta{Name: "demo", AllowApplyAll: true},
@@ -105,12 +105,12 @@ func (w *world) scale(roles map[string]int) {
 	}
 }
 
-// started is called when a machine starts. Its disk, and so what runs there, lasts.
-func (w *world) started(c provision.Cluster, s provision.Spec) {
+// machineStarted is called when a machine starts. The disk, and so the installed system, persists.
+func (w *world) machineStarted(c provision.Cluster, s provision.Spec) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m := w.machines[s.Node]
-	disk := 0 // a new one is a first boot
+	disk := 0 // a machine with a new disk boots for the first time
 	for _, h := range w.hypervisors() {
 		for _, step := range h.Log() {
 			if step.Op == "ensure" && step.Name == "disk" && step.Node == s.Node {
@@ -133,7 +133,7 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 			close(m.off)
 			m.server.Close()
 		}
-		m = &simulated{current: "/nix/store/generic", generations: []string{"/nix/store/generic"}, generation: 1, disk: disk}
+		m = &simulatedNode{current: "/nix/store/generic", generations: []string{"/nix/store/generic"}, generation: 1, disk: disk}
 		m.server, err = sshtest.Start(sshtest.Options{HostKeys: []ssh.Signer{key}, AuthorizedKeys: []ssh.PublicKey{client}, Handler: m.handle})
 		if err != nil {
 			w.t.Error(err)
@@ -141,8 +141,8 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 		}
 		w.machines[s.Node] = m
 	}
-	if w.lease != nil {
-		s.Address = w.lease(s)
+	if w.assignAddress != nil {
+		s.Address = w.assignAddress(s)
 	}
 	if m.off != nil {
 		close(m.off)
@@ -154,7 +154,7 @@ func (w *world) started(c provision.Cluster, s provision.Spec) {
 	}
 }
 
-// dial is the way into the machines' network.
+// dial connects to an address in the machines' network.
 func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, _, _ := net.SplitHostPort(addr)
 	w.mu.Lock()
@@ -162,7 +162,7 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	var off <-chan struct{}
 	for node, m := range w.machines {
 		running := slices.ContainsFunc(w.hypervisors(), func(h *fakeprovider.Hypervisor) bool { return h.State("demo-"+node) == provision.Running })
-		if m.address == host && running && time.Now().After(m.up) && !w.deaf[node] {
+		if m.address == host && running && time.Now().After(m.up) && !w.unresponsive[node] {
 			to, off = m.server.Addr(), m.off
 		}
 	}
@@ -177,8 +177,8 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	return &machineConn{Conn: conn, off: off, closed: make(chan struct{})}, nil
 }
 
-// machineConn is a connection to a machine as it is since its last start. Once the machine was
-// off, the connection hangs: nothing arrives there, and no packet says that the old system is gone.
+// machineConn is a connection to a machine since its last start. After the machine was off, the
+// connection hangs: nothing arrives, and no packet resets the connection.
 type machineConn struct {
 	net.Conn
 	off    <-chan struct{}
@@ -218,7 +218,7 @@ func (c *machineConn) Close() error {
 
 var unitRE = regexp.MustCompile(`\\"([a-z0-9-]+)\\"`)
 
-// nix evaluates and builds without Nix.
+// nix answers the commands of an evaluation and a build without running Nix.
 func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]byte, error) {
 	if c.Argv[1] != "eval" {
 		return nil, nil
@@ -239,9 +239,9 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 		seen = string(data)
 	}
 	w.facts = append(w.facts, seen)
-	wait, wrong := w.evaluate, w.wrong
+	wait, wrong := w.evaluate, w.evaluationFails
 	w.mu.Unlock()
-	if err := pause(ctx, wait); err != nil {
+	if err := sleep(ctx, wait); err != nil {
 		return nil, err
 	}
 	if wrong {
@@ -256,22 +256,22 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 }
 
 func (w *world) open(_ context.Context, name string, _ state.Hypervisor) (provision.Provider, error) {
-	if w.gone[name] {
+	if w.unreachable[name] {
 		return nil, &provision.Error{Hypervisor: name, Op: "connect", Err: provision.ErrUnreachable, Fix: "see that it is on"}
 	}
-	if h := w.more[name]; h != nil {
+	if h := w.extraHypervisors[name]; h != nil {
 		return h, nil
 	}
 	return w.h, nil
 }
 
 func (w *world) hypervisors() []*fakeprovider.Hypervisor {
-	return append([]*fakeprovider.Hypervisor{w.h}, slices.Collect(maps.Values(w.more))...)
+	return append([]*fakeprovider.Hypervisor{w.h}, slices.Collect(maps.Values(w.extraHypervisors))...)
 }
 
-// session does something under the lock.
+// session runs f with a Deployer while it holds the lock of the state.
 func (w *world) session(ctx context.Context, command string, f func(*Deployer) error) ([]state.NodeResult, error) {
-	dir := w.dir // when it is killed, the next one has another
+	dir := w.dir // w.dir may change while f runs
 	nix := func(ctx context.Context, c nixeval.Command) ([]byte, error) { return w.nix(ctx, dir, c) }
 	if err := dir.Create(); err != nil {
 		return nil, err
@@ -291,21 +291,21 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 	}
 	hive := w.hive
 	w.mu.Lock()
-	w.events, w.asked = nil, nil
+	w.events, w.questions = nil, nil
 	w.mu.Unlock()
 	send := event.Sink(func(e event.Event) {
 		record.Event(e)
 		w.mu.Lock()
 		w.events = append(w.events, e)
 		w.mu.Unlock()
-		if w.on != nil {
-			w.on(e)
+		if w.onEvent != nil {
+			w.onEvent(e)
 		}
 	})
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, Run: nix, Send: send})
 	fleet := NewFleet(hive, remote.Options{DialContext: w.dial, Timeout: 5 * time.Second})
 	defer fleet.Close()
-	fleet.Know(dir.ClientKey(), store.State())
+	fleet.SetMachines(dir.ClientKey(), store.State())
 	err = f(&Deployer{
 		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: nix, Send: send},
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
@@ -315,7 +315,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for _, c := range changes {
-				w.asked = append(w.asked, c.String())
+				w.questions = append(w.questions, c.String())
 			}
 			if w.decline {
 				return errors.New("declined")
@@ -339,13 +339,13 @@ func (w *world) applyIn(ctx context.Context, options ...func(*Options)) ([]state
 	return w.session(ctx, "apply", func(d *Deployer) error { return d.Apply(ctx, w.hive, w.hive.Nodes, o) })
 }
 
-func (w *world) destroy(meant func([]nixeval.Node) ([]nixeval.Node, error)) error {
-	return w.destroyIn(w.t.Context(), meant)
+func (w *world) destroy(selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) error {
+	return w.destroyIn(w.t.Context(), selectNodes)
 }
 
-func (w *world) destroyIn(ctx context.Context, meant func([]nixeval.Node) ([]nixeval.Node, error)) error {
+func (w *world) destroyIn(ctx context.Context, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) error {
 	_, err := w.session(ctx, "destroy", func(d *Deployer) error {
-		doom, err := d.Machines.Doom(ctx, d.Store.State(), meant)
+		doom, err := d.Machines.PlanDestroy(ctx, d.Store.State(), selectNodes)
 		if err != nil {
 			return err
 		}
@@ -365,7 +365,7 @@ func (w *world) state() *state.State {
 	return s
 }
 
-// must is for what has to go well.
+// must fails the test on an error.
 func (w *world) must(_ []state.NodeResult, err error) {
 	w.t.Helper()
 	if err != nil {
@@ -373,7 +373,7 @@ func (w *world) must(_ []state.NodeResult, err error) {
 	}
 }
 
-// outcomes of a run, as `w-1 switched`.
+// outcomes formats the results of a run, as `w-1 switched`.
 func outcomes(results []state.NodeResult) []string {
 	var out []string
 	for _, r := range results {
@@ -383,42 +383,42 @@ func outcomes(results []state.NodeResult) []string {
 	return out
 }
 
-// simulated answers as the scripts of activate, closure and secrets do on a real machine.
-type simulated struct {
+// simulatedNode answers like the scripts of activate, closure and secrets on a real machine.
+type simulatedNode struct {
 	server  *sshtest.Server
 	address string
 	up      time.Time
-	off     chan struct{} // is closed when it starts again: it was off
-	disk    int           // how many it has had
+	off     chan struct{} // is closed when the machine starts again, because it was off
+	disk    int           // number of disks that the machine has had
 
-	mu          sync.Mutex
-	current     string   // the system that runs
-	generations []string // of its profile, the first first
-	generation  int      // the one that the profile points to
-	rooted      string   // the system that garbage collections leave alone although no generation has it
-	gone        string   // a system that was collected as garbage
-	busy        bool     // another run is switching the node
-	fails       bool     // a switch fails, and the node rolls back
-	refuses     bool     // it takes no confirmation
-	boot        int      // how often it was rebooted
-	did         []string // what was activated, as `switch /nix/store/…`, and which keys were put back
-	run         []string
-	word        string
-	failed      string // its units
+	mu             sync.Mutex
+	current        string   // the system that runs
+	generations    []string // of its profile, the oldest first
+	generation     int      // the one that the profile points to
+	protected      string   // the system that garbage collections leave alone although no generation has it
+	collected      string   // a system that was collected as garbage
+	busy           bool     // another run is switching the node
+	switchFails    bool     // a switch fails, and the node rolls back
+	refusesConfirm bool     // the node does not accept the confirmation
+	boot           int      // how often it was rebooted
+	effects        []string // what was activated, as `switch /nix/store/…`, and which keys were restored
+	run            []string
+	systemState    string
+	failed         string // its units
 }
 
-func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
+func (n *simulatedNode) handle(_ context.Context, e *sshtest.Exec) int {
 	argv := e.Argv
 	switch {
 	case slices.Equal(argv, []string{"systemctl", "is-system-running"}):
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		if n.word == "" {
-			n.word = "running" // starting is said once
+		if n.systemState == "" {
+			n.systemState = "running" // the node reports "starting" once
 			fmt.Fprintln(e.Stdout, "starting")
 			return 1
 		}
-		fmt.Fprintln(e.Stdout, n.word)
+		fmt.Fprintln(e.Stdout, n.systemState)
 		return 0
 	case slices.Equal(argv[:min(3, len(argv))], []string{"sh", "-s", "--"}):
 		_, _ = io.Copy(io.Discard, e.Stdin) // the script
@@ -430,14 +430,14 @@ func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
 		_, _ = io.Copy(io.Discard, e.Stdin)
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.did = append(n.did, "keys put back")
+		n.effects = append(n.effects, "keys put back")
 		return 0
 	case argv[0] == "sh" && len(argv) > 4 && argv[3] == "upload-keys":
-		return noKeys(e, argv[4])
+		return answerWithoutKeys(e, argv[4])
 	case argv[0] == "sh" && len(argv) > 6 && strings.HasSuffix(argv[4], "/gcroots"):
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.rooted = argv[6]
+		n.protected = argv[6]
 		return 0
 	case argv[0] == "xargs": // which store paths are missing: none
 		_, _ = io.Copy(io.Discard, e.Stdin)
@@ -447,7 +447,7 @@ func (n *simulated) handle(_ context.Context, e *sshtest.Exec) int {
 	return 127
 }
 
-func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
+func (n *simulatedNode) activate(e *sshtest.Exec, argv []string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	end := func(lines ...string) {
@@ -457,7 +457,7 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	wanted := ""
 	switch argv[0] {
 	case "inspect":
-		if argv[1] != n.gone {
+		if argv[1] != n.collected {
 			wanted = argv[1]
 		}
 	case "start":
@@ -465,13 +465,13 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 		if n.busy {
 			return 75
 		}
-		if path != n.rooted && path != n.current && !slices.Contains(n.generations, path) {
+		if path != n.protected && path != n.current && !slices.Contains(n.generations, path) {
 			fmt.Fprintf(e.Stderr, "%s was collected as garbage\n", path)
 			return 1
 		}
-		n.did = append(n.did, goal+" "+path)
+		n.effects = append(n.effects, goal+" "+path)
 		n.run = []string{"run=" + run, "goal=" + goal, "path=" + path, "from=" + n.current, "to=" + path, "armed=" + armed, "phase=waiting", "code=0", "boot=" + strconv.Itoa(n.boot+1)}
-		if n.fails {
+		if n.switchFails {
 			end("outcome=rolled-back", "reason=switch", "code=4")
 			break
 		}
@@ -490,7 +490,7 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 			end("outcome=committed")
 		}
 	case "confirm":
-		if n.refuses {
+		if n.refusesConfirm {
 			return 1
 		}
 		n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return l == "phase=waiting" }), "phase=confirmed")
@@ -503,12 +503,12 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	case "dry":
 		return 0
 	case "follow":
-	case "forget": // a run that was killed before it confirmed
+	case "forget": // drops the record of a run that was killed before it confirmed
 		end("outcome=failed", "reason=rebooted")
 		return 0
 	case "reboot":
 		n.boot++
-		n.word = ""
+		n.systemState = ""
 	default:
 		return 127
 	}
@@ -533,8 +533,8 @@ func (n *simulated) activate(e *sshtest.Exec, argv []string) int {
 	return 0
 }
 
-// noKeys is the node's half of the exchange about keys where there are none.
-func noKeys(e *sshtest.Exec, length string) int {
+// answerWithoutKeys answers the exchange about keys like a node without keys.
+func answerWithoutKeys(e *sshtest.Exec, length string) int {
 	script, _ := strconv.Atoi(length)
 	in := bufio.NewReader(e.Stdin)
 	_, _ = io.CopyN(io.Discard, in, int64(script))

@@ -144,7 +144,7 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	o := deploy.Options{
 		Goal: goal, Parallel: f.parallel, KeepGoing: f.keepGoing, RollbackAll: f.rollbackAll,
 		Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys,
-		WithoutDrain: f.drain.noDrain, Some: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
+		WithoutDrain: f.drain.noDrain, Partial: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
 	}
 	if f.checkTimeout < 0 {
 		return o, usagef("--check-timeout %v: expected a time such as 5m; --no-check leaves the check out", f.checkTimeout)
@@ -159,7 +159,7 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 		o.Goal = deploy.UploadKeys
 	}
 	var err error
-	if o.Confirm, o.Settle, err = f.arming(); err != nil {
+	if o.Confirm, o.SettleTime, err = f.arming(); err != nil {
 		return o, err
 	}
 	if o.Specialisation != "" && o.Goal != deploy.Switch && o.Goal != deploy.Test {

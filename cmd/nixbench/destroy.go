@@ -122,10 +122,10 @@ func (a *app) destroy(flags destroyFlags) error {
 			return err
 		}
 		defer destroyPlan.Close()
-		if list := destroyPlan.Lines(); len(destroyPlan.List) > 0 {
-			question := fmt.Sprintf("remove %s, and all that is on their disks?", deploy.Count(len(destroyPlan.List), "machine"))
+		if list := destroyPlan.Lines(); len(destroyPlan.Removals) > 0 {
+			question := fmt.Sprintf("remove %s, and all that is on their disks?", deploy.Count(len(destroyPlan.Removals), "machine"))
 			if flags.forget != "" {
-				question = fmt.Sprintf("forget %s, without removing anything there?", deploy.Count(len(destroyPlan.List), "machine"))
+				question = fmt.Sprintf("forget %s, without removing anything there?", deploy.Count(len(destroyPlan.Removals), "machine"))
 			}
 			if err := a.confirmList("destroy", question, list, flags.yes); err != nil {
 				return err
@@ -134,10 +134,10 @@ func (a *app) destroy(flags destroyFlags) error {
 		results, err := d.Destroy(a.ctx, destroyPlan, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain})
 		if results != nil {
 			a.view.Result(results, func(w io.Writer) { // the text output has already shown each machine's result
-				for _, line := range destroyPlan.Left {
+				for _, line := range destroyPlan.Remaining {
 					fmt.Fprintln(w, line)
 				}
-				if err == nil && destroyPlan.Whole && len(destroyPlan.List) == 0 {
+				if err == nil && destroyPlan.WholeCluster && len(destroyPlan.Removals) == 0 {
 					fmt.Fprintln(w, "what was left of this cluster is removed")
 				}
 			})
@@ -146,11 +146,11 @@ func (a *app) destroy(flags destroyFlags) error {
 	})
 }
 
-func planDestroy(a *app, m *deploy.Machines, recorded *state.State, selectMachines func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*deploy.Doom, error) {
+func planDestroy(a *app, m *deploy.Machines, recorded *state.State, selectMachines func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*deploy.DestroyPlan, error) {
 	if forget != "" {
-		return m.Abandon(recorded, forget), nil
+		return m.PlanAbandon(recorded, forget), nil
 	}
-	return m.Doom(a.ctx, recorded, selectMachines)
+	return m.PlanDestroy(a.ctx, recorded, selectMachines)
 }
 
 // checkForget validates --forget-hypervisor. The hypervisor must have machines of the cluster, and

@@ -76,7 +76,7 @@ func exitCode(err error) int {
 		unmet         *check.Error
 		adjust        *deploy.AdjustError
 		noPredecessor *deploy.NoPredecessorError
-		unavailable   *deploy.AloneError
+		unavailable   *deploy.ClusterUnavailableError
 		access        *kubernetes.AccessError
 		newKey        *newKeyError
 		timeout       *remote.TimeoutError
@@ -134,7 +134,7 @@ func isProvisionError(err error) bool {
 // if a control plane was only queried about the cluster, because then the cluster is unavailable.
 func isUnreachable(err error) bool {
 	switch e := err.(type) {
-	case *activate.LostSightError, *activate.RebootError, *deploy.AloneError, *kubernetes.AccessError, *newKeyError:
+	case *activate.LostSightError, *activate.RebootError, *deploy.ClusterUnavailableError, *kubernetes.AccessError, *newKeyError:
 		return false
 	case *remote.UnreachableError, *remote.HostKeyUnknownError, *remote.HostKeyChangedError,
 		*remote.AuthError, *remote.EscalationError, *deploy.NoHostError:
@@ -208,7 +208,7 @@ func splitProblems(err error) []ui.Problem {
 		return out
 	}
 	var (
-		unevaluable *deploy.UnreadError
+		unevaluable *deploy.UnevaluableMembersError
 		eval        *nixeval.EvalError
 		build       *nixeval.BuildError
 		nix         *nixeval.NixError

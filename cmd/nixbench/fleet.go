@@ -35,12 +35,12 @@ func (f *fleetFlags) add(set *pflag.FlagSet) {
 func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
 	fleet := deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.newPrompt(), Send: a.sendEvent})
 	if file := os.Getenv("SSH_CONFIG_FILE"); file != "" { // Colmena uses this variable, too
-		fleet.Configure(file)
+		fleet.SetSSHConfig(file)
 	}
 	if recorded, err := a.dir.Load(); err != nil {
-		fleet.Unknown(err)
+		fleet.SetMachinesError(err)
 	} else {
-		fleet.Know(a.dir.ClientKey(), recorded)
+		fleet.SetMachines(a.dir.ClientKey(), recorded)
 	}
 	return fleet
 }

@@ -59,7 +59,7 @@ func (a *app) generations(flags fleetFlags, paths bool) error {
 	}
 	fleet := a.newFleet(hive, flags)
 	defer fleet.Close()
-	inspected := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.sendEvent)
+	inspected := deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.sendEvent)
 	list := []generation{}
 	for _, o := range inspected {
 		list = append(list, generationsOf(o.Node.Name, o.Value)...)

@@ -112,7 +112,7 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 	defer d.Fleet.Close()
 	previews, err := d.Preview(a.ctx, hive, nodes, recorded, deploy.PreviewOptions{
 		Parallel: flags.parallel, Units: flags.units, Keys: !flags.noKeys, KeepGoing: flags.keepGoing,
-		Some: len(flags.on) > 0, Recreate: flags.recreate, WithoutDrain: flags.drain.noDrain, Drain: drain,
+		Partial: len(flags.on) > 0, Recreate: flags.recreate, WithoutDrain: flags.drain.noDrain, Drain: drain,
 	})
 	if previews != nil {
 		a.view.Result(previews, func(w io.Writer) { writePreviews(w, previews) })
@@ -150,7 +150,7 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 			adjust[p.Node] = p.Adjust
 		}
 	}
-	for i, line := range deploy.Adjustments(adjust) {
+	for i, line := range deploy.AdjustmentLines(adjust) {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}

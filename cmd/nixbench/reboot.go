@@ -89,7 +89,7 @@ func (a *app) reboot(flags rebootFlags) error {
 	}
 	fleet := a.newFleet(hive, flags.fleetFlags)
 	defer fleet.Close()
-	inspected := deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.sendEvent)
+	inspected := deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.sendEvent)
 	if n := countReboots(inspected, flags.ifNeeded); n == 0 {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "no node needs a reboot") })
 		return errors.Join(deploy.Errors(inspected)...)

@@ -70,7 +70,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 func (f *rollbackFlags) options() (deploy.RollbackOptions, error) {
 	o := deploy.RollbackOptions{Parallel: f.parallel, WithoutDrain: f.drain.noDrain}
 	var err error
-	if o.Confirm, o.Settle, err = f.arming(); err != nil {
+	if o.Confirm, o.SettleTime, err = f.arming(); err != nil {
 		return o, err
 	}
 	if o.Drain, err = f.drain.options(); err != nil {
@@ -133,7 +133,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 	}
 	fleet := a.newFleet(hive, flags.fleetFlags)
 	defer fleet.Close()
-	steps, err := deploy.PlanRollback(deploy.Look(a.ctx, fleet, nodes, flags.parallel, a.sendEvent), recorded.Nodes, to)
+	steps, err := deploy.PlanRollback(deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.sendEvent), recorded.Nodes, to)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 func countChanges(steps []deploy.Step) int {
 	n := 0
 	for _, s := range steps {
-		if s.Does() {
+		if s.ChangesNode() {
 			n++
 		}
 	}
@@ -199,7 +199,7 @@ type stepView struct {
 func viewSteps(steps []deploy.Step) []stepView {
 	out := []stepView{}
 	for _, s := range steps {
-		shown := stepView{Node: s.Node.Name, From: s.From.Current, To: s.Path, Generation: s.Generation, Stays: s.Stays}
+		shown := stepView{Node: s.Node.Name, From: s.From.Current, To: s.Path, Generation: s.Generation, Stays: s.SkipReason}
 		if s.Err != nil {
 			shown.Error = s.Err.Error()
 		}

@@ -88,7 +88,7 @@ func (a *app) status(flags statusFlags) error {
 	cluster.Send = a.sendEvent
 	machines, machinesErr := cluster.Status(a.ctx, recorded)
 	bootedNodes := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines[n.Name].Off() })
-	go func() { inspections <- deploy.Look(a.ctx, fleet, bootedNodes, flags.parallel, send) }()
+	go func() { inspections <- deploy.InspectNodes(a.ctx, fleet, bootedNodes, flags.parallel, send) }()
 	var desired map[string]nixeval.Closure
 	var evalErr error
 	if flags.drift {
@@ -108,14 +108,14 @@ func (a *app) status(flags statusFlags) error {
 	}
 	clusterEngines, enginesErr := engines.Of(hive, fleet)
 	certificates := deploy.Certificates(a.ctx, clusterEngines, answered, flags.parallel)
-	reasons := deploy.Reasons(a.ctx, fleet, inspected, flags.parallel)
+	reasons := deploy.FailureReasons(a.ctx, fleet, inspected, flags.parallel)
 	rows := make([]deploy.Status, len(nodes))
 	for i, n := range nodes {
 		o, asked := byName[n.Name]
 		if !asked {
 			o = deploy.Outcome[activate.Node]{Node: n, Err: &deploy.NoHostError{Node: n}}
 		}
-		rows[i] = deploy.StatusOf(o, recorded.Nodes[n.Name], desired, time.Now()).On(machines[n.Name])
+		rows[i] = deploy.StatusOf(o, recorded.Nodes[n.Name], desired, time.Now()).WithMachine(machines[n.Name])
 		rows[i].Certificates, rows[i].Reasons = certificates[n.Name], reasons[n.Name]
 	}
 	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.kubeconfigNote(time.Now())) })
@@ -145,7 +145,7 @@ func (e *checkError) Error() string {
 func checkStatus(rows []deploy.Status) error {
 	var bad []string
 	for _, s := range rows {
-		if !s.Well() {
+		if !s.Healthy() {
 			bad = append(bad, s.Node)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Look asks every node what it is and runs: one login and one command each, which
-// changes nothing. One that cannot be reached costs the others nothing.
-func Look(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []Outcome[activate.Node] {
+// InspectNodes asks every node what it runs, by one login and one command per node. It changes
+// nothing. A node that cannot be reached does not delay the others.
+func InspectNodes(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []Outcome[activate.Node] {
 	a := &activate.Activator{Send: f.options.Send}
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Total: len(nodes)})
 	out := Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (activate.Node, error) {
@@ -22,7 +22,7 @@ func Look(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, sen
 			return activate.Node{}, err
 		}
 		node, err := a.Inspect(ctx, n.Name, h)
-		return node, lookError(n.Name, err)
+		return node, inspectError(n.Name, err)
 	})
 	failed := 0
 	for _, o := range out {
@@ -38,18 +38,18 @@ func Look(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, sen
 	return out
 }
 
-// lookError says of a connection that was lost, or of a node that did not answer in time, that it
-// happened while the node was only looked at: nothing has been changed there. Other errors are as they were.
-func lookError(node string, err error) error {
+// inspectError marks a lost connection or a timeout as an error of the connect phase, because nothing
+// has been changed on the node. It returns other errors unchanged.
+func inspectError(node string, err error) error {
 	var lost *remote.LostError
-	var silent *remote.TimeoutError
-	if errors.As(err, &lost) || errors.As(err, &silent) {
+	var timeout *remote.TimeoutError
+	if errors.As(err, &lost) || errors.As(err, &timeout) {
 		return &NodeError{Node: node, Step: event.Connect, Err: err}
 	}
 	return err
 }
 
-// Errors are those of all nodes.
+// Errors returns the errors of all nodes that failed.
 func Errors[T any](outcomes []Outcome[T]) []error {
 	var errs []error
 	for _, o := range outcomes {
@@ -60,10 +60,10 @@ func Errors[T any](outcomes []Outcome[T]) []error {
 	return errs
 }
 
-// inWaves is Each, one wave after the other. After a wave in which a node failed the others
-// are left alone: their error is a *SkippedError. Until then, after each wave between is called
-// with its number.
-func inWaves[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []Outcome[T] {
+// eachWave calls Each for one wave after the other. After a wave in which a node failed, it skips
+// all later nodes: their error is a *SkippedError. After each wave that succeeded, it calls between
+// with the number of the wave.
+func eachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []Outcome[T] {
 	var out []Outcome[T]
 	stop := false
 	for i, wave := range waves {
@@ -82,14 +82,14 @@ func inWaves[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f
 	return out
 }
 
-// SkippedError says that a node was left alone, since one of the wave before failed.
+// SkippedError is a node that was not changed because a node of an earlier wave failed.
 type SkippedError struct{ Node string }
 
 func (e *SkippedError) Error() string {
 	return e.Node + ": skipped: a node of the wave before failed"
 }
 
-// Count is `1 node` or `3 nodes`.
+// Count formats a number of things: `1 node` or `3 nodes`.
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

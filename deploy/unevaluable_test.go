@@ -9,8 +9,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// mistype makes a role's options unreadable, as a typo in one of its modules does.
-func (w *world) mistype(role string) {
+// breakRole makes a role unevaluable, as a typo in one of its modules does.
+func (w *world) breakRole(role string) {
 	w.hive.Broken = map[string]*nixeval.NixError{role: {Raw: "undefined variable"}}
 	for i, u := range w.hive.Units {
 		if u.Name == role {
@@ -19,8 +19,8 @@ func (w *world) mistype(role string) {
 	}
 }
 
-// Control planes that cannot be read are still there: what they hold together is not taken for none.
-func TestUnread(t *testing.T) {
+// A cluster whose control planes cannot be evaluated is still treated as a running cluster.
+func TestUnevaluableMembers(t *testing.T) {
 	keepGoing := func(o *Options) { o.KeepGoing = true }
 	part := func(i int) func([]nixeval.Node) ([]nixeval.Node, error) {
 		return func(nodes []nixeval.Node) ([]nixeval.Node, error) { return nodes[i : i+1], nil }
@@ -31,33 +31,34 @@ func TestUnread(t *testing.T) {
 		"destroy, itself":      func(w *world) error { return w.destroy(part(0)) },
 		"destroy, one of them": func(w *world) error { return w.destroy(part(1)) },
 	} {
-		w, e := lives(t, 1, 2)
+		w, e := newRunningCluster(t, 1, 2)
 		w.revision++
-		w.mistype("cp")
+		w.breakRole("cp")
 		before := w.booted()
 		err := act(w)
-		var unread *UnreadError
-		if !errors.As(err, &unread) {
+		var unevaluable *UnevaluableMembersError
+		if !errors.As(err, &unevaluable) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if len(e.moved()) > 0 || !cmp.Equal(before, w.booted()) || w.machines["w-1"].boot > 0 || w.machines["w-1"].generation != 2 {
-			t.Errorf("%s: %q was done; machines %v, and before %v", name, e.did, w.booted(), before)
+		if len(e.memberCalls()) > 0 || !cmp.Equal(before, w.booted()) || w.machines["w-1"].boot > 0 || w.machines["w-1"].generation != 2 {
+			t.Errorf("%s: %q was done; machines %v, and before %v", name, e.calls, w.booted(), before)
 		}
 	}
 }
 
-// One that was never deployed holds nobody up, and nor does one where nothing lives.
-func TestUnreadIsNobodysLoss(t *testing.T) {
+// A node that cannot be evaluated and was never deployed does not stop the others, nor does one in a hive
+// without an engine.
+func TestUnevaluableNewNode(t *testing.T) {
 	w := newWorld(t, map[string]int{"cp": 1, "new": 0, "w": 1})
-	w.together(&sulky{})
+	w.useEngine(&fakeEngine{})
 	w.must(w.apply())
 	w.hive.Nodes = append(w.hive.Nodes, nixeval.Node{Name: "new-1", Unit: "new", Role: "new", Index: 1})
-	w.mistype("new")
+	w.breakRole("new")
 	w.revision++
 	var eval *nixeval.EvalError
-	var unread *UnreadError
+	var unevaluable *UnevaluableMembersError
 	results, err := w.apply(func(o *Options) { o.KeepGoing = true })
-	if !errors.As(err, &eval) || errors.As(err, &unread) {
+	if !errors.As(err, &eval) || errors.As(err, &unevaluable) {
 		t.Errorf("%v", err)
 	}
 	if diff := cmp.Diff([]string{"cp-1 switched", "new-1 skipped", "w-1 switched"}, outcomes(results)); diff != "" {
@@ -66,10 +67,10 @@ func TestUnreadIsNobodysLoss(t *testing.T) {
 
 	w = newWorld(t, map[string]int{"a": 1, "b": 1})
 	w.must(w.apply())
-	w.mistype("a")
+	w.breakRole("a")
 	w.revision++
 	results, err = w.apply(func(o *Options) { o.KeepGoing = true })
-	if !errors.As(err, &eval) || errors.As(err, &unread) {
+	if !errors.As(err, &eval) || errors.As(err, &unevaluable) {
 		t.Errorf("%v", err)
 	}
 	if diff := cmp.Diff([]string{"a-1 skipped", "b-1 switched"}, outcomes(results)); diff != "" {

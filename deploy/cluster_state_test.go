@@ -21,23 +21,23 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// lives is a world in which so many control planes and workers run together.
-func lives(t *testing.T, cps, ws int) (*world, *sulky) {
+// newRunningCluster returns a world with a deployed cluster of cps control planes and ws workers.
+func newRunningCluster(t *testing.T, cps, ws int) (*world, *fakeEngine) {
 	w := newWorld(t, map[string]int{"cp": cps, "w": ws})
-	e := &sulky{}
-	w.together(e)
+	e := &fakeEngine{}
+	w.useEngine(e)
 	w.must(w.apply())
 	e.members = map[string]engine.Status{}
 	for _, n := range w.hive.Nodes {
 		e.members[n.Name] = engine.Status{Ready: true, OneByOne: n.Role == "cp"}
 	}
-	e.did = nil
+	e.calls = nil
 	return w, e
 }
 
-// turns are the nodes in the order in which something was done to them; who is in it twice was
-// disturbed by others.
-func (w *world) turns() string {
+// changeOrder returns the nodes in the order of their changes. A node that is in it twice changed at the same
+// time as another one.
+func (w *world) changeOrder() string {
 	var out []string
 	for _, e := range w.events {
 		if e.Node != "" && e.Phase != event.Connect && e.Kind != event.Message {
@@ -47,9 +47,9 @@ func (w *world) turns() string {
 	return strings.Join(slices.Compact(out), " ")
 }
 
-// While the engine says nothing, its members are changed in its order all the same.
-func TestSilentEngine(t *testing.T) {
-	w, e := lives(t, 3, 2)
+// Members are changed in the usual order while the engine does not answer.
+func TestUnreachableEngine(t *testing.T) {
+	w, e := newRunningCluster(t, 3, 2)
 	e.refuse = "members"
 	w.revision++
 	two, _ := plan.ParseShare("2")
@@ -60,35 +60,35 @@ func TestSilentEngine(t *testing.T) {
 	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "cp-3 switched", "w-1 switched", "w-2 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if got := w.turns(); !strings.HasPrefix(got, "cp-1 cp-2 cp-3 w-") {
+	if got := w.changeOrder(); !strings.HasPrefix(got, "cp-1 cp-2 cp-3 w-") {
 		t.Errorf("turns: %s", got)
 	}
-	if slices.ContainsFunc(e.did, func(s string) bool { return strings.HasPrefix(s, "leave") }) {
-		t.Errorf("what cannot be asked cannot be drained: %q", e.did)
+	if slices.ContainsFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "leave") }) {
+		t.Errorf("the engine does not answer and was asked to drain: %q", e.calls)
 	}
 
-	// When it speaks again, who is left is drained.
-	w, e = lives(t, 2, 0)
+	// When the engine answers again, the remaining members are drained.
+	w, e = newRunningCluster(t, 2, 0)
 	e.refuse = "members"
 	w.revision++
-	e.when = func(what string) {
+	e.onCall = func(what string) {
 		if what == "invite cp-1" {
 			e.refuse = ""
 		}
 	}
 	w.must(w.apply())
-	if diff := cmp.Diff([]string{"invite cp-1", "leave cp-2", "return cp-2", "invite cp-2"}, e.moved()); diff != "" {
+	if diff := cmp.Diff([]string{"invite cp-1", "leave cp-2", "return cp-2", "invite cp-2"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// Without draining, what a run that was killed has drained is given its work again.
+// Without draining, a member that a killed run had drained is uncordoned.
 func TestWithoutDrain(t *testing.T) {
-	w, e := lives(t, 1, 2)
+	w, e := newRunningCluster(t, 1, 2)
 	e.members["w-2"] = engine.Status{Ready: true, Drained: true}
 	w.revision++
 	w.must(w.apply(func(o *Options) { o.WithoutDrain = true }))
-	if diff := cmp.Diff([]string{"return w-2"}, e.moved()); diff != "" {
+	if diff := cmp.Diff([]string{"return w-2"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -96,27 +96,27 @@ func TestWithoutDrain(t *testing.T) {
 func (w *world) reboot(o RebootOptions) ([]state.NodeResult, error) {
 	return w.session(w.t.Context(), "reboot", func(d *Deployer) error {
 		o.Timeout = 10 * time.Second
-		_, err := d.Reboot(w.t.Context(), Look(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), o)
+		_, err := d.Reboot(w.t.Context(), InspectNodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), o)
 		return err
 	})
 }
 
-// A reboot goes through what lives as a change does.
-func TestRebootAmid(t *testing.T) {
-	w, e := lives(t, 2, 1)
+// A reboot of a running cluster is a rolling update, as apply is.
+func TestRebootRunningCluster(t *testing.T) {
+	w, e := newRunningCluster(t, 2, 1)
 	w.must(w.reboot(RebootOptions{}))
-	if got := w.turns(); got != "cp-1 cp-2 w-1" {
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
-	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.moved()); diff != "" {
+	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
-	e.did = nil
+	e.calls = nil
 	w.must(w.reboot(RebootOptions{WithoutDrain: true}))
-	if got := w.turns(); got != "cp-1 cp-2 w-1" || len(e.did) > 0 {
-		t.Errorf("turns: %s; %q", got, e.did)
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" || len(e.calls) > 0 {
+		t.Errorf("turns: %s; %q", got, e.calls)
 	}
-	// Who keeps its work does not reboot, nor do those after it.
+	// A member that cannot be drained does not reboot, nor do the nodes after it.
 	e.refuse = "leave"
 	boots := w.machines["cp-1"].boot
 	results, err := w.reboot(RebootOptions{})
@@ -128,9 +128,9 @@ func TestRebootAmid(t *testing.T) {
 	}
 }
 
-// What lives was perhaps deployed from elsewhere: the nodes say so.
+// Members that were deployed from another computer are drained, because the nodes report their deployment.
 func TestDeployedFromElsewhere(t *testing.T) {
-	forget := func(w *world) {
+	clearNodes := func(w *world) {
 		w.must(w.session(t.Context(), "forget", func(d *Deployer) error {
 			return d.Store.Update(func(s *state.State) error { clear(s.Nodes); return nil })
 		}))
@@ -139,33 +139,33 @@ func TestDeployedFromElsewhere(t *testing.T) {
 		"apply":  func(w *world) ([]state.NodeResult, error) { w.revision++; return w.apply() },
 		"reboot": func(w *world) ([]state.NodeResult, error) { return w.reboot(RebootOptions{}) },
 	} {
-		w, e := lives(t, 2, 1)
-		forget(w)
-		e.did = nil
+		w, e := newRunningCluster(t, 2, 1)
+		clearNodes(w)
+		e.calls = nil
 		w.must(act(w))
-		if got := w.turns(); got != "cp-1 cp-2 w-1" {
+		if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 			t.Errorf("%s: turns: %s", name, got)
 		}
-		if !slices.Contains(e.did, "leave cp-2") {
-			t.Errorf("%s: %q", name, e.did)
+		if !slices.Contains(e.calls, "leave cp-2") {
+			t.Errorf("%s: %q", name, e.calls)
 		}
 	}
 }
 
-// Nodes whose turn has not come when we are interrupted have results, too.
+// After an interrupt, nodes that were not rebooted have results, too.
 func TestRebootInterrupted(t *testing.T) {
 	for name, early := range map[string]bool{"in a turn": false, "before the first": true} {
-		w, e := lives(t, 0, 2)
+		w, e := newRunningCluster(t, 0, 2)
 		ctx, cancel := context.WithCancel(t.Context())
-		e.when = func(string) { cancel() }
+		e.onCall = func(string) { cancel() }
 		two, _ := plan.ParseShare("2")
 		var results []state.NodeResult
 		recorded, err := w.session(t.Context(), "reboot", func(d *Deployer) (err error) {
-			looked := Look(ctx, d.Fleet, w.hive.Nodes, 0, nil)
+			inspected := InspectNodes(ctx, d.Fleet, w.hive.Nodes, 0, nil)
 			if early {
 				cancel()
 			}
-			results, err = d.Reboot(ctx, looked, RebootOptions{Parallel: 1, MaxUnavailable: two, Timeout: 10 * time.Second})
+			results, err = d.Reboot(ctx, inspected, RebootOptions{Parallel: 1, MaxUnavailable: two, Timeout: 10 * time.Second})
 			return err
 		})
 		first := "w-1 failed"
@@ -181,51 +181,51 @@ func TestRebootInterrupted(t *testing.T) {
 	}
 }
 
-func TestRollbackAmid(t *testing.T) {
-	w, e := lives(t, 2, 1)
+func TestRollbackRunningCluster(t *testing.T) {
+	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
 	w.must(w.apply())
-	e.did = nil
+	e.calls = nil
 	w.must(w.session(t.Context(), "rollback", func(d *Deployer) error {
-		steps, err := PlanRollback(Look(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
+		steps, err := PlanRollback(InspectNodes(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
 		if err != nil {
 			return err
 		}
 		_, err = d.Rollback(t.Context(), steps, RollbackOptions{Confirm: time.Minute})
 		return err
 	}))
-	if got := w.turns(); got != "cp-1 cp-2 w-1" {
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
-	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.moved()); diff != "" {
+	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// Nor does a run that takes itself back switch all control planes at once.
-func TestTakeBackAmid(t *testing.T) {
-	w, e := lives(t, 2, 1)
+// A run that rolls back all its nodes restores control planes one after the other.
+func TestRestoreRunningCluster(t *testing.T) {
+	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
-	e.when = func(what string) {
+	e.onCall = func(what string) {
 		if what == "leave w-1" {
-			e.refuse = "leave" // and from now on nobody lets go
+			e.refuse = "leave" // from now on every drain fails
 		}
 	}
 	results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
 	if err == nil {
-		t.Fatal("w-1 let go of its work")
+		t.Fatal("w-1 was drained")
 	}
 	if diff := cmp.Diff([]string{"cp-1 rolled-back", "cp-2 rolled-back", "w-1 failed"}, outcomes(results)); diff != "" {
 		t.Errorf("%s\n%v", diff, err)
 	}
-	if got := w.turns(); got != "cp-1 cp-2 w-1 cp-1 cp-2" {
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1 cp-1 cp-2" {
 		t.Errorf("turns: %s", got)
 	}
 }
 
-// One that cannot be taken back leaves the others their turns, but no control plane as long as it
-// does not work itself.
-func TestTakeBackPastFailures(t *testing.T) {
+// A node that cannot be restored does not stop the others. But while it does not work, no other control plane
+// is restored.
+func TestRestoreContinuesAfterFailures(t *testing.T) {
 	for name, c := range map[string]struct {
 		works bool
 		want  []string
@@ -233,10 +233,10 @@ func TestTakeBackPastFailures(t *testing.T) {
 		"it works as it is": {true, []string{"cp-1 switched", "cp-2 rolled-back", "w-1 rolled-back", "w-2 failed"}},
 		"it is missing":     {false, []string{"cp-1 switched", "cp-2 switched", "w-1 rolled-back", "w-2 failed"}},
 	} {
-		w, e := lives(t, 2, 2)
+		w, e := newRunningCluster(t, 2, 2)
 		w.revision++
 		back := false
-		e.when = func(what string) {
+		e.onCall = func(what string) {
 			e.refuse = ""
 			switch {
 			case what == "leave w-2":
@@ -257,14 +257,14 @@ func TestTakeBackPastFailures(t *testing.T) {
 	}
 }
 
-// resize gives the machines of a role another size.
+// resize changes the memory of the machines of a role.
 func (w *world) resize(role, memory string) {
 	r := w.hive.Roles[role]
 	r.Memory = memory
 	w.hive.Roles[role] = r
 }
 
-// booted is how often each machine has started.
+// booted returns how often each machine has started.
 func (w *world) booted() map[string]int {
 	out := map[string]int{}
 	for _, n := range w.hive.Nodes {
@@ -273,53 +273,53 @@ func (w *world) booted() map[string]int {
 	return out
 }
 
-// Machines of members change in their turns: what lives is looked at before the first one stops.
-func TestResizeAmid(t *testing.T) {
+// Machines of members restart one after the other, each after its drain.
+func TestResizeMembers(t *testing.T) {
 	for _, goal := range []Goal{Switch, Boot} {
-		w, e := lives(t, 2, 2)
+		w, e := newRunningCluster(t, 2, 2)
 		w.resize("cp", "2G")
 		w.resize("w", "3G")
 		before := w.booted()
-		e.when = func(what string) {
+		e.onCall = func(what string) {
 			if node, ok := strings.CutPrefix(what, "leave "); ok && w.h.Boot("demo-"+node) != before[node] {
-				t.Errorf("%s was restarted with its work", node)
+				t.Errorf("%s was restarted without a drain", node)
 			}
 			if node, ok := strings.CutPrefix(what, "return "); ok && w.h.Boot("demo-"+node) == before[node] {
-				t.Errorf("%s takes work again before it was restarted", node)
+				t.Errorf("%s was uncordoned before it was restarted", node)
 			}
 		}
 		results, err := w.apply(func(o *Options) { o.Goal = goal })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := w.turns(); got != "cp-1 cp-2 w-1 w-2" {
+		if got := w.changeOrder(); got != "cp-1 cp-2 w-1 w-2" {
 			t.Errorf("turns: %s", got)
 		}
-		if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1", "leave w-2", "return w-2"}, e.moved()); diff != "" {
+		if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1", "leave w-2", "return w-2"}, e.memberCalls()); diff != "" {
 			t.Error(diff)
 		}
 		if diff := cmp.Diff([]string{"cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
 			t.Error(diff)
 		}
-		if len(w.asked) != 4 {
-			t.Errorf("asked %q", w.asked)
+		if len(w.questions) != 4 {
+			t.Errorf("asked %q", w.questions)
 		}
 		after := w.booted()
 		w.must(w.apply())
 		if diff := cmp.Diff(after, w.booted()); diff != "" {
-			t.Errorf("once more: %s", diff)
+			t.Errorf("second apply: %s", diff)
 		}
 	}
 }
 
-// One that keeps its work keeps its machine, and so do those after it.
-func TestResizeRefused(t *testing.T) {
-	w, e := lives(t, 2, 0)
+// A member that cannot be drained keeps its machine, and the members after it keep theirs.
+func TestResizeStopsIfDrainIsRefused(t *testing.T) {
+	w, e := newRunningCluster(t, 2, 0)
 	w.resize("cp", "2G")
 	before := w.booted()
 	e.refuse = "leave"
 	if _, err := w.apply(); err == nil {
-		t.Error("it was not told")
+		t.Error("the refused drain was not reported")
 	}
 	if diff := cmp.Diff(before, w.booted()); diff != "" {
 		t.Error(diff)
@@ -335,31 +335,31 @@ func (w *world) newImage() {
 
 func recreate(o *Options) { o.Recreate = true }
 
-// A member whose machine is made anew leaves for good before, and the next one's turn is when it is back.
-func TestRecreateAmid(t *testing.T) {
-	w, e := lives(t, 2, 1)
+// A member is removed before its machine is recreated, and the next one follows when it has joined again.
+func TestRecreateMembers(t *testing.T) {
+	w, e := newRunningCluster(t, 2, 1)
 	w.newImage()
 	results, err := w.apply(recreate)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(w.asked) != 3 || !strings.HasSuffix(w.asked[0], "; it holds the cluster's data, and gets them again from the others") || strings.Contains(w.asked[2], "data") {
-		t.Errorf("asked %q", w.asked)
+	if len(w.questions) != 3 || !strings.HasSuffix(w.questions[0], "; it holds the cluster's data, and gets them again from the others") || strings.Contains(w.questions[2], "data") {
+		t.Errorf("asked %q", w.questions)
 	}
-	if got := w.turns(); got != "cp-1 cp-2 w-1" {
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
 	var want []string
 	for _, node := range []string{"cp-1", "cp-2", "w-1"} {
 		want = append(want, "leave for good "+node, "forget "+node, "invite "+node, "return "+node)
 	}
-	if diff := cmp.Diff(want, e.moved()); diff != "" {
+	if diff := cmp.Diff(want, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "w-1 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if n := countThings(w, "image "); n != 1 {
+	if n := countObjects(w, "image "); n != 1 {
 		t.Errorf("%d images are left", n)
 	}
 }
@@ -370,13 +370,13 @@ func TestRecreateRefused(t *testing.T) {
 		goal    Goal
 		wantErr string
 	}{
-		"it cannot be spared":      {"forget", Switch, "cp-1: the engine refuses"},
-		"nobody answers":           {"members", Switch, "no node can be taken out of the cluster: the engine does not answer"},
-		"it would not come in":     {"", Boot, "cp-1: its machine cannot be made anew by apply boot"},
-		"it does not come in":      {"return", Switch, "cp-1: the engine refuses"},
-		"nobody lets it come back": {"invite", Switch, "cp-1: the engine refuses"},
+		"it cannot be removed":  {"forget", Switch, "cp-1: the engine refuses"},
+		"the engine is silent":  {"members", Switch, "no node can be taken out of the cluster: the engine does not answer"},
+		"it would not join":     {"", Boot, "cp-1: its machine cannot be made anew by apply boot"},
+		"it does not get ready": {"return", Switch, "cp-1: the engine refuses"},
+		"it is not admitted":    {"invite", Switch, "cp-1: the engine refuses"},
 	} {
-		w, e := lives(t, 2, 0)
+		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
 		before := w.booted()
 		e.refuse = c.refuse
@@ -389,18 +389,18 @@ func TestRecreateRefused(t *testing.T) {
 			t.Errorf("%s: %v, and before %v", name, after, before)
 		}
 	}
-	// Somebody who has only one is told so.
-	w, _ := lives(t, 1, 0)
+	// The question for the only control plane says that the data are lost.
+	w, _ := newRunningCluster(t, 1, 0)
 	w.newImage()
 	w.decline = true
-	if _, err := w.apply(recreate); err == nil || len(w.asked) != 1 || !strings.HasSuffix(w.asked[0], "; it alone holds the cluster's data, which are lost") {
-		t.Errorf("asked %q: %v", w.asked, err)
+	if _, err := w.apply(recreate); err == nil || len(w.questions) != 1 || !strings.HasSuffix(w.questions[0], "; it alone holds the cluster's data, which are lost") {
+		t.Errorf("asked %q: %v", w.questions, err)
 	}
 }
 
-// A machine that does not answer is made anew all the same.
-func TestRecreateDead(t *testing.T) {
-	w, e := lives(t, 1, 1)
+// A machine that does not answer is recreated as well.
+func TestRecreateUnreachableMember(t *testing.T) {
+	w, e := newRunningCluster(t, 1, 1)
 	role := w.hive.Roles["cp"]
 	other := filepath.Join(t.TempDir(), "other.raw") // control planes keep their image
 	if err := os.WriteFile(other, []byte("a disk"), 0o644); err != nil {
@@ -409,12 +409,12 @@ func TestRecreateDead(t *testing.T) {
 	role.Image = &other
 	w.hive.Roles["cp"] = role
 	w.newImage()
-	w.deaf["w-1"] = true
+	w.unresponsive["w-1"] = true
 	w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
 		if s.Op == "ensure" && s.Node == "w-1" {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.deaf["w-1"] = false
+			w.unresponsive["w-1"] = false
 		}
 		return nil
 	})
@@ -425,26 +425,26 @@ func TestRecreateDead(t *testing.T) {
 	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"leave for good w-1", "forget w-1", "invite w-1", "return w-1"}, e.moved()); diff != "" {
+	if diff := cmp.Diff([]string{"leave for good w-1", "forget w-1", "invite w-1", "return w-1"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// A run that is cut off in a turn leaves what the next one finishes.
-func TestRecreateCutOff(t *testing.T) {
-	for _, cut := range []int{1, 3, 5, 7, 9} {
-		w, e := lives(t, 2, 0)
+// The next run finishes what a run that was interrupted while it recreated a member has left.
+func TestRecreateInterrupted(t *testing.T) {
+	for _, failingStep := range []int{1, 3, 5, 7, 9} {
+		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
 		n := 0
 		w.h.OnStep(func(_ context.Context, s fakeprovider.Step) error {
 			if s.Node == "cp-1" {
-				if n++; n >= cut {
+				if n++; n >= failingStep {
 					return errors.New("cut off")
 				}
 			}
 			return nil
 		})
-		e.when = func(what string) {
+		e.onCall = func(what string) {
 			if node, ok := strings.CutPrefix(what, "forget "); ok {
 				delete(e.members, node)
 			}
@@ -453,31 +453,31 @@ func TestRecreateCutOff(t *testing.T) {
 			}
 		}
 		if _, err := w.apply(recreate); err == nil || w.h.Boot("demo-cp-2") == 0 || e.members["cp-2"] == (engine.Status{}) {
-			t.Fatalf("cut before step %d: %v", cut, err)
+			t.Fatalf("cut before step %d: %v", failingStep, err)
 		}
 		w.h.OnStep(nil)
-		_, is := e.members["cp-1"]
-		e.did = nil
+		_, isMember := e.members["cp-1"]
+		e.calls = nil
 		if _, err := w.apply(recreate); err != nil {
-			t.Fatalf("cut before step %d: %v", cut, err)
+			t.Fatalf("cut before step %d: %v", failingStep, err)
 		}
-		back, next := slices.Index(e.did, "return cp-1"), slices.Index(e.did, "leave for good cp-2")
-		if !is && (back < 0 || next >= 0 && next < back) {
-			t.Errorf("cut before step %d: cp-2 leaves before cp-1 is back: %q", cut, e.did)
+		back, next := slices.Index(e.calls, "return cp-1"), slices.Index(e.calls, "leave for good cp-2")
+		if !isMember && (back < 0 || next >= 0 && next < back) {
+			t.Errorf("cut before step %d: cp-2 was removed before cp-1 had joined again: %q", failingStep, e.calls)
 		}
 		if len(e.members) != 2 {
-			t.Errorf("cut before step %d: members %v", cut, e.members)
+			t.Errorf("cut before step %d: members %v", failingStep, e.members)
 		}
 		for _, node := range []string{"cp-1", "cp-2"} {
 			if s := w.state(); s.Nodes[node].Good == nil || len(s.Intents) > 0 || w.h.Boot("demo-"+node) == 0 {
-				t.Errorf("cut before step %d: %+v", cut, s)
+				t.Errorf("cut before step %d: %+v", failingStep, s)
 			}
 		}
 	}
 }
 
-// Where one drain would delete something for good, none begins and nothing changes: whatever the node's turn
-// and whatever drains it.
+// If one drain would delete something, no drain begins and nothing changes: in every command that drains, and
+// for every position of the node in the order.
 func TestDrainsAreCheckedFirst(t *testing.T) {
 	for name, act := range map[string]func(*world, engine.DrainOptions) ([]state.NodeResult, error){
 		"apply": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
@@ -493,9 +493,9 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 			return w.apply(recreate, func(a *Options) { a.Drain = o })
 		},
 		"fewer nodes": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
-			e := w.engines["sulky"](engine.Cluster{}).(*sulky)
+			e := w.engines["sulky"](engine.Cluster{}).(*fakeEngine)
 			w.scale(map[string]int{"cp": 1, "w": 1})
-			w.together(e)
+			w.useEngine(e)
 			w.revision++
 			return w.apply(func(a *Options) { a.Drain = o })
 		},
@@ -504,19 +504,19 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 		},
 		"destroy": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
 			return w.session(t.Context(), "destroy", func(d *Deployer) error {
-				doom, err := d.Machines.Doom(t.Context(), d.Store.State(), func(all []nixeval.Node) ([]nixeval.Node, error) {
+				destroyPlan, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), func(all []nixeval.Node) ([]nixeval.Node, error) {
 					return slices.DeleteFunc(all, func(n nixeval.Node) bool { return n.Role == "cp" }), nil
 				})
 				if err != nil {
 					return err
 				}
-				defer doom.Close()
-				_, err = d.Destroy(t.Context(), doom, DestroyOptions{Drain: o})
+				defer destroyPlan.Close()
+				_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{Drain: o})
 				return err
 			})
 		},
 	} {
-		w, e := lives(t, 1, 2)
+		w, e := newRunningCluster(t, 1, 2)
 		e.blocked = map[string]string{"w-2": "shop/debug"}
 		starts := func() string {
 			var out []string
@@ -531,23 +531,23 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 		if !errors.As(err, &blocked) || err.Error() != "w-2: drain: shop/debug is bare" {
 			t.Errorf("%s: %v", name, err)
 		}
-		if moved := e.moved(); len(moved) > 0 || starts() != before {
-			t.Errorf("%s: done all the same: %q; %s, and before %s", name, moved, starts(), before)
+		if calls := e.memberCalls(); len(calls) > 0 || starts() != before {
+			t.Errorf("%s: changed although the drain was refused: %q; %s, and before %s", name, calls, starts(), before)
 		}
-		e.did = nil
+		e.calls = nil
 		w.must(act(w, engine.DrainOptions{BarePods: true}))
-		if !slices.ContainsFunc(e.did, func(s string) bool { return s == "leave w-2" || s == "leave for good w-2" }) || !e.options.BarePods {
-			t.Errorf("%s, allowed: %q, %+v", name, e.did, e.options)
+		if !slices.ContainsFunc(e.calls, func(s string) bool { return s == "leave w-2" || s == "leave for good w-2" }) || !e.options.BarePods {
+			t.Errorf("%s, allowed: %q, %+v", name, e.calls, e.options)
 		}
 		if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Text == "w-2: the drain deletes shop/debug, which is bare" }) {
-			t.Errorf("%s: what is deleted is not said", name)
+			t.Errorf("%s: what the drain deletes is not reported", name)
 		}
 	}
 }
 
-// A member whose programs are dead is drained for a short time, and the change goes on.
+// A member whose programs do not work is drained for a short time, and the change goes on.
 func TestDrainOfBrokenMember(t *testing.T) {
-	w, e := lives(t, 1, 1)
+	w, e := newRunningCluster(t, 1, 1)
 	e.broken = map[string]string{"w-1": "its kubelet is dead"}
 	w.revision++
 	results, err := w.apply()
@@ -560,18 +560,18 @@ func TestDrainOfBrokenMember(t *testing.T) {
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
 		return e.Level == "warning" && e.Node == "w-1" && strings.HasPrefix(e.Text, "w-1: its kubelet is dead; it is drained for a short time only")
 	}) {
-		t.Error("it is not said")
+		t.Error("the short drain is not reported")
 	}
-	// With the check, a program that is still dead in the end is told.
+	// The check reports a program that still does not run at the end.
 	w.revision++
 	if _, err := w.apply(func(o *Options) { o.CheckTimeout = time.Second }); err == nil || !strings.Contains(err.Error(), "w-1: its kubelet is dead") {
 		t.Error(err)
 	}
 }
 
-// Units that failed are seen at the end, also on nodes that did not change.
-func TestFailedUnitsInTheEnd(t *testing.T) {
-	w, _ := lives(t, 1, 1)
+// Units that failed are reported at the end, also on nodes that did not change.
+func TestFailedUnitsAtEnd(t *testing.T) {
+	w, _ := newRunningCluster(t, 1, 1)
 	w.machines["w-1"].failed = "backup.service"
 	if _, err := w.apply(func(o *Options) { o.CheckTimeout = time.Second }); err == nil || !strings.Contains(err.Error(), "w-1: failed: backup.service") {
 		t.Error(err)

@@ -10,14 +10,14 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Boots tells whether nixbench boots the node's machine. A role's node with a
-// deployment.targetHost, which takes an mkForce, is a machine that exists.
+// Boots reports whether nixbench boots the node's machine. A node of a role that has a
+// deployment.targetHost (set with mkForce) is an existing machine, which nixbench does not boot.
 func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
 	return n.Role != "" && hive.Cluster != nil && hive.Unit(n.Unit).Deployment.TargetHost == nil
 }
 
-// booted are the nodes whose machines nixbench boots.
-func booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
+// bootedNodes returns the nodes whose machines nixbench boots.
+func bootedNodes(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	var out []nixeval.Node
 	for _, n := range nodes {
 		if Boots(hive, n) {
@@ -27,11 +27,11 @@ func booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	return out
 }
 
-// wishes is what the hive says of the machines that nixbench boots.
-func wishes(hive *nixeval.Hive) ([]provision.Desired, error) {
+// desiredMachines returns the machines that nixbench boots, as the hive describes them.
+func desiredMachines(hive *nixeval.Hive) ([]provision.Desired, error) {
 	var out []provision.Desired
-	for _, n := range booted(hive, hive.Nodes) {
-		w, err := wish(n, hive.Roles[n.Role])
+	for _, n := range bootedNodes(hive, hive.Nodes) {
+		w, err := desiredMachine(n, hive.Roles[n.Role])
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +40,7 @@ func wishes(hive *nixeval.Hive) ([]provision.Desired, error) {
 	return out, nil
 }
 
-func wish(n nixeval.Node, r nixeval.Role) (provision.Desired, error) {
+func desiredMachine(n nixeval.Node, r nixeval.Role) (provision.Desired, error) {
 	w := provision.Desired{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
 		Firmware: provision.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Method: provision.Method(r.Identity), On: r.Hypervisors,
@@ -60,8 +60,8 @@ func wish(n nixeval.Node, r nixeval.Role) (provision.Desired, error) {
 	return w, err
 }
 
-// network is what the hive says of the network of those machines.
-func network(hive *nixeval.Hive) (provision.Network, error) {
+// desiredNetwork returns the network of these machines, as the hive describes it.
+func desiredNetwork(hive *nixeval.Hive) (provision.Network, error) {
 	n := hive.Cluster.Network
 	out := provision.Network{Name: n.Name, Mode: provision.Mode(n.Mode), Domain: n.Domain}
 	bad := func(fix, format string, args ...any) (provision.Network, error) {
@@ -87,8 +87,9 @@ func network(hive *nixeval.Hive) (provision.Network, error) {
 	return out, nil
 }
 
-// fixed are the addresses of nodes that are not ours to boot.
-func fixed(hive *nixeval.Hive) map[netip.Addr]string {
+// fixedAddresses returns the addresses in the hive that no machine may get: those of nodes that
+// nixbench does not boot, and of the cluster's endpoint.
+func fixedAddresses(hive *nixeval.Hive) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, n := range hive.Nodes {
 		if a, ok := facts.LiteralAddress(hive, n); ok {
@@ -105,6 +106,6 @@ func endpointAddress(hive *nixeval.Hive) netip.Addr {
 	if hive.Cluster == nil || hive.Cluster.Endpoint == nil || hive.Cluster.Endpoint.Address == nil {
 		return netip.Addr{}
 	}
-	a, _ := netip.ParseAddr(strings.TrimSpace(*hive.Cluster.Endpoint.Address)) // facts complain
+	a, _ := netip.ParseAddr(strings.TrimSpace(*hive.Cluster.Endpoint.Address)) // facts.Make reports an invalid address
 	return a
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 )
 
-// warnings are what the last run has warned of.
+// warnings returns the warnings of the last run.
 func (w *world) warnings() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -28,7 +28,7 @@ func (w *world) warnings() []string {
 	return out
 }
 
-// preview is what plan says of each node, and its error.
+// preview returns what plan shows for each node, and its error.
 func (w *world) preview() ([]string, error) {
 	var out []string
 	_, err := w.session(w.t.Context(), "plan", func(d *Deployer) error {
@@ -41,9 +41,9 @@ func (w *world) preview() ([]string, error) {
 	return out, err
 }
 
-// A network with somebody else's machine on it is left, and that is an error. The cluster's id stays, so that the
-// next apply or destroy goes on.
-func TestDestroyLeavesTheNetwork(t *testing.T) {
+// A network with a foreign machine on it is not removed, and that is an error. The cluster's id stays, so that
+// the next apply or destroy can continue.
+func TestDestroyKeepsNetworkInUse(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
 	id := w.state().Cluster.ID
@@ -78,11 +78,11 @@ func TestDestroyLeavesTheNetwork(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Error(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
-// The same where the hive no longer wants any machine.
-func TestTidyLeavesTheNetwork(t *testing.T) {
+// The same for an apply of a hive that has no machines any more.
+func TestApplyKeepsNetworkInUse(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1, "x": 1})
 	w.must(w.apply())
 	w.h.AddGuest("guest", "net")
@@ -96,12 +96,12 @@ func TestTidyLeavesTheNetwork(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Error(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
-// Machines whose network was stopped or removed are connected to it again; containers are restarted for it, and
-// people are asked first.
-func TestNetworkIsStopped(t *testing.T) {
+// Machines whose network was stopped or removed are connected to it again. Containers have to be restarted for
+// it, so the user is asked first.
+func TestNetworkStopped(t *testing.T) {
 	const why = "network net was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again"
 	for _, keep := range []bool{true, false} {
 		for kind, how := range map[provision.Kind]string{provision.VM: why + " while it runs", provision.Container: why + " by a restart"} {
@@ -120,7 +120,7 @@ func TestNetworkIsStopped(t *testing.T) {
 				t.Errorf("%s: declined: %v", kind, err)
 			}
 			w.decline = false
-			if kind == provision.VM { // it is done already
+			if kind == provision.VM { // the declined apply has already reconnected the VM
 				w.h.StopNetwork("net", keep)
 			}
 			results, err := w.apply()
@@ -130,8 +130,8 @@ func TestNetworkIsStopped(t *testing.T) {
 			if diff := cmp.Diff([]string{"w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
 				t.Error(diff)
 			}
-			if want := "reconnect w-1 on default: " + how; !slices.Contains(w.warnings(), want) || (kind == provision.Container) != slices.Contains(w.asked, want) {
-				t.Errorf("%s: asked %q, warned of %q", kind, w.asked, w.warnings())
+			if want := "reconnect w-1 on default: " + how; !slices.Contains(w.warnings(), want) || (kind == provision.Container) != slices.Contains(w.questions, want) {
+				t.Errorf("%s: asked %q, warned of %q", kind, w.questions, w.warnings())
 			}
 			if again := w.h.Boot("demo-w-1"); (again != boot) != (kind == provision.Container) {
 				t.Errorf("%s: boot %d, then %d", kind, boot, again)
@@ -139,14 +139,14 @@ func TestNetworkIsStopped(t *testing.T) {
 			steps := len(w.h.Log())
 			w.must(w.apply())
 			if did := w.effects(steps); len(did) > 0 {
-				t.Errorf("%s: once more: %q", kind, did)
+				t.Errorf("%s: second apply: %q", kind, did)
 			}
 		}
 	}
 }
 
-// A network that is undefined while it runs is defined again, and nothing on it is disturbed.
-func TestNetworkIsUndefined(t *testing.T) {
+// A running network that was undefined is defined again, and its machines do not change.
+func TestNetworkUndefined(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	boot := w.h.Boot("demo-w-1")
@@ -154,33 +154,33 @@ func TestNetworkIsUndefined(t *testing.T) {
 	steps := len(w.h.Log())
 	w.must(w.apply())
 	if did := w.effects(steps); len(did) == 0 || !strings.HasPrefix(did[0], "prepare  network") || w.h.Boot("demo-w-1") != boot {
-		t.Errorf("it did %q", did)
+		t.Errorf("apply did %q", did)
 	}
 	steps = len(w.h.Log())
 	w.must(w.apply())
 	if did := w.effects(steps); len(did) > 0 {
-		t.Errorf("once more: %q", did)
+		t.Errorf("second apply: %q", did)
 	}
 }
 
-// What was decided on and never made is forgotten, and not counted as removed.
-func TestNeverMade(t *testing.T) {
+// A machine that was planned and never created is removed from the state, and not counted as removed.
+func TestDestroyNeverCreated(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
-	w.h.OnStep(failAt(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "seed"}))
+	w.h.OnStep(failAtStep(fakeprovider.Step{Op: "ensure", Node: "w-2", Name: "seed"}))
 	if _, err := w.apply(); err == nil {
 		t.Fatal("nothing failed")
 	}
 	w.h.OnStep(nil)
 	results, err := w.session(t.Context(), "destroy", func(d *Deployer) error {
-		doom, err := d.Machines.Doom(t.Context(), d.Store.State(), nil)
+		destroyPlan, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
 		if err != nil {
 			return err
 		}
-		defer doom.Close()
-		if diff := cmp.Diff([]string{"w-1 on default", "w-2: it was never made; it is forgotten"}, doom.Lines()); diff != "" {
+		defer destroyPlan.Close()
+		if diff := cmp.Diff([]string{"w-1 on default", "w-2: it was never made; it is forgotten"}, destroyPlan.Lines()); diff != "" {
 			t.Error(diff)
 		}
-		_, err = d.Destroy(t.Context(), doom, DestroyOptions{})
+		_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{})
 		return err
 	})
 	if diff := cmp.Diff([]string{"w-1 removed"}, outcomes(results)); diff != "" || err != nil {
@@ -189,11 +189,11 @@ func TestNeverMade(t *testing.T) {
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Phase == event.Remove && e.Text == "1 machine removed" }) {
 		t.Error("it counts wrong")
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
-// A machine that somebody has removed by hand is not counted either, and what is remembered of it goes.
-func TestRemovedByHand(t *testing.T) {
+// A machine that was removed by hand is not counted either, and its record is removed.
+func TestDestroyRemovedByHand(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	w.must(w.apply())
 	if err := w.h.Remove(t.Context(), provision.Cluster{Name: "demo", ID: w.state().Cluster.ID}, "w-2"); err != nil {
@@ -207,10 +207,10 @@ func TestRemovedByHand(t *testing.T) {
 	}) {
 		t.Error("it counts wrong")
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
-// plan and apply refuse what cannot be made, before anything is.
+// plan and apply refuse a machine that cannot be created before they create anything.
 func TestPreflight(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil func(*world)
@@ -254,18 +254,18 @@ func TestPreflight(t *testing.T) {
 				}
 				var hinted interface{ Hint() string }
 				if name != "xml" && (!errors.As(err, &hinted) || hinted.Hint() == "") {
-					t.Errorf("%s: it knows no way out", command)
+					t.Errorf("%s: the error has no hint", command)
 				}
 			}
 			if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || !slices.Equal(w.h.Things(), things) {
-				t.Errorf("something was made: %q, %+v", w.h.Things(), s)
+				t.Errorf("something was created: %q, %+v", w.h.Things(), s)
 			}
 		})
 	}
 }
 
-// A copy of a machine is told apart from it: said, and neither taken for the machine nor removed.
-func TestCopyOfAMachine(t *testing.T) {
+// A copy of a machine is reported. It is neither used as the machine nor removed.
+func TestCopiedMachine(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	w.h.CopyMachine("demo-w-1", "zz-copy")
@@ -278,18 +278,18 @@ func TestCopyOfAMachine(t *testing.T) {
 		t.Error(diff)
 	}
 	if said := w.warnings(); !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, text+"; it has the MAC of w-1 too") }) {
-		t.Errorf("said: %q", said)
+		t.Errorf("warnings: %q", said)
 	}
 	_, err = w.session(t.Context(), "destroy", func(d *Deployer) error {
-		doom, err := d.Machines.Doom(t.Context(), d.Store.State(), nil)
+		destroyPlan, err := d.Machines.PlanDestroy(t.Context(), d.Store.State(), nil)
 		if err != nil {
 			return err
 		}
-		defer doom.Close()
-		if diff := cmp.Diff([]string{"w-1 on default", text}, doom.Lines()); diff != "" {
+		defer destroyPlan.Close()
+		if diff := cmp.Diff([]string{"w-1 on default", text}, destroyPlan.Lines()); diff != "" {
 			t.Error(diff)
 		}
-		_, err = d.Destroy(t.Context(), doom, DestroyOptions{})
+		_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{})
 		return err
 	})
 	if !errors.Is(err, provision.ErrInUse) || !slices.Contains(w.h.Things(), "domain zz-copy") {
@@ -299,11 +299,11 @@ func TestCopyOfAMachine(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Error(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }
 
-// A destroy that is ended while it cleans up keeps the cluster's id, too.
-func TestDestroyIsEndedWhileItCleans(t *testing.T) {
+// A destroy that is interrupted while it cleans up keeps the cluster's id, too.
+func TestDestroyInterruptedDuringCleanup(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -320,5 +320,5 @@ func TestDestroyIsEndedWhileItCleans(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Error(err)
 	}
-	w.empty()
+	w.checkEmpty()
 }

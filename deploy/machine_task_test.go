@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// The state has the intent to make or start a machine before the hypervisor is asked to.
+// The intent to create or start a machine is in the state before the hypervisor is called.
 func TestMachineIntent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 1})
@@ -44,12 +44,12 @@ func TestMachineIntent(t *testing.T) {
 	}
 }
 
-// A run that does not wait until its machine is ready leaves the intent. So the next run waits for
-// the machine, although the hypervisor says that it runs.
+// A run that does not wait until its machine is ready leaves the intent. Therefore the next run waits
+// for the machine, although the hypervisor reports that it runs.
 func TestNextRunWaitsForMachine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 1})
-	w.boot["w-1"] = 1500 * time.Millisecond // longer than a node that should be running is given
+	w.boot["w-1"] = 1500 * time.Millisecond // longer than the timeout for a running node
 	_, err := w.apply(func(o *Options) { o.BootTimeout = 100 * time.Millisecond })
 	if boot := (*BootError)(nil); !errors.As(err, &boot) || !boot.Started {
 		t.Fatalf("the first run: %v", err)

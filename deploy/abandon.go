@@ -1,0 +1,93 @@
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// Forgotten is the outcome for a machine that is removed from the state because its hypervisor is gone.
+const Forgotten state.Outcome = "forgotten"
+
+// PlanAbandon plans to remove a hypervisor that is gone, with its machines, from the state. It asks no
+// hypervisor, and nothing is removed on that one.
+func (m *Machines) PlanAbandon(recorded *state.State, hypervisor string) *DestroyPlan {
+	d := &DestroyPlan{abandoned: hypervisor, WholeCluster: true}
+	for _, node := range sortedKeys(recorded.Machines) {
+		s := recorded.Machines[node]
+		if s.Hypervisor != hypervisor {
+			d.WholeCluster = false
+			continue
+		}
+		machine := removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is given up"}
+		if s.Address.IsValid() {
+			machine.note = "its address " + s.Address.String() + " and its host key are given up"
+		}
+		d.Removals = append(d.Removals, machine)
+	}
+	sortByNode(d.Removals)
+	d.Remaining = m.describeRemaining(recorded, d)
+	return d
+}
+
+// describeRemaining lists what remains on an abandoned hypervisor, in case it comes back.
+func (m *Machines) describeRemaining(recorded *state.State, d *DestroyPlan) []string {
+	if len(d.Removals) == 0 {
+		return nil
+	}
+	h := recorded.Cluster.Hypervisors[d.abandoned]
+	var domains, keys []string
+	for _, machine := range d.Removals {
+		domains = append(domains, m.clusterIdentity(recorded).Domain(machine.Node))
+		for _, n := range m.Hive.Nodes {
+			if n.Name == machine.Node {
+				keys = append(keys, sortedKeys(m.Hive.Unit(n.Unit).Deployment.Keys)...)
+			}
+		}
+	}
+	out := []string{fmt.Sprintf("left on %s, at %s: %s, with their disks in pool %s", d.abandoned, h.URI, strings.Join(domains, ", "), h.Pool)}
+	if n := recorded.Cluster.Network; provision.Mode(n.Mode).Ours() {
+		out[0] += ", and network " + n.Name
+	}
+	if len(keys) > 0 {
+		slices.Sort(keys)
+		out = append(out, "whoever has their disks may have these keys: "+strings.Join(slices.Compact(keys), ", "))
+	}
+	return out
+}
+
+// abandonHypervisor removes a hypervisor from the state, and writes the facts of the other machines.
+func (w *destroyer) abandonHypervisor(hypervisor string) error {
+	if err := w.Store.Update(func(s *state.State) error { delete(s.Cluster.Hypervisors, hypervisor); return nil }); err != nil {
+		return err
+	}
+	return w.writeFacts(w.Store.State())
+}
+
+// addAbandonHint adds to errors about unreachable hypervisors how to remove one from the state, if it may have
+// machines of this cluster.
+func addAbandonHint(err error, recorded *state.State) error {
+	if recorded.Cluster == nil {
+		return err
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		var all []error
+		for _, one := range e.Unwrap() {
+			all = append(all, addAbandonHint(one, recorded))
+		}
+		return errors.Join(all...)
+	case *provision.Error:
+		if _, ours := recorded.Cluster.Hypervisors[e.Hypervisor]; ours && errors.Is(e, provision.ErrUnreachable) {
+			with := *e
+			with.Fix += fmt.Sprintf("; if it is gone for good, take it out of cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.Hypervisor)
+			with.Fix = strings.TrimPrefix(with.Fix, "; ")
+			return &with
+		}
+	}
+	return err
+}

@@ -1,0 +1,30 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+)
+
+// A connection that is lost during the inspection is an error of the connect step, not of a later one.
+func TestInspectError(t *testing.T) {
+	lost := &remote.LostError{Node: "m1", Addr: "m1:22", Err: io.EOF}
+	timeout := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
+	for _, err := range []error{lost, timeout} {
+		var n *NodeError
+		if got := inspectError("m1", err); !errors.As(got, &n) || n.Step != event.Connect || !errors.Is(got, err) || got.Error() != err.Error() {
+			t.Errorf("%#v", got)
+		}
+	}
+	refused := &remote.AuthError{Node: "m1", Addr: "m1:22", User: "root"}
+	if got := inspectError("m1", refused); got != error(refused) {
+		t.Errorf("%#v", got)
+	}
+	if got := inspectError("m1", nil); got != nil {
+		t.Errorf("%#v", got)
+	}
+}

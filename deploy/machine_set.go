@@ -1,0 +1,215 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// machineSet is the machines of a run. Each of them becomes ready independently of the others.
+type machineSet struct {
+	plan           *machinePlan
+	results        map[string]*machineResult
+	awaitAddresses sync.WaitGroup     // tasks of machines whose address is not discovered yet
+	pending        sync.WaitGroup     // all tasks, and the goroutines that report about them
+	stopWaiting    context.CancelFunc // ends the wait for machines that were started
+}
+
+type machineResult struct {
+	done chan struct{}
+	err  error
+	// deferred is the task to carry out when the node's wave begins. Until then the machine runs on.
+	deferred *machineTask
+}
+
+// deferredTask returns the machine's task to carry out when the node's wave begins, or nil.
+func (b *machineSet) deferredTask(node string) *machineTask {
+	if b == nil || b.results[node] == nil {
+		return nil
+	}
+	return b.results[node].deferred
+}
+
+// waitReady waits until the node's machine is ready or has failed. It returns at once for a
+// node without a machine of ours.
+func (b *machineSet) waitReady(node string) error {
+	if b == nil || b.results[node] == nil {
+		return nil
+	}
+	<-b.results[node].done
+	return b.results[node].err
+}
+
+// finish waits for all tasks and closes the connections to the hypervisors.
+func (b *machineSet) finish() {
+	if b == nil {
+		return
+	}
+	b.pending.Wait()
+	b.stopWaiting()
+	b.plan.close()
+}
+
+// bootErrors joins the errors of the tasks that have ended so far.
+func (b *machineSet) bootErrors() error {
+	var errs []error
+	for _, c := range b.plan.Changes {
+		if result := b.results[c.Node]; result != nil {
+			select {
+			case <-result.done:
+				errs = append(errs, result.err)
+			default:
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// startMachines starts a task for every machine of the plan, and does not wait for them.
+func (r *run) startMachines(ctx context.Context, plan *machinePlan, client state.Key) *machineSet {
+	b := &machineSet{plan: plan, results: map[string]*machineResult{}}
+	var waitCtx context.Context
+	waitCtx, b.stopWaiting = context.WithCancel(ctx)
+	f := r.newPrerequisites(ctx, plan)
+	workers := r.Parallel
+	if workers <= 0 {
+		workers = len(plan.Changes) + 1
+	}
+	slots := make(chan struct{}, workers)
+	counts := map[provision.Action]int{}
+	var leaders sync.WaitGroup
+	var all []*machineTask
+	for _, c := range plan.Changes {
+		if c.Action == provision.Remove {
+			continue
+		}
+		result := &machineResult{done: make(chan struct{})}
+		b.results[c.Node] = result
+		if !plan.Network.Mode.Ours() {
+			b.awaitAddresses.Add(1)
+		}
+		m := &machineTask{run: r, plan: plan, prerequisites: f, change: c, clientKey: client, slots: slots, awaitTurn: leaders.Wait, markCreated: func() {}, markAddressed: sync.OnceFunc(func() {
+			if !plan.Network.Mode.Ours() {
+				b.awaitAddresses.Done()
+			}
+		})}
+		if r.mustWaitForTurn(c) {
+			later := *m
+			result.deferred = &later
+			m.change.Action = provision.Keep
+		}
+		counts[m.change.Action]++
+		if r.hostsEndpoint(c) {
+			leaders.Add(1)
+			m.awaitTurn, m.markCreated = func() {}, sync.OnceFunc(leaders.Done)
+		}
+		all = append(all, m)
+	}
+	for _, m := range all {
+		result := b.results[m.change.Node]
+		b.pending.Go(func() {
+			result.err = m.execute(ctx, waitCtx)
+			m.markCreated()
+			close(result.done) // before markAddressed, so that a caller that waits for addresses sees the error
+			m.markAddressed()
+		})
+	}
+	b.pending.Go(f.prepareImages)
+	r.reportBoots(b, counts)
+	return b
+}
+
+// hostsEndpoint reports whether the node has the role of the cluster's endpoint. Its machine is made
+// first: the other nodes wait for the API there, and its disk would wait for their disks.
+func (r *run) hostsEndpoint(c provision.Change) bool {
+	cluster := r.hive.Cluster
+	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role
+}
+
+// reportBoots ends the phase when every machine is ready or has failed.
+func (r *run) reportBoots(b *machineSet, counts map[provision.Action]int) {
+	b.pending.Go(func() {
+		for _, result := range b.results {
+			<-result.done
+		}
+		failed := 0
+		for _, result := range b.results {
+			if result.err != nil {
+				failed++
+			}
+		}
+		text := countActions(counts)
+		if failed > 0 {
+			text = fmt.Sprintf("%d of %s not ready", failed, Count(len(b.results), "machine"))
+		}
+		r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: len(b.results), Failed: failed > 0, Text: text})
+	})
+}
+
+// countActions formats the number of machines per action: `2 created, 1 kept`.
+func countActions(counts map[provision.Action]int) string {
+	var parts []string
+	for _, a := range []struct {
+		action provision.Action
+		done   string
+	}{
+		{provision.Create, "created"}, {provision.Finish, "finished"}, {provision.Recreate, "recreated"},
+		{provision.Start, "started"}, {provision.Resume, "resumed"}, {provision.Restart, "restarted"}, {provision.Reconnect, "reconnected"}, {provision.Keep, "kept"},
+	} {
+		if n := counts[a.action]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, a.done))
+		}
+	}
+	if len(parts) == 0 {
+		return "no machines"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// abandonWaits ends the wait for machines that are not ready. Machines that are being created
+// are completed, and the next run waits until they are ready.
+func (b *machineSet) abandonWaits() {
+	if b != nil {
+		b.stopWaiting()
+	}
+}
+
+// readyChannel returns a channel that is closed when the node's machine is ready or has failed;
+// nil for a node without a machine of ours.
+func (b *machineSet) readyChannel(node string) <-chan struct{} {
+	if b == nil || b.results[node] == nil {
+		return nil
+	}
+	return b.results[node].done
+}
+
+// isKept reports whether the node needs no machine task: nixbench does not boot it, or its machine
+// is kept as it is.
+func (b *machineSet) isKept(node string) bool {
+	return b == nil || b.results[node] == nil || slices.ContainsFunc(b.plan.Changes, func(c provision.Change) bool {
+		return c.Node == node && c.Action == provision.Keep
+	})
+}
+
+// creationErrors joins the errors of machines that could not be created. It leaves out machines
+// that were started but are not ready.
+func (b *machineSet) creationErrors() error {
+	if b == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range b.plan.Changes {
+		var failed *BootError
+		if result := b.results[c.Node]; result != nil && errors.As(result.err, &failed) && !failed.Started {
+			errs = append(errs, failed)
+		}
+	}
+	return errors.Join(errs...)
+}

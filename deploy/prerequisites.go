@@ -1,0 +1,139 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// prerequisites prepares what machines need before they can be created: networks and images. Each
+// part is prepared once, when the first machine needs it. A machine waits only for the parts that
+// it needs.
+type prerequisites struct {
+	*run
+	plan             *machinePlan
+	keys             []provision.ImageKey
+	loadImages       func() (map[provision.ImageKey]provision.Image, error)
+	reserveAddresses map[string]func() error                        // by hypervisor: prepares its network at every call
+	prepareNetwork   map[string]func() error                        // by hypervisor: prepares its network at the first call only
+	uploadImage      map[string]map[provision.ImageKey]func() error // by hypervisor
+}
+
+func (r *run) newPrerequisites(ctx context.Context, plan *machinePlan) *prerequisites {
+	f := &prerequisites{run: r, plan: plan, keys: plan.Images(), reserveAddresses: map[string]func() error{}, prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[provision.ImageKey]func() error{}}
+	f.loadImages = sync.OnceValues(func() (map[provision.ImageKey]provision.Image, error) {
+		var missing []provision.ImageKey
+		for _, k := range f.keys {
+			if _, ok := plan.images[k]; !ok {
+				missing = append(missing, k)
+			}
+		}
+		all, err := r.Machines.loadImages(ctx, missing)
+		for k, i := range plan.images {
+			all[k] = i
+		}
+		return all, err
+	})
+	locks := map[string]*sync.Mutex{} // one Prepare at a time per host, which several hypervisors may share
+	for _, name := range sortedKeys(plan.providers) {
+		lock := locks[plan.inventories[name].Host]
+		if lock == nil || plan.inventories[name].Host == "" {
+			lock = &sync.Mutex{}
+			locks[plan.inventories[name].Host] = lock
+		}
+		prepare := func(images ...provision.Image) error {
+			wait := r.Send.Wait(prepareWait(name, images))
+			defer wait.End()
+			lock.Lock()
+			defer lock.Unlock()
+			err := plan.providers[name].Prepare(ctx, plan.Cluster, provision.HostSetup{Network: plan.Network, Reservations: plan.Reservations(name), Images: images})
+			if err != nil {
+				return withHypervisor(err, name, "prepare")
+			}
+			return nil
+		}
+		f.reserveAddresses[name] = func() error { return prepare() }
+		f.prepareNetwork[name] = sync.OnceValue(f.reserveAddresses[name])
+		f.uploadImage[name] = map[provision.ImageKey]func() error{}
+		for _, key := range f.keys {
+			f.uploadImage[name][key] = sync.OnceValue(func() error {
+				if err := f.prepareNetwork[name](); err != nil {
+					return err
+				}
+				all, err := f.loadImages()
+				if i, ok := all[key]; ok {
+					return prepare(i)
+				}
+				return err
+			})
+		}
+	}
+	return f
+}
+
+// prepareWait describes what a hypervisor is preparing.
+func prepareWait(hypervisor string, images []provision.Image) event.Event {
+	if len(images) == 0 {
+		return event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: its network", hypervisor)}
+	}
+	var size uint64
+	for _, i := range images {
+		size += fileSize(i.Disk)
+	}
+	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, roundSize(size))}
+}
+
+// prepareFor prepares the network and image that the change needs.
+func (f *prerequisites) prepareFor(c provision.Change) error {
+	switch {
+	case c.NeedsImage():
+		return f.uploadImage[c.Hypervisor][provision.ImageKey{Role: c.Role, Kind: c.Kind}]()
+	case !c.Runs() || slices.Contains(f.plan.UnpreparedHosts, c.Hypervisor):
+		return f.prepareNetwork[c.Hypervisor]()
+	}
+	return nil
+}
+
+// imageOf returns the image that the machine is created from. prepareFor has to be called before.
+func (f *prerequisites) imageOf(c provision.Change) (provision.Image, error) {
+	if !c.NeedsImage() {
+		return provision.Image{}, nil
+	}
+	all, err := f.loadImages()
+	i, ok := all[provision.ImageKey{Role: c.Role, Kind: c.Kind}]
+	if ok {
+		return i, nil
+	}
+	return i, err
+}
+
+// prepareImages prepares all images, and sends the events of that phase.
+func (f *prerequisites) prepareImages() {
+	if len(f.keys) == 0 {
+		return
+	}
+	f.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Image, Total: len(f.keys)})
+	var failed bool
+	for _, c := range f.plan.Changes {
+		if c.NeedsImage() && f.prepareFor(c) != nil {
+			failed = true // the task of that machine reports the error
+		}
+	}
+	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: f.imageSummary()})
+}
+
+func (f *prerequisites) imageSummary() string {
+	all, _ := f.loadImages()
+	var size uint64
+	for _, k := range f.keys {
+		size += fileSize(all[k].Disk)
+	}
+	if size == 0 {
+		return Count(len(f.keys), "image")
+	}
+	return fmt.Sprintf("%s, %s", Count(len(f.keys), "image"), roundSize(size))
+}
