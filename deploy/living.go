@@ -51,7 +51,7 @@ func (d *Deployer) living(ctx context.Context, hive *nixeval.Hive, says func(nod
 		l.engines = append(l.engines, t.engine)
 		deployed := slices.DeleteFunc(slices.Clone(t.members), func(m engine.Member) bool {
 			l.wished[m.Node] = true
-			return known.Nodes[m.Node].Good == nil && !says(m.Node)
+			return known.Nodes[m.Node].LastConfirmed == nil && !says(m.Node)
 		})
 		if len(deployed) == 0 {
 			continue

@@ -17,7 +17,7 @@ import (
 // we and the machine have to say so: what it was a member of is about to forget it.
 func (r *run) anew(node string, looked looks) bool {
 	known := r.Store.State()
-	if _, ours := known.Machines[node]; !ours || known.Nodes[node].Good != nil || looked[node] == nil {
+	if _, ours := known.Machines[node]; !ours || known.Nodes[node].LastConfirmed != nil || looked[node] == nil {
 		return false
 	}
 	<-looked[node].over

@@ -53,7 +53,7 @@ func TestSecondMachineGoesAlone(t *testing.T) {
 	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of that node"}, w.asked); diff != "" {
 		t.Error(diff)
 	}
-	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].Good == nil {
+	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].LastConfirmed == nil {
 		t.Errorf("left: %q there, %q here", second.Things(), w.h.Things())
 	}
 	if slices.Contains(e.did, "leave for good cp-1") {

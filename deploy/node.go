@@ -81,13 +81,13 @@ func (r *run) onlyKeys(ctx context.Context, h hostOf, t task) (state.Outcome, st
 func (r *run) confirmSame(t task) error {
 	name, id, found := t.node.Name, r.Record.ID(), r.foundOn(t.node)
 	known := r.Store.State()
-	if len(known.Left(id, name)) == 0 {
-		if good := known.Nodes[name].Good; r.Goal != Switch || good != nil && good.Path == t.closure.Out {
+	if len(known.OpenIntents(id, name)) == 0 {
+		if good := known.Nodes[name].LastConfirmed; r.Goal != Switch || good != nil && good.Path == t.closure.Out {
 			return nil
 		}
 	}
 	return r.Store.Update(func(s *state.State) error {
-		s.Settle(id, name)
+		s.DropOpenIntents(id, name)
 		if r.Goal == Switch {
 			s.Confirm(name, deployment(found, t.closure.Out, id))
 		}
@@ -154,7 +154,7 @@ func (r *run) keys(ctx context.Context, h hostOf, t task, when secrets.When) (st
 // knownWithoutKeys tells that what the node runs, and the hive has no keys for, was
 // confirmed by us, so that none of ours were left to take away.
 func (r *run) knownWithoutKeys(t task) bool {
-	good := r.Store.Node(t.node.Name).Good
+	good := r.Store.Node(t.node.Name).LastConfirmed
 	return good != nil && (good.Path == r.foundOn(t.node).Current || t.same && good.Path == t.closure.Out) // or its specialisation
 }
 

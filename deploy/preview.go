@@ -201,7 +201,7 @@ func action(look Outcome[activate.Node], c nixeval.Closure, built bool, known st
 		return WouldRefuse, &activate.UnknownProfileError{Node: look.Node.Name, Path: n.Profile}
 	case n.Current == c.Out:
 		return WouldDefault, nil
-	case known.Good == nil && len(n.Deployed) == 0:
+	case known.LastConfirmed == nil && len(n.Deployed) == 0:
 		return WouldFirst, nil
 	}
 	return WouldSwitch, nil
@@ -234,7 +234,7 @@ func (d *Deployer) fill(ctx context.Context, p *Preview, look Outcome[activate.N
 		p.Reboot = &needed
 	}
 	// A node that runs what the hive says, and that has no keys, has none to be removed.
-	if settled := known.Good != nil && known.Good.Path == look.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
+	if settled := known.LastConfirmed != nil && known.LastConfirmed.Path == look.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
 		if err := d.previewKeys(ctx, p, h, dep); err != nil {
 			return &NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}

@@ -20,7 +20,7 @@ import (
 func (r *run) waits(c provision.Change) bool {
 	known := r.Store.State()
 	return (c.Action == provision.Restart || c.Action == provision.Recreate) && r.Engines != nil &&
-		r.memberOf(c.Node) != nil && known.Nodes[c.Node].Good != nil && !known.Unready(c.Node)
+		r.memberOf(c.Node) != nil && known.Nodes[c.Node].LastConfirmed != nil && !known.Unready(c.Node)
 }
 
 func (r *run) memberOf(node string) *engine.Member { return memberOf(r.hive, node) }
@@ -52,11 +52,11 @@ func (m *Machines) warned(g *ground, known *state.State) {
 	for i := range g.Changes {
 		c := &g.Changes[i]
 		own := memberOf(m.Hive, c.Node)
-		if c.Action != provision.Recreate || own == nil || !own.OneByOne || known.Nodes[c.Node].Good == nil {
+		if c.Action != provision.Recreate || own == nil || !own.OneByOne || known.Nodes[c.Node].LastConfirmed == nil {
 			continue
 		}
 		others := slices.ContainsFunc(engine.Members(m.Hive)[own.Kind], func(o engine.Member) bool {
-			return o.OneByOne && o.Node != c.Node && known.Nodes[o.Node].Good != nil
+			return o.OneByOne && o.Node != c.Node && known.Nodes[o.Node].LastConfirmed != nil
 		})
 		if others {
 			c.Why += "; it holds the cluster's data, and gets them again from the others"

@@ -131,7 +131,7 @@ func TestPlanRollback(t *testing.T) {
 }
 
 func TestStatusOf(t *testing.T) {
-	good := state.Node{Good: &state.Deployment{Path: "/new"}}
+	good := state.Node{LastConfirmed: &state.Deployment{Path: "/new"}}
 	booted := node("/old", "/new")
 	booted.Last = &activate.Run{ID: "r", Goal: activate.Boot, To: "/new", Outcome: activate.BootDefault}
 	byHand := node("/new", "/old")
@@ -144,7 +144,7 @@ func TestStatusOf(t *testing.T) {
 		want   string
 	}{
 		{"as deployed", looked("a", node("/old", "/new"), nil), good, nil, AsDeployed},
-		{"booted since", looked("a", booted, nil), state.Node{Good: &state.Deployment{Path: "/old"}}, nil, AsDeployed},
+		{"booted since", looked("a", booted, nil), state.Node{LastConfirmed: &state.Deployment{Path: "/old"}}, nil, AsDeployed},
 		{"by hand", looked("a", byHand, nil), good, nil, OtherSystem},
 		{"never", looked("a", fresh, nil), state.Node{}, nil, NeverDeployed},
 		{"down", looked("a", activate.Node{}, errors.New("down")), good, nil, Unreachable},

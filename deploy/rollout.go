@@ -39,7 +39,7 @@ func (r *run) anyDeployed(ctx context.Context, looked looks) bool {
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
-			one, good := looked[m.Node], known.Nodes[m.Node].Good != nil
+			one, good := looked[m.Node], known.Nodes[m.Node].LastConfirmed != nil
 			if one != nil && (good || r.machines.kept(m.Node)) {
 				select {
 				case <-one.over:

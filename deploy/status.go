@@ -63,8 +63,8 @@ type LastRun struct {
 // the hive was evaluated.
 func StatusOf(o Outcome[activate.Node], known state.Node, wanted map[string]nixeval.Closure, now time.Time) Status {
 	s := Status{Node: o.Node.Name, FailedUnits: []string{}, Time: now}
-	if known.Good != nil {
-		s.Deployed = known.Good.Path
+	if known.LastConfirmed != nil {
+		s.Deployed = known.LastConfirmed.Path
 	}
 	if wanted != nil {
 		s.Wanted = wanted[o.Node.Unit].Out

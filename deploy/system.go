@@ -36,7 +36,7 @@ func (d *Deployer) applySystem(ctx context.Context, node string, h activate.Host
 	run := d.Record.ID()
 	intent := state.Intent{Run: run, Node: node, Step: string(event.Activate), Path: t.request.Path, Since: time.Now()}
 	if err := d.Store.Update(func(s *state.State) error {
-		s.Replace(run, node, deployment(t.before, t.before.Current, run))
+		s.RecordBefore(run, node, deployment(t.before, t.before.Current, run))
 		s.Begin(intent)
 		return nil
 	}); err != nil {
@@ -53,7 +53,7 @@ func (d *Deployer) applySystem(ctx context.Context, node string, h activate.Host
 		// An activation that had an outcome came after what killed runs had left. Without one, their
 		// intents stay: another run may be switching the node.
 		if err == nil || t.recovered || result.Settled != nil || result.Outcome != "" {
-			s.Settle(run, node)
+			s.DropOpenIntents(run, node)
 		}
 		if err == nil && t.request.Goal != activate.Boot {
 			s.Confirm(node, deployment(result.After, t.request.Path, run))

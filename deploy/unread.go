@@ -33,7 +33,7 @@ func (d *Deployer) unread(hive *nixeval.Hive) error {
 	known := d.Store.State()
 	e := &UnreadError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
 	for _, n := range hive.Nodes {
-		if why := hive.Broken[n.Unit]; why != nil && known.Nodes[n.Name].Good != nil {
+		if why := hive.Broken[n.Unit]; why != nil && known.Nodes[n.Name].LastConfirmed != nil {
 			e.Nodes = append(e.Nodes, n.Name)
 			e.Err.Units[n.Unit] = why
 		}

@@ -190,7 +190,7 @@ func TestAKilledHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := s.State().Left("next", "a")
+	left := s.State().OpenIntents("next", "a")
 	if len(left) != 1 || left[0].Run != run || left[0].Step != "activate" || left[0].Path != "/nix/store/x" {
 		t.Errorf("%+v", left)
 	}

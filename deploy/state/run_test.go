@@ -311,7 +311,7 @@ func TestPrune(t *testing.T) {
 	}
 	if err := s.Update(func(s *State) error {
 		s.Confirm("a", Deployment{Run: "20011122T000000Z-apply"})
-		s.Replace("20011123T000000Z-apply", "a", Deployment{})
+		s.RecordBefore("20011123T000000Z-apply", "a", Deployment{})
 		s.Begin(Intent{Run: "20011121T000000Z-apply", Node: "a"})
 		return nil
 	}); err != nil {

@@ -22,10 +22,10 @@ type State struct {
 
 // Node is what is known of one node.
 type Node struct {
-	Good    *Deployment `json:"good,omitempty"`    // the last one that was confirmed
-	Before  *Deployment `json:"before,omitempty"`  // what the node ran before Before.Run changed it
-	HostKey string      `json:"hostKey,omitempty"` // as in a known_hosts file
-	Paths   []string    `json:"paths,omitempty"`   // systems that we deployed, the newest last
+	LastConfirmed *Deployment `json:"good,omitempty"`    // the last one that was confirmed
+	Before        *Deployment `json:"before,omitempty"`  // what the node ran before Before.Run changed it
+	HostKey       string      `json:"hostKey,omitempty"` // as in a known_hosts file
+	Paths         []string    `json:"paths,omitempty"`   // systems that we deployed, the newest last
 }
 
 // Deployment is a system on a node.
@@ -88,9 +88,9 @@ func (s *State) Finish(run, node, step string) {
 	})
 }
 
-// Left gives what other runs than run left unfinished on node, in the order in
+// OpenIntents gives what other runs than run left unfinished on node, in the order in
 // which it was begun.
-func (s *State) Left(run, node string) []Intent {
+func (s *State) OpenIntents(run, node string) []Intent {
 	var left []Intent
 	for _, i := range s.Intents {
 		if i.Node == node && i.Run != run {
@@ -116,19 +116,19 @@ func (s *State) Rebooted(node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == RebootNode })
 }
 
-// Settle removes what other runs than run left unfinished on node, once that is
+// DropOpenIntents removes what other runs than run left unfinished on node, once that is
 // finished or undone.
-func (s *State) Settle(run, node string) {
+func (s *State) DropOpenIntents(run, node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Run != run })
 }
 
-// Replace notes that run is about to change node, and what it has run until now.
+// RecordBefore notes that run is about to change node, and what it has run until now.
 // The first word of a run counts. What a killed run may have left half-switched is
 // nothing to go back to: while its intents are there, what was before it stays.
-func (s *State) Replace(run, node string, now Deployment) {
+func (s *State) RecordBefore(run, node string, now Deployment) {
 	n := s.Nodes[node]
 	if b := n.Before; b != nil {
-		killed := slices.ContainsFunc(s.Left(run, node), func(i Intent) bool { return i.Run == b.Run })
+		killed := slices.ContainsFunc(s.OpenIntents(run, node), func(i Intent) bool { return i.Run == b.Run })
 		if b.Run == run || killed {
 			return
 		}
@@ -141,7 +141,7 @@ func (s *State) Replace(run, node string, now Deployment) {
 // Confirm notes that node runs d, and that it is well.
 func (s *State) Confirm(node string, d Deployment) {
 	n := s.Nodes[node]
-	n.Good = &d
+	n.LastConfirmed = &d
 	// A slice of its own: the old one may be in an earlier State.
 	n.Paths = append(slices.DeleteFunc(slices.Clone(n.Paths), func(p string) bool { return p == d.Path }), d.Path)
 	n.Paths = n.Paths[max(0, len(n.Paths)-remembered):]
@@ -155,7 +155,7 @@ func (s *State) Deployed(node, path string) bool { return slices.Contains(s.Node
 func (s *State) runs() map[string]bool {
 	in := map[string]bool{}
 	for _, n := range s.Nodes {
-		for _, d := range []*Deployment{n.Good, n.Before} {
+		for _, d := range []*Deployment{n.LastConfirmed, n.Before} {
 			if d != nil {
 				in[d.Run] = true
 			}
