@@ -101,7 +101,7 @@ func TestNoUpdateWithoutTheLock(t *testing.T) {
 	}
 }
 
-func TestWhatToGoBackTo(t *testing.T) {
+func TestDeploymentToRollBackTo(t *testing.T) {
 	s := (&State{}).clone()
 	before := func(want string) {
 		t.Helper()
@@ -114,7 +114,7 @@ func TestWhatToGoBackTo(t *testing.T) {
 	before("/1")
 	s.RecordBefore("r2", "a", Deployment{Path: "/2"})
 	before("/2")
-	s.Begin(Intent{Run: "r2", Node: "a", Step: "activate"}) // and then r2 is killed
+	s.Begin(Intent{Run: "r2", Node: "a", Step: "activate"}) // then r2 is killed
 	s.RecordBefore("r3", "a", Deployment{Path: "/half"})
 	before("/2")
 	s.DropOpenIntents("r3", "a")
@@ -124,7 +124,7 @@ func TestWhatToGoBackTo(t *testing.T) {
 	for i := range 15 {
 		s.Confirm("a", Deployment{Path: fmt.Sprintf("/%d", i%12)})
 	}
-	if n := len(s.Nodes["a"].Paths); n != remembered || !s.Deployed("a", "/2") || s.Deployed("a", "/4") || s.Deployed("b", "/2") {
+	if n := len(s.Nodes["a"].Paths); n != maxPaths || !s.Deployed("a", "/2") || s.Deployed("a", "/4") || s.Deployed("b", "/2") {
 		t.Error(s.Nodes["a"].Paths)
 	}
 }
@@ -148,7 +148,7 @@ func TestIntents(t *testing.T) {
 	}
 }
 
-// A thousand nodes at once: every update is on disk when it returns.
+// With a thousand nodes at the same time, every update is on disk when it returns.
 func TestAThousandUpdates(t *testing.T) {
 	d := folder(t)
 	s := openStore(t, d)
@@ -282,8 +282,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A process that was killed while it wrote leaves a temporary file beside a whole state.
-func TestLeftoversAreSwept(t *testing.T) {
+// A process that was killed while it wrote leaves a temporary file beside a complete state.
+func TestTemporaryFilesAreRemoved(t *testing.T) {
 	d := folder(t)
 	l := mustLock(t, d, "apply")
 	s, err := l.Store()
@@ -310,7 +310,7 @@ func TestLeftoversAreSwept(t *testing.T) {
 	if exists(half) || !exists(other) || exists(access) || exists(key) {
 		t.Error("swept the wrong files")
 	}
-	// Our pattern is that of the library that makes them.
+	// The pattern matches the names that the library gives them.
 	f, err := os.ReadDir(string(d))
 	if err != nil || len(f) != 4 {
 		t.Error(f, err)
@@ -326,13 +326,13 @@ func FuzzState(f *testing.F) {
 		if decode("x", data, version, upgrades(), &s) != nil {
 			return
 		}
-		// What is accepted can be changed, written, and read again as it was.
+		// An accepted state can be changed, written, and read again unchanged.
 		c := s.clone()
 		c.Confirm("a", Deployment{Path: "/p"})
 		c.RecordBefore("r", "a", Deployment{})
 		out, err := json.Marshal(c)
 		if err != nil {
-			t.Skip(err) // a year that JSON has no place for
+			t.Skip(err) // JSON cannot represent the year
 		}
 		var back State
 		if err := decode("x", out, version, upgrades(), &back); err != nil {
