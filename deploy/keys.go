@@ -16,10 +16,10 @@ import (
 // uploaded: when the node rolls back the switch of that run, it restores the keys from before it,
 // and would so replace ours.
 func (r *run) finishPrevious(ctx context.Context, h hostOf, t *task) error {
-	if !r.foundOn(t.node).Unsettled() {
+	if !r.foundOn(t.node).HasUnfinishedRun() {
 		return nil
 	}
-	settled, err := r.Activator.Settle(ctx, t.node.Name, h, t.closure.Out)
+	settled, err := r.Activator.FinishPrevious(ctx, t.node.Name, h, t.closure.Out)
 	if err != nil {
 		return &NodeError{Node: t.node.Name, Step: event.Activate, Err: err}
 	}

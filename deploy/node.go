@@ -162,7 +162,7 @@ func (r *run) request(t task) activate.Request {
 	d := r.hive.Unit(t.node.Unit).Deployment
 	return activate.Request{
 		Run: r.Record.ID(), Path: t.closure.Out, Goal: activate.Goal(r.Goal),
-		Specialisation: r.Specialisation, Confirm: r.Confirm, Settle: r.Settle, Activator: r.ActivateWith,
+		Specialisation: r.Specialisation, Confirm: r.Confirm, SettleTime: r.Settle, Activator: r.ActivateWith,
 		ReplaceUnknown: r.ReplaceUnknown || d.ReplaceUnknownProfiles,
 		Known:          r.Store.Node(t.node.Name).Paths,
 	}

@@ -108,7 +108,7 @@ func (r *run) outlastReboot(ctx context.Context, node string, h activate.Host) e
 		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has told it to reboot, and it is waited for"})
 		limited, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
-		_, _ = r.Activator.AwaitBoot(limited, node, h, intent.Boot, intent.Since.Add(goesDown))
+		_, _ = r.Activator.WaitForBoot(limited, node, h, intent.Boot, intent.Since.Add(goesDown))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

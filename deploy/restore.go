@@ -101,7 +101,7 @@ func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h hostOf, befor
 	}
 	_, _, err := r.applySystem(ctx, n.Name, h, systemTarget{
 		before: before, generation: generation, restores: true,
-		request: activate.Request{Run: r.Record.ID() + "-back", Path: path, Goal: goal, Confirm: r.Confirm, Settle: r.Settle, ReplaceUnknown: true},
+		request: activate.Request{Run: r.Record.ID() + "-back", Path: path, Goal: goal, Confirm: r.Confirm, SettleTime: r.Settle, ReplaceUnknown: true},
 	})
 	return err
 }

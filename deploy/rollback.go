@@ -188,7 +188,7 @@ func (d *Deployer) rollBackTo(ctx context.Context, s Step, o RollbackOptions) (s
 	}
 	result, outcome, err := d.applySystem(ctx, name, h, systemTarget{
 		before: s.From, generation: s.Generation, restores: true,
-		request: activate.Request{Run: d.Record.ID(), Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, Settle: o.Settle, ReplaceUnknown: true},
+		request: activate.Request{Run: d.Record.ID(), Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, SettleTime: o.Settle, ReplaceUnknown: true},
 	})
 	r.Outcome, r.After = outcome, generationOf(result.After, result.After.Current)
 	if err != nil {

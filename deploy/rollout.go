@@ -90,7 +90,7 @@ func (r *run) outlast(ctx context.Context, closures map[string]nixeval.Closure, 
 		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Text: "an earlier run goes on there, and is waited for"})
 		h, err := r.Fleet.Host(ctx, n)
 		if err == nil {
-			_, err = r.Activator.Settle(ctx, n.Name, h, closures[n.Unit].Out)
+			_, err = r.Activator.FinishPrevious(ctx, n.Name, h, closures[n.Unit].Out)
 		}
 		if err == nil { // else deploying the node says why
 			looked[n.Name].found, looked[n.Name].err = r.lookAt(ctx, n)

@@ -52,7 +52,7 @@ func (d *Deployer) applySystem(ctx context.Context, node string, h activate.Host
 		s.Finish(run, node, intent.Step)
 		// An activation that had an outcome came after what killed runs had left. Without one, their
 		// intents stay: another run may be switching the node.
-		if err == nil || t.recovered || result.Settled != nil || result.Outcome != "" {
+		if err == nil || t.recovered || result.PreviousRun != nil || result.Outcome != "" {
 			s.DropOpenIntents(run, node)
 		}
 		if err == nil && t.request.Goal != activate.Boot {

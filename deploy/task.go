@@ -73,7 +73,7 @@ func (r *run) foundOn(n nixeval.Node) activate.Node {
 // same tells whether the node is already where the goal would bring it.
 func (r *run) same(found activate.Node, c nixeval.Closure) bool {
 	runs := r.runs(c)
-	return runs != "" && r.Goal.activates() && found.At(activate.Goal(r.Goal), c.Out, runs)
+	return runs != "" && r.Goal.activates() && found.HasReached(activate.Goal(r.Goal), c.Out, runs)
 }
 
 // refuses tells whether what the node has may not be replaced.
@@ -82,7 +82,7 @@ func (r *run) refuses(t *task, found activate.Node) error {
 	if !r.Goal.activates() || t.same || runs == "" {
 		return nil
 	}
-	return r.request(*t).Refuses(t.node.Name, found.Wanting(runs))
+	return r.request(*t).CheckReplaceable(t.node.Name, found.WithDesired(runs))
 }
 
 // runs is the system that the node would run, as it calls it itself; empty if only the

@@ -40,9 +40,9 @@ type Request struct {
 	// back. Zero is --no-rollback.
 	Confirm time.Duration
 
-	// Settle is how long services that the switch has started must stay active before
+	// SettleTime is how long services that the switch has started must stay active before
 	// the switch counts. Zero does not watch them.
-	Settle time.Duration
+	SettleTime time.Duration
 
 	// Unless ReplaceUnknown, what the node has must be one of Known or have been
 	// deployed by us.
@@ -66,7 +66,7 @@ type Result struct {
 	AlreadyFailing []string // units that fail as they did before
 	Logs           map[string][]string
 	Log            []string // the last lines of the switch
-	Settled        *Run     // what a killed run had left, if anything
+	PreviousRun    *Run     // what a killed run had left, if anything
 	Dry            *Dry     // for DryActivate
 	Refused        error    // for DryActivate: why a real activation would be refused
 }
@@ -83,7 +83,7 @@ func (r Result) RebootNeeded() bool {
 // Activate makes the node run, or boot, the system of the request, whatever an
 // earlier run left. Where there is nothing to do, nothing is done.
 func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request) (Result, error) {
-	if err := r.check(node); err != nil {
+	if err := r.validate(node); err != nil {
 		return Result{}, err
 	}
 	before, err := a.inspect(ctx, node, h, r)
@@ -91,15 +91,15 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		return Result{}, err
 	}
 	res := Result{Before: before, After: before, Exit: -1}
-	if err := r.accepted(node, before); err != nil {
+	if err := r.checkSystem(node, before); err != nil {
 		return res, err
 	}
 	if r.Goal == DryActivate {
-		res.Refused = r.Refuses(node, before)
+		res.Refused = r.CheckReplaceable(node, before)
 		return a.dry(ctx, node, h, r, res)
 	}
-	if before.Unsettled() {
-		if res.Settled, err = a.settle(ctx, node, h, before, r); err != nil {
+	if before.HasUnfinishedRun() {
+		if res.PreviousRun, err = a.finishPrevious(ctx, node, h, before, r); err != nil {
 			return res, err
 		}
 		if before, err = a.inspect(ctx, node, h, r); err != nil {
@@ -107,19 +107,19 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		}
 		res.Before, res.After = before, before
 	}
-	if err := r.replaces(node, before); err != nil {
+	if err := r.checkKnownSystems(node, before); err != nil {
 		return res, err
 	}
-	goal := r.needs(before)
+	goal := r.remainingGoal(before)
 	if goal == "" {
 		return res, nil
 	}
 	res.Changed = true
-	return a.carryOut(ctx, node, h, r, goal, res)
+	return a.runActivation(ctx, node, h, r, goal, res)
 }
 
-// check finds mistakes of the caller.
-func (r Request) check(node string) error {
+// validate finds mistakes of the caller.
+func (r Request) validate(node string) error {
 	switch {
 	case !slices.Contains([]Goal{Switch, Boot, Test, DryActivate}, r.Goal):
 		return fmt.Errorf("%s: activate: there is no goal %q", node, r.Goal)
@@ -131,20 +131,20 @@ func (r Request) check(node string) error {
 		return fmt.Errorf("%s: activate: the run has no id", node)
 	case r.Confirm < 0:
 		return fmt.Errorf("%s: activate: cannot wait %s for a confirmation", node, r.Confirm)
-	case r.Settle < 0:
-		return fmt.Errorf("%s: activate: cannot watch services for %s", node, r.Settle)
+	case r.SettleTime < 0:
+		return fmt.Errorf("%s: activate: cannot watch services for %s", node, r.SettleTime)
 	case !path.IsAbs(r.Path), strings.ContainsAny(r.Run+r.Path+r.Specialisation, " \t\n"):
 		return fmt.Errorf("%s: activate: bad run, path or specialisation: %q %q %q", node, r.Run, r.Path, r.Specialisation)
 	}
 	return nil
 }
 
-// accepted reports whether node and system fit, before anything is done.
-func (r Request) accepted(node string, n Node) error {
+// checkSystem reports whether node and system fit, before anything is done.
+func (r Request) checkSystem(node string, n Node) error {
 	switch {
 	case !n.NixOS:
 		return &NotNixOSError{Node: node}
-	case n.wanted == "":
+	case n.desired == "":
 		return &NotSystemError{Node: node, Path: r.Path, Specialisation: r.Specialisation, Has: n.specialisations}
 	case r.Activator == NixosRebuild && !n.StorePath:
 		return &NoStorePathError{Node: node}
@@ -152,31 +152,31 @@ func (r Request) accepted(node string, n Node) error {
 	return nil
 }
 
-// Refuses tells early, from what was found on a node, that Activate would not replace
+// CheckReplaceable tells early, from what was found on a node, that Activate would not replace
 // what the node has. Where an earlier run goes on, only Activate can tell.
-func (r Request) Refuses(node string, n Node) error {
-	if n.Unsettled() {
+func (r Request) CheckReplaceable(node string, n Node) error {
+	if n.HasUnfinishedRun() {
 		return nil
 	}
-	return r.replaces(node, n)
+	return r.checkKnownSystems(node, n)
 }
 
-// replaces reports whether what the node has may be replaced.
-func (r Request) replaces(node string, n Node) error {
+// checkKnownSystems reports whether what the node has may be replaced.
+func (r Request) checkKnownSystems(node string, n Node) error {
 	if r.ReplaceUnknown {
 		return nil
 	}
 	for _, has := range []string{n.Current, n.Profile} {
-		if has != "" && has != r.Path && has != n.wanted && !slices.Contains(r.Known, has) && !slices.Contains(n.Deployed, has) {
+		if has != "" && has != r.Path && has != n.desired && !slices.Contains(r.Known, has) && !slices.Contains(n.Deployed, has) {
 			return &UnknownProfileError{Node: node, Path: has}
 		}
 	}
 	return nil
 }
 
-// needs is the goal that is left to reach, or empty.
-func (r Request) needs(n Node) Goal {
-	runs := n.Current == n.wanted
+// remainingGoal is the goal that is left to reach, or empty.
+func (r Request) remainingGoal(n Node) Goal {
+	runs := n.Current == n.desired
 	// A run that was cut off may have set the profile but not the boot loader.
 	last := n.Last
 	doubtful := last != nil && last.path == r.Path && last.Goal != Test && last.Outcome != Committed && last.Outcome != BootDefault

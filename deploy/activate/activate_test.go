@@ -284,8 +284,8 @@ func TestCutConnection(t *testing.T) {
 			}
 		}
 	}
-	const outlook = "; it rolls back unless confirmed"
-	if want := "wait no sign of the node" + outlook + ", wait unreachable" + outlook + ", wait-end unreachable" + outlook; strings.Join(told, ", ") != want {
+	const meanwhile = "; it rolls back unless confirmed"
+	if want := "wait no sign of the node" + meanwhile + ", wait unreachable" + meanwhile + ", wait-end unreachable" + meanwhile; strings.Join(told, ", ") != want {
 		t.Errorf("%s\nwant %s", strings.Join(told, ", "), want)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -421,7 +421,7 @@ func TestDryActivateRefused(t *testing.T) {
 
 func TestNeeds(t *testing.T) {
 	node := func(current, profile string, last *Run) Node {
-		return Node{Current: current, Profile: profile, wanted: newPath, Last: last}
+		return Node{Current: current, Profile: profile, desired: newPath, Last: last}
 	}
 	cutOff := &Run{path: newPath, Goal: Switch, phase: "committing"}
 	for _, test := range []struct {
@@ -439,7 +439,7 @@ func TestNeeds(t *testing.T) {
 		{node(newPath, oldPath, nil), Test, ""},
 		{node(oldPath, newPath, nil), Test, Test},
 	} {
-		if got := (Request{Path: newPath, Goal: test.goal}).needs(test.node); got != test.want {
+		if got := (Request{Path: newPath, Goal: test.goal}).remainingGoal(test.node); got != test.want {
 			t.Errorf("%s with %+v: %q, want %q", test.goal, test.node, got, test.want)
 		}
 	}
@@ -459,7 +459,7 @@ func TestAt(t *testing.T) {
 		{Node{Current: special, Profile: oldPath}, special, false},
 		{Node{Current: special, Profile: newPath, Last: &Run{phase: "waiting"}}, special, false},
 	} {
-		if got := test.node.At(Switch, newPath, test.runs); got != test.want {
+		if got := test.node.HasReached(Switch, newPath, test.runs); got != test.want {
 			t.Errorf("%+v, to run %s: %v", test.node, test.runs, got)
 		}
 	}
@@ -477,12 +477,12 @@ func TestRefuses(t *testing.T) {
 		{Node{Current: "/known", Profile: "/known"}, strict, ""},
 		{Node{Current: "/known", Profile: oldPath}, strict, oldPath},
 		{Node{Current: oldPath, Profile: oldPath, Deployed: []string{oldPath}}, strict, ""},
-		{Node{Current: "/special", Profile: newPath}.Wanting("/special"), strict, ""},
+		{Node{Current: "/special", Profile: newPath}.WithDesired("/special"), strict, ""},
 		{Node{Current: oldPath, Last: &Run{phase: "waiting"}}, strict, ""}, // may be ours
 	} {
 		var unknown *UnknownProfileError
 		got := ""
-		if errors.As(test.r.Refuses("web-1", test.node), &unknown) {
+		if errors.As(test.r.CheckReplaceable("web-1", test.node), &unknown) {
 			got = unknown.Path
 		}
 		if got != test.want {
@@ -522,7 +522,7 @@ func TestRunInWords(t *testing.T) {
 		"switch to /new: done": with(func(r *Run) { r.Outcome = Committed }),
 		"switch to /new: rolled back to /old: nobody confirmed it":                     with(func(r *Run) { r.Outcome, r.Reason = RolledBack, reasonUnconfirmed }),
 		"switch to /new: cut off by a reboot":                                          with(func(r *Run) { r.Rebooted = true }),
-		"switch to /new: goes on, and goes back in 5s unless it is confirmed":          with(func(r *Run) { r.Alive, r.Armed, r.Left = true, time.Minute, 5*time.Second }),
+		"switch to /new: goes on, and goes back in 5s unless it is confirmed":          with(func(r *Run) { r.Alive, r.Armed, r.Remaining = true, time.Minute, 5*time.Second }),
 		"switch to /new: failed: another switch was running":                           with(func(r *Run) { r.Outcome, r.Reason = Failed, reasonLocked }),
 		"switch to /new: going back to /old failed: hung, and going back ended with 2": with(func(r *Run) { r.Outcome, r.Reason = RollbackFailed, "hung, and going back ended with 2" }),
 	} {
@@ -534,8 +534,8 @@ func TestRunInWords(t *testing.T) {
 
 func TestCutOffAnswer(t *testing.T) {
 	p := newNodeParser()
-	p.line("nixos", "yes")
-	if _, err := p.done(); err == nil {
+	p.handleLine("nixos", "yes")
+	if _, err := p.finish(); err == nil {
 		t.Error("half an answer was taken for a whole one")
 	}
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// carryOut has the node do it, watches, confirms, and judges.
-func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
+// runActivation has the node do it, watches, confirms, and judges.
+func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
 	w := a.watch(node, h, r.Run, r.Confirm)
-	w.patience += r.Settle        // the node may be lost while it watches what it has started
+	w.patience += r.SettleTime    // the node may be lost while it watches what it has started
 	if res.Before.Current == "" { // nothing that it could go back to, so it is no use to wait for that
-		w.patience, w.outlook = r.Confirm+mostQuiet, "it has no system to roll back to"
+		w.patience, w.meanwhile = r.Confirm+maxSilence, "it has no system to roll back to"
 	}
 	a.send(node, event.NodeStart, event.Activate, string(r.Goal)+" to "+r.Path)
 	generation := ""
@@ -27,11 +27,11 @@ func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request
 	if r.InstallBootLoader {
 		install = "1"
 	}
-	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.Settle))
-	if err == nil && w.run().awaitsConfirmation() {
+	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime))
+	if err == nil && w.run().isAwaitingConfirmation() {
 		a.send(node, event.NodeEnd, event.Activate, "waits to be confirmed")
 		a.send(node, event.NodeStart, event.Confirm, "")
-		err = w.answer(ctx)
+		err = w.confirmRun(ctx)
 		a.end(node, event.Confirm, w.run(), err)
 	} else {
 		a.end(node, event.Activate, w.run(), err)
@@ -40,13 +40,13 @@ func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request
 		if res.Before.Current == "" {
 			r.Confirm = 0
 		}
-		return res, unconfirmed(ctx, node, r, w, err)
+		return res, wrapLostSight(ctx, node, r, w, err)
 	}
-	return w.result(r, res)
+	return w.evaluate(r, res)
 }
 
-// unconfirmed is the error of a run that we lost sight of.
-func unconfirmed(ctx context.Context, node string, r Request, w *watch, err error) error {
+// wrapLostSight is the error of a run that we lost sight of.
+func wrapLostSight(ctx context.Context, node string, r Request, w *watch, err error) error {
 	var busy *BusyError
 	if errors.As(err, &busy) || !w.started {
 		return err
@@ -58,11 +58,11 @@ func unconfirmed(ctx context.Context, node string, r Request, w *watch, err erro
 	return e
 }
 
-// result judges by what the node has on record.
-func (w *watch) result(r Request, res Result) (Result, error) {
+// evaluate judges by what the node has on record.
+func (w *watch) evaluate(r Request, res Result) (Result, error) {
 	run := w.run()
 	res.After, res.Outcome = w.node, run.Outcome
-	res.Broken, res.AlreadyFailing, res.Logs, res.Log = run.broken, run.still, w.units, w.tail
+	res.Broken, res.AlreadyFailing, res.Logs, res.Log = run.broken, run.alreadyFailing, w.units, w.tail
 	if code, err := strconv.Atoi(run.code); err == nil {
 		res.Exit = code
 	}

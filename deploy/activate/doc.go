@@ -38,7 +38,7 @@
 //
 // A run whose client was killed before it confirmed goes back by itself. One whose
 // client was killed later is finished by the node. [Activator.Activate] first
-// settles what it finds: see [Activator.Settle].
+// settles what it finds: see [Activator.FinishPrevious].
 //
 // # Results
 //

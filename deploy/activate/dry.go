@@ -34,10 +34,10 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 		a.send(node, event.NodeLog, event.Activate, line)
 	}}
 	args := []string{"dry", r.Path, r.Specialisation}
-	err = conn.Run(ctx, remote.Cmd{Argv: append([]string{"sh", "-s", "--"}, args...), Name: nameOf(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	err = conn.Run(ctx, remote.Cmd{Argv: append([]string{"sh", "-s", "--"}, args...), Name: commandName(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
 	out.Flush()
 	none := Kernel{}
-	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.wantedKernel
+	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.desiredKernel
 	res.Dry = dry
 	if err != nil {
 		for _, line := range dry.Lines[max(0, len(dry.Lines)-10):] {

@@ -37,8 +37,8 @@ type Node struct {
 
 	StorePath bool // nixos-rebuild has --store-path; only known where it was asked for
 
-	wanted          string // the system that was asked about, with its specialisation
-	wantedKernel    Kernel
+	desired         string // the system that was asked about, with its specialisation
+	desiredKernel   Kernel
 	specialisations []string
 }
 
@@ -65,18 +65,18 @@ func (n Node) RebootNeeded() bool {
 // Armed reports whether the node would go back by itself if nobody confirmed.
 func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Armed > 0 }
 
-// Wanting is what was found on a node, seen by a request: runs is the system that
+// WithDesired is what was found on a node, seen by a request: runs is the system that
 // would run, the request's own or its specialisation's.
-func (n Node) Wanting(runs string) Node {
-	n.wanted = runs
+func (n Node) WithDesired(runs string) Node {
+	n.desired = runs
 	return n
 }
 
-// At reports whether a node is where a goal would bring it: nothing is left of a run
+// HasReached reports whether a node is where a goal would bring it: nothing is left of a run
 // that was cut off, and the last one for this system did not fail. It runs `runs`
 // then, and boots path: two systems, if one is a specialisation of the other.
-func (n Node) At(goal Goal, path, runs string) bool {
-	return !n.Unsettled() && Request{Goal: goal, Path: path}.needs(n.Wanting(runs)) == ""
+func (n Node) HasReached(goal Goal, path, runs string) bool {
+	return !n.HasUnfinishedRun() && Request{Goal: goal, Path: path}.remainingGoal(n.WithDesired(runs)) == ""
 }
 
 // GenerationOf is the number under which the profile has a system, the newest if
@@ -112,10 +112,10 @@ func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	p := newNodeParser()
-	if err := read(ctx, conn, p.line, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {
+	if err := runFromStdin(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {
 		return Node{}, err
 	}
-	n, err := p.done()
+	n, err := p.finish()
 	if err != nil {
 		return Node{}, fmt.Errorf("%s: inspect: %w", node, err)
 	}
@@ -132,7 +132,7 @@ type nodeParser struct {
 
 func newNodeParser() *nodeParser { return &nodeParser{run: newRunParser()} }
 
-func (p *nodeParser) line(name, value string) {
+func (p *nodeParser) handleLine(name, value string) {
 	n := &p.node
 	switch name {
 	case "nixos":
@@ -148,7 +148,7 @@ func (p *nodeParser) line(name, value string) {
 	case "generation":
 		// /nix/var/nix/profiles/system-12-link 1700000000 /nix/store/… 25.05
 		if f := strings.Fields(value); len(f) >= 3 {
-			g := Generation{Number: generationNumber(f[0]), Time: time.Unix(int64(number(f[1])), 0), Path: f[2]}
+			g := Generation{Number: generationNumber(f[0]), Time: time.Unix(int64(parseInt(f[1])), 0), Path: f[2]}
 			g.Version = strings.Join(f[3:], " ")
 			n.Generations = append(n.Generations, g)
 		}
@@ -159,7 +159,7 @@ func (p *nodeParser) line(name, value string) {
 	case "boot-id":
 		n.BootID = value
 	case "uptime":
-		n.Uptime = seconds(value)
+		n.Uptime = parseSeconds(value)
 	case "kernel-booted":
 		n.BootedKernel = parseKernel(value)
 	case "kernel-current":
@@ -167,7 +167,7 @@ func (p *nodeParser) line(name, value string) {
 	case "kernel-profile":
 		n.ProfileKernel = parseKernel(value)
 	case "kernel-wanted":
-		n.wantedKernel = parseKernel(value)
+		n.desiredKernel = parseKernel(value)
 	case "deployed":
 		n.Deployed = append(n.Deployed, value)
 	case "previous":
@@ -175,19 +175,19 @@ func (p *nodeParser) line(name, value string) {
 	case "store-path":
 		n.StorePath = value == "yes"
 	case "wanted":
-		n.wanted = value
+		n.desired = value
 	case "specialisation":
 		n.specialisations = append(n.specialisations, value)
 	case "end":
 		p.ended = true
 	default:
 		if name, ok := strings.CutPrefix(name, "run-"); ok {
-			p.run.line(name, value)
+			p.run.handleLine(name, value)
 		}
 	}
 }
 
-func (p *nodeParser) done() (Node, error) {
+func (p *nodeParser) finish() (Node, error) {
 	if !p.ended {
 		return Node{}, errors.New("the node's answer is cut off")
 	}
@@ -212,7 +212,7 @@ func generationNumber(link string) int {
 	if !ok {
 		return 0
 	}
-	return number(strings.TrimSuffix(name, "-link"))
+	return parseInt(strings.TrimSuffix(name, "-link"))
 }
 
 func parseKernel(s string) Kernel {

@@ -36,7 +36,7 @@ func testLate(system string, want ...string) func(*testing.T, *bench) {
 	return func(t *testing.T, b *bench) {
 		b.goTo("simple")
 		r := b.request(system, Switch)
-		r.Settle = 3 * time.Second
+		r.SettleTime = 3 * time.Second
 		res, err := b.fails(r)
 		if !res.RolledBack() {
 			t.Errorf("%+v", res)
@@ -101,7 +101,7 @@ func testReboot(t *testing.T, b *bench) {
 		t.Errorf("%+v", n.Last)
 	}
 	// The next run puts it right, even if it has nothing else to do.
-	if res := b.goTo("two"); res.Settled == nil || !res.Settled.Rebooted || res.Changed {
+	if res := b.goTo("two"); res.PreviousRun == nil || !res.PreviousRun.Rebooted || res.Changed {
 		t.Errorf("%+v", res)
 	}
 	b.is("two", "two")
@@ -109,7 +109,7 @@ func testReboot(t *testing.T, b *bench) {
 	b.l.PowerCut(t, b.name)
 	b.l.PowerOn(t, b.name)
 	b.host = labHost(t, b.l, b.name, "root")
-	if _, err := b.a.Settle(t.Context(), b.name, b.host, ""); err != nil {
+	if _, err := b.a.FinishPrevious(t.Context(), b.name, b.host, ""); err != nil {
 		t.Error(err)
 	}
 	b.is("two", "two")
@@ -132,13 +132,13 @@ func testKilled(t *testing.T, b *bench) {
 	// The next run to the same system takes it over, to another calls it off.
 	b.abandon("two", "switching", time.Minute)
 	res := b.goTo("two")
-	if res.Settled == nil || res.Settled.Outcome != Committed || res.Changed {
+	if res.PreviousRun == nil || res.PreviousRun.Outcome != Committed || res.Changed {
 		t.Errorf("%+v", res)
 	}
 	b.is("two", "two")
 	b.abandon("three", "waiting", time.Minute)
 	res = b.goTo("one")
-	if res.Settled == nil || res.Settled.Outcome != RolledBack || !res.Changed {
+	if res.PreviousRun == nil || res.PreviousRun.Outcome != RolledBack || !res.Changed {
 		t.Errorf("%+v", res)
 	}
 	b.is("one", "one")

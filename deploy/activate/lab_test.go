@@ -65,7 +65,7 @@ func (b *bench) fails(r Request) (Result, *FailedError) {
 
 func (b *bench) inspect() Node {
 	b.t.Helper()
-	n, err := b.a.afresh(b.t.Context(), b.name, b.host)
+	n, err := b.a.inspectFresh(b.t.Context(), b.name, b.host)
 	if err != nil {
 		b.t.Fatal(err)
 	}

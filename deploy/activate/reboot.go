@@ -41,7 +41,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	if err != nil {
 		return before, err
 	}
-	if err := read(ctx, conn, func(string, string) {}, "reboot"); err != nil {
+	if err := runFromStdin(ctx, conn, func(string, string) {}, "reboot"); err != nil {
 		return before, &stepError{node, "reboot", err}
 	}
 	begin := time.Now()
@@ -49,7 +49,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	defer cancel()
 	shown := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node to come back from its reboot", Until: begin.Add(timeout)})
 	defer shown.End()
-	after, err := a.AwaitBoot(wait, node, h, before.BootID, time.Time{})
+	after, err := a.WaitForBoot(wait, node, h, before.BootID, time.Time{})
 	switch {
 	case err == nil && before.Profile != "" && after.Booted != before.Profile:
 		return after, &RebootError{Node: node, Want: before.Profile, Booted: after.Booted}
@@ -62,10 +62,10 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	return before, &RebootError{Node: node, Want: before.Profile, Waited: time.Since(begin), Err: err}
 }
 
-// AwaitBoot waits until the node has booted since the boot with this id, and inspects it. Where it still runs
+// WaitForBoot waits until the node has booted since the boot with this id, and inspects it. Where it still runs
 // that boot at the time settled, and does not shut down, it was never told to reboot, and that is its end, too; a zero
 // time means that it was told. The error is the last reason why it could not be inspected.
-func (a *Activator) AwaitBoot(ctx context.Context, node string, h Host, boot string, settled time.Time) (Node, error) {
+func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, settled time.Time) (Node, error) {
 	err := errors.New("it did not go down")
 	for ctx.Err() == nil {
 		select {
@@ -73,7 +73,7 @@ func (a *Activator) AwaitBoot(ctx context.Context, node string, h Host, boot str
 		case <-ctx.Done():
 			continue
 		}
-		after, failed := a.afresh(ctx, node, h)
+		after, failed := a.inspectFresh(ctx, node, h)
 		switch {
 		case failed != nil:
 			if ctx.Err() == nil || after.BootID != "" {
@@ -87,10 +87,10 @@ func (a *Activator) AwaitBoot(ctx context.Context, node string, h Host, boot str
 	return Node{}, err
 }
 
-// afresh inspects over a new connection: the old one ended with the old boot,
+// inspectFresh inspects over a new connection: the old one ended with the old boot,
 // which it may not have noticed.
-func (a *Activator) afresh(ctx context.Context, node string, h Host) (Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, mostQuiet)
+func (a *Activator) inspectFresh(ctx context.Context, node string, h Host) (Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxSilence)
 	defer cancel()
 	conn, err := h.Fresh(ctx)
 	if err != nil {

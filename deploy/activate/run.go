@@ -19,23 +19,23 @@ type Run struct {
 	// Alive means that the run goes on. Left is then the time until the
 	// node goes back by itself, as it stands now; Seen is how long ago a client
 	// watched it.
-	Alive bool
-	Left  time.Duration
-	Seen  time.Duration
+	Alive     bool
+	Remaining time.Duration
+	Seen      time.Duration
 
 	// Rebooted means that a reboot cut the run off: the node is in its old
 	// system, unless the run was nearly done.
 	Rebooted bool
 
-	phase      string
-	bootID     string
-	code       string
-	path       string
-	wasPath    string
-	generation string
-	broken     []string
-	still      []string
-	jobs       string
+	phase          string
+	bootID         string
+	code           string
+	path           string
+	wasPath        string
+	generation     string
+	broken         []string
+	alreadyFailing []string
+	jobs           string
 }
 
 // Outcome is how a run ended.
@@ -71,8 +71,8 @@ const (
 	reasonRebooted    = "rebooted"    // a reboot cut the run off
 )
 
-// awaitsConfirmation reports whether the run goes on when the client has logged in.
-func (r Run) awaitsConfirmation() bool {
+// isAwaitingConfirmation reports whether the run goes on when the client has logged in.
+func (r Run) isAwaitingConfirmation() bool {
 	return r.phase == phaseWaiting || r.phase == phaseConfirmed
 }
 
@@ -81,7 +81,7 @@ func (r Run) String() string {
 	what := string(r.Goal) + " to " + r.To
 	switch {
 	case r.Alive && r.Armed > 0:
-		return fmt.Sprintf("%s: goes on, and goes back in %s unless it is confirmed", what, r.Left)
+		return fmt.Sprintf("%s: goes on, and goes back in %s unless it is confirmed", what, r.Remaining)
 	case r.Alive:
 		return what + ": goes on"
 	case r.Rebooted:
@@ -107,7 +107,7 @@ type runParser struct{ run Run }
 
 func newRunParser() runParser { return runParser{Run{Seen: time.Hour}} }
 
-func (p *runParser) line(name, value string) {
+func (p *runParser) handleLine(name, value string) {
 	r := &p.run
 	switch name {
 	case "run":
@@ -123,7 +123,7 @@ func (p *runParser) line(name, value string) {
 	case "wasPath":
 		r.wasPath = value
 	case "armed":
-		r.Armed = seconds(value)
+		r.Armed = parseSeconds(value)
 	case "generation":
 		r.generation = value
 	case "phase":
@@ -137,18 +137,18 @@ func (p *runParser) line(name, value string) {
 	case "broken":
 		r.broken = sorted(value)
 	case "still":
-		r.still = sorted(value)
+		r.alreadyFailing = sorted(value)
 	case "jobs":
 		r.jobs = value
 	case "boot":
 		r.bootID = value
 	case "time":
-		r.Time = time.Unix(int64(number(value)), 0)
+		r.Time = time.Unix(int64(parseInt(value)), 0)
 	case "alive":
 		r.Alive = value == "yes"
 	case "left":
-		r.Left = max(0, seconds(value))
+		r.Remaining = max(0, parseSeconds(value))
 	case "seen":
-		r.Seen = seconds(value)
+		r.Seen = parseSeconds(value)
 	}
 }

@@ -37,10 +37,10 @@ var (
 	nodeScript = baseScript + inspectScript + callScript + stableScript + runScript + clientScript + mainScript
 )
 
-// read has the node run our script without storing it. The script is sh's stdin:
+// runFromStdin has the node run our script without storing it. The script is sh's stdin:
 // in argv it would be in every log of sudo's.
-func read(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return run(ctx, conn, []string{"sh", "-s", "--"}, args, each)
+func runFromStdin(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
+	return executeScript(ctx, conn, []string{"sh", "-s", "--"}, args, each)
 }
 
 // install puts the script on the node, for the units of the run that it starts.
@@ -50,9 +50,9 @@ mkdir -p /run/nixbench && mkdir -p -m 0700 /run/nixbench/activate && cd /run/nix
 cat >script.$$ || exit 1
 exec sh "$PWD/script.$$" "$@" </dev/null`
 
-// stored runs the script from a file on the node.
-func stored(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return run(ctx, conn, []string{"sh", "-c", install, "sh"}, args, each)
+// runFromFile runs the script from a file on the node.
+func runFromFile(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
+	return executeScript(ctx, conn, []string{"sh", "-c", install, "sh"}, args, each)
 }
 
 // continuedLine is the name of what goes on the line before, where that was too long
@@ -60,7 +60,7 @@ func stored(ctx context.Context, conn *remote.Conn, each func(name, value string
 // in the middle of a switch's log.
 const continuedLine = "…"
 
-func run(ctx context.Context, conn *remote.Conn, argv, args []string, each func(name, value string)) error {
+func executeScript(ctx context.Context, conn *remote.Conn, argv, args []string, each func(name, value string)) error {
 	out := &remote.Lines{Each: func(line string, continued bool) {
 		line = strings.ToValidUTF8(line, "�")
 		if name, value, ok := strings.Cut(line, "="); continued {
@@ -69,13 +69,13 @@ func run(ctx context.Context, conn *remote.Conn, argv, args []string, each func(
 			each(name, value)
 		}
 	}}
-	err := conn.Run(ctx, remote.Cmd{Argv: slices.Concat(argv, args), Name: nameOf(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	err := conn.Run(ctx, remote.Cmd{Argv: slices.Concat(argv, args), Name: commandName(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
 	out.Flush()
 	return err
 }
 
-// nameOf is a call of the script in an error: nobody wants to read the bootstrap.
-func nameOf(args []string) string {
+// commandName is a call of the script in an error: nobody wants to read the bootstrap.
+func commandName(args []string) string {
 	return "nixbench-activate " + strings.Join(strings.Fields(strings.Join(args, " ")), " ")
 }
 
@@ -83,12 +83,12 @@ func nameOf(args []string) string {
 // progress, where no rollback is armed.
 const unarmedPatience = time.Minute
 
-func number(s string) int {
+func parseInt(s string) int {
 	n, _ := strconv.Atoi(strings.TrimSpace(s))
 	return n
 }
 
-func seconds(s string) time.Duration { return time.Duration(number(s)) * time.Second }
+func parseSeconds(s string) time.Duration { return time.Duration(parseInt(s)) * time.Second }
 
 // wholeSeconds rounds up, so that a short time does not become none.
 func wholeSeconds(d time.Duration) string {

@@ -75,14 +75,14 @@ jobs '12 firewall.service start running'; later 1 ended`)
 			n.onNew(`only firewall.service 500 0 active running; later 1.5 touch $WORLD/locked`)
 			n.write("world/on-old", "rm $WORLD/locked")
 			r := n.request()
-			r.Settle = 3 * time.Second
+			r.SettleTime = 3 * time.Second
 			n.rollsBack(r, reasonUnconfirmed, "nobody could log in")
 		},
 		"service dies": func(t *testing.T, n *standIn) {
 			n.onNew(`dies() { only web.service 500 0 failed failed; fails web.service; }
 only web.service 500 0 active running; later 1.5 dies`)
 			r := n.request()
-			r.Settle = 3 * time.Second
+			r.SettleTime = 3 * time.Second
 			n.rollsBack(r, reasonLate, "unit web.service failed soon after the switch")
 		},
 		"service dies after the settle time": func(t *testing.T, n *standIn) {
@@ -142,7 +142,7 @@ only web.service 500 8 active running; later 0 loops`)
 		"called off while it is watched": func(t *testing.T, n *standIn) {
 			n.onNew(`only web.service 500 0 active running; later 1 touch ` + n.root + `/run/nixbench/activate/abort`)
 			r := n.request()
-			r.Settle = 5 * time.Second
+			r.SettleTime = 5 * time.Second
 			n.rollsBack(r, reasonAborted, "it was called off")
 		},
 
@@ -203,7 +203,7 @@ only web.service 500 0 active running; later 0.7 dies`)
 			n.onNew(`kills() { kill -KILL $(cat $WORLD/units/nixbench-activate.service.main); }
 only web.service 500 0 active running; later 1 kills`)
 			r := n.request()
-			r.Settle = 3 * time.Second
+			r.SettleTime = 3 * time.Second
 			n.rollsBack(r, reasonKilled, "the switch was killed on the node")
 		},
 	} {
@@ -245,7 +245,7 @@ func TestScriptConfirmedOnce(t *testing.T) {
 	r := n.request()
 	r.Run = "r2"
 	res, err := n.activate(r)
-	if err != nil || res.Settled == nil || res.Settled.Outcome != Committed || res.Changed {
+	if err != nil || res.PreviousRun == nil || res.PreviousRun.Outcome != Committed || res.Changed {
 		t.Errorf("%+v, %v", res, err)
 	}
 	n.is(n.newPath, n.newPath, "new test", "new boot")

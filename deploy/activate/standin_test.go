@@ -199,7 +199,7 @@ func (n *standIn) end() {
 }
 
 func (n *standIn) request() Request {
-	return Request{Run: "r1", Path: n.newPath, Goal: Switch, Confirm: 4 * time.Second, Settle: time.Second, ReplaceUnknown: true}
+	return Request{Run: "r1", Path: n.newPath, Goal: Switch, Confirm: 4 * time.Second, SettleTime: time.Second, ReplaceUnknown: true}
 }
 
 func (n *standIn) activate(r Request) (Result, error) {
