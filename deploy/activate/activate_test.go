@@ -29,14 +29,14 @@ const (
 	newPath = "/nix/store/bbb-nixos-system-new"
 )
 
-// fakeNode answers for the script.
+// fakeNode replaces the script.
 type fakeNode struct {
 	mu      sync.Mutex
-	node    map[string]string // what inspect says
+	node    map[string]string // output of inspect
 	run     map[string]string
 	extra   []string
 	called  []string
-	refuses string // what dry says
+	refuses string // output of dry
 	start   func(e *sshtest.Exec, f *fakeNode) int
 	confirm func(e *sshtest.Exec, f *fakeNode) int
 }
@@ -61,7 +61,7 @@ func (f *fakeNode) inspect(w io.Writer) {
 	fmt.Fprintln(w, "end=yes")
 }
 
-// became is a run that went well.
+// became sets the state after a successful run.
 func (f *fakeNode) became(run string) {
 	f.node["current"], f.node["profile"], f.node["link"] = newPath, newPath, "system-8-link"
 	f.run = map[string]string{"run": run, "phase": "done", "outcome": "committed", "goal": "switch", "from": oldPath,
@@ -112,7 +112,7 @@ func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	return 0
 }
 
-// fake starts a server that is a node, and gives our way to it.
+// fake starts an SSH server that acts as the node, and returns a host that connects to it.
 func fake(t *testing.T, f *fakeNode) (*sshtest.Server, *remote.Host) {
 	t.Helper()
 	s, err := sshtest.Start(sshtest.Options{Handler: f.handle})
@@ -197,7 +197,7 @@ func TestLostConnection(t *testing.T) {
 	}
 }
 
-// wire is a connection that a network may cut without a word: nothing arrives any more.
+// wire is a connection that can be cut without an error: no data arrives any more.
 type wire struct {
 	net.Conn
 	cut    atomic.Bool
@@ -226,8 +226,8 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// Where the network is cut and comes back, it is said what is waited for meanwhile, and the
-// connection from before is not used any more: it would be silent for long.
+// While the network is cut, the wait is reported. Afterwards the old connection is not used any
+// more, since it would be silent for long.
 func TestCutConnection(t *testing.T) {
 	f := newFakeNode()
 	var first atomic.Pointer[wire]
@@ -407,7 +407,7 @@ func TestDryActivate(t *testing.T) {
 	}
 }
 
-// Why a system does not even want to be tried, it says itself.
+// The error contains the output of a system whose dry-activate fails.
 func TestDryActivateRefused(t *testing.T) {
 	f := newFakeNode()
 	f.refuses = "The disk is too small.\nPre-switch check 'disk' failed\n"
@@ -470,7 +470,7 @@ func TestRefuses(t *testing.T) {
 	for _, test := range []struct {
 		node Node
 		r    Request
-		want string // the path that stands in the way
+		want string // the path that must not be replaced
 	}{
 		{Node{Current: oldPath, Profile: oldPath}, strict, oldPath},
 		{Node{Current: oldPath, Profile: oldPath}, Request{Path: newPath, ReplaceUnknown: true}, ""},
@@ -478,7 +478,7 @@ func TestRefuses(t *testing.T) {
 		{Node{Current: "/known", Profile: oldPath}, strict, oldPath},
 		{Node{Current: oldPath, Profile: oldPath, Deployed: []string{oldPath}}, strict, ""},
 		{Node{Current: "/special", Profile: newPath}.WithDesired("/special"), strict, ""},
-		{Node{Current: oldPath, Last: &Run{phase: "waiting"}}, strict, ""}, // may be ours
+		{Node{Current: oldPath, Last: &Run{phase: "waiting"}}, strict, ""}, // an unfinished run may have set it
 	} {
 		var unknown *UnknownProfileError
 		got := ""
@@ -540,7 +540,7 @@ func TestCutOffAnswer(t *testing.T) {
 	}
 }
 
-// The script has to parse wherever sh is something else.
+// The script must parse with every POSIX sh.
 func TestScriptIsPlainSh(t *testing.T) {
 	for _, sh := range [][]string{{"dash"}, {"bash", "--posix"}, {"busybox", "sh"}} {
 		if _, err := exec.LookPath(sh[0]); err != nil {

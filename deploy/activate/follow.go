@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	tailLines  = 40 // of the log, for the result
-	busyExit   = 75 // the script's: another run goes on
+	tailLines  = 40 // number of log lines kept for the result
+	busyExit   = 75 // exit status of the script if another run is active
 	maxSilence = 10 * time.Second
 )
 
 var errSilent = errors.New("the node went quiet")
 
-// watch follows one run on one node, over as many connections as it takes.
+// watch follows one run on one node. It reconnects as often as necessary.
 type watch struct {
 	a       *Activator
 	name    string
@@ -28,17 +28,17 @@ type watch struct {
 	id      string
 	confirm time.Duration
 
-	patience  time.Duration // see there
-	meanwhile string        // what the node does while we do not hear from it
+	patience  time.Duration // how long the node may be unreachable, see patience
+	meanwhile string        // what an unreachable node does, for messages
 
-	wait    *event.Wait // for the next sign of the node
-	until   time.Time   // when the node is given up, unless there is a sign before
-	started bool        // the node has shown signs of the run
-	lines   int         // of the log that we have
+	wait    *event.Wait // the reported wait for output of the node
+	until   time.Time   // when the node is given up; each output extends it
+	started bool        // output of the run was received
+	lines   int         // number of received log lines
 	tail    []string
 	units   map[string][]string
-	last    string // the name of the last line
-	node    Node   // what it said of itself at the end
+	last    string // name of the last received line
+	node    Node   // the node's state as printed at the end
 }
 
 func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
@@ -57,9 +57,9 @@ func (w *watch) run() Run {
 }
 
 // follow runs a command of the script that follows the run, until the run waits for a
-// confirmation or is over. When the connection is lost or the node goes quiet, as it
-// will when a switch touches the network, follow goes on over another
-// connection. With fresh, the first one is a new one, too.
+// confirmation or has ended. When the connection is lost or the node is silent, as during a
+// network change, follow continues over a new connection. If fresh is set, the first
+// connection is also a new one.
 func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error {
 	w.until = time.Now().Add(w.patience)
 	w.wait = w.a.Send.Wait(event.Event{Node: w.name, Phase: event.Activate, Text: "the node to take up the command " + command[0], Until: w.until})
@@ -91,8 +91,8 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	}
 }
 
-// confirmRun logs in over a new connection each time that the run waits for it: after
-// the switch, and once more when what it has started has stayed up.
+// confirmRun confirms the run over a new connection each time that it waits for that: after
+// the switch, and again when the started services have stayed active.
 func (w *watch) confirmRun(ctx context.Context) error {
 	answers := map[string]string{phaseWaiting: "confirm", phaseConfirmed: "confirm-again"}
 	for w.run().isAwaitingConfirmation() {
@@ -103,14 +103,14 @@ func (w *watch) confirmRun(ctx context.Context) error {
 	return nil
 }
 
-// noteSign notes that the node has said something about the run.
+// noteSign extends the time limit, because output of the run was received.
 func (w *watch) noteSign() {
 	w.started, w.until = true, time.Now().Add(w.patience)
 	w.wait.Restart("no sign of the node; "+w.meanwhile, w.until)
 }
 
-// isFinal reports whether it is no use to try again, and says so in our words. Once a
-// run has begun, a node that lets nobody in may do so again when it has gone back.
+// isFinal reports whether a retry is useless, and returns the error to report. After the run has
+// started, failed logins are retried: the node may accept logins again after its rollback.
 func (w *watch) isFinal(err error) (error, bool) {
 	var failed *remote.RunError
 	var lost *remote.LostError
@@ -124,11 +124,11 @@ func (w *watch) isFinal(err error) (error, bool) {
 	return err, false
 }
 
-// attach is one command over one connection.
+// attach runs one command over one connection.
 func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error {
 	connect := w.host.Conn
 	if fresh {
-		// One attempt must not eat the time of all, and the last one ends with that.
+		// Limit each attempt, so that several fit into the time until w.until.
 		limit := min(maxSilence, max(time.Second, time.Until(w.until))).Round(100 * time.Millisecond)
 		limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 		defer cancel()
@@ -147,12 +147,12 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limit := maxSilence
-	if command[0] == "start" { // sudo may ask for a password first, and systemd take its time
+	if command[0] == "start" { // sudo may ask for a password, and systemd may be slow
 		limit = time.Minute
 	}
 	quiet := time.AfterFunc(limit, func() {
 		cancel(errSilent)
-		// It may be dead without a sign of that. Whoever wants a connection gets another.
+		// The connection may be dead without an error. Close it, so that the host opens another one.
 		conn.Close()
 	})
 	defer quiet.Stop()
@@ -187,7 +187,7 @@ func (w *watch) handleLine(p *nodeParser, name, value string) {
 	w.last = name
 	switch name {
 	case "log":
-		w.lines++ // a piece of one is none: the node counts its own lines
+		w.lines++ // continuations do not count: the number must match the node's count of lines
 		w.appendLog(value)
 	case "unit":
 		unit, line, _ := strings.Cut(value, " ")
@@ -204,7 +204,8 @@ func (w *watch) appendLog(text string) {
 	w.a.send(w.name, event.NodeLog, event.Activate, text)
 }
 
-// silenceLimit is how long a node that says something every second may say nothing.
+// silenceLimit is how long the node may print nothing. While a run is followed, it prints a line
+// every second.
 func (w *watch) silenceLimit() time.Duration {
 	if w.confirm == 0 {
 		return maxSilence

@@ -9,11 +9,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// RebootError says that a node did not come back, or not as expected.
+// RebootError means that a node did not come back after a reboot, or booted another system.
 type RebootError struct {
 	Node   string
 	Want   string // the system that should have booted
-	Booted string // the one that did; empty if the node did not come back
+	Booted string // the system that booted; empty if the node did not come back
 	Waited time.Duration
 	Err    error
 }
@@ -27,8 +27,8 @@ func (e *RebootError) Error() string {
 
 func (e *RebootError) Unwrap() error { return e.Err }
 
-// Reboot reboots a node, waits until it is back with another boot id, and verifies
-// that it booted what its profile has.
+// Reboot reboots a node, waits until it is reachable with another boot id, and verifies
+// that it booted the system of its profile.
 func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout time.Duration) (Node, error) {
 	before, err := a.Inspect(ctx, node, h)
 	if err != nil {
@@ -62,9 +62,10 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	return before, &RebootError{Node: node, Want: before.Profile, Waited: time.Since(begin), Err: err}
 }
 
-// WaitForBoot waits until the node has booted since the boot with this id, and inspects it. Where it still runs
-// that boot at the time settled, and does not shut down, it was never told to reboot, and that is its end, too; a zero
-// time means that it was told. The error is the last reason why it could not be inspected.
+// WaitForBoot waits until the node has another boot id than boot, and returns its state. It also returns
+// if after the time settled the node still has this boot id and is not shutting down: the reboot was then
+// never requested. A zero settled means that the reboot was requested. The error is the last reason why
+// the node could not be inspected.
 func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, settled time.Time) (Node, error) {
 	err := errors.New("it did not go down")
 	for ctx.Err() == nil {
@@ -87,8 +88,8 @@ func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot s
 	return Node{}, err
 }
 
-// inspectFresh inspects over a new connection: the old one ended with the old boot,
-// which it may not have noticed.
+// inspectFresh inspects the node over a new connection. The old one belongs to the previous boot and
+// may be dead without an error.
 func (a *Activator) inspectFresh(ctx context.Context, node string, h Host) (Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxSilence)
 	defer cancel()

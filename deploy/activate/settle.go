@@ -8,18 +8,19 @@ import (
 )
 
 const (
-	// Whoever watches a run touches a file on the node every second. Looking at it
-	// for a moment tells a run that was abandoned from one that is being watched.
+	// A client that follows a run touches a file on the node every second. A run whose file
+	// is older than abandonedAfter has no client. A followed run is observed for observeFor
+	// before it is reported as busy.
 	abandonedAfter = 5 * time.Second
 	observeFor     = 6 * time.Second
 )
 
-// FinishPrevious ends what a killed run left on the node, so that nothing stays armed.
-// A switch that still runs is waited for. One that waits for a confirmation is
-// confirmed if it is to the system wanted: we have just logged in. Else the node
-// goes back now. Of a run that a reboot cut off only the record is left, and what it
-// kept from the garbage collector. FinishPrevious returns the run, or nil if there was nothing to settle,
-// and a *BusyError if somebody is watching the run.
+// FinishPrevious finishes a run whose client was killed, so that no rollback stays armed. It
+// waits for a switch that still runs. A run that waits for a confirmation is confirmed if its
+// system is the wanted one, since logging in has just succeeded. Otherwise the node rolls back
+// now. After a reboot, only the run's record and its garbage collector root are cleaned up.
+// FinishPrevious returns the run, or nil if there was none, and a *BusyError if another client
+// follows the run.
 func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wanted string) (*Run, error) {
 	n, err := a.Inspect(ctx, node, h)
 	if err != nil || !n.HasUnfinishedRun() {
@@ -28,7 +29,7 @@ func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wan
 	return a.finishPrevious(ctx, node, h, n, Request{Path: wanted})
 }
 
-// HasUnfinishedRun reports whether there is something for FinishPrevious to do.
+// HasUnfinishedRun reports whether FinishPrevious has to be called.
 func (n Node) HasUnfinishedRun() bool {
 	return n.Last != nil && (n.Last.Alive || n.Last.phase != "done")
 }
