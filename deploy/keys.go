@@ -76,7 +76,7 @@ func (r *run) forgetKeys(ctx context.Context) error {
 	for _, o := range Each(ctx, r.switched(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		h, err := r.Fleet.Host(ctx, n)
 		if err == nil {
-			err = r.Uploader.Forget(ctx, n.Name, h)
+			err = r.Uploader.DropBackup(ctx, n.Name, h)
 		}
 		if err != nil {
 			err = &NodeError{Node: n.Name, Step: event.Keys, Err: err}
