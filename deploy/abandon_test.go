@@ -82,7 +82,7 @@ func TestAbandonHypervisor(t *testing.T) {
 		t.Error(diff)
 	}
 	now := w.state()
-	if len(now.Machines) != 2 || len(now.Cluster.Hypervisors) != 1 || now.Cluster.ID != before.Cluster.ID || len(now.Intents) > 0 || now.Nodes["w-2"].Good != nil {
+	if len(now.Machines) != 2 || len(now.Cluster.Hypervisors) != 1 || now.Cluster.ID != before.Cluster.ID || len(now.Intents) > 0 || now.Nodes["w-2"].LastConfirmed != nil {
 		t.Errorf("%+v", now)
 	}
 	if facts := readFile(t, w.dir.Facts()); strings.Contains(facts, "10.0.0.3") {

@@ -53,7 +53,7 @@ func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, repor
 		cluster.engines = append(cluster.engines, t.engine)
 		deployed := slices.DeleteFunc(slices.Clone(t.members), func(m engine.Member) bool {
 			cluster.desired[m.Node] = true
-			return recorded.Nodes[m.Node].Good == nil && !reportsDeployed(m.Node)
+			return recorded.Nodes[m.Node].LastConfirmed == nil && !reportsDeployed(m.Node)
 		})
 		if len(deployed) == 0 {
 			continue

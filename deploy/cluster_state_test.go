@@ -469,7 +469,7 @@ func TestRecreateInterrupted(t *testing.T) {
 			t.Errorf("cut before step %d: members %v", failingStep, e.members)
 		}
 		for _, node := range []string{"cp-1", "cp-2"} {
-			if s := w.state(); s.Nodes[node].Good == nil || len(s.Intents) > 0 || w.h.Boot("demo-"+node) == 0 {
+			if s := w.state(); s.Nodes[node].LastConfirmed == nil || len(s.Intents) > 0 || w.h.Boot("demo-"+node) == 0 {
 				t.Errorf("cut before step %d: %+v", failingStep, s)
 			}
 		}

@@ -205,7 +205,7 @@ func (d *Deployer) otherMembersRemain(leaving []string) bool {
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
 		u := hive.Unit(n.Unit)
 		member := hive.Broken[n.Unit] != nil || u != nil && u.Deployment.Engine != nil
-		return member && recorded.Nodes[n.Name].Good != nil && !slices.Contains(leaving, n.Name)
+		return member && recorded.Nodes[n.Name].LastConfirmed != nil && !slices.Contains(leaving, n.Name)
 	})
 }
 

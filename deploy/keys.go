@@ -16,10 +16,10 @@ import (
 // before keys are uploaded: if the node rolls back that activation, it also restores the keys from
 // before it, which would replace newly uploaded keys.
 func (r *run) finishPrevious(ctx context.Context, h nodeHost, t *task) error {
-	if !r.observedOn(t.node).Unsettled() {
+	if !r.observedOn(t.node).HasUnfinishedRun() {
 		return nil
 	}
-	settled, err := r.Activator.Settle(ctx, t.node.Name, h, t.closure.Out)
+	settled, err := r.Activator.FinishPrevious(ctx, t.node.Name, h, t.closure.Out)
 	if err != nil {
 		return &NodeError{Node: t.node.Name, Step: event.Activate, Err: err}
 	}
@@ -76,7 +76,7 @@ func (r *run) dropKeyBackups(ctx context.Context) error {
 	for _, o := range Each(ctx, r.changedNodes(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		h, err := r.Fleet.Host(ctx, n)
 		if err == nil {
-			err = r.Uploader.Forget(ctx, n.Name, h)
+			err = r.Uploader.DropBackup(ctx, n.Name, h)
 		}
 		if err != nil {
 			err = &NodeError{Node: n.Name, Step: event.Keys, Err: err}

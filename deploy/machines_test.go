@@ -687,7 +687,7 @@ func TestHypervisorChanges(t *testing.T) {
 		if diff := cmp.Diff(before, w.h.Things()); diff != "" || w.h.Boot("demo-w-1") != boot {
 			t.Errorf("it was touched: %s", diff)
 		}
-		if s := w.state(); s.Machines["w-1"].Created == nil || s.Nodes["w-1"].Good == nil {
+		if s := w.state(); s.Machines["w-1"].Created == nil || s.Nodes["w-1"].LastConfirmed == nil {
 			t.Errorf("the machine is not in the state any more: %+v", s)
 		}
 		if len(w.questions) > 0 {

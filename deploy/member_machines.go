@@ -20,7 +20,7 @@ import (
 func (r *run) mustWaitForTurn(c provision.Change) bool {
 	recorded := r.Store.State()
 	return (c.Action == provision.Restart || c.Action == provision.Recreate) && r.Engines != nil &&
-		r.desiredMember(c.Node) != nil && recorded.Nodes[c.Node].Good != nil && !recorded.Unready(c.Node)
+		r.desiredMember(c.Node) != nil && recorded.Nodes[c.Node].LastConfirmed != nil && !recorded.Unready(c.Node)
 }
 
 func (r *run) desiredMember(node string) *engine.Member { return desiredMember(r.hive, node) }
@@ -54,11 +54,11 @@ func (m *Machines) addDataWarnings(g *machinePlan, recorded *state.State) {
 	for i := range g.Changes {
 		c := &g.Changes[i]
 		desired := desiredMember(m.Hive, c.Node)
-		if c.Action != provision.Recreate || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].Good == nil {
+		if c.Action != provision.Recreate || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].LastConfirmed == nil {
 			continue
 		}
 		others := slices.ContainsFunc(engine.Members(m.Hive)[desired.Kind], func(o engine.Member) bool {
-			return o.OneByOne && o.Node != c.Node && recorded.Nodes[o.Node].Good != nil
+			return o.OneByOne && o.Node != c.Node && recorded.Nodes[o.Node].LastConfirmed != nil
 		})
 		if others {
 			c.Why += "; it holds the cluster's data, and gets them again from the others"

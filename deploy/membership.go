@@ -17,7 +17,7 @@ import (
 // and the machine must have no deployment, because the engine then removes the old member.
 func (r *run) wasRecreated(node string, inspected inspections) bool {
 	recorded := r.Store.State()
-	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].Good != nil || inspected[node] == nil {
+	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].LastConfirmed != nil || inspected[node] == nil {
 		return false
 	}
 	<-inspected[node].done

@@ -53,7 +53,7 @@ func TestRemoveDuplicateMachine(t *testing.T) {
 	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of that node"}, w.questions); diff != "" {
 		t.Error(diff)
 	}
-	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].Good == nil {
+	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].LastConfirmed == nil {
 		t.Errorf("remaining: %q on the second hypervisor, %q on the first", second.Things(), w.h.Things())
 	}
 	if slices.Contains(e.calls, "leave for good cp-1") {

@@ -83,13 +83,13 @@ func (r *run) updateKeys(ctx context.Context, h nodeHost, t task) (state.Outcome
 func (r *run) confirmUnchanged(t task) error {
 	name, id, observed := t.node.Name, r.Record.ID(), r.observedOn(t.node)
 	recorded := r.Store.State()
-	if len(recorded.Left(id, name)) == 0 {
-		if confirmed := recorded.Nodes[name].Good; r.Goal != Switch || confirmed != nil && confirmed.Path == t.closure.Out {
+	if len(recorded.OpenIntents(id, name)) == 0 {
+		if confirmed := recorded.Nodes[name].LastConfirmed; r.Goal != Switch || confirmed != nil && confirmed.Path == t.closure.Out {
 			return nil
 		}
 	}
 	return r.Store.Update(func(s *state.State) error {
-		s.Settle(id, name)
+		s.DropOpenIntents(id, name)
 		if r.Goal == Switch {
 			s.Confirm(name, newDeployment(observed, t.closure.Out, id))
 		}
@@ -158,7 +158,7 @@ func (r *run) uploadKeys(ctx context.Context, h nodeHost, t task, when secrets.W
 // confirmedWithoutKeys reports whether the last confirmed system is the one that the node runs.
 // The hive has no keys for the node then, so there are none of ours to remove.
 func (r *run) confirmedWithoutKeys(t task) bool {
-	confirmed := r.Store.Node(t.node.Name).Good
+	confirmed := r.Store.Node(t.node.Name).LastConfirmed
 	return confirmed != nil && (confirmed.Path == r.observedOn(t.node).Current || t.unchanged && confirmed.Path == t.closure.Out) // or a specialisation of that system
 }
 
@@ -166,7 +166,7 @@ func (r *run) activationRequest(t task) activate.Request {
 	d := r.hive.Unit(t.node.Unit).Deployment
 	return activate.Request{
 		Run: r.Record.ID(), Path: t.closure.Out, Goal: activate.Goal(r.Goal),
-		Specialisation: r.Specialisation, Confirm: r.Confirm, Settle: r.SettleTime, Activator: r.ActivateWith,
+		Specialisation: r.Specialisation, Confirm: r.Confirm, SettleTime: r.SettleTime, Activator: r.ActivateWith,
 		ReplaceUnknown: r.ReplaceUnknown || d.ReplaceUnknownProfiles,
 		Known:          r.Store.Node(t.node.Name).Paths,
 	}

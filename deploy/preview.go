@@ -201,7 +201,7 @@ func decideAction(inspected Outcome[activate.Node], c nixeval.Closure, built boo
 		return WouldRefuse, &activate.UnknownProfileError{Node: inspected.Node.Name, Path: n.Profile}
 	case n.Current == c.Out:
 		return WouldDefault, nil
-	case recorded.Good == nil && len(n.Deployed) == 0:
+	case recorded.LastConfirmed == nil && len(n.Deployed) == 0:
 		return WouldFirst, nil
 	}
 	return WouldSwitch, nil
@@ -234,7 +234,7 @@ func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected Outcom
 		p.Reboot = &needed
 	}
 	// If the node runs the last confirmed system and the hive has no keys for it, there are no keys to remove.
-	if settled := recorded.Good != nil && recorded.Good.Path == inspected.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
+	if settled := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == inspected.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
 		if err := d.previewKeys(ctx, p, h, dep); err != nil {
 			return &NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}

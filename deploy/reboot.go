@@ -109,7 +109,7 @@ func (r *run) waitForPreviousReboot(ctx context.Context, node string, h activate
 		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has told it to reboot, and it is waited for"})
 		limited, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
-		_, _ = r.Activator.AwaitBoot(limited, node, h, intent.Boot, intent.Since.Add(shutdownGrace))
+		_, _ = r.Activator.WaitForBoot(limited, node, h, intent.Boot, intent.Since.Add(shutdownGrace))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -100,7 +100,7 @@ func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h nodeHost, bef
 	}
 	_, _, err := r.applySystem(ctx, n.Name, h, systemTarget{
 		before: before, generation: generation, restores: true,
-		request: activate.Request{Run: r.Record.ID() + "-back", Path: path, Goal: goal, Confirm: r.Confirm, Settle: r.SettleTime, ReplaceUnknown: true},
+		request: activate.Request{Run: r.Record.ID() + "-back", Path: path, Goal: goal, Confirm: r.Confirm, SettleTime: r.SettleTime, ReplaceUnknown: true},
 	})
 	return err
 }

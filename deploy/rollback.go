@@ -189,7 +189,7 @@ func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) 
 	}
 	result, outcome, err := d.applySystem(ctx, name, h, systemTarget{
 		before: s.From, generation: s.Generation, restores: true,
-		request: activate.Request{Run: d.Record.ID(), Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, Settle: o.SettleTime, ReplaceUnknown: true},
+		request: activate.Request{Run: d.Record.ID(), Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, SettleTime: o.SettleTime, ReplaceUnknown: true},
 	})
 	r.Outcome, r.After = outcome, generationOf(result.After, result.After.Current)
 	if err != nil {

@@ -57,7 +57,7 @@ func TestRollbackInterruptedAfterSuccess(t *testing.T) {
 	if len(s.Intents) > 0 {
 		t.Errorf("intents that stay: %+v", s.Intents)
 	}
-	if confirmed := s.Nodes["w-1"].Good; confirmed == nil || confirmed.Path != w.machines["w-1"].current {
+	if confirmed := s.Nodes["w-1"].LastConfirmed; confirmed == nil || confirmed.Path != w.machines["w-1"].current {
 		t.Errorf("last confirmed: %+v, and %s runs", confirmed, w.machines["w-1"].current)
 	}
 }

@@ -131,7 +131,7 @@ func TestPlanRollback(t *testing.T) {
 }
 
 func TestStatusOf(t *testing.T) {
-	confirmed := state.Node{Good: &state.Deployment{Path: "/new"}}
+	confirmed := state.Node{LastConfirmed: &state.Deployment{Path: "/new"}}
 	booted := nodeWithGenerations("/old", "/new")
 	booted.Last = &activate.Run{ID: "r", Goal: activate.Boot, To: "/new", Outcome: activate.BootDefault}
 	byHand := nodeWithGenerations("/new", "/old")
@@ -144,7 +144,7 @@ func TestStatusOf(t *testing.T) {
 		want   string
 	}{
 		{"as deployed", inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), confirmed, nil, AsDeployed},
-		{"booted since", inspectedNode("a", booted, nil), state.Node{Good: &state.Deployment{Path: "/old"}}, nil, AsDeployed},
+		{"booted since", inspectedNode("a", booted, nil), state.Node{LastConfirmed: &state.Deployment{Path: "/old"}}, nil, AsDeployed},
 		{"by hand", inspectedNode("a", byHand, nil), confirmed, nil, OtherSystem},
 		{"never", inspectedNode("a", unready, nil), state.Node{}, nil, NeverDeployed},
 		{"down", inspectedNode("a", activate.Node{}, errors.New("down")), confirmed, nil, Unreachable},

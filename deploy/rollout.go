@@ -40,7 +40,7 @@ func (r *run) anyMemberDeployed(ctx context.Context, inspected inspections) bool
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
-			inspection, good := inspected[m.Node], recorded.Nodes[m.Node].Good != nil
+			inspection, good := inspected[m.Node], recorded.Nodes[m.Node].LastConfirmed != nil
 			if inspection != nil && (good || r.machines.isKept(m.Node)) {
 				select {
 				case <-inspection.done:
@@ -92,7 +92,7 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Text: "an earlier run goes on there, and is waited for"})
 		h, err := r.Fleet.Host(ctx, n)
 		if err == nil {
-			_, err = r.Activator.Settle(ctx, n.Name, h, closures[n.Unit].Out)
+			_, err = r.Activator.FinishPrevious(ctx, n.Name, h, closures[n.Unit].Out)
 		}
 		if err == nil { // otherwise deploying the node reports the error
 			inspected[n.Name].observed, inspected[n.Name].err = r.inspectNode(ctx, n)

@@ -63,8 +63,8 @@ type LastRun struct {
 // the hive was evaluated.
 func StatusOf(o Outcome[activate.Node], recorded state.Node, desired map[string]nixeval.Closure, now time.Time) Status {
 	s := Status{Node: o.Node.Name, FailedUnits: []string{}, Time: now}
-	if recorded.Good != nil {
-		s.Deployed = recorded.Good.Path
+	if recorded.LastConfirmed != nil {
+		s.Deployed = recorded.LastConfirmed.Path
 	}
 	if desired != nil {
 		s.Wanted = desired[o.Node.Unit].Out

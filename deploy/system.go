@@ -36,7 +36,7 @@ func (d *Deployer) applySystem(ctx context.Context, node string, h activate.Host
 	run := d.Record.ID()
 	intent := state.Intent{Run: run, Node: node, Step: string(event.Activate), Path: t.request.Path, Since: time.Now()}
 	if err := d.Store.Update(func(s *state.State) error {
-		s.Replace(run, node, newDeployment(t.before, t.before.Current, run))
+		s.RecordBefore(run, node, newDeployment(t.before, t.before.Current, run))
 		s.Begin(intent)
 		return nil
 	}); err != nil {
@@ -52,8 +52,8 @@ func (d *Deployer) applySystem(ctx context.Context, node string, h activate.Host
 		s.Finish(run, node, intent.Step)
 		// An activation with an outcome has finished or undone what killed runs left on the node. Without
 		// an outcome, their intents stay: another run may be switching the node.
-		if err == nil || t.recovered || result.Settled != nil || result.Outcome != "" {
-			s.Settle(run, node)
+		if err == nil || t.recovered || result.PreviousRun != nil || result.Outcome != "" {
+			s.DropOpenIntents(run, node)
 		}
 		if err == nil && t.request.Goal != activate.Boot {
 			s.Confirm(node, newDeployment(result.After, t.request.Path, run))

@@ -94,7 +94,7 @@ func TestRestore(t *testing.T) {
 	if got := w.machines["w-1"].current; got != old {
 		t.Errorf("it runs %s, and before %s", got, old)
 	}
-	if confirmed := w.state().Nodes["w-1"].Good; confirmed == nil || confirmed.Path != old {
+	if confirmed := w.state().Nodes["w-1"].LastConfirmed; confirmed == nil || confirmed.Path != old {
 		t.Errorf("last confirmed: %+v, want %s", confirmed, old)
 	}
 	var texts []string
@@ -169,7 +169,7 @@ func TestRecordOfActivation(t *testing.T) {
 			t.Errorf("%s: outcome %s, generation %d: %q", name, r.Outcome, r.After, last.Text)
 		}
 		s := w.state()
-		if confirmed := s.Nodes["w-1"].Good; confirmed == nil || (confirmed.Path != old) != test.confirmed {
+		if confirmed := s.Nodes["w-1"].LastConfirmed; confirmed == nil || (confirmed.Path != old) != test.confirmed {
 			t.Errorf("%s: last confirmed: %+v, and before %s", name, confirmed, old)
 		}
 		if len(s.Intents) != test.intents {

@@ -74,7 +74,7 @@ func (r *run) observedOn(n nixeval.Node) activate.Node {
 // isUnchanged reports whether the node already runs or boots the system that the goal asks for.
 func (r *run) isUnchanged(observed activate.Node, c nixeval.Closure) bool {
 	runs := r.targetSystem(c)
-	return runs != "" && r.Goal.activates() && observed.At(activate.Goal(r.Goal), c.Out, runs)
+	return runs != "" && r.Goal.activates() && observed.HasReached(activate.Goal(r.Goal), c.Out, runs)
 }
 
 // checkReplaceable returns an error if the node has a system that must not be replaced.
@@ -83,7 +83,7 @@ func (r *run) checkReplaceable(t *task, observed activate.Node) error {
 	if !r.Goal.activates() || t.unchanged || runs == "" {
 		return nil
 	}
-	return r.activationRequest(*t).Refuses(t.node.Name, observed.Wanting(runs))
+	return r.activationRequest(*t).CheckReplaceable(t.node.Name, observed.WithDesired(runs))
 }
 
 // targetSystem returns the store path that the node would report as its system; empty if that is

@@ -34,7 +34,7 @@ func (d *Deployer) checkMembersEvaluable(hive *nixeval.Hive) error {
 	recorded := d.Store.State()
 	e := &UnevaluableMembersError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
 	for _, n := range hive.Nodes {
-		if why := hive.Broken[n.Unit]; why != nil && recorded.Nodes[n.Name].Good != nil {
+		if why := hive.Broken[n.Unit]; why != nil && recorded.Nodes[n.Name].LastConfirmed != nil {
 			e.Nodes = append(e.Nodes, n.Name)
 			e.Err.Units[n.Unit] = why
 		}

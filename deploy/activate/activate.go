@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Activator activates systems. One serves any number of nodes at the same time.
+// Activator activates systems. It may be used for any number of nodes at the same time.
 type Activator struct {
 	Send event.Sink
 }
@@ -20,32 +20,32 @@ type Activator struct {
 type Goal string
 
 const (
-	Switch      Goal = "switch"       // run it, and make it the boot default
+	Switch      Goal = "switch"       // activate the system and make it the boot default
 	Boot        Goal = "boot"         // only make it the boot default
-	Test        Goal = "test"         // only run it
-	DryActivate Goal = "dry-activate" // only say what a switch would do; nothing is written
+	Test        Goal = "test"         // only activate it
+	DryActivate Goal = "dry-activate" // only report what a switch would do; nothing is changed
 )
 
 // NixosRebuild is the value of Request.Activator for the node's own nixos-rebuild.
 const NixosRebuild = "nixos-rebuild"
 
-// Request is what a node is asked to do.
+// Request describes an activation.
 type Request struct {
 	Run            string // the id of the run, without spaces
 	Path           string // the system, in the node's store
 	Goal           Goal
 	Specialisation string
 
-	// Confirm arms the rollback: how long the node waits for us before it goes
-	// back. Zero is --no-rollback.
+	// Confirm is how long the node waits for a confirmation before it rolls back. Zero
+	// disables the rollback (--no-rollback).
 	Confirm time.Duration
 
-	// Settle is how long services that the switch has started must stay active before
-	// the switch counts. Zero does not watch them.
-	Settle time.Duration
+	// SettleTime is how long services that the switch has started must stay active before
+	// the switch is successful. With zero they are not watched.
+	SettleTime time.Duration
 
-	// Unless ReplaceUnknown, what the node has must be one of Known or have been
-	// deployed by us.
+	// Unless ReplaceUnknown is set, the systems that the node runs and boots must be in
+	// Known or have been deployed by nixbench.
 	ReplaceUnknown bool
 	Known          []string
 
@@ -53,37 +53,37 @@ type Request struct {
 	Activator         string
 	InstallBootLoader bool // nixos-rebuild's --install-bootloader
 
-	generation int // of the profile, when going back to it
+	generation int // of the profile, for a rollback to it
 }
 
-// Result is what came of a request. It is complete also beside a *FailedError.
+// Result is the result of a request. It is also complete if the error is a *FailedError.
 type Result struct {
 	Before, After  Node
-	Changed        bool // false: there was nothing to do
+	Changed        bool // false if there was nothing to do
 	Outcome        Outcome
-	Exit           int      // of switch-to-configuration; -1 if it did not get so far
-	Broken         []string // units that failed with this switch, and not before
-	AlreadyFailing []string // units that fail as they did before
+	Exit           int      // of switch-to-configuration; -1 if it was not run
+	Broken         []string // units that failed in this switch and not before it
+	AlreadyFailing []string // units that failed before and still do
 	Logs           map[string][]string
 	Log            []string // the last lines of the switch
-	Settled        *Run     // what a killed run had left, if anything
+	PreviousRun    *Run     // the unfinished earlier run that was completed, or nil
 	Dry            *Dry     // for DryActivate
 	Refused        error    // for DryActivate: why a real activation would be refused
 }
 
-// RolledBack reports whether the node is back in the system that it ran before.
+// RolledBack reports whether the node runs the previous system again.
 func (r Result) RolledBack() bool { return r.Outcome == RolledBack }
 
-// RebootNeeded reports whether the node has another kernel than it would boot,
-// or cannot take up the new system without a reboot.
+// RebootNeeded reports whether the node would boot another kernel than it runs, or the
+// new system can only be activated by a reboot.
 func (r Result) RebootNeeded() bool {
 	return r.After.RebootNeeded() || r.After.Last != nil && r.After.Last.Reason == reasonReboot
 }
 
-// Activate makes the node run, or boot, the system of the request, whatever an
-// earlier run left. Where there is nothing to do, nothing is done.
+// Activate makes the node run or boot the system of the request. It first finishes an
+// unfinished earlier run. It does nothing if the node is in the desired state already.
 func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request) (Result, error) {
-	if err := r.check(node); err != nil {
+	if err := r.validate(node); err != nil {
 		return Result{}, err
 	}
 	before, err := a.inspect(ctx, node, h, r)
@@ -91,15 +91,15 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		return Result{}, err
 	}
 	res := Result{Before: before, After: before, Exit: -1}
-	if err := r.accepted(node, before); err != nil {
+	if err := r.checkSystem(node, before); err != nil {
 		return res, err
 	}
 	if r.Goal == DryActivate {
-		res.Refused = r.Refuses(node, before)
+		res.Refused = r.CheckReplaceable(node, before)
 		return a.dry(ctx, node, h, r, res)
 	}
-	if before.Unsettled() {
-		if res.Settled, err = a.settle(ctx, node, h, before, r); err != nil {
+	if before.HasUnfinishedRun() {
+		if res.PreviousRun, err = a.finishPrevious(ctx, node, h, before, r); err != nil {
 			return res, err
 		}
 		if before, err = a.inspect(ctx, node, h, r); err != nil {
@@ -107,19 +107,19 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 		}
 		res.Before, res.After = before, before
 	}
-	if err := r.replaces(node, before); err != nil {
+	if err := r.checkKnownSystems(node, before); err != nil {
 		return res, err
 	}
-	goal := r.needs(before)
+	goal := r.remainingGoal(before)
 	if goal == "" {
 		return res, nil
 	}
 	res.Changed = true
-	return a.carryOut(ctx, node, h, r, goal, res)
+	return a.runActivation(ctx, node, h, r, goal, res)
 }
 
-// check finds mistakes of the caller.
-func (r Request) check(node string) error {
+// validate checks the request for mistakes of the caller.
+func (r Request) validate(node string) error {
 	switch {
 	case !slices.Contains([]Goal{Switch, Boot, Test, DryActivate}, r.Goal):
 		return fmt.Errorf("%s: activate: there is no goal %q", node, r.Goal)
@@ -131,20 +131,20 @@ func (r Request) check(node string) error {
 		return fmt.Errorf("%s: activate: the run has no id", node)
 	case r.Confirm < 0:
 		return fmt.Errorf("%s: activate: cannot wait %s for a confirmation", node, r.Confirm)
-	case r.Settle < 0:
-		return fmt.Errorf("%s: activate: cannot watch services for %s", node, r.Settle)
+	case r.SettleTime < 0:
+		return fmt.Errorf("%s: activate: cannot watch services for %s", node, r.SettleTime)
 	case !path.IsAbs(r.Path), strings.ContainsAny(r.Run+r.Path+r.Specialisation, " \t\n"):
 		return fmt.Errorf("%s: activate: bad run, path or specialisation: %q %q %q", node, r.Run, r.Path, r.Specialisation)
 	}
 	return nil
 }
 
-// accepted reports whether node and system fit, before anything is done.
-func (r Request) accepted(node string, n Node) error {
+// checkSystem fails if the node is not NixOS or cannot activate the requested system.
+func (r Request) checkSystem(node string, n Node) error {
 	switch {
 	case !n.NixOS:
 		return &NotNixOSError{Node: node}
-	case n.wanted == "":
+	case n.desired == "":
 		return &NotSystemError{Node: node, Path: r.Path, Specialisation: r.Specialisation, Has: n.specialisations}
 	case r.Activator == NixosRebuild && !n.StorePath:
 		return &NoStorePathError{Node: node}
@@ -152,38 +152,39 @@ func (r Request) accepted(node string, n Node) error {
 	return nil
 }
 
-// Refuses tells early, from what was found on a node, that Activate would not replace
-// what the node has. Where an earlier run goes on, only Activate can tell.
-func (r Request) Refuses(node string, n Node) error {
-	if n.Unsettled() {
+// CheckReplaceable fails if Activate would refuse to replace the systems on the inspected node.
+// If an earlier run is unfinished it returns nil: the systems may still change, and Activate
+// checks them later.
+func (r Request) CheckReplaceable(node string, n Node) error {
+	if n.HasUnfinishedRun() {
 		return nil
 	}
-	return r.replaces(node, n)
+	return r.checkKnownSystems(node, n)
 }
 
-// replaces reports whether what the node has may be replaced.
-func (r Request) replaces(node string, n Node) error {
+// checkKnownSystems fails if the node runs or boots a system that must not be replaced.
+func (r Request) checkKnownSystems(node string, n Node) error {
 	if r.ReplaceUnknown {
 		return nil
 	}
 	for _, has := range []string{n.Current, n.Profile} {
-		if has != "" && has != r.Path && has != n.wanted && !slices.Contains(r.Known, has) && !slices.Contains(n.Deployed, has) {
+		if has != "" && has != r.Path && has != n.desired && !slices.Contains(r.Known, has) && !slices.Contains(n.Deployed, has) {
 			return &UnknownProfileError{Node: node, Path: has}
 		}
 	}
 	return nil
 }
 
-// needs is the goal that is left to reach, or empty.
-func (r Request) needs(n Node) Goal {
-	runs := n.Current == n.wanted
-	// A run that was cut off may have set the profile but not the boot loader.
+// remainingGoal returns the part of the goal that is not reached yet; empty if there is none.
+func (r Request) remainingGoal(n Node) Goal {
+	runs := n.Current == n.desired
+	// An unfinished or failed run may have set the profile but not the boot loader.
 	last := n.Last
 	doubtful := last != nil && last.path == r.Path && last.Goal != Test && last.Outcome != Committed && last.Outcome != BootDefault
 	boots := n.Profile == r.Path && !doubtful
 	switch {
 	case last != nil && last.path == r.Path && last.Outcome == Failed && r.Goal != Boot:
-		return r.Goal // it runs, but not as it should
+		return r.Goal // the system runs, but the last switch to it failed
 	case r.Goal == Test && runs, r.Goal == Boot && boots, r.Goal == Switch && runs && boots:
 		return ""
 	case r.Goal == Switch && runs:

@@ -29,14 +29,14 @@ const (
 	newPath = "/nix/store/bbb-nixos-system-new"
 )
 
-// fakeNode answers for the script.
+// fakeNode replaces the script.
 type fakeNode struct {
 	mu      sync.Mutex
-	node    map[string]string // what inspect says
+	node    map[string]string // output of inspect
 	run     map[string]string
 	extra   []string
 	called  []string
-	refuses string // what dry says
+	refuses string // output of dry
 	start   func(e *sshtest.Exec, f *fakeNode) int
 	confirm func(e *sshtest.Exec, f *fakeNode) int
 }
@@ -61,7 +61,7 @@ func (f *fakeNode) inspect(w io.Writer) {
 	fmt.Fprintln(w, "end=yes")
 }
 
-// became is a run that went well.
+// became sets the state after a successful run.
 func (f *fakeNode) became(run string) {
 	f.node["current"], f.node["profile"], f.node["link"] = newPath, newPath, "system-8-link"
 	f.run = map[string]string{"run": run, "phase": "done", "outcome": "committed", "goal": "switch", "from": oldPath,
@@ -112,7 +112,7 @@ func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	return 0
 }
 
-// fake starts a server that is a node, and gives our way to it.
+// fake starts an SSH server that acts as the node, and returns a host that connects to it.
 func fake(t *testing.T, f *fakeNode) (*sshtest.Server, *remote.Host) {
 	t.Helper()
 	s, err := sshtest.Start(sshtest.Options{Handler: f.handle})
@@ -197,7 +197,7 @@ func TestLostConnection(t *testing.T) {
 	}
 }
 
-// wire is a connection that a network may cut without a word: nothing arrives any more.
+// wire is a connection that can be cut without an error: no data arrives any more.
 type wire struct {
 	net.Conn
 	cut    atomic.Bool
@@ -226,8 +226,8 @@ func (w *wire) Close() error {
 	return w.Conn.Close()
 }
 
-// Where the network is cut and comes back, it is said what is waited for meanwhile, and the
-// connection from before is not used any more: it would be silent for long.
+// While the network is cut, the wait is reported. Afterwards the old connection is not used any
+// more, since it would be silent for long.
 func TestCutConnection(t *testing.T) {
 	f := newFakeNode()
 	var first atomic.Pointer[wire]
@@ -284,8 +284,8 @@ func TestCutConnection(t *testing.T) {
 			}
 		}
 	}
-	const outlook = "; it rolls back unless confirmed"
-	if want := "wait no sign of the node" + outlook + ", wait unreachable" + outlook + ", wait-end unreachable" + outlook; strings.Join(told, ", ") != want {
+	const meanwhile = "; it rolls back unless confirmed"
+	if want := "wait no sign of the node" + meanwhile + ", wait unreachable" + meanwhile + ", wait-end unreachable" + meanwhile; strings.Join(told, ", ") != want {
 		t.Errorf("%s\nwant %s", strings.Join(told, ", "), want)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -407,7 +407,7 @@ func TestDryActivate(t *testing.T) {
 	}
 }
 
-// Why a system does not even want to be tried, it says itself.
+// The error contains the output of a system whose dry-activate fails.
 func TestDryActivateRefused(t *testing.T) {
 	f := newFakeNode()
 	f.refuses = "The disk is too small.\nPre-switch check 'disk' failed\n"
@@ -421,7 +421,7 @@ func TestDryActivateRefused(t *testing.T) {
 
 func TestNeeds(t *testing.T) {
 	node := func(current, profile string, last *Run) Node {
-		return Node{Current: current, Profile: profile, wanted: newPath, Last: last}
+		return Node{Current: current, Profile: profile, desired: newPath, Last: last}
 	}
 	cutOff := &Run{path: newPath, Goal: Switch, phase: "committing"}
 	for _, test := range []struct {
@@ -439,7 +439,7 @@ func TestNeeds(t *testing.T) {
 		{node(newPath, oldPath, nil), Test, ""},
 		{node(oldPath, newPath, nil), Test, Test},
 	} {
-		if got := (Request{Path: newPath, Goal: test.goal}).needs(test.node); got != test.want {
+		if got := (Request{Path: newPath, Goal: test.goal}).remainingGoal(test.node); got != test.want {
 			t.Errorf("%s with %+v: %q, want %q", test.goal, test.node, got, test.want)
 		}
 	}
@@ -459,7 +459,7 @@ func TestAt(t *testing.T) {
 		{Node{Current: special, Profile: oldPath}, special, false},
 		{Node{Current: special, Profile: newPath, Last: &Run{phase: "waiting"}}, special, false},
 	} {
-		if got := test.node.At(Switch, newPath, test.runs); got != test.want {
+		if got := test.node.HasReached(Switch, newPath, test.runs); got != test.want {
 			t.Errorf("%+v, to run %s: %v", test.node, test.runs, got)
 		}
 	}
@@ -470,19 +470,19 @@ func TestRefuses(t *testing.T) {
 	for _, test := range []struct {
 		node Node
 		r    Request
-		want string // the path that stands in the way
+		want string // the path that must not be replaced
 	}{
 		{Node{Current: oldPath, Profile: oldPath}, strict, oldPath},
 		{Node{Current: oldPath, Profile: oldPath}, Request{Path: newPath, ReplaceUnknown: true}, ""},
 		{Node{Current: "/known", Profile: "/known"}, strict, ""},
 		{Node{Current: "/known", Profile: oldPath}, strict, oldPath},
 		{Node{Current: oldPath, Profile: oldPath, Deployed: []string{oldPath}}, strict, ""},
-		{Node{Current: "/special", Profile: newPath}.Wanting("/special"), strict, ""},
-		{Node{Current: oldPath, Last: &Run{phase: "waiting"}}, strict, ""}, // may be ours
+		{Node{Current: "/special", Profile: newPath}.WithDesired("/special"), strict, ""},
+		{Node{Current: oldPath, Last: &Run{phase: "waiting"}}, strict, ""}, // an unfinished run may have set it
 	} {
 		var unknown *UnknownProfileError
 		got := ""
-		if errors.As(test.r.Refuses("web-1", test.node), &unknown) {
+		if errors.As(test.r.CheckReplaceable("web-1", test.node), &unknown) {
 			got = unknown.Path
 		}
 		if got != test.want {
@@ -522,7 +522,7 @@ func TestRunInWords(t *testing.T) {
 		"switch to /new: done": with(func(r *Run) { r.Outcome = Committed }),
 		"switch to /new: rolled back to /old: nobody confirmed it":                     with(func(r *Run) { r.Outcome, r.Reason = RolledBack, reasonUnconfirmed }),
 		"switch to /new: cut off by a reboot":                                          with(func(r *Run) { r.Rebooted = true }),
-		"switch to /new: goes on, and goes back in 5s unless it is confirmed":          with(func(r *Run) { r.Alive, r.Armed, r.Left = true, time.Minute, 5*time.Second }),
+		"switch to /new: goes on, and goes back in 5s unless it is confirmed":          with(func(r *Run) { r.Alive, r.Armed, r.Remaining = true, time.Minute, 5*time.Second }),
 		"switch to /new: failed: another switch was running":                           with(func(r *Run) { r.Outcome, r.Reason = Failed, reasonLocked }),
 		"switch to /new: going back to /old failed: hung, and going back ended with 2": with(func(r *Run) { r.Outcome, r.Reason = RollbackFailed, "hung, and going back ended with 2" }),
 	} {
@@ -534,13 +534,13 @@ func TestRunInWords(t *testing.T) {
 
 func TestCutOffAnswer(t *testing.T) {
 	p := newNodeParser()
-	p.line("nixos", "yes")
-	if _, err := p.done(); err == nil {
+	p.handleLine("nixos", "yes")
+	if _, err := p.finish(); err == nil {
 		t.Error("half an answer was taken for a whole one")
 	}
 }
 
-// The script has to parse wherever sh is something else.
+// The script must parse with every POSIX sh.
 func TestScriptIsPlainSh(t *testing.T) {
 	for _, sh := range [][]string{{"dash"}, {"bash", "--posix"}, {"busybox", "sh"}} {
 		if _, err := exec.LookPath(sh[0]); err != nil {

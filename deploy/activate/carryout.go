@@ -11,12 +11,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// carryOut has the node do it, watches, confirms, and judges.
-func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
+// runActivation starts the run on the node, follows it, confirms it, and evaluates the result.
+func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
 	w := a.watch(node, h, r.Run, r.Confirm)
-	w.patience += r.Settle        // the node may be lost while it watches what it has started
-	if res.Before.Current == "" { // nothing that it could go back to, so it is no use to wait for that
-		w.patience, w.outlook = r.Confirm+mostQuiet, "it has no system to roll back to"
+	w.patience += r.SettleTime    // the connection may be lost while the node watches the started services
+	if res.Before.Current == "" { // there is no system to roll back to, so do not wait for a rollback
+		w.patience, w.meanwhile = r.Confirm+maxSilence, "it has no system to roll back to"
 	}
 	a.send(node, event.NodeStart, event.Activate, string(r.Goal)+" to "+r.Path)
 	generation := ""
@@ -27,11 +27,11 @@ func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request
 	if r.InstallBootLoader {
 		install = "1"
 	}
-	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.Settle))
-	if err == nil && w.run().awaitsConfirmation() {
+	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime))
+	if err == nil && w.run().isAwaitingConfirmation() {
 		a.send(node, event.NodeEnd, event.Activate, "waits to be confirmed")
 		a.send(node, event.NodeStart, event.Confirm, "")
-		err = w.answer(ctx)
+		err = w.confirmRun(ctx)
 		a.end(node, event.Confirm, w.run(), err)
 	} else {
 		a.end(node, event.Activate, w.run(), err)
@@ -40,13 +40,13 @@ func (a *Activator) carryOut(ctx context.Context, node string, h Host, r Request
 		if res.Before.Current == "" {
 			r.Confirm = 0
 		}
-		return res, unconfirmed(ctx, node, r, w, err)
+		return res, wrapLostSight(ctx, node, r, w, err)
 	}
-	return w.result(r, res)
+	return w.evaluate(r, res)
 }
 
-// unconfirmed is the error of a run that we lost sight of.
-func unconfirmed(ctx context.Context, node string, r Request, w *watch, err error) error {
+// wrapLostSight returns a *LostSightError for a run whose end is unknown, and otherwise err.
+func wrapLostSight(ctx context.Context, node string, r Request, w *watch, err error) error {
 	var busy *BusyError
 	if errors.As(err, &busy) || !w.started {
 		return err
@@ -58,11 +58,11 @@ func unconfirmed(ctx context.Context, node string, r Request, w *watch, err erro
 	return e
 }
 
-// result judges by what the node has on record.
-func (w *watch) result(r Request, res Result) (Result, error) {
+// evaluate determines the result from the node's record of the run.
+func (w *watch) evaluate(r Request, res Result) (Result, error) {
 	run := w.run()
 	res.After, res.Outcome = w.node, run.Outcome
-	res.Broken, res.AlreadyFailing, res.Logs, res.Log = run.broken, run.still, w.units, w.tail
+	res.Broken, res.AlreadyFailing, res.Logs, res.Log = run.broken, run.alreadyFailing, w.units, w.tail
 	if code, err := strconv.Atoi(run.code); err == nil {
 		res.Exit = code
 	}
@@ -105,13 +105,13 @@ func (a *Activator) end(node string, phase event.Phase, run Run, err error) {
 	a.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: node, Text: text, Failed: failed})
 }
 
-// rollbackTime is how long a node may take from the decision to go back until it lets us in.
+// rollbackTime is the longest time from the start of a rollback until the node accepts logins.
 const rollbackTime = 30 * time.Second
 
-// patience is for how long we look for a node that we cannot reach: until it has surely gone
-// back, if it was going to. The switch may go on for the time of the confirmation without
-// progress, and the node then waits for as long. Whoever gives up too early does no harm: the
-// node goes back all the same, and the next run finds out how that ended.
+// patience is how long an unreachable node is tried: until a rollback would have ended. The switch
+// may last for the confirm time without progress, and the node then waits for a confirmation for
+// the same time. Giving up too early does no harm: the node rolls back nevertheless, and the next
+// run reads the result.
 func patience(confirm time.Duration) time.Duration {
 	if confirm == 0 {
 		return 5 * time.Minute

@@ -9,17 +9,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// Dry is what a switch would do, in the words of switch-to-configuration.
+// Dry is what a switch would do, as reported by switch-to-configuration.
 type Dry struct {
 	Stop, Restart, Reload, Start, Skip []string // units
 	RebootNeeded                       bool     // for another kernel, initrd or kernel parameters
-	Lines                              []string // all that it said
+	Lines                              []string // the complete output
 }
 
-// longestList is more than all units that a node could have, on one line.
+// longestList is the maximal length of a line. It is more than a list of all units of a node.
 const longestList = 1 << 20
 
-// dry asks the new system what it would do. Nothing is written on the node.
+// dry runs the new system's `switch-to-configuration dry-activate`. It changes nothing on the node.
 func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
@@ -34,10 +34,10 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 		a.send(node, event.NodeLog, event.Activate, line)
 	}}
 	args := []string{"dry", r.Path, r.Specialisation}
-	err = conn.Run(ctx, remote.Cmd{Argv: append([]string{"sh", "-s", "--"}, args...), Name: nameOf(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	err = conn.Run(ctx, remote.Cmd{Argv: append([]string{"sh", "-s", "--"}, args...), Name: commandName(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
 	out.Flush()
 	none := Kernel{}
-	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.wantedKernel
+	dry.RebootNeeded = res.Before.BootedKernel != none && res.Before.BootedKernel != res.Before.desiredKernel
 	res.Dry = dry
 	if err != nil {
 		for _, line := range dry.Lines[max(0, len(dry.Lines)-10):] {

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// NotNixOSError says that the node is something else than NixOS.
+// NotNixOSError means that the node does not run NixOS.
 type NotNixOSError struct{ Node string }
 
 func (e *NotNixOSError) Error() string {
 	return e.Node + ": not a NixOS system: it has no /etc/NIXOS"
 }
 
-// NotSystemError says that a path is no NixOS system, or not in the node's store.
+// NotSystemError means that a path is not a NixOS system, or not in the node's store.
 type NotSystemError struct {
 	Node, Path, Specialisation string
-	Has                        []string // the specialisations that there are
+	Has                        []string // the existing specialisations
 }
 
 func (e *NotSystemError) Error() string {
@@ -30,17 +30,17 @@ func (e *NotSystemError) Error() string {
 	return fmt.Sprintf("%s: %s is no NixOS system in the node's store: it has no bin/switch-to-configuration", e.Node, e.Path)
 }
 
-// NoStorePathError says that the node's nixos-rebuild cannot do what we need.
+// NoStorePathError means that the node's nixos-rebuild has no option --store-path.
 type NoStorePathError struct{ Node string }
 
 func (e *NoStorePathError) Error() string {
 	return e.Node + ": the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild"
 }
 
-// UnknownProfileError says that the node has a system that is none of ours.
+// UnknownProfileError means that the node has a system that was not deployed by nixbench.
 type UnknownProfileError struct{ Node, Path string }
 
-// Hint says how to go on.
+// Hint returns what the user can do.
 func (e *UnknownProfileError) Hint() string {
 	return "somebody else deployed there; to replace it all the same, pass --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles"
 }
@@ -49,7 +49,7 @@ func (e *UnknownProfileError) Error() string {
 	return fmt.Sprintf("%s: the node has %s, which was not deployed from here, and deployment.replaceUnknownProfiles is false", e.Node, e.Path)
 }
 
-// BusyError says that somebody else's run goes on on the node.
+// BusyError means that another client's run is active on the node.
 type BusyError struct {
 	Node string
 	Run  *Run // if known
@@ -62,8 +62,8 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s: run %s is switching the node to %s", e.Node, e.Run.ID, e.Run.To)
 }
 
-// stepError says in which step something went wrong. What comes from below mostly
-// names the node already, and it is enough to read that once.
+// stepError adds node and step to an error. Its text contains the node only once, since the
+// wrapped error usually has it too.
 type stepError struct {
 	node, step string
 	err        error
@@ -75,7 +75,7 @@ func (e *stepError) Error() string {
 
 func (e *stepError) Unwrap() error { return e.err }
 
-// LostSightError says that we do not know how a run ended.
+// LostSightError means that the result of a run is unknown, because the node cannot be reached.
 type LostSightError struct {
 	Node, Path string
 	Armed      time.Duration
@@ -91,7 +91,7 @@ func (e *LostSightError) Error() string {
 		e.Node, e.Path, e.Armed, why)
 }
 
-// Brief says in a line what became of the node.
+// Brief returns the result in one line.
 func (e *LostSightError) Brief() string {
 	if e.Armed == 0 {
 		return "lost sight of the switch, which goes on"
@@ -101,15 +101,15 @@ func (e *LostSightError) Brief() string {
 
 func (e *LostSightError) Unwrap() error { return e.Err }
 
-// FailedError says that the node is not what it was asked to be.
+// FailedError means that the node did not reach the requested state.
 type FailedError struct {
 	Node     string
 	Request  Request
 	Result   Result
 	Reason   string
-	Jobs     string // what systemd was busy with when the switch hung
-	From     string // what the node ran before
-	ByItself bool   // the node went back without being told
+	Jobs     string // the systemd jobs that were running when the switch hung
+	From     string // the system that the node ran before
+	ByItself bool   // the node rolled back without a request
 }
 
 func (e *FailedError) Error() string {
@@ -144,7 +144,7 @@ func (e *FailedError) Error() string {
 	return b.String()
 }
 
-// Brief is the cause alone, in a line.
+// Brief returns the cause in one line.
 func (e *FailedError) Brief() string { return e.cause() }
 
 func (e *FailedError) cause() string {

@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// However many steps an error comes through, it names the node once.
+// An error contains the node once, however many steps wrap it.
 func TestErrorsNameTheNodeOnce(t *testing.T) {
 	down := &remote.UnreachableError{Node: "web-1", Addr: "10.0.0.1:22", Err: errors.New("i/o timeout")}
 	step := &stepError{"web-1", "activate", down}

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	tailLines = 40 // of the log, for the result
-	busyExit  = 75 // the script's: another run goes on
-	mostQuiet = 10 * time.Second
+	tailLines  = 40 // number of log lines kept for the result
+	busyExit   = 75 // exit status of the script if another run is active
+	maxSilence = 10 * time.Second
 )
 
-var errQuiet = errors.New("the node went quiet")
+var errSilent = errors.New("the node went quiet")
 
-// watch follows one run on one node, over as many connections as it takes.
+// watch follows one run on one node. It reconnects as often as necessary.
 type watch struct {
 	a       *Activator
 	name    string
@@ -28,23 +28,23 @@ type watch struct {
 	id      string
 	confirm time.Duration
 
-	patience time.Duration // see there
-	outlook  string        // what the node does while we do not hear from it
+	patience  time.Duration // how long the node may be unreachable, see patience
+	meanwhile string        // what an unreachable node does, for messages
 
-	wait    *event.Wait // for the next sign of the node
-	until   time.Time   // when the node is given up, unless there is a sign before
-	started bool        // the node has shown signs of the run
-	lines   int         // of the log that we have
+	wait    *event.Wait // the reported wait for output of the node
+	until   time.Time   // when the node is given up; each output extends it
+	started bool        // output of the run was received
+	lines   int         // number of received log lines
 	tail    []string
 	units   map[string][]string
-	last    string // the name of the last line
-	node    Node   // what it said of itself at the end
+	last    string // name of the last received line
+	node    Node   // the node's state as printed at the end
 }
 
 func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
-	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), outlook: "its switch goes on"}
+	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), meanwhile: "its switch goes on"}
 	if confirm > 0 {
-		w.outlook = "it rolls back unless confirmed"
+		w.meanwhile = "it rolls back unless confirmed"
 	}
 	return w
 }
@@ -57,9 +57,9 @@ func (w *watch) run() Run {
 }
 
 // follow runs a command of the script that follows the run, until the run waits for a
-// confirmation or is over. When the connection is lost or the node goes quiet, as it
-// will when a switch touches the network, follow goes on over another
-// connection. With fresh, the first one is a new one, too.
+// confirmation or has ended. When the connection is lost or the node is silent, as during a
+// network change, follow continues over a new connection. If fresh is set, the first
+// connection is also a new one.
 func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error {
 	w.until = time.Now().Add(w.patience)
 	w.wait = w.a.Send.Wait(event.Event{Node: w.name, Phase: event.Activate, Text: "the node to take up the command " + command[0], Until: w.until})
@@ -75,13 +75,13 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if err, final := w.final(err); final {
+		if err, final := w.isFinal(err); final {
 			return err
 		}
 		if !time.Now().Before(w.until) {
 			return &stepError{w.name, "activate", err}
 		}
-		w.wait.Change("unreachable; "+w.outlook, w.until)
+		w.wait.Change("unreachable; "+w.meanwhile, w.until)
 		fresh, command = true, again
 		select {
 		case <-time.After(200 * time.Millisecond):
@@ -91,11 +91,11 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	}
 }
 
-// answer logs in over a new connection each time that the run waits for it: after
-// the switch, and once more when what it has started has stayed up.
-func (w *watch) answer(ctx context.Context) error {
+// confirmRun confirms the run over a new connection each time that it waits for that: after
+// the switch, and again when the started services have stayed active.
+func (w *watch) confirmRun(ctx context.Context) error {
 	answers := map[string]string{phaseWaiting: "confirm", phaseConfirmed: "confirm-again"}
-	for w.run().awaitsConfirmation() {
+	for w.run().isAwaitingConfirmation() {
 		if err := w.follow(ctx, true, answers[w.run().phase], w.id); err != nil {
 			return err
 		}
@@ -103,33 +103,33 @@ func (w *watch) answer(ctx context.Context) error {
 	return nil
 }
 
-// sign notes that the node has said something about the run.
-func (w *watch) sign() {
+// noteSign extends the time limit, because output of the run was received.
+func (w *watch) noteSign() {
 	w.started, w.until = true, time.Now().Add(w.patience)
-	w.wait.Restart("no sign of the node; "+w.outlook, w.until)
+	w.wait.Restart("no sign of the node; "+w.meanwhile, w.until)
 }
 
-// final reports whether it is no use to try again, and says so in our words. Once a
-// run has begun, a node that lets nobody in may do so again when it has gone back.
-func (w *watch) final(err error) (error, bool) {
+// isFinal reports whether a retry is useless, and returns the error to report. After the run has
+// started, failed logins are retried: the node may accept logins again after its rollback.
+func (w *watch) isFinal(err error) (error, bool) {
 	var failed *remote.RunError
 	var lost *remote.LostError
 	if errors.As(err, &failed) && failed.ExitStatus == busyExit {
 		return &BusyError{Node: w.name}, true
 	}
 	answered := errors.As(err, &failed) && failed.Signal == ""
-	if answered || !w.started && !errors.As(err, &lost) && !errors.Is(err, errQuiet) {
+	if answered || !w.started && !errors.As(err, &lost) && !errors.Is(err, errSilent) {
 		return &stepError{w.name, "activate", err}, true
 	}
 	return err, false
 }
 
-// attach is one command over one connection.
+// attach runs one command over one connection.
 func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error {
 	connect := w.host.Conn
 	if fresh {
-		// One attempt must not eat the time of all, and the last one ends with that.
-		limit := min(mostQuiet, max(time.Second, time.Until(w.until))).Round(100 * time.Millisecond)
+		// Limit each attempt, so that several fit into the time until w.until.
+		limit := min(maxSilence, max(time.Second, time.Until(w.until))).Round(100 * time.Millisecond)
 		limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 		defer cancel()
 		connect = func(context.Context) (*remote.Conn, error) { return w.host.Fresh(limited) }
@@ -146,68 +146,69 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	limit := mostQuiet
-	if command[0] == "start" { // sudo may ask for a password first, and systemd take its time
+	limit := maxSilence
+	if command[0] == "start" { // sudo may ask for a password, and systemd may be slow
 		limit = time.Minute
 	}
 	quiet := time.AfterFunc(limit, func() {
-		cancel(errQuiet)
-		// It may be dead without a sign of that. Whoever wants a connection gets another.
+		cancel(errSilent)
+		// The connection may be dead without an error. Close it, so that the host opens another one.
 		conn.Close()
 	})
 	defer quiet.Stop()
 	p := newNodeParser()
 	w.units = map[string][]string{}
-	run := read
+	run := runFromStdin
 	if command[0] == "start" {
-		run = stored
+		run = runFromFile
 	}
 	err = run(ctx, conn, func(name, value string) {
-		quiet.Reset(w.quiet())
-		w.sign()
-		w.line(p, name, value)
+		quiet.Reset(w.silenceLimit())
+		w.noteSign()
+		w.handleLine(p, name, value)
 	}, command...)
-	if err != nil && errors.Is(context.Cause(ctx), errQuiet) {
-		return fmt.Errorf("%s: %s: %w", w.name, nameOf(command), errQuiet)
+	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		return fmt.Errorf("%s: %s: %w", w.name, commandName(command), errSilent)
 	}
 	if err != nil {
 		return err
 	}
-	w.node, err = p.done()
+	w.node, err = p.finish()
 	return err
 }
 
-func (w *watch) line(p *nodeParser, name, value string) {
+func (w *watch) handleLine(p *nodeParser, name, value string) {
 	if name == continuedLine {
 		if w.last == "log" {
-			w.log(value)
+			w.appendLog(value)
 		}
 		return
 	}
 	w.last = name
 	switch name {
 	case "log":
-		w.lines++ // a piece of one is none: the node counts its own lines
-		w.log(value)
+		w.lines++ // continuations do not count: the number must match the node's count of lines
+		w.appendLog(value)
 	case "unit":
 		unit, line, _ := strings.Cut(value, " ")
 		w.units[unit] = append(w.units[unit], line)
 	default:
-		p.line(name, value)
+		p.handleLine(name, value)
 	}
 }
 
-func (w *watch) log(text string) {
+func (w *watch) appendLog(text string) {
 	if w.tail = append(w.tail, text); len(w.tail) > tailLines {
 		w.tail = w.tail[1:]
 	}
 	w.a.send(w.name, event.NodeLog, event.Activate, text)
 }
 
-// quiet is how long a node that says something every second may say nothing.
-func (w *watch) quiet() time.Duration {
+// silenceLimit is how long the node may print nothing. While a run is followed, it prints a line
+// every second.
+func (w *watch) silenceLimit() time.Duration {
 	if w.confirm == 0 {
-		return mostQuiet
+		return maxSilence
 	}
-	return min(mostQuiet, max(3*time.Second, w.confirm/4))
+	return min(maxSilence, max(3*time.Second, w.confirm/4))
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// The test program is also its own netcat, and a client to be killed.
+// The test binary is also a netcat, and a client that is killed.
 func TestMain(m *testing.M) {
 	if addr := os.Getenv("NIXBENCH_TEST_NETCAT"); addr != "" {
 		conn, err := net.Dial("tcp", addr)
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// labHost logs in to a machine of a lab, whose network this process is not in.
+// labHost logs in to a machine of a lab. This process is not in the lab's network.
 func labHost(t testing.TB, l *lab.Lab, machine, user string) *remote.Host {
 	t.Helper()
 	m := l.Machine(machine)
@@ -60,7 +60,7 @@ func labHost(t testing.TB, l *lab.Lab, machine, user string) *remote.Host {
 	return h
 }
 
-// systems are the configurations that the lab's machines are switched between.
+// systems are the configurations to which the lab's machines are switched.
 const systems = `
 nixpkgs:
 let
@@ -114,7 +114,7 @@ in {
 }
 `
 
-// build gives the store paths of the systems.
+// build returns the store paths of the systems.
 func build(t testing.TB) map[string]string {
 	t.Helper()
 	nixpkgs := fixture.Nixpkgs(t)
@@ -143,7 +143,7 @@ func build(t testing.TB) map[string]string {
 	return paths
 }
 
-// nix is a command of Nix, with the fixture's configuration.
+// nix returns a Nix command with the fixture's configuration.
 func nix(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
@@ -176,7 +176,7 @@ func send(t testing.TB, h *remote.Host, paths map[string]string) {
 	for _, p := range paths {
 		argv = append(argv, p)
 	}
-	// A machine that has just booted may not have its Nix daemon yet.
+	// On a machine that has just booted, the Nix daemon may not run yet.
 	waitFor(t, 20*time.Second, "the Nix daemon", func() bool {
 		forward, err := conn.ForwardUnix(t.Context(), socket, "/nix/var/nix/daemon-socket/socket")
 		if err != nil {
@@ -191,7 +191,7 @@ func send(t testing.TB, h *remote.Host, paths map[string]string) {
 	})
 }
 
-// recorder keeps events.
+// recorder collects events.
 type recorder struct {
 	mu     sync.Mutex
 	events []event.Event

@@ -14,31 +14,31 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// Node is what a node says of itself. Paths are store paths, or empty.
+// Node is the observed state of a node. Paths are store paths, or empty.
 type Node struct {
 	NixOS   bool
-	Current string // what runs
-	Booted  string // what was booted
-	Profile string // what the system profile points to: what boots next
+	Current string // the running system
+	Booted  string // the booted system
+	Profile string // the system profile: the system that boots next
 
-	Generation  int // the profile's; 0 if it has none
+	Generation  int // of the profile; 0 if there is none
 	Generations []Generation
-	Previous    string // what ran before the last run of ours
+	Previous    string // the system before nixbench's last run
 	Deployed    []string
 
 	Failed []string // units, by name
-	System string   // systemd's word: running, degraded, starting, …
+	System string   // systemd's state: running, degraded, starting, …
 	BootID string
 	Uptime time.Duration
 
 	BootedKernel, CurrentKernel, ProfileKernel Kernel
 
-	Last *Run // the last run of ours, if there was one
+	Last *Run // nixbench's last run, or nil
 
-	StorePath bool // nixos-rebuild has --store-path; only known where it was asked for
+	StorePath bool // nixos-rebuild has --store-path; only set if the request needs it
 
-	wanted          string // the system that was asked about, with its specialisation
-	wantedKernel    Kernel
+	desired         string // the requested system or its specialisation; empty if it is not in the node's store
+	desiredKernel   Kernel
 	specialisations []string
 }
 
@@ -62,25 +62,25 @@ func (n Node) RebootNeeded() bool {
 	return n.BootedKernel != none && n.ProfileKernel != none && n.BootedKernel != n.ProfileKernel
 }
 
-// Armed reports whether the node would go back by itself if nobody confirmed.
+// Armed reports whether the node rolls back by itself unless the run is confirmed.
 func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Armed > 0 }
 
-// Wanting is what was found on a node, seen by a request: runs is the system that
-// would run, the request's own or its specialisation's.
-func (n Node) Wanting(runs string) Node {
-	n.wanted = runs
+// WithDesired returns the node with a desired running system: that of a request, or one of
+// its specialisations.
+func (n Node) WithDesired(runs string) Node {
+	n.desired = runs
 	return n
 }
 
-// At reports whether a node is where a goal would bring it: nothing is left of a run
-// that was cut off, and the last one for this system did not fail. It runs `runs`
-// then, and boots path: two systems, if one is a specialisation of the other.
-func (n Node) At(goal Goal, path, runs string) bool {
-	return !n.Unsettled() && Request{Goal: goal, Path: path}.needs(n.Wanting(runs)) == ""
+// HasReached reports whether the node has reached a goal: it runs the system `runs` and boots
+// `path`, as far as the goal asks for that, no run is unfinished, and the last run to this
+// system did not fail. The two paths differ if `runs` is a specialisation of `path`.
+func (n Node) HasReached(goal Goal, path, runs string) bool {
+	return !n.HasUnfinishedRun() && Request{Goal: goal, Path: path}.remainingGoal(n.WithDesired(runs)) == ""
 }
 
-// GenerationOf is the number under which the profile has a system, the newest if
-// there are several; 0 if it has not.
+// GenerationOf returns the newest generation of the profile with this system, or 0 if there
+// is none.
 func (n Node) GenerationOf(system string) int {
 	for _, g := range slices.Backward(n.Generations) {
 		if g.Path == system {
@@ -90,7 +90,7 @@ func (n Node) GenerationOf(system string) int {
 	return 0
 }
 
-// Inspect asks a node what it is and runs, in one command that changes nothing.
+// Inspect reads the state of a node with one command, which changes nothing.
 func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, error) {
 	return a.inspect(ctx, node, h, Request{})
 }
@@ -98,31 +98,31 @@ func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, err
 func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request) (Node, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
-		return Node{}, err // names the node and what we did, as those of Run do
+		return Node{}, err // contains the node and the step already
 	}
 	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "what the node says of its systems", Until: time.Now().Add(inspectTimeout)})
 	defer wait.End()
 	return inspectOn(ctx, node, conn, r)
 }
 
-// inspectTimeout bounds what a node says of itself.
+// inspectTimeout is the time limit of an inspection.
 const inspectTimeout = 2 * time.Minute
 
 func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	p := newNodeParser()
-	if err := read(ctx, conn, p.line, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {
+	if err := runFromStdin(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {
 		return Node{}, err
 	}
-	n, err := p.done()
+	n, err := p.finish()
 	if err != nil {
 		return Node{}, fmt.Errorf("%s: inspect: %w", node, err)
 	}
 	return n, nil
 }
 
-// nodeParser reads the lines of the script's inspect.
+// nodeParser parses the output of the script's inspect command.
 type nodeParser struct {
 	node  Node
 	run   runParser
@@ -132,7 +132,7 @@ type nodeParser struct {
 
 func newNodeParser() *nodeParser { return &nodeParser{run: newRunParser()} }
 
-func (p *nodeParser) line(name, value string) {
+func (p *nodeParser) handleLine(name, value string) {
 	n := &p.node
 	switch name {
 	case "nixos":
@@ -148,7 +148,7 @@ func (p *nodeParser) line(name, value string) {
 	case "generation":
 		// /nix/var/nix/profiles/system-12-link 1700000000 /nix/store/… 25.05
 		if f := strings.Fields(value); len(f) >= 3 {
-			g := Generation{Number: generationNumber(f[0]), Time: time.Unix(int64(number(f[1])), 0), Path: f[2]}
+			g := Generation{Number: generationNumber(f[0]), Time: time.Unix(int64(parseInt(f[1])), 0), Path: f[2]}
 			g.Version = strings.Join(f[3:], " ")
 			n.Generations = append(n.Generations, g)
 		}
@@ -159,7 +159,7 @@ func (p *nodeParser) line(name, value string) {
 	case "boot-id":
 		n.BootID = value
 	case "uptime":
-		n.Uptime = seconds(value)
+		n.Uptime = parseSeconds(value)
 	case "kernel-booted":
 		n.BootedKernel = parseKernel(value)
 	case "kernel-current":
@@ -167,7 +167,7 @@ func (p *nodeParser) line(name, value string) {
 	case "kernel-profile":
 		n.ProfileKernel = parseKernel(value)
 	case "kernel-wanted":
-		n.wantedKernel = parseKernel(value)
+		n.desiredKernel = parseKernel(value)
 	case "deployed":
 		n.Deployed = append(n.Deployed, value)
 	case "previous":
@@ -175,19 +175,19 @@ func (p *nodeParser) line(name, value string) {
 	case "store-path":
 		n.StorePath = value == "yes"
 	case "wanted":
-		n.wanted = value
+		n.desired = value
 	case "specialisation":
 		n.specialisations = append(n.specialisations, value)
 	case "end":
 		p.ended = true
 	default:
 		if name, ok := strings.CutPrefix(name, "run-"); ok {
-			p.run.line(name, value)
+			p.run.handleLine(name, value)
 		}
 	}
 }
 
-func (p *nodeParser) done() (Node, error) {
+func (p *nodeParser) finish() (Node, error) {
 	if !p.ended {
 		return Node{}, errors.New("the node's answer is cut off")
 	}
@@ -206,13 +206,13 @@ func (p *nodeParser) done() (Node, error) {
 	return n, nil
 }
 
-// generationNumber is 12 for system-12-link.
+// generationNumber returns the number in a profile link's name: 12 for system-12-link.
 func generationNumber(link string) int {
 	name, ok := strings.CutPrefix(path.Base(link), "system-")
 	if !ok {
 		return 0
 	}
-	return number(strings.TrimSuffix(name, "-link"))
+	return parseInt(strings.TrimSuffix(name, "-link"))
 }
 
 func parseKernel(s string) Kernel {

@@ -18,7 +18,7 @@ func testCut(t *testing.T, b *bench) {
 	b.goTo("two")
 	b.is("two", "two")
 
-	// A full disk is found out before anything changes.
+	// A full disk is detected before anything changes.
 	b.l.Run(t, b.name, "dd if=/dev/zero of=/var/filler bs=64k 2>/dev/null; dd if=/dev/zero of=/var/filler2 bs=1 count=70000 2>/dev/null; df /var | tail -n 1")
 	_, full := b.a.Activate(t.Context(), b.name, b.host, b.request("three", Switch))
 	if full == nil || !strings.Contains(full.Error(), "cannot keep a record of the switch") || !strings.Contains(full.Error(), "No space left on device") {
@@ -30,13 +30,13 @@ func testCut(t *testing.T, b *bench) {
 	b.is("three", "three")
 }
 
-// testLate is a switch to a system that goes wrong after switch-to-configuration has
-// returned. The node must come back, and the error must contain the texts.
+// testLate switches to a system whose units fail after switch-to-configuration has returned. The
+// node must roll back, and the error must contain the texts.
 func testLate(system string, want ...string) func(*testing.T, *bench) {
 	return func(t *testing.T, b *bench) {
 		b.goTo("simple")
 		r := b.request(system, Switch)
-		r.Settle = 3 * time.Second
+		r.SettleTime = 3 * time.Second
 		res, err := b.fails(r)
 		if !res.RolledBack() {
 			t.Errorf("%+v", res)
@@ -62,14 +62,14 @@ func testHang(t *testing.T, b *bench) {
 		}
 		b.is("one", "one")
 	}
-	// Slow is not hanging.
+	// A slow switch does not count as hanging.
 	r := b.request("slow", Switch)
 	r.Confirm = 3 * time.Second
 	b.must(r)
 	b.is("slow", "slow")
 }
 
-// waiting starts a run whose client dies before it confirms.
+// abandon starts a run whose client is killed before it confirms.
 func (b *bench) abandon(system, phase string, confirm time.Duration) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -100,8 +100,8 @@ func testReboot(t *testing.T, b *bench) {
 	if n := b.inspect(); n.Last == nil || !n.Last.Rebooted || n.Last.Alive {
 		t.Errorf("%+v", n.Last)
 	}
-	// The next run puts it right, even if it has nothing else to do.
-	if res := b.goTo("two"); res.Settled == nil || !res.Settled.Rebooted || res.Changed {
+	// The next run finishes it, even if the system is already active.
+	if res := b.goTo("two"); res.PreviousRun == nil || !res.PreviousRun.Rebooted || res.Changed {
 		t.Errorf("%+v", res)
 	}
 	b.is("two", "two")
@@ -109,7 +109,7 @@ func testReboot(t *testing.T, b *bench) {
 	b.l.PowerCut(t, b.name)
 	b.l.PowerOn(t, b.name)
 	b.host = labHost(t, b.l, b.name, "root")
-	if _, err := b.a.Settle(t.Context(), b.name, b.host, ""); err != nil {
+	if _, err := b.a.FinishPrevious(t.Context(), b.name, b.host, ""); err != nil {
 		t.Error(err)
 	}
 	b.is("two", "two")
@@ -121,7 +121,7 @@ func testReboot(t *testing.T, b *bench) {
 func testKilled(t *testing.T, b *bench) {
 	b.goTo("one")
 
-	// Before the confirmation: the node goes back.
+	// Client killed before the confirmation: the node rolls back.
 	b.abandon("two", "waiting", 5*time.Second)
 	waitFor(t, 20*time.Second, "the node to go back", func() bool { n := b.inspect(); return !n.Last.Alive })
 	b.is("one", "one")
@@ -129,16 +129,16 @@ func testKilled(t *testing.T, b *bench) {
 		t.Errorf("%+v", n.Last)
 	}
 
-	// The next run to the same system takes it over, to another calls it off.
+	// The next run to the same system confirms it; a run to another system aborts it.
 	b.abandon("two", "switching", time.Minute)
 	res := b.goTo("two")
-	if res.Settled == nil || res.Settled.Outcome != Committed || res.Changed {
+	if res.PreviousRun == nil || res.PreviousRun.Outcome != Committed || res.Changed {
 		t.Errorf("%+v", res)
 	}
 	b.is("two", "two")
 	b.abandon("three", "waiting", time.Minute)
 	res = b.goTo("one")
-	if res.Settled == nil || res.Settled.Outcome != RolledBack || !res.Changed {
+	if res.PreviousRun == nil || res.PreviousRun.Outcome != RolledBack || !res.Changed {
 		t.Errorf("%+v", res)
 	}
 	b.is("one", "one")
@@ -165,7 +165,7 @@ func testKilled(t *testing.T, b *bench) {
 	}
 	b.is("slow", "slow")
 
-	// Two at once: the second is told about the first.
+	// Two runs at the same time: the error of the second names the first.
 	go func() {
 		r := b.request("one", Switch)
 		r.Path, r.Run = b.paths["slow"], r.Run+"-first"
@@ -183,7 +183,7 @@ func testKilled(t *testing.T, b *bench) {
 		t.Error(err)
 	}
 
-	// Interrupted by the user: the node is left to itself, and says what it does.
+	// Interrupted by the user: the node finishes by itself, and the error says what it does.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		r := b.request("slow", Switch)
@@ -201,7 +201,7 @@ func testKilled(t *testing.T, b *bench) {
 	waitFor(t, 30*time.Second, "the node to go back", func() bool { n := b.inspect(); return !n.Last.Alive })
 	b.is("slow", "slow")
 
-	// Once it is confirmed, the node needs nobody.
+	// After the confirmation the node needs no client.
 	b.goTo("one")
 	b.abandon("two", "waiting", time.Minute)
 	b.l.Run(t, b.name, "touch /run/nixbench/activate/confirm /run/nixbench/activate/confirm-again")

@@ -36,7 +36,7 @@ func testFailures(t *testing.T, b *bench) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	// Without a rollback it stays, and the next switch is not blamed for it.
+	// Without a rollback the failed unit remains, and the next switch does not fail because of it.
 	r := b.request("broken", Switch)
 	r.Confirm = 0
 	res, _ := b.fails(r)
@@ -55,7 +55,7 @@ func testFailures(t *testing.T, b *bench) {
 	}
 	b.is("stillBroken", "stillBroken")
 
-	// Somebody else is switching.
+	// Another process is switching.
 	b.l.Run(t, "root@"+b.name, "systemd-run -q --unit=other flock /run/nixos/switch-to-configuration.lock sleep 60")
 	_, err := b.fails(b.request("one", Switch))
 	if !strings.Contains(err.Error(), "another switch is running") {
@@ -68,7 +68,7 @@ func testFailures(t *testing.T, b *bench) {
 	b.is("one", "one")
 }
 
-// One Activator serves many nodes, and one that is in trouble delays no other.
+// With one Activator for many nodes, a failing node does not delay the others.
 func TestLabTogether(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {

@@ -45,7 +45,7 @@ func testGoals(t *testing.T, b *bench) {
 	if res.After.Generation != 3 {
 		t.Errorf("generation %d", res.After.Generation)
 	}
-	// What runs only has to be committed.
+	// A running system only has to be made permanent.
 	if res := b.goTo("three"); res.Outcome != BootDefault || strings.Contains(strings.Join(res.Log, ""), "activating") {
 		t.Errorf("%+v", res)
 	}
@@ -84,7 +84,7 @@ func testGoals(t *testing.T, b *bench) {
 	}
 	b.is("one", "one")
 
-	// Not known here, but deployed by us: fine. By somebody else: not.
+	// A system that is not in Known may be replaced if nixbench has deployed it, and otherwise not.
 	r = b.request("two", Switch)
 	r.ReplaceUnknown = false
 	b.must(r)
@@ -98,7 +98,7 @@ func testGoals(t *testing.T, b *bench) {
 	r.Known = []string{b.paths["slow"]}
 	b.must(r)
 
-	// Another init only comes with a reboot.
+	// A new init needs a reboot.
 	b.goTo("one")
 	res = b.must(b.request("init", Switch))
 	if res.Outcome != BootDefault || res.Exit != 100 || !res.RebootNeeded() {
@@ -118,7 +118,7 @@ func testGoals(t *testing.T, b *bench) {
 		t.Errorf("another kernel needs no reboot? %+v", res.After)
 	}
 
-	// The node's own nixos-rebuild, once it can do that.
+	// The node's own nixos-rebuild, if it has --store-path.
 	b.l.Run(t, b.name, `cat >/usr/bin/nixos-rebuild <<'END'
 #!/bin/sh
 case $1 in --help) echo "--store-path PATH"; exit 0 ;; esac
@@ -142,7 +142,7 @@ chmod +x /usr/bin/nixos-rebuild`)
 	b.is("three", "three")
 	b.l.Run(t, b.name, "rm /usr/bin/nixos-rebuild")
 
-	// Not a system, not here.
+	// Paths that are not a system, or not in the store.
 	r = b.request("one", Switch)
 	r.Path = "/nix/store/00000000000000000000000000000000-nothing"
 	_, err = b.a.Activate(t.Context(), b.name, b.host, r)

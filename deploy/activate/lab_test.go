@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// bench is one machine, the systems in its store, and our way to both.
+// bench is one machine with the systems in its store, and the host and activator to reach it.
 type bench struct {
 	t     testing.TB
 	l     *lab.Lab
@@ -34,7 +34,7 @@ func (b *bench) request(system string, goal Goal) Request {
 	return Request{Run: time.Now().UTC().Format("20060102T150405.000"), Path: b.paths[system], Goal: goal, Confirm: 8 * time.Second, ReplaceUnknown: true}
 }
 
-// goTo switches, which must work.
+// goTo switches to a system, which must succeed.
 func (b *bench) goTo(system string) Result {
 	b.t.Helper()
 	return b.must(b.request(system, Switch))
@@ -65,14 +65,14 @@ func (b *bench) fails(r Request) (Result, *FailedError) {
 
 func (b *bench) inspect() Node {
 	b.t.Helper()
-	n, err := b.a.afresh(b.t.Context(), b.name, b.host)
+	n, err := b.a.inspectFresh(b.t.Context(), b.name, b.host)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return n
 }
 
-// is asserts what the machine runs and would boot, and that nothing is armed.
+// is asserts which systems the machine runs and boots, and that no rollback is armed.
 func (b *bench) is(runs, boots string) {
 	b.t.Helper()
 	n := b.inspect()

@@ -8,8 +8,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
 
-// A line that is too long comes in pieces. The node counts it once, and nothing in it
-// is taken for what the node says of itself.
+// A line that is too long arrives in pieces. It is counted once, and no piece is parsed as a
+// name=value line of the script.
 func TestLongLinesOfASwitch(t *testing.T) {
 	const most = 64 << 10
 	long := strings.Repeat("x", most-len("log=")) + "run-outcome=failed" + strings.Repeat("y", most)

@@ -9,11 +9,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// RebootError says that a node did not come back, or not as expected.
+// RebootError means that a node did not come back after a reboot, or booted another system.
 type RebootError struct {
 	Node   string
 	Want   string // the system that should have booted
-	Booted string // the one that did; empty if the node did not come back
+	Booted string // the system that booted; empty if the node did not come back
 	Waited time.Duration
 	Err    error
 }
@@ -27,8 +27,8 @@ func (e *RebootError) Error() string {
 
 func (e *RebootError) Unwrap() error { return e.Err }
 
-// Reboot reboots a node, waits until it is back with another boot id, and verifies
-// that it booted what its profile has.
+// Reboot reboots a node, waits until it is reachable with another boot id, and verifies
+// that it booted the system of its profile.
 func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout time.Duration) (Node, error) {
 	before, err := a.Inspect(ctx, node, h)
 	if err != nil {
@@ -41,7 +41,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	if err != nil {
 		return before, err
 	}
-	if err := read(ctx, conn, func(string, string) {}, "reboot"); err != nil {
+	if err := runFromStdin(ctx, conn, func(string, string) {}, "reboot"); err != nil {
 		return before, &stepError{node, "reboot", err}
 	}
 	begin := time.Now()
@@ -49,7 +49,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	defer cancel()
 	shown := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node to come back from its reboot", Until: begin.Add(timeout)})
 	defer shown.End()
-	after, err := a.AwaitBoot(wait, node, h, before.BootID, time.Time{})
+	after, err := a.WaitForBoot(wait, node, h, before.BootID, time.Time{})
 	switch {
 	case err == nil && before.Profile != "" && after.Booted != before.Profile:
 		return after, &RebootError{Node: node, Want: before.Profile, Booted: after.Booted}
@@ -62,10 +62,11 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	return before, &RebootError{Node: node, Want: before.Profile, Waited: time.Since(begin), Err: err}
 }
 
-// AwaitBoot waits until the node has booted since the boot with this id, and inspects it. Where it still runs
-// that boot at the time settled, and does not shut down, it was never told to reboot, and that is its end, too; a zero
-// time means that it was told. The error is the last reason why it could not be inspected.
-func (a *Activator) AwaitBoot(ctx context.Context, node string, h Host, boot string, settled time.Time) (Node, error) {
+// WaitForBoot waits until the node has another boot id than boot, and returns its state. It also returns
+// if after the time settled the node still has this boot id and is not shutting down: the reboot was then
+// never requested. A zero settled means that the reboot was requested. The error is the last reason why
+// the node could not be inspected.
+func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, settled time.Time) (Node, error) {
 	err := errors.New("it did not go down")
 	for ctx.Err() == nil {
 		select {
@@ -73,7 +74,7 @@ func (a *Activator) AwaitBoot(ctx context.Context, node string, h Host, boot str
 		case <-ctx.Done():
 			continue
 		}
-		after, failed := a.afresh(ctx, node, h)
+		after, failed := a.inspectFresh(ctx, node, h)
 		switch {
 		case failed != nil:
 			if ctx.Err() == nil || after.BootID != "" {
@@ -87,10 +88,10 @@ func (a *Activator) AwaitBoot(ctx context.Context, node string, h Host, boot str
 	return Node{}, err
 }
 
-// afresh inspects over a new connection: the old one ended with the old boot,
-// which it may not have noticed.
-func (a *Activator) afresh(ctx context.Context, node string, h Host) (Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, mostQuiet)
+// inspectFresh inspects the node over a new connection. The old one belongs to the previous boot and
+// may be dead without an error.
+func (a *Activator) inspectFresh(ctx context.Context, node string, h Host) (Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxSilence)
 	defer cancel()
 	conn, err := h.Fresh(ctx)
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// Rollback goes back to a generation of the node's profile; with zero, to what the
-// node ran before the last run of ours. Everything else about it is in r, and it
-// is armed as any other switch.
+// Rollback activates a generation of the node's profile, or, if generation is zero, the
+// system that the node ran before nixbench's last run. All other settings are in r; the
+// rollback is armed like any other switch.
 func (a *Activator) Rollback(ctx context.Context, node string, h Host, generation int, r Request) (Result, error) {
 	n, err := a.Inspect(ctx, node, h)
 	if err != nil {
@@ -28,7 +28,7 @@ func (a *Activator) Rollback(ctx context.Context, node string, h Host, generatio
 			return Result{Before: n, After: n}, fmt.Errorf("%s: roll back: the node has no generation %d", node, generation)
 		}
 	}
-	r.ReplaceUnknown = true // it was asked for by name
+	r.ReplaceUnknown = true // the user has chosen the target explicitly
 	if r.Goal == "" {
 		r.Goal = Switch
 	}

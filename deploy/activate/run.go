@@ -5,83 +5,82 @@ import (
 	"time"
 )
 
-// Run is one run of ours, as the node has it on record.
+// Run is the node's record of one run of nixbench.
 type Run struct {
 	ID      string
 	Goal    Goal
-	From    string // what ran before; empty if nothing did
-	To      string // what was to run
+	From    string // the system that ran before; empty if there was none
+	To      string // the system to run
 	Armed   time.Duration
 	Time    time.Time // of the last change
-	Outcome Outcome   // empty while the run goes on, and for one that was cut off
-	Reason  string    // why it went back or failed: see the constants
+	Outcome Outcome   // empty while the run goes on, and if a reboot ended it
+	Reason  string    // why it rolled back or failed: see the constants
 
-	// Alive means that the run goes on. Left is then the time until the
-	// node goes back by itself, as it stands now; Seen is how long ago a client
-	// watched it.
-	Alive bool
-	Left  time.Duration
-	Seen  time.Duration
+	// Alive means that the run goes on. Remaining is then the time until the node rolls
+	// back by itself, as of the inspection. Seen is how long ago a client followed the run.
+	Alive     bool
+	Remaining time.Duration
+	Seen      time.Duration
 
-	// Rebooted means that a reboot cut the run off: the node is in its old
-	// system, unless the run was nearly done.
+	// Rebooted means that a reboot ended the run. The node then runs the old system, unless
+	// the run had already made the new one permanent.
 	Rebooted bool
 
-	phase      string
-	bootID     string
-	code       string
-	path       string
-	wasPath    string
-	generation string
-	broken     []string
-	still      []string
-	jobs       string
+	phase          string
+	bootID         string
+	code           string
+	path           string
+	wasPath        string
+	generation     string
+	broken         []string
+	alreadyFailing []string
+	jobs           string
 }
 
 // Outcome is how a run ended.
 type Outcome string
 
 const (
-	Committed      Outcome = "committed"       // it runs and is the boot default
-	Activated      Outcome = "activated"       // it runs, as was asked for
-	BootDefault    Outcome = "boot"            // it is the boot default
-	RolledBack     Outcome = "rolled-back"     // the node runs what it ran before
-	Failed         Outcome = "failed"          // nothing was taken back
-	RollbackFailed Outcome = "rollback-failed" // the node may run anything
+	Committed      Outcome = "committed"       // the system runs and is the boot default
+	Activated      Outcome = "activated"       // the system runs, and is not the boot default
+	BootDefault    Outcome = "boot"            // the system is the boot default
+	RolledBack     Outcome = "rolled-back"     // the node runs the previous system again
+	Failed         Outcome = "failed"          // the run failed and was not rolled back
+	RollbackFailed Outcome = "rollback-failed" // the rollback failed; the node's state is unknown
 )
 
-// Phases in which a run waits for the client to log in over a new connection.
+// Phases in which a run waits for a confirmation over a new connection.
 const (
-	phaseWaiting   = "waiting"   // for the first time, when systemd's jobs are done
-	phaseConfirmed = "confirmed" // for the second time, when what was started has stayed up
+	phaseWaiting   = "waiting"   // first confirmation, after systemd's jobs are done
+	phaseConfirmed = "confirmed" // second confirmation, after the started services have stayed active
 )
 
-// Reasons for an outcome, in the node's words.
+// Reasons for an outcome, as the node's script records them.
 const (
 	reasonSwitch      = "switch"      // switch-to-configuration failed
 	reasonLate        = "late"        // units failed after switch-to-configuration had returned
-	reasonHung        = "hung"        // it made no progress
-	reasonUnconfirmed = "unconfirmed" // nobody confirmed in time
-	reasonAborted     = "aborted"     // somebody asked for it
+	reasonHung        = "hung"        // the switch made no progress
+	reasonUnconfirmed = "unconfirmed" // no client confirmed in time
+	reasonAborted     = "aborted"     // a client requested a rollback
 	reasonKilled      = "killed"      // the run was killed
 	reasonLocked      = "locked"      // another switch is running
 	reasonReboot      = "reboot"      // the new system needs a reboot
 	reasonProfile     = "profile"     // the profile could not be set
 	reasonBoot        = "boot"        // the boot loader could not be installed
-	reasonRebooted    = "rebooted"    // a reboot cut the run off
+	reasonRebooted    = "rebooted"    // a reboot ended the run
 )
 
-// awaitsConfirmation reports whether the run goes on when the client has logged in.
-func (r Run) awaitsConfirmation() bool {
+// isAwaitingConfirmation reports whether the run waits for a client to confirm it.
+func (r Run) isAwaitingConfirmation() bool {
 	return r.phase == phaseWaiting || r.phase == phaseConfirmed
 }
 
-// String says in words what became of a run.
+// String describes the run and its result.
 func (r Run) String() string {
 	what := string(r.Goal) + " to " + r.To
 	switch {
 	case r.Alive && r.Armed > 0:
-		return fmt.Sprintf("%s: goes on, and goes back in %s unless it is confirmed", what, r.Left)
+		return fmt.Sprintf("%s: goes on, and goes back in %s unless it is confirmed", what, r.Remaining)
 	case r.Alive:
 		return what + ": goes on"
 	case r.Rebooted:
@@ -107,7 +106,7 @@ type runParser struct{ run Run }
 
 func newRunParser() runParser { return runParser{Run{Seen: time.Hour}} }
 
-func (p *runParser) line(name, value string) {
+func (p *runParser) handleLine(name, value string) {
 	r := &p.run
 	switch name {
 	case "run":
@@ -123,7 +122,7 @@ func (p *runParser) line(name, value string) {
 	case "wasPath":
 		r.wasPath = value
 	case "armed":
-		r.Armed = seconds(value)
+		r.Armed = parseSeconds(value)
 	case "generation":
 		r.generation = value
 	case "phase":
@@ -137,18 +136,18 @@ func (p *runParser) line(name, value string) {
 	case "broken":
 		r.broken = sorted(value)
 	case "still":
-		r.still = sorted(value)
+		r.alreadyFailing = sorted(value)
 	case "jobs":
 		r.jobs = value
 	case "boot":
 		r.bootID = value
 	case "time":
-		r.Time = time.Unix(int64(number(value)), 0)
+		r.Time = time.Unix(int64(parseInt(value)), 0)
 	case "alive":
 		r.Alive = value == "yes"
 	case "left":
-		r.Left = max(0, seconds(value))
+		r.Remaining = max(0, parseSeconds(value))
 	case "seen":
-		r.Seen = seconds(value)
+		r.Seen = parseSeconds(value)
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// Host is how a node is reached. *remote.Host is one.
+// Host connects to a node. *remote.Host implements it.
 type Host interface {
 	Conn(ctx context.Context) (*remote.Conn, error)
 	Fresh(ctx context.Context) (*remote.Conn, error)
 }
 
-// The script, in the order in which sh reads it: functions first.
+// The parts of the node's script. Functions come before the main part.
 var (
 	//go:embed sh/base.sh
 	baseScript string
@@ -37,30 +37,31 @@ var (
 	nodeScript = baseScript + inspectScript + callScript + stableScript + runScript + clientScript + mainScript
 )
 
-// read has the node run our script without storing it. The script is sh's stdin:
-// in argv it would be in every log of sudo's.
-func read(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return run(ctx, conn, []string{"sh", "-s", "--"}, args, each)
+// runFromStdin runs the script on the node without storing it. The script is passed on stdin,
+// because sudo would log it if it were an argument.
+func runFromStdin(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
+	return executeScript(ctx, conn, []string{"sh", "-s", "--"}, args, each)
 }
 
-// install puts the script on the node, for the units of the run that it starts.
-// start moves it to its place, if no other run is using that.
+// install stores the script on the node, because the run's systemd units execute it, and runs
+// it. The start command moves the file to its final path, unless another run uses that path.
 const install = `umask 022
 mkdir -p /run/nixbench && mkdir -p -m 0700 /run/nixbench/activate && cd /run/nixbench/activate || exit 1
 cat >script.$$ || exit 1
 exec sh "$PWD/script.$$" "$@" </dev/null`
 
-// stored runs the script from a file on the node.
-func stored(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return run(ctx, conn, []string{"sh", "-c", install, "sh"}, args, each)
+// runFromFile stores the script on the node and runs it from there, see install.
+func runFromFile(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
+	return executeScript(ctx, conn, []string{"sh", "-c", install, "sh"}, args, each)
 }
 
-// continuedLine is the name of what goes on the line before, where that was too long
-// for one piece. No line of the script's is called so, and no name may be looked for
-// in the middle of a switch's log.
+// continuedLine is passed as the name for the continuation of a line that was too long for one
+// piece. The script prints no such name. A continuation is not split at "=", since it is the
+// middle of a log line.
 const continuedLine = "…"
 
-func run(ctx context.Context, conn *remote.Conn, argv, args []string, each func(name, value string)) error {
+// executeScript runs the script with args and calls each for every name=value line of its output.
+func executeScript(ctx context.Context, conn *remote.Conn, argv, args []string, each func(name, value string)) error {
 	out := &remote.Lines{Each: func(line string, continued bool) {
 		line = strings.ToValidUTF8(line, "�")
 		if name, value, ok := strings.Cut(line, "="); continued {
@@ -69,28 +70,28 @@ func run(ctx context.Context, conn *remote.Conn, argv, args []string, each func(
 			each(name, value)
 		}
 	}}
-	err := conn.Run(ctx, remote.Cmd{Argv: slices.Concat(argv, args), Name: nameOf(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
+	err := conn.Run(ctx, remote.Cmd{Argv: slices.Concat(argv, args), Name: commandName(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
 	out.Flush()
 	return err
 }
 
-// nameOf is a call of the script in an error: nobody wants to read the bootstrap.
-func nameOf(args []string) string {
+// commandName describes a call of the script in errors, without the shell command that runs it.
+func commandName(args []string) string {
 	return "nixbench-activate " + strings.Join(strings.Fields(strings.Join(args, " ")), " ")
 }
 
-// unarmedPatience is how long the script waits for a job of systemd that makes no
-// progress, where no rollback is armed.
+// unarmedPatience is how long the script waits for systemd jobs without progress if no rollback
+// is armed.
 const unarmedPatience = time.Minute
 
-func number(s string) int {
+func parseInt(s string) int {
 	n, _ := strconv.Atoi(strings.TrimSpace(s))
 	return n
 }
 
-func seconds(s string) time.Duration { return time.Duration(number(s)) * time.Second }
+func parseSeconds(s string) time.Duration { return time.Duration(parseInt(s)) * time.Second }
 
-// wholeSeconds rounds up, so that a short time does not become none.
+// wholeSeconds formats a duration in seconds. It rounds up, so that a short time is not zero.
 func wholeSeconds(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The node's script, with stand-ins for systemd, Nix and the systems. What the machines of
-// the lab prove once more, with all real, is in lab_*_test.go.
+// Tests the node's script with stand-ins for systemd, Nix and the systems. lab_*_test.go test it
+// on machines with the real programs.
 func TestScript(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *standIn){
 		"switch": func(t *testing.T, n *standIn) {
@@ -56,7 +56,7 @@ func TestScript(t *testing.T) {
 			}
 		},
 
-		// What comes after switch-to-configuration has returned.
+		// Failures after switch-to-configuration has returned.
 		"slow unit fails": func(t *testing.T, n *standIn) {
 			n.onNew(`ended() { fails slow.service; done_; }
 jobs '12 slow.service start running' '11 multi-user.target start waiting'; later 1 ended`)
@@ -75,14 +75,14 @@ jobs '12 firewall.service start running'; later 1 ended`)
 			n.onNew(`only firewall.service 500 0 active running; later 1.5 touch $WORLD/locked`)
 			n.write("world/on-old", "rm $WORLD/locked")
 			r := n.request()
-			r.Settle = 3 * time.Second
+			r.SettleTime = 3 * time.Second
 			n.rollsBack(r, reasonUnconfirmed, "nobody could log in")
 		},
 		"service dies": func(t *testing.T, n *standIn) {
 			n.onNew(`dies() { only web.service 500 0 failed failed; fails web.service; }
 only web.service 500 0 active running; later 1.5 dies`)
 			r := n.request()
-			r.Settle = 3 * time.Second
+			r.SettleTime = 3 * time.Second
 			n.rollsBack(r, reasonLate, "unit web.service failed soon after the switch")
 		},
 		"service dies after the settle time": func(t *testing.T, n *standIn) {
@@ -142,11 +142,11 @@ only web.service 500 8 active running; later 0 loops`)
 		"called off while it is watched": func(t *testing.T, n *standIn) {
 			n.onNew(`only web.service 500 0 active running; later 1 touch ` + n.root + `/run/nixbench/activate/abort`)
 			r := n.request()
-			r.Settle = 5 * time.Second
+			r.SettleTime = 5 * time.Second
 			n.rollsBack(r, reasonAborted, "it was called off")
 		},
 
-		// Nothing is armed.
+		// Without an armed rollback.
 		"unarmed": func(t *testing.T, n *standIn) {
 			r := n.request()
 			r.Confirm = 0
@@ -168,7 +168,7 @@ only web.service 500 0 active running; later 0.7 dies`)
 			n.is(n.newPath, n.newPath, "new switch")
 		},
 
-		// What a rollback restores.
+		// What a rollback restores: profile, boot loader, keys.
 		"boot loader fails": func(t *testing.T, n *standIn) {
 			n.write("world/on-new", `[ "$action" != boot ] || code=1`)
 			res, err := n.activate(n.request())
@@ -189,7 +189,7 @@ only web.service 500 0 active running; later 0.7 dies`)
 			if err == nil || n.read("world/keys") != "restored\n" {
 				t.Errorf("the keys from before were not restored: %v", err)
 			}
-			n.is(n.oldPath, n.oldPath, "new test", "keys", "old test") // before what uses them starts
+			n.is(n.oldPath, n.oldPath, "new test", "keys", "old test") // before the services that use them start
 		},
 		"keys of a system that stays": func(t *testing.T, n *standIn) {
 			n.mkdir("run/keys/.nixbench-before")
@@ -203,7 +203,7 @@ only web.service 500 0 active running; later 0.7 dies`)
 			n.onNew(`kills() { kill -KILL $(cat $WORLD/units/nixbench-activate.service.main); }
 only web.service 500 0 active running; later 1 kills`)
 			r := n.request()
-			r.Settle = 3 * time.Second
+			r.SettleTime = 3 * time.Second
 			n.rollsBack(r, reasonKilled, "the switch was killed on the node")
 		},
 	} {
@@ -214,7 +214,7 @@ only web.service 500 0 active running; later 1 kills`)
 	}
 }
 
-// rollsBack asserts that a switch fails, why, and that the node is as it was before.
+// rollsBack asserts that a switch fails, for which reason, and that the node is in its previous state.
 func (n *standIn) rollsBack(r Request, reason, want string) {
 	n.t.Helper()
 	res, err := n.activate(r)
@@ -228,8 +228,8 @@ func (n *standIn) rollsBack(r Request, reason, want string) {
 	n.is(n.oldPath, n.oldPath, "new test", "old test")
 }
 
-// A client that is killed between its two confirmations leaves a node that goes back, or
-// that the next run to the same system confirms.
+// When a client is killed between its two confirmations, the node rolls back, or the next run to
+// the same system confirms it.
 func TestScriptConfirmedOnce(t *testing.T) {
 	t.Parallel()
 	n := newStandIn(t)
@@ -245,7 +245,7 @@ func TestScriptConfirmedOnce(t *testing.T) {
 	r := n.request()
 	r.Run = "r2"
 	res, err := n.activate(r)
-	if err != nil || res.Settled == nil || res.Settled.Outcome != Committed || res.Changed {
+	if err != nil || res.PreviousRun == nil || res.PreviousRun.Outcome != Committed || res.Changed {
 		t.Errorf("%+v, %v", res, err)
 	}
 	n.is(n.newPath, n.newPath, "new test", "new boot")

@@ -8,41 +8,42 @@ import (
 )
 
 const (
-	// Whoever watches a run touches a file on the node every second. Looking at it
-	// for a moment tells a run that was abandoned from one that is being watched.
-	abandoned = 5 * time.Second
-	lookFor   = 6 * time.Second
+	// A client that follows a run touches a file on the node every second. A run whose file
+	// is older than abandonedAfter has no client. A followed run is observed for observeFor
+	// before it is reported as busy.
+	abandonedAfter = 5 * time.Second
+	observeFor     = 6 * time.Second
 )
 
-// Settle ends what a killed run left on the node, so that nothing stays armed.
-// A switch that still runs is waited for. One that waits for a confirmation is
-// confirmed if it is to the system wanted: we have just logged in. Else the node
-// goes back now. Of a run that a reboot cut off only the record is left, and what it
-// kept from the garbage collector. Settle returns the run, or nil if there was nothing to settle,
-// and a *BusyError if somebody is watching the run.
-func (a *Activator) Settle(ctx context.Context, node string, h Host, wanted string) (*Run, error) {
+// FinishPrevious finishes a run whose client was killed, so that no rollback stays armed. It
+// waits for a switch that still runs. A run that waits for a confirmation is confirmed if its
+// system is the wanted one, since logging in has just succeeded. Otherwise the node rolls back
+// now. After a reboot, only the run's record and its garbage collector root are cleaned up.
+// FinishPrevious returns the run, or nil if there was none, and a *BusyError if another client
+// follows the run.
+func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wanted string) (*Run, error) {
 	n, err := a.Inspect(ctx, node, h)
-	if err != nil || !n.Unsettled() {
+	if err != nil || !n.HasUnfinishedRun() {
 		return nil, err
 	}
-	return a.settle(ctx, node, h, n, Request{Path: wanted})
+	return a.finishPrevious(ctx, node, h, n, Request{Path: wanted})
 }
 
-// Unsettled reports whether there is something for Settle to do.
-func (n Node) Unsettled() bool {
+// HasUnfinishedRun reports whether FinishPrevious has to be called.
+func (n Node) HasUnfinishedRun() bool {
 	return n.Last != nil && (n.Last.Alive || n.Last.phase != "done")
 }
 
-func (a *Activator) settle(ctx context.Context, node string, h Host, n Node, r Request) (*Run, error) {
+func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n Node, r Request) (*Run, error) {
 	var err error
 	left := event.Event{Node: node, Phase: event.Activate, Text: "the end of run " + n.Last.ID + ", which an earlier nixbench has left there"}
 	if n.Last.Armed > 0 {
-		left.Until = time.Now().Add(n.Last.Left + patience(n.Last.Armed))
+		left.Until = time.Now().Add(n.Last.Remaining + patience(n.Last.Armed))
 	}
 	wait := a.Send.Wait(left)
 	defer wait.End()
-	for begin := time.Now(); n.Last.Alive && n.Last.Seen < abandoned; {
-		if time.Since(begin) > lookFor {
+	for begin := time.Now(); n.Last.Alive && n.Last.Seen < abandonedAfter; {
+		if time.Since(begin) > observeFor {
 			return nil, &BusyError{Node: node, Run: n.Last}
 		}
 		select {
@@ -62,15 +63,15 @@ func (a *Activator) settle(ctx context.Context, node string, h Host, n Node, r R
 		if err != nil {
 			return nil, err
 		}
-		return n.Last, read(ctx, conn, func(string, string) {}, "forget", n.Last.ID)
+		return n.Last, runFromStdin(ctx, conn, func(string, string) {}, "forget", n.Last.ID)
 	}
 	w := a.watch(node, h, n.Last.ID, n.Last.Armed)
 	if err := w.follow(ctx, false, "follow", n.Last.ID); err != nil {
 		return nil, err
 	}
-	if run := w.run(); run.awaitsConfirmation() {
+	if run := w.run(); run.isAwaitingConfirmation() {
 		if run.path == r.Path {
-			err = w.answer(ctx)
+			err = w.confirmRun(ctx)
 		} else {
 			err = w.follow(ctx, true, "abort", run.ID)
 		}

@@ -18,12 +18,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
 
-// standIn is a node without a machine: the real script of this package runs on folders
-// below root, with stand-ins for systemd, nix-env and two systems (testdata).
+// standIn is a node without a machine: the real script of this package runs with folders
+// below root and with stand-ins for systemd, nix-env and two systems (testdata).
 type standIn struct {
 	t       testing.TB
 	root    string
-	world   string // what the stand-ins read and write
+	world   string // files that the stand-ins read and write
 	host    *remote.Host
 	server  *sshtest.Server
 	rec     *recorder
@@ -102,8 +102,8 @@ func (n *standIn) services(services ...string) {
 	n.write("world/services", strings.ReplaceAll(strings.Join(services, "\n\n"), " ", "\n")+"\n")
 }
 
-// onNew is what the new system's switch-to-configuration does besides. Its functions
-// change what systemd says: now, or with `later SECONDS FUNCTION…` when it has returned.
+// onNew sets additional actions of the new system's switch-to-configuration. The functions in the
+// script change the state of systemd: now, or with `later SECONDS FUNCTION…` after it has returned.
 func (n *standIn) onNew(script string) {
 	n.write("world/on-new", `
 service() { # ID ENTERED RESTARTS STATE SUBSTATE [TYPE]
@@ -118,7 +118,7 @@ later() { local s=$1; shift; (sleep "$s"; "$@") </dev/null >/dev/null 2>&1 & }
 `+script)
 }
 
-// rebase makes the script use folders below root, and wait less for services that restart.
+// rebase makes the script use folders below root, and reduces its wait for services that restart.
 func (n *standIn) rebase(script string) string {
 	var pairs []string
 	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/"} {
@@ -172,7 +172,7 @@ func (n *standIn) handle(ctx context.Context, e *sshtest.Exec) int {
 	return 0
 }
 
-// dropWhenLocked ends all connections when the node stops letting clients in.
+// dropWhenLocked ends all connections when the node stops accepting logins.
 func (n *standIn) dropWhenLocked(ctx context.Context) {
 	for ctx.Err() == nil {
 		if n.isLocked() {
@@ -183,13 +183,13 @@ func (n *standIn) dropWhenLocked(ctx context.Context) {
 	}
 }
 
-// isLocked reports whether the node lets no client in.
+// isLocked reports whether the node accepts no logins.
 func (n *standIn) isLocked() bool {
 	_, err := os.Stat(filepath.Join(n.world, "locked"))
 	return err == nil
 }
 
-// end ends what the stand-in for systemd-run has started.
+// end kills the processes that the stand-in for systemd-run has started.
 func (n *standIn) end() {
 	n.host.Close()
 	n.server.Close()
@@ -199,7 +199,7 @@ func (n *standIn) end() {
 }
 
 func (n *standIn) request() Request {
-	return Request{Run: "r1", Path: n.newPath, Goal: Switch, Confirm: 4 * time.Second, Settle: time.Second, ReplaceUnknown: true}
+	return Request{Run: "r1", Path: n.newPath, Goal: Switch, Confirm: 4 * time.Second, SettleTime: time.Second, ReplaceUnknown: true}
 }
 
 func (n *standIn) activate(r Request) (Result, error) {
@@ -212,7 +212,7 @@ func (n *standIn) activate(r Request) (Result, error) {
 	return res, err
 }
 
-// is asserts what the node runs and boots, and which calls of switch-to-configuration it took.
+// is asserts which systems the node runs and boots, and which calls of switch-to-configuration were made.
 func (n *standIn) is(runs, boots string, calls ...string) {
 	n.t.Helper()
 	if got, _ := filepath.EvalSymlinks(filepath.Join(n.root, "run/current-system")); got != runs {

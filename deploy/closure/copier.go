@@ -8,47 +8,47 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Host is a node as this package needs it; *remote.Host is one.
+// Host connects to a node. *remote.Host implements it.
 type Host interface {
 	Conn(ctx context.Context) (*remote.Conn, error)
 	Config() remote.Config
 }
 
-// Copier copies closures. The zero value works; its methods may be used for many
-// nodes at the same time, and how many is the caller's to limit.
+// Copier copies closures. The zero value works. Its methods may be used for many nodes at the same
+// time; the caller limits their number.
 type Copier struct {
 	Run        nixeval.Runner // starts local programs; nil: nixeval.Exec
 	Send       event.Sink
 	NixOptions [][2]string // for the local Nix, passed as --option
 
-	// Substitute lets the node fetch from its own caches what it can. Nix hands
-	// settings of the local user, such as substituters in ~/.config/nix, on to a
-	// daemon that trusts him: they then count in place of the node's.
+	// Substitute lets the node fetch paths from its own caches. Nix passes settings of the
+	// local user, such as substituters in ~/.config/nix, to a daemon that trusts the user.
+	// They then replace the node's settings.
 	Substitute bool
 
-	// Dir is for sockets, which exist during a copy. Where it is empty, or too
-	// long for a socket's path, a temporary folder serves.
+	// Dir is the folder for sockets, which exist during a copy. If it is empty, or too long
+	// for a socket's path, a temporary folder is used.
 	Dir string
 
 	known  closures
-	socket string // of the node's daemon, where a test has another
+	socket string // path of the node's daemon socket, for tests
 }
 
-// Stats says what a copy brought.
+// Stats is what a copy has transferred.
 type Stats struct {
-	Paths    int   // that the node was missing
+	Paths    int   // number of paths that the node was missing
 	Bytes    int64 // their size, unpacked
-	Closure  int64 // the size of all that the paths need; 0 where nothing was missing
-	Fallback bool  // the server forbids forwarding, so ssh had to log in once more
+	Closure  int64 // size of the whole closure; 0 if nothing was missing
+	Fallback bool  // the server forbids forwarding, so ssh made a second login
 }
 
-// Copy brings the closures of output paths to a node. The error is an [*Error]
+// Copy copies the closures of output paths to a node. The error is an [*Error]
 // if Nix failed; errors of the connection are passed on.
 func (c *Copier) Copy(ctx context.Context, node string, h Host, paths []string) (Stats, error) {
 	return c.copy(ctx, node, h, paths, "--no-check-sigs")
 }
 
-// Missing tells what Copy would bring, and its size, without an effect on the
+// Missing returns the paths that Copy would transfer, and their size. It changes nothing on the
 // node.
 func (c *Copier) Missing(ctx context.Context, node string, h Host, paths []string) ([]string, int64, error) {
 	conn, err := h.Conn(ctx)
@@ -80,7 +80,7 @@ func (c *Copier) run(ctx context.Context, cmd nixeval.Command) ([]byte, error) {
 	return c.Run(ctx, cmd)
 }
 
-// nixFlags are those that every local Nix command of ours takes.
+// nixFlags returns the flags of every local Nix command.
 func (c *Copier) nixFlags() []string {
 	flags := []string{"--extra-experimental-features", "nix-command flakes", "--log-format", "internal-json"}
 	for _, o := range c.NixOptions {
@@ -89,7 +89,7 @@ func (c *Copier) nixFlags() []string {
 	return flags
 }
 
-// daemonSocket is where a node's Nix daemon listens.
+// daemonSocket is the socket of a node's Nix daemon.
 const daemonSocket = "/nix/var/nix/daemon-socket/socket"
 
 func (c *Copier) remoteSocket() string {

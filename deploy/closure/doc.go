@@ -1,23 +1,23 @@
-// Package closure brings store paths to a node: the systems that were built
-// here, or what the node needs in order to build them itself.
+// Package closure copies store paths to a node: systems that were built locally, or
+// derivations that the node builds itself.
 //
 //	c := &closure.Copier{Send: send}
 //	stats, err := c.Copy(ctx, "web-1", host, []string{toplevel})
 //
-// The node is asked first. Where the paths are valid, so are their closures, and
-// that one round trip is all: no Nix process starts here. Else the closure is
-// read from the local store, once for all nodes that get the same one, and the
-// node says which of its paths it misses.
+// The copier first checks whether the paths are valid on the node. If so, their
+// closures are valid too: one round trip suffices, and no local Nix process is started.
+// Otherwise it reads the closure from the local store, once for all nodes that get the
+// same one, and determines which of its paths are missing on the node.
 //
-// They travel in one `nix copy` to the node's own Nix daemon, whose socket is
-// forwarded over the SSH connection that is there already. A server that forbids
-// forwarding costs a second login: `nix copy` then runs ssh itself, with a
-// configuration made of what we know about the host, pinned keys included.
+// One `nix copy` transfers them to the node's own Nix daemon, whose socket is
+// forwarded over the existing SSH connection. If the server forbids forwarding,
+// `nix copy` runs ssh itself, with a generated configuration that includes the pinned
+// host keys. This costs a second login.
 //
-// A copy that ends early leaves no half of a path: each one is valid when it has
-// arrived in full, and the next Copy goes on with the rest. An [*Error] says why
-// it ended and what to do.
+// An interrupted copy leaves no incomplete paths: a path becomes valid when it has
+// arrived completely, and the next Copy transfers the rest. The [*Error] contains the
+// cause and what to do.
 //
-// What was copied is not ours to keep: a garbage collection on the node may
-// take it until a profile has it. Protect bridges that time.
+// Copied paths are not protected: a garbage collection on the node may delete them
+// until a profile refers to them. Protect prevents that.
 package closure

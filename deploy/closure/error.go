@@ -10,15 +10,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// Error says what went wrong with a node's closure. Where the connection is to
-// blame it holds the error of package remote, where a build on the node failed a
-// *nixeval.BuildError, and the context's own error after a cancellation.
+// Error is a failed copy or build. It wraps the error of package remote if the connection
+// failed, a *nixeval.BuildError if a build on the node failed, and the context's error after
+// a cancellation.
 type Error struct {
 	Node   string
 	Phase  event.Phase // Copy, or Build for a build on the node
-	Step   string      // what was being done
+	Step   string      // the step that failed
 	Argv   []string    // the command, here or on the node; nil if it does not matter
-	Stderr string      // the end of what it printed
+	Stderr string      // the end of its output
 	Err    error
 	hint   string
 }
@@ -36,10 +36,10 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Hint says what to do about it, where that is known.
+// Hint returns what the user can do, if that is known.
 func (e *Error) Hint() string { return e.hint }
 
-// shortArgv is a command as a person wants to read it: a thousand paths do not help.
+// shortArgv shortens a command with many paths for a message.
 func shortArgv(argv []string) string {
 	const show = 20
 	if len(argv) > show {
@@ -48,7 +48,7 @@ func shortArgv(argv []string) string {
 	return strings.Join(argv, " ")
 }
 
-// asking makes the error of a question to the node.
+// asking wraps the error of a query to the node.
 func asking(conn *remote.Conn, node string, err error) error {
 	e := &Error{Node: node, Phase: event.Copy, Step: "ask what is missing", Err: err}
 	var failed *remote.RunError
@@ -66,7 +66,7 @@ func notAllowed(node, user string) string {
 	return fmt.Sprintf("log in as root, or let %[1]q use the Nix daemon: it must be in nix.settings.allowed-users and nix.settings.trusted-users of %[2]s, and its socket must be open to it", user, node)
 }
 
-// nixFailed makes the error of a local Nix process.
+// nixFailed returns the error of a local Nix process.
 func nixFailed(node string, phase event.Phase, step string, argv []string, err error, log *nixLog) *Error {
 	e := &Error{Node: node, Phase: phase, Step: step, Err: err}
 	var exit *exec.ExitError

@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// full says which of the node's file systems is full, and how much more it takes.
+// full describes which of the node's file systems is full and how much space is missing.
 func (t *transfer) full(ctx context.Context, need int64) string {
 	again := "; what has arrived is kept, so run again after that"
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -29,7 +29,7 @@ func (t *transfer) full(ctx context.Context, need int64) string {
 	return text + ": make room on the node, perhaps with nix-collect-garbage -d" + again
 }
 
-// dfLine takes where a file system is mounted, and what is free on it.
+// dfLine parses a file system's mount point and free space from a line of df.
 func dfLine(line string) (place string, free int64) {
 	f := strings.Fields(line)
 	if len(f) < 6 {

@@ -13,15 +13,15 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// missing is what a node lacks of some closures.
+// missing is the part of closures that a node does not have.
 type missing struct {
 	paths []string         // references first
 	bytes int64            // unpacked
 	sizes map[string]int64 // of every path of the closures
 }
 
-// missing asks the node. It asks for the paths themselves first: a valid path has
-// a valid closure, and so a node with nothing to do costs no look at ours.
+// missing determines what is missing on the node. It checks the paths themselves first: a valid path
+// has a valid closure, so the local store need not be read for an up-to-date node.
 func (c *Copier) missing(ctx context.Context, node string, conn *remote.Conn, paths []string) (missing, error) {
 	if len(paths) == 0 {
 		return missing{}, nil
@@ -56,8 +56,8 @@ func (m missing) closure() int64 {
 	return sum
 }
 
-// invalid tells which of the paths are not in the node's store. They go to stdin,
-// since thousands of them are more than a command line holds.
+// invalid returns the paths that are not in the node's store. The paths are passed on stdin, since
+// thousands of them exceed a command line.
 func (c *Copier) invalid(ctx context.Context, node string, conn *remote.Conn, paths []string) ([]string, error) {
 	argv := []string{"xargs", "nix-store", "--check-validity", "--print-invalid"}
 	out, err := conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n")})
@@ -67,15 +67,15 @@ func (c *Copier) invalid(ctx context.Context, node string, conn *remote.Conn, pa
 	return strings.Fields(string(out)), nil
 }
 
-// closures remembers the closures that were read, for the nodes that get the same
-// one. A store path's closure never changes.
+// closures caches closures for the nodes that get the same one. A store path's closure never
+// changes.
 type closures struct {
 	mu    sync.Mutex
 	known map[string]*closureOf
 }
 
 type closureOf struct {
-	turn  chan struct{} // held while reading: the others wait instead of asking, too
+	turn  chan struct{} // held while reading, so that others wait for the result
 	paths []string
 	sizes map[string]int64
 }
@@ -93,8 +93,8 @@ func (k *closures) of(paths []string) *closureOf {
 	return k.known[key]
 }
 
-// closure reads the closures of the paths from the local store. One node's failure
-// or cancellation is not another's: then the next in line reads.
+// closure reads the closures of the paths from the local store. If the read fails or is cancelled for
+// one node, the next waiting node reads again.
 func (c *Copier) closure(ctx context.Context, node string, paths []string) (*closureOf, error) {
 	all := c.known.of(paths)
 	select {

@@ -7,7 +7,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Nix's numbers in its internal-json log, the same since 2.4.
+// Activity and result numbers of Nix's internal-json log, unchanged since 2.4.
 const (
 	actCopyPath = 100
 	actBuilds   = 104 // all builds of the process, with their number as progress
@@ -18,15 +18,15 @@ const (
 )
 
 const (
-	keepLines    = 20      // of what Nix prints, for an error
-	longestPlain = 4 << 10 // nobody reads more of a line of it
+	keepLines    = 20      // number of lines kept for an error
+	longestPlain = 4 << 10 // the rest of a longer line is cut
 )
 
 // nixLog reads the stderr of one Nix process in internal-json form. It is used by
 // one goroutine.
 type nixLog struct {
 	started  func(kind int64, path string)                    // an activity that is about path
-	stopped  func(kind int64, path string)                    // it is over, well or not
+	stopped  func(kind int64, path string)                    // it has ended, successfully or not
 	progress func(kind int64, path string, done, total int64) // in bytes for a copy, in number for builds
 	buildLog func(drv, text string)
 	warning  func(text string)
@@ -123,7 +123,7 @@ func (l *nixLog) message(r gjson.Result) {
 	}
 }
 
-// said is all that the process had to say about its failure.
+// said returns what the process has printed about its failure.
 func (l *nixLog) said() string {
 	var parts []string
 	for _, e := range l.errors {
@@ -132,7 +132,7 @@ func (l *nixLog) said() string {
 	return strings.Join(append(parts, l.plain...), "\n")
 }
 
-// keep appends a line and forgets the oldest.
+// keep appends a line and drops the oldest one if there are too many.
 func keep(lines []string, line string) []string {
 	if len(lines) >= keepLines {
 		lines = lines[len(lines)-keepLines+1:]

@@ -7,19 +7,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// progressEvery keeps a copy of thousands of small paths from flooding the screen.
+// progressEvery limits the number of progress events.
 const progressEvery = 100 * time.Millisecond
 
-// progress turns nix copy's log into bytes and paths. Nix tells about the bytes of
-// one path only since 2.18 or so; where it does not, a path counts when it is over.
+// progress counts bytes and paths from nix copy's log. Nix reports the bytes of a single path only since
+// about 2.18; with older versions a path is counted when it is complete.
 type progress struct {
 	send event.Sink
 	node string
 	of   missing
 
 	paths  int
-	bytes  int64            // of the paths that are over
-	within map[string]int64 // path on its way → its bytes so far
+	bytes  int64            // of the completed paths
+	within map[string]int64 // path in transfer → its bytes so far
 	told   time.Time
 }
 
@@ -51,8 +51,8 @@ func (p *progress) log() *nixLog {
 	}
 }
 
-// finish says that everything is there. Nix does not tell of paths that the node
-// has fetched itself, or got from somebody else meanwhile.
+// finish reports that everything has arrived. Nix does not report paths that the node has fetched
+// itself, or that another process has copied.
 func (p *progress) finish() {
 	p.paths, p.bytes = len(p.of.paths), p.of.bytes
 	clear(p.within)

@@ -7,16 +7,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// rootsDir holds links that garbage collections on the node respect. In /run, a
-// deployment that was given up holds on to its closure until the next boot only.
+// rootsDir contains garbage collector roots on the node. Since it is in /run, an abandoned deployment
+// protects its closure only until the next boot.
 const rootsDir = "/run/nixbench/gcroots"
 
 const protectScript = `mkdir -p "$1" && nix-store --realise "$3" --add-root "$1/$2" >/dev/null`
 
-// Protect keeps a path from being collected on the node until the same name
-// protects another one, or the next boot. After a copy nothing else does: the
-// daemon guards what it receives only while the copy lasts, and with waves it can
-// be long until the profile has it. It needs root.
+// Protect protects a path from the node's garbage collector until the same name is used for another
+// path, or until the next boot. The Nix daemon protects received paths only during the copy, and in a
+// rolling update it may take long until the profile refers to them. Protect needs root.
 func (c *Copier) Protect(ctx context.Context, node string, h Host, name, path string) error {
 	conn, err := h.Conn(ctx)
 	if err != nil {

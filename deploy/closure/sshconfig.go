@@ -13,10 +13,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// sshConfig writes down for OpenSSH how remote reaches a host, since `nix copy
-// --to ssh-ng://` runs ssh. It returns the host's name in that file, and what goes
-// into NIX_SSHOPTS. A file, since that variable cannot carry blanks; and nothing
-// of the user's own configuration counts, which is in the Config already.
+// sshConfig writes an OpenSSH configuration for a host, since `nix copy --to ssh-ng://` runs ssh. It
+// returns the host's alias in that file, and the value of NIX_SSHOPTS. It is a file, because the
+// variable cannot contain blanks. The user's own configuration is not read by ssh, because Config
+// already contains it.
 func sshConfig(dir string, cfg remote.Config) (alias, opts string, err error) {
 	var b strings.Builder
 	alias = "node"
@@ -54,7 +54,7 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 		say("AddressFamily", family)
 	}
 	say("User", cfg.User)
-	say("BatchMode", "yes") // nobody could answer: the terminal is not ours
+	say("BatchMode", "yes") // ssh must not ask questions on nixbench's terminal
 	say("StrictHostKeyChecking", "yes")
 	say("ControlPath", "none")
 	for _, f := range orNone(cfg.IdentityFiles) {
@@ -71,7 +71,7 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 	if cfg.ConnectTimeout > 0 {
 		say("ConnectTimeout", fmt.Sprint(max(1, int(cfg.ConnectTimeout.Seconds()))))
 	}
-	say("ServerAliveInterval", "15") // a silent server ends the copy, as with our own connection
+	say("ServerAliveInterval", "15") // as for nixbench's own connection
 	if len(cfg.HostKeys) > 0 {
 		known, err := writePinned(dir, alias, cfg.HostKeys)
 		if err != nil {
@@ -102,7 +102,7 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 	return writeHost(b, dir, alias+"-via", *cfg.Via)
 }
 
-// noTokens keeps ssh from expanding what remote has expanded.
+// noTokens escapes % signs, so that ssh does not expand values that remote has expanded.
 func noTokens(values ...string) []string {
 	out := make([]string, len(values))
 	for i, v := range values {
@@ -118,7 +118,7 @@ func orNone(values []string) []string {
 	return values
 }
 
-// writePinned makes a known_hosts file of pinned keys, under a name of ours.
+// writePinned writes a known_hosts file with the pinned keys of the alias.
 func writePinned(dir, alias string, keys []ssh.PublicKey) (string, error) {
 	var b strings.Builder
 	for _, k := range keys {

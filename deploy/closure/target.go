@@ -14,17 +14,16 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// longestMessage is how much of a message of Nix's log is read: more than of other
-// lines, as a part of it says nothing. A line of a build's log that is yet longer is
-// left out.
+// longestMessage is the maximal length of a message of Nix's log. It is longer than for other lines,
+// since a truncated message cannot be parsed. Longer lines of a build's log are left out.
 const longestMessage = 1 << 20
 
-// BuildOnTarget builds derivations on the node, which gets what it needs for that
-// and uses its own caches and builders. The log comes as events. A build that
-// fails is an [*Error] that holds a *nixeval.BuildError.
+// BuildOnTarget copies derivations to the node and builds them there, with the node's own caches and
+// builders. The log is sent as events. If a build fails, the error is an [*Error] that wraps a
+// *nixeval.BuildError.
 func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []string) error {
-	// With --derivation, all versions take a .drv for itself. Without it, older
-	// ones mean its outputs.
+	// With --derivation, all versions copy the .drv itself. Without it, older versions copy
+	// its outputs.
 	if _, err := c.copy(ctx, node, h, drvs, "--no-check-sigs", "--derivation"); err != nil {
 		return err
 	}
@@ -36,12 +35,12 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 	b.log = &nixLog{started: b.started, progress: b.progress, buildLog: b.buildLog, warning: b.warning}
 	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json"}, drvs...)
 	lines := &remote.Lines{Max: longestMessage, Each: func(line string, continued bool) {
-		if !continued && len(line) < longestMessage-utf8.UTFMax { // a part of a message is none
+		if !continued && len(line) < longestMessage-utf8.UTFMax { // an incomplete message cannot be parsed
 			b.log.line(line)
 		}
 	}}
-	// By the daemon for root, too: it has the build users, and ends the build when
-	// its client has gone.
+	// Root uses the daemon too: it has the build users, and ends the build when its client
+	// has disconnected.
 	err = conn.Run(ctx, remote.Cmd{Argv: argv, Env: []string{"NIX_REMOTE=daemon"}, Stderr: lines})
 	lines.Flush()
 	if err == nil {
@@ -56,7 +55,7 @@ type targetBuild struct {
 	node  string
 	log   *nixLog
 	tails map[string][]string // derivation → the end of its log
-	name  string              // of the derivation that was begun last
+	name  string              // of the derivation that was started last
 	done  int64
 	total int64
 }
@@ -122,7 +121,7 @@ func (b *targetBuild) failed(argv []string, err error) error {
 	return e
 }
 
-// nameOf is a store path without its folder and hash.
+// nameOf returns a store path without its folder and hash.
 func nameOf(path string) string {
 	base := path[strings.LastIndexByte(path, '/')+1:]
 	if _, name, ok := strings.Cut(base, "-"); ok {

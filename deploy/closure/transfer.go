@@ -31,7 +31,7 @@ type transfer struct {
 
 func (t *transfer) step() string { return "copy " + count(len(t.missing.paths), "path") }
 
-// run copies, and tells whether the server forbids forwarding.
+// run copies the paths, and reports whether the server forbids forwarding.
 func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 	dir, err := privateDir(t.c.Dir)
 	if err != nil {
@@ -43,7 +43,7 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 	switch {
 	case err == nil:
 		defer forward.Close()
-		// While Nix waits for the daemon to take more it does not look at signals.
+		// While Nix waits for the daemon to accept more data it does not handle signals.
 		defer context.AfterFunc(ctx, func() { forward.Close() })()
 		return false, t.nixCopy(ctx, "unix://"+socket, nil)
 	case !errors.Is(err, remote.ErrForwardingProhibited):
@@ -61,8 +61,8 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 func (t *transfer) nixCopy(ctx context.Context, to string, env []string) error {
 	argv := slices.Concat(env, []string{"nix", "copy"}, t.c.nixFlags(), []string{"--to", to}, t.flags)
 	if t.c.Substitute {
-		// Nix asks a daemon to fetch only with both: the flag makes it ask, and
-		// older versions send this setting in its place.
+		// Both are necessary for substitution by the daemon: older Nix versions send this
+		// setting in place of the flag.
 		argv = append(argv, "--substitute-on-destination", "--option", "builders-use-substitutes", "true")
 	}
 	argv = append(argv, t.paths...)
@@ -71,7 +71,7 @@ func (t *transfer) nixCopy(ctx context.Context, to string, env []string) error {
 	go func() {
 		select {
 		case <-t.conn.Done():
-			stop(t.conn.Err()) // nix copy itself would say "end of file"
+			stop(t.conn.Err()) // nix copy itself would only report "end of file"
 		case <-ctx.Done():
 		}
 	}()
@@ -94,7 +94,7 @@ var (
 	noLoginRE  = regexp.MustCompile(`cannot open connection|failed to start SSH`)
 )
 
-// failed explains why nix copy ended. What has arrived by then stays.
+// failed returns the error of a failed nix copy. Paths that have arrived are kept.
 func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
 	e := nixFailed(t.node, event.Copy, t.step(), argv, err, t.log)
 	if e.Argv == nil { // cancelled, or the connection is lost
@@ -103,7 +103,7 @@ func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
 		}
 		return e
 	}
-	left := t.left(ctx)
+	left := t.remaining(ctx)
 	if n := len(t.missing.paths) - len(left.paths); n > 0 {
 		e.Step += fmt.Sprintf(" (%d arrived, the next run goes on from there)", n)
 	}
@@ -122,8 +122,8 @@ func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
 	return e
 }
 
-// left asks what has not arrived: Nix's log runs ahead, by all that is on its way.
-func (t *transfer) left(ctx context.Context) missing {
+// remaining returns the paths that have not arrived. Nix's log also counts data in transit.
+func (t *transfer) remaining(ctx context.Context) missing {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	paths, err := t.c.invalid(ctx, t.node, t.conn, t.missing.paths)
@@ -133,7 +133,7 @@ func (t *transfer) left(ctx context.Context) missing {
 	return missingOf(t.missing.sizes, paths)
 }
 
-// noSocket explains why the daemon's socket cannot be reached.
+// noSocket returns the error for a daemon socket that cannot be reached.
 func (t *transfer) noSocket(err error) error {
 	e := &Error{Node: t.node, Phase: event.Copy, Step: t.step(), Err: err}
 	switch {
@@ -145,7 +145,7 @@ func (t *transfer) noSocket(err error) error {
 	return e
 }
 
-// Unix sockets may have about 107 bytes of path on Linux and 103 elsewhere.
+// The path of a Unix socket is limited to about 107 bytes on Linux and 103 on other systems.
 const maxDir = 70
 
 var plainPathRE = regexp.MustCompile(`^/[A-Za-z0-9/._-]*$`)

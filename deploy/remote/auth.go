@@ -24,11 +24,11 @@ type identities struct {
 	cfg     Config
 	keyring *Keyring
 	ask     Prompt
-	pause   func() (resume func()) // stops the clock while somebody types or touches a key
+	pause   func() (resume func()) // stops the time limit while the user types or touches a key
 
 	signers []ssh.Signer
-	tried   []string // what is offered, and why a named key is not
-	signErr error    // why a key that the server wanted did not sign
+	tried   []string // the offered keys, and why a configured key is not offered
+	signErr error    // why a key that the server accepted did not sign
 }
 
 // load returns a function that closes the connection to the agent.
@@ -40,7 +40,7 @@ func (id *identities) load(ctx context.Context) (closeAgent func()) {
 		conn, err := (&net.Dialer{}).DialContext(limited, "unix", socket)
 		cancel()
 		if err == nil {
-			// One that does not answer must not keep who interrupts us waiting.
+			// An agent that does not answer must not delay a cancellation.
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			closeAgent = func() { stop(); conn.Close() }
 			conn.SetDeadline(time.Now().Add(5 * time.Second))
@@ -103,7 +103,7 @@ func (id *identities) identity(ctx context.Context, file string, fromAgent []ssh
 	return signer, file, err
 }
 
-// publicHalf reads what a private key's file says without a passphrase.
+// publicHalf reads the public key from a private key's file, without a passphrase.
 func publicHalf(file string) ssh.PublicKey {
 	pem, err := durable.Read(file, durable.KeySize)
 	if err != nil {
@@ -153,8 +153,7 @@ func (id *identities) offer(signer ssh.Signer, name string) {
 	id.tried = append(id.tried, name)
 }
 
-// watchedKey remembers why signing failed: x/crypto drops that error when it
-// sums up the attempt.
+// watchedKey stores why signing failed, because x/crypto does not return that error.
 type watchedKey struct {
 	ssh.Signer
 	pause  func() (resume func())
@@ -174,7 +173,7 @@ func (w *watchedKey) SignWithAlgorithm(rand io.Reader, data []byte, algorithm st
 	return sig, err
 }
 
-// explain shortens what the library says about a key file.
+// explain shortens the library's error about a key file.
 func explain(err error) string {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -187,8 +186,7 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// isDefaultName tells the names that ssh tries by itself from those that
-// somebody chose: the absence of the former is no news.
+// isDefaultName reports whether ssh tries a file by default. A missing default file is not reported.
 func isDefaultName(file string) bool {
 	for _, name := range []string{"rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa"} {
 		if strings.HasSuffix(file, "/.ssh/id_"+name) {

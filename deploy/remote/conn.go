@@ -20,14 +20,14 @@ type Conn struct {
 	cfg    Config
 	opts   Options
 	client *ssh.Client
-	via    *Conn // the jump host, ours alone
+	via    *Conn // the jump host, used by this connection only
 	sudo   *sudoPassword
 
 	slots chan struct{} // taken by running commands
 
 	done   chan struct{}
 	once   sync.Once
-	err    error // why it ended; read after done
+	err    error // why the connection ended; read it after done
 	closed sync.WaitGroup
 }
 
@@ -51,13 +51,13 @@ func newConn(cfg Config, opts Options, client *ssh.Client, tracked *trackedConn,
 // Node is the name of the node, for messages.
 func (c *Conn) Node() string { return c.cfg.Node }
 
-// User is who we are on the node.
+// User is the login user.
 func (c *Conn) User() string { return c.cfg.User }
 
 // Done is closed when the connection has ended. Err then says why.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err is nil while the connection lives, ErrClosed after Close, and a
+// Err is nil while the connection is open, ErrClosed after Close, and a
 // *LostError if it broke.
 func (c *Conn) Err() error {
 	select {
@@ -68,7 +68,7 @@ func (c *Conn) Err() error {
 	}
 }
 
-// Close ends the connection and everything that rides on it.
+// Close ends the connection with its commands and forwarded sockets.
 func (c *Conn) Close() error {
 	c.end(ErrClosed)
 	c.closed.Wait()
@@ -96,8 +96,8 @@ func (c *Conn) lost(err error) error {
 	return &LostError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Err: err}
 }
 
-// explain replaces an error of an operation by the reason why the connection
-// ended, if it did: "EOF" helps nobody.
+// explain replaces an operation's error, such as "EOF", by the reason why the connection ended, if
+// it did.
 func (c *Conn) explain(err error) error {
 	var refused *ssh.OpenChannelError
 	if err == nil || errors.As(err, &refused) {
@@ -106,7 +106,7 @@ func (c *Conn) explain(err error) error {
 	select {
 	case <-c.done:
 		return c.err
-	case <-time.After(20 * time.Millisecond): // the reason may be on its way
+	case <-time.After(20 * time.Millisecond): // the reason may be set a moment later
 	}
 	return err
 }
@@ -129,7 +129,7 @@ func (c *Conn) keepAlive(tracked *trackedConn) {
 			if asked.IsZero() {
 				asked = time.Now()
 				go func() {
-					// Sending may block as well, if the network swallows it.
+					// Sending may block too, if the network drops packets.
 					if _, _, err := c.client.SendRequest("keepalive@openssh.com", true, nil); err == nil {
 						answered <- struct{}{}
 					}
@@ -144,8 +144,8 @@ func (c *Conn) keepAlive(tracked *trackedConn) {
 	}
 }
 
-// session opens a channel for a command. A server that allows fewer of them
-// than we do is asked again when one of ours may have ended.
+// session opens a channel for a command. If the server allows fewer channels than maxSessions,
+// session tries again later.
 func (c *Conn) session(ctx context.Context) (*ssh.Session, error) {
 	for wait, tries := 20*time.Millisecond, 0; ; wait, tries = min(2*wait, time.Second), tries+1 {
 		s, err := c.openSession(ctx)

@@ -22,7 +22,7 @@ type Options struct {
 	// changed key is refused all the same.
 	AcceptNewHostKeys bool
 
-	// Prompt asks for passphrases and sudo passwords. Nil: nobody can be asked.
+	// Prompt asks for passphrases and sudo passwords. Nil: no prompts.
 	Prompt Prompt
 
 	// Keyring keeps opened keys for other nodes. Nil: one per connection.
@@ -35,13 +35,13 @@ type Options struct {
 	KeepAliveInterval time.Duration // 0: 15 s, or ServerAliveInterval
 	KeepAliveMax      int           // unanswered keepalives before the connection is lost; 0: 3
 
-	// Send is told of connections that are waited for. Nil: nobody.
+	// Send receives events about waits for connections. May be nil.
 	Send event.Sink
 
 	// DialContext opens the TCP connection. Nil: net.Dialer.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	sudo *sudoPassword // a Host's, which outlives its connections
+	sudo *sudoPassword // shared by all connections of a Host
 }
 
 func (o Options) withDefaults(cfg Config) Options {
@@ -77,9 +77,9 @@ func Dial(ctx context.Context, cfg Config, opts Options) (*Conn, error) {
 		return nil, err
 	}
 
-	// The time limit covers everything up to the login, except while a user
-	// is asked. Some transports know no deadlines, so it cancels a context,
-	// which closes the connection.
+	// The time limit covers everything up to the login, except while a user is prompted.
+	// Some transports do not support deadlines, so it cancels a context, which closes the
+	// connection.
 	limited, clock := startClock(ctx, full.Timeout)
 	defer clock.stop()
 
@@ -129,14 +129,14 @@ func handshake(ctx context.Context, conn net.Conn, cfg Config, opts Options, hos
 	if err != nil {
 		return nil, err
 	}
-	if !stop() { // the clock struck when it was just done
+	if !stop() { // the time limit expired at the end of the handshake
 		c.Close()
 		return nil, context.Cause(ctx)
 	}
 	return ssh.NewClient(c, channels, requests), nil
 }
 
-// dialError tells why no byte stream came about.
+// dialError returns the error for a failed transport connection.
 func dialError(ctx context.Context, cfg Config, clock *clock, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: connect to %s: %w", cfg.Node, cfg.Addr(), context.Cause(ctx))
@@ -145,7 +145,7 @@ func dialError(ctx context.Context, cfg Config, clock *clock, err error) error {
 	var changed *HostKeyChangedError
 	var auth *AuthError
 	if errors.As(err, &unknown) || errors.As(err, &changed) || errors.As(err, &auth) {
-		return err // a jump host's, which waiting does not mend
+		return err // an error of the jump host that a retry does not solve
 	}
 	if clock.struck() {
 		err = fmt.Errorf("no answer within %v: %w", clock.limit, err)
@@ -153,7 +153,7 @@ func dialError(ctx context.Context, cfg Config, clock *clock, err error) error {
 	return &UnreachableError{Node: cfg.Node, Addr: cfg.Addr(), Err: err}
 }
 
-// loginError tells why the byte stream did not become a connection.
+// loginError returns the error for a failed handshake or login.
 func loginError(ctx context.Context, cfg Config, clock *clock, hosts *hostKeys, id *identities, err error) error {
 	var negotiation *ssh.AlgorithmNegotiationError
 	switch {
@@ -175,7 +175,7 @@ func loginError(ctx context.Context, cfg Config, clock *clock, hosts *hostKeys, 
 	return &UnreachableError{Node: cfg.Node, Addr: cfg.Addr(), Err: err}
 }
 
-// refused tells a refused login from a broken connection. The library has no
+// refused reports whether err is a refused login, and not a broken connection. The library has no
 // type for it.
 func refused(err error) bool {
 	text := err.Error()
@@ -204,7 +204,7 @@ func startClock(ctx context.Context, limit time.Duration) (context.Context, *clo
 	return ctx, c
 }
 
-// pause stops the clock; what it returns starts it anew.
+// pause stops the clock; the returned function restarts it.
 func (c *clock) pause() (resume func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,8 +229,8 @@ func (c *clock) stop() {
 	c.cancel()
 }
 
-// trackedConn knows when something last came in: a server that is busy
-// sending is alive, even if its answer to a keepalive queues behind the rest.
+// trackedConn records when data was last received. A server that is sending data is alive, even if
+// its answer to a keepalive is queued behind the data.
 type trackedConn struct {
 	net.Conn
 	last atomic.Int64

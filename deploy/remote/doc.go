@@ -1,9 +1,9 @@
-// Package remote is nixbench's way to a node: one SSH connection, over which
-// everything goes, and which feels like os/exec.
+// Package remote runs commands on a node over one SSH connection, with an API like
+// os/exec.
 //
-// It takes three steps. A Target is what was asked for; Resolve makes a Config
-// of it, with what the user's OpenSSH configuration says; a Host dials when it
-// is first needed, and again when a connection is gone:
+// There are three steps. A Target is the requested host. Resolve combines it with the
+// user's OpenSSH configuration to a Config. A Host connects when a connection is first
+// needed, and again after a connection was lost:
 //
 //	cfg, err := remote.Resolve(ctx, remote.Target{Name: "web-1", Host: "web-1.example"})
 //	host := remote.NewHost(cfg, remote.Options{Prompt: ask})
@@ -15,54 +15,50 @@
 //
 // # Trust
 //
-// A machine that we booted has its host key pinned, since we made that key. For
-// every other host, known_hosts files decide as with ssh, hashed names, ports
-// and certificate authorities included. An unknown key is refused, unless
-// Options.AcceptNewHostKeys or the user's own StrictHostKeyChecking say
-// otherwise, and a changed key is refused always: "StrictHostKeyChecking no"
-// is read as accept-new. Nobody is asked a yes-or-no question about a key.
+// For a machine that nixbench booted, the host key is pinned, since nixbench generated
+// it. For every other host, known_hosts files are used as with ssh, including hashed
+// names, ports and certificate authorities. An unknown key is refused, unless
+// Options.AcceptNewHostKeys or the user's StrictHostKeyChecking allow it. A changed key
+// is always refused: "StrictHostKeyChecking no" is treated as accept-new. The user is
+// never asked about a key.
 //
-// Options.KnownHosts keeps these files for other nodes, as they are: one that has
-// changed is read again.
+// Options.KnownHosts caches these files for other nodes. A changed file is read again.
 //
-// Logging in takes keys: from an agent, from files, with certificates. A
-// passphrase is asked for when a server wants that very key, and once per
-// Keyring. Passwords and GSSAPI are not supported, and Resolve says so where a
-// configuration allows nothing else. Settings that matter less but are not
-// followed end up in Config.Warnings.
+// A login needs a key: from an agent, from a file, or with a certificate. A passphrase
+// is asked for when a server accepts the key, and once per Keyring. Passwords and
+// GSSAPI are not supported; Resolve returns an error if a configuration allows nothing
+// else. Other unsupported settings are listed in Config.Warnings.
 //
 // # Commands
 //
-// Argv is quoted, so that no argument is ever read by a shell. What a command
-// needs to keep secret goes to its stdin: argv and environment can be read by
-// every user of the node.
+// Argv is quoted, so that a shell never interprets an argument. Secrets must be passed
+// on stdin: every user of the node can read argv and environment.
 //
-// Each command announces its process id on stderr before it starts, with a
-// mark that is taken out of the stream again. That serves two purposes. sshd
-// leaves a command running when its session is closed, and takes no signals
-// for root; so a cancelled command is ended by its process group, over a
-// session of its own. And with sudo in front, the announcement is the proof
-// that sudo has let the command through: only then does it get its stdin, so
-// that a password and the payload never mix, and a refusal by sudo is never
-// mistaken for a failure of the command.
+// Each command prints its process id on stderr before it starts, as a mark that is
+// removed from the stream. This serves two purposes. First, sshd does not end a command
+// when its session is closed, and accepts no signals for root's commands. A cancelled
+// command is therefore killed by its process group, over another session. Second, the
+// mark proves that sudo has started the command. The command's stdin is sent only
+// afterwards, so that password and input are never mixed, and an error of sudo is never
+// reported as a failure of the command.
 //
-// sudo's password is asked for once per Host, kept in memory, and written to
-// sudo's stdin after its prompt, which is made unique for each command. Without
-// anybody to ask, sudo is told not to ask. Sudoers must allow any command, not
-// only some. Other escalation commands are used as they are.
+// sudo's password is asked for once per Host, kept in memory, and written to sudo's
+// stdin after its prompt, which is unique for each command. Without a Prompt, sudo is
+// run in non-interactive mode. Sudoers must allow all commands. Other escalation
+// commands are used unchanged.
 //
 // # When things go wrong
 //
 // Everything ends in bounded time. Connecting and logging in take at most
 // Options.Timeout; a connection whose server is silent is closed after three
-// missed keepalives; each call ends with its context. The errors tell apart
-// what calls for different remedies, and name node, address and remedy:
+// missed keepalives; each call ends with its context. The error types correspond to
+// what the user can do, and contain node, address and advice:
 //
-//	UnreachableError        nobody answers, or not with SSH: waiting may help
-//	HostKeyUnknownError     accept the key, or don't
+//	UnreachableError        no answer, or not from an SSH server: waiting may help
+//	HostKeyUnknownError     verify the key and accept it
 //	HostKeyChangedError     another machine, or a reinstalled one
-//	AuthError               none of our keys is let in; says which were tried
-//	EscalationError         logged in, but cannot become root: nothing was run
+//	AuthError               the server accepted no key; lists the tried ones
+//	EscalationError         logged in, but cannot become root: the command was not run
 //	RunError                the command failed: exit status, signal, tail of stderr
 //	LostError               the connection broke: the command may still run
 //	ErrForwardingProhibited the server forbids what nix copy needs

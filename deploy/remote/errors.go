@@ -16,8 +16,8 @@ var ErrForwardingProhibited = errors.New("the server forbids forwarding of unix 
 // ErrClosed is the error of a connection that its owner closed.
 var ErrClosed = errors.New("connection closed")
 
-// UnreachableError says that no SSH connection came about: no address, no
-// route, nobody listening, or nobody who speaks SSH in time. Waiting may help.
+// UnreachableError means that no SSH connection was established: no address, no route, no server,
+// or no SSH answer in time. Waiting may help.
 type UnreachableError struct {
 	Node, Addr string
 	Err        error
@@ -39,11 +39,11 @@ func (e *UnreachableError) hint() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// HostKeyUnknownError says that no known_hosts file knows the host.
+// HostKeyUnknownError means that no known_hosts file contains the host.
 type HostKeyUnknownError struct {
 	Node, Addr string
 	Key        ssh.PublicKey
-	Files      []string // where it was looked for
+	Files      []string // the files that were searched
 }
 
 func (e *HostKeyUnknownError) Error() string {
@@ -51,7 +51,7 @@ func (e *HostKeyUnknownError) Error() string {
 		e.Node, e.Addr, e.Key.Type(), ssh.FingerprintSHA256(e.Key), orNone(e.Files))
 }
 
-// KnownKey is a host key that was expected, and where it says so.
+// KnownKey is an expected host key and the file that contains it.
 type KnownKey struct {
 	File string // "" for a pinned key
 	Line int
@@ -67,7 +67,7 @@ func (k KnownKey) String() string {
 }
 
 // HostKeyChangedError says that the host shows another key than expected, or
-// one that was revoked. It may be another machine, or somebody in between.
+// one that was revoked. It may be another machine, or a man in the middle.
 type HostKeyChangedError struct {
 	Node, Addr string
 	Key        ssh.PublicKey
@@ -92,10 +92,10 @@ func (e *HostKeyChangedError) Error() string {
 		e.Node, e.Addr, shown, strings.Join(want, ", "), fix)
 }
 
-// AuthError says that the host is the right one but does not let us in.
+// AuthError means that the host has the right key but refuses the login.
 type AuthError struct {
 	Node, Addr, User string
-	Tried            []string // each key and what became of it
+	Tried            []string // each key and its result
 	Err              error
 }
 
@@ -106,8 +106,8 @@ func (e *AuthError) Error() string {
 
 func (e *AuthError) Unwrap() error { return e.Err }
 
-// LostError says that a connection which had been established is gone. What
-// was running on the node may still be running.
+// LostError means that an established connection was lost. Its commands may still be running on
+// the node.
 type LostError struct {
 	Node, Addr string
 	Err        error
@@ -131,7 +131,7 @@ func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("%s: %s on %s: no answer in time: %v", e.Node, e.Command, e.Addr, e.Err)
 }
 
-// Hint says where to look.
+// Hint returns what the user can do.
 func (e *TimeoutError) Hint() string {
 	return "the node takes connections, but does not get its work done: look at its load, memory and disk, then run the command again"
 }
@@ -148,8 +148,8 @@ type RunError struct {
 	Stderr     string // its tail
 }
 
-// ShellStatus is what a shell would make of it: 128 and the signal's number, where a
-// signal ended the command.
+// ShellStatus is the exit status that a shell would return: 128 plus the signal's number if a signal
+// ended the command.
 func (e *RunError) ShellStatus() int {
 	if e.Signal == "" {
 		return e.ExitStatus
@@ -157,8 +157,7 @@ func (e *RunError) ShellStatus() int {
 	return 128 + signalNumbers[e.Signal]
 }
 
-// signalNumbers are Linux's, wherever we run: nodes are NixOS. sshd has no names for
-// the others.
+// signalNumbers are Linux's numbers, since nodes run NixOS. sshd has no names for other signals.
 var signalNumbers = map[string]int{
 	"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "TRAP": 5, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "USR1": 10,
 	"SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15, "XCPU": 24, "XFSZ": 25, "SYS": 31,

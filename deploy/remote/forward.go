@@ -16,7 +16,7 @@ import (
 )
 
 // DialUnix connects to a unix socket on the node. The connection knows no
-// deadlines; closing it ends whatever waits on it. It has CloseWrite.
+// deadlines; closing it ends pending reads and writes. It has CloseWrite.
 func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {
 	conn, refused, err := c.dialFrom(ctx, "unix", remotePath)
 	if refused {
@@ -34,7 +34,7 @@ func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return conn, err
 }
 
-// dialFrom connects from the node; refused tells that the server has said no.
+// dialFrom connects from the node; refused reports that the server has refused.
 func (c *Conn) dialFrom(ctx context.Context, network, address string) (_ net.Conn, refused bool, _ error) {
 	type dialed struct {
 		conn net.Conn
@@ -75,8 +75,8 @@ else
 	echo idle
 fi`
 
-// whyNotForwarded finds out why the server refused. sshd gives the same
-// answer whether forwarding is forbidden or nobody listens, so we look.
+// whyNotForwarded determines why the server refused. sshd gives the same answer if forwarding is
+// forbidden and if no process listens, so it inspects the socket.
 func (c *Conn) whyNotForwarded(ctx context.Context, path string, err error) error {
 	fail := func(why error) error {
 		return fmt.Errorf("%s: connect to socket %s on %s: %w", c.cfg.Node, path, c.cfg.Addr(), why)
@@ -117,7 +117,7 @@ const maxSocketPath = 103
 // made with mode 0700 if it is absent, and must have it if it exists: whoever
 // reaches the socket is root to the node's Nix daemon.
 //
-// ctx bounds the setup only; the forward lives until it is closed or the
+// ctx limits the setup only; the forward exists until it is closed or the
 // connection ends. Setting it up connects once, to fail early.
 func (c *Conn) ForwardUnix(ctx context.Context, localPath, remotePath string) (io.Closer, error) {
 	fail := func(err error) (io.Closer, error) {
@@ -171,7 +171,7 @@ func (c *Conn) forward(listener net.Listener, dial func(context.Context) (net.Co
 	return f
 }
 
-// removeSocket removes what a killed run has left, and nothing but a socket.
+// removeSocket removes the socket of a killed run. It refuses any other file.
 func removeSocket(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -186,7 +186,7 @@ func removeSocket(path string) error {
 	return os.Remove(path)
 }
 
-// forward is a listener here whose connections end on the node, or beyond it.
+// forward is a local listener whose connections are forwarded to the node, or to an address beyond it.
 type forward struct {
 	conn     *Conn
 	listener net.Listener
@@ -199,7 +199,7 @@ type forward struct {
 	open map[net.Conn]bool
 }
 
-// Close stops listening, removes the socket and ends what is still open.
+// Close stops listening, removes the socket and closes the open connections.
 func (f *forward) Close() error {
 	err := f.shut()
 	f.work.Wait()
@@ -219,7 +219,7 @@ func (f *forward) shut() (err error) {
 	return err
 }
 
-// keep remembers an open connection, or refuses it after Close.
+// keep registers an open connection, or refuses it after Close.
 func (f *forward) keep(conn net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

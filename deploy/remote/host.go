@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	dialAttempts = 3 // Conn and Fresh: a restarting server is forgiven
+	dialAttempts = 3 // of Conn and Fresh, for a server that restarts
 	firstWait    = 100 * time.Millisecond
 	longestWait  = 500 * time.Millisecond
 	longestTry   = 5 * time.Minute // WaitReachable without a deadline
@@ -21,7 +21,7 @@ const (
 )
 
 // Host is a node to connect to: it dials when a connection is first needed,
-// and anew when the last one is gone.
+// and again when the last one was lost.
 type Host struct {
 	cfg  Config
 	opts Options
@@ -53,15 +53,15 @@ func (h *Host) Config() Config { return h.cfg }
 // Handshakes counts the logins so far, those at jump hosts not included.
 func (h *Host) Handshakes() int { return int(h.handshakes.Load()) }
 
-// Conn returns the live connection, or dials. A host that refuses is tried
-// three times within a second; one that does not answer, once.
+// Conn returns the open connection, or dials. If the host refuses, it tries three times within a
+// second; if the host does not answer, once.
 func (h *Host) Conn(ctx context.Context) (*Conn, error) {
 	return h.shared(ctx, dialAttempts)
 }
 
 // WaitReachable is Conn for a machine that is still booting: it tries until
-// ctx ends, or for five minutes. What waiting cannot mend, such as a wrong
-// host key or a refused login, ends it at once.
+// ctx ends, or for five minutes. An error that waiting does not solve, such as a wrong host
+// key or a refused login, is returned immediately.
 func (h *Host) WaitReachable(ctx context.Context) (*Conn, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -71,8 +71,8 @@ func (h *Host) WaitReachable(ctx context.Context) (*Conn, error) {
 	return h.shared(ctx, 0)
 }
 
-// Fresh dials another connection on purpose, to prove that the host still
-// lets us in. The caller closes it; the shared connection is left alone.
+// Fresh always dials a new connection, to verify that the host still accepts logins. The caller
+// must close it. The shared connection is not affected.
 func (h *Host) Fresh(ctx context.Context) (*Conn, error) {
 	conn, err := h.dial(ctx, dialAttempts)
 	if err != nil {
@@ -103,7 +103,7 @@ func (h *Host) Run(ctx context.Context, cmd Cmd) error {
 	return conn.Run(ctx, cmd)
 }
 
-// Close ends all connections and forgets the sudo password.
+// Close ends all connections and deletes the sudo password from memory.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.closed = true
@@ -146,7 +146,7 @@ func (h *Host) shared(ctx context.Context, attempts int) (*Conn, error) {
 	return conn, nil
 }
 
-// until is when dial gives up.
+// until returns when dial gives up.
 func (h *Host) until(ctx context.Context, attempts int) time.Time {
 	until, limited := ctx.Deadline()
 	if attempts == 0 {
@@ -181,7 +181,7 @@ func (h *Host) dial(ctx context.Context, attempts int) (*Conn, error) {
 			return nil, err
 		}
 		if attempts > 0 && time.Since(begin) > 2*time.Second {
-			return nil, err // it had its time
+			return nil, err // the time limit has expired
 		}
 		select {
 		case <-time.After(wait):
@@ -194,9 +194,8 @@ func (h *Host) dial(ctx context.Context, attempts int) (*Conn, error) {
 	}
 }
 
-// impatient limits the time for a TCP connection. To a machine that boots,
-// the first packets are lost, and the kernel repeats them after 1, 3, 7 and
-// 15 seconds: starting anew finds the machine sooner.
+// impatient limits the time for a TCP connection. While a machine boots, the first packets are lost,
+// and the kernel repeats them after 1, 3, 7 and 15 seconds. A new connection succeeds earlier.
 func impatient(opts Options) Options {
 	dial := opts.withDefaults(Config{}).DialContext
 	opts.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {

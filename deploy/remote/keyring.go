@@ -13,19 +13,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// errNoPrompt is the reason why an encrypted key stays shut.
+// errNoPrompt means that an encrypted key cannot be opened because there is no Prompt.
 var errNoPrompt = errors.New("encrypted, and there is no terminal to ask for its passphrase: add it to your ssh-agent")
 
-// Keyring keeps the private keys that were opened, so that the passphrase of
-// a key is asked once and not once per node. Give the same one to every Dial;
-// the zero value is ready.
+// Keyring caches opened private keys, so that the passphrase of a key is asked for once and
+// not once per node. Pass the same one to every Dial. The zero value works.
 type Keyring struct {
 	mu   sync.Mutex // held while asking: one question at a time
 	keys map[string]ssh.Signer
 }
 
-// open reads a private key. An encrypted key is opened only when a server
-// wants it, unless its file does not even say what the public key is.
+// open reads a private key. An encrypted key is opened only when a server accepts it, unless
+// the public key cannot be read from its file.
 func (k *Keyring) open(ctx context.Context, file string, ask Prompt) (ssh.Signer, error) {
 	k.mu.Lock()
 	known := k.keys[file]
@@ -84,8 +83,8 @@ func (k *Keyring) unlock(ctx context.Context, file string, pem []byte, ask Promp
 	return nil, fmt.Errorf("open %s: %w", file, err)
 }
 
-// lockedKey is an encrypted key whose public half is known. It is opened when
-// the server has said that this is the key it wants.
+// lockedKey is an encrypted key whose public key is known. It is opened when the server has
+// accepted the public key.
 type lockedKey struct {
 	public ssh.PublicKey
 	unlock func() (ssh.Signer, error)

@@ -18,8 +18,8 @@ import (
 )
 
 // hostKeys decides whether a host shows the right key. A pinned key is the
-// only right one; else the known_hosts files decide, and one that they do not
-// mention is refused unless accept says to add it.
+// only right one; otherwise the known_hosts files decide, and a key that they do not
+// contain is refused unless accept is set, which adds it.
 type hostKeys struct {
 	cfg        Config
 	accept     bool
@@ -66,8 +66,8 @@ func (h *hostKeys) algorithms() []string {
 		})
 	}
 	if len(h.cfg.HostKeys) > 0 || !h.hasAuthority() {
-		// Without a certificate authority nobody could vouch for a
-		// certificate, and the plain key behind it would not be shown.
+		// Without a known certificate authority a certificate cannot be verified, and
+		// the server would not show its plain key.
 		rest = slices.DeleteFunc(slices.Clone(rest), func(a string) bool { return strings.Contains(a, "-cert-v01@") })
 	}
 	var all []string
@@ -93,7 +93,7 @@ func keyAlgorithms(keyType string) []string {
 // check is the ssh.HostKeyCallback.
 func (h *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	if h.shown != nil && bytes.Equal(h.shown.Marshal(), key.Marshal()) {
-		return nil // once more, for new session keys
+		return nil // rekeying: the key was checked before
 	}
 	if h.shown != nil {
 		h.err = &HostKeyChangedError{Node: h.cfg.Node, Addr: h.cfg.Addr(), Key: key, Want: []KnownKey{{Key: h.shown}}}
@@ -121,7 +121,7 @@ func (h *hostKeys) judge(key ssh.PublicKey) error {
 		}
 		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: want}
 	}
-	// The address is left out: only the name counts, as with CheckHostIP no.
+	// Only the name is checked, and not the address, as with CheckHostIP no.
 	err := h.db.HostKeyCallback()(h.cfg.knownAs(), &net.TCPAddr{IP: net.IPv4zero}, key)
 	var revoked *xknownhosts.RevokedError
 	var mismatch *xknownhosts.KeyError
@@ -157,7 +157,7 @@ func (k *knownKeys) want(keys ...xknownhosts.KnownKey) []KnownKey {
 // A file is never rewritten: it may be a link into somebody's dotfiles.
 func (h *hostKeys) add(key ssh.PublicKey) error {
 	if len(h.cfg.KnownHosts) == 0 {
-		return nil // UserKnownHostsFile none: accept, and remember nothing
+		return nil // UserKnownHostsFile none: accept without writing
 	}
 	name := h.cfg.KnownHosts[0]
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
@@ -198,7 +198,7 @@ func (h *hostKeys) line(key ssh.PublicKey) string {
 	return knownhosts.Line([]string{h.cfg.knownAs()}, key)
 }
 
-// appendLine adds a line with one write, and takes a part of a line back.
+// appendLine adds a line with one write. If only a part was written, it truncates the file again.
 func appendLine(f *os.File, line string) error {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {

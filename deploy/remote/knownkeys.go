@@ -14,26 +14,26 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// KnownHosts keeps what known_hosts files say, so that a thousand connections read
-// a file of a thousand lines once. A file that has changed is read again. Give the
-// same one to every Dial; the zero value is ready.
+// KnownHosts caches known_hosts files, so that a thousand connections read a file of a
+// thousand lines once. A changed file is read again. Pass the same one to every Dial. The
+// zero value works.
 type KnownHosts struct {
-	mu   sync.Mutex            // held while reading: who comes meanwhile wants the same
+	mu   sync.Mutex            // held while reading, so that concurrent callers share the result
 	keys map[string]*knownKeys // by the names of the files
 }
 
-// knownKeys is what some files say. It is never changed.
+// knownKeys is the content of some known_hosts files. It is immutable.
 type knownKeys struct {
 	db     *knownhosts.HostKeyDB
 	names  map[string]string // a cleaned copy's name → the file's own name
 	stamps []os.FileInfo     // of each file; nil for one that is not there
 }
 
-// read gives what the files say now.
+// read returns the current content of the files.
 func (k *KnownHosts) read(files []string) (*knownKeys, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// Before reading: what changes in between is then found to be newer next time.
+	// Take the stamps before reading: a change in between is then detected at the next read.
 	stamps := stampsOf(files)
 	key := strings.Join(files, "\x00")
 	if kept := k.keys[key]; kept != nil && sameStamps(kept.stamps, stamps) {
@@ -54,7 +54,7 @@ func (k *KnownHosts) read(files []string) (*knownKeys, error) {
 func stampsOf(files []string) []os.FileInfo {
 	stamps := make([]os.FileInfo, len(files))
 	for i, name := range files {
-		stamps[i], _ = os.Stat(name) // why it cannot be read, reading tells
+		stamps[i], _ = os.Stat(name) // an error is reported by the read
 	}
 	return stamps
 }
@@ -72,14 +72,14 @@ func sameStamps(a, b []os.FileInfo) bool {
 	return true
 }
 
-// readKnownHosts reads files; those that do not exist say nothing. The library gives
-// up at the first line it cannot read, such as a key type it does not know, where
-// OpenSSH goes on; so such lines are blanked in a copy.
+// readKnownHosts reads files; missing files are ignored. The library fails at the first line
+// that it cannot parse, such as an unknown key type, which OpenSSH skips. Such lines are
+// therefore blanked in a copy.
 func readKnownHosts(names []string) (*knownKeys, error) {
 	k := &knownKeys{names: map[string]string{}}
 	var files []string
 	for _, name := range names {
-		if name == os.DevNull { // a usual way to have none
+		if name == os.DevNull { // commonly configured for no file
 			continue
 		}
 		data, err := durable.Read(name, durable.ConfigSize)

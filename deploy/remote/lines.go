@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// longestLine is where a line is broken that does not end, such as binary output.
+// longestLine is the length at which a line is split, for output without line ends.
 const longestLine = 64 << 10
 
 // Lines is a Stdout or Stderr, or both, that comes out as lines. Flush it after Run,
@@ -30,7 +30,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
 		line, after, ended := bytes.Cut(p, []byte("\n"))
-		// Not all at once, so that no more than a piece is kept, whatever comes.
+		// Process it in parts, so that at most one piece is buffered.
 		for room := l.max() + 1 - len(l.rest); len(line) >= room; room = l.max() + 1 - len(l.rest) {
 			l.rest = append(l.rest, line[:room]...)
 			line = line[room:]
@@ -45,7 +45,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 	return total, nil
 }
 
-// Flush passes on what is left: a line without an end.
+// Flush passes on the last line, if it has no end.
 func (l *Lines) Flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

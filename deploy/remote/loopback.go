@@ -19,9 +19,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Loopback is this machine as a node. Its commands run here, as the user who runs us,
-// and its sockets are this machine's: an SSH connection that never leaves the process
-// carries both. So what works on a node works here, to the letter, and needs no sshd.
+// Loopback is the local machine as a node. Commands run as the current user, and sockets are
+// local. Both use an SSH connection inside this process, so everything behaves as on a remote
+// node and needs no sshd.
 func Loopback(node string, escalation []string, opts Options) (*Host, error) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -35,7 +35,7 @@ func Loopback(node string, escalation []string, opts Options) (*Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: who am I: %w", node, err)
 	}
-	config := &ssh.ServerConfig{NoClientAuth: true} // nobody else can connect
+	config := &ssh.ServerConfig{NoClientAuth: true} // the connection is private to this process
 	config.AddHostKey(key)
 	opts.DialContext = func(context.Context, string, string) (net.Conn, error) {
 		here, there, err := socketPair()

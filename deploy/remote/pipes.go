@@ -53,8 +53,8 @@ const (
 	bigBuffer   = 8 << 10 // a channel keeps what it was once given to send
 )
 
-// frugalCopy is io.Copy with a buffer that is small until it is filled. A thousand
-// nodes that say little for a minute each would otherwise hold 64 KiB for it.
+// frugalCopy is io.Copy with a buffer that is small until it is filled. Otherwise each of a
+// thousand nodes with little output would use 64 KiB.
 func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
 	var total int64
 	buf := make([]byte, smallBuffer)
@@ -79,7 +79,7 @@ func frugalCopy(w io.Writer, r io.Reader) (int64, error) {
 	}
 }
 
-// source remembers how reading ended.
+// source records how reading ended.
 type source struct {
 	r   io.Reader
 	err error

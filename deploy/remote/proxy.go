@@ -37,8 +37,8 @@ func transport(ctx context.Context, clock *clock, cfg Config, asked, opts Option
 	return conn, nil, err
 }
 
-// dialVia connects to a jump host. It has its own clock, and its defaults are
-// made from what was asked for, since its configuration is another.
+// dialVia connects to a jump host. The jump host has its own time limit and its own defaults, since
+// its configuration differs.
 func dialVia(ctx context.Context, clock *clock, via Config, asked, opts Options) (*Conn, error) {
 	defer clock.pause()()
 	asked.DialContext, asked.Keyring, asked.KnownHosts, asked.sudo = opts.DialContext, opts.Keyring, opts.KnownHosts, nil
@@ -102,7 +102,7 @@ func (p *proxyConn) Close() error {
 	return nil
 }
 
-// said is what the proxy wrote to stderr: the reason why it failed.
+// said returns the proxy's stderr, which contains the reason of a failure.
 func (p *proxyConn) said() string {
 	select {
 	case <-p.waited:
@@ -111,7 +111,7 @@ func (p *proxyConn) said() string {
 	return strings.TrimSpace(p.stderr.String())
 }
 
-// Deadlines are kept by whoever uses the connection: it closes it.
+// Deadlines are not supported: the user of the connection closes it.
 func (p *proxyConn) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
 func (p *proxyConn) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
 func (p *proxyConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }

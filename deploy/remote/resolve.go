@@ -20,8 +20,8 @@ import (
 // would otherwise be resolved for ever.
 const maxHops = 8
 
-// Resolver finds out how a target is reached. The zero value asks the real
-// ssh and the real environment.
+// Resolver determines how to connect to a target. The zero value uses the real ssh and the
+// real environment.
 type Resolver struct {
 	Run    Runner              // runs ssh -G; nil: os/exec
 	Getenv func(string) string // nil: os.Getenv
@@ -33,8 +33,8 @@ func Resolve(ctx context.Context, t Target) (Config, error) {
 	return Resolver{}.Resolve(ctx, t)
 }
 
-// Resolve asks `ssh -G` what the user's OpenSSH configuration says about the
-// target. A target that says everything itself needs no ssh.
+// Resolve reads the user's OpenSSH configuration for the target with `ssh -G`. A complete
+// target needs no ssh, see Target.pinned.
 func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	if r.Run == nil {
 		r.Run = runLocal
@@ -104,7 +104,7 @@ func (r Resolver) resolve(ctx context.Context, t Target, depth int) (Config, err
 	return r.fill(ctx, cfg, t, said, depth)
 }
 
-// sshCommand is the question to ssh. A port or user of the target comes
+// sshCommand returns the `ssh -G` command. A port or user of the target comes
 // before its options, since ssh keeps the first value it sees.
 func sshCommand(t Target) []string {
 	argv := []string{"ssh", "-G", "-T"}
@@ -118,7 +118,7 @@ func sshCommand(t Target) []string {
 	return append(argv, "--", t.Host)
 }
 
-// fill adds what ssh said to cfg.
+// fill adds the settings from ssh to cfg.
 func (r Resolver) fill(ctx context.Context, cfg Config, t Target, said settings, depth int) (Config, error) {
 	var err error
 	if cfg.HostName = said.get("hostname"); cfg.HostName == "" {
@@ -213,7 +213,7 @@ func (r Resolver) jump(ctx context.Context, t Target, chain string, depth int) (
 		via.User = &last.user
 	}
 	if last.port != "" {
-		port, _ := strconv.Atoi(last.port) // parseHop has seen it
+		port, _ := strconv.Atoi(last.port) // parseHop has validated it
 		via.Port = &port
 	}
 	if rest := hops[:len(hops)-1]; len(rest) > 0 {
@@ -239,7 +239,7 @@ func configFile(options []string) []string {
 	return nil
 }
 
-// agent finds the agent's socket: IdentityAgent, else the environment.
+// agent returns the agent's socket, from IdentityAgent or otherwise the environment.
 func (r Resolver) agent(exp expander, said string) (string, error) {
 	switch {
 	case said == "none":
@@ -270,7 +270,7 @@ func (r Resolver) expander(cfg Config) expander {
 	return expander{tokens: tokens, getenv: r.Getenv, home: r.Home}
 }
 
-// runLocal is the Runner in use outside tests.
+// runLocal is the default Runner.
 func runLocal(ctx context.Context, argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

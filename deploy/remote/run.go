@@ -22,7 +22,7 @@ const (
 	stderrTail = 4 << 10  // how much of stderr an error carries
 	maxOutput  = 64 << 20 // what Output keeps of stdout
 
-	// Together less than a second on a near network: Ctrl-C ends a command on a node, too.
+	// After Ctrl-C both together usually take less than a second on a near network.
 	termGrace = 400 * time.Millisecond // how long a cancelled command may take to end by itself
 	killGrace = time.Second            // how long the connection may take to have it killed
 )
@@ -41,7 +41,7 @@ type Cmd struct {
 	Sudo   bool      // as root: with the escalation command, unless the user is root
 }
 
-// String is the command as errors name it.
+// String returns the command as it is shown in errors.
 func (cmd Cmd) String() string {
 	if cmd.Name != "" {
 		return cmd.Name
@@ -109,7 +109,7 @@ func (cmd Cmd) check() error {
 	return nil
 }
 
-// cancelled says why a command was ended, or never begun.
+// cancelled returns why a command was ended or never started.
 func (c *Conn) cancelled(ctx context.Context, cmd Cmd) error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return &TimeoutError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Command: cmd.String(), Err: context.Cause(ctx)}
@@ -122,20 +122,20 @@ func (c *Conn) escalates(cmd Cmd) bool {
 	return cmd.Sudo && c.cfg.User != "root" && len(c.cfg.Escalation) > 0
 }
 
-// running is one command on its way.
+// running is the state of one running command.
 type running struct {
 	conn    *Conn
 	cmd     Cmd
 	session *ssh.Session
 	marks   *markWriter
 	tail    *tailBuffer
-	started chan struct{} // the command itself runs: stdin is its own
+	started chan struct{} // the command itself has started and owns stdin
 	leader  chan struct{} // pids holds the first process, the group's leader
 	prompts chan struct{} // sudo asks for a password
 	over    chan struct{} // the session has ended
 	first   string        // the process id announced with leader
 	second  string        // the process id announced with started
-	mayAsk  bool          // for a password that isn't known yet
+	mayAsk  bool          // the user may be asked for an unknown password
 }
 
 // run runs a command without taking a slot. With stop, a cancelled command's
@@ -246,7 +246,7 @@ func (r *running) mark(kind, pid string) {
 	}
 }
 
-// feed writes stdin: first what sudo asks for, then what the command gets.
+// feed writes stdin: first sudo's password, then the command's input.
 func (r *running) feed(ctx context.Context, stdin io.WriteCloser, abort context.CancelCauseFunc) {
 	defer stdin.Close()
 	if r.conn.escalates(r.cmd) {
@@ -263,15 +263,15 @@ func (r *running) feed(ctx context.Context, stdin io.WriteCloser, abort context.
 	if r.cmd.Stdin == nil {
 		return
 	}
-	// A command may end without reading everything, so a failed write says
-	// nothing; a failed read must not pass for the end of the input.
+	// A failed write is ignored, since a command may end without reading everything. A
+	// failed read is an error, since it must not look like the end of the input.
 	source := &source{r: r.cmd.Stdin}
 	if frugalCopy(stdin, source); source.err != nil {
 		abort(fmt.Errorf("read its stdin: %w", source.err))
 	}
 }
 
-// result turns what the session says into this package's errors.
+// result converts the session's error to one of this package's errors.
 func (r *running) result(err error) error {
 	c := r.conn
 	r.marks.flush()

@@ -14,7 +14,7 @@ import (
 type settings map[string][]string
 
 // parseSettings reads the output of `ssh -G`. Lines without a value are kept
-// as empty values: which keywords a version of ssh prints is its own matter.
+// as empty values, since the printed keywords differ between versions of ssh.
 func parseSettings(out []byte) (settings, error) {
 	s := settings{}
 	scan := bufio.NewScanner(bytes.NewReader(out))

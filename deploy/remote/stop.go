@@ -7,7 +7,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// stopScript signals process groups, or the process where it leads no group.
+// stopScript signals process groups, or a process that leads no group.
 const stopScript = `s=$1; shift; for p; do kill -s "$s" -- "-$p" 2>/dev/null || kill -s "$s" "$p" 2>/dev/null; done; :`
 
 // stop ends a cancelled command. Closing the session is not enough: sshd then
@@ -41,7 +41,7 @@ func (r *running) kill(signal string, patience time.Duration) {
 	if started && r.second != r.first {
 		argv = append(argv, r.second)
 	}
-	// Whether it worked or not, nothing more can be done from here.
+	// The error is ignored, since nothing more can be done.
 	_ = r.conn.run(ctx, Cmd{Argv: argv, Sudo: r.cmd.Sudo && started}, false)
 }
 

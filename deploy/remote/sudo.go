@@ -11,9 +11,9 @@ import (
 	"sync"
 )
 
-// sudoCommand adds what lets us talk with sudo: with somebody to ask, it
-// reads the password from stdin after printing the mark; else it must not ask.
-// It prints the mark only if it needs a password, so nothing is tried twice.
+// sudoCommand adds sudo's options for the password: with a Prompt, sudo prints the mark as its
+// prompt and reads the password from stdin; otherwise it runs non-interactively. sudo prints
+// the mark only if it needs a password, so no command is tried twice.
 func sudoCommand(escalation []string, mark string, canAsk bool) []string {
 	if canAsk {
 		return slices.Concat(escalation[:1], []string{"-S", "-p", mark}, escalation[1:])
@@ -21,9 +21,8 @@ func sudoCommand(escalation []string, mark string, canAsk bool) []string {
 	return slices.Concat(escalation[:1], []string{"-n"}, escalation[1:])
 }
 
-// answer gives sudo its password as often as it asks, until the command
-// itself has started or the session has ended. Not a byte of the command's
-// own stdin is sent before that, so sudo cannot eat it.
+// answer sends the password to sudo at each prompt, until the command itself has started or the
+// session has ended. The command's own stdin is sent only afterwards, so that sudo cannot read it.
 func (r *running) answer(ctx context.Context, stdin io.Writer) error {
 	var wrong []byte
 	for {
@@ -50,14 +49,14 @@ func (r *running) answer(ctx context.Context, stdin io.Writer) error {
 			_, err = stdin.Write(line)
 			clear(line)
 			if err != nil {
-				return nil // the session ended; its status says more
+				return nil // the session has ended; its status contains the error
 			}
 			wrong = password // if it asks again
 		}
 	}
 }
 
-// notRoot explains why the command was never started.
+// notRoot returns the error for a command that was not started by the escalation command.
 func (r *running) notRoot() error {
 	cfg := r.conn.cfg
 	e := &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Stderr: r.tail.String(), Reason: "it refused"}

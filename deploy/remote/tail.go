@@ -27,7 +27,7 @@ func (t *tailBuffer) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// String is the tail, with a mark in front if there was more.
+// String returns the tail, with a mark in front if earlier output was dropped.
 func (t *tailBuffer) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

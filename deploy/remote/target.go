@@ -10,19 +10,19 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Target is what was asked for: how the hive, or the machine that we booted,
-// says its node is reached. Resolve makes a Config of it.
+// Target describes how to reach a node, as the hive or the record of a booted machine
+// contains it. Resolve makes a Config from it.
 type Target struct {
 	Name string  // the node, for messages
 	Host string  // a name, an address, or a Host alias of the user's OpenSSH configuration
-	Port *int    // nil: what OpenSSH's configuration says, else 22
-	User *string // nil: what OpenSSH's configuration says, else the local user
+	Port *int    // nil: from OpenSSH's configuration, otherwise 22
+	User *string // nil: from OpenSSH's configuration, otherwise the local user
 
 	// SSHOptions are words of an ssh command line ("-o", "Foo=bar", "-i",
 	// "key", …), as deployment.sshOptions has them.
 	SSHOptions []string
 
-	// IdentityFiles are private keys of ours, tried before the user's.
+	// IdentityFiles are additional private keys, tried before the user's.
 	IdentityFiles []string
 
 	// HostKeys pins the host's keys ("ssh-ed25519 AAAA…"). Nothing else is
@@ -38,8 +38,8 @@ type Target struct {
 	Via *Target
 }
 
-// pinned reports whether the target says everything itself, so that the
-// user's OpenSSH configuration has nothing to add: a machine that we booted.
+// pinned reports whether the target is complete, so that the user's OpenSSH configuration is
+// not needed. This is so for machines that nixbench has booted.
 func (t Target) pinned() bool {
 	return len(t.HostKeys) > 0 && len(t.IdentityFiles) > 0 && t.User != nil && len(t.SSHOptions) == 0
 }
@@ -47,7 +47,7 @@ func (t Target) pinned() bool {
 // Config is everything Dial needs to know about one host.
 type Config struct {
 	Node     string // for messages
-	Alias    string // the host as it was asked for
+	Alias    string // the requested host
 	HostName string // the name or address to connect to
 	Port     int
 	User     string
@@ -75,8 +75,7 @@ type Config struct {
 	KeepAliveInterval time.Duration // 0: Options decide
 	KeepAliveMax      int           // 0: Options decide
 
-	// Warnings are settings of the user's configuration that are not followed
-	// and that he may miss.
+	// Warnings are unsupported settings of the user's configuration that may matter.
 	Warnings []string
 }
 
@@ -85,8 +84,8 @@ func (c Config) Addr() string {
 	return net.JoinHostPort(c.HostName, strconv.Itoa(c.Port))
 }
 
-// knownAs is the name that known_hosts files are asked for. As with OpenSSH,
-// an alias stands for the host whatever its port.
+// knownAs is the host's name in known_hosts files. As with OpenSSH, an alias is used without
+// the port.
 func (c Config) knownAs() string {
 	if c.HostKeyAlias != "" {
 		return net.JoinHostPort(c.HostKeyAlias, "22")

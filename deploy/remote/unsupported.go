@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// check refuses configurations that can never work here.
+// check refuses configurations that this package cannot support.
 func (s settings) check() error {
 	if s.yes("proxyusefdpass") {
 		return errors.New("ProxyUseFdpass is not supported: use ProxyJump, or a ProxyCommand that carries the connection itself")
@@ -22,8 +22,7 @@ func (s settings) check() error {
 	return nil
 }
 
-// warnings lists settings that are not followed. Only what somebody set on
-// purpose is worth a word: ssh -G prints defaults too.
+// warnings lists unsupported settings, except those with default values, which ssh -G prints too.
 func (s settings) warnings() []string {
 	var w []string
 	for _, key := range []string{"localforward", "remoteforward", "dynamicforward", "bindaddress", "bindinterface", "pkcs11provider"} {

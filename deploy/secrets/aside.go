@@ -11,43 +11,44 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// Aside says for how long a node keeps what an upload replaces or removes, so that it
-// can be put back. See aside.sh.
+// Aside is how long a node keeps a backup of the keys that an upload replaces or removes.
+// See aside.sh.
 type Aside int
 
 const (
-	Drop Aside = iota // not at all; nor what an upload before kept: there is no way back any more
-	Keep              // until the switch to come is through: if it is taken back, so are the keys
-	Hold              // until the run is: PutBack or Forget ends it
-	Add               // likewise, after the switch
+	Drop Aside = iota // no backup; an earlier upload's backup is deleted too
+	Keep              // until the next switch has ended; a rollback of the switch restores the keys
+	Hold              // until the run has ended: PutBack restores the keys, or DropBackup deletes the backup
+	Add               // like Hold, for an upload after the switch
 )
 
 func (a Aside) word() string { return [...]string{"drop", "keep", "hold", "add"}[a] }
 
-// asideFolder is known to the node's half of package activate, too: keysAside. It is
-// beside the keys because NixOS has memory there that is never swapped out.
+// asideFolder is the backup folder. The node's script of package activate uses the same path
+// (keysAside). It is in /run/keys because NixOS mounts memory there that is never swapped out.
 const asideFolder = "/run/keys/.nixbench-before"
 
-// asideTimeout bounds what needs no keys to be sent.
+// asideTimeout is the time limit for commands that send no keys.
 const asideTimeout = 30 * time.Second
 
-// Undo puts back what was kept or held for a switch that has not come about. It does
-// nothing on a node that has seen to it by itself.
+// Undo restores the backup if the switch did not take place. It does nothing if the node has
+// already restored or deleted the backup.
 func (u *Uploader) Undo(ctx context.Context, node string, h Host) error {
-	return u.tell(ctx, node, h, "undo", "put back keys")
+	return u.runMode(ctx, node, h, "undo", "put back keys")
 }
 
-// PutBack puts back what was held, whatever has been switched meanwhile.
+// PutBack restores the backup, also after a switch.
 func (u *Uploader) PutBack(ctx context.Context, node string, h Host) error {
-	return u.tell(ctx, node, h, "restore", "put back keys")
+	return u.runMode(ctx, node, h, "restore", "put back keys")
 }
 
-// Forget removes what was held.
-func (u *Uploader) Forget(ctx context.Context, node string, h Host) error {
-	return u.tell(ctx, node, h, "forget", "forget old keys")
+// DropBackup deletes the backup.
+func (u *Uploader) DropBackup(ctx context.Context, node string, h Host) error {
+	return u.runMode(ctx, node, h, "forget", "forget old keys")
 }
 
-func (u *Uploader) tell(ctx context.Context, node string, h Host, mode, what string) error {
+// runMode runs upload.sh in a mode that sends no keys.
+func (u *Uploader) runMode(ctx context.Context, node string, h Host, mode, what string) error {
 	ctx, cancel := context.WithTimeout(ctx, asideTimeout)
 	defer cancel()
 	until, _ := ctx.Deadline()
@@ -58,7 +59,7 @@ func (u *Uploader) tell(ctx context.Context, node string, h Host, mode, what str
 		err = conn.Run(ctx, remote.Cmd{Argv: u.command(mode, Drop), Name: what, Stdin: strings.NewReader(script), Sudo: true})
 	}
 	var failed *remote.RunError
-	if err == nil || errors.As(err, &failed) { // which names node and step
+	if err == nil || errors.As(err, &failed) { // which contains node and step
 		return err
 	}
 	return fmt.Errorf("%s: %s: %w", node, what, err)

@@ -1,22 +1,21 @@
-# aside.sh is the first half of upload.sh: what an upload replaces or removes is kept
-# in the folder $aside until it is known whether the new system stays.
+# aside.sh is the first part of upload.sh. It keeps a backup of replaced and removed keys in
+# the folder $aside until the new system is permanent or rolled back.
 #
 #   HASH.path   the path of a key, or of the list
-#   HASH.was    what was there; without it there was nothing
-#   restore     puts everything back, and removes the folder
-#   hold        the folder outlives the switch: the run may still be taken back
-#   settled     the new system stays, so that only this run's client may put them back
+#   HASH.was    the replaced file; missing if there was none
+#   restore     a script that restores everything and deletes the folder
+#   hold        keep the folder after the switch: the whole run may be rolled back
+#   settled     the new system is permanent: only this run's client may restore the keys
 #
-# The node's half of package activate runs `restore` by itself when it goes back, and
-# else removes the folder, or makes it `settled` if it has a `hold`. The folder is in
-# memory, as keys in /run are, and nobody's but root's.
+# The node's script of package activate runs `restore` when it rolls back. Otherwise it
+# deletes the folder, or creates `settled` if there is a `hold`. The folder is in memory,
+# like the keys in /run, and only root can read it.
 #
-# $asides is "drop": nothing can be undone any more, so there is nothing to keep;
-# "keep": until the switch is through; "hold": until the run is; "add": the switch is
-# through, but not the run.
+# $asides is "drop": make no backup, since there will be no rollback; "keep": until the
+# switch has ended; "hold": until the run has ended; "add": like "hold", after the switch.
 #
-# What is in the folder wins over what is there now: it is from before an upload whose
-# switch never came, and the system is still the one from then.
+# An existing backup of a file is not overwritten: it is from before an upload without a
+# switch, and belongs to the system that is still running.
 # shellcheck disable=SC2154 # upload.sh sets variables
 
 restore_script() {
@@ -54,7 +53,7 @@ aside_folder() {
   esac
 }
 
-# A subshell, since it has the same names for other things.
+# put_aside backs up a file. It is a subshell, since it uses variables of the caller.
 put_aside() ( # PATH
   [ "$asides" != drop ] || exit 0
   mark=$(printf %s "$1" | sha256sum) && aside_folder || exit 1
@@ -71,8 +70,8 @@ put_aside() ( # PATH
 begin_aside() {
   case $asides in
   drop) rm -rf -- "$aside" ;;
-  # A run whose client was killed before it could take it back left it settled; one
-  # that was killed earlier, held for nobody.
+  # Left by a killed client: settled after the switch, so it is obsolete; otherwise only the
+  # hold is obsolete.
   keep | hold) if [ -e "$aside/settled" ]; then rm -rf -- "$aside"; else rm -f -- "$aside/hold"; fi ;;
   esac
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
 
-// aside uploads as a run does before its switch, or after.
+// aside uploads keys as a run does before or after its switch.
 func (n *node) aside(t *testing.T, ks keys, when When, a Aside) {
 	t.Helper()
 	set := n.load(t, ks, when)
@@ -23,7 +23,7 @@ func (n *node) aside(t *testing.T, ks keys, when When, a Aside) {
 
 func (n *node) folder() string { return filepath.Join(n.dir, "var/aside") }
 
-// is asserts what keys there are, and whether something is kept beside them.
+// is asserts the keys on the node, and whether a backup exists.
 func (n *node) is(t *testing.T, want map[string]string, kept bool) {
 	t.Helper()
 	if diff := cmp.Diff(want, n.files(t)); diff != "" {
@@ -38,8 +38,8 @@ func (n *node) is(t *testing.T, want map[string]string, kept bool) {
 	}
 }
 
-// goBack is what a node does by itself.
-func (n *node) goBack(t *testing.T) {
+// rollBack restores the keys as the node does by itself.
+func (n *node) rollBack(t *testing.T) {
 	t.Helper()
 	if out, err := exec.Command("sh", n.folder()+"/restore").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -75,12 +75,12 @@ func TestAside(t *testing.T) {
 	t.Run("goes back by itself", func(t *testing.T) {
 		n.aside(t, fresh, Pre, Keep)
 		n.is(t, now, true)
-		n.goBack(t)
+		n.rollBack(t)
 		back()
 	})
 	t.Run("the switch never came", func(t *testing.T) {
 		n.aside(t, fresh, Pre, Keep)
-		// Another one, which is to another system: what counts is what runs.
+		// Another upload, for another system: the keys of the running system stay in the backup.
 		n.aside(t, keys{"a": n.key(t, "a", "newer")}, Pre, Keep)
 		if err := n.Undo(t.Context(), "web-1", n.host); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestAside(t *testing.T) {
 	})
 	t.Run("the whole run is taken back", func(t *testing.T) {
 		n.aside(t, fresh, Pre, Hold)
-		if err := os.WriteFile(n.folder()+"/settled", nil, 0o600); err != nil { // the node: it was confirmed
+		if err := os.WriteFile(n.folder()+"/settled", nil, 0o600); err != nil { // as the node does after the confirmation
 			t.Fatal(err)
 		}
 		n.aside(t, fresh, Post, Add)
@@ -105,7 +105,7 @@ func TestAside(t *testing.T) {
 		if err := n.Undo(t.Context(), "web-1", n.host); err != nil {
 			t.Fatal(err)
 		}
-		n.is(t, pruned, true) // which is no matter of the switch
+		n.is(t, pruned, true) // independent of the switch
 		if err := n.PutBack(t.Context(), "web-1", n.host); err != nil {
 			t.Fatal(err)
 		}
@@ -127,8 +127,8 @@ func TestAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.aside(t, keys{"a": n.key(t, "a", "newer"), "b": fresh["b"], "more": fresh["more"], "same": old["same"]}, Pre, Keep)
-		n.goBack(t)
-		n.is(t, now, false) // not further back than the last switch
+		n.rollBack(t)
+		n.is(t, now, false) // the keys of the last switch, not of an earlier one
 		n.upload(t, old, All)
 		n.is(t, was, false)
 	})
@@ -141,7 +141,7 @@ func TestAside(t *testing.T) {
 		if _, err := os.Stat(n.folder() + "/hold"); err == nil {
 			t.Error("nobody will end it")
 		}
-		n.goBack(t)
+		n.rollBack(t)
 		back()
 	})
 	t.Run("a key fails", func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestAside(t *testing.T) {
 		n.upload(t, fresh, Post)
 		n.is(t, pruned, false)
 		n.aside(t, old, Pre, Hold)
-		if err := n.Forget(t.Context(), "web-1", n.host); err != nil {
+		if err := n.DropBackup(t.Context(), "web-1", n.host); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := os.Stat(n.folder()); err == nil {
@@ -169,7 +169,7 @@ func TestAside(t *testing.T) {
 	})
 }
 
-// Wherever an upload before a switch breaks off, the old keys are there again.
+// Wherever an upload before a switch is interrupted, the old keys are restored.
 func TestAsideInterrupted(t *testing.T) {
 	good := start(t, sshtest.Options{})
 	good.upload(t, keys{"a": good.key(t, "a", "old")}, All)

@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
-// The script, in the order in which sh reads it: functions first.
+// The parts of the script. Functions come before the main part.
 var (
 	//go:embed aside.sh
 	asideScript string
@@ -24,17 +24,17 @@ var (
 	script = asideScript + uploadScript
 )
 
-// loader runs what comes first on stdin. As an argument the script would fill the
-// node's process list, and every message about this command.
+// loader reads the script from stdin and runs it. The script is not an argument, because it
+// would then be in the node's process list and in every message about this command.
 const loader = `script=$(head -c "$1") && shift && eval "$script"`
 
 // steps are the names of the modes in errors.
 var steps = map[string]string{"apply": "upload keys", "plan": "compare keys"}
 
-// errEnded is what a write meets when the command on the node has ended.
+// errEnded is the error of a write after the command on the node has ended.
 var errEnded = errors.New("the command on the node ended early")
 
-// exchange runs the script on the node and talks to it.
+// exchange runs the script on the node and sends it the keys.
 func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
@@ -56,13 +56,13 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 	t := &talk{set: set, to: bufio.NewWriter(write), from: bufio.NewScanner(read)}
 	said := t.hold(mode)
 	write.Close()
-	io.Copy(io.Discard, read) // so that the command can end
+	io.Copy(io.Discard, read) // so that the command is not blocked by a full pipe
 	t.result.sort()
 	if err := <-ended; err != nil {
-		// It says more than that the talk broke off.
+		// The command's error explains more than the interrupted exchange.
 		var lost *remote.LostError
 		var refused *remote.EscalationError
-		if errors.As(err, &lost) || errors.As(err, &refused) { // others name the step
+		if errors.As(err, &lost) || errors.As(err, &refused) { // other errors contain the step
 			err = fmt.Errorf("%s: %w", steps[mode], err)
 		}
 		return t.result, errors.Join(append(t.failed, err)...)
@@ -73,7 +73,7 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 	return t.result, errors.Join(t.failed...)
 }
 
-// command is what runs on the node.
+// command returns the command that runs on the node.
 func (u *Uploader) command(mode string, aside Aside) []string {
 	list, folder := listFile, asideFolder
 	if u.root != "" {
@@ -82,17 +82,17 @@ func (u *Uploader) command(mode string, aside Aside) []string {
 	return []string{"sh", "-c", loader, "upload-keys", strconv.Itoa(len(script)), mode, list, folder, aside.word()}
 }
 
-// talk is one exchange, from our side; upload.sh is the other.
+// talk is the client's side of one exchange; upload.sh is the node's side.
 type talk struct {
 	set    Set
 	to     *bufio.Writer
 	from   *bufio.Scanner
 	result Result
 	failed []error // of single keys
-	lines  int     // that the node has said
+	lines  int     // number of lines received from the node
 }
 
-// maxLines is more than a node has to say of thousands of keys.
+// maxLines limits the output of a node. It is enough for thousands of keys.
 const maxLines = 100_000
 
 func (t *talk) hold(mode string) error {
@@ -112,7 +112,7 @@ func (t *talk) hold(mode string) error {
 	return t.deliver(send)
 }
 
-// describe is what the node needs to know of a key: its seven lines.
+// describe returns the seven lines that describe a key to upload.sh.
 func describe(k Key) string {
 	when := "late"
 	if k.Early {
@@ -134,8 +134,8 @@ func (t *talk) offer() error {
 	return t.to.Flush()
 }
 
-// next reads a line. Nothing that is read is part of an error: it comes from
-// another machine and is of no use to anybody.
+// next reads a line. Errors do not contain it, because it may be arbitrary output of another
+// machine.
 func (t *talk) next() (word, rest string, err error) {
 	if t.lines++; t.lines > maxLines {
 		return "", "", errUnexpected
@@ -160,7 +160,7 @@ func (t *talk) key(number string) (int, error) {
 	return i, nil
 }
 
-// answers reads what the node makes of the offer, and returns what it lacks.
+// answers reads the node's comparison of the keys, and returns the keys to send.
 func (t *talk) answers() (send []int, err error) {
 	// Login shells may print something first.
 	for word := ""; word != "nixbench-keys"; {
@@ -205,8 +205,8 @@ func (t *talk) answers() (send []int, err error) {
 	}
 }
 
-// deliver sends the contents and reads what became of them. All of it is sent
-// before anything is read: the answers are short enough to wait on their way.
+// deliver sends the keys and reads the results. It sends everything before it reads: the answers
+// are short enough to be buffered.
 func (t *talk) deliver(send []int) error {
 	fmt.Fprintln(t.to, len(send))
 	for _, i := range send {
@@ -214,8 +214,7 @@ func (t *talk) deliver(send []int) error {
 		t.to.WriteString(describe(t.set.Keys[i]))
 		t.to.Write(t.set.Keys[i].content())
 	}
-	// Only the node knows whether all is well by then; it leaves out the removal
-	// if a key failed there.
+	// The node skips the removal of stale keys if one of the keys has failed.
 	last := "keep"
 	if t.set.When != Pre && !t.set.KeepOld && len(t.failed) == 0 {
 		last = "prune"

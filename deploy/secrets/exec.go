@@ -13,24 +13,24 @@ import (
 )
 
 const (
-	keyTimeout = 5 * time.Minute        // of a keyCommand: it may ask somebody for a passphrase
-	keyGrace   = 300 * time.Millisecond // for a cancelled one to end by itself
+	keyTimeout = 5 * time.Minute        // limit of a keyCommand, which may ask for a passphrase
+	keyGrace   = 300 * time.Millisecond // between SIGTERM and SIGKILL
 )
 
-// Exec is the real Runner. The program has no stdin: one that asks for a passphrase
-// opens the terminal itself. What it prints on stderr is not kept: it could be part
-// of a secret, and errors are recorded.
+// Exec is the default Runner. The program has no stdin; a program that asks for a passphrase
+// opens the terminal itself. Its stderr is discarded: it could contain a part of a secret, and
+// errors are recorded.
 //
 // When ctx ends, the program and everything that it started get SIGTERM, and SIGKILL a moment
-// later. They stay in our process group, as a group of their own could not read
-// from the terminal; so their processes are looked up.
+// later. They stay in nixbench's process group, since a separate group could not read from the
+// terminal. Therefore the descendants are looked up in /proc.
 func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	limited, refuse := context.WithCancelCause(limited)
 	defer refuse(nil)
 	cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // should we be killed
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // if nixbench is killed
 	var tree []process
 	cmd.Cancel = func() error {
 		tree = descendants(cmd.Process.Pid)
@@ -60,8 +60,8 @@ func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 	return nil, fmt.Errorf("%w; run it by hand to see why", err)
 }
 
-// output keeps what a program prints, and ends the program when that is too much. The buffer is not
-// embedded: its ReadFrom would read without a limit.
+// output collects a program's output, and ends the program when the output exceeds the limit. The
+// buffer is not embedded, because its ReadFrom would read without a limit.
 type output struct {
 	kept  bytes.Buffer
 	limit int

@@ -20,7 +20,7 @@ func source(change func(*nixeval.Key)) nixeval.Deployment {
 	return nixeval.Deployment{Keys: keys{"k": k}}
 }
 
-// A source that never ends is an error at once.
+// A source that never ends is an error immediately.
 func TestSourcesWithoutAnEnd(t *testing.T) {
 	pipe, zero := filepath.Join(t.TempDir(), "pipe"), "/dev/zero"
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
@@ -46,7 +46,7 @@ func TestSourcesWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// Whatever a keyCommand has started ends with it, within a second, also what does not listen.
+// All processes that a keyCommand has started end with it within a second, also if they ignore SIGTERM.
 func TestCancelledCommandsEnd(t *testing.T) {
 	for name, script := range map[string]string{
 		"listens":       `echo $$ > pids; sleep 9999 & echo $! >> pids; wait`,
@@ -90,7 +90,7 @@ func TestCancelledCommandsEnd(t *testing.T) {
 	}
 }
 
-// runs reports whether a process is there, and no zombie, which only its new parent can end.
+// runs reports whether a process exists and is not a zombie.
 func runs(pid string) bool {
 	data, err := os.ReadFile("/proc/" + pid + "/stat")
 	_, rest, _ := strings.Cut(string(data), ") ")

@@ -21,7 +21,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// One key's failure names the key, leaves the others alone, and removes nothing.
+// The error of a failed key contains its name. The other keys are uploaded, and nothing is removed.
 func TestFailures(t *testing.T) {
 	n := start(t, sshtest.Options{})
 	n.upload(t, keys{"old": n.key(t, "old", "0")}, All)
@@ -63,14 +63,14 @@ func TestFailures(t *testing.T) {
 	if diff := cmp.Diff(files, n.files(t)); diff != "" {
 		t.Error(diff)
 	}
-	// Deferred is no reason to upload it again.
+	// A deferred key is not uploaded again.
 	delete(ks, "folder")
 	delete(ks, "under")
 	delete(ks, "no-owner")
 	if diff := cmp.Diff(Result{Unchanged: []string{"a", "deferred", "z"}, Deferred: []string{"deferred"}, Stale: want.Stale, Removed: want.Stale}, n.upload(t, ks, All)); diff != "" {
 		t.Error(diff)
 	}
-	// What opens up too much is closed while its owner is to come.
+	// A mode that is too open is tightened while the owner does not exist yet.
 	if err := os.Chmod(ks["deferred"].Path, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +79,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Wherever the connection breaks: each key is the old or the new one, and the next
-// upload finishes the work.
+// Wherever the connection breaks, each key is either the old or the new one, and the next upload
+// completes the set.
 func TestInterrupted(t *testing.T) {
 	good := start(t, sshtest.Options{})
 	before := keys{"a": good.key(t, "a", "old"), "gone": good.key(t, "gone", "old")}
@@ -108,8 +108,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A node that is gone while it receives leaves nothing behind, and one that only
-// comes back much later is tidied up.
+// When the connection is lost during an upload, the node deletes its temporary files. If it cannot,
+// the next upload does.
 func TestTruncated(t *testing.T) {
 	n := start(t, sshtest.Options{})
 	ks := keys{"a": n.key(t, "a", "whole")}
@@ -135,7 +135,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// Whoever is impatient gets away, with a message that one can read.
+// An upload can be cancelled at any time, with a readable error.
 func TestCancelled(t *testing.T) {
 	n := start(t, sshtest.Options{Handler: func(ctx context.Context, e *sshtest.Exec) int {
 		io.CopyN(io.Discard, e.Stdin, 100)
@@ -155,7 +155,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// An error names the step, not the shell's loader.
+// An error contains the step, and not the shell's loader.
 func TestErrorsNameTheStep(t *testing.T) {
 	n := start(t, sshtest.Options{Handler: func(_ context.Context, e *sshtest.Exec) int {
 		io.WriteString(e.Stderr, "sh: out of memory\n")
@@ -171,7 +171,7 @@ func TestErrorsNameTheStep(t *testing.T) {
 	}
 }
 
-// A node that talks nonsense is an error, never a wait.
+// Invalid output of a node is an error, and never blocks the upload.
 func TestNonsense(t *testing.T) {
 	for _, said := range []string{"", "hello\n", "nixbench-keys 1\n", "nixbench-keys 1\nsend 7\nnext\n", "nixbench-keys 1\nsame -1\n",
 		"nixbench-keys 1\nwhat 0\n", "nixbench-keys 1\nsend 0\nnext\ndone 1\n"} {
@@ -189,8 +189,8 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// No secret is anywhere but on stdin: not in what the server is asked to run, not
-// in any command of the script, not in what we say.
+// Secrets are only sent through stdin: they are not in the command for the server, in any command
+// of the script, or in messages.
 func TestNoLeak(t *testing.T) {
 	var mu sync.Mutex
 	var seen strings.Builder
@@ -200,7 +200,7 @@ func TestNoLeak(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		stdin.Reader = e.Stdin
-		// The shell tells each command that it runs.
+		// With -x the shell prints each command.
 		cmd := exec.CommandContext(ctx, e.Argv[0], append([]string{"-x"}, e.Argv[1:]...)...)
 		in, err := cmd.StdinPipe()
 		if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// node is a folder that stands for a node, and an SSH server that runs the real
-// script with it.
+// node is a folder that acts as a node's root, and an SSH server that runs the real script
+// with it.
 type node struct {
 	*Uploader
 	dir    string
@@ -70,7 +70,7 @@ func noRunner(t testing.TB) Runner {
 	}
 }
 
-// me is a user and a group that chown accepts for whoever runs the tests.
+// me returns the user and group that run the tests, which chown accepts.
 func me(t testing.TB) (name, group string) {
 	t.Helper()
 	u, err := user.Current()
@@ -93,7 +93,7 @@ func secret(text string) *nixeval.Secret {
 	return s
 }
 
-// keys is what a hive says; a change can be made to each.
+// keys returns the keys of a hive; the test may change each.
 type keys map[string]nixeval.Key
 
 func (n *node) key(t testing.TB, name, text string, change ...func(*nixeval.Key)) nixeval.Key {
@@ -126,7 +126,7 @@ func (n *node) upload(t testing.TB, ks keys, when When) Result {
 	return result
 }
 
-// files lists what is on the node, with modes and contents.
+// files lists the files on the node, with modes and contents.
 func (n *node) files(t testing.TB) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -150,7 +150,7 @@ func (n *node) files(t testing.TB) map[string]string {
 	return found
 }
 
-// recorder keeps a copy of what a reader gives.
+// recorder keeps a copy of what was read from a reader.
 type recorder struct {
 	io.Reader
 	mu   sync.Mutex

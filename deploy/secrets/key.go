@@ -8,8 +8,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// When says which keys: those that are there before the new system is activated,
-// those that come after it, or both.
+// When selects keys by their uploadAt: before the activation, after the activation, or both.
 type When int
 
 const (
@@ -33,21 +32,21 @@ type Key struct {
 	Mode  string // octal, without leading zeros
 	Early bool   // pre-activation
 
-	// A function, since printing a struct shows all but what functions hold.
+	// A function, so that printing the struct does not show the content.
 	content func() []byte
 }
 
-// Set is what a node should have.
+// Set is the desired keys of a node.
 type Set struct {
 	Node string
 	When When
 	Keys []Key
 
-	// KeepOld leaves keys on the node that the hive no longer has: a system that
-	// still runs, or still boots, may need them.
+	// KeepOld keeps keys that the hive no longer has, because a system that the node runs
+	// or boots may need them.
 	KeepOld bool
 
-	Aside Aside // what becomes of that which an upload replaces or removes
+	Aside Aside // backup of the keys that the upload replaces or removes
 
 	keep []string // paths of all the node's keys, whatever When is
 }
@@ -57,7 +56,7 @@ func (k Key) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// newKey is a key without its content. Its errors say which option is wrong.
+// newKey returns a key without its content. Its errors contain the wrong option.
 func newKey(name string, k nixeval.Key) (Key, error) {
 	at, mode, err := k.Check(name)
 	if err != nil {
@@ -67,8 +66,8 @@ func newKey(name string, k nixeval.Key) (Key, error) {
 		Mode: strconv.FormatUint(mode, 8), Early: k.UploadAt == preActivation}, nil
 }
 
-// At is the part of a set that belongs to a moment, so that all keys can be loaded
-// before anything is changed.
+// At returns the part of a set that is uploaded before or after the activation. It allows to load
+// all keys before anything is changed.
 func (s Set) At(when When) Set {
 	part := s
 	part.When, part.Keys = when, nil

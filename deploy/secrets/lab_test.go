@@ -19,7 +19,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// TestMain lets the test binary be the way into the lab's network.
+// TestMain makes the test binary also the netcat into the lab's network.
 func TestMain(m *testing.M) {
 	if addr := os.Getenv("NIXBENCH_TEST_NETCAT"); addr != "" {
 		conn, err := net.Dial("tcp", addr)
@@ -63,8 +63,8 @@ const labHive = `{
 }
 `
 
-// TestLab: real systemd, a real switch, and the user that a key belongs to does
-// not exist before it.
+// TestLab tests with systemd and a real switch. The user that owns a key does not exist before the
+// switch.
 func TestLab(t *testing.T) {
 	l := lab.Start(t, 1, lab.WithVolume("/nix")) // tail does not trust an overlay with inotify
 	out, d := labSystem(t, l, labHive)
@@ -147,7 +147,7 @@ func TestLab(t *testing.T) {
 	upload(All)
 	waitUnits(t, l, "db-key=active follower=active")
 
-	// After a boot the keys in /run are gone, and so is who waits for them.
+	// After a boot, the keys in /run and the units that wait for them are gone.
 	l.Run(t, "m1", "ln -sfn "+out+" /nix/var/nix/profiles/system")
 	l.Reboot(t, "m1")
 	l.Run(t, "m1", "systemctl start --no-block waiter follower")
@@ -158,14 +158,14 @@ func TestLab(t *testing.T) {
 	}
 	waitUnits(t, l, "db-key=active waiter=active follower=active")
 
-	// How fast a key's arrival is noticed, by inotify.
+	// The time until inotify reports the arrival of a key.
 	took := l.Run(t, "m1", `rm /run/keys/db; until [ "$(systemctl is-active db-key)" = activating ]; do :; done; sleep 2
 		umask 077; echo x > /run/keys/t; begin=$(date +%s%N); mv /run/keys/t /run/keys/db
 		until systemctl -q is-active db-key; do :; done; echo $((($(date +%s%N) - begin) / 1000000))`)
 	t.Logf("a key that arrives is noticed after %s ms", took)
 
-	// A switch does not wait for a post-activation key that is awaited, and whoever
-	// waits for it gets it where it is expected now. Keys that are dropped go.
+	// A switch does not wait for units that wait for a post-activation key. These units get the
+	// key at its new path. Keys that the hive no longer has are removed.
 	changed := strings.NewReplacer(
 		`db-late = {`, `db-late = { destDir = "/run/elsewhere";`,
 		`test -e /run/keys/db-late`, `test -e /run/elsewhere/db-late`,
@@ -252,7 +252,7 @@ func labHost(t *testing.T, l *lab.Lab, machine string) *remote.Host {
 	return h
 }
 
-// waitUnits waits until services are as they should be: "db-key=active …".
+// waitUnits waits until services have the given states: "db-key=active …".
 func waitUnits(t *testing.T, l *lab.Lab, want string) {
 	t.Helper()
 	var ask []string

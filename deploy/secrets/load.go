@@ -15,23 +15,22 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Runner runs a local program and returns its stdout; its error carries the
-// program's stderr. It is the one way in which this package starts programs.
+// Runner runs a local program and returns its stdout. This package starts all programs through
+// it.
 type Runner func(ctx context.Context, argv ...string) ([]byte, error)
 
-// Load reads a node's keys and runs their commands. Every key is checked, those
-// of the other half too, before the first command runs; all complaints come
-// together.
+// Load reads a node's keys and runs their commands. Before the first command runs, it checks all
+// keys, including those that `when` does not select, and reports all errors together.
 //
 // A keyCommand runs once for each key and each node, one after another, as in
-// Colmena: two keys from `openssl rand` shall differ.
+// Colmena: two keys from `openssl rand` must differ.
 func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, when When) (Set, error) {
 	set := Set{Node: node, When: when}
 	var errs []error
 	complain := func(name string, err error) {
 		errs = append(errs, fmt.Errorf("%s.deployment.keys.%s: %w", node, name, err))
 	}
-	if err := nixeval.CheckKeys(node+".", d.Keys); err != nil { // found by the survey, unless the caller made none
+	if err := nixeval.CheckKeys(node+".", d.Keys); err != nil { // usually found by the hive's survey already
 		return Set{}, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Keys)) {
@@ -61,7 +60,7 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 	return set, nil
 }
 
-// waitedContent is content, and reports the command if it takes long.
+// waitedContent returns the content of a key. It reports the wait for a key command.
 func (u *Uploader) waitedContent(ctx context.Context, node, name string, k nixeval.Key) ([]byte, error) {
 	if len(k.KeyCommand) > 0 {
 		wait := u.Send.Wait(event.Event{Node: node, Phase: event.Keys, Until: time.Now().Add(keyTimeout),
@@ -71,8 +70,8 @@ func (u *Uploader) waitedContent(ctx context.Context, node, name string, k nixev
 	return u.content(ctx, k)
 }
 
-// content gets the key itself. Its errors name the source, but only the program
-// of a command: arguments may be secret.
+// content returns the content of a key. Its errors contain the source, but of a command only the
+// program, since arguments may be secret.
 func (u *Uploader) content(ctx context.Context, k nixeval.Key) ([]byte, error) {
 	switch {
 	case k.Text != nil:

@@ -59,7 +59,7 @@ func TestLoad(t *testing.T) {
 		`web-1.deployment.keys.a: group: "" is not a name or number`:                                    func(k *nixeval.Key) { k.Group = "" },
 		`web-1.deployment.keys.z: it has the same path as the key a, ` + n.dir + `/run/keys/other;`:     func(k *nixeval.Key) { k.Name = "other" },
 	} {
-		// The key that is wrong belongs to the other half.
+		// The wrong key is not selected by when.
 		ks := keys{"a": n.key(t, "a", "1", change), "z": n.key(t, "other", "2", late)}
 		when := Post
 		if strings.Contains(want, "keyFile: ") || strings.Contains(want, "generated: ") {
@@ -103,7 +103,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// A keyCommand that takes long is named by node, key and program. Its arguments may be secret.
+// The wait for a slow keyCommand is reported with node, key and program. Its arguments may be secret.
 func TestSlowKeyCommandIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []event.Event

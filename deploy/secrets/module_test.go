@@ -35,8 +35,8 @@ in {
 }
 `
 
-// The module is in every node, changes nothing where there are no keys, and does
-// not carry a key into the store.
+// The module is part of every node, changes nothing if there are no keys, and puts no key into
+// the store.
 func TestModule(t *testing.T) {
 	t.Setenv("NIX_CONFIG", fixture.NixConfig)
 	t.Setenv("NIX_PATH", "nixpkgs="+fixture.Nixpkgs(t))

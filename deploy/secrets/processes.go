@@ -10,14 +10,14 @@ import (
 	"syscall"
 )
 
-// process is one on this machine. The kernel uses an id again; with the start it is unique.
+// process identifies a local process. The start time makes it unique, since the kernel reuses ids.
 type process struct {
 	pid, parent int
 	start       string
 }
 
-// descendants are the processes that pid has started, and those that they have. One whose parent
-// has ended, such as an agent that put itself into the background, is not among them.
+// descendants returns the children of pid and their descendants. A process whose parent has ended,
+// such as an agent that runs in the background, is not included.
 func descendants(pid int) []process {
 	children := map[int][]process{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -52,7 +52,7 @@ func readProcess(file string) (process, bool) {
 	return process{pid, parent, fields[19]}, err == nil && err2 == nil
 }
 
-// signalAll signals those that are still there.
+// signalAll sends a signal to the processes that still exist.
 func signalAll(list []process, s syscall.Signal) {
 	for _, p := range list {
 		if now, ok := readProcess(fmt.Sprintf("/proc/%d/stat", p.pid)); ok && now.start == p.start {

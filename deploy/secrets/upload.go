@@ -16,36 +16,35 @@ type Host interface {
 	Conn(ctx context.Context) (*remote.Conn, error)
 }
 
-// Uploader loads keys and brings them to nodes. The zero value works.
+// Uploader loads keys and uploads them to nodes. The zero value works.
 type Uploader struct {
 	Send   event.Sink
 	Runner Runner // runs each keyCommand; nil: Exec
 
-	// Generated gives a part of a secret that nixbench makes; nil: there are none.
+	// Generated returns a part of a secret that nixbench generates; nil if there are none.
 	Generated func(nixeval.Generated) ([]byte, error)
 
-	root string // for tests: a folder that has what else is a node's
+	root string // for tests: replaces the node's root folder
 }
 
 const listFile = "/var/lib/nixbench/keys"
 
-// Result is what became of a node's keys: names in alphabetical order, and paths
-// of those that the hive no longer names. Each key of the set is in one of the
-// first three, or in the error.
+// Result is the result of an upload: names of keys in alphabetical order, and paths of stale keys.
+// Each key of the set is in one of the first three lists, or in the error.
 type Result struct {
 	Uploaded  []string
 	Adjusted  []string // only their owner or mode was different
 	Unchanged []string
 
-	// Deferred are keys of any of these whose user or group does not exist yet;
+	// Deferred are keys from the first three lists whose user or group does not exist yet. The
 	// activation sets their owner and mode.
 	Deferred []string
 
-	Stale   []string // paths that are ours and no longer in the hive
-	Removed []string // those of them that were removed
+	Stale   []string // paths of uploaded keys that the hive no longer has
+	Removed []string // the stale paths that were removed
 }
 
-// Changes reports whether anything is, or would be, different afterwards.
+// Changes reports whether the upload has changed the node, or a planned upload would.
 func (r Result) Changes() bool {
 	return len(r.Uploaded)+len(r.Adjusted)+len(r.Stale) > 0
 }
@@ -71,8 +70,8 @@ func (r Result) Summary() string {
 	return strings.Join(parts, "; ")
 }
 
-// Upload brings a node in line with a set. Where one key fails, the others are
-// uploaded all the same, but nothing is removed.
+// Upload makes the keys on a node equal to a set. If a key fails, the others are uploaded
+// nevertheless, but no stale key is removed.
 func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) {
 	u.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Keys, Node: set.Node, Text: count(len(set.Keys))})
 	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
@@ -82,14 +81,14 @@ func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) 
 	return result, err
 }
 
-// Plan says what Upload would do. It changes nothing on the node.
+// Plan reports what Upload would do. It changes nothing on the node.
 func (u *Uploader) Plan(ctx context.Context, h Host, set Set) (Result, error) {
 	wait := u.Send.Wait(event.Event{Node: set.Node, Phase: event.Keys, Text: "what the node says of its keys"})
 	defer wait.End()
 	return u.exchange(ctx, h, set, "plan")
 }
 
-// uploadTimeout bounds the exchange with one node.
+// uploadTimeout is the time limit of the exchange with one node.
 const uploadTimeout = 3 * time.Minute
 
 func count(n int) string {
@@ -99,7 +98,7 @@ func count(n int) string {
 	return fmt.Sprintf("%d keys", n)
 }
 
-// failure is the error of one key.
+// failure returns the error of one key.
 func (s Set) failure(k Key, message string) error {
 	if message = strings.TrimSpace(message); message == "" {
 		message = "no reason given"

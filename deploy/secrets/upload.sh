@@ -1,21 +1,21 @@
-# upload.sh MODE LIST ASIDE ASIDES: brings the keys of this node in line with what
-# stdin says. MODE is "apply" or "plan", which changes nothing. LIST names the file
-# that lists the keys we put here, one path a line. ASIDE and ASIDES are in aside.sh.
+# upload.sh MODE LIST ASIDE ASIDES: makes the keys of this node equal to the list on
+# stdin. MODE is "apply", or "plan", which changes nothing. LIST is the file with the
+# paths of all uploaded keys, one per line. ASIDE and ASIDES are explained in aside.sh.
 #
-# With three more modes there is no exchange: "undo" puts back what was put aside
-# for a switch that did not come, "restore" what was held for the whole run, and
-# "forget" removes it.
+# Three more modes use no stdin: "undo" restores the backup of replaced keys if the
+# switch did not take place, "restore" restores it also after the switch, and "forget"
+# deletes it.
 #
 # stdin    a line "COUNT KEEP", then COUNT keys: path, owner, group, mode, early or
-#          late, hash, size, a line each; then KEEP paths that the hive has
+#          late, hash, size, a line each; then KEEP paths of all keys in the hive
 # stdout   a greeting; for each key, by number: same, adjusted or send, and deferred
-#          where the owner is still to come; "stale PATH"; then "next"
+#          if the owner does not exist yet; "stale PATH"; then "next"
 # stdin    for each key to send, the seven lines again, and its content;
 #          then the line "prune" or "keep"
 # stdout   "done N" or "failed N MESSAGE" for each of them; "removed PATH"; "end"
 #
-# Nothing here may put a key, or its hash, into an argument: other users see those.
-# printf, read and test are the shell's own.
+# A key or its hash must never be an argument of a program, since other users can see
+# arguments. printf, read and test are built into the shell.
 # shellcheck disable=SC2154 # read_key and line set variables by name
 export LC_ALL=C
 PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/usr/sbin:/usr/bin:/sbin:/bin:$PATH
@@ -59,8 +59,8 @@ known() { # DATABASE NAME
 }
 owners_known() { known passwd "$user" && known group "$group"; }
 
-# Whether the file has the owner and mode that are asked for.
-in_order() { # FILE
+# has_permissions reports whether the file has the desired owner and mode.
+has_permissions() { # FILE
   found=$(stat -c '%U %u %G %g %a' -- "$1") || return 1
   read -r by_user uid by_group gid bits <<FOUND
 $found
@@ -69,8 +69,8 @@ FOUND
     { [ "$group" = "$by_group" ] || [ "$group" = "$gid" ]; } && [ "$perms" = "$bits" ]
 }
 
-# The owner comes first: the mode may open the file to a group.
-settle() { # FILE
+# set_permissions sets the owner before the mode, since the mode may allow a group to read.
+set_permissions() { # FILE
   if [ "$when" = early ] && ! owners_known; then
     chmod -- 600 "$1"
   else
@@ -93,13 +93,13 @@ compare() { # NUMBER
   if [ "$when" = early ] && ! owners_known; then deferred=" deferred"; fi
   if ! listed "$path" || ! has_content "$path"; then
     echo "send $1$deferred"
-  elif in_order "$path" || { [ -n "$deferred" ] && [ "$(stat -c %a -- "$path")" = 600 ]; }; then
-    # Activation will change its owner.
+  elif has_permissions "$path" || { [ -n "$deferred" ] && [ "$(stat -c %a -- "$path")" = 600 ]; }; then
+    # The activation will change its owner.
     [ -z "$deferred" ] || [ "$mode" = plan ] || put_aside "$path"
     echo "same $1$deferred"
   elif [ "$mode" = plan ]; then
     echo "adjusted $1$deferred"
-  elif said=$({ put_aside "$path" && settle "$path"; } 2>&1); then
+  elif said=$({ put_aside "$path" && set_permissions "$path"; } 2>&1); then
     echo "adjusted $1$deferred"
   else
     echo "failed $1 $(printf '%s' "$said" | one_line)"
@@ -107,7 +107,7 @@ compare() { # NUMBER
   fi
 }
 
-# All of the content is read in any case, or the next key would begin in it.
+# receive reads the whole content in any case, so that the next key is read from its start.
 receive() {
   head -c "$size" | {
     folder && rm -f -- "$tmp" && (set -C && exec cat >"$tmp") && exit 0
@@ -118,7 +118,7 @@ receive() {
 
 store() { # NUMBER
   tmp=$temporary
-  if said=$({ receive && check && settle "$tmp" && { sync -- "$tmp" || sync; } && put_aside "$path" && mv -fT -- "$tmp" "$path"; } 2>&1); then
+  if said=$({ receive && check && set_permissions "$tmp" && { sync -- "$tmp" || sync; } && put_aside "$path" && mv -fT -- "$tmp" "$path"; } 2>&1); then
     tmp=
     written="$written$path
 "
@@ -135,7 +135,7 @@ check() { has_content "$tmp" || {
   return 1
 }; }
 
-stale() { # prints what is listed and not kept
+stale() { # prints the listed paths that are not in $keep
   [ -f "$list" ] || return 0
   while IFS= read -r old; do
     case "
@@ -145,7 +145,8 @@ $old
   done <"$list"
 }
 
-# A key that vanished with /run needs no removal, and a folder cannot be one.
+# ours reports whether a listed path is a file or link. A missing key needs no removal, and a
+# folder is never a key.
 ours() { [ -f "$1" ] || [ -L "$1" ]; }
 tidy() { grep . | sort -u; }
 
@@ -169,7 +170,7 @@ line counts
 count=${counts% *} kept=${counts#* }
 if [ "$mode" = apply ]; then
   begin_aside
-  # However this ends early: the switch will not come.
+  # If the upload fails, there will be no switch: restore the backup at exit.
   case $asides in keep | hold) undo=yes ;; esac
 fi
 i=0 paths='' failed=''
@@ -192,7 +193,7 @@ stale | while IFS= read -r old; do ! ours "$old" || printf 'stale %s\n' "$old"; 
 echo next
 [ "$mode" = apply ] || exit 0
 
-# Listed first: a key that was written is never forgotten.
+# The list is written before the keys, so that every uploaded key is in it.
 line sends
 before=$([ ! -f "$list" ] || cat -- "$list") || exit 1
 if [ "$sends" -gt 0 ]; then

@@ -80,7 +80,7 @@ func TestRemoval(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// b is dropped, m moves.
+	// The hive drops b and moves m.
 	ks := keys{"a": n.key(t, "a", "1"), "m": n.key(t, "moved here", "3")}
 	want := Result{Uploaded: []string{"m"}, Unchanged: []string{"a"}, Stale: []string{at("b"), at("m")}}
 	if diff := cmp.Diff(want, n.upload(t, ks, Pre)); diff != "" {
@@ -109,7 +109,7 @@ func TestRemoval(t *testing.T) {
 	}
 }
 
-// NixOS has bash for sh, others dash.
+// On NixOS sh is bash, on other systems dash.
 func TestHostile(t *testing.T) {
 	for _, shell := range []string{"bash", "dash"} {
 		t.Run(shell, func(t *testing.T) {

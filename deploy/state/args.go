@@ -14,12 +14,13 @@ var (
 	queryRE      = regexp.MustCompile(`(?i)([?&][a-z_-]*(?:password|token|secret|key|auth)[a-z_-]*)=[^&#\s]+`)
 )
 
-// hidden stands in the place of what is not recorded.
+// hidden replaces text that must not be recorded.
 const hidden = "…"
 
-// SafeArgs is a command line as it may be recorded. nixbench takes no secrets in its
-// arguments, but people pass them all the same: in URLs, in flags that do not
-// exist, in the command that `exec` runs. That command, after `--`, is not recorded.
+// SafeArgs returns a command line from which secrets are removed, so that it can be recorded.
+// nixbench takes no secrets in its arguments, but users pass them nevertheless: in URLs, in
+// flags that do not exist, in the command that `exec` runs. The command after `--` is not
+// recorded, only the number of its arguments.
 func SafeArgs(args []string) []string {
 	out := []string{}
 	for i := 0; i < len(args); i++ {
@@ -46,7 +47,7 @@ func SafeArgs(args []string) []string {
 	return out
 }
 
-// safeText hides what URLs tell about their user. What follows a NUL is hidden, too.
+// safeText removes users and passwords from the URLs in s, and everything after a NUL byte.
 func safeText(s string) string {
 	s, _, _ = strings.Cut(s, "\x00")
 	s = webUserRE.ReplaceAllString(s, "$1"+hidden+"@")

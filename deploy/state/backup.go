@@ -12,11 +12,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// backupFile is the copy of the state that a run leaves in its folder.
+// backupFile is the copy of state.json in a run's folder.
 func (d Dir) backupFile(run string) string { return filepath.Join(d.runDir(run), "state.json") }
 
-// backUp copies the state into the folder of a run that ends. The cluster's id and the host keys of its
-// machines are nowhere else on this machine.
+// backUp copies the state into the folder of a run when the run ends. No other file on this machine
+// contains the cluster's id and the host keys of its machines.
 func (d Dir) backUp(run string) error {
 	s, err := d.Load()
 	if err != nil {
@@ -29,7 +29,7 @@ func (d Dir) backUp(run string) error {
 	return d.write(d.backupFile(run), append(data, '\n'))
 }
 
-// lastBackup is the newest copy of the state that can be read, and its run; nil if there is none.
+// lastBackup returns the newest readable copy of the state and the id of its run, or nil if there is none.
 func (d Dir) lastBackup() (*State, string) {
 	ids, err := d.runIDs()
 	if err != nil {
@@ -47,12 +47,12 @@ func (d Dir) lastBackup() (*State, string) {
 	return nil, ""
 }
 
-// booted reports whether a state knows machines of ours, or may.
+// booted reports whether machines of the cluster may exist: the state contains a cluster or machines.
 func booted(s *State) bool { return s != nil && (s.Cluster != nil || len(s.Machines) > 0) }
 
-// stateLost adds to what is wrong with state.json how it is restored. Where it is not there, that is
-// an error only if machines were booted: without the cluster's id they would be taken
-// for somebody else's. It is nil if nothing is lost.
+// stateLost returns the error for an unusable state.json, with a hint how to restore the file. A missing
+// file is an error only if machines were booted: without the cluster's id nixbench cannot recognize them
+// as its own. Otherwise the result is nil.
 func (d Dir) stateLost(cause error) error {
 	file := d.stateFile()
 	last, run := d.lastBackup()
@@ -78,8 +78,8 @@ func (d Dir) stateLost(cause error) error {
 	return cause
 }
 
-// keyLost is why there is no key to the machines that run: it is damaged, or gone. Making another one
-// would lock everybody out of them.
+// keyLost returns the error for a damaged or missing client key while machines exist. nixbench does not
+// generate another key, since the machines would not accept it.
 func (d Dir) keyLost(why error) error {
 	file := d.ClientKey()
 	return &FileError{File: file, Err: why, Fix: fmt.Sprintf(
@@ -87,7 +87,7 @@ func (d Dir) keyLost(why error) error {
 			"or remove the machines and all that is on their disks: nixbench destroy, which needs no key, then nixbench apply", quoted(file), quoted(file+".pub"))}
 }
 
-// needed reports whether machines may run that accept only the client key.
+// needed reports whether machines may exist that accept only the current client key.
 func (d Dir) needed() bool {
 	s, err := d.Load()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// booting is a state folder after a run that has booted a machine.
+// booting returns a state folder after a run that has booted a machine.
 func booting(t *testing.T) (Dir, *State) {
 	t.Helper()
 	d := used(t)
@@ -33,13 +33,13 @@ func booting(t *testing.T) (Dir, *State) {
 	return d, s.State()
 }
 
-// The hint of a state that cannot be used never gives up machines. Doing what it says brings
-// back all that is known of them.
+// The hint of a state that cannot be used never abandons machines. Following it restores
+// everything that was recorded of them.
 func TestTheStateOfBootedMachinesIsRestored(t *testing.T) {
 	for name, harm := range map[string]func(file string) error{
 		"damaged": func(file string) error { return os.WriteFile(file, []byte(`{"version":2,"nod`), 0o600) },
 		"empty":   func(file string) error { return os.WriteFile(file, nil, 0o600) },
-		"gone":    os.Remove, // as an earlier hint said
+		"gone":    os.Remove, // as an earlier version's hint advised
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, want := booting(t)
@@ -65,7 +65,7 @@ func TestTheStateOfBootedMachinesIsRestored(t *testing.T) {
 			}
 		})
 	}
-	// Without a copy it is not to be given up either; without machines it is.
+	// Without a copy of the state, machines are not abandoned either. Without machines the state may be lost.
 	d := used(t)
 	if err := os.WriteFile(d.stateFile(), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestTheStateOfBootedMachinesIsRestored(t *testing.T) {
 	}
 }
 
-// No other key is made while machines accept only the one that is lost.
+// No other key is generated while machines accept only the lost one.
 func TestTheOnlyKeyIsNotReplaced(t *testing.T) {
 	for name, harm := range map[string]func(file string) error{
 		"damaged": func(file string) error { return os.WriteFile(file, []byte("x"), 0o600) },

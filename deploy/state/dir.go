@@ -16,7 +16,7 @@ import (
 // Dir is a cluster's state folder. It need not exist.
 type Dir string
 
-// Locate says where the state of a cluster is.
+// Locate returns the state folder of a cluster.
 func Locate(src nixeval.Source, cluster string) (Dir, error) {
 	if !src.Copied {
 		return Dir(filepath.Join(src.Dir, ".nixbench", cluster)), nil
@@ -34,23 +34,23 @@ func Locate(src nixeval.Source, cluster string) (Dir, error) {
 	return Dir(filepath.Join(base, "nixbench", where, cluster)), nil
 }
 
-// Root is the garbage collector's root of a unit's current closure.
+// Root is the garbage collector root of a unit's current closure.
 func (d Dir) Root(unit string) string { return filepath.Join(string(d), "gcroots", unit) }
 
 // Facts is the runtime.json of the last apply.
 func (d Dir) Facts() string { return filepath.Join(string(d), "runtime.json") }
 
-// Create makes the folder, readable by its owner only, and has git ignore it. One that is there
-// is verified.
+// Create makes the folder, readable by its owner only, and makes git ignore it. An existing folder
+// is verified first, see [Dir.Verify].
 func (d Dir) Create() error {
-	if _, err := d.Verify(); err != nil { // before anything is made through it
+	if _, err := d.Verify(); err != nil { // before files are created in it
 		return err
 	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return &FolderError{d, err}
 	}
 	ignore := filepath.Join(filepath.Dir(string(d)), ".gitignore")
-	f, err := os.OpenFile(ignore, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // a link there is not followed
+	f, err := os.OpenFile(ignore, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // O_EXCL does not follow a link
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (d Dir) Create() error {
 	return nil
 }
 
-// write puts data into a file of the folder, whole or not at all.
+// write writes a file of the folder atomically.
 func (d Dir) write(file string, data []byte) error {
 	if err := durable.Write(file, data); err != nil {
 		return &FolderError{d, err}

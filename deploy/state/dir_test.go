@@ -34,7 +34,7 @@ func TestStateIsBesideTheHive(t *testing.T) {
 	}
 }
 
-// Nix copies such a flake into the store with all that lies beside it.
+// Nix copies such a flake into the store with everything beside it.
 func TestStateOfACopiedFlakeIsElsewhere(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", home)
@@ -51,7 +51,7 @@ func TestStateOfACopiedFlakeIsElsewhere(t *testing.T) {
 
 func TestAReadOnlyFolderIsNamed(t *testing.T) {
 	if os.Getuid() == 0 {
-		// Root may write anywhere but here.
+		// Root may write to every other folder.
 		if err := Dir("/proc/nixbench/demo").Create(); err == nil || !strings.Contains(err.Error(), "state folder") {
 			t.Error(err)
 		}
@@ -66,8 +66,7 @@ func TestAReadOnlyFolderIsNamed(t *testing.T) {
 	}
 }
 
-// readOnly makes a folder that even root cannot write to, where the file system can
-// do that.
+// readOnly makes a folder to which even root cannot write, if the file system supports that.
 func readOnly(t *testing.T, dir string) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -1,29 +1,29 @@
-// Package state is what nixbench remembers of a cluster between runs, in
+// Package state stores what nixbench records about a cluster between runs, in
 // `.nixbench/<cluster>/` beside the hive:
 //
-//	lock           held while a command changes nodes; names its holder
-//	state.json     what each node runs, ran before, and what was begun on it
+//	lock           held while a command changes nodes; contains the holder
+//	state.json     each node's current and previous system, and its open intents
 //	runtime.json   the facts of the last apply
-//	known_hosts    the host keys of our machines, for OpenSSH
-//	secrets/       the key that we log in to them with, and their private host keys
-//	gcroots/       what keeps closures from being collected
+//	known_hosts    the host keys of the cluster's machines, for OpenSSH
+//	secrets/       the client key for logging in to the machines, and their private host keys
+//	gcroots/       garbage collector roots of the deployed closures
 //	runs/<id>/     run.json, plan.json, events.jsonl, nodes/<name>.log
 //
-// Who reads starts from a [Dir]. Who writes takes the [Lock] first, which gives the
-// [Store] for the state and the [Recorder] for the run:
+// To read, use a [Dir]. To write, take the [Lock] first. It opens the [Store] for the
+// state and the [Recorder] for the run:
 //
 //	lock, err := dir.Lock(ctx, state.Self("apply"))
 //	store, err := lock.Store()
 //	rec, err := lock.Record(state.RunInfo{…})
 //	store.Begin(state.Intent{Run: rec.ID(), Node: "web-1", Step: "activate", Path: …})
-//	… the effect …
+//	… activate the system …
 //	store.Update(func(s *state.State) error { s.Confirm("web-1", …); s.Finish(…); return nil })
 //	rec.End(0, nil)
 //
-// A process that is killed leaves whole files, a free lock, its intents, and a record
-// without an end.
+// After a process was killed, all files are complete, the lock is free, the intents of the
+// process are in state.json, and its run's record has no end.
 //
-// The folder ignores itself in git. A flake outside git is copied into the
-// world-readable store with everything beside it, so for those the state lives
-// under $XDG_STATE_HOME instead.
+// The folder contains a .gitignore that matches the folder itself. Nix copies a flake outside
+// of git into the world-readable store with everything beside it. The state of such a flake
+// is therefore under $XDG_STATE_HOME.
 package state

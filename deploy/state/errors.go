@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockedError says that another process works on the cluster.
+// LockedError means that another process has the cluster's lock.
 type LockedError struct {
 	Dir    Dir
-	Holder Holder // empty where the holder has not said who it is
+	Holder Holder // empty if the lock file contains no holder
 }
 
 func (e *LockedError) Error() string {
@@ -22,12 +22,12 @@ func (e *LockedError) Error() string {
 	return "the cluster is locked by " + e.Holder.String()
 }
 
-// Hint says what to do about it.
+// Hint returns what the user can do.
 func (e *LockedError) Hint() string {
 	return "wait until it is done; the lock ends with its process, so there is nothing to remove"
 }
 
-// FolderError says that the state folder cannot be used.
+// FolderError means that the state folder cannot be read or written.
 type FolderError struct {
 	Dir Dir
 	Err error
@@ -47,7 +47,7 @@ func (e *FolderError) Error() string {
 
 func (e *FolderError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns what the user can do.
 func (e *FolderError) Hint() string {
 	switch {
 	case errors.Is(e.Err, errNoLocks):
@@ -64,16 +64,16 @@ func (e *FolderError) Hint() string {
 
 var errNoLocks = errors.New("its file system cannot lock files")
 
-// errGone is about a file that machines depend on.
+// errGone means that a file is missing which is needed to manage existing machines.
 var errGone = errors.New("is gone, and machines of the cluster were booted")
 
-// FileError says that a file of the state cannot be understood. It is never
-// replaced by an empty one: that would forget what the nodes can go back to.
+// FileError means that a state file is damaged, missing, or of a newer version. nixbench never
+// replaces such a file by an empty one: the deployments to roll back to would be lost.
 type FileError struct {
 	File  string
-	Newer int // the version, where a newer nixbench wrote the file
+	Newer int // the version of the file, if a newer nixbench wrote it
 	Err   error
-	Fix   string // what to do about it; empty: it can be restored, or done without
+	Fix   string // what to do; if empty, Hint returns a general advice
 }
 
 func (e *FileError) Error() string {
@@ -88,7 +88,7 @@ func (e *FileError) Error() string {
 
 func (e *FileError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns what the user can do.
 func (e *FileError) Hint() string {
 	if e.Newer > 0 {
 		return "use the nixbench that wrote it, or a newer one"
@@ -99,7 +99,7 @@ func (e *FileError) Hint() string {
 	return "restore it from a backup, or move it away"
 }
 
-// since is a moment as people tell it: the day only where it is another one.
+// since formats a time for a message. The date is included only if it is not today's.
 func since(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {

@@ -15,8 +15,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// ReadEvents reads events, one JSON object per line. A killed run may leave a torn
-// last line and a full disk one in the middle: such lines are left out and counted.
+// ReadEvents reads events, one JSON object per line. Damaged lines are skipped and counted:
+// a killed run may leave an incomplete last line, and a full disk one in the middle.
 func ReadEvents(r io.Reader) (events []event.Event, damaged int, err error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	for {
@@ -38,8 +38,9 @@ func ReadEvents(r io.Reader) (events []event.Event, damaged int, err error) {
 	}
 }
 
-// logFile is where a node's log goes. The hive has checked the name; here it only
-// must not lead out of the folder, nor make two nodes share a file.
+// logFile returns the path of a node's log. The node's name has been validated with the hive.
+// The encoding here ensures that the path stays inside the folder and that two nodes never
+// share a file.
 func logFile(folder, node string) string {
 	var b strings.Builder
 	for i := range len(node) {

@@ -12,23 +12,23 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// What this nixbench writes: the state, and the record of a run.
+// The format versions that this nixbench writes: of the state, and of a run's record.
 const (
 	version    = 2
 	runVersion = 1
 )
 
-// upgrade brings the fields of a file to the next version.
+// upgrade converts the fields of a file to the next version.
 type upgrade func(fields map[string]json.RawMessage) error
 
-// upgrades leads from every older version of the state to the next one.
+// upgrades returns, for each older version of the state, the upgrade to the next version.
 func upgrades() map[int]upgrade {
 	return map[int]upgrade{
-		1: func(map[string]json.RawMessage) error { return nil }, // there were no machines of ours
+		1: func(map[string]json.RawMessage) error { return nil }, // version 1 had no machines
 	}
 }
 
-// Load reads the state. Without a file it is empty.
+// Load reads the state. It is empty if there is no file and no machine was booted.
 func (d Dir) Load() (*State, error) {
 	file := d.stateFile()
 	data, err := durable.Read(file, durable.ConfigSize)
@@ -50,15 +50,15 @@ func (d Dir) Load() (*State, error) {
 
 func (d Dir) stateFile() string { return filepath.Join(string(d), "state.json") }
 
-// decode reads a versioned file strictly: what it says and we do not understand
-// would be lost when it is written again.
+// decode reads a versioned file and upgrades it. Unknown fields are an error, because they
+// would be lost when the file is written again.
 func decode(file string, data []byte, version int, upgrades map[int]upgrade, into any) error {
 	damaged := func(err error) error { return &FileError{File: file, Err: err} }
 	var head struct {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return damaged(readable(err, data))
+		return damaged(describeJSONError(err, data))
 	}
 	if head.Version > version {
 		return &FileError{File: file, Newer: head.Version}
@@ -68,14 +68,14 @@ func decode(file string, data []byte, version int, upgrades map[int]upgrade, int
 	}
 	if head.Version < version {
 		var err error
-		if data, err = raise(data, head.Version, version, upgrades); err != nil {
+		if data, err = upgradeFields(data, head.Version, version, upgrades); err != nil {
 			return damaged(err)
 		}
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
-		return damaged(readable(err, data))
+		return damaged(describeJSONError(err, data))
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return damaged(errors.New("there is more after its end"))
@@ -83,7 +83,8 @@ func decode(file string, data []byte, version int, upgrades map[int]upgrade, int
 	return nil
 }
 
-func raise(data []byte, from, to int, upgrades map[int]upgrade) ([]byte, error) {
+// upgradeFields applies the upgrades between two versions.
+func upgradeFields(data []byte, from, to int, upgrades map[int]upgrade) ([]byte, error) {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return nil, err
@@ -101,8 +102,8 @@ func raise(data []byte, from, to int, upgrades map[int]upgrade) ([]byte, error) 
 	return json.Marshal(fields)
 }
 
-// readable says where in a file the error is.
-func readable(err error, data []byte) error {
+// describeJSONError adds the line number to a JSON syntax error.
+func describeJSONError(err error, data []byte) error {
 	var syntax *json.SyntaxError
 	switch {
 	case len(bytes.TrimSpace(data)) == 0:

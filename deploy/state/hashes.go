@@ -17,8 +17,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// Hashes remembers the hashes of large files, so that an image is read once, and not
-// in every run. A file with the same size and time counts as the same.
+// Hashes caches the hashes of large files, so that an image is read once, and not in every
+// run. A file with the same size and modification time is considered unchanged.
 type Hashes struct {
 	dir Dir
 
@@ -35,8 +35,8 @@ type fileHash struct {
 
 func (d Dir) hashesFile() string { return filepath.Join(string(d), "images.json") }
 
-// Hashes reads what is remembered. A file of them that cannot be read counts as none:
-// it costs time, and nothing else.
+// Hashes reads the cache. A cache file that cannot be read is treated as empty: the files are
+// then hashed again.
 func (d Dir) Hashes() *Hashes {
 	h := &Hashes{dir: d, known: map[string]fileHash{}}
 	if data, err := durable.Read(d.hashesFile(), durable.ConfigSize); err == nil {
@@ -47,7 +47,7 @@ func (d Dir) Hashes() *Hashes {
 	return h
 }
 
-// Of is a hash of a file, in hex.
+// Of returns the hash of a file in hex, from the cache if the file is unchanged. See sparseHash.
 func (h *Hashes) Of(ctx context.Context, file string) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,9 +75,9 @@ const (
 	seekHole = 4
 )
 
-// sparseHash is the SHA-256 of a file's size and of those of its blocks that are not all
-// zero, with their places. Disk images are mostly holes, which need not be read; and where
-// the holes are does not matter, as two copies of a file may have different ones.
+// sparseHash returns the SHA-256 of a file's size and of the offsets and contents of all blocks
+// that are not zero. Disk images are mostly holes, which need not be read. The position of the
+// holes has no influence, since two copies of a file may have different holes.
 func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%d\n", size)
@@ -110,7 +110,7 @@ func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// Save writes down what was found out since. Files that are gone are forgotten.
+// Save writes the cache if it has changed. Entries of files that no longer exist are removed.
 func (h *Hashes) Save() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

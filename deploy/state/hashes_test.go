@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Holes make no difference, contents and places do.
+// The hash depends on contents and offsets, and not on holes.
 func TestSparseHash(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, size int64, holes bool, at ...int64) string {

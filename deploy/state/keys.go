@@ -18,16 +18,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// ClientKey is the file of the private key that we log in to our machines with.
+// ClientKey is the file of the private key with which nixbench logs in to its machines.
 func (d Dir) ClientKey() string { return filepath.Join(string(d), "secrets", "id_ed25519") }
 
-// KnownHosts is the file that OpenSSH's client reads, where that is run.
+// KnownHosts is the known_hosts file for OpenSSH's client.
 func (d Dir) KnownHosts() string { return filepath.Join(string(d), "known_hosts") }
 
-// Vault is the folder of the secrets that nixbench makes for deployment.keys.
+// Vault is the folder of the secrets that nixbench generates for deployment.keys.
 func (d Dir) Vault() string { return filepath.Join(string(d), "secrets", "generated") }
 
-// Kubeconfig is where an administrator's way into a Kubernetes cluster is put.
+// Kubeconfig is the file of a Kubernetes cluster's administrator kubeconfig.
 func (d Dir) Kubeconfig() string { return filepath.Join(string(d), "kubeconfig") }
 
 // hostKey is the file of a machine's private host key.
@@ -35,14 +35,14 @@ func (d Dir) hostKey(node string) string {
 	return filepath.Join(string(d), "secrets", "hosts", node)
 }
 
-// Key is a private key, with its public half.
+// Key is a key pair.
 type Key struct {
 	Private []byte // OpenSSH's PEM
 	Public  string // as in a known_hosts or authorized_keys file
 }
 
-// MakeClientKey gives the key that we log in with; the first call makes it. No other one is made while
-// machines run that accept only the first.
+// MakeClientKey returns the client key. It generates the key if there is none, except while machines
+// may exist that accept only the lost one.
 func (d Dir) MakeClientKey() (Key, error) {
 	if !exists(d.ClientKey()) && d.needed() {
 		return Key{}, d.keyLost(errGone)
@@ -54,13 +54,13 @@ func (d Dir) MakeClientKey() (Key, error) {
 	return key, err
 }
 
-// MakeHostKey gives the host key of a node's machine; the first call makes it.
+// MakeHostKey returns the host key of a node's machine. It generates the key if there is none.
 func (d Dir) MakeHostKey(node string) (Key, error) { return d.makeKey(d.hostKey(node), node) }
 
-// RemoveHostKey forgets the host key of a machine that is gone.
+// RemoveHostKey deletes the host key of a machine that has been removed.
 func (d Dir) RemoveHostKey(node string) error { return d.remove(d.hostKey(node)) }
 
-// RemoveKeys forgets all keys, and who has them: no machine is left.
+// RemoveKeys deletes all SSH keys and known_hosts. It is called when no machine is left.
 func (d Dir) RemoveKeys() error {
 	hosts := filepath.Join(string(d), "secrets", "hosts")
 	if err := os.RemoveAll(hosts); err != nil {
@@ -69,7 +69,7 @@ func (d Dir) RemoveKeys() error {
 	return errors.Join(d.remove(d.ClientKey()), d.remove(d.KnownHosts()))
 }
 
-// RemoveSecrets forgets those that nixbench has made, and the way into what had them: no node is left.
+// RemoveSecrets deletes the generated secrets and the kubeconfig. It is called when no node is left.
 func (d Dir) RemoveSecrets() error {
 	if err := os.RemoveAll(d.Vault()); err != nil {
 		return &FolderError{d, err}
@@ -84,8 +84,8 @@ func (d Dir) remove(file string) error {
 	return nil
 }
 
-// makeKey reads a key, or makes one that is on disk, whole, when it returns: a key
-// that a machine got and we lost would lock us out.
+// makeKey reads a key, or generates one. A generated key is completely on disk when makeKey
+// returns: if a machine got a key that is then lost, nixbench could not log in to it.
 func (d Dir) makeKey(file, comment string) (Key, error) {
 	data, err := durable.Read(file, durable.KeySize)
 	if err == nil {
@@ -115,15 +115,15 @@ func (d Dir) makeKey(file, comment string) (Key, error) {
 func readKey(file string, data []byte) (Key, error) {
 	signer, err := ssh.ParsePrivateKey(data)
 	if err != nil {
-		// err could quote it. A machine has its host key itself; one that is made anew gets another.
+		// err is left out, since it could quote the key. A recreated machine gets another host key.
 		return Key{}, &FileError{File: file, Err: errors.New("it is no private key"),
 			Fix: "restore it from a backup, or move it away: another one is made when it is needed"}
 	}
 	return Key{Private: data, Public: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}, nil
 }
 
-// WriteFacts puts runtime.json and known_hosts in place. Files that say the same
-// already are left alone.
+// WriteFacts writes runtime.json and known_hosts. Files that already have the same content are
+// not written.
 func (d Dir) WriteFacts(runtime []byte, machines map[string]Machine) error {
 	var known strings.Builder
 	for _, node := range sortedKeys(machines) {
@@ -145,7 +145,7 @@ func (d Dir) WriteFacts(runtime []byte, machines map[string]Machine) error {
 	return nil
 }
 
-// RemoveFacts forgets them: there are no machines.
+// RemoveFacts deletes runtime.json and known_hosts. It is called when there are no machines.
 func (d Dir) RemoveFacts() error { return errors.Join(d.remove(d.Facts()), d.remove(d.KnownHosts())) }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// Holder is who has the lock.
+// Holder describes the process that has the lock.
 type Holder struct {
 	Command string    `json:"command"` // as in `apply`
 	PID     int       `json:"pid"`
@@ -26,7 +26,7 @@ type Holder struct {
 	Started time.Time `json:"started"`
 }
 
-// Self is this process, doing command.
+// Self describes this process, which runs command.
 func Self(command string) Holder {
 	h := Holder{Command: command, PID: os.Getpid(), User: os.Getenv("USER"), Started: time.Now().UTC()}
 	h.Host, _ = os.Hostname()
@@ -44,9 +44,9 @@ func (h Holder) same(o Holder) bool {
 	return h.PID == o.PID && h.Host == o.Host && h.Started.Equal(o.Started)
 }
 
-// Lock is the right to change a cluster. It ends with the process, however that
-// ends, so no lock is ever stale: what stays in the file of a killed process is
-// only its name.
+// Lock is the cluster's lock; only its holder may change the cluster. The kernel releases it
+// when the process ends, in whichever way, so a lock is never stale. The file of a killed
+// process still contains its holder, which has no effect.
 type Lock struct {
 	dir    Dir
 	holder Holder
@@ -55,19 +55,19 @@ type Lock struct {
 	file *os.File // nil once unlocked
 }
 
-// flocker is flock(2), or what a test has instead.
+// flocker is flock(2), or a test's replacement.
 type flocker func(fd, how int) error
 
-// settle is how long a refused lock is tried again before the holder is named:
-// a reader that asks whether the lock is free has it for a moment, and a new holder
-// needs a moment to write its name.
+// A refused lock is tried again for retryFor before the holder is reported. A reader that
+// checks whether the lock is free has it for a moment, and a new holder needs a moment to
+// write its name.
 const (
-	settle = 60 * time.Millisecond
-	retry  = 10 * time.Millisecond
+	retryFor   = 60 * time.Millisecond
+	retryEvery = 10 * time.Millisecond
 )
 
-// Lock takes the cluster's lock for h. Where another process has it, a
-// [*LockedError] says who. Commands that only read need no lock.
+// Lock takes the cluster's lock for h. If another process has it, the error is a
+// [*LockedError] with its holder. Commands that only read need no lock.
 func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 	return d.lock(ctx, h, unix.Flock, false)
 }
@@ -86,7 +86,7 @@ func (d Dir) lock(ctx context.Context, h Holder, flock flocker, wait bool) (*Loc
 		f, err := d.tryLock(flock)
 		if err == nil {
 			l := &Lock{dir: d, holder: h, file: f}
-			if err := l.sign(); err != nil {
+			if err := l.writeHolder(); err != nil {
 				f.Close()
 				return nil, &FolderError{d, err}
 			}
@@ -98,14 +98,14 @@ func (d Dir) lock(ctx context.Context, h Holder, flock flocker, wait bool) (*Loc
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, &FolderError{d, err}
 		}
-		if !wait && time.Since(begun) >= settle {
-			return nil, &LockedError{d, d.signature()}
+		if !wait && time.Since(begun) >= retryFor {
+			return nil, &LockedError{d, d.readHolder()}
 		}
 		select {
-		case <-time.After(retry):
+		case <-time.After(retryEvery):
 		case <-ctx.Done():
 			if wait && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, &LockedError{d, d.signature()}
+				return nil, &LockedError{d, d.readHolder()}
 			}
 			return nil, ctx.Err()
 		}
@@ -114,15 +114,15 @@ func (d Dir) lock(ctx context.Context, h Holder, flock flocker, wait bool) (*Loc
 
 func (d Dir) lockFile() string { return filepath.Join(string(d), "lock") }
 
-// tryLock gives the locked file. The file is never deleted: two processes could
-// then hold locks on two files of the same name. Should somebody else have deleted
-// it between our open and our lock, a lock on the old one would be worthless.
+// tryLock opens and locks the lock file. nixbench never deletes the file: two processes could
+// then hold locks on two files of the same name. If something else deleted the file between
+// open and lock, the lock is on the old file and tryLock fails with EWOULDBLOCK.
 func (d Dir) tryLock(flock flocker) (*os.File, error) {
 	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.own(f); err != nil {
+	if err := d.checkLockFile(f); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -142,9 +142,9 @@ func (d Dir) tryLock(flock flocker) (*os.File, error) {
 	return f, nil
 }
 
-// own refuses to lock what will be overwritten, and is not only the lock: another file under a
-// second name.
-func (d Dir) own(f *os.File) error {
+// checkLockFile refuses a lock file that is not a regular file or has a second hard link: the
+// holder is written into it, which would overwrite another program's file.
+func (d Dir) checkLockFile(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil {
 		err = durable.CheckRegular(info)
@@ -172,8 +172,9 @@ func lockFile(f *os.File, how int, flock flocker) error {
 	}
 }
 
-// sign writes the holder into the file itself: a renamed one would not be locked.
-func (l *Lock) sign() error {
+// writeHolder writes the holder into the lock file in place: a file renamed over it would not
+// be locked.
+func (l *Lock) writeHolder() error {
 	data, err := json.Marshal(l.holder)
 	if err != nil {
 		return err
@@ -185,8 +186,9 @@ func (l *Lock) sign() error {
 	return err
 }
 
-// signature reads who signed last; it is empty while somebody signs.
-func (d Dir) signature() Holder {
+// readHolder reads the last holder from the lock file. It is empty while a holder is being
+// written.
+func (d Dir) readHolder() Holder {
 	var h Holder
 	data, err := durable.Read(d.lockFile(), 64<<10)
 	if err != nil || json.Unmarshal(bytes.TrimSpace(data), &h) != nil {
@@ -195,7 +197,7 @@ func (d Dir) signature() Holder {
 	return h
 }
 
-// Holder says who has the lock, or nil.
+// Holder returns the process that has the lock, or nil if the lock is free.
 func (d Dir) Holder() (*Holder, error) {
 	f, _, err := durable.OpenNoFollow(d.lockFile())
 	if errors.Is(err, os.ErrNotExist) {
@@ -212,14 +214,14 @@ func (d Dir) Holder() (*Holder, error) {
 	if !errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, &FolderError{d, err}
 	}
-	for begun := time.Now(); ; time.Sleep(retry) {
-		if h := d.signature(); h != (Holder{}) || time.Since(begun) > settle {
+	for begun := time.Now(); ; time.Sleep(retryEvery) {
+		if h := d.readHolder(); h != (Holder{}) || time.Since(begun) > retryFor {
 			return &h, nil
 		}
 	}
 }
 
-// Unlock gives the lock back. It may be called again.
+// Unlock releases the lock. Further calls do nothing.
 func (l *Lock) Unlock() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,7 +242,8 @@ func (l *Lock) Unlock() error {
 
 var errUnlocked = errors.New("written without its lock")
 
-func (l *Lock) held() error {
+// checkHeld fails after Unlock.
+func (l *Lock) checkHeld() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// The test binary is the other process, too: NIXBENCH_TEST_HOLD names a state folder
-// that it locks and works in until its stdin is closed or it is killed.
+// The test binary is also the other process: with NIXBENCH_TEST_HOLD, it locks that state folder
+// and writes to it until its stdin is closed or it is killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("NIXBENCH_TEST_HOLD"); dir != "" {
 		if err := hold(Dir(dir)); err != nil {
@@ -58,7 +58,7 @@ func hold(d Dir) error {
 	}
 	rec.Result(NodeResult{Node: "b", Unit: "b", Outcome: Unchanged})
 	event.Sink(rec.Event).Send(event.Event{Kind: event.NodeStart, Node: "a", Phase: event.Activate})
-	for { // what is announced is on disk
+	for { // what is printed is on disk already
 		if data, _ := os.ReadFile(filepath.Join(rec.folder, "events.jsonl")); len(data) > 0 {
 			break
 		}
@@ -69,7 +69,7 @@ func hold(d Dir) error {
 	return errors.Join(err, rec.End(0, nil), l.Unlock())
 }
 
-// another starts a process that has the lock, and gives the run that it records.
+// another starts a process that takes the lock, and returns the id of the run that it records.
 func another(t *testing.T, d Dir) (cmd *exec.Cmd, stop io.Closer, run string) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0])
@@ -105,7 +105,7 @@ func mustLock(t *testing.T, d Dir, command string) *Lock {
 	return l
 }
 
-func TestTheSecondIsToldWhoIsFirst(t *testing.T) {
+func TestLockedErrorNamesTheHolder(t *testing.T) {
 	d := folder(t)
 	cmd, stop, run := another(t, d)
 	begun := time.Now()
@@ -133,7 +133,7 @@ func TestTheSecondIsToldWhoIsFirst(t *testing.T) {
 		t.Error(r, err)
 	}
 
-	// Whoever waits gets it when the first is done, or is told who has it.
+	// WaitLock gets the lock when the first process is done, or an error that names the holder.
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := d.WaitLock(ctx, Self("apply")); !errors.As(err, &locked) {
@@ -190,13 +190,13 @@ func TestAKilledHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := s.State().Left("next", "a")
+	left := s.State().OpenIntents("next", "a")
 	if len(left) != 1 || left[0].Run != run || left[0].Step != "activate" || left[0].Path != "/nix/store/x" {
 		t.Errorf("%+v", left)
 	}
 }
 
-// Killed in the midst of writing: what was told to be written is there, and whole.
+// After a process was killed while writing, every update that it reported is there, and complete.
 func TestKilledWhileWriting(t *testing.T) {
 	d := folder(t)
 	for round := range 8 {
@@ -246,8 +246,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	}
 }
 
-// Of many that come at once, one after the other has the lock; asking who has it
-// does not get in the way.
+// Many processes get the lock one after the other. Asking for the holder does not disturb them.
 func TestOneAtATime(t *testing.T) {
 	d := folder(t)
 	if err := d.Create(); err != nil {
@@ -293,7 +292,7 @@ func TestOneAtATime(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for range 20 { // free, but asked about
+	for range 20 { // the lock is free, but others ask for its holder
 		if err := mustLock(t, d, "apply").Unlock(); err != nil {
 			t.Error(err)
 		}
@@ -305,7 +304,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// A lock on a file that somebody deleted is no lock.
+// A lock on a file that was deleted is not valid.
 func TestTheLockFileIsReplaced(t *testing.T) {
 	d := folder(t)
 	if err := d.Create(); err != nil {

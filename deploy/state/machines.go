@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Cluster is where the machines are that we have booted. It outlives what the hive
-// says, so that they can be removed when the hive no longer has them.
+// Cluster records where the cluster's machines are. It does not depend on the current hive, so
+// that machines can be removed when the hive no longer has them.
 type Cluster struct {
-	ID          string                `json:"id"` // 16 hex digits; the mark of all that is ours
+	ID          string                `json:"id"` // 16 hex digits; marks every object of the cluster on a hypervisor
 	Network     Network               `json:"network"`
-	Hypervisors map[string]Hypervisor `json:"hypervisors"` // those that may have something of ours
+	Hypervisors map[string]Hypervisor `json:"hypervisors"` // all that may have objects of the cluster
 }
 
-// Network is the one that the machines are on.
+// Network is the machines' network.
 type Network struct {
 	Name   string `json:"name"`
 	Mode   string `json:"mode"`
@@ -25,26 +25,26 @@ type Network struct {
 	Domain string `json:"domain,omitempty"`
 }
 
-// Hypervisor says how one is reached.
+// Hypervisor is the connection to a hypervisor.
 type Hypervisor struct {
 	URI      string `json:"uri"`
 	Pool     string `json:"pool"`
 	PoolPath string `json:"poolPath"`
 }
 
-// Machine is what is known of a node's machine. Address and keys are set down before it
-// is made, and stay until it is removed.
+// Machine is the record of a node's machine. Address and keys are recorded before the machine
+// is created, and kept until it is removed.
 type Machine struct {
 	Role       string     `json:"role,omitempty"`
 	Hypervisor string     `json:"hypervisor,omitempty"`
 	MAC        string     `json:"mac"`
 	Address    netip.Addr `json:"address,omitzero"`
 	HostKey    string     `json:"hostKey"`         // public
-	Image      *Image     `json:"image,omitempty"` // what it was made from; nil until then
+	Image      *Image     `json:"image,omitempty"` // nil before it was created
 	Created    *time.Time `json:"created,omitempty"`
 }
 
-// Image is what a machine was made from.
+// Image is the image from which a machine was created.
 type Image struct {
 	Hash    string `json:"hash"`
 	Format  string `json:"format,omitempty"`
@@ -53,26 +53,26 @@ type Image struct {
 	Cmdline string `json:"cmdline,omitempty"`
 }
 
-// NewCluster draws an id.
+// NewCluster returns an empty cluster with a random id.
 func NewCluster() *Cluster {
 	var id [8]byte
-	_, _ = rand.Read(id[:]) // it never fails
+	_, _ = rand.Read(id[:]) // never fails
 	return &Cluster{ID: hex.EncodeToString(id[:]), Hypervisors: map[string]Hypervisor{}}
 }
 
-// Steps of machines, as intents have them.
+// Steps of intents about machines.
 const (
-	MakeMachine   = "machine"        // it is made, or started; until it is ready
-	RemoveMachine = "remove-machine" // until nothing is left
+	MakeMachine   = "machine"        // the machine is created or started; finished when it is ready
+	RemoveMachine = "remove-machine" // finished when all of the machine is removed
 )
 
-// Unready tells whether a run began to make or start the node's machine, and has not seen it ready.
+// Unready reports whether a run began to create or start the node's machine and did not see it ready.
 func (s *State) Unready(node string) bool {
 	return slices.ContainsFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == MakeMachine })
 }
 
-// Making notes where and from what the node's machine is about to be made. What was deployed
-// to one before it is gone.
+// Making records that the node's machine is about to be created, where and from which image. It
+// deletes the record of deployments to an earlier machine of the node.
 func (s *State) Making(node, hypervisor string, image Image) {
 	m := s.Machines[node]
 	m.Hypervisor, m.Image, m.Created = hypervisor, &image, nil
@@ -80,7 +80,7 @@ func (s *State) Making(node, hypervisor string, image Image) {
 	delete(s.Nodes, node)
 }
 
-// Made notes that it is there.
+// Made records when the node's machine was created.
 func (s *State) Made(node string, at time.Time) {
 	m := s.Machines[node]
 	if m.Created == nil {
@@ -89,12 +89,12 @@ func (s *State) Made(node string, at time.Time) {
 	s.Machines[node] = m
 }
 
-// MachineReady removes what any run has noted about making the machine.
+// MachineReady removes the intents of all runs to create or start the node's machine.
 func (s *State) MachineReady(node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == MakeMachine })
 }
 
-// Removed forgets a machine, and what was deployed to it.
+// Removed deletes the record of a node's machine, its deployments and its intents.
 func (s *State) Removed(node string) {
 	delete(s.Machines, node)
 	delete(s.Nodes, node)

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// What the version before wrote is read, and nothing of it is lost.
+// A state of the previous version is read without loss.
 func TestOldStateLoads(t *testing.T) {
 	d := Dir(filepath.Join(t.TempDir(), ".nixbench", "c"))
 	if err := d.Create(); err != nil {
@@ -27,12 +27,12 @@ func TestOldStateLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Version != 2 || s.Nodes["a"].Good.Path != "/p" || s.Cluster != nil || len(s.Machines) != 0 {
+	if s.Version != 2 || s.Nodes["a"].LastConfirmed.Path != "/p" || s.Cluster != nil || len(s.Machines) != 0 {
 		t.Errorf("%+v", s)
 	}
 }
 
-func TestMachinesAreRemembered(t *testing.T) {
+func TestMachinesAreRecorded(t *testing.T) {
 	s := (&State{Version: version}).clone()
 	s.Cluster = NewCluster()
 	s.Cluster.Hypervisors["a"] = Hypervisor{URI: "qemu:///system"}
@@ -89,7 +89,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info.Mode().Perm(), err)
 		}
 	}
-	// A damaged key is not replaced: the machine has the other half. Nor is it shown.
+	// A damaged key is not replaced, since the machine has its public half. The error does not contain the key.
 	if err := os.WriteFile(d.hostKey("w-2"), []byte("s3cret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Facts that say the same are not written again: whoever watches the file need not care.
+// Unchanged facts are not written again, so that a program that watches the file is not notified.
 func TestFactsAreWrittenOnce(t *testing.T) {
 	d := Dir(filepath.Join(t.TempDir(), ".nixbench", "c"))
 	machines := map[string]Machine{"b": {HostKey: "ssh-ed25519 B"}, "a": {HostKey: "ssh-ed25519 A"}}

@@ -2,5 +2,5 @@
 
 package state
 
-// raceEnabled is for tests of speed: the detector slows everything down.
+// raceEnabled is for tests of speed: the race detector slows them down.
 const raceEnabled = false

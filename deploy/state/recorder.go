@@ -16,7 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// RunInfo is what is known of a run when it begins.
+// RunInfo describes a run when it begins.
 type RunInfo struct {
 	Args      []string // without the program's name
 	Hive      string
@@ -25,12 +25,12 @@ type RunInfo struct {
 	Nixbench  string
 }
 
-// Recorder writes a run's record. What it was told is on disk a second later, and
-// at once when a phase or a node is through; a killed run loses no more than that.
+// Recorder writes a run's record. It writes events every second, and immediately when a phase
+// or a node starts or ends. A killed run loses at most one second of events.
 type Recorder struct {
 	lock   *Lock
 	folder string
-	wake   chan struct{} // something is worth writing at once
+	wake   chan struct{} // requests an immediate write
 	stop   chan struct{}
 	done   chan struct{}
 
@@ -39,7 +39,7 @@ type Recorder struct {
 	changed bool                     // run is newer than run.json
 	events  []byte                   // to be written
 	logs    map[string]*bytes.Buffer // by node, to be written
-	lost    int                      // events that were dropped since the disk takes none
+	lost    int                      // number of events dropped because the disk was full
 	err     error                    // why the record is not complete
 	closed  bool
 
@@ -48,14 +48,14 @@ type Recorder struct {
 
 const (
 	flushEvery = time.Second
-	maxPending = 8 << 20 // bytes that wait for a disk that takes none
+	maxPending = 8 << 20 // bytes of events kept in memory while the disk is full
 )
 
 var notCommandRE = regexp.MustCompile(`[^a-z0-9]+`)
 
-// Record begins the record of a run by the lock's holder.
+// Record starts the record of a run of the lock's holder.
 func (l *Lock) Record(info RunInfo) (*Recorder, error) {
-	if err := l.held(); err != nil {
+	if err := l.checkHeld(); err != nil {
 		return nil, err
 	}
 	started := time.Now().UTC()
@@ -76,16 +76,16 @@ func (l *Lock) Record(info RunInfo) (*Recorder, error) {
 			Holder: l.holder, Started: started, Nodes: []NodeResult{},
 		},
 	}
-	if err := r.make(l.dir.runDir(id)); err != nil {
+	if err := r.createFolder(l.dir.runDir(id)); err != nil {
 		return nil, err
 	}
 	go r.loop()
 	return r, nil
 }
 
-// make makes the run's folder under another name first: who lists runs sees none
-// that has no record yet.
-func (r *Recorder) make(folder string) error {
+// createFolder creates the run's folder with its run.json under a temporary name and renames it,
+// so that a listing never contains a run without a record.
+func (r *Recorder) createFolder(folder string) error {
 	if err := os.MkdirAll(filepath.Join(r.folder, "nodes"), 0o700); err != nil {
 		return &FolderError{r.lock.dir, err}
 	}
@@ -99,7 +99,7 @@ func (r *Recorder) make(folder string) error {
 	return nil
 }
 
-// freeID makes a run's identifier. Only the lock's holder does.
+// freeID returns an unused identifier for a run. Only the lock's holder may call it.
 func (d Dir) freeID(command string, t time.Time) string {
 	base := t.Format("20060102T150405Z") + "-" + strings.Trim(notCommandRE.ReplaceAllString(strings.ToLower(command), "-"), "-")
 	base = strings.TrimSuffix(base[:min(len(base), 60)], "-")
@@ -110,13 +110,13 @@ func (d Dir) freeID(command string, t time.Time) string {
 	return id
 }
 
-// ID names the run.
+// ID is the run's identifier.
 func (r *Recorder) ID() string { return r.run.ID }
 
-// LogFile is where the lines go that node prints.
+// LogFile is the file of node's log.
 func (r *Recorder) LogFile(node string) string { return logFile(r.folder, node) }
 
-// Event takes what happens; it is an [event.Sink].
+// Event records an event. It is an [event.Sink].
 func (r *Recorder) Event(e event.Event) {
 	line, err := json.Marshal(e)
 	r.mu.Lock()
@@ -126,10 +126,10 @@ func (r *Recorder) Event(e event.Event) {
 		return
 	case err != nil:
 		r.lost++
-		r.fail(err)
+		r.noteWriteError(err)
 		return
 	case len(r.events) > maxPending/2 && (e.Kind == event.NodeLog || e.Kind == event.BuildLog):
-		return // a flood of lines; those that say what happened are kept
+		return // drop log lines first, to keep room for other events
 	case len(r.events) > maxPending:
 		r.lost++
 		return
@@ -148,29 +148,29 @@ func (r *Recorder) Event(e event.Event) {
 	}
 	switch e.Kind {
 	case event.PhaseStart, event.PhaseEnd, event.NodeStart, event.NodeEnd:
-		r.hurry()
+		r.wakeWriter()
 	default:
 		if len(r.events) > 256<<10 {
-			r.hurry()
+			r.wakeWriter()
 		}
 	}
 }
 
-// Results are those that were recorded so far.
+// Results returns the node results recorded so far.
 func (r *Recorder) Results() []NodeResult {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.run.Nodes)
 }
 
-func (r *Recorder) hurry() {
+func (r *Recorder) wakeWriter() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (r *Recorder) fail(err error) {
+func (r *Recorder) noteWriteError(err error) {
 	switch {
 	case r.err == nil:
 		r.err = err
@@ -179,8 +179,7 @@ func (r *Recorder) fail(err error) {
 	}
 }
 
-// Result notes how the run ended for a node. A later word about the same node
-// counts.
+// Result records the run's result for a node. It replaces an earlier result of the same node.
 func (r *Recorder) Result(n NodeResult) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,7 +191,7 @@ func (r *Recorder) Result(n NodeResult) {
 	r.changed = true
 }
 
-// Plan keeps what the run is going to do.
+// Plan writes the run's plan.
 func (r *Recorder) Plan(plan any) error {
 	data, err := json.MarshalIndent(plan, "", "  ")
 	if err != nil {
@@ -208,7 +207,7 @@ func (r *Recorder) loop() {
 	for {
 		select {
 		case <-r.wake:
-			_ = r.flush(false) // kept for End
+			_ = r.flush(false) // the error is kept for End
 		case <-tick.C:
 			_ = r.flush(true)
 		case <-r.stop:
@@ -217,7 +216,8 @@ func (r *Recorder) loop() {
 	}
 }
 
-// flush writes what waits.
+// flush writes pending events and logs, and run.json if withRun is set and the run has changed.
+// Data that could not be written stays pending.
 func (r *Recorder) flush(withRun bool) error {
 	r.disk.Lock()
 	defer r.disk.Unlock()
@@ -245,7 +245,7 @@ func (r *Recorder) flush(withRun bool) error {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fail(err)
+	r.noteWriteError(err)
 	if len(rest) > 0 {
 		r.events = append(rest, r.events...)
 	}
@@ -258,8 +258,8 @@ func (r *Recorder) flush(withRun bool) error {
 	return err
 }
 
-// appendTo opens the file each time: a thousand open logs are more than many
-// systems allow. It gives what could not be written.
+// appendTo appends data to a file and returns the part that could not be written. It opens the
+// file for each call, since a thousand open logs exceed the limit of many systems.
 func appendTo(file string, data []byte) ([]byte, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -291,8 +291,8 @@ func (r *Recorder) writeRun() error {
 	return err
 }
 
-// End closes the record: the run exits with this code, because of cause if that is
-// not 0. The error is about the record itself, where it is not complete.
+// End completes the record with the run's exit code and, if that is not 0, its cause. An error
+// means that the record itself is not complete.
 func (r *Recorder) End(exit int, cause error) error {
 	r.mu.Lock()
 	if r.closed {
@@ -317,7 +317,7 @@ func (r *Recorder) End(exit int, cause error) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.fail(last)
+	r.noteWriteError(last)
 	if r.lost > 0 {
 		return errors.Join(fmt.Errorf("record of run %s: %d events are lost", r.run.ID, r.lost), r.err)
 	}

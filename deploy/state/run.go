@@ -27,14 +27,14 @@ type Run struct {
 	Started   time.Time    `json:"started"`
 	Ended     *time.Time   `json:"ended,omitempty"`
 	Exit      *int         `json:"exit,omitempty"`
-	Error     string       `json:"error,omitempty"` // what went wrong with the run as a whole
+	Error     string       `json:"error,omitempty"` // of the run as a whole
 	Nodes     []NodeResult `json:"nodes"`
 
 	dir     Dir
 	running bool
 }
 
-// NodeResult is how a run ended for one node.
+// NodeResult is a run's result for one node.
 type NodeResult struct {
 	Node    string  `json:"node"`
 	Unit    string  `json:"unit"`
@@ -45,7 +45,7 @@ type NodeResult struct {
 	Error   string  `json:"error,omitempty"`
 }
 
-// Outcome is what became of a node.
+// Outcome is how a run ended for a node.
 type Outcome string
 
 const (
@@ -56,7 +56,7 @@ const (
 	Skipped    Outcome = "skipped"
 )
 
-// Status is what became of a run.
+// Status is the status of a run.
 type Status string
 
 const (
@@ -64,12 +64,12 @@ const (
 	StatusDone        Status = "done"
 	StatusFailed      Status = "failed"
 	StatusInterrupted Status = "interrupted"
-	StatusKilled      Status = "killed"  // ended without a word
+	StatusKilled      Status = "killed"  // ended without writing its end
 	StatusDamaged     Status = "damaged" // its record cannot be read
 )
 
-// Status says what became of the run. One that has not ended and whose process no
-// longer has the lock was killed.
+// Status returns the run's status. A run without an end whose process no longer has the lock
+// was killed.
 func (r *Run) Status() Status {
 	switch {
 	case r.running:
@@ -87,11 +87,10 @@ func (r *Run) Status() Status {
 func (d Dir) runsDir() string         { return filepath.Join(string(d), "runs") }
 func (d Dir) runDir(id string) string { return filepath.Join(d.runsDir(), id) }
 
-// Folder is where the run's files are.
+// Folder is the folder of the run's files.
 func (r *Run) Folder() string { return r.dir.runDir(r.ID) }
 
-// Events reads what happened. After a kill or a full disk some lines may be
-// damaged; their number is told.
+// Events reads the run's events. Lines damaged by a kill or a full disk are skipped and counted.
 func (r *Run) Events() (events []event.Event, damaged int, err error) {
 	f, _, err := durable.Open(filepath.Join(r.Folder(), "events.jsonl"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -108,7 +107,7 @@ func (r *Run) Events() (events []event.Event, damaged int, err error) {
 	return events, damaged, nil
 }
 
-// Plan gives what the run was going to do, or nil where it came to no plan.
+// Plan reads the run's plan, or returns nil if the run ended before it had one.
 func (r *Run) Plan() (json.RawMessage, error) {
 	data, err := durable.Read(filepath.Join(r.Folder(), "plan.json"), durable.ConfigSize)
 	if errors.Is(err, os.ErrNotExist) {
@@ -120,10 +119,10 @@ func (r *Run) Plan() (json.RawMessage, error) {
 	return data, nil
 }
 
-// LogFile is where the lines are that node printed.
+// LogFile is the file of node's log.
 func (r *Run) LogFile(node string) string { return logFile(r.Folder(), node) }
 
-// NodeLog opens it.
+// NodeLog opens node's log.
 func (r *Run) NodeLog(node string) (io.ReadCloser, error) {
 	f, _, err := durable.Open(r.LogFile(node))
 	if err != nil {

@@ -62,7 +62,7 @@ func TestARunIsRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sink.Send(event.Event{Kind: event.NodeLog, Node: "late"}) // nobody is hurt
+	sink.Send(event.Event{Kind: event.NodeLog, Node: "late"}) // has no effect
 
 	run, err := d.OpenRun(r.ID()[:10])
 	if err != nil {
@@ -102,7 +102,7 @@ func TestARunIsRecorded(t *testing.T) {
 	}
 }
 
-// private checks that only the owner can read what is in the folder.
+// private checks that only the owner can read the files in the folder.
 func private(t *testing.T, d Dir) {
 	t.Helper()
 	if err := filepath.WalkDir(string(d), func(path string, e fs.DirEntry, err error) error {
@@ -176,7 +176,7 @@ func TestIdentifiers(t *testing.T) {
 	}
 }
 
-// Whoever lists runs while they come and go never takes a live one for killed or damaged.
+// A listing while runs begin and end never shows a running one as killed or damaged.
 func TestLiveRunsAreNotKilled(t *testing.T) {
 	d := folder(t)
 	if err := d.Create(); err != nil {
@@ -217,7 +217,7 @@ func TestLiveRunsAreNotKilled(t *testing.T) {
 	reading.Wait()
 }
 
-// What a kill leaves: no run.json, half a one, a torn event.
+// Records that a killed run may leave: without run.json, with half of it, with an incomplete event.
 func TestBrokenRecords(t *testing.T) {
 	d := folder(t)
 	l := mustLock(t, d, "apply")
@@ -311,7 +311,7 @@ func TestPrune(t *testing.T) {
 	}
 	if err := s.Update(func(s *State) error {
 		s.Confirm("a", Deployment{Run: "20011122T000000Z-apply"})
-		s.Replace("20011123T000000Z-apply", "a", Deployment{})
+		s.RecordBefore("20011123T000000Z-apply", "a", Deployment{})
 		s.Begin(Intent{Run: "20011121T000000Z-apply", Node: "a"})
 		return nil
 	}); err != nil {
@@ -341,9 +341,9 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// A full disk: what could not be written is written when there is room, and where
-// that never comes, End says what is missing.
-func TestADiskThatTakesNothing(t *testing.T) {
+// With a full disk, pending data is written as soon as there is room. If there never is, the error of End
+// contains what is missing.
+func TestRecordOnAFullDisk(t *testing.T) {
 	d := folder(t)
 	l := mustLock(t, d, "apply")
 	r := record(t, l)
@@ -385,8 +385,8 @@ func TestADiskThatTakesNothing(t *testing.T) {
 	}
 }
 
-// A thousand nodes that talk at once, and nothing is lost or torn.
-func TestAThousandNodesTalk(t *testing.T) {
+// The events of a thousand nodes at the same time are all recorded, each on its own line.
+func TestAThousandNodesSendEvents(t *testing.T) {
 	d := folder(t)
 	r := record(t, mustLock(t, d, "apply"))
 	sink := event.Sink(r.Event)

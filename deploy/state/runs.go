@@ -23,13 +23,13 @@ type RunSummary struct {
 	Ended   *time.Time      `json:"ended,omitempty"`
 	Exit    *int            `json:"exit,omitempty"`
 	Nodes   map[Outcome]int `json:"nodes,omitempty"`
-	Error   string          `json:"error,omitempty"` // why the record cannot be read, or what went wrong
+	Error   string          `json:"error,omitempty"` // the run's error, or why the record cannot be read
 }
 
-// RunError says that there is no such run.
+// RunError means that a reference matches no run, or several.
 type RunError struct {
 	Ref   string
-	Among []string // runs that it could mean
+	Among []string // the runs that match, if there are several
 }
 
 func (e *RunError) Error() string {
@@ -42,7 +42,7 @@ func (e *RunError) Error() string {
 	return fmt.Sprintf("there is no run %q", e.Ref)
 }
 
-// Hint says what to do about it.
+// Hint returns what the user can do.
 func (e *RunError) Hint() string {
 	if len(e.Among) == 0 && e.Ref == "last" {
 		return "nixbench apply makes one"
@@ -50,16 +50,16 @@ func (e *RunError) Hint() string {
 	return "nixbench runs lists them"
 }
 
-// So begin the names of runs that are being removed, or made.
+// Prefixes of the folders of runs that are being removed or created.
 const (
 	gone  = ".gone-"
 	fresh = ".new-"
 )
 
-// What has another name is not ours, and neither listed nor pruned.
+// runRE matches the names of run folders. Other folders are neither listed nor pruned.
 var runRE = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z(-[a-z0-9-]+)?$`)
 
-// runIDs gives the runs' identifiers.
+// runIDs returns the identifiers of all runs.
 func (d Dir) runIDs() ([]string, error) {
 	entries, err := os.ReadDir(d.runsDir())
 	if errors.Is(err, os.ErrNotExist) {
@@ -77,14 +77,15 @@ func (d Dir) runIDs() ([]string, error) {
 	return ids, nil
 }
 
-// newest orders runs. Identifiers tell the second; within one, the record does.
-func newest(a, b *Run) int {
+// compareNewest orders runs, the newest first. Identifiers contain the start in seconds; runs of
+// the same second are ordered by their recorded start.
+func compareNewest(a, b *Run) int {
 	second := func(r *Run) string { return r.ID[:min(len(r.ID), len("20060102T150405Z"))] }
 	return cmp.Or(strings.Compare(second(b), second(a)), b.Started.Compare(a.Started), strings.Compare(b.ID, a.ID))
 }
 
-// all reads all records. Of those that cannot be read, errs says why.
-func (d Dir) all() (runs []*Run, errs map[string]error, err error) {
+// readRuns reads the records of all runs. errs contains, by run, why a record cannot be read.
+func (d Dir) readRuns() (runs []*Run, errs map[string]error, err error) {
 	ids, err := d.runIDs()
 	if err != nil {
 		return nil, nil, err
@@ -97,15 +98,15 @@ func (d Dir) all() (runs []*Run, errs map[string]error, err error) {
 	for _, id := range ids {
 		r, err := d.readRun(id, holder)
 		if err == nil && r.Status() == StatusKilled {
-			// Or begun since we asked who has the lock. Now that it has begun, its
-			// process has the lock, or has written its end, or was killed.
+			// The run may have begun after the lock was checked. Check again: its process
+			// now has the lock, or has written the run's end, or was killed.
 			if holder, err = d.Holder(); err != nil {
 				return nil, nil, err
 			}
 			r, err = d.readRun(id, holder)
 		}
 		if errors.Is(err, os.ErrNotExist) && !exists(d.runDir(id)) {
-			continue // removed meanwhile
+			continue // another process has removed it
 		}
 		if err != nil {
 			errs[id] = err
@@ -113,7 +114,7 @@ func (d Dir) all() (runs []*Run, errs map[string]error, err error) {
 		}
 		runs = append(runs, r)
 	}
-	slices.SortFunc(runs, newest)
+	slices.SortFunc(runs, compareNewest)
 	return runs, errs, nil
 }
 
@@ -140,10 +141,10 @@ func (d Dir) readRun(id string, holder *Holder) (*Run, error) {
 	return r, nil
 }
 
-// Runs lists the runs, the newest first. Records that cannot be read are in the
-// list, with the reason.
+// Runs lists the runs, the newest first. Runs whose record cannot be read are listed with the
+// reason.
 func (d Dir) Runs() ([]RunSummary, error) {
-	runs, errs, err := d.all()
+	runs, errs, err := d.readRuns()
 	if err != nil {
 		return nil, err
 	}
@@ -169,10 +170,10 @@ func (r *Run) Summary() RunSummary {
 	return s
 }
 
-// OpenRun gives the run with that identifier, the only one whose identifier begins
-// so, or the `last` one.
+// OpenRun returns the run that ref refers to: an identifier, an unambiguous prefix of one, or
+// `last`.
 func (d Dir) OpenRun(ref string) (*Run, error) {
-	runs, errs, err := d.all()
+	runs, errs, err := d.readRuns()
 	if err != nil {
 		return nil, err
 	}
@@ -202,21 +203,21 @@ func (d Dir) OpenRun(ref string) (*Run, error) {
 // KeepRuns is how many runs are kept.
 const KeepRuns = 100
 
-// Prune removes all but the newest runs, keep of them and at least one. A run that
-// the state speaks of stays: rollback may need it.
+// Prune removes old runs. It keeps the newest ones, `keep` of them and at least one, and every
+// run that the state refers to, since rollback may need it.
 func (l *Lock) Prune(keep int) (removed []string, err error) {
-	if err := l.held(); err != nil {
+	if err := l.checkHeld(); err != nil {
 		return nil, err
 	}
 	s, err := l.dir.Load()
 	if err != nil {
 		return nil, err
 	}
-	runs, _, err := l.dir.all()
+	runs, _, err := l.dir.readRuns()
 	if err != nil {
 		return nil, err
 	}
-	used := s.runs()
+	used := s.referencedRuns()
 	for i, r := range runs {
 		if i < max(keep, 1) || used[r.ID] || r.running {
 			continue
@@ -227,10 +228,12 @@ func (l *Lock) Prune(keep int) (removed []string, err error) {
 		}
 		removed = append(removed, r.ID)
 	}
-	return removed, l.dir.sweepRuns()
+	return removed, l.dir.removeUnfinishedRuns()
 }
 
-func (d Dir) sweepRuns() error {
+// removeUnfinishedRuns deletes folders of runs that were being removed or created when their
+// process was killed.
+func (d Dir) removeUnfinishedRuns() error {
 	entries, err := os.ReadDir(d.runsDir())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return &FolderError{d, err}

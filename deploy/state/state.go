@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// State is what is known of a cluster's nodes between runs.
+// State is what nixbench records about a cluster between runs.
 type State struct {
 	Version int `json:"version"`
-	// Nodes holds every node that was ever deployed to, by name.
+	// Nodes contains every node that was deployed to, by name.
 	Nodes map[string]Node `json:"nodes"`
-	// Intents are effects that were begun and not finished. Between runs there are
-	// some only where a run was killed.
+	// Intents are effects that were begun and are not finished. Between runs, an intent means
+	// that a run was killed.
 	Intents []Intent `json:"intents"`
-	// Cluster is nil as long as we have booted no machine, and Machines are those that
-	// we have, or are about to, by node.
+	// Cluster is nil until the first machine is booted. Machines contains the machines that
+	// were created or are about to be, by node.
 	Cluster  *Cluster           `json:"cluster,omitempty"`
 	Machines map[string]Machine `json:"machines,omitempty"`
 }
 
-// Node is what is known of one node.
+// Node is the record of one node.
 type Node struct {
-	Good    *Deployment `json:"good,omitempty"`    // the last one that was confirmed
-	Before  *Deployment `json:"before,omitempty"`  // what the node ran before Before.Run changed it
-	HostKey string      `json:"hostKey,omitempty"` // as in a known_hosts file
-	Paths   []string    `json:"paths,omitempty"`   // systems that we deployed, the newest last
+	LastConfirmed *Deployment `json:"good,omitempty"`    // the last deployment that was confirmed
+	Before        *Deployment `json:"before,omitempty"`  // what the node ran before the run Before.Run changed it
+	HostKey       string      `json:"hostKey,omitempty"` // as in a known_hosts file
+	Paths         []string    `json:"paths,omitempty"`   // systems that were deployed to it, the newest last
 }
 
 // Deployment is a system on a node.
@@ -36,24 +36,24 @@ type Deployment struct {
 	Time       time.Time `json:"time"`
 }
 
-// Intent is an effect on a node that is written down before it happens.
+// Intent is an effect on a node. It is recorded before the effect happens.
 type Intent struct {
 	Run   string    `json:"run"`
 	Node  string    `json:"node"`
 	Step  string    `json:"step"` // as in `activate`
 	Path  string    `json:"path,omitempty"`
-	Boot  string    `json:"boot,omitempty"` // of a reboot: the id of the boot that it ends
+	Boot  string    `json:"boot,omitempty"` // for a reboot: the boot id before it
 	Since time.Time `json:"since"`
 }
 
 // RebootNode is the step of an intent to reboot a node.
 const RebootNode = "reboot"
 
-// remembered is how many of a node's paths are kept. Whether an older one is ours,
-// the node's own profile history tells.
-const remembered = 10
+// maxPaths is how many of a node's paths are kept. Older ones are in the node's own profile
+// history.
+const maxPaths = 10
 
-// Clone is a copy that may be changed.
+// Clone returns a copy that may be changed.
 func (s *State) Clone() *State { return s.clone() }
 
 func (s *State) clone() *State {
@@ -75,22 +75,21 @@ func (s *State) clone() *State {
 	return c
 }
 
-// Begin writes an intent down. The same step of the same run is there once.
+// Begin adds an intent. It replaces an intent of the same run, node and step.
 func (s *State) Begin(i Intent) {
 	s.Finish(i.Run, i.Node, i.Step)
 	s.Intents = append(s.Intents, i)
 }
 
-// Finish removes the intent to do step.
+// Finish removes the intent of a run to do step on node.
 func (s *State) Finish(run, node, step string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool {
 		return i.Run == run && i.Node == node && i.Step == step
 	})
 }
 
-// Left gives what other runs than run left unfinished on node, in the order in
-// which it was begun.
-func (s *State) Left(run, node string) []Intent {
+// OpenIntents returns the intents on node of all runs except run, the oldest first.
+func (s *State) OpenIntents(run, node string) []Intent {
 	var left []Intent
 	for _, i := range s.Intents {
 		if i.Node == node && i.Run != run {
@@ -100,7 +99,7 @@ func (s *State) Left(run, node string) []Intent {
 	return left
 }
 
-// Rebooting gives the reboot that a run began on node last and has not seen the end of, or nil.
+// Rebooting returns the latest intent to reboot node, or nil.
 func (s *State) Rebooting(node string) *Intent {
 	var last *Intent
 	for _, i := range s.Intents {
@@ -111,24 +110,24 @@ func (s *State) Rebooting(node string) *Intent {
 	return last
 }
 
-// Rebooted removes the reboots that were begun on node.
+// Rebooted removes all intents to reboot node.
 func (s *State) Rebooted(node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == RebootNode })
 }
 
-// Settle removes what other runs than run left unfinished on node, once that is
-// finished or undone.
-func (s *State) Settle(run, node string) {
+// DropOpenIntents removes the intents on node of all runs except run. It is called when their
+// effects are completed or undone.
+func (s *State) DropOpenIntents(run, node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Run != run })
 }
 
-// Replace notes that run is about to change node, and what it has run until now.
-// The first word of a run counts. What a killed run may have left half-switched is
-// nothing to go back to: while its intents are there, what was before it stays.
-func (s *State) Replace(run, node string, now Deployment) {
+// RecordBefore records the deployment that node runs before run changes it. A second call of the
+// same run has no effect. Neither has a call while a killed run has open intents on the node: the
+// node may be half-switched, so the deployment from before the killed run stays recorded.
+func (s *State) RecordBefore(run, node string, now Deployment) {
 	n := s.Nodes[node]
 	if b := n.Before; b != nil {
-		killed := slices.ContainsFunc(s.Left(run, node), func(i Intent) bool { return i.Run == b.Run })
+		killed := slices.ContainsFunc(s.OpenIntents(run, node), func(i Intent) bool { return i.Run == b.Run })
 		if b.Run == run || killed {
 			return
 		}
@@ -138,24 +137,24 @@ func (s *State) Replace(run, node string, now Deployment) {
 	s.Nodes[node] = n
 }
 
-// Confirm notes that node runs d, and that it is well.
+// Confirm records that node runs d and was confirmed.
 func (s *State) Confirm(node string, d Deployment) {
 	n := s.Nodes[node]
-	n.Good = &d
-	// A slice of its own: the old one may be in an earlier State.
+	n.LastConfirmed = &d
+	// Clone: an earlier State may share the slice.
 	n.Paths = append(slices.DeleteFunc(slices.Clone(n.Paths), func(p string) bool { return p == d.Path }), d.Path)
-	n.Paths = n.Paths[max(0, len(n.Paths)-remembered):]
+	n.Paths = n.Paths[max(0, len(n.Paths)-maxPaths):]
 	s.Nodes[node] = n
 }
 
-// Deployed says whether path is a system that we deployed to node.
+// Deployed reports whether path is one of the recorded systems of node.
 func (s *State) Deployed(node, path string) bool { return slices.Contains(s.Nodes[node].Paths, path) }
 
-// runs gives the runs that the state speaks of.
-func (s *State) runs() map[string]bool {
+// referencedRuns returns the runs that the state refers to.
+func (s *State) referencedRuns() map[string]bool {
 	in := map[string]bool{}
 	for _, n := range s.Nodes {
-		for _, d := range []*Deployment{n.Good, n.Before} {
+		for _, d := range []*Deployment{n.LastConfirmed, n.Before} {
 			if d != nil {
 				in[d.Run] = true
 			}

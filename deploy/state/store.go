@@ -12,15 +12,15 @@ import (
 
 // Store changes the state. There is one per lock, for all goroutines.
 //
-// An update is on disk when Update returns. Updates that come while the disk is
-// busy are written together, so a thousand nodes cost a few writes.
+// An update is on disk when Update returns. Updates that arrive during a write are combined
+// into the next write, so a thousand nodes need only a few writes.
 type Store struct {
 	lock *Lock
 
 	mu      sync.Mutex
-	cur     *State // with all updates
-	disk    *State // without those that are not written yet
-	waiting *batch // of updates that the next write takes along
+	cur     *State // with all accepted updates
+	disk    *State // as last written
+	waiting *batch // updates for the next write
 	writing bool
 }
 
@@ -31,31 +31,31 @@ type batch struct {
 
 // Store opens the state for changes.
 func (l *Lock) Store() (*Store, error) {
-	if err := l.held(); err != nil {
+	if err := l.checkHeld(); err != nil {
 		return nil, err
 	}
 	s, err := l.dir.Load()
 	if err != nil {
 		return nil, err
 	}
-	l.dir.sweep()
+	l.dir.removeTemporaryFiles()
 	return &Store{lock: l, cur: s, disk: s}, nil
 }
 
 var leftoverRE = regexp.MustCompile(`^\.(state|run|plan|runtime|images)\.json[0-9]+$|^\.(known_hosts|kubeconfig)[0-9]+$`)
 
-// sweep removes what killed processes left half-written. Whatever cannot be
-// removed does no harm.
-func (d Dir) sweep() {
-	sweep(string(d), leftoverRE.MatchString)
-	// Half of a private key is no key, but it is nobody's business either.
+// removeTemporaryFiles deletes the temporary files of killed processes. Errors are ignored, since
+// such a file is harmless.
+func (d Dir) removeTemporaryFiles() {
+	removeMatching(string(d), leftoverRE.MatchString)
+	// Temporary files of private keys may contain a part of a key.
 	hidden := func(name string) bool { return strings.HasPrefix(name, ".") }
-	sweep(filepath.Dir(d.ClientKey()), hidden)
-	sweep(filepath.Dir(d.hostKey("")), hidden)
-	sweep(d.Vault(), hidden)
+	removeMatching(filepath.Dir(d.ClientKey()), hidden)
+	removeMatching(filepath.Dir(d.hostKey("")), hidden)
+	removeMatching(d.Vault(), hidden)
 }
 
-func sweep(dir string, leftover func(name string) bool) {
+func removeMatching(dir string, leftover func(name string) bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
@@ -67,23 +67,23 @@ func sweep(dir string, leftover func(name string) bool) {
 	}
 }
 
-// State gives a copy of the current state.
+// State returns a copy of the current state.
 func (s *Store) State() *State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cur.clone()
 }
 
-// Node gives one node of the current state: a copy of all would cost a thousand nodes
-// a million copies. What pointers and slices in it lead to is not to be changed.
+// Node returns one node of the current state. It avoids copying the whole state once per node.
+// The caller must not change the values behind pointers and slices.
 func (s *Store) Node(name string) Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cur.Nodes[name]
 }
 
-// Update changes the state by f, which must not keep its argument nor change what
-// pointers and slices in it lead to. Where f or the disk fails, nothing changes.
+// Update changes the state with f and writes it. f must not keep its argument, nor change values
+// behind existing pointers and slices. If f or the write fails, the state is unchanged.
 func (s *Store) Update(f func(*State) error) error {
 	s.mu.Lock()
 	next := s.cur.clone()
@@ -106,7 +106,7 @@ func (s *Store) Update(f func(*State) error) error {
 	return mine.err
 }
 
-// write writes until nobody waits.
+// write writes batches of updates until none is waiting.
 func (s *Store) write() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Store) write() {
 			close(b.done)
 			continue
 		}
-		// Updates that came meanwhile build on those that failed, and fail with them.
+		// Updates since then are based on the failed ones, so they fail too.
 		s.cur = s.disk
 		b.err = err
 		close(b.done)
@@ -135,7 +135,7 @@ func (s *Store) write() {
 }
 
 func (s *Store) put(state *State) error {
-	if err := s.lock.held(); err != nil {
+	if err := s.lock.checkHeld(); err != nil {
 		return err
 	}
 	data, err := json.Marshal(state)
@@ -146,7 +146,7 @@ func (s *Store) put(state *State) error {
 	return d.write(d.stateFile(), append(data, '\n'))
 }
 
-// Begin writes down that step is about to be done on node, before it is.
+// Begin records an intent. It is called before the effect.
 func (s *Store) Begin(i Intent) error {
 	if i.Since.IsZero() {
 		i.Since = time.Now().UTC()
@@ -154,7 +154,7 @@ func (s *Store) Begin(i Intent) error {
 	return s.Update(func(st *State) error { st.Begin(i); return nil })
 }
 
-// Finish writes down that it was done, or undone.
+// Finish removes an intent whose effect is completed or undone.
 func (s *Store) Finish(i Intent) error {
 	return s.Update(func(st *State) error { st.Finish(i.Run, i.Node, i.Step); return nil })
 }

@@ -34,7 +34,7 @@ func TestUpdatesStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Update(func(s *State) error {
-		s.Replace("r1", "a", Deployment{Path: "/nix/store/w", Generation: 6, Time: when})
+		s.RecordBefore("r1", "a", Deployment{Path: "/nix/store/w", Generation: 6, Time: when})
 		s.Confirm("a", Deployment{Path: "/nix/store/x", Generation: 7, Run: "r1", Time: when})
 		return nil
 	}); err != nil {
@@ -43,9 +43,9 @@ func TestUpdatesStay(t *testing.T) {
 	want := &State{
 		Version: version,
 		Nodes: map[string]Node{"a": {
-			Good:   &Deployment{Path: "/nix/store/x", Generation: 7, Run: "r1", Time: when},
-			Before: &Deployment{Path: "/nix/store/w", Generation: 6, Run: "r1", Time: when},
-			Paths:  []string{"/nix/store/x"},
+			LastConfirmed: &Deployment{Path: "/nix/store/x", Generation: 7, Run: "r1", Time: when},
+			Before:        &Deployment{Path: "/nix/store/w", Generation: 6, Run: "r1", Time: when},
+			Paths:         []string{"/nix/store/x"},
 		}},
 		Intents:  []Intent{intent},
 		Machines: map[string]Machine{},
@@ -101,7 +101,7 @@ func TestNoUpdateWithoutTheLock(t *testing.T) {
 	}
 }
 
-func TestWhatToGoBackTo(t *testing.T) {
+func TestDeploymentToRollBackTo(t *testing.T) {
 	s := (&State{}).clone()
 	before := func(want string) {
 		t.Helper()
@@ -109,22 +109,22 @@ func TestWhatToGoBackTo(t *testing.T) {
 			t.Errorf("%+v, want %s", got, want)
 		}
 	}
-	s.Replace("r1", "a", Deployment{Path: "/1"})
-	s.Replace("r1", "a", Deployment{Path: "/2"}) // a rollback within the run
+	s.RecordBefore("r1", "a", Deployment{Path: "/1"})
+	s.RecordBefore("r1", "a", Deployment{Path: "/2"}) // a rollback within the run
 	before("/1")
-	s.Replace("r2", "a", Deployment{Path: "/2"})
+	s.RecordBefore("r2", "a", Deployment{Path: "/2"})
 	before("/2")
-	s.Begin(Intent{Run: "r2", Node: "a", Step: "activate"}) // and then r2 is killed
-	s.Replace("r3", "a", Deployment{Path: "/half"})
+	s.Begin(Intent{Run: "r2", Node: "a", Step: "activate"}) // then r2 is killed
+	s.RecordBefore("r3", "a", Deployment{Path: "/half"})
 	before("/2")
-	s.Settle("r3", "a")
-	s.Replace("r4", "a", Deployment{Path: "/4"})
+	s.DropOpenIntents("r3", "a")
+	s.RecordBefore("r4", "a", Deployment{Path: "/4"})
 	before("/4")
 
 	for i := range 15 {
 		s.Confirm("a", Deployment{Path: fmt.Sprintf("/%d", i%12)})
 	}
-	if n := len(s.Nodes["a"].Paths); n != remembered || !s.Deployed("a", "/2") || s.Deployed("a", "/4") || s.Deployed("b", "/2") {
+	if n := len(s.Nodes["a"].Paths); n != maxPaths || !s.Deployed("a", "/2") || s.Deployed("a", "/4") || s.Deployed("b", "/2") {
 		t.Error(s.Nodes["a"].Paths)
 	}
 }
@@ -138,17 +138,17 @@ func TestIntents(t *testing.T) {
 	if len(s.Intents) != 4 {
 		t.Error(s.Intents)
 	}
-	if left := s.Left("r2", "a"); len(left) != 2 || left[0].Step != "copy" || left[1].Step != "activate" {
+	if left := s.OpenIntents("r2", "a"); len(left) != 2 || left[0].Step != "copy" || left[1].Step != "activate" {
 		t.Error(left)
 	}
-	s.Settle("r2", "a")
+	s.DropOpenIntents("r2", "a")
 	s.Finish("r2", "a", "copy")
 	if len(s.Intents) != 1 || s.Intents[0].Node != "b" {
 		t.Error(s.Intents)
 	}
 }
 
-// A thousand nodes at once: every update is on disk when it returns.
+// With a thousand nodes at the same time, every update is on disk when it returns.
 func TestAThousandUpdates(t *testing.T) {
 	d := folder(t)
 	s := openStore(t, d)
@@ -164,7 +164,7 @@ func TestAThousandUpdates(t *testing.T) {
 				t.Error(err)
 			}
 			if i%100 == 0 {
-				if st, err := d.Load(); err != nil || st.Nodes[node].Good == nil {
+				if st, err := d.Load(); err != nil || st.Nodes[node].LastConfirmed == nil {
 					t.Errorf("%s is not on disk: %v", node, err)
 				}
 			}
@@ -282,8 +282,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A process that was killed while it wrote leaves a temporary file beside a whole state.
-func TestLeftoversAreSwept(t *testing.T) {
+// A process that was killed while it wrote leaves a temporary file beside a complete state.
+func TestTemporaryFilesAreRemoved(t *testing.T) {
 	d := folder(t)
 	l := mustLock(t, d, "apply")
 	s, err := l.Store()
@@ -310,7 +310,7 @@ func TestLeftoversAreSwept(t *testing.T) {
 	if exists(half) || !exists(other) || exists(access) || exists(key) {
 		t.Error("swept the wrong files")
 	}
-	// Our pattern is that of the library that makes them.
+	// The pattern matches the names that the library gives them.
 	f, err := os.ReadDir(string(d))
 	if err != nil || len(f) != 4 {
 		t.Error(f, err)
@@ -326,13 +326,13 @@ func FuzzState(f *testing.F) {
 		if decode("x", data, version, upgrades(), &s) != nil {
 			return
 		}
-		// What is accepted can be changed, written, and read again as it was.
+		// An accepted state can be changed, written, and read again unchanged.
 		c := s.clone()
 		c.Confirm("a", Deployment{Path: "/p"})
-		c.Replace("r", "a", Deployment{})
+		c.RecordBefore("r", "a", Deployment{})
 		out, err := json.Marshal(c)
 		if err != nil {
-			t.Skip(err) // a year that JSON has no place for
+			t.Skip(err) // JSON cannot represent the year
 		}
 		var back State
 		if err := decode("x", out, version, upgrades(), &back); err != nil {

@@ -15,11 +15,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// Loose is something in the state folder that was open to other users, and no longer is.
+// Loose is a file or folder of the state whose permissions were too open and have been tightened.
 type Loose struct {
 	Path   string
 	Before fs.FileMode
-	Secret bool // it is a private key or the like
+	Secret bool // it contains a private key or another secret
 
 	info fs.FileInfo
 }
@@ -32,7 +32,7 @@ func (l Loose) String() string {
 	return text
 }
 
-// TrustError says that somebody else can have written what is in the state folder.
+// TrustError means that another user may have written files of the state folder.
 type TrustError struct {
 	Path string
 	Err  error
@@ -45,23 +45,23 @@ func (e *TrustError) Error() string {
 
 func (e *TrustError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns what the user can do.
 func (e *TrustError) Hint() string { return e.fix }
 
-// Verify checks who can write to the state folder, as what is in it decides which machines are
-// removed and whose keys are accepted. The folders and files must belong to us, to root, or to the owner
-// of the folder that the hive is in, and other users must not have been able to write to them. What
-// is looser than nixbench makes it, without having been in reach, is tightened, and returned. A
-// folder that is not there is fine, and so is one that we may not read: then it is not used.
+// Verify checks which users can write to the state folder, because its contents decide which machines
+// are removed and which host keys are accepted. The folders and files must belong to the current user, to
+// root, or to the owner of the hive's folder, and other users must not have been able to write to them.
+// Permissions that are wider than those that nixbench sets, but did not let another user write, are
+// tightened; these files and folders are returned. A folder that is missing or unreadable is no error.
 func (d Dir) Verify() ([]Loose, error) {
 	v := &verifier{owners: []int{0, os.Geteuid()}}
 	top := filepath.Dir(string(d))
 	if info, err := os.Stat(filepath.Dir(top)); err == nil {
-		// They could put another state folder in its place, or another hive.
+		// The owner of the hive's folder can replace the hive and the state folder anyway.
 		v.owners = append(v.owners, owner(info))
 	}
-	err := v.all(top, string(d))
-	for i := 0; err == nil && i < len(v.loose); i++ { // not before all is judged: who is refused now is refused again
+	err := v.checkAll(top, string(d))
+	for i := 0; err == nil && i < len(v.loose); i++ { // after all checks: a refused folder is left unchanged, so that the next run refuses it too
 		err = v.loose[i].tighten()
 	}
 	var trust *TrustError
@@ -77,20 +77,20 @@ func (d Dir) Verify() ([]Loose, error) {
 }
 
 type verifier struct {
-	owners []int // who may own what is there
+	owners []int // users that may own the files
 	loose  []Loose
 }
 
-// all begins with the folder that holds the state of all clusters.
-func (v *verifier) all(top, dir string) error {
-	info, err := v.directory(top)
+// checkAll checks a cluster's state folder dir, and top, the folder of all clusters' state.
+func (v *verifier) checkAll(top, dir string) error {
+	info, err := v.statFolder(top)
 	if err != nil {
 		return err
 	}
-	if err := v.judge(top, info, true); err != nil {
+	if err := v.checkAccess(top, info, true); err != nil {
 		return err
 	}
-	open, err := v.folder(dir, false, inReach(info))
+	open, err := v.checkFolder(dir, false, searchable(info))
 	if err != nil {
 		return err
 	}
@@ -100,24 +100,24 @@ func (v *verifier) all(top, dir string) error {
 			continue
 		}
 		if err == nil {
-			err = v.file(filepath.Join(dir, name), info, name == "kubeconfig", open)
+			err = v.checkFile(filepath.Join(dir, name), info, name == "kubeconfig", open)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	// What is in these two is only found through them.
+	// The files in these two folders can only be reached through them.
 	for _, name := range []string{"runs", "gcroots"} {
-		if _, err := v.folder(filepath.Join(dir, name), false, open); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if _, err := v.checkFolder(filepath.Join(dir, name), false, open); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return v.secrets(filepath.Join(dir, "secrets"), open)
+	return v.checkSecrets(filepath.Join(dir, "secrets"), open)
 }
 
-// secrets checks the folder of secrets, and those in it.
-func (v *verifier) secrets(dir string, open bool) error {
-	open, err := v.folder(dir, true, open)
+// checkSecrets checks a folder of secrets and everything in it.
+func (v *verifier) checkSecrets(dir string, open bool) error {
+	open, err := v.checkFolder(dir, true, open)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -137,9 +137,9 @@ func (v *verifier) secrets(dir string, open bool) error {
 		case err != nil:
 			return err
 		case e.IsDir():
-			err = v.secrets(path, open)
+			err = v.checkSecrets(path, open)
 		default:
-			err = v.file(path, info, true, open)
+			err = v.checkFile(path, info, true, open)
 		}
 		if err != nil {
 			return err
@@ -148,16 +148,16 @@ func (v *verifier) secrets(dir string, open bool) error {
 	return nil
 }
 
-// directory looks at a folder. It may be a link, if whoever made that is trusted: the hive's owner may want the
-// state on another disk.
-func (v *verifier) directory(path string) (fs.FileInfo, error) {
+// statFolder returns the information about a folder. The path may be a link if a trusted user owns the link,
+// so that the state can be on another disk.
+func (v *verifier) statFolder(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
 		if !slices.Contains(v.owners, owner(info)) {
-			return nil, v.stranger(path, info)
+			return nil, v.ownerError(path, info)
 		}
 		if info, err = os.Stat(path); err != nil {
 			return nil, err
@@ -169,37 +169,38 @@ func (v *verifier) directory(path string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// folder checks a folder of the state. open says whether others can come as far as to it, and, in the
-// answer, into it.
-func (v *verifier) folder(path string, secret, open bool) (bool, error) {
-	info, err := v.directory(path)
+// checkFolder checks a folder of the state. open means that other users can reach the folder; the result
+// reports whether they can reach what is in it.
+func (v *verifier) checkFolder(path string, secret, open bool) (bool, error) {
+	info, err := v.statFolder(path)
 	if err != nil {
 		return false, err
 	}
-	if err := v.judge(path, info, open); err != nil {
+	if err := v.checkAccess(path, info, open); err != nil {
 		return false, err
 	}
-	v.note(path, info, secret)
-	return open && inReach(info), nil
+	v.noteLoose(path, info, secret)
+	return open && searchable(info), nil
 }
 
-func (v *verifier) file(path string, info fs.FileInfo, secret, open bool) error {
+func (v *verifier) checkFile(path string, info fs.FileInfo, secret, open bool) error {
 	if err := durable.CheckRegular(info); err != nil {
 		return &TrustError{path, err, "nixbench did not make it; find out who did, and remove it"}
 	}
-	if err := v.judge(path, info, open); err != nil {
+	if err := v.checkAccess(path, info, open); err != nil {
 		return err
 	}
-	v.note(path, info, secret)
+	v.noteLoose(path, info, secret)
 	return nil
 }
 
-func inReach(dir fs.FileInfo) bool { return dir.Mode().Perm()&0o011 != 0 }
+// searchable reports whether other users can reach the files in a folder.
+func searchable(dir fs.FileInfo) bool { return dir.Mode().Perm()&0o011 != 0 }
 
-// judge refuses what has another owner, or what others could write to.
-func (v *verifier) judge(path string, info fs.FileInfo, open bool) error {
+// checkAccess refuses a path that has another owner, or to which other users could write.
+func (v *verifier) checkAccess(path string, info fs.FileInfo, open bool) error {
 	if !slices.Contains(v.owners, owner(info)) {
-		return v.stranger(path, info)
+		return v.ownerError(path, info)
 	}
 	if open && info.Mode().Perm()&0o022 != 0 {
 		return &TrustError{path, fmt.Errorf("other users can write to it (mode %04o), so that it may not be what nixbench wrote", info.Mode().Perm()),
@@ -208,13 +209,13 @@ func (v *verifier) judge(path string, info fs.FileInfo, open bool) error {
 	return nil
 }
 
-func (v *verifier) stranger(path string, info fs.FileInfo) error {
+func (v *verifier) ownerError(path string, info fs.FileInfo) error {
 	return &TrustError{path, fmt.Errorf("it belongs to user %d, and user %d runs nixbench", owner(info), os.Geteuid()),
 		fmt.Sprintf("run nixbench as that user; or, if you know that everything in it is yours: chown -R %d %s", os.Geteuid(), quoted(path))}
 }
 
-// note has what others may use tightened.
-func (v *verifier) note(path string, info fs.FileInfo, secret bool) {
+// noteLoose adds a path with permissions for other users to those that are tightened.
+func (v *verifier) noteLoose(path string, info fs.FileInfo, secret bool) {
 	if info.Mode().Perm()&0o077 != 0 {
 		v.loose = append(v.loose, Loose{Path: path, Before: info.Mode(), Secret: secret && !info.IsDir(), info: info})
 	}
@@ -237,5 +238,5 @@ func owner(info fs.FileInfo) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid)
 }
 
-// quoted is a path for a shell.
+// quoted quotes a path for a shell.
 func quoted(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }

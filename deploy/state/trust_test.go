@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// used is a state folder as a run leaves it.
+// used returns a state folder as a run leaves it.
 func used(t *testing.T) Dir {
 	t.Helper()
 	d := folder(t)
@@ -52,7 +52,7 @@ func chmod(t *testing.T, path string, mode os.FileMode) {
 	}
 }
 
-// As root this is the attack: another user makes the folder beforehand.
+// When run as root, this is the attack: another user creates the folder before nixbench does.
 func TestAFolderOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
@@ -84,7 +84,7 @@ func TestAFolderOfAnotherUserIsRefused(t *testing.T) {
 	give(filepath.Dir(string(d)))
 	refused(t, d, filepath.Dir(string(d)), "it belongs to user 65534")
 
-	// A link that somebody else has put there.
+	// A link that another user has created.
 	d = folder(t)
 	elsewhere := t.TempDir()
 	if err := os.Symlink(elsewhere, filepath.Dir(string(d))); err != nil {
@@ -96,7 +96,7 @@ func TestAFolderOfAnotherUserIsRefused(t *testing.T) {
 		t.Errorf("the link was followed: %v", entries)
 	}
 
-	// Who owns the hive's folder could put anything in its place: root works in it as its owner does.
+	// The owner of the hive's folder is trusted: that user could replace the hive anyway.
 	d = used(t)
 	hive := filepath.Dir(filepath.Dir(string(d)))
 	for _, path := range []string{hive, filepath.Dir(string(d)), string(d), d.stateFile(), d.ClientKey()} {
@@ -124,7 +124,7 @@ func TestAFolderThatOthersCanWriteToIsRefused(t *testing.T) {
 	refused(t, d, d.stateFile(), "other users can write to it (mode 0666)")
 }
 
-// Links and second names are never followed, so that nothing of somebody else is overwritten.
+// Links and second hard links are never followed, so that no other file is overwritten.
 func TestTheLockIsNoLink(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "theirs")
 	for name, link := range map[string]func(string, string) error{"link": os.Symlink, "second name": os.Link} {
@@ -141,7 +141,7 @@ func TestTheLockIsNoLink(t *testing.T) {
 			t.Errorf("%s: its target is now %q", name, data)
 		}
 	}
-	// Nor is that of .gitignore.
+	// A link .gitignore is not followed either.
 	d := folder(t)
 	ignore := filepath.Join(filepath.Dir(string(d)), ".gitignore")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(ignore), 0o700), os.Symlink(target+"-absent", ignore)); err != nil {
@@ -158,7 +158,7 @@ func TestLoosenedSecretsAreTightened(t *testing.T) {
 	secrets := filepath.Join(string(d), "secrets")
 	chmod(t, secrets, 0o755)
 	chmod(t, d.ClientKey(), 0o644)
-	chmod(t, d.hostKey("w-1"), 0o666) // out of others' reach
+	chmod(t, d.hostKey("w-1"), 0o666) // other users cannot reach it
 	loose, err := d.Verify()
 	if err != nil || len(loose) != 3 {
 		t.Fatalf("%v, %v", loose, err)

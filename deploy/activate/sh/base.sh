@@ -1,52 +1,52 @@
 # shellcheck shell=sh
-# The half of package activate that runs on the node, as root. Plain sh
-# with coreutils, util-linux, systemd and Nix; values arrive as arguments.
+# The part of package activate that runs on the node, as root. It needs a POSIX sh,
+# coreutils, util-linux, systemd and Nix. Values are passed as arguments.
 #
-#   inspect PATH SPEC WITH  what the node says of itself; changes nothing
-#   dry PATH SPEC           what a switch would do; changes nothing
+#   inspect PATH SPEC WITH  prints the state of the node; changes nothing
+#   dry PATH SPEC           prints what a switch would do; changes nothing
 #   start RUN GOAL …        starts a run and follows it
-#   follow RUN LINES        follows a run that was started before
-#   confirm RUN LINES       we can still get in, right after the switch
-#   confirm-again RUN LINES we can still get in: the run may be made permanent
-#   abort RUN LINES         go back now
-#   forget RUN              a reboot cut the run off: that was its end
-#   reboot                  reboots, once this command has ended
+#   follow RUN LINES        follows a run that was started earlier
+#   confirm RUN LINES       first confirmation: the client can log in after the switch
+#   confirm-again RUN LINES second confirmation: the run may be made permanent
+#   abort RUN LINES         rolls back now
+#   forget RUN              closes the record of a run that a reboot ended
+#   reboot                  reboots after this command has ended
 #
-# The rest is called by systemd: `supervise` is the run itself, `perform` one call
-# of switch-to-configuration, `recover` what happens if the run is killed.
+# systemd calls the other commands: `supervise` is the run itself, `perform` is one call
+# of switch-to-configuration, `recover` handles a run that was killed.
 set -u
 umask 022
 PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/run/wrappers/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 
-live=/run/nixbench/activate       # of this boot: script, state, log
-kept=/var/lib/nixbench/activate   # the state once more, and what was deployed
+live=/run/nixbench/activate       # until the next boot: script, state, log
+kept=/var/lib/nixbench/activate   # a second copy of the state, and the deployed systems
 roots=/nix/var/nix/gcroots/nixbench
 profile=/nix/var/nix/profiles/system
 current=/run/current-system
 booted=/run/booted-system
 bootId=/proc/sys/kernel/random/boot_id
-keysAside=/run/keys/.nixbench-before # what an upload put aside, see package secrets
-lists=/run/nixos                  # what switch-to-configuration still wanted to do
+keysAside=/run/keys/.nixbench-before # backup of replaced keys, see package secrets
+lists=/run/nixos                  # lists of units that switch-to-configuration still has to start
 runUnit=nixbench-activate.service
 switchUnit=nixbench-switch.service
-# nixos-rebuild puts its switch into a unit of its own.
+# nixos-rebuild runs its switch in this unit.
 rebuildUnit=nixos-rebuild-switch-to-configuration.service
 
 die() { printf '%s\n' "$*" >&2; exit 1; }
 resolve() { readlink -e "$1" 2>/dev/null || :; }
 
-# The wall clock may jump during a switch, seconds since the boot do not.
+# now sets $now to the seconds since boot. The wall clock may jump during a switch.
 now() { read -r up _ </proc/uptime; now=${up%.*}; }
 
-# Whether a unit runs. Who cannot ask assumes that it does.
-alive() {
+# isActive reports whether a unit runs. If systemd does not answer, the unit is assumed to run.
+isActive() {
   active=$(timeout 10 systemctl show --property ActiveState --value "$1" 2>/dev/null) || return 0
   case $active in active | activating | deactivating | reloading) return 0 ;; esac
   return 1
 }
 
-# --- the state of a run: one name=value per line ---
+# --- the state of a run: one name=value per line. load and save copy it from and to a file ---
 
 names='run goal path spec to from was wasPath armed settle activator generation phase deadline outcome reason code broken still jobs failedBefore boot time'
 clear() { for name in $names; do eval "$name="; done; }

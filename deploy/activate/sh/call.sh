@@ -1,21 +1,22 @@
 # shellcheck shell=sh
-# One call of switch-to-configuration, and what to think of it.
+# Runs switch-to-configuration and checks its result.
 
 stopSwitch() {
   for name in $switchUnit $rebuildUnit; do
-    alive "$name" || continue
+    isActive "$name" || continue
     timeout 20 systemctl kill --signal=KILL "$name" 2>/dev/null
     timeout 20 systemctl stop "$name" 2>/dev/null
   done
-  # Stopping comes back when the processes are gone: the lock is free.
+  # `systemctl stop` returns when the processes have ended and their lock is free.
 }
 
-queued() { timeout 10 systemctl list-jobs --full --plain --no-legend --no-pager 2>/dev/null; }
+queuedJobs() { timeout 10 systemctl list-jobs --full --plain --no-legend --no-pager 2>/dev/null; }
 
-# call runs a command in a unit of its own and sets $code to its exit status;
-# or to `hung` if for PATIENCE seconds neither its log nor systemd's jobs moved,
-# `killed` if it vanished, `aborted` if we are told to go back. PATIENCE 0 waits.
-call() { # PATIENCE COMMAND…
+# runInUnit runs a command in a transient unit and sets $code to its exit status, or to
+# `hung` if for PATIENCE seconds neither its log nor systemd's jobs have changed, `killed`
+# if the unit has disappeared, or `aborted` if the client requests a rollback. With
+# PATIENCE 0 it waits without limit.
+runInUnit() { # PATIENCE COMMAND…
   patience=$1
   shift
   rm -f "$live/exit"
@@ -35,8 +36,8 @@ call() { # PATIENCE COMMAND…
     fi
     beat=$((beat + 1))
     if [ $((beat % 20)) = 0 ]; then
-      alive $switchUnit || [ -e "$live/exit" ] || return 0
-      queue=$(queued)
+      isActive $switchUnit || [ -e "$live/exit" ] || return 0
+      queue=$(queuedJobs)
       new=$(wc -c <"$live/log")$queue
       now
       if [ "$new" != "$mark" ]; then
@@ -44,7 +45,7 @@ call() { # PATIENCE COMMAND…
         deadline=$((now + patience))
         [ "$patience" = 0 ] || save || :
       fi
-      # Something that talks for ever is not progress either.
+      # Output without end is not progress: the total time is limited too.
       if [ "$patience" != 0 ] && { [ $((now - moved)) -ge "$patience" ] || [ $((now - begun)) -ge $((patience * 10 + 600)) ]; }; then
         code=hung
         stopSwitch
@@ -54,27 +55,27 @@ call() { # PATIENCE COMMAND…
     sleep 0.05
   done
   read -r code <"$live/exit"
-  # The last lines are on their way; then, what the command left behind ends with
-  # its unit, as it would in any other.
+  # Wait for the last log lines. Then kill processes that the command has left in its
+  # unit, as systemd does for other units.
   for _ in 1 2 3 4 5 6 7 8 9 10; do
-    alive $switchUnit || return 0
+    isActive $switchUnit || return 0
     sleep 0.05
   done
   stopSwitch
 }
 
-without() { # UNITS MINUS: those of the first that the second has not
+subtractUnits() { # UNITS MINUS: prints the units of the first list that are not in the second
   for name in $1; do
     case " $2 " in *" $name "*) ;; *) printf '%s ' "$name" ;; esac
   done
 }
 
-# judge reports whether switch-to-configuration did its work: $code is 0, or 4 and no
-# unit failed that did not fail before.
-judge() {
+# checkSwitch succeeds if switch-to-configuration has succeeded: $code is 0, or it is 4 and
+# all failed units had failed before.
+checkSwitch() {
   case $activator:$code in
   nixos-rebuild:0 | nixos-rebuild:hung | nixos-rebuild:killed | nixos-rebuild:aborted) ;;
-  # It has its own exit statuses.
+  # nixos-rebuild does not pass on the exit status.
   nixos-rebuild:*) if grep -q '^warning: the following units failed' "$live/log"; then code=4; fi ;;
   esac
   case $code in
@@ -84,9 +85,9 @@ judge() {
   esac
 }
 
-# judgeLater reports whether a unit has failed, or does not stay up, since judge was
-# called. Units that the switch does not decide about are left out.
-judgeLater() {
+# checkUnitsAgain succeeds if since checkSwitch no unit has failed or restarted repeatedly.
+# Units that do not depend on the switch are ignored, see isUnrelated.
+checkUnitsAgain() {
   findBroken && return 0
   late=''
   for name in $broken; do
@@ -99,17 +100,18 @@ judgeLater() {
   [ -z "$broken" ]
 }
 
-# findBroken sets $broken to the units that are in trouble now and were not before the
-# switch, and $still to those that were. It fails if there are broken ones, and keeps the end of their logs.
+# findBroken sets $broken to the units that fail now and did not fail before the switch, and
+# $still to those that failed before too. If $broken is not empty, it saves the last log lines
+# of these units and fails.
 findBroken() {
-  all=$(failed)
-  # A unit that fails over and over may just run now; the switch has seen it fail.
+  all=$(failedUnits)
+  # A unit that is restarted repeatedly may be running now; the switch has reported its failure.
   told=$(sed -n 's/^warning: the following units failed: //p' "$live/log" | tail -n 1 | tr -d ,)
   for name in $told $unstable; do
     case " $all " in *" $name "*) ;; *) all="$all$name " ;; esac
   done
-  broken=$(without "$all" "$failedBefore")
-  still=$(without "$all" "$broken")
+  broken=$(subtractUnits "$all" "$failedBefore")
+  still=$(subtractUnits "$all" "$broken")
   [ -n "$broken" ] || return 0
   timeout 20 journalctl --sync 2>/dev/null
   for name in $broken; do
@@ -118,8 +120,8 @@ findBroken() {
   return 1
 }
 
-# perform is inside the unit. The log is a file, so that whoever follows it
-# needs no journal; the journal has it too.
+# perform runs the command inside the unit. The output goes to a file, so that a client can
+# follow it without the journal, and to the journal.
 perform() {
   { "$@" </dev/null 2>&1; echo $? >"$live/exit.new"; mv "$live/exit.new" "$live/exit"; } | tee -a "$live/log"
 }

@@ -1,13 +1,13 @@
 # shellcheck shell=sh
-# What the client calls to start a run and to see it through.
+# Commands with which the client starts, follows and confirms a run.
 
 start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL SETTLE
-  trap 'rm -f "$0"' EXIT # which has its place by then, or is not needed
+  trap 'rm -f "$0"' EXIT # by then the script was moved to its final path, or is not needed
   clear
   mkdir -p "$kept" "$roots" || die "cannot keep a record of the switch"
   exec 9>"$live/lock"
   flock -w 10 9 || exit 75
-  if alive $runUnit; then exit 75; fi
+  if isActive $runUnit; then exit 75; fi
   mv "$0" "$live/script" || die "cannot keep the script of the run"
   run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9
   to=$(resolve "$path${spec:+/specialisation/$spec}")
@@ -20,7 +20,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL SETTLE
   deadline=$((now + ${armed:-0}))
   rm -rf "$live/confirm" "$live/confirm-again" "$live/abort" "$live/exit" "$live/log" "$live/units"
   mkdir -p "$live/units"
-  # Of a run that was killed before it could be taken back.
+  # The key backup of a run whose client was killed before it could be rolled back.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
   : >"$live/log" && save || {
     rm -f "$live/state" "$kept/state.new"
@@ -29,8 +29,8 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL SETTLE
   ln -sfn "$path" "$roots/next" || die "cannot keep $path from the garbage collector"
   [ -z "$from" ] || [ "$from" = "$to" ] || ln -sfn "$from" "$roots/previous"
   touch "$live/seen"
-  # The run is no part of any configuration: a switch leaves it alone. Nor may
-  # the system's want of memory end it, nor a stop leave things half-way.
+  # The unit is transient, so a switch does not stop it. The OOM killer avoids it, and a
+  # stop gives it time to finish.
   systemd-run --quiet --collect --no-ask-password --unit="$runUnit" --service-type=exec \
     --description="nixbench: $goal, run $run" \
     --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \
@@ -42,8 +42,9 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL SETTLE
   follow "$run" 0
 }
 
-# follow prints the log from a line on, and the state once the run waits for an answer
-# that it has not had, or has ended. Its last line is `end=yes`: without it the connection was cut.
+# follow prints the log from a line on until the run waits for a confirmation that it has not
+# received, or has ended. Then it prints the state of the node. The last line is `end=yes`; if
+# it is missing, the connection was interrupted.
 follow() { # RUN LINES [ANSWERED]
   until=' waiting confirmed ' lines=$2 beat=0
   case ${3:-} in
@@ -62,9 +63,9 @@ follow() { # RUN LINES [ANSWERED]
     fi
     [ $running = yes ] || break
     if [ $((beat % 20)) = 0 ]; then
-      echo beat= || exit 1 # nobody listens any more
+      echo beat= || exit 1 # the client has disconnected
       touch $live/seen 2>/dev/null
-      if [ "$beat" -gt 0 ] && ! alive $runUnit; then
+      if [ "$beat" -gt 0 ] && ! isActive $runUnit; then
         load $live/state || load $kept/state
         [ "$phase" = 'done' ] || break
         continue
@@ -80,8 +81,8 @@ follow() { # RUN LINES [ANSWERED]
   inspect '' '' ''
 }
 
-# answer lets the run go on. It alone decides, so that an answer that comes as
-# the time is up cannot be half obeyed.
+# answer passes a confirmation or an abort to the run and follows the run. Only the run
+# evaluates the answer, so that an answer at the end of the time limit has one clear effect.
 answer() { # confirm|confirm-again|abort RUN LINES
   load $live/state || die "there is no run to $1"
   [ "$run" = "$2" ] || die "run $2 was followed by run $run"
@@ -89,11 +90,11 @@ answer() { # confirm|confirm-again|abort RUN LINES
   follow "$2" "$3" "$1"
 }
 
-# forget closes the record of a run that a reboot cut off.
+# forget closes the record of a run that a reboot ended.
 forget() { # RUN
   load $kept/state && [ "$run" = "$1" ] && [ "$phase" != 'done' ] || return 0
-  ! alive $runUnit || return 0
+  ! isActive $runUnit || return 0
   mkdir -p "$live" && chmod 700 "$live"
   reason=rebooted
-  finish failed
+  finishRun failed
 }

@@ -1,8 +1,8 @@
 # shellcheck shell=sh
-# What the node says of itself, one name=value per line.
+# Prints the state of the node, one name=value per line.
 
-# Units that failed, also those that systemd is about to try again.
-failed() {
+# failedUnits prints the failed units, including those that systemd is about to restart.
+failedUnits() {
   timeout 20 systemctl list-units --all --full --plain --no-legend --no-pager \
     --state=failed,auto-restart,auto-restart-queued 2>/dev/null |
     while read -r name _; do
@@ -10,7 +10,7 @@ failed() {
     done
 }
 
-kernel() { # NAME SYSTEM: what only a reboot changes
+printKernel() { # NAME SYSTEM: prints the parts of a system that only a reboot changes
   [ -e "$2" ] || return 0
   params=
   [ ! -r "$2/kernel-params" ] || read -r params <"$2/kernel-params" || :
@@ -31,14 +31,14 @@ inspect() { # PATH SPEC ACTIVATOR
     [ ! -r "$link/nixos-version" ] || read -r version <"$link/nixos-version" || :
     echo "generation=$(stat -c '%n %Y' "$link") $(resolve "$link") $version"
   done
-  echo "failed=$(failed)"
+  echo "failed=$(failedUnits)"
   echo "system=$(timeout 20 systemctl is-system-running 2>/dev/null)"
   echo "boot-id=$(cat $bootId)"
   read -r up _ </proc/uptime
   echo "uptime=${up%.*}"
-  kernel kernel-booted $booted
-  kernel kernel-current $current
-  kernel kernel-profile $profile
+  printKernel kernel-booted $booted
+  printKernel kernel-current $current
+  printKernel kernel-profile $profile
   [ ! -r $kept/deployed ] || while read -r deployed _; do echo "deployed=$deployed"; done <$kept/deployed
   echo "previous=$(resolve $roots/previous)"
   if [ "$3" = nixos-rebuild ]; then
@@ -49,18 +49,18 @@ inspect() { # PATH SPEC ACTIVATOR
   if [ -n "$1" ]; then
     system=$1${2:+/specialisation/$2}
     [ -x "$system/bin/switch-to-configuration" ] && echo "wanted=$(resolve "$system")"
-    kernel kernel-wanted "$system"
+    printKernel kernel-wanted "$system"
     [ -d "$1/specialisation" ] && for name in "$1"/specialisation/*; do
       [ -e "$name" ] && echo "specialisation=${name##*/}"
     done
   fi
   if load $live/state || load $kept/state; then
     show | while IFS= read -r line; do printf 'run-%s\n' "$line"; done
-    if alive $runUnit; then
+    if isActive $runUnit; then
       echo "run-alive=yes"
       now
       echo "run-left=$((${deadline:-$now} - now))"
-      # Whoever follows a run says so every second.
+      # A client that follows the run touches this file every second.
       seen=$(stat -c %Y $live/seen 2>/dev/null) && echo "run-seen=$(($(date +%s) - seen))"
     fi
   fi

@@ -1,16 +1,16 @@
 # shellcheck shell=sh
-# The run itself: switch, wait to be confirmed, commit; or go back.
+# The run itself: switch, wait for the confirmations, make the system permanent; or roll back.
 
-activation() { # ACTION: the command that activates the new system
+activateSystem() { # ACTION: activates the new system
   if [ "$activator" = nixos-rebuild ]; then
-    call "$armed" nixos-rebuild "$1" --store-path "$path" ${spec:+--specialisation "$spec"}
+    runInUnit "$armed" nixos-rebuild "$1" --store-path "$path" ${spec:+--specialisation "$spec"}
   else
-    call "$armed" "$to/bin/switch-to-configuration" "$1"
+    runInUnit "$armed" "$to/bin/switch-to-configuration" "$1"
   fi
 }
 
-advance() { # the profile, to an explicit generation
-  newest=$(newest)
+setProfile() { # sets the profile to the new system, or to $generation
+  newest=$(newestGeneration)
   if [ -n "$generation" ]; then
     nix-env --profile $profile --switch-generation "$generation" >>"$live/log" 2>&1
   elif [ "$wasPath" != "$path" ]; then
@@ -18,7 +18,7 @@ advance() { # the profile, to an explicit generation
   fi
 }
 
-newest() { # number of the newest generation; 0 if there is none
+newestGeneration() { # prints the number of the newest generation; nothing if there is none
   for link in $profile-*-link; do
     number=${link#"$profile"-}
     number=${number%-link}
@@ -26,30 +26,30 @@ newest() { # number of the newest generation; 0 if there is none
   done | sort -n | tail -n 1
 }
 
-retreat() { # the profile and the boot loader
+restoreProfile() { # restores the profile and the boot loader
   [ -n "$was" ] || return 0
   [ "$(resolve $profile)" != "$wasPath" ] || return 0
   bad=$(readlink $profile)
   nix-env --profile $profile --switch-generation "$was" >>"$live/log" 2>&1
-  # Nor shall the boot menu offer it.
+  # Delete the failed generation, so that the boot menu does not offer it, but only if this
+  # run has created it: nix-env reuses an older generation of the same system.
   bad=${bad#system-} bad=${bad%-link}
-  # If it is ours: nix-env takes up an older generation of the same system.
   [ -n "$generation" ] || [ "$bad" -le "${newest:-0}" ] || nix-env --profile $profile --delete-generations "$bad" >>"$live/log" 2>&1
-  NIXOS_NO_CHECK=1 call 600 "$wasPath/bin/switch-to-configuration" boot
+  NIXOS_NO_CHECK=1 runInUnit 600 "$wasPath/bin/switch-to-configuration" boot
 }
 
-# commit makes the new system permanent. Its base is the boot default even where a
-# specialisation runs: boot loaders know generations.
+# commit makes the new system permanent. If a specialisation runs, the boot default is the
+# system without it, because boot loaders list generations.
 commit() {
   phase=committing why=$code
   save || :
-  if ! advance; then
+  if ! setProfile; then
     reason=profile
   elif [ "$activator" = nixos-rebuild ]; then
-    call 600 nixos-rebuild boot --store-path "$path"
+    runInUnit 600 nixos-rebuild boot --store-path "$path"
     [ "$code" = 0 ] || reason=boot
   else
-    call 600 "$path/bin/switch-to-configuration" boot
+    runInUnit 600 "$path/bin/switch-to-configuration" boot
     [ "$code" = 0 ] || reason=boot
   fi
   if [ -z "$reason" ]; then
@@ -57,14 +57,14 @@ commit() {
     return 0
   fi
   why=$code
-  retreat
+  restoreProfile
   code=$why
   return 1
 }
 
-# A switch that was killed leaves lists of units that it was about to start. The
-# next one takes them up, but not all of them exist in the old system.
-tidy() {
+# removeMissingUnits edits the lists of units that a killed switch was about to start. The next
+# switch starts these units, so those that the old system does not have are removed.
+removeMissingUnits() {
   for list in "$lists"/start-list "$lists"/restart-list "$lists"/reload-list; do
     [ -s "$list" ] || continue
     while IFS= read -r name; do
@@ -75,60 +75,61 @@ tidy() {
   done
 }
 
-# Keys came before the switch, so they go back with it. What puts them back came
-# with them.
-keysBack() {
+# restoreKeys restores the keys that were replaced before the switch. The script for that was
+# uploaded with the keys.
+restoreKeys() {
   [ -f $keysAside/restore ] && [ ! -e $keysAside/settled ] || return 0
   echo "putting back the keys from before" >>"$live/log"
   timeout 60 sh $keysAside/restore </dev/null >>"$live/log" 2>&1 || echo "not all keys could be put back" >>"$live/log"
 }
 
-# half tells whether a run that failed, and was not taken back, left something.
-half() {
+# changedSystem reports whether a failed run has changed the running system or the profile.
+changedSystem() {
   [ "$(resolve $current)" = "$to" ] || [ "$wasPath" != "$path" ] && [ "$(resolve $profile)" = "$path" ]
 }
 
-# Old secrets do not outlive what they are kept for.
-keysStay() {
+# dropKeyBackup deletes the replaced keys, or marks them if the client may still restore them.
+dropKeyBackup() {
   if [ -e $keysAside/hold ]; then : >$keysAside/settled; else rm -rf $keysAside; fi
 }
 
-# goBack makes the node run what it ran before. The boot default never changed.
-goBack() { # REASON
+# rollBack activates the previous system. The boot default has not changed.
+rollBack() { # REASON
   reason=$1
   if [ -z "$from" ]; then
-    finish failed
+    finishRun failed
     return
   fi
   phase=rolling-back
   now
   deadline=$((now + 600))
   save || :
-  tidy
+  removeMissingUnits
   why=$code
-  keysBack # first: what starts again wants them
+  restoreKeys # before the services that need them start
   echo "going back to $from" >>"$live/log"
-  NIXOS_NO_CHECK=1 call 600 "$from/bin/switch-to-configuration" test
+  NIXOS_NO_CHECK=1 runInUnit 600 "$from/bin/switch-to-configuration" test
   back=$code code=$why
   if [ "$(resolve $current)" != "$from" ] || [ "$back" != 0 ] && [ "$back" != 4 ]; then
     reason="$reason, and going back ended with $back"
-    finish rollback-failed
+    finishRun rollback-failed
     return
   fi
-  finish rolled-back
+  finishRun rolled-back
 }
 
-finish() { # OUTCOME
+# finishRun records the outcome of the run.
+finishRun() { # OUTCOME
   outcome=$1 phase='done' deadline=
   if [ "$(resolve $profile)" = "$path" ] || [ "$(resolve $current)" = "$to" ]; then
-    # Ours from now on, see replaceUnknownProfiles.
+    # Record the system as deployed by nixbench, see replaceUnknownProfiles.
     { tail -n 198 "$kept/deployed" 2>/dev/null; printf '%s\n' "$path $run" "$to $run"; } | uniq >"$kept/deployed.new" &&
       mv "$kept/deployed.new" "$kept/deployed"
   fi
   case $outcome in
-  committed | activated | boot) keysStay ;;
-  rolled-back | rollback-failed) ;; # they went first
-  *) if half; then keysStay; else keysBack; fi ;;
+  committed | activated | boot) dropKeyBackup ;;
+  rolled-back | rollback-failed) ;; # rollBack has restored the keys
+  *) if changedSystem; then dropKeyBackup; else restoreKeys; fi ;;
   esac
   rm -f "$roots/next" "$live/confirm" "$live/confirm-again" "$live/abort"
   save || :
@@ -137,63 +138,62 @@ finish() { # OUTCOME
 supervise() {
   load $live/state || die "no state"
   if [ "$phase" != starting ]; then
-    # Started again by systemd: the first one was killed, and so was its recovery.
+    # systemd has restarted the unit: the first process and its recovery were killed.
     recover
     return
   fi
   armed=${armed:-0}
   begunAt=$(date +%s) unstable=''
-  failedBefore=$(failed)
+  failedBefore=$(failedUnits)
   phase=switching
   save || die "cannot keep a record of the switch"
 
   if [ "$goal" = boot ]; then
-    if commit; then finish boot; else finish failed; fi
+    if commit; then finishRun boot; else finishRun failed; fi
     return
   fi
   recordBefore
-  # Armed, nothing permanent changes before we are confirmed, so that a reboot
-  # always ends up in the old system. Otherwise it is done as nixos-rebuild does it.
+  # If the rollback is armed, nothing permanent changes before the confirmation, so that a
+  # reboot always boots the old system. Otherwise the order is that of nixos-rebuild.
   action=test
   if [ "$armed" = 0 ] && [ "$goal" = switch ]; then
     action=switch
-    if ! advance; then
+    if ! setProfile; then
       reason=profile
-      finish failed
+      finishRun failed
       return
     fi
   fi
-  activation $action
-  if ! judge; then
-    giveUp
+  activateSystem $action
+  if ! checkSwitch; then
+    handleFailedSwitch
     return
   fi
-  # switch-to-configuration does not wait for all that it causes.
+  # switch-to-configuration does not wait for all jobs that it causes.
   phase=settling
-  if ! holdsUp; then
-    restoreOrFail "${reason:-late}"
+  if ! verifySwitch; then
+    rollBackOrFail "${reason:-late}"
     return
   fi
   if [ "$goal" = test ]; then
-    finish activated
+    finishRun activated
   elif [ $action = switch ] || commit; then
-    finish committed
+    finishRun committed
   else
-    goBack "$reason"
+    rollBack "$reason"
   fi
 }
 
-# holdsUp reports whether the node stays as the switch has left it, and the client can
-# log in before and after that is known. Where it fails, $reason says why, or is empty
-# if units have failed.
-holdsUp() {
-  waitForJobs && judgeLater && awaitAnswer waiting confirm &&
-    watchServices && waitForJobs && judgeLater && awaitAnswer confirmed confirm-again
+# verifySwitch succeeds if systemd's jobs succeed, the started services stay active, and the
+# client confirms before and after that. If it fails, $reason contains why; it is empty if
+# units have failed.
+verifySwitch() {
+  waitForJobs && checkUnitsAgain && awaitAnswer waiting confirm &&
+    watchServices && waitForJobs && checkUnitsAgain && awaitAnswer confirmed confirm-again
 }
 
-# awaitAnswer waits, where the rollback is armed, until the client has logged in over a
-# new connection and said so. It fails when the time is up, and if the client asks for
-# that.
+# awaitAnswer waits until the client has confirmed over a new connection. It fails when the time
+# is up or the client aborts. It returns immediately if no rollback is armed.
 awaitAnswer() { # PHASE ANSWER
   [ "$armed" != 0 ] || return 0
   phase=$1
@@ -216,44 +216,44 @@ awaitAnswer() { # PHASE ANSWER
   save || :
 }
 
-# giveUp ends a run whose call of switch-to-configuration has failed, with $code.
-giveUp() {
+# handleFailedSwitch ends a run whose switch-to-configuration has failed with $code.
+handleFailedSwitch() {
   case $code in
   11)
     reason=locked
-    [ $action = test ] || { retreat; code=11; }
-    finish failed
+    [ $action = test ] || { restoreProfile; code=11; }
+    finishRun failed
     ;;
   100)
     reason=reboot
-    if [ "$goal" = test ]; then finish failed
-    elif [ $action = switch ] || { reason=; commit; }; then reason=reboot; finish boot
-    else finish failed; fi
+    if [ "$goal" = test ]; then finishRun failed
+    elif [ $action = switch ] || { reason=; commit; }; then reason=reboot; finishRun boot
+    else finishRun failed; fi
     ;;
   hung)
-    # Which units it was waiting for is all there is to know.
+    # Record the running jobs: they show what the switch was waiting for.
     jobs=$(printf '%s\n' "$queue" | while read -r _ name kind how; do
       [ "$how" != running ] || printf '%s %s, ' "$kind" "$name"
     done)
-    restoreOrFail hung
+    rollBackOrFail hung
     ;;
-  aborted) restoreOrFail aborted ;;
-  *) restoreOrFail switch ;;
+  aborted) rollBackOrFail aborted ;;
+  *) rollBackOrFail switch ;;
   esac
 }
 
-# restoreOrFail goes back where the rollback is armed.
-restoreOrFail() { # REASON
-  if [ "$armed" = 0 ]; then reason=$1; finish failed; else goBack "$1"; fi
+# rollBackOrFail rolls back if the rollback is armed. Otherwise the run has failed.
+rollBackOrFail() { # REASON
+  if [ "$armed" = 0 ]; then reason=$1; finishRun failed; else rollBack "$1"; fi
 }
 
-# recover follows the run, however it ended. At a shutdown there is nothing to do:
-# the boot default is still the old system.
+# recover runs after the run's process has ended, in whichever way, and rolls back an unfinished
+# run. During a shutdown it does nothing: the boot default is still the old system.
 recover() {
   load $live/state || return 0
   [ "$phase" != 'done' ] || return 0
   case $(timeout 10 systemctl is-system-running) in stopping) return 0 ;; esac
   stopSwitch
   code=killed
-  if [ "${armed:-0}" = 0 ]; then reason=killed; finish failed; else retreat; goBack killed; fi
+  if [ "${armed:-0}" = 0 ]; then reason=killed; finishRun failed; else restoreProfile; rollBack killed; fi
 }

@@ -1,11 +1,11 @@
 # shellcheck shell=sh
-# After switch-to-configuration has returned: wait for the jobs that systemd still has,
-# and watch the services that the switch has started.
+# After switch-to-configuration has returned: waits for systemd's remaining jobs and watches
+# the services that the switch has started.
 
-# services prints a line for each loaded service: ID ENTERED RESTARTS TYPE STATE SUBSTATE.
+# listServices prints a line for each loaded service: ID ENTERED RESTARTS TYPE STATE SUBSTATE.
 # ENTERED is when the service last became active. Transient services are left out: they
-# are no part of any configuration.
-services() {
+# are not part of any configuration.
+listServices() {
   timeout 20 systemctl show '*.service' --no-pager \
     --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient 2>/dev/null |
     {
@@ -31,15 +31,15 @@ printService() {
   printf '%s %s %s %s %s %s\n' "$id" "${entered:-0}" "${restarts:-0}" "${type:-none}" "${state:-none}" "${sub:-none}"
 }
 
-# recordBefore keeps what systemd does before the switch, so that nothing of it is held
-# against the new system.
+# recordBefore records systemd's services and jobs before the switch, so that they are not
+# attributed to the new system.
 recordBefore() {
-  services >"$live/services.before"
-  jobsBefore=$(queued | while read -r job _; do printf '%s ' "$job"; done)
+  listServices >"$live/services.before"
+  jobsBefore=$(queuedJobs | while read -r job _; do printf '%s ' "$job"; done)
 }
 
-# isUnrelated reports whether a unit is started by a timer, or transient: when it runs,
-# and whether it fails, is not decided by the switch.
+# isUnrelated reports whether a unit is started by a timer or is transient. Such a unit does not
+# depend on the switch.
 isUnrelated() { # UNIT
   case $(timeout 10 systemctl show --property=TriggeredBy,Transient "$1" 2>/dev/null) in
   *.timer* | *Transient=yes*) return 0 ;;
@@ -48,10 +48,10 @@ isUnrelated() { # UNIT
 }
 
 # pendingJobs prints the jobs that the switch has left in systemd's queue, as "KIND UNIT".
-# Not counted: jobs from before the switch; scopes and slices; services that timers start; services that wait
-# for a key, which may come after the switch; and jobs that wait for one of these.
+# Not included: jobs from before the switch; scopes and slices; services that timers start; services
+# that wait for a key, which may be uploaded after the switch; and jobs that wait for one of these.
 pendingJobs() {
-  queued | {
+  queuedJobs | {
     running='' waiting='' others=''
     while read -r job name kind how; do
       case " $jobsBefore" in *" $job "*) others=yes; continue ;; esac
@@ -75,9 +75,9 @@ pendingJobs() {
   }
 }
 
-# waitForJobs waits until systemd has done what the switch asked of it. It fails with
-# reason=hung if the queue does not move for the time of the rollback, or 60 seconds
-# where none is armed, and with reason=aborted if the client asks for that.
+# waitForJobs waits until systemd has completed the jobs of the switch. It fails with
+# reason=hung if the queue does not change for $armed seconds, or 60 if no rollback is
+# armed, and with reason=aborted if the client aborts.
 waitForJobs() {
   patience=${armed:-0}
   [ "$patience" != 0 ] || patience=60
@@ -103,13 +103,13 @@ waitForJobs() {
 }
 
 # startedServices prints ID and ENTERED of the services that have started since the
-# switch began and still run. A oneshot service is not among them: its job was its work.
+# switch began and still run. Oneshot services are left out: they end when their job is done.
 startedServices() {
   before='|' settledBefore=" $failedBefore "
   while read -r id entered restarts _; do
     before="$before$id $entered $restarts|"
   done <"$live/services.before"
-  services | while read -r id entered restarts type state sub; do
+  listServices | while read -r id entered restarts type state sub; do
     case $type:$state:$sub in
     oneshot:*) continue ;;
     *:active:* | *:reloading:* | *:activating:auto-restart*) ;;
@@ -120,8 +120,8 @@ startedServices() {
     if [ "$rest" != "$before" ]; then
       entry=${rest%%|*}
       [ "${entry% *}" != "$entered" ] || continue
-      # Who starts a service resets its counter. Where it went on, systemd restarts
-      # the service as it did before the switch.
+      # A start by the switch resets the restart counter. If the counter has increased,
+      # systemd has restarted the service, as it did before the switch.
       count=${entry#* }
       [ "$count" = 0 ] || [ "$restarts" -lt "$count" ] || continue
     fi
@@ -130,9 +130,9 @@ startedServices() {
 }
 
 # watchServices waits until every service that the switch has started has stayed active
-# for the settle time. A service that ends and is restarted by systemd gets 15 seconds
-# more for that, and no more than five restarts; then it is in $unstable. A failed service
-# ends the wait: judgeLater finds it.
+# for the settle time. A service that systemd restarts gets 15 more seconds and at most five
+# restarts; after that it is in $unstable. A failed service ends the wait, and checkUnitsAgain
+# reports it.
 watchServices() {
   unstable=''
   [ "${settle:-0}" != 0 ] || return 0
@@ -156,7 +156,7 @@ watchServices() {
       case $state in
       failed) return 0 ;;
       activating) restarting="$restarting$id " ;;
-      inactive) continue ;; # its work was done
+      inactive) continue ;; # it has ended without a failure
       esac
       latest="$latest$id $entered
 "
@@ -170,7 +170,7 @@ $id $entered
         ;;
       esac
     done <<END
-$(services)
+$(listServices)
 END
     now
     if [ -n "$unstable$restarting" ]; then

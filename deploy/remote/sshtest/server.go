@@ -24,8 +24,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Options say how a server behaves. The zero value accepts every key, runs
-// commands with sh and forwards whatever it is asked to.
+// Options are a server's behaviour. The zero value accepts every key, runs commands with sh
+// and allows all forwarding.
 type Options struct {
 	Addr           string          // "": 127.0.0.1 and a free port
 	HostKeys       []ssh.Signer    // nil: one new ed25519 key
@@ -152,7 +152,7 @@ func (s *Server) HostKey() string {
 // Key is the first host key.
 func (s *Server) Key() ssh.PublicKey { return s.hostKey }
 
-// KnownHostsLine is what a known_hosts file says about the server.
+// KnownHostsLine is the server's line in a known_hosts file.
 func (s *Server) KnownHostsLine() string {
 	return "[127.0.0.1]:" + strconv.Itoa(s.Port()) + " " + s.HostKey()
 }
@@ -221,7 +221,7 @@ func (s *Server) accept() {
 	}
 }
 
-// serve carries one connection until it ends, and what runs on it with it.
+// serve serves one connection until it ends, and ends its commands with it.
 func (s *Server) serve(conn net.Conn) {
 	login, channels, requests, err := ssh.NewServerConn(conn, s.config)
 	if err != nil {

@@ -1,15 +1,15 @@
-// Package vault keeps the secrets that nixbench makes itself: tokens, the
-// certificates of a cluster's authorities, keys that sign.
+// Package vault generates and stores secrets: tokens, certificates of a cluster's
+// certificate authorities, signing keys, encryption keys.
 //
-// They are made before anything boots, so what is public of them, such as the hash of an
-// authority's public key, is a fact that systems can be evaluated with, and no node
-// waits for what another one prints.
+// They are generated before any machine boots. Their public parts, such as the hash of a
+// CA's public key, are therefore facts for the evaluation of systems, and no node waits
+// for the output of another one.
 //
-// Which there are, the hive's modules say: a key of deployment.keys whose source is
-// `generated` names a secret, its kind, and the part of it that the node gets. The
-// vault makes a secret when it is first asked for, and from then on gives the same one.
-// It knows nothing of who uses them.
+// The hive's modules define the secrets: a key of deployment.keys whose source is
+// `generated` contains the name of a secret, its kind, and the part of it that the node
+// gets. The vault generates a secret on first use and returns the same one afterwards.
+// It is independent of the users of the secrets.
 //
-// A secret is one file in a folder that only its owner can read, written whole or not at
-// all. Whoever has the state's lock may make new ones.
+// A secret is one file, written atomically, in a folder that only its owner can read. Only
+// the holder of the state's lock may generate secrets.
 package vault

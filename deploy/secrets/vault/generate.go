@@ -21,7 +21,7 @@ import (
 func generate(g nixeval.Generated, now time.Time) (map[string][]byte, error) {
 	switch g.Kind {
 	case "token":
-		// As kubeadm wants bootstrap tokens: a public half, which names it, and a secret one.
+		// The format of kubeadm's bootstrap tokens: a public id, and a secret.
 		return map[string][]byte{"text": []byte(letters(6) + "." + letters(16))}, nil
 	case "random":
 		raw, err := random(g.Bytes)
@@ -60,7 +60,7 @@ func random(n int) ([]byte, error) {
 	return raw, nil
 }
 
-// letters are of the 36 that a token may have, each as likely as the others.
+// letters returns n random characters of the 36 that a token may contain, equally distributed.
 func letters(n int) string {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	out := make([]byte, 0, n)
@@ -90,10 +90,10 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// years an authority lives. Whoever keeps a cluster longer rotates it.
+// years is the validity of a CA certificate. A cluster that is used for longer must rotate it.
 const years = 10
 
-// authority is a certificate that signs others, and its key.
+// authority generates a CA certificate and its key.
 func authority(name string, now time.Time) (map[string][]byte, error) {
 	key, private, err := newKey()
 	if err != nil {
@@ -121,7 +121,7 @@ func authority(name string, now time.Time) (map[string][]byte, error) {
 	return map[string][]byte{"certificate": encode("CERTIFICATE", der), "key": private}, nil
 }
 
-// PublicKeyHash is that of the key of a certificate in PEM, as kubeadm writes it.
+// PublicKeyHash returns the hash of the public key of a PEM certificate, in kubeadm's format.
 func PublicKeyHash(certificate []byte) (string, error) {
 	cert, err := parse(certificate)
 	if err != nil {
@@ -139,7 +139,7 @@ func parse(certificate []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// expiry is when a secret stops working, if it does by itself.
+// expiry returns when a secret expires, or nil if it does not.
 func expiry(s *secret) *time.Time {
 	data, ok := s.Parts["certificate"]
 	if !ok {

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// ring is the keys that encrypt what somebody stores, one in a line: its name, and itself in
-// base64. The first encrypts; all decrypt. Names say how old a key is, and stay: they are
-// stored with what was encrypted.
+// ring is a list of encryption keys. Each line contains a key's name and the key in base64. The first
+// key encrypts, all keys decrypt. Names are numbered by age and never change, because they are
+// stored with the encrypted data.
 //
-// Those who store together must all know a key before the first of them uses it. So it becomes
-// another one in two steps: a new key is added at the end, and later comes first. None is
-// ever dropped, since nobody knows what is still encrypted with it.
+// All nodes must have a key before the first of them encrypts with it. A rotation therefore has two
+// steps: a new key is added at the end, and later it is moved to the front. Keys are never removed,
+// since data that is encrypted with them may still exist.
 type ring []string
 
 func parseRing(text []byte) ring {
@@ -25,7 +25,7 @@ func (r ring) add(key []byte) ring {
 	return append(r, fmt.Sprintf("key%d %s", len(r)+1, base64.StdEncoding.EncodeToString(key)))
 }
 
-// newest is where the newest key is.
+// newest returns the index of the newest key.
 func (r ring) newest() int {
 	for i, line := range r {
 		if strings.HasPrefix(line, fmt.Sprintf("key%d ", len(r))) {
@@ -35,7 +35,7 @@ func (r ring) newest() int {
 	return 0
 }
 
-// turn is the ring with its newest key first.
+// turn returns the ring with its newest key first.
 func (r ring) turn() ring {
 	i := r.newest()
 	return append(append(ring{r[i]}, r[:i]...), r[i+1:]...)

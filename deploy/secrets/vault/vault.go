@@ -24,20 +24,20 @@ import (
 type Vault struct {
 	dir string
 	now func() time.Time
-	// look: what is made is kept in memory, and gone with the process.
+	// look: generated secrets are kept in memory and not written.
 	look bool
 
 	mu   sync.Mutex
 	have map[string]*secret
 }
 
-// Open gives the vault in dir, which need not exist.
+// Open returns the vault in dir, which need not exist.
 func Open(dir string) *Vault {
 	return &Vault{dir: dir, now: time.Now, have: map[string]*secret{}}
 }
 
-// Look gives the vault in dir for who may not change it: a secret that is not there is made
-// up, and not kept.
+// Look returns the vault in dir for a command that must not change it: a missing secret is
+// generated but not written.
 func Look(dir string) *Vault {
 	v := Open(dir)
 	v.look = true
@@ -56,7 +56,7 @@ var nameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$`)
 
 const suffix = ".json"
 
-// Part gives a part of a secret, which is made if it is not there.
+// Part returns a part of a secret. It generates the secret if it does not exist.
 func (v *Vault) Part(g nixeval.Generated) ([]byte, error) {
 	s, err := v.get(g)
 	if err != nil {
@@ -70,7 +70,7 @@ func (v *Vault) Part(g nixeval.Generated) ([]byte, error) {
 	return part, nil
 }
 
-// get finds a secret in memory or on disk, or makes it.
+// get returns a secret from memory or disk, or generates it.
 func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -81,7 +81,7 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	case err != nil:
 		return nil, err
 	case s.Kind == "random" && g.Kind == "key-ring" && s.Bytes == g.Bytes:
-		// The first key of a ring, from before there were rings: what it has encrypted is to stay readable.
+		// Before key rings existed, this was a single key. It becomes the first key of a ring, so that data encrypted with it can be decrypted.
 		s = &secret{Kind: g.Kind, Bytes: g.Bytes, Made: s.Made, Parts: map[string][]byte{"keys": ring{}.add(s.Parts["raw"]).text()}}
 		if err := v.write(g.Secret, s); err != nil {
 			return nil, err
@@ -93,7 +93,7 @@ func (v *Vault) get(g nixeval.Generated) (*secret, error) {
 	return s, nil
 }
 
-// size counts only where there is a choice.
+// size returns the requested size for the kinds that have one, and otherwise 0.
 func size(g nixeval.Generated) int {
 	if g.Kind == "random" || g.Kind == "key-ring" {
 		return g.Bytes
@@ -161,25 +161,26 @@ func (v *Vault) write(name string, s *secret) error {
 	return nil
 }
 
-// RefusedError is for a secret that cannot be made anew, or is not there.
+// RefusedError means that a secret cannot be rotated or does not exist.
 type RefusedError struct{ text string }
 
 func (e *RefusedError) Error() string { return e.text }
 
 func refuse(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
 
-// Step says what Rotate has done.
+// Step is what Rotate has done.
 type Step string
 
 const (
-	Renewed Step = "renewed" // it is another one
-	Added   Step = "added"   // a key ring has another key, which nobody uses yet
-	Turned  Step = "turned"  // the newest key of a ring is the one to use
+	Renewed Step = "renewed" // the secret was generated again
+	Added   Step = "added"   // a key was added to a key ring; it does not encrypt yet
+	Turned  Step = "turned"  // the newest key of a ring now encrypts
 )
 
-// Rotate makes a secret anew, or a key ring a step newer. One that was never made is refused
-// with those which were; so is one that living nodes have built upon. A new key is only
-// used if known agrees that everybody has the ring with this SHA-256.
+// Rotate generates a secret again, or performs the next step of a key ring's rotation. It refuses a
+// secret that does not exist, with a list of those that do, and a secret that running nodes depend
+// on. A key ring's new key is only made active if known confirms that all nodes have the ring with
+// this SHA-256.
 func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -239,7 +240,7 @@ func (v *Vault) names() ([]string, error) {
 	return names, nil
 }
 
-// Info is what may be told of a secret.
+// Info is the public information about a secret.
 type Info struct {
 	Name    string     `json:"name"`
 	Kind    string     `json:"kind"`
@@ -247,7 +248,7 @@ type Info struct {
 	Expires *time.Time `json:"expires,omitempty"`
 }
 
-// List tells of all secrets that were made.
+// List returns the information about all generated secrets.
 func (v *Vault) List() ([]Info, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

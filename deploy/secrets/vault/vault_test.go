@@ -32,7 +32,7 @@ func part(t *testing.T, v *Vault, g nixeval.Generated) []byte {
 	return p
 }
 
-// What was made stays, also for the next process; another name is another secret.
+// A generated secret is the same for the next process. Another name is another secret.
 func TestSecretsStay(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "secrets")
 	for _, g := range []nixeval.Generated{
@@ -73,11 +73,11 @@ func TestSecretsStay(t *testing.T) {
 	}
 }
 
-// Who encrypts with a key of a ring can read what others wrote at any time in between, as long as
-// each of them has this ring or the one before.
+// During a rotation, every node can decrypt the data of every other one, as long as each has this ring
+// or the previous one.
 func TestRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "secrets")
-	// From before there were rings.
+	// A key from before key rings existed.
 	first := part(t, Open(dir), nixeval.Generated{Secret: "e", Kind: "random", Part: "base64", Bytes: 32})
 	g := nixeval.Generated{Secret: "e", Kind: "key-ring", Part: "keys", Bytes: 32}
 	if got := part(t, Look(dir), g); string(got) != "key1 "+string(first)+"\n" {
@@ -124,7 +124,7 @@ func TestRing(t *testing.T) {
 		}
 		before = after
 	}
-	// Who does not know the newest key yet keeps it from being used.
+	// A node that does not have the newest key yet prevents its use.
 	if _, err := Open(dir).Rotate("e", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// Who only looks leaves nothing behind, and sees what is there.
+// Look reads existing secrets and writes nothing.
 func TestLook(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "secrets")
 	g := nixeval.Generated{Secret: "t", Kind: "token", Part: "text"}
@@ -161,7 +161,7 @@ func TestTokenLooksLikeKubeadms(t *testing.T) {
 	}
 }
 
-// The parts of an authority belong together, and it can sign.
+// The parts of a CA match, and it can sign.
 func TestAuthority(t *testing.T) {
 	v := Open(t.TempDir())
 	g := nixeval.Generated{Secret: "cluster-ca", Kind: "ca", Part: "certificate"}
@@ -197,7 +197,7 @@ func TestAuthority(t *testing.T) {
 }
 
 func TestPublicKeyHashOfKnownCertificate(t *testing.T) {
-	// Made with openssl, which says the same of it.
+	// Generated with openssl, which prints the same hash.
 	data, err := os.ReadFile("testdata/ca.crt")
 	if err != nil {
 		t.Fatal(err)

@@ -1,18 +1,18 @@
 // Package shell turns an argument vector into the one string that an SSH
 // server hands to a login shell, and back.
 //
-// A command is started by a small sh script that first says on stderr who it
-// is and then becomes the command:
+// A command is started by a small sh script that first prints its process id on stderr and
+// then executes the command:
 //
 //	exec sh -c 'echo "MARK:$$" >&2 && exec "$@"' sh cmd arg…
 //
 // The announcement tells the client which process group to end when the
 // command is cancelled (sshd leaves a cancelled command running), and that
-// everything in front of it, such as sudo, has let the command through. A
-// command that was cancelled while a slow login shell was still getting ready
-// finds nobody to announce itself to, and does not start. The login shell only ever sees words and single quotes, so it need not be a
-// POSIX shell; and the first word is never taken for a keyword, an assignment
-// or a builtin, as it could be on a plain command line.
+// everything in front of it, such as sudo, has started the command. If the command is
+// cancelled while a slow login shell is still starting, the announcement fails and the
+// command does not start. The login shell only gets words and single quotes, so it need
+// not be a POSIX shell. The first word is exec, so that the command is never interpreted
+// as a keyword, an assignment or a builtin.
 package shell
 
 import (
@@ -34,12 +34,12 @@ func Announce(mark string, argv []string) []string {
 	return append([]string{"sh", "-c", head + mark + tail, "sh"}, argv...)
 }
 
-// Line quotes argv for the login shell and makes the shell become it.
+// Line quotes argv for the login shell, which executes it with exec.
 func Line(argv []string) string {
 	return "exec " + shellescape.QuoteCommand(argv)
 }
 
-// Check says why argv cannot be run: a NUL byte cannot be passed to any
+// Check returns why argv cannot be run: a NUL byte cannot be passed to any
 // program, and a first word with a dash would be taken as an option of exec.
 func Check(argv []string) error {
 	if len(argv) == 0 || argv[0] == "" {
@@ -76,7 +76,7 @@ func Layers(line string) (argv, marks, escalation []string, err error) {
 	}
 }
 
-// announcement returns where argv holds an announcement, or -1. Only a
+// announcement returns the index of an announcement in argv, or -1. Only a
 // command that Announce built starts with one, so the search ends at the
 // second layer, in front of which the escalation command stands.
 func announcement(argv []string) int {
@@ -89,8 +89,8 @@ func announcement(argv []string) int {
 	return -1
 }
 
-// Split reads a line of words and quotes as a POSIX shell would. It knows no
-// expansion, since Line writes none.
+// Split splits a line of words and quotes like a POSIX shell. It does not support expansion,
+// which Line does not use.
 func Split(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
