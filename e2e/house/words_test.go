@@ -1,0 +1,540 @@
+package house
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	gocmp "github.com/google/go-cmp/cmp"
+)
+
+// A wordRule is one line of words.txt.
+type wordRule struct {
+	phrase  phrase
+	instead string
+	allowed []phrase // where one of these covers the phrase, it is not reported
+}
+
+// A phrase is a sequence of words; each has at least one alternative.
+type phrase [][]string
+
+// A wordUse is one place where a text breaks a rule.
+type wordUse struct {
+	line            int
+	phrase, instead string
+}
+
+// parseWords reads the format that the head of words.txt describes.
+func parseWords(text string) ([]wordRule, error) {
+	var rules []wordRule
+	for i, line := range strings.Split(text, "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		columns := strings.Split(line, "\t")
+		if len(columns) < 2 || len(columns) > 3 || slices.Contains(columns, "") {
+			return nil, fmt.Errorf("words.txt:%d: want phrase, TAB, replacement, and optionally TAB and allowed uses", i+1)
+		}
+		r := wordRule{phrase: parsePhrase(columns[0]), instead: columns[1]}
+		if len(columns) == 3 {
+			for use := range strings.SplitSeq(columns[2], ",") {
+				r.allowed = append(r.allowed, parsePhrase(use))
+			}
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+func parsePhrase(text string) (p phrase) {
+	for _, word := range strings.Fields(text) {
+		p = append(p, strings.Split(word, "|"))
+	}
+	return p
+}
+
+// matches reports whether the phrase stands at the words from index i on.
+func (p phrase) matches(words []proseWord, i int) bool {
+	if i < 0 || i+len(p) > len(words) {
+		return false
+	}
+	for j, alternatives := range p {
+		if !slices.Contains(alternatives, words[i+j].text) || j > 0 && !words[i+j].continues {
+			return false
+		}
+	}
+	return true
+}
+
+// A proseWord is a word of a text in lower case.
+type proseWord struct {
+	text      string
+	line      int
+	continues bool // only spaces and at most one line end separate it from the word before
+}
+
+// A hyphen joins words: well-known is one word.
+var wordPattern = regexp.MustCompile(`[\pL\pN_-]+`)
+
+func splitWords(prose string) (words []proseWord) {
+	line, end := 1, 0
+	for _, m := range wordPattern.FindAllStringIndex(prose, -1) {
+		gap := prose[end:m[0]]
+		newlines := strings.Count(gap, "\n")
+		line += newlines
+		words = append(words, proseWord{
+			text:      strings.ToLower(prose[m[0]:m[1]]),
+			line:      line,
+			continues: newlines <= 1 && strings.Trim(gap, " \t\n") == "",
+		})
+		end = m[1]
+	}
+	return words
+}
+
+// findWords returns the uses of the rules' phrases in prose, with line numbers that start at 1.
+func findWords(rules []wordRule, prose string) (uses []wordUse) {
+	words := splitWords(prose)
+	for i := range words {
+		for _, r := range rules {
+			if !r.phrase.matches(words, i) || r.isAllowed(words, i) {
+				continue
+			}
+			var phrase []string
+			for _, w := range words[i : i+len(r.phrase)] {
+				phrase = append(phrase, w.text)
+			}
+			uses = append(uses, wordUse{line: words[i].line, phrase: strings.Join(phrase, " "), instead: r.instead})
+		}
+	}
+	return uses
+}
+
+// isAllowed reports whether an allowed use covers the phrase at the words from index i on.
+func (r wordRule) isAllowed(words []proseWord, i int) bool {
+	for _, a := range r.allowed {
+		for begin := i + len(r.phrase) - len(a); begin <= i; begin++ {
+			if a.matches(words, begin) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// wordsInFile returns the uses of the rules' phrases in one file of the repository.
+//
+// Of Go it reads comments and the names that the file declares, of shell and Nix the
+// comments, of Markdown the prose. It does not read string literals yet: end-to-end
+// tests and documents match many messages word for word, so those change together, later.
+func wordsInFile(rules []wordRule, path string, source []byte) ([]wordUse, error) {
+	switch {
+	case strings.HasSuffix(path, ".go"):
+		return wordsInGo(rules, path, source)
+	case strings.HasSuffix(path, ".nix"):
+		return findWords(rules, maskQuotes(nixComments(source))), nil
+	case strings.HasSuffix(path, ".md"):
+		return findWords(rules, maskQuotes(markdownProse(source))), nil
+	case isShell(path, source):
+		return findWords(rules, maskQuotes(shellComments(source))), nil
+	}
+	return nil, nil
+}
+
+func isShell(path string, source []byte) bool {
+	first, _, _ := bytes.Cut(source, []byte("\n"))
+	return strings.HasSuffix(path, ".sh") || regexp.MustCompile(`^#!.*\b(ba|da)?sh\b`).Match(first)
+}
+
+func wordsInGo(rules []wordRule, path string, source []byte) ([]wordUse, error) {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, source, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	prose := hidden(source)
+	for _, group := range file.Comments {
+		for _, c := range group.List {
+			at := set.PositionFor(c.Pos(), false).Offset
+			if strings.HasPrefix(c.Text, "//\t") || strings.HasPrefix(c.Text, "//go:") { // code in a doc comment, a directive
+				continue
+			}
+			show(prose, source, at+2, at+len(c.Text))
+			leader(prose, at, at+2)
+		}
+	}
+	uses := findWords(rules, maskQuotes(prose))
+	for _, name := range declaredNames(file) {
+		for _, u := range findWords(rules, strings.Join(camelWords(name.Name), " ")) {
+			u.line = set.PositionFor(name.Pos(), false).Line
+			u.phrase = fmt.Sprintf("%s in the name %s", u.phrase, name.Name)
+			uses = append(uses, u)
+		}
+	}
+	slices.SortStableFunc(uses, func(a, b wordUse) int { return cmp.Compare(a.line, b.line) })
+	return uses, nil
+}
+
+// declaredNames returns the names that a file declares. The names that it only uses may be of other packages.
+func declaredNames(file *ast.File) (names []*ast.Ident) {
+	declare := func(e ast.Expr) {
+		if id, ok := e.(*ast.Ident); ok {
+			names = append(names, id)
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			names = append(names, n.Name)
+		case *ast.TypeSpec:
+			names = append(names, n.Name)
+		case *ast.ValueSpec:
+			names = append(names, n.Names...)
+		case *ast.Field:
+			names = append(names, n.Names...)
+		case *ast.AssignStmt:
+			if n.Tok == token.DEFINE {
+				for _, e := range n.Lhs {
+					declare(e)
+				}
+			}
+		case *ast.RangeStmt:
+			if n.Tok == token.DEFINE {
+				declare(n.Key)
+				declare(n.Value)
+			}
+		}
+		return true
+	})
+	return names
+}
+
+// camelWords splits a Go name: TestHTTPIsUp is Test, HTTP, Is, Up.
+func camelWords(name string) (words []string) {
+	runes := []rune(name)
+	begin := 0
+	for i := 1; i < len(runes); i++ {
+		upper := unicode.IsUpper(runes[i]) && (!unicode.IsUpper(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1]))
+		if upper || runes[i] == '_' {
+			words = append(words, strings.Trim(string(runes[begin:i]), "_"))
+			begin = i
+		}
+	}
+	return append(words, strings.Trim(string(runes[begin:]), "_"))
+}
+
+// hidden returns a copy of source in which every byte but white space is NUL, which no phrase matches.
+func hidden(source []byte) []byte {
+	out := bytes.Clone(source)
+	for i, b := range out {
+		if b != '\n' && b != ' ' && b != '\t' {
+			out[i] = 0
+		}
+	}
+	return out
+}
+
+func show(mask, source []byte, from, to int) { copy(mask[from:to], source[from:to]) }
+
+// leader makes a comment's sign white space, so that a phrase may go on in the next line's comment.
+func leader(mask []byte, from, to int) {
+	for i := from; i < to; i++ {
+		mask[i] = ' '
+	}
+}
+
+var quoted = regexp.MustCompile("(?s)``.+?``|`[^`\n]*(?:\n[^`\n]+)?`|\"[^\"\n]*(?:\n[^\"\n]+)?\"")
+
+// maskQuotes hides `code` and "messages" in prose: they show what is written elsewhere.
+func maskQuotes(prose []byte) string {
+	for _, q := range quoted.FindAllIndex(prose, -1) {
+		for i := q[0]; i < q[1]; i++ {
+			if prose[i] != '\n' {
+				prose[i] = 0
+			}
+		}
+	}
+	return string(prose)
+}
+
+// nixComments shows the comments of a Nix file, outside of its strings.
+func nixComments(source []byte) []byte {
+	prose := hidden(source)
+	const code, text, indented = 0, 1, 2
+	type level struct{ kind, braces int }
+	stack := []level{{kind: code}}
+	has := func(i int, s string) bool { return bytes.HasPrefix(source[i:], []byte(s)) }
+	for i := 0; i < len(source); i++ {
+		top := &stack[len(stack)-1]
+		switch {
+		case top.kind != code && has(i, "''${"), top.kind == indented && has(i, `''\`):
+			i += 3
+		case top.kind == indented && has(i, "'''"):
+			i += 2
+		case top.kind != code && has(i, "$${"), top.kind == text && has(i, `\`):
+			i++
+		case top.kind != code && has(i, "${"):
+			stack, i = append(stack, level{kind: code}), i+1
+		case top.kind == text && has(i, `"`):
+			stack = stack[:len(stack)-1]
+		case top.kind == indented && has(i, "''"):
+			stack, i = stack[:len(stack)-1], i+1
+		case top.kind != code:
+		case has(i, `"`):
+			stack = append(stack, level{kind: text})
+		case has(i, "''"):
+			stack, i = append(stack, level{kind: indented}), i+1
+		case has(i, "{"):
+			top.braces++
+		case has(i, "}"):
+			if top.braces == 0 && len(stack) > 1 {
+				stack = stack[:len(stack)-1]
+			} else {
+				top.braces--
+			}
+		case has(i, "#"):
+			end := i + len(firstLine(source[i:]))
+			show(prose, source, i+1, end)
+			leader(prose, i, i+1)
+			i = end
+		case has(i, "/*"):
+			end := bytes.Index(source[i:], []byte("*/"))
+			if end < 0 {
+				return prose
+			}
+			show(prose, source, i+2, i+end)
+			i += end + 1
+		}
+	}
+	return prose
+}
+
+func firstLine(b []byte) []byte {
+	line, _, _ := bytes.Cut(b, []byte("\n"))
+	return line
+}
+
+var hereDocument = regexp.MustCompile(`<<-?\s*(?:'(\w+)'|"(\w+)"|\\?(\w+))`)
+
+// shellComments shows the comments of a shell script, outside of quotes and here-documents.
+func shellComments(source []byte) []byte {
+	prose := hidden(source)
+	var quote byte
+	var heredocs []string
+	for at := 0; at < len(source); {
+		line := firstLine(source[at:])
+		if quote == 0 && len(heredocs) > 0 {
+			if strings.TrimLeft(string(line), "\t") == heredocs[0] {
+				heredocs = heredocs[1:]
+			}
+			at += len(line) + 1
+			continue
+		}
+		for i := 0; i < len(line); i++ {
+			c := line[i]
+			switch {
+			case c == '\\' && quote != '\'':
+				i++
+			case quote != 0:
+				if c == quote {
+					quote = 0
+				}
+			case c == '\'' || c == '"':
+				quote = c
+			case c == '<' && i > 0 && line[i-1] == '<' && (i < 2 || line[i-2] != '<') && (i+1 == len(line) || line[i+1] != '<'):
+				if m := hereDocument.FindSubmatch(line[i-1:]); m != nil {
+					heredocs = append(heredocs, string(m[1])+string(m[2])+string(m[3]))
+					if m[3] == nil { // step over the quoted word
+						i += bytes.IndexAny(line[i+1:], `'"`) + 2 + len(m[1]) + len(m[2])
+					}
+				}
+			case c == '#' && (i == 0 || bytes.IndexByte([]byte(" \t;("), line[i-1]) >= 0):
+				if at > 0 || !bytes.HasPrefix(line, []byte("#!")) {
+					show(prose, source, at+i+1, at+len(line))
+					leader(prose, at+i, at+i+1)
+				}
+				i = len(line)
+			}
+		}
+		at += len(line) + 1
+	}
+	return prose
+}
+
+var linkTarget = regexp.MustCompile(`\]\([^)\n]*\)|<[^>\n]+>`)
+
+// markdownProse shows a Markdown file without code blocks and the targets of links.
+func markdownProse(source []byte) []byte {
+	prose := bytes.Clone(source)
+	fenced, previous := "", ""
+	for at := 0; at < len(source); {
+		line := firstLine(source[at:])
+		trimmed := strings.TrimLeft(string(line), " ")
+		hide := fenced != ""
+		switch {
+		case fenced != "":
+			if strings.HasPrefix(trimmed, fenced) {
+				fenced = ""
+			}
+		case strings.HasPrefix(trimmed, "```"), strings.HasPrefix(trimmed, "~~~"):
+			fenced, hide = trimmed[:3], true
+		case strings.HasPrefix(string(line), "    ") && (previous == "" || previous == "code"):
+			hide = true
+		}
+		if hide {
+			copy(prose[at:], hidden(line))
+		}
+		previous = trimmed
+		if hide {
+			previous = "code"
+		}
+		at += len(line) + 1
+	}
+	for _, m := range linkTarget.FindAllIndex(prose, -1) {
+		copy(prose[m[0]:m[1]], bytes.Repeat([]byte{0}, m[1]-m[0]))
+	}
+	return prose
+}
+
+// generatedProse lists documents that are written from string literals.
+var generatedProse = []string{"docs/commands.md", "docs/options.md"}
+
+// TestWords fails for each use of a phrase of words.txt. words-todo.txt lists the files
+// that still have some; a file that has none any more must leave that list.
+func TestWords(t *testing.T) {
+	rules, err := readWords()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	list.Dir = root(t)
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("git ls-files: %v", err)
+	}
+	unclean := map[string][]wordUse{}
+	checked := 0
+	for path := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		source, err := os.ReadFile(filepath.Join(root(t), path))
+		if os.IsNotExist(err) || slices.Contains(generatedProse, path) {
+			continue
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		uses, err := wordsInFile(rules, path, source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checked++
+		if len(uses) > 0 {
+			unclean[path] = uses
+		}
+	}
+	if checked < 500 {
+		t.Errorf("only %d files were checked", checked)
+	}
+
+	const todoFile = "words-todo.txt"
+	const head = "# Files that still use phrases of words.txt. Written by `go test ./e2e/house -update`; no file may be added.\n"
+	if *update {
+		paths := []string{}
+		for path := range unclean {
+			paths = append(paths, path+"\n")
+		}
+		slices.Sort(paths)
+		if err := os.WriteFile(todoFile, []byte(head+strings.Join(paths, "")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(todoFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		path := strings.TrimSpace(line)
+		if path == "" || strings.HasPrefix(path, "#") {
+			continue
+		}
+		if len(unclean[path]) == 0 {
+			t.Errorf("%s uses no phrase of words.txt or does not exist: remove it from the list in %s", path, todoFile)
+		}
+		delete(unclean, path)
+	}
+	for path, uses := range unclean {
+		for _, u := range uses {
+			t.Errorf("%s:%d: %s: write instead: %s", path, u.line, u.phrase, u.instead)
+		}
+	}
+}
+
+func readWords() ([]wordRule, error) {
+	text, err := os.ReadFile("words.txt")
+	if err != nil {
+		return nil, err
+	}
+	return parseWords(string(text))
+}
+
+func TestFindWords(t *testing.T) {
+	rules, err := readWords()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, path, source string
+		want               []string // line: phrase
+	}{
+		{"else for otherwise", "a.go", "package a\n\n// A server would else keep it.\nvar b int", []string{"3: else"}},
+		{"else after a pronoun", "a.go", "package a\n\n// Nothing else changes, or else this fails; anything\n// else is refused.\nvar b int", nil},
+		{"over a line end", "a.go", "package a\n\n// B tells\n// whether c.\nvar b int", []string{"3: tells whether"}},
+		{"not over code", "a.go", "package a\n\nvar b int // B tells\nvar c int // whether\n", nil},
+		{"a comment at the end of a line", "a.go", "package a\n\nvar b int // made anew\n", []string{"3: anew"}},
+		{"names", "a.go", "package a\n\nfunc nobodyElse(living int) { for amid := range living { _ = amid } }\n", []string{"3: nobody in the name nobodyElse", "3: living in the name living", "3: amid in the name amid"}},
+		{"names of others", "a.go", "package a\n\nvar b = other.Settle()\n", nil},
+		{"part of a word", "a.go", "package a\n\n// Renewed, the pyramid is well-known elsewhere.\nvar dislivingB int\n", nil},
+		{"string literals", "a.go", "package a\n\nvar b = \"nobody // anew\"\n", nil},
+		{"quotes", "a.go", "package a\n\n// B prints \"nobody\" and `else`.\nvar b int\n", nil},
+		{"code in a doc comment", "a.go", "package a\n\n// B is used as in\n//\n//\tif a { } else { }\nvar b int\n", nil},
+		{"the settle time", "a.go", "package a\n\n// The settle time passes; then B settles.\nvar b, settleTime int\n", []string{"3: settles"}},
+		{"healthy", "a.go", "package a\n\n// A node that is well. It is well below.\nvar b int\n", []string{"3: is well"}},
+		{"beyond ASCII", "a.go", "package a\n\nvar b = \"äöü…\" // anew …\n", []string{"3: anew"}},
+		{"shell", "a.sh", "#!/bin/sh\n# made anew\necho \"# nobody\" '# nobody' # living\nif a; then b; else c; fi\nx=${y#else}\n", []string{"2: anew", "3: living"}},
+		{"a here-document", "b", "#!/bin/bash\ncat <<'EOF' # anew\n# nobody isn't\nEOF\n# living\ncat <<<x\n# amid\n", []string{"2: anew", "5: living", "7: amid"}},
+		{"not shell", "b", "# made anew\n", nil},
+		{"Nix", "a.nix", "# anew\n{\n  a = \"# nobody ${b /* amid */ { } \"# nobody\"} # nobody\"; # living\n  c = ''\n    # nobody ''${d} '''\n  '';\n  /* in\n     vain */\n  e = if f then g else h;\n}\n", []string{"1: anew", "3: amid", "3: living", "7: in vain"}},
+		{"Markdown", "a.md", "Made anew.\n\n    nobody\n\n- a list with\n    nobody\n\n```\nnobody\n```\n`nobody` [a](nobody.md)\n`living\namid` calm\n", []string{"1: anew", "6: nobody", "13: calm"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			uses, err := wordsInFile(rules, tt.path, []byte(tt.source))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, u := range uses {
+				got = append(got, fmt.Sprintf("%d: %s", u.line, u.phrase))
+			}
+			if diff := gocmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestParseWords(t *testing.T) {
+	for _, text := range []string{"anew", "anew\t", "\tagain", "anew\tagain\tb\tc"} {
+		if _, err := parseWords(text); err == nil {
+			t.Errorf("parseWords(%q) reports no error", text)
+		}
+	}
+}
