@@ -1,5 +1,5 @@
-// Package house checks rules about the source tree as a whole: who imports whom,
-// who prints, what the linter's configuration says.
+// Package house checks rules about the whole source tree: which package imports which,
+// which code prints, the configuration of the linter, and the words of comments, names and documents.
 package house
 
 import (
@@ -22,15 +22,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write .golangci.yml anew")
+var update = flag.Bool("update", false, "write .golangci.yml and words-todo.txt")
 
 const module = "github.com/nixbench/nixbench"
 
-// leaves are packages that everybody may import.
+// leaves are packages that every package may import.
 var leaves = []string{"deploy/durable", "deploy/event", "modules", "templates"}
 
 // rules say which of our packages a package may import, leaves apart. A package
-// that is not listed may not exist: add it here, with a thought.
+// that is not listed fails the test: add it here, and consider what it should be allowed to import.
 var rules = []struct {
 	pkg   string
 	allow []string
@@ -129,7 +129,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// The linter is told the same rules, so that an editor shows them.
+// TestLinterConfiguration: the linter has the same rules, so that an editor shows them.
 func TestLinterConfiguration(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Written by `go test ./e2e/house -update`; the rules are in house_test.go.\n" +
@@ -160,8 +160,8 @@ func TestLinterConfiguration(t *testing.T) {
 	}
 }
 
-// Only cmd/nixbench/internal/ui shows things to the user, and only main exits.
-func TestNobodyElsePrints(t *testing.T) {
+// TestOnlyUIPrints: only cmd/nixbench/internal/ui prints, and only main exits.
+func TestOnlyUIPrints(t *testing.T) {
 	printers := map[string]bool{"fmt.Print": true, "fmt.Printf": true, "fmt.Println": true, "os.Exit": true}
 	top := root(t)
 	checked := 0
