@@ -113,7 +113,7 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 			if info, err := os.Lstat(link); err == nil && info.Mode()&os.ModeSymlink == 0 {
 				return fmt.Errorf("%s is in the way: it is not a link; move it, or run elsewhere", link)
 			}
-			if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+			if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
 				return err
 			}
 			if isKept(link, links[link]) {

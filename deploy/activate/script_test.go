@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,10 @@ only web.service 500 0 active running; later 1.5 dies`)
 only web.service 500 0 active running; later 0 loops`)
 			n.rollsBack(n.request(), reasonLate, "unit web.service failed soon after the switch")
 		},
+		"service is restarted too often": func(t *testing.T, n *standIn) {
+			n.onNew(`only web.service 500 0 active running; later 0.7 only web.service 600 6 active running`)
+			n.rollsBack(n.request(), reasonLate, "unit web.service failed soon after the switch")
+		},
 		"service waits to be restarted": func(t *testing.T, n *standIn) {
 			n.onNew(`only web.service 500 1 activating auto-restart`)
 			n.rollsBack(n.request(), reasonLate, "unit web.service failed soon after the switch")
@@ -107,9 +112,11 @@ only web.service 500 0 active running; later 0 loops`)
 			}
 		},
 		"service was restarted all the time before": func(t *testing.T, n *standIn) {
-			n.services("Id=web.service Type=simple ActiveState=active SubState=running ActiveEnterTimestampMonotonic=100 NRestarts=7")
-			n.onNew(`loops() { for i in 1 2 3 4 5 6; do sleep 0.7; only web.service $((500 + i)) $((i + 8)) active running; done; }
-only web.service 500 8 active running; later 0 loops`)
+			// A moment ago, by the machine's clock.
+			recent := func(i int) string { return strconv.FormatInt(uptime(t).Microseconds()+int64(i), 10) }
+			n.services("Type=simple NRestarts=7 Id=web.service ActiveState=active SubState=running ActiveEnterTimestampMonotonic=" + recent(0) + " Transient=no TriggeredBy=")
+			n.onNew(`loops() { for i in 1 2 3 4 5 6; do sleep 0.7; only web.service ` + recent(1) + `$i $((i + 8)) active running; done; }
+only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 			if _, err := n.activate(n.request()); err != nil {
 				t.Error(err)
 			}
@@ -131,6 +138,29 @@ only web.service 500 8 active running; later 0 loops`)
 			if _, err := n.activate(n.request()); err != nil {
 				t.Error(err)
 			}
+		},
+		"jobs of a unit that was busy before": func(t *testing.T, n *standIn) {
+			n.write("world/jobs", "3 broken.service start running\n")
+			n.onNew(`jobs '27 broken.service start running'`)
+			if _, err := n.activate(n.request()); err != nil {
+				t.Error(err)
+			}
+		},
+		"service ends well between its runs": func(t *testing.T, n *standIn) {
+			n.write("world/idle", "poll.service\n")
+			n.onNew(`echo "poll.service loaded activating auto-restart" >$WORLD/failed`)
+			if _, err := n.activate(n.request()); err != nil {
+				t.Error(err)
+			}
+		},
+		"a timer's service fails while another is watched": func(t *testing.T, n *standIn) {
+			n.write("world/timed", "backup.service\n")
+			n.onNew(`both() { service web.service 500 0 "$1" "$1"; service backup.service 500 0 failed failed simple backup.timer; }
+dies() { both failed >$WORLD/services; fails web.service; }
+both active >$WORLD/services; later 1.5 dies`)
+			r := n.request()
+			r.SettleTime = 3 * time.Second
+			n.rollsBack(r, reasonLate, "unit web.service failed soon after the switch")
 		},
 		"a timer's service fails": func(t *testing.T, n *standIn) {
 			n.write("world/timed", "backup.service\n")
@@ -249,4 +279,18 @@ func TestScriptConfirmedOnce(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	n.is(n.newPath, n.newPath, "new test", "new boot")
+}
+
+// uptime is the time since this machine's boot.
+func uptime(t *testing.T) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seconds, err := strconv.ParseFloat(strings.Fields(string(text))[0], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(seconds * float64(time.Second))
 }

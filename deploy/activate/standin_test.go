@@ -51,7 +51,7 @@ func newStandIn(t testing.TB) *standIn {
 	n.link("system-1-link", "nix/var/nix/profiles/system")
 	n.link(n.oldPath, "run/current-system")
 	n.link(n.oldPath, "run/booted-system")
-	n.services("ActiveState=active Id=sshd.service Type=notify SubState=running ActiveEnterTimestampMonotonic=100 NRestarts=0")
+	n.services("Type=notify NRestarts=0 Id=sshd.service ActiveState=active SubState=running ActiveEnterTimestampMonotonic=100 Transient=no TriggeredBy=")
 	n.connect()
 	t.Cleanup(n.end)
 	return n
@@ -106,8 +106,8 @@ func (n *standIn) services(services ...string) {
 // script change the state of systemd: now, or with `later SECONDS FUNCTION…` after it has returned.
 func (n *standIn) onNew(script string) {
 	n.write("world/on-new", `
-service() { # ID ENTERED RESTARTS STATE SUBSTATE [TYPE]
-  printf '\nId=%s\nType=%s\nActiveState=%s\nSubState=%s\nActiveEnterTimestampMonotonic=%s\nNRestarts=%s\nTransient=no\n' "$1" "${6:-simple}" "$4" "$5" "$2" "$3"
+service() { # ID ENTERED RESTARTS STATE SUBSTATE [TYPE [TRIGGER]], in the order in which systemctl prints them
+  printf '\nType=%s\nNRestarts=%s\nId=%s\nTriggeredBy=%s\nActiveState=%s\nSubState=%s\nActiveEnterTimestampMonotonic=%s\nTransient=no\n' "${6:-simple}" "$3" "$1" "${7:-}" "$4" "$5" "$2"
 }
 only() { service "$@" >$WORLD/services.next; mv $WORLD/services.next $WORLD/services; }
 fails() { echo "it burns" >$WORLD/journal/$1; echo "$1 loaded failed failed $1" >$WORLD/failed; }

@@ -83,7 +83,7 @@ func TestTrouble(t *testing.T) {
 		}
 		s.write("elsewhere/hive.nix", s.read("hive.nix"))
 		s.write("elsewhere/.nixbench", "in the way")
-		s.says(s.run(1, "apply", "-f", "elsewhere/hive.nix"), "error: ", "elsewhere/.nixbench")
+		s.says(s.run(2, "apply", "-f", "elsewhere/hive.nix"), "error: ", "elsewhere/.nixbench")
 		s.is("m1=three")
 	})
 

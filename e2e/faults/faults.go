@@ -106,8 +106,15 @@ func fillNode(ctx context.Context, s *site, _ *process, victim string) error {
 	})
 }
 
+// freeNode gives the node its room back. A machine that was removed meanwhile has no disk any more.
 func freeNode(ctx context.Context, s *site, victim string) error {
-	return s.retry(ctx, func(ctx context.Context) error { return s.onDisk(ctx, victim, `rm -rf "$root/fill"`) })
+	return s.retry(ctx, func(ctx context.Context) error {
+		err := s.onDisk(ctx, victim, `rm -rf "$root/fill"`)
+		if err != nil && s.isGone(ctx, victim) {
+			return nil
+		}
+		return err
+	})
 }
 
 func fillState(_ context.Context, s *site, _ *process, _ string) error { return s.fillState() }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -92,6 +93,12 @@ func (s *site) onDisk(ctx context.Context, node, script string) error {
 		root=/proc/$init/root; [ -e "$root/usr/sbin/lab-init" ] || exit 1
 		`, s.domain(node))
 	return s.command(s.lab.Inside(ctx, "bash", "-c", find+script))
+}
+
+// isGone reports whether libvirt answers, and has no machine for the node.
+func (s *site) isGone(ctx context.Context, node string) bool {
+	out, err := s.lab.Command(ctx, "virsh", "-q", "-c", "lxc:///system", "list", "--all", "--name").Output()
+	return err == nil && !slices.Contains(strings.Fields(string(out)), s.domain(node))
 }
 
 // signalLibvirtd sends a signal to libvirtd, whose number counts in the lab.

@@ -3,58 +3,77 @@
 # the services that the switch has started.
 
 # listServices prints a line for each loaded service: ID ENTERED RESTARTS TYPE STATE SUBSTATE.
-# ENTERED is when the service last became active. Transient services are left out: they
-# are not part of any configuration.
+# ENTERED is when the service last became active. Two kinds of services are left out, since the
+# switch does not decide when they run: transient ones, and those that a timer starts.
 listServices() {
   timeout 20 systemctl show '*.service' --no-pager \
-    --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient 2>/dev/null |
+    --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy 2>/dev/null |
     {
-      id='' transient=''
+      clearService
+      # An empty line ends a service. Its properties come in an order of systemd's own.
       while IFS='=' read -r property value; do
         case $property in
-        '') printService; id='' ;;
-        Id) id=$value type='' state='' sub='' entered='' restarts='' transient='' ;;
+        '')
+          printService
+          clearService
+          ;;
+        Id) id=$value ;;
         Type) type=$value ;;
         ActiveState) state=$value ;;
         SubState) sub=$value ;;
         ActiveEnterTimestampMonotonic) entered=$value ;;
         NRestarts) restarts=$value ;;
         Transient) transient=$value ;;
+        TriggeredBy) triggers=$value ;;
         esac
       done
       printService
     }
 }
 
+clearService() { id='' type='' state='' sub='' entered='' restarts='' transient='' triggers=''; }
+
 printService() {
   [ -n "$id" ] && [ "$transient" != yes ] || return 0
+  case $triggers in *.timer*) return 0 ;; esac
   printf '%s %s %s %s %s %s\n' "$id" "${entered:-0}" "${restarts:-0}" "${type:-none}" "${state:-none}" "${sub:-none}"
 }
 
-# recordBefore records systemd's services and jobs before the switch, so that they are not
-# attributed to the new system.
+# recordBefore records systemd's jobs before the switch, and adds services that systemd keeps
+# restarting to $failedBefore, so that they are not attributed to the new system.
 recordBefore() {
   listServices >"$live/services.before"
-  jobsBefore=$(queuedJobs | while read -r job _; do printf '%s ' "$job"; done)
+  jobsBefore=$(queuedJobs | while read -r job name _; do printf '%s %s ' "$job" "$name"; done)
+  read -r up _ </proc/uptime
+  up=${up%.*}000000
+  while read -r id entered restarts _ state _; do
+    case $state in activating) jobsBefore="$jobsBefore$id " ;; esac
+    # systemd has restarted the service in the last two minutes.
+    if [ "$restarts" != 0 ] && { [ "$state" = activating ] || [ $((up - entered)) -lt 120000000 ]; }; then
+      failedBefore="$failedBefore$id "
+    fi
+  done <"$live/services.before"
 }
 
-# isUnrelated reports whether a unit is started by a timer or is transient. Such a unit does not
-# depend on the switch.
+# isUnrelated reports whether a unit does not depend on the switch: a timer starts it, it is
+# transient, or it has ended without an error and waits for its next start.
 isUnrelated() { # UNIT
-  case $(timeout 10 systemctl show --property=TriggeredBy,Transient "$1" 2>/dev/null) in
+  properties=$(timeout 10 systemctl show --property=TriggeredBy,Transient,SubState,Result "$1" 2>/dev/null)
+  case $properties in
   *.timer* | *Transient=yes*) return 0 ;;
+  *SubState=auto-restart*) case $properties in *Result=success*) return 0 ;; esac ;;
   esac
   return 1
 }
 
 # pendingJobs prints the jobs that the switch has left in systemd's queue, as "KIND UNIT".
-# Not included: jobs from before the switch; scopes and slices; services that timers start; services
-# that wait for a key, which may be uploaded after the switch; and jobs that wait for one of these.
+# Not included: jobs from before the switch, and later jobs of the same units; scopes and slices; services
+# that timers start; services that wait for a key, which may be uploaded after the switch; and jobs that wait for one of these.
 pendingJobs() {
   queuedJobs | {
     running='' waiting='' others=''
     while read -r job name kind how; do
-      case " $jobsBefore" in *" $job "*) others=yes; continue ;; esac
+      case " $jobsBefore" in *" $job "* | *" $name "*) others=yes; continue ;; esac
       case $name in
       *.scope | *.slice | "$runUnit" | "$switchUnit") continue ;;
       *-key.service) others=yes; continue ;;
@@ -76,13 +95,13 @@ pendingJobs() {
 }
 
 # waitForJobs waits until systemd has completed the jobs of the switch. It fails with
-# reason=hung if the queue does not change for $armed seconds, or 60 if no rollback is
-# armed, and with reason=aborted if the client aborts.
+# reason=hung if the queue does not change for $armed seconds (60 if no rollback is armed), or
+# is not empty after ten times that and ten minutes. It fails with reason=aborted if the client aborts.
 waitForJobs() {
   patience=${armed:-0}
   [ "$patience" != 0 ] || patience=60
   now
-  moved=$now mark=''
+  began=$now moved=$now mark=''
   while pending=$(pendingJobs) && [ -n "$pending" ]; do
     if [ -e "$live/abort" ]; then
       reason=aborted
@@ -94,7 +113,8 @@ waitForJobs() {
       deadline=$((now + patience))
       save || :
       echo "waiting for systemd: ${pending%, }" >>"$live/log"
-    elif [ $((now - moved)) -ge "$patience" ]; then
+    fi
+    if [ $((now - moved)) -ge "$patience" ] || [ $((now - began)) -ge $((patience * 10 + 600)) ]; then
       reason=hung jobs=$pending
       return 1
     fi
@@ -102,29 +122,22 @@ waitForJobs() {
   done
 }
 
-# startedServices prints ID and ENTERED of the services that have started since the
-# switch began and still run. Oneshot services are left out: they end when their job is done.
+# startedServices prints ID and ENTERED of the services that have started since the switch
+# began and still run. Left out are oneshot services, which end when their job is done, and
+# services that failed, or that systemd kept restarting, before the switch.
 startedServices() {
-  before='|' settledBefore=" $failedBefore "
-  while read -r id entered restarts _; do
-    before="$before$id $entered $restarts|"
+  before='|'
+  while read -r id entered _; do
+    before="$before$id $entered|"
   done <"$live/services.before"
-  listServices | while read -r id entered restarts type state sub; do
+  listServices | while read -r id entered _ type state sub; do
     case $type:$state:$sub in
     oneshot:*) continue ;;
     *:active:* | *:reloading:* | *:activating:auto-restart*) ;;
     *) continue ;;
     esac
-    case $settledBefore in *" $id "*) continue ;; esac
-    rest=${before#*"|$id "}
-    if [ "$rest" != "$before" ]; then
-      entry=${rest%%|*}
-      [ "${entry% *}" != "$entered" ] || continue
-      # A start by the switch resets the restart counter. If the counter has increased,
-      # systemd has restarted the service, as it did before the switch.
-      count=${entry#* }
-      [ "$count" = 0 ] || [ "$restarts" -lt "$count" ] || continue
-    fi
+    case " $failedBefore " in *" $id "*) continue ;; esac
+    case $before in *"|$id $entered|"*) continue ;; esac
     printf '%s %s\n' "$id" "$entered"
   done
 }

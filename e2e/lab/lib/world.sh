@@ -127,7 +127,11 @@ watch_controllers() {
       gone[$name]=0
       echo "libvirtd takes $name for running, and its process is gone: it is started again"
       timeout 20 virsh -q -c lxc:///system destroy "$name" || true
-      timeout 20 virsh -q -c lxc:///system start "$name" || true
+      # Another lab may take the loop device that libvirt has just found free.
+      for _ in 1 2 3 4 5 6 7 8 9 10; do
+        ! timeout 20 virsh -q -c lxc:///system start "$name" || break
+        sleep 0.5
+      done
     done
   done
 }
