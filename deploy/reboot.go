@@ -67,7 +67,7 @@ func (d *Deployer) reboot(ctx context.Context, n nixeval.Node, boot string, time
 	}
 	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: n.Name, Text: "waits for the node to come back"})
 	begin := time.Now()
-	intent := state.Intent{Run: d.Record.ID(), Node: n.Name, Step: state.RebootNode, Boot: boot, Since: begin.UTC()}
+	intent := state.Intent{Run: d.Record.ID(), Node: n.Name, Step: state.RebootNode, Path: boot, Since: begin.UTC()}
 	if err := d.Store.Begin(intent); err != nil {
 		return r, "", &NodeError{Node: n.Name, Step: event.Activate, Err: err}
 	}
@@ -108,7 +108,7 @@ func (r *run) outlastReboot(ctx context.Context, node string, h activate.Host) e
 		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has told it to reboot, and it is waited for"})
 		limited, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
-		_, _ = r.Activator.AwaitBoot(limited, node, h, intent.Boot, intent.Since.Add(goesDown))
+		_, _ = r.Activator.AwaitBoot(limited, node, h, intent.Path, intent.Since.Add(goesDown))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

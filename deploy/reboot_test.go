@@ -40,7 +40,7 @@ func TestKilledReboot(t *testing.T) {
 	}); err == nil {
 		t.Fatal("the reboot was not interrupted")
 	}
-	if got := w.state().Intents; len(got) != 1 || got[0].Step != state.RebootNode || got[0].Boot != "1" {
+	if got := w.state().Intents; len(got) != 1 || got[0].Step != state.RebootNode || got[0].Path != "1" {
 		t.Fatalf("intents: %+v", got)
 	}
 
@@ -56,7 +56,7 @@ func TestKilledReboot(t *testing.T) {
 	// An old one is no reason to wait, nor is a node that was not told before the run was killed.
 	for _, since := range []time.Time{time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)} {
 		_, err := w.session(t.Context(), "reboot", func(d *Deployer) error {
-			return d.Store.Begin(state.Intent{Run: d.Record.ID(), Node: "w-1", Step: state.RebootNode, Boot: "2", Since: since})
+			return d.Store.Begin(state.Intent{Run: d.Record.ID(), Node: "w-1", Step: state.RebootNode, Path: "2", Since: since})
 		})
 		if err != nil {
 			t.Fatal(err)
