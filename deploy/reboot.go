@@ -104,11 +104,12 @@ func (r *run) outlastReboot(ctx context.Context, node string, h activate.Host) e
 	if intent == nil {
 		return nil
 	}
-	if until := intent.Since.Add(longestReboot); time.Now().Before(until) {
+	since := notAfter(intent.Since, time.Now())
+	if until := since.Add(longestReboot); time.Now().Before(until) {
 		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has told it to reboot, and it is waited for"})
 		limited, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
-		_, _ = r.Activator.AwaitBoot(limited, node, h, intent.Path, intent.Since.Add(goesDown))
+		_, _ = r.Activator.AwaitBoot(limited, node, h, intent.Path, since.Add(goesDown))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -116,3 +117,7 @@ func (r *run) outlastReboot(ctx context.Context, node string, h activate.Host) e
 	}
 	return r.Store.Update(func(s *state.State) error { s.Rebooted(node); return nil })
 }
+
+// notAfter is since, or now where that is earlier: the clock was set back, or another machine wrote the time.
+// It has now's monotonic clock, so a clock that is set during a wait does not prolong it.
+func notAfter(since, now time.Time) time.Time { return now.Add(-max(0, now.Sub(since))) }
