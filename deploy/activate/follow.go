@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -30,10 +31,11 @@ type watch struct {
 
 	patience time.Duration // see there
 	outlook  string        // what the node does while we do not hear from it
+	silence  time.Duration // how long a start may take to its first sign
 
 	wait    *event.Wait // for the next sign of the node
 	until   time.Time   // when the node is given up, unless there is a sign before
-	started bool        // the node has shown signs of the run
+	started bool        // the node has shown signs of the run, or may have begun it without one
 	lines   int         // of the log that we have
 	tail    []string
 	units   map[string][]string
@@ -42,7 +44,7 @@ type watch struct {
 }
 
 func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
-	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), outlook: "its switch goes on"}
+	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), outlook: "its switch goes on", silence: time.Minute}
 	if confirm > 0 {
 		w.outlook = "it rolls back unless confirmed"
 	}
@@ -72,6 +74,9 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	}
 	for {
 		err := w.attach(ctx, fresh, command...)
+		if errors.Is(err, errQuiet) { // a start that hung may have begun the run, or go on after it was ended
+			w.started = true
+		}
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -148,12 +153,15 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	defer cancel(nil)
 	limit := mostQuiet
 	if command[0] == "start" { // sudo may ask for a password first, and systemd take its time
-		limit = time.Minute
+		limit = w.silence
 	}
+	var begun atomic.Bool // so that the command only follows the run
+	begun.Store(command[0] != "start")
 	quiet := time.AfterFunc(limit, func() {
 		cancel(errQuiet)
-		// It may be dead without a sign of that. Whoever wants a connection gets another.
-		conn.Close()
+		if begun.Load() { // nothing has to be ended on the node, and the time to confirm passes
+			conn.Close()
+		}
 	})
 	defer quiet.Stop()
 	p := newNodeParser()
@@ -164,10 +172,14 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	}
 	err = run(ctx, conn, func(name, value string) {
 		quiet.Reset(w.quiet())
+		begun.Store(true)
 		w.sign()
 		w.line(p, name, value)
 	}, command...)
 	if err != nil && errors.Is(context.Cause(ctx), errQuiet) {
+		// It may be dead without a sign of that. Whoever wants a connection gets another. It is closed
+		// after run has returned: run ends the command over this connection.
+		conn.Close()
 		return fmt.Errorf("%s: %s: %w", w.name, nameOf(command), errQuiet)
 	}
 	if err != nil {
