@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,8 @@ type app struct {
 	connect opener     // to hypervisors
 	dir     state.Dir  // of the cluster, once the hive is known
 
-	underway underway // for Ctrl-C
+	underway  underway    // for Ctrl-C
+	recording atomic.Bool // a run is recorded: it may have nodes to give back, and its record has to be ended
 
 	// flags
 	file, flake string

@@ -264,6 +264,7 @@ func (a *app) recorded(e *nixeval.Evaluator, hive *nixeval.Hive, command string,
 		a.view.Event(ev)
 	}}
 	a.sink = s.send // so that the record has Nix's events, too
+	a.recording.Store(true)
 	err = f(s)
 	code := exitCode(a.interrupted(err))
 	if endErr := record.End(code, err); endErr != nil {

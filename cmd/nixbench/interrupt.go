@@ -85,24 +85,37 @@ func (a *app) watchInterrupt(over <-chan struct{}, exit func(code int)) {
 		return
 	}
 	said := make(chan struct{})
+	text := fmt.Sprintf("interrupted; waiting for %s; Ctrl-C again ends nixbench at once, and the next run goes on from there", &a.underway)
 	go func() {
 		defer close(said)
 		a.open()
-		a.view.Event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(),
-			Text: fmt.Sprintf("interrupted; waiting for %s; Ctrl-C again ends nixbench at once, and the next run goes on from there", &a.underway)})
+		a.view.Event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: text})
 	}()
 	select {
 	case <-over:
 		return
 	case <-said:
-	case <-time.After(viewGrace): // the output is a pipe that is not read: nothing can go on
-		exit(exitInterrupted)
-		return
+	case <-time.After(viewGrace): // the output is a pipe that is not read, or a terminal that is stopped
+		if !a.recording.Load() { // nothing has to be given back, and nothing can go on
+			exit(exitInterrupted)
+			return
+		}
+		toStderr("note: " + text)
 	}
 	if !within(over, giveUp) {
-		fmt.Fprintf(os.Stderr, "error: interrupted; %s did not end within %v\n", &a.underway, giveUp)
+		toStderr(fmt.Sprintf("error: interrupted; %s did not end within %v", &a.underway, giveUp))
 		exit(exitInterrupted)
 	}
+}
+
+// toStderr writes a line without the view. Stderr may be the terminal that is stopped: then the line is lost.
+func toStderr(line string) {
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		fmt.Fprintln(os.Stderr, line)
+	}()
+	within(written, viewGrace)
 }
 
 func within(over <-chan struct{}, d time.Duration) bool {
