@@ -67,7 +67,7 @@ func (d *Deployer) rebootNode(ctx context.Context, n nixeval.Node, boot string, 
 	}
 	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Activate, Node: n.Name, Text: "waits for the node to come back"})
 	begin := time.Now()
-	intent := state.Intent{Run: d.Record.ID(), Node: n.Name, Step: state.RebootNode, Boot: boot, Since: begin.UTC()}
+	intent := state.Intent{Run: d.Record.ID(), Node: n.Name, Step: state.RebootNode, Path: boot, Since: begin.UTC()}
 	if err := d.Store.Begin(intent); err != nil {
 		return r, "", &NodeError{Node: n.Name, Step: event.Activate, Err: err}
 	}
@@ -105,11 +105,12 @@ func (r *run) waitForPreviousReboot(ctx context.Context, node string, h activate
 	if intent == nil {
 		return nil
 	}
-	if until := intent.Since.Add(maxRebootTime); time.Now().Before(until) {
+	since := notAfter(intent.Since, time.Now())
+	if until := since.Add(maxRebootTime); time.Now().Before(until) {
 		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has told it to reboot, and it is waited for"})
 		limited, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
-		_, _ = r.Activator.WaitForBoot(limited, node, h, intent.Boot, intent.Since.Add(shutdownGrace))
+		_, _ = r.Activator.WaitForBoot(limited, node, h, intent.Path, since.Add(shutdownGrace))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -117,3 +118,7 @@ func (r *run) waitForPreviousReboot(ctx context.Context, node string, h activate
 	}
 	return r.Store.Update(func(s *state.State) error { s.Rebooted(node); return nil })
 }
+
+// notAfter is since, or now where that is earlier: the clock was set back, or another machine wrote the time.
+// It has now's monotonic clock, so a clock that is set during a wait does not prolong it.
+func notAfter(since, now time.Time) time.Time { return now.Add(-max(0, now.Sub(since))) }

@@ -40,7 +40,7 @@ func TestKilledReboot(t *testing.T) {
 	}); err == nil {
 		t.Fatal("the reboot was not interrupted")
 	}
-	if got := w.state().Intents; len(got) != 1 || got[0].Step != state.RebootNode || got[0].Boot != "1" {
+	if got := w.state().Intents; len(got) != 1 || got[0].Step != state.RebootNode || got[0].Path != "1" {
 		t.Fatalf("intents: %+v", got)
 	}
 
@@ -56,7 +56,7 @@ func TestKilledReboot(t *testing.T) {
 	// The run does not wait for an old intent, or for a node that never received the reboot command.
 	for _, since := range []time.Time{time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)} {
 		_, err := w.session(t.Context(), "reboot", func(d *Deployer) error {
-			return d.Store.Begin(state.Intent{Run: d.Record.ID(), Node: "w-1", Step: state.RebootNode, Boot: "2", Since: since})
+			return d.Store.Begin(state.Intent{Run: d.Record.ID(), Node: "w-1", Step: state.RebootNode, Path: "2", Since: since})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -65,6 +65,16 @@ func TestKilledReboot(t *testing.T) {
 		w.must(w.apply())
 		if took := time.Since(begin); took > 5*time.Second || len(w.state().Intents) > 0 {
 			t.Errorf("it took %v; intents %v", took, w.state().Intents)
+		}
+	}
+}
+
+// A reboot that was written down with a later time than now's is waited for as if it had begun now.
+func TestRebootAfterClockWasSetBack(t *testing.T) {
+	now := time.Now()
+	for since, want := range map[time.Duration]time.Duration{-time.Minute: -time.Minute, 0: 0, 3 * time.Hour: 0} {
+		if got := notAfter(now.Add(since).UTC().Round(0), now); got.Sub(now).Round(time.Millisecond) != want {
+			t.Errorf("%v: %v, want %v", since, got.Sub(now), want)
 		}
 	}
 }

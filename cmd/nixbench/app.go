@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,8 @@ type app struct {
 	connect  hypervisorOpener // connects to hypervisors
 	dir      state.Dir        // the cluster's state folder; set by the survey
 
-	ongoing ongoingWork // shown when Ctrl-C does not end the command at once
+	ongoing   ongoingWork // shown when Ctrl-C does not end the command at once
+	recording atomic.Bool // a run is recorded: it may have nodes to uncordon, and its record must be ended
 
 	// flags
 	file, flake string

@@ -265,6 +265,7 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 		a.view.Event(ev)
 	}}
 	a.sink = s.send // so that the record also contains Nix's events
+	a.recording.Store(true)
 	err = f(s)
 	code := exitCode(a.preferInterrupt(err))
 	if endErr := record.End(code, err); endErr != nil {

@@ -87,24 +87,37 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 		return
 	}
 	reported := make(chan struct{})
+	text := fmt.Sprintf("interrupted; waiting for %s; Ctrl-C again ends nixbench at once, and the next run goes on from there", &a.ongoing)
 	go func() {
 		defer close(reported)
 		a.openView()
-		a.view.Event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(),
-			Text: fmt.Sprintf("interrupted; waiting for %s; Ctrl-C again ends nixbench at once, and the next run goes on from there", &a.ongoing)})
+		a.view.Event(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: text})
 	}()
 	select {
 	case <-ended:
 		return
 	case <-reported:
-	case <-time.After(viewGrace): // no process reads the output pipe, so nixbench cannot continue
-		exit(exitInterrupted)
-		return
+	case <-time.After(viewGrace): // the output is a pipe that no process reads, or a terminal that is stopped
+		if !a.recording.Load() { // no node and no record has to be restored
+			exit(exitInterrupted)
+			return
+		}
+		toStderr("note: " + text)
 	}
 	if !closedWithin(ended, giveUpAfter) {
-		fmt.Fprintf(os.Stderr, "error: interrupted; %s did not end within %v\n", &a.ongoing, giveUpAfter)
+		toStderr(fmt.Sprintf("error: interrupted; %s did not end within %v", &a.ongoing, giveUpAfter))
 		exit(exitInterrupted)
 	}
+}
+
+// toStderr writes a line without the view. Stderr may be the terminal that is stopped: then the line is lost.
+func toStderr(line string) {
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		fmt.Fprintln(os.Stderr, line)
+	}()
+	closedWithin(written, viewGrace)
 }
 
 func closedWithin(ended <-chan struct{}, d time.Duration) bool {

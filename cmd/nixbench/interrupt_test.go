@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,11 +13,52 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 )
+
+// stuck is an output that no process reads, until it is closed.
+type stuck chan struct{}
+
+func (s stuck) Write(p []byte) (int, error) {
+	<-s
+	return len(p), nil
+}
+
+// A run that is recorded may have a node to uncordon, or keys to restore: it is given time to end also if the output is
+// stuck. Another command is ended at once then.
+func TestInterruptWithStuckOutput(t *testing.T) {
+	for name, test := range map[string]struct {
+		recording bool
+		exits     bool
+	}{
+		"a recorded run":  {true, false},
+		"another command": {false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			out := make(stuck)
+			a := newApp(ctx, nil)
+			a.viewOnce.Do(func() { a.view = ui.New(ui.Options{Out: out, Err: out}) })
+			defer a.view.Close()
+			defer close(out)
+			a.recording.Store(test.recording)
+			ended := make(chan struct{})
+			time.AfterFunc(reportAfter+viewGrace+time.Second, func() { close(ended) })
+			exited := false
+			a.watchInterrupt(ended, func(int) { exited = true })
+			if exited != test.exits {
+				t.Errorf("exit %v, want %v", exited, test.exits)
+			}
+		})
+	}
+}
 
 // interrupted [-tty] [-says TEXT] MARK COMMAND…: SIGINT and SIGTERM each end the command with exit
 // code 130 within a second. The signal is sent as soon as the command has created the file MARK or,

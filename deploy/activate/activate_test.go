@@ -295,6 +295,39 @@ func TestCutConnection(t *testing.T) {
 	}
 }
 
+// A start that says nothing is ended on the node. Whether it has begun the run, or will, is not known.
+func TestQuietStart(t *testing.T) {
+	f := newFakeNode()
+	ended := make(chan string, 1)
+	f.start = func(e *sshtest.Exec, f *fakeNode) int {
+		signal, ok := "", false
+		for !ok {
+			select {
+			case signal, ok = <-e.Signals:
+			case <-time.After(3 * time.Second):
+				ok = true
+			}
+		}
+		ended <- signal
+		return 1
+	}
+	f.confirm = func(e *sshtest.Exec, f *fakeNode) int {
+		fmt.Fprintln(e.Stderr, "there was no run")
+		return 1
+	}
+	_, h := fake(t, f)
+	a := &Activator{}
+	w := a.watch("web-1", h, "r1", 8*time.Second)
+	w.silence = 100 * time.Millisecond
+	err := wrapLostSight(t.Context(), "web-1", request(), w, w.follow(t.Context(), false, "start", "r1"))
+	if lost := (*LostSightError)(nil); !errors.As(err, &lost) || !strings.Contains(err.Error(), "there was no run") {
+		t.Errorf("%v", err)
+	}
+	if got := <-ended; got != "TERM" {
+		t.Errorf("the command was ended with %q", got)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*fakeNode)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -30,10 +31,11 @@ type watch struct {
 
 	patience  time.Duration // how long the node may be unreachable, see patience
 	meanwhile string        // what an unreachable node does, for messages
+	silence   time.Duration // how long a start may take until its first output
 
 	wait    *event.Wait // the reported wait for output of the node
 	until   time.Time   // when the node is given up; each output extends it
-	started bool        // output of the run was received
+	started bool        // output of the run was received, or the run may have begun without output
 	lines   int         // number of received log lines
 	tail    []string
 	units   map[string][]string
@@ -42,7 +44,7 @@ type watch struct {
 }
 
 func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
-	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), meanwhile: "its switch goes on"}
+	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), meanwhile: "its switch goes on", silence: time.Minute}
 	if confirm > 0 {
 		w.meanwhile = "it rolls back unless confirmed"
 	}
@@ -72,6 +74,9 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	}
 	for {
 		err := w.attach(ctx, fresh, command...)
+		if errors.Is(err, errSilent) { // a start that hung may have begun the run, or go on after it was ended
+			w.started = true
+		}
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -148,12 +153,15 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	defer cancel(nil)
 	limit := maxSilence
 	if command[0] == "start" { // sudo may ask for a password, and systemd may be slow
-		limit = time.Minute
+		limit = w.silence
 	}
+	var begun atomic.Bool // so that the command only follows the run
+	begun.Store(command[0] != "start")
 	quiet := time.AfterFunc(limit, func() {
 		cancel(errSilent)
-		// The connection may be dead without an error. Close it, so that the host opens another one.
-		conn.Close()
+		if begun.Load() { // no command has to be ended on the node, and the time to confirm passes
+			conn.Close()
+		}
 	})
 	defer quiet.Stop()
 	p := newNodeParser()
@@ -164,10 +172,14 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	}
 	err = run(ctx, conn, func(name, value string) {
 		quiet.Reset(w.silenceLimit())
+		begun.Store(true)
 		w.noteSign()
 		w.handleLine(p, name, value)
 	}, command...)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
+		// The connection may be dead without an error. Close it, so that the host opens another one, but
+		// only after run has returned: run ends the command over this connection.
+		conn.Close()
 		return fmt.Errorf("%s: %s: %w", w.name, commandName(command), errSilent)
 	}
 	if err != nil {

@@ -40,9 +40,8 @@ type Deployment struct {
 type Intent struct {
 	Run   string    `json:"run"`
 	Node  string    `json:"node"`
-	Step  string    `json:"step"` // as in `activate`
-	Path  string    `json:"path,omitempty"`
-	Boot  string    `json:"boot,omitempty"` // for a reboot: the boot id before it
+	Step  string    `json:"step"`           // as in `activate`
+	Path  string    `json:"path,omitempty"` // of a reboot: the id of the boot that it ends
 	Since time.Time `json:"since"`
 }
 

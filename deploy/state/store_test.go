@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -206,6 +207,19 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 	for i := 0; b.Loop(); i++ {
 		confirm(i)
+	}
+}
+
+// An older nixbench reads the state strictly, and reports a field that it does not have as damage:
+// a new field of an intent needs a new version of the state.
+func TestFieldsOfAnIntent(t *testing.T) {
+	var fields []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Intent]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		fields = append(fields, name)
+	}
+	if want := []string{"run", "node", "step", "path", "since"}; version == 2 && !slices.Equal(fields, want) {
+		t.Errorf("%q, but version 2 has %q", fields, want)
 	}
 }
 
