@@ -129,7 +129,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.tidy(ctx, machines, cluster)
 	}
 	if err == nil && buildErr == nil {
-		err = r.proven(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel))
+		err = r.proven(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel, r.found, r.Send))
 	}
 	return errors.Join(buildErr, err)
 }
