@@ -51,11 +51,20 @@ func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, 
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	return errors.Join(err, whileAway(back, func() error { return e.uncordon(back, node, mark) }))
+	undo := whileAway(back, func() error { return e.uncordon(back, node, mark) })
+	if undo != nil && !isTheirs(mark) {
+		undo = fmt.Errorf("%w; the node may still be cordoned: the next run gives it work again, or kubectl uncordon %s", undo, node)
+		var stuck *StuckError
+		if errors.As(err, &stuck) {
+			stuck.Cordoned = true
+		}
+	}
+	return errors.Join(err, undo)
 }
 
-// undoTimeout bounds the way back from a drain that has failed.
-const undoTimeout = 10 * time.Second
+// undoTimeout bounds the way back from a drain that has failed. A control plane that restarts may be
+// without its API for most of it.
+const undoTimeout = 30 * time.Second
 
 // drains tells whether Drain touches the node. One that somebody else has cordoned is theirs to
 // drain and to uncordon, unless it is removed.
@@ -135,6 +144,11 @@ func (e *Engine) evict(ctx context.Context, node string, o engine.DrainOptions, 
 		if err := whileAway(ctx, func() (err error) { pods, err = e.podsOn(ctx, node); return err }); err != nil {
 			return shorten(ctx, err)
 		}
+		var daemonSets map[string]bool
+		if err := whileAway(ctx, func() (err error) { daemonSets, err = e.daemonSets(ctx); return err }); err != nil {
+			return shorten(ctx, err)
+		}
+		markOrphans(pods, daemonSets)
 		if check := checkPods(pods, o); len(check.Blocked) > 0 {
 			return &engine.BlockedError{Nodes: map[string][]engine.DrainItem{node: check.Blocked}}
 		}
@@ -220,6 +234,8 @@ const shownPods = 4 // in a line
 type StuckError struct {
 	After time.Duration
 	Left  string // pods, each with what it waits for
+	// Cordoned: the node could not be uncordoned afterwards.
+	Cordoned bool
 }
 
 func (e *StuckError) Error() string {
@@ -228,7 +244,11 @@ func (e *StuckError) Error() string {
 
 // Hint says what to do about it.
 func (e *StuckError) Hint() string {
-	return "the node takes work as before; run it again once the pods can go, or leave them where they are with --no-drain"
+	const again = "run it again once the pods can go, or leave them where they are with --no-drain"
+	if e.Cordoned {
+		return again
+	}
+	return "the node takes work as before; " + again
 }
 
 // evictRound runs kubectl drain for a short time, with the permissions that these pods need and no
@@ -272,6 +292,7 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 	}
 	all := map[string]engine.DrainCheck{}
 	var budgets budgets
+	var daemonSets map[string]bool
 	for _, name := range names {
 		n, member := nodes[name]
 		if !member || !e.drains(ctx, n, name, o) {
@@ -286,9 +307,16 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 				return nil, fmt.Errorf("%s: drain: %w", name, brief(err))
 			}
 		}
+		if daemonSets == nil {
+			if daemonSets, err = e.daemonSets(ctx); err != nil {
+				return nil, fmt.Errorf("%s: drain: %w", name, brief(err))
+			}
+		}
+		markOrphans(pods, daemonSets)
 		check := checkPods(pods, o)
 		for _, p := range pods {
-			if stop := budgets.stops(p); stop.forever && p.evicted() && !p.terminates() && !(o.ForGood && !ready(n)) {
+			// The drain of a node that is not Ready goes on in spite of budgets.
+			if stop := budgets.stops(p); stop.forever && p.evicted() && !p.terminates() && ready(n) {
 				check.Blocked = append(check.Blocked, stop.item(p))
 			}
 		}

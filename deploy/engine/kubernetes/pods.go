@@ -20,7 +20,10 @@ const (
 )
 
 // pod is one as kubectl prints it.
-type pod struct{ gjson.Result }
+type pod struct {
+	gjson.Result
+	orphan bool // its DaemonSet does not exist any more
+}
 
 // podsOn are the pods that are bound to a node.
 func (e *Engine) podsOn(ctx context.Context, node string) ([]pod, error) {
@@ -33,9 +36,34 @@ func (e *Engine) podsOn(ctx context.Context, node string) ([]pod, error) {
 	}
 	var all []pod
 	for _, p := range gjson.GetBytes(out, "items").Array() {
-		all = append(all, pod{p})
+		all = append(all, pod{Result: p})
 	}
 	return all, nil
+}
+
+// daemonSets are the cluster's DaemonSets, as namespace/name.
+func (e *Engine) daemonSets(ctx context.Context) (map[string]bool, error) {
+	out, err := e.kubectl(ctx, "", "get", "daemonsets", "--all-namespaces", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	if !gjson.ValidBytes(out) {
+		return nil, errors.New("kubectl get daemonsets printed no JSON")
+	}
+	all := map[string]bool{}
+	for _, d := range gjson.GetBytes(out, "items").Array() {
+		all[d.Get("metadata.namespace").String()+"/"+d.Get("metadata.name").String()] = true
+	}
+	return all, nil
+}
+
+// markOrphans marks the pods whose DaemonSet is not among these. The DaemonSets are listed after the
+// pods: those that are created in between have no pod here.
+func markOrphans(pods []pod, daemonSets map[string]bool) {
+	for i, p := range pods {
+		owner := p.Get("metadata.ownerReferences.#(controller==true).name").String()
+		pods[i].orphan = p.controller() == "DaemonSet" && !daemonSets[p.namespace()+"/"+owner]
+	}
 }
 
 func (p pod) name() string { return p.namespace() + "/" + p.Get("metadata.name").String() }
@@ -59,13 +87,13 @@ func (p pod) finished() bool {
 func (p pod) terminates() bool { return p.Get("metadata.deletionTimestamp").Exists() }
 
 // evicted tells whether a drain moves the pod. The kubelet's own ones stay, and so do those of
-// DaemonSets, which would come back at once.
+// DaemonSets, which would come back at once; without its DaemonSet, a pod does not.
 func (p pod) evicted() bool {
-	return p.annotation("kubernetes.io/config.mirror") == "" && (p.controller() != "DaemonSet" || p.finished())
+	return p.annotation("kubernetes.io/config.mirror") == "" && (p.controller() != "DaemonSet" || p.orphan || p.finished())
 }
 
 // isBare tells whether kubectl wants --force for it.
-func (p pod) isBare() bool { return p.evicted() && !p.finished() && p.controller() == "" }
+func (p pod) isBare() bool { return p.evicted() && !p.finished() && (p.controller() == "" || p.orphan) }
 
 // hasEmptyDir tells whether kubectl wants --delete-emptydir-data for it.
 func (p pod) hasEmptyDir() bool {
