@@ -129,7 +129,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.removeObsolete(ctx, machines, cluster)
 	}
 	if err == nil && buildErr == nil {
-		err = r.verifyCluster(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel))
+		err = r.verifyCluster(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send))
 	}
 	return errors.Join(buildErr, err)
 }

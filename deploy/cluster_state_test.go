@@ -569,13 +569,50 @@ func TestDrainOfBrokenMember(t *testing.T) {
 	}
 }
 
-// Units that failed are reported at the end, also on nodes that did not change.
+// Units that failed during the run are reported at the end, also on nodes that did not change. Those that had
+// failed before are only named in a warning.
 func TestFailedUnitsAtEnd(t *testing.T) {
-	w, _ := newRunningCluster(t, 1, 1)
-	w.machines["w-1"].failed = "backup.service"
+	w, e := newRunningCluster(t, 1, 1)
+	set := func(units string) {
+		w.machines["w-1"].mu.Lock()
+		defer w.machines["w-1"].mu.Unlock()
+		w.machines["w-1"].failed = units
+	}
+	set("backup.service")
+	warned := func() bool {
+		return slices.ContainsFunc(w.events, func(e event.Event) bool {
+			return e.Level == "warning" && e.Node == "w-1" && e.Text == "w-1: failed before this run, and still: backup.service"
+		})
+	}
+	w.must(w.apply(func(o *Options) { o.CheckTimeout = 5 * time.Second }))
+	if !warned() {
+		t.Error("no warning names the unit that had failed before")
+	}
+	e.onCall = func(what string) { // after the nodes were inspected
+		if what == "look " {
+			set("backup.service web.service")
+		}
+	}
+	_, err := w.apply(func(o *Options) { o.CheckTimeout = time.Second })
+	if err == nil || !strings.Contains(err.Error(), "w-1: failed: web.service") {
+		t.Error(err)
+	}
+	e.onCall = nil
+	set("")
+	w.must(w.apply(func(o *Options) { o.CheckTimeout = 5 * time.Second }))
+	w.events = nil
+	e.onCall = func(what string) {
+		if what == "look " {
+			set("backup.service")
+		}
+	}
 	if _, err := w.apply(func(o *Options) { o.CheckTimeout = time.Second }); err == nil || !strings.Contains(err.Error(), "w-1: failed: backup.service") {
 		t.Error(err)
 	}
-	w.machines["w-1"].failed = ""
+	if warned() {
+		t.Error("a unit that has failed since is said to have failed before")
+	}
+	e.onCall = nil
+	set("")
 	w.must(w.apply(func(o *Options) { o.CheckTimeout = 5 * time.Second }))
 }

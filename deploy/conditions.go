@@ -18,14 +18,24 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// NodeConditions returns the conditions that every node must meet, with any engine or without one.
-func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condition {
+// NodeConditions returns the conditions that every node must meet, with any engine or without one. Units that had
+// failed on a node before, as in before, do not count. A warning names them once the condition holds.
+func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int, before map[string]activate.Node, send event.Sink) []check.Condition {
 	var inspected []Outcome[activate.Node]
 	return []check.Condition{{
 		Name: Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
 			var bad []string
+			var still []event.Event
 			now := InspectNodes(ctx, f, nodes, parallel, nil)
+			for i, o := range now {
+				var old []string
+				now[i].Value.Failed, old = failedSince(before[o.Node.Name], o.Value)
+				if len(old) > 0 {
+					still = append(still, event.Event{Kind: event.Message, Level: "warning", Node: o.Node.Name,
+						Text: fmt.Sprintf("%s: failed before this run, and still: %s", o.Node.Name, strings.Join(old, ", "))})
+				}
+			}
 			if ctx.Err() == nil { // a cancelled inspection has no result
 				inspected = now
 			}
@@ -42,6 +52,9 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 			if len(bad) > 0 {
 				return errors.New(strings.Join(bad, "; "))
 			}
+			for _, e := range still {
+				send.Send(e)
+			}
 			return nil
 		},
 		Explain: func(ctx context.Context) string {
@@ -55,6 +68,19 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int) []check.Condit
 			return strings.Join(lines, "\n")
 		},
 	}}
+}
+
+// failedSince splits the failed units of a node into those that have failed since before and those
+// that had already failed.
+func failedSince(before, now activate.Node) (since, old []string) {
+	for _, unit := range now.Failed {
+		if slices.Contains(before.Failed, unit) {
+			old = append(old, unit)
+		} else {
+			since = append(since, unit)
+		}
+	}
+	return since, old
 }
 
 // MemberConditions returns the conditions of the programs that run on the members themselves. The engine may

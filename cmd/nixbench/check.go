@@ -69,7 +69,7 @@ func (a *app) check(flags checkFlags) error {
 	}
 	fleet := a.newFleet(hive, flags.fleetFlags)
 	defer fleet.Close()
-	conditions := deploy.NodeConditions(fleet, nodes, flags.parallel)
+	conditions := deploy.NodeConditions(fleet, nodes, flags.parallel, nil, nil)
 	clusterEngines, err := engines.Of(hive, fleet)
 	if err != nil {
 		return err

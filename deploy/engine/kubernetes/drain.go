@@ -51,11 +51,20 @@ func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, 
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	return errors.Join(err, retryUnavailable(back, func() error { return e.removeDrainMark(back, node, mark) }))
+	undo := retryUnavailable(back, func() error { return e.removeDrainMark(back, node, mark) })
+	if undo != nil && !wasCordonedBefore(mark) {
+		undo = fmt.Errorf("%w; the node may still be cordoned: the next run gives it work again, or kubectl uncordon %s", undo, node)
+		var stuck *DrainTimeoutError
+		if errors.As(err, &stuck) {
+			stuck.Cordoned = true
+		}
+	}
+	return errors.Join(err, undo)
 }
 
-// undoTimeout is the time limit for the uncordon after a failed drain.
-const undoTimeout = 10 * time.Second
+// undoTimeout is the time limit for the uncordon after a failed drain. The API of a control plane
+// that restarts may be away for most of it.
+const undoTimeout = 30 * time.Second
 
 // mustDrain reports whether Drain changes the node. Drain does not change a node that an administrator
 // has cordoned, unless the node is being removed.
@@ -135,6 +144,11 @@ func (e *Engine) evictPods(ctx context.Context, node string, o engine.DrainOptio
 		if err := retryUnavailable(ctx, func() (err error) { pods, err = e.listPods(ctx, node); return err }); err != nil {
 			return shortenError(ctx, err)
 		}
+		var daemonSets map[string]bool
+		if err := retryUnavailable(ctx, func() (err error) { daemonSets, err = e.daemonSets(ctx); return err }); err != nil {
+			return shortenError(ctx, err)
+		}
+		markOrphans(pods, daemonSets)
 		if check := checkPods(pods, o); len(check.Blocked) > 0 {
 			return &engine.BlockedError{Nodes: map[string][]engine.DrainItem{node: check.Blocked}}
 		}
@@ -221,6 +235,7 @@ const maxShownPods = 4 // in one line
 type DrainTimeoutError struct {
 	After     time.Duration
 	Remaining string // the pods, each with the reason why it remains
+	Cordoned  bool   // the node could not be uncordoned afterwards
 }
 
 func (e *DrainTimeoutError) Error() string {
@@ -229,7 +244,11 @@ func (e *DrainTimeoutError) Error() string {
 
 // Hint says what to do about it.
 func (e *DrainTimeoutError) Hint() string {
-	return "the node takes work as before; run it again once the pods can go, or leave them where they are with --no-drain"
+	const again = "run it again once the pods can go, or leave them where they are with --no-drain"
+	if e.Cordoned {
+		return again
+	}
+	return "the node takes work as before; " + again
 }
 
 // runDrainRound runs kubectl drain for at most roundTimeout and returns true once the node is drained.
@@ -274,6 +293,7 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 	}
 	all := map[string]engine.DrainCheck{}
 	var budgets budgets
+	var daemonSets map[string]bool
 	for _, name := range names {
 		n, member := nodes[name]
 		if !member || !e.mustDrain(ctx, n, name, o) {
@@ -288,9 +308,16 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 				return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
 			}
 		}
+		if daemonSets == nil {
+			if daemonSets, err = e.daemonSets(ctx); err != nil {
+				return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
+			}
+		}
+		markOrphans(pods, daemonSets)
 		check := checkPods(pods, o)
 		for _, p := range pods {
-			if stop := budgets.findBlock(p); stop.permanent && p.isEvictable() && !p.isTerminating() && !(o.ForRemoval && !isReady(n)) {
+			// The drain of a node that is not Ready ignores budgets.
+			if stop := budgets.findBlock(p); stop.permanent && p.isEvictable() && !p.isTerminating() && isReady(n) {
 				check.Blocked = append(check.Blocked, stop.item(p))
 			}
 		}

@@ -191,7 +191,7 @@ func TestUncordonNewMember(t *testing.T) {
 func podOf(name, controller string, more ...object) object {
 	metadata := object{"namespace": "shop", "name": name, "labels": object{"app": strings.Split(name, "-")[0]}}
 	if controller != "" {
-		metadata["ownerReferences"] = []object{{"kind": "Other"}, {"kind": controller, "controller": true}}
+		metadata["ownerReferences"] = []object{{"kind": "Other"}, {"kind": controller, "name": "own", "controller": true}}
 	}
 	p := object{"metadata": metadata, "spec": object{}, "status": object{"phase": "Running", "conditions": []object{{"type": "Ready", "status": "True"}}}}
 	for _, m := range more {
@@ -247,7 +247,7 @@ func TestCheckPods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pods := []pod{{gjson.ParseBytes(text)}}
+		pods := []pod{{Result: gjson.ParseBytes(text)}}
 		flags := func(items []engine.DrainItem) string {
 			var out []string
 			for _, item := range items {
@@ -298,6 +298,46 @@ func TestDrainRefused(t *testing.T) {
 	}
 }
 
+// ownDaemonSet is the DaemonSet of pods that are podOf one.
+var ownDaemonSet = object{"metadata": object{"namespace": "shop", "name": "own"}}
+
+// A pod whose DaemonSet does not exist any more is a bare one: kubectl deletes it only with --force.
+func TestDrainOrphans(t *testing.T) {
+	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, bound: map[string][]object{"w-1": {podOf("proxy", "DaemonSet")}}}
+	e := c.engine("cp-1", "w-1")
+	c.drained = func(c *cluster, on string) error {
+		if len(c.daemonSets) == 0 && !slices.Contains(c.flags, "--force") {
+			return errors.New("error: unable to drain node \"w-1\": daemonsets.apps \"own\" not found")
+		}
+		c.bound[on] = nil
+		return nil
+	}
+	for _, exists := range []bool{true, false} {
+		c.daemonSets = nil
+		if exists {
+			c.daemonSets = []object{ownDaemonSet}
+		}
+		checks, err := e.CheckDrain(t.Context(), []string{"w-1"}, engine.DrainOptions{})
+		blocked := checks["w-1"].Blocked
+		if err != nil || (len(blocked) == 0) != exists || len(blocked) > 0 && (blocked[0].Work != "shop/proxy" || blocked[0].Option != "--drain-bare-pods") {
+			t.Errorf("exists %v: %+v, %v", exists, checks, err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var blocked *engine.BlockedError
+		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); !errors.As(err, &blocked) {
+			t.Error(err)
+		}
+		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{BarePods: true}, quiet); err != nil || !slices.Contains(c.flags, "--force") {
+			t.Errorf("%v, %q", err, c.flags)
+		}
+		c.daemonSets, c.bound["w-1"] = []object{ownDaemonSet}, []object{podOf("proxy", "DaemonSet")}
+		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{BarePods: true}, quiet); err != nil || slices.Contains(c.flags, "--force") {
+			t.Errorf("%v, %q", err, c.flags)
+		}
+	})
+}
+
 var errRound = errors.New("error when evicting pods: global timeout reached: 5s")
 
 // A budget that blocks a drain permanently is reported before any change, and ends a drain within seconds.
@@ -322,6 +362,15 @@ func TestBudgetBlocksPermanently(t *testing.T) {
 		blocked := checks["w-1"].Blocked
 		if err != nil || (len(blocked) > 0) != (c.want != "") || len(blocked) > 0 && !strings.Contains(blocked[0].Reason, c.want) {
 			t.Errorf("%s: %+v, %v; want %q", name, checks, err, c.want)
+		}
+	}
+	// A node that is not Ready is drained in spite of it: the change may be what repairs the node.
+	for _, o := range []engine.DrainOptions{{}, {ForRemoval: true}} {
+		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(false)}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}},
+			budgets: []object{budget("web", "web", 2, 2, 2)}}
+		checks, err := cluster.engine("cp-1", "w-1").CheckDrain(t.Context(), []string{"w-1"}, o)
+		if check, is := checks["w-1"]; err != nil || !is || len(check.Blocked) > 0 {
+			t.Errorf("not Ready, %+v: %+v, %v", o, checks, err)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -361,7 +410,7 @@ func merged(base, more object) object {
 func TestDrainReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := node(true)
-		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, budgets: []object{budget("web", "web", 1, 2, 1)}}
+		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, budgets: []object{budget("web", "web", 1, 2, 1)}, daemonSets: []object{ownDaemonSet}}
 		c.bound = map[string][]object{"w-1": {podOf("web-1", "ReplicaSet"), podOf("proxy", "DaemonSet"),
 			podOf("db-0", "StatefulSet", object{"metadata": object{"deletionTimestamp": time.Now().Add(20 * time.Second).UTC().Format(time.RFC3339), "deletionGracePeriodSeconds": 30}})}}
 		c.drained = func(*cluster, string) error { return errRound }
@@ -546,4 +595,33 @@ func TestDrainRetriesUnavailableAPI(t *testing.T) {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 	})
+}
+
+// The API may be away when a drain has failed. If it stays away, the error says that the node may be cordoned.
+func TestDrainUndonePastSilence(t *testing.T) {
+	for _, away := range []time.Duration{20 * time.Second, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			w := node(true)
+			c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}},
+				drained: func(*cluster, string) error { return errRound }}
+			e := c.engine("cp-1", "w-1")
+			run, until := e.Run, time.Time{}
+			e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
+				if slices.Contains(argv, "uncordon") && until.IsZero() {
+					until = time.Now().Add(away)
+				}
+				if time.Now().Before(until) {
+					return nil, errors.New("The connection to the server 127.0.0.1:6443 was refused")
+				}
+				return run(ctx, on, stdin, argv...)
+			}
+			err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet)
+			cordoned := w["unschedulable"] == true
+			var stuck *DrainTimeoutError
+			if !errors.As(err, &stuck) || cordoned != (away == time.Hour) || strings.Contains(err.Error(), "the node may still be cordoned") != cordoned ||
+				strings.Contains(stuck.Hint(), "takes work as before") == cordoned {
+				t.Errorf("away for %v: cordoned %v, %v", away, cordoned, err)
+			}
+		})
+	}
 }

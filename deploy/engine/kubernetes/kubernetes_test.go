@@ -46,6 +46,8 @@ type cluster struct {
 	requests []object                            // for certificates
 	drained  func(c *cluster, node string) error // what kubectl drain does; nil: it evicts all pods
 
+	daemonSets []object
+
 	flags     []string // of the last kubectl drain
 	noCluster bool
 	phases    string // the phase of all nodes; empty: join
@@ -155,6 +157,8 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 		return json.Marshal(object{"items": c.bound[strings.TrimPrefix(argv[i], "--field-selector=spec.nodeName=")]})
 	case line == "kubectl get poddisruptionbudgets -o json":
 		return json.Marshal(object{"items": c.budgets})
+	case line == "kubectl get daemonsets -o json":
+		return json.Marshal(object{"items": c.daemonSets})
 	case line == "kubectl get certificatesigningrequests -o json":
 		return json.Marshal(object{"items": c.requests})
 	case strings.HasPrefix(line, "kubectl drain "):

@@ -20,7 +20,10 @@ const (
 )
 
 // pod is a pod as kubectl prints it.
-type pod struct{ gjson.Result }
+type pod struct {
+	gjson.Result
+	orphan bool // its DaemonSet does not exist any more
+}
 
 // listPods returns the pods that are bound to a node.
 func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
@@ -33,9 +36,34 @@ func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
 	}
 	var all []pod
 	for _, p := range gjson.GetBytes(out, "items").Array() {
-		all = append(all, pod{p})
+		all = append(all, pod{Result: p})
 	}
 	return all, nil
+}
+
+// daemonSets are the cluster's DaemonSets, as namespace/name.
+func (e *Engine) daemonSets(ctx context.Context) (map[string]bool, error) {
+	out, err := e.kubectl(ctx, "", "get", "daemonsets", "--all-namespaces", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	if !gjson.ValidBytes(out) {
+		return nil, errors.New("kubectl get daemonsets printed no JSON")
+	}
+	all := map[string]bool{}
+	for _, d := range gjson.GetBytes(out, "items").Array() {
+		all[d.Get("metadata.namespace").String()+"/"+d.Get("metadata.name").String()] = true
+	}
+	return all, nil
+}
+
+// markOrphans marks the pods whose DaemonSet is not among these. The DaemonSets are listed after the
+// pods: those that are created in between have no pod here.
+func markOrphans(pods []pod, daemonSets map[string]bool) {
+	for i, p := range pods {
+		owner := p.Get("metadata.ownerReferences.#(controller==true).name").String()
+		pods[i].orphan = p.controller() == "DaemonSet" && !daemonSets[p.namespace()+"/"+owner]
+	}
 }
 
 func (p pod) name() string { return p.namespace() + "/" + p.Get("metadata.name").String() }
@@ -59,13 +87,15 @@ func (p pod) isFinished() bool {
 func (p pod) isTerminating() bool { return p.Get("metadata.deletionTimestamp").Exists() }
 
 // isEvictable reports whether a drain evicts the pod. A drain does not evict static pods of the kubelet
-// and pods of DaemonSets, which would be recreated on the same node at once.
+// and pods of DaemonSets, which would be recreated on the same node at once. A pod without its DaemonSet is not recreated.
 func (p pod) isEvictable() bool {
-	return p.annotation("kubernetes.io/config.mirror") == "" && (p.controller() != "DaemonSet" || p.isFinished())
+	return p.annotation("kubernetes.io/config.mirror") == "" && (p.controller() != "DaemonSet" || p.orphan || p.isFinished())
 }
 
-// isBare reports whether no controller owns the pod. kubectl drain requires --force for such a pod.
-func (p pod) isBare() bool { return p.isEvictable() && !p.isFinished() && p.controller() == "" }
+// isBare reports whether no controller recreates the pod. kubectl drain requires --force for such a pod.
+func (p pod) isBare() bool {
+	return p.isEvictable() && !p.isFinished() && (p.controller() == "" || p.orphan)
+}
 
 // hasEmptyDir reports whether kubectl drain requires --delete-emptydir-data for the pod.
 func (p pod) hasEmptyDir() bool {
