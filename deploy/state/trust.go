@@ -20,11 +20,15 @@ type Loose struct {
 	Path   string
 	Before fs.FileMode
 	Secret bool // it is a private key or the like
+	Stays  bool // its file system has no Unix modes, so that it is as open as before
 
 	info fs.FileInfo
 }
 
 func (l Loose) String() string {
+	if l.Stays {
+		return fmt.Sprintf("%s has mode %04o whatever chmod says, as its file system has no Unix modes; if this machine has other users, keep the hive on another file system", l.Path, l.Before.Perm())
+	}
 	text := fmt.Sprintf("%s had mode %04o, and is closed to other users again", l.Path, l.Before.Perm())
 	if l.Secret {
 		text += "; it is secret: if other users could read it, it is no longer"
@@ -53,8 +57,13 @@ func (e *TrustError) Hint() string { return e.fix }
 // of the folder that the hive is in, and other users must not have been able to write to them. What
 // is looser than nixbench makes it, without having been in reach, is tightened, and returned. A
 // folder that is not there is fine, and so is one that we may not read: then it is not used.
-func (d Dir) Verify() ([]Loose, error) {
-	v := &verifier{owners: []int{0, os.Geteuid()}}
+//
+// On a file system without Unix modes, where chmod has no effect, what is ours is used, and the first
+// such path is returned.
+func (d Dir) Verify() ([]Loose, error) { return d.verify((*os.File).Chmod) }
+
+func (d Dir) verify(chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
+	v := &verifier{owners: []int{0, os.Geteuid()}, chmod: chmod}
 	top := filepath.Dir(string(d))
 	if info, err := os.Stat(filepath.Dir(top)); err == nil {
 		// They could put another state folder in its place, or another hive.
@@ -62,8 +71,15 @@ func (d Dir) Verify() ([]Loose, error) {
 	}
 	err := v.all(top, string(d))
 	for i := 0; err == nil && i < len(v.loose); i++ { // not before all is judged: who is refused now is refused again
-		err = v.loose[i].tighten()
+		v.loose[i].Stays, err = v.loose[i].tighten(chmod)
 	}
+	stays := 0
+	v.loose = slices.DeleteFunc(v.loose, func(l Loose) bool {
+		if l.Stays {
+			stays++
+		}
+		return l.Stays && stays > 1 // one says it for all
+	})
 	var trust *TrustError
 	switch {
 	case err == nil:
@@ -79,6 +95,7 @@ func (d Dir) Verify() ([]Loose, error) {
 type verifier struct {
 	owners []int // who may own what is there
 	loose  []Loose
+	chmod  func(*os.File, fs.FileMode) error
 }
 
 // all begins with the folder that holds the state of all clusters.
@@ -201,11 +218,36 @@ func (v *verifier) judge(path string, info fs.FileInfo, open bool) error {
 	if !slices.Contains(v.owners, owner(info)) {
 		return v.stranger(path, info)
 	}
-	if open && info.Mode().Perm()&0o022 != 0 {
+	if open && info.Mode().Perm()&0o022 != 0 && !v.modeless(path, info) {
 		return &TrustError{path, fmt.Errorf("other users can write to it (mode %04o), so that it may not be what nixbench wrote", info.Mode().Perm()),
 			"if no other user can have changed it: chmod -R go-rwx " + quoted(path)}
 	}
 	return nil
+}
+
+// modeless tells whether chmod has no effect on a path of ours. Where it has one, it is taken back.
+func (v *verifier) modeless(path string, info fs.FileInfo) bool {
+	if owner(info) != os.Geteuid() {
+		return false
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	now, err := f.Stat()
+	if err != nil || !os.SameFile(now, info) {
+		return false // replaced meanwhile
+	}
+	_ = v.chmod(f, info.Mode().Perm()&^0o077) // it may also be refused there
+	if now, err = f.Stat(); err != nil {
+		return false
+	}
+	if now.Mode() == info.Mode() {
+		return true
+	}
+	_ = v.chmod(f, info.Mode().Perm())
+	return false
 }
 
 func (v *verifier) stranger(path string, info fs.FileInfo) error {
@@ -220,17 +262,22 @@ func (v *verifier) note(path string, info fs.FileInfo, secret bool) {
 	}
 }
 
-func (l Loose) tighten() error {
+// tighten tells whether the mode stays as it was all the same.
+func (l Loose) tighten(chmod func(*os.File, fs.FileMode) error) (bool, error) {
 	f, err := os.OpenFile(l.Path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
 	now, err := f.Stat()
 	if err != nil || !os.SameFile(now, l.info) {
-		return err // replaced meanwhile
+		return false, err // replaced meanwhile
 	}
-	return f.Chmod(l.Before.Perm() &^ 0o077)
+	failed := chmod(f, l.Before.Perm()&^0o077)
+	if now, err = f.Stat(); err == nil && now.Mode() == l.Before && owner(now) == os.Geteuid() {
+		return true, nil
+	}
+	return false, errors.Join(failed, err)
 }
 
 func owner(info fs.FileInfo) int {
