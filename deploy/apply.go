@@ -56,6 +56,11 @@ type Options struct {
 	BootTimeout  time.Duration // how long one may take to be ready; 0: what is usual for it
 }
 
+// UsesKeys tells whether deployment.keys are uploaded.
+func (o Options) UsesKeys() bool {
+	return !o.WithoutKeys && o.Goal != Push && o.Goal != DryActivate
+}
+
 // Deployer has what a run works with.
 type Deployer struct {
 	Eval      *nixeval.Evaluator

@@ -47,7 +47,7 @@ func (r *run) task(ctx context.Context, n nixeval.Node, closures map[string]nixe
 		r.done(n, c, state.Failed, "", err)
 		return nil, err
 	}
-	if r.WithoutKeys || r.Goal == Push || r.Goal == DryActivate {
+	if !r.UsesKeys() {
 		return t, nil
 	}
 	// All keys, so that a mistake here is found before anything is changed there.

@@ -32,7 +32,8 @@ func printable(s string) error {
 }
 
 // check is what a survey finds wrong with a unit's deployment options, before anything is
-// evaluated or built with them. The options' types have been checked by Nix.
+// evaluated or built with them. The options' types have been checked by Nix, and [CheckKeys] is about
+// the keys.
 func (d Deployment) check() error {
 	at := func(option string, err error) error {
 		if err == nil {
@@ -45,7 +46,7 @@ func (d Deployment) check() error {
 		errs = append(errs, at("targetHost", checkWord(*d.TargetHost, "a host name or address", maxHostName)))
 	}
 	if d.TargetUser != nil {
-		errs = append(errs, at("targetUser", checkWord(*d.TargetUser, "a user name", maxUserName)))
+		errs = append(errs, at("targetUser", checkUser(*d.TargetUser)))
 	}
 	if d.TargetPort != nil && (*d.TargetPort < 1 || *d.TargetPort > 65535) {
 		errs = append(errs, at("targetPort", fmt.Errorf("%d is not a port; use 1 to 65535", *d.TargetPort)))
@@ -53,7 +54,6 @@ func (d Deployment) check() error {
 	for _, tag := range d.Tags {
 		errs = append(errs, at("tags", checkTag(tag)))
 	}
-	errs = append(errs, CheckKeys("", d.Keys))
 	return errors.Join(errs...)
 }
 
@@ -73,6 +73,15 @@ func checkWord(s, what string, limit int) error {
 		return fmt.Errorf("%q is not %s", s, what)
 	}
 	return printable(s)
+}
+
+// checkUser allows single backslashes inside, as in `CORP\alice`. OpenSSH does so, too.
+func checkUser(s string) error {
+	err := checkWord(s, "a user name", maxUserName)
+	if err != nil && !strings.HasSuffix(s, `\`) && !strings.Contains(s, `\\`) && len(s) <= maxUserName {
+		return checkWord(strings.ReplaceAll(s, `\`, ""), "a user name", maxUserName)
+	}
+	return err
 }
 
 // checkName is about what the form of a name leaves open: its length, and what it looks like.

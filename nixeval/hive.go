@@ -2,6 +2,7 @@ package nixeval
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -21,6 +22,9 @@ type Hive struct {
 	// Broken holds, by unit, why its deployment options cannot be read, or used.
 	// Such units have no Deployment.
 	Broken map[string]*NixError
+	// BrokenKeys holds, by unit, what is wrong with deployment.keys. Such units have their
+	// Deployment: only commands that use keys fail for them, see WithKeys.
+	BrokenKeys map[string]*NixError
 }
 
 // Meta is the hive's `meta`, as far as Go needs it.
@@ -279,7 +283,18 @@ func (h *Hive) refuse() {
 	for i := range h.Units {
 		u := &h.Units[i]
 		err := u.Deployment.check()
-		if err == nil || h.Broken[u.Name] != nil {
+		if h.Broken[u.Name] != nil {
+			continue
+		}
+		if keys := CheckKeys("", u.Deployment.Keys); err == nil && keys != nil {
+			if h.BrokenKeys == nil {
+				h.BrokenKeys = map[string]*NixError{}
+			}
+			h.BrokenKeys[u.Name] = hiveError("%v", keys)
+		} else if err != nil {
+			err = errors.Join(err, keys)
+		}
+		if err == nil {
 			continue
 		}
 		if h.Broken == nil {
@@ -288,6 +303,24 @@ func (h *Hive) refuse() {
 		h.Broken[u.Name] = hiveError("%v", err)
 		u.Deployment = Deployment{}
 	}
+}
+
+// WithKeys is the hive for a command that uses the keys of these nodes: units of theirs with
+// mistakes in deployment.keys are broken.
+func (h *Hive) WithKeys(nodes []Node) *Hive {
+	out := *h
+	out.Broken = maps.Clone(h.Broken)
+	for _, n := range nodes {
+		err := h.BrokenKeys[n.Unit]
+		if err == nil {
+			continue
+		}
+		if out.Broken == nil {
+			out.Broken = map[string]*NixError{}
+		}
+		out.Broken[n.Unit] = err
+	}
+	return &out
 }
 
 // CompareNatural orders names of nodes: worker-2 before worker-10.

@@ -53,8 +53,8 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 	if family := map[string]string{"tcp4": "inet", "tcp6": "inet6"}[cfg.Network]; family != "" {
 		say("AddressFamily", family)
 	}
-	say("User", cfg.User)
-	say("BatchMode", "yes") // nobody could answer: the terminal is not ours
+	fmt.Fprintf(b, "  User %s\n", cfg.User) // remote has checked it; it may have a backslash
+	say("BatchMode", "yes")                 // nobody could answer: the terminal is not ours
 	say("StrictHostKeyChecking", "yes")
 	say("ControlPath", "none")
 	for _, f := range orNone(cfg.IdentityFiles) {
