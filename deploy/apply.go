@@ -56,6 +56,11 @@ type Options struct {
 	BootTimeout  time.Duration // how long a machine may take to become ready; 0: a default for its kind
 }
 
+// UsesKeys reports whether deployment.keys are uploaded.
+func (o Options) UsesKeys() bool {
+	return !o.WithoutKeys && o.Goal != Push && o.Goal != DryActivate
+}
+
 // Deployer holds what a run needs: the evaluator, connections to nodes, state, and engines.
 type Deployer struct {
 	Eval      *nixeval.Evaluator

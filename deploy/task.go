@@ -48,7 +48,7 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		r.recordOutcome(n, c, state.Failed, "", err)
 		return nil, err
 	}
-	if r.WithoutKeys || r.Goal == Push || r.Goal == DryActivate {
+	if !r.UsesKeys() {
 		return t, nil
 	}
 	// Load all keys now, so that an error in a key is found before anything is changed on the node.

@@ -33,7 +33,8 @@ func checkPrintable(s string) error {
 }
 
 // check returns the errors in a unit's deployment options. It runs after the survey, before
-// anything is evaluated or built with the options. Nix has already checked their types.
+// anything is evaluated or built with the options. Nix has already checked their types. [CheckKeys] checks
+// the keys.
 func (d Deployment) check() error {
 	at := func(option string, err error) error {
 		if err == nil {
@@ -46,7 +47,7 @@ func (d Deployment) check() error {
 		errs = append(errs, at("targetHost", checkWord(*d.TargetHost, "a host name or address", maxHostName)))
 	}
 	if d.TargetUser != nil {
-		errs = append(errs, at("targetUser", checkWord(*d.TargetUser, "a user name", maxUserName)))
+		errs = append(errs, at("targetUser", checkUser(*d.TargetUser)))
 	}
 	if d.TargetPort != nil && (*d.TargetPort < 1 || *d.TargetPort > 65535) {
 		errs = append(errs, at("targetPort", fmt.Errorf("%d is not a port; use 1 to 65535", *d.TargetPort)))
@@ -54,7 +55,6 @@ func (d Deployment) check() error {
 	for _, tag := range d.Tags {
 		errs = append(errs, at("tags", checkTag(tag)))
 	}
-	errs = append(errs, CheckKeys("", d.Keys))
 	return errors.Join(errs...)
 }
 
@@ -74,6 +74,15 @@ func checkWord(s, what string, limit int) error {
 		return fmt.Errorf("%q is not %s", s, what)
 	}
 	return checkPrintable(s)
+}
+
+// checkUser accepts single backslashes inside, as in `CORP\alice`. OpenSSH does so, too.
+func checkUser(s string) error {
+	err := checkWord(s, "a user name", maxUserName)
+	if err != nil && !strings.HasSuffix(s, `\`) && !strings.Contains(s, `\\`) && len(s) <= maxUserName {
+		return checkWord(strings.ReplaceAll(s, `\`, ""), "a user name", maxUserName)
+	}
+	return err
 }
 
 // checkName checks what the regular expressions for names do not: the length, and that all

@@ -44,12 +44,28 @@ func TestDeploymentOptionsAreChecked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		// A mistake in a key is nothing to commands that use no keys.
+		if e := h.Broken["a"]; (e != nil) != (len(d.Keys) == 0) || e == nil && len(h.Unit("a").Deployment.Keys) == 0 {
+			t.Errorf("%s: %v", want, e)
+		}
+		if h.WithKeys(h.Nodes[1:]).Broken["a"] != h.Broken["a"] {
+			t.Errorf("%s: a is broken for those who use the keys of b", want)
+		}
+		h = h.WithKeys(h.Nodes)
 		if e := h.Broken["a"]; e == nil || !strings.Contains(e.Error(), want) {
 			t.Errorf("got  %v\nwant %s", e, want)
 		}
 		if e := h.Broken["b"]; e != nil {
 			t.Errorf("b: %v", e)
 		}
+	}
+	for _, user := range []string{`alice\`, `\-x`, `CORP\\alice`, `CORP\$alice`} {
+		if err := (Deployment{TargetUser: p(user)}).check(); err == nil {
+			t.Errorf("targetUser %s was taken", user)
+		}
+	}
+	if err := (Deployment{TargetUser: p(`CORP\alice`)}).check(); err != nil {
+		t.Error(err)
 	}
 	fine := Deployment{TargetHost: p("fe80::1%eth0"), TargetUser: p("DOM\u00c4NE.user@corp"), TargetPort: p(65535), Tags: []string{"größe", "a b"},
 		Keys: map[string]Key{"größe": good}}

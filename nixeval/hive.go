@@ -2,6 +2,7 @@ package nixeval
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -21,6 +22,9 @@ type Hive struct {
 	// Broken maps a unit to the reason why its deployment options cannot be evaluated or are
 	// invalid. The Deployment of such a unit is empty.
 	Broken map[string]*NixError
+	// BrokenKeys holds, by unit, what is wrong with deployment.keys. Such units have their
+	// Deployment: only commands that use keys fail for them, see WithKeys.
+	BrokenKeys map[string]*NixError
 }
 
 // Meta contains the fields of the hive's `meta` that the Go code uses.
@@ -280,7 +284,18 @@ func (h *Hive) rejectInvalid() {
 	for i := range h.Units {
 		u := &h.Units[i]
 		err := u.Deployment.check()
-		if err == nil || h.Broken[u.Name] != nil {
+		if h.Broken[u.Name] != nil {
+			continue
+		}
+		if keys := CheckKeys("", u.Deployment.Keys); err == nil && keys != nil {
+			if h.BrokenKeys == nil {
+				h.BrokenKeys = map[string]*NixError{}
+			}
+			h.BrokenKeys[u.Name] = hiveError("%v", keys)
+		} else if err != nil {
+			err = errors.Join(err, keys)
+		}
+		if err == nil {
 			continue
 		}
 		if h.Broken == nil {
@@ -289,6 +304,24 @@ func (h *Hive) rejectInvalid() {
 		h.Broken[u.Name] = hiveError("%v", err)
 		u.Deployment = Deployment{}
 	}
+}
+
+// WithKeys returns the hive for a command that uses the keys of these nodes. Units of these nodes with
+// mistakes in deployment.keys are broken in it.
+func (h *Hive) WithKeys(nodes []Node) *Hive {
+	out := *h
+	out.Broken = maps.Clone(h.Broken)
+	for _, n := range nodes {
+		err := h.BrokenKeys[n.Unit]
+		if err == nil {
+			continue
+		}
+		if out.Broken == nil {
+			out.Broken = map[string]*NixError{}
+		}
+		out.Broken[n.Unit] = err
+	}
+	return &out
 }
 
 // CompareNatural orders node names by the values of their numbers: worker-2 before worker-10.

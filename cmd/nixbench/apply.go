@@ -206,6 +206,9 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 	if goal == "build" {
 		return a.buildOnly(e, hive, nodes, flags.keepGoing, false)
 	}
+	if o.UsesKeys() {
+		hive = hive.WithKeys(nodes)
+	}
 	if o.Goal == deploy.UploadKeys || len(hive.Broken) == 0 { // otherwise the evaluation reports what is broken
 		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 			return err

@@ -93,6 +93,9 @@ func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
 	if err != nil {
 		return err
 	}
+	if o.UsesKeys() {
+		hive = hive.WithKeys([]nixeval.Node{node})
+	}
 	d := hive.Unit(node.Unit).Deployment
 	if !d.AllowLocalDeployment {
 		return &hintedError{usagef("%s: deployment.allowLocalDeployment is false", node.Name), "set it to true in the hive, if this machine is meant to be " + node.Name}

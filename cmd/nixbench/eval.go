@@ -112,6 +112,7 @@ func (a *app) evalHive(e *nixeval.Evaluator, on []string, instantiate, keepGoing
 	}
 	if !instantiate {
 		a.showHive(hive, nodes)
+		hive = hive.WithKeys(nodes)
 		broken := map[string]*nixeval.NixError{}
 		for _, n := range nodes {
 			if err := hive.Broken[n.Unit]; err != nil {

@@ -80,6 +80,9 @@ func (a *app) plan(flags planFlags) error {
 	if err != nil {
 		return err
 	}
+	if !flags.noKeys {
+		hive = hive.WithKeys(nodes)
+	}
 	if len(hive.Broken) == 0 { // otherwise the evaluation reports what is broken, as in apply
 		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 			return err

@@ -53,8 +53,8 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 	if family := map[string]string{"tcp4": "inet", "tcp6": "inet6"}[cfg.Network]; family != "" {
 		say("AddressFamily", family)
 	}
-	say("User", cfg.User)
-	say("BatchMode", "yes") // ssh must not ask questions on nixbench's terminal
+	fmt.Fprintf(b, "  User %s\n", cfg.User) // package remote has checked it; it may contain a backslash
+	say("BatchMode", "yes")                 // ssh must not ask questions on nixbench's terminal
 	say("StrictHostKeyChecking", "yes")
 	say("ControlPath", "none")
 	for _, f := range orNone(cfg.IdentityFiles) {

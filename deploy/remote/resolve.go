@@ -59,7 +59,7 @@ func (r Resolver) resolve(ctx context.Context, t Target, depth int) (Config, err
 	if !plainWord(t.Host) {
 		return Config{}, fmt.Errorf("%q is not a host name", t.Host)
 	}
-	if t.User != nil && !plainWord(*t.User) {
+	if t.User != nil && !plainUser(*t.User) {
 		return Config{}, fmt.Errorf("%q is not a user name", *t.User)
 	}
 	if t.Port != nil && (*t.Port < 1 || *t.Port > 65535) {
@@ -127,7 +127,7 @@ func (r Resolver) fill(ctx context.Context, cfg Config, t Target, said settings,
 	if !plainWord(cfg.HostName) {
 		return Config{}, fmt.Errorf("ssh -G says hostname %q, which is not a host name", cfg.HostName)
 	}
-	if cfg.User = said.get("user"); !plainWord(cfg.User) {
+	if cfg.User = said.get("user"); !plainUser(cfg.User) {
 		return Config{}, fmt.Errorf("ssh -G says user %q, which is not a user name", cfg.User)
 	}
 	if cfg.Port, err = said.number("port"); err != nil {

@@ -47,7 +47,7 @@ port 22
 
 func TestResolve(t *testing.T) {
 	ssh := &fakeSSH{answers: map[string]string{"web": `host web
-user alice
+user CORP\alice
 hostname web.example
 port 2222
 addressfamily inet
@@ -66,7 +66,7 @@ userknownhostsfile /home/alice/my known/%k ~/.ssh/known_hosts2
 forwardagent yes
 proxycommand nc -X 5 %h %p -u %r 100%%
 `}}
-	port, user := 2222, "alice"
+	port, user := 2222, `CORP\alice`
 	cfg, err := ssh.resolver().Resolve(t.Context(), remote.Target{
 		Name: "node-1", Host: "web", Port: &port, User: &user, SSHOptions: []string{"-o", "Foo=bar"}, IdentityFiles: []string{"/ours"},
 		Escalation: []string{"sudo", "-H", "--"},
@@ -74,17 +74,17 @@ proxycommand nc -X 5 %h %p -u %r 100%%
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"ssh", "-G", "-T", "-p", "2222", "-l", "alice", "-o", "Foo=bar", "--", "web"}; !slices.Equal(ssh.asked[0], want) {
+	if want := []string{"ssh", "-G", "-T", "-p", "2222", "-l", `CORP\alice`, "-o", "Foo=bar", "--", "web"}; !slices.Equal(ssh.asked[0], want) {
 		t.Errorf("asked %q", ssh.asked)
 	}
 	want := remote.Config{
-		Node: "node-1", Alias: "web", HostName: "web.example", Port: 2222, User: "alice", Network: "tcp4",
+		Node: "node-1", Alias: "web", HostName: "web.example", Port: 2222, User: `CORP\alice`, Network: "tcp4",
 		IdentityFiles:    []string{"/ours", "/home/alice/.ssh/id_web.example", "/keys/a b"},
 		CertificateFiles: []string{"/home/alice/.ssh/cert"}, IdentityAgent: "/run/agent", IdentitiesOnly: true,
 		KnownHosts:       []string{"/home/alice/my known/web-alias", "/home/alice/.ssh/known_hosts2"},
 		GlobalKnownHosts: []string{"/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"},
 		HostKeyAlias:     "web-alias", HashKnownHosts: true, AcceptNew: true,
-		ProxyCommand: "nc -X 5 web.example 2222 -u alice 100%", Escalation: []string{"sudo", "-H", "--"},
+		ProxyCommand: "nc -X 5 web.example 2222 -u CORP\\alice 100%", Escalation: []string{"sudo", "-H", "--"},
 		ConnectTimeout: 9 * time.Second, KeepAliveInterval: 7 * time.Second, KeepAliveMax: 5,
 		Warnings: []string{"forwardagent yes is ignored: no agent is forwarded"},
 	}

@@ -105,7 +105,7 @@ func parseHop(text string) (hop, error) {
 	rest := strings.TrimSuffix(strings.TrimPrefix(text, "ssh://"), "/")
 	var h hop
 	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
-		if h.user, rest = rest[:at], rest[at+1:]; !plainWord(h.user) {
+		if h.user, rest = rest[:at], rest[at+1:]; !plainUser(h.user) {
 			return hop{}, bad
 		}
 	}

@@ -100,6 +100,11 @@ type Runner func(ctx context.Context, argv ...string) ([]byte, error)
 // Prompt asks the user for a secret. The caller owns what it returns.
 type Prompt func(ctx context.Context, question string) ([]byte, error)
 
+// plainUser is plainWord for a user name, which may have single backslashes inside, as in `CORP\alice`.
+func plainUser(s string) bool {
+	return plainWord(strings.ReplaceAll(s, `\`, "")) && !strings.HasSuffix(s, `\`) && !strings.Contains(s, `\\`)
+}
+
 // plainWord reports whether s can go into an ssh or proxy command line as it
 // is. OpenSSH refuses the same characters in host and user names.
 func plainWord(s string) bool {

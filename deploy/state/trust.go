@@ -20,11 +20,15 @@ type Loose struct {
 	Path   string
 	Before fs.FileMode
 	Secret bool // it contains a private key or another secret
+	Stays  bool // its file system has no Unix modes, so its permissions stay as they are
 
 	info fs.FileInfo
 }
 
 func (l Loose) String() string {
+	if l.Stays {
+		return fmt.Sprintf("%s has mode %04o whatever chmod says, as its file system has no Unix modes; if this machine has other users, keep the hive on another file system", l.Path, l.Before.Perm())
+	}
 	text := fmt.Sprintf("%s had mode %04o, and is closed to other users again", l.Path, l.Before.Perm())
 	if l.Secret {
 		text += "; it is secret: if other users could read it, it is no longer"
@@ -53,8 +57,13 @@ func (e *TrustError) Hint() string { return e.fix }
 // root, or to the owner of the hive's folder, and other users must not have been able to write to them.
 // Permissions that are wider than those that nixbench sets, but did not let another user write, are
 // tightened; these files and folders are returned. A folder that is missing or unreadable is no error.
-func (d Dir) Verify() ([]Loose, error) {
-	v := &verifier{owners: []int{0, os.Geteuid()}}
+//
+// On a file system without Unix modes, chmod has no effect. There the paths of the current user are
+// accepted, and the first of them is returned.
+func (d Dir) Verify() ([]Loose, error) { return d.verify((*os.File).Chmod) }
+
+func (d Dir) verify(chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
+	v := &verifier{owners: []int{0, os.Geteuid()}, chmod: chmod}
 	top := filepath.Dir(string(d))
 	if info, err := os.Stat(filepath.Dir(top)); err == nil {
 		// The owner of the hive's folder can replace the hive and the state folder anyway.
@@ -62,8 +71,15 @@ func (d Dir) Verify() ([]Loose, error) {
 	}
 	err := v.checkAll(top, string(d))
 	for i := 0; err == nil && i < len(v.loose); i++ { // after all checks: a refused folder is left unchanged, so that the next run refuses it too
-		err = v.loose[i].tighten()
+		v.loose[i].Stays, err = v.loose[i].tighten(chmod)
 	}
+	stays := 0
+	v.loose = slices.DeleteFunc(v.loose, func(l Loose) bool {
+		if l.Stays {
+			stays++
+		}
+		return l.Stays && stays > 1 // one says it for all
+	})
 	var trust *TrustError
 	switch {
 	case err == nil:
@@ -79,6 +95,7 @@ func (d Dir) Verify() ([]Loose, error) {
 type verifier struct {
 	owners []int // users that may own the files
 	loose  []Loose
+	chmod  func(*os.File, fs.FileMode) error
 }
 
 // checkAll checks a cluster's state folder dir, and top, the folder of all clusters' state.
@@ -202,11 +219,37 @@ func (v *verifier) checkAccess(path string, info fs.FileInfo, open bool) error {
 	if !slices.Contains(v.owners, owner(info)) {
 		return v.ownerError(path, info)
 	}
-	if open && info.Mode().Perm()&0o022 != 0 {
+	if open && info.Mode().Perm()&0o022 != 0 && !v.hasNoModes(path, info) {
 		return &TrustError{path, fmt.Errorf("other users can write to it (mode %04o), so that it may not be what nixbench wrote", info.Mode().Perm()),
 			"if no other user can have changed it: chmod -R go-rwx " + quoted(path)}
 	}
 	return nil
+}
+
+// hasNoModes reports whether chmod has no effect on a path of the current user. If chmod has an effect, the
+// old permissions are restored.
+func (v *verifier) hasNoModes(path string, info fs.FileInfo) bool {
+	if owner(info) != os.Geteuid() {
+		return false
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	now, err := f.Stat()
+	if err != nil || !os.SameFile(now, info) {
+		return false // replaced meanwhile
+	}
+	_ = v.chmod(f, info.Mode().Perm()&^0o077) // it may also be refused there
+	if now, err = f.Stat(); err != nil {
+		return false
+	}
+	if now.Mode() == info.Mode() {
+		return true
+	}
+	_ = v.chmod(f, info.Mode().Perm())
+	return false
 }
 
 func (v *verifier) ownerError(path string, info fs.FileInfo) error {
@@ -221,17 +264,22 @@ func (v *verifier) noteLoose(path string, info fs.FileInfo, secret bool) {
 	}
 }
 
-func (l Loose) tighten() error {
+// tighten tells whether the mode stays as it was all the same.
+func (l Loose) tighten(chmod func(*os.File, fs.FileMode) error) (bool, error) {
 	f, err := os.OpenFile(l.Path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
 	now, err := f.Stat()
 	if err != nil || !os.SameFile(now, l.info) {
-		return err // replaced meanwhile
+		return false, err // replaced meanwhile
 	}
-	return f.Chmod(l.Before.Perm() &^ 0o077)
+	failed := chmod(f, l.Before.Perm()&^0o077)
+	if now, err = f.Stat(); err == nil && now.Mode() == l.Before && owner(now) == os.Geteuid() {
+		return true, nil
+	}
+	return false, errors.Join(failed, err)
 }
 
 func owner(info fs.FileInfo) int {

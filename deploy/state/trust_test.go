@@ -177,3 +177,30 @@ func TestLoosenedSecretsAreTightened(t *testing.T) {
 		t.Errorf("said again: %v, %v", loose, err)
 	}
 }
+
+// Such as 9p or a folder of Windows: everything has mode 0777, and chmod changes nothing.
+func TestAFileSystemWithoutModes(t *testing.T) {
+	d := used(t)
+	for _, path := range []string{filepath.Dir(string(d)), string(d), d.stateFile(), filepath.Join(string(d), "secrets"), d.ClientKey()} {
+		chmod(t, path, 0o777)
+	}
+	loose, err := d.verify(func(*os.File, os.FileMode) error { return nil })
+	if err != nil || len(loose) != 1 || !strings.Contains(loose[0].String(), "no Unix modes") {
+		t.Errorf("%v, %v", loose, err)
+	}
+	// Where chmod works, it is refused, and as it was.
+	refused(t, d, filepath.Dir(string(d)), "other users can write to it (mode 0777)")
+	if info, err := os.Stat(filepath.Dir(string(d))); err != nil || info.Mode().Perm() != 0o777 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	if err := os.Lchown(filepath.Dir(string(d)), 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	var trust *TrustError
+	if _, err := d.verify(func(*os.File, os.FileMode) error { return nil }); !errors.As(err, &trust) {
+		t.Errorf("a folder of another user: %v", err)
+	}
+}

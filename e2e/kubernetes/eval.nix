@@ -196,6 +196,26 @@ in
         audit.maxAge = 3;
         settings.kubelet.seccompDefault = false;
       };
+      # A hive that has had an audit log of its own before.
+      theirAudit = told {
+        apiServer.extraArgs = {
+          audit-policy-file = "/etc/kubernetes/theirs.yaml";
+          audit-log-path = "/var/log/theirs.log";
+        };
+        settings.cluster.apiServer.extraVolumes =
+          map
+            (name: {
+              inherit name;
+              hostPath = "/theirs";
+              mountPath = "/theirs";
+            })
+            [
+              "audit-policy"
+              "audit-log"
+            ];
+      };
+      # Our policy, to another log.
+      stdout = told { apiServer.extraArgs.audit-log-path = "-"; };
       # The same path for another policy, and a reason to restart.
       policies =
         map
@@ -351,6 +371,17 @@ in
       audit.policy.kind = "Policy";
     };
     suites = wrong "worker" { tls.cipherSuites = [ "TLS_RSA_WITH_AES_128_CBC_SHA" ]; };
+    etcdSuites = wrong "control-plane" {
+      etcd.extraArgs.cipher-suites = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
+    };
+    etcdTLS = wrong "control-plane" {
+      tls.minVersion = "1.2";
+      etcd.extraArgs.tls-min-version = "TLS1.3";
+    };
+    etcdOlder = wrong "control-plane" {
+      etcd.extraArgs.cipher-suites = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
+      etcd.extraArgs.tls-min-version = "TLS1.2";
+    };
     logQuery = wrong "worker" { settings.kubelet.enableSystemLogQuery = true; };
     logHandler = wrong "worker" {
       settings.kubelet.enableSystemLogQuery = true;

@@ -55,6 +55,7 @@ type evaluated struct {
 	APIServer []string
 	Hardening struct {
 		Default, Older, Off, Theirs hardened
+		TheirAudit, Stdout          hardened
 		Policies                    []struct {
 			Args []string
 			Env  string
@@ -238,7 +239,7 @@ func TestHardeningOptions(t *testing.T) {
 	}
 	want("API server", h.Default.APIServer, "audit-policy-file=/etc/kubernetes/audit-policy.json", "audit-log-path=/var/log/kubernetes/audit/audit.log",
 		"audit-log-maxsize=100", "audit-log-maxbackup=10", "audit-log-maxage=30")
-	want("volumes", h.Default.Volumes, "audit-policy", "audit-log")
+	want("volumes", h.Default.Volumes, "nixbench-audit-policy", "nixbench-audit-log")
 	want("etcd", h.Default.Etcd, "tls-min-version=TLS1.3")
 	without("etcd", h.Default.Etcd, "cipher-suites")
 	for _, k := range []kubeletHardening{h.Default.Kubelet, h.Worker} {
@@ -262,7 +263,7 @@ func TestHardeningOptions(t *testing.T) {
 		want(what+" without hardening", args, "profiling=true", "tls-min-version=VersionTLS12")
 		without(what+" without hardening", args, "audit", "tls-cipher-suites")
 	}
-	without("volumes without an audit log", h.Off.Volumes, "audit")
+	without("volumes without an audit log", h.Off.Volumes, "nixbench-audit")
 	without("environment without an audit log", h.Off.Envs, "NIXBENCH_AUDIT")
 	if k := h.Off.Kubelet; k.SeccompDefault || !k.EnableProfilingHandler || !k.EnableDebugFlagsHandler || len(k.TLSCipherSuites) != 0 {
 		t.Errorf("kubelet without hardening: %+v", k)
@@ -274,6 +275,13 @@ func TestHardeningOptions(t *testing.T) {
 	if k := h.Theirs.Kubelet; k.SeccompDefault || k.TLSMinVersion != "VersionTLS13" {
 		t.Errorf("a hive's own kubelet: %+v", k)
 	}
+	want("a hive's own audit log", h.TheirAudit.APIServer, "audit-policy-file=/etc/kubernetes/theirs.yaml", "audit-log-path=/var/log/theirs.log")
+	want("volumes of a hive's own audit log", h.TheirAudit.Volumes, "audit-policy", "audit-log")
+	without("volumes of a hive's own audit log", h.TheirAudit.Volumes, "nixbench-audit")
+	without("environment of a hive's own audit log", h.TheirAudit.Envs, "NIXBENCH_AUDIT")
+	want("an audit log on stdout", h.Stdout.APIServer, "audit-policy-file=/etc/kubernetes/audit-policy.json", "audit-log-path=-")
+	want("volumes of an audit log on stdout", h.Stdout.Volumes, "nixbench-audit-policy")
+	without("volumes of an audit log on stdout", h.Stdout.Volumes, "nixbench-audit-log")
 
 	a, b := h.Policies[0], h.Policies[1]
 	if !slices.Equal(a.Args, b.Args) || a.Env == b.Env || len(a.Env) != 64 {
@@ -310,6 +318,9 @@ func TestAssertions(t *testing.T) {
 		"other":      {"nixbench.kubernetes.version (1.33.1)", "leave the version out"},
 		"suites":     {"nixbench.kubernetes.tls.cipherSuites has no effect", `minVersion = "1.2"`},
 		"older":      nil,
+		"etcdSuites": {"nixbench.kubernetes.etcd.extraArgs", `tls-min-version = "TLS1.2"`},
+		"etcdTLS":    {"etcd does not start"},
+		"etcdOlder":  nil,
 		"logQuery":   {"enableSystemLogQuery needs enableSystemLogHandler", "enableSystemLogHandler = true"},
 		"logHandler": nil,
 		"audit":      {"nixbench.kubernetes.audit.policy", "rules = ["},

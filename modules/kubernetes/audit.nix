@@ -10,10 +10,15 @@ let
   cfg = config.nixbench.kubernetes;
   json = pkgs.formats.json { };
   log = "/var/log/kubernetes/audit";
+  logFile = "${log}/audit.log";
 
   # One path for all policies: a control plane that joins starts its API server with the
   # cluster's settings, which may come from a node with another policy. scripts/pki.sh writes it.
   policyFile = "/etc/kubernetes/audit-policy.json";
+
+  # A hive that sets one of these paths itself mounts that path itself.
+  ownPolicy = cfg.apiServer.extraArgs.audit-policy-file == policyFile;
+  ownLog = cfg.apiServer.extraArgs.audit-log-path == logFile;
 
   components = [
     "system:apiserver"
@@ -157,35 +162,32 @@ in
 
     nixbench.kubernetes = {
       apiServer.extraArgs = {
-        audit-policy-file = policyFile;
-        audit-log-path = "${log}/audit.log";
+        audit-policy-file = mkDefault policyFile;
+        audit-log-path = mkDefault logFile;
         audit-log-maxsize = mkDefault cfg.audit.maxSize;
         audit-log-maxbackup = mkDefault cfg.audit.maxBackups;
         audit-log-maxage = mkDefault cfg.audit.maxAge;
       };
       settings.cluster.apiServer = {
-        extraVolumes = [
-          {
-            name = "audit-policy";
+        extraVolumes =
+          lib.optional ownPolicy {
+            name = "nixbench-audit-policy";
             hostPath = policyFile;
             mountPath = policyFile;
             readOnly = true;
             pathType = "File";
           }
-          {
-            name = "audit-log";
+          ++ lib.optional ownLog {
+            name = "nixbench-audit-log";
             hostPath = log;
             mountPath = log;
             pathType = "DirectoryOrCreate";
-          }
-        ];
+          };
         # The server reads the policy when it starts; another value restarts it.
-        extraEnvs = [
-          {
-            name = "NIXBENCH_AUDIT_POLICY";
-            value = builtins.hashString "sha256" (builtins.toJSON cfg.audit.policy);
-          }
-        ];
+        extraEnvs = lib.optional ownPolicy {
+          name = "NIXBENCH_AUDIT_POLICY";
+          value = builtins.hashString "sha256" (builtins.toJSON cfg.audit.policy);
+        };
       };
       bootstrap.environment.AUDIT_POLICY = json.generate "audit-policy.json" cfg.audit.policy;
     };

@@ -90,6 +90,14 @@ in
         message = "nixbench.kubernetes.tls.cipherSuites has no effect with tls.minVersion = \"1.3\", and etcd does not start with it; leave it out, or set minVersion = \"1.2\".";
       }
       {
+        # etcd refuses both together, wherever they come from. The assertion above is about tls.cipherSuites.
+        assertion =
+          (limitsSuites && cfg.tls.minVersion == "1.3")
+          || lib.elem (cfg.etcd.extraArgs.cipher-suites or "") [ "" [ ] ]
+          || cfg.etcd.extraArgs.tls-min-version != "TLS1.3";
+        message = "nixbench.kubernetes.etcd.extraArgs: etcd does not start with cipher-suites and tls-min-version = \"TLS1.3\"; leave cipher-suites out, or set tls-min-version = \"TLS1.2\".";
+      }
+      {
         assertion = !(cfg.settings.kubelet.enableSystemLogQuery or false) || cfg.settings.kubelet.enableSystemLogHandler;
         message = "nixbench.kubernetes.settings.kubelet.enableSystemLogQuery needs enableSystemLogHandler, which is off by default; set settings.kubelet.enableSystemLogHandler = true.";
       }
