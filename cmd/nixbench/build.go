@@ -53,7 +53,7 @@ func (a *app) buildCommand() *cobra.Command {
 
 // buildOnly implements `build` and `apply build`.
 func (a *app) buildOnly(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing, results bool) error {
-	built, err := deploy.Build(a.ctx, e, hive, nodes, keepGoing)
+	built, err := deploy.Build(a.ctx, e, hive.WithKeys(nodes), nodes, keepGoing)
 	if keepErr := a.keepBuilt(e, hive, built, results); keepErr != nil {
 		err = errors.Join(err, keepErr)
 	}

@@ -143,6 +143,9 @@ func TestCancelled(t *testing.T) {
 		return 1
 	}})
 	set := n.load(t, keys{"a": n.key(t, "a", strings.Repeat("secret", 1<<20))}, All)
+	if _, err := n.host.Conn(t.Context()); err != nil { // a login may take longer than the time below
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("interrupted"))
 	defer cancel()
 	begin := time.Now()
