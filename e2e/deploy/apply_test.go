@@ -116,8 +116,8 @@ func TestApply(t *testing.T) {
 	t.Run("down", func(t *testing.T) {
 		s := s.in(t)
 		s.hive(system("five"))
-		// The node's own clock lets us in again.
-		s.on("m3", "systemd-run --quiet --on-active=6s systemctl start ssh; systemctl stop ssh")
+		// A timer of the node starts sshd again, after both commands below.
+		s.on("m3", "systemd-run --quiet --on-active=25s systemctl start ssh; systemctl stop ssh")
 		got := s.run(6, "apply")
 		s.says(got, "2 switched", "error: m3: ", "connection refused")
 		s.saysNot(got, "error: m1", "error: m2")

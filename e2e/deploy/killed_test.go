@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"syscall"
@@ -27,7 +28,10 @@ func TestKilledReboot(t *testing.T) {
 			boot = s.l.BootID(t, "m1")
 			p := s.start("reboot", "--yes")
 			s.wait(30*time.Second, "the reboot", func() bool {
-				return s.l.SSH(t.Context(), "m1", "systemctl is-system-running | grep -q stopping || test $(cat /proc/sys/kernel/random/boot_id) != "+boot).Run() == nil
+				// A machine that goes down can keep a connection open and silent.
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				return s.l.SSH(ctx, "m1", "systemctl is-system-running | grep -q stopping || test $(cat /proc/sys/kernel/random/boot_id) != "+boot).Run() == nil
 			})
 			if err := p.Process.Signal(signal); err != nil {
 				t.Fatal(err)
