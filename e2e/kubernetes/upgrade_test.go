@@ -30,9 +30,7 @@ func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	g := newGround(t, "--kubernetes-version", "v"+before, "--kubernetes-version", "v"+after)
 	const settings = "settings.kubelet.maxPods = 90; "
-	// With the upgrade comes an audit log: kubeadm upgrades cp-2 with the settings of cp-1, before
-	// cp-2 has switched to its new system.
-	g.hive(2, 2, release(before)+"audit.enable = false; ")
+	g.hive(2, 2, release(before))
 	g.run("apply")
 	g.kubelets(before, everyone...)
 	g.visitors()
