@@ -586,3 +586,26 @@ func TestScriptIsPlainSh(t *testing.T) {
 		}
 	}
 }
+
+// A node that answers late is given more time with each attempt, within the confirm time.
+func TestAttemptLimit(t *testing.T) {
+	for _, c := range []struct {
+		confirm  time.Duration
+		slowness int
+		want     time.Duration
+	}{
+		{5 * time.Minute, 0, 10 * time.Second},
+		{5 * time.Minute, 1, 20 * time.Second},
+		{5 * time.Minute, 2, 40 * time.Second},
+		{5 * time.Minute, 3, 75 * time.Second},
+		{5 * time.Minute, 100, 75 * time.Second},
+		{0, 100, 75 * time.Second},
+		{time.Minute, 100, 15 * time.Second},
+		{5 * time.Second, 100, 10 * time.Second},
+	} {
+		w := &watch{confirm: c.confirm, slowness: c.slowness}
+		if got := w.attemptLimit(); got != c.want {
+			t.Errorf("confirm %v, %d attempts: %v, want %v", c.confirm, c.slowness, got, c.want)
+		}
+	}
+}

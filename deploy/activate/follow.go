@@ -32,6 +32,7 @@ type watch struct {
 	patience  time.Duration // how long the node may be unreachable, see patience
 	meanwhile string        // what an unreachable node does, for messages
 	silence   time.Duration // how long a start may take until its first output
+	slowness  int           // number of attempts in a row that ended without output; see attemptLimit
 
 	wait    *event.Wait // the reported wait for output of the node
 	until   time.Time   // when the node is given up; each output extends it
@@ -87,6 +88,7 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 			return &stepError{w.name, "activate", err}
 		}
 		w.wait.Change("unreachable; "+w.meanwhile, w.until)
+		w.slowness++
 		fresh, command = true, again
 		select {
 		case <-time.After(200 * time.Millisecond):
@@ -110,7 +112,7 @@ func (w *watch) confirmRun(ctx context.Context) error {
 
 // noteSign extends the time limit, because output of the run was received.
 func (w *watch) noteSign() {
-	w.started, w.until = true, time.Now().Add(w.patience)
+	w.started, w.until, w.slowness = true, time.Now().Add(w.patience), 0
 	w.wait.Restart("no sign of the node; "+w.meanwhile, w.until)
 }
 
@@ -134,7 +136,7 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	connect := w.host.Conn
 	if fresh {
 		// Limit each attempt, so that several fit into the time until w.until.
-		limit := min(maxSilence, max(time.Second, time.Until(w.until))).Round(100 * time.Millisecond)
+		limit := min(w.attemptLimit(), max(time.Second, time.Until(w.until))).Round(100 * time.Millisecond)
 		limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 		defer cancel()
 		connect = func(context.Context) (*remote.Conn, error) { return w.host.Fresh(limited) }
@@ -151,7 +153,7 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	limit := maxSilence
+	limit := w.attemptLimit()
 	if command[0] == "start" { // sudo may ask for a password, and systemd may be slow
 		limit = w.silence
 	}
@@ -214,6 +216,18 @@ func (w *watch) appendLog(text string) {
 		w.tail = w.tail[1:]
 	}
 	w.a.send(w.name, event.NodeLog, event.Activate, text)
+}
+
+// attemptLimit is how long a login, and then the first output, may take. Each attempt that ends
+// without output doubles it: an emulated machine on a busy host answers, but late, and each
+// attempt that is broken off costs it another login. The confirm time bounds it, so that several
+// attempts fit into that time.
+func (w *watch) attemptLimit() time.Duration {
+	confirm := w.confirm
+	if confirm == 0 {
+		confirm = 5 * time.Minute
+	}
+	return max(maxSilence, min(maxSilence<<min(w.slowness, 4), confirm/4))
 }
 
 // silenceLimit is how long the node may print nothing. While a run is followed, it prints a line
