@@ -183,8 +183,9 @@ func (g *ground) killDrained(node string) {
 	g.killWhen("cp-1", admin+"get node "+node+" -o jsonpath={.spec.unschedulable}", "true")
 }
 
-// killWhen kills an apply as soon as the script on the node prints want.
-func (g *ground) killWhen(node, script, want string) {
+// killWhen kills an apply as soon as state prints want on the node and every condition succeeds
+// there. After the kill state must print want still: the apply was killed in time.
+func (g *ground) killWhen(node, state, want string, conditions ...string) {
 	g.Helper()
 	ctx, cancel := context.WithTimeout(g.Context(), 11*time.Minute)
 	defer cancel()
@@ -192,13 +193,13 @@ func (g *ground) killWhen(node, script, want string) {
 	if err := cmd.Start(); err != nil {
 		g.Fatal(err)
 	}
-	g.wait(10*time.Minute, node, script, want)
+	g.wait(10*time.Minute, node, strings.Join(append(slices.Clone(conditions), state), " && "), want)
 	if err := cmd.Process.Kill(); err != nil {
 		g.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if got := g.on(node, script); got != want {
-		g.Errorf("it was killed too late: %s: %q", script, got)
+	if got := g.on(node, state); got != want {
+		g.Errorf("it was killed too late: %s: %q", state, got)
 	}
 }
 

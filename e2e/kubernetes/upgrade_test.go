@@ -94,7 +94,7 @@ func TestUpgradeOfOne(t *testing.T) {
 	g.hive(1, 1, release(before))
 	g.run("apply")
 	g.hive(1, 1, release(after))
-	g.killWhen("cp-1", "jq -r .phase /var/lib/nixbench/kubernetes.json; curl -sk --max-time 2 https://127.0.0.1:6443/readyz || echo gone", "upgrade\ngone")
+	g.killWhen("cp-1", "jq -r .phase /var/lib/nixbench/kubernetes.json", "upgrade", "! curl -sk --max-time 2 https://127.0.0.1:6443/readyz")
 	code, out, diag := g.quietly("apply", "--json")
 	if code != 0 {
 		t.Fatalf("the next run: exit code %d\n%s%s", code, out, diag)
