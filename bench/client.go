@@ -22,7 +22,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -161,7 +160,7 @@ func (j job) run(ctx context.Context) (s sample, err error) {
 	hive := j.makeHive()
 	nix := &fakeNix{j: j}
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: filepath.Join(j.Dir, "hive.nix"), Dir: j.Dir}, Run: nix.run, Send: send})
-	fleet := deploy.NewFleet(hive, remote.Options{})
+	fleet := deploy.NewFleet(hive, deploy.FleetOptions{})
 	d := &deploy.Deployer{
 		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: nix.run, Send: send, Substitute: true},
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},

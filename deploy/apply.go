@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -300,17 +299,3 @@ func buildersFile(hive *nixeval.Hive) string {
 	}
 	return ""
 }
-
-// NodeError is the failure of one node in one step.
-type NodeError struct {
-	Node string
-	Step event.Phase
-	Err  error
-}
-
-// Error names the node once: the wrapped error often begins with the node's name, too.
-func (e *NodeError) Error() string {
-	return e.Node + ": " + strings.TrimPrefix(e.Err.Error(), e.Node+": ")
-}
-
-func (e *NodeError) Unwrap() error { return e.Err }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -144,7 +141,7 @@ func (makers Engines) withMembers(hive *nixeval.Hive, f *Fleet, without []string
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
 		}
 		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
-		out = append(out, engineWithMembers{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}), members})
+		out = append(out, engineWithMembers{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}), members})
 	}
 	return out, nil
 }
@@ -167,47 +164,4 @@ func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.
 		}
 	}
 	return out
-}
-
-// runOn runs a command as root on the named node of the fleet.
-func (f *Fleet) runOn(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
-	h, err := f.Host(ctx, f.nodeByName(node))
-	if err != nil {
-		return nil, err
-	}
-	conn, err := h.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	until, _ := ctx.Deadline()
-	wait := f.options.Send.Wait(event.Event{Node: node, Text: "a command: " + programOf(argv), Until: until})
-	defer wait.End()
-	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
-}
-
-// programOf returns the name of the program in argv for messages, and for kubectl also the verb.
-func programOf(argv []string) string {
-	name := path.Base(argv[0])
-	if name != "kubectl" {
-		return name
-	}
-	for _, a := range argv[1:] {
-		if !strings.HasPrefix(a, "-") && !strings.HasPrefix(a, "/") {
-			return name + " " + a
-		}
-	}
-	return name
-}
-
-// nodeByName returns the node of the hive with this name. For a node that the hive no longer has, it returns
-// one with the role of its recorded machine.
-func (f *Fleet) nodeByName(name string) nixeval.Node {
-	for _, n := range f.hive.Nodes {
-		if n.Name == name {
-			return n
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return nixeval.Node{Name: name, Role: f.machines[name].Role, Unit: f.machines[name].Role}
 }

@@ -41,7 +41,7 @@ func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provisi
 	findings := map[string][]provision.Finding{}
 	inventories := map[string]provision.Inventory{}
 	var mu sync.Mutex
-	_ = runForAll(sortedKeys(where), func(name string) error { // errors become findings
+	_ = ForAll(sortedKeys(where), func(name string) error { // errors become findings
 		list, inventory := m.examineHypervisor(ctx, name, where[name], m.clusterIdentity(recorded), net)
 		mu.Lock()
 		defer mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -25,7 +24,7 @@ func TestEnginesInOrder(t *testing.T) {
 	}
 	for range 20 { // a random map order is very unlikely to be right 20 times
 		asked = nil
-		engines, err := makers.Of(hive, NewFleet(hive, remote.Options{}))
+		engines, err := makers.Of(hive, NewFleet(hive, FleetOptions{}))
 		if err != nil || len(engines) != len(kinds) {
 			t.Fatalf("%d engines, %v", len(engines), err)
 		}

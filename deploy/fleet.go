@@ -20,30 +20,43 @@ import (
 // Fleet holds one connection to each node of a run. A connection is made at its first use.
 type Fleet struct {
 	hive    *nixeval.Hive
-	options remote.Options
-	config  []string // the options of ssh that name its configuration file
-	resolve func(context.Context, remote.Target) (remote.Config, error)
+	options FleetOptions
 
 	// resolving limits the number of concurrent ssh -G: a thousand at once time out.
 	resolving chan struct{}
 
-	mu            sync.Mutex
-	hosts         map[string]*remote.Host
-	machines      map[string]state.Machine // machines that nixbench has booted
-	cluster       *state.Cluster           // the cluster of these machines
-	clientKeyFile string                   // the private key that logs in to these machines
-	machinesErr   error                    // why the recorded machines cannot be read
+	mu    sync.Mutex
+	hosts map[string]*remote.Host
+}
+
+// RecordedMachines are the machines that nixbench has booted. A node's machine is looked up when its
+// connection is made, so that the address and the host key are those of that moment.
+type RecordedMachines interface {
+	// MachineOf returns the machine of a node, which is zero if there is none, and the machines' cluster.
+	MachineOf(node string) (state.Machine, *state.Cluster, error)
+}
+
+// FleetOptions say how nodes are reached.
+type FleetOptions struct {
+	remote.Options
+	SSHConfig string                                                      // the file to read in place of the user's OpenSSH configuration; a node's own sshOptions may name another file
+	Recorded  RecordedMachines                                            // nil: nixbench has booted none
+	ClientKey string                                                      // the file with the private key that logs in to these machines
+	Resolve   func(context.Context, remote.Target) (remote.Config, error) // nil: remote.Resolve
 }
 
 // NewFleet prepares connections to the hive's nodes. Close it when the run is over.
-func NewFleet(hive *nixeval.Hive, o remote.Options) *Fleet {
+func NewFleet(hive *nixeval.Hive, o FleetOptions) *Fleet {
 	if o.Keyring == nil {
 		o.Keyring = &remote.Keyring{} // shared, so that a passphrase is asked for once and not once per node
 	}
 	if o.KnownHosts == nil {
 		o.KnownHosts = &remote.KnownHosts{}
 	}
-	return &Fleet{hive: hive, options: o, resolve: remote.Resolve, resolving: make(chan struct{}, 2*runtime.NumCPU()), hosts: map[string]*remote.Host{}}
+	if o.Resolve == nil {
+		o.Resolve = remote.Resolve
+	}
+	return &Fleet{hive: hive, options: o, resolving: make(chan struct{}, 2*runtime.NumCPU()), hosts: map[string]*remote.Host{}}
 }
 
 // Host returns the connection to a node. The connection dials at its first use.
@@ -64,7 +77,7 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 		return nil, fmt.Errorf("%s: %w", n.Name, context.Cause(ctx))
 	}
 	wait := f.options.Send.Wait(event.Event{Node: n.Name, Phase: event.Connect, Text: "ssh -G, which reads the SSH configuration"})
-	cfg, err := f.resolve(ctx, target)
+	cfg, err := f.options.Resolve(ctx, target)
 	wait.End()
 	<-f.resolving
 	if err != nil {
@@ -73,17 +86,9 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.hosts[n.Name] == nil {
-		f.hosts[n.Name] = remote.NewHost(cfg, f.options)
+		f.hosts[n.Name] = remote.NewHost(cfg, f.options.Options)
 	}
 	return f.hosts[n.Name], nil
-}
-
-// SetMachines sets the recorded machines, which nixbench has booted, and the file with the private
-// key that logs in to them.
-func (f *Fleet) SetMachines(key string, recorded *state.State) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.clientKeyFile, f.machines, f.cluster = key, recorded.Machines, recorded.Cluster
 }
 
 // Drop closes the connection to a node. It is called after the node's machine was recreated or
@@ -96,14 +101,6 @@ func (f *Fleet) Drop(node string) {
 	if h != nil {
 		_ = h.Close() // the connection is not used any more, so an error does not matter
 	}
-}
-
-// SetMachinesError sets the error that Target returns for every machine that nixbench boots. It is
-// for a state that cannot be read.
-func (f *Fleet) SetMachinesError(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.machinesErr = err
 }
 
 // Target returns how to reach a node: by the hive's deployment.targetHost, or for a machine that
@@ -119,28 +116,24 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	if d.TargetHost == nil {
 		return remote.Target{}, &NoHostError{Node: n}
 	}
+	var config []string
+	if f.options.SSHConfig != "" {
+		config = []string{"-F", f.options.SSHConfig}
+	}
 	return remote.Target{
 		Name: n.Name, Host: *d.TargetHost, Port: d.TargetPort, User: d.TargetUser,
-		SSHOptions: slices.Concat(f.config, d.SSHOptions), Escalation: d.PrivilegeEscalationCommand,
+		SSHOptions: slices.Concat(config, d.SSHOptions), Escalation: d.PrivilegeEscalationCommand,
 	}, nil
-}
-
-// SetSSHConfig sets the file to read in place of the user's OpenSSH configuration, for nodes with
-// a deployment.targetHost. A node's own sshOptions may name another file.
-func (f *Fleet) SetSSHConfig(file string) {
-	f.config = []string{"-F", file}
 }
 
 // bootedTarget returns how to reach a machine that nixbench has booted. Only its pinned host key is
 // accepted, and the user's SSH configuration is not read.
 func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Target, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	m, ok := f.machines[n.Name]
+	m, cluster, err := f.machineOf(n.Name)
 	switch {
-	case f.machinesErr != nil:
-		return remote.Target{}, fmt.Errorf("%s: %w", n.Name, f.machinesErr)
-	case !ok || m.Created == nil:
+	case err != nil:
+		return remote.Target{}, fmt.Errorf("%s: %w", n.Name, err)
+	case m.Created == nil:
 		return remote.Target{}, &NoHostError{Node: n}
 	case !m.Address.IsValid():
 		return remote.Target{}, &NoHostError{Node: n, Booted: true}
@@ -152,8 +145,15 @@ func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Targe
 	return remote.Target{
 		Name: n.Name, Host: m.Address.String(), Port: d.TargetPort, User: &user,
 		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
-		IdentityFiles: []string{f.clientKeyFile}, HostKeys: []string{m.HostKey}, Via: jumpHost(n.Name, m, f.cluster),
+		IdentityFiles: []string{f.options.ClientKey}, HostKeys: []string{m.HostKey}, Via: jumpHost(n.Name, m, cluster),
 	}, nil
+}
+
+func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
+	if f.options.Recorded == nil {
+		return state.Machine{}, nil, nil
+	}
+	return f.options.Recorded.MachineOf(node)
 }
 
 // jumpHost returns the hypervisor's host if the machine can be reached only through it: libvirt
@@ -196,75 +196,4 @@ func (f *Fleet) Close() {
 	for _, h := range f.hosts {
 		_ = h.Close() // the connection is not used any more, so an error does not matter
 	}
-}
-
-// NoHostError is a node without an address.
-type NoHostError struct {
-	Node   nixeval.Node
-	Booted bool // its machine was created
-}
-
-// Hint returns what to do about the error.
-func (e *NoHostError) Hint() string {
-	if e.Node.Role != "" {
-		return "nixbench apply boots it, or finds its address"
-	}
-	return ""
-}
-
-func (e *NoHostError) Error() string {
-	switch {
-	case e.Booted:
-		return fmt.Sprintf("%s: the address of its machine is not known yet", e.Node.Name)
-	case e.Node.Role != "":
-		return fmt.Sprintf("%s: its machine has not been booted yet, so it has no address", e.Node.Name)
-	}
-	return fmt.Sprintf("%s: deployment.targetHost is null, so it can only be deployed locally, with apply-local", e.Node.Name)
-}
-
-// Outcome is the result of Each for one node.
-type Outcome[T any] struct {
-	Node  nixeval.Node
-	Value T
-	Err   error
-}
-
-// Each runs f for every node, at most parallel of them at once (0: all). A failure of one
-// node does not cancel or delay the others.
-func Each[T any](ctx context.Context, nodes []nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
-	return EachReady(ctx, nodes, nil, parallel, f)
-}
-
-// EachReady is Each, but f runs for a node only after the node's channel is closed. Until then
-// the node does not count towards parallel.
-func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[string]<-chan struct{}, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
-	out := make([]Outcome[T], len(nodes))
-	if parallel <= 0 {
-		parallel = max(1, len(nodes))
-	}
-	slots := make(chan struct{}, parallel)
-	var all sync.WaitGroup
-	for i, n := range nodes {
-		turn := ready[n.Name]
-		if turn == nil {
-			slots <- struct{}{} // nodes without a channel start in order
-		}
-		all.Go(func() {
-			if turn != nil {
-				select {
-				case <-turn:
-				case <-ctx.Done():
-				}
-				slots <- struct{}{}
-			}
-			defer func() { <-slots }()
-			o := Outcome[T]{Node: n, Err: context.Cause(ctx)}
-			if o.Err == nil {
-				o.Value, o.Err = f(ctx, n)
-			}
-			out[i] = o
-		})
-	}
-	all.Wait()
-	return out
 }

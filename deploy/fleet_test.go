@@ -14,10 +14,9 @@ func TestDropConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
-	f := NewFleet(w.hive, remote.Options{DialContext: w.dial})
-	defer f.Close()
 	recorded := w.state()
-	f.SetMachines(w.dir.ClientKey(), recorded)
+	f := NewFleet(w.hive, FleetOptions{Options: remote.Options{DialContext: w.dial}, Recorded: recorded, ClientKey: w.dir.ClientKey()})
+	defer f.Close()
 	old, err := f.Host(t.Context(), w.hive.Nodes[0])
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +28,6 @@ func TestDropConnection(t *testing.T) {
 	machine := recorded.Machines["w-1"]
 	machine.Address = netip.MustParseAddr("10.0.0.99")
 	recorded.Machines["w-1"] = machine
-	f.SetMachines(w.dir.ClientKey(), recorded)
 
 	f.Drop("w-1")
 	select {

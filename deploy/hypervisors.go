@@ -26,7 +26,7 @@ type hypervisors map[string]provision.Provider
 func connectHypervisors(ctx context.Context, open Opener, where map[string]state.Hypervisor, send event.Sink) (hypervisors, error) {
 	out := hypervisors{}
 	var mu sync.Mutex
-	err := runForAll(sortedKeys(where), func(name string) error {
+	err := ForAll(sortedKeys(where), func(name string) error {
 		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a connection to %s", name, where[name].URI)})
 		defer wait.End()
 		p, err := open(ctx, name, where[name])
@@ -62,7 +62,7 @@ func (hs hypervisors) close() {
 func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network, send event.Sink) (map[string]provision.Inventory, error) {
 	sites := map[string]provision.Inventory{}
 	var mu sync.Mutex
-	err := runForAll(sortedKeys(hs), func(name string) error {
+	err := ForAll(sortedKeys(hs), func(name string) error {
 		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})
 		defer wait.End()
 		site, err := hs[name].Survey(ctx, c, net)
@@ -75,17 +75,6 @@ func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provi
 		return nil
 	})
 	return sites, err
-}
-
-// eachOf calls f for all names at the same time, and joins the errors.
-func runForAll(names []string, f func(name string) error) error {
-	errs := make([]error, len(names))
-	var all sync.WaitGroup
-	for i, name := range names {
-		all.Go(func() { errs[i] = f(name) })
-	}
-	all.Wait()
-	return errors.Join(errs...)
 }
 
 // hypervisorsOf returns the hypervisors of the hive.

@@ -12,7 +12,7 @@ func NewLocalFleet(hive *nixeval.Hive, n nixeval.Node, escalation []string, o re
 	if err != nil {
 		return nil, err
 	}
-	f := NewFleet(hive, o)
+	f := NewFleet(hive, FleetOptions{Options: o})
 	f.hosts[n.Name] = h
 	return f, nil
 }

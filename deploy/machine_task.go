@@ -132,12 +132,8 @@ func (m *machineTask) createOrStart(ctx context.Context) error {
 		return err
 	}
 	m.Fleet.Drop(node) // an old connection is to the machine before this start
-	m.updateFleet()
 	return nil
 }
-
-// updateFleet passes the addresses and keys in the state to the fleet.
-func (m *machineTask) updateFleet() { m.Fleet.SetMachines(m.Machines.Dir.ClientKey(), m.Store.State()) }
 
 func stateImage(i provision.Image) state.Image {
 	return state.Image{Hash: i.Hash, Format: string(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}

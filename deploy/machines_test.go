@@ -413,9 +413,8 @@ func TestDiscoveryFails(t *testing.T) {
 func TestMachinesArePinned(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
-	f := NewFleet(w.hive, remote.Options{DialContext: w.dial})
-	defer f.Close()
-	f.resolve = func(ctx context.Context, target remote.Target) (remote.Config, error) {
+	o := FleetOptions{Options: remote.Options{DialContext: w.dial}, ClientKey: w.dir.ClientKey()}
+	o.Resolve = func(ctx context.Context, target remote.Target) (remote.Config, error) {
 		return remote.Resolver{Run: func(context.Context, ...string) ([]byte, error) {
 			t.Error("ssh was asked")
 			return nil, errors.New("no ssh")
@@ -423,6 +422,8 @@ func TestMachinesArePinned(t *testing.T) {
 	}
 	recorded := w.state()
 	reach := func() error {
+		f := NewFleet(w.hive, o)
+		defer f.Close()
 		h, err := f.Host(t.Context(), w.hive.Nodes[0])
 		if err != nil {
 			return err
@@ -434,7 +435,7 @@ func TestMachinesArePinned(t *testing.T) {
 	if err := reach(); !errors.As(err, &none) {
 		t.Errorf("not booted: %v", err)
 	}
-	f.SetMachines(w.dir.ClientKey(), recorded)
+	o.Recorded = recorded
 	if err := reach(); err != nil {
 		t.Error(err)
 	}
@@ -444,8 +445,7 @@ func TestMachinesArePinned(t *testing.T) {
 	}
 	m := recorded.Machines["w-1"]
 	m.HostKey = other.Public
-	f = NewFleet(w.hive, remote.Options{DialContext: w.dial})
-	f.SetMachines(w.dir.ClientKey(), &state.State{Machines: map[string]state.Machine{"w-1": m}})
+	o.Recorded = &state.State{Machines: map[string]state.Machine{"w-1": m}}
 	var changed *remote.HostKeyChangedError
 	if err := reach(); !errors.As(err, &changed) {
 		t.Errorf("another key: %v", err)

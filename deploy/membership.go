@@ -145,7 +145,7 @@ func (d *Deployer) runMemberStep(node, what string, f func(report func(string)) 
 func (d *Deployer) undoDrain(ctx context.Context, e engine.Engine, nodes []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 	defer cancel()
-	return runForAll(nodes, func(node string) error {
+	return ForAll(nodes, func(node string) error {
 		if err := e.UncordonWhenReady(ctx, node, func(string) {}); err != nil {
 			return &NodeError{Node: node, Step: event.Drain, Err: err}
 		}

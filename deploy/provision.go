@@ -69,7 +69,6 @@ func (r *run) startProvisioning(ctx context.Context, nodes []nixeval.Node) (*mac
 			return fail(plan, err)
 		}
 	}
-	r.Fleet.SetMachines(m.Dir.ClientKey(), r.Store.State())
 	b := r.startMachines(ctx, plan, client)
 	if !plan.Network.Mode.Ours() {
 		b.awaitAddresses.Wait()

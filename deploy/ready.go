@@ -80,7 +80,6 @@ func (m *machineTask) recordAddress(a netip.Addr) error {
 			return err
 		}
 	}
-	m.updateFleet()
 	return nil
 }
 

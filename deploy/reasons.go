@@ -40,7 +40,7 @@ func (f *Fleet) readFailureReasons(ctx context.Context, node string, units []str
   id=$(systemctl show --property=InvocationID --value -- "$unit")
   printf '%s\t%s\n' "$unit" "$([ -z "$id" ] || journalctl --quiet --no-pager --output=cat --lines=1 "_SYSTEMD_INVOCATION_ID=$id" | tail -n 1 | cut -c 1-600)"
 done`
-	out, err := f.runOn(ctx, node, nil, append([]string{"sh", "-c", script, "sh"}, units...)...)
+	out, err := f.Run(ctx, node, nil, append([]string{"sh", "-c", script, "sh"}, units...)...)
 	if err != nil {
 		return nil, err
 	}

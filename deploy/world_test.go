@@ -303,9 +303,8 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 		}
 	})
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, Run: nix, Send: send})
-	fleet := NewFleet(hive, remote.Options{DialContext: w.dial, Timeout: 5 * time.Second})
+	fleet := NewFleet(hive, FleetOptions{Options: remote.Options{DialContext: w.dial, Timeout: 5 * time.Second}, Recorded: store, ClientKey: dir.ClientKey()})
 	defer fleet.Close()
-	fleet.SetMachines(dir.ClientKey(), store.State())
 	err = f(&Deployer{
 		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: nix, Send: send},
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},

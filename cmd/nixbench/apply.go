@@ -216,7 +216,7 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 	}
 	return a.runRecorded(e, hive, "apply", func(s *session) error {
 		d := &deploy.Deployer{
-			Eval: s.eval, Fleet: a.newFleet(hive, flags.fleetFlags),
+			Eval: s.eval, Fleet: a.newFleet(hive, flags.fleetFlags, s.store),
 			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions, Substitute: flags.substitute && !flags.noSubstitute},
 			Uploader:  &secrets.Uploader{Send: s.send, Generated: vault.Open(a.dir.Vault()).Part},
 			Activator: &activate.Activator{Send: s.send},

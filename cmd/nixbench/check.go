@@ -67,7 +67,7 @@ func (a *app) check(flags checkFlags) error {
 	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, flags.fleetFlags)
+	fleet := a.newFleet(hive, flags.fleetFlags, nil)
 	defer fleet.Close()
 	conditions := deploy.NodeConditions(fleet, nodes, flags.parallel, nil, nil)
 	clusterEngines, err := engines.Of(hive, fleet)

@@ -42,7 +42,7 @@ func (a *app) execCommand() *cobra.Command {
 		if nodes, err = a.remoteNodes(hive, nodes, fleet.on); err != nil {
 			return err
 		}
-		hosts := a.newFleet(hive, fleet)
+		hosts := a.newFleet(hive, fleet, nil)
 		defer hosts.Close()
 		results := deploy.Each(a.ctx, nodes, fleet.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
 			return a.execOn(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})

@@ -15,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -31,18 +32,28 @@ func (f *fleetFlags) add(set *pflag.FlagSet) {
 	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, "trust the host keys of hosts that known_hosts does not know, and remember them")
 }
 
-// newFleet returns a fleet that can connect to the nodes of the hive.
-func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags) *deploy.Fleet {
-	fleet := deploy.NewFleet(hive, remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.newPrompt(), Send: a.sendEvent})
-	if file := os.Getenv("SSH_CONFIG_FILE"); file != "" { // Colmena uses this variable, too
-		fleet.SetSSHConfig(file)
+// newFleet returns a fleet that can connect to the nodes of the hive. store is nil for a command
+// that only reads the state.
+func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags, store *state.Store) *deploy.Fleet {
+	o := deploy.FleetOptions{
+		Options:   remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.newPrompt(), Send: a.sendEvent},
+		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses this variable, too
+		ClientKey: a.dir.ClientKey(), Recorded: store,
 	}
-	if recorded, err := a.dir.Load(); err != nil {
-		fleet.SetMachinesError(err)
-	} else {
-		fleet.SetMachines(a.dir.ClientKey(), recorded)
+	if store == nil {
+		recorded, err := a.dir.Load()
+		if o.Recorded = recorded; err != nil {
+			o.Recorded = unreadableState{err}
+		}
 	}
-	return fleet
+	return deploy.NewFleet(hive, o)
+}
+
+// unreadableState is a state whose file cannot be read.
+type unreadableState struct{ err error }
+
+func (u unreadableState) MachineOf(string) (state.Machine, *state.Cluster, error) {
+	return state.Machine{}, nil, u.err
 }
 
 // remoteNodes returns those of the nodes that nixbench can connect to. It fails if a node's

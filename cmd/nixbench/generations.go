@@ -57,7 +57,7 @@ func (a *app) generations(flags fleetFlags, paths bool) error {
 	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, flags)
+	fleet := a.newFleet(hive, flags, nil)
 	defer fleet.Close()
 	inspected := deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.sendEvent)
 	list := []generation{}

@@ -75,7 +75,7 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, fleetFlags{acceptNew: flags.acceptNew})
+	fleet := a.newFleet(hive, fleetFlags{acceptNew: flags.acceptNew}, nil)
 	defer fleet.Close()
 	cluster, found, err := findEngine[*kubernetes.Engine](hive, fleet)
 	if err != nil {

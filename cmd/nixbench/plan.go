@@ -103,7 +103,7 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 	machines := a.newMachines(e, hive, send)
 	machines.Vault = vault.Look(a.dir.Vault()) // a plan creates no secrets, and it does not hold the lock
 	d := &deploy.Deployer{
-		Eval: e, Fleet: a.newFleet(hive, flags.fleetFlags),
+		Eval: e, Fleet: a.newFleet(hive, flags.fleetFlags, nil),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
 		Uploader:  &secrets.Uploader{Send: send, Generated: machines.Vault.Part},
 		Activator: &activate.Activator{Send: send},

@@ -87,7 +87,7 @@ func (a *app) reboot(flags rebootFlags) error {
 	if err := checkUnlocked(dir); err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, flags.fleetFlags)
+	fleet := a.newFleet(hive, flags.fleetFlags, nil)
 	defer fleet.Close()
 	inspected := deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.sendEvent)
 	if n := countReboots(inspected, flags.ifNeeded); n == 0 {

@@ -131,7 +131,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 			return err
 		}
 	}
-	fleet := a.newFleet(hive, flags.fleetFlags)
+	fleet := a.newFleet(hive, flags.fleetFlags, nil)
 	defer fleet.Close()
 	steps, err := deploy.PlanRollback(deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.sendEvent), recorded.Nodes, to)
 	if err != nil {

@@ -63,7 +63,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	if err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, fleetFlags{})
+	fleet := a.newFleet(hive, fleetFlags{}, nil)
 	defer fleet.Close()
 	target, err := fleet.Target(node)
 	if err != nil {

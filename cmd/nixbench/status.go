@@ -77,7 +77,7 @@ func (a *app) status(flags statusFlags) error {
 	if err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, flags.fleetFlags)
+	fleet := a.newFleet(hive, flags.fleetFlags, nil)
 	defer fleet.Close()
 	inspections := make(chan []deploy.Outcome[activate.Node], 1)
 	send := event.Sink(a.sendEvent)

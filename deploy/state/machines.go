@@ -100,3 +100,9 @@ func (s *State) Removed(node string) {
 	delete(s.Nodes, node)
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node })
 }
+
+// MachineOf returns the recorded machine of a node, which is zero if there is none, and the cluster of
+// the machines.
+func (s *State) MachineOf(node string) (Machine, *Cluster, error) {
+	return s.Machines[node], s.Cluster, nil
+}

@@ -82,6 +82,14 @@ func (s *Store) Node(name string) Node {
 	return s.cur.Nodes[name]
 }
 
+// MachineOf returns the recorded machine of a node, which is zero if there is none, and the cluster of
+// the machines. The caller must not change the values behind pointers.
+func (s *Store) MachineOf(node string) (Machine, *Cluster, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cur.MachineOf(node)
+}
+
 // Update changes the state with f and writes it. f must not keep its argument, nor change values
 // behind existing pointers and slices. If f or the write fails, the state is unchanged.
 func (s *Store) Update(f func(*State) error) error {

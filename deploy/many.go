@@ -1,0 +1,87 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Outcome is the result of Each for one node.
+type Outcome[T any] struct {
+	Node  nixeval.Node
+	Value T
+	Err   error
+}
+
+// Each runs f for every node, at most parallel of them at once (0: all). A failure of one
+// node does not cancel or delay the others.
+func Each[T any](ctx context.Context, nodes []nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
+	return EachReady(ctx, nodes, nil, parallel, f)
+}
+
+// EachReady is Each, but f runs for a node only after the node's channel is closed. Until then
+// the node does not count towards parallel.
+func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[string]<-chan struct{}, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
+	out := make([]Outcome[T], len(nodes))
+	if parallel <= 0 {
+		parallel = max(1, len(nodes))
+	}
+	slots := make(chan struct{}, parallel)
+	var all sync.WaitGroup
+	for i, n := range nodes {
+		turn := ready[n.Name]
+		if turn == nil {
+			slots <- struct{}{} // nodes without a channel start in order
+		}
+		all.Go(func() {
+			if turn != nil {
+				select {
+				case <-turn:
+				case <-ctx.Done():
+				}
+				slots <- struct{}{}
+			}
+			defer func() { <-slots }()
+			o := Outcome[T]{Node: n, Err: context.Cause(ctx)}
+			if o.Err == nil {
+				o.Value, o.Err = f(ctx, n)
+			}
+			out[i] = o
+		})
+	}
+	all.Wait()
+	return out
+}
+
+// Errors returns the errors of all nodes that failed.
+func Errors[T any](outcomes []Outcome[T]) []error {
+	var errs []error
+	for _, o := range outcomes {
+		if o.Err != nil {
+			errs = append(errs, o.Err)
+		}
+	}
+	return errs
+}
+
+// Count formats a number of things: `1 node` or `3 nodes`.
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// ForAll calls f for all names at the same time, and joins the errors.
+func ForAll(names []string, f func(name string) error) error {
+	errs := make([]error, len(names))
+	var all sync.WaitGroup
+	for i, name := range names {
+		all.Go(func() { errs[i] = f(name) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,47 @@
+package deploy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// NodeError is the failure of one node in one step.
+type NodeError struct {
+	Node string
+	Step event.Phase
+	Err  error
+}
+
+// Error names the node once: the wrapped error often begins with the node's name, too.
+func (e *NodeError) Error() string {
+	return e.Node + ": " + strings.TrimPrefix(e.Err.Error(), e.Node+": ")
+}
+
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// NoHostError is a node without an address.
+type NoHostError struct {
+	Node   nixeval.Node
+	Booted bool // its machine was created
+}
+
+// Hint returns what to do about the error.
+func (e *NoHostError) Hint() string {
+	if e.Node.Role != "" {
+		return "nixbench apply boots it, or finds its address"
+	}
+	return ""
+}
+
+func (e *NoHostError) Error() string {
+	switch {
+	case e.Booted:
+		return fmt.Sprintf("%s: the address of its machine is not known yet", e.Node.Name)
+	case e.Node.Role != "":
+		return fmt.Sprintf("%s: its machine has not been booted yet, so it has no address", e.Node.Name)
+	}
+	return fmt.Sprintf("%s: deployment.targetHost is null, so it can only be deployed locally, with apply-local", e.Node.Name)
+}

@@ -1,0 +1,54 @@
+package deploy
+
+import (
+	"context"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Run runs a command as root on the named node of the fleet.
+func (f *Fleet) Run(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error) {
+	h, err := f.Host(ctx, f.nodeByName(node))
+	if err != nil {
+		return nil, err
+	}
+	conn, err := h.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	until, _ := ctx.Deadline()
+	wait := f.options.Send.Wait(event.Event{Node: node, Text: "a command: " + programOf(argv), Until: until})
+	defer wait.End()
+	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
+}
+
+// programOf returns the name of the program in argv for messages, and for kubectl also the verb.
+func programOf(argv []string) string {
+	name := path.Base(argv[0])
+	if name != "kubectl" {
+		return name
+	}
+	for _, a := range argv[1:] {
+		if !strings.HasPrefix(a, "-") && !strings.HasPrefix(a, "/") {
+			return name + " " + a
+		}
+	}
+	return name
+}
+
+// nodeByName returns the node of the hive with this name. For a node that the hive no longer has, it returns
+// one with the role of its recorded machine.
+func (f *Fleet) nodeByName(name string) nixeval.Node {
+	for _, n := range f.hive.Nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	m, _, _ := f.machineOf(name) // Target reports the error
+	return nixeval.Node{Name: name, Role: m.Role, Unit: m.Role}
+}
