@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
@@ -160,7 +162,7 @@ func (j job) run(ctx context.Context) (s sample, err error) {
 	hive := j.makeHive()
 	nix := &fakeNix{j: j}
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: filepath.Join(j.Dir, "hive.nix"), Dir: j.Dir}, Run: nix.run, Send: send})
-	fleet := deploy.NewFleet(hive, deploy.FleetOptions{})
+	fleet := fleet.New(hive, fleet.Options{})
 	d := &deploy.Deployer{
 		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: nix.run, Send: send, Substitute: true},
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},

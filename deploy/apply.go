@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -63,7 +65,7 @@ func (o Options) UsesKeys() bool {
 // Deployer holds what a run needs: the evaluator, connections to nodes, state, and engines.
 type Deployer struct {
 	Eval      *nixeval.Evaluator
-	Fleet     *Fleet
+	Fleet     *fleet.Fleet
 	Copier    *closure.Copier
 	Uploader  *secrets.Uploader
 	Activator *activate.Activator
@@ -172,7 +174,7 @@ func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, machines *
 		ready[n.Name] = machines.readyChannel(n.Name)
 	}
 	go func() {
-		for _, o := range EachReady(ctx, nodes, ready, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		for _, o := range fleet.EachReady(ctx, nodes, ready, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 			inspection := all[n.Name]
 			if inspection.err = machines.waitReady(n.Name); inspection.err == nil {
 				inspection.observed, inspection.err = r.inspectNode(ctx, n)
@@ -279,7 +281,7 @@ func (r *run) makeTasks(ctx context.Context, nodes []nixeval.Node, closures map[
 // delay the other nodes when one node does not answer.
 func (r *run) deployAtOnce(ctx context.Context, cluster clusterState, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	var errs []error
-	for _, o := range EachReady(ctx, nodes, inspected.doneChannels(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range fleet.EachReady(ctx, nodes, inspected.doneChannels(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		t, err := r.newTask(ctx, n, closures, inspected[n.Name])
 		if t != nil {
 			err = r.deployInCluster(ctx, cluster, *t)

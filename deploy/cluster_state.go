@@ -167,7 +167,7 @@ func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, repo
 	skip := func(n nixeval.Node, err error) {
 		results = append(results, d.reportResult(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
 	}
-	cluster, err := d.observeCluster(ctx, d.Fleet.hive, reportsDeployed)
+	cluster, err := d.observeCluster(ctx, d.Fleet.Hive(), reportsDeployed)
 	cluster.drainOptions = o
 	if err == nil && !withoutDrain {
 		err = d.checkDrains(ctx, cluster, nodeNames(nodes), nil)

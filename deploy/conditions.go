@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -17,10 +19,10 @@ import (
 
 // NodeConditions returns the conditions that every node must meet, with any engine or without one. Units that had
 // failed on a node before, as in before, do not count. A warning names them once the condition holds.
-func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int, before map[string]activate.Node, send event.Sink) []check.Condition {
-	var inspected []Outcome[activate.Node]
+func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before map[string]activate.Node, send event.Sink) []check.Condition {
+	var inspected []fleet.Outcome[activate.Node]
 	return []check.Condition{{
-		Name: Count(len(nodes), "node") + " up, without failed units",
+		Name: fleet.Count(len(nodes), "node") + " up, without failed units",
 		Probe: func(ctx context.Context) error {
 			var bad []string
 			var still []event.Event
@@ -90,10 +92,10 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 			continue
 		}
 		out = append(out, check.Condition{
-			Name: "programs of " + Count(len(nodes), "member") + " run",
+			Name: "programs of " + fleet.Count(len(nodes), "member") + " run",
 			Probe: func(ctx context.Context) error {
 				var bad []string
-				for _, o := range Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+				for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 					return struct{}{}, inspector.Inspect(ctx, n.Name)
 				}) {
 					if o.Err != nil {
@@ -114,7 +116,7 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 type Engines map[string]func(engine.Cluster) engine.Engine
 
 // Of returns the engines of the hive, ordered by kind. Each of them can run commands on its members.
-func (makers Engines) Of(hive *nixeval.Hive, f *Fleet) ([]engine.Engine, error) {
+func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet) ([]engine.Engine, error) {
 	withMembers, err := makers.withMembers(hive, f, nil)
 	var out []engine.Engine
 	for _, t := range withMembers {
@@ -131,7 +133,7 @@ type engineWithMembers struct {
 
 // withMembers returns the engines of the hive with their desired members. Members in without are left out,
 // because they are about to be removed and must not be asked.
-func (makers Engines) withMembers(hive *nixeval.Hive, f *Fleet, without []string) ([]engineWithMembers, error) {
+func (makers Engines) withMembers(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engineWithMembers, error) {
 	var out []engineWithMembers
 	all := engine.Members(hive)
 	for _, kind := range sortedKeys(all) {
@@ -155,7 +157,7 @@ func Certificates(ctx context.Context, engines []engine.Engine, nodes []nixeval.
 		if !ok {
 			continue
 		}
-		for _, o := range Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) ([]engine.Certificate, error) {
+		for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) ([]engine.Certificate, error) {
 			return certified.Certificates(ctx, n.Name)
 		}) {
 			if o.Err == nil {

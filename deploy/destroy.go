@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
@@ -236,7 +238,7 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 	}
 	var results []state.NodeResult
 	var errs []error
-	for _, o := range Each(ctx, nodes, w.parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range fleet.Each(ctx, nodes, w.parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		w.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Remove, Node: n.Name})
 		err := w.removeMachine(ctx, n.Name, parts[n.Name])
 		w.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Remove, Node: n.Name, Failed: err != nil})
@@ -272,7 +274,7 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 			removed++
 		}
 	}
-	text := fmt.Sprintf("%s %s", Count(removed, "machine"), w.outcome)
+	text := fmt.Sprintf("%s %s", fleet.Count(removed, "machine"), w.outcome)
 	if absent > 0 {
 		text += fmt.Sprintf(", %d not there any more", absent)
 	}

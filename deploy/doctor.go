@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -41,7 +43,7 @@ func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provisi
 	findings := map[string][]provision.Finding{}
 	inventories := map[string]provision.Inventory{}
 	var mu sync.Mutex
-	_ = ForAll(sortedKeys(where), func(name string) error { // errors become findings
+	_ = fleet.ForAll(sortedKeys(where), func(name string) error { // errors become findings
 		list, inventory := m.examineHypervisor(ctx, name, where[name], m.clusterIdentity(recorded), net)
 		mu.Lock()
 		defer mu.Unlock()
@@ -141,7 +143,7 @@ func capacityText(p provision.Plan) string {
 	if n == 0 {
 		return "no machine has to be made"
 	}
-	return "there is room for " + Count(n, "new machine")
+	return "there is room for " + fleet.Count(n, "new machine")
 }
 
 // examineImages loads the images that the hive names.

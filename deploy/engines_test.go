@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -24,7 +26,7 @@ func TestEnginesInOrder(t *testing.T) {
 	}
 	for range 20 { // a random map order is very unlikely to be right 20 times
 		asked = nil
-		engines, err := makers.Of(hive, NewFleet(hive, FleetOptions{}))
+		engines, err := makers.Of(hive, fleet.New(hive, fleet.Options{}))
 		if err != nil || len(engines) != len(kinds) {
 			t.Fatalf("%d engines, %v", len(engines), err)
 		}

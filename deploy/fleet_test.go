@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -15,7 +17,7 @@ func TestDropConnection(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	recorded := w.state()
-	f := NewFleet(w.hive, FleetOptions{Options: remote.Options{DialContext: w.dial}, Recorded: recorded, ClientKey: w.dir.ClientKey()})
+	f := fleet.New(w.hive, fleet.Options{Options: remote.Options{DialContext: w.dial}, Recorded: recorded, ClientKey: w.dir.ClientKey()})
 	defer f.Close()
 	old, err := f.Host(t.Context(), w.hive.Nodes[0])
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -13,10 +15,10 @@ import (
 
 // InspectNodes asks every node what it runs, by one login and one command per node. It changes
 // nothing. A node that cannot be reached does not delay the others.
-func InspectNodes(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []Outcome[activate.Node] {
-	a := &activate.Activator{Send: f.options.Send}
+func InspectNodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []fleet.Outcome[activate.Node] {
+	a := &activate.Activator{Send: f.Send()}
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Total: len(nodes)})
-	out := Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (activate.Node, error) {
+	out := fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (activate.Node, error) {
 		h, err := f.Host(ctx, n)
 		if err != nil {
 			return activate.Node{}, err
@@ -30,7 +32,7 @@ func InspectNodes(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel 
 			failed++
 		}
 	}
-	text := Count(len(nodes), "node")
+	text := fleet.Count(len(nodes), "node")
 	if failed > 0 {
 		text = fmt.Sprintf("%d of %s cannot be asked", failed, text)
 	}
@@ -44,7 +46,7 @@ func inspectError(node string, err error) error {
 	var lost *remote.LostError
 	var timeout *remote.TimeoutError
 	if errors.As(err, &lost) || errors.As(err, &timeout) {
-		return &NodeError{Node: node, Step: event.Connect, Err: err}
+		return &fleet.NodeError{Node: node, Step: event.Connect, Err: err}
 	}
 	return err
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
@@ -15,7 +17,7 @@ func TestInspectError(t *testing.T) {
 	lost := &remote.LostError{Node: "m1", Addr: "m1:22", Err: io.EOF}
 	timeout := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
 	for _, err := range []error{lost, timeout} {
-		var n *NodeError
+		var n *fleet.NodeError
 		if got := inspectError("m1", err); !errors.As(got, &n) || n.Step != event.Connect || !errors.Is(got, err) || got.Error() != err.Error() {
 			t.Errorf("%#v", got)
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -21,7 +23,7 @@ func (r *run) finishPrevious(ctx context.Context, h nodeHost, t *task) error {
 	}
 	settled, err := r.Activator.FinishPrevious(ctx, t.node.Name, h, t.closure.Out)
 	if err != nil {
-		return &NodeError{Node: t.node.Name, Step: event.Activate, Err: err}
+		return &fleet.NodeError{Node: t.node.Name, Step: event.Activate, Err: err}
 	}
 	t.recovered = settled != nil
 	return nil
@@ -73,13 +75,13 @@ func (r *run) dropKeyBackups(ctx context.Context) error {
 		return nil
 	}
 	var errs []error
-	for _, o := range Each(ctx, r.changedNodes(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range fleet.Each(ctx, r.changedNodes(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		h, err := r.Fleet.Host(ctx, n)
 		if err == nil {
 			err = r.Uploader.DropBackup(ctx, n.Name, h)
 		}
 		if err != nil {
-			err = &NodeError{Node: n.Name, Step: event.Keys, Err: err}
+			err = &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
 		}
 		return struct{}{}, err
 	}) {

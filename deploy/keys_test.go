@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -30,7 +32,7 @@ func TestKeysOfUnreachableNodes(t *testing.T) {
 		want string
 	}{
 		{rolledBack, "the node has put back the keys from before together with its system, but that could not be verified: a: put back keys: no answer within 5s"},
-		{&NodeError{Node: "a", Err: rolledBack}, "the node has put back the keys from before"},
+		{&fleet.NodeError{Node: "a", Err: rolledBack}, "the node has put back the keys from before"},
 		{errors.New("no space left"), "its keys may still be those of the new system; nixbench apply compares them with the hive: a: put back keys: no answer within 5s"},
 		{&activate.LostSightError{Node: "a"}, ""},
 		{&activate.BusyError{Node: "a"}, ""},

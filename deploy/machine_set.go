@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -147,7 +149,7 @@ func (r *run) reportBoots(b *machineSet, counts map[provision.Action]int) {
 		}
 		text := countActions(counts)
 		if failed > 0 {
-			text = fmt.Sprintf("%d of %s not ready", failed, Count(len(b.results), "machine"))
+			text = fmt.Sprintf("%d of %s not ready", failed, fleet.Count(len(b.results), "machine"))
 		}
 		r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: len(b.results), Failed: failed > 0, Text: text})
 	})

@@ -3,7 +3,6 @@ package deploy
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -413,7 +414,7 @@ func TestDiscoveryFails(t *testing.T) {
 func TestMachinesArePinned(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
-	o := FleetOptions{Options: remote.Options{DialContext: w.dial}, ClientKey: w.dir.ClientKey()}
+	o := fleet.Options{Options: remote.Options{DialContext: w.dial}, ClientKey: w.dir.ClientKey()}
 	o.Resolve = func(ctx context.Context, target remote.Target) (remote.Config, error) {
 		return remote.Resolver{Run: func(context.Context, ...string) ([]byte, error) {
 			t.Error("ssh was asked")
@@ -422,7 +423,7 @@ func TestMachinesArePinned(t *testing.T) {
 	}
 	recorded := w.state()
 	reach := func() error {
-		f := NewFleet(w.hive, o)
+		f := fleet.New(w.hive, o)
 		defer f.Close()
 		h, err := f.Host(t.Context(), w.hive.Nodes[0])
 		if err != nil {
@@ -431,7 +432,7 @@ func TestMachinesArePinned(t *testing.T) {
 		_, err = h.Conn(t.Context())
 		return err
 	}
-	var none *NoHostError
+	var none *fleet.NoHostError
 	if err := reach(); !errors.As(err, &none) {
 		t.Errorf("not booted: %v", err)
 	}
@@ -646,33 +647,6 @@ func TestOrphans(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.checkEmpty()
-}
-
-// Machines on the network of another host are reached through it.
-func TestJumpHost(t *testing.T) {
-	m := state.Machine{Hypervisor: "h"}
-	for _, test := range []struct{ uri, mode, want string }{
-		{"qemu:///system", "nat", ""},
-		{"qemu+unix:///system?socket=/x", "nat", ""},
-		{"qemu+ssh://kvm1/system", "nat", "kvm1"},
-		{"qemu+ssh://root@kvm1:2222/system", "isolated", "root@kvm1:2222"},
-		{"qemu+ssh://kvm1/system", "bridge", ""},
-		{"qemu+tls://kvm1/system", "nat", ""},
-	} {
-		got := ""
-		if v := jumpHost("n", m, &state.Cluster{Network: state.Network{Mode: test.mode}, Hypervisors: map[string]state.Hypervisor{"h": {URI: test.uri}}}); v != nil {
-			got = v.Host
-			if v.User != nil {
-				got = *v.User + "@" + got
-			}
-			if v.Port != nil {
-				got += fmt.Sprintf(":%d", *v.Port)
-			}
-		}
-		if got != test.want {
-			t.Errorf("%s, %s: %q, want %q", test.uri, test.mode, got, test.want)
-		}
-	}
 }
 
 // If the hive's description of a hypervisor changes, its machines are neither lost nor recreated.

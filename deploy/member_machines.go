@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
@@ -112,7 +114,7 @@ func (r *run) recreateMember(ctx context.Context, cluster clusterState, m member
 	node := t.node.Name
 	for _, other := range r.joiningMembers(cluster, node) {
 		if err := r.uncordonWhenReady(ctx, m, other); err != nil {
-			err = &NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
+			err = &fleet.NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
 			r.recordOutcome(t.node, t.closure, state.Failed, "", err)
 			return err
 		}
@@ -125,7 +127,7 @@ func (r *run) recreateMember(ctx context.Context, cluster clusterState, m member
 		return err
 	}
 	if err := r.admitOnce(ctx, cluster, node); err != nil {
-		return &NodeError{Node: node, Step: event.Drain, Err: err}
+		return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 	}
 	return r.uncordonWhenReady(ctx, m, node)
 }

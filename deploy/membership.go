@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/nixeval"
@@ -33,7 +35,7 @@ func (r *run) removeStaleMember(ctx context.Context, m member, name string) erro
 		return nil
 	}
 	if err := f.RemoveMember(ctx, name); err != nil {
-		return &NodeError{Node: name, Step: event.Drain, Err: err}
+		return &fleet.NodeError{Node: name, Step: event.Drain, Err: err}
 	}
 	return nil
 }
@@ -136,7 +138,7 @@ func (d *Deployer) runMemberStep(node, what string, f func(report func(string)) 
 	})
 	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
 	if err != nil {
-		return &NodeError{Node: node, Step: event.Drain, Err: err}
+		return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 	}
 	return nil
 }
@@ -145,9 +147,9 @@ func (d *Deployer) runMemberStep(node, what string, f func(report func(string)) 
 func (d *Deployer) undoDrain(ctx context.Context, e engine.Engine, nodes []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 	defer cancel()
-	return ForAll(nodes, func(node string) error {
+	return fleet.ForAll(nodes, func(node string) error {
 		if err := e.UncordonWhenReady(ctx, node, func(string) {}); err != nil {
-			return &NodeError{Node: node, Step: event.Drain, Err: err}
+			return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 		}
 		return nil
 	})

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
@@ -95,7 +97,7 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 				asked = append(asked, m.Node)
 			}
 			return e
-		}}, Fleet: &Fleet{}}
+		}}, Fleet: &fleet.Fleet{}}
 		err := d.removeDestroyedMembers(t.Context(), &DestroyPlan{Removals: []removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
 		if i := slices.IndexFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "return") }); i >= 0 {
 			slices.Sort(e.calls[i:]) // they are uncordoned at the same time

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -19,7 +21,7 @@ func (r *run) deployNode(ctx context.Context, t task) error {
 	var lost *activate.LostSightError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &lost) {
 		// The cause of the cancellation explains more than the failure that followed from it.
-		err = &NodeError{Node: t.node.Name, Step: event.Deploy, Err: context.Cause(ctx)}
+		err = &fleet.NodeError{Node: t.node.Name, Step: event.Deploy, Err: context.Cause(ctx)}
 	}
 	r.recordOutcome(t.node, t.closure, outcome, text, err)
 	return err
@@ -127,7 +129,7 @@ func (r *run) transferClosure(ctx context.Context, h nodeHost, t task) error {
 	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: name, Text: text, Failed: err != nil,
 		Done: int(stats.Bytes), Total: int(stats.Closure)})
 	if err != nil {
-		return &NodeError{Node: name, Step: event.Copy, Err: err}
+		return &fleet.NodeError{Node: name, Step: event.Copy, Err: err}
 	}
 	return nil
 }
@@ -147,7 +149,7 @@ func (r *run) uploadKeys(ctx context.Context, h nodeHost, t task, when secrets.W
 	set.KeepOld = r.Goal == Boot || r.Goal == Test // the node runs or boots also another system, which needs its keys
 	result, err := r.Uploader.Upload(ctx, h, set)
 	if err != nil {
-		return "", &NodeError{Node: t.node.Name, Step: event.Keys, Err: err}
+		return "", &fleet.NodeError{Node: t.node.Name, Step: event.Keys, Err: err}
 	}
 	if result.Changes() {
 		return result.Summary(), nil
@@ -175,7 +177,7 @@ func (r *run) activationRequest(t task) activate.Request {
 func (r *run) dryActivate(ctx context.Context, h nodeHost, t task) (state.Outcome, string, error) {
 	result, err := r.Activator.Activate(ctx, t.node.Name, h, r.activationRequest(t))
 	if err != nil {
-		return state.Failed, "", &NodeError{Node: t.node.Name, Step: event.Activate, Err: err}
+		return state.Failed, "", &fleet.NodeError{Node: t.node.Name, Step: event.Activate, Err: err}
 	}
 	return state.Unchanged, dryText(result), nil
 }
@@ -189,7 +191,7 @@ func (r *run) activateNode(ctx context.Context, h nodeHost, t task) (state.Outco
 		r.recordActivation(t.node, result)
 	}
 	if err != nil {
-		return outcome, "", &NodeError{Node: name, Step: event.Activate, Err: err}
+		return outcome, "", &fleet.NodeError{Node: name, Step: event.Activate, Err: err}
 	}
 	return outcome, activateText(result, before), nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
@@ -133,7 +135,7 @@ func (f *prerequisites) imageSummary() string {
 		size += fileSize(all[k].Disk)
 	}
 	if size == 0 {
-		return Count(len(f.keys), "image")
+		return fleet.Count(len(f.keys), "image")
 	}
-	return fmt.Sprintf("%s, %s", Count(len(f.keys), "image"), roundSize(size))
+	return fmt.Sprintf("%s, %s", fleet.Count(len(f.keys), "image"), roundSize(size))
 }

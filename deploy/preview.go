@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -102,12 +104,12 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		return nil, err
 	}
 	running := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines.isDown(n.Name) })
-	inspecting := make(chan []Outcome[activate.Node], 1)
+	inspecting := make(chan []fleet.Outcome[activate.Node], 1)
 	var versions map[string]engine.Change
 	var refused error
 	go func() {
 		observed := InspectNodes(ctx, d.Fleet, running, o.Parallel, nil)
-		if slices.ContainsFunc(observed, func(o Outcome[activate.Node]) bool { return o.Err == nil }) {
+		if slices.ContainsFunc(observed, func(o fleet.Outcome[activate.Node]) bool { return o.Err == nil }) {
 			versions, refused = r.versionChanges(ctx, hive, nodes)
 		}
 		inspecting <- observed
@@ -118,11 +120,11 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		return nil, buildErr
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(nodes)})
-	byName := map[string]Outcome[activate.Node]{}
+	byName := map[string]fleet.Outcome[activate.Node]{}
 	for _, l := range inspected {
 		byName[l.Node.Name] = l
 	}
-	results := Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
+	results := fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
 		if m := machines.byNode[n.Name]; machines.isDown(n.Name) {
 			return previewUnbooted(n, c, built, m), nil
@@ -149,7 +151,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	errs = append(errs, d.previewDrains(ctx, hive, out, o))
 	changed += len(machines.removed)
 	err = errors.Join(errs...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: fmt.Sprintf("%d of %s would change", changed, Count(len(nodes), "node"))})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Check, Total: len(nodes), Failed: err != nil, Text: fmt.Sprintf("%d of %s would change", changed, fleet.Count(len(nodes), "node"))})
 	return out, err
 }
 
@@ -167,7 +169,7 @@ func previewUnbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePr
 	return p
 }
 
-func (d *Deployer) previewNode(ctx context.Context, hive *nixeval.Hive, inspected Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, o PreviewOptions) Preview {
+func (d *Deployer) previewNode(ctx context.Context, hive *nixeval.Hive, inspected fleet.Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, o PreviewOptions) Preview {
 	n, dep := inspected.Node, hive.Unit(inspected.Node.Unit).Deployment
 	p := Preview{Node: n.Name, Unit: n.Unit, From: inspected.Value.Current, To: c.Out}
 	p.Action, p.err = decideAction(inspected, c, built, recorded, dep)
@@ -181,7 +183,7 @@ func (d *Deployer) previewNode(ctx context.Context, hive *nixeval.Hive, inspecte
 }
 
 // decideAction returns the action for a node, and an error if the node cannot be deployed.
-func decideAction(inspected Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, dep nixeval.Deployment) (string, error) {
+func decideAction(inspected fleet.Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, dep nixeval.Deployment) (string, error) {
 	n := inspected.Value
 	foreign := func(path string) bool {
 		return path != "" && path != c.Out && !slices.Contains(recorded.Paths, path) && !slices.Contains(n.Deployed, path)
@@ -208,7 +210,7 @@ func decideAction(inspected Outcome[activate.Node], c nixeval.Closure, built boo
 }
 
 // fillPreview adds what is to be copied, whether a reboot is needed, and changes to keys and units.
-func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected Outcome[activate.Node], c nixeval.Closure, recorded state.Node, dep nixeval.Deployment, o PreviewOptions) error {
+func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected fleet.Outcome[activate.Node], c nixeval.Closure, recorded state.Node, dep nixeval.Deployment, o PreviewOptions) error {
 	h, err := d.Fleet.Host(ctx, inspected.Node)
 	if err != nil {
 		return err
@@ -220,7 +222,7 @@ func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected Outcom
 	case here:
 		missing, bytes, err := d.Copier.Missing(ctx, p.Node, h, []string{c.Out})
 		if err != nil {
-			return &NodeError{Node: p.Node, Step: event.Copy, Err: err}
+			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
 		}
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
 	}
@@ -236,7 +238,7 @@ func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected Outcom
 	// If the node runs the last confirmed system and the hive has no keys for it, there are no keys to remove.
 	if settled := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == inspected.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
 		if err := d.previewKeys(ctx, p, h, dep); err != nil {
-			return &NodeError{Node: p.Node, Step: event.Keys, Err: err}
+			return &fleet.NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}
 	}
 	if o.Units && here && (p.Action == WouldSwitch || p.Action == WouldFirst) {
@@ -266,11 +268,11 @@ func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h nodeHost, c n
 	stats, err := d.Copier.Copy(ctx, p.Node, h, []string{c.Out})
 	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: p.Node, Text: fmt.Sprintf("%d paths", stats.Paths), Failed: err != nil})
 	if err != nil {
-		return &NodeError{Node: p.Node, Step: event.Copy, Err: err}
+		return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
 	}
 	result, err := d.Activator.Activate(ctx, p.Node, h, activate.Request{Path: c.Out, Goal: activate.DryActivate})
 	if err != nil {
-		return &NodeError{Node: p.Node, Step: event.Activate, Err: err}
+		return &fleet.NodeError{Node: p.Node, Step: event.Activate, Err: err}
 	}
 	if u := result.Dry; u != nil {
 		p.Units = &UnitsPreview{Stop: nonNil(u.Stop), Restart: nonNil(u.Restart), Reload: nonNil(u.Reload), Start: nonNil(u.Start), Skip: nonNil(u.Skip)}

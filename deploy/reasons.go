@@ -5,13 +5,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // FailureReasons returns the last log line of each failed unit, by node and unit. It runs one command on each
 // node that has failed units.
-func FailureReasons(ctx context.Context, f *Fleet, inspected []Outcome[activate.Node], parallel int) map[string]map[string]string {
+func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outcome[activate.Node], parallel int) map[string]map[string]string {
 	var nodes []nixeval.Node
 	units := map[string][]string{}
 	for _, o := range inspected {
@@ -21,8 +23,8 @@ func FailureReasons(ctx context.Context, f *Fleet, inspected []Outcome[activate.
 		}
 	}
 	out := map[string]map[string]string{}
-	for _, o := range Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
-		return f.readFailureReasons(ctx, n.Name, units[n.Name])
+	for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
+		return readFailureReasons(ctx, f, n.Name, units[n.Name])
 	}) {
 		if o.Err == nil { // otherwise only the unit's name is shown
 			out[o.Node.Name] = o.Value
@@ -33,7 +35,7 @@ func FailureReasons(ctx context.Context, f *Fleet, inspected []Outcome[activate.
 
 // readFailureReasons reads the last line that each unit logged itself since its last start. It leaves out
 // systemd's own lines, because they are the same for every failure.
-func (f *Fleet) readFailureReasons(ctx context.Context, node string, units []string) (map[string]string, error) {
+func readFailureReasons(ctx context.Context, f *fleet.Fleet, node string, units []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	const script = `for unit; do

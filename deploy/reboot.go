@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -29,7 +31,7 @@ type RebootOptions struct {
 
 // Reboot reboots inspected nodes, and waits until each one has booted the system of its
 // profile. The record of the run contains the result of each node.
-func (d *Deployer) Reboot(ctx context.Context, inspected []Outcome[activate.Node], o RebootOptions) ([]state.NodeResult, error) {
+func (d *Deployer) Reboot(ctx context.Context, inspected []fleet.Outcome[activate.Node], o RebootOptions) ([]state.NodeResult, error) {
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(inspected)})
 	var todo []nixeval.Node
 	deployed, boots := map[string]bool{}, map[string]string{}
@@ -69,7 +71,7 @@ func (d *Deployer) rebootNode(ctx context.Context, n nixeval.Node, boot string, 
 	begin := time.Now()
 	intent := state.Intent{Run: d.Record.ID(), Node: n.Name, Step: state.RebootNode, Path: boot, Since: begin.UTC()}
 	if err := d.Store.Begin(intent); err != nil {
-		return r, "", &NodeError{Node: n.Name, Step: event.Activate, Err: err}
+		return r, "", &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
 	}
 	after, err := d.Activator.Reboot(ctx, n.Name, h, timeout)
 	if ctx.Err() == nil { // otherwise the intent stays and the next run waits for the node
@@ -78,7 +80,7 @@ func (d *Deployer) rebootNode(ctx context.Context, n nixeval.Node, boot string, 
 	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Activate, Node: n.Name, Failed: err != nil})
 	r.Path, r.After = after.Booted, generationOf(after, after.Booted)
 	if err != nil {
-		return r, "", &NodeError{Node: n.Name, Step: event.Activate, Err: err}
+		return r, "", &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
 	}
 	r.Outcome = Rebooted
 	text := fmt.Sprintf("back after %s", time.Since(begin).Round(100*time.Millisecond))
@@ -86,7 +88,7 @@ func (d *Deployer) rebootNode(ctx context.Context, n nixeval.Node, boot string, 
 		text += fmt.Sprintf(", in generation %d", r.After)
 	}
 	if len(after.Failed) > 0 {
-		text += fmt.Sprintf("; %s failed", Count(len(after.Failed), "unit"))
+		text += fmt.Sprintf("; %s failed", fleet.Count(len(after.Failed), "unit"))
 	}
 	return r, text, nil
 }

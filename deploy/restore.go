@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -23,10 +25,10 @@ func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
 	for _, wave := range waves {
 		if cluster.isOneByOne(wave) && missing != "" {
 			node := wave[0].Name
-			errs = append(errs, &NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, since %s does not work yet; nixbench rollback --on %s does it", missing, node)})
+			errs = append(errs, &fleet.NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, since %s does not work yet; nixbench rollback --on %s does it", missing, node)})
 			continue
 		}
-		for _, o := range Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		for _, o := range fleet.Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 			started := false
 			restore := func() error {
 				started = true
@@ -59,7 +61,7 @@ func (r *run) memberWorks(ctx context.Context, cluster clusterState, node string
 func (r *run) restoreNode(ctx context.Context, n nixeval.Node) error {
 	before := r.stateBefore(n)
 	if err := r.restoreSystems(ctx, n, before); err != nil {
-		return &NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be rolled back: %w", err)}
+		return &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be rolled back: %w", err)}
 	}
 	text := fmt.Sprintf("rolled back to generation %d, since another node failed", generationOf(before, before.Current))
 	r.recordOutcome(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)

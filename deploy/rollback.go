@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -38,7 +40,7 @@ type Step struct {
 //
 // The last run is the last one that changed any of these nodes. A node that this run did not
 // change is not rolled back. Otherwise undoing the run would also undo earlier runs.
-func PlanRollback(inspected []Outcome[activate.Node], recorded map[string]state.Node, to RollbackTo) ([]Step, error) {
+func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]state.Node, to RollbackTo) ([]Step, error) {
 	var last *state.Deployment
 	for _, o := range inspected {
 		if b := recorded[o.Node.Name].Before; b != nil && (last == nil || b.Time.After(last.Time)) {
@@ -193,7 +195,7 @@ func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) 
 	})
 	r.Outcome, r.After = outcome, generationOf(result.After, result.After.Current)
 	if err != nil {
-		return r, "", &NodeError{Node: name, Step: event.Activate, Err: err}
+		return r, "", &fleet.NodeError{Node: name, Step: event.Activate, Err: err}
 	}
 	return r, activateText(result, s.From), nil
 }

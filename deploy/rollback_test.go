@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -24,8 +26,8 @@ func nodeWithGenerations(paths ...string) activate.Node {
 	return n
 }
 
-func inspectedNode(name string, n activate.Node, err error) Outcome[activate.Node] {
-	return Outcome[activate.Node]{Node: nixeval.Node{Name: name, Unit: name}, Value: n, Err: err}
+func inspectedNode(name string, n activate.Node, err error) fleet.Outcome[activate.Node] {
+	return fleet.Outcome[activate.Node]{Node: nixeval.Node{Name: name, Unit: name}, Value: n, Err: err}
 }
 
 func recordedBefore(path string, generation int, run string, minute int) state.Node {
@@ -40,7 +42,7 @@ func TestPlanRollback(t *testing.T) {
 	}}
 	tests := []struct {
 		name  string
-		looks []Outcome[activate.Node]
+		looks []fleet.Outcome[activate.Node]
 		known map[string]state.Node
 		to    RollbackTo
 		want  []string // per node
@@ -48,66 +50,66 @@ func TestPlanRollback(t *testing.T) {
 	}{
 		{
 			name:  "what ran before the last run, not the number before",
-			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/good", "/bad", "/new"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/good", "/bad", "/new"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("/good", 1, "r2", 1)},
 			want:  []string{"generation 3 → generation 1"},
 		},
 		{
 			name:  "what the last run left alone stays",
-			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/old", "/new"), nil), inspectedNode("c", nodeWithGenerations("/x"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/old", "/new"), nil), inspectedNode("c", nodeWithGenerations("/x"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 2), "b": recordedBefore("/old", 1, "r1", 1)},
 			want:  []string{"generation 2 → generation 1", "stays: left alone by run r2", "stays: left alone by run r2"},
 		},
 		{
 			name:  "the last run of the nodes that are meant",
-			looks: []Outcome[activate.Node]{inspectedNode("b", nodeWithGenerations("/old", "/new"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("b", nodeWithGenerations("/old", "/new"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 2), "b": recordedBefore("/old", 1, "r1", 1)},
 			want:  []string{"generation 2 → generation 1"},
 		},
 		{
 			name:  "a node that went back by itself",
-			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 1)},
 			want:  []string{"stays: runs it already"},
 		},
 		{
 			name:  "a number that means something else by now",
-			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/other", "/old", "/new"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/other", "/old", "/new"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 1)},
 			want:  []string{"generation 3 → generation 2"},
 		},
 		{
 			name:  "a system that the profile no longer has",
-			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/new"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/new"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 1)},
 			want:  []string{"generation 1 → /old"},
 		},
 		{
 			name:  "one node is down",
-			looks: []Outcome[activate.Node]{inspectedNode("a", activate.Node{}, down), inspectedNode("b", nodeWithGenerations("/old", "/new"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", activate.Node{}, down), inspectedNode("b", nodeWithGenerations("/old", "/new"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 1), "b": recordedBefore("/old", 1, "r2", 1)},
 			want:  []string{"down", "generation 2 → generation 1"},
 		},
 		{
 			name:  "nothing on record",
-			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil)},
 			fails: true,
 		},
 		{
 			name:  "the first deployment",
-			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/new"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/new"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("", 0, "r1", 1)},
 			fails: true,
 		},
 		{
 			name:  "a generation",
-			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/new"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/new"), nil)},
 			to:    RollbackTo{Generation: 2},
 			want:  []string{"stays: runs it already", "roll back: the node has no generation 2 (any more): it was removed, and perhaps collected as garbage"},
 		},
 		{
 			name:  "what a run left",
-			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/x"), nil), inspectedNode("c", nodeWithGenerations("/x"), nil)},
+			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/x"), nil), inspectedNode("c", nodeWithGenerations("/x"), nil)},
 			to:    RollbackTo{Run: run},
 			want:  []string{"generation 2 → generation 1", "stays: run r1 left no new system there", "stays: had no part in run r1"},
 		},
@@ -138,7 +140,7 @@ func TestStatusOf(t *testing.T) {
 	unready := nodeWithGenerations("/old")
 	tests := []struct {
 		name   string
-		look   Outcome[activate.Node]
+		look   fleet.Outcome[activate.Node]
 		known  state.Node
 		wanted map[string]nixeval.Closure
 		want   string
@@ -169,7 +171,7 @@ func TestFailedWaveSkipsRest(t *testing.T) {
 	}
 }
 
-func runWavesOfOne(t *testing.T, names []string, bad string) []Outcome[int] {
+func runWavesOfOne(t *testing.T, names []string, bad string) []fleet.Outcome[int] {
 	t.Helper()
 	one, err := plan.ParseShare("1")
 	if err != nil {

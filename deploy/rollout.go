@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -88,7 +90,7 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 		default: // a new node, which has no earlier run
 		}
 	}
-	Each(ctx, busy, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	fleet.Each(ctx, busy, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Text: "an earlier run goes on there, and is waited for"})
 		h, err := r.Fleet.Host(ctx, n)
 		if err == nil {

@@ -3,6 +3,8 @@ package deploy
 import (
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -61,7 +63,7 @@ type LastRun struct {
 
 // StatusOf combines what a node reports with what the state has recorded. desired is nil unless
 // the hive was evaluated.
-func StatusOf(o Outcome[activate.Node], recorded state.Node, desired map[string]nixeval.Closure, now time.Time) Status {
+func StatusOf(o fleet.Outcome[activate.Node], recorded state.Node, desired map[string]nixeval.Closure, now time.Time) Status {
 	s := Status{Node: o.Node.Name, FailedUnits: []string{}, Time: now}
 	if recorded.LastConfirmed != nil {
 		s.Deployed = recorded.LastConfirmed.Path

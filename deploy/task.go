@@ -4,6 +4,8 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -44,7 +46,7 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 	t := &task{node: n, closure: c, unchanged: r.isUnchanged(inspected.observed, c), machine: r.machines.deferredTask(n.Name)}
 	// Check this before anything is copied to the node.
 	if err := r.checkReplaceable(t, inspected.observed); err != nil && inspected.err == nil {
-		err = &NodeError{Node: n.Name, Step: event.Activate, Err: err}
+		err = &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
 		r.recordOutcome(n, c, state.Failed, "", err)
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		t.keys, err = r.Uploader.Load(ctx, n.Name, d, secrets.All)
 	}
 	if err != nil {
-		err = &NodeError{Node: n.Name, Step: event.Keys, Err: err}
+		err = &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
 		r.recordOutcome(n, c, state.Failed, "", err)
 		return nil, err
 	}

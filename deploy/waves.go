@@ -3,25 +3,27 @@ package deploy
 import (
 	"context"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/nixeval"
 )
 
 // eachWave calls Each for one wave after the other. After a wave in which a node failed, it skips
 // all later nodes: their error is a *SkippedError. After each wave that succeeded, it calls between
 // with the number of the wave.
-func eachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []Outcome[T] {
-	var out []Outcome[T]
+func eachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []fleet.Outcome[T] {
+	var out []fleet.Outcome[T]
 	stop := false
 	for i, wave := range waves {
 		if stop {
 			for _, n := range wave {
-				out = append(out, Outcome[T]{Node: n, Err: &SkippedError{Node: n.Name}})
+				out = append(out, fleet.Outcome[T]{Node: n, Err: &SkippedError{Node: n.Name}})
 			}
 			continue
 		}
-		done := Each(ctx, wave, parallel, f)
+		done := fleet.Each(ctx, wave, parallel, f)
 		out = append(out, done...)
-		if stop = len(Errors(done)) > 0; !stop {
+		if stop = len(fleet.Errors(done)) > 0; !stop {
 			between(i)
 		}
 	}

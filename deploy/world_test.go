@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -303,7 +305,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 		}
 	})
 	eval := nixeval.New(nixeval.Options{Source: nixeval.Source{File: "/hive.nix", Dir: "/"}, Run: nix, Send: send})
-	fleet := NewFleet(hive, FleetOptions{Options: remote.Options{DialContext: w.dial, Timeout: 5 * time.Second}, Recorded: store, ClientKey: dir.ClientKey()})
+	fleet := fleet.New(hive, fleet.Options{Options: remote.Options{DialContext: w.dial, Timeout: 5 * time.Second}, Recorded: store, ClientKey: dir.ClientKey()})
 	defer fleet.Close()
 	err = f(&Deployer{
 		Eval: eval, Fleet: fleet, Copier: &closure.Copier{Run: nix, Send: send},

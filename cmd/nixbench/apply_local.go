@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
@@ -110,14 +112,14 @@ func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
 		}
 		escalation = d.PrivilegeEscalationCommand
 	}
-	fleet, err := deploy.NewLocalFleet(hive, node, escalation, remote.Options{Prompt: a.newPrompt(), Send: a.sendEvent})
+	conns, err := fleet.NewLocal(hive, node, escalation, remote.Options{Prompt: a.newPrompt(), Send: a.sendEvent})
 	if err != nil {
 		return err
 	}
-	defer fleet.Close()
+	defer conns.Close()
 	return a.runRecorded(e, hive, "apply-local", func(s *session) error {
 		d := &deploy.Deployer{
-			Eval: s.eval, Fleet: fleet,
+			Eval: s.eval, Fleet: conns,
 			Copier:    &closure.Copier{Send: s.send, NixOptions: e.NixOptions},
 			Uploader:  &secrets.Uploader{Send: s.send},
 			Activator: &activate.Activator{Send: s.send},

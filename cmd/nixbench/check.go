@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -67,10 +69,10 @@ func (a *app) check(flags checkFlags) error {
 	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, flags.fleetFlags, nil)
-	defer fleet.Close()
-	conditions := deploy.NodeConditions(fleet, nodes, flags.parallel, nil, nil)
-	clusterEngines, err := engines.Of(hive, fleet)
+	conns := a.newFleet(hive, flags.fleetFlags, nil)
+	defer conns.Close()
+	conditions := deploy.NodeConditions(conns, nodes, flags.parallel, nil, nil)
+	clusterEngines, err := engines.Of(hive, conns)
 	if err != nil {
 		return err
 	}
@@ -104,9 +106,9 @@ func writeChecks(w io.Writer, results []check.Result) {
 }
 
 // findEngine returns the hive's engine of type E, and whether the hive has one.
-func findEngine[E engine.Engine](hive *nixeval.Hive, fleet *deploy.Fleet) (E, bool, error) {
+func findEngine[E engine.Engine](hive *nixeval.Hive, conns *fleet.Fleet) (E, bool, error) {
 	var none E
-	clusterEngines, err := engines.Of(hive, fleet)
+	clusterEngines, err := engines.Of(hive, conns)
 	if err != nil {
 		return none, false, err
 	}

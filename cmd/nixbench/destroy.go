@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
@@ -123,9 +125,9 @@ func (a *app) destroy(flags destroyFlags) error {
 		}
 		defer destroyPlan.Close()
 		if list := destroyPlan.Lines(); len(destroyPlan.Removals) > 0 {
-			question := fmt.Sprintf("remove %s, and all that is on their disks?", deploy.Count(len(destroyPlan.Removals), "machine"))
+			question := fmt.Sprintf("remove %s, and all that is on their disks?", fleet.Count(len(destroyPlan.Removals), "machine"))
 			if flags.forget != "" {
-				question = fmt.Sprintf("forget %s, without removing anything there?", deploy.Count(len(destroyPlan.Removals), "machine"))
+				question = fmt.Sprintf("forget %s, without removing anything there?", fleet.Count(len(destroyPlan.Removals), "machine"))
 			}
 			if err := a.confirmList("destroy", question, list, flags.yes); err != nil {
 				return err

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/spf13/cobra"
 
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -24,7 +25,7 @@ The exit code is the highest that any node gave, or 6 if a node cannot be reache
 A command that a signal ended gives 128 and the signal's number, as in a shell.`
 
 func (a *app) execCommand() *cobra.Command {
-	var fleet fleetFlags
+	var flags fleetFlags
 	var sudo bool
 	cmd := &cobra.Command{
 		Use:   "exec [--on NODES] [--] COMMAND [ARGUMENT…]",
@@ -35,16 +36,16 @@ func (a *app) execCommand() *cobra.Command {
 		Args: cobra.MinimumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		_, hive, nodes, err := a.loadNodes(fleet.on)
+		_, hive, nodes, err := a.loadNodes(flags.on)
 		if err != nil {
 			return err
 		}
-		if nodes, err = a.remoteNodes(hive, nodes, fleet.on); err != nil {
+		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
-		hosts := a.newFleet(hive, fleet, nil)
+		hosts := a.newFleet(hive, flags, nil)
 		defer hosts.Close()
-		results := deploy.Each(a.ctx, nodes, fleet.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
+		results := fleet.Each(a.ctx, nodes, flags.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
 			return a.execOn(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})
 		})
 		return joinExecErrors(results)
@@ -52,13 +53,13 @@ func (a *app) execCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.SetInterspersed(false) // flags after the command belong to the command
-	fleet.add(f)
+	flags.add(f)
 	f.BoolVar(&sudo, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
 	return cmd
 }
 
 // execOn runs the command on one node and returns its exit status.
-func (a *app) execOn(ctx context.Context, hosts *deploy.Fleet, n nixeval.Node, c remote.Cmd) (int, error) {
+func (a *app) execOn(ctx context.Context, hosts *fleet.Fleet, n nixeval.Node, c remote.Cmd) (int, error) {
 	h, err := hosts.Host(ctx, n)
 	if err != nil {
 		return 0, err
@@ -84,7 +85,7 @@ func (e *execError) Error() string {
 	return fmt.Sprintf("the command failed on %s", strings.Join(e.nodes, ", "))
 }
 
-func joinExecErrors(results []deploy.Outcome[int]) error {
+func joinExecErrors(results []fleet.Outcome[int]) error {
 	var errs []error
 	worst := &execError{}
 	for _, r := range results {

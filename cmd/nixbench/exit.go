@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -137,7 +139,7 @@ func isUnreachable(err error) bool {
 	case *activate.LostSightError, *activate.RebootError, *deploy.ClusterUnavailableError, *kubernetes.AccessError, *newKeyError:
 		return false
 	case *remote.UnreachableError, *remote.HostKeyUnknownError, *remote.HostKeyChangedError,
-		*remote.AuthError, *remote.EscalationError, *deploy.NoHostError:
+		*remote.AuthError, *remote.EscalationError, *fleet.NoHostError:
 		return true
 	case interface{ Unwrap() []error }:
 		return slices.ContainsFunc(e.Unwrap(), isUnreachable)
@@ -149,7 +151,7 @@ func isUnreachable(err error) bool {
 
 // isConnectError reports whether the connection to a node was lost before anything was done on it.
 func isConnectError(err error) bool {
-	return slices.ContainsFunc(nodeErrors(err), func(e *deploy.NodeError) bool { return e.Step == event.Connect })
+	return slices.ContainsFunc(nodeErrors(err), func(e *fleet.NodeError) bool { return e.Step == event.Connect })
 }
 
 // isCopyError reports whether a closure or a key could not be copied.
@@ -179,11 +181,11 @@ func isActivationError(err error) bool {
 }
 
 // nodeErrors returns the NodeErrors of all nodes, at any depth of err.
-func nodeErrors(err error) []*deploy.NodeError {
-	if n, ok := err.(*deploy.NodeError); ok {
-		return []*deploy.NodeError{n}
+func nodeErrors(err error) []*fleet.NodeError {
+	if n, ok := err.(*fleet.NodeError); ok {
+		return []*fleet.NodeError{n}
 	}
-	var out []*deploy.NodeError
+	var out []*fleet.NodeError
 	switch e := err.(type) {
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -21,14 +23,14 @@ import (
 // connection error was.
 func TestSwitchThatCutsNodeOff(t *testing.T) {
 	down := &remote.UnreachableError{Node: "m1", Addr: "m1:22", Err: errors.New("i/o timeout")}
-	lost := &deploy.NodeError{Node: "m1", Step: event.Activate, Err: &activate.LostSightError{Node: "m1", Err: down}}
+	lost := &fleet.NodeError{Node: "m1", Step: event.Activate, Err: &activate.LostSightError{Node: "m1", Err: down}}
 	for _, test := range []struct {
 		err  error
 		want int
 	}{
 		{down, exitUnreachable},
 		{lost, exitActivation},
-		{&deploy.NodeError{Node: "m1", Step: event.Activate, Err: &activate.RebootError{Node: "m1", Err: down}}, exitActivation},
+		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: &activate.RebootError{Node: "m1", Err: down}}, exitActivation},
 		{errors.Join(lost, down), exitUnreachable},
 	} {
 		if got := exitCode(test.err); got != test.want {
@@ -49,10 +51,10 @@ func TestUnresponsiveNode(t *testing.T) {
 	}{
 		{silent, exitUnreachable},
 		{errors.Join(fmt.Errorf("look: %w", silent)), exitUnreachable},
-		{&deploy.NodeError{Node: "m1", Step: event.Connect, Err: lost}, exitUnreachable},
-		{&deploy.NodeError{Node: "m1", Step: event.Activate, Err: lost}, exitActivation},
-		{&deploy.NodeError{Node: "m1", Step: event.Copy, Err: silent}, exitCopy},
-		{&deploy.NodeError{Node: "m1", Step: event.Activate, Err: silent}, exitActivation},
+		{&fleet.NodeError{Node: "m1", Step: event.Connect, Err: lost}, exitUnreachable},
+		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: lost}, exitActivation},
+		{&fleet.NodeError{Node: "m1", Step: event.Copy, Err: silent}, exitCopy},
+		{&fleet.NodeError{Node: "m1", Step: event.Activate, Err: silent}, exitActivation},
 	} {
 		if got := exitCode(test.err); got != test.want {
 			t.Errorf("%v: %d, want %d", test.err, got, test.want)
@@ -70,7 +72,7 @@ func TestErrorsOfEngines(t *testing.T) {
 	const both = "cp-1: kubectl: exit status 1\ncp-2: kubectl: timed out"
 	alone, down := &deploy.ClusterUnavailableError{Err: silent}, &remote.UnreachableError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("i/o timeout")}
 	lost := &remote.LostError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("EOF")}
-	drain := &deploy.NodeError{Node: "w-3", Step: event.Drain, Err: fmt.Errorf("w-3: drain: %w", errors.Unwrap(silent))}
+	drain := &fleet.NodeError{Node: "w-3", Step: event.Drain, Err: fmt.Errorf("w-3: drain: %w", errors.Unwrap(silent))}
 	access := &kubernetes.AccessError{Err: errors.Join(errors.New("cp-1: it has none"), errors.New("cp-2: it has none"))}
 	for _, test := range []struct {
 		err  error

@@ -9,10 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -34,8 +35,8 @@ func (f *fleetFlags) add(set *pflag.FlagSet) {
 
 // newFleet returns a fleet that can connect to the nodes of the hive. store is nil for a command
 // that only reads the state.
-func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags, store *state.Store) *deploy.Fleet {
-	o := deploy.FleetOptions{
+func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags, store *state.Store) *fleet.Fleet {
+	o := fleet.Options{
 		Options:   remote.Options{AcceptNewHostKeys: f.acceptNew, Prompt: a.newPrompt(), Send: a.sendEvent},
 		SSHConfig: os.Getenv("SSH_CONFIG_FILE"), // Colmena uses this variable, too
 		ClientKey: a.dir.ClientKey(), Recorded: store,
@@ -46,7 +47,7 @@ func (a *app) newFleet(hive *nixeval.Hive, f fleetFlags, store *state.Store) *de
 			o.Recorded = unreadableState{err}
 		}
 	}
-	return deploy.NewFleet(hive, o)
+	return fleet.New(hive, o)
 }
 
 // unreadableState is a state whose file cannot be read.

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
 // generation is a generation of a node in the output of --json.
@@ -57,15 +58,15 @@ func (a *app) generations(flags fleetFlags, paths bool) error {
 	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, flags, nil)
-	defer fleet.Close()
-	inspected := deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.sendEvent)
+	conns := a.newFleet(hive, flags, nil)
+	defer conns.Close()
+	inspected := deploy.InspectNodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent)
 	list := []generation{}
 	for _, o := range inspected {
 		list = append(list, generationsOf(o.Node.Name, o.Value)...)
 	}
 	a.view.Result(list, func(w io.Writer) { writeGenerations(w, list, paths) })
-	return errors.Join(deploy.Errors(inspected)...)
+	return errors.Join(fleet.Errors(inspected)...)
 }
 
 func generationsOf(node string, n activate.Node) []generation {

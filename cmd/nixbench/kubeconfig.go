@@ -11,9 +11,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/spf13/cobra"
 
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -75,9 +76,9 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, fleetFlags{acceptNew: flags.acceptNew}, nil)
-	defer fleet.Close()
-	cluster, found, err := findEngine[*kubernetes.Engine](hive, fleet)
+	conns := a.newFleet(hive, fleetFlags{acceptNew: flags.acceptNew}, nil)
+	defer conns.Close()
+	cluster, found, err := findEngine[*kubernetes.Engine](hive, conns)
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 		if err != nil {
 			return usagef("--port: %w", err)
 		}
-		if done, err = a.forwardAPI(fleet, hive, cluster, access, listener); err != nil {
+		if done, err = a.forwardAPI(conns, hive, cluster, access, listener); err != nil {
 			listener.Close()
 			return err
 		}
@@ -118,7 +119,7 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 
 // forwardAPI forwards the listener to the API through the first control plane that answers, and
 // sets the server of access to the listener's address.
-func (a *app) forwardAPI(fleet *deploy.Fleet, hive *nixeval.Hive, cluster *kubernetes.Engine, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
+func (a *app) forwardAPI(conns *fleet.Fleet, hive *nixeval.Hive, cluster *kubernetes.Engine, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
 	u, err := url.Parse(access.Server)
 	if err != nil {
 		return nil, fmt.Errorf("the cluster's own kubeconfig: %w", err)
@@ -129,7 +130,7 @@ func (a *app) forwardAPI(fleet *deploy.Fleet, hive *nixeval.Hive, cluster *kuber
 			continue
 		}
 		ctx, cancel := context.WithTimeout(a.ctx, 30*time.Second)
-		host, err := fleet.Host(ctx, n)
+		host, err := conns.Host(ctx, n)
 		if err == nil {
 			conn, dialErr := host.Conn(ctx)
 			if err = dialErr; err == nil {

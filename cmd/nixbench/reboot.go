@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
@@ -87,17 +89,17 @@ func (a *app) reboot(flags rebootFlags) error {
 	if err := checkUnlocked(dir); err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, flags.fleetFlags, nil)
-	defer fleet.Close()
-	inspected := deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.sendEvent)
+	conns := a.newFleet(hive, flags.fleetFlags, nil)
+	defer conns.Close()
+	inspected := deploy.InspectNodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent)
 	if n := countReboots(inspected, flags.ifNeeded); n == 0 {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "no node needs a reboot") })
-		return errors.Join(deploy.Errors(inspected)...)
-	} else if err := a.confirm(fmt.Sprintf("reboot %s?", deploy.Count(n, "node")), flags.on, flags.yes); err != nil {
+		return errors.Join(fleet.Errors(inspected)...)
+	} else if err := a.confirm(fmt.Sprintf("reboot %s?", fleet.Count(n, "node")), flags.on, flags.yes); err != nil {
 		return err
 	}
 	return a.runRecorded(e, hive, "reboot", func(s *session) error {
-		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
+		d := &deploy.Deployer{Fleet: conns, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
 		results, err := d.Reboot(a.ctx, inspected, o)
 		a.view.Result(results, func(io.Writer) {})
 		return err
@@ -105,7 +107,7 @@ func (a *app) reboot(flags rebootFlags) error {
 }
 
 // countReboots returns the number of nodes that would be rebooted.
-func countReboots(looked []deploy.Outcome[activate.Node], ifNeeded bool) int {
+func countReboots(looked []fleet.Outcome[activate.Node], ifNeeded bool) int {
 	n := 0
 	for _, l := range looked {
 		if l.Err == nil && (!ifNeeded || l.Value.RebootNeeded()) {

@@ -12,6 +12,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -131,9 +132,9 @@ func (a *app) rollback(flags rollbackFlags) error {
 			return err
 		}
 	}
-	fleet := a.newFleet(hive, flags.fleetFlags, nil)
-	defer fleet.Close()
-	steps, err := deploy.PlanRollback(deploy.InspectNodes(a.ctx, fleet, nodes, flags.parallel, a.sendEvent), recorded.Nodes, to)
+	conns := a.newFleet(hive, flags.fleetFlags, nil)
+	defer conns.Close()
+	steps, err := deploy.PlanRollback(deploy.InspectNodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent), recorded.Nodes, to)
 	if err != nil {
 		return err
 	}
@@ -146,14 +147,14 @@ func (a *app) rollback(flags rollbackFlags) error {
 		return joinStepErrors(steps)
 	}
 	a.announce(func(w io.Writer) { writeSteps(w, steps) })
-	if err := a.confirm(fmt.Sprintf("roll back %s?", deploy.Count(countChanges(steps), "node")), flags.on, flags.yes); err != nil {
+	if err := a.confirm(fmt.Sprintf("roll back %s?", fleet.Count(countChanges(steps), "node")), flags.on, flags.yes); err != nil {
 		return err
 	}
 	return a.runRecorded(e, hive, "rollback", func(s *session) error {
 		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, recorded.Nodes) {
 			return &hintedError{errors.New("rollback: another run has changed nodes meanwhile"), "look again: nixbench rollback --dry-run"}
 		}
-		d := &deploy.Deployer{Fleet: fleet, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
+		d := &deploy.Deployer{Fleet: conns, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
 		results, err := d.Rollback(a.ctx, steps, o)
 		a.view.Result(results, func(io.Writer) {})
 		return err

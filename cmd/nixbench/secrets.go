@@ -117,9 +117,9 @@ func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
 	if len(hive.Broken) > 0 { // these units may be among those that share the data
 		return &nixeval.EvalError{Units: hive.Broken}
 	}
-	fleet := a.newFleet(hive, fleetFlags{}, nil)
-	defer fleet.Close()
-	clusterEngines, err := engines.Of(hive, fleet)
+	conns := a.newFleet(hive, fleetFlags{}, nil)
+	defer conns.Close()
+	clusterEngines, err := engines.Of(hive, conns)
 	if err != nil {
 		return err
 	}

@@ -63,9 +63,9 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	if err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, fleetFlags{}, nil)
-	defer fleet.Close()
-	target, err := fleet.Target(node)
+	conns := a.newFleet(hive, fleetFlags{}, nil)
+	defer conns.Close()
+	target, err := conns.Target(node)
 	if err != nil {
 		return err
 	}

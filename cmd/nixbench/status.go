@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -77,9 +78,9 @@ func (a *app) status(flags statusFlags) error {
 	if err != nil {
 		return err
 	}
-	fleet := a.newFleet(hive, flags.fleetFlags, nil)
-	defer fleet.Close()
-	inspections := make(chan []deploy.Outcome[activate.Node], 1)
+	conns := a.newFleet(hive, flags.fleetFlags, nil)
+	defer conns.Close()
+	inspections := make(chan []fleet.Outcome[activate.Node], 1)
 	send := event.Sink(a.sendEvent)
 	if flags.drift {
 		send = nil // show the progress of the evaluation only, which takes longer
@@ -88,7 +89,7 @@ func (a *app) status(flags statusFlags) error {
 	cluster.Send = a.sendEvent
 	machines, machinesErr := cluster.Status(a.ctx, recorded)
 	bootedNodes := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines[n.Name].Off() })
-	go func() { inspections <- deploy.InspectNodes(a.ctx, fleet, bootedNodes, flags.parallel, send) }()
+	go func() { inspections <- deploy.InspectNodes(a.ctx, conns, bootedNodes, flags.parallel, send) }()
 	var desired map[string]nixeval.Closure
 	var evalErr error
 	if flags.drift {
@@ -98,7 +99,7 @@ func (a *app) status(flags statusFlags) error {
 		}
 	}
 	inspected := <-inspections
-	byName := map[string]deploy.Outcome[activate.Node]{}
+	byName := map[string]fleet.Outcome[activate.Node]{}
 	var answered []nixeval.Node
 	for _, o := range inspected {
 		byName[o.Node.Name] = o
@@ -106,20 +107,20 @@ func (a *app) status(flags statusFlags) error {
 			answered = append(answered, o.Node)
 		}
 	}
-	clusterEngines, enginesErr := engines.Of(hive, fleet)
+	clusterEngines, enginesErr := engines.Of(hive, conns)
 	certificates := deploy.Certificates(a.ctx, clusterEngines, answered, flags.parallel)
-	reasons := deploy.FailureReasons(a.ctx, fleet, inspected, flags.parallel)
+	reasons := deploy.FailureReasons(a.ctx, conns, inspected, flags.parallel)
 	rows := make([]deploy.Status, len(nodes))
 	for i, n := range nodes {
 		o, asked := byName[n.Name]
 		if !asked {
-			o = deploy.Outcome[activate.Node]{Node: n, Err: &deploy.NoHostError{Node: n}}
+			o = fleet.Outcome[activate.Node]{Node: n, Err: &fleet.NoHostError{Node: n}}
 		}
 		rows[i] = deploy.StatusOf(o, recorded.Nodes[n.Name], desired, time.Now()).WithMachine(machines[n.Name])
 		rows[i].Certificates, rows[i].Reasons = certificates[n.Name], reasons[n.Name]
 	}
 	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.kubeconfigNote(time.Now())) })
-	errs := append([]error{machinesErr, evalErr, enginesErr}, deploy.Errors(inspected)...)
+	errs := append([]error{machinesErr, evalErr, enginesErr}, fleet.Errors(inspected)...)
 	if flags.check {
 		errs = append(errs, checkStatus(rows))
 	}

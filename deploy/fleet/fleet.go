@@ -1,4 +1,4 @@
-package deploy
+package fleet
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // Fleet holds one connection to each node of a run. A connection is made at its first use.
 type Fleet struct {
 	hive    *nixeval.Hive
-	options FleetOptions
+	options Options
 
 	// resolving limits the number of concurrent ssh -G: a thousand at once time out.
 	resolving chan struct{}
@@ -37,7 +37,7 @@ type RecordedMachines interface {
 }
 
 // FleetOptions say how nodes are reached.
-type FleetOptions struct {
+type Options struct {
 	remote.Options
 	SSHConfig string                                                      // the file to read in place of the user's OpenSSH configuration; a node's own sshOptions may name another file
 	Recorded  RecordedMachines                                            // nil: nixbench has booted none
@@ -46,7 +46,7 @@ type FleetOptions struct {
 }
 
 // NewFleet prepares connections to the hive's nodes. Close it when the run is over.
-func NewFleet(hive *nixeval.Hive, o FleetOptions) *Fleet {
+func New(hive *nixeval.Hive, o Options) *Fleet {
 	if o.Keyring == nil {
 		o.Keyring = &remote.Keyring{} // shared, so that a passphrase is asked for once and not once per node
 	}
@@ -90,6 +90,12 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	}
 	return f.hosts[n.Name], nil
 }
+
+// Hive returns the hive whose nodes these are.
+func (f *Fleet) Hive() *nixeval.Hive { return f.hive }
+
+// Send returns the sink of events about connections.
+func (f *Fleet) Send() event.Sink { return f.options.Send }
 
 // Drop closes the connection to a node. It is called after the node's machine was recreated or
 // restarted.

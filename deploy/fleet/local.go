@@ -1,4 +1,4 @@
-package deploy
+package fleet
 
 import (
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -7,12 +7,12 @@ import (
 
 // NewLocalFleet returns a fleet of one node, which is this machine. Its commands run as the
 // current user, or as root by the escalation command if there is one.
-func NewLocalFleet(hive *nixeval.Hive, n nixeval.Node, escalation []string, o remote.Options) (*Fleet, error) {
+func NewLocal(hive *nixeval.Hive, n nixeval.Node, escalation []string, o remote.Options) (*Fleet, error) {
 	h, err := remote.Loopback(n.Name, escalation, o)
 	if err != nil {
 		return nil, err
 	}
-	f := NewFleet(hive, FleetOptions{Options: o})
+	f := New(hive, Options{Options: o})
 	f.hosts[n.Name] = h
 	return f, nil
 }

@@ -1,0 +1,35 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// Machines on the network of another host are reached through it.
+func TestJumpHost(t *testing.T) {
+	m := state.Machine{Hypervisor: "h"}
+	for _, test := range []struct{ uri, mode, want string }{
+		{"qemu:///system", "nat", ""},
+		{"qemu+unix:///system?socket=/x", "nat", ""},
+		{"qemu+ssh://kvm1/system", "nat", "kvm1"},
+		{"qemu+ssh://root@kvm1:2222/system", "isolated", "root@kvm1:2222"},
+		{"qemu+ssh://kvm1/system", "bridge", ""},
+		{"qemu+tls://kvm1/system", "nat", ""},
+	} {
+		got := ""
+		if v := jumpHost("n", m, &state.Cluster{Network: state.Network{Mode: test.mode}, Hypervisors: map[string]state.Hypervisor{"h": {URI: test.uri}}}); v != nil {
+			got = v.Host
+			if v.User != nil {
+				got = *v.User + "@" + got
+			}
+			if v.Port != nil {
+				got += fmt.Sprintf(":%d", *v.Port)
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s, %s: %q, want %q", test.uri, test.mode, got, test.want)
+		}
+	}
+}
