@@ -3,6 +3,7 @@ package deploy
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ const Forgotten state.Outcome = "forgotten"
 // hypervisor, and nothing is removed on that one.
 func (m *Machines) PlanAbandon(recorded *state.State, hypervisor string) *DestroyPlan {
 	d := &DestroyPlan{abandoned: hypervisor, WholeCluster: true}
-	for _, node := range sortedKeys(recorded.Machines) {
+	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		s := recorded.Machines[node]
 		if s.Hypervisor != hypervisor {
 			d.WholeCluster = false
@@ -45,7 +46,7 @@ func (m *Machines) describeRemaining(recorded *state.State, d *DestroyPlan) []st
 		domains = append(domains, m.clusterIdentity(recorded).Domain(machine.Node))
 		for _, n := range m.Hive.Nodes {
 			if n.Name == machine.Node {
-				keys = append(keys, sortedKeys(m.Hive.Unit(n.Unit).Deployment.Keys)...)
+				keys = append(keys, slices.Sorted(maps.Keys(m.Hive.Unit(n.Unit).Deployment.Keys))...)
 			}
 		}
 	}
@@ -65,7 +66,7 @@ func (w *destroyer) abandonHypervisor(hypervisor string) error {
 	if err := w.Store.Update(func(s *state.State) error { delete(s.Cluster.Hypervisors, hypervisor); return nil }); err != nil {
 		return err
 	}
-	return w.writeFacts(w.Store.State())
+	return w.WriteFacts(w.Store.State())
 }
 
 // addAbandonHint adds to errors about unreachable hypervisors how to remove one from the state, if it may have

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,7 +34,7 @@ func twoHypervisors(t *testing.T) *world {
 
 func places(s *state.State) string {
 	var all []string
-	for _, node := range sortedKeys(s.Machines) {
+	for _, node := range slices.Sorted(maps.Keys(s.Machines)) {
 		all = append(all, node+" "+s.Machines[node].Hypervisor)
 	}
 	return strings.Join(all, ", ")

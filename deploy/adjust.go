@@ -2,6 +2,8 @@ package deploy
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -50,7 +52,7 @@ func (r *run) adjustMembers(ctx context.Context, cluster clusterState, nodes []s
 func AdjustmentLines(changes map[string][]string) []string {
 	nodes := map[string][]string{}
 	var texts []string
-	for _, node := range sortedKeys(changes) {
+	for _, node := range slices.Sorted(maps.Keys(changes)) {
 		text := strings.Join(changes[node], ", ")
 		if nodes[text] == nil {
 			texts = append(texts, text)

@@ -88,7 +88,7 @@ type Deployer struct {
 // another node that does not answer, unless that one may be a member of the running cluster.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{Deployer: d, hive: hive, Options: o, observed: map[string]activate.Node{}}
-	machines, err := r.startProvisioning(ctx, nodes)
+	machines, facts, err := r.startMachines(ctx, nodes)
 	r.machines = machines
 	defer machines.finish()
 	if err != nil {
@@ -96,7 +96,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		return err
 	}
 	inspected := r.inspectNodes(ctx, nodes, machines)
-	closures, buildErr := r.buildIfVersionAllowed(ctx, nodes, inspected)
+	closures, buildErr := r.buildIfVersionAllowed(ctx, r.Eval.WithFacts(facts), nodes, inspected)
 	if buildErr != nil && (!o.KeepGoing || isVersionRefused(buildErr) || ctx.Err() != nil) {
 		machines.abandonWaits()
 		inspected.waitAll()
@@ -219,11 +219,11 @@ func (r *run) inspectNode(ctx context.Context, n nixeval.Node) (activate.Node, e
 
 // makeClosures evaluates and builds the systems. Units that are built on their nodes are
 // only evaluated.
-func (r *run) makeClosures(ctx context.Context, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
+func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
 	if r.Goal == UploadKeys {
 		return nil, nil
 	}
-	all, evalErr := Instantiate(ctx, r.Eval, r.hive, nodes, r.KeepGoing)
+	all, evalErr := Instantiate(ctx, eval, r.hive, nodes, r.KeepGoing)
 	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
 		return nil, evalErr
 	}
@@ -236,7 +236,7 @@ func (r *run) makeClosures(ctx context.Context, nodes []nixeval.Node) (map[strin
 	var buildErr error
 	if len(here) > 0 {
 		var built []string
-		built, buildErr = r.Eval.Build(ctx, here, buildersFile(r.hive))
+		built, buildErr = eval.Build(ctx, here, r.hive.BuildersFile())
 		for unit := range here {
 			if !slices.Contains(built, unit) {
 				delete(all, unit)
@@ -293,11 +293,4 @@ func (r *run) deployAtOnce(ctx context.Context, cluster clusterState, nodes []ni
 	}
 	inspected.waitAll() // after a cancellation, EachReady may return before all inspections have ended
 	return errors.Join(errs...)
-}
-
-func buildersFile(hive *nixeval.Hive) string {
-	if f := hive.Meta.MachinesFile; f != nil {
-		return *f
-	}
-	return ""
 }

@@ -62,6 +62,12 @@ func (e *BootError) Error() string {
 	return e.Node + ": " + text
 }
 
+// Brief formats the error in one line without the node's name.
+func (e *BootError) Brief() string {
+	text, _, _ := strings.Cut(strings.TrimPrefix(e.Error(), e.Node+": "), "\n")
+	return text
+}
+
 func (e *BootError) Unwrap() error { return e.Err }
 
 // Hint returns what to do about the error.

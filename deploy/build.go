@@ -61,7 +61,7 @@ func Build(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes 
 	var built []string
 	var buildErr error
 	if len(closures) > 0 {
-		built, buildErr = e.Build(ctx, closures, buildersFile(hive))
+		built, buildErr = e.Build(ctx, closures, hive.BuildersFile())
 	}
 	return closureResults(nodes, closures, built, evalErr, buildErr), errors.Join(evalErr, buildErr)
 }

@@ -99,7 +99,7 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 					return struct{}{}, inspector.Inspect(ctx, n.Name)
 				}) {
 					if o.Err != nil {
-						bad = append(bad, o.Node.Name+": "+briefError(o.Node.Name, o.Err))
+						bad = append(bad, o.Node.Name+": "+fleet.Brief(o.Node.Name, o.Err))
 					}
 				}
 				if len(bad) > 0 {
@@ -136,7 +136,7 @@ type engineWithMembers struct {
 func (makers Engines) withMembers(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engineWithMembers, error) {
 	var out []engineWithMembers
 	all := engine.Members(hive)
-	for _, kind := range sortedKeys(all) {
+	for _, kind := range slices.Sorted(maps.Keys(all)) {
 		members := all[kind]
 		of := makers[kind]
 		if of == nil {

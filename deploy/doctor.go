@@ -1,17 +1,14 @@
 package deploy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
+	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -19,20 +16,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// States of a provision.Finding.
-const (
-	findingOK      = "ok"
-	findingWarning = "warning"
-	findingError   = "error"
-)
-
-// Examine checks everything that apply needs before it changes anything: this machine, the
-// hypervisors, and whether they have room for the machines of the hive.
+// Examine checks what apply needs to boot machines: the images, the hypervisors, and whether these have
+// room for the machines of the hive.
 func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provision.Finding {
-	out := []provision.Finding{nixVersion(ctx), nixTrust(ctx), sshClient()}
 	if !m.HasMachines(recorded) {
-		return out
+		return nil
 	}
+	var out []provision.Finding
 	all, err := desiredMachines(m.Hive)
 	net, netErr := m.clusterNetwork(recorded, len(all) > 0)
 	if err := errors.Join(err, netErr); err != nil {
@@ -43,7 +33,7 @@ func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provisi
 	findings := map[string][]provision.Finding{}
 	inventories := map[string]provision.Inventory{}
 	var mu sync.Mutex
-	_ = fleet.ForAll(sortedKeys(where), func(name string) error { // errors become findings
+	_ = fleet.ForAll(slices.Sorted(maps.Keys(where)), func(name string) error { // errors become findings
 		list, inventory := m.examineHypervisor(ctx, name, where[name], m.clusterIdentity(recorded), net)
 		mu.Lock()
 		defer mu.Unlock()
@@ -53,7 +43,7 @@ func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provisi
 		}
 		return nil
 	})
-	for _, name := range sortedKeys(findings) {
+	for _, name := range slices.Sorted(maps.Keys(findings)) {
 		for _, f := range findings[name] {
 			if f.Where == "" {
 				f.Where = name
@@ -69,7 +59,7 @@ func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provisi
 
 // errorFinding makes a finding of an error.
 func errorFinding(what string, err error) provision.Finding {
-	f := provision.Finding{What: what, State: findingError, Text: err.Error()}
+	f := provision.Finding{What: what, State: provision.FindingError, Text: err.Error()}
 	var helpful interface{ Hint() string }
 	if errors.As(err, &helpful) {
 		f.Fix = helpful.Hint()
@@ -89,13 +79,13 @@ func (m *Machines) examineHypervisor(ctx context.Context, name string, h state.H
 	if d, ok := p.(provision.Doctor); ok {
 		out = d.Examine(ctx, net)
 	}
-	if slices.ContainsFunc(out, func(f provision.Finding) bool { return f.What == "libvirt" && f.State == findingError }) {
+	if slices.ContainsFunc(out, func(f provision.Finding) bool { return f.What == "libvirt" && f.State == provision.FindingError }) {
 		return out, nil // a survey would wait for the same hypervisor again
 	}
 	inventory, err := p.Survey(ctx, c, net)
 	if err != nil {
 		for _, f := range out {
-			if f.State == findingError {
+			if f.State == provision.FindingError {
 				return out, nil // a finding reports the reason already
 			}
 		}
@@ -111,7 +101,7 @@ func (m *Machines) examineCapacity(ctx context.Context, recorded *state.State, a
 	if err != nil {
 		return []provision.Finding{errorFinding("room", err)}
 	}
-	out := []provision.Finding{{What: "memory", State: findingOK, Text: capacityText(plan)}}
+	out := []provision.Finding{{What: "memory", State: provision.FindingOK, Text: capacityText(plan)}}
 	disks, pins := map[string]uint64{}, 0
 	for _, c := range plan.Changes {
 		if c.NeedsImage() {
@@ -119,14 +109,14 @@ func (m *Machines) examineCapacity(ctx context.Context, recorded *state.State, a
 		}
 		pins += len(m.Hive.Roles[c.Role].CPUPins)
 	}
-	for _, name := range sortedKeys(disks) {
+	for _, name := range slices.Sorted(maps.Keys(disks)) {
 		if inventories[name].FreeDisk == 0 {
 			continue // the pool does not exist yet
 		}
-		f := provision.Finding{What: "disk", State: findingOK, Where: name,
+		f := provision.Finding{What: "disk", State: provision.FindingOK, Where: name,
 			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", provision.SizeText(disks[name]), provision.SizeText(inventories[name].FreeDisk))}
 		if disks[name] > inventories[name].FreeDisk {
-			f.State, f.Fix = findingWarning, "disks take what is written to them, so this may do; else a smaller roles.*.disk, or a larger pool"
+			f.State, f.Fix = provision.FindingWarning, "disks take what is written to them, so this may do; else a smaller roles.*.disk, or a larger pool"
 		}
 		out = append(out, f)
 	}
@@ -150,13 +140,13 @@ func capacityText(p provision.Plan) string {
 func (m *Machines) examineImages(ctx context.Context) []provision.Finding {
 	var out []provision.Finding
 	hashes := m.Dir.Hashes()
-	for _, role := range sortedKeys(m.Hive.Roles) {
+	for _, role := range slices.Sorted(maps.Keys(m.Hive.Roles)) {
 		path := m.Hive.Roles[role].Image
-		f := provision.Finding{What: "image", State: findingOK, Where: "role " + role, Text: "it will be built when it is needed"}
+		f := provision.Finding{What: "image", State: provision.FindingOK, Where: "role " + role, Text: "it will be built when it is needed"}
 		if path != nil {
 			if i, err := loadImage(ctx, *path, hashes); err == nil {
 				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, roundSize(fileSize(i.Disk)))
-			} else if isStorePath(*path) && !exists(*path) {
+			} else if isStorePath(*path) && !durable.Exists(*path) {
 				f.Text = *path + " will be built when it is needed"
 			} else {
 				var why *ImageError
@@ -169,82 +159,8 @@ func (m *Machines) examineImages(ctx context.Context) []provision.Finding {
 		}
 		out = append(out, f)
 	}
-	if exists(string(m.Dir)) {
+	if durable.Exists(string(m.Dir)) {
 		_ = hashes.Save() // the saved hashes are only a cache
 	}
 	return out
-}
-
-// nixVersion checks the version of Nix: 2.18 is required; from 2.8 on it only warns.
-func nixVersion(ctx context.Context) provision.Finding {
-	f := provision.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
-	text, err := runCommand(ctx, "nix", "--version")
-	if err != nil {
-		f.State, f.Text = findingError, err.Error()
-		return f
-	}
-	f.State, f.Text = findingOK, text
-	fields := strings.Fields(text)
-	var major, minor int
-	if len(fields) > 0 {
-		parts := strings.SplitN(fields[len(fields)-1], ".", 3)
-		if len(parts) > 1 {
-			major, _ = strconv.Atoi(parts[0])
-			minor, _ = strconv.Atoi(parts[1])
-		}
-	}
-	switch {
-	case major < 2 || major == 2 && minor < 8:
-		f.State = findingError
-	case major == 2 && minor < 18:
-		f.State, f.Text = findingWarning, text+" is older than what nixbench is made for"
-	default:
-		f.Fix = ""
-	}
-	return f
-}
-
-// nixTrust checks whether the Nix store can be reached and whether its daemon trusts the user.
-func nixTrust(ctx context.Context) provision.Finding {
-	f := provision.Finding{What: "nix store", State: findingOK}
-	text, err := runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping", "--json")
-	switch {
-	case err != nil:
-		if _, err = runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping"); err != nil { // older versions have no --json
-			f.State, f.Text, f.Fix = findingError, err.Error(), "is nix-daemon running? systemctl start nix-daemon"
-			return f
-		}
-		f.Text = "it can be reached"
-	case strings.Contains(text, `"trusted":0`), strings.Contains(text, `"trusted":false`):
-		f.State, f.Text = findingWarning, "its daemon does not trust you"
-		f.Fix = "that is enough to build and copy; for --nix-option and unsigned caches, put yourself into trusted-users of /etc/nix/nix.conf"
-	default:
-		f.Text = "it can be reached, and trusts you"
-	}
-	return f
-}
-
-// sshClient checks for OpenSSH's client. nixbench ssh needs it, and so do nodes with a
-// deployment.targetHost, whose connection options come from `ssh -G`.
-func sshClient() provision.Finding {
-	if path, err := exec.LookPath("ssh"); err == nil {
-		return provision.Finding{What: "ssh", State: findingOK, Text: path}
-	}
-	return provision.Finding{What: "ssh", State: findingWarning, Text: "ssh is not installed", Fix: "install OpenSSH's client; without it nodes with a deployment.targetHost cannot be reached"}
-}
-
-func runCommand(ctx context.Context, argv ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.WaitDelay = 300 * time.Millisecond
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		if text := strings.TrimSpace(stderr.String()); text != "" {
-			return "", fmt.Errorf("%s: %s", argv[0], text)
-		}
-		return "", err
-	}
-	return strings.TrimSpace(stdout.String()), nil
 }

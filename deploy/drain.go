@@ -51,13 +51,7 @@ func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, tasks []
 			change = append(change, t.node.Name)
 		}
 	}
-	if r.machines != nil {
-		for _, c := range r.machines.plan.Changes {
-			if c.Action == provision.Remove && !r.machines.plan.HasMachine(c.Node) {
-				leave = append(leave, c.Node)
-			}
-		}
-	}
+	leave = append(leave, r.machines.RemovedNodes()...)
 	return r.checkDrains(ctx, cluster, change, leave)
 }
 
@@ -109,7 +103,7 @@ func (d *Deployer) checkEngineDrains(ctx context.Context, e engine.Engine, nodes
 		return nil
 	}
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
-	for _, node := range sortedKeys(checks) {
+	for _, node := range slices.Sorted(maps.Keys(checks)) {
 		if items := checks[node].Blocked; len(items) > 0 {
 			blocked.Nodes[node] = items
 		}
@@ -117,7 +111,7 @@ func (d *Deployer) checkEngineDrains(ctx context.Context, e engine.Engine, nodes
 	if len(blocked.Nodes) > 0 {
 		return blocked
 	}
-	for _, node := range sortedKeys(checks) {
+	for _, node := range slices.Sorted(maps.Keys(checks)) {
 		for _, item := range checks[node].Deleted {
 			d.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: fmt.Sprintf("%s: the drain deletes %s, which %s", node, item.Work, item.Reason)})
 		}

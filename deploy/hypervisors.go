@@ -28,7 +28,7 @@ type hypervisors map[string]provision.Provider
 func connectHypervisors(ctx context.Context, open Opener, where map[string]state.Hypervisor, send event.Sink) (hypervisors, error) {
 	out := hypervisors{}
 	var mu sync.Mutex
-	err := fleet.ForAll(sortedKeys(where), func(name string) error {
+	err := fleet.ForAll(slices.Sorted(maps.Keys(where)), func(name string) error {
 		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a connection to %s", name, where[name].URI)})
 		defer wait.End()
 		p, err := open(ctx, name, where[name])
@@ -64,7 +64,7 @@ func (hs hypervisors) close() {
 func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network, send event.Sink) (map[string]provision.Inventory, error) {
 	sites := map[string]provision.Inventory{}
 	var mu sync.Mutex
-	err := fleet.ForAll(sortedKeys(hs), func(name string) error {
+	err := fleet.ForAll(slices.Sorted(maps.Keys(hs)), func(name string) error {
 		wait := send.Wait(event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: a list of its machines", name)})
 		defer wait.End()
 		site, err := hs[name].Survey(ctx, c, net)
@@ -90,5 +90,3 @@ func hypervisorsOf(hive *nixeval.Hive) map[string]state.Hypervisor {
 	}
 	return out
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

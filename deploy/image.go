@@ -86,7 +86,7 @@ func readImageFolder(dir string) (provision.Image, error) {
 		return i, fmt.Errorf("there are several disk images in it: %s", strings.Join(disks, ", "))
 	}
 	for name, into := range map[string]*string{"kernel": &i.Kernel, "initrd": &i.Initrd} {
-		if file := filepath.Join(dir, name); exists(file) {
+		if file := filepath.Join(dir, name); durable.Exists(file) {
 			*into = file
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -73,7 +74,7 @@ func (k *killer) saveDir() {
 	for {
 		dir := filepath.Join(k.w.t.TempDir(), ".nixbench", "demo")
 		err := os.CopyFS(dir, os.DirFS(string(k.w.dir)))
-		if errors.Is(err, os.ErrNotExist) && k.w.t.Context().Err() == nil && exists(string(k.w.dir)) {
+		if errors.Is(err, os.ErrNotExist) && k.w.t.Context().Err() == nil && durable.Exists(string(k.w.dir)) {
 			continue // a file was renamed during the copy, which is incomplete
 		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {

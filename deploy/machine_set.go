@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 
 // machineSet is the machines of a run. Each of them becomes ready independently of the others.
 type machineSet struct {
+	starter        *Starter
 	plan           *machinePlan
 	results        map[string]*machineResult
 	awaitAddresses sync.WaitGroup     // tasks of machines whose address is not discovered yet
@@ -29,6 +31,23 @@ type machineResult struct {
 	err  error
 	// deferred is the task to carry out when the node's wave begins. Until then the machine runs on.
 	deferred *machineTask
+}
+
+// ClearDeferred removes the deferred task of a node after it was carried out.
+func (b *machineSet) ClearDeferred(node string) { b.results[node].deferred = nil }
+
+// RemovedNodes returns the nodes whose last machine the plan removes.
+func (b *machineSet) RemovedNodes() []string {
+	if b == nil {
+		return nil
+	}
+	var out []string
+	for _, c := range b.plan.Changes {
+		if c.Action == provision.Remove && !b.plan.HasMachine(c.Node) {
+			out = append(out, c.Node)
+		}
+	}
+	return out
 }
 
 // deferredTask returns the machine's task to carry out when the node's wave begins, or nil.
@@ -59,6 +78,41 @@ func (b *machineSet) finish() {
 	b.plan.close()
 }
 
+// AssignsAddresses reports whether the addresses of the machines were known before they were started.
+func (b *machineSet) AssignsAddresses() bool { return b.plan.Network.Mode.Ours() }
+
+// AwaitAddresses waits until the address of every machine is discovered, or its task has failed. It
+// returns the errors of the tasks that have ended.
+func (b *machineSet) AwaitAddresses() error {
+	b.awaitAddresses.Wait()
+	return b.bootErrors()
+}
+
+// Obsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether
+// the plan leaves images or networks without a machine.
+func (b *machineSet) Obsolete() (obsolete []removal, unused bool) {
+	if b == nil {
+		return nil, false
+	}
+	b.pending.Wait()
+	for _, c := range b.plan.Changes {
+		if c.Action == provision.Remove {
+			obsolete = append(obsolete, removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, duplicate: b.plan.HasMachine(c.Node)})
+		}
+		unused = unused || c.Action == provision.Remove || c.Action == provision.Recreate
+	}
+	return obsolete, unused
+}
+
+// RemoveObsolete removes machines, and then the images and networks that no machine uses.
+func (b *machineSet) RemoveObsolete(ctx context.Context, record *state.Recorder, obsolete []removal) error {
+	w := &destroyer{Machines: b.starter.Machines, Store: b.starter.Store, Record: record, parallel: b.starter.Parallel, cluster: b.plan.Cluster, hosts: b.plan.providers, outcome: Removed}
+	if _, err := w.removeAll(ctx, obsolete); err != nil {
+		return err
+	}
+	return w.cleanUp(ctx)
+}
+
 // bootErrors joins the errors of the tasks that have ended so far.
 func (b *machineSet) bootErrors() error {
 	var errs []error
@@ -74,13 +128,13 @@ func (b *machineSet) bootErrors() error {
 	return errors.Join(errs...)
 }
 
-// startMachines starts a task for every machine of the plan, and does not wait for them.
-func (r *run) startMachines(ctx context.Context, plan *machinePlan, client state.Key) *machineSet {
-	b := &machineSet{plan: plan, results: map[string]*machineResult{}}
+// Start starts a task for every machine of the plan, and does not wait for them.
+func (s *Starter) Start(ctx context.Context, plan *machinePlan) *machineSet {
+	b := &machineSet{starter: s, plan: plan, results: map[string]*machineResult{}}
 	var waitCtx context.Context
 	waitCtx, b.stopWaiting = context.WithCancel(ctx)
-	f := r.newPrerequisites(ctx, plan)
-	workers := r.Parallel
+	f := s.newPrerequisites(ctx, plan)
+	workers := s.Parallel
 	if workers <= 0 {
 		workers = len(plan.Changes) + 1
 	}
@@ -97,18 +151,18 @@ func (r *run) startMachines(ctx context.Context, plan *machinePlan, client state
 		if !plan.Network.Mode.Ours() {
 			b.awaitAddresses.Add(1)
 		}
-		m := &machineTask{run: r, plan: plan, prerequisites: f, change: c, clientKey: client, slots: slots, awaitTurn: leaders.Wait, markCreated: func() {}, markAddressed: sync.OnceFunc(func() {
+		m := &machineTask{Starter: s, plan: plan, prerequisites: f, change: c, slots: slots, awaitTurn: leaders.Wait, markCreated: func() {}, markAddressed: sync.OnceFunc(func() {
 			if !plan.Network.Mode.Ours() {
 				b.awaitAddresses.Done()
 			}
 		})}
-		if r.mustWaitForTurn(c) {
+		if s.Deferred != nil && s.Deferred(c) {
 			later := *m
 			result.deferred = &later
 			m.change.Action = provision.Keep
 		}
 		counts[m.change.Action]++
-		if r.hostsEndpoint(c) {
+		if s.hostsEndpoint(c) {
 			leaders.Add(1)
 			m.awaitTurn, m.markCreated = func() {}, sync.OnceFunc(leaders.Done)
 		}
@@ -124,19 +178,19 @@ func (r *run) startMachines(ctx context.Context, plan *machinePlan, client state
 		})
 	}
 	b.pending.Go(f.prepareImages)
-	r.reportBoots(b, counts)
+	s.reportBoots(b, counts)
 	return b
 }
 
 // hostsEndpoint reports whether the node has the role of the cluster's endpoint. Its machine is made
 // first: the other nodes wait for the API there, and its disk would wait for their disks.
-func (r *run) hostsEndpoint(c provision.Change) bool {
-	cluster := r.hive.Cluster
+func (s *Starter) hostsEndpoint(c provision.Change) bool {
+	cluster := s.Hive.Cluster
 	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role
 }
 
 // reportBoots ends the phase when every machine is ready or has failed.
-func (r *run) reportBoots(b *machineSet, counts map[provision.Action]int) {
+func (s *Starter) reportBoots(b *machineSet, counts map[provision.Action]int) {
 	b.pending.Go(func() {
 		for _, result := range b.results {
 			<-result.done
@@ -151,7 +205,7 @@ func (r *run) reportBoots(b *machineSet, counts map[provision.Action]int) {
 		if failed > 0 {
 			text = fmt.Sprintf("%d of %s not ready", failed, fleet.Count(len(b.results), "machine"))
 		}
-		r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: len(b.results), Failed: failed > 0, Text: text})
+		s.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Total: len(b.results), Failed: failed > 0, Text: text})
 	})
 }
 
@@ -214,4 +268,9 @@ func (b *machineSet) creationErrors() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// anyMachineDeferred reports whether a machine waits for its node's turn.
+func (b *machineSet) anyMachineDeferred() bool {
+	return b != nil && slices.ContainsFunc(slices.Sorted(maps.Keys(b.results)), func(node string) bool { return b.results[node].deferred != nil })
 }

@@ -12,11 +12,10 @@ import (
 
 // machineTask brings one machine to the state that the plan has for it.
 type machineTask struct {
-	*run
+	*Starter
 	plan          *machinePlan
 	prerequisites *prerequisites
 	change        provision.Change
-	clientKey     state.Key
 	slots         chan struct{} // limits how many machines are created at once; waiting for readiness takes no slot
 	awaitTurn     func()        // waits for the machines that are created first
 	markCreated   func()        // reports that this machine is created, or has failed
@@ -109,7 +108,7 @@ func (m *machineTask) createOrStart(ctx context.Context) error {
 	}
 	node := m.change.Node
 	if err := m.Store.Update(func(s *state.State) error {
-		s.Begin(state.Intent{Run: m.Record.ID(), Node: node, Step: state.MakeMachine, Path: string(m.change.Action), Since: time.Now().UTC()})
+		s.Begin(state.Intent{Run: m.RunID, Node: node, Step: state.MakeMachine, Path: string(m.change.Action), Since: time.Now().UTC()})
 		if m.change.NeedsImage() {
 			s.Making(node, m.change.Hypervisor, stateImage(spec.Image))
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/google/go-cmp/cmp"
@@ -159,7 +160,7 @@ func (w *world) checkEmpty() {
 		w.t.Errorf("left here: %+v", s)
 	}
 	for _, file := range []string{"runtime.json", "known_hosts", "secrets/id_ed25519", "secrets/hosts"} {
-		if exists(string(w.dir) + "/" + file) {
+		if durable.Exists(string(w.dir) + "/" + file) {
 			w.t.Errorf("%s is left", file)
 		}
 	}
@@ -478,7 +479,7 @@ func TestPreviewOfMachines(t *testing.T) {
 	if diff := cmp.Diff([]string{"w-1 first deployment, create 10.0.0.2", "w-2 first deployment, create 10.0.0.3"}, preview()); diff != "" {
 		t.Error(diff)
 	}
-	if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || exists(w.dir.Facts()) || exists(w.dir.ClientKey()) || len(w.h.Things()) > 0 {
+	if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || durable.Exists(w.dir.Facts()) || durable.Exists(w.dir.ClientKey()) || len(w.h.Things()) > 0 {
 		t.Errorf("it left something: %+v", s)
 	}
 	w.must(w.apply())
@@ -554,71 +555,13 @@ func TestSecretsOutliveMachines(t *testing.T) {
 			if err := w.destroy(nil); err != nil {
 				t.Fatal(err)
 			}
-			if exists(vault) != test.keep || exists(w.dir.Kubeconfig()) != test.keep {
-				t.Errorf("the authority is there: %v, the kubeconfig: %v, want %v", exists(vault), exists(w.dir.Kubeconfig()), test.keep)
+			if durable.Exists(vault) != test.keep || durable.Exists(w.dir.Kubeconfig()) != test.keep {
+				t.Errorf("the authority is there: %v, the kubeconfig: %v, want %v", durable.Exists(vault), durable.Exists(w.dir.Kubeconfig()), test.keep)
 			}
 			if w.state().Cluster != nil {
 				t.Error("the cluster's machines are remembered")
 			}
 		})
-	}
-}
-
-func TestImages(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		t.Helper()
-		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	hashes := state.Dir(dir).Hashes()
-	write("full/disk.qcow2", "QFI\xfb…")
-	write("full/kernel", "k")
-	write("full/cmdline", "quiet\n")
-	i, err := loadImage(t.Context(), filepath.Join(dir, "full"), hashes)
-	if err != nil || i.Format != provision.QCOW2 || filepath.Base(i.Kernel) != "kernel" || i.Initrd != "" || i.Cmdline != "quiet" || len(i.Hash) != 16 {
-		t.Errorf("%+v, %v", i, err)
-	}
-	write("full/cmdline", "loud\n")
-	if other, _ := loadImage(t.Context(), filepath.Join(dir, "full"), hashes); other.Hash == i.Hash {
-		t.Error("another command line, the same image")
-	}
-	write("built/nix-support/x", "")
-	write("built/iso/nixos.img", "a disk")
-	if i, err := loadImage(t.Context(), filepath.Join(dir, "built"), hashes); err != nil || i.Format != provision.Raw {
-		t.Errorf("%+v, %v", i, err)
-	}
-	write("two/a.raw", "a disk")
-	write("two/b.raw", "a disk")
-	write("none/a.tar.xz", "x")
-	write("packed.raw", "\x1f\x8b…")
-	write("initrd/disk.raw", "a disk")
-	write("initrd/initrd", "i")
-	for path, want := range map[string]string{
-		"two": "several", "none": "no disk image", "packed.raw": "compressed", "initrd": "no kernel", "nowhere": "no such file",
-	} {
-		_, err := loadImage(t.Context(), filepath.Join(dir, path), hashes)
-		var bad *ImageError
-		if !errors.As(err, &bad) || !strings.Contains(err.Error(), want) || bad.Hint() == "" {
-			t.Errorf("%s: %v", path, err)
-		}
-	}
-	if err := hashes.Save(); err != nil {
-		t.Fatal(err)
-	}
-	// A cached hash is used as long as the file's size and time are the same.
-	again := state.Dir(dir).Hashes()
-	kernel := filepath.Join(dir, "full/kernel")
-	before, _ := again.Of(t.Context(), kernel)
-	write("full/kernel", "K2")
-	if after, _ := again.Of(t.Context(), kernel); after == before {
-		t.Error("a changed file has its old hash")
 	}
 }
 

@@ -52,14 +52,14 @@ func (r *run) checkRecreate(g *machinePlan) error {
 
 // addDataWarnings adds to the reason of a change, which the user is asked to approve, that it costs data of
 // the cluster.
-func (m *Machines) addDataWarnings(g *machinePlan, recorded *state.State) {
-	for i := range g.Changes {
-		c := &g.Changes[i]
-		desired := desiredMember(m.Hive, c.Node)
+func addDataWarnings(hive *nixeval.Hive, changes []provision.Change, recorded *state.State) {
+	for i := range changes {
+		c := &changes[i]
+		desired := desiredMember(hive, c.Node)
 		if c.Action != provision.Recreate || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].LastConfirmed == nil {
 			continue
 		}
-		others := slices.ContainsFunc(engine.Members(m.Hive)[desired.Kind], func(o engine.Member) bool {
+		others := slices.ContainsFunc(engine.Members(hive)[desired.Kind], func(o engine.Member) bool {
 			return o.OneByOne && o.Node != c.Node && recorded.Nodes[o.Node].LastConfirmed != nil
 		})
 		if others {
@@ -68,11 +68,6 @@ func (m *Machines) addDataWarnings(g *machinePlan, recorded *state.State) {
 			c.Why += "; it alone holds the cluster's data, which are lost"
 		}
 	}
-}
-
-// anyMachineDeferred reports whether a machine waits for its node's turn.
-func (b *machineSet) anyMachineDeferred() bool {
-	return b != nil && slices.ContainsFunc(sortedKeys(b.results), func(node string) bool { return b.results[node].deferred != nil })
 }
 
 // deployAfterMachineChange deploys a node after the change of its machine, if there is one, is complete.
@@ -93,7 +88,7 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	inspection := &inspection{done: make(chan struct{})}
 	inspection.observed, inspection.err = r.inspectNode(ctx, t.node)
 	close(inspection.done)
-	r.machines.results[t.node.Name].deferred = nil
+	r.machines.ClearDeferred(t.node.Name)
 	next, err := r.newTask(ctx, t.node, map[string]nixeval.Closure{t.node.Unit: t.closure}, inspection)
 	if next == nil {
 		return err

@@ -176,7 +176,7 @@ func (e *ClusterUnavailableError) Hint() string {
 // removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The nodes that remain are
 // asked about it; if none remains, nothing has to be removed from a cluster.
 func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
-	nodes := removedNodes(destroyPlan.Removals)
+	nodes := destroyPlan.RemovedNodes()
 	withMembers, err := d.Engines.withMembers(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {
 		return err

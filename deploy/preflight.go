@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
@@ -15,7 +18,7 @@ func (m *Machines) preflight(ctx context.Context, g *machinePlan) error {
 	failed := map[string]error{}
 	for _, c := range g.Changes {
 		if path := m.Hive.Roles[c.Role].Image; c.NeedsImage() && path != nil && failed[c.Role] == nil && images[c.Role].Disk == "" {
-			if !exists(*path) && isStorePath(*path) {
+			if !durable.Exists(*path) && isStorePath(*path) {
 				continue // the image is built when it is needed
 			}
 			i, err := findImage(*path)
@@ -28,7 +31,7 @@ func (m *Machines) preflight(ctx context.Context, g *machinePlan) error {
 	checked := map[group]bool{} // whether the image was checked
 	reported := map[string]bool{}
 	var errs []error
-	for _, role := range sortedKeys(failed) {
+	for _, role := range slices.Sorted(maps.Keys(failed)) {
 		errs = append(errs, failed[role])
 	}
 	for _, c := range g.Changes {

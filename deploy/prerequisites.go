@@ -3,6 +3,7 @@ package deploy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -16,39 +17,39 @@ import (
 // part is prepared once, when the first machine needs it. A machine waits only for the parts that
 // it needs.
 type prerequisites struct {
-	*run
+	*Starter
 	plan             *machinePlan
 	keys             []provision.ImageKey
-	loadImages       func() (map[provision.ImageKey]provision.Image, error)
+	images           func() (map[provision.ImageKey]provision.Image, error)
 	reserveAddresses map[string]func() error                        // by hypervisor: prepares its network at every call
 	prepareNetwork   map[string]func() error                        // by hypervisor: prepares its network at the first call only
 	uploadImage      map[string]map[provision.ImageKey]func() error // by hypervisor
 }
 
-func (r *run) newPrerequisites(ctx context.Context, plan *machinePlan) *prerequisites {
-	f := &prerequisites{run: r, plan: plan, keys: plan.Images(), reserveAddresses: map[string]func() error{}, prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[provision.ImageKey]func() error{}}
-	f.loadImages = sync.OnceValues(func() (map[provision.ImageKey]provision.Image, error) {
+func (s *Starter) newPrerequisites(ctx context.Context, plan *machinePlan) *prerequisites {
+	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), reserveAddresses: map[string]func() error{}, prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[provision.ImageKey]func() error{}}
+	f.images = sync.OnceValues(func() (map[provision.ImageKey]provision.Image, error) {
 		var missing []provision.ImageKey
 		for _, k := range f.keys {
 			if _, ok := plan.images[k]; !ok {
 				missing = append(missing, k)
 			}
 		}
-		all, err := r.Machines.loadImages(ctx, missing)
+		all, err := s.loadImages(ctx, missing)
 		for k, i := range plan.images {
 			all[k] = i
 		}
 		return all, err
 	})
 	locks := map[string]*sync.Mutex{} // one Prepare at a time per host, which several hypervisors may share
-	for _, name := range sortedKeys(plan.providers) {
+	for _, name := range slices.Sorted(maps.Keys(plan.providers)) {
 		lock := locks[plan.inventories[name].Host]
 		if lock == nil || plan.inventories[name].Host == "" {
 			lock = &sync.Mutex{}
 			locks[plan.inventories[name].Host] = lock
 		}
 		prepare := func(images ...provision.Image) error {
-			wait := r.Send.Wait(prepareWait(name, images))
+			wait := s.Send.Wait(prepareWait(name, images))
 			defer wait.End()
 			lock.Lock()
 			defer lock.Unlock()
@@ -66,7 +67,7 @@ func (r *run) newPrerequisites(ctx context.Context, plan *machinePlan) *prerequi
 				if err := f.prepareNetwork[name](); err != nil {
 					return err
 				}
-				all, err := f.loadImages()
+				all, err := f.images()
 				if i, ok := all[key]; ok {
 					return prepare(i)
 				}
@@ -105,7 +106,7 @@ func (f *prerequisites) imageOf(c provision.Change) (provision.Image, error) {
 	if !c.NeedsImage() {
 		return provision.Image{}, nil
 	}
-	all, err := f.loadImages()
+	all, err := f.images()
 	i, ok := all[provision.ImageKey{Role: c.Role, Kind: c.Kind}]
 	if ok {
 		return i, nil
@@ -129,7 +130,7 @@ func (f *prerequisites) prepareImages() {
 }
 
 func (f *prerequisites) imageSummary() string {
-	all, _ := f.loadImages()
+	all, _ := f.images()
 	var size uint64
 	for _, k := range f.keys {
 		size += fileSize(all[k].Disk)

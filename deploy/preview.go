@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -114,7 +113,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 		}
 		inspecting <- observed
 	}()
-	closures, buildErr := r.makeClosures(ctx, nodes)
+	closures, buildErr := r.makeClosures(ctx, d.Eval.WithFacts(machines.facts), nodes)
 	inspected := <-inspecting
 	if buildErr != nil && (!o.KeepGoing || ctx.Err() != nil) {
 		return nil, buildErr
@@ -215,7 +214,7 @@ func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected fleet.
 	if err != nil {
 		return err
 	}
-	here := exists(c.Out) // otherwise the node builds it
+	here := durable.Exists(c.Out) // otherwise the node builds it
 	switch {
 	case p.Action == WouldNothing:
 		p.Copy = &CopyPreview{}
@@ -280,6 +279,9 @@ func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h nodeHost, c n
 	return nil
 }
 
+// maxKernelParams is the maximum size of the file with the kernel parameters.
+const maxKernelParams = 64 << 10
+
 // kernelOf returns the part of a system in the local store that only a reboot changes, in the
 // form in which a node reports it.
 func kernelOf(system string) activate.Kernel {
@@ -287,16 +289,11 @@ func kernelOf(system string) activate.Kernel {
 		path, _ := filepath.EvalSymlinks(filepath.Join(system, name)) // a container has no kernel
 		return path
 	}
-	params, _ := durable.Read(filepath.Join(system, "kernel-params"), cmdlineSize)
+	params, _ := durable.Read(filepath.Join(system, "kernel-params"), maxKernelParams)
 	line, _, _ := strings.Cut(string(params), "\n")
 	return activate.Kernel{
 		Kernel: resolve("kernel"), Initrd: resolve("initrd"), Modules: resolve("kernel-modules"), Params: strings.Trim(line, " \t"),
 	}
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // nonNil returns a copy of names that is not nil, so that it is [] in JSON and not null.

@@ -2,12 +2,10 @@ package deploy
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -26,6 +24,7 @@ type MachinePreview struct {
 type machinePreviews struct {
 	byNode  map[string]*MachinePreview
 	removed []Preview
+	facts   string // the file with the facts as they would be; empty: the evaluator keeps its own
 }
 
 // isDown reports whether the node's machine does not run, so that the node cannot be inspected.
@@ -50,7 +49,7 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 			return out, done, nil
 		}
 	}
-	plan, err := m.makePlan(ctx, recorded, selected, o.Recreate)
+	plan, err := d.planMachines(ctx, recorded, selected, o.Recreate)
 	if err != nil {
 		return out, done, err
 	}
@@ -80,56 +79,6 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 	if err != nil {
 		return out, done, err
 	}
-	d.Eval.Facts = filepath.Join(dir, "runtime.json")
-	return out, func() { _ = os.RemoveAll(dir) }, os.WriteFile(d.Eval.Facts, data, 0o600)
-}
-
-// MachineStatus is the observed state of a node's machine.
-type MachineStatus struct {
-	State      string     `json:"state"` // running, off, paused, crashed, half or absent
-	Hypervisor string     `json:"hypervisor,omitempty"`
-	Address    netip.Addr `json:"address,omitzero"`
-}
-
-// Off reports whether nixbench boots the node and its machine does not run.
-func (m *MachineStatus) Off() bool { return m != nil && m.State != string(provision.Running) }
-
-// Status asks the hypervisors for the state of all machines that nixbench boots.
-func (m *Machines) Status(ctx context.Context, recorded *state.State) (map[string]*MachineStatus, error) {
-	out := map[string]*MachineStatus{}
-	if !m.HasMachines(recorded) {
-		return out, nil
-	}
-	for _, n := range bootedNodes(m.Hive, m.Hive.Nodes) {
-		s := recorded.Machines[n.Name]
-		out[n.Name] = &MachineStatus{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
-	}
-	if recorded.Cluster == nil {
-		return out, nil // no machine was ever created, so there is no hypervisor to ask
-	}
-	net, err := m.clusterNetwork(recorded, false)
-	if err != nil {
-		return nil, err
-	}
-	hosts, err := connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send)
-	defer hosts.close()
-	if err != nil {
-		return nil, addAbandonHint(err, recorded)
-	}
-	inventories, err := hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
-	if err != nil {
-		return nil, addAbandonHint(err, recorded)
-	}
-	for _, name := range sortedKeys(inventories) {
-		for _, f := range inventories[name].Machines {
-			if s := out[f.Node]; s != nil {
-				s.State, s.Hypervisor = string(f.State), name
-			}
-			if f.Detached && out[f.Node] != nil {
-				m.Send.Send(event.Event{Kind: event.Message, Node: f.Node, Level: "warning",
-					Text: fmt.Sprintf("network %s was stopped or removed while %s ran, so it cannot be reached; nixbench apply connects it again", net.Name, f.Node)})
-			}
-		}
-	}
-	return out, nil
+	out.facts = filepath.Join(dir, "runtime.json")
+	return out, func() { _ = os.RemoveAll(dir) }, os.WriteFile(out.facts, data, 0o600)
 }

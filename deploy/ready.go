@@ -125,11 +125,11 @@ func preferLastError(ctx context.Context, err, last error) error {
 }
 
 func (m *machineTask) usesCloudInit() bool {
-	return m.hive.Roles[m.change.Role].Identity == string(provision.CloudInit)
+	return m.Hive.Roles[m.change.Role].Identity == string(provision.CloudInit)
 }
 
 func (m *machineTask) unitName() string {
-	for _, n := range m.hive.Nodes {
+	for _, n := range m.Hive.Nodes {
 		if n.Name == m.change.Node {
 			return n.Unit
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -28,7 +28,7 @@ func (d *Deployer) reportResult(r state.NodeResult, text string, err error) stat
 
 // failureText formats a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
 func failureText(r state.NodeResult, err error) string {
-	text := briefError(r.Node, err)
+	text := fleet.Brief(r.Node, err)
 	switch r.Outcome {
 	case state.RolledBack:
 		return "rolled back: " + text
@@ -36,29 +36,6 @@ func failureText(r state.NodeResult, err error) string {
 		return "skipped: " + strings.TrimPrefix(text, "skipped: ")
 	}
 	return "failed: " + text
-}
-
-// briefError formats an error in one line without the node's name, which the line begins with.
-func briefError(node string, err error) string {
-	var failed *activate.FailedError
-	if errors.As(err, &failed) {
-		return failed.Brief()
-	}
-	var lost *activate.LostSightError
-	if errors.As(err, &lost) {
-		return lost.Brief()
-	}
-	var boot *BootError
-	if errors.As(err, &boot) {
-		text, _, _ := strings.Cut(strings.TrimPrefix(boot.Error(), node+": "), "\n")
-		return text
-	}
-	var down *remote.UnreachableError
-	if errors.As(err, &down) {
-		err = down // leave out the step that could not be done
-	}
-	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), node+": "), "\n")
-	return text
 }
 
 // countOutcomes formats the number of nodes per outcome: `2 switched, 1 failed`. word returns the

@@ -116,7 +116,7 @@ func (s Step) ChangesNode() bool { return s.Err == nil && s.SkipReason == "" }
 func (s Step) String() string {
 	switch {
 	case s.Err != nil:
-		return briefError(s.Node.Name, s.Err)
+		return fleet.Brief(s.Node.Name, s.Err)
 	case s.SkipReason != "":
 		return "stays: " + s.SkipReason
 	case s.Generation != 0:

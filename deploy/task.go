@@ -54,7 +54,7 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		return t, nil
 	}
 	// Load all keys now, so that an error in a key is found before anything is changed on the node.
-	d, err := r.nodeDeployment(n)
+	d, err := r.deploymentOf(n)
 	if err == nil {
 		t.keys, err = r.Uploader.Load(ctx, n.Name, d, secrets.All)
 	}
@@ -64,6 +64,14 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		return nil, err
 	}
 	return t, nil
+}
+
+// deploymentOf returns the deployment options of a node, with the keys that nixbench adds.
+func (r *run) deploymentOf(n nixeval.Node) (nixeval.Deployment, error) {
+	if r.Machines == nil {
+		return r.hive.Unit(n.Unit).Deployment, nil
+	}
+	return r.Machines.NodeDeployment(n, r.Store.State())
 }
 
 // observedOn returns what a node ran before this run changed it.

@@ -43,9 +43,9 @@ func isVersionRefused(err error) bool {
 // buildIfVersionAllowed evaluates and builds. At the same time it asks the engines about the new versions, and
 // cancels the build if one of them refuses. If evaluation or build fails first, it does not wait for booting
 // machines only to ask them for versions.
-func (r *run) buildIfVersionAllowed(ctx context.Context, nodes []nixeval.Node, inspected inspections) (map[string]nixeval.Closure, error) {
+func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node, inspected inspections) (map[string]nixeval.Closure, error) {
 	if !r.Goal.activates() {
-		return r.makeClosures(ctx, nodes)
+		return r.makeClosures(ctx, eval, nodes)
 	}
 	buildCtx, stopBuild := context.WithCancelCause(ctx)
 	defer stopBuild(nil)
@@ -65,7 +65,7 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, nodes []nixeval.Node, i
 		}
 		answered <- err
 	}()
-	closures, err := r.makeClosures(buildCtx, nodes)
+	closures, err := r.makeClosures(buildCtx, eval, nodes)
 	if err != nil && !r.KeepGoing {
 		stopAsking()
 	}

@@ -95,7 +95,7 @@ func (w *world) scale(roles map[string]int) {
 			Hypervisors: map[string]nixeval.Hypervisor{"default": {URI: "fake:///"}},
 		},
 	}
-	for _, role := range sortedKeys(roles) {
+	for _, role := range slices.Sorted(maps.Keys(roles)) {
 		w.hive.Roles[role] = nixeval.Role{Count: roles[role], VCPUs: 1, Memory: "1G", Disk: "10G", Image: &w.image, Identity: "auto", Firmware: "bios"}
 		u := nixeval.Unit{Name: role}
 		for i := 1; i <= roles[role]; i++ {
@@ -243,8 +243,10 @@ func (w *world) nix(ctx context.Context, dir state.Dir, c nixeval.Command) ([]by
 	w.facts = append(w.facts, seen)
 	wait, wrong := w.evaluate, w.evaluationFails
 	w.mu.Unlock()
-	if err := sleep(ctx, wait); err != nil {
-		return nil, err
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 	if wrong {
 		return nil, errors.New("it does not evaluate")

@@ -361,3 +361,11 @@ func leadingDigits(s string) int {
 	}
 	return n
 }
+
+// BuildersFile returns the file that lists the remote builders (meta.machinesFile), or an empty name.
+func (h *Hive) BuildersFile() string {
+	if h.Meta.MachinesFile == nil {
+		return ""
+	}
+	return *h.Meta.MachinesFile
+}

@@ -17,11 +17,26 @@ func (e *Evaluator) WithoutFacts(send event.Sink) *Evaluator {
 			send.Send(ev)
 		}
 	}
-	g := New(o)
+	return e.derive(o)
+}
+
+// WithFacts returns an evaluator for the same hive with the facts of a file. It returns e if file is empty.
+func (e *Evaluator) WithFacts(file string) *Evaluator {
+	if file == "" {
+		return e
+	}
+	o := e.Options
+	o.Facts = file
+	return e.derive(o)
+}
+
+// derive returns an evaluator with other options for the same hive.
+func (e *Evaluator) derive(o Options) *Evaluator {
+	d := New(o)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	g.attr = e.attr
-	return g
+	d.attr = e.attr
+	return d
 }
 
 // Images evaluates the boot images of roles for one kind of hypervisor: vm or container.

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
@@ -44,7 +45,7 @@ func (a *app) doctor() error {
 	if err != nil {
 		return err
 	}
-	findings := a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)
+	findings := append(deploy.ExamineComputer(a.ctx), a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)...)
 	a.view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
 	if slices.ContainsFunc(findings, func(f provision.Finding) bool { return f.State == "error" }) {
 		return &checkError{nodes: errorFindings(findings)}

@@ -104,3 +104,9 @@ func CheckRegular(info fs.FileInfo) error {
 	}
 	return fmt.Errorf("it is a %s, not a regular file", what)
 }
+
+// Exists reports whether a file of this name exists.
+func Exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}

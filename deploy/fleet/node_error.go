@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -44,4 +46,18 @@ func (e *NoHostError) Error() string {
 		return fmt.Sprintf("%s: its machine has not been booted yet, so it has no address", e.Node.Name)
 	}
 	return fmt.Sprintf("%s: deployment.targetHost is null, so it can only be deployed locally, with apply-local", e.Node.Name)
+}
+
+// Brief formats an error in one line without the node's name, which the line begins with.
+func Brief(node string, err error) string {
+	var brief interface{ Brief() string }
+	if errors.As(err, &brief) {
+		return brief.Brief()
+	}
+	var down *remote.UnreachableError
+	if errors.As(err, &down) {
+		err = down // leave out the step that could not be done
+	}
+	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), node+": "), "\n")
+	return text
 }

@@ -68,10 +68,17 @@ type Doctor interface {
 	Examine(ctx context.Context, net Network) []Finding
 }
 
+// States of a Finding.
+const (
+	FindingOK      = "ok"
+	FindingWarning = "warning"
+	FindingError   = "error"
+)
+
 // Finding is the result of one examination.
 type Finding struct {
 	What  string `json:"what"`            // `KVM`
-	State string `json:"state"`           // `ok`, `warning` or `error`
+	State string `json:"state"`           // one of the states above
 	Text  string `json:"text"`            // what was observed
 	Fix   string `json:"fix,omitempty"`   // how to fix it
 	Where string `json:"where,omitempty"` // the hypervisor

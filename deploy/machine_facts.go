@@ -7,10 +7,64 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
+
+// GeneratesSecrets reports whether the hive has keys that nixbench generates. Their public facts are
+// visible to the evaluation.
+func (m *Machines) GeneratesSecrets() bool {
+	for _, u := range m.Hive.Units {
+		for _, k := range u.Deployment.Keys {
+			if k.Generated != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// encodeFacts encodes the facts about the recorded machines and generated secrets. It returns nil for
+// a hive that has neither.
+func (m *Machines) encodeFacts(recorded *state.State) ([]byte, error) {
+	if len(bootedNodes(m.Hive, m.Hive.Nodes)) == 0 && !m.GeneratesSecrets() {
+		return nil, nil
+	}
+	machines := map[string]facts.Machine{}
+	for node, s := range recorded.Machines {
+		machines[node] = facts.Machine{Address: s.Address, MAC: s.MAC, HostKey: s.HostKey}
+	}
+	r, err := facts.Make(m.Hive, machines)
+	if err != nil {
+		return nil, err
+	}
+	if m.Vault != nil {
+		if r.Secrets, r.CAHash, err = GeneratedFacts(m.Hive, m.Vault); err != nil {
+			return nil, err
+		}
+	}
+	return r.Encode()
+}
+
+// WriteFacts writes the facts about the recorded machines to the facts file, if the hive has facts.
+func (m *Machines) WriteFacts(recorded *state.State) error {
+	data, err := m.encodeFacts(recorded)
+	if err != nil || data == nil {
+		return err
+	}
+	return m.Dir.WriteFacts(data, recorded.Machines)
+}
+
+// FactsFile returns the facts file, or an empty name if there is none.
+func (m *Machines) FactsFile() string {
+	if len(bootedNodes(m.Hive, m.Hive.Nodes)) == 0 || !durable.Exists(m.Dir.Facts()) {
+		return ""
+	}
+	return m.Dir.Facts()
+}
 
 // clusterCA is the secret whose public key hash the modules of every engine read as runtime.caHash.
 const clusterCA = "cluster-ca"

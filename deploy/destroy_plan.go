@@ -1,0 +1,162 @@
+package deploy
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Removed is the outcome of removing a machine.
+const Removed state.Outcome = "removed"
+
+// removal is a machine that a destroy plan removes.
+type removal struct {
+	Node         string          `json:"node"`
+	Role         string          `json:"role,omitempty"`
+	Hypervisor   string          `json:"hypervisor"`
+	State        provision.State `json:"state,omitempty"` // empty: no hypervisor has anything of it
+	neverCreated bool            // it was planned, and nothing of it was created
+	unrecorded   bool
+	duplicate    bool   // a second machine of the node by mistake: the node stays with its other machine
+	note         string // description of a machine that is only removed from the state
+}
+
+// DestroyPlan is all that a destroy removes.
+type DestroyPlan struct {
+	Removals     []removal
+	WholeCluster bool     // no machine is left afterwards, so that the network and images are removed, too
+	Remaining    []string // messages about what is not removed
+	neverCreated []string // nodes whose machine was planned and never created: only its record is removed
+	hosts        hypervisors
+	abandoned    string // the hypervisor that is removed from the state with its machines
+}
+
+func (d removal) String() string {
+	text := d.Node
+	if d.Hypervisor != "" {
+		text += " on " + d.Hypervisor
+	}
+	switch {
+	case d.note != "":
+		text += ": " + d.note
+	case d.unrecorded:
+		text += ": left behind by a run that was cut off"
+	case d.State == "":
+		text += ": nothing of it is there any more"
+	case d.State != provision.Running:
+		text += ": " + string(d.State)
+	}
+	return text
+}
+
+// removedNodes returns the nodes whose last machine is removed, each once.
+func removedNodes(list []removal) []string {
+	var out []string
+	for _, machine := range list {
+		if !machine.duplicate && !slices.Contains(out, machine.Node) {
+			out = append(out, machine.Node)
+		}
+	}
+	return out
+}
+
+// RemovedNodes returns the nodes whose last machine is removed.
+func (d *DestroyPlan) RemovedNodes() []string { return removedNodes(d.Removals) }
+
+// Close closes the connections to the hypervisors.
+func (d *DestroyPlan) Close() { d.hosts.close() }
+
+// PlanDestroy finds all machines of the cluster, independent of the hive: the recorded ones and those that
+// carry nixbench's metadata. selectNodes selects some of them; nil selects all.
+func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
+	if recorded.Cluster == nil {
+		return &DestroyPlan{}, nil
+	}
+	net, err := m.clusterNetwork(recorded, false)
+	if err != nil {
+		return nil, err
+	}
+	d := &DestroyPlan{}
+	if d.hosts, err = connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send); err != nil {
+		d.Close()
+		return nil, addAbandonHint(err, recorded)
+	}
+	sites, err := d.hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
+	if err != nil {
+		d.Close()
+		return nil, addAbandonHint(err, recorded)
+	}
+	seen := map[string]bool{}
+	var all []removal
+	for _, name := range slices.Sorted(maps.Keys(sites)) {
+		for _, c := range sites[name].Copies {
+			d.Remaining = append(d.Remaining, provision.CopyText(name, c))
+		}
+		for _, f := range sites[name].Machines {
+			_, remembered := recorded.Machines[f.Node]
+			all = append(all, removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, unrecorded: !remembered})
+			seen[f.Node] = true
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
+		if s := recorded.Machines[node]; !seen[node] {
+			all = append(all, removal{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, neverCreated: s.Created == nil})
+		}
+	}
+	sortByNode(all)
+	list := all
+	if selectNodes != nil {
+		selected, err := selectNodes(m.asNodes(all))
+		if err != nil {
+			d.Close()
+			return nil, err
+		}
+		list = slices.DeleteFunc(slices.Clone(all), func(machine removal) bool {
+			return !slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == machine.Node })
+		})
+	}
+	d.WholeCluster = len(list) == len(all)
+	for _, machine := range list {
+		if machine.neverCreated {
+			d.neverCreated = append(d.neverCreated, machine.Node)
+			d.Remaining = append(d.Remaining, machine.Node+": it was never made; it is forgotten")
+		} else {
+			d.Removals = append(d.Removals, machine)
+		}
+	}
+	return d, nil
+}
+
+func sortByNode(all []removal) {
+	slices.SortStableFunc(all, func(a, b removal) int { return nixeval.CompareNatural(a.Node, b.Node) })
+}
+
+// asNodes returns the machines as nodes that can be selected. Nodes that the hive still has keep their tags.
+func (m *Machines) asNodes(all []removal) []nixeval.Node {
+	var out []nixeval.Node
+	for _, machine := range all {
+		n := nixeval.Node{Name: machine.Node, Unit: machine.Node, Role: machine.Role, Tags: []string{}}
+		for _, h := range m.Hive.Nodes {
+			if h.Name == machine.Node {
+				n = h
+			}
+		}
+		if !slices.ContainsFunc(out, func(o nixeval.Node) bool { return o.Name == n.Name }) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Lines describes the plan for the question to the user.
+func (d *DestroyPlan) Lines() []string {
+	var out []string
+	for _, machine := range d.Removals {
+		out = append(out, machine.String())
+	}
+	return append(out, d.Remaining...)
+}

@@ -1,0 +1,214 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// destroyer removes machines and what belongs to them.
+type destroyer struct {
+	*Machines
+	Store    *state.Store
+	Record   *state.Recorder
+	parallel int
+	cluster  provision.Cluster
+	hosts    hypervisors
+	outcome  state.Outcome // of each machine that was removed without an error
+}
+
+// Destroy removes the machines of a plan, and then what no machine uses any more.
+func (m *Machines) Destroy(ctx context.Context, plan *DestroyPlan, store *state.Store, record *state.Recorder, parallel int) ([]state.NodeResult, error) {
+	w := &destroyer{Machines: m, Store: store, Record: record, parallel: parallel, cluster: m.clusterIdentity(store.State()), hosts: plan.hosts, outcome: Removed}
+	if plan.abandoned != "" {
+		w.outcome = Forgotten
+	}
+	if plan.WholeCluster {
+		for _, host := range plan.hosts {
+			if h, ok := host.(provision.ClusterRemover); ok {
+				h.BeginClusterRemoval(w.cluster)
+			}
+		}
+	}
+	results, err := w.removeAll(ctx, plan.Removals)
+	for _, node := range plan.neverCreated {
+		err = errors.Join(err, w.dropNodeRecord(node))
+	}
+	switch {
+	case err != nil:
+	case plan.abandoned != "":
+		err = w.abandonHypervisor(plan.abandoned)
+	default:
+		err = w.cleanUp(ctx)
+	}
+	return results, err
+}
+
+func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.NodeResult, error) {
+	if len(list) == 0 {
+		return []state.NodeResult{}, nil
+	}
+	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
+	var nodes []nixeval.Node
+	parts := map[string][]removal{} // by node; a node may have two machines by mistake
+	for _, machine := range list {
+		if parts[machine.Node] == nil {
+			nodes = append(nodes, nixeval.Node{Name: machine.Node, Role: machine.Role})
+		}
+		parts[machine.Node] = append(parts[machine.Node], machine)
+	}
+	var results []state.NodeResult
+	var errs []error
+	for _, o := range fleet.Each(ctx, nodes, w.parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		w.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Remove, Node: n.Name})
+		err := w.removeMachine(ctx, n.Name, parts[n.Name])
+		w.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Remove, Node: n.Name, Failed: err != nil})
+		return struct{}{}, err
+	}) {
+		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
+			o.Err = context.Cause(ctx) // the other errors are about the cancellation
+		}
+		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
+		duplicate := parts[o.Node.Name][0].duplicate
+		text := string(w.outcome)
+		if duplicate {
+			text = "its second machine is removed"
+		}
+		if o.Err != nil {
+			r.Outcome, r.Error = state.Failed, o.Err.Error()
+			text = "failed: " + fleet.Brief(o.Node.Name, o.Err)
+		}
+		if !duplicate || o.Err != nil { // otherwise the record has the node's own result
+			w.Record.Result(r)
+		}
+		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
+		results, errs = append(results, r), append(errs, o.Err)
+	}
+	err := errors.Join(errs...)
+	removed, absent := 0, 0
+	for i, r := range results {
+		switch {
+		case errs[i] != nil:
+		case w.outcome == Removed && !w.wasFound(parts[r.Node]):
+			absent++
+		default:
+			removed++
+		}
+	}
+	text := fmt.Sprintf("%s %s", fleet.Count(removed, "machine"), w.outcome)
+	if absent > 0 {
+		text += fmt.Sprintf(", %d not there any more", absent)
+	}
+	w.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Remove, Total: len(nodes), Failed: err != nil, Text: text})
+	return results, err
+}
+
+// wasFound reports whether a hypervisor has anything of a node's machine.
+func (w *destroyer) wasFound(parts []removal) bool {
+	return slices.ContainsFunc(parts, func(p removal) bool { return p.State != "" || p.duplicate })
+}
+
+// removeMachine removes a node's machine and its record. If only a duplicate machine is removed, the record
+// stays.
+func (w *destroyer) removeMachine(ctx context.Context, node string, parts []removal) error {
+	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
+		return &BootError{Node: node, Err: err}
+	}
+	for _, p := range parts {
+		host := w.hosts[p.Hypervisor]
+		if host == nil {
+			continue // the machine has no hypervisor, or the hypervisor is no longer recorded
+		}
+		if err := host.Remove(ctx, w.cluster, node); err != nil {
+			return &BootError{Node: node, Err: withHypervisor(err, p.Hypervisor, "remove")}
+		}
+	}
+	if parts[0].duplicate {
+		return w.Store.Finish(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine})
+	}
+	return w.dropNodeRecord(node)
+}
+
+// dropNodeRecord removes the host key and the record of a node's machine.
+func (w *destroyer) dropNodeRecord(node string) error {
+	// The key is removed first: without the record, no later run would look for it.
+	if err := w.Dir.RemoveHostKey(node); err != nil {
+		return &BootError{Node: node, Err: err}
+	}
+	return w.Store.Update(func(s *state.State) error { s.Removed(node); return nil })
+}
+
+// cleanUp removes what no machine uses any more. When no machine is left, it also removes the keys, the
+// secrets and the facts, and last the cluster's id. The network and the images carry that id, so it stays as
+// long as one of them could not be removed, and that is an error.
+func (w *destroyer) cleanUp(ctx context.Context) error {
+	stillUsed, err := w.cleanHosts(ctx)
+	recorded := w.Store.State()
+	if len(recorded.Machines) > 0 {
+		if err != nil {
+			return err
+		}
+		return w.WriteFacts(recorded)
+	}
+	if err := errors.Join(w.removeFiles(recorded), err, stillUsed); err != nil {
+		return err
+	}
+	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
+}
+
+// cleanHosts removes from all hypervisors what no machine uses any more. stillUsed lists what is still in use.
+func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
+	var errs, used []error
+	for _, name := range slices.Sorted(maps.Keys(w.hosts)) { // one after the other: two of them may share a network and a pool
+		c, ok := w.hosts[name].(provision.Cleaner)
+		if !ok {
+			continue
+		}
+		wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of what no machine uses", name)})
+		all, err := c.Clean(ctx, w.cluster)
+		wait.End()
+		if err != nil {
+			errs = append(errs, withHypervisor(err, name, "clean up"))
+		}
+		for _, l := range all {
+			used = append(used, &provision.Error{
+				Hypervisor: name, Op: "remove " + l.What, Err: fmt.Errorf("%w: %s", provision.ErrInUse, l.Why),
+				Fix: l.Fix + ", then run nixbench destroy again; nixbench apply goes on with what is left",
+			})
+		}
+	}
+	return errors.Join(used...), errors.Join(errs...)
+}
+
+// removeFiles removes the local files that only machines of this cluster need. It is called when no machine is
+// left.
+func (w *destroyer) removeFiles(recorded *state.State) error {
+	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
+	for _, root := range roots {
+		_ = os.Remove(root) // only a link to an image that can be built again
+	}
+	if !w.otherNodesRemain(recorded) {
+		// The next cluster gets secrets of its own.
+		if err := w.Dir.RemoveSecrets(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(w.Dir.RemoveFacts(), w.Dir.RemoveKeys())
+}
+
+// otherNodesRemain reports whether nodes remain whose machines nixbench does not manage: nodes of the hive,
+// and nodes that were deployed before. They may go on as the same cluster with the existing secrets.
+func (w *destroyer) otherNodesRemain(recorded *state.State) bool {
+	return len(recorded.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
+}

@@ -1,0 +1,92 @@
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+)
+
+// ExamineComputer checks this computer: Nix, its store and OpenSSH's client.
+func ExamineComputer(ctx context.Context) []provision.Finding {
+	return []provision.Finding{nixVersion(ctx), nixTrust(ctx), sshClient()}
+}
+
+// nixVersion checks the version of Nix: 2.18 is required; from 2.8 on it only warns.
+func nixVersion(ctx context.Context) provision.Finding {
+	f := provision.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
+	text, err := runCommand(ctx, "nix", "--version")
+	if err != nil {
+		f.State, f.Text = provision.FindingError, err.Error()
+		return f
+	}
+	f.State, f.Text = provision.FindingOK, text
+	fields := strings.Fields(text)
+	var major, minor int
+	if len(fields) > 0 {
+		parts := strings.SplitN(fields[len(fields)-1], ".", 3)
+		if len(parts) > 1 {
+			major, _ = strconv.Atoi(parts[0])
+			minor, _ = strconv.Atoi(parts[1])
+		}
+	}
+	switch {
+	case major < 2 || major == 2 && minor < 8:
+		f.State = provision.FindingError
+	case major == 2 && minor < 18:
+		f.State, f.Text = provision.FindingWarning, text+" is older than what nixbench is made for"
+	default:
+		f.Fix = ""
+	}
+	return f
+}
+
+// nixTrust checks whether the Nix store can be reached and whether its daemon trusts the user.
+func nixTrust(ctx context.Context) provision.Finding {
+	f := provision.Finding{What: "nix store", State: provision.FindingOK}
+	text, err := runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping", "--json")
+	switch {
+	case err != nil:
+		if _, err = runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping"); err != nil { // older versions have no --json
+			f.State, f.Text, f.Fix = provision.FindingError, err.Error(), "is nix-daemon running? systemctl start nix-daemon"
+			return f
+		}
+		f.Text = "it can be reached"
+	case strings.Contains(text, `"trusted":0`), strings.Contains(text, `"trusted":false`):
+		f.State, f.Text = provision.FindingWarning, "its daemon does not trust you"
+		f.Fix = "that is enough to build and copy; for --nix-option and unsigned caches, put yourself into trusted-users of /etc/nix/nix.conf"
+	default:
+		f.Text = "it can be reached, and trusts you"
+	}
+	return f
+}
+
+// sshClient checks for OpenSSH's client. nixbench ssh needs it, and so do nodes with a
+// deployment.targetHost, whose connection options come from `ssh -G`.
+func sshClient() provision.Finding {
+	if path, err := exec.LookPath("ssh"); err == nil {
+		return provision.Finding{What: "ssh", State: provision.FindingOK, Text: path}
+	}
+	return provision.Finding{What: "ssh", State: provision.FindingWarning, Text: "ssh is not installed", Fix: "install OpenSSH's client; without it nodes with a deployment.targetHost cannot be reached"}
+}
+
+func runCommand(ctx context.Context, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.WaitDelay = 300 * time.Millisecond
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			return "", fmt.Errorf("%s: %s", argv[0], text)
+		}
+		return "", err
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}

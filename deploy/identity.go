@@ -1,0 +1,73 @@
+package deploy
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// nodeFile is /var/lib/nixbench/node.json: the node's identity, for closures that several nodes share.
+type nodeFile struct {
+	Version int    `json:"version"`
+	Cluster string `json:"cluster"`
+	Name    string `json:"name"`
+	Role    string `json:"role"`
+	Index   int    `json:"index"`
+	// Address is absent if it is discovered after the boot. It is then uploaded together with the keys.
+	Address netip.Addr `json:"address,omitzero"`
+}
+
+const nodeFilePath = "/var/lib/nixbench/node.json"
+
+// NodeDeployment returns the deployment options of a node. If the machine's address was discovered
+// after its creation and the node is a cluster member, node.json with the address is among the keys.
+func (m *Machines) NodeDeployment(n nixeval.Node, recorded *state.State) (nixeval.Deployment, error) {
+	d := m.Hive.Unit(n.Unit).Deployment
+	machine := recorded.Machines[n.Name]
+	if d.Engine == nil || recorded.Cluster == nil || provision.Mode(recorded.Cluster.Network.Mode).Ours() || !machine.Address.IsValid() {
+		return d, nil
+	}
+	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.Hive.ClusterName(), Name: n.Name, Role: n.Role, Index: n.Index, Address: machine.Address})
+	if err != nil {
+		return d, err
+	}
+	keys := maps.Clone(d.Keys)
+	if keys == nil {
+		keys = map[string]nixeval.Key{}
+	}
+	keys["nixbench-node"] = nixeval.Key{
+		Name: path.Base(nodeFilePath), DestDir: path.Dir(nodeFilePath), Path: nodeFilePath, Text: nixeval.NewSecret(string(data) + "\n"),
+		User: "root", Group: "root", Permissions: "0644", UploadAt: "pre-activation",
+	}
+	d.Keys = keys
+	return d, nil
+}
+
+// machineIdentity returns the identity that a machine gets: authorized key, node file and host key.
+// The host key is left out if the state folder no longer has it and the disk is kept: the
+// machine then keeps its own.
+func (m *machineTask) machineIdentity(s provision.Spec) (provision.Identity, error) {
+	id := s.Identity
+	id.AuthorizedKeys = []string{m.plan.clientKey.Public}
+	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.plan.Cluster.Name, Name: s.Node, Role: s.Role, Index: s.Index, Address: s.Address})
+	if err != nil {
+		return id, err
+	}
+	id.Node = append(data, '\n')
+	key, err := m.Dir.MakeHostKey(s.Node)
+	if err != nil {
+		return id, err
+	}
+	if key.Public == m.Store.State().Machines[s.Node].HostKey {
+		id.HostKey = key.Private
+	} else if m.change.NeedsImage() {
+		return id, fmt.Errorf("%s: the host key that was made for it is gone", s.Node)
+	}
+	return id, nil
+}

@@ -1,0 +1,237 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// machinePlan is the changes to be made to machines, with the hypervisors and inventories that the
+// plan was made from.
+type machinePlan struct {
+	provision.Plan
+	hypervisors map[string]state.Hypervisor
+	providers   hypervisors
+	inventories map[string]provision.Inventory
+	images      map[provision.ImageKey]provision.Image // those that were loaded to make the plan
+	clientKey   state.Key                              // logs in to the machines; made when the plan is recorded
+}
+
+func (plan *machinePlan) close() { plan.providers.close() }
+
+// makePlan surveys the hypervisors and plans the changes to machines. selected is nil for all
+// nodes; a plan for only some nodes removes no machine.
+func (m *Machines) makePlan(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machinePlan, error) {
+	o := provision.Options{Cluster: m.clusterIdentity(recorded), Recorded: recordedMachines(recorded), Recreate: recreate, Fixed: fixedAddresses(m.Hive)}
+	all, err := desiredMachines(m.Hive)
+	if err != nil {
+		return nil, err
+	}
+	if o.Network, err = m.clusterNetwork(recorded, len(all) > 0); err != nil {
+		return nil, err
+	}
+	if selected != nil {
+		o.Selected = func(node string) bool {
+			return slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == node })
+		}
+	}
+	if err := validateNetworkUnchanged(o.Network, recorded); err != nil {
+		return nil, err
+	}
+	plan := &machinePlan{hypervisors: m.hypervisorConfigs(recorded, len(all) > 0)}
+	if err := m.validatePools(plan.hypervisors, recorded); err != nil {
+		return nil, err
+	}
+	o.Closed = m.closedHypervisors(plan.hypervisors)
+	if plan.providers, err = connectHypervisors(ctx, m.Open, plan.hypervisors, m.Send); err == nil {
+		plan.inventories, err = plan.providers.survey(ctx, o.Cluster, o.Network, m.Send)
+	}
+	err = addAbandonHint(err, recorded)
+	if err == nil && recreate {
+		o.Images, err = m.loadImages(ctx, imagesToCompare(all, plan.inventories, o))
+		plan.images = o.Images
+	}
+	if err == nil {
+		plan.Plan, err = provision.Make(all, plan.inventories, o)
+	}
+	if err == nil {
+		err = m.validateHypervisorURIs(plan, recorded)
+	}
+	if err == nil {
+		err = m.preflight(ctx, plan)
+	}
+	if err != nil {
+		plan.close()
+		return nil, err
+	}
+	for _, w := range plan.Warnings {
+		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Provision, Level: "warning", Text: w})
+	}
+	return plan, nil
+}
+
+// clusterIdentity returns the name and id that mark our machines on hypervisors. Before the first
+// apply the state has no id; a new random one matches no machine.
+func (m *Machines) clusterIdentity(recorded *state.State) provision.Cluster {
+	id := ""
+	if recorded.Cluster != nil {
+		id = recorded.Cluster.ID
+	} else {
+		id = state.NewCluster().ID
+	}
+	return provision.Cluster{Name: m.Hive.ClusterName(), ID: id}
+}
+
+// clusterNetwork returns the network of the hive, or the recorded one if the hive has no machines.
+func (m *Machines) clusterNetwork(recorded *state.State, desired bool) (provision.Network, error) {
+	if !desired && recorded.Cluster != nil {
+		n := recorded.Cluster.Network
+		cidr, _ := netip.ParsePrefix(n.CIDR) // it is empty for a network that nixbench does not manage
+		return provision.Network{Name: n.Name, Mode: provision.Mode(n.Mode), CIDR: cidr, Bridge: n.Bridge, Domain: n.Domain}, nil
+	}
+	return desiredNetwork(m.Hive)
+}
+
+// hypervisorConfigs returns the hypervisors of the hive and the recorded ones, which may still
+// have machines of ours.
+func (m *Machines) hypervisorConfigs(recorded *state.State, desired bool) map[string]state.Hypervisor {
+	out := map[string]state.Hypervisor{}
+	if recorded.Cluster != nil {
+		maps.Copy(out, recorded.Cluster.Hypervisors)
+	}
+	if desired {
+		maps.Copy(out, hypervisorsOf(m.Hive))
+	}
+	return out
+}
+
+// closedHypervisors returns the hypervisors that get no new machines because the hive no longer
+// names them.
+func (m *Machines) closedHypervisors(where map[string]state.Hypervisor) map[string]bool {
+	out, open := map[string]bool{}, hypervisorsOf(m.Hive)
+	for name := range where {
+		_, ok := open[name]
+		out[name] = !ok
+	}
+	return out
+}
+
+// recordedMachines returns the machines in the state.
+func recordedMachines(recorded *state.State) map[string]provision.Recorded {
+	out := map[string]provision.Recorded{}
+	for node, s := range recorded.Machines {
+		k := provision.Recorded{Hypervisor: s.Hypervisor, MAC: s.MAC, Address: s.Address}
+		if i := s.Image; i != nil {
+			k.Image = provision.Image{Hash: i.Hash, Format: provision.Format(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
+		}
+		out[node] = k
+	}
+	return out
+}
+
+// imagesToCompare returns the images of the selected nodes that have a machine. They are compared
+// with the images that the machines were made from.
+func imagesToCompare(all []provision.Desired, inventories map[string]provision.Inventory, o provision.Options) []provision.ImageKey {
+	roles := map[string]string{}
+	for _, w := range all {
+		if o.Selected == nil || o.Selected(w.Node) {
+			roles[w.Node] = w.Role
+		}
+	}
+	var out []provision.ImageKey
+	for _, name := range slices.Sorted(maps.Keys(inventories)) {
+		for _, f := range inventories[name].Machines {
+			key := provision.ImageKey{Role: roles[f.Node], Kind: inventories[name].Kind}
+			if key.Role != "" && !slices.Contains(out, key) {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
+}
+
+// validateHypervisorURIs returns an error if a hypervisor's name now refers to another host while the
+// old host still has a machine. nixbench would lose track of that machine and create it a second time.
+func (m *Machines) validateHypervisorURIs(plan *machinePlan, recorded *state.State) error {
+	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
+		s := recorded.Machines[node]
+		if s.Created == nil || recorded.Cluster == nil {
+			continue
+		}
+		old, now := recorded.Cluster.Hypervisors[s.Hypervisor], plan.hypervisors[s.Hypervisor]
+		present := slices.ContainsFunc(plan.inventories[s.Hypervisor].Machines, func(f provision.Actual) bool { return f.Node == node })
+		if now.URI != old.URI && !present {
+			return &provision.PlanError{
+				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s any more, which was %s and is %s now", node, s.Hypervisor, old.URI, now.URI),
+				Fix:  "give the new host a name of its own in cluster.hypervisors; or put the old URI back, and remove the machine first: nixbench destroy --on " + node,
+			}
+		}
+	}
+	return nil
+}
+
+// validatePools returns an error if the hive names another pool for a hypervisor that has machines.
+// Their disks would not be found in the new pool, and all machines would be recreated.
+func (m *Machines) validatePools(where map[string]state.Hypervisor, recorded *state.State) error {
+	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
+		s := recorded.Machines[node]
+		if s.Image == nil || recorded.Cluster == nil {
+			continue
+		}
+		if old, now := recorded.Cluster.Hypervisors[s.Hypervisor], where[s.Hypervisor]; old.Pool != now.Pool {
+			return &provision.PlanError{
+				Text: fmt.Sprintf("%s: its disks are in the pool %s of hypervisor %s, and the hive now says pool %s", node, old.Pool, s.Hypervisor, now.Pool),
+				Fix:  fmt.Sprintf("put cluster.hypervisors.%s.pool back; or give the other pool a name of its own there, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
+			}
+		}
+	}
+	return nil
+}
+
+// validateNetworkUnchanged returns an error if the hive's network differs from the network of existing
+// machines. They stay on their network, and nixbench cannot change it while they use it.
+func validateNetworkUnchanged(wanted provision.Network, recorded *state.State) error {
+	if recorded.Cluster == nil {
+		return nil
+	}
+	old, now := recorded.Cluster.Network, stateNetwork(wanted)
+	if !wanted.Mode.Ours() { // nixbench does not configure the domain of a network that it does not manage
+		old.Domain, now.Domain = "", ""
+	}
+	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
+		if recorded.Machines[node].Created != nil && old != now {
+			return &provision.PlanError{
+				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive now says network %s", node, formatNetwork(old), formatNetwork(now)),
+				Fix:  "put cluster.network back as it was, or begin anew: nixbench destroy, then nixbench apply",
+			}
+		}
+	}
+	return nil
+}
+
+// formatNetwork formats a network: `net (nat, 10.0.0.0/24, internal)`.
+func formatNetwork(n state.Network) string {
+	var about []string
+	for _, text := range []string{n.Mode, n.CIDR, n.Bridge, n.Domain} {
+		if text != "" {
+			about = append(about, text)
+		}
+	}
+	return fmt.Sprintf("%s (%s)", n.Name, strings.Join(about, ", "))
+}
+
+func stateNetwork(n provision.Network) state.Network {
+	out := state.Network{Name: n.Name, Mode: string(n.Mode), Bridge: n.Bridge, Domain: n.Domain}
+	if n.CIDR.IsValid() {
+		out.CIDR = n.CIDR.String()
+	}
+	return out
+}

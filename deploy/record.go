@@ -1,0 +1,121 @@
+package deploy
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// AskAndRecord asks the user about running machines that the plan stops, and writes the plan to the record of the
+// run and to the state.
+func (s *Starter) AskAndRecord(plan *machinePlan, record *state.Recorder, whole bool) error {
+	if changes := plan.Disturbing(); len(changes) > 0 && s.Ask != nil {
+		if err := s.Ask(changes); err != nil {
+			return err
+		}
+	}
+	if err := record.Plan(plan.Plan); err != nil {
+		return err
+	}
+	if err := s.recordPlan(plan, whole); err != nil || !plan.Network.Mode.Ours() {
+		return err
+	}
+	return s.WriteFacts(s.Store.State())
+}
+
+// recordPlan writes the cluster's id and the planned machines to the state, and creates their
+// keys. The state is written before any machine is created, so that no later run loses track of one.
+func (s *Starter) recordPlan(plan *machinePlan, whole bool) error {
+	dir := s.Dir
+	if err := dir.Create(); err != nil {
+		return err
+	}
+	var err error
+	if plan.clientKey, err = dir.MakeClientKey(); err != nil {
+		return err
+	}
+	now := s.Store.State()
+	next := s.Store.State()
+	if next.Cluster == nil {
+		next.Cluster = &state.Cluster{ID: plan.Cluster.ID, Hypervisors: map[string]state.Hypervisor{}}
+	}
+	next.Cluster.Network = stateNetwork(plan.Network)
+	for _, p := range plan.Places {
+		if p.Hypervisor != "" {
+			next.Cluster.Hypervisors[p.Hypervisor] = plan.hypervisors[p.Hypervisor]
+		}
+		machine := next.Machines[p.Node]
+		machine.MAC, machine.Role = p.MAC, s.roleOf(p.Node)
+		if p.Address.IsValid() {
+			machine.Address = p.Address
+		}
+		c, hasChange := plan.ChangeOf(p.Node)
+		if hasChange && c.Action != provision.Create {
+			machine.Hypervisor = p.Hypervisor
+			if machine.Created == nil && !c.NeedsImage() { // a run was killed before it recorded the creation
+				when := time.Now().UTC()
+				machine.Created = &when
+			}
+		}
+		// An existing machine keeps its host key. A new machine gets the key from the state folder.
+		if machine.Created == nil || machine.HostKey == "" || hasChange && c.NeedsImage() {
+			key, err := dir.MakeHostKey(p.Node)
+			if err != nil {
+				return err
+			}
+			machine.HostKey = key.Public
+		}
+		next.Machines[p.Node] = machine
+	}
+	var stale []string
+	if whole {
+		stale = staleRecords(plan, now)
+	}
+	for _, node := range stale {
+		next.Removed(node)
+	}
+	if len(stale) > 0 || !reflect.DeepEqual(now.Cluster, next.Cluster) || !reflect.DeepEqual(now.Machines, next.Machines) {
+		if err := s.Store.Update(func(now *state.State) error {
+			now.Cluster, now.Machines = next.Cluster, next.Machines
+			for _, node := range stale {
+				now.Removed(node)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	for _, node := range stale {
+		if err := dir.RemoveHostKey(node); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// staleRecords returns the recorded nodes that the hive no longer has and whose machines do not
+// exist any more. Their addresses are free.
+func staleRecords(plan *machinePlan, recorded *state.State) []string {
+	var out []string
+	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
+		desired := slices.ContainsFunc(plan.Places, func(p provision.Place) bool { return p.Node == node })
+		present := slices.ContainsFunc(plan.Changes, func(c provision.Change) bool { return c.Node == node })
+		if !desired && !present {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
+func (m *Machines) roleOf(node string) string {
+	for _, n := range m.Hive.Nodes {
+		if n.Name == node {
+			return n.Role
+		}
+	}
+	return ""
+}

@@ -1,0 +1,101 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+
+	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// loadImages loads the images of roles, and builds those that the hive does not name.
+func (m *Machines) loadImages(ctx context.Context, keys []provision.ImageKey) (map[provision.ImageKey]provision.Image, error) {
+	out := map[provision.ImageKey]provision.Image{}
+	hashes := m.Dir.Hashes()
+	var errs []error
+	for _, key := range keys {
+		given := m.Hive.Roles[key.Role].Image
+		if given == nil {
+			continue
+		}
+		i, err := m.loadGivenImage(ctx, key.Role, *given, hashes)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out[key] = i
+	}
+	for _, kind := range []provision.Kind{provision.VM, provision.Container} {
+		var roles []string
+		for _, key := range keys {
+			if key.Kind == kind && m.Hive.Roles[key.Role].Image == nil {
+				roles = append(roles, key.Role)
+			}
+		}
+		built, err := m.buildImages(ctx, kind, roles, hashes)
+		maps.Copy(out, built)
+		errs = append(errs, err)
+	}
+	return out, errors.Join(append(errs, m.Dir.Create(), hashes.Save())...)
+}
+
+// loadGivenImage loads an image that the hive names. It builds a store path that is missing.
+func (m *Machines) loadGivenImage(ctx context.Context, role, path string, hashes *state.Hashes) (provision.Image, error) {
+	if !durable.Exists(path) && isStorePath(path) {
+		if err := m.Eval.WithoutFacts(m.Send).RealiseImage(ctx, role); err != nil {
+			return provision.Image{}, err
+		}
+	}
+	i, err := loadImage(ctx, path, hashes)
+	return i, withRole(err, role)
+}
+
+// withRole adds the role to an error about an image.
+func withRole(err error, role string) error {
+	var bad *ImageError
+	if errors.As(err, &bad) {
+		bad.Role = role
+	}
+	return err
+}
+
+// buildImages builds the images of roles for a kind of hypervisor.
+func (m *Machines) buildImages(ctx context.Context, kind provision.Kind, roles []string, hashes *state.Hashes) (map[provision.ImageKey]provision.Image, error) {
+	if len(roles) == 0 {
+		return nil, nil
+	}
+	e := m.Eval.WithoutFacts(m.Send)
+	closures, err := e.Images(ctx, string(kind), roles)
+	if err != nil {
+		var bad *nixeval.NixError
+		if errors.As(err, &bad) {
+			err = &nixeval.EvalError{Units: map[string]*nixeval.NixError{"image of " + strings.Join(roles, ", "): bad}}
+		}
+		return nil, err
+	}
+	built, buildErr := e.Build(ctx, closures, m.Hive.BuildersFile())
+	out := map[provision.ImageKey]provision.Image{}
+	errs := []error{buildErr}
+	roots := map[string]nixeval.Closure{}
+	for _, role := range built {
+		i, err := loadImage(ctx, closures[role].Out, hashes)
+		if err != nil {
+			errs = append(errs, withRole(err, role))
+			continue
+		}
+		out[provision.ImageKey{Role: role, Kind: kind}] = i
+		roots["image-"+role+"-"+string(kind)] = closures[role]
+	}
+	if m.Keep != nil && len(roots) > 0 {
+		errs = append(errs, m.Keep(roots))
+	}
+	return out, errors.Join(errs...)
+}
+
+func isStorePath(path string) bool {
+	return len(path) > len("/nix/store/") && path[:len("/nix/store/")] == "/nix/store/"
+}
