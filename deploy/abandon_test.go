@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/provision"
@@ -40,7 +42,7 @@ func places(s *state.State) string {
 	return strings.Join(all, ", ")
 }
 
-func (w *world) abandon(hypervisor string) (destroyPlan *DestroyPlan, results []state.NodeResult, err error) {
+func (w *world) abandon(hypervisor string) (destroyPlan *machines.DestroyPlan, results []state.NodeResult, err error) {
 	results, err = w.session(w.t.Context(), "destroy", func(d *Deployer) error {
 		destroyPlan = d.Machines.PlanAbandon(d.Store.State(), hypervisor)
 		defer destroyPlan.Close()

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -73,7 +75,7 @@ type Deployer struct {
 	Record    *state.Recorder
 	Keep      func(map[string]nixeval.Closure) error // adds garbage collector roots for closures that were built
 	Engines   Engines                                // nil: nodes are deployed without inspecting their cluster
-	Machines  *Machines                              // nil: no machines are booted
+	Machines  *machines.Manager                      // nil: no machines are booted
 	Send      event.Sink
 }
 
@@ -88,20 +90,20 @@ type Deployer struct {
 // another node that does not answer, unless that one may be a member of the running cluster.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{Deployer: d, hive: hive, Options: o, observed: map[string]activate.Node{}}
-	machines, facts, err := r.startMachines(ctx, nodes)
-	r.machines = machines
-	defer machines.finish()
+	set, facts, err := r.startMachines(ctx, nodes)
+	r.machines = set
+	defer set.Finish()
 	if err != nil {
 		r.skipAll(nodes, err)
 		return err
 	}
-	inspected := r.inspectNodes(ctx, nodes, machines)
+	inspected := r.inspectNodes(ctx, nodes, set)
 	closures, buildErr := r.buildIfVersionAllowed(ctx, r.Eval.WithFacts(facts), nodes, inspected)
 	if buildErr != nil && (!o.KeepGoing || isVersionRefused(buildErr) || ctx.Err() != nil) {
-		machines.abandonWaits()
+		set.AbandonWaits()
 		inspected.waitAll()
 		r.skipAll(nodes, buildErr)
-		return errors.Join(buildErr, machines.creationErrors())
+		return errors.Join(buildErr, set.CreationErrors())
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
 	cluster, err := r.observeClusterBeforeDeploy(ctx, closures, inspected)
@@ -132,7 +134,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	}
 	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
 	if err == nil && buildErr == nil {
-		err = r.removeObsolete(ctx, machines, cluster)
+		err = r.removeObsolete(ctx, set, cluster)
 	}
 	if err == nil && buildErr == nil {
 		err = r.verifyCluster(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send))
@@ -145,7 +147,7 @@ type run struct {
 	*Deployer
 	Options
 	hive     *nixeval.Hive
-	machines *machineSet
+	machines *machines.Set
 	nodeResults
 	observed map[string]activate.Node // nodes as they were inspected before this run changed them
 }
@@ -166,17 +168,17 @@ func (l inspections) waitAll() {
 }
 
 // inspectNodes starts to inspect every node as soon as its machine is ready. It does not wait.
-func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, machines *machineSet) inspections {
+func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, set *machines.Set) inspections {
 	all := make(inspections, len(nodes))
 	ready := make(map[string]<-chan struct{}, len(nodes))
 	for _, n := range nodes {
 		all[n.Name] = &inspection{done: make(chan struct{})}
-		ready[n.Name] = machines.readyChannel(n.Name)
+		ready[n.Name] = set.ReadyChannel(n.Name)
 	}
 	go func() {
 		for _, o := range fleet.EachReady(ctx, nodes, ready, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 			inspection := all[n.Name]
-			if inspection.err = machines.waitReady(n.Name); inspection.err == nil {
+			if inspection.err = set.WaitReady(n.Name); inspection.err == nil {
 				inspection.observed, inspection.err = r.inspectNode(ctx, n)
 			}
 			close(inspection.done)

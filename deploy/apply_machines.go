@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -15,7 +17,7 @@ import (
 //
 // On a network that nixbench manages, it assigns the addresses, so the facts are complete at once.
 // On any other network they are complete when every machine has an address.
-func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machineSet, string, error) {
+func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machines.Set, string, error) {
 	m := r.Machines
 	if m == nil {
 		return nil, "", nil
@@ -31,24 +33,24 @@ func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machine
 	if !r.Goal.activates() || selected != nil && len(selected) == 0 {
 		return nil, r.factsFile(), nil
 	}
-	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(bootedNodes(r.hive, nodes))})
-	starter := &Starter{Machines: m, Fleet: r.Fleet, Store: r.Store, RunID: r.Record.ID(), Parallel: r.Parallel, BootTimeout: r.BootTimeout, Deferred: r.mustWaitForTurn}
-	machines, err := r.startPlannedMachines(ctx, starter, selected)
+	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(machines.Booted(r.hive, nodes))})
+	starter := &machines.Starter{Manager: m, Fleet: r.Fleet, Store: r.Store, RunID: r.Record.ID(), Parallel: r.Parallel, BootTimeout: r.BootTimeout, Deferred: r.mustWaitForTurn}
+	set, err := r.startPlannedMachines(ctx, starter, selected)
 	if err != nil {
 		r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Provision, Failed: true})
 		return nil, "", err
 	}
-	if !machines.AssignsAddresses() {
-		err := machines.AwaitAddresses()
+	if !set.AssignsAddresses() {
+		err := set.AwaitAddresses()
 		if err == nil || r.KeepGoing && ctx.Err() == nil {
 			err = m.WriteFacts(r.Store.State()) // the facts leave out nodes without an address
 		}
 		if err != nil {
-			machines.abandonWaits()
-			return machines, "", err
+			set.AbandonWaits()
+			return set, "", err
 		}
 	}
-	return machines, r.factsFile(), nil
+	return set, r.factsFile(), nil
 }
 
 // factsFile returns the facts file for the evaluation; empty if the user has named another one.
@@ -61,7 +63,7 @@ func (r *run) factsFile() string {
 
 // startPlannedMachines makes the machine plan, asks the user about running machines that it stops, and
 // records and starts it.
-func (r *run) startPlannedMachines(ctx context.Context, starter *Starter, selected []nixeval.Node) (*machineSet, error) {
+func (r *run) startPlannedMachines(ctx context.Context, starter *machines.Starter, selected []nixeval.Node) (*machines.Set, error) {
 	plan, err := r.planMachines(ctx, r.Store.State(), selected, r.Recreate)
 	if err != nil {
 		return nil, err
@@ -70,15 +72,15 @@ func (r *run) startPlannedMachines(ctx context.Context, starter *Starter, select
 		err = starter.AskAndRecord(plan, r.Record, selected == nil)
 	}
 	if err != nil {
-		plan.close()
+		plan.Close()
 		return nil, err
 	}
 	return starter.Start(ctx, plan), nil
 }
 
 // planMachines plans the changes of machines. A change that costs data of the cluster says so.
-func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machinePlan, error) {
-	plan, err := d.Machines.makePlan(ctx, recorded, selected, recreate)
+func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machines.Plan, error) {
+	plan, err := d.Machines.MakePlan(ctx, recorded, selected, recreate)
 	if err == nil {
 		addDataWarnings(d.Machines.Hive, plan.Changes, recorded)
 	}
@@ -88,7 +90,7 @@ func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, sele
 // selectMachines returns the nodes whose machines are selected; nil for all. A node that cannot
 // be evaluated gets no machine.
 func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
-	selected := slices.DeleteFunc(bootedNodes(r.hive, nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
+	selected := slices.DeleteFunc(machines.Booted(r.hive, nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
 	switch {
 	case len(r.hive.Broken) > 0 && !r.KeepGoing:
 		return []nixeval.Node{} // the evaluation reports the reason
@@ -100,15 +102,15 @@ func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
 
 // removeObsolete removes the machines that the hive no longer has, and unused images and networks.
 // It is called after everything else has succeeded.
-func (r *run) removeObsolete(ctx context.Context, machines *machineSet, cluster clusterState) error {
-	obsolete, unused := machines.Obsolete()
+func (r *run) removeObsolete(ctx context.Context, set *machines.Set, cluster clusterState) error {
+	obsolete, unused := set.Obsolete()
 	if !unused {
 		return nil
 	}
 	// The engines are asked whatever the goal is, and even if they were asked before: only they can
 	// tell whether a cluster still depends on these nodes.
-	if err := r.removeMembers(ctx, cluster.engines, removedNodes(obsolete), r.WithoutDrain, r.Drain); err != nil {
+	if err := r.removeMembers(ctx, cluster.engines, machines.RemovedNodes(obsolete), r.WithoutDrain, r.Drain); err != nil {
 		return err
 	}
-	return machines.RemoveObsolete(ctx, r.Record, obsolete)
+	return set.RemoveObsolete(ctx, r.Record, obsolete)
 }

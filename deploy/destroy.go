@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -17,7 +19,7 @@ type DestroyOptions struct {
 }
 
 // Destroy removes the machines of a plan. The record of the run has the result of each machine.
-func (d *Deployer) Destroy(ctx context.Context, destroyPlan *DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
+func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machines.DestroyPlan, o DestroyOptions) ([]state.NodeResult, error) {
 	if d.Store.State().Cluster == nil {
 		return []state.NodeResult{}, nil
 	}

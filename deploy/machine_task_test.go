@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
@@ -51,7 +53,7 @@ func TestNextRunWaitsForMachine(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.boot["w-1"] = 1500 * time.Millisecond // longer than the timeout for a running node
 	_, err := w.apply(func(o *Options) { o.BootTimeout = 100 * time.Millisecond })
-	if boot := (*BootError)(nil); !errors.As(err, &boot) || !boot.Started {
+	if boot := (*machines.BootError)(nil); !errors.As(err, &boot) || !boot.Started {
 		t.Fatalf("the first run: %v", err)
 	}
 	if s := w.state(); !s.Unready("w-1") {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -38,7 +40,7 @@ func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 
 // checkRecreate refuses to recreate machines of members if the goal of the run does not activate systems,
 // because the members would be removed and not join again.
-func (r *run) checkRecreate(g *machinePlan) error {
+func (r *run) checkRecreate(g *machines.Plan) error {
 	for _, c := range g.Changes {
 		if c.Action == provision.Recreate && r.mustWaitForTurn(c) && !r.Goal.activatesNow() {
 			return &provision.PlanError{
@@ -76,9 +78,9 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 		return r.deployNode(ctx, t)
 	}
 	address := r.Store.State().Machines[t.node.Name].Address
-	err := t.machine.execute(ctx, ctx)
+	err := t.machine.Execute(ctx, ctx)
 	if now := r.Store.State().Machines[t.node.Name].Address; err == nil && now != address {
-		err = &BootError{Node: t.node.Name, Err: fmt.Errorf("its address was %s and is %s now, which nobody has been told; run nixbench apply again", address, now)}
+		err = &machines.BootError{Node: t.node.Name, Err: fmt.Errorf("its address was %s and is %s now, which nobody has been told; run nixbench apply again", address, now)}
 	}
 	if err != nil {
 		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
@@ -98,7 +100,7 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 
 // recreatesMachine reports whether the machine is recreated, so that everything on its disks is lost.
 func (t task) recreatesMachine() bool {
-	return t.machine != nil && t.machine.change.Action == provision.Recreate
+	return t.machine != nil && t.machine.Change.Action == provision.Recreate
 }
 
 // recreateMember removes a member from the cluster, recreates its machine, and waits until the node has

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -175,7 +177,7 @@ func (e *ClusterUnavailableError) Hint() string {
 
 // removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The nodes that remain are
 // asked about it; if none remains, nothing has to be removed from a cluster.
-func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
+func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machines.DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
 	nodes := destroyPlan.RemovedNodes()
 	withMembers, err := d.Engines.withMembers(d.Machines.Hive, d.Fleet, nodes)
 	if err != nil {

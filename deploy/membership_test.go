@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/google/go-cmp/cmp"
@@ -92,13 +94,13 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 	} {
 		e := &fakeEngine{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
 		var asked []string
-		d := &Deployer{Machines: &Machines{Hive: hive}, Engines: Engines{"sulky": func(c engine.Cluster) engine.Engine {
+		d := &Deployer{Machines: &machines.Manager{Hive: hive}, Engines: Engines{"sulky": func(c engine.Cluster) engine.Engine {
 			for _, m := range c.Members {
 				asked = append(asked, m.Node)
 			}
 			return e
 		}}, Fleet: &fleet.Fleet{}}
-		err := d.removeDestroyedMembers(t.Context(), &DestroyPlan{Removals: []removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
+		err := d.removeDestroyedMembers(t.Context(), &machines.DestroyPlan{Removals: []machines.Removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
 		if i := slices.IndexFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "return") }); i >= 0 {
 			slices.Sort(e.calls[i:]) // they are uncordoned at the same time
 		}

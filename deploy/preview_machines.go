@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -45,7 +47,7 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 	}
 	var selected []nixeval.Node
 	if o.Partial {
-		if selected = append([]nixeval.Node{}, bootedNodes(m.Hive, nodes)...); len(selected) == 0 {
+		if selected = append([]nixeval.Node{}, machines.Booted(m.Hive, nodes)...); len(selected) == 0 {
 			return out, done, nil
 		}
 	}
@@ -53,7 +55,7 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 	if err != nil {
 		return out, done, err
 	}
-	defer plan.close()
+	defer plan.Close()
 	for _, c := range plan.Changes {
 		p := &MachinePreview{Action: c.Action, Hypervisor: c.Hypervisor, Address: c.Address, Why: c.Why}
 		if c.Action == provision.Remove {
@@ -71,7 +73,7 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 		machine.MAC, machine.Address = p.MAC, p.Address
 		next.Machines[p.Node] = machine
 	}
-	data, err := m.encodeFacts(next)
+	data, err := m.EncodeFacts(next)
 	if err != nil || data == nil {
 		return out, done, err
 	}

@@ -21,7 +21,7 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 	if r.Engines == nil {
 		return clusterState{}, nil
 	}
-	if !r.anyMemberDeployed(ctx, inspected) || !r.Goal.activatesNow() && !r.machines.anyMachineDeferred() {
+	if !r.anyMemberDeployed(ctx, inspected) || !r.Goal.activatesNow() && !r.machines.AnyMachineDeferred() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
 		return clusterState{engines: engines}, err
 	}
@@ -43,7 +43,7 @@ func (r *run) anyMemberDeployed(ctx context.Context, inspected inspections) bool
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
 			inspection, good := inspected[m.Node], recorded.Nodes[m.Node].LastConfirmed != nil
-			if inspection != nil && (good || r.machines.isKept(m.Node)) {
+			if inspection != nil && (good || r.machines.IsKept(m.Node)) {
 				select {
 				case <-inspection.done:
 				case <-ctx.Done():

@@ -3,6 +3,8 @@ package deploy
 import (
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -43,7 +45,7 @@ type Status struct {
 	Uptime  int64             `json:"uptime,omitempty"` // seconds
 	LastRun *LastRun          `json:"lastRun,omitempty"`
 	// Machine is nil for nodes that nixbench does not boot, and if no hypervisor could be asked.
-	Machine *MachineStatus `json:"machine,omitempty"`
+	Machine *machines.Status `json:"machine,omitempty"`
 	// Certificates of the node's cluster member.
 	Certificates []engine.Certificate `json:"certificates,omitempty"`
 	Error        string               `json:"error,omitempty"`
@@ -110,7 +112,7 @@ func (s Status) systemWord(n activate.Node, evaluated bool) string {
 
 // WithMachine returns the status with the state of the node's machine. If the machine does not run,
 // the failed connection is not reported as an error.
-func (s Status) WithMachine(m *MachineStatus) Status {
+func (s Status) WithMachine(m *machines.Status) Status {
 	s.Machine = m
 	if m.Off() && s.System == Unreachable {
 		s.System, s.Error = NotBooted, ""

@@ -4,6 +4,8 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -21,7 +23,7 @@ type task struct {
 	// recovered: the unfinished activation of a killed run was finished or undone.
 	recovered bool
 	keys      secrets.Set
-	machine   *machineTask // what to do with its machine before the deployment, or nil
+	machine   *machines.Task // what to do with its machine before the deployment, or nil
 }
 
 // noop reports whether the task restarts nothing on the node.
@@ -36,14 +38,14 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 	case !have && r.Goal != UploadKeys:
 		r.recordOutcome(n, c, state.Skipped, "skipped: it was not built", nil)
 		return nil, nil
-	case inspected.err != nil && r.machines.deferredTask(n.Name) == nil: // recreating the machine may repair the node
+	case inspected.err != nil && r.machines.DeferredTask(n.Name) == nil: // recreating the machine may repair the node
 		r.recordOutcome(n, c, state.Failed, "", inspected.err)
 		return nil, inspected.err
 	}
 	r.mu.Lock()
 	r.observed[n.Name] = inspected.observed
 	r.mu.Unlock()
-	t := &task{node: n, closure: c, unchanged: r.isUnchanged(inspected.observed, c), machine: r.machines.deferredTask(n.Name)}
+	t := &task{node: n, closure: c, unchanged: r.isUnchanged(inspected.observed, c), machine: r.machines.DeferredTask(n.Name)}
 	// Check this before anything is copied to the node.
 	if err := r.checkReplaceable(t, inspected.observed); err != nil && inspected.err == nil {
 		err = &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"golang.org/x/crypto/ssh"
@@ -314,7 +316,7 @@ func (w *world) session(ctx context.Context, command string, f func(*Deployer) e
 		Uploader: &secrets.Uploader{Send: send}, Activator: &activate.Activator{Send: send},
 		Store: store, Record: record, Send: send, Engines: w.engines,
 		Keep: func(map[string]nixeval.Closure) error { return nil },
-		Machines: &Machines{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, Ask: func(changes []provision.Change) error {
+		Machines: &machines.Manager{Hive: hive, Dir: dir, Open: w.open, Eval: eval, Send: send, Ask: func(changes []provision.Change) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			for _, c := range changes {

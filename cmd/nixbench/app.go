@@ -14,10 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
 	"github.com/nixbench/nixbench/deploy/plan"
@@ -171,7 +172,7 @@ func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 		return nil, err
 	}
 	a.dir = dir
-	if e.Facts == "" && slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return deploy.Boots(hive, n) }) {
+	if e.Facts == "" && slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool { return machines.Boots(hive, n) }) {
 		if _, err := facts.Load(dir.Facts()); err == nil {
 			e.Facts = dir.Facts()
 		} else if !errors.Is(err, fs.ErrNotExist) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/spf13/cobra"
@@ -148,7 +150,7 @@ func (a *app) destroy(flags destroyFlags) error {
 	})
 }
 
-func planDestroy(a *app, m *deploy.Machines, recorded *state.State, selectMachines func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*deploy.DestroyPlan, error) {
+func planDestroy(a *app, m *machines.Manager, recorded *state.State, selectMachines func([]nixeval.Node) ([]nixeval.Node, error), forget string) (*machines.DestroyPlan, error) {
 	if forget != "" {
 		return m.PlanAbandon(recorded, forget), nil
 	}

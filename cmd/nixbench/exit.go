@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -122,10 +124,10 @@ func exitCode(err error) int {
 // isProvisionError reports whether a machine could not be created, changed or booted.
 func isProvisionError(err error) bool {
 	var (
-		boot  *deploy.BootError
+		boot  *machines.BootError
 		place *provision.Error
 		plan  *provision.PlanError
-		image *deploy.ImageError
+		image *machines.ImageError
 		where *facts.EndpointError
 	)
 	return errors.As(err, &boot) || errors.As(err, &place) || errors.As(err, &plan) || errors.As(err, &image) || errors.As(err, &where)
@@ -199,7 +201,7 @@ func nodeErrors(err error) []*fleet.NodeError {
 
 // splitProblems splits an error into the problems that are shown separately.
 func splitProblems(err error) []ui.Problem {
-	if boot, ok := err.(*deploy.BootError); ok { // its cause may be a joined error, but it is one problem
+	if boot, ok := err.(*machines.BootError); ok { // its cause may be a joined error, but it is one problem
 		return []ui.Problem{{Message: boot.Error(), Hint: boot.Hint()}}
 	}
 	if several := joinedErrors(err); len(several) > 0 {

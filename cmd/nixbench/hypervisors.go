@@ -5,7 +5,8 @@ package main
 import (
 	"context"
 
-	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/libvirt"
@@ -13,7 +14,7 @@ import (
 )
 
 // openHypervisors returns an opener for libvirt hosts. A connection is made with the first request.
-func openHypervisors(send event.Sink) deploy.Opener {
+func openHypervisors(send event.Sink) machines.Opener {
 	return func(_ context.Context, name string, h state.Hypervisor) (provision.Provider, error) {
 		p, err := libvirt.Open(name, libvirt.Options{URI: h.URI, Pool: h.Pool, PoolPath: h.PoolPath, Send: send})
 		if err != nil {

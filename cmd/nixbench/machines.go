@@ -5,7 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
@@ -13,11 +14,11 @@ import (
 )
 
 // hypervisorOpener returns an opener of hypervisors that sends their events to send.
-type hypervisorOpener func(send event.Sink) deploy.Opener
+type hypervisorOpener func(send event.Sink) machines.Opener
 
 // newMachines returns the cluster's machines. No hypervisor is connected before the first request.
-func (a *app) newMachines(e *nixeval.Evaluator, hive *nixeval.Hive, send event.Sink) *deploy.Machines {
-	return &deploy.Machines{
+func (a *app) newMachines(e *nixeval.Evaluator, hive *nixeval.Hive, send event.Sink) *machines.Manager {
+	return &machines.Manager{
 		Hive: hive, Dir: a.dir, Vault: vault.Open(a.dir.Vault()), Open: a.connect(send), Eval: e, Send: send,
 		Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
 	}

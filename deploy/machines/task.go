@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 )
 
 // machineTask brings one machine to the state that the plan has for it.
-type machineTask struct {
+type Task struct {
 	*Starter
-	plan          *machinePlan
+	plan          *Plan
 	prerequisites *prerequisites
-	change        provision.Change
+	Change        provision.Change
 	slots         chan struct{} // limits how many machines are created at once; waiting for readiness takes no slot
 	awaitTurn     func()        // waits for the machines that are created first
 	markCreated   func()        // reports that this machine is created, or has failed
@@ -24,22 +24,22 @@ type machineTask struct {
 
 // execute carries out the change, and waits until the node can be deployed. waitCtx ends the wait
 // for readiness; the creation of a machine is completed even then.
-func (m *machineTask) execute(ctx, waitCtx context.Context) error {
-	node := m.change.Node
+func (m *Task) Execute(ctx, waitCtx context.Context) error {
+	node := m.Change.Node
 	unready := m.Store.State().Unready(node)
-	if err := m.prerequisites.prepareFor(m.change); err != nil {
+	if err := m.prerequisites.prepareFor(m.Change); err != nil {
 		return m.creationError(err)
 	}
-	running := m.change.Runs()
+	running := m.Change.Runs()
 	if running && !unready && m.plan.Network.Mode.Ours() {
 		return nil
 	}
 	if !running || unready {
-		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.change.String()})
+		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.Change.String()})
 	}
 	// The machine, or its network, was stopped outside nixbench.
-	if a := m.change.Action; a == provision.Start || a == provision.Resume || a == provision.Reconnect {
-		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.change.String()})
+	if a := m.Change.Action; a == provision.Start || a == provision.Resume || a == provision.Reconnect {
+		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.Change.String()})
 	}
 	begin := time.Now()
 	err := m.bringUp(ctx, waitCtx, running, unready)
@@ -53,7 +53,7 @@ func (m *machineTask) execute(ctx, waitCtx context.Context) error {
 	return err
 }
 
-func (m *machineTask) bringUp(ctx, waitCtx context.Context, running, unready bool) error {
+func (m *Task) bringUp(ctx, waitCtx context.Context, running, unready bool) error {
 	if !running {
 		m.awaitTurn()
 		if err := m.createOrStart(ctx); err != nil {
@@ -75,57 +75,57 @@ func (m *machineTask) bringUp(ctx, waitCtx context.Context, running, unready boo
 	if err := m.waitForSystem(limitCtx); err != nil {
 		return m.notReadyError(ctx, err)
 	}
-	return m.Store.Update(func(s *state.State) error { s.MachineReady(m.change.Node); return nil })
+	return m.Store.Update(func(s *state.State) error { s.MachineReady(m.Change.Node); return nil })
 }
 
 // bootLimit returns how long a machine may take to become ready after its start.
-func (m *machineTask) bootLimit() time.Duration {
+func (m *Task) bootLimit() time.Duration {
 	switch {
 	case m.BootTimeout > 0:
 		return m.BootTimeout
-	case m.plan.inventories[m.change.Hypervisor].Emulated:
+	case m.plan.inventories[m.Change.Hypervisor].Emulated:
 		return 10 * time.Minute
 	}
 	return 5 * time.Minute
 }
 
 // createOrStart creates or starts the machine. The intent is written to the state before.
-func (m *machineTask) createOrStart(ctx context.Context) error {
+func (m *Task) createOrStart(ctx context.Context) error {
 	select {
 	case m.slots <- struct{}{}:
 		defer func() { <-m.slots }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	host := m.plan.providers[m.change.Hypervisor]
-	image, err := m.prerequisites.imageOf(m.change)
+	host := m.plan.providers[m.Change.Hypervisor]
+	image, err := m.prerequisites.imageOf(m.Change)
 	if err != nil {
 		return err
 	}
-	spec := m.change.Spec(image, provision.Identity{})
+	spec := m.Change.Spec(image, provision.Identity{})
 	if spec.Identity, err = m.machineIdentity(spec); err != nil {
 		return err
 	}
-	node := m.change.Node
+	node := m.Change.Node
 	if err := m.Store.Update(func(s *state.State) error {
-		s.Begin(state.Intent{Run: m.RunID, Node: node, Step: state.MakeMachine, Path: string(m.change.Action), Since: time.Now().UTC()})
-		if m.change.NeedsImage() {
-			s.Making(node, m.change.Hypervisor, stateImage(spec.Image))
+		s.Begin(state.Intent{Run: m.RunID, Node: node, Step: state.MakeMachine, Path: string(m.Change.Action), Since: time.Now().UTC()})
+		if m.Change.NeedsImage() {
+			s.Making(node, m.Change.Hypervisor, stateImage(spec.Image))
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
-	if m.change.Action == provision.Recreate {
+	if m.Change.Action == provision.Recreate {
 		if err := host.Remove(ctx, m.plan.Cluster, node); err != nil {
-			return withHypervisor(err, m.change.Hypervisor, "remove "+node)
+			return withHypervisor(err, m.Change.Hypervisor, "remove "+node)
 		}
-		if err := m.prerequisites.reserveAddresses[m.change.Hypervisor](); err != nil { // the removal has also released the reservation
+		if err := m.prerequisites.reserveAddresses[m.Change.Hypervisor](); err != nil { // the removal has also released the reservation
 			return err
 		}
 	}
 	if err := host.Ensure(ctx, m.plan.Cluster, m.plan.Network, spec); err != nil {
-		return withHypervisor(err, m.change.Hypervisor, string(m.change.Action)+" "+node)
+		return withHypervisor(err, m.Change.Hypervisor, string(m.Change.Action)+" "+node)
 	}
 	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"maps"
@@ -12,7 +12,7 @@ import (
 
 // AskAndRecord asks the user about running machines that the plan stops, and writes the plan to the record of the
 // run and to the state.
-func (s *Starter) AskAndRecord(plan *machinePlan, record *state.Recorder, whole bool) error {
+func (s *Starter) AskAndRecord(plan *Plan, record *state.Recorder, whole bool) error {
 	if changes := plan.Disturbing(); len(changes) > 0 && s.Ask != nil {
 		if err := s.Ask(changes); err != nil {
 			return err
@@ -29,7 +29,7 @@ func (s *Starter) AskAndRecord(plan *machinePlan, record *state.Recorder, whole 
 
 // recordPlan writes the cluster's id and the planned machines to the state, and creates their
 // keys. The state is written before any machine is created, so that no later run loses track of one.
-func (s *Starter) recordPlan(plan *machinePlan, whole bool) error {
+func (s *Starter) recordPlan(plan *Plan, whole bool) error {
 	dir := s.Dir
 	if err := dir.Create(); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (s *Starter) recordPlan(plan *machinePlan, whole bool) error {
 
 // staleRecords returns the recorded nodes that the hive no longer has and whose machines do not
 // exist any more. Their addresses are free.
-func staleRecords(plan *machinePlan, recorded *state.State) []string {
+func staleRecords(plan *Plan, recorded *state.State) []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		desired := slices.ContainsFunc(plan.Places, func(p provision.Place) bool { return p.Node == node })
@@ -111,7 +111,7 @@ func staleRecords(plan *machinePlan, recorded *state.State) []string {
 	return out
 }
 
-func (m *Machines) roleOf(node string) string {
+func (m *Manager) roleOf(node string) string {
 	for _, n := range m.Hive.Nodes {
 		if n.Name == node {
 			return n.Role

@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // machinePlan is the changes to be made to machines, with the hypervisors and inventories that the
 // plan was made from.
-type machinePlan struct {
+type Plan struct {
 	provision.Plan
 	hypervisors map[string]state.Hypervisor
 	providers   hypervisors
@@ -25,11 +25,11 @@ type machinePlan struct {
 	clientKey   state.Key                              // logs in to the machines; made when the plan is recorded
 }
 
-func (plan *machinePlan) close() { plan.providers.close() }
+func (plan *Plan) Close() { plan.providers.close() }
 
 // makePlan surveys the hypervisors and plans the changes to machines. selected is nil for all
 // nodes; a plan for only some nodes removes no machine.
-func (m *Machines) makePlan(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machinePlan, error) {
+func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*Plan, error) {
 	o := provision.Options{Cluster: m.clusterIdentity(recorded), Recorded: recordedMachines(recorded), Recreate: recreate, Fixed: fixedAddresses(m.Hive)}
 	all, err := desiredMachines(m.Hive)
 	if err != nil {
@@ -46,7 +46,7 @@ func (m *Machines) makePlan(ctx context.Context, recorded *state.State, selected
 	if err := validateNetworkUnchanged(o.Network, recorded); err != nil {
 		return nil, err
 	}
-	plan := &machinePlan{hypervisors: m.hypervisorConfigs(recorded, len(all) > 0)}
+	plan := &Plan{hypervisors: m.hypervisorConfigs(recorded, len(all) > 0)}
 	if err := m.validatePools(plan.hypervisors, recorded); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (m *Machines) makePlan(ctx context.Context, recorded *state.State, selected
 		err = m.preflight(ctx, plan)
 	}
 	if err != nil {
-		plan.close()
+		plan.Close()
 		return nil, err
 	}
 	for _, w := range plan.Warnings {
@@ -80,7 +80,7 @@ func (m *Machines) makePlan(ctx context.Context, recorded *state.State, selected
 
 // clusterIdentity returns the name and id that mark our machines on hypervisors. Before the first
 // apply the state has no id; a new random one matches no machine.
-func (m *Machines) clusterIdentity(recorded *state.State) provision.Cluster {
+func (m *Manager) clusterIdentity(recorded *state.State) provision.Cluster {
 	id := ""
 	if recorded.Cluster != nil {
 		id = recorded.Cluster.ID
@@ -91,7 +91,7 @@ func (m *Machines) clusterIdentity(recorded *state.State) provision.Cluster {
 }
 
 // clusterNetwork returns the network of the hive, or the recorded one if the hive has no machines.
-func (m *Machines) clusterNetwork(recorded *state.State, desired bool) (provision.Network, error) {
+func (m *Manager) clusterNetwork(recorded *state.State, desired bool) (provision.Network, error) {
 	if !desired && recorded.Cluster != nil {
 		n := recorded.Cluster.Network
 		cidr, _ := netip.ParsePrefix(n.CIDR) // it is empty for a network that nixbench does not manage
@@ -102,7 +102,7 @@ func (m *Machines) clusterNetwork(recorded *state.State, desired bool) (provisio
 
 // hypervisorConfigs returns the hypervisors of the hive and the recorded ones, which may still
 // have machines of ours.
-func (m *Machines) hypervisorConfigs(recorded *state.State, desired bool) map[string]state.Hypervisor {
+func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[string]state.Hypervisor {
 	out := map[string]state.Hypervisor{}
 	if recorded.Cluster != nil {
 		maps.Copy(out, recorded.Cluster.Hypervisors)
@@ -115,7 +115,7 @@ func (m *Machines) hypervisorConfigs(recorded *state.State, desired bool) map[st
 
 // closedHypervisors returns the hypervisors that get no new machines because the hive no longer
 // names them.
-func (m *Machines) closedHypervisors(where map[string]state.Hypervisor) map[string]bool {
+func (m *Manager) closedHypervisors(where map[string]state.Hypervisor) map[string]bool {
 	out, open := map[string]bool{}, hypervisorsOf(m.Hive)
 	for name := range where {
 		_, ok := open[name]
@@ -160,7 +160,7 @@ func imagesToCompare(all []provision.Desired, inventories map[string]provision.I
 
 // validateHypervisorURIs returns an error if a hypervisor's name now refers to another host while the
 // old host still has a machine. nixbench would lose track of that machine and create it a second time.
-func (m *Machines) validateHypervisorURIs(plan *machinePlan, recorded *state.State) error {
+func (m *Manager) validateHypervisorURIs(plan *Plan, recorded *state.State) error {
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		s := recorded.Machines[node]
 		if s.Created == nil || recorded.Cluster == nil {
@@ -180,7 +180,7 @@ func (m *Machines) validateHypervisorURIs(plan *machinePlan, recorded *state.Sta
 
 // validatePools returns an error if the hive names another pool for a hypervisor that has machines.
 // Their disks would not be found in the new pool, and all machines would be recreated.
-func (m *Machines) validatePools(where map[string]state.Hypervisor, recorded *state.State) error {
+func (m *Manager) validatePools(where map[string]state.Hypervisor, recorded *state.State) error {
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		s := recorded.Machines[node]
 		if s.Image == nil || recorded.Cluster == nil {

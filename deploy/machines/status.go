@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -13,24 +13,24 @@ import (
 )
 
 // MachineStatus is the observed state of a node's machine.
-type MachineStatus struct {
+type Status struct {
 	State      string     `json:"state"` // running, off, paused, crashed, half or absent
 	Hypervisor string     `json:"hypervisor,omitempty"`
 	Address    netip.Addr `json:"address,omitzero"`
 }
 
 // Off reports whether nixbench boots the node and its machine does not run.
-func (m *MachineStatus) Off() bool { return m != nil && m.State != string(provision.Running) }
+func (m *Status) Off() bool { return m != nil && m.State != string(provision.Running) }
 
 // Status asks the hypervisors for the state of all machines that nixbench boots.
-func (m *Machines) Status(ctx context.Context, recorded *state.State) (map[string]*MachineStatus, error) {
-	out := map[string]*MachineStatus{}
+func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string]*Status, error) {
+	out := map[string]*Status{}
 	if !m.HasMachines(recorded) {
 		return out, nil
 	}
-	for _, n := range bootedNodes(m.Hive, m.Hive.Nodes) {
+	for _, n := range Booted(m.Hive, m.Hive.Nodes) {
 		s := recorded.Machines[n.Name]
-		out[n.Name] = &MachineStatus{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
+		out[n.Name] = &Status{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
 	}
 	if recorded.Cluster == nil {
 		return out, nil // no machine was ever created, so there is no hypervisor to ask

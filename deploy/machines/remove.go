@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 // destroyer removes machines and what belongs to them.
 type destroyer struct {
-	*Machines
+	*Manager
 	Store    *state.Store
 	Record   *state.Recorder
 	parallel int
@@ -29,8 +29,8 @@ type destroyer struct {
 }
 
 // Destroy removes the machines of a plan, and then what no machine uses any more.
-func (m *Machines) Destroy(ctx context.Context, plan *DestroyPlan, store *state.Store, record *state.Recorder, parallel int) ([]state.NodeResult, error) {
-	w := &destroyer{Machines: m, Store: store, Record: record, parallel: parallel, cluster: m.clusterIdentity(store.State()), hosts: plan.hosts, outcome: Removed}
+func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.Store, record *state.Recorder, parallel int) ([]state.NodeResult, error) {
+	w := &destroyer{Manager: m, Store: store, Record: record, parallel: parallel, cluster: m.clusterIdentity(store.State()), hosts: plan.hosts, outcome: Removed}
 	if plan.abandoned != "" {
 		w.outcome = Forgotten
 	}
@@ -55,13 +55,13 @@ func (m *Machines) Destroy(ctx context.Context, plan *DestroyPlan, store *state.
 	return results, err
 }
 
-func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.NodeResult, error) {
+func (w *destroyer) removeAll(ctx context.Context, list []Removal) ([]state.NodeResult, error) {
 	if len(list) == 0 {
 		return []state.NodeResult{}, nil
 	}
 	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
 	var nodes []nixeval.Node
-	parts := map[string][]removal{} // by node; a node may have two machines by mistake
+	parts := map[string][]Removal{} // by node; a node may have two machines by mistake
 	for _, machine := range list {
 		if parts[machine.Node] == nil {
 			nodes = append(nodes, nixeval.Node{Name: machine.Node, Role: machine.Role})
@@ -115,13 +115,13 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 }
 
 // wasFound reports whether a hypervisor has anything of a node's machine.
-func (w *destroyer) wasFound(parts []removal) bool {
-	return slices.ContainsFunc(parts, func(p removal) bool { return p.State != "" || p.duplicate })
+func (w *destroyer) wasFound(parts []Removal) bool {
+	return slices.ContainsFunc(parts, func(p Removal) bool { return p.State != "" || p.duplicate })
 }
 
 // removeMachine removes a node's machine and its record. If only a duplicate machine is removed, the record
 // stays.
-func (w *destroyer) removeMachine(ctx context.Context, node string, parts []removal) error {
+func (w *destroyer) removeMachine(ctx context.Context, node string, parts []Removal) error {
 	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
 		return &BootError{Node: node, Err: err}
 	}

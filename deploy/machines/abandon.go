@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ const Forgotten state.Outcome = "forgotten"
 
 // PlanAbandon plans to remove a hypervisor that is gone, with its machines, from the state. It asks no
 // hypervisor, and nothing is removed on that one.
-func (m *Machines) PlanAbandon(recorded *state.State, hypervisor string) *DestroyPlan {
+func (m *Manager) PlanAbandon(recorded *state.State, hypervisor string) *DestroyPlan {
 	d := &DestroyPlan{abandoned: hypervisor, WholeCluster: true}
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		s := recorded.Machines[node]
@@ -24,7 +24,7 @@ func (m *Machines) PlanAbandon(recorded *state.State, hypervisor string) *Destro
 			d.WholeCluster = false
 			continue
 		}
-		machine := removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is given up"}
+		machine := Removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is given up"}
 		if s.Address.IsValid() {
 			machine.note = "its address " + s.Address.String() + " and its host key are given up"
 		}
@@ -36,7 +36,7 @@ func (m *Machines) PlanAbandon(recorded *state.State, hypervisor string) *Destro
 }
 
 // describeRemaining lists what remains on an abandoned hypervisor, in case it comes back.
-func (m *Machines) describeRemaining(recorded *state.State, d *DestroyPlan) []string {
+func (m *Manager) describeRemaining(recorded *state.State, d *DestroyPlan) []string {
 	if len(d.Removals) == 0 {
 		return nil
 	}

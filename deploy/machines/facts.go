@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"crypto/sha256"
@@ -16,7 +16,7 @@ import (
 
 // GeneratesSecrets reports whether the hive has keys that nixbench generates. Their public facts are
 // visible to the evaluation.
-func (m *Machines) GeneratesSecrets() bool {
+func (m *Manager) GeneratesSecrets() bool {
 	for _, u := range m.Hive.Units {
 		for _, k := range u.Deployment.Keys {
 			if k.Generated != nil {
@@ -29,8 +29,8 @@ func (m *Machines) GeneratesSecrets() bool {
 
 // encodeFacts encodes the facts about the recorded machines and generated secrets. It returns nil for
 // a hive that has neither.
-func (m *Machines) encodeFacts(recorded *state.State) ([]byte, error) {
-	if len(bootedNodes(m.Hive, m.Hive.Nodes)) == 0 && !m.GeneratesSecrets() {
+func (m *Manager) EncodeFacts(recorded *state.State) ([]byte, error) {
+	if len(Booted(m.Hive, m.Hive.Nodes)) == 0 && !m.GeneratesSecrets() {
 		return nil, nil
 	}
 	machines := map[string]facts.Machine{}
@@ -50,8 +50,8 @@ func (m *Machines) encodeFacts(recorded *state.State) ([]byte, error) {
 }
 
 // WriteFacts writes the facts about the recorded machines to the facts file, if the hive has facts.
-func (m *Machines) WriteFacts(recorded *state.State) error {
-	data, err := m.encodeFacts(recorded)
+func (m *Manager) WriteFacts(recorded *state.State) error {
+	data, err := m.EncodeFacts(recorded)
 	if err != nil || data == nil {
 		return err
 	}
@@ -59,8 +59,8 @@ func (m *Machines) WriteFacts(recorded *state.State) error {
 }
 
 // FactsFile returns the facts file, or an empty name if there is none.
-func (m *Machines) FactsFile() string {
-	if len(bootedNodes(m.Hive, m.Hive.Nodes)) == 0 || !durable.Exists(m.Dir.Facts()) {
+func (m *Manager) FactsFile() string {
+	if len(Booted(m.Hive, m.Hive.Nodes)) == 0 || !durable.Exists(m.Dir.Facts()) {
 		return ""
 	}
 	return m.Dir.Facts()

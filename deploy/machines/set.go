@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 )
 
 // machineSet is the machines of a run. Each of them becomes ready independently of the others.
-type machineSet struct {
+type Set struct {
 	starter        *Starter
-	plan           *machinePlan
+	plan           *Plan
 	results        map[string]*machineResult
 	awaitAddresses sync.WaitGroup     // tasks of machines whose address is not discovered yet
 	pending        sync.WaitGroup     // all tasks, and the goroutines that report about them
@@ -30,14 +30,14 @@ type machineResult struct {
 	done chan struct{}
 	err  error
 	// deferred is the task to carry out when the node's wave begins. Until then the machine runs on.
-	deferred *machineTask
+	deferred *Task
 }
 
 // ClearDeferred removes the deferred task of a node after it was carried out.
-func (b *machineSet) ClearDeferred(node string) { b.results[node].deferred = nil }
+func (b *Set) ClearDeferred(node string) { b.results[node].deferred = nil }
 
 // RemovedNodes returns the nodes whose last machine the plan removes.
-func (b *machineSet) RemovedNodes() []string {
+func (b *Set) RemovedNodes() []string {
 	if b == nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (b *machineSet) RemovedNodes() []string {
 }
 
 // deferredTask returns the machine's task to carry out when the node's wave begins, or nil.
-func (b *machineSet) deferredTask(node string) *machineTask {
+func (b *Set) DeferredTask(node string) *Task {
 	if b == nil || b.results[node] == nil {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (b *machineSet) deferredTask(node string) *machineTask {
 
 // waitReady waits until the node's machine is ready or has failed. It returns at once for a
 // node without a machine of ours.
-func (b *machineSet) waitReady(node string) error {
+func (b *Set) WaitReady(node string) error {
 	if b == nil || b.results[node] == nil {
 		return nil
 	}
@@ -69,35 +69,35 @@ func (b *machineSet) waitReady(node string) error {
 }
 
 // finish waits for all tasks and closes the connections to the hypervisors.
-func (b *machineSet) finish() {
+func (b *Set) Finish() {
 	if b == nil {
 		return
 	}
 	b.pending.Wait()
 	b.stopWaiting()
-	b.plan.close()
+	b.plan.Close()
 }
 
 // AssignsAddresses reports whether the addresses of the machines were known before they were started.
-func (b *machineSet) AssignsAddresses() bool { return b.plan.Network.Mode.Ours() }
+func (b *Set) AssignsAddresses() bool { return b.plan.Network.Mode.Ours() }
 
 // AwaitAddresses waits until the address of every machine is discovered, or its task has failed. It
 // returns the errors of the tasks that have ended.
-func (b *machineSet) AwaitAddresses() error {
+func (b *Set) AwaitAddresses() error {
 	b.awaitAddresses.Wait()
 	return b.bootErrors()
 }
 
 // Obsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether
 // the plan leaves images or networks without a machine.
-func (b *machineSet) Obsolete() (obsolete []removal, unused bool) {
+func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 	if b == nil {
 		return nil, false
 	}
 	b.pending.Wait()
 	for _, c := range b.plan.Changes {
 		if c.Action == provision.Remove {
-			obsolete = append(obsolete, removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, duplicate: b.plan.HasMachine(c.Node)})
+			obsolete = append(obsolete, Removal{Node: c.Node, Role: c.Role, Hypervisor: c.Hypervisor, duplicate: b.plan.HasMachine(c.Node)})
 		}
 		unused = unused || c.Action == provision.Remove || c.Action == provision.Recreate
 	}
@@ -105,8 +105,8 @@ func (b *machineSet) Obsolete() (obsolete []removal, unused bool) {
 }
 
 // RemoveObsolete removes machines, and then the images and networks that no machine uses.
-func (b *machineSet) RemoveObsolete(ctx context.Context, record *state.Recorder, obsolete []removal) error {
-	w := &destroyer{Machines: b.starter.Machines, Store: b.starter.Store, Record: record, parallel: b.starter.Parallel, cluster: b.plan.Cluster, hosts: b.plan.providers, outcome: Removed}
+func (b *Set) RemoveObsolete(ctx context.Context, record *state.Recorder, obsolete []Removal) error {
+	w := &destroyer{Manager: b.starter.Manager, Store: b.starter.Store, Record: record, parallel: b.starter.Parallel, cluster: b.plan.Cluster, hosts: b.plan.providers, outcome: Removed}
 	if _, err := w.removeAll(ctx, obsolete); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (b *machineSet) RemoveObsolete(ctx context.Context, record *state.Recorder,
 }
 
 // bootErrors joins the errors of the tasks that have ended so far.
-func (b *machineSet) bootErrors() error {
+func (b *Set) bootErrors() error {
 	var errs []error
 	for _, c := range b.plan.Changes {
 		if result := b.results[c.Node]; result != nil {
@@ -129,8 +129,8 @@ func (b *machineSet) bootErrors() error {
 }
 
 // Start starts a task for every machine of the plan, and does not wait for them.
-func (s *Starter) Start(ctx context.Context, plan *machinePlan) *machineSet {
-	b := &machineSet{starter: s, plan: plan, results: map[string]*machineResult{}}
+func (s *Starter) Start(ctx context.Context, plan *Plan) *Set {
+	b := &Set{starter: s, plan: plan, results: map[string]*machineResult{}}
 	var waitCtx context.Context
 	waitCtx, b.stopWaiting = context.WithCancel(ctx)
 	f := s.newPrerequisites(ctx, plan)
@@ -141,7 +141,7 @@ func (s *Starter) Start(ctx context.Context, plan *machinePlan) *machineSet {
 	slots := make(chan struct{}, workers)
 	counts := map[provision.Action]int{}
 	var leaders sync.WaitGroup
-	var all []*machineTask
+	var all []*Task
 	for _, c := range plan.Changes {
 		if c.Action == provision.Remove {
 			continue
@@ -151,7 +151,7 @@ func (s *Starter) Start(ctx context.Context, plan *machinePlan) *machineSet {
 		if !plan.Network.Mode.Ours() {
 			b.awaitAddresses.Add(1)
 		}
-		m := &machineTask{Starter: s, plan: plan, prerequisites: f, change: c, slots: slots, awaitTurn: leaders.Wait, markCreated: func() {}, markAddressed: sync.OnceFunc(func() {
+		m := &Task{Starter: s, plan: plan, prerequisites: f, Change: c, slots: slots, awaitTurn: leaders.Wait, markCreated: func() {}, markAddressed: sync.OnceFunc(func() {
 			if !plan.Network.Mode.Ours() {
 				b.awaitAddresses.Done()
 			}
@@ -159,9 +159,9 @@ func (s *Starter) Start(ctx context.Context, plan *machinePlan) *machineSet {
 		if s.Deferred != nil && s.Deferred(c) {
 			later := *m
 			result.deferred = &later
-			m.change.Action = provision.Keep
+			m.Change.Action = provision.Keep
 		}
-		counts[m.change.Action]++
+		counts[m.Change.Action]++
 		if s.hostsEndpoint(c) {
 			leaders.Add(1)
 			m.awaitTurn, m.markCreated = func() {}, sync.OnceFunc(leaders.Done)
@@ -169,9 +169,9 @@ func (s *Starter) Start(ctx context.Context, plan *machinePlan) *machineSet {
 		all = append(all, m)
 	}
 	for _, m := range all {
-		result := b.results[m.change.Node]
+		result := b.results[m.Change.Node]
 		b.pending.Go(func() {
-			result.err = m.execute(ctx, waitCtx)
+			result.err = m.Execute(ctx, waitCtx)
 			m.markCreated()
 			close(result.done) // before markAddressed, so that a caller that waits for addresses sees the error
 			m.markAddressed()
@@ -190,7 +190,7 @@ func (s *Starter) hostsEndpoint(c provision.Change) bool {
 }
 
 // reportBoots ends the phase when every machine is ready or has failed.
-func (s *Starter) reportBoots(b *machineSet, counts map[provision.Action]int) {
+func (s *Starter) reportBoots(b *Set, counts map[provision.Action]int) {
 	b.pending.Go(func() {
 		for _, result := range b.results {
 			<-result.done
@@ -231,7 +231,7 @@ func countActions(counts map[provision.Action]int) string {
 
 // abandonWaits ends the wait for machines that are not ready. Machines that are being created
 // are completed, and the next run waits until they are ready.
-func (b *machineSet) abandonWaits() {
+func (b *Set) AbandonWaits() {
 	if b != nil {
 		b.stopWaiting()
 	}
@@ -239,7 +239,7 @@ func (b *machineSet) abandonWaits() {
 
 // readyChannel returns a channel that is closed when the node's machine is ready or has failed;
 // nil for a node without a machine of ours.
-func (b *machineSet) readyChannel(node string) <-chan struct{} {
+func (b *Set) ReadyChannel(node string) <-chan struct{} {
 	if b == nil || b.results[node] == nil {
 		return nil
 	}
@@ -248,7 +248,7 @@ func (b *machineSet) readyChannel(node string) <-chan struct{} {
 
 // isKept reports whether the node needs no machine task: nixbench does not boot it, or its machine
 // is kept as it is.
-func (b *machineSet) isKept(node string) bool {
+func (b *Set) IsKept(node string) bool {
 	return b == nil || b.results[node] == nil || slices.ContainsFunc(b.plan.Changes, func(c provision.Change) bool {
 		return c.Node == node && c.Action == provision.Keep
 	})
@@ -256,7 +256,7 @@ func (b *machineSet) isKept(node string) bool {
 
 // creationErrors joins the errors of machines that could not be created. It leaves out machines
 // that were started but are not ready.
-func (b *machineSet) creationErrors() error {
+func (b *Set) CreationErrors() error {
 	if b == nil {
 		return nil
 	}
@@ -271,6 +271,6 @@ func (b *machineSet) creationErrors() error {
 }
 
 // anyMachineDeferred reports whether a machine waits for its node's turn.
-func (b *machineSet) anyMachineDeferred() bool {
+func (b *Set) AnyMachineDeferred() bool {
 	return b != nil && slices.ContainsFunc(slices.Sorted(maps.Keys(b.results)), func(node string) bool { return b.results[node].deferred != nil })
 }

@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"encoding/json"
@@ -27,7 +27,7 @@ const nodeFilePath = "/var/lib/nixbench/node.json"
 
 // NodeDeployment returns the deployment options of a node. If the machine's address was discovered
 // after its creation and the node is a cluster member, node.json with the address is among the keys.
-func (m *Machines) NodeDeployment(n nixeval.Node, recorded *state.State) (nixeval.Deployment, error) {
+func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.State) (nixeval.Deployment, error) {
 	d := m.Hive.Unit(n.Unit).Deployment
 	machine := recorded.Machines[n.Name]
 	if d.Engine == nil || recorded.Cluster == nil || provision.Mode(recorded.Cluster.Network.Mode).Ours() || !machine.Address.IsValid() {
@@ -52,7 +52,7 @@ func (m *Machines) NodeDeployment(n nixeval.Node, recorded *state.State) (nixeva
 // machineIdentity returns the identity that a machine gets: authorized key, node file and host key.
 // The host key is left out if the state folder no longer has it and the disk is kept: the
 // machine then keeps its own.
-func (m *machineTask) machineIdentity(s provision.Spec) (provision.Identity, error) {
+func (m *Task) machineIdentity(s provision.Spec) (provision.Identity, error) {
 	id := s.Identity
 	id.AuthorizedKeys = []string{m.plan.clientKey.Public}
 	data, err := json.Marshal(nodeFile{Version: 1, Cluster: m.plan.Cluster.Name, Name: s.Node, Role: s.Role, Index: s.Index, Address: s.Address})
@@ -66,7 +66,7 @@ func (m *machineTask) machineIdentity(s provision.Spec) (provision.Identity, err
 	}
 	if key.Public == m.Store.State().Machines[s.Node].HostKey {
 		id.HostKey = key.Private
-	} else if m.change.NeedsImage() {
+	} else if m.Change.NeedsImage() {
 		return id, fmt.Errorf("%s: the host key that was made for it is gone", s.Node)
 	}
 	return id, nil

@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // loadImages loads the images of roles, and builds those that the hive does not name.
-func (m *Machines) loadImages(ctx context.Context, keys []provision.ImageKey) (map[provision.ImageKey]provision.Image, error) {
+func (m *Manager) loadImages(ctx context.Context, keys []provision.ImageKey) (map[provision.ImageKey]provision.Image, error) {
 	out := map[provision.ImageKey]provision.Image{}
 	hashes := m.Dir.Hashes()
 	var errs []error
@@ -44,7 +44,7 @@ func (m *Machines) loadImages(ctx context.Context, keys []provision.ImageKey) (m
 }
 
 // loadGivenImage loads an image that the hive names. It builds a store path that is missing.
-func (m *Machines) loadGivenImage(ctx context.Context, role, path string, hashes *state.Hashes) (provision.Image, error) {
+func (m *Manager) loadGivenImage(ctx context.Context, role, path string, hashes *state.Hashes) (provision.Image, error) {
 	if !durable.Exists(path) && isStorePath(path) {
 		if err := m.Eval.WithoutFacts(m.Send).RealiseImage(ctx, role); err != nil {
 			return provision.Image{}, err
@@ -64,7 +64,7 @@ func withRole(err error, role string) error {
 }
 
 // buildImages builds the images of roles for a kind of hypervisor.
-func (m *Machines) buildImages(ctx context.Context, kind provision.Kind, roles []string, hashes *state.Hashes) (map[provision.ImageKey]provision.Image, error) {
+func (m *Manager) buildImages(ctx context.Context, kind provision.Kind, roles []string, hashes *state.Hashes) (map[provision.ImageKey]provision.Image, error) {
 	if len(roles) == 0 {
 		return nil, nil
 	}

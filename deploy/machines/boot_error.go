@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -11,32 +11,32 @@ import (
 )
 
 // creationError returns the error for a machine that could not be created or started.
-func (m *machineTask) creationError(err error) error {
-	return &BootError{Node: m.change.Node, Err: err}
+func (m *Task) creationError(err error) error {
+	return &BootError{Node: m.Change.Node, Err: err}
 }
 
 // notReadyError returns the error for a machine that was started and did not become ready. It adds
 // what the hypervisor reports about the machine, and the end of its console log.
-func (m *machineTask) notReadyError(ctx context.Context, err error) error {
-	e := &BootError{Node: m.change.Node, Started: true, Within: m.bootLimit(), Err: err}
+func (m *Task) notReadyError(ctx context.Context, err error) error {
+	e := &BootError{Node: m.Change.Node, Started: true, Within: m.bootLimit(), Err: err}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	host := m.plan.providers[m.change.Hypervisor]
+	host := m.plan.providers[m.Change.Hypervisor]
 	if d, ok := host.(provision.Discoverer); ok && m.plan.Network.Mode.Ours() {
-		all, _ := d.Addresses(ctx, m.plan.Cluster, m.change.Node) // only for the message, so an error does not matter
-		if a := preferredAddress(all); a.IsValid() && a != m.change.Address && len(all) == 1 {
-			e.Err = fmt.Errorf("%w; it has got the address %s, although %s is reserved for it", e.Err, a, m.change.Address)
+		all, _ := d.Addresses(ctx, m.plan.Cluster, m.Change.Node) // only for the message, so an error does not matter
+		if a := preferredAddress(all); a.IsValid() && a != m.Change.Address && len(all) == 1 {
+			e.Err = fmt.Errorf("%w; it has got the address %s, although %s is reserved for it", e.Err, a, m.Change.Address)
 		}
 	}
 	if inventory, err := host.Survey(ctx, m.plan.Cluster, m.plan.Network); err == nil {
 		for _, f := range inventory.Machines {
-			if f.Node == m.change.Node && f.State == provision.Off {
+			if f.Node == m.Change.Node && f.State == provision.Off {
 				e.Err = fmt.Errorf("%w; it is off: its system has ended by itself", e.Err)
 			}
 		}
 	}
 	if c, ok := host.(provision.Console); ok {
-		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.change.Node, 4000) // a kernel panic takes 3000 bytes
+		e.Console, _ = c.ConsoleTail(ctx, m.plan.Cluster, m.Change.Node, 4000) // a kernel panic takes 3000 bytes
 	}
 	return e
 }

@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 // preflight checks a machine plan before anything is created: that the images of the hive exist, and that the
 // hypervisors can run such machines. An error that is the same for all machines of a role is reported once.
-func (m *Machines) preflight(ctx context.Context, g *machinePlan) error {
+func (m *Manager) preflight(ctx context.Context, g *Plan) error {
 	images := map[string]provision.Image{}
 	failed := map[string]error{}
 	for _, c := range g.Changes {

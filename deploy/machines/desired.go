@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
 }
 
 // bootedNodes returns the nodes whose machines nixbench boots.
-func bootedNodes(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
+func Booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	var out []nixeval.Node
 	for _, n := range nodes {
 		if Boots(hive, n) {
@@ -30,7 +30,7 @@ func bootedNodes(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 // desiredMachines returns the machines that nixbench boots, as the hive describes them.
 func desiredMachines(hive *nixeval.Hive) ([]provision.Desired, error) {
 	var out []provision.Desired
-	for _, n := range bootedNodes(hive, hive.Nodes) {
+	for _, n := range Booted(hive, hive.Nodes) {
 		w, err := desiredMachine(n, hive.Roles[n.Role])
 		if err != nil {
 			return nil, err

@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 const Removed state.Outcome = "removed"
 
 // removal is a machine that a destroy plan removes.
-type removal struct {
+type Removal struct {
 	Node         string          `json:"node"`
 	Role         string          `json:"role,omitempty"`
 	Hypervisor   string          `json:"hypervisor"`
@@ -27,7 +27,7 @@ type removal struct {
 
 // DestroyPlan is all that a destroy removes.
 type DestroyPlan struct {
-	Removals     []removal
+	Removals     []Removal
 	WholeCluster bool     // no machine is left afterwards, so that the network and images are removed, too
 	Remaining    []string // messages about what is not removed
 	neverCreated []string // nodes whose machine was planned and never created: only its record is removed
@@ -35,7 +35,7 @@ type DestroyPlan struct {
 	abandoned    string // the hypervisor that is removed from the state with its machines
 }
 
-func (d removal) String() string {
+func (d Removal) String() string {
 	text := d.Node
 	if d.Hypervisor != "" {
 		text += " on " + d.Hypervisor
@@ -54,7 +54,7 @@ func (d removal) String() string {
 }
 
 // removedNodes returns the nodes whose last machine is removed, each once.
-func removedNodes(list []removal) []string {
+func RemovedNodes(list []Removal) []string {
 	var out []string
 	for _, machine := range list {
 		if !machine.duplicate && !slices.Contains(out, machine.Node) {
@@ -65,14 +65,14 @@ func removedNodes(list []removal) []string {
 }
 
 // RemovedNodes returns the nodes whose last machine is removed.
-func (d *DestroyPlan) RemovedNodes() []string { return removedNodes(d.Removals) }
+func (d *DestroyPlan) RemovedNodes() []string { return RemovedNodes(d.Removals) }
 
 // Close closes the connections to the hypervisors.
 func (d *DestroyPlan) Close() { d.hosts.close() }
 
 // PlanDestroy finds all machines of the cluster, independent of the hive: the recorded ones and those that
 // carry nixbench's metadata. selectNodes selects some of them; nil selects all.
-func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
+func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
 	if recorded.Cluster == nil {
 		return &DestroyPlan{}, nil
 	}
@@ -91,20 +91,20 @@ func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selec
 		return nil, addAbandonHint(err, recorded)
 	}
 	seen := map[string]bool{}
-	var all []removal
+	var all []Removal
 	for _, name := range slices.Sorted(maps.Keys(sites)) {
 		for _, c := range sites[name].Copies {
 			d.Remaining = append(d.Remaining, provision.CopyText(name, c))
 		}
 		for _, f := range sites[name].Machines {
 			_, remembered := recorded.Machines[f.Node]
-			all = append(all, removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, unrecorded: !remembered})
+			all = append(all, Removal{Node: f.Node, Role: f.Role, Hypervisor: name, State: f.State, unrecorded: !remembered})
 			seen[f.Node] = true
 		}
 	}
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		if s := recorded.Machines[node]; !seen[node] {
-			all = append(all, removal{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, neverCreated: s.Created == nil})
+			all = append(all, Removal{Node: node, Role: s.Role, Hypervisor: s.Hypervisor, neverCreated: s.Created == nil})
 		}
 	}
 	sortByNode(all)
@@ -115,7 +115,7 @@ func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selec
 			d.Close()
 			return nil, err
 		}
-		list = slices.DeleteFunc(slices.Clone(all), func(machine removal) bool {
+		list = slices.DeleteFunc(slices.Clone(all), func(machine Removal) bool {
 			return !slices.ContainsFunc(selected, func(n nixeval.Node) bool { return n.Name == machine.Node })
 		})
 	}
@@ -131,12 +131,12 @@ func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selec
 	return d, nil
 }
 
-func sortByNode(all []removal) {
-	slices.SortStableFunc(all, func(a, b removal) int { return nixeval.CompareNatural(a.Node, b.Node) })
+func sortByNode(all []Removal) {
+	slices.SortStableFunc(all, func(a, b Removal) int { return nixeval.CompareNatural(a.Node, b.Node) })
 }
 
 // asNodes returns the machines as nodes that can be selected. Nodes that the hive still has keep their tags.
-func (m *Machines) asNodes(all []removal) []nixeval.Node {
+func (m *Manager) asNodes(all []Removal) []nixeval.Node {
 	var out []nixeval.Node
 	for _, machine := range all {
 		n := nixeval.Node{Name: machine.Node, Unit: machine.Node, Role: machine.Role, Tags: []string{}}

@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // it needs.
 type prerequisites struct {
 	*Starter
-	plan             *machinePlan
+	plan             *Plan
 	keys             []provision.ImageKey
 	images           func() (map[provision.ImageKey]provision.Image, error)
 	reserveAddresses map[string]func() error                        // by hypervisor: prepares its network at every call
@@ -26,7 +26,7 @@ type prerequisites struct {
 	uploadImage      map[string]map[provision.ImageKey]func() error // by hypervisor
 }
 
-func (s *Starter) newPrerequisites(ctx context.Context, plan *machinePlan) *prerequisites {
+func (s *Starter) newPrerequisites(ctx context.Context, plan *Plan) *prerequisites {
 	f := &prerequisites{Starter: s, plan: plan, keys: plan.Images(), reserveAddresses: map[string]func() error{}, prepareNetwork: map[string]func() error{}, uploadImage: map[string]map[provision.ImageKey]func() error{}}
 	f.images = sync.OnceValues(func() (map[provision.ImageKey]provision.Image, error) {
 		var missing []provision.ImageKey

@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"time"
@@ -12,7 +12,7 @@ import (
 )
 
 // Machines holds what is needed to boot and remove the machines of a cluster.
-type Machines struct {
+type Manager struct {
 	Hive  *nixeval.Hive
 	Dir   state.Dir
 	Open  Opener
@@ -25,13 +25,13 @@ type Machines struct {
 
 // HasMachines reports whether the hive has nodes that nixbench boots, or the state has a cluster
 // from an earlier run.
-func (m *Machines) HasMachines(recorded *state.State) bool {
-	return m != nil && (len(bootedNodes(m.Hive, m.Hive.Nodes)) > 0 || recorded.Cluster != nil)
+func (m *Manager) HasMachines(recorded *state.State) bool {
+	return m != nil && (len(Booted(m.Hive, m.Hive.Nodes)) > 0 || recorded.Cluster != nil)
 }
 
 // Starter starts the machines of a plan, and records them.
 type Starter struct {
-	*Machines
+	*Manager
 	Fleet       *fleet.Fleet
 	Store       *state.Store
 	RunID       string

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/machines"
+
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/fleet"
 
@@ -304,7 +306,7 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 	} {
 		boot := w.h.Boot("demo-w-2")
 		test.stop()
-		status, err := (&Machines{Hive: w.hive, Dir: w.dir, Open: w.open}).Status(t.Context(), w.state())
+		status, err := (&machines.Manager{Hive: w.hive, Dir: w.dir, Open: w.open}).Status(t.Context(), w.state())
 		if err != nil || status["w-2"].State != test.state || !status["w-2"].Off() || status["w-1"].Off() {
 			t.Errorf("status %+v, %v", status["w-2"], err)
 		}
@@ -404,7 +406,7 @@ func TestDiscoveryFails(t *testing.T) {
 		return netip.Addr{}
 	}
 	_, err := w.apply(func(o *Options) { o.BootTimeout = time.Second })
-	var boot *BootError
+	var boot *machines.BootError
 	if !errors.As(err, &boot) || boot.Node != "w-2" || !strings.Contains(err.Error(), "no address on network lan") || len(w.facts) > 0 {
 		t.Errorf("got %v; evaluated with %q", err, w.facts)
 	}

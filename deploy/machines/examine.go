@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // Examine checks what apply needs to boot machines: the images, the hypervisors, and whether these have
 // room for the machines of the hive.
-func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provision.Finding {
+func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provision.Finding {
 	if !m.HasMachines(recorded) {
 		return nil
 	}
@@ -67,7 +67,7 @@ func errorFinding(what string, err error) provision.Finding {
 	return f
 }
 
-func (m *Machines) examineHypervisor(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Inventory) {
+func (m *Manager) examineHypervisor(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Inventory) {
 	wait := m.Send.Wait(event.Event{Phase: event.Check, Text: fmt.Sprintf("hypervisor %s: an answer from %s", name, h.URI)})
 	defer wait.End()
 	p, err := m.Open(ctx, name, h)
@@ -95,7 +95,7 @@ func (m *Machines) examineHypervisor(ctx context.Context, name string, h state.H
 }
 
 // examineCapacity compares what the desired machines need with what the hypervisors have.
-func (m *Machines) examineCapacity(ctx context.Context, recorded *state.State, all []provision.Desired, inventories map[string]provision.Inventory) []provision.Finding {
+func (m *Manager) examineCapacity(ctx context.Context, recorded *state.State, all []provision.Desired, inventories map[string]provision.Inventory) []provision.Finding {
 	net, _ := m.clusterNetwork(recorded, len(all) > 0) // Examine has checked the error
 	plan, err := provision.Make(all, inventories, provision.Options{Cluster: m.clusterIdentity(recorded), Network: net, Recorded: recordedMachines(recorded), Fixed: fixedAddresses(m.Hive), Closed: m.closedHypervisors(m.hypervisorConfigs(recorded, len(all) > 0))})
 	if err != nil {
@@ -137,7 +137,7 @@ func capacityText(p provision.Plan) string {
 }
 
 // examineImages loads the images that the hive names.
-func (m *Machines) examineImages(ctx context.Context) []provision.Finding {
+func (m *Manager) examineImages(ctx context.Context) []provision.Finding {
 	var out []provision.Finding
 	hashes := m.Dir.Hashes()
 	for _, role := range slices.Sorted(maps.Keys(m.Hive.Roles)) {

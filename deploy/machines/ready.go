@@ -1,4 +1,4 @@
-package deploy
+package machines
 
 import (
 	"bytes"
@@ -18,17 +18,17 @@ import (
 
 // discoverAddress waits for the machine's address and records it. A machine that has been running
 // since an earlier run keeps its recorded address if the hypervisor does not report one.
-func (m *machineTask) discoverAddress(ctx context.Context, longAgo bool) error {
-	d, ok := m.plan.providers[m.change.Hypervisor].(provision.Discoverer)
+func (m *Task) discoverAddress(ctx context.Context, longAgo bool) error {
+	d, ok := m.plan.providers[m.Change.Hypervisor].(provision.Discoverer)
 	if !ok {
-		return &provision.Error{Hypervisor: m.change.Hypervisor, Node: m.change.Node, Op: "find its address", Err: errors.New("this kind of hypervisor cannot tell")}
+		return &provision.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: errors.New("this kind of hypervisor cannot tell")}
 	}
-	recorded := m.Store.State().Machines[m.change.Node].Address
+	recorded := m.Store.State().Machines[m.Change.Node].Address
 	until, _ := ctx.Deadline()
-	wait := m.Send.Wait(event.Event{Node: m.change.Node, Phase: event.Boot, Text: "an address on network " + m.plan.Network.Name, Until: until})
+	wait := m.Send.Wait(event.Event{Node: m.Change.Node, Phase: event.Boot, Text: "an address on network " + m.plan.Network.Name, Until: until})
 	defer wait.End()
 	for {
-		all, err := d.Addresses(ctx, m.plan.Cluster, m.change.Node)
+		all, err := d.Addresses(ctx, m.plan.Cluster, m.Change.Node)
 		if a := preferredAddress(all); a.IsValid() {
 			return m.recordAddress(a)
 		}
@@ -36,17 +36,17 @@ func (m *machineTask) discoverAddress(ctx context.Context, longAgo bool) error {
 			return nil
 		}
 		if err != nil && ctx.Err() == nil {
-			return withHypervisor(err, m.change.Hypervisor, "find the address of "+m.change.Node)
+			return withHypervisor(err, m.Change.Hypervisor, "find the address of "+m.Change.Node)
 		}
 		if err := sleep(ctx, time.Second); err != nil {
 			err = fmt.Errorf("it has got no address on network %s, as far as the hypervisor knows: %w", m.plan.Network.Name, err)
-			return &provision.Error{Hypervisor: m.change.Hypervisor, Node: m.change.Node, Op: "find its address", Err: err, Fix: m.addressHint()}
+			return &provision.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: err, Fix: m.addressHint()}
 		}
 	}
 }
 
 // addressHint returns what to do when the hypervisor does not see the machine's address.
-func (m *machineTask) addressHint() string {
+func (m *Task) addressHint() string {
 	if m.plan.Network.Mode != provision.Bridge {
 		return ""
 	}
@@ -69,12 +69,12 @@ func preferredAddress(all []netip.Addr) netip.Addr {
 	return best
 }
 
-func (m *machineTask) recordAddress(a netip.Addr) error {
-	if m.Store.State().Machines[m.change.Node].Address != a {
+func (m *Task) recordAddress(a netip.Addr) error {
+	if m.Store.State().Machines[m.Change.Node].Address != a {
 		if err := m.Store.Update(func(s *state.State) error {
-			machine := s.Machines[m.change.Node]
+			machine := s.Machines[m.Change.Node]
 			machine.Address = a
-			s.Machines[m.change.Node] = machine
+			s.Machines[m.Change.Node] = machine
 			return nil
 		}); err != nil {
 			return err
@@ -85,8 +85,8 @@ func (m *machineTask) recordAddress(a netip.Addr) error {
 
 // waitForSystem waits until the machine accepts an SSH login with its pinned host key and its system
 // has started. It does not wait for failed units, because the deployment may repair them.
-func (m *machineTask) waitForSystem(ctx context.Context) error {
-	h, err := m.Fleet.Host(ctx, nixeval.Node{Name: m.change.Node, Role: m.change.Role, Unit: m.unitName()})
+func (m *Task) waitForSystem(ctx context.Context) error {
+	h, err := m.Fleet.Host(ctx, nixeval.Node{Name: m.Change.Node, Role: m.Change.Role, Unit: m.unitName()})
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (m *machineTask) waitForSystem(ctx context.Context) error {
 				err = fmt.Errorf("its system is still %s", word)
 			}
 			last = err
-			m.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Boot, Node: m.change.Node, Text: err.Error()})
+			m.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Boot, Node: m.Change.Node, Text: err.Error()})
 		}
 		if err := sleep(ctx, 300*time.Millisecond); err != nil {
 			return preferLastError(ctx, err, last)
@@ -124,21 +124,21 @@ func preferLastError(ctx context.Context, err, last error) error {
 	return err
 }
 
-func (m *machineTask) usesCloudInit() bool {
-	return m.Hive.Roles[m.change.Role].Identity == string(provision.CloudInit)
+func (m *Task) usesCloudInit() bool {
+	return m.Hive.Roles[m.Change.Role].Identity == string(provision.CloudInit)
 }
 
-func (m *machineTask) unitName() string {
+func (m *Task) unitName() string {
 	for _, n := range m.Hive.Nodes {
-		if n.Name == m.change.Node {
+		if n.Name == m.Change.Node {
 			return n.Unit
 		}
 	}
-	return m.change.Node
+	return m.Change.Node
 }
 
 // systemState returns the output of systemctl is-system-running, such as running or degraded.
-func (m *machineTask) systemState(ctx context.Context, h *remote.Host) (string, error) {
+func (m *Task) systemState(ctx context.Context, h *remote.Host) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var out bytes.Buffer
