@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -176,7 +177,7 @@ func (j job) run(ctx context.Context) (s sample, err error) {
 		},
 	}
 	stop := watchGoroutines(&s)
-	applyErr := d.Apply(ctx, hive, hive.Nodes, deploy.Options{Goal: deploy.Switch, Parallel: j.Parallel, Confirm: time.Minute})
+	applyErr := d.Apply(ctx, hive, hive.Nodes, deploy.Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, Parallel: j.Parallel})
 	s.Wall = time.Since(begin)
 	if s.Peak, err = peakMemory(); err != nil {
 		return s, err

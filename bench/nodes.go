@@ -89,7 +89,7 @@ func startPart(ctx context.Context, part string) (*exec.Cmd, *json.Encoder, *jso
 
 // serveNodes is the process with the simulated nodes. It ends when its stdin is closed.
 func serveNodes(context.Context) error {
-	var nodes []*node
+	var nodes []*simulatedNode
 	answers := json.NewEncoder(os.Stdout)
 	for orders := json.NewDecoder(os.Stdin); ; {
 		var o request
@@ -99,7 +99,7 @@ func serveNodes(context.Context) error {
 			return err
 		}
 		for i := range o.Start {
-			n := &node{current: o.Systems[i], generation: 1, activation: o.Activation}
+			n := &simulatedNode{current: o.Systems[i], generation: 1, activation: o.Activation}
 			var err error
 			if n.server, err = sshtest.Start(sshtest.Options{Handler: n.handle}); err != nil {
 				return err
@@ -126,8 +126,8 @@ func serveNodes(context.Context) error {
 	}
 }
 
-// node replies like the scripts of activate, closure and secrets on a real node.
-type node struct {
+// simulatedNode replies like the scripts of activate, closure and secrets on a real node.
+type simulatedNode struct {
 	server     *sshtest.Server
 	activation time.Duration
 
@@ -148,7 +148,7 @@ restarting the following units: nix-daemon.service, sshd.service
 starting the following units: one.service, two.service
 the following new units were started: three.service`
 
-func (n *node) handle(ctx context.Context, e *sshtest.Exec) int {
+func (n *simulatedNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	argv := e.Argv
 	switch {
 	case slices.Equal(argv[:min(3, len(argv))], []string{"sh", "-s", "--"}):
@@ -169,7 +169,7 @@ func (n *node) handle(ctx context.Context, e *sshtest.Exec) int {
 	return 127
 }
 
-func (n *node) activate(ctx context.Context, e *sshtest.Exec, argv []string) int {
+func (n *simulatedNode) activate(ctx context.Context, e *sshtest.Exec, argv []string) int {
 	out := bufio.NewWriter(e.Stdout)
 	defer out.Flush()
 	switch argv[0] {
@@ -212,7 +212,7 @@ func (n *node) activate(ctx context.Context, e *sshtest.Exec, argv []string) int
 	return 0
 }
 
-func (n *node) commit() {
+func (n *simulatedNode) commit() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.run = append(slices.DeleteFunc(n.run, func(l string) bool { return strings.HasPrefix(l, "phase=") }), "phase=done", "outcome=committed")
@@ -229,7 +229,7 @@ func replaceLine(lines []string, old, by string) []string {
 }
 
 // inspect writes the node's report about itself.
-func (n *node) inspect(w io.Writer, wanted string) {
+func (n *simulatedNode) inspect(w io.Writer, wanted string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[1]s\nlink=system-%[2]d-link\n", n.current, n.generation)

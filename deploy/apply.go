@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
 
@@ -20,36 +21,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Goal is the last step that apply carries out. Four of the goals are [activate.Goal]s.
-type Goal string
-
-const (
-	Switch      = Goal(activate.Switch)
-	Boot        = Goal(activate.Boot)
-	Test        = Goal(activate.Test)
-	DryActivate = Goal(activate.DryActivate)
-	Push        = Goal("push")        // build and copy, without activation
-	UploadKeys  = Goal("upload-keys") // upload only the keys; no system is evaluated
-)
-
-// activates reports whether the goal activates a system or makes it the boot default.
-func (g Goal) activates() bool { return g == Switch || g == Boot || g == Test }
-
 // Options say how to apply.
 type Options struct {
-	Goal           Goal
+	node.Options
 	Parallel       int        // maximum number of nodes at once; 0: all
 	MaxUnavailable plan.Share // nodes that may change in one wave
 	KeepGoing      bool       // deploy the other nodes if some cannot be evaluated or built
-
-	Confirm        time.Duration // time to confirm before the node rolls back; 0: the rollback is not armed
-	SettleTime     time.Duration // see activate.Request
-	RollbackAll    bool          // one failure rolls back the whole run
-	Specialisation string
-	ActivateWith   string // "" or activate.NixosRebuild
-	ReplaceUnknown bool   // overrides replaceUnknownProfiles of the hive
-	BuildOnTarget  *bool  // overrides the hive
-	WithoutKeys    bool
+	BuildOnTarget  *bool      // overrides the hive
 
 	WithoutDrain bool // change members of a running cluster without draining them
 	Drain        engine.DrainOptions
@@ -61,7 +39,7 @@ type Options struct {
 
 // UsesKeys reports whether deployment.keys are uploaded.
 func (o Options) UsesKeys() bool {
-	return !o.WithoutKeys && o.Goal != Push && o.Goal != DryActivate
+	return !o.WithoutKeys && o.Goal != node.Push && o.Goal != node.DryActivate
 }
 
 // Deployer holds what a run needs: the evaluator, connections to nodes, state, and engines.
@@ -117,7 +95,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		todo, sortErr := r.makeTasks(ctx, nodes, closures, inspected)
 		if err = r.checkRunDrains(ctx, cluster, todo); err != nil {
 			for _, t := range todo {
-				r.recordOutcome(t.node, t.closure, state.Skipped, "skipped: members cannot be drained", nil)
+				r.recordOutcome(t.Node, t.Closure, state.Skipped, "skipped: members cannot be drained", nil)
 			}
 			err = errors.Join(sortErr, err)
 			break
@@ -126,7 +104,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	}
 	r.retryAdmissions(ctx, cluster)
 	switch {
-	case !o.RollbackAll || !o.Goal.activates() || ctx.Err() != nil:
+	case !o.RollbackAll || !o.Goal.Activates() || ctx.Err() != nil:
 	case err != nil:
 		err = errors.Join(err, r.restoreNodes(ctx, cluster))
 	default:
@@ -140,6 +118,11 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.verifyCluster(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send))
 	}
 	return errors.Join(buildErr, err)
+}
+
+// nodeChanger returns what changes one node.
+func (d *Deployer) nodeChanger() *node.Changer {
+	return &node.Changer{Fleet: d.Fleet, Copier: d.Copier, Uploader: d.Uploader, Activator: d.Activator, Store: d.Store, RunID: d.Record.ID(), Send: d.Send}
 }
 
 // run is the state of one call of Apply.
@@ -179,7 +162,7 @@ func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, set *machi
 		for _, o := range fleet.EachReady(ctx, nodes, ready, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 			inspection := all[n.Name]
 			if inspection.err = set.WaitReady(n.Name); inspection.err == nil {
-				inspection.observed, inspection.err = r.inspectNode(ctx, n)
+				inspection.observed, inspection.err = r.nodeChanger().Inspect(ctx, n)
 			}
 			close(inspection.done)
 			return struct{}{}, nil
@@ -202,27 +185,10 @@ func (l inspections) doneChannels() map[string]<-chan struct{} {
 	return out
 }
 
-func (r *run) inspectNode(ctx context.Context, n nixeval.Node) (activate.Node, error) {
-	r.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
-	h, err := r.Fleet.Host(ctx, n)
-	if err == nil && r.Store.State().Rebooting(n.Name) != nil {
-		if err = r.waitForPreviousReboot(ctx, n.Name, h); err == nil {
-			h, err = r.Fleet.Host(ctx, n)
-		}
-	}
-	var observed activate.Node
-	if err == nil {
-		observed, err = r.Activator.Inspect(ctx, n.Name, h)
-		err = inspectError(n.Name, err)
-	}
-	r.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
-	return observed, err
-}
-
 // makeClosures evaluates and builds the systems. Units that are built on their nodes are
 // only evaluated.
 func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
-	if r.Goal == UploadKeys {
+	if r.Goal == node.UploadKeys {
 		return nil, nil
 	}
 	all, evalErr := Instantiate(ctx, eval, r.hive, nodes, r.KeepGoing)
@@ -294,5 +260,32 @@ func (r *run) deployAtOnce(ctx context.Context, cluster clusterState, nodes []ni
 		errs = append(errs, o.Err)
 	}
 	inspected.waitAll() // after a cancellation, EachReady may return before all inspections have ended
+	return errors.Join(errs...)
+}
+
+// nodeOptions says how systems get onto nodes in this run.
+func (r *run) nodeOptions() node.Options { return r.Options.Options }
+
+// deployNode deploys one node, and records its result.
+func (r *run) deployNode(ctx context.Context, t task) error {
+	result, err := r.nodeChanger().Deploy(ctx, t.Task, r.nodeOptions())
+	if result.Activation != nil {
+		r.recordActivation(t.Node, *result.Activation)
+	}
+	r.recordOutcome(t.Node, t.Closure, result.Outcome, result.Text, err)
+	return err
+}
+
+// dropKeyBackups removes the key backups that nodes kept in case the whole run is rolled back.
+func (r *run) dropKeyBackups(ctx context.Context) error {
+	if r.WithoutKeys {
+		return nil
+	}
+	var errs []error
+	for _, o := range fleet.Each(ctx, r.changedNodes(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+		return struct{}{}, r.nodeChanger().DropKeyBackup(ctx, n)
+	}) {
+		errs = append(errs, o.Err)
+	}
 	return errors.Join(errs...)
 }

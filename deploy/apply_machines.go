@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -23,14 +24,14 @@ func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machine
 		return nil, "", nil
 	}
 	if !m.HasMachines(r.Store.State()) {
-		if !m.GeneratesSecrets() || r.Goal == UploadKeys {
+		if !m.GeneratesSecrets() || r.Goal == node.UploadKeys {
 			return nil, "", nil
 		}
 		err := m.WriteFacts(r.Store.State())
 		return nil, r.factsFile(), err
 	}
 	selected := r.selectMachines(nodes)
-	if !r.Goal.activates() || selected != nil && len(selected) == 0 {
+	if !r.Goal.Activates() || selected != nil && len(selected) == 0 {
 		return nil, r.factsFile(), nil
 	}
 	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Provision, Total: len(machines.Booted(r.hive, nodes))})

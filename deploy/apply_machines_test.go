@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -538,7 +539,7 @@ func TestSecretsOutliveMachines(t *testing.T) {
 			w := newWorld(t, map[string]int{"cp": 1, "w": 1})
 			test.others(w.hive)
 			w.must(w.session(t.Context(), "apply", func(d *Deployer) error {
-				return d.Apply(t.Context(), w.hive, w.hive.Nodes[1:], Options{Goal: Switch, Confirm: time.Minute, BootTimeout: 10 * time.Second, Partial: true})
+				return d.Apply(t.Context(), w.hive, w.hive.Nodes[1:], Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second, Partial: true})
 			}))
 			vault := filepath.Join(w.dir.Vault(), "cluster-ca.json")
 			if err := os.MkdirAll(w.dir.Vault(), 0o700); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -275,7 +276,7 @@ func (w *world) booted() map[string]int {
 
 // Machines of members restart one after the other, each after its drain.
 func TestResizeMembers(t *testing.T) {
-	for _, goal := range []Goal{Switch, Boot} {
+	for _, goal := range []node.Goal{node.Switch, node.Boot} {
 		w, e := newRunningCluster(t, 2, 2)
 		w.resize("cp", "2G")
 		w.resize("w", "3G")
@@ -367,14 +368,14 @@ func TestRecreateMembers(t *testing.T) {
 func TestRecreateRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		refuse  string
-		goal    Goal
+		goal    node.Goal
 		wantErr string
 	}{
-		"it cannot be removed":  {"forget", Switch, "cp-1: the engine refuses"},
-		"the engine is silent":  {"members", Switch, "no node can be taken out of the cluster: the engine does not answer"},
-		"it would not join":     {"", Boot, "cp-1: its machine cannot be made anew by apply boot"},
-		"it does not get ready": {"return", Switch, "cp-1: the engine refuses"},
-		"it is not admitted":    {"invite", Switch, "cp-1: the engine refuses"},
+		"it cannot be removed":  {"forget", node.Switch, "cp-1: the engine refuses"},
+		"the engine is silent":  {"members", node.Switch, "no node can be taken out of the cluster: the engine does not answer"},
+		"it would not join":     {"", node.Boot, "cp-1: its machine cannot be made anew by apply boot"},
+		"it does not get ready": {"return", node.Switch, "cp-1: the engine refuses"},
+		"it is not admitted":    {"invite", node.Switch, "cp-1: the engine refuses"},
 	} {
 		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()

@@ -33,7 +33,7 @@ func (d *Deployer) drainNode(ctx context.Context, e engine.Engine, node, what st
 
 // needsDrain reports whether the node of a task is drained before it changes.
 func (r *run) needsDrain(t task) bool {
-	return !r.WithoutDrain && (t.machine != nil || !t.unchanged && r.Goal.activatesNow())
+	return !r.WithoutDrain && (t.machine != nil || !t.Unchanged && r.Goal.ActivatesNow())
 }
 
 // checkRunDrains checks all drains of a run before the first node changes: of nodes that change, and of nodes
@@ -46,9 +46,9 @@ func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, tasks []
 	for _, t := range tasks {
 		switch {
 		case t.recreatesMachine():
-			leave = append(leave, t.node.Name)
+			leave = append(leave, t.Node.Name)
 		case r.needsDrain(t):
-			change = append(change, t.node.Name)
+			change = append(change, t.Node.Name)
 		}
 	}
 	leave = append(leave, r.machines.RemovedNodes()...)

@@ -2,14 +2,13 @@ package deploy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -23,8 +22,7 @@ func InspectNodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, par
 		if err != nil {
 			return activate.Node{}, err
 		}
-		node, err := a.Inspect(ctx, n.Name, h)
-		return node, inspectError(n.Name, err)
+		return node.Inspect(ctx, a, n.Name, h)
 	})
 	failed := 0
 	for _, o := range out {
@@ -38,15 +36,4 @@ func InspectNodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, par
 	}
 	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Connect, Total: len(nodes), Failed: failed > 0, Text: text})
 	return out
-}
-
-// inspectError marks a lost connection or a timeout as an error of the connect phase, because nothing
-// has been changed on the node. It returns other errors unchanged.
-func inspectError(node string, err error) error {
-	var lost *remote.LostError
-	var timeout *remote.TimeoutError
-	if errors.As(err, &lost) || errors.As(err, &timeout) {
-		return &fleet.NodeError{Node: node, Step: event.Connect, Err: err}
-	}
-	return err
 }

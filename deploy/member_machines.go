@@ -42,7 +42,7 @@ func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 // because the members would be removed and not join again.
 func (r *run) checkRecreate(g *machines.Plan) error {
 	for _, c := range g.Changes {
-		if c.Action == provision.Recreate && r.mustWaitForTurn(c) && !r.Goal.activatesNow() {
+		if c.Action == provision.Recreate && r.mustWaitForTurn(c) && !r.Goal.ActivatesNow() {
 			return &provision.PlanError{
 				Text: fmt.Sprintf("%s: its machine cannot be made anew by apply %s: as a member of a cluster it would leave, and not come in again before it has booted once more", c.Node, r.Goal),
 				Fix:  "nixbench apply --recreate, which switches it at once",
@@ -77,21 +77,21 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	if t.machine == nil {
 		return r.deployNode(ctx, t)
 	}
-	address := r.Store.State().Machines[t.node.Name].Address
+	address := r.Store.State().Machines[t.Node.Name].Address
 	err := t.machine.Execute(ctx, ctx)
-	if now := r.Store.State().Machines[t.node.Name].Address; err == nil && now != address {
-		err = &machines.BootError{Node: t.node.Name, Err: fmt.Errorf("its address was %s and is %s now, which nobody has been told; run nixbench apply again", address, now)}
+	if now := r.Store.State().Machines[t.Node.Name].Address; err == nil && now != address {
+		err = &machines.BootError{Node: t.Node.Name, Err: fmt.Errorf("its address was %s and is %s now, which nobody has been told; run nixbench apply again", address, now)}
 	}
 	if err != nil {
-		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
+		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 		return err
 	}
 	// The machine has changed, so its node is inspected again.
 	inspection := &inspection{done: make(chan struct{})}
-	inspection.observed, inspection.err = r.inspectNode(ctx, t.node)
+	inspection.observed, inspection.err = r.nodeChanger().Inspect(ctx, t.Node)
 	close(inspection.done)
-	r.machines.ClearDeferred(t.node.Name)
-	next, err := r.newTask(ctx, t.node, map[string]nixeval.Closure{t.node.Unit: t.closure}, inspection)
+	r.machines.ClearDeferred(t.Node.Name)
+	next, err := r.newTask(ctx, t.Node, map[string]nixeval.Closure{t.Node.Unit: t.Closure}, inspection)
 	if next == nil {
 		return err
 	}
@@ -108,16 +108,16 @@ func (t task) recreatesMachine() bool {
 // reason it first waits for nodes that may only be changed one at a time and are about to join. A killed
 // run may have recreated the machines of those.
 func (r *run) recreateMember(ctx context.Context, cluster clusterState, m member, t task) error {
-	node := t.node.Name
+	node := t.Node.Name
 	for _, other := range r.joiningMembers(cluster, node) {
 		if err := r.uncordonWhenReady(ctx, m, other); err != nil {
 			err = &fleet.NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
-			r.recordOutcome(t.node, t.closure, state.Failed, "", err)
+			r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 			return err
 		}
 	}
 	if err := r.removeMembers(ctx, []engine.Engine{m.engine}, []string{node}, r.WithoutDrain, r.Drain); err != nil {
-		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
+		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 		return err
 	}
 	if err := r.deployAfterMachineChange(ctx, t); err != nil {

@@ -33,7 +33,7 @@ func (r *run) wasRecreated(node string, inspected inspections) bool {
 // join as a new member.
 func (r *run) removeStaleMember(ctx context.Context, m member, name string) error {
 	f, ok := m.engine.(engine.MemberRemover)
-	if !ok || !r.Goal.activatesNow() {
+	if !ok || !r.Goal.ActivatesNow() {
 		return nil
 	}
 	if err := f.RemoveMember(ctx, name); err != nil {
@@ -45,7 +45,7 @@ func (r *run) removeStaleMember(ctx context.Context, m member, name string) erro
 // admitPending admits nodes that were deployed and are not members yet. In a running cluster it is called
 // after the members that admit them have changed, so that those have the configuration of the hive.
 func (r *run) admitPending(ctx context.Context, cluster clusterState, nodes []nixeval.Node) {
-	if len(cluster.members) == 0 || !r.Goal.activatesNow() {
+	if len(cluster.members) == 0 || !r.Goal.ActivatesNow() {
 		return // each node was admitted right after it was deployed
 	}
 	for _, n := range nodes {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
 
@@ -148,18 +149,18 @@ func TestDestroyInRunningCluster(t *testing.T) {
 // no machine is removed.
 func TestScaleDown(t *testing.T) {
 	for name, c := range map[string]struct {
-		goal         Goal
+		goal         node.Goal
 		silent       bool
 		withoutDrain bool
 		want         []string
 		gone         bool
 	}{
-		"switch":               {Switch, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
-		"boot":                 {Boot, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
-		"undrained":            {Switch, false, true, []string{"forget cp-2", "forget cp-3"}, true},
-		"switch, no answer":    {Switch, true, false, nil, false},
-		"boot, no answer":      {Boot, true, false, nil, false},
-		"undrained, no answer": {Switch, true, true, nil, true},
+		"switch":               {node.Switch, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
+		"boot":                 {node.Boot, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
+		"undrained":            {node.Switch, false, true, []string{"forget cp-2", "forget cp-3"}, true},
+		"switch, no answer":    {node.Switch, true, false, nil, false},
+		"boot, no answer":      {node.Boot, true, false, nil, false},
+		"undrained, no answer": {node.Switch, true, true, nil, true},
 	} {
 		w := newWorld(t, map[string]int{"cp": 3})
 		e := &fakeEngine{}

@@ -1,12 +1,16 @@
 package deploy
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/node"
+)
 
 // A copied system is protected from the node's garbage collector until its activation, which
 // with waves can be much later.
 func TestCopiedSystemIsProtected(t *testing.T) {
 	t.Parallel()
-	for goal, protected := range map[Goal]bool{Switch: true, Boot: true, Test: true, Push: true, DryActivate: false} {
+	for goal, protected := range map[node.Goal]bool{node.Switch: true, node.Boot: true, node.Test: true, node.Push: true, node.DryActivate: false} {
 		w := newWorld(t, map[string]int{"w": 1})
 		w.must(w.apply())
 		first := w.machines["w-1"].protected

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/remote"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/durable"
@@ -96,7 +98,7 @@ type PreviewOptions struct {
 // Preview finds out what Apply would do. It builds systems on this machine. It writes nothing
 // on the nodes, unless Units is set.
 func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) ([]Preview, error) {
-	r := &run{Deployer: d, hive: hive, Options: Options{Goal: Switch, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
+	r := &run{Deployer: d, hive: hive, Options: Options{Options: node.Options{Goal: node.Switch}, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
 	machines, done, err := d.previewMachines(ctx, recorded, nodes, o)
 	defer done()
 	if err != nil {
@@ -262,7 +264,7 @@ func (d *Deployer) previewKeys(ctx context.Context, p *Preview, h secrets.Host, 
 	return nil
 }
 
-func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h nodeHost, c nixeval.Closure) error {
+func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h *remote.Host, c nixeval.Closure) error {
 	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: p.Node})
 	stats, err := d.Copier.Copy(ctx, p.Node, h, []string{c.Out})
 	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: p.Node, Text: fmt.Sprintf("%d paths", stats.Paths), Failed: err != nil})

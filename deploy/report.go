@@ -1,13 +1,12 @@
 package deploy
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -41,7 +40,7 @@ func failureText(r state.NodeResult, err error) string {
 // countOutcomes formats the number of nodes per outcome: `2 switched, 1 failed`. word returns the
 // word for an outcome.
 func countOutcomes(outcomes []state.Outcome, word func(state.Outcome) string) string {
-	order := []state.Outcome{state.Switched, Rebooted, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
+	order := []state.Outcome{state.Switched, node.Rebooted, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
 	counts := map[state.Outcome]int{}
 	for _, o := range outcomes {
 		counts[o]++
@@ -62,61 +61,4 @@ func summarize(results []state.NodeResult) string {
 		outcomes = append(outcomes, r.Outcome)
 	}
 	return countOutcomes(outcomes, func(o state.Outcome) string { return string(o) })
-}
-
-// activateText describes what a successful activation has changed.
-func activateText(result activate.Result, before activate.Node) string {
-	if !result.Changed {
-		return "unchanged"
-	}
-	var text string
-	switch result.Outcome {
-	case activate.BootDefault:
-		text = fmt.Sprintf("generation %d boots next", result.After.Generation)
-		if result.After.Current == result.After.Profile {
-			text = fmt.Sprintf("ran already; now it is generation %d", result.After.Generation)
-		}
-	case activate.Activated:
-		text = "runs until the next boot"
-	case activate.Committed:
-		text = fmt.Sprintf("generation %d → %d", before.Generation, result.After.Generation)
-		if before.Generation == 0 {
-			text = fmt.Sprintf("generation %d, the first", result.After.Generation)
-		}
-	}
-	if len(result.AlreadyFailing) > 0 {
-		text += "; failed before, too: " + strings.Join(result.AlreadyFailing, ", ")
-	}
-	if result.RebootNeeded() {
-		text += "; reboot for the new kernel"
-	}
-	return text
-}
-
-func dryText(result activate.Result) string {
-	text := unitsText(result.Dry)
-	var unknown *activate.UnknownProfileError
-	if errors.As(result.Refused, &unknown) {
-		text += "; but apply will refuse to replace " + unknown.Path + ", which was not deployed from here"
-	}
-	return text
-}
-
-func unitsText(d *activate.Dry) string {
-	if d == nil {
-		return "nothing would change"
-	}
-	var parts []string
-	for _, p := range []struct {
-		verb  string
-		units []string
-	}{{"stop", d.Stop}, {"restart", d.Restart}, {"reload", d.Reload}, {"start", d.Start}} {
-		if len(p.units) > 0 {
-			parts = append(parts, p.verb+" "+strings.Join(p.units, ", "))
-		}
-	}
-	if len(parts) == 0 {
-		return "would change no unit"
-	}
-	return "would " + strings.Join(parts, "; ")
 }

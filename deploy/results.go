@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -32,7 +33,7 @@ func (r *run) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Out
 	r.mu.Unlock()
 	result := state.NodeResult{Node: n.Name, Unit: n.Unit, Path: c.Out, Outcome: outcome}
 	if a, ok := r.activationOf(n); ok {
-		result.Before, result.After = generationOf(a.Before, a.Before.Current), generationOf(a.After, a.After.Current)
+		result.Before, result.After = node.GenerationOf(a.Before, a.Before.Current), node.GenerationOf(a.After, a.After.Current)
 	}
 	r.reportResult(result, text, err)
 }
@@ -95,10 +96,10 @@ func (r *run) summary() string {
 
 // verb returns the word for an outcome under this goal.
 func (r *run) verb(o state.Outcome) string {
-	if o == state.Switched && !r.Goal.activates() {
-		return map[Goal]string{Push: "copied", UploadKeys: "updated"}[r.Goal]
+	if o == state.Switched && !r.Goal.Activates() {
+		return map[node.Goal]string{node.Push: "copied", node.UploadKeys: "updated"}[r.Goal]
 	}
-	if o == state.Unchanged && r.Goal == DryActivate {
+	if o == state.Unchanged && r.Goal == node.DryActivate {
 		return "looked at"
 	}
 	return string(o)

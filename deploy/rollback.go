@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -82,7 +83,7 @@ func (s *Step) toGeneration(number int) {
 		}
 	}
 	if s.Err == nil {
-		s.Err = &GoneError{Node: s.Node.Name, What: fmt.Sprintf("generation %d", number)}
+		s.Err = &node.GoneError{Node: s.Node.Name, What: fmt.Sprintf("generation %d", number)}
 	}
 }
 
@@ -107,7 +108,7 @@ func generationFor(n activate.Node, path string, had int) int {
 			return had
 		}
 	}
-	return generationOf(n, path)
+	return node.GenerationOf(n, path)
 }
 
 // ChangesNode reports whether the step changes its node.
@@ -127,7 +128,7 @@ func (s Step) String() string {
 
 // generationText formats the generation that a node runs.
 func generationText(n activate.Node) string {
-	if g := generationOf(n, n.Current); g != 0 {
+	if g := node.GenerationOf(n, n.Current); g != 0 {
 		return fmt.Sprintf("generation %d", g)
 	}
 	return "what runs now"
@@ -159,7 +160,7 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 		results = append(results, d.reportResult(s.result(), s.String(), s.Err))
 		errs = append(errs, s.Err)
 	}
-	done, err := d.rollingUpdate(ctx, changing, func(node string) bool { return hasDeployment(byName[node].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
+	done, err := d.rollingUpdate(ctx, changing, func(name string) bool { return node.HasDeployment(byName[name].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return d.rollBackNode(ctx, byName[n.Name], o)
 	})
 	results, err = append(results, done...), errors.Join(append(errs, err)...)
@@ -174,7 +175,7 @@ func wasSkipped(err error) bool {
 }
 
 func (s Step) result() state.NodeResult {
-	r := state.NodeResult{Node: s.Node.Name, Unit: s.Node.Unit, Path: s.Path, Outcome: state.Unchanged, Before: generationOf(s.From, s.From.Current)}
+	r := state.NodeResult{Node: s.Node.Name, Unit: s.Node.Unit, Path: s.Path, Outcome: state.Unchanged, Before: node.GenerationOf(s.From, s.From.Current)}
 	if s.Err != nil {
 		r.Outcome = state.Failed
 	}
@@ -183,21 +184,10 @@ func (s Step) result() state.NodeResult {
 
 // rollBackNode carries out one step.
 func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
-	name, r := s.Node.Name, s.result()
-	r.Outcome = state.Failed
-	h, err := d.Fleet.Host(ctx, s.Node)
-	if err != nil {
-		return r, "", err
-	}
-	result, outcome, err := d.applySystem(ctx, name, h, systemTarget{
-		before: s.From, generation: s.Generation, restores: true,
-		request: activate.Request{Run: d.Record.ID(), Path: s.Path, Goal: activate.Switch, Confirm: o.Confirm, SettleTime: o.SettleTime, ReplaceUnknown: true},
-	})
-	r.Outcome, r.After = outcome, generationOf(result.After, result.After.Current)
-	if err != nil {
-		return r, "", &fleet.NodeError{Node: name, Step: event.Activate, Err: err}
-	}
-	return r, activateText(result, s.From), nil
+	r := s.result()
+	result, err := d.nodeChanger().RollBack(ctx, s.Node, s.From, s.Path, s.Generation, node.Options{Confirm: o.Confirm, SettleTime: o.SettleTime})
+	r.Outcome, r.After = result.Outcome, result.After()
+	return r, result.Text, err
 }
 
 // NoPredecessorError is a rollback of nodes whose previous system is not recorded.
@@ -210,16 +200,4 @@ func (e *NoPredecessorError) Error() string {
 // Hint returns what to do about the error.
 func (e *NoPredecessorError) Hint() string {
 	return "--to N names a generation: nixbench generations lists them"
-}
-
-// GoneError is a rollback of a node that no longer has the target system.
-type GoneError struct{ Node, What string }
-
-func (e *GoneError) Error() string {
-	return fmt.Sprintf("%s: roll back: the node has no %s (any more): it was removed, and perhaps collected as garbage", e.Node, e.What)
-}
-
-// Hint returns what to do about the error.
-func (e *GoneError) Hint() string {
-	return "nixbench generations lists what there is; nixbench apply with an older hive brings back the rest"
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
 
-	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -21,7 +21,7 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 	if r.Engines == nil {
 		return clusterState{}, nil
 	}
-	if !r.anyMemberDeployed(ctx, inspected) || !r.Goal.activatesNow() && !r.machines.AnyMachineDeferred() {
+	if !r.anyMemberDeployed(ctx, inspected) || !r.Goal.ActivatesNow() && !r.machines.AnyMachineDeferred() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
 		return clusterState{engines: engines}, err
 	}
@@ -57,21 +57,18 @@ func (r *run) anyMemberDeployed(ctx context.Context, inspected inspections) bool
 
 // isDeployed reports whether an inspected node has had a deployment, perhaps from another computer. The state
 // only has deployments from this one.
-func (l inspections) isDeployed(node string) bool {
-	inspection := l[node]
+func (l inspections) isDeployed(name string) bool {
+	inspection := l[name]
 	if inspection == nil {
 		return false
 	}
 	select {
 	case <-inspection.done:
-		return inspection.err == nil && hasDeployment(inspection.observed)
+		return inspection.err == nil && node.HasDeployment(inspection.observed)
 	default:
 		return false
 	}
 }
-
-// hasDeployment reports whether a node has a record of a deployment.
-func hasDeployment(n activate.Node) bool { return n.Last != nil || len(n.Deployed) > 0 }
 
 // waitForPreviousRuns waits for activations that killed runs have left running on members. Such an activation
 // may stop the engine, so that it does not answer when it is asked for its members, or later in the run.
@@ -97,25 +94,22 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 			_, err = r.Activator.FinishPrevious(ctx, n.Name, h, closures[n.Unit].Out)
 		}
 		if err == nil { // otherwise deploying the node reports the error
-			inspected[n.Name].observed, inspected[n.Name].err = r.inspectNode(ctx, n)
+			inspected[n.Name].observed, inspected[n.Name].err = r.nodeChanger().Inspect(ctx, n)
 		}
 		return struct{}{}, nil
 	})
 }
-
-// activatesNow reports whether the goal activates systems now, and not at the next boot.
-func (g Goal) activatesNow() bool { return g == Switch || g == Test }
 
 // deployWaves deploys the waves one after the other, and stops after a wave with a failure.
 func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []task) error {
 	byName := map[string]task{}
 	var nodes []nixeval.Node
 	for _, t := range tasks {
-		byName[t.node.Name] = t
-		nodes = append(nodes, t.node)
+		byName[t.Node.Name] = t
+		nodes = append(nodes, t.Node)
 	}
 	waves := cluster.orderWaves(nodes, func(node string) bool {
-		return byName[node].noop() || byName[node].machine == nil && !r.Goal.activates()
+		return byName[node].isNoop() || byName[node].machine == nil && !r.Goal.Activates()
 	}, r.MaxUnavailable)
 	var joining []nixeval.Node
 	var errs []error
@@ -131,7 +125,7 @@ func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []tas
 		}
 	}) {
 		if wasSkipped(o.Err) {
-			r.recordOutcome(o.Node, byName[o.Node.Name].closure, state.Skipped, "skipped: a node of the wave before failed", nil)
+			r.recordOutcome(o.Node, byName[o.Node.Name].Closure, state.Skipped, "skipped: a node of the wave before failed", nil)
 			continue
 		}
 		r.recordNotBegun(o.Node, o.Err)
@@ -143,11 +137,11 @@ func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []tas
 // deployInCluster deploys one node. A member is drained during the change. The node is admitted right after
 // it was deployed if no cluster runs yet or its engine does not answer; otherwise admitPending admits it.
 func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task) error {
-	node := t.node.Name
+	node := t.Node.Name
 	m, isMember := cluster.members[node]
 	if m.recreated {
 		if err := r.removeStaleMember(ctx, m, node); err != nil {
-			r.recordOutcome(t.node, t.closure, state.Failed, "", err)
+			r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 			return err
 		}
 	}
@@ -160,9 +154,9 @@ func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task)
 		return r.deployAfterMachineChange(ctx, t)
 	})
 	if !started {
-		r.recordOutcome(t.node, t.closure, state.Failed, "", err)
+		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 	}
-	if err == nil && r.Goal.activatesNow() && (len(cluster.members) == 0 || m.unreachable) {
+	if err == nil && r.Goal.ActivatesNow() && (len(cluster.members) == 0 || m.unreachable) {
 		r.admit(ctx, cluster, node)
 	}
 	return err
@@ -175,7 +169,7 @@ const failedUnitTimeout = 20 * time.Second
 // members before it waits, because other nodes may depend on the adjustment, and new members after it, when
 // they have joined.
 func (r *run) verifyCluster(ctx context.Context, cluster clusterState, nodes []nixeval.Node, more []check.Condition) error {
-	if !r.Goal.activatesNow() || len(cluster.engines) == 0 {
+	if !r.Goal.ActivatesNow() || len(cluster.engines) == 0 {
 		return nil
 	}
 	var members, newMembers []string

@@ -15,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -114,7 +115,7 @@ func tasks(names ...string) []task {
 	var out []task
 	for _, name := range names {
 		name, same := strings.CutPrefix(name, "=")
-		out = append(out, task{node: nixeval.Node{Name: name}, unchanged: same})
+		out = append(out, task{Task: node.Task{Node: nixeval.Node{Name: name}, Unchanged: same}})
 	}
 	return out
 }
@@ -157,8 +158,8 @@ func TestOrderWaves(t *testing.T) {
 		var nodes []nixeval.Node
 		same := map[string]bool{}
 		for _, t := range c.todo {
-			nodes = append(nodes, t.node)
-			same[t.node.Name] = t.unchanged
+			nodes = append(nodes, t.Node)
+			same[t.Node.Name] = t.Unchanged
 		}
 		for _, wave := range cluster.orderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
 			var names []string
@@ -191,8 +192,8 @@ func TestWithDrain(t *testing.T) {
 	} {
 		e := &fakeEngine{refuse: c.refuse}
 		d := &Deployer{}
-		cluster := clusterState{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Drained: c.task.unchanged}}}}
-		err := d.withDrain(t.Context(), cluster, "w-1", c.task.unchanged, func() error { e.calls = append(e.calls, "deploy"); return c.deploy })
+		cluster := clusterState{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Drained: c.task.Unchanged}}}}
+		err := d.withDrain(t.Context(), cluster, "w-1", c.task.Unchanged, func() error { e.calls = append(e.calls, "deploy"); return c.deploy })
 		if diff := cmp.Diff(c.want, e.calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -205,7 +206,7 @@ func TestWithDrain(t *testing.T) {
 // Only nodes that are not members are admitted, and nodes whose machine was recreated.
 func TestAdmit(t *testing.T) {
 	e := &fakeEngine{}
-	r := &run{Deployer: &Deployer{}, Options: Options{Goal: Switch}}
+	r := &run{Deployer: &Deployer{}, Options: Options{Options: node.Options{Goal: node.Switch}}}
 	cluster := clusterState{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, recreated: true}}}
 	r.admitPending(t.Context(), cluster, []nixeval.Node{{Name: "cp-1"}, {Name: "cp-2"}, {Name: "w-1"}})
 	if diff := cmp.Diff([]string{"invite cp-2", "invite w-1"}, e.calls); diff != "" {
@@ -226,22 +227,22 @@ func TestVerifyCluster(t *testing.T) {
 		nodes   []nixeval.Node
 		refuse  string
 		timeout time.Duration
-		goal    Goal
+		goal    node.Goal
 		want    []string
 		wantErr string
 	}{
-		"all of them":            {nodes, "", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-2 w-3"}, ""},
-		"only members":           {nodes[:1], "", time.Minute, Switch, []string{"adjust w-1", "look "}, ""},
-		"only new ones":          {nodes[1:2], "", time.Minute, Switch, []string{"look ", "adjust w-2"}, ""},
-		"none of them":           {nodes[3:], "", time.Minute, Switch, []string{"look "}, ""},
-		"no check":               {nodes, "", 0, Switch, []string{"adjust w-1", "adjust w-2 w-3"}, ""},
-		"nothing is activated":   {nodes, "", time.Minute, Boot, nil, ""},
-		"the engine fails":       {nodes, "adjust", time.Minute, Switch, []string{"adjust w-1", "look ", "adjust w-1 w-2 w-3"}, "the engine refuses"},
-		"no check, and it fails": {nodes, "adjust", 0, Switch, []string{"adjust w-1"}, "the engine refuses"},
+		"all of them":            {nodes, "", time.Minute, node.Switch, []string{"adjust w-1", "look ", "adjust w-2 w-3"}, ""},
+		"only members":           {nodes[:1], "", time.Minute, node.Switch, []string{"adjust w-1", "look "}, ""},
+		"only new ones":          {nodes[1:2], "", time.Minute, node.Switch, []string{"look ", "adjust w-2"}, ""},
+		"none of them":           {nodes[3:], "", time.Minute, node.Switch, []string{"look "}, ""},
+		"no check":               {nodes, "", 0, node.Switch, []string{"adjust w-1", "adjust w-2 w-3"}, ""},
+		"nothing is activated":   {nodes, "", time.Minute, node.Boot, nil, ""},
+		"the engine fails":       {nodes, "adjust", time.Minute, node.Switch, []string{"adjust w-1", "look ", "adjust w-1 w-2 w-3"}, "the engine refuses"},
+		"no check, and it fails": {nodes, "adjust", 0, node.Switch, []string{"adjust w-1"}, "the engine refuses"},
 	} {
 		e := &fakeEngine{refuse: c.refuse}
 		var notes []string
-		r := &run{hive: hive, Options: Options{Goal: c.goal, CheckTimeout: c.timeout}, Deployer: &Deployer{Send: func(e event.Event) {
+		r := &run{hive: hive, Options: Options{Options: node.Options{Goal: c.goal}, CheckTimeout: c.timeout}, Deployer: &Deployer{Send: func(e event.Event) {
 			if e.Level == "note" {
 				notes = append(notes, e.Text)
 			}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
 
@@ -81,7 +82,7 @@ func StatusOf(o fleet.Outcome[activate.Node], recorded state.Node, desired map[s
 	s.Current, s.Booted, s.BootDefault, s.Boots = n.Current, n.Booted, n.Profile, n.Generation
 	s.State, s.Reboot, s.Uptime = n.System, n.RebootNeeded(), int64(n.Uptime/time.Second)
 	s.FailedUnits = append(s.FailedUnits, n.Failed...)
-	s.Generation = generationOf(n, n.Current)
+	s.Generation = node.GenerationOf(n, n.Current)
 	if r := n.Last; r != nil {
 		s.LastRun = &LastRun{Run: r.ID, Goal: string(r.Goal), Outcome: string(r.Outcome), Time: r.Time, Text: r.String(), Armed: n.Armed(), Alive: r.Alive}
 		if r.To == n.Current && (r.Outcome == activate.Committed || r.Outcome == activate.Activated || r.Outcome == activate.BootDefault) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -122,7 +123,7 @@ func TestRecordOfActivation(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		goal      Goal
+		goal      node.Goal
 		prepare   func(*world, context.CancelFunc)
 		outcome   state.Outcome
 		text      string
@@ -130,12 +131,12 @@ func TestRecordOfActivation(t *testing.T) {
 		confirmed bool // the new system is the last confirmed one
 		intents   int
 	}{
-		"switched": {goal: Switch, outcome: state.Switched, text: "generation 3 → 4", after: 4, confirmed: true},
-		"boot":     {goal: Boot, outcome: state.Switched, text: "generation 4 boots next", after: 3},
-		"test":     {goal: Test, outcome: state.Switched, text: "runs until the next boot", confirmed: true},
-		"rolled back": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].switchFails = true },
+		"switched": {goal: node.Switch, outcome: state.Switched, text: "generation 3 → 4", after: 4, confirmed: true},
+		"boot":     {goal: node.Boot, outcome: state.Switched, text: "generation 4 boots next", after: 3},
+		"test":     {goal: node.Test, outcome: state.Switched, text: "runs until the next boot", confirmed: true},
+		"rolled back": {goal: node.Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].switchFails = true },
 			outcome: state.RolledBack, text: "rolled back: units failed (exit 4)", after: 3},
-		"unchanged since it was inspected": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) {
+		"unchanged since it was inspected": {goal: node.Switch, prepare: func(w *world, _ context.CancelFunc) {
 			m := w.machines["w-1"]
 			w.onEvent = func(e event.Event) {
 				if e.Kind == event.NodeEnd && e.Phase == event.Copy {
@@ -144,10 +145,10 @@ func TestRecordOfActivation(t *testing.T) {
 				}
 			}
 		}, outcome: state.Unchanged, text: "unchanged", confirmed: true},
-		"interrupted before the node answers": {goal: Switch, prepare: interruptAt(event.Activate), outcome: state.Failed, text: "failed: context canceled", intents: 2},
-		"interrupted before it is confirmed": {goal: Switch, prepare: interruptAt(event.Confirm), outcome: state.Failed,
+		"interrupted before the node answers": {goal: node.Switch, prepare: interruptAt(event.Activate), outcome: state.Failed, text: "failed: context canceled", intents: 2},
+		"interrupted before it is confirmed": {goal: node.Switch, prepare: interruptAt(event.Confirm), outcome: state.Failed,
 			text: "failed: not confirmed: goes back by itself, 1m0s after the switch", intents: 2},
-		"lost": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].refusesConfirm = true }, outcome: state.Failed,
+		"lost": {goal: node.Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].refusesConfirm = true }, outcome: state.Failed,
 			text: "failed: not confirmed: goes back by itself, 1m0s after the switch", intents: 2},
 	} {
 		w := newWorldDeployedTwice(t)
@@ -181,10 +182,10 @@ func TestRecordOfActivation(t *testing.T) {
 // Restoring a node restores its keys first, and restores also its boot default.
 func TestRestoreWithAnotherBootDefault(t *testing.T) {
 	t.Parallel()
-	for goal, want := range map[Goal][]string{
-		Switch: {"switch 2", "keys put back", "switch 1", "keys put back", "boot 0"},
-		Boot:   {"boot 2", "keys put back", "boot 0"},
-		Test:   {"test 2", "keys put back", "test 1"},
+	for goal, want := range map[node.Goal][]string{
+		node.Switch: {"switch 2", "keys put back", "switch 1", "keys put back", "boot 0"},
+		node.Boot:   {"boot 2", "keys put back", "boot 0"},
+		node.Test:   {"test 2", "keys put back", "test 1"},
 	} {
 		w, _ := newWorldWithBusyNode(t)
 		m := w.machines["w-1"]
@@ -209,7 +210,7 @@ func TestRestoreWithAnotherBootDefault(t *testing.T) {
 		if m.current != ran || m.generation != 2 {
 			t.Errorf("apply %s: generation %d boots next, and %s runs", goal, m.generation, m.current)
 		}
-		if added := len(m.generations) - len(generations); goal == Test && added != 0 || goal != Test && added != 1 {
+		if added := len(m.generations) - len(generations); goal == node.Test && added != 0 || goal != node.Test && added != 1 {
 			t.Errorf("apply %s: restoring made generations of its own: %q", goal, m.generations)
 		}
 	}
@@ -223,7 +224,7 @@ func TestRollbackToMissingSystem(t *testing.T) {
 	m.collected = m.generations[1]
 	m.generations, m.generation = []string{m.current}, 1
 	results, err := w.rollback(t.Context())
-	var gone *GoneError
+	var gone *node.GoneError
 	if !errors.As(err, &gone) || gone.Node != "w-1" || gone.What != m.collected {
 		t.Errorf("%v", err)
 	}

@@ -44,7 +44,7 @@ func isVersionRefused(err error) bool {
 // cancels the build if one of them refuses. If evaluation or build fails first, it does not wait for booting
 // machines only to ask them for versions.
 func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node, inspected inspections) (map[string]nixeval.Closure, error) {
-	if !r.Goal.activates() {
+	if !r.Goal.Activates() {
 		return r.makeClosures(ctx, eval, nodes)
 	}
 	buildCtx, stopBuild := context.WithCancelCause(ctx)

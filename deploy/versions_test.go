@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -39,7 +40,7 @@ func TestRefusedVersion(t *testing.T) {
 	if len(p.asked) > 0 {
 		t.Errorf("before the first deployment the engine was asked about %q", p.asked)
 	}
-	for _, goal := range []Goal{Push, UploadKeys} {
+	for _, goal := range []node.Goal{node.Push, node.UploadKeys} {
 		w.must(w.apply(func(o *Options) { o.Goal = goal }))
 	}
 	if len(p.asked) > 0 {

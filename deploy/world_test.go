@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
 
@@ -337,7 +338,7 @@ func (w *world) apply(options ...func(*Options)) ([]state.NodeResult, error) {
 }
 
 func (w *world) applyIn(ctx context.Context, options ...func(*Options)) ([]state.NodeResult, error) {
-	o := Options{Goal: Switch, Confirm: time.Minute, BootTimeout: 10 * time.Second}
+	o := Options{Options: node.Options{Goal: node.Switch, Confirm: time.Minute}, BootTimeout: 10 * time.Second}
 	for _, f := range options {
 		f(&o)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
@@ -91,9 +92,9 @@ func (a *app) applyCommand() *cobra.Command {
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		goal := deploy.Switch
+		goal := node.Switch
 		if len(args) == 1 {
-			goal = deploy.Goal(args[0])
+			goal = node.Goal(args[0])
 		}
 		return a.apply(goal, flags)
 	})
@@ -134,16 +135,16 @@ func (a *app) uploadKeysCommand() *cobra.Command {
 the hive no longer has. Systems are neither evaluated nor switched.`,
 		Args: cobra.NoArgs,
 	}
-	cmd.RunE = a.withView(func([]string) error { return a.apply(deploy.UploadKeys, flags) })
+	cmd.RunE = a.withView(func([]string) error { return a.apply(node.UploadKeys, flags) })
 	flags.fleetFlags.add(cmd.Flags())
 	return cmd
 }
 
 // options validates the flags and converts them to the options of an apply.
-func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
+func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 	o := deploy.Options{
-		Goal: goal, Parallel: f.parallel, KeepGoing: f.keepGoing, RollbackAll: f.rollbackAll,
-		Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys,
+		Options:  node.Options{Goal: goal, RollbackAll: f.rollbackAll, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys},
+		Parallel: f.parallel, KeepGoing: f.keepGoing,
 		WithoutDrain: f.drain.noDrain, Partial: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
 	}
 	if f.checkTimeout < 0 {
@@ -156,13 +157,13 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 		return o, usagef("--boot-timeout %v: no machine is ready before it was started", f.bootTimeout)
 	}
 	if goal == "keys" {
-		o.Goal = deploy.UploadKeys
+		o.Goal = node.UploadKeys
 	}
 	var err error
 	if o.Confirm, o.SettleTime, err = f.arming(); err != nil {
 		return o, err
 	}
-	if o.Specialisation != "" && o.Goal != deploy.Switch && o.Goal != deploy.Test {
+	if o.Specialisation != "" && o.Goal != node.Switch && o.Goal != node.Test {
 		return o, usagef("--specialisation works with the goals switch and test; what boots is the system itself")
 	}
 	if f.parallel < 0 {
@@ -191,7 +192,7 @@ func (f *applyFlags) options(goal deploy.Goal) (deploy.Options, error) {
 	return o, err
 }
 
-func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
+func (a *app) apply(goal node.Goal, flags applyFlags) error {
 	o, err := flags.options(goal)
 	if err != nil {
 		return err
@@ -209,7 +210,7 @@ func (a *app) apply(goal deploy.Goal, flags applyFlags) error {
 	if o.UsesKeys() {
 		hive = hive.WithKeys(nodes)
 	}
-	if o.Goal == deploy.UploadKeys || len(hive.Broken) == 0 { // otherwise the evaluation reports what is broken
+	if o.Goal == node.UploadKeys || len(hive.Broken) == 0 { // otherwise the evaluation reports what is broken
 		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/spf13/cobra"
 
@@ -57,9 +58,9 @@ func (a *app) applyLocalCommand() *cobra.Command {
 		Args: cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		goal := deploy.Switch
+		goal := node.Switch
 		if len(args) == 1 {
-			goal = deploy.Goal(args[0])
+			goal = node.Goal(args[0])
 		}
 		return a.applyLocal(goal, flags)
 	})
@@ -74,7 +75,7 @@ func (a *app) applyLocalCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) applyLocal(goal deploy.Goal, flags localFlags) error {
+func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	applyOptions := applyFlags{
 		armFlags: flags.armFlags, specialisation: flags.specialisation,
 		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/node"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
 
@@ -173,7 +174,7 @@ func isActivationError(err error) bool {
 		reboot  *activate.RebootError
 		gone    *remote.LostError
 		notOS   *activate.NotNixOSError
-		absent  *deploy.GoneError
+		absent  *node.GoneError
 		busy    *activate.BusyError
 		version *engine.VersionError
 		blocked *engine.BlockedError

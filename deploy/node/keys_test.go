@@ -1,4 +1,4 @@
-package deploy
+package node
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // unreachableHost is a node that cannot be reached.
-type unreachableHost struct{ nodeHost }
+type unreachableHost struct{ host }
 
 func (unreachableHost) Conn(ctx context.Context) (*remote.Conn, error) {
 	<-ctx.Done()
@@ -38,8 +38,9 @@ func TestKeysOfUnreachableNodes(t *testing.T) {
 		{&activate.BusyError{Node: "a"}, ""},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := &run{Deployer: &Deployer{Uploader: &secrets.Uploader{}}}
-			err := r.restoreKeys(t.Context(), unreachableHost{}, task{node: nixeval.Node{Name: "a"}, keys: secrets.Set{Keys: make([]secrets.Key, 1)}}, test.why)
+			c := &Changer{Uploader: &secrets.Uploader{}}
+			task := Task{Node: nixeval.Node{Name: "a"}, Keys: secrets.Set{Keys: make([]secrets.Key, 1)}}
+			err := c.restoreKeys(t.Context(), unreachableHost{}, task, Options{}, test.why)
 			switch {
 			case test.want == "" && err != nil, test.want != "" && err == nil:
 				t.Errorf("%v: got %v", test.why, err)

@@ -1,0 +1,82 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Changer holds what the changes of a run need.
+type Changer struct {
+	Fleet     *fleet.Fleet
+	Copier    *closure.Copier
+	Uploader  *secrets.Uploader
+	Activator *activate.Activator
+	Store     *state.Store
+	RunID     string
+	Send      event.Sink
+}
+
+// Options say how systems get onto nodes.
+type Options struct {
+	Goal           Goal
+	Confirm        time.Duration // time to confirm before the node rolls back; 0: the rollback is not armed
+	SettleTime     time.Duration // see activate.Request
+	Specialisation string
+	ActivateWith   string // "" or activate.NixosRebuild
+	ReplaceUnknown bool   // overrides replaceUnknownProfiles of the hive
+	WithoutKeys    bool
+	RollbackAll    bool // nodes keep what is needed to roll back the whole run
+}
+
+// host is a node's connection with the methods that activate and closure need.
+type host interface {
+	activate.Host
+	closure.Host
+}
+
+// Inspect asks a node what it runs. It first waits for a reboot that a killed run has begun.
+func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (activate.Node, error) {
+	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
+	h, err := c.Fleet.Host(ctx, n)
+	if err == nil && c.Store.State().Rebooting(n.Name) != nil {
+		if err = c.waitForPreviousReboot(ctx, n.Name, h); err == nil {
+			h, err = c.Fleet.Host(ctx, n)
+		}
+	}
+	var observed activate.Node
+	if err == nil {
+		observed, err = Inspect(ctx, c.Activator, n.Name, h)
+	}
+	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Connect, Node: n.Name, Failed: err != nil})
+	return observed, err
+}
+
+// Inspect asks a node what it runs.
+func Inspect(ctx context.Context, a *activate.Activator, name string, h activate.Host) (activate.Node, error) {
+	observed, err := a.Inspect(ctx, name, h)
+	return observed, inspectError(name, err)
+}
+
+// inspectError marks a lost connection or a timeout as an error of the connect phase, because nothing
+// has been changed on the node. It returns other errors unchanged.
+func inspectError(name string, err error) error {
+	var lost *remote.LostError
+	var timeout *remote.TimeoutError
+	if errors.As(err, &lost) || errors.As(err, &timeout) {
+		return &fleet.NodeError{Node: name, Step: event.Connect, Err: err}
+	}
+	return err
+}
+
+// HasDeployment reports whether a node has a record of a deployment.
+func HasDeployment(n activate.Node) bool { return n.Last != nil || len(n.Deployed) > 0 }

@@ -1,0 +1,199 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Task is the deployment of one node.
+type Task struct {
+	Node          nixeval.Node
+	Deployment    nixeval.Deployment // the node's deployment options
+	Closure       nixeval.Closure
+	BuildOnTarget bool
+	Observed      activate.Node // what the node was like before the run
+	Unchanged     bool          // the node runs the desired system already; only keys may differ
+	Keys          secrets.Set
+}
+
+// Result is what a change has done to a node.
+type Result struct {
+	Outcome state.Outcome
+	Text    string
+	// Activation is nil if no system was activated, and if another run is changing the node.
+	Activation *activate.Result
+}
+
+// After returns the generation that the node runs after the activation; 0 if it is unknown.
+func (r Result) After() int {
+	if r.Activation == nil {
+		return 0
+	}
+	return GenerationOf(r.Activation.After, r.Activation.After.Current)
+}
+
+// Deploy copies the closure, uploads keys, activates the system and uploads the remaining keys.
+func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error) {
+	result, err := c.runSteps(ctx, t, o)
+	var lost *activate.LostSightError
+	if err != nil && ctx.Err() != nil && !errors.As(err, &lost) {
+		// The cause of the cancellation explains more than the failure that followed from it.
+		err = &fleet.NodeError{Node: t.Node.Name, Step: event.Deploy, Err: context.Cause(ctx)}
+	}
+	return result, err
+}
+
+func (c *Changer) runSteps(ctx context.Context, t Task, o Options) (Result, error) {
+	failed := Result{Outcome: state.Failed}
+	h, err := c.Fleet.Host(ctx, t.Node)
+	if err != nil {
+		return failed, err
+	}
+	if t.Unchanged || o.Goal == UploadKeys {
+		return c.updateKeys(ctx, h, t, o)
+	}
+	if err := c.transferClosure(ctx, h, t, o); err != nil {
+		return failed, err
+	}
+	switch o.Goal {
+	case Push:
+		return Result{Outcome: state.Switched, Text: "copied"}, nil
+	case DryActivate:
+		return c.dryActivate(ctx, h, t, o)
+	}
+	recovered, err := c.finishPrevious(ctx, h, t)
+	if err != nil {
+		return failed, err
+	}
+	if _, err := c.uploadKeys(ctx, h, t, o, secrets.Pre); err != nil {
+		return failed, err // the node has restored its previous keys
+	}
+	result, err := c.activateTask(ctx, h, t, o, recovered)
+	if err != nil {
+		return result, errors.Join(err, c.restoreKeys(ctx, h, t, o, err))
+	}
+	if _, err := c.uploadKeys(ctx, h, t, o, secrets.Post); err != nil {
+		result.Outcome, result.Text = state.Failed, ""
+		return result, err
+	}
+	return result, nil
+}
+
+// confirmUnchanged removes the intents of killed runs from the state and records the system
+// as confirmed: the node already runs the desired system.
+func (c *Changer) confirmUnchanged(t Task, o Options) error {
+	name := t.Node.Name
+	recorded := c.Store.State()
+	if len(recorded.OpenIntents(c.RunID, name)) == 0 {
+		if confirmed := recorded.Nodes[name].LastConfirmed; o.Goal != Switch || confirmed != nil && confirmed.Path == t.Closure.Out {
+			return nil
+		}
+	}
+	return c.Store.Update(func(s *state.State) error {
+		s.DropOpenIntents(c.RunID, name)
+		if o.Goal == Switch {
+			s.Confirm(name, newDeployment(t.Observed, t.Closure.Out, c.RunID))
+		}
+		return nil
+	})
+}
+
+// transferClosure copies the system to the node or builds it there, and protects it from the
+// node's garbage collector.
+func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options) error {
+	name := t.Node.Name
+	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Copy, Node: name})
+	var text string
+	var stats closure.Stats
+	var err error
+	if t.BuildOnTarget {
+		text, err = "built there", c.Copier.BuildOnTarget(ctx, name, h, []string{t.Closure.Drv})
+	} else {
+		stats, err = c.Copier.Copy(ctx, name, h, []string{t.Closure.Out})
+		text = fmt.Sprintf("%d paths", stats.Paths)
+		if err != nil {
+			stats = closure.Stats{} // they count the paths to copy, not the paths that were copied
+		}
+	}
+	if err == nil && o.Goal != DryActivate {
+		// Until the profile points to the system, the node's garbage collector could delete it.
+		err = c.Copier.Protect(ctx, name, h, "nixbench-wanted", t.Closure.Out)
+	}
+	c.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Copy, Node: name, Text: text, Failed: err != nil,
+		Done: int(stats.Bytes), Total: int(stats.Closure)})
+	if err != nil {
+		return &fleet.NodeError{Node: name, Step: event.Copy, Err: err}
+	}
+	return nil
+}
+
+// Request returns the activation of a task's system.
+func (c *Changer) Request(t Task, o Options) activate.Request {
+	return activate.Request{
+		Run: c.RunID, Path: t.Closure.Out, Goal: activate.Goal(o.Goal),
+		Specialisation: o.Specialisation, Confirm: o.Confirm, SettleTime: o.SettleTime, Activator: o.ActivateWith,
+		ReplaceUnknown: o.ReplaceUnknown || t.Deployment.ReplaceUnknownProfiles,
+		Known:          c.Store.Node(t.Node.Name).Paths,
+	}
+}
+
+// CheckReplaceable returns an error if the node has a system that must not be replaced. It is called before
+// anything is copied to the node.
+func (c *Changer) CheckReplaceable(t Task, o Options) error {
+	runs := TargetSystem(t.Closure, o)
+	if !o.Goal.Activates() || t.Unchanged || runs == "" {
+		return nil
+	}
+	return c.Request(t, o).CheckReplaceable(t.Node.Name, t.Observed.WithDesired(runs))
+}
+
+// IsUnchanged reports whether the node already runs or boots the system that the goal asks for.
+func IsUnchanged(observed activate.Node, closure nixeval.Closure, o Options) bool {
+	runs := TargetSystem(closure, o)
+	return runs != "" && o.Goal.Activates() && observed.HasReached(activate.Goal(o.Goal), closure.Out, runs)
+}
+
+// TargetSystem returns the store path that the node would report as its system; empty if that is
+// known only on the node.
+func TargetSystem(closure nixeval.Closure, o Options) string {
+	if o.Specialisation == "" {
+		return closure.Out
+	}
+	system, _ := filepath.EvalSymlinks(filepath.Join(closure.Out, "specialisation", o.Specialisation))
+	return system
+}
+
+func (c *Changer) dryActivate(ctx context.Context, h host, t Task, o Options) (Result, error) {
+	result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.Request(t, o))
+	if err != nil {
+		return Result{Outcome: state.Failed}, &fleet.NodeError{Node: t.Node.Name, Step: event.Activate, Err: err}
+	}
+	return Result{Outcome: state.Unchanged, Text: dryText(result)}, nil
+}
+
+// activateTask activates the task's system on the node. recovered: the unfinished activation of a killed run
+// was finished or undone before.
+func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, recovered bool) (Result, error) {
+	name := t.Node.Name
+	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{Before: t.Observed, Request: c.Request(t, o), Recovered: recovered})
+	result := Result{Outcome: outcome}
+	var busy *activate.BusyError
+	if activation.Changed && !errors.As(err, &busy) { // a busy node is changed by another run
+		result.Activation = &activation
+	}
+	if err != nil {
+		return result, &fleet.NodeError{Node: name, Step: event.Activate, Err: err}
+	}
+	result.Text = activateText(activation, t.Observed)
+	return result, nil
+}

@@ -1,0 +1,133 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/state"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// finishPrevious finishes or undoes the unfinished activation of a killed run on the node, and reports whether
+// there was one. It is called
+// before keys are uploaded: if the node rolls back that activation, it also restores the keys from
+// before it, which would replace newly uploaded keys.
+func (c *Changer) finishPrevious(ctx context.Context, h host, t Task) (bool, error) {
+	if !t.Observed.HasUnfinishedRun() {
+		return false, nil
+	}
+	finished, err := c.Activator.FinishPrevious(ctx, t.Node.Name, h, t.Closure.Out)
+	if err != nil {
+		return false, &fleet.NodeError{Node: t.Node.Name, Step: event.Activate, Err: err}
+	}
+	return finished != nil, nil
+}
+
+// asideMode returns how long the node keeps a backup of the keys that an upload replaces.
+func (o Options) asideMode(when secrets.When) secrets.Aside {
+	switch {
+	case when == secrets.Pre && o.RollbackAll:
+		return secrets.Hold
+	case when == secrets.Pre:
+		return secrets.Keep
+	case when == secrets.Post && o.RollbackAll:
+		return secrets.Add
+	}
+	return secrets.Drop
+}
+
+// restoreKeys restores the previous keys of a node after its activation failed. It changes
+// nothing if the node has restored them itself, or if a failed switch is not rolled back. If
+// an activation still runs on the node, restoreKeys leaves the keys to that activation.
+func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, why error) error {
+	var lost *activate.LostSightError
+	var busy *activate.BusyError
+	if o.WithoutKeys || len(t.Keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
+		return nil
+	}
+	// This runs also after Ctrl-C, while the user waits, so its time is limited.
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoTimeout, fmt.Errorf("no answer within %v", undoTimeout))
+	defer cancel()
+	err := c.Uploader.Undo(ctx, t.Node.Name, h)
+	var failed *activate.FailedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(why, &failed) && failed.Result.RolledBack():
+		// The node has rolled back; only the keys that it could not restore are left to do.
+		return fmt.Errorf("the node has put back the keys from before together with its system, but that could not be verified: %w", err)
+	}
+	return fmt.Errorf("its keys may still be those of the new system; nixbench apply compares them with the hive: %w", err)
+}
+
+// undoTimeout limits the time to restore keys after a failure.
+const undoTimeout = 5 * time.Second
+
+// DropKeyBackup removes the backup of keys that the node kept in case the whole run is rolled back.
+func (c *Changer) DropKeyBackup(ctx context.Context, n nixeval.Node) error {
+	h, err := c.Fleet.Host(ctx, n)
+	if err == nil {
+		err = c.Uploader.DropBackup(ctx, n.Name, h)
+	}
+	if err != nil {
+		return &fleet.NodeError{Node: n.Name, Step: event.Keys, Err: err}
+	}
+	return nil
+}
+
+// updateKeys uploads the keys of a node that runs the desired system already, or whose
+// system is not to be changed.
+func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Result, error) {
+	if t.Unchanged {
+		if err := c.confirmUnchanged(t, o); err != nil {
+			return Result{Outcome: state.Failed}, err
+		}
+	}
+	changed, err := c.uploadKeys(ctx, h, t, o, secrets.All)
+	switch {
+	case err != nil:
+		return Result{Outcome: state.Failed}, err
+	case changed != "":
+		return Result{Outcome: state.Switched, Text: changed}, nil
+	case o.Goal == UploadKeys:
+		return Result{Outcome: state.Unchanged, Text: "keys are as they were"}, nil
+	}
+	return Result{Outcome: state.Unchanged, Text: "unchanged"}, nil
+}
+
+// uploadKeys uploads the keys for the given moment of a deployment, and returns a text about
+// what changed. If the hive has no keys for the node, the keys of the old system are removed
+// after that system has stopped running. A node that has no keys according to the state is
+// not contacted.
+func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (string, error) {
+	none := len(t.Keys.Keys) == 0
+	if o.WithoutKeys || none && (when == secrets.Pre || o.Goal == Boot || o.Goal == Test ||
+		when == secrets.All && o.Goal != UploadKeys && c.confirmedWithoutKeys(t)) {
+		return "", nil
+	}
+	set := t.Keys.At(when)
+	set.Aside = o.asideMode(when)
+	set.KeepOld = o.Goal == Boot || o.Goal == Test // the node runs or boots also another system, which needs its keys
+	result, err := c.Uploader.Upload(ctx, h, set)
+	if err != nil {
+		return "", &fleet.NodeError{Node: t.Node.Name, Step: event.Keys, Err: err}
+	}
+	if result.Changes() {
+		return result.Summary(), nil
+	}
+	return "", nil
+}
+
+// confirmedWithoutKeys reports whether the last confirmed system is the one that the node runs.
+// The hive has no keys for the node then, so there are none of ours to remove.
+func (c *Changer) confirmedWithoutKeys(t Task) bool {
+	confirmed := c.Store.Node(t.Node.Name).LastConfirmed
+	return confirmed != nil && (confirmed.Path == t.Observed.Current || t.Unchanged && confirmed.Path == t.Closure.Out) // or a specialisation of that system
+}

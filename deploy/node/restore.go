@@ -1,0 +1,70 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Restore restores the system that the node ran and the one that it would have booted. After
+// apply boot or apply test those are two.
+func (c *Changer) Restore(ctx context.Context, n nixeval.Node, before activate.Node, o Options) error {
+	h, err := c.Fleet.Host(ctx, n)
+	if err != nil {
+		return err
+	}
+	if o.Goal != Boot {
+		goal := activate.Switch
+		if o.Goal == Test {
+			goal = activate.Test
+		}
+		if err := c.restoreSystem(ctx, n, h, o, before, goal, before.Current); err != nil {
+			return err
+		}
+	}
+	if o.Goal != Test && before.Profile != before.Current || o.Goal == Boot {
+		return c.restoreSystem(ctx, n, h, o, before, activate.Boot, before.Profile)
+	}
+	return nil
+}
+
+func (c *Changer) restoreSystem(ctx context.Context, n nixeval.Node, h host, o Options, before activate.Node, goal activate.Goal, path string) error {
+	generation := GenerationOf(before, path)
+	if generation == 0 {
+		return errors.New("it had no generation to go back to")
+	}
+	if !o.WithoutKeys { // before the system: its units start with the previous keys
+		if err := c.Uploader.PutBack(ctx, n.Name, h); err != nil {
+			return err
+		}
+	}
+	_, _, err := c.ApplySystem(ctx, n.Name, h, Target{
+		Before: before, Generation: generation, Restores: true,
+		Request: activate.Request{Run: c.RunID + "-back", Path: path, Goal: goal, Confirm: o.Confirm, SettleTime: o.SettleTime, ReplaceUnknown: true},
+	})
+	return err
+}
+
+// RollBack activates an earlier system on a node. generation is its number in the node's profile, or 0 if it is
+// not in the profile.
+func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.Node, path string, generation int, o Options) (Result, error) {
+	h, err := c.Fleet.Host(ctx, n)
+	if err != nil {
+		return Result{Outcome: state.Failed}, err
+	}
+	activation, outcome, err := c.ApplySystem(ctx, n.Name, h, Target{
+		Before: before, Generation: generation, Restores: true,
+		Request: activate.Request{Run: c.RunID, Path: path, Goal: activate.Switch, Confirm: o.Confirm, SettleTime: o.SettleTime, ReplaceUnknown: true},
+	})
+	result := Result{Outcome: outcome, Activation: &activation}
+	if err != nil {
+		return result, &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
+	}
+	result.Text = activateText(activation, before)
+	return result, nil
+}

@@ -1,0 +1,101 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/state"
+)
+
+// Target is a system that a node is to run or to boot, and how the node gets there.
+type Target struct {
+	Before  activate.Node    // what the node was like when it was inspected
+	Request activate.Request // with the path of the system, even if generation is set
+
+	// Generation of the node's profile to go back to; 0: the system becomes a new generation.
+	Generation int
+	// Restores: the node had the system before. If the system is missing, it was removed.
+	Restores bool
+	// Recovered: the unfinished activations of killed runs on the node were finished or undone before.
+	Recovered bool
+}
+
+// ApplySystem activates a system on a node. apply, rollback and the restoring of nodes after a
+// failed run use it, so that all of them have the same record in the state:
+//
+//  1. The intent is written, together with the system that the node ran before this run.
+//  2. The node activates the system, and confirms it unless the rollback is not armed.
+//  3. The intent is removed, and a system that was confirmed becomes the last confirmed one.
+//
+// If the outcome is unknown, because the connection was lost or the run was cancelled, the
+// intent stays, and the next run finishes the activation or undoes it.
+func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host, t Target) (activate.Result, state.Outcome, error) {
+	run := c.RunID
+	intent := state.Intent{Run: run, Node: node, Step: string(event.Activate), Path: t.Request.Path, Since: time.Now()}
+	if err := c.Store.Update(func(s *state.State) error {
+		s.RecordBefore(run, node, newDeployment(t.Before, t.Before.Current, run))
+		s.Begin(intent)
+		return nil
+	}); err != nil {
+		return activate.Result{}, state.Failed, err
+	}
+	result, err := c.activateSystem(ctx, node, h, t)
+	var lost *activate.LostSightError
+	if err != nil && (errors.As(err, &lost) || ctx.Err() != nil) {
+		result.After = activate.Node{} // unknown
+		return result, state.Failed, err
+	}
+	if stateErr := c.Store.Update(func(s *state.State) error {
+		s.Finish(run, node, intent.Step)
+		// An activation with an outcome has finished or undone what killed runs left on the node. Without
+		// an outcome, their intents stay: another run may be switching the node.
+		if err == nil || t.Recovered || result.PreviousRun != nil || result.Outcome != "" {
+			s.DropOpenIntents(run, node)
+		}
+		if err == nil && t.Request.Goal != activate.Boot {
+			s.Confirm(node, newDeployment(result.After, t.Request.Path, run))
+		}
+		return nil
+	}); stateErr != nil {
+		err = errors.Join(err, stateErr)
+	}
+	switch {
+	case err != nil && result.RolledBack():
+		return result, state.RolledBack, err
+	case err != nil:
+		return result, state.Failed, err
+	case !result.Changed:
+		return result, state.Unchanged, nil
+	}
+	return result, state.Switched, nil
+}
+
+func (c *Changer) activateSystem(ctx context.Context, node string, h activate.Host, t Target) (activate.Result, error) {
+	if t.Generation != 0 {
+		return c.Activator.Rollback(ctx, node, h, t.Generation, t.Request)
+	}
+	result, err := c.Activator.Activate(ctx, node, h, t.Request)
+	var missing *activate.NotSystemError
+	if t.Restores && errors.As(err, &missing) {
+		err = &GoneError{Node: node, What: t.Request.Path}
+	}
+	return result, err
+}
+
+// newDeployment returns the record of a node's system for the state, with the generation of that system.
+func newDeployment(n activate.Node, path, run string) state.Deployment {
+	return state.Deployment{Path: path, Generation: GenerationOf(n, path), Run: run, Time: time.Now()}
+}
+
+// GenerationOf returns the generation of a system in the node's profile; 0 if the profile has none.
+// If several generations are the same system, it prefers the one that the profile points to, then
+// the newest.
+func GenerationOf(n activate.Node, system string) int {
+	if system == n.Profile && n.Generation != 0 {
+		return n.Generation
+	}
+	return n.GenerationOf(system)
+}
