@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
 
@@ -115,7 +117,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		err = r.removeObsolete(ctx, set, cluster)
 	}
 	if err == nil && buildErr == nil {
-		err = r.verifyCluster(ctx, cluster, nodes, NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send))
+		err = r.verifyCluster(ctx, cluster, nodes, inspect.NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send))
 	}
 	return errors.Join(buildErr, err)
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -97,7 +99,7 @@ func TestWithoutDrain(t *testing.T) {
 func (w *world) reboot(o RebootOptions) ([]state.NodeResult, error) {
 	return w.session(w.t.Context(), "reboot", func(d *Deployer) error {
 		o.Timeout = 10 * time.Second
-		_, err := d.Reboot(w.t.Context(), InspectNodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), o)
+		_, err := d.Reboot(w.t.Context(), inspect.Nodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), o)
 		return err
 	})
 }
@@ -162,7 +164,7 @@ func TestRebootInterrupted(t *testing.T) {
 		two, _ := plan.ParseShare("2")
 		var results []state.NodeResult
 		recorded, err := w.session(t.Context(), "reboot", func(d *Deployer) (err error) {
-			inspected := InspectNodes(ctx, d.Fleet, w.hive.Nodes, 0, nil)
+			inspected := inspect.Nodes(ctx, d.Fleet, w.hive.Nodes, 0, nil)
 			if early {
 				cancel()
 			}
@@ -188,7 +190,7 @@ func TestRollbackRunningCluster(t *testing.T) {
 	w.must(w.apply())
 	e.calls = nil
 	w.must(w.session(t.Context(), "rollback", func(d *Deployer) error {
-		steps, err := PlanRollback(InspectNodes(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
+		steps, err := PlanRollback(inspect.Nodes(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/remote"
@@ -109,7 +111,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	var versions map[string]engine.Change
 	var refused error
 	go func() {
-		observed := InspectNodes(ctx, d.Fleet, running, o.Parallel, nil)
+		observed := inspect.Nodes(ctx, d.Fleet, running, o.Parallel, nil)
 		if slices.ContainsFunc(observed, func(o fleet.Outcome[activate.Node]) bool { return o.Err == nil }) {
 			versions, refused = r.versionChanges(ctx, hive, nodes)
 		}

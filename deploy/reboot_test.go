@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -35,7 +37,7 @@ func TestKilledReboot(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if _, err := w.session(ctx, "reboot", func(d *Deployer) error {
-		_, err := d.Reboot(ctx, InspectNodes(ctx, d.Fleet, w.hive.Nodes, 0, nil), RebootOptions{Timeout: 10 * time.Second})
+		_, err := d.Reboot(ctx, inspect.Nodes(ctx, d.Fleet, w.hive.Nodes, 0, nil), RebootOptions{Timeout: 10 * time.Second})
 		return err
 	}); err == nil {
 		t.Fatal("the reboot was not interrupted")

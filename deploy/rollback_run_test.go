@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/activate"
@@ -17,7 +19,7 @@ import (
 // rollback rolls all nodes back to what they ran before the last run.
 func (w *world) rollback(ctx context.Context) ([]state.NodeResult, error) {
 	return w.session(w.t.Context(), "rollback", func(d *Deployer) error {
-		steps, err := PlanRollback(InspectNodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
+		steps, err := PlanRollback(inspect.Nodes(w.t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/google/go-cmp/cmp"
@@ -145,18 +147,18 @@ func TestStatusOf(t *testing.T) {
 		wanted map[string]nixeval.Closure
 		want   string
 	}{
-		{"as deployed", inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), confirmed, nil, AsDeployed},
-		{"booted since", inspectedNode("a", booted, nil), state.Node{LastConfirmed: &state.Deployment{Path: "/old"}}, nil, AsDeployed},
-		{"by hand", inspectedNode("a", byHand, nil), confirmed, nil, OtherSystem},
-		{"never", inspectedNode("a", unready, nil), state.Node{}, nil, NeverDeployed},
-		{"down", inspectedNode("a", activate.Node{}, errors.New("down")), confirmed, nil, Unreachable},
-		{"debian", inspectedNode("a", activate.Node{}, nil), state.Node{}, nil, NotNixOS},
-		{"wanted", inspectedNode("a", nodeWithGenerations("/new"), nil), confirmed, map[string]nixeval.Closure{"a": {Out: "/new"}}, UpToDate},
-		{"other wanted", inspectedNode("a", nodeWithGenerations("/new"), nil), confirmed, map[string]nixeval.Closure{"a": {Out: "/newer"}}, Drifted},
-		{"does not evaluate", inspectedNode("a", nodeWithGenerations("/new"), nil), confirmed, map[string]nixeval.Closure{}, NotEvaluated},
+		{"as deployed", inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), confirmed, nil, inspect.AsDeployed},
+		{"booted since", inspectedNode("a", booted, nil), state.Node{LastConfirmed: &state.Deployment{Path: "/old"}}, nil, inspect.AsDeployed},
+		{"by hand", inspectedNode("a", byHand, nil), confirmed, nil, inspect.OtherSystem},
+		{"never", inspectedNode("a", unready, nil), state.Node{}, nil, inspect.NeverDeployed},
+		{"down", inspectedNode("a", activate.Node{}, errors.New("down")), confirmed, nil, inspect.Unreachable},
+		{"debian", inspectedNode("a", activate.Node{}, nil), state.Node{}, nil, inspect.NotNixOS},
+		{"wanted", inspectedNode("a", nodeWithGenerations("/new"), nil), confirmed, map[string]nixeval.Closure{"a": {Out: "/new"}}, inspect.UpToDate},
+		{"other wanted", inspectedNode("a", nodeWithGenerations("/new"), nil), confirmed, map[string]nixeval.Closure{"a": {Out: "/newer"}}, inspect.Drifted},
+		{"does not evaluate", inspectedNode("a", nodeWithGenerations("/new"), nil), confirmed, map[string]nixeval.Closure{}, inspect.NotEvaluated},
 	}
 	for _, test := range tests {
-		if got := StatusOf(test.look, test.known, test.wanted, time.Now()); got.System != test.want {
+		if got := inspect.StatusOf(test.look, test.known, test.wanted, time.Now()); got.System != test.want {
 			t.Errorf("%s: got %q, want %q", test.name, got.System, test.want)
 		}
 	}

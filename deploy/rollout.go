@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 
@@ -196,7 +198,7 @@ func (r *run) verifyCluster(ctx context.Context, cluster clusterState, nodes []n
 	for _, e := range cluster.engines {
 		conditions = append(conditions, e.Conditions(false)...)
 	}
-	for _, c := range append(MemberConditions(cluster.engines, nodes, r.Parallel), more...) {
+	for _, c := range append(inspect.MemberConditions(cluster.engines, nodes, r.Parallel), more...) {
 		c.Within = failedUnitTimeout
 		conditions = append(conditions, c)
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/spf13/cobra"
@@ -71,7 +73,7 @@ func (a *app) check(flags checkFlags) error {
 	}
 	conns := a.newFleet(hive, flags.fleetFlags, nil)
 	defer conns.Close()
-	conditions := deploy.NodeConditions(conns, nodes, flags.parallel, nil, nil)
+	conditions := inspect.NodeConditions(conns, nodes, flags.parallel, nil, nil)
 	clusterEngines, err := engines.Of(hive, conns)
 	if err != nil {
 		return err
@@ -79,7 +81,7 @@ func (a *app) check(flags checkFlags) error {
 	for _, e := range clusterEngines {
 		conditions = append(conditions, e.Conditions(flags.deep)...)
 	}
-	conditions = append(conditions, deploy.MemberConditions(clusterEngines, nodes, flags.parallel)...)
+	conditions = append(conditions, inspect.MemberConditions(clusterEngines, nodes, flags.parallel)...)
 	if flags.deep && len(clusterEngines) == 0 {
 		return usagef("--deep: the hive's nodes run nothing together, so there is nothing to be started")
 	}

@@ -5,10 +5,11 @@ import (
 	"io"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
@@ -45,7 +46,7 @@ func (a *app) doctor() error {
 	if err != nil {
 		return err
 	}
-	findings := append(deploy.ExamineComputer(a.ctx), a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)...)
+	findings := append(inspect.Computer(a.ctx), a.newMachines(e, hive, a.sendEvent).Examine(a.ctx, recorded)...)
 	a.view.Result(findings, func(w io.Writer) { writeFindings(w, findings) })
 	if slices.ContainsFunc(findings, func(f provision.Finding) bool { return f.State == "error" }) {
 		return &checkError{nodes: errorFindings(findings)}

@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
 )
@@ -60,7 +61,7 @@ func (a *app) generations(flags fleetFlags, paths bool) error {
 	}
 	conns := a.newFleet(hive, flags, nil)
 	defer conns.Close()
-	inspected := deploy.InspectNodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent)
+	inspected := inspect.Nodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent)
 	list := []generation{}
 	for _, o := range inspected {
 		list = append(list, generationsOf(o.Node.Name, o.Value)...)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
@@ -86,10 +88,10 @@ func runJSON[T any](b *labHive, code int, args ...string) T {
 	panic("unreachable")
 }
 
-func (b *labHive) status(code int, args ...string) map[string]deploy.Status {
+func (b *labHive) status(code int, args ...string) map[string]inspect.Status {
 	b.t.Helper()
-	out := map[string]deploy.Status{}
-	for _, s := range runJSON[[]deploy.Status](b, code, append([]string{"status"}, args...)...) {
+	out := map[string]inspect.Status{}
+	for _, s := range runJSON[[]inspect.Status](b, code, append([]string{"status"}, args...)...) {
 		out[s.Node] = s
 	}
 	return out
@@ -123,7 +125,7 @@ func TestLabCommands(t *testing.T) {
 	b.write(one, key)
 
 	// Machines before the first deployment.
-	b.checkEqual("before", b.status(0)["m1"].System, deploy.NeverDeployed)
+	b.checkEqual("before", b.status(0)["m1"].System, inspect.NeverDeployed)
 	p := b.plan()
 	b.checkEqual("plan m1", p["m1"].Action, deploy.WouldFirst)
 	b.checkEqual("keys", p["m1"].Keys.Upload, []string{"token"})
@@ -137,7 +139,7 @@ func TestLabCommands(t *testing.T) {
 	b.run(2, "reboot")
 	b.run(0, "reboot", "--yes")
 	first := b.status(0, "--check")
-	b.checkEqual("m1", []any{first["m1"].System, first["m1"].Generation, first["m1"].Reboot, first["m1"].Current == p["m1"].To}, []any{deploy.AsDeployed, 1, false, true})
+	b.checkEqual("m1", []any{first["m1"].System, first["m1"].Generation, first["m1"].Reboot, first["m1"].Current == p["m1"].To}, []any{inspect.AsDeployed, 1, false, true})
 	b.run(0, "upload-keys")
 	p = b.plan()
 	b.checkEqual("plan", []string{p["m1"].Action, p["m2"].Action}, []string{deploy.WouldNothing, deploy.WouldNothing})
@@ -149,11 +151,11 @@ func TestLabCommands(t *testing.T) {
 	p = b.plan("--units")
 	b.checkEqual("plan", []any{p["m1"].Action, *p["m1"].Reboot, p["m1"].Keys.Upload, p["m1"].Units.Start}, []any{deploy.WouldSwitch, true, []string{}, []string{"extra.service"}})
 	drift := b.status(0, "--drift")
-	b.checkEqual("drift", []any{drift["m1"].System, drift["m1"].Wanted}, []any{deploy.Drifted, p["m1"].To})
+	b.checkEqual("drift", []any{drift["m1"].System, drift["m1"].Wanted}, []any{inspect.Drifted, p["m1"].To})
 	b.checkEqual("still", b.l.Run(t, "m1", "cat /etc/x"), "one")
 	b.run(0, "apply", "--on", "m1")
 	second := b.status(0, "--drift")
-	b.checkEqual("now", []string{second["m1"].System, second["m2"].System}, []string{deploy.UpToDate, deploy.Drifted})
+	b.checkEqual("now", []string{second["m1"].System, second["m2"].System}, []string{inspect.UpToDate, inspect.Drifted})
 	b.checkEqual("reboot needed", []bool{second["m1"].Reboot, second["m2"].Reboot}, []bool{true, false})
 
 	// Reboot: only m1 needs it.
@@ -169,7 +171,7 @@ func TestLabCommands(t *testing.T) {
 	// Roll back m1 to the system before the last run; m2 is unchanged. Then roll back the rollback.
 	b.run(0, "rollback", "--yes")
 	back := b.status(0)
-	b.checkEqual("rolled back", []any{back["m1"].Current == first["m1"].Current, back["m1"].Boots, back["m2"].Generation, back["m1"].System}, []any{true, 1, 1, deploy.AsDeployed})
+	b.checkEqual("rolled back", []any{back["m1"].Current == first["m1"].Current, back["m1"].Boots, back["m2"].Generation, back["m1"].System}, []any{true, 1, 1, inspect.AsDeployed})
 	b.checkEqual("boots", b.l.Run(t, "m1", "cat /etc/x /boot/nixbench-default"), "one"+first["m1"].Current)
 	b.run(0, "rollback", "--on", "m1")
 	b.checkEqual("rolled back twice", b.status(0)["m1"].Generation, 2)
@@ -183,11 +185,11 @@ func TestLabCommands(t *testing.T) {
 	// A user switches the system by hand, and a unit fails.
 	b.l.Run(t, "m1", second["m1"].Current+"/bin/switch-to-configuration test; systemd-run -q --unit=bad false; sleep 0.5")
 	hand := b.status(9, "--check")
-	b.checkEqual("by hand", []any{hand["m1"].System, hand["m1"].FailedUnits, hand["m2"].System}, []any{deploy.OtherSystem, []string{"bad.service"}, deploy.AsDeployed})
+	b.checkEqual("by hand", []any{hand["m1"].System, hand["m1"].FailedUnits, hand["m2"].System}, []any{inspect.OtherSystem, []string{"bad.service"}, inspect.AsDeployed})
 
 	// A machine without sshd: the command still works on the other machine.
 	b.l.Run(t, "m2", "systemctl stop ssh.socket ssh.service || systemctl stop ssh.service")
-	b.checkEqual("off", b.status(6)["m2"].System, deploy.Unreachable)
+	b.checkEqual("off", b.status(6)["m2"].System, inspect.Unreachable)
 	_, diag = b.run(6, "rollback", "--to", "2", "--yes")
 	if !strings.Contains(diag, "m2: ") {
 		t.Errorf("rollback does not name m2:\n%s", diag)

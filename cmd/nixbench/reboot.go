@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/spf13/cobra"
@@ -91,7 +93,7 @@ func (a *app) reboot(flags rebootFlags) error {
 	}
 	conns := a.newFleet(hive, flags.fleetFlags, nil)
 	defer conns.Close()
-	inspected := deploy.InspectNodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent)
+	inspected := inspect.Nodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent)
 	if n := countReboots(inspected, flags.ifNeeded); n == 0 {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "no node needs a reboot") })
 		return errors.Join(fleet.Errors(inspected)...)

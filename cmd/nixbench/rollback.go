@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strconv"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -134,7 +136,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 	}
 	conns := a.newFleet(hive, flags.fleetFlags, nil)
 	defer conns.Close()
-	steps, err := deploy.PlanRollback(deploy.InspectNodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent), recorded.Nodes, to)
+	steps, err := deploy.PlanRollback(inspect.Nodes(a.ctx, conns, nodes, flags.parallel, a.sendEvent), recorded.Nodes, to)
 	if err != nil {
 		return err
 	}

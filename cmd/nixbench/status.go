@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -89,7 +91,7 @@ func (a *app) status(flags statusFlags) error {
 	cluster.Send = a.sendEvent
 	machines, machinesErr := cluster.Status(a.ctx, recorded)
 	bootedNodes := slices.DeleteFunc(slices.Clone(nodes), func(n nixeval.Node) bool { return machines[n.Name].Off() })
-	go func() { inspections <- deploy.InspectNodes(a.ctx, conns, bootedNodes, flags.parallel, send) }()
+	go func() { inspections <- inspect.Nodes(a.ctx, conns, bootedNodes, flags.parallel, send) }()
 	var desired map[string]nixeval.Closure
 	var evalErr error
 	if flags.drift {
@@ -108,15 +110,15 @@ func (a *app) status(flags statusFlags) error {
 		}
 	}
 	clusterEngines, enginesErr := engines.Of(hive, conns)
-	certificates := deploy.Certificates(a.ctx, clusterEngines, answered, flags.parallel)
-	reasons := deploy.FailureReasons(a.ctx, conns, inspected, flags.parallel)
-	rows := make([]deploy.Status, len(nodes))
+	certificates := inspect.Certificates(a.ctx, clusterEngines, answered, flags.parallel)
+	reasons := inspect.FailureReasons(a.ctx, conns, inspected, flags.parallel)
+	rows := make([]inspect.Status, len(nodes))
 	for i, n := range nodes {
 		o, asked := byName[n.Name]
 		if !asked {
 			o = fleet.Outcome[activate.Node]{Node: n, Err: &fleet.NoHostError{Node: n}}
 		}
-		rows[i] = deploy.StatusOf(o, recorded.Nodes[n.Name], desired, time.Now()).WithMachine(machines[n.Name])
+		rows[i] = inspect.StatusOf(o, recorded.Nodes[n.Name], desired, time.Now()).WithMachine(machines[n.Name])
 		rows[i].Certificates, rows[i].Reasons = certificates[n.Name], reasons[n.Name]
 	}
 	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.kubeconfigNote(time.Now())) })
@@ -143,7 +145,7 @@ func (e *checkError) Error() string {
 	return "not as they should be: " + strings.Join(e.nodes, ", ")
 }
 
-func checkStatus(rows []deploy.Status) error {
+func checkStatus(rows []inspect.Status) error {
 	var bad []string
 	for _, s := range rows {
 		if !s.Healthy() {
@@ -158,12 +160,12 @@ func checkStatus(rows []deploy.Status) error {
 
 // writeStatus prints the table and notes about its nodes. more are notes that are not about a
 // single node.
-func writeStatus(w io.Writer, rows []deploy.Status, more ...string) {
+func writeStatus(w io.Writer, rows []inspect.Status, more ...string) {
 	table := []ui.Row{{"NODE", "GENERATION", "SYSTEM", "UNITS", "UPTIME", "LAST RUN"}}
 	for _, s := range rows {
 		table = append(table, ui.Row{s.Node, generationText(s), s.System, unitsText(s), uptimeText(s), lastRunText(s)})
 	}
-	if slices.ContainsFunc(rows, func(s deploy.Status) bool { return s.Machine != nil }) {
+	if slices.ContainsFunc(rows, func(s inspect.Status) bool { return s.Machine != nil }) {
 		table[0] = append(table[0], "MACHINE")
 		for i, s := range rows {
 			text := "-"
@@ -198,7 +200,7 @@ const (
 
 // certificateNotes returns notes about the certificate that ends first and about authorities that
 // end soon.
-func certificateNotes(rows []deploy.Status, now time.Time) []string {
+func certificateNotes(rows []inspect.Status, now time.Time) []string {
 	var node string
 	var first engine.Certificate
 	var notes, authorities []string
@@ -240,7 +242,7 @@ func firstExpiryNote(node string, c engine.Certificate, now time.Time) string {
 	return fmt.Sprintf("%s (made on %s)", text, c.Begins.Format(time.DateOnly))
 }
 
-func generationText(s deploy.Status) string {
+func generationText(s inspect.Status) string {
 	switch {
 	case s.Generation == 0 && s.Boots == 0:
 		return "-"
@@ -252,7 +254,7 @@ func generationText(s deploy.Status) string {
 	return fmt.Sprint(s.Boots)
 }
 
-func unitsText(s deploy.Status) string {
+func unitsText(s inspect.Status) string {
 	switch {
 	case s.State == "":
 		return "-"
@@ -264,14 +266,14 @@ func unitsText(s deploy.Status) string {
 	return s.State
 }
 
-func uptimeText(s deploy.Status) string {
+func uptimeText(s inspect.Status) string {
 	if s.State == "" {
 		return "-"
 	}
 	return shortDuration(time.Duration(s.Uptime) * time.Second)
 }
 
-func lastRunText(s deploy.Status) string {
+func lastRunText(s inspect.Status) string {
 	r := s.LastRun
 	if r == nil {
 		return "-"
@@ -289,15 +291,15 @@ func lastRunText(s deploy.Status) string {
 }
 
 // statusNotes returns what does not fit into the table.
-func statusNotes(s deploy.Status) []string {
+func statusNotes(s inspect.Status) []string {
 	var notes []string
 	if s.Error != "" {
 		return nil // the error is shown separately
 	}
 	switch s.System {
-	case deploy.OtherSystem:
+	case inspect.OtherSystem:
 		notes = append(notes, "runs "+s.Current, "deployed was "+s.Deployed)
-	case deploy.Drifted:
+	case inspect.Drifted:
 		notes = append(notes, "runs "+s.Current, "the hive says "+s.Wanted)
 	}
 	if s.LastRun != nil && s.LastRun.Alive {

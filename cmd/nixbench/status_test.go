@@ -14,7 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/inspect"
+
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -22,20 +23,20 @@ import (
 func TestCertificateNotes(t *testing.T) {
 	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
 	const day = 24 * time.Hour
-	row := func(node, name string, ends time.Duration) deploy.Status {
-		return deploy.Status{Node: node, Certificates: []engine.Certificate{{Name: name, Begins: now.AddDate(0, -1, 0), Ends: now.Add(ends)}}}
+	row := func(node, name string, ends time.Duration) inspect.Status {
+		return inspect.Status{Node: node, Certificates: []engine.Certificate{{Name: name, Begins: now.AddDate(0, -1, 0), Ends: now.Add(ends)}}}
 	}
-	authority := func(node string, ends time.Duration) deploy.Status {
+	authority := func(node string, ends time.Duration) inspect.Status {
 		s := row(node, "ca.crt", ends)
 		s.Certificates[0].Authority = true
 		return s
 	}
-	renewed := func(ends, due time.Duration) deploy.Status {
+	renewed := func(ends, due time.Duration) inspect.Status {
 		s := row("cp-1", "etcd/peer.crt", ends)
 		s.Certificates[0].Renewer, s.Certificates[0].Due = "renewal.service", now.Add(due)
 		return s
 	}
-	for want, rows := range map[string][]deploy.Status{
+	for want, rows := range map[string][]inspect.Status{
 		"": {{Node: "web"}},
 		"certificates: apiserver.crt of cp-1 ends first, on 2027-01-06 (made on 2026-04-01)":                {row("w-1", "kubelet", 300*day), row("cp-1", "apiserver.crt", 250*day)},
 		"in 10d; nothing renews it: on that node, kubeadm certs renew all":                                  {row("cp-1", "apiserver.crt", 10*day+time.Hour)},

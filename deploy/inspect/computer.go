@@ -1,4 +1,4 @@
-package deploy
+package inspect
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 )
 
 // ExamineComputer checks this computer: Nix, its store and OpenSSH's client.
-func ExamineComputer(ctx context.Context) []provision.Finding {
+func Computer(ctx context.Context) []provision.Finding {
 	return []provision.Finding{nixVersion(ctx), nixTrust(ctx), sshClient()}
 }
 

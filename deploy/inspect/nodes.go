@@ -1,4 +1,4 @@
-package deploy
+package inspect
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // InspectNodes asks every node what it runs, by one login and one command per node. It changes
 // nothing. A node that cannot be reached does not delay the others.
-func InspectNodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []fleet.Outcome[activate.Node] {
+func Nodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []fleet.Outcome[activate.Node] {
 	a := &activate.Activator{Send: f.Send()}
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Total: len(nodes)})
 	out := fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (activate.Node, error) {

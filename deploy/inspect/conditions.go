@@ -1,4 +1,4 @@
-package deploy
+package inspect
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 		Probe: func(ctx context.Context) error {
 			var bad []string
 			var still []event.Event
-			now := InspectNodes(ctx, f, nodes, parallel, nil)
+			now := Nodes(ctx, f, nodes, parallel, nil)
 			for i, o := range now {
 				var old []string
 				now[i].Value.Failed, old = failedSince(before[o.Node.Name], o.Value)
@@ -110,42 +110,6 @@ func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel in
 		})
 	}
 	return out
-}
-
-// Engines has a constructor for each kind of engine.
-type Engines map[string]func(engine.Cluster) engine.Engine
-
-// Of returns the engines of the hive, ordered by kind. Each of them can run commands on its members.
-func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet) ([]engine.Engine, error) {
-	withMembers, err := makers.withMembers(hive, f, nil)
-	var out []engine.Engine
-	for _, t := range withMembers {
-		out = append(out, t.engine)
-	}
-	return out, err
-}
-
-// engineWithMembers is an engine with its desired members.
-type engineWithMembers struct {
-	engine  engine.Engine
-	members []engine.Member
-}
-
-// withMembers returns the engines of the hive with their desired members. Members in without are left out,
-// because they are about to be removed and must not be asked.
-func (makers Engines) withMembers(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engineWithMembers, error) {
-	var out []engineWithMembers
-	all := engine.Members(hive)
-	for _, kind := range slices.Sorted(maps.Keys(all)) {
-		members := all[kind]
-		of := makers[kind]
-		if of == nil {
-			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
-		}
-		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
-		out = append(out, engineWithMembers{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}), members})
-	}
-	return out, nil
 }
 
 // Certificates returns the certificates of nodes by node name. A node that does not answer or is not a member

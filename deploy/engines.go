@@ -1,0 +1,47 @@
+package deploy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// Engines has a constructor for each kind of engine.
+type Engines map[string]func(engine.Cluster) engine.Engine
+
+// Of returns the engines of the hive, ordered by kind. Each of them can run commands on its members.
+func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet) ([]engine.Engine, error) {
+	withMembers, err := makers.withMembers(hive, f, nil)
+	var out []engine.Engine
+	for _, t := range withMembers {
+		out = append(out, t.engine)
+	}
+	return out, err
+}
+
+// engineWithMembers is an engine with its desired members.
+type engineWithMembers struct {
+	engine  engine.Engine
+	members []engine.Member
+}
+
+// withMembers returns the engines of the hive with their desired members. Members in without are left out,
+// because they are about to be removed and must not be asked.
+func (makers Engines) withMembers(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engineWithMembers, error) {
+	var out []engineWithMembers
+	all := engine.Members(hive)
+	for _, kind := range slices.Sorted(maps.Keys(all)) {
+		members := all[kind]
+		of := makers[kind]
+		if of == nil {
+			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
+		}
+		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
+		out = append(out, engineWithMembers{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}), members})
+	}
+	return out, nil
+}
