@@ -17,8 +17,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -26,10 +26,10 @@ import (
 // Options say how to apply.
 type Options struct {
 	node.Options
-	Parallel       int        // maximum number of nodes at once; 0: all
-	MaxUnavailable plan.Share // nodes that may change in one wave
-	KeepGoing      bool       // deploy the other nodes if some cannot be evaluated or built
-	BuildOnTarget  *bool      // overrides the hive
+	Parallel       int             // maximum number of nodes at once; 0: all
+	MaxUnavailable selection.Share // nodes that may change in one wave
+	KeepGoing      bool            // deploy the other nodes if some cannot be evaluated or built
+	BuildOnTarget  *bool           // overrides the hive
 
 	WithoutDrain bool // change members of a running cluster without draining them
 	Drain        engine.DrainOptions

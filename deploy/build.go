@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -27,7 +27,7 @@ type Closure struct {
 func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) (map[string]nixeval.Closure, error) {
 	failed := map[string]*nixeval.NixError{}
 	var units []string
-	for _, u := range plan.Units(nodes) {
+	for _, u := range selection.Units(nodes) {
 		if err := hive.Broken[u]; err != nil {
 			failed[u] = err
 		} else {

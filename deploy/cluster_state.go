@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
-	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -81,7 +81,7 @@ func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, repor
 // because they restart nothing. In a running cluster, nodes that are about to join also go into the first
 // wave, and nodes without an engine if share is all. The next waves have one member each that may only be
 // changed one at a time. The last waves have the other nodes, share of them per wave.
-func (cluster clusterState) orderWaves(nodes []nixeval.Node, isNoop func(node string) bool, share plan.Share) [][]nixeval.Node {
+func (cluster clusterState) orderWaves(nodes []nixeval.Node, isNoop func(node string) bool, share selection.Share) [][]nixeval.Node {
 	running := len(cluster.members) > 0
 	var first, single, others []nixeval.Node
 	for _, n := range nodes {
@@ -96,13 +96,13 @@ func (cluster clusterState) orderWaves(nodes []nixeval.Node, isNoop func(node st
 		}
 	}
 	if share.All() && running {
-		share = plan.One
+		share = selection.One
 	}
 	var out [][]nixeval.Node
 	for _, n := range single {
 		out = append(out, []nixeval.Node{n})
 	}
-	out = append(out, plan.Waves(others, share)...)
+	out = append(out, selection.Waves(others, share)...)
 	if len(out) == 0 || running {
 		return append([][]nixeval.Node{first}, out...)
 	}
@@ -161,7 +161,7 @@ func (d *Deployer) uncordonWhenReady(ctx context.Context, m member, node string)
 const uncordonTimeout = 30 * time.Second
 
 // rollingUpdate changes nodes wave by wave, drains members, and reports the result of each node.
-func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, reportsDeployed func(node string) bool, withoutDrain bool, o engine.DrainOptions, share plan.Share, parallel int,
+func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, reportsDeployed func(node string) bool, withoutDrain bool, o engine.DrainOptions, share selection.Share, parallel int,
 	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
 	var results []state.NodeResult
 	skip := func(n nixeval.Node, err error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -55,7 +55,7 @@ func TestUnreachableEngine(t *testing.T) {
 	w, e := newRunningCluster(t, 3, 2)
 	e.refuse = "members"
 	w.revision++
-	two, _ := plan.ParseShare("2")
+	two, _ := selection.ParseShare("2")
 	results, err := w.apply(func(o *Options) { o.MaxUnavailable = two })
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestRebootInterrupted(t *testing.T) {
 		w, e := newRunningCluster(t, 0, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		e.onCall = func(string) { cancel() }
-		two, _ := plan.ParseShare("2")
+		two, _ := selection.ParseShare("2")
 		var results []state.NodeResult
 		recorded, err := w.session(t.Context(), "reboot", func(d *Deployer) (err error) {
 			inspected := inspect.Nodes(ctx, d.Fleet, w.hive.Nodes, 0, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -19,7 +19,7 @@ import (
 // RebootOptions say how to reboot.
 type RebootOptions struct {
 	Parallel       int
-	MaxUnavailable plan.Share
+	MaxUnavailable selection.Share
 	Timeout        time.Duration // how long a node may take to come back
 	IfNeeded       bool          // only nodes that would boot another kernel than they run
 	WithoutDrain   bool          // reboot members of a running cluster without draining them

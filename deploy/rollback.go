@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -137,7 +137,7 @@ func generationText(n activate.Node) string {
 // RollbackOptions say how to roll back.
 type RollbackOptions struct {
 	Parallel       int
-	MaxUnavailable plan.Share
+	MaxUnavailable selection.Share
 	Confirm        time.Duration // time to confirm before the node restores its system; 0: not armed
 	SettleTime     time.Duration // see activate.Request
 	WithoutDrain   bool          // change members of a running cluster without draining them

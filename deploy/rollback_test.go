@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/activate"
-	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -175,7 +175,7 @@ func TestFailedWaveSkipsRest(t *testing.T) {
 
 func runWavesOfOne(t *testing.T, names []string, bad string) []fleet.Outcome[int] {
 	t.Helper()
-	one, err := plan.ParseShare("1")
+	one, err := selection.ParseShare("1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func runWavesOfOne(t *testing.T, names []string, bad string) []fleet.Outcome[int
 	for _, name := range names {
 		nodes = append(nodes, nixeval.Node{Name: name})
 	}
-	return eachWave(t.Context(), plan.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
+	return eachWave(t.Context(), selection.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
 		if n.Name == bad {
 			return 0, errors.New("failed")
 		}

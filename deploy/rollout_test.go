@@ -16,7 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -129,26 +129,26 @@ func TestOrderWaves(t *testing.T) {
 	}, desired: map[string]bool{"cp-1": true, "cp-2": true, "cp-3": true, "w-1": true, "w-2": true, "w-3": true, "w-4": true, "w-5": true}}
 	empty := running
 	empty.members = nil
-	two, _ := plan.ParseShare("2")
+	two, _ := selection.ParseShare("2")
 	for name, c := range map[string]struct {
 		l         bool
 		todo      []task
-		share     plan.Share
+		share     selection.Share
 		activates bool
 		want      string
 	}{
-		"first creation":          {false, tasks("cp-1", "w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 w-2"},
+		"first creation":          {false, tasks("cp-1", "w-1", "w-2"), selection.Share{}, true, "cp-1 w-1 w-2"},
 		"no cluster, in waves":    {false, tasks("a", "=b", "c", "d"), two, true, "b a c | d"},
-		"running cluster":         {true, tasks("cp-1", "cp-2", "w-1", "w-2", "w-3"), plan.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
+		"running cluster":         {true, tasks("cp-1", "cp-2", "w-1", "w-2", "w-3"), selection.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
 		"running, two at a time":  {true, tasks("cp-1", "w-1", "w-2", "w-3"), two, true, " | cp-1 | w-1 w-2 | w-3"},
-		"new nodes wait for none": {true, tasks("w-1", "w-4", "w-5"), plan.Share{}, true, "w-4 w-5 | w-1"},
-		"unchanged wait for none": {true, tasks("=cp-1", "=w-1", "w-2"), plan.Share{}, true, "cp-1 w-1 | w-2"},
-		"nothing is activated":    {true, tasks("cp-1", "w-1"), plan.Share{}, false, "cp-1 w-1"},
-		"new nodes in one wave":   {true, tasks("w-1", "w-4", "w-5"), plan.One, true, "w-4 w-5 | w-1"},
-		"no engine, no limit":     {true, tasks("web-1", "w-1", "web-2"), plan.Share{}, true, "web-1 web-2 | w-1"},
-		"no engine, one per wave": {true, tasks("web-1", "cp-1", "web-2"), plan.One, true, " | cp-1 | web-1 | web-2"},
-		"recreated machine":       {true, tasks("cp-2", "cp-3", "w-1"), plan.Share{}, true, "cp-3 | cp-2 | w-1"},
-		"nothing to do":           {false, nil, plan.Share{}, true, ""},
+		"new nodes wait for none": {true, tasks("w-1", "w-4", "w-5"), selection.Share{}, true, "w-4 w-5 | w-1"},
+		"unchanged wait for none": {true, tasks("=cp-1", "=w-1", "w-2"), selection.Share{}, true, "cp-1 w-1 | w-2"},
+		"nothing is activated":    {true, tasks("cp-1", "w-1"), selection.Share{}, false, "cp-1 w-1"},
+		"new nodes in one wave":   {true, tasks("w-1", "w-4", "w-5"), selection.One, true, "w-4 w-5 | w-1"},
+		"no engine, no limit":     {true, tasks("web-1", "w-1", "web-2"), selection.Share{}, true, "web-1 web-2 | w-1"},
+		"no engine, one per wave": {true, tasks("web-1", "cp-1", "web-2"), selection.One, true, " | cp-1 | web-1 | web-2"},
+		"recreated machine":       {true, tasks("cp-2", "cp-3", "w-1"), selection.Share{}, true, "cp-3 | cp-2 | w-1"},
+		"nothing to do":           {false, nil, selection.Share{}, true, ""},
 	} {
 		cluster := empty
 		if c.l {

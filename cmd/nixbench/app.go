@@ -21,7 +21,7 @@ import (
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
-	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -208,7 +208,7 @@ func (a *app) addFacts(e *nixeval.Evaluator) error {
 
 // selectNodes surveys the hive and returns the nodes that --on selects.
 func (a *app) selectNodes(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []nixeval.Node, error) {
-	selector, err := plan.ParseSelector(on)
+	selector, err := selection.ParseSelector(on)
 	if err != nil {
 		return nil, nil, err
 	}

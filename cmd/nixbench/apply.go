@@ -17,10 +17,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -188,7 +188,7 @@ func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 	if o.Drain, err = f.drain.options(); err != nil {
 		return o, err
 	}
-	o.MaxUnavailable, err = plan.ParseShare(f.maxUnavailable)
+	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
 	return o, err
 }
 

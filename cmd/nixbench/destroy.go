@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
-	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -86,7 +86,7 @@ func (a *app) destroy(flags destroyFlags) error {
 	if err != nil {
 		return err
 	}
-	selector, err := plan.ParseSelector(flags.on)
+	selector, err := selection.ParseSelector(flags.on)
 	if err != nil {
 		return err
 	}

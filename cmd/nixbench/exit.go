@@ -19,9 +19,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
-	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -71,7 +71,7 @@ func exitCode(err error) int {
 		usage         *usageError
 		source        *nixeval.SourceError
 		set           *nixeval.SetError
-		sel           *plan.SelectError
+		sel           *selection.SelectError
 		eval          *nixeval.EvalError
 		build         *nixeval.BuildError
 		nix           *nixeval.NixError

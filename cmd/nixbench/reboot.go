@@ -14,7 +14,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
-	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -71,7 +71,7 @@ func (a *app) reboot(flags rebootFlags) error {
 	if o.Drain, err = flags.drain.options(); err != nil {
 		return err
 	}
-	if o.MaxUnavailable, err = plan.ParseShare(flags.maxUnavailable); err != nil {
+	if o.MaxUnavailable, err = selection.ParseShare(flags.maxUnavailable); err != nil {
 		return err
 	}
 	if err := a.checkCanConfirm("reboot", flags.on, flags.yes); err != nil {

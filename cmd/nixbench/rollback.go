@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -79,7 +79,7 @@ func (f *rollbackFlags) options() (deploy.RollbackOptions, error) {
 	if o.Drain, err = f.drain.options(); err != nil {
 		return o, err
 	}
-	o.MaxUnavailable, err = plan.ParseShare(f.maxUnavailable)
+	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
 	return o, err
 }
 

@@ -40,7 +40,7 @@ var rules = []struct {
 	{"deploy/durable", nil},
 	{"deploy/event", nil},
 	{"nixeval", nil},
-	{"deploy/plan", []string{"nixeval"}},
+	{"deploy/selection", []string{"nixeval"}},
 	{"deploy/facts", []string{"nixeval"}},
 	{"deploy/state", []string{"nixeval"}},
 	{"deploy/explain", []string{"deploy/state"}},
