@@ -75,7 +75,7 @@ func (a *app) check(flags checkFlags) error {
 		return err
 	}
 	for _, e := range clusterEngines {
-		conditions = append(conditions, e.Conditions(flags.deep)...)
+		conditions = append(conditions, engine.Conditions(e, flags.deep)...)
 	}
 	conditions = append(conditions, deploy.MemberConditions(clusterEngines, nodes, flags.parallel)...)
 	if flags.deep && len(clusterEngines) == 0 {

@@ -63,7 +63,7 @@ func TestNodeDoesNotRegister(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			err := e.UncordonWhenReady(ctx, "w-1", quiet)
+			err := e.WaitReady(ctx, "w-1", quiet)
 			if err == nil || !strings.Contains(err.Error(), "it is not registered: it is at join") || !strings.Contains(err.Error(), "kubelet: the log of kubelet.service") {
 				t.Errorf("%s: %v", name, err)
 			}

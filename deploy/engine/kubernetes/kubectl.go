@@ -119,10 +119,18 @@ func (e *Engine) kubectlOn(ctx context.Context, node, stdin string, args ...stri
 }
 
 // isDefinite reports whether every control plane would return this error. Other errors concern one control
-// plane: its etcd may be slow, or its API server may be stopping.
+// plane: its etcd may be slow, or its API server may be stopping or starting.
 func isDefinite(err error) bool {
-	return definiteError.MatchString(err.Error())
+	return definiteError.MatchString(err.Error()) && !isRBACMissing(err)
 }
+
+// isRBACMissing reports whether an API server has denied a request of the administrator, who has all
+// permissions. An API server does so for some seconds after its start, until it has loaded its RBAC rules.
+func isRBACMissing(err error) bool { return rbacDenied.MatchString(err.Error()) }
+
+// rbacDenied matches the message of the RBAC authorizer. A webhook or a quota that refuses a request names
+// no user.
+var rbacDenied = regexp.MustCompile(`Error from server \(Forbidden\): .*User "[^"]*" cannot `)
 
 var definiteError = regexp.MustCompile(`Error from server \((NotFound|Forbidden|Invalid|Conflict|AlreadyExists|BadRequest|MethodNotAllowed)\)` +
 	`|The \S+ ".*" is invalid|global timeout reached|timed out waiting for the condition`)

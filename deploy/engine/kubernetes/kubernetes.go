@@ -81,7 +81,7 @@ func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error)
 	}
 	all := map[string]gjson.Result{}
 	for _, n := range gjson.GetBytes(out, "items").Array() {
-		all[n.Get("metadata.name").String()] = n
+		all[nodeName(n)] = n
 	}
 	return all, nil
 }
@@ -107,6 +107,8 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	}
 	return out, nil
 }
+
+func nodeName(n gjson.Result) string { return n.Get("metadata.name").String() }
 
 func isControlPlane(n gjson.Result) bool {
 	return n.Get("metadata.labels").Get(gjson.Escape("node-role.kubernetes.io/control-plane")).Exists()

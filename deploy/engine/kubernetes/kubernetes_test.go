@@ -279,7 +279,7 @@ func TestDrainAndUncordon(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "w-1": node(true), "w-2": theirs}}
 	e := c.engine("cp-1", "w-1", "w-2")
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
-		if err := e.Drain(t.Context(), name, engine.DrainOptions{}, quiet); err != nil {
+		if err := e.Drain(t.Context(), []string{name}, engine.DrainOptions{}, quiet); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -291,7 +291,7 @@ func TestDrainAndUncordon(t *testing.T) {
 	}
 	c.busy = 1
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
-		if err := e.UncordonWhenReady(t.Context(), name, quiet); err != nil {
+		if err := errors.Join(e.WaitReady(t.Context(), name, quiet), e.Uncordon(t.Context(), name)); err != nil {
 			t.Fatal(err)
 		}
 	}
