@@ -90,12 +90,12 @@ func (e *BlockedError) Hint() string {
 	flags = slices.Compact(flags)
 	var ways []string
 	if len(flags) > 0 {
-		ways = append(ways, "with "+strings.Join(flags, " and ")+" the drain deletes it; or move it yourself")
+		ways = append(ways, "with "+strings.Join(flags, " and ")+" the drain deletes it; or move it to another node yourself")
 	}
 	if budget {
 		ways = append(ways, "change the disruption budget or the number of its pods")
 	}
-	return strings.Join(append(ways, "--no-drain leaves everything where it is"), "; ")
+	return strings.Join(append(ways, "--no-drain changes the nodes without a drain"), "; ")
 }
 
 // Inspector is an engine that can check the programs of a member on its node. The cluster itself may

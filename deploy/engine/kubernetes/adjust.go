@@ -73,7 +73,7 @@ func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[stri
 		select {
 		case <-time.After(poll):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("labels and taints: others go on changing the nodes: %w", err)
+			return nil, fmt.Errorf("labels and taints: other clients keep changing the Node objects: %w", err)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (all budgets) findBlock(p pod) budgetBlock {
 		return budgetBlock{}
 	case 1:
 	default:
-		return budgetBlock{name: name(of[0]), text: "is not its only one, and the API evicts no pod with several: there is also " + name(of[1]), permanent: true}
+		return budgetBlock{name: name(of[0]), text: "is one of several budgets of this pod, and the API evicts no such pod; another one is " + name(of[1]), permanent: true}
 	}
 	b := of[0]
 	unready := p.Get(`status.conditions.#(type=="Ready").status`).String() != "True"

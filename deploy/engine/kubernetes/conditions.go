@@ -160,7 +160,7 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 	case err != nil:
 		return lastLine(err)
 	case all == 0:
-		return errors.New("there are none")
+		return errors.New("there are no system pods")
 	case len(waiting) > 0:
 		var names []string
 		for _, p := range waiting {
@@ -244,7 +244,7 @@ func (e *Engine) explainMembers(which func(node string) bool) func(context.Conte
 			shown++
 			phase, text := e.readPhase(ctx, m.Node)
 			if phase == "" {
-				phase = "not begun"
+				phase = "no phase"
 			}
 			fmt.Fprintf(&b, "%s: %s%s\n", m.Node, phase, text)
 			if phase == "join" {

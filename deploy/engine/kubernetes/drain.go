@@ -285,16 +285,16 @@ type DrainTimeoutError struct {
 }
 
 func (e *DrainTimeoutError) Error() string {
-	return fmt.Sprintf("not done after %v: %s", e.After.Round(time.Second), e.Remaining)
+	return fmt.Sprintf("pods remain after %v: %s", e.After.Round(time.Second), e.Remaining)
 }
 
 // Hint says what to do about it.
 func (e *DrainTimeoutError) Hint() string {
-	const again = "run it again once the pods can go, or leave them where they are with --no-drain"
+	const again = "run it again when the pods can be evicted; --no-drain changes the node without a drain"
 	if e.Cordoned {
 		return again
 	}
-	return "the node takes work as before; " + again
+	return "the node is uncordoned again; " + again
 }
 
 // runDrainRound runs kubectl drain for at most roundTimeout and returns true once the node is drained.

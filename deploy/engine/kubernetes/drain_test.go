@@ -56,7 +56,7 @@ func TestRemoveMemberNeededForQuorum(t *testing.T) {
 		down: map[string]string{"cp-2": "no route to host"}, etcd: etcdOfThree,
 		refuse: map[string]string{"etcdctl member remove": "etcdserver: unhealthy cluster"}}
 	err := removeNode(t, c.engine("cp-1", "cp-2"), "cp-3")
-	if err == nil || err.Error() != "cp-3: etcd: it cannot be spared while etcd is down on cp-2; mend that first: etcdserver: unhealthy cluster" {
+	if err == nil || err.Error() != "cp-3: etcd: removing its member would lose quorum, because etcd is down on cp-2; repair that one first: etcdserver: unhealthy cluster" {
 		t.Error(err)
 	}
 	if lost := append(c.did("nixbench-kubernetes-reset"), c.did("kubectl delete")...); len(lost) > 0 {
@@ -269,10 +269,10 @@ func TestDrainRefused(t *testing.T) {
 	w := node(true)
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("debug", ""), podOf("web-1", "ReplicaSet")}}}
 	e := c.engine("cp-1", "w-1")
-	want := "w-1: drain: shop/debug is a bare pod: nothing creates it again elsewhere"
+	want := "w-1: drain: shop/debug is a bare pod: no controller recreates it on another node"
 	err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet)
 	var blocked *engine.BlockedError
-	if !errors.As(err, &blocked) || err.Error() != want || blocked.Hint() != "with --drain-bare-pods the drain deletes it; or move it yourself; --no-drain leaves everything where it is" {
+	if !errors.As(err, &blocked) || err.Error() != want || blocked.Hint() != "with --drain-bare-pods the drain deletes it; or move it to another node yourself; --no-drain changes the nodes without a drain" {
 		t.Errorf("%v", err)
 	}
 	if w["unschedulable"] == true || len(w["annotations"].(object)) > 0 || len(c.did("kubectl drain")) > 0 {
@@ -351,7 +351,7 @@ func TestBudgetBlocksPermanently(t *testing.T) {
 		"one may go":           {[]object{budget("web", "web", 1, 2, 2)}, ""},
 		"of other pods":        {[]object{budget("db", "db", 2, 2, 2)}, ""},
 		"not counted yet":      {[]object{merged(budget("web", "web", 2, 2, 2), object{"status": object{"observedGeneration": 1}})}, ""},
-		"two of them":          {[]object{budget("web", "web", 1, 2, 2), budget("all", "web", 1, 2, 2)}, "PodDisruptionBudget shop/web is not its only one"},
+		"two of them":          {[]object{budget("web", "web", 1, 2, 2), budget("all", "web", 1, 2, 2)}, "PodDisruptionBudget shop/web is one of several budgets of this pod"},
 		"of all pods":          {[]object{merged(budget("all", "", 2, 2, 2), object{"spec": object{"selector": object{}}})}, "PodDisruptionBudget shop/all"},
 		"of no pods":           {[]object{merged(budget("none", "", 2, 2, 2), object{"spec": object{"selector": nil}})}, ""},
 		"by an expression":     {[]object{merged(budget("in", "", 2, 2, 2), object{"spec": object{"selector": object{"matchExpressions": []object{{"key": "app", "operator": "In", "values": []string{"web"}}}}}})}, "PodDisruptionBudget shop/in"},
@@ -421,11 +421,11 @@ func TestDrainReports(t *testing.T) {
 		if took < drainTimeout || took > drainTimeout+2*roundTimeout {
 			t.Errorf("it ended after %v", took)
 		}
-		want := "drained for 6s: 2 pods left: shop/web-1 waits for PodDisruptionBudget shop/web, which allows 0 disruptions (1 of 2 pods must be healthy, and 1 are); shop/db-0 terminates since 16s"
+		want := "drained for 6s: 2 pods left: shop/web-1 waits for PodDisruptionBudget shop/web, which allows 0 disruptions (1 of 2 pods must be healthy, and 1 are); shop/db-0 has been terminating for 16s"
 		if len(said) < 10 || said[0] != "evicts 2 pods" || said[1] != want {
 			t.Errorf("%d times, first %q", len(said), said[:2])
 		}
-		if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.HasPrefix(err.Error(), "w-1: drain: not done after 5m3s: shop/web-1 waits for") {
+		if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.HasPrefix(err.Error(), "w-1: drain: pods remain after 5m3s: shop/web-1 waits for") {
 			t.Errorf("%v", err)
 		}
 		if w["unschedulable"] == true {
@@ -496,7 +496,7 @@ func TestInspect(t *testing.T) {
 		"stopped":    {kubelet{"dead", time.Hour, time.Minute}, "its kubelet is stopped"},
 		"failed":     {kubelet{"failed", time.Hour, time.Minute}, "its kubelet is failed (the log of _SYSTEMD_UNIT=kubelet.service)"},
 		"dies again": {kubelet{"auto-restart", time.Second, time.Minute}, "its kubelet is auto-restart"},
-		"and again":  {kubelet{"running", time.Second, time.Minute}, "its kubelet dies again and again: systemd has started it 7 times"},
+		"and again":  {kubelet{"running", time.Second, time.Minute}, "its kubelet exits repeatedly: systemd has restarted it 7 times"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
@@ -599,7 +599,7 @@ func TestDrainRetriesUnavailableAPI(t *testing.T) {
 }
 
 // The API may be away when a drain has failed. If it stays away, the error says that the node may be cordoned.
-func TestDrainUndonePastSilence(t *testing.T) {
+func TestUndoDrainWhileAPIUnavailable(t *testing.T) {
 	for _, away := range []time.Duration{20 * time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			w := node(true)
@@ -620,7 +620,7 @@ func TestDrainUndonePastSilence(t *testing.T) {
 			cordoned := w["unschedulable"] == true
 			var stuck *DrainTimeoutError
 			if !errors.As(err, &stuck) || cordoned != (away == time.Hour) || strings.Contains(err.Error(), "the node may still be cordoned") != cordoned ||
-				strings.Contains(stuck.Hint(), "takes work as before") == cordoned {
+				strings.Contains(stuck.Hint(), "the node is uncordoned") == cordoned {
 				t.Errorf("away for %v: cordoned %v, %v", away, cordoned, err)
 			}
 		})

@@ -88,7 +88,7 @@ func (e *Engine) describeSigners(ctx context.Context) string {
 		case isReady(p):
 			return ""
 		default:
-			text = "; what signs it is not ready: " + name + waitingReason(p)
+			text = "; its signer is not ready: " + name + waitingReason(p)
 		}
 	}
 	return text

@@ -284,7 +284,7 @@ func TestDrainAndUncordon(t *testing.T) {
 		}
 	}
 	if got := c.did("kubectl drain"); len(got) != 1 || got[0] != "cp-1: kubectl drain w-1" {
-		t.Errorf("drained: %q; a node that somebody else has cordoned stays as it is", got)
+		t.Errorf("drained: %q; a node that an administrator has cordoned must not be drained", got)
 	}
 	if m, _ := e.Members(t.Context()); !m["w-1"].Drained || m["w-2"].Drained {
 		t.Errorf("drained members: %+v", m)

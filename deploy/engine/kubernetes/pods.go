@@ -129,7 +129,7 @@ func (p pod) describeWait() string {
 	}
 	// deletionTimestamp is the time of the deletion plus the grace period.
 	since := p.Get("metadata.deletionTimestamp").Time().Add(-time.Duration(p.Get("metadata.deletionGracePeriodSeconds").Int()) * time.Second)
-	text := fmt.Sprintf("terminates since %v", max(time.Since(since), 0).Round(time.Second))
+	text := fmt.Sprintf("has been terminating for %v", max(time.Since(since), 0).Round(time.Second))
 	if finalizers := p.Get("metadata.finalizers").Array(); len(finalizers) > 0 {
 		text += " and has the finalizer " + finalizers[0].String()
 	}
@@ -153,10 +153,10 @@ func checkPods(pods []pod, o engine.DrainOptions) engine.DrainCheck {
 			continue
 		}
 		if p.isBare() {
-			add(p, o.BarePods, "is a bare pod: nothing creates it again elsewhere", barePodsFlag)
+			add(p, o.BarePods, "is a bare pod: no controller recreates it on another node", barePodsFlag)
 		}
 		if volumes := p.lostVolumes(); len(volumes) > 0 {
-			add(p, o.LocalData, "keeps data on the node that is deleted with it: emptyDir "+strings.Join(volumes, ", "), localDataFlag)
+			add(p, o.LocalData, "has data on the node that the drain deletes: emptyDir "+strings.Join(volumes, ", "), localDataFlag)
 		}
 	}
 	return check

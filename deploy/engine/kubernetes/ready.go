@@ -27,7 +27,7 @@ func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Repor
 		if now == nil {
 			return nil
 		}
-		if missing == nil || ctx.Err() == nil { // otherwise the error is about the time limit
+		if end, _ := ctx.Deadline(); missing == nil || time.Until(end) > 0 { // otherwise the error is about the time limit
 			missing = now
 		}
 		if text := lastLine(missing).Error(); text != reported && ctx.Err() == nil {
@@ -102,7 +102,7 @@ type NotReadyError struct {
 }
 
 func (e *NotReadyError) Error() string {
-	text := fmt.Sprintf("%s: after %v it cannot be given work again: %v", e.Node, e.After.Round(time.Second), e.Missing)
+	text := fmt.Sprintf("%s: not ready after %v, so it is not uncordoned: %v", e.Node, e.After.Round(time.Second), e.Missing)
 	if e.Logs != "" {
 		text += "\n" + e.Logs
 	}
@@ -113,7 +113,7 @@ func (e *NotReadyError) Unwrap() error { return e.Missing }
 
 // Hint says what to do about it.
 func (e *NotReadyError) Hint() string {
-	return fmt.Sprintf("mend the hive and run nixbench apply again, or go back: nixbench rollback --on %[1]s; a machine that nixbench has booted is made anew by nixbench destroy --on %[1]s, then nixbench apply", e.Node)
+	return fmt.Sprintf("fix the hive and run nixbench apply again, or roll back: nixbench rollback --on %[1]s; to recreate a machine that nixbench has booted: nixbench destroy --on %[1]s, then nixbench apply", e.Node)
 }
 
 // checkWorking returns nil if the node works with its current configuration. Otherwise the error says
@@ -121,7 +121,7 @@ func (e *NotReadyError) Hint() string {
 func (e *Engine) checkWorking(ctx context.Context, node string) error {
 	if e.isConfiguring(ctx, node) {
 		_, text := e.readPhase(ctx, node)
-		return fmt.Errorf("it is still taking over its settings%s", text)
+		return fmt.Errorf("its settings are still being applied%s", text)
 	}
 	if e.IsControlPlane(node) { // other API servers report it Ready even if its own API server or etcd is down
 		if why := e.apiFailure(ctx, node); why != "" {
