@@ -70,9 +70,7 @@ func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[stri
 		if !strings.Contains(err.Error(), "(Conflict)") {
 			return nil, fmt.Errorf("labels and taints: %w", err)
 		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
+		if !sleep(ctx, poll) {
 			return nil, fmt.Errorf("labels and taints: other clients keep changing the Node objects: %w", err)
 		}
 	}

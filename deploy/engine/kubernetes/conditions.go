@@ -174,16 +174,15 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 // listUnreadySystemPods returns the number of pods in kube-system and the pods that are not ready. Pods of
 // finished jobs, and pods that are being deleted, count as ready.
 func (e *Engine) listUnreadySystemPods(ctx context.Context) (all int, waiting []gjson.Result, _ error) {
-	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
+	pods, err := e.list(ctx, "-n", "kube-system", "get", "pods")
 	if err != nil {
 		return 0, nil, err
 	}
-	pods := gjson.GetBytes(out, "items").Array()
 	for _, p := range pods {
 		if p.Get("status.phase").String() == "Succeeded" || p.Get("metadata.deletionTimestamp").Exists() {
 			continue
 		}
-		if p.Get(`status.conditions.#(type=="Ready").status`).String() != "True" {
+		if !isReady(p) {
 			waiting = append(waiting, p)
 		}
 	}

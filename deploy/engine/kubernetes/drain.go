@@ -161,9 +161,7 @@ func retry(ctx context.Context, isTemporary func(error) bool, f func() error) er
 		if err == nil || !isTemporary(err) || time.Now().After(end) {
 			return err
 		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
+		if !sleep(ctx, poll) {
 			return err
 		}
 	}
@@ -222,9 +220,7 @@ func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engi
 		case err != nil && !broken:
 			return err
 		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
+		if !sleep(ctx, poll) {
 			return context.Cause(ctx)
 		}
 	}

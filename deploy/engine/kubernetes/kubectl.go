@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tidwall/gjson"
 )
 
 // errNoControlPlane is returned if no control plane has been set up yet.
@@ -44,6 +46,28 @@ func (e *Engine) kubectl(ctx context.Context, stdin string, args ...string) ([]b
 		return nil, context.Cause(ctx)
 	}
 	return nil, errors.Join(errs...)
+}
+
+// list runs kubectl get and returns the objects that it prints.
+func (e *Engine) list(ctx context.Context, args ...string) ([]gjson.Result, error) {
+	out, err := e.kubectl(ctx, "", append(args, "-o", "json")...)
+	if err != nil {
+		return nil, err
+	}
+	if !gjson.ValidBytes(out) {
+		return nil, fmt.Errorf("kubectl %s printed no JSON", strings.Join(args, " "))
+	}
+	return gjson.GetBytes(out, "items").Array(), nil
+}
+
+// sleep waits for the time between two polls. It returns false if the context has ended before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // orderControlPlanes returns the control planes, beginning with the one that answered last.

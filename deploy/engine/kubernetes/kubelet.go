@@ -41,9 +41,7 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 			}
 			return err
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
+		if !sleep(ctx, time.Second) {
 			return context.Cause(ctx)
 		}
 	}

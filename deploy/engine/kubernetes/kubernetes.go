@@ -72,15 +72,12 @@ func (e *Engine) controlPlanes() []string {
 
 // listNodes returns the registered Node objects by name, as kubectl prints them.
 func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error) {
-	out, err := e.kubectl(ctx, "", "get", "nodes", "-o", "json")
+	items, err := e.list(ctx, "get", "nodes")
 	if err != nil {
 		return nil, err
 	}
-	if !gjson.ValidBytes(out) {
-		return nil, fmt.Errorf("kubectl get nodes printed no JSON")
-	}
 	all := map[string]gjson.Result{}
-	for _, n := range gjson.GetBytes(out, "items").Array() {
+	for _, n := range items {
 		all[nodeName(n)] = n
 	}
 	return all, nil

@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,15 +26,12 @@ type pod struct {
 
 // listPods returns the pods that are bound to a node.
 func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
-	out, err := e.kubectl(ctx, "", "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node, "-o", "json")
+	items, err := e.list(ctx, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
 	if err != nil {
 		return nil, err
 	}
-	if !gjson.ValidBytes(out) {
-		return nil, errors.New("kubectl get pods printed no JSON")
-	}
 	var all []pod
-	for _, p := range gjson.GetBytes(out, "items").Array() {
+	for _, p := range items {
 		all = append(all, pod{Result: p})
 	}
 	return all, nil
@@ -43,15 +39,12 @@ func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
 
 // daemonSets are the cluster's DaemonSets, as namespace/name.
 func (e *Engine) daemonSets(ctx context.Context) (map[string]bool, error) {
-	out, err := e.kubectl(ctx, "", "get", "daemonsets", "--all-namespaces", "-o", "json")
+	items, err := e.list(ctx, "get", "daemonsets", "--all-namespaces")
 	if err != nil {
 		return nil, err
 	}
-	if !gjson.ValidBytes(out) {
-		return nil, errors.New("kubectl get daemonsets printed no JSON")
-	}
 	all := map[string]bool{}
-	for _, d := range gjson.GetBytes(out, "items").Array() {
+	for _, d := range items {
 		all[d.Get("metadata.namespace").String()+"/"+d.Get("metadata.name").String()] = true
 	}
 	return all, nil

@@ -43,9 +43,7 @@ func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Repor
 		case time.Since(stoppedSince) > stoppedTimeout:
 			return e.notReadyError(ctx, node, begin, missing)
 		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
+		if !sleep(ctx, poll) {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return e.notReadyError(ctx, node, begin, missing)
 			}

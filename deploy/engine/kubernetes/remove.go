@@ -103,9 +103,7 @@ func (e *Engine) retryEtcdRemoval(ctx context.Context, from string, m gjson.Resu
 		if time.Now().After(end) || !strings.Contains(err.Error(), "unhealthy cluster") {
 			return err
 		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
+		if !sleep(ctx, poll) {
 			return context.Cause(ctx)
 		}
 	}
