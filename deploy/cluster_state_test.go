@@ -254,6 +254,17 @@ func TestRestoreContinuesAfterFailures(t *testing.T) {
 		if diff := cmp.Diff(c.want, outcomes(results)); diff != "" {
 			t.Errorf("%s: %s\n%v", name, diff, err)
 		}
+		// The restore drains and uncordons cp-1. After the failure, a probe checks it and changes nothing.
+		want := []string{"drain cp-1", "wait for cp-1"}
+		if c.works {
+			want = append(want, "uncordon cp-1")
+		}
+		want = append(want, "wait for cp-1")
+		restored := e.calls[slices.Index(e.calls, "drain w-2"):]
+		calls := slices.DeleteFunc(slices.Clone(restored), func(what string) bool { return !strings.HasSuffix(what, " cp-1") })
+		if diff := cmp.Diff(want, calls); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 
