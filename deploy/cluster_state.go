@@ -137,7 +137,7 @@ func (d *Deployer) withDrain(ctx context.Context, cluster clusterState, node str
 // in any case.
 func (d *Deployer) drainAround(ctx context.Context, o engine.DrainOptions, m member, node string, drains bool, change func() error) error {
 	if drains {
-		if err := d.drainNode(ctx, m.engine, node, "", o); err != nil {
+		if err := d.drainMembers(ctx, m.engine, m.engine.Drain, []string{node}, "", o); err != nil {
 			return err
 		}
 	}
@@ -154,7 +154,12 @@ func (d *Deployer) drainAround(ctx context.Context, o engine.DrainOptions, m mem
 
 // uncordonWhenReady waits until a member is ready, and uncordons it.
 func (d *Deployer) uncordonWhenReady(ctx context.Context, m member, node string) error {
-	return d.runMemberStep(node, "takes work again", func(report func(string)) error { return m.engine.UncordonWhenReady(ctx, node, report) })
+	return d.runMemberStep(node, "is uncordoned once it is ready", func() error {
+		if err := m.engine.WaitReady(ctx, node, d.reportDrain); err != nil {
+			return err
+		}
+		return m.engine.Uncordon(ctx, node)
+	})
 }
 
 // uncordonTimeout limits uncordoning after a failure.

@@ -66,7 +66,7 @@ func TestUnreachableEngine(t *testing.T) {
 	if got := w.changeOrder(); !strings.HasPrefix(got, "cp-1 cp-2 cp-3 w-") {
 		t.Errorf("turns: %s", got)
 	}
-	if slices.ContainsFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "leave") }) {
+	if slices.ContainsFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "drain") }) {
 		t.Errorf("the engine does not answer and was asked to drain: %q", e.calls)
 	}
 
@@ -75,12 +75,12 @@ func TestUnreachableEngine(t *testing.T) {
 	e.refuse = "members"
 	w.revision++
 	e.onCall = func(what string) {
-		if what == "invite cp-1" {
+		if what == "admit cp-1" {
 			e.refuse = ""
 		}
 	}
 	w.must(w.apply())
-	if diff := cmp.Diff([]string{"invite cp-1", "leave cp-2", "return cp-2", "invite cp-2"}, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff([]string{"admit cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "admit cp-2"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -91,7 +91,7 @@ func TestWithoutDrain(t *testing.T) {
 	e.members["w-2"] = engine.Status{Ready: true, Drained: true}
 	w.revision++
 	w.must(w.apply(func(o *Options) { o.WithoutDrain = true }))
-	if diff := cmp.Diff([]string{"return w-2"}, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff([]string{"wait for w-2", "uncordon w-2"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -111,7 +111,7 @@ func TestRebootRunningCluster(t *testing.T) {
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
-	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 	e.calls = nil
@@ -120,7 +120,7 @@ func TestRebootRunningCluster(t *testing.T) {
 		t.Errorf("turns: %s; %q", got, e.calls)
 	}
 	// A member that cannot be drained does not reboot, nor do the nodes after it.
-	e.refuse = "leave"
+	e.refuse = "drain"
 	boots := w.machines["cp-1"].boot
 	results, err := w.reboot(RebootOptions{})
 	if err == nil || w.machines["cp-1"].boot != boots {
@@ -149,7 +149,7 @@ func TestDeployedFromElsewhere(t *testing.T) {
 		if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 			t.Errorf("%s: turns: %s", name, got)
 		}
-		if !slices.Contains(e.calls, "leave cp-2") {
+		if !slices.Contains(e.calls, "drain cp-2") {
 			t.Errorf("%s: %q", name, e.calls)
 		}
 	}
@@ -200,7 +200,7 @@ func TestRollbackRunningCluster(t *testing.T) {
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
-	if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1"}, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -210,8 +210,8 @@ func TestRestoreRunningCluster(t *testing.T) {
 	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
 	e.onCall = func(what string) {
-		if what == "leave w-1" {
-			e.refuse = "leave" // from now on every drain fails
+		if what == "drain w-1" {
+			e.refuse = "drain" // from now on every drain fails
 		}
 	}
 	results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
@@ -242,12 +242,12 @@ func TestRestoreContinuesAfterFailures(t *testing.T) {
 		e.onCall = func(what string) {
 			e.refuse = ""
 			switch {
-			case what == "leave w-2":
-				e.refuse, back = "leave", true
-			case what == "leave cp-1" && back:
+			case what == "drain w-2":
+				e.refuse, back = "drain", true
+			case what == "drain cp-1" && back:
 				w.machines["cp-1"].server.Close()
-			case what == "return cp-1" && back && !c.works:
-				e.refuse = "return"
+			case what == "wait for cp-1" && back && !c.works:
+				e.refuse = "wait for"
 			}
 		}
 		results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
@@ -256,6 +256,17 @@ func TestRestoreContinuesAfterFailures(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.want, outcomes(results)); diff != "" {
 			t.Errorf("%s: %s\n%v", name, diff, err)
+		}
+		// The restore drains and uncordons cp-1. After the failure, a probe checks it and changes nothing.
+		want := []string{"drain cp-1", "wait for cp-1"}
+		if c.works {
+			want = append(want, "uncordon cp-1")
+		}
+		want = append(want, "wait for cp-1")
+		restored := e.calls[slices.Index(e.calls, "drain w-2"):]
+		calls := slices.DeleteFunc(slices.Clone(restored), func(what string) bool { return !strings.HasSuffix(what, " cp-1") })
+		if diff := cmp.Diff(want, calls); diff != "" {
+			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }
@@ -284,10 +295,10 @@ func TestResizeMembers(t *testing.T) {
 		w.resize("w", "3G")
 		before := w.booted()
 		e.onCall = func(what string) {
-			if node, ok := strings.CutPrefix(what, "leave "); ok && w.h.Boot("demo-"+node) != before[node] {
+			if node, ok := strings.CutPrefix(what, "drain "); ok && w.h.Boot("demo-"+node) != before[node] {
 				t.Errorf("%s was restarted without a drain", node)
 			}
-			if node, ok := strings.CutPrefix(what, "return "); ok && w.h.Boot("demo-"+node) == before[node] {
+			if node, ok := strings.CutPrefix(what, "uncordon "); ok && w.h.Boot("demo-"+node) == before[node] {
 				t.Errorf("%s was uncordoned before it was restarted", node)
 			}
 		}
@@ -298,7 +309,7 @@ func TestResizeMembers(t *testing.T) {
 		if got := w.changeOrder(); got != "cp-1 cp-2 w-1 w-2" {
 			t.Errorf("turns: %s", got)
 		}
-		if diff := cmp.Diff([]string{"leave cp-1", "return cp-1", "leave cp-2", "return cp-2", "leave w-1", "return w-1", "leave w-2", "return w-2"}, e.memberCalls()); diff != "" {
+		if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1", "drain w-2", "wait for w-2", "uncordon w-2"}, e.memberCalls()); diff != "" {
 			t.Error(diff)
 		}
 		if diff := cmp.Diff([]string{"cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
@@ -320,7 +331,7 @@ func TestResizeStopsIfDrainIsRefused(t *testing.T) {
 	w, e := newRunningCluster(t, 2, 0)
 	w.resize("cp", "2G")
 	before := w.booted()
-	e.refuse = "leave"
+	e.refuse = "drain"
 	if _, err := w.apply(); err == nil {
 		t.Error("the refused drain was not reported")
 	}
@@ -354,7 +365,7 @@ func TestRecreateMembers(t *testing.T) {
 	}
 	var want []string
 	for _, node := range []string{"cp-1", "cp-2", "w-1"} {
-		want = append(want, "leave for good "+node, "forget "+node, "invite "+node, "return "+node)
+		want = append(want, "drain for removal "+node, "remove "+node, "admit "+node, "wait for "+node, "uncordon "+node)
 	}
 	if diff := cmp.Diff(want, e.memberCalls()); diff != "" {
 		t.Error(diff)
@@ -373,11 +384,11 @@ func TestRecreateRefused(t *testing.T) {
 		goal    node.Goal
 		wantErr string
 	}{
-		"it cannot be removed":  {"forget", node.Switch, "cp-1: the engine refuses"},
+		"it cannot be removed":  {"remove", node.Switch, "cp-1: the engine refuses"},
 		"the engine is silent":  {"members", node.Switch, "no node can be taken out of the cluster: the engine does not answer"},
 		"it would not join":     {"", node.Boot, "cp-1: its machine cannot be made anew by apply boot"},
-		"it does not get ready": {"return", node.Switch, "cp-1: the engine refuses"},
-		"it is not admitted":    {"invite", node.Switch, "cp-1: the engine refuses"},
+		"it does not get ready": {"wait for", node.Switch, "cp-1: the engine refuses"},
+		"it is not admitted":    {"admit", node.Switch, "cp-1: the engine refuses"},
 	} {
 		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
@@ -387,7 +398,7 @@ func TestRecreateRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), c.wantErr) {
 			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
 		}
-		begun := c.refuse == "return" || c.refuse == "invite"
+		begun := c.refuse == "wait for" || c.refuse == "admit"
 		if after := w.booted(); (after["cp-1"] != before["cp-1"]) != begun || after["cp-2"] != before["cp-2"] {
 			t.Errorf("%s: %v, and before %v", name, after, before)
 		}
@@ -428,7 +439,7 @@ func TestRecreateUnreachableMember(t *testing.T) {
 	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"leave for good w-1", "forget w-1", "invite w-1", "return w-1"}, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff([]string{"drain for removal w-1", "remove w-1", "admit w-1", "wait for w-1", "uncordon w-1"}, e.memberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -448,10 +459,10 @@ func TestRecreateInterrupted(t *testing.T) {
 			return nil
 		})
 		e.onCall = func(what string) {
-			if node, ok := strings.CutPrefix(what, "forget "); ok {
+			if node, ok := strings.CutPrefix(what, "remove "); ok {
 				delete(e.members, node)
 			}
-			if node, ok := strings.CutPrefix(what, "invite "); ok {
+			if node, ok := strings.CutPrefix(what, "admit "); ok {
 				e.members[node] = engine.Status{Ready: true, OneByOne: true}
 			}
 		}
@@ -464,7 +475,7 @@ func TestRecreateInterrupted(t *testing.T) {
 		if _, err := w.apply(recreate); err != nil {
 			t.Fatalf("cut before step %d: %v", failingStep, err)
 		}
-		back, next := slices.Index(e.calls, "return cp-1"), slices.Index(e.calls, "leave for good cp-2")
+		back, next := slices.Index(e.calls, "wait for cp-1"), slices.Index(e.calls, "drain for removal cp-2")
 		if !isMember && (back < 0 || next >= 0 && next < back) {
 			t.Errorf("cut before step %d: cp-2 was removed before cp-1 had joined again: %q", failingStep, e.calls)
 		}
@@ -539,7 +550,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 		}
 		e.calls = nil
 		w.must(act(w, engine.DrainOptions{BarePods: true}))
-		if !slices.ContainsFunc(e.calls, func(s string) bool { return s == "leave w-2" || s == "leave for good w-2" }) || !e.options.BarePods {
+		if !slices.ContainsFunc(e.calls, func(s string) bool { return s == "drain w-2" || s == "drain for removal w-2" }) || !e.options.BarePods {
 			t.Errorf("%s, allowed: %q, %+v", name, e.calls, e.options)
 		}
 		if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Text == "w-2: the drain deletes shop/debug, which is bare" }) {
@@ -554,7 +565,7 @@ func TestDrainOfBrokenMember(t *testing.T) {
 	e.broken = map[string]string{"w-1": "its kubelet is dead"}
 	w.revision++
 	results, err := w.apply()
-	if err != nil || !e.options.Broken {
+	if err != nil || !slices.Equal(e.options.Broken, []string{"w-1"}) {
 		t.Errorf("%v, %+v", err, e.options)
 	}
 	if diff := cmp.Diff([]string{"cp-1 switched", "w-1 switched"}, outcomes(results)); diff != "" {

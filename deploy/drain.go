@@ -6,29 +6,69 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// drainNode drains a member. If the member's own programs do not work, it is drained for a short time only,
-// because the engine cannot see its work end and the change may be what repairs the member.
-func (d *Deployer) drainNode(ctx context.Context, e engine.Engine, node, what string, o engine.DrainOptions) error {
-	return d.runMemberStep(node, what, func(report func(string)) error {
-		if i, ok := e.(engine.Inspector); ok {
-			err := i.Inspect(ctx, node)
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if err != nil {
-				o.Broken = true
-				d.warn(node, fmt.Errorf("%s: %w; it is drained for a short time only, since its work cannot be seen to end", node, err))
-			}
+// drainFunc is [engine.Engine.Drain] or [engine.MemberRemover.DrainForRemoval].
+type drainFunc func(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error
+
+// drainMembers drains members of an engine with one call, and sends the start, the progress and the end. A
+// member whose own programs do not work is drained for a short time only, because the engine cannot see its
+// work end and the change may be what repairs the member.
+func (d *Deployer) drainMembers(ctx context.Context, e engine.Engine, drain drainFunc, nodes []string, text string, o engine.DrainOptions) error {
+	for _, node := range nodes {
+		d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
+	}
+	o.Broken = d.findBroken(ctx, e, nodes)
+	err := context.Cause(ctx)
+	if err == nil {
+		err = drain(ctx, nodes, o, d.reportDrain)
+	}
+	for _, node := range nodes {
+		d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
+	}
+	if err == nil {
+		return nil
+	}
+	failed := nodes[0]
+	var one *engine.DrainError
+	if errors.As(err, &one) {
+		failed = one.Node
+	}
+	return &fleet.NodeError{Node: failed, Step: event.Drain, Err: err}
+}
+
+// findBroken returns the nodes whose own programs do not work, with a warning for each.
+func (d *Deployer) findBroken(ctx context.Context, e engine.Engine, nodes []string) []string {
+	i, ok := e.(engine.Inspector)
+	if !ok {
+		return nil
+	}
+	faults := make([]error, len(nodes))
+	var inspected sync.WaitGroup
+	for n, node := range nodes {
+		inspected.Go(func() { faults[n] = i.Inspect(ctx, node) })
+	}
+	inspected.Wait()
+	var broken []string
+	for n, node := range nodes {
+		if faults[n] != nil && ctx.Err() == nil {
+			broken = append(broken, node)
+			d.warn(node, fmt.Errorf("%s: %w; it is drained for a short time only, because the end of its work cannot be observed", node, faults[n]))
 		}
-		return e.Drain(ctx, node, o, report)
-	})
+	}
+	return broken
+}
+
+// reportDrain sends the progress of a drain or of a wait for a member.
+func (d *Deployer) reportDrain(node, text string) {
+	d.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
 }
 
 // needsDrain reports whether the node of a task is drained before it changes.
@@ -42,28 +82,29 @@ func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, tasks []
 	if r.WithoutDrain {
 		return nil
 	}
-	var change, leave []string
+	var change, remove []string
 	for _, t := range tasks {
 		switch {
 		case t.recreatesMachine():
-			leave = append(leave, t.Node.Name)
+			remove = append(remove, t.Node.Name)
 		case r.needsDrain(t):
 			change = append(change, t.Node.Name)
 		}
 	}
-	leave = append(leave, r.machines.RemovedNodes()...)
-	return r.checkDrains(ctx, cluster, change, leave)
+	remove = append(remove, r.machines.RemovedNodes()...)
+	return r.checkDrains(ctx, cluster, change, remove)
 }
 
-// checkDrains returns an error if the drain of a member would be refused. The members in leave are removed
+// checkDrains returns an error if the drain of a member would be refused. The members in remove are removed
 // after their drain.
-func (d *Deployer) checkDrains(ctx context.Context, cluster clusterState, change, leave []string) error {
+func (d *Deployer) checkDrains(ctx context.Context, cluster clusterState, change, remove []string) error {
+	o := cluster.drainOptions
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
 	for _, e := range cluster.engines {
-		for permanent, nodes := range map[bool][]string{false: change, true: leave} {
-			o := cluster.drainOptions
-			o.ForRemoval = permanent
-			err := d.checkEngineDrains(ctx, e, cluster.drainableNodes(e, nodes), o)
+		for _, err := range []error{
+			d.checkEngineDrains(ctx, e, engine.DrainChecker.CheckDrain, cluster.drainableNodes(e, change), o),
+			d.checkEngineDrains(ctx, e, engine.DrainChecker.CheckDrainForRemoval, cluster.drainableNodes(e, remove), o),
+		} {
 			var one *engine.BlockedError
 			switch {
 			case errors.As(err, &one):
@@ -87,14 +128,17 @@ func (cluster clusterState) drainableNodes(e engine.Engine, nodes []string) []st
 	})
 }
 
+// checkFunc is a method of [engine.DrainChecker].
+type checkFunc func(c engine.DrainChecker, ctx context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error)
+
 // checkEngineDrains returns an error if a drain of an engine's members would be refused. It reports what the
 // other drains delete. If the check itself fails, that is only a warning, because the drain checks again.
-func (d *Deployer) checkEngineDrains(ctx context.Context, e engine.Engine, nodes []string, o engine.DrainOptions) error {
+func (d *Deployer) checkEngineDrains(ctx context.Context, e engine.Engine, check checkFunc, nodes []string, o engine.DrainOptions) error {
 	checker, ok := e.(engine.DrainChecker)
 	if !ok || len(nodes) == 0 {
 		return nil
 	}
-	checks, err := checker.CheckDrain(ctx, nodes, o)
+	checks, err := check(checker, ctx, nodes, o)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -133,7 +177,7 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 	if o.WithoutDrain || d.Engines == nil {
 		return nil
 	}
-	drains := map[bool][]string{} // true: before a removal
+	var change, remove []string
 	canAsk := false
 	for _, p := range previews {
 		machine := provision.Keep
@@ -143,9 +187,9 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 		canAsk = canAsk || p.From != ""
 		switch {
 		case machine == provision.Remove, machine == provision.Recreate:
-			drains[true] = append(drains[true], p.Node)
+			remove = append(remove, p.Node)
 		case machine == provision.Restart, p.Action == WouldSwitch, p.Action == WouldDefault, p.Action == WouldFirst && p.From != "":
-			drains[false] = append(drains[false], p.Node)
+			change = append(change, p.Node)
 		}
 	}
 	if !canAsk {
@@ -161,10 +205,14 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 		if !ok {
 			continue
 		}
-		for permanent, nodes := range drains {
-			how := o.Drain
-			how.ForRemoval = permanent
-			checks, err := checker.CheckDrain(ctx, nodes, how)
+		for _, c := range []struct {
+			check checkFunc
+			nodes []string
+		}{{engine.DrainChecker.CheckDrain, change}, {engine.DrainChecker.CheckDrainForRemoval, remove}} {
+			if len(c.nodes) == 0 {
+				continue
+			}
+			checks, err := c.check(checker, ctx, c.nodes, o.Drain)
 			if err != nil && ctx.Err() == nil {
 				d.warn("", err)
 			}

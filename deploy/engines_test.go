@@ -7,6 +7,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -34,4 +35,20 @@ func TestEnginesInOrder(t *testing.T) {
 			t.Fatalf("got the engines in the order %q, want %q", asked, kinds)
 		}
 	}
+}
+
+// The fake engine passes the contract suite of engines.
+func TestFakeEngineContract(t *testing.T) {
+	enginetest.Run(t, func(*testing.T) *enginetest.Cluster {
+		e := &fakeEngine{members: map[string]engine.Status{}}
+		nodes := [3]string{"cp-1", "w-1", "w-2"}
+		for _, node := range nodes {
+			e.members[node] = engine.Status{Ready: true}
+		}
+		return &enginetest.Cluster{
+			Engine: e, Nodes: nodes,
+			BlockDrain: func(node string) { e.undrainable = node },
+			Break:      func(node string) { e.members[node] = engine.Status{Drained: e.members[node].Drained} },
+		}
+	})
 }

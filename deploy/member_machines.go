@@ -110,7 +110,7 @@ func (t task) recreatesMachine() bool {
 func (r *run) recreateMember(ctx context.Context, cluster clusterState, m member, t task) error {
 	node := t.Node.Name
 	for _, other := range r.joiningMembers(cluster, node) {
-		if err := r.uncordonWhenReady(ctx, m, other); err != nil {
+		if err := r.runMemberStep(other, "is about to join", func() error { return m.engine.WaitReady(ctx, other, r.reportDrain) }); err != nil {
 			err = &fleet.NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
 			r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 			return err

@@ -89,10 +89,8 @@ func (r *run) admitOnce(ctx context.Context, cluster clusterState, node string) 
 }
 
 // removeMembers removes nodes from their cluster before their machines are removed. It drains all of them
-// before it removes the first one. If a drain fails, it uncordons those that it has drained, and none is
-// removed.
+// before it removes the first one. If a drain fails, none is removed and all take work as before.
 func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions) error {
-	o.ForRemoval = true
 	for _, e := range engines {
 		members, err := e.Members(ctx)
 		switch {
@@ -104,40 +102,39 @@ func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, n
 			d.warn("", fmt.Errorf("machines are removed, and the others go on counting their nodes: %w", err))
 			continue
 		}
-		leaving := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, isMember := members[n]; return !isMember })
+		remove := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, isMember := members[n]; return !isMember })
+		if len(remove) == 0 {
+			continue
+		}
+		remover, ok := e.(engine.MemberRemover)
 		if !withoutDrain {
-			if err := d.checkEngineDrains(ctx, e, leaving, o); err != nil {
+			drain := e.Drain
+			if ok {
+				drain = remover.DrainForRemoval
+			}
+			if err := d.checkEngineDrains(ctx, e, engine.DrainChecker.CheckDrainForRemoval, remove, o); err != nil {
+				return err
+			}
+			if err := d.drainMembers(ctx, e, drain, remove, "is drained before its removal", o); err != nil {
 				return err
 			}
 		}
-		for i, node := range leaving {
-			if withoutDrain {
-				break
-			}
-			if err := d.drainNode(ctx, e, node, "leaves for good", o); err != nil {
-				return errors.Join(err, d.undoDrain(ctx, e, leaving[:i]))
-			}
-		}
-		f, ok := e.(engine.MemberRemover)
-		for i, node := range leaving {
+		for i, node := range remove {
 			if !ok {
 				break
 			}
-			if err := d.runMemberStep(node, "is taken out", func(func(string)) error { return f.RemoveMember(ctx, node) }); err != nil {
-				return errors.Join(err, d.undoDrain(ctx, e, leaving[i:]))
+			if err := d.runMemberStep(node, "is removed from the cluster", func() error { return remover.RemoveMember(ctx, node) }); err != nil {
+				return errors.Join(err, d.undoDrain(ctx, e, remove[i:]))
 			}
 		}
 	}
 	return nil
 }
 
-// runMemberStep runs one step of a drain, an uncordon or a removal, and sends its start, its progress and its
-// end.
-func (d *Deployer) runMemberStep(node, what string, f func(report func(string)) error) error {
-	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: what})
-	err := f(func(text string) {
-		d.Send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
-	})
+// runMemberStep waits for a member, uncordons it or removes it, and sends the start and the end of that step.
+func (d *Deployer) runMemberStep(node, text string, step func() error) error {
+	d.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
+	err := step()
 	d.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
 	if err != nil {
 		return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
@@ -150,7 +147,7 @@ func (d *Deployer) undoDrain(ctx context.Context, e engine.Engine, nodes []strin
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
 	defer cancel()
 	return fleet.ForAll(nodes, func(node string) error {
-		if err := e.UncordonWhenReady(ctx, node, func(string) {}); err != nil {
+		if err := e.Uncordon(ctx, node); err != nil {
 			return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 		}
 		return nil

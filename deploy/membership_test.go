@@ -61,7 +61,7 @@ func TestRemoveDuplicateMachine(t *testing.T) {
 	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].LastConfirmed == nil {
 		t.Errorf("remaining: %q on the second hypervisor, %q on the first", second.Things(), w.h.Things())
 	}
-	if slices.Contains(e.calls, "leave for good cp-1") {
+	if slices.Contains(e.calls, "drain for removal cp-1") {
 		t.Errorf("the running node was removed from the cluster: %q", e.calls)
 	}
 	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged"}, outcomes(results)); diff != "" {
@@ -86,11 +86,11 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 		withoutDrain    bool
 		want            []string
 	}{
-		"all succeed":          {"", "", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "forget cp-2"}},
-		"cannot be drained":    {"leave for good", "w-1: the engine refuses", false, []string{"leave for good w-1"}},
-		"cannot be removed":    {"forget", "w-1: the engine refuses", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "return cp-2", "return w-1"}},
+		"all succeed":          {"", "", false, []string{"drain for removal w-1", "drain for removal cp-2", "remove w-1", "remove cp-2"}},
+		"cannot be drained":    {"drain for removal", "w-1: drain: the engine refuses", false, []string{"drain for removal w-1"}},
+		"cannot be removed":    {"remove", "w-1: the engine refuses", false, []string{"drain for removal w-1", "drain for removal cp-2", "remove w-1", "uncordon cp-2", "uncordon w-1"}},
 		"does not answer":      {"members", "no node can be taken out of the cluster: the engine does not answer", false, nil},
-		"undrained":            {"leave for good", "", true, []string{"forget w-1", "forget cp-2"}},
+		"undrained":            {"drain for removal", "", true, []string{"remove w-1", "remove cp-2"}},
 		"undrained, no answer": {"members", "", true, nil},
 	} {
 		e := &fakeEngine{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
@@ -102,7 +102,7 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 			return e
 		}}, Fleet: &fleet.Fleet{}}
 		err := d.removeDestroyedMembers(t.Context(), &machines.DestroyPlan{Removals: []machines.Removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
-		if i := slices.IndexFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "return") }); i >= 0 {
+		if i := slices.IndexFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "uncordon") }); i >= 0 {
 			slices.Sort(e.calls[i:]) // they are uncordoned at the same time
 		}
 		if diff := cmp.Diff(c.want, e.calls); diff != "" {
@@ -124,7 +124,7 @@ func TestDestroyInRunningCluster(t *testing.T) {
 		deployed bool
 		want     []string
 	}{
-		"it is a member": {true, []string{"leave for good cp-1", "leave for good w-1", "forget cp-1", "forget w-1"}},
+		"it is a member": {true, []string{"drain for removal cp-1", "drain for removal w-1", "remove cp-1", "remove w-1"}},
 		"never deployed": {false, nil},
 	} {
 		w, e := newRunningCluster(t, 1, 1)
@@ -155,9 +155,9 @@ func TestScaleDown(t *testing.T) {
 		want         []string
 		gone         bool
 	}{
-		"switch":               {node.Switch, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
-		"boot":                 {node.Boot, false, false, []string{"leave for good cp-2", "leave for good cp-3", "forget cp-2", "forget cp-3"}, true},
-		"undrained":            {node.Switch, false, true, []string{"forget cp-2", "forget cp-3"}, true},
+		"switch":               {node.Switch, false, false, []string{"drain for removal cp-2", "drain for removal cp-3", "remove cp-2", "remove cp-3"}, true},
+		"boot":                 {node.Boot, false, false, []string{"drain for removal cp-2", "drain for removal cp-3", "remove cp-2", "remove cp-3"}, true},
+		"undrained":            {node.Switch, false, true, []string{"remove cp-2", "remove cp-3"}, true},
 		"switch, no answer":    {node.Switch, true, false, nil, false},
 		"boot, no answer":      {node.Boot, true, false, nil, false},
 		"undrained, no answer": {node.Switch, true, true, nil, true},
@@ -178,7 +178,7 @@ func TestScaleDown(t *testing.T) {
 		if errors.As(err, &unavailable) == c.gone || c.gone && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		calls := slices.DeleteFunc(e.memberCalls(), func(s string) bool { return strings.HasPrefix(s, "invite") })
+		calls := slices.DeleteFunc(e.memberCalls(), func(s string) bool { return strings.HasPrefix(s, "admit") })
 		if diff := cmp.Diff(c.want, calls, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

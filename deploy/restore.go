@@ -50,11 +50,11 @@ func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
 	return errors.Join(errs...)
 }
 
-// memberWorks reports whether a cluster member works with the system that it has now.
+// memberWorks reports whether a cluster member works with the system that it has now. It changes nothing.
 func (r *run) memberWorks(ctx context.Context, cluster clusterState, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, uncordonTimeout)
 	defer cancel()
-	return cluster.members[node].engine.UncordonWhenReady(ctx, node, func(string) {}) == nil
+	return cluster.members[node].engine.WaitReady(ctx, node, func(_, _ string) {}) == nil
 }
 
 // restoreNode rolls one node back to what it ran and booted before this run, and reports it.

@@ -196,7 +196,7 @@ func (r *run) verifyCluster(ctx context.Context, cluster clusterState, nodes []n
 	}
 	var conditions []check.Condition
 	for _, e := range cluster.engines {
-		conditions = append(conditions, e.Conditions(false)...)
+		conditions = append(conditions, engine.Conditions(e, false)...)
 	}
 	for _, c := range append(inspect.MemberConditions(cluster.engines, nodes, r.Parallel), more...) {
 		c.Within = failedUnitTimeout

@@ -30,6 +30,8 @@ type fakeEngine struct {
 	blocked map[string]string   // node → work that a drain must not delete
 	broken  map[string]string   // node → what is wrong with its own programs
 	options engine.DrainOptions // of the last drain
+
+	undrainable string // the node whose drain fails
 }
 
 func (s *fakeEngine) call(what, node string) error {
@@ -54,15 +56,44 @@ func (s *fakeEngine) Members(context.Context) (map[string]engine.Status, error) 
 	return maps.Clone(s.members), nil
 }
 
-func (s *fakeEngine) Drain(_ context.Context, node string, o engine.DrainOptions, report func(string)) error {
-	report("drains")
+func (s *fakeEngine) Drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	return s.drain(ctx, "drain", nodes, o, report)
+}
+
+func (s *fakeEngine) DrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	return s.drain(ctx, "drain for removal", nodes, o, report)
+}
+
+// drain marks all nodes before it waits for the first one.
+func (s *fakeEngine) drain(ctx context.Context, what string, nodes []string, o engine.DrainOptions, report engine.Report) error {
 	s.mu.Lock()
 	s.options = o
 	s.mu.Unlock()
-	if o.ForRemoval {
-		return s.call("leave for good", node)
+	s.mark(nodes, true)
+	for _, node := range nodes {
+		report(node, "drains")
+		err := errors.Join(ctx.Err(), s.call(what, node))
+		if err == nil && s.undrainable == node {
+			err = errors.New("its work does not end")
+		}
+		if err != nil {
+			s.mark(nodes, false)
+			return &engine.DrainError{Node: node, Err: err}
+		}
 	}
-	return s.call("leave", node)
+	return nil
+}
+
+// mark sets or removes the marks of members.
+func (s *fakeEngine) mark(nodes []string, drained bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, node := range nodes {
+		if m, isMember := s.members[node]; isMember {
+			m.Drained = drained
+			s.members[node] = m
+		}
+	}
 }
 
 func (s *fakeEngine) CheckDrain(_ context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
@@ -79,6 +110,10 @@ func (s *fakeEngine) CheckDrain(_ context.Context, nodes []string, o engine.Drai
 	return out, nil
 }
 
+func (s *fakeEngine) CheckDrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+	return s.CheckDrain(ctx, nodes, o)
+}
+
 func (s *fakeEngine) Inspect(_ context.Context, node string) error {
 	if why := s.broken[node]; why != "" {
 		return errors.New(why)
@@ -86,13 +121,35 @@ func (s *fakeEngine) Inspect(_ context.Context, node string) error {
 	return nil
 }
 func (s *fakeEngine) RemoveMember(_ context.Context, node string) error {
-	return s.call("forget", node)
+	if err := s.call("remove", node); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.members, node)
+	return nil
 }
-func (s *fakeEngine) Admit(_ context.Context, node string) error { return s.call("invite", node) }
-func (s *fakeEngine) UncordonWhenReady(_ context.Context, node string, report func(string)) error {
-	report("waits")
-	return s.call("return", node)
+func (s *fakeEngine) Admit(_ context.Context, node string) error { return s.call("admit", node) }
+
+func (s *fakeEngine) WaitReady(_ context.Context, node string, report engine.Report) error {
+	report(node, "waits")
+	s.mu.Lock()
+	m, isMember := s.members[node]
+	s.mu.Unlock()
+	if isMember && !m.Ready {
+		return errors.New("it is not ready")
+	}
+	return s.call("wait for", node)
 }
+
+func (s *fakeEngine) Uncordon(_ context.Context, node string) error {
+	if err := s.call("uncordon", node); err != nil {
+		return err
+	}
+	s.mark([]string{node}, false)
+	return nil
+}
+
 func (s *fakeEngine) Conditions(bool) []check.Condition {
 	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.call("look", "") }}}
 }
@@ -183,12 +240,12 @@ func TestWithDrain(t *testing.T) {
 		want    []string
 		wantErr string
 	}{
-		"success":          {task: tasks("w-1")[0], want: []string{"leave w-1", "deploy", "return w-1"}},
-		"deploying failed": {task: tasks("w-1")[0], deploy: errors.New("unit failed"), want: []string{"leave w-1", "deploy", "return w-1"}, wantErr: "unit failed"},
-		"drain failed":     {task: tasks("w-1")[0], refuse: "leave", want: []string{"leave w-1"}, wantErr: "w-1: the engine refuses"},
-		"uncordon failed": {task: tasks("w-1")[0], refuse: "return", want: []string{"leave w-1", "deploy", "return w-1"},
+		"success":          {task: tasks("w-1")[0], want: []string{"drain w-1", "deploy", "wait for w-1", "uncordon w-1"}},
+		"deploying failed": {task: tasks("w-1")[0], deploy: errors.New("unit failed"), want: []string{"drain w-1", "deploy", "wait for w-1", "uncordon w-1"}, wantErr: "unit failed"},
+		"drain failed":     {task: tasks("w-1")[0], refuse: "drain", want: []string{"drain w-1"}, wantErr: "w-1: drain: the engine refuses"},
+		"uncordon failed": {task: tasks("w-1")[0], refuse: "wait for", want: []string{"drain w-1", "deploy", "wait for w-1"},
 			wantErr: "w-1: the engine refuses"},
-		"a killed run had drained it": {task: tasks("=w-1")[0], want: []string{"deploy", "return w-1"}},
+		"a killed run had drained it": {task: tasks("=w-1")[0], want: []string{"deploy", "wait for w-1", "uncordon w-1"}},
 	} {
 		e := &fakeEngine{refuse: c.refuse}
 		d := &Deployer{}
@@ -209,10 +266,10 @@ func TestAdmit(t *testing.T) {
 	r := &run{Deployer: &Deployer{}, Options: Options{Options: node.Options{Goal: node.Switch}}}
 	cluster := clusterState{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, recreated: true}}}
 	r.admitPending(t.Context(), cluster, []nixeval.Node{{Name: "cp-1"}, {Name: "cp-2"}, {Name: "w-1"}})
-	if diff := cmp.Diff([]string{"invite cp-2", "invite w-1"}, e.calls); diff != "" {
+	if diff := cmp.Diff([]string{"admit cp-2", "admit w-1"}, e.calls); diff != "" {
 		t.Error(diff)
 	}
-	if err := r.removeStaleMember(t.Context(), cluster.members["cp-2"], "cp-2"); err != nil || e.calls[2] != "forget cp-2" {
+	if err := r.removeStaleMember(t.Context(), cluster.members["cp-2"], "cp-2"); err != nil || e.calls[2] != "remove cp-2" {
 		t.Errorf("%v, %q", err, e.calls)
 	}
 }

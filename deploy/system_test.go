@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,12 +52,15 @@ func TestIntentBeforeActivation(t *testing.T) {
 		"restore": {func() (*world, func() ([]state.NodeResult, error)) { return newWorldWithBusyNode(t) }, "w-1 w-1 w-2"},
 	} {
 		w, act := test.world()
+		var mu sync.Mutex
 		var nodes []string
 		w.onEvent = func(e event.Event) {
 			if e.Kind != event.NodeStart || e.Phase != event.Activate {
 				return
 			}
+			mu.Lock()
 			nodes = append(nodes, e.Node)
+			mu.Unlock()
 			_, path, _ := strings.Cut(e.Text, " to ")
 			intents := w.state().Intents
 			if !slices.ContainsFunc(intents, func(i state.Intent) bool {

@@ -79,7 +79,7 @@ func (a *app) check(flags checkFlags) error {
 		return err
 	}
 	for _, e := range clusterEngines {
-		conditions = append(conditions, e.Conditions(flags.deep)...)
+		conditions = append(conditions, engine.Conditions(e, flags.deep)...)
 	}
 	conditions = append(conditions, inspect.MemberConditions(clusterEngines, nodes, flags.parallel)...)
 	if flags.deep && len(clusterEngines) == 0 {

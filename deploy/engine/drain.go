@@ -11,19 +11,30 @@ import (
 // DrainOptions are the permissions of a drain. By default a drain deletes only work that the engine
 // creates again on another node.
 type DrainOptions struct {
-	BarePods   bool // delete pods that no controller creates again
-	LocalData  bool // delete data that pods keep on the node
-	ForRemoval bool // the member is removed afterwards
-	// Broken is set if the member's own programs do not work. The end of its work cannot be observed
-	// then, so the drain is short, and remaining work is not an error.
-	Broken bool
+	BarePods  bool // delete pods that no controller creates again
+	LocalData bool // delete data that pods keep on the node
+	// Broken are the nodes whose own programs do not work. The end of their work cannot be observed, so
+	// their drain is short, and remaining work is not an error.
+	Broken []string
 }
+
+// DrainError is the failure of the drain of one node.
+type DrainError struct {
+	Node string
+	Err  error
+}
+
+func (e *DrainError) Error() string { return e.Node + ": drain: " + e.Err.Error() }
+
+func (e *DrainError) Unwrap() error { return e.Err }
 
 // DrainChecker is an engine that can predict the effects of a drain before any change.
 type DrainChecker interface {
 	// CheckDrain returns, by node, the work that a drain would delete permanently and the work that
 	// would block the drain. Nodes that would not be drained are left out.
 	CheckDrain(ctx context.Context, nodes []string, o DrainOptions) (map[string]DrainCheck, error)
+	// CheckDrainForRemoval does the same for [MemberRemover.DrainForRemoval].
+	CheckDrainForRemoval(ctx context.Context, nodes []string, o DrainOptions) (map[string]DrainCheck, error)
 }
 
 // DrainCheck is the predicted effect of a drain of one node.
@@ -79,12 +90,12 @@ func (e *BlockedError) Hint() string {
 	flags = slices.Compact(flags)
 	var ways []string
 	if len(flags) > 0 {
-		ways = append(ways, "with "+strings.Join(flags, " and ")+" the drain deletes it; or move it yourself")
+		ways = append(ways, "with "+strings.Join(flags, " and ")+" the drain deletes it; or move it to another node yourself")
 	}
 	if budget {
 		ways = append(ways, "change the disruption budget or the number of its pods")
 	}
-	return strings.Join(append(ways, "--no-drain leaves everything where it is"), "; ")
+	return strings.Join(append(ways, "--no-drain changes the nodes without a drain"), "; ")
 }
 
 // Inspector is an engine that can check the programs of a member on its node. The cluster itself may

@@ -21,17 +21,35 @@ type Engine interface {
 	// Members returns the observed status of each registered member. The map is empty while the
 	// cluster does not exist yet. It is an error if the engine does not answer.
 	Members(ctx context.Context) (map[string]Status, error)
-	// Drain moves work away from a member before the member is changed or removed. It does nothing
-	// for a node that is not a member. If the drain fails, the member takes work as before. While
-	// Drain waits, it reports for what.
-	Drain(ctx context.Context, node string, o DrainOptions, report func(text string)) error
-	// UncordonWhenReady waits until a member works with its current configuration, and then lets it take
-	// work again if Drain has drained it. It also waits for a node that the hive contains and that has not
-	// joined yet. While it waits, it reports for what.
-	UncordonWhenReady(ctx context.Context, node string, report func(text string)) error
-	// Conditions returns the conditions that must hold at the end of a run. With deep set, it also
-	// returns conditions whose probes start workloads.
+	// Drain moves work away from members before they are changed. It marks all of them first, so that
+	// none of them gets the work of another one, and then waits until their work has ended. It does
+	// nothing for nodes that are not members. If the drain of one node fails, it removes all marks that
+	// it has set, and returns a [DrainError] or a [BlockedError] that names that node.
+	Drain(ctx context.Context, nodes []string, o DrainOptions, report Report) error
+	// Uncordon lets a member take work again if a drain has marked it. It does not wait until the member
+	// is ready. It does nothing for a node that is not a member, or that no drain has marked.
+	Uncordon(ctx context.Context, node string) error
+	// WaitReady waits until a member works with its current configuration. It changes nothing: a drained
+	// member stays drained. It also waits for a node that the hive contains and that has not joined yet.
+	WaitReady(ctx context.Context, node string, report Report) error
+}
+
+// Report receives what an operation on a node waits for, in words.
+type Report func(node, text string)
+
+// Checker is an engine with conditions that must hold at the end of a run.
+type Checker interface {
+	// Conditions returns these conditions. With deep set, it also returns conditions whose probes start
+	// workloads.
 	Conditions(deep bool) []check.Condition
+}
+
+// Conditions returns the conditions of an engine, if it has any.
+func Conditions(e Engine, deep bool) []check.Condition {
+	if c, ok := e.(Checker); ok {
+		return c.Conditions(deep)
+	}
+	return nil
 }
 
 // Admitter is an engine that must allow a node to join. Admit is called for each node that runs its
@@ -92,10 +110,15 @@ type Adjuster interface {
 	Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error)
 }
 
-// MemberRemover is an engine that stores a list of its members. RemoveMember is called before the
-// machine of a member is removed, and before a recreated machine joins as a new member. If it returns
-// an error while the engine still counts the member, the member is unchanged.
+// MemberRemover is an engine that stores a list of its members.
 type MemberRemover interface {
+	// DrainForRemoval is called before RemoveMember, instead of Drain. It has the contract of Drain, but
+	// it also drains members that an administrator has drained, and it leaves out members that cannot be
+	// reached.
+	DrainForRemoval(ctx context.Context, nodes []string, o DrainOptions, report Report) error
+	// RemoveMember is called before the machine of a member is removed, and before a recreated machine
+	// joins as a new member. If it returns an error while the engine still counts the member, the member
+	// is unchanged.
 	RemoveMember(ctx context.Context, node string) error
 }
 
@@ -110,7 +133,7 @@ type Keyholder interface {
 // Status is the observed state of a member.
 type Status struct {
 	Ready    bool
-	Drained  bool // by Drain, and not yet uncordoned
+	Drained  bool // marked by a drain, and not yet uncordoned
 	OneByOne bool // members of this kind are changed one at a time; also set for members that are no longer in the hive
 }
 

@@ -49,6 +49,7 @@ var rules = []struct {
 	{"deploy/check", []string{"nixeval"}},
 	{"deploy/engine", []string{"nixeval", "deploy/check"}},
 	{"deploy/engine/kubernetes", []string{"nixeval", "deploy/check", "deploy/engine"}},
+	{"deploy/engine/enginetest", []string{"deploy/engine"}},
 	{"deploy/provision/seed", []string{"deploy/provision"}},
 	{"deploy/provision/domainxml", []string{"deploy/provision", "deploy/provision/seed"}},
 	{"deploy/provision/libvirt", []string{"deploy/provision", "deploy/provision/domainxml", "deploy/provision/seed"}},

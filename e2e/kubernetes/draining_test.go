@@ -82,7 +82,7 @@ func TestDraining(t *testing.T) {
 		}
 		for _, want := range []string{
 			"w-1: drain: default/debug is a bare pod",
-			"default/cache-", "keeps data on the node that is deleted with it: emptyDir data",
+			"default/cache-", "has data on the node that the drain deletes: emptyDir data",
 			"default/firm-", "cannot be evicted: PodDisruptionBudget default/firm allows 0 disruptions (1 of 1 pods must be healthy, and 1 are)",
 			"--drain-bare-pods and --drain-local-data", "--no-drain",
 		} {

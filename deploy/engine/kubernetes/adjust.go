@@ -70,10 +70,8 @@ func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[stri
 		if !strings.Contains(err.Error(), "(Conflict)") {
 			return nil, fmt.Errorf("labels and taints: %w", err)
 		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("labels and taints: others go on changing the nodes: %w", err)
+		if !sleep(ctx, poll) {
+			return nil, fmt.Errorf("labels and taints: other clients keep changing the Node objects: %w", err)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 	case !e.isInHive(node):
 		return nil
 	case len(all) == 0:
-		return fmt.Errorf("%s: it is a worker, and the hive has no control plane; a role of it imports modules/kubernetes/control-plane.nix", node)
+		return fmt.Errorf("%s: it cannot join, because the hive has no control plane; import modules/kubernetes/control-plane.nix in a role", node)
 	}
 	_, err := e.listNodes(ctx)
 	switch {

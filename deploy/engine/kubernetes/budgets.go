@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,15 +15,12 @@ import (
 type budgets map[string][]gjson.Result
 
 func (e *Engine) listBudgets(ctx context.Context) (budgets, error) {
-	out, err := e.kubectl(ctx, "", "get", "poddisruptionbudgets", "--all-namespaces", "-o", "json")
+	items, err := e.list(ctx, "get", "poddisruptionbudgets", "--all-namespaces")
 	if err != nil {
 		return nil, err
 	}
-	if !gjson.ValidBytes(out) {
-		return nil, errors.New("kubectl get poddisruptionbudgets printed no JSON")
-	}
 	all := budgets{}
-	for _, b := range gjson.GetBytes(out, "items").Array() {
+	for _, b := range items {
 		namespace := b.Get("metadata.namespace").String()
 		all[namespace] = append(all[namespace], b)
 	}
@@ -64,10 +60,10 @@ func (all budgets) findBlock(p pod) budgetBlock {
 		return budgetBlock{}
 	case 1:
 	default:
-		return budgetBlock{name: name(of[0]), text: "is not its only one, and the API evicts no pod with several: there is also " + name(of[1]), permanent: true}
+		return budgetBlock{name: name(of[0]), text: "is one of several budgets of this pod, and the API evicts no such pod; another one is " + name(of[1]), permanent: true}
 	}
 	b := of[0]
-	unready := p.Get(`status.conditions.#(type=="Ready").status`).String() != "True"
+	unready := !isReady(p.Result)
 	if b.Get("status.disruptionsAllowed").Int() > 0 || unready && b.Get("spec.unhealthyPodEvictionPolicy").String() == "AlwaysAllow" {
 		return budgetBlock{}
 	}

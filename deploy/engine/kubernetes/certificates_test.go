@@ -46,7 +46,7 @@ func TestCertificates(t *testing.T) {
 		"file /var/lib/kubelet/pki/kubelet-client-current.pem\n" + one
 	for settings, want := range map[string]string{
 		`{"renewBefore":30}`:   "ca.crt authority;etcd/peer.crt nixbench-kubernetes-certificates.service 2026-03-12;kubelet-client-current.pem kubelet.service 2026-04-01;",
-		`{"renewBefore":null}`: "ca.crt authority;etcd/peer.crt nobody;kubelet-client-current.pem kubelet.service 2026-04-01;",
+		`{"renewBefore":null}`: "ca.crt authority;etcd/peer.crt no-renewer;kubelet-client-current.pem kubelet.service 2026-04-01;",
 	} {
 		e := New(engine.Cluster{Members: []engine.Member{{Node: "cp-1", Engine: nixeval.Engine{Role: ControlPlane, Settings: []byte(settings)}}},
 			Run: func(context.Context, string, io.Reader, ...string) ([]byte, error) { return []byte(text), nil }})
@@ -60,7 +60,7 @@ func TestCertificates(t *testing.T) {
 			case c.Authority && c.Renewer == "":
 				got += c.Name + " authority;"
 			case c.Renewer == "" && c.Due.IsZero():
-				got += c.Name + " nobody;"
+				got += c.Name + " no-renewer;"
 			default:
 				got += fmt.Sprintf("%s %s %s;", c.Name, c.Renewer, c.Due.Format(time.DateOnly))
 			}

@@ -68,7 +68,11 @@ func (e *Engine) apiFailure(ctx context.Context, node string) string {
 	if phase, text := e.readPhase(ctx, node); phase != "" && phase != "ready" {
 		return fmt.Sprintf("%s is at %s%s", node, phase, text)
 	}
-	return node + ": " + strings.TrimPrefix(lastLine(err).Error(), node+": ")
+	text := strings.TrimPrefix(lastLine(err).Error(), node+": ")
+	if isRBACMissing(err) {
+		text = "it has started and not loaded its RBAC rules yet: " + text
+	}
+	return node + ": " + text
 }
 
 // progressFile is the file in which nixbench-kubernetes.service of a node writes its phase.
@@ -156,7 +160,7 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 	case err != nil:
 		return lastLine(err)
 	case all == 0:
-		return errors.New("there are none")
+		return errors.New("there are no system pods")
 	case len(waiting) > 0:
 		var names []string
 		for _, p := range waiting {
@@ -170,16 +174,15 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 // listUnreadySystemPods returns the number of pods in kube-system and the pods that are not ready. Pods of
 // finished jobs, and pods that are being deleted, count as ready.
 func (e *Engine) listUnreadySystemPods(ctx context.Context) (all int, waiting []gjson.Result, _ error) {
-	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
+	pods, err := e.list(ctx, "-n", "kube-system", "get", "pods")
 	if err != nil {
 		return 0, nil, err
 	}
-	pods := gjson.GetBytes(out, "items").Array()
 	for _, p := range pods {
 		if p.Get("status.phase").String() == "Succeeded" || p.Get("metadata.deletionTimestamp").Exists() {
 			continue
 		}
-		if p.Get(`status.conditions.#(type=="Ready").status`).String() != "True" {
+		if !isReady(p) {
 			waiting = append(waiting, p)
 		}
 	}
@@ -240,7 +243,7 @@ func (e *Engine) explainMembers(which func(node string) bool) func(context.Conte
 			shown++
 			phase, text := e.readPhase(ctx, m.Node)
 			if phase == "" {
-				phase = "not begun"
+				phase = "no phase"
 			}
 			fmt.Fprintf(&b, "%s: %s%s\n", m.Node, phase, text)
 			if phase == "join" {

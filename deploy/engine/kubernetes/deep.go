@@ -76,11 +76,11 @@ func (e *Engine) checkPodNetwork(ctx context.Context) error {
 
 // removeStaleProbes deletes the namespaces of interrupted checks.
 func (e *Engine) removeStaleProbes(ctx context.Context) error {
-	out, err := e.kubectl(ctx, "", "get", "namespaces", "-l", probeLabel, "-o", "json")
+	namespaces, err := e.list(ctx, "get", "namespaces", "-l", probeLabel)
 	if err != nil {
 		return err
 	}
-	for _, n := range gjson.GetBytes(out, "items").Array() {
+	for _, n := range namespaces {
 		if n.Get("metadata.deletionTimestamp").Exists() || time.Since(n.Get("metadata.creationTimestamp").Time()) < probeMaxAge {
 			continue
 		}
@@ -119,9 +119,7 @@ func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjso
 				return pod, nil
 			}
 		}
-		select {
-		case <-time.After(poll):
-		case <-limit.Done():
+		if !sleep(limit, poll) {
 			return pod, p.explainPod(ctx, name, pod, err)
 		}
 	}

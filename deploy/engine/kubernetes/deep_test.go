@@ -72,7 +72,7 @@ func (s *slow) run(ctx context.Context, _ string, stdin io.Reader, argv ...strin
 	case strings.HasPrefix(line, "kubectl -n ") && words[3] == "logs":
 		return nil, nil
 	}
-	s.t.Errorf("nobody expected %s", line)
+	s.t.Errorf("unexpected command: %s", line)
 	return nil, nil
 }
 
@@ -132,7 +132,7 @@ func TestCheckPodNetworkSlowCluster(t *testing.T) {
 			t.Errorf("it took %d looks: %v", len(s.all), s.all)
 		}
 		if _, young := s.made["nixbench-check-young"]; len(s.made) != 1 || !young {
-			t.Errorf("only what somebody may be at work in is left: %v", s.made)
+			t.Errorf("namespaces that another check may use must be the only ones left: %v", s.made)
 		}
 	})
 }

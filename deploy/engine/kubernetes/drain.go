@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,60 +21,99 @@ const roundTimeout = 5 * time.Second
 // brokenTimeout is the time limit of the drain of a node on which the end of pods cannot be observed.
 const brokenTimeout = 10 * time.Second
 
-// Drain implements [engine.Engine]. It cordons the node and runs kubectl drain. It returns an error
-// instead if pods would be lost, or if a disruption budget blocks the drain permanently. A node that is
-// being removed and cannot be reached is not drained, because the end of its pods cannot be observed.
-func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
+// Drain implements [engine.Engine]. It cordons the nodes and runs kubectl drain on one after the other. It
+// returns an error if pods would be lost, or if a disruption budget blocks a drain permanently. A node
+// that an administrator has cordoned is not changed.
+func (e *Engine) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
+	return e.drainNodes(ctx, names, mustDrain, o, report)
+}
+
+// DrainForRemoval implements [engine.MemberRemover]. A node that cannot be reached is not drained, because
+// the end of its pods cannot be observed.
+func (e *Engine) DrainForRemoval(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
+	return e.drainNodes(ctx, names, e.mustDrainForRemoval, o, report)
+}
+
+// mustDrain reports whether Drain changes a node: an administrator has not cordoned it.
+func mustDrain(_ context.Context, n gjson.Result) bool {
+	return drainMark(n).Exists() || !n.Get("spec.unschedulable").Bool()
+}
+
+// mustDrainForRemoval reports whether DrainForRemoval changes a node.
+func (e *Engine) mustDrainForRemoval(ctx context.Context, n gjson.Result) bool {
+	return e.isReachable(ctx, nodeName(n))
+}
+
+// drainedNode is a registered node that a drain has marked.
+type drainedNode struct {
+	gjson.Result
+	mark string
+}
+
+// drainNodes cordons the selected nodes, and then evicts their pods. After a failure it uncordons all of
+// them.
+func (e *Engine) drainNodes(ctx context.Context, names []string, selects func(context.Context, gjson.Result) bool, o engine.DrainOptions, report engine.Report) error {
+	if len(names) == 0 {
+		return nil
+	}
 	var nodes map[string]gjson.Result
 	err := retryUnavailable(ctx, func() (err error) { nodes, err = e.listNodes(ctx); return err })
 	if errors.Is(err, errNoControlPlane) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: drain: %w", node, shortenError(ctx, err))
+		return &engine.DrainError{Node: names[0], Err: shortenError(ctx, err)}
 	}
-	n, member := nodes[node]
-	if !member || !e.mustDrain(ctx, n, node, o) {
-		return nil
-	}
-	mark := ""
-	err = retryUnavailable(ctx, func() (err error) { mark, err = e.cordon(ctx, node, n); return err })
-	if err == nil {
-		o.Broken = o.Broken || !isReady(n) // such a node does not report the end of its pods to the API
-		err = e.evictPods(ctx, node, o, report)
-	}
-	if err == nil {
-		return nil
-	}
-	var blocked *engine.BlockedError
-	if !errors.As(err, &blocked) { // a BlockedError already names the node
-		err = fmt.Errorf("%s: drain: %w", node, err)
-	}
-	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	undo := retryUnavailable(back, func() error { return e.removeDrainMark(back, node, mark) })
-	if undo != nil && !wasCordonedBefore(mark) {
-		undo = fmt.Errorf("%w; the node may still be cordoned: the next run gives it work again, or kubectl uncordon %s", undo, node)
-		var stuck *DrainTimeoutError
-		if errors.As(err, &stuck) {
-			stuck.Cordoned = true
+	var cordoned []drainedNode
+	for _, name := range names {
+		n, member := nodes[name]
+		if !member || !selects(ctx, n) {
+			continue
+		}
+		mark := ""
+		err = retryUnavailable(ctx, func() (err error) { mark, err = e.cordon(ctx, name, n); return err })
+		cordoned = append(cordoned, drainedNode{n, mark}) // cordon may have failed after it has set the mark
+		if err != nil {
+			return e.undoDrain(ctx, cordoned, &engine.DrainError{Node: name, Err: err})
 		}
 	}
-	return errors.Join(err, undo)
+	for _, n := range cordoned {
+		name := nodeName(n.Result)
+		broken := slices.Contains(o.Broken, name) || !isReady(n.Result) // such a node does not report the end of its pods to the API
+		if err := e.evictPods(ctx, name, broken, o, func(text string) { report(name, text) }); err != nil {
+			var blocked *engine.BlockedError
+			if !errors.As(err, &blocked) { // a BlockedError already names the node
+				err = &engine.DrainError{Node: name, Err: err}
+			}
+			return e.undoDrain(ctx, cordoned, err)
+		}
+	}
+	return nil
+}
+
+// undoDrain uncordons nodes after a failed drain. It returns the error of the drain, and of the undo.
+func (e *Engine) undoDrain(ctx context.Context, nodes []drainedNode, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	errs := []error{err}
+	for _, n := range nodes {
+		name := nodeName(n.Result)
+		undo := retryUnavailable(ctx, func() error { return e.removeDrainMark(ctx, name, n.mark) })
+		if undo != nil && !wasCordonedBefore(n.mark) {
+			undo = fmt.Errorf("%s: uncordon: %w; the node may still be cordoned: the next run uncordons it, or kubectl uncordon %s", name, shortenError(ctx, undo), name)
+			var stuck *DrainTimeoutError
+			if errors.As(err, &stuck) {
+				stuck.Cordoned = true
+			}
+		}
+		errs = append(errs, undo)
+	}
+	return errors.Join(errs...)
 }
 
 // undoTimeout is the time limit for the uncordon after a failed drain. The API of a control plane
-// that restarts may be away for most of it.
+// that restarts may be unavailable for most of it.
 const undoTimeout = 30 * time.Second
-
-// mustDrain reports whether Drain changes the node. Drain does not change a node that an administrator
-// has cordoned, unless the node is being removed.
-func (e *Engine) mustDrain(ctx context.Context, n gjson.Result, node string, o engine.DrainOptions) bool {
-	if o.ForRemoval {
-		return e.isReachable(ctx, node)
-	}
-	return drainMark(n).Exists() || !n.Get("spec.unschedulable").Bool()
-}
 
 // isReachable reports whether commands can be run on a node.
 func (e *Engine) isReachable(ctx context.Context, node string) bool {
@@ -111,14 +151,17 @@ var apiUnavailable = regexp.MustCompile(`connection refused|connection to the se
 
 // retryUnavailable runs f, and retries it for up to allTimeout while the API does not answer.
 func retryUnavailable(ctx context.Context, f func() error) error {
+	return retry(ctx, func(err error) bool { return apiUnavailable.MatchString(err.Error()) || isRBACMissing(err) }, f)
+}
+
+// retry runs f, and retries it for up to allTimeout while its error is temporary.
+func retry(ctx context.Context, isTemporary func(error) bool, f func() error) error {
 	for end := time.Now().Add(allTimeout); ; {
 		err := f()
-		if err == nil || !apiUnavailable.MatchString(err.Error()) || time.Now().After(end) {
+		if err == nil || !isTemporary(err) || time.Now().After(end) {
 			return err
 		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
+		if !sleep(ctx, poll) {
 			return err
 		}
 	}
@@ -132,10 +175,11 @@ func shortenError(ctx context.Context, err error) error {
 	return lastLine(err)
 }
 
-// evictPods evicts the pods of a cordoned node, in rounds, until none is left or the time limit is over.
-func (e *Engine) evictPods(ctx context.Context, node string, o engine.DrainOptions, report func(string)) error {
+// evictPods evicts the pods of a cordoned node, in rounds, until none is left or the time limit is over. On
+// a broken node, the time limit is short and remaining pods are not an error.
+func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engine.DrainOptions, report func(string)) error {
 	limit := drainTimeout
-	if o.Broken {
+	if broken {
 		limit = brokenTimeout
 	}
 	begin := time.Now()
@@ -158,9 +202,9 @@ func (e *Engine) evictPods(ctx context.Context, node string, o engine.DrainOptio
 		} else {
 			left, err := e.reportRemaining(ctx, node, pods, report, took)
 			switch {
-			case o.Broken && took >= limit:
+			case broken && took >= limit:
 				return nil
-			case err != nil && !o.Broken:
+			case err != nil && !broken:
 				return err
 			case took >= limit:
 				return &DrainTimeoutError{After: took, Remaining: left}
@@ -171,14 +215,12 @@ func (e *Engine) evictPods(ctx context.Context, node string, o engine.DrainOptio
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case over || err != nil && o.Broken && time.Since(begin) >= limit:
+		case over || err != nil && broken && time.Since(begin) >= limit:
 			return nil
-		case err != nil && !o.Broken:
+		case err != nil && !broken:
 			return err
 		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
+		if !sleep(ctx, poll) {
 			return context.Cause(ctx)
 		}
 	}
@@ -239,16 +281,16 @@ type DrainTimeoutError struct {
 }
 
 func (e *DrainTimeoutError) Error() string {
-	return fmt.Sprintf("not done after %v: %s", e.After.Round(time.Second), e.Remaining)
+	return fmt.Sprintf("pods remain after %v: %s", e.After.Round(time.Second), e.Remaining)
 }
 
 // Hint says what to do about it.
 func (e *DrainTimeoutError) Hint() string {
-	const again = "run it again once the pods can go, or leave them where they are with --no-drain"
+	const again = "run it again when the pods can be evicted; --no-drain changes the node without a drain"
 	if e.Cordoned {
 		return again
 	}
-	return "the node takes work as before; " + again
+	return "the node is uncordoned again; " + again
 }
 
 // runDrainRound runs kubectl drain for at most roundTimeout and returns true once the node is drained.
@@ -282,6 +324,15 @@ var drainTimedOut = regexp.MustCompile(`global timeout reached|context deadline 
 
 // CheckDrain implements [engine.DrainChecker].
 func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+	return e.checkDrains(ctx, names, mustDrain, o)
+}
+
+// CheckDrainForRemoval implements [engine.DrainChecker].
+func (e *Engine) CheckDrainForRemoval(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+	return e.checkDrains(ctx, names, e.mustDrainForRemoval, o)
+}
+
+func (e *Engine) checkDrains(ctx context.Context, names []string, selects func(context.Context, gjson.Result) bool, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*allTimeout)
 	defer cancel()
 	nodes, err := e.listNodes(ctx)
@@ -296,7 +347,7 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 	var daemonSets map[string]bool
 	for _, name := range names {
 		n, member := nodes[name]
-		if !member || !e.mustDrain(ctx, n, name, o) {
+		if !member || !selects(ctx, n) {
 			continue
 		}
 		pods, err := e.listPods(ctx, name)

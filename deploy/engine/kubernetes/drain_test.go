@@ -16,11 +16,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-func quiet(string) {}
+func quiet(_, _ string) {}
 
 // removeNode runs the steps of the engine for a node whose machine is removed.
 func removeNode(t *testing.T, e *Engine, node string) error {
-	if err := e.Drain(t.Context(), node, engine.DrainOptions{ForRemoval: true}, quiet); err != nil {
+	if err := e.DrainForRemoval(t.Context(), []string{node}, engine.DrainOptions{}, quiet); err != nil {
 		return err
 	}
 	return e.RemoveMember(t.Context(), node)
@@ -56,7 +56,7 @@ func TestRemoveMemberNeededForQuorum(t *testing.T) {
 		down: map[string]string{"cp-2": "no route to host"}, etcd: etcdOfThree,
 		refuse: map[string]string{"etcdctl member remove": "etcdserver: unhealthy cluster"}}
 	err := removeNode(t, c.engine("cp-1", "cp-2"), "cp-3")
-	if err == nil || err.Error() != "cp-3: etcd: it cannot be spared while etcd is down on cp-2; mend that first: etcdserver: unhealthy cluster" {
+	if err == nil || err.Error() != "cp-3: etcd: removing its member would lose quorum, because etcd is down on cp-2; repair that one first: etcdserver: unhealthy cluster" {
 		t.Error(err)
 	}
 	if lost := append(c.did("nixbench-kubernetes-reset"), c.did("kubectl delete")...); len(lost) > 0 {
@@ -118,11 +118,11 @@ func TestCordonStays(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": own}, refuse: map[string]string{"kubectl drain": "denied by a webhook"}}
 	e := c.engine("cp-1", "w-1")
 	for range 2 { // a run, and the next one
-		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{ForRemoval: true}, quiet); err == nil {
+		if err := e.DrainForRemoval(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet); err == nil {
 			t.Fatal("it was drained")
 		}
 	}
-	if err := e.UncordonWhenReady(t.Context(), "w-1", quiet); err != nil {
+	if err := e.Uncordon(t.Context(), "w-1"); err != nil {
 		t.Fatal(err)
 	}
 	if m, _ := e.Members(t.Context()); own["unschedulable"] != true || m["w-1"].Drained {
@@ -131,11 +131,11 @@ func TestCordonStays(t *testing.T) {
 }
 
 // A node can be Ready although its kubelet has exited during the switch.
-func TestUncordonWaitsForKubelet(t *testing.T) {
+func TestWaitReadyForKubelet(t *testing.T) {
 	for name, c := range map[string]struct {
 		ready   bool
 		kubelet kubelet
-		want    string // empty: it is uncordoned
+		want    string // empty: it is ready
 	}{
 		"not Ready":        {false, kubelet{"running", time.Hour, 0}, "it is not Ready: starting"},
 		"well":             {true, kubelet{"running", time.Hour, 5 * time.Second}, ""},
@@ -148,42 +148,42 @@ func TestUncordonWaitsForKubelet(t *testing.T) {
 		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		err := cluster.engine("cp-1", "w-1").UncordonWhenReady(ctx, "w-1", quiet)
+		err := cluster.engine("cp-1", "w-1").WaitReady(ctx, "w-1", quiet)
 		cancel()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
-		if (w["unschedulable"] == true) != (c.want != "") {
-			t.Errorf("%s: %v", name, w)
+		if w["unschedulable"] != true {
+			t.Errorf("%s: the wait has uncordoned the node: %v", name, w)
 		}
 	}
 }
 
 // A control plane is not ready while its own API server does not answer.
-func TestUncordonWaitsForOwnAPI(t *testing.T) {
+func TestWaitReadyForOwnAPI(t *testing.T) {
 	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true)}, sick: map[string]string{"cp-2": "etcd failed"}}
 	e := c.engine("cp-1", "cp-2")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := e.UncordonWhenReady(ctx, "cp-2", quiet); err == nil || !strings.Contains(err.Error(), "its own API does not answer: cp-2: etcd failed") {
+	if err := e.WaitReady(ctx, "cp-2", quiet); err == nil || !strings.Contains(err.Error(), "its own API server is not ready: cp-2: etcd failed") {
 		t.Error(err)
 	}
 	c.sick = nil
-	if err := e.UncordonWhenReady(t.Context(), "cp-2", quiet); err != nil {
+	if err := e.WaitReady(t.Context(), "cp-2", quiet); err != nil {
 		t.Error(err)
 	}
 }
 
 // A node that has not joined yet is waited for if it is in the hive, and not waited for otherwise.
-func TestUncordonNewMember(t *testing.T) {
+func TestWaitReadyForNewMember(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true)}}
 	e := c.engine("cp-1", "w-1")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := e.UncordonWhenReady(ctx, "w-1", quiet); err == nil || !strings.Contains(err.Error(), "it is not registered") {
+	if err := e.WaitReady(ctx, "w-1", quiet); err == nil || !strings.Contains(err.Error(), "it is not registered") {
 		t.Error(err)
 	}
-	if err := e.UncordonWhenReady(t.Context(), "w-9", quiet); err != nil {
+	if err := e.WaitReady(t.Context(), "w-9", quiet); err != nil {
 		t.Error(err)
 	}
 }
@@ -269,10 +269,10 @@ func TestDrainRefused(t *testing.T) {
 	w := node(true)
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("debug", ""), podOf("web-1", "ReplicaSet")}}}
 	e := c.engine("cp-1", "w-1")
-	want := "w-1: drain: shop/debug is a bare pod: nothing creates it again elsewhere"
-	err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet)
+	want := "w-1: drain: shop/debug is a bare pod: no controller recreates it on another node"
+	err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet)
 	var blocked *engine.BlockedError
-	if !errors.As(err, &blocked) || err.Error() != want || blocked.Hint() != "with --drain-bare-pods the drain deletes it; or move it yourself; --no-drain leaves everything where it is" {
+	if !errors.As(err, &blocked) || err.Error() != want || blocked.Hint() != "with --drain-bare-pods the drain deletes it; or move it to another node yourself; --no-drain changes the nodes without a drain" {
 		t.Errorf("%v", err)
 	}
 	if w["unschedulable"] == true || len(w["annotations"].(object)) > 0 || len(c.did("kubectl drain")) > 0 {
@@ -282,7 +282,7 @@ func TestDrainRefused(t *testing.T) {
 	if err != nil || len(checks) != 2 || len(checks["w-1"].Blocked) != 1 || len(checks["cp-1"].Blocked) != 0 {
 		t.Errorf("%+v, %v", checks, err)
 	}
-	if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{BarePods: true}, quiet); err != nil {
+	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{BarePods: true}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
@@ -290,7 +290,7 @@ func TestDrainRefused(t *testing.T) {
 	}
 	// Without such pods, kubectl gets no permission to delete them.
 	c.bound["w-1"] = []object{podOf("web-1", "ReplicaSet")}
-	if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{BarePods: true, LocalData: true}, quiet); err != nil {
+	if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{BarePods: true, LocalData: true}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	if slices.Contains(c.flags, "--force") || slices.Contains(c.flags, "--delete-emptydir-data") {
@@ -325,14 +325,14 @@ func TestDrainOrphans(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var blocked *engine.BlockedError
-		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); !errors.As(err, &blocked) {
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet); !errors.As(err, &blocked) {
 			t.Error(err)
 		}
-		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{BarePods: true}, quiet); err != nil || !slices.Contains(c.flags, "--force") {
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{BarePods: true}, quiet); err != nil || !slices.Contains(c.flags, "--force") {
 			t.Errorf("%v, %q", err, c.flags)
 		}
 		c.daemonSets, c.bound["w-1"] = []object{ownDaemonSet}, []object{podOf("proxy", "DaemonSet")}
-		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{BarePods: true}, quiet); err != nil || slices.Contains(c.flags, "--force") {
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{BarePods: true}, quiet); err != nil || slices.Contains(c.flags, "--force") {
 			t.Errorf("%v, %q", err, c.flags)
 		}
 	})
@@ -351,7 +351,7 @@ func TestBudgetBlocksPermanently(t *testing.T) {
 		"one may go":           {[]object{budget("web", "web", 1, 2, 2)}, ""},
 		"of other pods":        {[]object{budget("db", "db", 2, 2, 2)}, ""},
 		"not counted yet":      {[]object{merged(budget("web", "web", 2, 2, 2), object{"status": object{"observedGeneration": 1}})}, ""},
-		"two of them":          {[]object{budget("web", "web", 1, 2, 2), budget("all", "web", 1, 2, 2)}, "PodDisruptionBudget shop/web is not its only one"},
+		"two of them":          {[]object{budget("web", "web", 1, 2, 2), budget("all", "web", 1, 2, 2)}, "PodDisruptionBudget shop/web is one of several budgets of this pod"},
 		"of all pods":          {[]object{merged(budget("all", "", 2, 2, 2), object{"spec": object{"selector": object{}}})}, "PodDisruptionBudget shop/all"},
 		"of no pods":           {[]object{merged(budget("none", "", 2, 2, 2), object{"spec": object{"selector": nil}})}, ""},
 		"by an expression":     {[]object{merged(budget("in", "", 2, 2, 2), object{"spec": object{"selector": object{"matchExpressions": []object{{"key": "app", "operator": "In", "values": []string{"web"}}}}}})}, "PodDisruptionBudget shop/in"},
@@ -365,12 +365,12 @@ func TestBudgetBlocksPermanently(t *testing.T) {
 		}
 	}
 	// A node that is not Ready is drained in spite of it: the change may be what repairs the node.
-	for _, o := range []engine.DrainOptions{{}, {ForRemoval: true}} {
+	for _, check := range []func(engine.DrainChecker, context.Context, []string, engine.DrainOptions) (map[string]engine.DrainCheck, error){engine.DrainChecker.CheckDrain, engine.DrainChecker.CheckDrainForRemoval} {
 		cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(false)}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}},
 			budgets: []object{budget("web", "web", 2, 2, 2)}}
-		checks, err := cluster.engine("cp-1", "w-1").CheckDrain(t.Context(), []string{"w-1"}, o)
+		checks, err := check(cluster.engine("cp-1", "w-1"), t.Context(), []string{"w-1"}, engine.DrainOptions{})
 		if check, is := checks["w-1"]; err != nil || !is || len(check.Blocked) > 0 {
-			t.Errorf("not Ready, %+v: %+v, %v", o, checks, err)
+			t.Errorf("not Ready: %+v, %v", checks, err)
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestBudgetBlocksPermanently(t *testing.T) {
 		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}},
 			budgets: []object{budget("web", "web", 2, 2, 2)}, drained: func(*cluster, string) error { return errRound }}
 		begin := time.Now()
-		err := c.engine("cp-1", "w-1").Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet)
+		err := c.engine("cp-1", "w-1").Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet)
 		if took := time.Since(begin); err == nil || took > 10*time.Second || strings.Count(err.Error(), "\n") > 0 || !strings.Contains(err.Error(), "PodDisruptionBudget shop/web allows 0 disruptions") {
 			t.Errorf("after %v: %v", took, err)
 		}
@@ -416,16 +416,16 @@ func TestDrainReports(t *testing.T) {
 		c.drained = func(*cluster, string) error { return errRound }
 		var said []string
 		begin := time.Now()
-		err := c.engine("cp-1", "w-1").Drain(t.Context(), "w-1", engine.DrainOptions{}, func(text string) { said = append(said, text) })
+		err := c.engine("cp-1", "w-1").Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, func(_, text string) { said = append(said, text) })
 		took := time.Since(begin)
 		if took < drainTimeout || took > drainTimeout+2*roundTimeout {
 			t.Errorf("it ended after %v", took)
 		}
-		want := "drained for 6s: 2 pods left: shop/web-1 waits for PodDisruptionBudget shop/web, which allows 0 disruptions (1 of 2 pods must be healthy, and 1 are); shop/db-0 terminates since 16s"
+		want := "drained for 6s: 2 pods left: shop/web-1 waits for PodDisruptionBudget shop/web, which allows 0 disruptions (1 of 2 pods must be healthy, and 1 are); shop/db-0 has been terminating for 16s"
 		if len(said) < 10 || said[0] != "evicts 2 pods" || said[1] != want {
 			t.Errorf("%d times, first %q", len(said), said[:2])
 		}
-		if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.HasPrefix(err.Error(), "w-1: drain: not done after 5m3s: shop/web-1 waits for") {
+		if err == nil || strings.Count(err.Error(), "\n") > 0 || !strings.HasPrefix(err.Error(), "w-1: drain: pods remain after 5m3s: shop/web-1 waits for") {
 			t.Errorf("%v", err)
 		}
 		if w["unschedulable"] == true {
@@ -440,7 +440,7 @@ func TestDrainReports(t *testing.T) {
 			c.bound[on] = nil
 			return nil
 		}
-		if err := c.engine("cp-1", "w-1").Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); err != nil || rounds != 3 {
+		if err := c.engine("cp-1", "w-1").Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet); err != nil || rounds != 3 {
 			t.Errorf("after %d rounds: %v", rounds, err)
 		}
 	})
@@ -449,21 +449,22 @@ func TestDrainReports(t *testing.T) {
 // The drain of a node whose kubelet has stopped is short, because the end of its pods cannot be observed.
 func TestDrainBroken(t *testing.T) {
 	for name, c := range map[string]struct {
-		ready bool
-		o     engine.DrainOptions
-		short bool
+		ready  bool
+		broken []string
+		drain  func(*Engine, context.Context, []string, engine.DrainOptions, engine.Report) error
+		short  bool
 	}{
-		"well":                    {true, engine.DrainOptions{}, false},
-		"its programs are broken": {true, engine.DrainOptions{Broken: true}, true},
-		"not Ready":               {false, engine.DrainOptions{}, true},
-		"removed, and not Ready":  {false, engine.DrainOptions{ForRemoval: true}, true},
-		"removed":                 {true, engine.DrainOptions{ForRemoval: true}, false},
+		"healthy":                 {true, []string{"w-2"}, (*Engine).Drain, false},
+		"its programs are broken": {true, []string{"w-1"}, (*Engine).Drain, true},
+		"not Ready":               {false, nil, (*Engine).Drain, true},
+		"removed, and not Ready":  {false, nil, (*Engine).DrainForRemoval, true},
+		"removed":                 {true, nil, (*Engine).DrainForRemoval, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(c.ready)},
 				bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}}, drained: func(*cluster, string) error { return errRound }}
 			begin := time.Now()
-			err := cluster.engine("cp-1", "w-1").Drain(t.Context(), "w-1", c.o, quiet)
+			err := c.drain(cluster.engine("cp-1", "w-1"), t.Context(), []string{"w-1"}, engine.DrainOptions{Broken: c.broken}, quiet)
 			if took := time.Since(begin); (took < 20*time.Second) != c.short || (err == nil) != c.short || took > drainTimeout+2*roundTimeout {
 				t.Errorf("%s: %v after %v", name, err, took)
 			}
@@ -478,7 +479,7 @@ func TestDrainInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, bound: map[string][]object{"w-1": {podOf("web-1", "ReplicaSet")}}}
 		c.drained = func(*cluster, string) error { cancel(); return ctx.Err() }
-		err := c.engine("cp-1", "w-1").Drain(ctx, "w-1", engine.DrainOptions{}, quiet)
+		err := c.engine("cp-1", "w-1").Drain(ctx, []string{"w-1"}, engine.DrainOptions{}, quiet)
 		if !errors.Is(err, context.Canceled) || w["unschedulable"] == true || len(w["annotations"].(object)) > 0 {
 			t.Errorf("%v, %v", err, w)
 		}
@@ -495,7 +496,7 @@ func TestInspect(t *testing.T) {
 		"stopped":    {kubelet{"dead", time.Hour, time.Minute}, "its kubelet is stopped"},
 		"failed":     {kubelet{"failed", time.Hour, time.Minute}, "its kubelet is failed (the log of _SYSTEMD_UNIT=kubelet.service)"},
 		"dies again": {kubelet{"auto-restart", time.Second, time.Minute}, "its kubelet is auto-restart"},
-		"and again":  {kubelet{"running", time.Second, time.Minute}, "its kubelet dies again and again: systemd has started it 7 times"},
+		"and again":  {kubelet{"running", time.Second, time.Minute}, "its kubelet exits repeatedly: systemd has restarted it 7 times"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			cluster := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": node(true)}, kubelets: map[string]kubelet{"w-1": c.kubelet}}
@@ -516,7 +517,7 @@ func TestInspect(t *testing.T) {
 }
 
 // A kubelet that is stopped and stays so is not waited for, and says why.
-func TestUncordonStoppedKubelet(t *testing.T) {
+func TestWaitReadyStoppedKubelet(t *testing.T) {
 	for _, isReady := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			w := node(isReady)
@@ -524,7 +525,7 @@ func TestUncordonStoppedKubelet(t *testing.T) {
 			c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "w-1": w}, kubelets: map[string]kubelet{"w-1": {"failed", time.Hour, time.Hour}}}
 			var said []string
 			begin := time.Now()
-			err := c.engine("cp-1", "w-1").UncordonWhenReady(t.Context(), "w-1", func(text string) { said = append(said, text) })
+			err := c.engine("cp-1", "w-1").WaitReady(t.Context(), "w-1", func(_, text string) { said = append(said, text) })
 			var absent *NotReadyError
 			if !errors.As(err, &absent) || time.Since(begin) > time.Minute || !strings.Contains(err.Error(), "its kubelet is failed\n") ||
 				!strings.Contains(err.Error(), "kubelet: the log of kubelet.service") || !strings.Contains(absent.Hint(), "nixbench destroy --on w-1") {
@@ -553,14 +554,14 @@ func TestUncordonRetriesUnavailableAPI(t *testing.T) {
 			}
 			return run(ctx, on, stdin, argv...)
 		}
-		if err := e.UncordonWhenReady(t.Context(), "w-1", quiet); err != nil || w["unschedulable"] == true {
+		if err := e.Uncordon(t.Context(), "w-1"); err != nil || w["unschedulable"] == true {
 			t.Errorf("%v, %v", err, w)
 		}
 		// A request that the API refuses is not retried.
 		w["unschedulable"], w["annotations"] = true, object{drainedAnnotation: "2026-01-01T00:00:00Z"}
 		c.refuse = map[string]string{"kubectl uncordon": "Error from server (Forbidden): no"}
 		begin := time.Now()
-		if err := e.UncordonWhenReady(t.Context(), "w-1", quiet); err == nil || time.Since(begin) > time.Second {
+		if err := e.Uncordon(t.Context(), "w-1"); err == nil || time.Since(begin) > time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 	})
@@ -585,20 +586,20 @@ func TestDrainRetriesUnavailableAPI(t *testing.T) {
 			}
 			return run(ctx, on, stdin, argv...)
 		}
-		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); err != nil || w["unschedulable"] != true || len(c.did("kubectl drain")) != 1 {
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet); err != nil || w["unschedulable"] != true || len(c.did("kubectl drain")) != 1 {
 			t.Errorf("%v, %v", err, c.ran)
 		}
 		// The drain ends if the API stays unavailable.
 		begin := time.Now()
 		until = begin.Add(time.Hour)
-		if err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet); err == nil || time.Since(begin) > time.Minute || strings.Count(err.Error(), "\n") > 0 {
+		if err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet); err == nil || time.Since(begin) > time.Minute || strings.Count(err.Error(), "\n") > 0 {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
 	})
 }
 
 // The API may be away when a drain has failed. If it stays away, the error says that the node may be cordoned.
-func TestDrainUndonePastSilence(t *testing.T) {
+func TestUndoDrainWhileAPIUnavailable(t *testing.T) {
 	for _, away := range []time.Duration{20 * time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			w := node(true)
@@ -615,11 +616,11 @@ func TestDrainUndonePastSilence(t *testing.T) {
 				}
 				return run(ctx, on, stdin, argv...)
 			}
-			err := e.Drain(t.Context(), "w-1", engine.DrainOptions{}, quiet)
+			err := e.Drain(t.Context(), []string{"w-1"}, engine.DrainOptions{}, quiet)
 			cordoned := w["unschedulable"] == true
 			var stuck *DrainTimeoutError
 			if !errors.As(err, &stuck) || cordoned != (away == time.Hour) || strings.Contains(err.Error(), "the node may still be cordoned") != cordoned ||
-				strings.Contains(stuck.Hint(), "takes work as before") == cordoned {
+				strings.Contains(stuck.Hint(), "the node is uncordoned") == cordoned {
 				t.Errorf("away for %v: cordoned %v, %v", away, cordoned, err)
 			}
 		})

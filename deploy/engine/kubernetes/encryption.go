@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"github.com/tidwall/gjson"
 )
 
 // The secret with the encryption keys of the API servers, and the environment variable in which
@@ -24,7 +22,7 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
 	defer cancel()
-	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver", "-o", "json")
+	pods, err := e.list(ctx, "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver")
 	if errors.Is(err, errNoControlPlane) {
 		return nil, nil // nothing is stored yet
 	}
@@ -35,9 +33,9 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 	for _, node := range e.controlPlanes() {
 		behind[node] = true
 	}
-	for _, p := range gjson.GetBytes(out, "items").Array() {
+	for _, p := range pods {
 		has := p.Get(`spec.containers.0.env.#(name=="`+encryptionEnv+`").value`).String() == sum
-		behind[p.Get("spec.nodeName").String()] = !has || p.Get(`status.conditions.#(type=="Ready").status`).String() != "True"
+		behind[p.Get("spec.nodeName").String()] = !has || !isReady(p)
 	}
 	var names []string
 	for name, is := range behind {

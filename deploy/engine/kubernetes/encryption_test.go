@@ -53,7 +53,7 @@ func TestMembersWithout(t *testing.T) {
 		t.Error("a cluster that does not answer has agreed")
 	}
 	if got, err := e.MembersWithout(t.Context(), "munge", "new"); err != nil || got != nil {
-		t.Errorf("somebody else's secret: %v, %v", got, err)
+		t.Errorf("a secret of another program: %v, %v", got, err)
 	}
 	failure = errors.New(noAdmin)
 	if got, err := e.MembersWithout(t.Context(), "kubernetes-encryption", "new"); err != nil || got != nil {

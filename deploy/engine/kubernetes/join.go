@@ -35,13 +35,13 @@ func (e *Engine) describeJoin(ctx context.Context, node string) string {
 func (e *Engine) describeCertificateRequest(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout/3)
 	defer cancel()
-	out, err := e.kubectl(ctx, "", "get", "certificatesigningrequests", "-o", "json")
+	requests, err := e.list(ctx, "get", "certificatesigningrequests")
 	if err != nil {
 		return ""
 	}
 	var last gjson.Result
 	times := 0
-	for _, r := range gjson.GetBytes(out, "items").Array() {
+	for _, r := range requests {
 		if r.Get("spec.signerName").String() != "kubernetes.io/kube-apiserver-client-kubelet" || requestedName(r) != "system:node:"+node {
 			continue
 		}
@@ -75,20 +75,20 @@ func (e *Engine) describeCertificateRequest(ctx context.Context, node string) st
 // describeSigners returns a text if no controller manager is ready, and an empty string otherwise.
 // Controller managers approve and sign certificates.
 func (e *Engine) describeSigners(ctx context.Context) string {
-	out, err := e.kubectl(ctx, "", "-n", "kube-system", "get", "pods", "-o", "json")
+	pods, err := e.list(ctx, "-n", "kube-system", "get", "pods")
 	if err != nil {
 		return ""
 	}
 	const signer = "kube-controller-manager"
 	text := "; nothing signs it: no " + signer + " runs"
-	for _, p := range gjson.GetBytes(out, "items").Array() {
+	for _, p := range pods {
 		name := p.Get("metadata.name").String()
 		switch {
 		case !strings.HasPrefix(name, signer+"-"):
 		case isReady(p):
 			return ""
 		default:
-			text = "; what signs it is not ready: " + name + waitingReason(p)
+			text = "; its signer is not ready: " + name + waitingReason(p)
 		}
 	}
 	return text

@@ -37,7 +37,7 @@ func TestNodeDoesNotRegister(t *testing.T) {
 		manager string // why it waits
 		want    string
 	}{
-		"nobody approves":      {object{}, "CrashLoopBackOff", "not approved; what signs it is not ready: kube-controller-manager-cp-1 (CrashLoopBackOff)"},
+		"not approved":         {object{}, "CrashLoopBackOff", "not approved; its signer is not ready: kube-controller-manager-cp-1 (CrashLoopBackOff)"},
 		"no signer runs":       {object{}, "", "not approved; nothing signs it: no kube-controller-manager runs\n"},
 		"the signer is slow":   {object{"conditions": []object{{"type": "Approved", "message": "auto"}}}, "ready", "approved, not signed\n"},
 		"it is denied":         {object{"conditions": []object{{"type": "Denied", "message": "by hand"}}}, "", "denied: by hand\n"},
@@ -63,7 +63,7 @@ func TestNodeDoesNotRegister(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			err := e.UncordonWhenReady(ctx, "w-1", quiet)
+			err := e.WaitReady(ctx, "w-1", quiet)
 			if err == nil || !strings.Contains(err.Error(), "it is not registered: it is at join") || !strings.Contains(err.Error(), "kubelet: the log of kubelet.service") {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -42,7 +42,7 @@ func (e *Engine) Access(ctx context.Context) (*Access, error) {
 		errs = append(errs, fmt.Errorf("%s: %s has no cluster, or no user", node, admin))
 	}
 	if len(errs) == 0 {
-		errs = append(errs, errors.New("the hive has none"))
+		errs = append(errs, errors.New("the hive has no control plane"))
 	}
 	return nil, &AccessError{Err: errors.Join(errs...)}
 }
@@ -56,7 +56,9 @@ func (e *AccessError) Error() string {
 func (e *AccessError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
-func (e *AccessError) Hint() string { return "nixbench check tells how far the cluster is" }
+func (e *AccessError) Hint() string {
+	return "nixbench check shows how far the setup of the cluster is"
+}
 
 func parseAccess(cluster string, config []byte) *Access {
 	c, u := gjson.GetBytes(config, "clusters.0.cluster"), gjson.GetBytes(config, "users.0.user")

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tidwall/gjson"
 )
 
 // errNoControlPlane is returned if no control plane has been set up yet.
@@ -44,6 +46,28 @@ func (e *Engine) kubectl(ctx context.Context, stdin string, args ...string) ([]b
 		return nil, context.Cause(ctx)
 	}
 	return nil, errors.Join(errs...)
+}
+
+// list runs kubectl get and returns the objects that it prints.
+func (e *Engine) list(ctx context.Context, args ...string) ([]gjson.Result, error) {
+	out, err := e.kubectl(ctx, "", append(args, "-o", "json")...)
+	if err != nil {
+		return nil, err
+	}
+	if !gjson.ValidBytes(out) {
+		return nil, fmt.Errorf("kubectl %s printed no JSON", strings.Join(args, " "))
+	}
+	return gjson.GetBytes(out, "items").Array(), nil
+}
+
+// sleep waits for the time between two polls. It returns false if the context has ended before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // orderControlPlanes returns the control planes, beginning with the one that answered last.
@@ -119,10 +143,18 @@ func (e *Engine) kubectlOn(ctx context.Context, node, stdin string, args ...stri
 }
 
 // isDefinite reports whether every control plane would return this error. Other errors concern one control
-// plane: its etcd may be slow, or its API server may be stopping.
+// plane: its etcd may be slow, or its API server may be stopping or starting.
 func isDefinite(err error) bool {
-	return definiteError.MatchString(err.Error())
+	return definiteError.MatchString(err.Error()) && !isRBACMissing(err)
 }
+
+// isRBACMissing reports whether an API server has denied a request of the administrator, who has all
+// permissions. An API server does so for some seconds after its start, until it has loaded its RBAC rules.
+func isRBACMissing(err error) bool { return rbacDenied.MatchString(err.Error()) }
+
+// rbacDenied matches the message of the RBAC authorizer. A webhook or a quota that refuses a request names
+// no user.
+var rbacDenied = regexp.MustCompile(`Error from server \(Forbidden\): .*User "[^"]*" cannot `)
 
 var definiteError = regexp.MustCompile(`Error from server \((NotFound|Forbidden|Invalid|Conflict|AlreadyExists|BadRequest|MethodNotAllowed)\)` +
 	`|The \S+ ".*" is invalid|global timeout reached|timed out waiting for the condition`)

@@ -16,7 +16,7 @@ func TestSickControlPlane(t *testing.T) {
 		"it is about to end": func(c *cluster) {
 			c.sick = map[string]string{"cp-1": "Error from server (ServiceUnavailable): apiserver is shutting down"}
 		},
-		"it lets nobody in":    func(c *cluster) { c.down = map[string]string{"cp-1": "no route to host"} },
+		"it is unreachable":    func(c *cluster) { c.down = map[string]string{"cp-1": "no route to host"} },
 		"it has lost its node": func(c *cluster) { c.silent = map[string]bool{"cp-1": true} },
 	} {
 		c := &cluster{t: t, nodes: map[string]object{"cp-1": controlPlane(true), "cp-2": controlPlane(true)}}

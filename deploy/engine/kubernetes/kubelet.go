@@ -41,9 +41,7 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 			}
 			return err
 		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
+		if !sleep(ctx, time.Second) {
 			return context.Cause(ctx)
 		}
 	}
@@ -127,7 +125,7 @@ func (u units) checkRunning() error {
 	case state == "running" && (kubelet["NRestarts"] == "0" || u.now.Sub(begun) > steadyTimeout):
 		return nil
 	case state == "running":
-		return fmt.Errorf("its kubelet dies again and again: systemd has started it %s times, %v ago", kubelet["NRestarts"], u.now.Sub(begun))
+		return fmt.Errorf("its kubelet exits repeatedly: systemd has restarted it %s times, last %v ago", kubelet["NRestarts"], u.now.Sub(begun))
 	case state == "dead": // it was never started
 		return nil
 	default:

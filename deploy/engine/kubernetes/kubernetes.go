@@ -72,16 +72,13 @@ func (e *Engine) controlPlanes() []string {
 
 // listNodes returns the registered Node objects by name, as kubectl prints them.
 func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error) {
-	out, err := e.kubectl(ctx, "", "get", "nodes", "-o", "json")
+	items, err := e.list(ctx, "get", "nodes")
 	if err != nil {
 		return nil, err
 	}
-	if !gjson.ValidBytes(out) {
-		return nil, fmt.Errorf("kubectl get nodes printed no JSON")
-	}
 	all := map[string]gjson.Result{}
-	for _, n := range gjson.GetBytes(out, "items").Array() {
-		all[n.Get("metadata.name").String()] = n
+	for _, n := range items {
+		all[nodeName(n)] = n
 	}
 	return all, nil
 }
@@ -107,6 +104,8 @@ func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) 
 	}
 	return out, nil
 }
+
+func nodeName(n gjson.Result) string { return n.Get("metadata.name").String() }
 
 func isControlPlane(n gjson.Result) bool {
 	return n.Get("metadata.labels").Get(gjson.Escape("node-role.kubernetes.io/control-plane")).Exists()

@@ -279,19 +279,19 @@ func TestDrainAndUncordon(t *testing.T) {
 	c := &cluster{t: t, nodes: map[string]object{"cp-1": node(true), "w-1": node(true), "w-2": theirs}}
 	e := c.engine("cp-1", "w-1", "w-2")
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
-		if err := e.Drain(t.Context(), name, engine.DrainOptions{}, quiet); err != nil {
+		if err := e.Drain(t.Context(), []string{name}, engine.DrainOptions{}, quiet); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got := c.did("kubectl drain"); len(got) != 1 || got[0] != "cp-1: kubectl drain w-1" {
-		t.Errorf("drained: %q; a node that somebody else has cordoned stays as it is", got)
+		t.Errorf("drained: %q; a node that an administrator has cordoned must not be drained", got)
 	}
 	if m, _ := e.Members(t.Context()); !m["w-1"].Drained || m["w-2"].Drained {
 		t.Errorf("drained members: %+v", m)
 	}
 	c.busy = 1
 	for _, name := range []string{"w-1", "w-2", "w-9"} {
-		if err := e.UncordonWhenReady(t.Context(), name, quiet); err != nil {
+		if err := errors.Join(e.WaitReady(t.Context(), name, quiet), e.Uncordon(t.Context(), name)); err != nil {
 			t.Fatal(err)
 		}
 	}

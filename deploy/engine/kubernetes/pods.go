@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,15 +26,12 @@ type pod struct {
 
 // listPods returns the pods that are bound to a node.
 func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
-	out, err := e.kubectl(ctx, "", "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node, "-o", "json")
+	items, err := e.list(ctx, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
 	if err != nil {
 		return nil, err
 	}
-	if !gjson.ValidBytes(out) {
-		return nil, errors.New("kubectl get pods printed no JSON")
-	}
 	var all []pod
-	for _, p := range gjson.GetBytes(out, "items").Array() {
+	for _, p := range items {
 		all = append(all, pod{Result: p})
 	}
 	return all, nil
@@ -43,15 +39,12 @@ func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
 
 // daemonSets are the cluster's DaemonSets, as namespace/name.
 func (e *Engine) daemonSets(ctx context.Context) (map[string]bool, error) {
-	out, err := e.kubectl(ctx, "", "get", "daemonsets", "--all-namespaces", "-o", "json")
+	items, err := e.list(ctx, "get", "daemonsets", "--all-namespaces")
 	if err != nil {
 		return nil, err
 	}
-	if !gjson.ValidBytes(out) {
-		return nil, errors.New("kubectl get daemonsets printed no JSON")
-	}
 	all := map[string]bool{}
-	for _, d := range gjson.GetBytes(out, "items").Array() {
+	for _, d := range items {
 		all[d.Get("metadata.namespace").String()+"/"+d.Get("metadata.name").String()] = true
 	}
 	return all, nil
@@ -129,7 +122,7 @@ func (p pod) describeWait() string {
 	}
 	// deletionTimestamp is the time of the deletion plus the grace period.
 	since := p.Get("metadata.deletionTimestamp").Time().Add(-time.Duration(p.Get("metadata.deletionGracePeriodSeconds").Int()) * time.Second)
-	text := fmt.Sprintf("terminates since %v", max(time.Since(since), 0).Round(time.Second))
+	text := fmt.Sprintf("has been terminating for %v", max(time.Since(since), 0).Round(time.Second))
 	if finalizers := p.Get("metadata.finalizers").Array(); len(finalizers) > 0 {
 		text += " and has the finalizer " + finalizers[0].String()
 	}
@@ -153,10 +146,10 @@ func checkPods(pods []pod, o engine.DrainOptions) engine.DrainCheck {
 			continue
 		}
 		if p.isBare() {
-			add(p, o.BarePods, "is a bare pod: nothing creates it again elsewhere", barePodsFlag)
+			add(p, o.BarePods, "is a bare pod: no controller recreates it on another node", barePodsFlag)
 		}
 		if volumes := p.lostVolumes(); len(volumes) > 0 {
-			add(p, o.LocalData, "keeps data on the node that is deleted with it: emptyDir "+strings.Join(volumes, ", "), localDataFlag)
+			add(p, o.LocalData, "has data on the node that the drain deletes: emptyDir "+strings.Join(volumes, ", "), localDataFlag)
 		}
 	}
 	return check

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// UncordonWhenReady implements [engine.Engine]. The member's kubelet must work with the current
-// configuration, and a control plane must also serve its own API. Without that check, the API could be
-// unavailable when the next node is drained. A node that an administrator had cordoned before the drain
-// stays cordoned.
-func (e *Engine) UncordonWhenReady(ctx context.Context, node string, report func(string)) error {
+// WaitReady implements [engine.Engine]. The member's kubelet must work with the current configuration, and
+// a control plane must also serve its own API. Without that check, the API could be unavailable when the
+// next node is drained.
+func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Report) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	begin := time.Now()
@@ -22,31 +23,16 @@ func (e *Engine) UncordonWhenReady(ctx context.Context, node string, report func
 	reported := ""
 	var stoppedSince time.Time // zero while the kubelet is not stopped
 	for {
-		nodes, err := e.listNodes(ctx)
-		n, member := nodes[node]
-		switch {
-		case err != nil:
-			missing = err
-		case !member && !e.isInHive(node):
+		now := e.checkReady(ctx, node)
+		if now == nil {
 			return nil
-		case !member:
-			missing = errors.New("it is not registered")
-			if how := e.describeJoin(ctx, node); how != "" {
-				missing = fmt.Errorf("it is not registered: it is at %s", how)
-			}
-		case !isReady(n):
-			missing = e.explainNotReady(ctx, node, n)
-		default:
-			if missing = e.checkWorking(ctx, node); missing == nil {
-				// Retry while the API is unavailable, so that the node is not left cordoned.
-				if missing = e.removeDrainMark(ctx, node, drainMark(n).String()); missing == nil || isDefinite(missing) {
-					return missing
-				}
-			}
+		}
+		if end, _ := ctx.Deadline(); missing == nil || time.Until(end) > 0 { // otherwise the error is about the time limit
+			missing = now
 		}
 		if text := lastLine(missing).Error(); text != reported && ctx.Err() == nil {
 			reported = text
-			report("waits: " + text)
+			report(node, "waits: "+text)
 		}
 		var stopped *stoppedError
 		switch {
@@ -57,15 +43,34 @@ func (e *Engine) UncordonWhenReady(ctx context.Context, node string, report func
 		case time.Since(stoppedSince) > stoppedTimeout:
 			return e.notReadyError(ctx, node, begin, missing)
 		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
+		if !sleep(ctx, poll) {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return e.notReadyError(ctx, node, begin, missing)
 			}
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// checkReady returns nil if the node is Ready and works with its current configuration, or if it is neither
+// a member nor in the hive. Otherwise the error says what is missing.
+func (e *Engine) checkReady(ctx context.Context, node string) error {
+	nodes, err := e.listNodes(ctx)
+	n, member := nodes[node]
+	switch {
+	case err != nil:
+		return err
+	case !member && !e.isInHive(node):
+		return nil
+	case !member:
+		if how := e.describeJoin(ctx, node); how != "" {
+			return fmt.Errorf("it is not registered: it is at %s", how)
+		}
+		return errors.New("it is not registered")
+	case !isReady(n):
+		return e.explainNotReady(ctx, node, n)
+	}
+	return e.checkWorking(ctx, node)
 }
 
 // explainNotReady returns why a node is not Ready. A stopped kubelet is reported instead of the message
@@ -95,7 +100,7 @@ type NotReadyError struct {
 }
 
 func (e *NotReadyError) Error() string {
-	text := fmt.Sprintf("%s: after %v it cannot be given work again: %v", e.Node, e.After.Round(time.Second), e.Missing)
+	text := fmt.Sprintf("%s: not ready after %v, so it is not uncordoned: %v", e.Node, e.After.Round(time.Second), e.Missing)
 	if e.Logs != "" {
 		text += "\n" + e.Logs
 	}
@@ -106,7 +111,7 @@ func (e *NotReadyError) Unwrap() error { return e.Missing }
 
 // Hint says what to do about it.
 func (e *NotReadyError) Hint() string {
-	return fmt.Sprintf("mend the hive and run nixbench apply again, or go back: nixbench rollback --on %[1]s; a machine that nixbench has booted is made anew by nixbench destroy --on %[1]s, then nixbench apply", e.Node)
+	return fmt.Sprintf("fix the hive and run nixbench apply again, or roll back: nixbench rollback --on %[1]s; to recreate a machine that nixbench has booted: nixbench destroy --on %[1]s, then nixbench apply", e.Node)
 }
 
 // checkWorking returns nil if the node works with its current configuration. Otherwise the error says
@@ -114,11 +119,11 @@ func (e *NotReadyError) Hint() string {
 func (e *Engine) checkWorking(ctx context.Context, node string) error {
 	if e.isConfiguring(ctx, node) {
 		_, text := e.readPhase(ctx, node)
-		return fmt.Errorf("it is still taking over its settings%s", text)
+		return fmt.Errorf("its settings are still being applied%s", text)
 	}
 	if e.IsControlPlane(node) { // other API servers report it Ready even if its own API server or etcd is down
 		if why := e.apiFailure(ctx, node); why != "" {
-			return errors.New("its own API does not answer: " + why)
+			return errors.New("its own API server is not ready: " + why)
 		}
 	}
 	return e.checkKubeletReported(ctx, node)
@@ -134,6 +139,23 @@ func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
 	return err == nil && (state == "running" || state == "auto-restart" || strings.HasPrefix(state, "start"))
 }
 
+// Uncordon implements [engine.Engine]. A node that an administrator had cordoned before the drain stays
+// cordoned. Uncordon retries while the API is unavailable, so that the node is not left cordoned.
+func (e *Engine) Uncordon(ctx context.Context, node string) error {
+	isTemporary := func(err error) bool { return !errors.Is(err, errNoControlPlane) && !isDefinite(err) }
+	err := retry(ctx, isTemporary, func() error {
+		nodes, err := e.listNodes(ctx)
+		if err != nil {
+			return err
+		}
+		return e.removeDrainMark(ctx, node, drainMark(nodes[node]).String())
+	})
+	if err == nil || errors.Is(err, errNoControlPlane) {
+		return nil
+	}
+	return fmt.Errorf("%s: uncordon: %w", node, shortenError(ctx, err))
+}
+
 // removeDrainMark uncordons the node and then removes the annotation of Drain. In this order, a later
 // run repeats both steps after a run that was killed in between. Without an annotation it does nothing.
 func (e *Engine) removeDrainMark(ctx context.Context, node, mark string) error {
@@ -142,11 +164,11 @@ func (e *Engine) removeDrainMark(ctx context.Context, node, mark string) error {
 	}
 	if !wasCordonedBefore(mark) {
 		if _, err := e.kubectl(ctx, "", "uncordon", node); err != nil {
-			return fmt.Errorf("%s: uncordon: %w", node, shortenError(ctx, err))
+			return err
 		}
 	}
 	if _, err := e.kubectl(ctx, "", "annotate", "node", node, drainedAnnotation+"-"); err != nil && !isNotFound(err) {
-		return fmt.Errorf("%s: uncordon: %w", node, shortenError(ctx, err))
+		return err
 	}
 	return nil
 }

@@ -98,14 +98,12 @@ func (e *Engine) retryEtcdRemoval(ctx context.Context, from string, m gjson.Resu
 			return nil
 		}
 		if down := e.listFailedEtcd(ctx, from, m.Get("name").String(), all); len(down) > 0 {
-			return fmt.Errorf("it cannot be spared while etcd is down on %s; mend that first: %w", abbreviate(down), err)
+			return fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", abbreviate(down), err)
 		}
 		if time.Now().After(end) || !strings.Contains(err.Error(), "unhealthy cluster") {
 			return err
 		}
-		select {
-		case <-time.After(poll):
-		case <-ctx.Done():
+		if !sleep(ctx, poll) {
 			return context.Cause(ctx)
 		}
 	}

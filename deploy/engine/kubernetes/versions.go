@@ -152,7 +152,7 @@ func (s skew) check() error {
 			return versionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.name, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.name, m.desired, newest)
 		case upgrade && registered && kubelet.minor+maxKubeletSkew < newest.minor:
-			return versionError(fmt.Sprintf("bring %s to release %d.%d or later first, with the control plane as it is", m.name, newest.major, newest.minor-maxKubeletSkew),
+			return versionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.name, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.name, kubelet)
 		}
 	}

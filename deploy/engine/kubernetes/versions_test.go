@@ -60,7 +60,7 @@ func TestVersions(t *testing.T) {
 		"kubelet left behind":                    {"cp-1=1.35.0/1.34.3→1.35.0", "cp-1=1.34.3→1.35.0", "", ""},
 		"API left behind":                        {"cp-1=1.34.3/1.35.0→1.35.0 w-1=1.34.3→1.35.0", "cp-1=1.34.3→1.35.0 w-1=1.34.3→1.35.0", "", ""},
 		"a worker goes back":                     {"cp-1=1.35.0/1.35.0→1.35.0 w-1=1.35.0→1.33.1", "w-1=1.35.0→1.33.1", "", ""},
-		"nobody answers":                         {"cp-1=/1.34.3→1.36.0", "", "", ""},
+		"no API server answers":                  {"cp-1=/1.34.3→1.36.0", "", "", ""},
 		"no version wished":                      {"cp-1=1.34.3/1.34.3→ w-1=1.34.3→", "", "", ""},
 		"a new worker, newer within the release": {"(cp-1=1.34.3/1.34.3→1.34.4) w-9=→1.34.4", "", "", ""},
 
@@ -82,7 +82,7 @@ func TestVersions(t *testing.T) {
 			"cp-1=1.34.3→1.35.0 w-1=1.34.3→1.35.0", "a kubelet must not be newer", "control plane first"},
 		"a worker stays too far behind": {"cp-1=1.34.3/1.34.3→1.35.0 (w-1=1.31.9→1.35.0)", "cp-1=1.34.3→1.35.0",
 			"kubernetes: nixbench.kubernetes.version of the control plane is 1.35.0, and w-1 has a kubelet of 1.31.9: a kubelet must not be more than three minor releases older",
-			"bring w-1 to release 1.32 or later first"},
+			"upgrade w-1 to release 1.32 or later first"},
 		"a worker would be too old": {"cp-1=1.35.0/1.35.0→1.35.0 w-1=1.34.3→1.31.9", "w-1=1.34.3→1.31.9", "must not be more than three minor releases older",
 			"set nixbench.kubernetes.package of w-1 to release 1.32 or later"},
 	} {

@@ -1,0 +1,254 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// Cluster is an engine under test, with functions that change it without the engine's interface. The members
+// are a, b and c. All of them are in the hive, ready, and not drained.
+type Cluster struct {
+	Engine engine.Engine
+	Nodes  [3]string // the names of the members
+	// BlockDrain makes every drain of a node fail.
+	BlockDrain func(node string)
+	// Break makes a node not ready.
+	Break func(node string)
+}
+
+// Run tests an engine. Each test opens a separate cluster.
+func Run(t *testing.T, open func(t *testing.T) *Cluster) {
+	for _, test := range []struct {
+		name string
+		run  func(*suite)
+	}{
+		{"Members", members},
+		{"Drain", drain},
+		{"DrainMarksAllFirst", drainMarksAllFirst},
+		{"DrainFails", drainFails},
+		{"DrainCancelled", drainCancelled},
+		{"DrainStranger", drainStranger},
+		{"WaitReady", waitReady},
+		{"WaitReadyDoesNotUncordon", waitReadyDoesNotUncordon},
+		{"WaitReadyFails", waitReadyFails},
+		{"Uncordon", uncordon},
+		{"UncordonDoesNotWait", uncordonDoesNotWait},
+		{"Remove", remove},
+		{"RemovalFails", removalFails},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(&suite{t, open(t)}) })
+	}
+}
+
+type suite struct {
+	*testing.T
+	*Cluster
+}
+
+func quiet(_, _ string) {}
+
+const stranger = "stranger" // is not a member, and not in the hive
+
+// wantMembers fails the test unless these are the members.
+func (s *suite) wantMembers(nodes ...string) {
+	s.Helper()
+	all, err := s.Engine.Members(s.Context())
+	if got := slices.Sorted(maps.Keys(all)); err != nil || !slices.Equal(got, slices.Sorted(slices.Values(nodes))) {
+		s.Errorf("members: %q, want %q; %v", got, nodes, err)
+	}
+}
+
+// wantDrained fails the test unless exactly these members are drained.
+func (s *suite) wantDrained(nodes ...string) {
+	s.Helper()
+	all, err := s.Engine.Members(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	var drained []string
+	for _, node := range slices.Sorted(maps.Keys(all)) {
+		if all[node].Drained {
+			drained = append(drained, node)
+		}
+	}
+	if !slices.Equal(drained, slices.Sorted(slices.Values(nodes))) {
+		s.Errorf("drained: %q, want %q", drained, nodes)
+	}
+}
+
+func (s *suite) drain(nodes ...string) {
+	s.Helper()
+	if err := s.Engine.Drain(s.Context(), nodes, engine.DrainOptions{}, quiet); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// short limits a call that must fail while a node is not ready.
+func (s *suite) short() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(s.Context(), 50*time.Millisecond)
+}
+
+func members(s *suite) {
+	s.wantMembers(s.Nodes[:]...)
+	s.wantDrained()
+	all, _ := s.Engine.Members(s.Context())
+	for node, status := range all {
+		if !status.Ready {
+			s.Errorf("%s is not ready", node)
+		}
+	}
+}
+
+func drain(s *suite) {
+	s.drain()
+	s.wantDrained()
+	s.drain(s.Nodes[1], s.Nodes[2])
+	s.wantDrained(s.Nodes[1], s.Nodes[2])
+	s.drain(s.Nodes[1]) // again
+	s.wantDrained(s.Nodes[1], s.Nodes[2])
+}
+
+// drainMarksAllFirst tests that no node of a drain gets the work of another one.
+func drainMarksAllFirst(s *suite) {
+	reports := 0
+	err := s.Engine.Drain(s.Context(), s.Nodes[1:], engine.DrainOptions{}, func(_, _ string) {
+		reports++
+		s.wantDrained(s.Nodes[1:]...)
+	})
+	if err != nil || reports == 0 {
+		s.Errorf("%d reports, %v", reports, err)
+	}
+}
+
+// drainFails tests that all nodes of a failed drain take work as before.
+func drainFails(s *suite) {
+	s.BlockDrain(s.Nodes[2])
+	s.wantBlocked(s.Engine.Drain(s.Context(), s.Nodes[1:], engine.DrainOptions{}, quiet), s.Nodes[2])
+	s.wantDrained()
+	s.drain(s.Nodes[1])
+	s.wantDrained(s.Nodes[1])
+}
+
+// wantBlocked fails the test unless an error is the failure of the drain of this node.
+func (s *suite) wantBlocked(err error, node string) {
+	s.Helper()
+	var failed *engine.DrainError
+	var blocked *engine.BlockedError
+	switch {
+	case errors.As(err, &failed) && failed.Node == node:
+	case errors.As(err, &blocked) && blocked.Nodes[node] != nil:
+	default:
+		s.Errorf("got %v, want the failed drain of %s", err, node)
+	}
+}
+
+func drainCancelled(s *suite) {
+	ctx, cancel := context.WithCancel(s.Context())
+	cancel()
+	if err := s.Engine.Drain(ctx, s.Nodes[1:], engine.DrainOptions{}, quiet); err == nil {
+		s.Error("a cancelled drain succeeded")
+	}
+	s.wantDrained()
+}
+
+func drainStranger(s *suite) {
+	s.drain(stranger, s.Nodes[1])
+	s.wantDrained(s.Nodes[1])
+	if err := s.Engine.Uncordon(s.Context(), stranger); err != nil {
+		s.Error(err)
+	}
+	if err := s.Engine.WaitReady(s.Context(), stranger, quiet); err != nil {
+		s.Error(err)
+	}
+	s.wantMembers(s.Nodes[:]...)
+}
+
+func waitReady(s *suite) {
+	for _, node := range s.Nodes {
+		if err := s.Engine.WaitReady(s.Context(), node, quiet); err != nil {
+			s.Error(err)
+		}
+	}
+}
+
+func waitReadyDoesNotUncordon(s *suite) {
+	s.drain(s.Nodes[1:]...)
+	if err := s.Engine.WaitReady(s.Context(), s.Nodes[1], quiet); err != nil {
+		s.Error(err)
+	}
+	s.wantDrained(s.Nodes[1:]...)
+}
+
+func waitReadyFails(s *suite) {
+	s.drain(s.Nodes[1])
+	s.Break(s.Nodes[1])
+	ctx, cancel := s.short()
+	defer cancel()
+	reported := ""
+	if err := s.Engine.WaitReady(ctx, s.Nodes[1], func(node, _ string) { reported = node }); err == nil || reported != s.Nodes[1] {
+		s.Errorf("a broken member is ready: %v; reported for %q", err, reported)
+	}
+	s.wantDrained(s.Nodes[1])
+	if err := s.Engine.WaitReady(s.Context(), s.Nodes[2], quiet); err != nil {
+		s.Errorf("another member is broken: %v", err)
+	}
+}
+
+func uncordon(s *suite) {
+	s.drain(s.Nodes[1:]...)
+	for range 2 {
+		if err := s.Engine.Uncordon(s.Context(), s.Nodes[1]); err != nil {
+			s.Error(err)
+		}
+		s.wantDrained(s.Nodes[2])
+	}
+}
+
+func uncordonDoesNotWait(s *suite) {
+	s.drain(s.Nodes[1])
+	s.Break(s.Nodes[1])
+	began := time.Now()
+	if err := s.Engine.Uncordon(s.Context(), s.Nodes[1]); err != nil || time.Since(began) > 10*time.Second {
+		s.Errorf("%v after %v", err, time.Since(began))
+	}
+	s.wantDrained()
+}
+
+// remove tests that members are drained, and then removed one by one.
+func remove(s *suite) {
+	r, ok := s.Engine.(engine.MemberRemover)
+	if !ok {
+		s.Skip("the engine stores no list of its members")
+	}
+	if err := r.DrainForRemoval(s.Context(), append([]string{stranger}, s.Nodes[1:]...), engine.DrainOptions{}, quiet); err != nil {
+		s.Fatal(err)
+	}
+	s.wantMembers(s.Nodes[:]...)
+	s.wantDrained(s.Nodes[1:]...)
+	for _, node := range []string{s.Nodes[1], stranger} {
+		if err := r.RemoveMember(s.Context(), node); err != nil {
+			s.Error(err)
+		}
+		s.wantMembers(s.Nodes[0], s.Nodes[2])
+	}
+	if err := s.Engine.Uncordon(s.Context(), s.Nodes[1]); err != nil {
+		s.Errorf("uncordon a removed member: %v", err)
+	}
+}
+
+func removalFails(s *suite) {
+	r, ok := s.Engine.(engine.MemberRemover)
+	if !ok {
+		s.Skip("the engine stores no list of its members")
+	}
+	s.BlockDrain(s.Nodes[2])
+	s.wantBlocked(r.DrainForRemoval(s.Context(), s.Nodes[1:], engine.DrainOptions{}, quiet), s.Nodes[2])
+	s.wantMembers(s.Nodes[:]...)
+	s.wantDrained()
+}
