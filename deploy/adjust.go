@@ -8,7 +8,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/nixeval"
 )
 
 // AdjustError says that settings of members which are not part of their systems, such as labels, could not be
@@ -21,9 +20,9 @@ func (e *AdjustError) Unwrap() error { return e.Err }
 // Hint says what to do about it.
 func (e *AdjustError) Hint() string { return "nixbench apply does it again; nothing else is missing" }
 
-// adjustMembers changes settings of members that are not part of their systems, such as labels, to those of
+// AdjustMembers changes settings of members that are not part of their systems, such as labels, to those of
 // the hive.
-func (r *run) adjustMembers(ctx context.Context, cluster clusterState, nodes []string) error {
+func (cluster clusterState) AdjustMembers(ctx context.Context, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -32,7 +31,7 @@ func (r *run) adjustMembers(ctx context.Context, cluster clusterState, nodes []s
 		if !ok {
 			continue
 		}
-		wait := r.Send.Wait(event.Event{Phase: event.Deploy, Text: "the cluster to take over what the hive says of its nodes"})
+		wait := cluster.send.Wait(event.Event{Phase: event.Deploy, Text: "the cluster to take over what the hive says of its nodes"})
 		changes, err := adjuster.Adjust(ctx, nodes, false)
 		wait.End()
 		if ctx.Err() != nil {
@@ -42,7 +41,7 @@ func (r *run) adjustMembers(ctx context.Context, cluster clusterState, nodes []s
 			return &AdjustError{Err: err}
 		}
 		for _, line := range AdjustmentLines(changes) {
-			r.Send.Send(event.Event{Kind: event.Message, Level: "note", Text: line})
+			cluster.send.Send(event.Event{Kind: event.Message, Level: "note", Text: line})
 		}
 	}
 	return nil
@@ -66,22 +65,9 @@ func AdjustmentLines(changes map[string][]string) []string {
 	return lines
 }
 
-// previewAdjustments adds to the previews what adjustMembers would change. Before the first deployment there
-// is no engine to ask.
-func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, previews []Preview) error {
-	var nodes []string
-	deployed := false
-	for _, p := range previews {
-		nodes = append(nodes, p.Node)
-		deployed = deployed || p.err == nil && p.From != "" && p.Action != WouldFirst
-	}
-	if !deployed || d.Engines == nil {
-		return nil
-	}
-	engines, err := d.Engines.Of(hive, d.Fleet)
-	if err != nil {
-		return err
-	}
+// PreviewAdjustments returns what [Cluster.AdjustMembers] would change, by node.
+func PreviewAdjustments(ctx context.Context, engines []engine.Engine, nodes []string, send event.Sink) map[string][]string {
+	out := map[string][]string{}
 	for _, e := range engines {
 		adjuster, ok := e.(engine.Adjuster)
 		if !ok {
@@ -89,11 +75,11 @@ func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, p
 		}
 		changes, err := adjuster.Adjust(ctx, nodes, true)
 		if err != nil {
-			d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Text: err.Error()})
+			reporter{send}.warn("", err)
 		}
-		for i, p := range previews {
-			previews[i].Adjust = append(previews[i].Adjust, changes[p.Node]...)
+		for node, lines := range changes {
+			out[node] = append(out[node], lines...)
 		}
 	}
-	return nil
+	return out
 }

@@ -3,7 +3,6 @@ package deploy
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/inspect"
@@ -79,7 +78,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	}
 	inspected := r.inspectNodes(ctx, nodes, set)
 	closures, buildErr := r.buildIfVersionAllowed(ctx, r.Eval.WithFacts(facts), nodes, inspected)
-	if buildErr != nil && (!o.KeepGoing || isVersionRefused(buildErr) || ctx.Err() != nil) {
+	if buildErr != nil && (!o.KeepGoing || IsVersionRefused(buildErr) || ctx.Err() != nil) {
 		set.AbandonWaits()
 		inspected.waitAll()
 		r.skipAll(nodes, buildErr)
@@ -91,7 +90,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	case err != nil:
 		inspected.waitAll()
 		r.skipAll(nodes, err)
-	case o.MaxUnavailable.Of(len(nodes)) == len(nodes) && len(cluster.members) == 0:
+	case o.MaxUnavailable.Of(len(nodes)) == len(nodes) && !cluster.Running():
 		err = r.deployAtOnce(ctx, cluster, nodes, closures, inspected)
 	default:
 		todo, sortErr := r.makeTasks(ctx, nodes, closures, inspected)
@@ -116,8 +115,8 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	if err == nil && buildErr == nil {
 		err = r.removeObsolete(ctx, set, cluster)
 	}
-	if err == nil && buildErr == nil {
-		err = r.verifyCluster(ctx, cluster, nodes, inspect.NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send))
+	if err == nil && buildErr == nil && o.Goal.ActivatesNow() {
+		err = cluster.Verify(ctx, hive, nodes, o.Parallel, inspect.NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send), o.CheckTimeout)
 	}
 	return errors.Join(buildErr, err)
 }
@@ -185,49 +184,6 @@ func (l inspections) doneChannels() map[string]<-chan struct{} {
 		out[name] = inspection.done
 	}
 	return out
-}
-
-// makeClosures evaluates and builds the systems. Units that are built on their nodes are
-// only evaluated.
-func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
-	if r.Goal == node.UploadKeys {
-		return nil, nil
-	}
-	all, evalErr := Instantiate(ctx, eval, r.hive, nodes, r.KeepGoing)
-	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
-		return nil, evalErr
-	}
-	here := map[string]nixeval.Closure{}
-	for unit, c := range all {
-		if !r.buildsOnTarget(unit) {
-			here[unit] = c
-		}
-	}
-	var buildErr error
-	if len(here) > 0 {
-		var built []string
-		built, buildErr = eval.Build(ctx, here, r.hive.BuildersFile())
-		for unit := range here {
-			if !slices.Contains(built, unit) {
-				delete(all, unit)
-				delete(here, unit)
-			}
-		}
-		wait := r.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
-		err := r.Keep(here)
-		wait.End()
-		if err != nil {
-			return nil, errors.Join(evalErr, buildErr, err)
-		}
-	}
-	return all, errors.Join(evalErr, buildErr)
-}
-
-func (r *run) buildsOnTarget(unit string) bool {
-	if r.BuildOnTarget != nil {
-		return *r.BuildOnTarget
-	}
-	return r.hive.Unit(unit).Deployment.BuildOnTarget
 }
 
 // makeTasks makes the tasks of all nodes. It records the result of nodes that need none:

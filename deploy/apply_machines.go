@@ -110,7 +110,7 @@ func (r *run) removeObsolete(ctx context.Context, set *machines.Set, cluster clu
 	}
 	// The engines are asked whatever the goal is, and even if they were asked before: only they can
 	// tell whether a cluster still depends on these nodes.
-	if err := r.removeMembers(ctx, cluster.engines, machines.RemovedNodes(obsolete), r.WithoutDrain, r.Drain); err != nil {
+	if err := RemoveMembers(ctx, cluster.Engines(), machines.RemovedNodes(obsolete), r.WithoutDrain, r.Drain, r.Send); err != nil {
 		return err
 	}
 	return set.RemoveObsolete(ctx, r.Record, obsolete)

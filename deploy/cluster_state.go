@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -17,6 +20,7 @@ import (
 // drained before they change, and only a few of them change at the same time. Nodes that are not members yet
 // do not have to be drained.
 type clusterState struct {
+	reporter
 	engines      []engine.Engine
 	members      map[string]member
 	desired      map[string]bool // nodes that the hive has as members
@@ -32,21 +36,26 @@ type member struct {
 	unreachable bool
 }
 
-// observeCluster asks the engines of the hive for their members. Before the first deployment no engine is
+// ClusterOf returns engines without members, for a run that does not disturb the cluster.
+func ClusterOf(engines []engine.Engine, send event.Sink) clusterState {
+	return clusterState{reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]bool{}}
+}
+
+// ObserveCluster asks the engines of the hive for their members. Before the first deployment no engine is
 // asked. Where an engine does not answer, all nodes that were deployed before count as its members, also nodes
 // that report a deployment which the state does not have. Without this, an engine that does not answer for a
 // moment would turn a rolling update into a change of all nodes at once.
-func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, reportsDeployed func(node string) bool) (clusterState, error) {
-	cluster := clusterState{members: map[string]member{}, desired: map[string]bool{}}
-	if d.Engines == nil { // nodes without an engine
+func ObserveCluster(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, recorded *state.State, reportsDeployed func(node string) bool, o engine.DrainOptions, send event.Sink) (clusterState, error) {
+	cluster := ClusterOf(nil, send)
+	cluster.drainOptions = o
+	if engines == nil { // nodes without an engine
 		return cluster, nil
 	}
-	withMembers, err := d.Engines.withMembers(hive, d.Fleet, nil)
+	withMembers, err := engines.withMembers(hive, f, nil)
 	if err != nil {
 		return cluster, err
 	}
-	recorded := d.Store.State()
-	if err := d.checkMembersEvaluable(hive); err != nil && len(withMembers) > 0 {
+	if err := CheckMembersEvaluable(hive, recorded); err != nil && len(withMembers) > 0 {
 		return cluster, err
 	}
 	for _, t := range withMembers {
@@ -65,13 +74,13 @@ func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, repor
 		case err != nil:
 			// Without an answer no member can be drained. The run goes on, because it may be what repairs the
 			// engine.
-			d.warn("", fmt.Errorf("nodes that cannot be asked about are changed one after the other, and without taking their work away before: %w", err))
+			cluster.warn("", fmt.Errorf("nodes that cannot be asked about are changed one after the other, and without taking their work away before: %w", err))
 			for _, m := range deployed {
 				cluster.members[m.Node] = member{engine: t.engine, Status: engine.Status{OneByOne: m.OneByOne}, unreachable: true}
 			}
 		}
 		for node, status := range members {
-			cluster.members[node] = member{engine: t.engine, Status: status}
+			cluster.AddMember(node, t.engine, status)
 		}
 	}
 	return cluster, nil
@@ -115,9 +124,9 @@ func (cluster clusterState) isOneByOne(wave []nixeval.Node) bool {
 	return len(wave) == 1 && cluster.members[wave[0].Name].OneByOne
 }
 
-// withDrain changes a node of a running cluster. A member is drained before the change and uncordoned after
+// WithDrain changes a node of a running cluster. A member is drained before the change and uncordoned after
 // it, also if the change fails. If the member cannot be drained, change is not called.
-func (d *Deployer) withDrain(ctx context.Context, cluster clusterState, node string, withoutDrain bool, change func() error) error {
+func (cluster clusterState) WithDrain(ctx context.Context, node string, withoutDrain bool, change func() error) error {
 	m, isMember := cluster.members[node]
 	if m.unreachable && !withoutDrain { // the engine may answer by now
 		if members, err := m.engine.Members(ctx); err == nil {
@@ -130,14 +139,14 @@ func (d *Deployer) withDrain(ctx context.Context, cluster clusterState, node str
 	if !drains && (!isMember || !m.Drained) {
 		return change()
 	}
-	return d.drainAround(ctx, cluster.drainOptions, m, node, drains, change)
+	return cluster.drainAround(ctx, m, node, drains, change)
 }
 
 // drainAround calls change for a member. It drains the member before if drains is set, and uncordons it after
 // in any case.
-func (d *Deployer) drainAround(ctx context.Context, o engine.DrainOptions, m member, node string, drains bool, change func() error) error {
+func (cluster clusterState) drainAround(ctx context.Context, m member, node string, drains bool, change func() error) error {
 	if drains {
-		if err := d.drainMembers(ctx, m.engine, m.engine.Drain, []string{node}, "", o); err != nil {
+		if err := cluster.drainMembers(ctx, m.engine, m.engine.Drain, []string{node}, "", cluster.drainOptions); err != nil {
 			return err
 		}
 	}
@@ -145,61 +154,79 @@ func (d *Deployer) drainAround(ctx context.Context, o engine.DrainOptions, m mem
 	uncordonCtx := ctx
 	if err != nil {
 		// After a failed change the node mostly runs its previous system and is ready at once.
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), uncordonTimeout)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)
 		defer cancel()
 		uncordonCtx = limited
 	}
-	return errors.Join(err, d.uncordonWhenReady(uncordonCtx, m, node))
+	return errors.Join(err, cluster.uncordonWhenReady(uncordonCtx, m, node))
 }
 
 // uncordonWhenReady waits until a member is ready, and uncordons it.
-func (d *Deployer) uncordonWhenReady(ctx context.Context, m member, node string) error {
-	return d.runMemberStep(node, "is uncordoned once it is ready", func() error {
-		if err := m.engine.WaitReady(ctx, node, d.reportDrain); err != nil {
+func (cluster clusterState) uncordonWhenReady(ctx context.Context, m member, node string) error {
+	return cluster.runMemberStep(node, "is uncordoned once it is ready", func() error {
+		if err := m.engine.WaitReady(ctx, node, cluster.reportDrain); err != nil {
 			return err
 		}
 		return m.engine.Uncordon(ctx, node)
 	})
 }
 
-// uncordonTimeout limits uncordoning after a failure.
-const uncordonTimeout = 30 * time.Second
+// UncordonTimeout limits uncordoning after a failure.
+const UncordonTimeout = 30 * time.Second
 
-// rollingUpdate changes nodes wave by wave, drains members, and reports the result of each node.
-func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, reportsDeployed func(node string) bool, withoutDrain bool, o engine.DrainOptions, share selection.Share, parallel int,
-	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
-	var results []state.NodeResult
-	skip := func(n nixeval.Node, err error) {
-		results = append(results, d.reportResult(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
-	}
-	cluster, err := d.observeCluster(ctx, d.Fleet.Hive(), reportsDeployed)
-	cluster.drainOptions = o
-	if err == nil && !withoutDrain {
-		err = d.checkDrains(ctx, cluster, nodeNames(nodes), nil)
-	}
-	if err != nil {
-		for _, n := range nodes {
-			skip(n, err)
-		}
-		return results, err
-	}
-	waves := cluster.orderWaves(nodes, func(string) bool { return false }, share)
-	var errs []error
-	for _, o := range eachWave(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
-		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
-		text := ""
-		err := d.withDrain(ctx, cluster, n.Name, withoutDrain, func() (err error) {
-			r, text, err = change(ctx, n)
-			return err
-		})
-		return d.reportResult(r, text, err), err
-	}, func(int) {}) {
-		if o.Value.Node == "" { // the change of this node was not started
-			skip(o.Node, o.Err)
-		} else {
-			results = append(results, o.Value)
-		}
-		errs = append(errs, o.Err)
-	}
-	return results, errors.Join(errs...)
+// AddMember adds an observed member.
+func (cluster clusterState) AddMember(node string, e engine.Engine, status engine.Status) {
+	cluster.members[node] = member{engine: e, Status: status}
+}
+
+// Running reports whether the cluster has members.
+func (cluster clusterState) Running() bool { return len(cluster.members) > 0 }
+
+// Engines returns the engines of the cluster.
+func (cluster clusterState) Engines() []engine.Engine { return cluster.engines }
+
+// Members returns the names of the members.
+func (cluster clusterState) Members() []string { return slices.Sorted(maps.Keys(cluster.members)) }
+
+// IsMember reports whether a node is a member, also one whose machine was recreated.
+func (cluster clusterState) IsMember(node string) bool {
+	_, isMember := cluster.members[node]
+	return isMember
+}
+
+// HasMember reports whether a node is a member, and its machine was not recreated.
+func (cluster clusterState) HasMember(node string) bool {
+	return cluster.IsMember(node) && !cluster.members[node].recreated
+}
+
+// IsUnreachable reports whether the engine of a member does not answer.
+func (cluster clusterState) IsUnreachable(node string) bool { return cluster.members[node].unreachable }
+
+// MarkRecreated records that a member's machine was recreated, and has nothing of the member on its disks.
+func (cluster clusterState) MarkRecreated(node string) {
+	m := cluster.members[node]
+	m.recreated = true
+	cluster.members[node] = m
+}
+
+// WaitReady waits until a member works with the system that it has now. It changes nothing.
+func (cluster clusterState) WaitReady(ctx context.Context, node string) error {
+	return cluster.members[node].engine.WaitReady(ctx, node, func(_, _ string) {})
+}
+
+// AwaitJoin waits until a node that is about to join the cluster of member works.
+func (cluster clusterState) AwaitJoin(ctx context.Context, member, node string) error {
+	return cluster.runMemberStep(node, "is about to join", func() error {
+		return cluster.members[member].engine.WaitReady(ctx, node, cluster.reportDrain)
+	})
+}
+
+// UncordonWhenReady waits until a member is ready, and uncordons it.
+func (cluster clusterState) UncordonWhenReady(ctx context.Context, node string) error {
+	return cluster.uncordonWhenReady(ctx, cluster.members[node], node)
+}
+
+// RemoveMember drains a member and removes it from the cluster.
+func (cluster clusterState) RemoveMember(ctx context.Context, node string, withoutDrain bool) error {
+	return RemoveMembers(ctx, []engine.Engine{cluster.members[node].engine}, []string{node}, withoutDrain, cluster.drainOptions, cluster.send)
 }

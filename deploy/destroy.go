@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/machines"
@@ -40,4 +41,20 @@ func (d *Deployer) otherMembersRemain(leaving []string) bool {
 		member := hive.Broken[n.Unit] != nil || u != nil && u.Deployment.Engine != nil
 		return member && recorded.Nodes[n.Name].LastConfirmed != nil && !slices.Contains(leaving, n.Name)
 	})
+}
+
+// removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The nodes that remain are
+// asked about it; if none remains, nothing has to be removed from a cluster.
+func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machines.DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
+	nodes := destroyPlan.RemovedNodes()
+	engines, err := d.Engines.Without(d.Machines.Hive, d.Fleet, nodes)
+	if err != nil {
+		return err
+	}
+	if err := CheckMembersEvaluable(d.Machines.Hive, d.Store.State()); err != nil && !withoutDrain {
+		return err
+	} else if err != nil {
+		d.warn("", fmt.Errorf("machines are removed, and others may go on counting their nodes: %w", err))
+	}
+	return RemoveMembers(ctx, engines, nodes, withoutDrain, o, d.Send)
 }

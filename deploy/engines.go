@@ -15,7 +15,13 @@ type Engines map[string]func(engine.Cluster) engine.Engine
 
 // Of returns the engines of the hive, ordered by kind. Each of them can run commands on its members.
 func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet) ([]engine.Engine, error) {
-	withMembers, err := makers.withMembers(hive, f, nil)
+	return makers.Without(hive, f, nil)
+}
+
+// Without returns the engines of the hive. The nodes in without are not asked, because they are about to be
+// removed.
+func (makers Engines) Without(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engine.Engine, error) {
+	withMembers, err := makers.withMembers(hive, f, without)
 	var out []engine.Engine
 	for _, t := range withMembers {
 		out = append(out, t.engine)

@@ -107,26 +107,26 @@ func (t task) recreatesMachine() bool {
 // joined again, because the next member to be recreated may hold data that this one needs. For the same
 // reason it first waits for nodes that may only be changed one at a time and are about to join. A killed
 // run may have recreated the machines of those.
-func (r *run) recreateMember(ctx context.Context, cluster clusterState, m member, t task) error {
+func (r *run) recreateMember(ctx context.Context, cluster clusterState, t task) error {
 	node := t.Node.Name
 	for _, other := range r.joiningMembers(cluster, node) {
-		if err := r.runMemberStep(other, "is about to join", func() error { return m.engine.WaitReady(ctx, other, r.reportDrain) }); err != nil {
+		if err := cluster.AwaitJoin(ctx, node, other); err != nil {
 			err = &fleet.NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
 			r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 			return err
 		}
 	}
-	if err := r.removeMembers(ctx, []engine.Engine{m.engine}, []string{node}, r.WithoutDrain, r.Drain); err != nil {
+	if err := cluster.RemoveMember(ctx, node, r.WithoutDrain); err != nil {
 		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 		return err
 	}
 	if err := r.deployAfterMachineChange(ctx, t); err != nil {
 		return err
 	}
-	if err := r.admitOnce(ctx, cluster, node); err != nil {
+	if err := cluster.Admit(ctx, node); err != nil {
 		return &fleet.NodeError{Node: node, Step: event.Drain, Err: err}
 	}
-	return r.uncordonWhenReady(ctx, m, node)
+	return cluster.UncordonWhenReady(ctx, node)
 }
 
 // joiningMembers returns the nodes of the same engine that may only be changed one at a time, that this run
@@ -136,9 +136,8 @@ func (r *run) joiningMembers(cluster clusterState, node string) []string {
 	defer r.mu.Unlock()
 	var out []string
 	for _, other := range engine.Members(r.hive)[r.desiredMember(node).Kind] {
-		m, isMember := cluster.members[other.Node]
 		_, deployed := r.outcomes[other.Node]
-		if other.OneByOne && deployed && (!isMember || m.recreated) {
+		if other.OneByOne && deployed && !cluster.HasMember(other.Node) {
 			out = append(out, other.Node)
 		}
 	}

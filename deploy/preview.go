@@ -113,7 +113,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	go func() {
 		observed := inspect.Nodes(ctx, d.Fleet, running, o.Parallel, nil)
 		if slices.ContainsFunc(observed, func(o fleet.Outcome[activate.Node]) bool { return o.Err == nil }) {
-			versions, refused = r.versionChanges(ctx, hive, nodes)
+			versions, refused = VersionChanges(ctx, d.Engines, d.Fleet, hive, nodes)
 		}
 		inspecting <- observed
 	}()

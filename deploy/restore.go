@@ -34,7 +34,7 @@ func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
 				started = true
 				return r.restoreNode(ctx, n)
 			}
-			err := r.withDrain(ctx, cluster, n.Name, r.WithoutDrain || !r.Goal.ActivatesNow(), restore)
+			err := cluster.WithDrain(ctx, n.Name, r.WithoutDrain || !r.Goal.ActivatesNow(), restore)
 			if !started && ctx.Err() == nil {
 				r.warn(n.Name, err)
 				err = restore()
@@ -52,9 +52,9 @@ func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
 
 // memberWorks reports whether a cluster member works with the system that it has now. It changes nothing.
 func (r *run) memberWorks(ctx context.Context, cluster clusterState, node string) bool {
-	ctx, cancel := context.WithTimeout(ctx, uncordonTimeout)
+	ctx, cancel := context.WithTimeout(ctx, UncordonTimeout)
 	defer cancel()
-	return cluster.members[node].engine.WaitReady(ctx, node, func(_, _ string) {}) == nil
+	return cluster.WaitReady(ctx, node) == nil
 }
 
 // restoreNode rolls one node back to what it ran and booted before this run, and reports it.

@@ -168,12 +168,6 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 	return results, err
 }
 
-// wasSkipped reports whether the node was skipped because a node of an earlier wave failed.
-func wasSkipped(err error) bool {
-	var skipped *SkippedError
-	return errors.As(err, &skipped)
-}
-
 func (s Step) result() state.NodeResult {
 	r := state.NodeResult{Node: s.Node.Name, Unit: s.Node.Unit, Path: s.Path, Outcome: state.Unchanged, Before: node.GenerationOf(s.From, s.From.Current)}
 	if s.Err != nil {

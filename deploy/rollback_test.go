@@ -183,7 +183,7 @@ func runWavesOfOne(t *testing.T, names []string, bad string) []fleet.Outcome[int
 	for _, name := range names {
 		nodes = append(nodes, nixeval.Node{Name: name})
 	}
-	return eachWave(t.Context(), selection.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
+	return EachWave(t.Context(), selection.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
 		if n.Name == bad {
 			return 0, errors.New("failed")
 		}

@@ -3,14 +3,10 @@ package deploy
 import (
 	"context"
 	"errors"
-	"time"
-
-	"github.com/nixbench/nixbench/deploy/inspect"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 
-	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -25,14 +21,14 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 	}
 	if !r.anyMemberDeployed(ctx, inspected) || !r.Goal.ActivatesNow() && !r.machines.AnyMachineDeferred() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
-		return clusterState{engines: engines}, err
+		return ClusterOf(engines, r.Send), err
 	}
 	r.waitForPreviousRuns(ctx, closures, inspected)
-	cluster, err := r.observeCluster(ctx, r.hive, inspected.isDeployed)
-	cluster.drainOptions = r.Drain
-	for node, m := range cluster.members {
-		m.recreated = r.wasRecreated(node, inspected)
-		cluster.members[node] = m
+	cluster, err := r.observeCluster(ctx, r.hive, inspected.isDeployed, r.Drain)
+	for _, name := range cluster.Members() {
+		if r.wasRecreated(name, inspected) {
+			cluster.MarkRecreated(name)
+		}
 	}
 	return cluster, err
 }
@@ -115,7 +111,7 @@ func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []tas
 	}, r.MaxUnavailable)
 	var joining []nixeval.Node
 	var errs []error
-	for _, o := range eachWave(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range EachWave(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		return struct{}{}, r.deployInCluster(ctx, cluster, byName[n.Name])
 	}, func(i int) {
 		if i == 0 {
@@ -126,7 +122,7 @@ func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []tas
 			joining = nil
 		}
 	}) {
-		if wasSkipped(o.Err) {
+		if WasSkipped(o.Err) {
 			r.recordOutcome(o.Node, byName[o.Node.Name].Closure, state.Skipped, "skipped: a node of the wave before failed", nil)
 			continue
 		}
@@ -140,72 +136,25 @@ func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []tas
 // it was deployed if no cluster runs yet or its engine does not answer; otherwise admitPending admits it.
 func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task) error {
 	node := t.Node.Name
-	m, isMember := cluster.members[node]
-	if m.recreated {
-		if err := r.removeStaleMember(ctx, m, node); err != nil {
+	if r.Goal.ActivatesNow() {
+		if err := cluster.RemoveStaleMember(ctx, node); err != nil {
 			r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 			return err
 		}
 	}
-	if isMember && t.recreatesMachine() {
-		return r.recreateMember(ctx, cluster, m, t)
+	if cluster.IsMember(node) && t.recreatesMachine() {
+		return r.recreateMember(ctx, cluster, t)
 	}
 	started := false
-	err := r.withDrain(ctx, cluster, node, !r.needsDrain(t), func() error {
+	err := cluster.WithDrain(ctx, node, !r.needsDrain(t), func() error {
 		started = true
 		return r.deployAfterMachineChange(ctx, t)
 	})
 	if !started {
 		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 	}
-	if err == nil && r.Goal.ActivatesNow() && (len(cluster.members) == 0 || m.unreachable) {
+	if err == nil && r.Goal.ActivatesNow() && (!cluster.Running() || cluster.IsUnreachable(node)) {
 		r.admit(ctx, cluster, node)
 	}
 	return err
-}
-
-// failedUnitTimeout is how long a unit may be failed at the end of a run. A failed unit rarely recovers.
-const failedUnitTimeout = 20 * time.Second
-
-// verifyCluster waits until the conditions of the engines and the additional ones hold. It adjusts existing
-// members before it waits, because other nodes may depend on the adjustment, and new members after it, when
-// they have joined.
-func (r *run) verifyCluster(ctx context.Context, cluster clusterState, nodes []nixeval.Node, more []check.Condition) error {
-	if !r.Goal.ActivatesNow() || len(cluster.engines) == 0 {
-		return nil
-	}
-	var members, newMembers []string
-	unreachable := len(cluster.members) == 0
-	for _, n := range nodes {
-		unreachable = unreachable || cluster.members[n.Name].unreachable
-		switch m, isMember := cluster.members[n.Name]; {
-		case isMember && !m.recreated && !m.unreachable:
-			members = append(members, n.Name)
-		case r.hive.Unit(n.Unit).Deployment.Engine != nil:
-			newMembers = append(newMembers, n.Name)
-		}
-	}
-	err := r.adjustMembers(ctx, cluster, members)
-	switch {
-	case r.CheckTimeout == 0 && (err != nil || unreachable): // without a check, an engine that does not answer yet is not waited for
-		return err
-	case r.CheckTimeout == 0:
-		return r.adjustMembers(ctx, cluster, newMembers)
-	case err != nil: // the API may be restarting; the check waits for it, or reports what is missing
-		newMembers = append(members, newMembers...)
-	}
-	var conditions []check.Condition
-	for _, e := range cluster.engines {
-		conditions = append(conditions, engine.Conditions(e, false)...)
-	}
-	for _, c := range append(inspect.MemberConditions(cluster.engines, nodes, r.Parallel), more...) {
-		c.Within = failedUnitTimeout
-		conditions = append(conditions, c)
-	}
-	checkCtx, cancel := context.WithTimeout(ctx, r.CheckTimeout)
-	defer cancel()
-	if _, err := check.Await(checkCtx, conditions, r.Send); err != nil {
-		return err
-	}
-	return r.adjustMembers(ctx, cluster, newMembers)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -25,13 +26,12 @@ func (e *UnevaluableMembersError) Hint() string {
 	return "mend what the hive says of them; nixbench eval shows what is wrong with it"
 }
 
-// checkMembersEvaluable returns an [UnevaluableMembersError] if the hive cannot be evaluated for a node that
+// CheckMembersEvaluable returns an [UnevaluableMembersError] if the hive cannot be evaluated for a node that
 // was deployed.
-func (d *Deployer) checkMembersEvaluable(hive *nixeval.Hive) error {
+func CheckMembersEvaluable(hive *nixeval.Hive, recorded *state.State) error {
 	if len(hive.Broken) == 0 {
 		return nil
 	}
-	recorded := d.Store.State()
 	e := &UnevaluableMembersError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
 	for _, n := range hive.Nodes {
 		if why := hive.Broken[n.Unit]; why != nil && recorded.Nodes[n.Name].LastConfirmed != nil {

@@ -6,15 +6,16 @@ import (
 	"maps"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// versionChanges asks the engines of the hive which versions would change if these nodes were deployed.
-func (d *Deployer) versionChanges(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
-	if d.Engines == nil { // nodes without an engine
+// VersionChanges asks the engines of the hive which versions would change if these nodes were deployed.
+func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
+	if makers == nil { // nodes without an engine
 		return nil, nil
 	}
-	engines, err := d.Engines.Of(hive, d.Fleet)
+	engines, err := makers.Of(hive, f)
 	if err != nil {
 		return nil, err
 	}
@@ -34,43 +35,8 @@ func (d *Deployer) versionChanges(ctx context.Context, hive *nixeval.Hive, nodes
 	return all, errors.Join(errs...)
 }
 
-// isVersionRefused reports whether an error is an engine's refusal of a version.
-func isVersionRefused(err error) bool {
+// IsVersionRefused reports whether an error is an engine's refusal of a version.
+func IsVersionRefused(err error) bool {
 	var e *engine.VersionError
 	return errors.As(err, &e)
-}
-
-// buildIfVersionAllowed evaluates and builds. At the same time it asks the engines about the new versions, and
-// cancels the build if one of them refuses. If evaluation or build fails first, it does not wait for booting
-// machines only to ask them for versions.
-func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node, inspected inspections) (map[string]nixeval.Closure, error) {
-	if !r.Goal.Activates() {
-		return r.makeClosures(ctx, eval, nodes)
-	}
-	buildCtx, stopBuild := context.WithCancelCause(ctx)
-	defer stopBuild(nil)
-	askCtx, stopAsking := context.WithCancel(ctx)
-	defer stopAsking()
-	answered := make(chan error, 1)
-	go func() {
-		var err error
-		if r.anyMemberDeployed(askCtx, inspected) && askCtx.Err() == nil {
-			_, err = r.versionChanges(askCtx, r.hive, nodes)
-		}
-		if askCtx.Err() != nil {
-			err = nil // the error is about the cancellation
-		}
-		if err != nil {
-			stopBuild(err)
-		}
-		answered <- err
-	}()
-	closures, err := r.makeClosures(buildCtx, eval, nodes)
-	if err != nil && !r.KeepGoing {
-		stopAsking()
-	}
-	if refusal := <-answered; refusal != nil {
-		return nil, refusal
-	}
-	return closures, err
 }

@@ -2,16 +2,17 @@ package deploy
 
 import (
 	"context"
+	"errors"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// eachWave calls Each for one wave after the other. After a wave in which a node failed, it skips
+// EachWave calls Each for one wave after the other. After a wave in which a node failed, it skips
 // all later nodes: their error is a *SkippedError. After each wave that succeeded, it calls between
 // with the number of the wave.
-func eachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []fleet.Outcome[T] {
+func EachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []fleet.Outcome[T] {
 	var out []fleet.Outcome[T]
 	stop := false
 	for i, wave := range waves {
@@ -35,4 +36,10 @@ type SkippedError struct{ Node string }
 
 func (e *SkippedError) Error() string {
 	return e.Node + ": skipped: a node of the wave before failed"
+}
+
+// WasSkipped reports whether the node was skipped because a node of an earlier wave failed.
+func WasSkipped(err error) bool {
+	var skipped *SkippedError
+	return errors.As(err, &skipped)
 }

@@ -1,0 +1,89 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// buildIfVersionAllowed evaluates and builds. At the same time it asks the engines about the new versions, and
+// cancels the build if one of them refuses. If evaluation or build fails first, it does not wait for booting
+// machines only to ask them for versions.
+func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node, inspected inspections) (map[string]nixeval.Closure, error) {
+	if !r.Goal.Activates() {
+		return r.makeClosures(ctx, eval, nodes)
+	}
+	buildCtx, stopBuild := context.WithCancelCause(ctx)
+	defer stopBuild(nil)
+	askCtx, stopAsking := context.WithCancel(ctx)
+	defer stopAsking()
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		if r.anyMemberDeployed(askCtx, inspected) && askCtx.Err() == nil {
+			_, err = VersionChanges(askCtx, r.Engines, r.Fleet, r.hive, nodes)
+		}
+		if askCtx.Err() != nil {
+			err = nil // the error is about the cancellation
+		}
+		if err != nil {
+			stopBuild(err)
+		}
+		answered <- err
+	}()
+	closures, err := r.makeClosures(buildCtx, eval, nodes)
+	if err != nil && !r.KeepGoing {
+		stopAsking()
+	}
+	if refusal := <-answered; refusal != nil {
+		return nil, refusal
+	}
+	return closures, err
+}
+
+// makeClosures evaluates and builds the systems. Units that are built on their nodes are
+// only evaluated.
+func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node) (map[string]nixeval.Closure, error) {
+	if r.Goal == node.UploadKeys {
+		return nil, nil
+	}
+	all, evalErr := Instantiate(ctx, eval, r.hive, nodes, r.KeepGoing)
+	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
+		return nil, evalErr
+	}
+	here := map[string]nixeval.Closure{}
+	for unit, c := range all {
+		if !r.buildsOnTarget(unit) {
+			here[unit] = c
+		}
+	}
+	var buildErr error
+	if len(here) > 0 {
+		var built []string
+		built, buildErr = eval.Build(ctx, here, r.hive.BuildersFile())
+		for unit := range here {
+			if !slices.Contains(built, unit) {
+				delete(all, unit)
+				delete(here, unit)
+			}
+		}
+		wait := r.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
+		err := r.Keep(here)
+		wait.End()
+		if err != nil {
+			return nil, errors.Join(evalErr, buildErr, err)
+		}
+	}
+	return all, errors.Join(evalErr, buildErr)
+}
+
+func (r *run) buildsOnTarget(unit string) bool {
+	if r.BuildOnTarget != nil {
+		return *r.BuildOnTarget
+	}
+	return r.hive.Unit(unit).Deployment.BuildOnTarget
+}

@@ -1,0 +1,27 @@
+package deploy
+
+import "context"
+
+// needsDrain reports whether the node of a task is drained before it changes.
+func (r *run) needsDrain(t task) bool {
+	return !r.WithoutDrain && (t.machine != nil || !t.Unchanged && r.Goal.ActivatesNow())
+}
+
+// checkRunDrains checks all drains of a run before the first node changes: of nodes that change, and of nodes
+// that are removed during the run or at its end.
+func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, tasks []task) error {
+	if r.WithoutDrain {
+		return nil
+	}
+	var change, remove []string
+	for _, t := range tasks {
+		switch {
+		case t.recreatesMachine():
+			remove = append(remove, t.Node.Name)
+		case r.needsDrain(t):
+			change = append(change, t.Node.Name)
+		}
+	}
+	remove = append(remove, r.machines.RemovedNodes()...)
+	return cluster.CheckDrains(ctx, change, remove)
+}

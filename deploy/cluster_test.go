@@ -1,0 +1,170 @@
+package deploy
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// changing is a node that is to be changed.
+type changing struct {
+	node      nixeval.Node
+	unchanged bool
+}
+
+func changes(names ...string) []changing {
+	var out []changing
+	for _, name := range names {
+		name, same := strings.CutPrefix(name, "=")
+		out = append(out, changing{nixeval.Node{Name: name}, same})
+	}
+	return out
+}
+
+func TestOrderWaves(t *testing.T) {
+	e := &fakeEngine{}
+	running := clusterState{members: map[string]member{
+		"cp-1": {engine: e, Status: engine.Status{OneByOne: true}}, "cp-2": {engine: e, Status: engine.Status{OneByOne: true}},
+		"cp-3": {engine: e, Status: engine.Status{OneByOne: true}, recreated: true},
+		"w-1":  {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
+	}, desired: map[string]bool{"cp-1": true, "cp-2": true, "cp-3": true, "w-1": true, "w-2": true, "w-3": true, "w-4": true, "w-5": true}}
+	empty := running
+	empty.members = nil
+	two, _ := selection.ParseShare("2")
+	for name, c := range map[string]struct {
+		l         bool
+		todo      []changing
+		share     selection.Share
+		activates bool
+		want      string
+	}{
+		"first creation":          {false, changes("cp-1", "w-1", "w-2"), selection.Share{}, true, "cp-1 w-1 w-2"},
+		"no cluster, in waves":    {false, changes("a", "=b", "c", "d"), two, true, "b a c | d"},
+		"running cluster":         {true, changes("cp-1", "cp-2", "w-1", "w-2", "w-3"), selection.Share{}, true, " | cp-1 | cp-2 | w-1 | w-2 | w-3"},
+		"running, two at a time":  {true, changes("cp-1", "w-1", "w-2", "w-3"), two, true, " | cp-1 | w-1 w-2 | w-3"},
+		"new nodes wait for none": {true, changes("w-1", "w-4", "w-5"), selection.Share{}, true, "w-4 w-5 | w-1"},
+		"unchanged wait for none": {true, changes("=cp-1", "=w-1", "w-2"), selection.Share{}, true, "cp-1 w-1 | w-2"},
+		"nothing is activated":    {true, changes("cp-1", "w-1"), selection.Share{}, false, "cp-1 w-1"},
+		"new nodes in one wave":   {true, changes("w-1", "w-4", "w-5"), selection.One, true, "w-4 w-5 | w-1"},
+		"no engine, no limit":     {true, changes("web-1", "w-1", "web-2"), selection.Share{}, true, "web-1 web-2 | w-1"},
+		"no engine, one per wave": {true, changes("web-1", "cp-1", "web-2"), selection.One, true, " | cp-1 | web-1 | web-2"},
+		"recreated machine":       {true, changes("cp-2", "cp-3", "w-1"), selection.Share{}, true, "cp-3 | cp-2 | w-1"},
+		"nothing to do":           {false, nil, selection.Share{}, true, ""},
+	} {
+		cluster := empty
+		if c.l {
+			cluster = running
+		}
+		var waves []string
+		var nodes []nixeval.Node
+		same := map[string]bool{}
+		for _, t := range c.todo {
+			nodes = append(nodes, t.node)
+			same[t.node.Name] = t.unchanged
+		}
+		for _, wave := range cluster.orderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
+			var names []string
+			for _, n := range wave {
+				names = append(names, n.Name)
+			}
+			waves = append(waves, strings.Join(names, " "))
+		}
+		if got := strings.Join(waves, " | "); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// A member is drained before it changes, and uncordoned also after a failed change.
+func TestWithDrain(t *testing.T) {
+	for name, c := range map[string]struct {
+		task    changing
+		refuse  string
+		deploy  error
+		want    []string
+		wantErr string
+	}{
+		"success":          {task: changes("w-1")[0], want: []string{"drain w-1", "deploy", "wait for w-1", "uncordon w-1"}},
+		"deploying failed": {task: changes("w-1")[0], deploy: errors.New("unit failed"), want: []string{"drain w-1", "deploy", "wait for w-1", "uncordon w-1"}, wantErr: "unit failed"},
+		"drain failed":     {task: changes("w-1")[0], refuse: "drain", want: []string{"drain w-1"}, wantErr: "w-1: drain: the engine refuses"},
+		"uncordon failed": {task: changes("w-1")[0], refuse: "wait for", want: []string{"drain w-1", "deploy", "wait for w-1"},
+			wantErr: "w-1: the engine refuses"},
+		"a killed run had drained it": {task: changes("=w-1")[0], want: []string{"deploy", "wait for w-1", "uncordon w-1"}},
+	} {
+		e := &fakeEngine{refuse: c.refuse}
+		cluster := clusterState{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Drained: c.task.unchanged}}}}
+		err := cluster.WithDrain(t.Context(), "w-1", c.task.unchanged, func() error { e.calls = append(e.calls, "deploy"); return c.deploy })
+		if diff := cmp.Diff(c.want, e.calls); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if (err == nil) != (c.wantErr == "") || err != nil && !slices.Contains(strings.Split(err.Error(), "\n"), c.wantErr) {
+			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
+		}
+	}
+}
+
+// A member whose machine was recreated is removed, so that it can join again.
+func TestRemoveStaleMember(t *testing.T) {
+	e := &fakeEngine{}
+	cluster := clusterState{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, recreated: true}}}
+	for _, name := range []string{"cp-1", "cp-2", "w-1"} {
+		if err := cluster.RemoveStaleMember(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"remove cp-2"}, e.calls); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Existing members are adjusted before the conditions are awaited, new ones after that.
+func TestVerifyCluster(t *testing.T) {
+	hive := &nixeval.Hive{Units: []nixeval.Unit{
+		{Name: "w", Deployment: nixeval.Deployment{Engine: &nixeval.Engine{Kind: "sulky"}}}, {Name: "web"},
+	}}
+	nodes := []nixeval.Node{{Name: "w-1", Unit: "w"}, {Name: "w-2", Unit: "w"}, {Name: "w-3", Unit: "w"}, {Name: "web", Unit: "web"}}
+	for name, c := range map[string]struct {
+		nodes   []nixeval.Node
+		refuse  string
+		timeout time.Duration
+		want    []string
+		wantErr string
+	}{
+		"all of them":            {nodes, "", time.Minute, []string{"adjust w-1", "look ", "adjust w-2 w-3"}, ""},
+		"only members":           {nodes[:1], "", time.Minute, []string{"adjust w-1", "look "}, ""},
+		"only new ones":          {nodes[1:2], "", time.Minute, []string{"look ", "adjust w-2"}, ""},
+		"none of them":           {nodes[3:], "", time.Minute, []string{"look "}, ""},
+		"no check":               {nodes, "", 0, []string{"adjust w-1", "adjust w-2 w-3"}, ""},
+		"the engine fails":       {nodes, "adjust", time.Minute, []string{"adjust w-1", "look ", "adjust w-1 w-2 w-3"}, "the engine refuses"},
+		"no check, and it fails": {nodes, "adjust", 0, []string{"adjust w-1"}, "the engine refuses"},
+	} {
+		e := &fakeEngine{refuse: c.refuse}
+		var notes []string
+		send := func(e event.Event) {
+			if e.Level == "note" {
+				notes = append(notes, e.Text)
+			}
+		}
+		cluster := clusterState{reporter: reporter{send}, engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, recreated: true}}}
+		err := cluster.Verify(t.Context(), hive, c.nodes, 0, nil, c.timeout)
+		if diff := cmp.Diff(c.want, e.calls); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		var adjust *AdjustError
+		if (err == nil) != (c.wantErr == "") || err != nil && (err.Error() != c.wantErr || !errors.As(err, &adjust)) {
+			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
+		}
+		if name == "all of them" && !slices.Equal(notes, []string{"w-1: label a=b, no label c", "w-2, w-3: label a=b, no label c"}) {
+			t.Errorf("notes: %q", notes)
+		}
+	}
+}

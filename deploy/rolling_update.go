@@ -1,0 +1,68 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/selection"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// rollingUpdate changes nodes wave by wave, drains members, and reports the result of each node.
+func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, reportsDeployed func(node string) bool, withoutDrain bool, o engine.DrainOptions, share selection.Share, parallel int,
+	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
+	var results []state.NodeResult
+	skip := func(n nixeval.Node, err error) {
+		results = append(results, d.reportResult(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped}, "", err))
+	}
+	cluster, err := d.observeCluster(ctx, d.Fleet.Hive(), reportsDeployed, o)
+	if err == nil && !withoutDrain {
+		err = cluster.CheckDrains(ctx, nodeNames(nodes), nil)
+	}
+	if err != nil {
+		for _, n := range nodes {
+			skip(n, err)
+		}
+		return results, err
+	}
+	waves := cluster.orderWaves(nodes, func(string) bool { return false }, share)
+	var errs []error
+	for _, o := range EachWave(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
+		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
+		text := ""
+		err := cluster.WithDrain(ctx, n.Name, withoutDrain, func() (err error) {
+			r, text, err = change(ctx, n)
+			return err
+		})
+		return d.reportResult(r, text, err), err
+	}, func(int) {}) {
+		if o.Value.Node == "" { // the change of this node was not started
+			skip(o.Node, o.Err)
+		} else {
+			results = append(results, o.Value)
+		}
+		errs = append(errs, o.Err)
+	}
+	return results, errors.Join(errs...)
+}
+
+func nodeNames(nodes []nixeval.Node) []string {
+	var out []string
+	for _, n := range nodes {
+		out = append(out, n.Name)
+	}
+	return out
+}
+
+// observeCluster observes the running cluster. A node without an engine has none.
+func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, reportsDeployed func(node string) bool, o engine.DrainOptions) (clusterState, error) {
+	return ObserveCluster(ctx, d.Engines, d.Fleet, hive, d.Store.State(), reportsDeployed, o, d.Send)
+}
+
+// warn sends a warning: a problem that does not end the run.
+func (d *Deployer) warn(node string, err error) {
+	d.Send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
+}
