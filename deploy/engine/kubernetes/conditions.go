@@ -68,11 +68,7 @@ func (e *Engine) apiFailure(ctx context.Context, node string) string {
 	if phase, text := e.readPhase(ctx, node); phase != "" && phase != "ready" {
 		return fmt.Sprintf("%s is at %s%s", node, phase, text)
 	}
-	text := strings.TrimPrefix(lastLine(err).Error(), node+": ")
-	if isRBACMissing(err) {
-		text = "it has started and not loaded its RBAC rules yet: " + text
-	}
-	return node + ": " + text
+	return node + ": " + strings.TrimPrefix(lastLine(err).Error(), node+": ")
 }
 
 // progressFile is the file in which nixbench-kubernetes.service of a node writes its phase.

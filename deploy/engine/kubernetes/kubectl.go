@@ -139,7 +139,11 @@ func (e *Engine) kubectlOn(ctx context.Context, node, stdin string, args ...stri
 	// Use the API server of the node itself: admin.conf names the endpoint, which may be a removed node.
 	argv := append([]string{"kubectl", "--kubeconfig", admin, "--request-timeout=" + askTimeout.String(),
 		fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, args...)
-	return e.Run(ctx, node, strings.NewReader(stdin), argv...)
+	out, err := e.Run(ctx, node, strings.NewReader(stdin), argv...)
+	if err != nil && isRBACMissing(err) { // name the probable cause, without the command line
+		err = fmt.Errorf("%s: its API server has started and not loaded its RBAC rules yet: %s", node, rbacDenied.FindString(err.Error()))
+	}
+	return out, err
 }
 
 // isDefinite reports whether every control plane would return this error. Other errors concern one control
@@ -154,7 +158,7 @@ func isRBACMissing(err error) bool { return rbacDenied.MatchString(err.Error()) 
 
 // rbacDenied matches the message of the RBAC authorizer. A webhook or a quota that refuses a request names
 // no user.
-var rbacDenied = regexp.MustCompile(`Error from server \(Forbidden\): .*User "[^"]*" cannot `)
+var rbacDenied = regexp.MustCompile(`Error from server \(Forbidden\): .*User "[^"]*" cannot .*`)
 
 var definiteError = regexp.MustCompile(`Error from server \((NotFound|Forbidden|Invalid|Conflict|AlreadyExists|BadRequest|MethodNotAllowed)\)` +
 	`|The \S+ ".*" is invalid|global timeout reached|timed out waiting for the condition`)

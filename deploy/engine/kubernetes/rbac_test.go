@@ -37,7 +37,7 @@ func TestRBACMissingAfterStart(t *testing.T) {
 			run, until := e.Run, time.Now().Add(5*time.Second)
 			e.Run = func(ctx context.Context, on string, stdin io.Reader, argv ...string) ([]byte, error) {
 				if argv[0] == "kubectl" && time.Now().Before(until) {
-					return nil, errors.New(rbacMissing)
+					return nil, errors.New("kubectl --server=x get nodes on 10.0.0.1:22: exit status 1: " + rbacMissing)
 				}
 				return run(ctx, on, stdin, argv...)
 			}
@@ -47,7 +47,7 @@ func TestRBACMissingAfterStart(t *testing.T) {
 			// The wait ends if the API server never loads the rules.
 			began := time.Now()
 			until = began.Add(time.Hour)
-			if err := call(t.Context(), e); err == nil || time.Since(began) > readyTimeout+time.Minute || !strings.Contains(err.Error(), "(Forbidden)") {
+			if err := call(t.Context(), e); err == nil || time.Since(began) > readyTimeout+time.Minute || !strings.Contains(err.Error(), "cp-1: its API server has started and not loaded its RBAC rules yet: Error from server (Forbidden)") {
 				t.Errorf("%s: %v after %v", name, err, time.Since(began))
 			}
 		})
@@ -58,7 +58,7 @@ func TestRBACMissingAfterStart(t *testing.T) {
 func TestRBACMissingIsExplained(t *testing.T) {
 	c := &cluster{t: t, phases: "ready", nodes: map[string]object{"cp-1": controlPlane(true)},
 		refuse: map[string]string{"kubectl get /readyz": `cp-1: Error from server (Forbidden): forbidden: User "kubernetes-admin" cannot get path "/readyz"`}}
-	const want = "cp-1: it has started and not loaded its RBAC rules yet: Error from server (Forbidden): "
+	const want = "cp-1: its API server has started and not loaded its RBAC rules yet: Error from server (Forbidden): "
 	if err := c.engine("cp-1").Conditions(false)[0].Probe(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Error(err)
 	}
