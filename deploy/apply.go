@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/inspect"
 
 	"github.com/nixbench/nixbench/deploy/machines"
@@ -53,7 +55,7 @@ type Deployer struct {
 	Store     *state.Store
 	Record    *state.Recorder
 	Keep      func(map[string]nixeval.Closure) error // adds garbage collector roots for closures that were built
-	Engines   Engines                                // nil: nodes are deployed without inspecting their cluster
+	Engines   rollout.Engines                        // nil: nodes are deployed without inspecting their cluster
 	Machines  *machines.Manager                      // nil: no machines are booted
 	Send      event.Sink
 }
@@ -78,7 +80,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	}
 	inspected := r.inspectNodes(ctx, nodes, set)
 	closures, buildErr := r.buildIfVersionAllowed(ctx, r.Eval.WithFacts(facts), nodes, inspected)
-	if buildErr != nil && (!o.KeepGoing || IsVersionRefused(buildErr) || ctx.Err() != nil) {
+	if buildErr != nil && (!o.KeepGoing || rollout.IsVersionRefused(buildErr) || ctx.Err() != nil) {
 		set.AbandonWaits()
 		inspected.waitAll()
 		r.skipAll(nodes, buildErr)
@@ -205,7 +207,7 @@ func (r *run) makeTasks(ctx context.Context, nodes []nixeval.Node, closures map[
 // single wave and no members. Several waves are ordered by which nodes will change, so they
 // need the inspections of all nodes. With one wave, waiting for all inspections would only
 // delay the other nodes when one node does not answer.
-func (r *run) deployAtOnce(ctx context.Context, cluster clusterState, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
+func (r *run) deployAtOnce(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	var errs []error
 	for _, o := range fleet.EachReady(ctx, nodes, inspected.doneChannels(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		t, err := r.newTask(ctx, n, closures, inspected[n.Name])

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/nixeval"
@@ -25,7 +27,7 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator
 	go func() {
 		var err error
 		if r.anyMemberDeployed(askCtx, inspected) && askCtx.Err() == nil {
-			_, err = VersionChanges(askCtx, r.Engines, r.Fleet, r.hive, nodes)
+			_, err = rollout.VersionChanges(askCtx, r.Engines, r.Fleet, r.hive, nodes)
 		}
 		if askCtx.Err() != nil {
 			err = nil // the error is about the cancellation

@@ -1,6 +1,10 @@
 package deploy
 
-import "context"
+import (
+	"context"
+
+	"github.com/nixbench/nixbench/deploy/rollout"
+)
 
 // needsDrain reports whether the node of a task is drained before it changes.
 func (r *run) needsDrain(t task) bool {
@@ -9,7 +13,7 @@ func (r *run) needsDrain(t task) bool {
 
 // checkRunDrains checks all drains of a run before the first node changes: of nodes that change, and of nodes
 // that are removed during the run or at its end.
-func (r *run) checkRunDrains(ctx context.Context, cluster clusterState, tasks []task) error {
+func (r *run) checkRunDrains(ctx context.Context, cluster rollout.Cluster, tasks []task) error {
 	if r.WithoutDrain {
 		return nil
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
 
@@ -103,14 +105,14 @@ func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
 
 // removeObsolete removes the machines that the hive no longer has, and unused images and networks.
 // It is called after everything else has succeeded.
-func (r *run) removeObsolete(ctx context.Context, set *machines.Set, cluster clusterState) error {
+func (r *run) removeObsolete(ctx context.Context, set *machines.Set, cluster rollout.Cluster) error {
 	obsolete, unused := set.Obsolete()
 	if !unused {
 		return nil
 	}
 	// The engines are asked whatever the goal is, and even if they were asked before: only they can
 	// tell whether a cluster still depends on these nodes.
-	if err := RemoveMembers(ctx, cluster.Engines(), machines.RemovedNodes(obsolete), r.WithoutDrain, r.Drain, r.Send); err != nil {
+	if err := rollout.RemoveMembers(ctx, cluster.Engines(), machines.RemovedNodes(obsolete), r.WithoutDrain, r.Drain, r.Send); err != nil {
 		return err
 	}
 	return set.RemoveObsolete(ctx, r.Record, obsolete)

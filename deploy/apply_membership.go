@@ -3,6 +3,8 @@ package deploy
 import (
 	"context"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -20,7 +22,7 @@ func (r *run) wasRecreated(node string, inspected inspections) bool {
 
 // admitPending admits nodes that were deployed and are not members yet. In a running cluster it is called
 // after the members that admit them have changed, so that those have the configuration of the hive.
-func (r *run) admitPending(ctx context.Context, cluster clusterState, nodes []nixeval.Node) {
+func (r *run) admitPending(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node) {
 	if !cluster.Running() || !r.Goal.ActivatesNow() {
 		return // each node was admitted right after it was deployed
 	}
@@ -33,7 +35,7 @@ func (r *run) admitPending(ctx context.Context, cluster clusterState, nodes []ni
 
 // admit asks the engines to admit a node that runs its new system. If that fails, retryAdmissions tries again
 // at the end of the run, because the members that admit nodes may still be booting.
-func (r *run) admit(ctx context.Context, cluster clusterState, node string) {
+func (r *run) admit(ctx context.Context, cluster rollout.Cluster, node string) {
 	if cluster.Admit(ctx, node) != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -43,7 +45,7 @@ func (r *run) admit(ctx context.Context, cluster clusterState, node string) {
 
 // retryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is
 // only a warning, because the check at the end of the run reports nodes that are missing.
-func (r *run) retryAdmissions(ctx context.Context, cluster clusterState) {
+func (r *run) retryAdmissions(ctx context.Context, cluster rollout.Cluster) {
 	for _, node := range r.notJoined {
 		if err := cluster.Admit(ctx, node); err != nil && ctx.Err() == nil {
 			r.warn(node, err)

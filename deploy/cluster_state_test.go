@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
+
 	"github.com/nixbench/nixbench/deploy/inspect"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,16 +27,16 @@ import (
 )
 
 // newRunningCluster returns a world with a deployed cluster of cps control planes and ws workers.
-func newRunningCluster(t *testing.T, cps, ws int) (*world, *fakeEngine) {
+func newRunningCluster(t *testing.T, cps, ws int) (*world, *enginetest.Fake) {
 	w := newWorld(t, map[string]int{"cp": cps, "w": ws})
-	e := &fakeEngine{}
+	e := &enginetest.Fake{}
 	w.useEngine(e)
 	w.must(w.apply())
-	e.members = map[string]engine.Status{}
+	e.Registered = map[string]engine.Status{}
 	for _, n := range w.hive.Nodes {
-		e.members[n.Name] = engine.Status{Ready: true, OneByOne: n.Role == "cp"}
+		e.Registered[n.Name] = engine.Status{Ready: true, OneByOne: n.Role == "cp"}
 	}
-	e.calls = nil
+	e.Calls = nil
 	return w, e
 }
 
@@ -53,7 +55,7 @@ func (w *world) changeOrder() string {
 // Members are changed in the usual order while the engine does not answer.
 func TestUnreachableEngine(t *testing.T) {
 	w, e := newRunningCluster(t, 3, 2)
-	e.refuse = "members"
+	e.Refuse = "members"
 	w.revision++
 	two, _ := selection.ParseShare("2")
 	results, err := w.apply(func(o *Options) { o.MaxUnavailable = two })
@@ -66,21 +68,21 @@ func TestUnreachableEngine(t *testing.T) {
 	if got := w.changeOrder(); !strings.HasPrefix(got, "cp-1 cp-2 cp-3 w-") {
 		t.Errorf("turns: %s", got)
 	}
-	if slices.ContainsFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "drain") }) {
-		t.Errorf("the engine does not answer and was asked to drain: %q", e.calls)
+	if slices.ContainsFunc(e.Calls, func(s string) bool { return strings.HasPrefix(s, "drain") }) {
+		t.Errorf("the engine does not answer and was asked to drain: %q", e.Calls)
 	}
 
 	// When the engine answers again, the remaining members are drained.
 	w, e = newRunningCluster(t, 2, 0)
-	e.refuse = "members"
+	e.Refuse = "members"
 	w.revision++
-	e.onCall = func(what string) {
+	e.OnCall = func(what string) {
 		if what == "admit cp-1" {
-			e.refuse = ""
+			e.Refuse = ""
 		}
 	}
 	w.must(w.apply())
-	if diff := cmp.Diff([]string{"admit cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "admit cp-2"}, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff([]string{"admit cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "admit cp-2"}, e.MemberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -88,10 +90,10 @@ func TestUnreachableEngine(t *testing.T) {
 // Without draining, a member that a killed run had drained is uncordoned.
 func TestWithoutDrain(t *testing.T) {
 	w, e := newRunningCluster(t, 1, 2)
-	e.members["w-2"] = engine.Status{Ready: true, Drained: true}
+	e.Registered["w-2"] = engine.Status{Ready: true, Drained: true}
 	w.revision++
 	w.must(w.apply(func(o *Options) { o.WithoutDrain = true }))
-	if diff := cmp.Diff([]string{"wait for w-2", "uncordon w-2"}, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff([]string{"wait for w-2", "uncordon w-2"}, e.MemberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -111,16 +113,16 @@ func TestRebootRunningCluster(t *testing.T) {
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
-	if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1"}, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1"}, e.MemberCalls()); diff != "" {
 		t.Error(diff)
 	}
-	e.calls = nil
+	e.Calls = nil
 	w.must(w.reboot(RebootOptions{WithoutDrain: true}))
-	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" || len(e.calls) > 0 {
-		t.Errorf("turns: %s; %q", got, e.calls)
+	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" || len(e.Calls) > 0 {
+		t.Errorf("turns: %s; %q", got, e.Calls)
 	}
 	// A member that cannot be drained does not reboot, nor do the nodes after it.
-	e.refuse = "drain"
+	e.Refuse = "drain"
 	boots := w.machines["cp-1"].boot
 	results, err := w.reboot(RebootOptions{})
 	if err == nil || w.machines["cp-1"].boot != boots {
@@ -144,13 +146,13 @@ func TestDeployedFromElsewhere(t *testing.T) {
 	} {
 		w, e := newRunningCluster(t, 2, 1)
 		clearNodes(w)
-		e.calls = nil
+		e.Calls = nil
 		w.must(act(w))
 		if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 			t.Errorf("%s: turns: %s", name, got)
 		}
-		if !slices.Contains(e.calls, "drain cp-2") {
-			t.Errorf("%s: %q", name, e.calls)
+		if !slices.Contains(e.Calls, "drain cp-2") {
+			t.Errorf("%s: %q", name, e.Calls)
 		}
 	}
 }
@@ -160,7 +162,7 @@ func TestRebootInterrupted(t *testing.T) {
 	for name, early := range map[string]bool{"in a turn": false, "before the first": true} {
 		w, e := newRunningCluster(t, 0, 2)
 		ctx, cancel := context.WithCancel(t.Context())
-		e.onCall = func(string) { cancel() }
+		e.OnCall = func(string) { cancel() }
 		two, _ := selection.ParseShare("2")
 		var results []state.NodeResult
 		recorded, err := w.session(t.Context(), "reboot", func(d *Deployer) (err error) {
@@ -188,7 +190,7 @@ func TestRollbackRunningCluster(t *testing.T) {
 	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
 	w.must(w.apply())
-	e.calls = nil
+	e.Calls = nil
 	w.must(w.session(t.Context(), "rollback", func(d *Deployer) error {
 		steps, err := PlanRollback(inspect.Nodes(t.Context(), d.Fleet, w.hive.Nodes, 0, nil), d.Store.State().Nodes, RollbackTo{})
 		if err != nil {
@@ -200,7 +202,7 @@ func TestRollbackRunningCluster(t *testing.T) {
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
 		t.Errorf("turns: %s", got)
 	}
-	if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1"}, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1"}, e.MemberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -209,9 +211,9 @@ func TestRollbackRunningCluster(t *testing.T) {
 func TestRestoreRunningCluster(t *testing.T) {
 	w, e := newRunningCluster(t, 2, 1)
 	w.revision++
-	e.onCall = func(what string) {
+	e.OnCall = func(what string) {
 		if what == "drain w-1" {
-			e.refuse = "drain" // from now on every drain fails
+			e.Refuse = "drain" // from now on every drain fails
 		}
 	}
 	results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
@@ -239,15 +241,15 @@ func TestRestoreContinuesAfterFailures(t *testing.T) {
 		w, e := newRunningCluster(t, 2, 2)
 		w.revision++
 		back := false
-		e.onCall = func(what string) {
-			e.refuse = ""
+		e.OnCall = func(what string) {
+			e.Refuse = ""
 			switch {
 			case what == "drain w-2":
-				e.refuse, back = "drain", true
+				e.Refuse, back = "drain", true
 			case what == "drain cp-1" && back:
 				w.machines["cp-1"].server.Close()
 			case what == "wait for cp-1" && back && !c.works:
-				e.refuse = "wait for"
+				e.Refuse = "wait for"
 			}
 		}
 		results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
@@ -263,7 +265,7 @@ func TestRestoreContinuesAfterFailures(t *testing.T) {
 			want = append(want, "uncordon cp-1")
 		}
 		want = append(want, "wait for cp-1")
-		restored := e.calls[slices.Index(e.calls, "drain w-2"):]
+		restored := e.Calls[slices.Index(e.Calls, "drain w-2"):]
 		calls := slices.DeleteFunc(slices.Clone(restored), func(what string) bool { return !strings.HasSuffix(what, " cp-1") })
 		if diff := cmp.Diff(want, calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -294,7 +296,7 @@ func TestResizeMembers(t *testing.T) {
 		w.resize("cp", "2G")
 		w.resize("w", "3G")
 		before := w.booted()
-		e.onCall = func(what string) {
+		e.OnCall = func(what string) {
 			if node, ok := strings.CutPrefix(what, "drain "); ok && w.h.Boot("demo-"+node) != before[node] {
 				t.Errorf("%s was restarted without a drain", node)
 			}
@@ -309,7 +311,7 @@ func TestResizeMembers(t *testing.T) {
 		if got := w.changeOrder(); got != "cp-1 cp-2 w-1 w-2" {
 			t.Errorf("turns: %s", got)
 		}
-		if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1", "drain w-2", "wait for w-2", "uncordon w-2"}, e.memberCalls()); diff != "" {
+		if diff := cmp.Diff([]string{"drain cp-1", "wait for cp-1", "uncordon cp-1", "drain cp-2", "wait for cp-2", "uncordon cp-2", "drain w-1", "wait for w-1", "uncordon w-1", "drain w-2", "wait for w-2", "uncordon w-2"}, e.MemberCalls()); diff != "" {
 			t.Error(diff)
 		}
 		if diff := cmp.Diff([]string{"cp-1 unchanged", "cp-2 unchanged", "w-1 unchanged", "w-2 unchanged"}, outcomes(results)); diff != "" {
@@ -331,7 +333,7 @@ func TestResizeStopsIfDrainIsRefused(t *testing.T) {
 	w, e := newRunningCluster(t, 2, 0)
 	w.resize("cp", "2G")
 	before := w.booted()
-	e.refuse = "drain"
+	e.Refuse = "drain"
 	if _, err := w.apply(); err == nil {
 		t.Error("the refused drain was not reported")
 	}
@@ -367,7 +369,7 @@ func TestRecreateMembers(t *testing.T) {
 	for _, node := range []string{"cp-1", "cp-2", "w-1"} {
 		want = append(want, "drain for removal "+node, "remove "+node, "admit "+node, "wait for "+node, "uncordon "+node)
 	}
-	if diff := cmp.Diff(want, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff(want, e.MemberCalls()); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"cp-1 switched", "cp-2 switched", "w-1 switched"}, outcomes(results)); diff != "" {
@@ -393,7 +395,7 @@ func TestRecreateRefused(t *testing.T) {
 		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
 		before := w.booted()
-		e.refuse = c.refuse
+		e.Refuse = c.refuse
 		_, err := w.apply(recreate, func(o *Options) { o.Goal = c.goal })
 		if err == nil || !strings.Contains(err.Error(), c.wantErr) {
 			t.Errorf("%s: %v, want %q", name, err, c.wantErr)
@@ -439,7 +441,7 @@ func TestRecreateUnreachableMember(t *testing.T) {
 	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"drain for removal w-1", "remove w-1", "admit w-1", "wait for w-1", "uncordon w-1"}, e.memberCalls()); diff != "" {
+	if diff := cmp.Diff([]string{"drain for removal w-1", "remove w-1", "admit w-1", "wait for w-1", "uncordon w-1"}, e.MemberCalls()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -458,29 +460,29 @@ func TestRecreateInterrupted(t *testing.T) {
 			}
 			return nil
 		})
-		e.onCall = func(what string) {
+		e.OnCall = func(what string) {
 			if node, ok := strings.CutPrefix(what, "remove "); ok {
-				delete(e.members, node)
+				delete(e.Registered, node)
 			}
 			if node, ok := strings.CutPrefix(what, "admit "); ok {
-				e.members[node] = engine.Status{Ready: true, OneByOne: true}
+				e.Registered[node] = engine.Status{Ready: true, OneByOne: true}
 			}
 		}
-		if _, err := w.apply(recreate); err == nil || w.h.Boot("demo-cp-2") == 0 || e.members["cp-2"] == (engine.Status{}) {
+		if _, err := w.apply(recreate); err == nil || w.h.Boot("demo-cp-2") == 0 || e.Registered["cp-2"] == (engine.Status{}) {
 			t.Fatalf("cut before step %d: %v", failingStep, err)
 		}
 		w.h.OnStep(nil)
-		_, isMember := e.members["cp-1"]
-		e.calls = nil
+		_, isMember := e.Registered["cp-1"]
+		e.Calls = nil
 		if _, err := w.apply(recreate); err != nil {
 			t.Fatalf("cut before step %d: %v", failingStep, err)
 		}
-		back, next := slices.Index(e.calls, "wait for cp-1"), slices.Index(e.calls, "drain for removal cp-2")
+		back, next := slices.Index(e.Calls, "wait for cp-1"), slices.Index(e.Calls, "drain for removal cp-2")
 		if !isMember && (back < 0 || next >= 0 && next < back) {
-			t.Errorf("cut before step %d: cp-2 was removed before cp-1 had joined again: %q", failingStep, e.calls)
+			t.Errorf("cut before step %d: cp-2 was removed before cp-1 had joined again: %q", failingStep, e.Calls)
 		}
-		if len(e.members) != 2 {
-			t.Errorf("cut before step %d: members %v", failingStep, e.members)
+		if len(e.Registered) != 2 {
+			t.Errorf("cut before step %d: members %v", failingStep, e.Registered)
 		}
 		for _, node := range []string{"cp-1", "cp-2"} {
 			if s := w.state(); s.Nodes[node].LastConfirmed == nil || len(s.Intents) > 0 || w.h.Boot("demo-"+node) == 0 {
@@ -507,7 +509,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 			return w.apply(recreate, func(a *Options) { a.Drain = o })
 		},
 		"fewer nodes": func(w *world, o engine.DrainOptions) ([]state.NodeResult, error) {
-			e := w.engines["sulky"](engine.Cluster{}).(*fakeEngine)
+			e := w.engines["sulky"](engine.Cluster{}).(*enginetest.Fake)
 			w.scale(map[string]int{"cp": 1, "w": 1})
 			w.useEngine(e)
 			w.revision++
@@ -531,7 +533,7 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 		},
 	} {
 		w, e := newRunningCluster(t, 1, 2)
-		e.blocked = map[string]string{"w-2": "shop/debug"}
+		e.Blocked = map[string]string{"w-2": "shop/debug"}
 		starts := func() string {
 			var out []string
 			for _, node := range []string{"cp-1", "w-1", "w-2"} {
@@ -545,13 +547,13 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 		if !errors.As(err, &blocked) || err.Error() != "w-2: drain: shop/debug is bare" {
 			t.Errorf("%s: %v", name, err)
 		}
-		if calls := e.memberCalls(); len(calls) > 0 || starts() != before {
+		if calls := e.MemberCalls(); len(calls) > 0 || starts() != before {
 			t.Errorf("%s: changed although the drain was refused: %q; %s, and before %s", name, calls, starts(), before)
 		}
-		e.calls = nil
+		e.Calls = nil
 		w.must(act(w, engine.DrainOptions{BarePods: true}))
-		if !slices.ContainsFunc(e.calls, func(s string) bool { return s == "drain w-2" || s == "drain for removal w-2" }) || !e.options.BarePods {
-			t.Errorf("%s, allowed: %q, %+v", name, e.calls, e.options)
+		if !slices.ContainsFunc(e.Calls, func(s string) bool { return s == "drain w-2" || s == "drain for removal w-2" }) || !e.Options.BarePods {
+			t.Errorf("%s, allowed: %q, %+v", name, e.Calls, e.Options)
 		}
 		if !slices.ContainsFunc(w.events, func(e event.Event) bool { return e.Text == "w-2: the drain deletes shop/debug, which is bare" }) {
 			t.Errorf("%s: what the drain deletes is not reported", name)
@@ -562,11 +564,11 @@ func TestDrainsAreCheckedFirst(t *testing.T) {
 // A member whose programs do not work is drained for a short time, and the change goes on.
 func TestDrainOfBrokenMember(t *testing.T) {
 	w, e := newRunningCluster(t, 1, 1)
-	e.broken = map[string]string{"w-1": "its kubelet is dead"}
+	e.Broken = map[string]string{"w-1": "its kubelet is dead"}
 	w.revision++
 	results, err := w.apply()
-	if err != nil || !slices.Equal(e.options.Broken, []string{"w-1"}) {
-		t.Errorf("%v, %+v", err, e.options)
+	if err != nil || !slices.Equal(e.Options.Broken, []string{"w-1"}) {
+		t.Errorf("%v, %+v", err, e.Options)
 	}
 	if diff := cmp.Diff([]string{"cp-1 switched", "w-1 switched"}, outcomes(results)); diff != "" {
 		t.Error(diff)
@@ -602,7 +604,7 @@ func TestFailedUnitsAtEnd(t *testing.T) {
 	if !warned() {
 		t.Error("no warning names the unit that had failed before")
 	}
-	e.onCall = func(what string) { // after the nodes were inspected
+	e.OnCall = func(what string) { // after the nodes were inspected
 		if what == "look " {
 			set("backup.service web.service")
 		}
@@ -611,11 +613,11 @@ func TestFailedUnitsAtEnd(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "w-1: failed: web.service") {
 		t.Error(err)
 	}
-	e.onCall = nil
+	e.OnCall = nil
 	set("")
 	w.must(w.apply(func(o *Options) { o.CheckTimeout = 5 * time.Second }))
 	w.events = nil
-	e.onCall = func(what string) {
+	e.OnCall = func(what string) {
 		if what == "look " {
 			set("backup.service")
 		}
@@ -626,7 +628,7 @@ func TestFailedUnitsAtEnd(t *testing.T) {
 	if warned() {
 		t.Error("a unit that has failed since is said to have failed before")
 	}
-	e.onCall = nil
+	e.OnCall = nil
 	set("")
 	w.must(w.apply(func(o *Options) { o.CheckTimeout = 5 * time.Second }))
 }

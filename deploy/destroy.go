@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/machines"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -51,10 +53,10 @@ func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *mach
 	if err != nil {
 		return err
 	}
-	if err := CheckMembersEvaluable(d.Machines.Hive, d.Store.State()); err != nil && !withoutDrain {
+	if err := rollout.CheckMembersEvaluable(d.Machines.Hive, d.Store.State()); err != nil && !withoutDrain {
 		return err
 	} else if err != nil {
 		d.warn("", fmt.Errorf("machines are removed, and others may go on counting their nodes: %w", err))
 	}
-	return RemoveMembers(ctx, engines, nodes, withoutDrain, o, d.Send)
+	return rollout.RemoveMembers(ctx, engines, nodes, withoutDrain, o, d.Send)
 }

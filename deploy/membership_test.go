@@ -7,6 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
+
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
 
@@ -24,7 +28,7 @@ import (
 
 // useEngine makes all nodes of the world members of an engine; the control planes are cp-….
 func (w *world) useEngine(e engine.Engine) {
-	w.engines = Engines{"sulky": func(engine.Cluster) engine.Engine { return e }}
+	w.engines = rollout.Engines{"sulky": func(engine.Cluster) engine.Engine { return e }}
 	for i, u := range w.hive.Units {
 		w.hive.Units[i].Deployment.Engine = &nixeval.Engine{Kind: "sulky", Role: u.Name, OneByOne: u.Name == "cp"}
 	}
@@ -33,11 +37,11 @@ func (w *world) useEngine(e engine.Engine) {
 // If a second machine of a node is removed, the node stays a member.
 func TestRemoveDuplicateMachine(t *testing.T) {
 	w := newWorld(t, map[string]int{"cp": 1, "w": 1})
-	e := &fakeEngine{}
+	e := &enginetest.Fake{}
 	w.useEngine(e)
 	w.must(w.apply())
-	e.members = map[string]engine.Status{"cp-1": {OneByOne: true}, "w-1": {}}
-	e.calls = nil
+	e.Registered = map[string]engine.Status{"cp-1": {OneByOne: true}, "w-1": {}}
+	e.Calls = nil
 
 	second := fakeprovider.New()
 	w.extraHypervisors = map[string]*fakeprovider.Hypervisor{"second": second}
@@ -61,8 +65,8 @@ func TestRemoveDuplicateMachine(t *testing.T) {
 	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].LastConfirmed == nil {
 		t.Errorf("remaining: %q on the second hypervisor, %q on the first", second.Things(), w.h.Things())
 	}
-	if slices.Contains(e.calls, "drain for removal cp-1") {
-		t.Errorf("the running node was removed from the cluster: %q", e.calls)
+	if slices.Contains(e.Calls, "drain for removal cp-1") {
+		t.Errorf("the running node was removed from the cluster: %q", e.Calls)
 	}
 	if diff := cmp.Diff([]string{"cp-1 unchanged", "w-1 unchanged"}, outcomes(results)); diff != "" {
 		t.Error(diff)
@@ -93,19 +97,19 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 		"undrained":            {"drain for removal", "", true, []string{"remove w-1", "remove cp-2"}},
 		"undrained, no answer": {"members", "", true, nil},
 	} {
-		e := &fakeEngine{refuse: c.refuse, members: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
+		e := &enginetest.Fake{Refuse: c.refuse, Registered: map[string]engine.Status{"cp-1": {}, "cp-2": {}, "w-1": {}}}
 		var asked []string
-		d := &Deployer{Machines: &machines.Manager{Hive: hive}, Engines: Engines{"sulky": func(c engine.Cluster) engine.Engine {
+		d := &Deployer{Machines: &machines.Manager{Hive: hive}, Engines: rollout.Engines{"sulky": func(c engine.Cluster) engine.Engine {
 			for _, m := range c.Members {
 				asked = append(asked, m.Node)
 			}
 			return e
 		}}, Fleet: &fleet.Fleet{}}
 		err := d.removeDestroyedMembers(t.Context(), &machines.DestroyPlan{Removals: []machines.Removal{{Node: "w-1"}, {Node: "cp-2"}, {Node: "stranger"}}}, c.withoutDrain, engine.DrainOptions{})
-		if i := slices.IndexFunc(e.calls, func(s string) bool { return strings.HasPrefix(s, "uncordon") }); i >= 0 {
-			slices.Sort(e.calls[i:]) // they are uncordoned at the same time
+		if i := slices.IndexFunc(e.Calls, func(s string) bool { return strings.HasPrefix(s, "uncordon") }); i >= 0 {
+			slices.Sort(e.Calls[i:]) // they are uncordoned at the same time
 		}
-		if diff := cmp.Diff(c.want, e.calls); diff != "" {
+		if diff := cmp.Diff(c.want, e.Calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 		if (err == nil) != (c.wantErr == "") || err != nil && err.Error() != c.wantErr {
@@ -139,7 +143,7 @@ func TestDestroyInRunningCluster(t *testing.T) {
 		if err := w.destroy(nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if diff := cmp.Diff(c.want, e.memberCalls(), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(c.want, e.MemberCalls(), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -163,22 +167,22 @@ func TestScaleDown(t *testing.T) {
 		"undrained, no answer": {node.Switch, true, true, nil, true},
 	} {
 		w := newWorld(t, map[string]int{"cp": 3})
-		e := &fakeEngine{}
+		e := &enginetest.Fake{}
 		w.useEngine(e)
 		w.must(w.apply())
-		e.members = map[string]engine.Status{"cp-1": {OneByOne: true}, "cp-2": {OneByOne: true}, "cp-3": {OneByOne: true}}
-		e.calls = nil
+		e.Registered = map[string]engine.Status{"cp-1": {OneByOne: true}, "cp-2": {OneByOne: true}, "cp-3": {OneByOne: true}}
+		e.Calls = nil
 		if c.silent {
-			e.refuse = "members"
+			e.Refuse = "members"
 		}
 		w.scale(map[string]int{"cp": 1})
 		w.useEngine(e)
 		_, err := w.apply(func(o *Options) { o.Goal, o.WithoutDrain = c.goal, c.withoutDrain })
-		var unavailable *ClusterUnavailableError
+		var unavailable *rollout.ClusterUnavailableError
 		if errors.As(err, &unavailable) == c.gone || c.gone && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		calls := slices.DeleteFunc(e.memberCalls(), func(s string) bool { return strings.HasPrefix(s, "admit") })
+		calls := slices.DeleteFunc(e.MemberCalls(), func(s string) bool { return strings.HasPrefix(s, "admit") })
 		if diff := cmp.Diff(c.want, calls, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}

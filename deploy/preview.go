@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/inspect"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -113,7 +115,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	go func() {
 		observed := inspect.Nodes(ctx, d.Fleet, running, o.Parallel, nil)
 		if slices.ContainsFunc(observed, func(o fleet.Outcome[activate.Node]) bool { return o.Err == nil }) {
-			versions, refused = VersionChanges(ctx, d.Engines, d.Fleet, hive, nodes)
+			versions, refused = rollout.VersionChanges(ctx, d.Engines, d.Fleet, hive, nodes)
 		}
 		inspecting <- observed
 	}()

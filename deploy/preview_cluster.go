@@ -3,6 +3,8 @@ package deploy
 import (
 	"context"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -35,7 +37,7 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 	if err != nil {
 		return err
 	}
-	checks, err := PreviewDrains(ctx, engines, change, remove, o.Drain, d.Send)
+	checks, err := rollout.PreviewDrains(ctx, engines, change, remove, o.Drain, d.Send)
 	for i, p := range previews {
 		if check, ok := checks[p.Node]; ok {
 			previews[i].Drain = &check
@@ -60,7 +62,7 @@ func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, p
 	if err != nil {
 		return err
 	}
-	changes := PreviewAdjustments(ctx, engines, nodes, d.Send)
+	changes := rollout.PreviewAdjustments(ctx, engines, nodes, d.Send)
 	for i, p := range previews {
 		previews[i].Adjust = changes[p.Node]
 	}

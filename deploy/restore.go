@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 
@@ -18,12 +20,12 @@ import (
 // differ from apply. A node that cannot be drained is restored without a drain, because the previous system
 // may be what repairs it. And a node that cannot be restored does not stop the others, unless it and the next
 // one may only be changed one at a time: then two of them would be down at the same time.
-func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
-	waves := cluster.orderWaves(r.changedNodes(), func(string) bool { return !r.Goal.ActivatesNow() }, r.MaxUnavailable)
+func (r *run) restoreNodes(ctx context.Context, cluster rollout.Cluster) error {
+	waves := cluster.OrderWaves(r.changedNodes(), func(string) bool { return !r.Goal.ActivatesNow() }, r.MaxUnavailable)
 	var errs []error
 	missing := ""
 	for _, wave := range waves {
-		if cluster.isOneByOne(wave) && missing != "" {
+		if cluster.IsOneByOne(wave) && missing != "" {
 			node := wave[0].Name
 			errs = append(errs, &fleet.NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, since %s does not work yet; nixbench rollback --on %s does it", missing, node)})
 			continue
@@ -41,7 +43,7 @@ func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
 			}
 			return struct{}{}, err
 		}) {
-			if o.Err != nil && cluster.isOneByOne(wave) && !r.memberWorks(ctx, cluster, o.Node.Name) {
+			if o.Err != nil && cluster.IsOneByOne(wave) && !r.memberWorks(ctx, cluster, o.Node.Name) {
 				missing = o.Node.Name
 			}
 			errs = append(errs, o.Err)
@@ -51,8 +53,8 @@ func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
 }
 
 // memberWorks reports whether a cluster member works with the system that it has now. It changes nothing.
-func (r *run) memberWorks(ctx context.Context, cluster clusterState, node string) bool {
-	ctx, cancel := context.WithTimeout(ctx, UncordonTimeout)
+func (r *run) memberWorks(ctx context.Context, cluster rollout.Cluster, node string) bool {
+	ctx, cancel := context.WithTimeout(ctx, rollout.UncordonTimeout)
 	defer cancel()
 	return cluster.WaitReady(ctx, node) == nil
 }

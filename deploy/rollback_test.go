@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/inspect"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -167,7 +169,7 @@ func TestStatusOf(t *testing.T) {
 func TestFailedWaveSkipsRest(t *testing.T) {
 	// Waves of one node: the second fails, so the third is skipped.
 	out := runWavesOfOne(t, []string{"a", "b", "c"}, "b")
-	var skipped *SkippedError
+	var skipped *rollout.SkippedError
 	if out[0].Err != nil || out[1].Err == nil || !errors.As(out[2].Err, &skipped) || skipped.Node != "c" {
 		t.Errorf("got %v", out)
 	}
@@ -183,7 +185,7 @@ func runWavesOfOne(t *testing.T, names []string, bad string) []fleet.Outcome[int
 	for _, name := range names {
 		nodes = append(nodes, nixeval.Node{Name: name})
 	}
-	return EachWave(t.Context(), selection.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
+	return rollout.EachWave(t.Context(), selection.Waves(nodes, one), 0, func(_ context.Context, n nixeval.Node) (int, error) {
 		if n.Name == bad {
 			return 0, errors.New("failed")
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/selection"
@@ -28,9 +30,9 @@ func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, repo
 		}
 		return results, err
 	}
-	waves := cluster.orderWaves(nodes, func(string) bool { return false }, share)
+	waves := cluster.OrderWaves(nodes, func(string) bool { return false }, share)
 	var errs []error
-	for _, o := range EachWave(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
+	for _, o := range rollout.EachWave(ctx, waves, parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, error) {
 		r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 		text := ""
 		err := cluster.WithDrain(ctx, n.Name, withoutDrain, func() (err error) {
@@ -58,8 +60,8 @@ func nodeNames(nodes []nixeval.Node) []string {
 }
 
 // observeCluster observes the running cluster. A node without an engine has none.
-func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, reportsDeployed func(node string) bool, o engine.DrainOptions) (clusterState, error) {
-	return ObserveCluster(ctx, d.Engines, d.Fleet, hive, d.Store.State(), reportsDeployed, o, d.Send)
+func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, reportsDeployed func(node string) bool, o engine.DrainOptions) (rollout.Cluster, error) {
+	return rollout.Observe(ctx, d.Engines, d.Fleet, hive, d.Store.State(), reportsDeployed, o, d.Send)
 }
 
 // warn sends a warning: a problem that does not end the run.

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/nixeval"
@@ -36,12 +40,12 @@ func TestUnevaluableMembers(t *testing.T) {
 		w.breakRole("cp")
 		before := w.booted()
 		err := act(w)
-		var unevaluable *UnevaluableMembersError
+		var unevaluable *rollout.UnevaluableMembersError
 		if !errors.As(err, &unevaluable) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if len(e.memberCalls()) > 0 || !cmp.Equal(before, w.booted()) || w.machines["w-1"].boot > 0 || w.machines["w-1"].generation != 2 {
-			t.Errorf("%s: %q was done; machines %v, and before %v", name, e.calls, w.booted(), before)
+		if len(e.MemberCalls()) > 0 || !cmp.Equal(before, w.booted()) || w.machines["w-1"].boot > 0 || w.machines["w-1"].generation != 2 {
+			t.Errorf("%s: %q was done; machines %v, and before %v", name, e.Calls, w.booted(), before)
 		}
 	}
 }
@@ -50,13 +54,13 @@ func TestUnevaluableMembers(t *testing.T) {
 // without an engine.
 func TestUnevaluableNewNode(t *testing.T) {
 	w := newWorld(t, map[string]int{"cp": 1, "new": 0, "w": 1})
-	w.useEngine(&fakeEngine{})
+	w.useEngine(&enginetest.Fake{})
 	w.must(w.apply())
 	w.hive.Nodes = append(w.hive.Nodes, nixeval.Node{Name: "new-1", Unit: "new", Role: "new", Index: 1})
 	w.breakRole("new")
 	w.revision++
 	var eval *nixeval.EvalError
-	var unevaluable *UnevaluableMembersError
+	var unevaluable *rollout.UnevaluableMembersError
 	results, err := w.apply(func(o *Options) { o.KeepGoing = true })
 	if !errors.As(err, &eval) || errors.As(err, &unevaluable) {
 		t.Errorf("%v", err)

@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -16,7 +20,7 @@ import (
 
 // versionedEngine is an engine that can refuse a version.
 type versionedEngine struct {
-	fakeEngine
+	enginetest.Fake
 	asked  [][]string
 	refuse *engine.VersionError
 }
@@ -35,7 +39,7 @@ func TestRefusedVersion(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 2})
 	p := &versionedEngine{}
 	w.hive.Units[0].Deployment.Engine = &nixeval.Engine{Kind: "picky", Role: "w"}
-	w.engines = Engines{"picky": func(engine.Cluster) engine.Engine { return p }}
+	w.engines = rollout.Engines{"picky": func(engine.Cluster) engine.Engine { return p }}
 	w.must(w.apply())
 	if len(p.asked) > 0 {
 		t.Errorf("before the first deployment the engine was asked about %q", p.asked)
@@ -47,7 +51,7 @@ func TestRefusedVersion(t *testing.T) {
 		t.Errorf("for goals that activate nothing the engine was asked about %q", p.asked)
 	}
 
-	p.refuse, p.calls = &engine.VersionError{Text: "1 is not 3", Way: "2 first"}, nil
+	p.refuse, p.Calls = &engine.VersionError{Text: "1 is not 3", Way: "2 first"}, nil
 	for _, keepGoing := range []bool{false, true} {
 		steps, began := len(w.h.Log()), time.Now()
 		w.evaluate = time.Minute
@@ -58,7 +62,7 @@ func TestRefusedVersion(t *testing.T) {
 		if diff := cmp.Diff([]string{"w-1 skipped", "w-2 skipped"}, outcomes(results)); diff != "" {
 			t.Error(diff)
 		}
-		if did := slices.Concat(p.calls, w.effects(steps)); len(did) > 0 {
+		if did := slices.Concat(p.Calls, w.effects(steps)); len(did) > 0 {
 			t.Errorf("keep going %v: the run did %q", keepGoing, did)
 		}
 	}
@@ -97,7 +101,7 @@ func TestWaitForPreviousRuns(t *testing.T) {
 			m.mu.Unlock()
 		}
 	}}
-	w.engines = Engines{"slow": func(engine.Cluster) engine.Engine { return e }}
+	w.engines = rollout.Engines{"slow": func(engine.Cluster) engine.Engine { return e }}
 	w.must(w.apply())
 	m := w.machines["w-1"]
 	m.mu.Lock()
@@ -116,7 +120,7 @@ func TestWaitForPreviousRuns(t *testing.T) {
 
 // observingEngine is an engine that calls a function when it is asked for its members.
 type observingEngine struct {
-	fakeEngine
+	enginetest.Fake
 	asked int
 	ask   func()
 }
@@ -124,5 +128,5 @@ type observingEngine struct {
 func (s *observingEngine) Members(context.Context) (map[string]engine.Status, error) {
 	s.asked++
 	s.ask()
-	return s.members, nil
+	return s.Registered, nil
 }

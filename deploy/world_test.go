@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
 
@@ -62,7 +64,7 @@ type world struct {
 	questions       []string
 	decline         bool
 	assignAddress   func(provision.Spec) netip.Addr // the DHCP server of a network that nixbench does not manage
-	engines         Engines
+	engines         rollout.Engines
 	revision        int               // of the hive; another revision has other systems
 	onEvent         func(event.Event) // is called with each event, when it is sent
 }

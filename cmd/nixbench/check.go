@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/inspect"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -13,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
@@ -21,7 +22,7 @@ import (
 )
 
 // engines are the engines that nixbench supports.
-var engines = deploy.Engines{
+var engines = rollout.Engines{
 	kubernetes.Kind: func(c engine.Cluster) engine.Engine { return kubernetes.New(c) },
 }
 

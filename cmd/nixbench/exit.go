@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
 
@@ -79,9 +81,9 @@ func exitCode(err error) int {
 		worst         *execError
 		failed        *checkError
 		unmet         *check.Error
-		adjust        *deploy.AdjustError
+		adjust        *rollout.AdjustError
 		noPredecessor *deploy.NoPredecessorError
-		unavailable   *deploy.ClusterUnavailableError
+		unavailable   *rollout.ClusterUnavailableError
 		access        *kubernetes.AccessError
 		newKey        *newKeyError
 		timeout       *remote.TimeoutError
@@ -139,7 +141,7 @@ func isProvisionError(err error) bool {
 // if a control plane was only queried about the cluster, because then the cluster is unavailable.
 func isUnreachable(err error) bool {
 	switch e := err.(type) {
-	case *activate.LostSightError, *activate.RebootError, *deploy.ClusterUnavailableError, *kubernetes.AccessError, *newKeyError:
+	case *activate.LostSightError, *activate.RebootError, *rollout.ClusterUnavailableError, *kubernetes.AccessError, *newKeyError:
 		return false
 	case *remote.UnreachableError, *remote.HostKeyUnknownError, *remote.HostKeyChangedError,
 		*remote.AuthError, *remote.EscalationError, *fleet.NoHostError:
@@ -213,7 +215,7 @@ func splitProblems(err error) []ui.Problem {
 		return out
 	}
 	var (
-		unevaluable *deploy.UnevaluableMembersError
+		unevaluable *rollout.UnevaluableMembersError
 		eval        *nixeval.EvalError
 		build       *nixeval.BuildError
 		nix         *nixeval.NixError

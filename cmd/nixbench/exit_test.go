@@ -7,12 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
@@ -70,7 +71,7 @@ func TestUnresponsiveNode(t *testing.T) {
 func TestErrorsOfEngines(t *testing.T) {
 	silent := fmt.Errorf("kubernetes: %w", errors.Join(errors.New("cp-1: kubectl: exit status 1"), errors.New("cp-2: kubectl: timed out")))
 	const both = "cp-1: kubectl: exit status 1\ncp-2: kubectl: timed out"
-	alone, down := &deploy.ClusterUnavailableError{Err: silent}, &remote.UnreachableError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("i/o timeout")}
+	alone, down := &rollout.ClusterUnavailableError{Err: silent}, &remote.UnreachableError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("i/o timeout")}
 	lost := &remote.LostError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("EOF")}
 	drain := &fleet.NodeError{Node: "w-3", Step: event.Drain, Err: fmt.Errorf("w-3: drain: %w", errors.Unwrap(silent))}
 	access := &kubernetes.AccessError{Err: errors.Join(errors.New("cp-1: it has none"), errors.New("cp-2: it has none"))}
@@ -80,7 +81,7 @@ func TestErrorsOfEngines(t *testing.T) {
 		want []ui.Problem
 	}{
 		{alone, exitCheck, []ui.Problem{{Message: "no node can be taken out of the cluster: kubernetes: " + both, Hint: alone.Hint()}}},
-		{&deploy.ClusterUnavailableError{Err: errors.Join(down)}, exitCheck, []ui.Problem{{Message: "no node can be taken out of the cluster: " + down.Error(), Hint: alone.Hint()}}},
+		{&rollout.ClusterUnavailableError{Err: errors.Join(down)}, exitCheck, []ui.Problem{{Message: "no node can be taken out of the cluster: " + down.Error(), Hint: alone.Hint()}}},
 		{drain, exitActivation, []ui.Problem{{Message: "w-3: drain: " + both}}},
 		{errors.Join(down, alone), exitUnreachable, []ui.Problem{{Message: down.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},
 		{errors.Join(drain, alone), exitCheck, []ui.Problem{{Message: drain.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -153,7 +155,7 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 			adjust[p.Node] = p.Adjust
 		}
 	}
-	for i, line := range deploy.AdjustmentLines(adjust) {
+	for i, line := range rollout.AdjustmentLines(adjust) {
 		if i == 0 {
 			fmt.Fprintln(w)
 		}

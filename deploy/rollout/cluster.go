@@ -1,4 +1,4 @@
-package deploy
+package rollout
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 // clusterState is the observed state of the running cluster: its engines and their members. Members are
 // drained before they change, and only a few of them change at the same time. Nodes that are not members yet
 // do not have to be drained.
-type clusterState struct {
+type Cluster struct {
 	reporter
 	engines      []engine.Engine
 	members      map[string]member
@@ -37,16 +37,16 @@ type member struct {
 }
 
 // ClusterOf returns engines without members, for a run that does not disturb the cluster.
-func ClusterOf(engines []engine.Engine, send event.Sink) clusterState {
-	return clusterState{reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]bool{}}
+func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
+	return Cluster{reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]bool{}}
 }
 
 // ObserveCluster asks the engines of the hive for their members. Before the first deployment no engine is
 // asked. Where an engine does not answer, all nodes that were deployed before count as its members, also nodes
 // that report a deployment which the state does not have. Without this, an engine that does not answer for a
 // moment would turn a rolling update into a change of all nodes at once.
-func ObserveCluster(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, recorded *state.State, reportsDeployed func(node string) bool, o engine.DrainOptions, send event.Sink) (clusterState, error) {
-	cluster := ClusterOf(nil, send)
+func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, recorded *state.State, reportsDeployed func(node string) bool, o engine.DrainOptions, send event.Sink) (Cluster, error) {
+	cluster := NewCluster(nil, send)
 	cluster.drainOptions = o
 	if engines == nil { // nodes without an engine
 		return cluster, nil
@@ -90,7 +90,7 @@ func ObserveCluster(ctx context.Context, engines Engines, f *fleet.Fleet, hive *
 // because they restart nothing. In a running cluster, nodes that are about to join also go into the first
 // wave, and nodes without an engine if share is all. The next waves have one member each that may only be
 // changed one at a time. The last waves have the other nodes, share of them per wave.
-func (cluster clusterState) orderWaves(nodes []nixeval.Node, isNoop func(node string) bool, share selection.Share) [][]nixeval.Node {
+func (cluster Cluster) OrderWaves(nodes []nixeval.Node, isNoop func(node string) bool, share selection.Share) [][]nixeval.Node {
 	running := len(cluster.members) > 0
 	var first, single, others []nixeval.Node
 	for _, n := range nodes {
@@ -120,13 +120,13 @@ func (cluster clusterState) orderWaves(nodes []nixeval.Node, isNoop func(node st
 }
 
 // isOneByOne reports whether a wave is a single member that may only be changed one at a time.
-func (cluster clusterState) isOneByOne(wave []nixeval.Node) bool {
+func (cluster Cluster) IsOneByOne(wave []nixeval.Node) bool {
 	return len(wave) == 1 && cluster.members[wave[0].Name].OneByOne
 }
 
 // WithDrain changes a node of a running cluster. A member is drained before the change and uncordoned after
 // it, also if the change fails. If the member cannot be drained, change is not called.
-func (cluster clusterState) WithDrain(ctx context.Context, node string, withoutDrain bool, change func() error) error {
+func (cluster Cluster) WithDrain(ctx context.Context, node string, withoutDrain bool, change func() error) error {
 	m, isMember := cluster.members[node]
 	if m.unreachable && !withoutDrain { // the engine may answer by now
 		if members, err := m.engine.Members(ctx); err == nil {
@@ -144,7 +144,7 @@ func (cluster clusterState) WithDrain(ctx context.Context, node string, withoutD
 
 // drainAround calls change for a member. It drains the member before if drains is set, and uncordons it after
 // in any case.
-func (cluster clusterState) drainAround(ctx context.Context, m member, node string, drains bool, change func() error) error {
+func (cluster Cluster) drainAround(ctx context.Context, m member, node string, drains bool, change func() error) error {
 	if drains {
 		if err := cluster.drainMembers(ctx, m.engine, m.engine.Drain, []string{node}, "", cluster.drainOptions); err != nil {
 			return err
@@ -162,7 +162,7 @@ func (cluster clusterState) drainAround(ctx context.Context, m member, node stri
 }
 
 // uncordonWhenReady waits until a member is ready, and uncordons it.
-func (cluster clusterState) uncordonWhenReady(ctx context.Context, m member, node string) error {
+func (cluster Cluster) uncordonWhenReady(ctx context.Context, m member, node string) error {
 	return cluster.runMemberStep(node, "is uncordoned once it is ready", func() error {
 		if err := m.engine.WaitReady(ctx, node, cluster.reportDrain); err != nil {
 			return err
@@ -175,58 +175,58 @@ func (cluster clusterState) uncordonWhenReady(ctx context.Context, m member, nod
 const UncordonTimeout = 30 * time.Second
 
 // AddMember adds an observed member.
-func (cluster clusterState) AddMember(node string, e engine.Engine, status engine.Status) {
+func (cluster Cluster) AddMember(node string, e engine.Engine, status engine.Status) {
 	cluster.members[node] = member{engine: e, Status: status}
 }
 
 // Running reports whether the cluster has members.
-func (cluster clusterState) Running() bool { return len(cluster.members) > 0 }
+func (cluster Cluster) Running() bool { return len(cluster.members) > 0 }
 
 // Engines returns the engines of the cluster.
-func (cluster clusterState) Engines() []engine.Engine { return cluster.engines }
+func (cluster Cluster) Engines() []engine.Engine { return cluster.engines }
 
 // Members returns the names of the members.
-func (cluster clusterState) Members() []string { return slices.Sorted(maps.Keys(cluster.members)) }
+func (cluster Cluster) Members() []string { return slices.Sorted(maps.Keys(cluster.members)) }
 
 // IsMember reports whether a node is a member, also one whose machine was recreated.
-func (cluster clusterState) IsMember(node string) bool {
+func (cluster Cluster) IsMember(node string) bool {
 	_, isMember := cluster.members[node]
 	return isMember
 }
 
 // HasMember reports whether a node is a member, and its machine was not recreated.
-func (cluster clusterState) HasMember(node string) bool {
+func (cluster Cluster) HasMember(node string) bool {
 	return cluster.IsMember(node) && !cluster.members[node].recreated
 }
 
 // IsUnreachable reports whether the engine of a member does not answer.
-func (cluster clusterState) IsUnreachable(node string) bool { return cluster.members[node].unreachable }
+func (cluster Cluster) IsUnreachable(node string) bool { return cluster.members[node].unreachable }
 
 // MarkRecreated records that a member's machine was recreated, and has nothing of the member on its disks.
-func (cluster clusterState) MarkRecreated(node string) {
+func (cluster Cluster) MarkRecreated(node string) {
 	m := cluster.members[node]
 	m.recreated = true
 	cluster.members[node] = m
 }
 
 // WaitReady waits until a member works with the system that it has now. It changes nothing.
-func (cluster clusterState) WaitReady(ctx context.Context, node string) error {
+func (cluster Cluster) WaitReady(ctx context.Context, node string) error {
 	return cluster.members[node].engine.WaitReady(ctx, node, func(_, _ string) {})
 }
 
 // AwaitJoin waits until a node that is about to join the cluster of member works.
-func (cluster clusterState) AwaitJoin(ctx context.Context, member, node string) error {
+func (cluster Cluster) AwaitJoin(ctx context.Context, member, node string) error {
 	return cluster.runMemberStep(node, "is about to join", func() error {
 		return cluster.members[member].engine.WaitReady(ctx, node, cluster.reportDrain)
 	})
 }
 
 // UncordonWhenReady waits until a member is ready, and uncordons it.
-func (cluster clusterState) UncordonWhenReady(ctx context.Context, node string) error {
+func (cluster Cluster) UncordonWhenReady(ctx context.Context, node string) error {
 	return cluster.uncordonWhenReady(ctx, cluster.members[node], node)
 }
 
 // RemoveMember drains a member and removes it from the cluster.
-func (cluster clusterState) RemoveMember(ctx context.Context, node string, withoutDrain bool) error {
+func (cluster Cluster) RemoveMember(ctx context.Context, node string, withoutDrain bool) error {
 	return RemoveMembers(ctx, []engine.Engine{cluster.members[node].engine}, []string{node}, withoutDrain, cluster.drainOptions, cluster.send)
 }

@@ -1,4 +1,4 @@
-package deploy
+package rollout
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func (e *AdjustError) Hint() string { return "nixbench apply does it again; noth
 
 // AdjustMembers changes settings of members that are not part of their systems, such as labels, to those of
 // the hive.
-func (cluster clusterState) AdjustMembers(ctx context.Context, nodes []string) error {
+func (cluster Cluster) AdjustMembers(ctx context.Context, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
 	}

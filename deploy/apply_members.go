@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/machines"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
@@ -107,7 +109,7 @@ func (t task) recreatesMachine() bool {
 // joined again, because the next member to be recreated may hold data that this one needs. For the same
 // reason it first waits for nodes that may only be changed one at a time and are about to join. A killed
 // run may have recreated the machines of those.
-func (r *run) recreateMember(ctx context.Context, cluster clusterState, t task) error {
+func (r *run) recreateMember(ctx context.Context, cluster rollout.Cluster, t task) error {
 	node := t.Node.Name
 	for _, other := range r.joiningMembers(cluster, node) {
 		if err := cluster.AwaitJoin(ctx, node, other); err != nil {
@@ -131,7 +133,7 @@ func (r *run) recreateMember(ctx context.Context, cluster clusterState, t task) 
 
 // joiningMembers returns the nodes of the same engine that may only be changed one at a time, that this run
 // has deployed, and that are not members yet.
-func (r *run) joiningMembers(cluster clusterState, node string) []string {
+func (r *run) joiningMembers(cluster rollout.Cluster, node string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string

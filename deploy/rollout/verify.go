@@ -1,4 +1,4 @@
-package deploy
+package rollout
 
 import (
 	"context"
@@ -17,7 +17,7 @@ const failedUnitTimeout = 20 * time.Second
 // wait. It adjusts existing
 // members before it waits, because other nodes may depend on the adjustment, and new members after it, when
 // they have joined.
-func (cluster clusterState) Verify(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, parallel int, more []check.Condition, timeout time.Duration) error {
+func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, parallel int, more []check.Condition, timeout time.Duration) error {
 	if len(cluster.engines) == 0 {
 		return nil
 	}

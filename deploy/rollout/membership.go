@@ -1,4 +1,4 @@
-package deploy
+package rollout
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func (r reporter) warn(node string, err error) {
 
 // RemoveStaleMember removes the member that a node was before its machine was recreated, so that the node can
 // join as a new member. It does nothing for other nodes.
-func (cluster clusterState) RemoveStaleMember(ctx context.Context, name string) error {
+func (cluster Cluster) RemoveStaleMember(ctx context.Context, name string) error {
 	m := cluster.members[name]
 	f, ok := m.engine.(engine.MemberRemover)
 	if !m.recreated || !ok {
@@ -35,7 +35,7 @@ func (cluster clusterState) RemoveStaleMember(ctx context.Context, name string) 
 }
 
 // Admit asks each engine once to admit a node.
-func (cluster clusterState) Admit(ctx context.Context, node string) error {
+func (cluster Cluster) Admit(ctx context.Context, node string) error {
 	wait := cluster.send.Wait(event.Event{Node: node, Text: "the cluster to let it in"})
 	defer wait.End()
 	var errs []error

@@ -1,4 +1,4 @@
-package deploy
+package rollout
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -31,8 +33,8 @@ func changes(names ...string) []changing {
 }
 
 func TestOrderWaves(t *testing.T) {
-	e := &fakeEngine{}
-	running := clusterState{members: map[string]member{
+	e := &enginetest.Fake{}
+	running := Cluster{members: map[string]member{
 		"cp-1": {engine: e, Status: engine.Status{OneByOne: true}}, "cp-2": {engine: e, Status: engine.Status{OneByOne: true}},
 		"cp-3": {engine: e, Status: engine.Status{OneByOne: true}, recreated: true},
 		"w-1":  {engine: e}, "w-2": {engine: e}, "w-3": {engine: e},
@@ -71,7 +73,7 @@ func TestOrderWaves(t *testing.T) {
 			nodes = append(nodes, t.node)
 			same[t.node.Name] = t.unchanged
 		}
-		for _, wave := range cluster.orderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
+		for _, wave := range cluster.OrderWaves(nodes, func(n string) bool { return same[n] || !c.activates }, c.share) {
 			var names []string
 			for _, n := range wave {
 				names = append(names, n.Name)
@@ -100,10 +102,10 @@ func TestWithDrain(t *testing.T) {
 			wantErr: "w-1: the engine refuses"},
 		"a killed run had drained it": {task: changes("=w-1")[0], want: []string{"deploy", "wait for w-1", "uncordon w-1"}},
 	} {
-		e := &fakeEngine{refuse: c.refuse}
-		cluster := clusterState{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Drained: c.task.unchanged}}}}
-		err := cluster.WithDrain(t.Context(), "w-1", c.task.unchanged, func() error { e.calls = append(e.calls, "deploy"); return c.deploy })
-		if diff := cmp.Diff(c.want, e.calls); diff != "" {
+		e := &enginetest.Fake{Refuse: c.refuse}
+		cluster := Cluster{members: map[string]member{"w-1": {engine: e, Status: engine.Status{Drained: c.task.unchanged}}}}
+		err := cluster.WithDrain(t.Context(), "w-1", c.task.unchanged, func() error { e.Calls = append(e.Calls, "deploy"); return c.deploy })
+		if diff := cmp.Diff(c.want, e.Calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 		if (err == nil) != (c.wantErr == "") || err != nil && !slices.Contains(strings.Split(err.Error(), "\n"), c.wantErr) {
@@ -114,14 +116,14 @@ func TestWithDrain(t *testing.T) {
 
 // A member whose machine was recreated is removed, so that it can join again.
 func TestRemoveStaleMember(t *testing.T) {
-	e := &fakeEngine{}
-	cluster := clusterState{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, recreated: true}}}
+	e := &enginetest.Fake{}
+	cluster := Cluster{engines: []engine.Engine{e}, members: map[string]member{"cp-1": {engine: e}, "cp-2": {engine: e, recreated: true}}}
 	for _, name := range []string{"cp-1", "cp-2", "w-1"} {
 		if err := cluster.RemoveStaleMember(t.Context(), name); err != nil {
 			t.Error(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"remove cp-2"}, e.calls); diff != "" {
+	if diff := cmp.Diff([]string{"remove cp-2"}, e.Calls); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -147,16 +149,16 @@ func TestVerifyCluster(t *testing.T) {
 		"the engine fails":       {nodes, "adjust", time.Minute, []string{"adjust w-1", "look ", "adjust w-1 w-2 w-3"}, "the engine refuses"},
 		"no check, and it fails": {nodes, "adjust", 0, []string{"adjust w-1"}, "the engine refuses"},
 	} {
-		e := &fakeEngine{refuse: c.refuse}
+		e := &enginetest.Fake{Refuse: c.refuse}
 		var notes []string
 		send := func(e event.Event) {
 			if e.Level == "note" {
 				notes = append(notes, e.Text)
 			}
 		}
-		cluster := clusterState{reporter: reporter{send}, engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, recreated: true}}}
+		cluster := Cluster{reporter: reporter{send}, engines: []engine.Engine{e}, members: map[string]member{"w-1": {engine: e}, "w-2": {engine: e, recreated: true}}}
 		err := cluster.Verify(t.Context(), hive, c.nodes, 0, nil, c.timeout)
-		if diff := cmp.Diff(c.want, e.calls); diff != "" {
+		if diff := cmp.Diff(c.want, e.Calls); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 		var adjust *AdjustError

@@ -1,4 +1,4 @@
-package deploy
+package rollout
 
 import (
 	"context"
@@ -71,7 +71,7 @@ func (r reporter) reportDrain(node, text string) {
 
 // CheckDrains returns an error if the drain of a member would be refused. The members in remove are removed
 // after their drain.
-func (cluster clusterState) CheckDrains(ctx context.Context, change, remove []string) error {
+func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string) error {
 	o := cluster.drainOptions
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
 	for _, e := range cluster.engines {
@@ -95,7 +95,7 @@ func (cluster clusterState) CheckDrains(ctx context.Context, change, remove []st
 }
 
 // drainableNodes returns those of the nodes that are members of an engine which answers.
-func (cluster clusterState) drainableNodes(e engine.Engine, nodes []string) []string {
+func (cluster Cluster) drainableNodes(e engine.Engine, nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool {
 		m, isMember := cluster.members[node]
 		return !isMember || m.engine != e || m.recreated || m.unreachable

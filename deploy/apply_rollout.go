@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nixbench/nixbench/deploy/rollout"
+
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 
@@ -15,13 +17,13 @@ import (
 
 // observeClusterBeforeDeploy observes the running cluster if this run may disturb it. Otherwise it returns the
 // engines without members.
-func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[string]nixeval.Closure, inspected inspections) (clusterState, error) {
+func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[string]nixeval.Closure, inspected inspections) (rollout.Cluster, error) {
 	if r.Engines == nil {
-		return clusterState{}, nil
+		return rollout.Cluster{}, nil
 	}
 	if !r.anyMemberDeployed(ctx, inspected) || !r.Goal.ActivatesNow() && !r.machines.AnyMachineDeferred() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
-		return ClusterOf(engines, r.Send), err
+		return rollout.NewCluster(engines, r.Send), err
 	}
 	r.waitForPreviousRuns(ctx, closures, inspected)
 	cluster, err := r.observeCluster(ctx, r.hive, inspected.isDeployed, r.Drain)
@@ -99,30 +101,30 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 }
 
 // deployWaves deploys the waves one after the other, and stops after a wave with a failure.
-func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []task) error {
+func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []task) error {
 	byName := map[string]task{}
 	var nodes []nixeval.Node
 	for _, t := range tasks {
 		byName[t.Node.Name] = t
 		nodes = append(nodes, t.Node)
 	}
-	waves := cluster.orderWaves(nodes, func(node string) bool {
+	waves := cluster.OrderWaves(nodes, func(node string) bool {
 		return byName[node].isNoop() || byName[node].machine == nil && !r.Goal.Activates()
 	}, r.MaxUnavailable)
 	var joining []nixeval.Node
 	var errs []error
-	for _, o := range EachWave(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
+	for _, o := range rollout.EachWave(ctx, waves, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		return struct{}{}, r.deployInCluster(ctx, cluster, byName[n.Name])
 	}, func(i int) {
 		if i == 0 {
 			joining = waves[i]
 		}
-		if i+1 == len(waves) || !cluster.isOneByOne(waves[i+1]) || byName[waves[i+1][0].Name].recreatesMachine() {
+		if i+1 == len(waves) || !cluster.IsOneByOne(waves[i+1]) || byName[waves[i+1][0].Name].recreatesMachine() {
 			r.admitPending(ctx, cluster, joining)
 			joining = nil
 		}
 	}) {
-		if WasSkipped(o.Err) {
+		if rollout.WasSkipped(o.Err) {
 			r.recordOutcome(o.Node, byName[o.Node.Name].Closure, state.Skipped, "skipped: a node of the wave before failed", nil)
 			continue
 		}
@@ -134,7 +136,7 @@ func (r *run) deployWaves(ctx context.Context, cluster clusterState, tasks []tas
 
 // deployInCluster deploys one node. A member is drained during the change. The node is admitted right after
 // it was deployed if no cluster runs yet or its engine does not answer; otherwise admitPending admits it.
-func (r *run) deployInCluster(ctx context.Context, cluster clusterState, t task) error {
+func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t task) error {
 	node := t.Node.Name
 	if r.Goal.ActivatesNow() {
 		if err := cluster.RemoveStaleMember(ctx, node); err != nil {

@@ -1,4 +1,4 @@
-package deploy
+package rollout
 
 import (
 	"slices"
@@ -22,7 +22,7 @@ func TestEnginesInOrder(t *testing.T) {
 		hive.Nodes = append(hive.Nodes, nixeval.Node{Name: kind, Unit: kind})
 		makers[kind] = func(engine.Cluster) engine.Engine {
 			asked = append(asked, kind)
-			return &fakeEngine{}
+			return &enginetest.Fake{}
 		}
 	}
 	for range 20 { // a random map order is very unlikely to be right 20 times
@@ -40,15 +40,15 @@ func TestEnginesInOrder(t *testing.T) {
 // The fake engine passes the contract suite of engines.
 func TestFakeEngineContract(t *testing.T) {
 	enginetest.Run(t, func(*testing.T) *enginetest.Cluster {
-		e := &fakeEngine{members: map[string]engine.Status{}}
+		e := &enginetest.Fake{Registered: map[string]engine.Status{}}
 		nodes := [3]string{"cp-1", "w-1", "w-2"}
 		for _, node := range nodes {
-			e.members[node] = engine.Status{Ready: true}
+			e.Registered[node] = engine.Status{Ready: true}
 		}
 		return &enginetest.Cluster{
 			Engine: e, Nodes: nodes,
-			BlockDrain: func(node string) { e.undrainable = node },
-			Break:      func(node string) { e.members[node] = engine.Status{Drained: e.members[node].Drained} },
+			BlockDrain: func(node string) { e.Undrainable = node },
+			Break:      func(node string) { e.Registered[node] = engine.Status{Drained: e.Registered[node].Drained} },
 		}
 	})
 }

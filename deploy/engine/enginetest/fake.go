@@ -1,0 +1,161 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/engine"
+)
+
+// fakeEngine is an engine that records its calls and can refuse them.
+type Fake struct {
+	mu         sync.Mutex
+	Calls      []string
+	Refuse     string
+	Registered map[string]engine.Status
+	OnCall     func(what string)   // called on each call
+	Blocked    map[string]string   // node → work that a drain must not delete
+	Broken     map[string]string   // node → what is wrong with its own programs
+	Options    engine.DrainOptions // of the last drain
+
+	Undrainable string // the node whose drain fails
+}
+
+func (s *Fake) call(what, node string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Calls = append(s.Calls, what+" "+node)
+	if s.OnCall != nil {
+		s.OnCall(what + " " + node)
+	}
+	if s.Refuse == what {
+		return errors.New("the engine refuses")
+	}
+	return nil
+}
+
+func (s *Fake) Members(context.Context) (map[string]engine.Status, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Refuse == "members" {
+		return nil, errors.New("the engine does not answer")
+	}
+	return maps.Clone(s.Registered), nil
+}
+
+func (s *Fake) Drain(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	return s.drain(ctx, "drain", nodes, o, report)
+}
+
+func (s *Fake) DrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	return s.drain(ctx, "drain for removal", nodes, o, report)
+}
+
+// drain marks all nodes before it waits for the first one.
+func (s *Fake) drain(ctx context.Context, what string, nodes []string, o engine.DrainOptions, report engine.Report) error {
+	s.mu.Lock()
+	s.Options = o
+	s.mu.Unlock()
+	s.mark(nodes, true)
+	for _, node := range nodes {
+		report(node, "drains")
+		err := errors.Join(ctx.Err(), s.call(what, node))
+		if err == nil && s.Undrainable == node {
+			err = errors.New("its work does not end")
+		}
+		if err != nil {
+			s.mark(nodes, false)
+			return &engine.DrainError{Node: node, Err: err}
+		}
+	}
+	return nil
+}
+
+// mark sets or removes the marks of members.
+func (s *Fake) mark(nodes []string, drained bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, node := range nodes {
+		if m, isMember := s.Registered[node]; isMember {
+			m.Drained = drained
+			s.Registered[node] = m
+		}
+	}
+}
+
+func (s *Fake) CheckDrain(_ context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+	out := map[string]engine.DrainCheck{}
+	for _, node := range nodes {
+		var check engine.DrainCheck
+		if work := s.Blocked[node]; work != "" && o.BarePods {
+			check.Deleted = []engine.DrainItem{{Work: work, Reason: "is bare", Option: "--drain-bare-pods"}}
+		} else if work != "" {
+			check.Blocked = []engine.DrainItem{{Work: work, Reason: "is bare", Option: "--drain-bare-pods"}}
+		}
+		out[node] = check
+	}
+	return out, nil
+}
+
+func (s *Fake) CheckDrainForRemoval(ctx context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
+	return s.CheckDrain(ctx, nodes, o)
+}
+
+func (s *Fake) Inspect(_ context.Context, node string) error {
+	if why := s.Broken[node]; why != "" {
+		return errors.New(why)
+	}
+	return nil
+}
+func (s *Fake) RemoveMember(_ context.Context, node string) error {
+	if err := s.call("remove", node); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.Registered, node)
+	return nil
+}
+func (s *Fake) Admit(_ context.Context, node string) error { return s.call("admit", node) }
+
+func (s *Fake) WaitReady(_ context.Context, node string, report engine.Report) error {
+	report(node, "waits")
+	s.mu.Lock()
+	m, isMember := s.Registered[node]
+	s.mu.Unlock()
+	if isMember && !m.Ready {
+		return errors.New("it is not ready")
+	}
+	return s.call("wait for", node)
+}
+
+func (s *Fake) Uncordon(_ context.Context, node string) error {
+	if err := s.call("uncordon", node); err != nil {
+		return err
+	}
+	s.mark([]string{node}, false)
+	return nil
+}
+
+func (s *Fake) Conditions(bool) []check.Condition {
+	return []check.Condition{{Name: "well", Probe: func(context.Context) error { return s.call("look", "") }}}
+}
+func (s *Fake) Adjust(_ context.Context, nodes []string, _ bool) (map[string][]string, error) {
+	changes := map[string][]string{}
+	for _, node := range nodes {
+		changes[node] = []string{"label a=b", "no label c"}
+	}
+	return changes, s.call("adjust", strings.Join(nodes, " "))
+}
+
+// memberCalls returns the calls for single members, in their order.
+func (s *Fake) MemberCalls() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.Calls), func(what string) bool { return strings.HasPrefix(what, "adjust") })
+}
