@@ -93,8 +93,8 @@ let
         default = "";
         example = "<domain><devices><watchdog model='i6300esb'/></devices></domain>";
         description = ''
-          libvirt XML that is merged into the XML of each machine: the elements in `<devices>` and
-          `<features>` are added, any other element replaces the one that nixbench writes.
+          libvirt XML that is merged into the XML of each machine: devices are added; each feature and
+          each other element replaces the element of this name that nixbench writes.
         '';
       };
       tags = mkOption {
