@@ -53,7 +53,7 @@ func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *mach
 	if err != nil {
 		return err
 	}
-	if err := rollout.CheckMembersEvaluable(d.Machines.Hive, d.Store.State()); err != nil && !withoutDrain {
+	if err := rollout.CheckMembersEvaluable(d.Machines.Hive, func(node string) bool { return d.Store.Node(node).LastConfirmed != nil }); err != nil && !withoutDrain {
 		return err
 	} else if err != nil {
 		d.warn("", fmt.Errorf("machines are removed, and others may go on counting their nodes: %w", err))

@@ -55,7 +55,7 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 	if err != nil {
 		return cluster, err
 	}
-	if err := CheckMembersEvaluable(hive, recorded); err != nil && len(withMembers) > 0 {
+	if err := CheckMembersEvaluable(hive, func(node string) bool { return recorded.Nodes[node].LastConfirmed != nil }); err != nil && len(withMembers) > 0 {
 		return cluster, err
 	}
 	for _, t := range withMembers {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -28,13 +27,13 @@ func (e *UnevaluableMembersError) Hint() string {
 
 // CheckMembersEvaluable returns an [UnevaluableMembersError] if the hive cannot be evaluated for a node that
 // was deployed.
-func CheckMembersEvaluable(hive *nixeval.Hive, recorded *state.State) error {
+func CheckMembersEvaluable(hive *nixeval.Hive, deployed func(node string) bool) error {
 	if len(hive.Broken) == 0 {
 		return nil
 	}
 	e := &UnevaluableMembersError{Err: &nixeval.EvalError{Units: map[string]*nixeval.NixError{}}}
 	for _, n := range hive.Nodes {
-		if why := hive.Broken[n.Unit]; why != nil && recorded.Nodes[n.Name].LastConfirmed != nil {
+		if why := hive.Broken[n.Unit]; why != nil && deployed(n.Name) {
 			e.Nodes = append(e.Nodes, n.Name)
 			e.Err.Units[n.Unit] = why
 		}

@@ -22,7 +22,7 @@ func TestDocument(t *testing.T) {
 		Env: append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "PATH="+filepath.Dir(program)+":"+os.Getenv("PATH"))}
 	for _, step := range transcript.Read(t, "../../docs/provisioning.md") {
 		command, comment, _ := strings.Cut(step.Command, "#")
-		if strings.Contains(comment, "after a question") { // there is nobody to answer
+		if strings.Contains(comment, "asks, then") { // without a terminal, the question requires --yes
 			step.Command = command + " --yes"
 		}
 		if strings.HasPrefix(step.Command, "nixbench ") {
