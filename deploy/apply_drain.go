@@ -8,7 +8,7 @@ import (
 
 // needsDrain reports whether the node of a task is drained before it changes.
 func (r *run) needsDrain(t task) bool {
-	return !r.WithoutDrain && (t.machine != nil || !t.Unchanged && r.Goal.ActivatesNow())
+	return !r.WithoutDrain && t.plan.NeedsDrain(r.Goal)
 }
 
 // checkRunDrains checks all drains of a run before the first node changes: of nodes that change, and of nodes
@@ -20,7 +20,7 @@ func (r *run) checkRunDrains(ctx context.Context, cluster rollout.Cluster, tasks
 	var change, remove []string
 	for _, t := range tasks {
 		switch {
-		case t.recreatesMachine():
+		case t.plan.Removes():
 			remove = append(remove, t.Node.Name)
 		case r.needsDrain(t):
 			change = append(change, t.Node.Name)

@@ -100,11 +100,6 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	return r.deployNode(ctx, *next)
 }
 
-// recreatesMachine reports whether the machine is recreated, so that everything on its disks is lost.
-func (t task) recreatesMachine() bool {
-	return t.machine != nil && t.machine.Change.Action == provision.Recreate
-}
-
 // recreateMember removes a member from the cluster, recreates its machine, and waits until the node has
 // joined again, because the next member to be recreated may hold data that this one needs. For the same
 // reason it first waits for nodes that may only be changed one at a time and are about to join. A killed

@@ -109,7 +109,7 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 		nodes = append(nodes, t.Node)
 	}
 	waves := cluster.OrderWaves(nodes, func(node string) bool {
-		return byName[node].isNoop() || byName[node].machine == nil && !r.Goal.Activates()
+		return byName[node].plan.IsNoop() || byName[node].machine == nil && !r.Goal.Activates()
 	}, r.MaxUnavailable)
 	var joining []nixeval.Node
 	var errs []error
@@ -119,7 +119,7 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 		if i == 0 {
 			joining = waves[i]
 		}
-		if i+1 == len(waves) || !cluster.IsOneByOne(waves[i+1]) || byName[waves[i+1][0].Name].recreatesMachine() {
+		if i+1 == len(waves) || !cluster.IsOneByOne(waves[i+1]) || byName[waves[i+1][0].Name].plan.Removes() {
 			r.admitPending(ctx, cluster, joining)
 			joining = nil
 		}
@@ -144,7 +144,7 @@ func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t ta
 			return err
 		}
 	}
-	if cluster.IsMember(node) && t.recreatesMachine() {
+	if cluster.IsMember(node) && t.plan.Removes() {
 		return r.recreateMember(ctx, cluster, t)
 	}
 	started := false

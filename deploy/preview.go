@@ -20,24 +20,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
-)
-
-// Actions of a Preview: what apply would do with a node.
-const (
-	WouldNothing = "unchanged"
-	WouldKeys    = "keys only"    // the node runs the desired system
-	WouldDefault = "boot default" // the desired system runs, but another one would boot
-	WouldSwitch  = "switch"
-	WouldFirst   = "first deployment"
-	WouldRefuse  = "refused" // see Preview.Error
-	WouldNotFind = "unreachable"
-	NotBuilt     = "not built"
-	WouldRemove  = "removed"     // its machine would be removed
-	NotKnown     = "not running" // its machine has to be started before the node can be inspected
 )
 
 // Preview is what apply would do with one node.
@@ -61,7 +46,8 @@ type Preview struct {
 	Drain *engine.DrainCheck `json:"drain,omitempty"`
 	Error string             `json:"error,omitempty"`
 
-	err error
+	plan NodePlan
+	err  error
 }
 
 // CopyPreview is the number and size of the paths that the node lacks.
@@ -131,10 +117,14 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	}
 	results := fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
-		if m := machines.byNode[n.Name]; machines.isDown(n.Name) {
-			return previewUnbooted(n, c, built, m), nil
+		observation := Observation{
+			Node: n, Deployment: hive.Unit(n.Unit).Deployment, Observed: byName[n.Name].Value, Err: byName[n.Name].Err,
+			Closure: c, Built: built, Recorded: recorded.Nodes[n.Name],
 		}
-		p := d.previewNode(ctx, hive, byName[n.Name], c, built, recorded.Nodes[n.Name], o)
+		if m := machines.byNode[n.Name]; m != nil {
+			observation.Machine = m.Action
+		}
+		p := d.previewNode(ctx, observation, o)
 		p.Machine = machines.byNode[n.Name]
 		if v, ok := versions[n.Name]; ok {
 			p.Version = &v
@@ -160,26 +150,13 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	return out, err
 }
 
-// previewUnbooted returns the preview of a node whose machine does not exist or does not run.
-func previewUnbooted(n nixeval.Node, c nixeval.Closure, built bool, m *MachinePreview) Preview {
-	p := Preview{Node: n.Name, Unit: n.Unit, To: c.Out, Action: WouldFirst, Machine: m}
-	switch {
-	case !built:
-		p.Action = NotBuilt
-	case m.Action == provision.Start, m.Action == provision.Resume:
-		p.Action = NotKnown
-	case m.Action == provision.Reconnect:
-		p.Action = WouldNotFind
-	}
-	return p
-}
-
-func (d *Deployer) previewNode(ctx context.Context, hive *nixeval.Hive, inspected fleet.Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, o PreviewOptions) Preview {
-	n, dep := inspected.Node, hive.Unit(inspected.Node.Unit).Deployment
-	p := Preview{Node: n.Name, Unit: n.Unit, From: inspected.Value.Current, To: c.Out}
-	p.Action, p.err = decideAction(inspected, c, built, recorded, dep)
-	if p.err == nil && built {
-		p.err = d.fillPreview(ctx, &p, inspected, c, recorded, dep, o)
+// previewNode decides what apply would do with a node, and finds out the details.
+func (d *Deployer) previewNode(ctx context.Context, observation Observation, o PreviewOptions) Preview {
+	n := observation.Node
+	plan := Decide(observation, node.Options{Goal: node.Switch})
+	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Action: plan.Action, plan: plan, err: plan.Err}
+	if p.err == nil && observation.Built && observation.Err == nil && !isDown(observation.Machine) {
+		p.err = d.fillPreview(ctx, &p, observation, o)
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()
@@ -187,36 +164,10 @@ func (d *Deployer) previewNode(ctx context.Context, hive *nixeval.Hive, inspecte
 	return p
 }
 
-// decideAction returns the action for a node, and an error if the node cannot be deployed.
-func decideAction(inspected fleet.Outcome[activate.Node], c nixeval.Closure, built bool, recorded state.Node, dep nixeval.Deployment) (string, error) {
-	n := inspected.Value
-	foreign := func(path string) bool {
-		return path != "" && path != c.Out && !slices.Contains(recorded.Paths, path) && !slices.Contains(n.Deployed, path)
-	}
-	switch {
-	case inspected.Err != nil:
-		return WouldNotFind, inspected.Err
-	case !n.NixOS:
-		return WouldRefuse, &activate.NotNixOSError{Node: inspected.Node.Name}
-	case !built:
-		return NotBuilt, nil
-	case n.Current == c.Out && n.Profile == c.Out:
-		return WouldNothing, nil
-	case !dep.ReplaceUnknownProfiles && foreign(n.Current):
-		return WouldRefuse, &activate.UnknownProfileError{Node: inspected.Node.Name, Path: n.Current}
-	case !dep.ReplaceUnknownProfiles && foreign(n.Profile):
-		return WouldRefuse, &activate.UnknownProfileError{Node: inspected.Node.Name, Path: n.Profile}
-	case n.Current == c.Out:
-		return WouldDefault, nil
-	case recorded.LastConfirmed == nil && len(n.Deployed) == 0:
-		return WouldFirst, nil
-	}
-	return WouldSwitch, nil
-}
-
 // fillPreview adds what is to be copied, whether a reboot is needed, and changes to keys and units.
-func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected fleet.Outcome[activate.Node], c nixeval.Closure, recorded state.Node, dep nixeval.Deployment, o PreviewOptions) error {
-	h, err := d.Fleet.Host(ctx, inspected.Node)
+func (d *Deployer) fillPreview(ctx context.Context, p *Preview, observation Observation, o PreviewOptions) error {
+	c, dep, recorded, observed := observation.Closure, observation.Deployment, observation.Recorded, observation.Observed
+	h, err := d.Fleet.Host(ctx, observation.Node)
 	if err != nil {
 		return err
 	}
@@ -232,16 +183,16 @@ func (d *Deployer) fillPreview(ctx context.Context, p *Preview, inspected fleet.
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
 	}
 	if here || p.Action == WouldNothing {
-		desired := inspected.Value.ProfileKernel
+		desired := observed.ProfileKernel
 		if p.Action != WouldNothing {
 			desired = kernelOf(c.Out)
 		}
-		none, booted := activate.Kernel{}, inspected.Value.BootedKernel
+		none, booted := activate.Kernel{}, observed.BootedKernel
 		needed := booted != none && desired != none && desired != booted
 		p.Reboot = &needed
 	}
 	// If the node runs the last confirmed system and the hive has no keys for it, there are no keys to remove.
-	if settled := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == inspected.Value.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
+	if settled := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
 		if err := d.previewKeys(ctx, p, h, dep); err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}

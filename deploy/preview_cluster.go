@@ -3,9 +3,9 @@ package deploy
 import (
 	"context"
 
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
 
-	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -18,15 +18,11 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 	var change, remove []string
 	canAsk := false
 	for _, p := range previews {
-		machine := provision.Keep
-		if p.Machine != nil {
-			machine = p.Machine.Action
-		}
 		canAsk = canAsk || p.From != ""
 		switch {
-		case machine == provision.Remove, machine == provision.Recreate:
+		case p.plan.Removes():
 			remove = append(remove, p.Node)
-		case machine == provision.Restart, p.Action == WouldSwitch, p.Action == WouldDefault, p.Action == WouldFirst && p.From != "":
+		case p.plan.NeedsDrain(node.Switch):
 			change = append(change, p.Node)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/nixbench/nixbench/deploy/machines"
 
@@ -32,7 +33,12 @@ type machinePreviews struct {
 // isDown reports whether the node's machine does not run, so that the node cannot be inspected.
 func (m machinePreviews) isDown(node string) bool {
 	p := m.byNode[node]
-	return p != nil && p.Action != provision.Keep && p.Action != provision.Restart
+	return p != nil && isDown(p.Action)
+}
+
+// isDown reports whether a machine that needs this action does not run, or is not connected to its network.
+func isDown(a provision.Action) bool {
+	return slices.Contains([]provision.Action{provision.Create, provision.Finish, provision.Start, provision.Resume, provision.Reconnect}, a)
 }
 
 // previewMachines finds out what apply would do with machines. It makes the evaluator use the
@@ -59,7 +65,7 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 	for _, c := range plan.Changes {
 		p := &MachinePreview{Action: c.Action, Hypervisor: c.Hypervisor, Address: c.Address, Why: c.Why}
 		if c.Action == provision.Remove {
-			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: WouldRemove, Machine: p})
+			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: WouldRemove, Machine: p, plan: NodePlan{Action: WouldRemove, Machine: provision.Remove}})
 		} else {
 			out.byNode[c.Node] = p
 		}

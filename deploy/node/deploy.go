@@ -137,8 +137,8 @@ func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options
 	return nil
 }
 
-// Request returns the activation of a task's system.
-func (c *Changer) Request(t Task, o Options) activate.Request {
+// request returns the activation of a task's system.
+func (c *Changer) request(t Task, o Options) activate.Request {
 	return activate.Request{
 		Run: c.RunID, Path: t.Closure.Out, Goal: activate.Goal(o.Goal),
 		Specialisation: o.Specialisation, Confirm: o.Confirm, SettleTime: o.SettleTime, Activator: o.ActivateWith,
@@ -147,14 +147,19 @@ func (c *Changer) Request(t Task, o Options) activate.Request {
 	}
 }
 
-// CheckReplaceable returns an error if the node has a system that must not be replaced. It is called before
-// anything is copied to the node.
-func (c *Changer) CheckReplaceable(t Task, o Options) error {
-	runs := TargetSystem(t.Closure, o)
-	if !o.Goal.Activates() || t.Unchanged || runs == "" {
+// CheckReplaceable returns an error if the node has a system that must not be replaced, or is not a NixOS
+// system. known has the systems that were deployed from here. It is called before anything is copied to the
+// node.
+func CheckReplaceable(name string, observed activate.Node, closure nixeval.Closure, d nixeval.Deployment, known []string, o Options) error {
+	runs := TargetSystem(closure, o)
+	switch {
+	case !o.Goal.Activates() || runs == "":
 		return nil
+	case !observed.NixOS:
+		return &activate.NotNixOSError{Node: name}
 	}
-	return c.Request(t, o).CheckReplaceable(t.Node.Name, t.Observed.WithDesired(runs))
+	r := activate.Request{Path: closure.Out, ReplaceUnknown: o.ReplaceUnknown || d.ReplaceUnknownProfiles, Known: known}
+	return r.CheckReplaceable(name, observed.WithDesired(runs))
 }
 
 // IsUnchanged reports whether the node already runs or boots the system that the goal asks for.
@@ -174,7 +179,7 @@ func TargetSystem(closure nixeval.Closure, o Options) string {
 }
 
 func (c *Changer) dryActivate(ctx context.Context, h host, t Task, o Options) (Result, error) {
-	result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.Request(t, o))
+	result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.request(t, o))
 	if err != nil {
 		return Result{Outcome: state.Failed}, &fleet.NodeError{Node: t.Node.Name, Step: event.Activate, Err: err}
 	}
@@ -185,7 +190,7 @@ func (c *Changer) dryActivate(ctx context.Context, h host, t Task, o Options) (R
 // was finished or undone before.
 func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, recovered bool) (Result, error) {
 	name := t.Node.Name
-	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{Before: t.Observed, Request: c.Request(t, o), Recovered: recovered})
+	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{Before: t.Observed, Request: c.request(t, o), Recovered: recovered})
 	result := Result{Outcome: outcome}
 	var busy *activate.BusyError
 	if activation.Changed && !errors.As(err, &busy) { // a busy node is changed by another run
