@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/plan"
+
 	"github.com/nixbench/nixbench/deploy/rollout"
 
 	"github.com/nixbench/nixbench/deploy/inspect"
@@ -46,7 +48,7 @@ type Preview struct {
 	Drain *engine.DrainCheck `json:"drain,omitempty"`
 	Error string             `json:"error,omitempty"`
 
-	plan NodePlan
+	plan plan.Node
 	err  error
 }
 
@@ -117,7 +119,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	}
 	results := fleet.Each(ctx, nodes, o.Parallel, func(ctx context.Context, n nixeval.Node) (Preview, error) {
 		c, built := closures[n.Unit]
-		observation := Observation{
+		observation := plan.Observation{
 			Node: n, Deployment: hive.Unit(n.Unit).Deployment, Observed: byName[n.Name].Value, Err: byName[n.Name].Err,
 			Closure: c, Built: built, Recorded: recorded.Nodes[n.Name],
 		}
@@ -137,7 +139,7 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	for i, res := range results {
 		out[i] = res.Value
 		errs = append(errs, res.Err, res.Value.err)
-		if slices.Contains([]string{WouldKeys, WouldDefault, WouldSwitch, WouldFirst}, res.Value.Action) {
+		if slices.Contains([]string{plan.WouldKeys, plan.WouldDefault, plan.WouldSwitch, plan.WouldFirst}, res.Value.Action) {
 			changed++
 		}
 	}
@@ -151,10 +153,10 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 }
 
 // previewNode decides what apply would do with a node, and finds out the details.
-func (d *Deployer) previewNode(ctx context.Context, observation Observation, o PreviewOptions) Preview {
+func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation, o PreviewOptions) Preview {
 	n := observation.Node
-	plan := Decide(observation, node.Options{Goal: node.Switch})
-	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Action: plan.Action, plan: plan, err: plan.Err}
+	decided := plan.Decide(observation, node.Options{Goal: node.Switch})
+	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Action: decided.Action, plan: decided, err: decided.Err}
 	if p.err == nil && observation.Built && observation.Err == nil && !isDown(observation.Machine) {
 		p.err = d.fillPreview(ctx, &p, observation, o)
 	}
@@ -165,7 +167,7 @@ func (d *Deployer) previewNode(ctx context.Context, observation Observation, o P
 }
 
 // fillPreview adds what is to be copied, whether a reboot is needed, and changes to keys and units.
-func (d *Deployer) fillPreview(ctx context.Context, p *Preview, observation Observation, o PreviewOptions) error {
+func (d *Deployer) fillPreview(ctx context.Context, p *Preview, observation plan.Observation, o PreviewOptions) error {
 	c, dep, recorded, observed := observation.Closure, observation.Deployment, observation.Recorded, observation.Observed
 	h, err := d.Fleet.Host(ctx, observation.Node)
 	if err != nil {
@@ -173,7 +175,7 @@ func (d *Deployer) fillPreview(ctx context.Context, p *Preview, observation Obse
 	}
 	here := durable.Exists(c.Out) // otherwise the node builds it
 	switch {
-	case p.Action == WouldNothing:
+	case p.Action == plan.WouldNothing:
 		p.Copy = &CopyPreview{}
 	case here:
 		missing, bytes, err := d.Copier.Missing(ctx, p.Node, h, []string{c.Out})
@@ -182,9 +184,9 @@ func (d *Deployer) fillPreview(ctx context.Context, p *Preview, observation Obse
 		}
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
 	}
-	if here || p.Action == WouldNothing {
+	if here || p.Action == plan.WouldNothing {
 		desired := observed.ProfileKernel
-		if p.Action != WouldNothing {
+		if p.Action != plan.WouldNothing {
 			desired = kernelOf(c.Out)
 		}
 		none, booted := activate.Kernel{}, observed.BootedKernel
@@ -197,7 +199,7 @@ func (d *Deployer) fillPreview(ctx context.Context, p *Preview, observation Obse
 			return &fleet.NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}
 	}
-	if o.Units && here && (p.Action == WouldSwitch || p.Action == WouldFirst) {
+	if o.Units && here && (p.Action == plan.WouldSwitch || p.Action == plan.WouldFirst) {
 		return d.previewUnits(ctx, p, h, c)
 	}
 	return nil
@@ -213,8 +215,8 @@ func (d *Deployer) previewKeys(ctx context.Context, p *Preview, h secrets.Host, 
 		return err
 	}
 	p.Keys = &KeysPreview{Upload: nonNil(result.Uploaded), Adjust: nonNil(result.Adjusted), Remove: nonNil(result.Stale)}
-	if p.Action == WouldNothing && result.Changes() {
-		p.Action = WouldKeys
+	if p.Action == plan.WouldNothing && result.Changes() {
+		p.Action = plan.WouldKeys
 	}
 	return nil
 }

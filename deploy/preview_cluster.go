@@ -3,6 +3,8 @@ package deploy
 import (
 	"context"
 
+	"github.com/nixbench/nixbench/deploy/plan"
+
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/rollout"
 
@@ -49,7 +51,7 @@ func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, p
 	deployed := false
 	for _, p := range previews {
 		nodes = append(nodes, p.Node)
-		deployed = deployed || p.err == nil && p.From != "" && p.Action != WouldFirst
+		deployed = deployed || p.err == nil && p.From != "" && p.Action != plan.WouldFirst
 	}
 	if !deployed || d.Engines == nil {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/plan"
 
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -57,24 +58,24 @@ func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, n
 			return out, done, nil
 		}
 	}
-	plan, err := d.planMachines(ctx, recorded, selected, o.Recreate)
+	machinePlan, err := d.planMachines(ctx, recorded, selected, o.Recreate)
 	if err != nil {
 		return out, done, err
 	}
-	defer plan.Close()
-	for _, c := range plan.Changes {
+	defer machinePlan.Close()
+	for _, c := range machinePlan.Changes {
 		p := &MachinePreview{Action: c.Action, Hypervisor: c.Hypervisor, Address: c.Address, Why: c.Why}
 		if c.Action == provision.Remove {
-			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: WouldRemove, Machine: p, plan: NodePlan{Action: WouldRemove, Machine: provision.Remove}})
+			out.removed = append(out.removed, Preview{Node: c.Node, Unit: c.Role, Action: plan.WouldRemove, Machine: p, plan: plan.Node{Action: plan.WouldRemove, Machine: provision.Remove}})
 		} else {
 			out.byNode[c.Node] = p
 		}
 	}
-	if !plan.Network.Mode.Ours() || d.Eval.Facts != "" && d.Eval.Facts != m.Dir.Facts() {
+	if !machinePlan.Network.Mode.Ours() || d.Eval.Facts != "" && d.Eval.Facts != m.Dir.Facts() {
 		return out, done, nil
 	}
 	next := recorded.Clone()
-	for _, p := range plan.Places {
+	for _, p := range machinePlan.Places {
 		machine := next.Machines[p.Node]
 		machine.MAC, machine.Address = p.MAC, p.Address
 		next.Machines[p.Node] = machine

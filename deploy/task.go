@@ -3,6 +3,8 @@ package deploy
 import (
 	"context"
 
+	"github.com/nixbench/nixbench/deploy/plan"
+
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
 
@@ -17,7 +19,7 @@ import (
 // task is what a run has to do for one node.
 type task struct {
 	node.Task
-	plan    NodePlan
+	plan    plan.Node
 	machine *machines.Task // what to do with its machine before the deployment, or nil
 }
 
@@ -32,30 +34,30 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 		return nil, err
 	}
 	c, built := closures[n.Unit]
-	o := Observation{Node: n, Deployment: d, Observed: inspected.observed, Err: inspected.err, Closure: c, Built: built, Recorded: r.Store.Node(n.Name)}
+	o := plan.Observation{Node: n, Deployment: d, Observed: inspected.observed, Err: inspected.err, Closure: c, Built: built, Recorded: r.Store.Node(n.Name)}
 	machine := r.machines.DeferredTask(n.Name)
 	if machine != nil {
 		o.Machine = machine.Change.Action
 	}
-	plan := Decide(o, r.nodeOptions())
-	switch plan.Action {
-	case NotBuilt:
+	decided := plan.Decide(o, r.nodeOptions())
+	switch decided.Action {
+	case plan.NotBuilt:
 		r.recordOutcome(n, c, state.Skipped, "skipped: it was not built", nil)
 		return nil, nil
-	case WouldNotFind:
-		r.recordOutcome(n, c, state.Failed, "", plan.Err)
-		return nil, plan.Err
-	case WouldRefuse:
-		err := &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: plan.Err}
+	case plan.WouldNotFind:
+		r.recordOutcome(n, c, state.Failed, "", decided.Err)
+		return nil, decided.Err
+	case plan.WouldRefuse:
+		err := &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: decided.Err}
 		r.recordOutcome(n, c, state.Failed, "", err)
 		return nil, err
 	}
 	r.mu.Lock()
 	r.observed[n.Name] = inspected.observed
 	r.mu.Unlock()
-	t := &task{plan: plan, machine: machine, Task: node.Task{
+	t := &task{plan: decided, machine: machine, Task: node.Task{
 		Node: n, Deployment: d, Closure: c, BuildOnTarget: r.buildsOnTarget(n.Unit),
-		Observed: inspected.observed, Unchanged: plan.Unchanged(),
+		Observed: inspected.observed, Unchanged: decided.Unchanged(),
 	}}
 	if !r.UsesKeys() {
 		return t, nil

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nixbench/nixbench/deploy/plan"
+
 	"github.com/nixbench/nixbench/deploy/inspect"
 
 	"github.com/nixbench/nixbench/deploy"
@@ -127,7 +129,7 @@ func TestLabCommands(t *testing.T) {
 	// Machines before the first deployment.
 	b.checkEqual("before", b.status(0)["m1"].System, inspect.NeverDeployed)
 	p := b.plan()
-	b.checkEqual("plan m1", p["m1"].Action, deploy.WouldFirst)
+	b.checkEqual("plan m1", p["m1"].Action, plan.WouldFirst)
 	b.checkEqual("keys", p["m1"].Keys.Upload, []string{"token"})
 	if p["m1"].Copy.Paths == 0 || p["m1"].Copy.Bytes == 0 {
 		t.Errorf("plan says that nothing is to be copied: %+v", p["m1"].Copy)
@@ -142,14 +144,14 @@ func TestLabCommands(t *testing.T) {
 	b.checkEqual("m1", []any{first["m1"].System, first["m1"].Generation, first["m1"].Reboot, first["m1"].Current == p["m1"].To}, []any{inspect.AsDeployed, 1, false, true})
 	b.run(0, "upload-keys")
 	p = b.plan()
-	b.checkEqual("plan", []string{p["m1"].Action, p["m2"].Action}, []string{deploy.WouldNothing, deploy.WouldNothing})
+	b.checkEqual("plan", []string{p["m1"].Action, p["m2"].Action}, []string{plan.WouldNothing, plan.WouldNothing})
 	out, _ := b.run(0, "reboot", "--yes", "--if-needed")
 	b.checkEqual("no reboot", out, "no node needs a reboot\n")
 
 	// Change a unit and the kernel's parameters.
 	b.write(strings.NewReplacer(`"one"`, `"two"`, "echo one", "echo two", "v=1", "v=2").Replace(one), key)
 	p = b.plan("--units")
-	b.checkEqual("plan", []any{p["m1"].Action, *p["m1"].Reboot, p["m1"].Keys.Upload, p["m1"].Units.Start}, []any{deploy.WouldSwitch, true, []string{}, []string{"extra.service"}})
+	b.checkEqual("plan", []any{p["m1"].Action, *p["m1"].Reboot, p["m1"].Keys.Upload, p["m1"].Units.Start}, []any{plan.WouldSwitch, true, []string{}, []string{"extra.service"}})
 	drift := b.status(0, "--drift")
 	b.checkEqual("drift", []any{drift["m1"].System, drift["m1"].Wanted}, []any{inspect.Drifted, p["m1"].To})
 	b.checkEqual("still", b.l.Run(t, "m1", "cat /etc/x"), "one")

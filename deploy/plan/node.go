@@ -1,4 +1,4 @@
-package deploy
+package plan
 
 import (
 	"slices"
@@ -38,38 +38,38 @@ type Observation struct {
 }
 
 // NodePlan is what a run does to one node.
-type NodePlan struct {
+type Node struct {
 	Action  string // one of the constants above
 	Machine provision.Action
 	Err     error // why the node cannot be deployed, or nil
 }
 
 // Unchanged reports whether the node already runs or boots the system that the goal asks for.
-func (p NodePlan) Unchanged() bool { return p.Action == WouldNothing }
+func (p Node) Unchanged() bool { return p.Action == WouldNothing }
 
 // Restarts reports whether the machine is restarted or recreated before the node changes.
-func (p NodePlan) Restarts() bool {
+func (p Node) Restarts() bool {
 	return p.Machine == provision.Restart || p.Machine == provision.Recreate
 }
 
 // IsNoop reports whether the plan restarts nothing on the node.
-func (p NodePlan) IsNoop() bool { return p.Unchanged() && !p.Restarts() }
+func (p Node) IsNoop() bool { return p.Unchanged() && !p.Restarts() }
 
 // NeedsDrain reports whether a member is drained before the change. A member that is removed from its cluster
 // is drained for good, see [NodePlan.Removes].
-func (p NodePlan) NeedsDrain(goal node.Goal) bool {
+func (p Node) NeedsDrain(goal node.Goal) bool {
 	activates := goal.ActivatesNow() && slices.Contains([]string{WouldSwitch, WouldDefault, WouldFirst}, p.Action)
 	return !p.Removes() && (p.Machine == provision.Restart || activates)
 }
 
 // Removes reports whether a member is removed from its cluster, for good or because its machine is recreated.
-func (p NodePlan) Removes() bool {
+func (p Node) Removes() bool {
 	return p.Machine == provision.Remove || p.Machine == provision.Recreate
 }
 
 // Decide decides what a run does to a node. It has no effects: plan prints the decision, apply executes it.
-func Decide(o Observation, options node.Options) NodePlan {
-	p := NodePlan{Machine: o.Machine}
+func Decide(o Observation, options node.Options) Node {
+	p := Node{Machine: o.Machine}
 	p.Action, p.Err = decideAction(o, options)
 	return p
 }

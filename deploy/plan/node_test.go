@@ -1,0 +1,68 @@
+package plan
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
+)
+
+// observe returns the observation of a deployed node that runs and boots a system; the hive's system is /new.
+func observe(runs string, change func(*Observation)) Observation {
+	o := Observation{
+		Node: nixeval.Node{Name: "a"}, Closure: nixeval.Closure{Out: "/new"}, Built: true,
+		Observed: activate.Node{NixOS: true, Current: runs, Profile: runs, Generation: 1},
+		Recorded: state.Node{Paths: []string{"/old", "/new"}, LastConfirmed: &state.Deployment{Path: runs}},
+	}
+	if change != nil {
+		change(&o)
+	}
+	return o
+}
+
+func TestDecide(t *testing.T) {
+	down := errors.New("no route to host")
+	for name, c := range map[string]struct {
+		observation Observation
+		goal        node.Goal
+		action      string
+		err         bool
+		drains      bool
+		removes     bool
+		noop        bool
+	}{
+		"other system":      {observation: observe("/old", nil), action: WouldSwitch, drains: true},
+		"same system":       {observation: observe("/new", nil), action: WouldNothing, noop: true},
+		"booted before":     {observation: observe("/new", func(o *Observation) { o.Observed.Profile = "/old" }), action: WouldDefault, drains: true},
+		"apply boot":        {observation: observe("/old", nil), goal: node.Boot, action: WouldSwitch},
+		"apply push":        {observation: observe("/new", nil), goal: node.Push, action: WouldSwitch},
+		"first":             {observation: observe("/old", func(o *Observation) { o.Recorded.LastConfirmed = nil }), action: WouldFirst, drains: true},
+		"from elsewhere":    {observation: observe("/old", func(o *Observation) { o.Recorded.LastConfirmed, o.Observed.Deployed = nil, []string{"/old"} }), action: WouldSwitch, drains: true},
+		"foreign system":    {observation: observe("/foreign", nil), action: WouldRefuse, err: true},
+		"foreign, allowed":  {observation: observe("/foreign", func(o *Observation) { o.Deployment.ReplaceUnknownProfiles = true }), action: WouldSwitch, drains: true},
+		"foreign, recreate": {observation: observe("/foreign", func(o *Observation) { o.Machine = provision.Recreate }), action: WouldRefuse, err: true, removes: true},
+		"not NixOS":         {observation: observe("", func(o *Observation) { o.Observed.NixOS = false }), action: WouldRefuse, err: true},
+		"unreachable":       {observation: observe("", func(o *Observation) { o.Err = down }), action: WouldNotFind, err: true},
+		"not built":         {observation: observe("/old", func(o *Observation) { o.Built = false }), action: NotBuilt},
+		"only keys":         {observation: observe("/old", func(o *Observation) { o.Built = false }), goal: node.UploadKeys, action: WouldSwitch},
+		"create":            {observation: observe("", func(o *Observation) { o.Machine = provision.Create }), action: WouldFirst, drains: true},
+		"start":             {observation: observe("", func(o *Observation) { o.Machine = provision.Start }), action: NotKnown},
+		"reconnect":         {observation: observe("", func(o *Observation) { o.Machine = provision.Reconnect }), action: WouldNotFind},
+		"restart":           {observation: observe("/new", func(o *Observation) { o.Machine = provision.Restart }), action: WouldNothing, drains: true},
+		"recreate":          {observation: observe("/new", func(o *Observation) { o.Machine = provision.Recreate }), action: WouldFirst, removes: true},
+		"recreate, down":    {observation: observe("", func(o *Observation) { o.Machine, o.Err = provision.Recreate, down }), action: WouldFirst, removes: true},
+	} {
+		goal := c.goal
+		if goal == "" {
+			goal = node.Switch
+		}
+		p := Decide(c.observation, node.Options{Goal: goal})
+		if p.Action != c.action || (p.Err != nil) != c.err || p.NeedsDrain(goal) != c.drains || p.Removes() != c.removes || p.IsNoop() != c.noop {
+			t.Errorf("%s: %+v; drains %v, removes %v, no-op %v", name, p, p.NeedsDrain(goal), p.Removes(), p.IsNoop())
+		}
+	}
+}
