@@ -8,8 +8,8 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// at asserts which systems a machine runs and would boot: by the profile, and by the
-// boot loader.
+// checkSystems checks which system a machine runs, and which one it would boot by its profile and
+// by its boot loader.
 func (s *sandbox) checkSystems(node, runs, boots string) {
 	s.Helper()
 	got := s.runOn(node, `for f in /run/current-system /nix/var/nix/profiles/system "$(cat /boot/nixbench-default)"; do cat "$f/etc/which"; echo; done`)
