@@ -29,7 +29,7 @@ const module = "github.com/nixbench/nixbench"
 // leaves are packages that every package may import.
 var leaves = []string{"deploy/durable", "deploy/event", "modules", "templates"}
 
-// rules say which of our packages a package may import, leaves apart. A package
+// rules list which packages of this module a package may import, apart from leaves. A package
 // that is not listed fails the test: add it here, and consider what it should be allowed to import.
 var rules = []struct {
 	pkg   string
