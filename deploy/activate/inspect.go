@@ -62,7 +62,7 @@ func (n Node) RebootNeeded() bool {
 	return n.BootedKernel != none && n.ProfileKernel != none && n.BootedKernel != n.ProfileKernel
 }
 
-// Armed reports whether the node rolls back by itself unless the run is confirmed.
+// Armed reports whether the node rolls back automatically unless the run is confirmed.
 func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Armed > 0 }
 
 // WithDesired returns the node with a desired running system: that of a request, or one of
@@ -100,7 +100,7 @@ func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request)
 	if err != nil {
 		return Node{}, err // contains the node and the step already
 	}
-	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "what the node says of its systems", Until: time.Now().Add(inspectTimeout)})
+	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "the node's report of its systems", Until: time.Now().Add(inspectTimeout)})
 	defer wait.End()
 	return inspectOn(ctx, node, conn, r)
 }
@@ -189,7 +189,7 @@ func (p *nodeParser) handleLine(name, value string) {
 
 func (p *nodeParser) finish() (Node, error) {
 	if !p.ended {
-		return Node{}, errors.New("the node's answer is cut off")
+		return Node{}, errors.New("the node's output is incomplete")
 	}
 	n := p.node
 	n.Generation = generationNumber(p.link)

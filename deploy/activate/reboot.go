@@ -20,9 +20,9 @@ type RebootError struct {
 
 func (e *RebootError) Error() string {
 	if e.Booted == "" {
-		return fmt.Sprintf("%s: reboot: not back after %s (%v): look at its console", e.Node, e.Waited.Round(time.Second), e.Err)
+		return fmt.Sprintf("%s: reboot: no login after %s (%v): check its console", e.Node, e.Waited.Round(time.Second), e.Err)
 	}
-	return fmt.Sprintf("%s: reboot: booted %s instead of %s: look at its boot loader", e.Node, e.Booted, e.Want)
+	return fmt.Sprintf("%s: reboot: booted %s instead of %s: check its boot loader", e.Node, e.Booted, e.Want)
 }
 
 func (e *RebootError) Unwrap() error { return e.Err }
@@ -47,7 +47,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	begin := time.Now()
 	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	shown := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node to come back from its reboot", Until: begin.Add(timeout)})
+	shown := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node to accept logins after its reboot", Until: begin.Add(timeout)})
 	defer shown.End()
 	after, err := a.WaitForBoot(wait, node, h, before.BootID, time.Time{})
 	switch {
@@ -67,7 +67,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 // never requested. A zero settled means that the reboot was requested. The error is the last reason why
 // the node could not be inspected.
 func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, settled time.Time) (Node, error) {
-	err := errors.New("it did not go down")
+	err := errors.New("it did not shut down")
 	for ctx.Err() == nil {
 		select {
 		case <-time.After(200 * time.Millisecond):

@@ -43,7 +43,7 @@ func TestScript(t *testing.T) {
 		},
 		"unit fails": func(t *testing.T, n *standIn) {
 			n.onNew("fails web.service; code=4")
-			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed (exit 4); the node is back on "+n.oldPath+"\nweb.service:\n  it burns")
+			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed (exit 4); the node rolled back to "+n.oldPath+"\nweb.service:\n  it burns")
 		},
 		"script fails": func(t *testing.T, n *standIn) {
 			n.onNew("code=2")
@@ -61,7 +61,7 @@ func TestScript(t *testing.T) {
 		"slow unit fails": func(t *testing.T, n *standIn) {
 			n.onNew(`ended() { fails slow.service; done_; }
 jobs '12 slow.service start running' '11 multi-user.target start waiting'; later 1 ended`)
-			n.rollsBack(n.request(), reasonLate, "unit slow.service failed soon after the switch; the node is back on "+n.oldPath+"\nslow.service:\n  it burns")
+			n.rollsBack(n.request(), reasonLate, "unit slow.service failed soon after the switch; the node rolled back to "+n.oldPath+"\nslow.service:\n  it burns")
 			if !strings.Contains(n.rec.log(), "waiting for systemd: start slow.service\n") {
 				t.Error("the user is not told what the node waits for")
 			}
@@ -70,14 +70,14 @@ jobs '12 slow.service start running' '11 multi-user.target start waiting'; later
 			n.onNew(`ended() { touch $WORLD/locked; done_; }
 jobs '12 firewall.service start running'; later 1 ended`)
 			n.write("world/on-old", "rm $WORLD/locked")
-			n.rollsBack(n.request(), reasonUnconfirmed, "nobody could log in to confirm it within 4s; the node is back on "+n.oldPath+", by itself")
+			n.rollsBack(n.request(), reasonUnconfirmed, "no client could log in to confirm it within 4s; the node rolled back to "+n.oldPath+" automatically")
 		},
 		"service cuts the network while it is watched": func(t *testing.T, n *standIn) {
 			n.onNew(`only firewall.service 500 0 active running; later 1.5 touch $WORLD/locked`)
 			n.write("world/on-old", "rm $WORLD/locked")
 			r := n.request()
 			r.SettleTime = 3 * time.Second
-			n.rollsBack(r, reasonUnconfirmed, "nobody could log in")
+			n.rollsBack(r, reasonUnconfirmed, "no client could log in")
 		},
 		"service dies": func(t *testing.T, n *standIn) {
 			n.onNew(`dies() { only web.service 500 0 failed failed; fails web.service; }
@@ -123,7 +123,7 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 		},
 		"services that have started are watched, others are not": func(t *testing.T, n *standIn) {
 			n.onNew(`{ service sshd.service 100 0 active running; service web.service 500 0 active running; service once.service 501 0 active exited oneshot; } >$WORLD/services`)
-			if _, err := n.activate(n.request()); err != nil || !strings.Contains(n.rec.log(), "watching for 1s what was started: web.service \n") {
+			if _, err := n.activate(n.request()); err != nil || !strings.Contains(n.rec.log(), "watching for 1s the started services: web.service \n") {
 				t.Errorf("%v\n%s", err, n.rec.log())
 			}
 		},
@@ -169,11 +169,11 @@ both active >$WORLD/services; later 1.5 dies`)
 				t.Error(err)
 			}
 		},
-		"called off while it is watched": func(t *testing.T, n *standIn) {
+		"aborted while services are watched": func(t *testing.T, n *standIn) {
 			n.onNew(`only web.service 500 0 active running; later 1 touch ` + n.root + `/run/nixbench/activate/abort`)
 			r := n.request()
 			r.SettleTime = 5 * time.Second
-			n.rollsBack(r, reasonAborted, "it was called off")
+			n.rollsBack(r, reasonAborted, "it was aborted")
 		},
 
 		// Without an armed rollback.

@@ -93,7 +93,7 @@ func TestTheNextCopyGoesOn(t *testing.T) {
 		return fails(cmd, "unexpected end-of-file")
 	}
 	_, err := c.Copy(t.Context(), "web-1", h, f.system())
-	want := "web-1: copy 10 paths (4 arrived, the next run goes on from there): unexpected end-of-file"
+	want := "web-1: copy 10 paths (4 copied, the next run continues from there): unexpected end-of-file"
 	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "nix copy") {
 		t.Errorf("%v", err)
 	}
@@ -113,7 +113,7 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 		"untrusted": {"cannot add path '/nix/store/x' because it lacks a signature by a trusted key",
 			"web-1: copy 10 paths: the Nix daemon does not trust root", "nix.settings.trusted-users of web-1"},
 		"disk full": {"writing to file: No space left on device",
-			"the node's disk is full", "(/nix) has 2 KiB left, and 10 KiB are still to come"},
+			"the node's disk is full", "(/nix) has 2 KiB left, and 10 KiB must still be copied"},
 		"database full": {"executing SQLite query: database or disk is full",
 			"the node's disk is full", "nix-collect-garbage -d"},
 	} {

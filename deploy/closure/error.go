@@ -50,7 +50,7 @@ func shortArgv(argv []string) string {
 
 // asking wraps the error of a query to the node.
 func asking(conn *remote.Conn, node string, err error) error {
-	e := &Error{Node: node, Phase: event.Copy, Step: "ask what is missing", Err: err}
+	e := &Error{Node: node, Phase: event.Copy, Step: "query the missing paths", Err: err}
 	var failed *remote.RunError
 	switch {
 	case !errors.As(err, &failed):

@@ -112,7 +112,7 @@ func testLabFull(t *testing.T, l *lab.Lab) {
 	c, h := newCounter(t), labHost(t, l, "m2", "root")
 	_, err := c.Copy(t.Context(), "m2", h, []string{out})
 	var e *Error
-	if !errors.As(err, &e) || !strings.Contains(err.Error(), "disk is full") || !strings.Contains(e.Hint(), "are still to come") {
+	if !errors.As(err, &e) || !strings.Contains(err.Error(), "disk is full") || !strings.Contains(e.Hint(), "must still be copied") {
 		t.Fatalf("%v", err)
 	}
 	t.Logf("%v\nhint: %s", err, e.Hint())

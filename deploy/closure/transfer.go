@@ -50,7 +50,7 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 		return false, t.noSocket(err)
 	}
 	t.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: t.node, Level: "warning",
-		Text: t.node + " forbids forwarding of unix sockets, so nix copy logs in once more with ssh; AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings) spares that"})
+		Text: t.node + " forbids forwarding of unix sockets, so nix copy logs in once more with ssh; AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings) avoids this"})
 	alias, opts, err := sshConfig(dir, t.cfg)
 	if err != nil {
 		return true, &Error{Node: t.node, Phase: event.Copy, Step: t.step(), Err: err}
@@ -99,13 +99,13 @@ func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
 	e := nixFailed(t.node, event.Copy, t.step(), argv, err, t.log)
 	if e.Argv == nil { // cancelled, or the connection is lost
 		if lost := (*remote.LostError)(nil); errors.As(err, &lost) {
-			e.hint = "run again: what has arrived is kept"
+			e.hint = "run again: copied paths are kept"
 		}
 		return e
 	}
 	left := t.remaining(ctx)
 	if n := len(t.missing.paths) - len(left.paths); n > 0 {
-		e.Step += fmt.Sprintf(" (%d arrived, the next run goes on from there)", n)
+		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", n)
 	}
 	said := t.log.said()
 	switch {

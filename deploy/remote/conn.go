@@ -42,7 +42,7 @@ func newConn(cfg Config, opts Options, client *ssh.Client, tracked *trackedConn,
 	}
 	c.closed.Go(func() {
 		err := client.Wait()
-		c.end(c.lost(fmt.Errorf("the other side closed it: %w", err)))
+		c.end(c.lost(fmt.Errorf("the server closed it: %w", err)))
 	})
 	c.closed.Go(func() { c.keepAlive(tracked) })
 	return c
@@ -137,7 +137,7 @@ func (c *Conn) keepAlive(tracked *trackedConn) {
 				continue
 			}
 			if time.Since(asked) >= limit && tracked.quiet() >= limit {
-				c.end(c.lost(fmt.Errorf("no sign of life for %v (%d keepalives unanswered)", limit, c.opts.KeepAliveMax)))
+				c.end(c.lost(fmt.Errorf("no data for %v (%d keepalives unanswered)", limit, c.opts.KeepAliveMax)))
 				return
 			}
 		}

@@ -133,7 +133,7 @@ func (e *TimeoutError) Error() string {
 
 // Hint returns what the user can do.
 func (e *TimeoutError) Hint() string {
-	return "the node takes connections, but does not get its work done: look at its load, memory and disk, then run the command again"
+	return "the node accepts connections, but its commands do not end in time: check its load, memory and disk, then run the command again"
 }
 
 func (e *TimeoutError) Unwrap() error { return e.Err }

@@ -104,7 +104,7 @@ func (c *Conn) whyNotForwarded(ctx context.Context, path string, err error) erro
 	case "file":
 		return fail(errors.New("it is not a socket"))
 	case "idle":
-		return fail(errors.New("nobody listens on it: is its service running?"))
+		return fail(errors.New("no process listens on it: is its service running?"))
 	}
 	return fail(err)
 }
@@ -264,7 +264,7 @@ func (f *forward) serve(local net.Conn) {
 	join(local, far)
 }
 
-// join copies both ways. The end of one direction is passed on by itself: the
+// join copies both ways. The end of one direction is passed on separately: the
 // Nix daemon still answers after its client has finished sending.
 func join(a, b net.Conn) {
 	var work sync.WaitGroup

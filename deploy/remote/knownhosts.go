@@ -161,11 +161,11 @@ func (h *hostKeys) add(key ssh.PublicKey) error {
 	}
 	name := h.cfg.KnownHosts[0]
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return fmt.Errorf("%s: remember the host key: %w", h.cfg.Node, err)
+		return fmt.Errorf("%s: save the host key: %w", h.cfg.Node, err)
 	}
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return fmt.Errorf("%s: remember the host key: %w", h.cfg.Node, err)
+		return fmt.Errorf("%s: save the host key: %w", h.cfg.Node, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -185,7 +185,7 @@ func (h *hostKeys) add(key ssh.PublicKey) error {
 		return err // known by now, or changed
 	}
 	if err := appendLine(f, h.line(key)); err != nil {
-		return fmt.Errorf("%s: remember the host key in %s: %w", h.cfg.Node, name, err)
+		return fmt.Errorf("%s: save the host key in %s: %w", h.cfg.Node, name, err)
 	}
 	return nil
 }

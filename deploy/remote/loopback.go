@@ -33,7 +33,7 @@ func Loopback(node string, escalation []string, opts Options) (*Host, error) {
 	}
 	me, err := user.Current()
 	if err != nil {
-		return nil, fmt.Errorf("%s: who am I: %w", node, err)
+		return nil, fmt.Errorf("%s: look up the current user: %w", node, err)
 	}
 	config := &ssh.ServerConfig{NoClientAuth: true} // the connection is private to this process
 	config.AddHostKey(key)

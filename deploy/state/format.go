@@ -78,7 +78,7 @@ func decode(file string, data []byte, version int, upgrades map[int]upgrade, int
 		return damaged(describeJSONError(err, data))
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return damaged(errors.New("there is more after its end"))
+		return damaged(errors.New("there is data after its end"))
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func upgradeFields(data []byte, from, to int, upgrades map[int]upgrade) ([]byte,
 	for v := from; v < to; v++ {
 		up := upgrades[v]
 		if up == nil {
-			return nil, fmt.Errorf("no way leads from version %d to %d", v, v+1)
+			return nil, fmt.Errorf("there is no upgrade from version %d to %d", v, v+1)
 		}
 		if err := up(fields); err != nil {
 			return nil, fmt.Errorf("from version %d to %d: %w", v, v+1, err)

@@ -150,7 +150,7 @@ func (d Dir) checkLockFile(f *os.File) error {
 		err = durable.CheckRegular(info)
 	}
 	if err == nil && info.Sys().(*syscall.Stat_t).Nlink > 1 {
-		err = errors.New("it has a second name, so that it may be a file of another program")
+		err = errors.New("it has a second hard link, so it may be a file of another program")
 	}
 	if err != nil {
 		return &TrustError{d.lockFile(), err, "remove it"}

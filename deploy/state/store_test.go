@@ -286,7 +286,7 @@ func TestUpgrade(t *testing.T) {
 			t.Errorf("%s: %+v %v", text, v, err)
 		}
 	}
-	if err := decode("x", []byte(`{"version":1}`), 3, nil, &v3{}); err == nil || !strings.Contains(err.Error(), "no way leads from version 1 to 2") {
+	if err := decode("x", []byte(`{"version":1}`), 3, nil, &v3{}); err == nil || !strings.Contains(err.Error(), "there is no upgrade from version 1 to 2") {
 		t.Error(err)
 	}
 	for v := 1; v < version; v++ {

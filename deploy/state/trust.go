@@ -29,9 +29,9 @@ func (l Loose) String() string {
 	if l.Stays {
 		return fmt.Sprintf("%s has mode %04o whatever chmod says, as its file system has no Unix modes; if this machine has other users, keep the hive on another file system", l.Path, l.Before.Perm())
 	}
-	text := fmt.Sprintf("%s had mode %04o, and is closed to other users again", l.Path, l.Before.Perm())
+	text := fmt.Sprintf("%s had mode %04o, and other users have no access to it any more", l.Path, l.Before.Perm())
 	if l.Secret {
-		text += "; it is secret: if other users could read it, it is no longer"
+		text += "; it is secret: if other users may have read it, replace it"
 	}
 	return text
 }
