@@ -73,9 +73,9 @@ func nixFailed(node string, phase event.Phase, step string, argv []string, err e
 	if !errors.As(err, &exit) {
 		return e // cancelled, or there is no Nix
 	}
-	e.Argv, e.Stderr = argv, log.said()
+	e.Argv, e.Stderr = argv, log.output()
 	if n := len(log.errors); n > 0 {
-		e.Err = errors.New(firstLine(log.errors[n-1].raw))
+		e.Err = errors.New(firstLine(log.errors[n-1].Raw))
 		if e.Stderr == e.Err.Error() {
 			e.Stderr = ""
 		}

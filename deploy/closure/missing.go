@@ -133,8 +133,8 @@ func (c *Copier) closure(ctx context.Context, node string, paths []string) (*clo
 
 func (c *Copier) query(ctx context.Context, node, what string, paths []string) ([]string, error) {
 	argv := append([]string{"nix-store", "-q", what}, c.nixFlags()...)
-	log := &nixLog{}
-	out, err := c.run(ctx, nixeval.Command{Argv: append(argv, paths...), Stderr: log.line})
+	log := newNixLog(nil)
+	out, err := c.run(ctx, nixeval.Command{Argv: append(argv, paths...), Stderr: log.HandleLine})
 	if err != nil {
 		return nil, nixFailed(node, event.Copy, "read the closure", argv, err, log)
 	}

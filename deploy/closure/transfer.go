@@ -76,8 +76,8 @@ func (t *transfer) nixCopy(ctx context.Context, to string, env []string) error {
 		}
 	}()
 	t.done = newProgress(t.c.Send, t.node, t.missing)
-	t.log = t.done.log()
-	_, err := t.c.run(ctx, nixeval.Command{Argv: argv, Stderr: t.log.line})
+	t.log = t.done.newLog()
+	_, err := t.c.run(ctx, nixeval.Command{Argv: argv, Stderr: t.log.HandleLine})
 	if err == nil {
 		t.done.finish()
 		return nil
@@ -107,7 +107,7 @@ func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
 	if n := len(t.missing.paths) - len(left.paths); n > 0 {
 		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", n)
 	}
-	said := t.log.said()
+	said := t.log.output()
 	switch {
 	case unsignedRE.MatchString(said):
 		e.Err = fmt.Errorf("the Nix daemon does not trust %s, and the paths are not signed by a key that it trusts", t.conn.User())
@@ -116,8 +116,8 @@ func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
 	case fullRE.MatchString(said):
 		e.Err = fmt.Errorf("the node's disk is full: %w", e.Err)
 		e.hint = t.full(ctx, left.bytes)
-	case noLoginRE.MatchString(said) && len(t.log.plain) > 0:
-		e.Err = fmt.Errorf("ssh: %s", t.log.plain[len(t.log.plain)-1])
+	case noLoginRE.MatchString(said) && len(t.log.Plain) > 0:
+		e.Err = fmt.Errorf("ssh: %s", t.log.Plain[len(t.log.Plain)-1])
 	}
 	return e
 }
