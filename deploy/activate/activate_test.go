@@ -115,6 +115,16 @@ func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
 // fake starts an SSH server that acts as the node, and returns a host that connects to it.
 func fake(t *testing.T, f *fakeNode) (*sshtest.Server, *remote.Host) {
 	t.Helper()
+	refuse := func(e *sshtest.Exec, f *fakeNode) int {
+		fmt.Fprintf(e.Stderr, "unexpected %q\n", f.called[len(f.called)-1])
+		return 1
+	}
+	if f.start == nil {
+		f.start = refuse
+	}
+	if f.confirm == nil {
+		f.confirm = refuse
+	}
 	s, err := sshtest.Start(sshtest.Options{Handler: f.handle})
 	if err != nil {
 		t.Fatal(err)

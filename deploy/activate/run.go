@@ -30,8 +30,6 @@ type Run struct {
 	bootID         string
 	code           string
 	path           string
-	wasPath        string
-	generation     string
 	broken         []string
 	alreadyFailing []string
 	jobs           string
@@ -100,54 +98,4 @@ func (r Run) String() string {
 		return fmt.Sprintf("%s: rollback to %s failed: %s", what, r.From, r.Reason)
 	}
 	return what + ": failed: " + why
-}
-
-type runParser struct{ run Run }
-
-func newRunParser() runParser { return runParser{Run{Seen: time.Hour}} }
-
-func (p *runParser) handleLine(name, value string) {
-	r := &p.run
-	switch name {
-	case "run":
-		r.ID = value
-	case "goal":
-		r.Goal = Goal(value)
-	case "path":
-		r.path = value
-	case "from":
-		r.From = value
-	case "to":
-		r.To = value
-	case "wasPath":
-		r.wasPath = value
-	case "armed":
-		r.Armed = parseSeconds(value)
-	case "generation":
-		r.generation = value
-	case "phase":
-		r.phase = value
-	case "outcome":
-		r.Outcome = Outcome(value)
-	case "reason":
-		r.Reason = value
-	case "code":
-		r.code = value
-	case "broken":
-		r.broken = sorted(value)
-	case "still":
-		r.alreadyFailing = sorted(value)
-	case "jobs":
-		r.jobs = value
-	case "boot":
-		r.bootID = value
-	case "time":
-		r.Time = time.Unix(int64(parseInt(value)), 0)
-	case "alive":
-		r.Alive = value == "yes"
-	case "left":
-		r.Remaining = max(0, parseSeconds(value))
-	case "seen":
-		r.Seen = parseSeconds(value)
-	}
 }

@@ -211,6 +211,30 @@ only web.service 500 0 active running; later 0.7 dies`)
 				t.Error("the profile still has the generation of the system that could not be installed")
 			}
 		},
+		"boot loader fails while the profile has a newer generation": func(t *testing.T, n *standIn) {
+			n.link(filepath.Join(n.root, "nix/store/other"), "nix/var/nix/profiles/system-2-link")
+			n.write("world/on-new", `[ "$action" != boot ] || code=1`)
+			if res, err := n.activate(n.request()); err == nil || !res.RolledBack() {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "new boot", "old boot", "old test")
+			if links := n.glob("nix/var/nix/profiles/system-*-link"); links != "system-1-link system-2-link" {
+				t.Errorf("the profile has %s", links)
+			}
+		},
+		"boot loader fails for an older generation": func(t *testing.T, n *standIn) {
+			n.link(n.newPath, "nix/var/nix/profiles/system-2-link")
+			n.write("world/on-new", `[ "$action" != boot ] || code=1`)
+			r := n.request()
+			r.generation = 2
+			if res, err := n.activate(r); err == nil || !res.RolledBack() {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "new boot", "old boot", "old test")
+			if links := n.glob("nix/var/nix/profiles/system-*-link"); links != "system-1-link system-2-link" {
+				t.Errorf("the profile has %s", links)
+			}
+		},
 		"keys": func(t *testing.T, n *standIn) {
 			n.onNew("code=2")
 			n.mkdir("run/keys/.nixbench-before")
@@ -229,12 +253,66 @@ only web.service 500 0 active running; later 0.7 dies`)
 				t.Errorf("old keys: %q, left behind: %v (%v)", n.read("world/keys"), left == nil, err)
 			}
 		},
+		"keys that the client may restore later": func(t *testing.T, n *standIn) {
+			n.mkdir("run/keys/.nixbench-before")
+			n.write("run/keys/.nixbench-before/restore", "")
+			n.write("run/keys/.nixbench-before/hold", "")
+			_, err := n.activate(n.request())
+			if got := n.glob("run/keys/.nixbench-before/*"); err != nil || got != "hold restore settled" {
+				t.Errorf("the backup has %s (%v)", got, err)
+			}
+		},
+
+		// What remains on the node.
+		"record after a reboot": func(t *testing.T, n *standIn) {
+			if _, err := n.activate(n.request()); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(filepath.Join(n.root, "run/nixbench")); err != nil {
+				t.Fatal(err)
+			}
+			node, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			if err != nil || node.Last == nil || node.Last.ID != "r1" || node.Last.Outcome != Committed || !slices.Contains(node.Deployed, n.newPath) {
+				t.Errorf("%+v, %v", node, err)
+			}
+		},
+		"roots of the garbage collector": func(t *testing.T, n *standIn) {
+			roots := "nix/var/nix/gcroots/nixbench/"
+			n.onNew(`for root in next previous; do readlink ` + n.root + "/" + roots + `$root; done >$WORLD/roots`)
+			if _, err := n.activate(n.request()); err != nil {
+				t.Error(err)
+			}
+			if got := n.read("world/roots"); got != n.newPath+"\n"+n.oldPath+"\n" {
+				t.Errorf("during the switch: %q", got)
+			}
+			if got := n.glob(roots + "*"); got != "previous" {
+				t.Errorf("after the switch: %s", got)
+			}
+		},
+		"lists of units of a killed switch": func(t *testing.T, n *standIn) {
+			n.mkdir("nix/store/old/etc/systemd/system")
+			for _, unit := range []string{"web.service", "getty@.service"} {
+				n.write("nix/store/old/etc/systemd/system/"+unit, "")
+			}
+			n.onNew("code=2; mkdir -p " + n.root + "/run/nixos; printf '%s\\n' web.service getty@tty1.service added.service >" + n.root + "/run/nixos/start-list")
+			n.rollsBack(n.request(), reasonSwitch, "the activation script failed")
+			if got := n.read("run/nixos/start-list"); got != "web.service\ngetty@tty1.service\n" {
+				t.Errorf("the old system would start %q", got)
+			}
+		},
 		"killed": func(t *testing.T, n *standIn) {
 			n.onNew(`kills() { kill -KILL $(cat $WORLD/units/nixbench-activate.service.main); }
 only web.service 500 0 active running; later 1 kills`)
 			r := n.request()
 			r.SettleTime = 3 * time.Second
 			n.rollsBack(r, reasonKilled, "the switch was killed on the node")
+		},
+		"killed while the boot loader is installed": func(t *testing.T, n *standIn) {
+			n.write("world/on-new", `[ "$action" != boot ] || { kill -KILL $(cat $WORLD/units/nixbench-activate.service.main); sleep 10; }`)
+			if res, err := n.activate(n.request()); err == nil || !res.RolledBack() {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "new boot", "old boot", "old test")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,6 +357,27 @@ func TestScriptConfirmedOnce(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	n.is(n.newPath, n.newPath, "new test", "new boot")
+}
+
+// A run is not started while another one is active: the active run and its record stay as they are.
+func TestScriptBusy(t *testing.T) {
+	t.Parallel()
+	n := newStandIn(t)
+	start := func(run string) error {
+		return n.a.watch("web-1", n.host, run, 20*time.Second).follow(t.Context(), false, "start", run, "switch", n.newPath, "", "20", "", "", "0", "1")
+	}
+	if err := start("r1"); err != nil {
+		t.Fatal(err)
+	}
+	var busy *BusyError
+	if err := start("r2"); !errors.As(err, &busy) {
+		t.Errorf("%v", err)
+	}
+	node, err := n.a.Inspect(t.Context(), "web-1", n.host)
+	if err != nil || node.Last == nil || node.Last.ID != "r1" || !node.Last.Alive || node.Last.phase != phaseWaiting {
+		t.Errorf("%+v, %v", node.Last, err)
+	}
+	n.is(n.newPath, n.oldPath, "new test")
 }
 
 // uptime is the time since this machine's boot.

@@ -16,6 +16,7 @@ import (
 // into the next write, so a thousand nodes need only a few writes.
 type Store struct {
 	lock *Lock
+	put  func(*State) error // writes the file
 
 	mu      sync.Mutex
 	cur     *State // with all accepted updates
@@ -39,7 +40,7 @@ func (l *Lock) Store() (*Store, error) {
 		return nil, err
 	}
 	l.dir.removeTemporaryFiles()
-	return &Store{lock: l, cur: s, disk: s}, nil
+	return &Store{lock: l, put: l.writeState, cur: s, disk: s}, nil
 }
 
 var leftoverRE = regexp.MustCompile(`^\.(state|run|plan|runtime|images)\.json[0-9]+$|^\.(known_hosts|kubeconfig)[0-9]+$`)
@@ -134,16 +135,16 @@ func (s *Store) write() {
 	s.writing = false
 }
 
-func (s *Store) put(state *State) error {
-	if err := s.lock.checkHeld(); err != nil {
+// writeState writes the state, unless the lock has been released.
+func (l *Lock) writeState(state *State) error {
+	if err := l.checkHeld(); err != nil {
 		return err
 	}
 	data, err := json.Marshal(state)
 	if err != nil {
 		return err
 	}
-	d := s.lock.dir
-	return d.write(d.stateFile(), append(data, '\n'))
+	return l.dir.write(l.dir.stateFile(), append(data, '\n'))
 }
 
 // Begin records an intent. It is called before the effect.
