@@ -127,6 +127,25 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 				t.Errorf("%v\n%s", err, n.rec.log())
 			}
 		},
+		"switch hangs": func(t *testing.T, n *standIn) {
+			n.onNew(`sleep 60`)
+			n.rollsBack(n.request(), reasonHung, "no progress for 4s")
+		},
+		"aborted during the switch": func(t *testing.T, n *standIn) {
+			n.onNew(`touch ` + n.root + `/run/nixbench/activate/abort; sleep 60`)
+			r := n.request()
+			r.Confirm = 20 * time.Second
+			n.rollsBack(r, reasonAborted, "it was aborted")
+		},
+		"rollback fails": func(t *testing.T, n *standIn) {
+			n.onNew("code=2")
+			n.write("world/on-old", "code=2")
+			res, err := n.activate(n.request())
+			if err == nil || res.Outcome != RollbackFailed || !strings.Contains(err.Error(), "rollback to "+n.oldPath+" FAILED") {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "old test")
+		},
 		"job hangs": func(t *testing.T, n *standIn) {
 			n.onNew(`jobs '12 stuck.service start running'`)
 			n.rollsBack(n.request(), reasonHung, "no progress for 4s (start stuck.service): a slow switch needs a longer --confirm-timeout")
