@@ -305,7 +305,7 @@ func TestCutConnection(t *testing.T) {
 	}
 }
 
-// A start that says nothing is ended on the node. Whether it has begun the run, or will, is not known.
+// A start without output is ended on the node. Whether it has begun the run, or will, is not known.
 func TestQuietStart(t *testing.T) {
 	f := newFakeNode()
 	ended := make(chan string, 1)

@@ -63,10 +63,10 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 }
 
 // WaitForBoot waits until the node has another boot id than boot, and returns its state. It also returns
-// if after the time settled the node still has this boot id and is not shutting down: the reboot was then
-// never requested. A zero settled means that the reboot was requested. The error is the last reason why
+// if after the time `until` the node still has this boot id and is not shutting down: the reboot was then
+// never requested. A zero `until` means that the reboot was certainly requested. The error is the last reason why
 // the node could not be inspected.
-func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, settled time.Time) (Node, error) {
+func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, until time.Time) (Node, error) {
 	err := errors.New("it did not shut down")
 	for ctx.Err() == nil {
 		select {
@@ -81,7 +81,7 @@ func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot s
 				err = failed
 			}
 		case after.BootID != boot,
-			!settled.IsZero() && time.Now().After(settled) && after.System != "stopping":
+			!until.IsZero() && time.Now().After(until) && after.System != "stopping":
 			return after, nil
 		}
 	}

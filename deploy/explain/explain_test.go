@@ -361,7 +361,7 @@ func TestOverlapOfBootAndEvaluation(t *testing.T) {
 	if err := r.Write(&b, 80); err != nil || !strings.Contains(b.String(), "images and boot 9.0s, evaluation and build 5.0s: together 9.0s") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
-	for _, s := range r.Critical { // the phase as a whole says less than its machines
+	for _, s := range r.Critical { // the machines of a phase are more specific than the phase
 		if s.Phase == event.Provision {
 			t.Errorf("critical: %+v", r.Critical)
 		}

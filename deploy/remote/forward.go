@@ -15,7 +15,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// DialUnix connects to a unix socket on the node. The connection knows no
+// DialUnix connects to a unix socket on the node. The connection supports no
 // deadlines; closing it ends pending reads and writes. It has CloseWrite.
 func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {
 	conn, refused, err := c.dialFrom(ctx, "unix", remotePath)
@@ -63,7 +63,7 @@ func (c *Conn) dialFrom(ctx context.Context, network, address string) (_ net.Con
 	}
 }
 
-// socketScript says what keeps a user from connecting to a socket.
+// socketScript prints why a user cannot connect to a socket.
 const socketScript = `if [ ! -e "$1" ]; then echo missing
 elif [ ! -S "$1" ]; then echo file
 elif [ ! -w "$1" ]; then echo denied
@@ -114,8 +114,8 @@ const maxSocketPath = 103
 
 // ForwardUnix listens on a local socket and forwards each connection to a
 // socket on the node, all over this one SSH connection. The socket's folder is
-// made with mode 0700 if it is absent, and must have it if it exists: whoever
-// reaches the socket is root to the node's Nix daemon.
+// made with mode 0700 if it is absent, and must have it if it exists: the node's
+// Nix daemon trusts any client of the socket like root.
 //
 // ctx limits the setup only; the forward exists until it is closed or the
 // connection ends. Setting it up connects once, to fail early.

@@ -95,7 +95,7 @@ func loopbackServer(conn net.Conn, config *ssh.ServerConfig) {
 }
 
 // loopbackSession runs the one command of a session, in a process group that ends
-// with it. Signals need no handling: who cancels a command sends them with another.
+// with it. Signals need no handling: a cancelled command is ended by another command.
 func loopbackSession(ctx context.Context, offered ssh.NewChannel) {
 	channel, requests, err := offered.Accept()
 	if err != nil {
@@ -146,7 +146,7 @@ func loopbackRun(ctx context.Context, line string, channel ssh.Channel) (request
 	}()
 	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	defer stop()
-	_ = cmd.Wait() // the status says it
+	_ = cmd.Wait() // ProcessState has the status
 	ended := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if ended.Signaled() {
 		died := struct {

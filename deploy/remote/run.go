@@ -23,7 +23,7 @@ const (
 	maxOutput  = 64 << 20 // what Output keeps of stdout
 
 	// After Ctrl-C both together usually take less than a second on a near network.
-	termGrace = 400 * time.Millisecond // how long a cancelled command may take to end by itself
+	termGrace = 400 * time.Millisecond // how long a cancelled command may take to end after SIGTERM
 	killGrace = time.Second            // how long the connection may take to have it killed
 )
 

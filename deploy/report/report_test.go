@@ -233,7 +233,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// hostile are texts that want to be more than text.
+// hostile are texts that a browser could execute.
 const hostile = `"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)>'</style></svg>&<b onclick="x">` + "\x1b]0;title\a`{{.}}"
 
 func hostileStory() story {

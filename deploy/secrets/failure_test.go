@@ -31,13 +31,13 @@ func TestFailures(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(n.dir, "run/file"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	nobody := func(k *nixeval.Key) { k.User = "nixbench-nobody" }
+	noUser := func(k *nixeval.Key) { k.User = "nixbench-nobody" }
 	ks := keys{
 		"a": n.key(t, "a", "first"), "z": n.key(t, "z", "last", late),
 		"folder":   n.key(t, "folder", strings.Repeat("2", 1<<17)),
 		"under":    n.key(t, "x", strings.Repeat("3", 1<<17), func(k *nixeval.Key) { k.DestDir = filepath.Join(n.dir, "run/file") }),
-		"no-owner": n.key(t, "no-owner", "4", late, nobody),
-		"deferred": n.key(t, "deferred", "5", nobody, mode("0444")),
+		"no-owner": n.key(t, "no-owner", "4", late, noUser),
+		"deferred": n.key(t, "deferred", "5", noUser, mode("0444")),
 	}
 	got, err := n.Upload(t.Context(), n.host, n.load(t, ks, All))
 	want := Result{Uploaded: []string{"a", "deferred", "z"}, Deferred: []string{"deferred"}, Stale: []string{filepath.Join(n.dir, "run/keys/old")}}

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # Commands with which the client starts, follows and confirms a run.
 
-start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL SETTLE
+start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH
   trap 'rm -f "$0"' EXIT # by then the script was moved to its final path, or is not needed
   clear
   mkdir -p "$kept" "$roots" || die "cannot write the record of the switch"
