@@ -48,8 +48,8 @@ func shortArgv(argv []string) string {
 	return strings.Join(argv, " ")
 }
 
-// asking wraps the error of a query to the node.
-func asking(conn *remote.Conn, node string, err error) error {
+// queryError returns the error of a query to the node.
+func queryError(conn *remote.Conn, node string, err error) error {
 	e := &Error{Node: node, Phase: event.Copy, Step: "query the missing paths", Err: err}
 	var failed *remote.RunError
 	switch {

@@ -62,7 +62,7 @@ func (c *Copier) invalid(ctx context.Context, node string, conn *remote.Conn, pa
 	argv := []string{"xargs", "nix-store", "--check-validity", "--print-invalid"}
 	out, err := conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n")})
 	if err != nil {
-		return nil, asking(conn, node, err)
+		return nil, queryError(conn, node, err)
 	}
 	return strings.Fields(string(out)), nil
 }

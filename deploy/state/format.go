@@ -36,7 +36,7 @@ func (d Dir) Load() (*State, error) {
 		if err := d.stateLost(err); err != nil {
 			return nil, err
 		}
-		return (&State{Version: version}).clone(), nil
+		return (&State{Version: version}).Clone(), nil
 	}
 	if err != nil {
 		return nil, &FolderError{d, err}
@@ -45,7 +45,7 @@ func (d Dir) Load() (*State, error) {
 	if err := decode(file, data, version, upgrades(), &s); err != nil {
 		return nil, d.stateLost(err)
 	}
-	return s.clone(), nil
+	return s.Clone(), nil
 }
 
 func (d Dir) stateFile() string { return filepath.Join(string(d), "state.json") }

@@ -72,7 +72,7 @@ func removeMatching(dir string, leftover func(name string) bool) {
 func (s *Store) State() *State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cur.clone()
+	return s.cur.Clone()
 }
 
 // Node returns one node of the current state. It avoids copying the whole state once per node.
@@ -87,7 +87,7 @@ func (s *Store) Node(name string) Node {
 // behind existing pointers and slices. If f or the write fails, the state is unchanged.
 func (s *Store) Update(f func(*State) error) error {
 	s.mu.Lock()
-	next := s.cur.clone()
+	next := s.cur.Clone()
 	if err := f(next); err != nil {
 		s.mu.Unlock()
 		return err

@@ -103,7 +103,7 @@ func TestNoUpdateWithoutTheLock(t *testing.T) {
 }
 
 func TestDeploymentToRollBackTo(t *testing.T) {
-	s := (&State{}).clone()
+	s := (&State{}).Clone()
 	before := func(want string) {
 		t.Helper()
 		if got := s.Nodes["a"].Before; got == nil || got.Path != want {
@@ -131,7 +131,7 @@ func TestDeploymentToRollBackTo(t *testing.T) {
 }
 
 func TestIntents(t *testing.T) {
-	s := (&State{}).clone()
+	s := (&State{}).Clone()
 	for _, i := range []Intent{{Run: "r1", Node: "a", Step: "copy"}, {Run: "r1", Node: "a", Step: "activate"},
 		{Run: "r1", Node: "b", Step: "copy"}, {Run: "r2", Node: "a", Step: "copy"}, {Run: "r2", Node: "a", Step: "copy"}} {
 		s.Begin(i)
@@ -350,7 +350,7 @@ func FuzzState(f *testing.F) {
 			return
 		}
 		// An accepted state can be changed, written, and read again unchanged.
-		c := s.clone()
+		c := s.Clone()
 		c.Confirm("a", Deployment{Path: "/p"})
 		c.RecordBefore("r", "a", Deployment{})
 		out, err := json.Marshal(c)
@@ -361,7 +361,7 @@ func FuzzState(f *testing.F) {
 		if err := decode("x", out, version, upgrades(), &back); err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}
-		again, err := json.Marshal(back.clone())
+		again, err := json.Marshal(back.Clone())
 		if err != nil || !reflect.DeepEqual(out, again) {
 			t.Fatalf("%s\n%s\n%v", out, again, err)
 		}

@@ -45,7 +45,7 @@ var rules = []struct {
 	{"deploy/facts", []string{"nixeval"}},
 	{"deploy/state", []string{"nixeval"}},
 	{"deploy/explain", []string{"deploy/state"}},
-	{"deploy/report", []string{"deploy/state", "deploy/explain"}},
+	{"deploy/report", []string{"nixeval", "deploy/state", "deploy/explain"}},
 	{"deploy/provision", nil},
 	{"deploy/check", []string{"nixeval"}},
 	{"deploy/engine", []string{"nixeval", "deploy/check"}},
