@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,6 +71,11 @@ func TestNodesShareTheQuery(t *testing.T) {
 	if _, _, err := c.Missing(gone, "web-1", h, f.system()); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
+	f.query = func(cmd nixeval.Command) error { return fails(cmd, "the store is busy") }
+	if _, _, err := c.Missing(t.Context(), "web-1", h, f.system()); err == nil || !strings.Contains(err.Error(), "the store is busy") {
+		t.Errorf("failed: %v", err)
+	}
+	f.query, f.argvs = nil, nil // a failure is not cached
 	var work sync.WaitGroup
 	for range 10 {
 		work.Go(func() {
@@ -173,8 +179,22 @@ func TestLostAndCancelled(t *testing.T) {
 				end(s, cancel)
 				select {
 				case <-ctx.Done():
-				case <-time.After(5 * time.Second):
-					t.Error("nix copy was not told")
+				case <-time.After(20 * time.Second):
+					t.Error("nix copy was not cancelled")
+				}
+				// While Nix sends data it reacts only to the end of its connection.
+				_, socket, _ := strings.Cut(strings.Join(cmd.Argv, " "), "unix://")
+				socket, _, _ = strings.Cut(socket, " ")
+				for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+					probe, err := net.Dial("unix", socket)
+					if err != nil {
+						break
+					}
+					probe.Close()
+					if time.Since(begun) > 20*time.Second {
+						t.Error("the forwarded socket is still open")
+						break
+					}
 				}
 				return context.Cause(ctx)
 			}

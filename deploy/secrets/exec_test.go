@@ -46,7 +46,7 @@ func TestSourcesWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// All processes that a keyCommand has started end with it within a second, also if they ignore SIGTERM.
+// All processes that a keyCommand has started end with it, also if they ignore SIGTERM.
 func TestCancelledCommandsEnd(t *testing.T) {
 	for name, script := range map[string]string{
 		"listens":       `echo $$ > pids; sleep 9999 & echo $! >> pids; wait`,
@@ -76,12 +76,12 @@ func TestCancelledCommandsEnd(t *testing.T) {
 			if err := <-done; !errors.Is(err, why) {
 				t.Error(err)
 			}
-			if took := time.Since(begun); took > time.Second {
+			if took := time.Since(begun); took > 10*time.Second { // on an idle machine, 0.3 s
 				t.Errorf("after %v", took)
 			}
 			for _, pid := range pids() {
 				for begun := time.Now(); runs(pid); time.Sleep(10 * time.Millisecond) {
-					if time.Since(begun) > time.Second {
+					if time.Since(begun) > 10*time.Second {
 						t.Fatalf("process %s is still there", pid)
 					}
 				}
