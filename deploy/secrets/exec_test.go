@@ -3,6 +3,7 @@ package secrets
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,4 +96,14 @@ func runs(pid string) bool {
 	data, err := os.ReadFile("/proc/" + pid + "/stat")
 	_, rest, _ := strings.Cut(string(data), ") ")
 	return err == nil && !strings.HasPrefix(rest, "Z")
+}
+
+// A command's stderr is neither a part of the key nor of an error: it could contain a part of a secret.
+func TestExecDropsStderr(t *testing.T) {
+	for _, exit := range []string{"0", "1"} {
+		out, err := Exec(t.Context(), "sh", "-c", "echo key; echo noise >&2; exit "+exit)
+		if exit == "0" && string(out) != "key\n" || strings.Contains(fmt.Sprint(err), "noise") || (err != nil) != (exit == "1") {
+			t.Errorf("exit %s: %q, %v", exit, out, err)
+		}
+	}
 }

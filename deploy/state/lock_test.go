@@ -352,3 +352,29 @@ func waitLock(t *testing.T, d Dir, command string) *Lock {
 		}
 	}
 }
+
+// A lock on a file that was replaced between open and lock does not count: the new file is locked.
+func TestTheLockFileIsReplacedMeanwhile(t *testing.T) {
+	d := folder(t)
+	replaced := false
+	l, err := d.lock(t.Context(), Self("apply"), func(fd, how int) error {
+		if !replaced {
+			replaced = true
+			if err := os.WriteFile(d.lockFile()+".other", nil, 0o600); err != nil {
+				t.Error(err)
+			}
+			if err := os.Rename(d.lockFile()+".other", d.lockFile()); err != nil {
+				t.Error(err)
+			}
+		}
+		return unix.Flock(fd, how)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Unlock()
+	var locked *LockedError
+	if _, err := d.Lock(t.Context(), Self("apply")); !errors.As(err, &locked) {
+		t.Errorf("a second process gets the lock: %v", err)
+	}
+}

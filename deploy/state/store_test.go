@@ -186,8 +186,8 @@ func TestAThousandUpdates(t *testing.T) {
 	if st, err := d.Load(); err != nil || len(st.Nodes) != 1000 {
 		t.Error(len(st.Nodes), err)
 	}
-	if writes != 2 {
-		t.Errorf("1,000 updates during one write needed %d writes, want 2", writes)
+	if writes > 2 {
+		t.Errorf("1,000 updates during one write needed %d writes, want 2 at most", writes)
 	}
 }
 
