@@ -254,6 +254,17 @@ only web.service 500 0 active running; later 0.7 dies`)
 				t.Errorf("the profile has %s", links)
 			}
 		},
+		"boot loader fails for a generation that exists": func(t *testing.T, n *standIn) {
+			n.link(n.newPath, "nix/var/nix/profiles/system-2-link")
+			n.write("world/on-new", `[ "$action" != boot ] || code=1`)
+			if res, err := n.activate(n.request()); err == nil || !res.RolledBack() {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "new boot", "old boot", "old test")
+			if links := n.glob("nix/var/nix/profiles/system-*-link"); links != "system-1-link system-2-link" {
+				t.Errorf("the profile has %s", links)
+			}
+		},
 		"keys": func(t *testing.T, n *standIn) {
 			n.onNew("code=2")
 			n.mkdir("run/keys/.nixbench-before")
