@@ -80,7 +80,7 @@ jobs '12 firewall.service start running'; later 1 ended`)
 			n.rollsBack(r, reasonUnconfirmed, "no client could log in")
 		},
 		"service dies": func(t *testing.T, n *standIn) {
-			n.onNew(`dies() { only web.service 500 0 failed failed; fails web.service; }
+			n.onNew(`dies() { fails web.service; only web.service 500 0 failed failed; }
 only web.service 500 0 active running; later 1.5 dies`)
 			r := n.request()
 			r.SettleTime = 3 * time.Second
@@ -175,7 +175,7 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 		"a timer's service fails while another is watched": func(t *testing.T, n *standIn) {
 			n.write("world/timed", "backup.service\n")
 			n.onNew(`both() { service web.service 500 0 "$1" "$1"; service backup.service 500 0 failed failed simple backup.timer; }
-dies() { both failed >$WORLD/services; fails web.service; }
+dies() { fails web.service; both failed >$WORLD/services; }
 both active >$WORLD/services; later 1.5 dies`)
 			r := n.request()
 			r.SettleTime = 3 * time.Second
@@ -205,7 +205,7 @@ both active >$WORLD/services; later 1.5 dies`)
 			n.is(n.newPath, n.newPath, "new switch")
 		},
 		"unarmed, service dies": func(t *testing.T, n *standIn) {
-			n.onNew(`dies() { only web.service 500 0 failed failed; fails web.service; }
+			n.onNew(`dies() { fails web.service; only web.service 500 0 failed failed; }
 only web.service 500 0 active running; later 0.7 dies`)
 			r := n.request()
 			r.Confirm = 0
