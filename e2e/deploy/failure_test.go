@@ -20,7 +20,7 @@ func TestFailure(t *testing.T) {
 		s.writeHive(`m1 = which "two"; m3 = which "two";
 			m2 = { imports = [ (which "two") ]; systemd.services.broken = once "echo the disk is on fire; exit 1"; };`)
 		got := s.run(8, "apply")
-		s.says(got, "2 switched, 1 rolled-back", "error: m2: ", "broken.service", "the disk is on fire", "the node is back on")
+		s.says(got, "2 switched, 1 rolled-back", "error: m2: ", "broken.service", "the disk is on fire", "the node rolled back to ")
 		s.saysNot(got, "error: m1", "error: m3")
 		s.checkWhich("m1=two", "m2=one", "m3=two")
 		s.checkNothingLeft("m1", "m2", "m3")
