@@ -11,12 +11,13 @@ import (
 )
 
 var (
-	_ provision.Provider   = (*Hypervisor)(nil)
-	_ provision.Discoverer = (*Hypervisor)(nil)
-	_ provision.Console    = (*Hypervisor)(nil)
-	_ provision.Cleaner    = (*Hypervisor)(nil)
-	_ provision.Checker    = (*Hypervisor)(nil)
-	_ provision.Doctor     = (*Hypervisor)(nil)
+	_ provision.Provider       = (*Hypervisor)(nil)
+	_ provision.Discoverer     = (*Hypervisor)(nil)
+	_ provision.Console        = (*Hypervisor)(nil)
+	_ provision.Cleaner        = (*Hypervisor)(nil)
+	_ provision.Checker        = (*Hypervisor)(nil)
+	_ provision.ClusterRemover = (*Hypervisor)(nil)
+	_ provision.Doctor         = (*Hypervisor)(nil)
 )
 
 func domainName(c provision.Cluster, node string) string { return c.Name + "-" + node }
@@ -241,6 +242,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	if d != nil && !d.ours(c) {
 		d = nil
 	}
+	keepReservations := h.removedClusters[c.ID]
 	h.mu.Unlock()
 	effects := []struct {
 		name   string
@@ -266,12 +268,23 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 			}
 		}},
 	}
+	if keepReservations {
+		effects = effects[:len(effects)-1]
+	}
 	for _, e := range effects {
 		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.effect(); return nil }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// BeginClusterRemoval implements [provision.ClusterRemover]. As with libvirt, Remove then keeps the
+// reservations, and Clean removes them with the network.
+func (h *Hypervisor) BeginClusterRemoval(c provision.Cluster) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.removedClusters[c.ID] = true
 }
 
 // Check implements [provision.Checker].
