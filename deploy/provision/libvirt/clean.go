@@ -189,7 +189,9 @@ func (p *pool) removeIfEmpty() error {
 	if err := p.p.Destroy(); err != nil {
 		return err
 	}
-	// An error is ignored: the folder may be a mount point, or contain files that libvirt does not list.
-	_ = p.p.Delete(0)
+	if p.madeFolder {
+		// An error is ignored: the folder may be a mount point, or contain files that libvirt does not list.
+		_ = p.p.Delete(0)
+	}
 	return p.p.Undefine()
 }

@@ -34,6 +34,8 @@ type Hypervisor struct {
 	connectTimeout time.Duration
 	// callTimeout limits a single call: rarely, libvirt never answers one.
 	callTimeout time.Duration
+	// volumeTimeout is how long a volume that is being written may delay its removal.
+	volumeTimeout time.Duration
 	// onEffect, if set, is called before each effect. Tests interrupt operations with it.
 	onEffect func(what string) error
 
@@ -65,7 +67,10 @@ var (
 
 // Open validates the options. The connection is made by the first operation.
 func Open(name string, o Options) (*Hypervisor, error) {
-	h := &Hypervisor{name: name, o: o, shutdownTimeout: time.Minute, connectTimeout: time.Minute, callTimeout: 2 * time.Minute, uploads: make(chan struct{}, 2), removedClusters: map[string]bool{}}
+	h := &Hypervisor{
+		name: name, o: o, shutdownTimeout: time.Minute, connectTimeout: time.Minute, callTimeout: 2 * time.Minute,
+		volumeTimeout: 2 * time.Minute, uploads: make(chan struct{}, 2), removedClusters: map[string]bool{},
+	}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {
 		return nil, h.fail("", "connect", fmt.Errorf("%q is no libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
