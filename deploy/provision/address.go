@@ -55,7 +55,7 @@ func (a *allocator) nextFree(node, mac string) (netip.Addr, error) {
 	}
 	return netip.Addr{}, &PlanError{
 		Text: fmt.Sprintf("network %s: %s has no free address for %s", a.net.Name, prefix, node),
-		Fix:  "a larger cluster.network.cidr, or fewer nodes",
+		Fix:  "choose a larger cluster.network.cidr, or fewer nodes",
 	}
 }
 
@@ -72,7 +72,7 @@ func allocateAddresses(desired []Desired, o Options, inventories map[string]Inve
 		if _, isDesired := macs[node]; isDesired && !o.Network.CIDR.Contains(k.Address) {
 			return nil, &PlanError{
 				Text: fmt.Sprintf("%s: its machine has the address %s, which is not in %s, the range of network %s", node, k.Address, o.Network.CIDR.Masked(), o.Network.Name),
-				Fix:  "put the old cluster.network.cidr back, or begin anew: nixbench destroy, then nixbench apply",
+				Fix:  "put the old cluster.network.cidr back, or recreate the machines: nixbench destroy, then nixbench apply",
 			}
 		}
 		a.reserve(k.Address, node)

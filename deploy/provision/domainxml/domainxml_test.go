@@ -191,11 +191,11 @@ func TestMergeRefuses(t *testing.T) {
 	for text, why := range map[string]string{
 		"nonsense":                           "role worker",
 		"<domain":                            "role worker",
-		"<domain><devices></domain>":         "</domain> ends nothing",
+		"<domain><devices></domain>":         "</domain> has no start tag",
 		"<devices/>":                         "not <domain>",
 		"<domain/><domain/>":                 "more than one",
-		"<domain><name>x</name></domain>":    "nixbench's own",
-		"<domain><metadata/></domain>":       "nixbench's own",
+		"<domain><name>x</name></domain>":    "is set by nixbench",
+		"<domain><metadata/></domain>":       "is set by nixbench",
 		"<domain><vcpu>many</vcpu></domain>": "role worker",
 	} {
 		_, err := Domain(with(machine(), func(m *Machine) { m.Spec.XML = text }))

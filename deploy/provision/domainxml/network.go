@@ -14,7 +14,7 @@ import (
 // Network returns the XML of a network that nixbench manages.
 func Network(c provision.Cluster, n provision.Network, reservations []provision.Reservation) (string, error) {
 	if !n.CIDR.IsValid() || !n.CIDR.Addr().Is4() || n.CIDR.Bits() > 29 {
-		return "", fmt.Errorf("network %s: %s is no IPv4 range of at least eight addresses", n.Name, n.CIDR)
+		return "", fmt.Errorf("network %s: %s is not an IPv4 range of at least eight addresses", n.Name, n.CIDR)
 	}
 	mark, err := networkMark(c)
 	if err != nil {

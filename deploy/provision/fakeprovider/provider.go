@@ -313,7 +313,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 			switch {
 			case h.networks[name].cluster != c.ID:
 			case used[name] != "":
-				left = append(left, provision.Remaining{What: "network " + name, Why: "on it is machine " + used[name], Fix: "remove that machine"})
+				left = append(left, provision.Remaining{What: "network " + name, Why: "used by machine " + used[name], Fix: "remove that machine"})
 			default:
 				delete(h.networks, name)
 			}
@@ -322,15 +322,25 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 	}); err != nil {
 		return nil, err
 	}
-	return left, h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() error {
-		used := map[string]bool{}
+	err := h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() error {
+		used, copies := map[string]bool{}, map[string]string{}
+		for _, name := range sortedKeys(h.domains) {
+			if d := h.domains[name]; d.copyOf != "" {
+				copies[d.image] = name
+			}
+		}
 		for k, parts := range h.parts {
 			used[parts["disk"]] = true
 			if id, _, _ := strings.Cut(k, " "); id == c.ID && h.images[parts["disk"]] != nil {
 				used[c.ID+parts["disk"]] = true
 			}
 		}
-		for hash, users := range h.images {
+		for _, hash := range sortedKeys(h.images) {
+			users := h.images[hash]
+			if name := copies[hash]; name != "" && users[c.ID] && len(users) == 1 && !used[c.ID+hash] {
+				left = append(left, provision.Remaining{What: "image " + hash, Why: "machine " + name + " was made from it", Fix: "remove that machine"})
+				continue
+			}
 			if !used[c.ID+hash] {
 				delete(users, c.ID)
 			}
@@ -340,6 +350,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 		}
 		return nil
 	})
+	return left, err
 }
 
 // Addresses returns the leased addresses of a running machine, and its reserved one.

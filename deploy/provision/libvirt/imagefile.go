@@ -39,17 +39,17 @@ func checkImage(i provision.Image, kind provision.Kind) (imageFile, error) {
 	case kind == provision.Container && i.Format != provision.Raw:
 		return imageFile{}, bad("containers need a raw file system, not %s", i.Format)
 	case i.Format == provision.Raw && isQCOW2:
-		return imageFile{}, bad("it is a qcow2 and not raw")
+		return imageFile{}, bad("it is a qcow2, not raw")
 	case i.Format == provision.Raw:
 		return about, nil
 	case !isQCOW2:
-		return imageFile{}, bad("it is no qcow2")
+		return imageFile{}, bad("it is not a qcow2")
 	}
 	if version := binary.BigEndian.Uint32(head[4:]); version != 2 && version != 3 {
-		return imageFile{}, bad("qcow2 has no version %d", version)
+		return imageFile{}, bad("qcow2 version %d is not supported", version)
 	}
 	if binary.BigEndian.Uint64(head[8:]) != 0 {
-		return imageFile{}, bad("it stands on another image; flatten it with qemu-img convert")
+		return imageFile{}, bad("it is based on another image; flatten it with qemu-img convert")
 	}
 	if binary.BigEndian.Uint32(head[32:]) != 0 {
 		return imageFile{}, bad("it is encrypted")

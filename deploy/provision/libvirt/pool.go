@@ -57,7 +57,7 @@ func (s *session) describePool(p *libvirt.StoragePool) (*pool, error) {
 	}
 	if about.Type != "dir" && about.Type != "fs" && about.Type != "netfs" {
 		return nil, s.h.fail("", "open the storage pool", fmt.Errorf("pool %s is of type %s, which has no files", s.h.o.Pool, about.Type),
-			"name another pool in cluster.hypervisors: one of type dir, fs or netfs, or one that is to be made")
+			"name another pool in cluster.hypervisors: one of type dir, fs or netfs, or one that does not exist yet")
 	}
 	id, err := p.GetUUIDString()
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *session) makePool() (*pool, error) {
 		p, err = s.definePool(s.h.o.Pool, s.h.o.PoolPath, poolMode, domainxml.ExistingFolder)
 	}
 	if err != nil {
-		return nil, s.h.fail("", "make the storage pool", err, "")
+		return nil, s.h.fail("", "create the storage pool", err, "")
 	}
 	found, err := s.describePool(p)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *session) recordMadeFolder(p *pool) error {
 // build makes the folder of an inactive pool, and starts the pool.
 func (p *pool) build() error {
 	if err := p.p.Build(0); err != nil {
-		return p.h.fail("", "make the folder "+p.path, err, "")
+		return p.h.fail("", "create the folder "+p.path, err, "")
 	}
 	return p.h.fail("", "start the storage pool in "+p.path, p.p.Create(0), "")
 }

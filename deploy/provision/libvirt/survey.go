@@ -82,7 +82,7 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 	var inventory provision.Inventory
 	err := h.run(ctx, func(s *session) (err error) {
 		inventory, err = s.survey(c, net)
-		return h.fail("", "look at what is there", err, "")
+		return h.fail("", "survey the hypervisor", err, "")
 	})
 	if err != nil {
 		return provision.Inventory{}, err

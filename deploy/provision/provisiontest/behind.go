@@ -152,8 +152,14 @@ func copiedMachine(b *suite) {
 	}
 	b.RemoveDomain(b.T, "aa-copy")
 	b.Provider.BeginClusterRemoval(b.cluster)
-	if left := b.remaining(); len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
+	left := b.remaining()
+	if len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
 		b.Errorf("left: %q", left)
+	}
+	if inventory := b.survey(); inventory.Kind == provision.VM { // an image for containers has no disk in the pool
+		if !slices.Contains(inventory.Images, s.Image.Hash) || len(left) != 2 || !strings.HasPrefix(left[1], "image "+s.Image.Hash) {
+			b.Errorf("the copy uses image %s: images %q, left %q", s.Image.Hash, inventory.Images, left)
+		}
 	}
 	b.RemoveDomain(b.T, "zz-copy")
 	if left := b.remaining(); len(left) > 0 {

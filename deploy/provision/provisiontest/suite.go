@@ -508,7 +508,9 @@ func clean(b *suite) {
 	g.Images = b.images[:]
 	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
 	b.ensure(s)
-	b.clean() // keeps what is in use
+	if left := b.remaining(); len(left) != 1 || !strings.HasPrefix(left[0], "network ") { // an image of an own machine is not reported
+		b.Errorf("left while the machine exists: %q", left)
+	}
 	inventory := b.survey()
 	if f := b.machine("n1"); f.State != provision.Running || inventory.Network == nil || !slices.Equal(inventory.Images, []string{s.Image.Hash}) {
 		b.Errorf("after cleaning around it: %+v, %+v", f, inventory)

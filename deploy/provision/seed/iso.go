@@ -23,13 +23,13 @@ func makeISO(label string, files []File) ([]byte, error) {
 	var content []byte
 	for _, f := range files { // the standard requires them sorted by name
 		if len(f.Name) > 30 || f.Name != strings.ToUpper(f.Name) {
-			return nil, fmt.Errorf("%s is no name for a file of ISO 9660", f.Name)
+			return nil, fmt.Errorf("%s is not a valid ISO 9660 file name", f.Name)
 		}
 		root = append(root, record(f.Name+".;1", filesAt+len(content)/sector, len(f.Data), false)...)
 		content = append(content, pad(f.Data)...)
 	}
 	if len(root) > sector {
-		return nil, fmt.Errorf("%d files are too many", len(files))
+		return nil, fmt.Errorf("the root folder has no space for %d files", len(files))
 	}
 	total := filesAt + len(content)/sector
 
