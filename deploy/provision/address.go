@@ -17,10 +17,10 @@ type allocator struct {
 // Gateway returns the hypervisor's address on a managed network: the first one of the range.
 func (n Network) Gateway() netip.Addr { return n.CIDR.Masked().Addr().Next() }
 
-// lastAddress returns the last address of a range, which is IPv4's broadcast address.
-func lastAddress(p netip.Prefix) netip.Addr {
-	bytes := p.Masked().Addr().AsSlice()
-	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
+// Broadcast returns the last address of a network's range.
+func (n Network) Broadcast() netip.Addr {
+	bytes := n.CIDR.Masked().Addr().AsSlice()
+	for bit := n.CIDR.Bits(); bit < len(bytes)*8; bit++ {
 		bytes[bit/8] |= 1 << (7 - bit%8)
 	}
 	a, _ := netip.AddrFromSlice(bytes)
@@ -30,7 +30,7 @@ func lastAddress(p netip.Prefix) netip.Addr {
 func newAllocator(net Network) *allocator {
 	base := net.CIDR.Masked().Addr()
 	return &allocator{net: net, leased: map[netip.Addr]string{}, used: map[netip.Addr]string{
-		base: "the network itself", net.Gateway(): "the hypervisor", lastAddress(net.CIDR): "broadcasts",
+		base: "the network itself", net.Gateway(): "the hypervisor", net.Broadcast(): "broadcasts",
 	}}
 }
 

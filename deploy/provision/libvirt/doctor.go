@@ -109,17 +109,17 @@ func (s *session) examinePool() provision.Finding {
 	case err != nil:
 		return s.errorFinding(what, err)
 	case left < 2<<30 && !s.host.test:
-		return finding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, sizeText(left))
+		return finding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, provision.SizeText(left))
 	}
-	return finding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, sizeText(left))
+	return finding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, provision.SizeText(left))
 }
 
 func (s *session) examineMemory() provision.Finding {
 	free := freeMemory(s.conn)
 	if free < 1<<30 && !s.host.test {
-		return finding("memory", "warning", "stop other programs, or give the roles less memory", "%s are left", sizeText(free))
+		return finding("memory", "warning", "stop other programs, or give the roles less memory", "%s are left", provision.SizeText(free))
 	}
-	return finding("memory", "ok", "", "%s are left", sizeText(free))
+	return finding("memory", "ok", "", "%s are left", provision.SizeText(free))
 }
 
 func (s *session) examineNetwork(net provision.Network) provision.Finding {

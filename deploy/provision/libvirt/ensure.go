@@ -174,9 +174,9 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 	if !ready {
 		return fmt.Errorf("the image %s is not in the storage pool", spec.Image.Hash)
 	}
-	var about imageFile
+	var imageSize uint64
 	if !p.host.test {
-		if about, err = checkImage(spec.Image, p.host.kind); err != nil {
+		if imageSize, err = checkImage(spec.Image, p.host.kind); err != nil {
 			return p.h.fail(spec.Node, "check the image", err, "build the image again")
 		}
 	}
@@ -193,7 +193,7 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 		return p.uploadFile(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
 	}
 	vol, err := p.create(domainxml.Volume{
-		Name: name, Format: "qcow2", Capacity: max(spec.Disk, about.disk), Mode: "0600",
+		Name: name, Format: "qcow2", Capacity: max(spec.Disk, imageSize), Mode: "0600",
 		Backing: p.pathOf(imagePart(spec.Image.Hash, "disk")), BackingFormat: string(spec.Image.Format),
 	})
 	if err != nil {

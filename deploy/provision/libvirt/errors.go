@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"libvirt.org/go/libvirt"
@@ -36,15 +37,7 @@ func (h *Hypervisor) fail(node, op string, err error, fix string) error {
 // hasCode reports whether an error is libvirt's with one of these codes.
 func hasCode(err error, codes ...libvirt.ErrorNumber) bool {
 	var e libvirt.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, c := range codes {
-		if e.Code == c {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }
 
 func isNotFound(err error) bool {
@@ -67,12 +60,7 @@ func explainError(err error) (fix string, inner error) {
 	}
 	inner = errors.New(text)
 	contains := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(text, w) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 	}
 	switch {
 	case contains("No space left on device", "Disk quota exceeded"):

@@ -11,6 +11,8 @@ const sector = 2048
 // makeISO returns an ISO 9660 file system with a few files in its root folder. It implements only the part
 // of the standard that this needs. It has no Rock Ridge names: Linux shows META-DATA. as meta-data, which is
 // the name that cloud-init reads. It contains no dates, so that the same content gives the same bytes.
+// The library kdomanski/iso9660 is not used: it writes the files, of which one has the private host key, to a
+// temporary folder first, where a killed run leaves them.
 func makeISO(label string, files []File) ([]byte, error) {
 	// Sectors: 16 volume descriptor, 17 terminator, 18 and 19 path tables, 20 root folder, 21 files.
 	const (
