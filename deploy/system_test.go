@@ -151,9 +151,9 @@ func TestRecordOfActivation(t *testing.T) {
 		}, outcome: state.Unchanged, text: "unchanged", confirmed: true},
 		"interrupted before the node answers": {goal: node.Switch, prepare: interruptAt(event.Activate), outcome: state.Failed, text: "failed: context canceled", intents: 2},
 		"interrupted before it is confirmed": {goal: node.Switch, prepare: interruptAt(event.Confirm), outcome: state.Failed,
-			text: "failed: not confirmed: goes back by itself, 1m0s after the switch", intents: 2},
+			text: "failed: not confirmed: rolls back automatically, 1m0s after the switch", intents: 2},
 		"lost": {goal: node.Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].refusesConfirm = true }, outcome: state.Failed,
-			text: "failed: not confirmed: goes back by itself, 1m0s after the switch", intents: 2},
+			text: "failed: not confirmed: rolls back automatically, 1m0s after the switch", intents: 2},
 	} {
 		w := newWorldDeployedTwice(t)
 		old := w.machines["w-1"].current

@@ -42,7 +42,7 @@ type UnknownProfileError struct{ Node, Path string }
 
 // Hint returns what the user can do.
 func (e *UnknownProfileError) Hint() string {
-	return "somebody else deployed there; to replace it all the same, pass --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles"
+	return "another user or tool has deployed it; to replace it, pass --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles"
 }
 
 func (e *UnknownProfileError) Error() string {
@@ -85,18 +85,18 @@ type LostSightError struct {
 func (e *LostSightError) Error() string {
 	why := strings.TrimPrefix(strings.TrimPrefix(e.Err.Error(), e.Node+": "), "activate: ")
 	if e.Armed == 0 {
-		return fmt.Sprintf("%s: lost sight of the switch to %s, which goes on: %s", e.Node, e.Path, why)
+		return fmt.Sprintf("%s: the result of the switch to %s is unknown, and the switch continues on the node: %s", e.Node, e.Path, why)
 	}
-	return fmt.Sprintf("%s: could not confirm the switch to %s; the node goes back by itself, at the latest %s after the switch: %s",
+	return fmt.Sprintf("%s: could not confirm the switch to %s; the node rolls back automatically, at the latest %s after the switch: %s",
 		e.Node, e.Path, e.Armed, why)
 }
 
 // Brief returns the result in one line.
 func (e *LostSightError) Brief() string {
 	if e.Armed == 0 {
-		return "lost sight of the switch, which goes on"
+		return "result unknown: the switch continues on the node"
 	}
-	return fmt.Sprintf("not confirmed: goes back by itself, %s after the switch", e.Armed)
+	return fmt.Sprintf("not confirmed: rolls back automatically, %s after the switch", e.Armed)
 }
 
 func (e *LostSightError) Unwrap() error { return e.Err }
@@ -117,15 +117,15 @@ func (e *FailedError) Error() string {
 	fmt.Fprintf(&b, "%s: %s to %s: %s", e.Node, e.Request.Goal, e.Request.Path, e.cause())
 	switch e.Result.Outcome {
 	case RolledBack:
-		fmt.Fprintf(&b, "; the node is back on %s", e.From)
+		fmt.Fprintf(&b, "; the node rolled back to %s", e.From)
 		if e.ByItself {
-			b.WriteString(", by itself")
+			b.WriteString(" automatically")
 		}
 	case RollbackFailed:
-		fmt.Fprintf(&b, "; going back to %s FAILED: look at the node", e.From)
+		fmt.Fprintf(&b, "; rollback to %s FAILED: check the node", e.From)
 	default:
 		if e.From == "" && e.Request.Goal != Boot {
-			b.WriteString("; there is no system to go back to")
+			b.WriteString("; there is no system to roll back to")
 		} else if e.Result.After.Current != e.From {
 			b.WriteString("; it was not rolled back")
 		}
@@ -161,9 +161,9 @@ func (e *FailedError) cause() string {
 		}
 		return s + ": a slow switch needs a longer --confirm-timeout"
 	case reasonUnconfirmed:
-		return fmt.Sprintf("nobody could log in to confirm it within %s", e.Request.Confirm)
+		return fmt.Sprintf("no client could log in to confirm it within %s", e.Request.Confirm)
 	case reasonAborted:
-		return "it was called off"
+		return "it was aborted"
 	case reasonKilled:
 		return "the switch was killed on the node"
 	case reasonLocked:

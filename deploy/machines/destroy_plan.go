@@ -44,7 +44,7 @@ func (d Removal) String() string {
 	case d.note != "":
 		text += ": " + d.note
 	case d.unrecorded:
-		text += ": left behind by a run that was cut off"
+		text += ": left by an interrupted run"
 	case d.State == "":
 		text += ": nothing of it is there any more"
 	case d.State != provision.Running:
