@@ -86,41 +86,58 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 		r.skipAll(nodes, buildErr)
 		return errors.Join(buildErr, set.CreationErrors())
 	}
-	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
+	cluster, err := r.deploy(ctx, nodes, closures, inspected)
+	if err == nil && buildErr == nil {
+		err = r.finish(ctx, nodes, set, cluster)
+	}
+	return errors.Join(buildErr, err)
+}
+
+// deploy deploys the nodes: wave by wave in a running cluster, otherwise each as soon as it is ready. With
+// --rollback-all-on-failure, it restores all nodes if one of them fails.
+func (r *run) deploy(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) (rollout.Cluster, error) {
+	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
 	cluster, err := r.observeClusterBeforeDeploy(ctx, closures, inspected)
 	switch {
 	case err != nil:
 		inspected.waitAll()
 		r.skipAll(nodes, err)
-	case o.MaxUnavailable.Of(len(nodes)) == len(nodes) && !cluster.Running():
+	case r.MaxUnavailable.Of(len(nodes)) == len(nodes) && !cluster.Running():
 		err = r.deployAtOnce(ctx, cluster, nodes, closures, inspected)
 	default:
-		todo, sortErr := r.makeTasks(ctx, nodes, closures, inspected)
-		if err = r.checkRunDrains(ctx, cluster, todo); err != nil {
-			for _, t := range todo {
-				r.recordOutcome(t.Node, t.Closure, state.Skipped, "skipped: members cannot be drained", nil)
-			}
-			err = errors.Join(sortErr, err)
-			break
-		}
-		err = errors.Join(sortErr, r.deployWaves(ctx, cluster, todo))
+		err = r.deployInWaves(ctx, cluster, nodes, closures, inspected)
 	}
 	r.retryAdmissions(ctx, cluster)
 	switch {
-	case !o.RollbackAll || !o.Goal.Activates() || ctx.Err() != nil:
+	case !r.RollbackAll || !r.Goal.Activates() || ctx.Err() != nil:
 	case err != nil:
 		err = errors.Join(err, r.restoreNodes(ctx, cluster))
 	default:
 		err = r.dropKeyBackups(ctx)
 	}
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
-	if err == nil && buildErr == nil {
-		err = r.removeObsolete(ctx, set, cluster)
+	r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
+	return cluster, err
+}
+
+// deployInWaves decides what to do on every node, checks all drains, and deploys wave by wave.
+func (r *run) deployInWaves(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
+	tasks, err := r.makeTasks(ctx, nodes, closures, inspected)
+	if drainErr := r.checkRunDrains(ctx, cluster, tasks); drainErr != nil {
+		for _, t := range tasks {
+			r.recordOutcome(t.Node, t.Closure, state.Skipped, "skipped: members cannot be drained", nil)
+		}
+		return errors.Join(err, drainErr)
 	}
-	if err == nil && buildErr == nil && o.Goal.ActivatesNow() {
-		err = cluster.Verify(ctx, hive, nodes, o.Parallel, inspect.NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send), o.CheckTimeout)
+	return errors.Join(err, r.deployWaves(ctx, cluster, tasks))
+}
+
+// finish removes machines that the hive no longer has, and verifies the cluster.
+func (r *run) finish(ctx context.Context, nodes []nixeval.Node, set *machines.Set, cluster rollout.Cluster) error {
+	if err := r.removeObsolete(ctx, set, cluster); err != nil || !r.Goal.ActivatesNow() {
+		return err
 	}
-	return errors.Join(buildErr, err)
+	conditions := inspect.NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send)
+	return cluster.Verify(ctx, r.hive, nodes, r.Parallel, conditions, r.CheckTimeout)
 }
 
 // nodeChanger returns what changes one node.

@@ -29,17 +29,15 @@ func TestDrawing(t *testing.T) {
 
 // goPackage is a package of the program, as `go list` reports it.
 type goPackage struct {
-	ImportPath, Doc, Dir string
-	Imports              []string
-	GoFiles              []string
-	lines                int
+	ImportPath, Doc string
+	Imports         []string
 }
 
 // drawPackages draws which packages of the program import which. A package imports only packages of lower
 // layers.
 func drawPackages(t *testing.T) []byte {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-json=ImportPath,Doc,Dir,Imports,GoFiles,CgoFiles", "./cmd/...", "./deploy/...", "./nixeval/...", "./modules", "./templates")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Doc,Imports", "./cmd/...", "./deploy/...", "./nixeval/...", "./modules", "./templates")
 	cmd.Dir = root(t)
 	out, err := cmd.Output()
 	if err != nil {
@@ -47,22 +45,12 @@ func drawPackages(t *testing.T) []byte {
 	}
 	packages := map[string]goPackage{}
 	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); {
-		var p struct {
-			goPackage
-			CgoFiles []string
-		}
+		var p goPackage
 		if err := dec.Decode(&p); err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range append(p.GoFiles, p.CgoFiles...) {
-			data, err := os.ReadFile(filepath.Join(p.Dir, f))
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.lines += bytes.Count(data, []byte("\n"))
-		}
 		p.Imports = ourImports(p.Imports)
-		packages[strings.TrimPrefix(p.ImportPath, module+"/")] = p.goPackage
+		packages[strings.TrimPrefix(p.ImportPath, module+"/")] = p
 	}
 	layers := map[string]int{}
 	var layerOf func(name string) int
@@ -83,7 +71,6 @@ func drawPackages(t *testing.T) []byte {
 	var b bytes.Buffer
 	b.WriteString("# Packages\n\nWritten by `go test ./e2e/house -update`. A package imports only packages of lower layers. " +
 		"Not drawn: packages of tests, and the imports of `deploy/durable` and `deploy/event`, which every package may import.\n")
-	total := 0
 	for layer := slices.Max(slices.Collect(maps.Values(layers))); layer >= 0; layer-- {
 		fmt.Fprintf(&b, "\n## Layer %d\n\n", layer)
 		for _, name := range slices.Sorted(maps.Keys(layers)) {
@@ -91,14 +78,12 @@ func drawPackages(t *testing.T) []byte {
 				continue
 			}
 			p := packages[name]
-			total += p.lines
-			fmt.Fprintf(&b, "- `%s`, %d lines: %s\n", name, p.lines, strings.TrimSuffix(p.Doc, "\n"))
+			fmt.Fprintf(&b, "- `%s`: %s\n", name, strings.TrimSuffix(p.Doc, "\n"))
 			if drawn := slices.DeleteFunc(slices.Clone(p.Imports), func(i string) bool { return i == "deploy/durable" || i == "deploy/event" }); len(drawn) > 0 {
 				fmt.Fprintf(&b, "  - imports %s\n", strings.Join(drawn, ", "))
 			}
 		}
 	}
-	fmt.Fprintf(&b, "\n%d packages, %d lines of Go.\n", len(packages), total)
 	return b.Bytes()
 }
 
