@@ -6,6 +6,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -14,7 +15,10 @@ import (
 type AdjustError struct{ Err error }
 
 func (e *AdjustError) Error() string { return e.Err.Error() }
-func (e *AdjustError) Unwrap() error { return e.Err }
+
+// Kind implements [failure.Classified].
+func (e *AdjustError) Kind() failure.Kind { return failure.Check }
+func (e *AdjustError) Unwrap() error      { return e.Err }
 
 // Hint says what to do about it.
 func (e *AdjustError) Hint() string { return "nixbench apply does it again; nothing else is missing" }

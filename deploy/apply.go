@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -308,9 +308,19 @@ type NodeError struct {
 	Err  error
 }
 
-// Error names the node once: the wrapped error often begins with the node's name, too.
-func (e *NodeError) Error() string {
-	return e.Node + ": " + strings.TrimPrefix(e.Err.Error(), e.Node+": ")
-}
-
+func (e *NodeError) Error() string { return failure.Message(e) }
 func (e *NodeError) Unwrap() error { return e.Err }
+
+// OnNode implements [failure.OnNode].
+func (e *NodeError) OnNode() (node, text string) { return e.Node, failure.TextOn(e.Node, e.Err) }
+
+// Kind implements [failure.Classified].
+func (e *NodeError) Kind() failure.Kind {
+	switch e.Step {
+	case event.Connect:
+		return failure.Unreachable
+	case event.Copy, event.Keys:
+		return failure.Copy
+	}
+	return failure.Activation
+}

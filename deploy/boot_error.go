@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
@@ -50,17 +51,22 @@ type BootError struct {
 	Err     error
 }
 
-func (e *BootError) Error() string {
-	text := strings.TrimPrefix(e.Err.Error(), e.Node+": ")
-	text = strings.TrimPrefix(text, e.Node+", ")
+func (e *BootError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *BootError) OnNode() (node, text string) {
+	text = failure.TextOn(e.Node, e.Err)
 	if e.Started {
 		text = fmt.Sprintf("its machine was started, but is not ready (it has %s): %s", e.Within, text)
 	}
 	if tail := strings.TrimSpace(e.Console); tail != "" {
 		text += "\nits console ends with:\n" + tail
 	}
-	return e.Node + ": " + text
+	return e.Node, text
 }
+
+// Kind implements [failure.Classified].
+func (e *BootError) Kind() failure.Kind { return failure.Provision }
 
 func (e *BootError) Unwrap() error { return e.Err }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -24,7 +25,7 @@ func (d *Deployer) drainNode(ctx context.Context, e engine.Engine, node, what st
 			}
 			if err != nil {
 				o.Broken = true
-				d.warn(node, fmt.Errorf("%s: %w; it is drained for a short time only, since its work cannot be seen to end", node, err))
+				d.warn(node, failure.On(node, fmt.Errorf("%w; it is drained for a short time only, since its work cannot be seen to end", err)))
 			}
 		}
 		return e.Drain(ctx, node, o, report)

@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"runtime"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -61,7 +61,7 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	select {
 	case f.resolving <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: %w", n.Name, context.Cause(ctx))
+		return nil, failure.On(n.Name, context.Cause(ctx))
 	}
 	wait := f.options.Send.Wait(event.Event{Node: n.Name, Phase: event.Connect, Text: "ssh -G, which reads the SSH configuration"})
 	cfg, err := f.resolve(ctx, target)
@@ -139,7 +139,7 @@ func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Targe
 	m, ok := f.machines[n.Name]
 	switch {
 	case f.machinesErr != nil:
-		return remote.Target{}, fmt.Errorf("%s: %w", n.Name, f.machinesErr)
+		return remote.Target{}, failure.On(n.Name, f.machinesErr)
 	case !ok || m.Created == nil:
 		return remote.Target{}, &NoHostError{Node: n}
 	case !m.Address.IsValid():
@@ -212,15 +212,23 @@ func (e *NoHostError) Hint() string {
 	return ""
 }
 
-func (e *NoHostError) Error() string {
+func (e *NoHostError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *NoHostError) OnNode() (node, text string) {
 	switch {
 	case e.Booted:
-		return fmt.Sprintf("%s: the address of its machine is not known yet", e.Node.Name)
+		text = "the address of its machine is not known yet"
 	case e.Node.Role != "":
-		return fmt.Sprintf("%s: its machine has not been booted yet, so it has no address", e.Node.Name)
+		text = "its machine has not been booted yet, so it has no address"
+	default:
+		text = "deployment.targetHost is null, so it can only be deployed locally, with apply-local"
 	}
-	return fmt.Sprintf("%s: deployment.targetHost is null, so it can only be deployed locally, with apply-local", e.Node.Name)
+	return e.Node.Name, text
 }
+
+// Kind implements [failure.Classified].
+func (e *NoHostError) Kind() failure.Kind { return failure.Unreachable }
 
 // Outcome is the result of Each for one node.
 type Outcome[T any] struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -85,8 +86,11 @@ func eachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, 
 // SkippedError is a node that was not changed because a node of an earlier wave failed.
 type SkippedError struct{ Node string }
 
-func (e *SkippedError) Error() string {
-	return e.Node + ": skipped: a node of the wave before failed"
+func (e *SkippedError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *SkippedError) OnNode() (node, text string) {
+	return e.Node, "skipped: a node of the wave before failed"
 }
 
 // Count formats a number of things: `1 node` or `3 nodes`.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -164,7 +165,10 @@ type ClusterUnavailableError struct{ Err error }
 func (e *ClusterUnavailableError) Error() string {
 	return "no node can be taken out of the cluster: " + e.Err.Error()
 }
-func (e *ClusterUnavailableError) Unwrap() error { return e.Err }
+
+// Kind implements [failure.Classified].
+func (e *ClusterUnavailableError) Kind() failure.Kind { return failure.Cluster }
+func (e *ClusterUnavailableError) Unwrap() error      { return e.Err }
 
 // Hint says what to do about it.
 func (e *ClusterUnavailableError) Hint() string {

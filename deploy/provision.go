@@ -3,7 +3,7 @@ package deploy
 import (
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"net/netip"
 	"path"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -268,7 +269,7 @@ func (m *machineTask) machineIdentity(s provision.Spec) (provision.Identity, err
 	if key.Public == m.Store.State().Machines[s.Node].HostKey {
 		id.HostKey = key.Private
 	} else if m.change.NeedsImage() {
-		return id, fmt.Errorf("%s: the host key that was made for it is gone", s.Node)
+		return id, failure.On(s.Node, errors.New("the host key that was made for it is gone"))
 	}
 	return id, nil
 }

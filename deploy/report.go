@@ -7,6 +7,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -50,14 +51,14 @@ func briefError(node string, err error) string {
 	}
 	var boot *BootError
 	if errors.As(err, &boot) {
-		text, _, _ := strings.Cut(strings.TrimPrefix(boot.Error(), node+": "), "\n")
+		text, _, _ := strings.Cut(failure.TextOn(node, boot), "\n")
 		return text
 	}
 	var down *remote.UnreachableError
 	if errors.As(err, &down) {
 		err = down // leave out the step that could not be done
 	}
-	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), node+": "), "\n")
+	text, _, _ := strings.Cut(failure.TextOn(node, err), "\n")
 	return text
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -205,6 +206,9 @@ func (e *NoPredecessorError) Error() string {
 	return fmt.Sprintf("roll back: nothing is on record about what %s ran before: no run from here has changed it", strings.Join(e.Nodes, ", "))
 }
 
+// Kind implements [failure.Classified].
+func (e *NoPredecessorError) Kind() failure.Kind { return failure.Usage }
+
 // Hint returns what to do about the error.
 func (e *NoPredecessorError) Hint() string {
 	return "--to N names a generation: nixbench generations lists them"
@@ -213,9 +217,15 @@ func (e *NoPredecessorError) Hint() string {
 // GoneError is a rollback of a node that no longer has the target system.
 type GoneError struct{ Node, What string }
 
-func (e *GoneError) Error() string {
-	return fmt.Sprintf("%s: roll back: the node has no %s (any more): it was removed, and perhaps collected as garbage", e.Node, e.What)
+func (e *GoneError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *GoneError) OnNode() (node, text string) {
+	return e.Node, fmt.Sprintf("roll back: the node has no %s (any more): it was removed, and perhaps collected as garbage", e.What)
 }
+
+// Kind implements [failure.Classified].
+func (e *GoneError) Kind() failure.Kind { return failure.Activation }
 
 // Hint returns what to do about the error.
 func (e *GoneError) Hint() string {

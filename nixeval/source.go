@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Source is the location of a hive: a file or a flake.
@@ -200,6 +201,9 @@ func unwrapPath(err error) error {
 type SourceError struct{ msg string }
 
 func (e *SourceError) Error() string { return e.msg }
+
+// Kind implements [failure.Classified].
+func (e *SourceError) Kind() failure.Kind { return failure.Usage }
 
 func sourceError(format string, args ...any) error {
 	return &SourceError{fmt.Sprintf(format, args...)}

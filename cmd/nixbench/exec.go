@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -83,6 +84,9 @@ type execError struct {
 func (e *execError) Error() string {
 	return fmt.Sprintf("the command failed on %s", strings.Join(e.nodes, ", "))
 }
+
+// Kind implements [failure.Classified].
+func (e *execError) Kind() failure.Kind { return failure.Command }
 
 func joinExecErrors(results []deploy.Outcome[int]) error {
 	var errs []error

@@ -14,6 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -70,7 +71,7 @@ func TestErrorsOfEngines(t *testing.T) {
 	const both = "cp-1: kubectl: exit status 1\ncp-2: kubectl: timed out"
 	alone, down := &deploy.ClusterUnavailableError{Err: silent}, &remote.UnreachableError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("i/o timeout")}
 	lost := &remote.LostError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("EOF")}
-	drain := &deploy.NodeError{Node: "w-3", Step: event.Drain, Err: fmt.Errorf("w-3: drain: %w", errors.Unwrap(silent))}
+	drain := &deploy.NodeError{Node: "w-3", Step: event.Drain, Err: failure.On("w-3", fmt.Errorf("drain: %w", errors.Unwrap(silent)))}
 	access := &kubernetes.AccessError{Err: errors.Join(errors.New("cp-1: it has none"), errors.New("cp-2: it has none"))}
 	for _, test := range []struct {
 		err  error

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -147,5 +148,8 @@ type newKeyError struct {
 }
 
 func (e *newKeyError) Error() string { return e.err.Error() }
-func (e *newKeyError) Unwrap() error { return e.err }
-func (e *newKeyError) Hint() string  { return e.hint }
+
+// Kind implements [failure.Classified].
+func (e *newKeyError) Kind() failure.Kind { return failure.Cluster }
+func (e *newKeyError) Unwrap() error      { return e.err }
+func (e *newKeyError) Hint() string       { return e.hint }

@@ -16,6 +16,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -141,6 +142,9 @@ type checkError struct{ nodes []string }
 func (e *checkError) Error() string {
 	return "not as they should be: " + strings.Join(e.nodes, ", ")
 }
+
+// Kind implements [failure.Classified].
+func (e *checkError) Kind() failure.Kind { return failure.Check }
 
 func checkStatus(rows []deploy.Status) error {
 	var bad []string

@@ -11,6 +11,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // roundTimeout is the time limit of one kubectl drain command. After each round, the remaining pods
@@ -30,7 +31,7 @@ func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, 
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: drain: %w", node, shortenError(ctx, err))
+		return failure.On(node, fmt.Errorf("drain: %w", shortenError(ctx, err)))
 	}
 	n, member := nodes[node]
 	if !member || !e.mustDrain(ctx, n, node, o) {
@@ -47,7 +48,7 @@ func (e *Engine) Drain(ctx context.Context, node string, o engine.DrainOptions, 
 	}
 	var blocked *engine.BlockedError
 	if !errors.As(err, &blocked) { // a BlockedError already names the node
-		err = fmt.Errorf("%s: drain: %w", node, err)
+		err = failure.On(node, fmt.Errorf("drain: %w", err))
 	}
 	back, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -301,16 +302,16 @@ func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainO
 		}
 		pods, err := e.listPods(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
+			return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
 		}
 		if budgets == nil {
 			if budgets, err = e.listBudgets(ctx); err != nil {
-				return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
+				return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
 			}
 		}
 		if daemonSets == nil {
 			if daemonSets, err = e.daemonSets(ctx); err != nil {
-				return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
+				return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
 			}
 		}
 		markOrphans(pods, daemonSets)

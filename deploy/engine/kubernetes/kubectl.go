@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // errNoControlPlane is returned if no control plane has been set up yet.
@@ -73,7 +75,7 @@ func (e *Engine) tryKubectl(ctx context.Context, left int, node, stdin string, a
 	defer cancel()
 	out, err := e.kubectlOn(one, node, stdin, args...)
 	if err != nil && one.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%s: kubectl %s: no answer within %v", node, args[0], limit.Round(100*time.Millisecond))
+		err = failure.On(node, fmt.Errorf("kubectl %s: no answer within %v", args[0], limit.Round(100*time.Millisecond)))
 	}
 	return out, err
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // UncordonWhenReady implements [engine.Engine]. The member's kubelet must work with the current
@@ -94,12 +96,15 @@ type NotReadyError struct {
 	Logs    string // of the programs of the node
 }
 
-func (e *NotReadyError) Error() string {
-	text := fmt.Sprintf("%s: after %v it cannot be given work again: %v", e.Node, e.After.Round(time.Second), e.Missing)
+func (e *NotReadyError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *NotReadyError) OnNode() (node, text string) {
+	text = fmt.Sprintf("after %v it cannot be given work again: %v", e.After.Round(time.Second), e.Missing)
 	if e.Logs != "" {
 		text += "\n" + e.Logs
 	}
-	return text
+	return e.Node, text
 }
 
 func (e *NotReadyError) Unwrap() error { return e.Missing }
@@ -142,11 +147,11 @@ func (e *Engine) removeDrainMark(ctx context.Context, node, mark string) error {
 	}
 	if !wasCordonedBefore(mark) {
 		if _, err := e.kubectl(ctx, "", "uncordon", node); err != nil {
-			return fmt.Errorf("%s: uncordon: %w", node, shortenError(ctx, err))
+			return failure.On(node, fmt.Errorf("uncordon: %w", shortenError(ctx, err)))
 		}
 	}
 	if _, err := e.kubectl(ctx, "", "annotate", "node", node, drainedAnnotation+"-"); err != nil && !isNotFound(err) {
-		return fmt.Errorf("%s: uncordon: %w", node, shortenError(ctx, err))
+		return failure.On(node, fmt.Errorf("uncordon: %w", shortenError(ctx, err)))
 	}
 	return nil
 }
