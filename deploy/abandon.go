@@ -23,9 +23,9 @@ func (m *Machines) PlanAbandon(recorded *state.State, hypervisor string) *Destro
 			d.WholeCluster = false
 			continue
 		}
-		machine := removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is given up"}
+		machine := removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is removed from the record"}
 		if s.Address.IsValid() {
-			machine.note = "its address " + s.Address.String() + " and its host key are given up"
+			machine.note = "its address " + s.Address.String() + " and its host key are removed from the record"
 		}
 		d.Removals = append(d.Removals, machine)
 	}
@@ -55,7 +55,7 @@ func (m *Machines) describeRemaining(recorded *state.State, d *DestroyPlan) []st
 	}
 	if len(keys) > 0 {
 		slices.Sort(keys)
-		out = append(out, "whoever has their disks may have these keys: "+strings.Join(slices.Compact(keys), ", "))
+		out = append(out, "a person with access to their disks may have these keys: "+strings.Join(slices.Compact(keys), ", "))
 	}
 	return out
 }
@@ -84,7 +84,7 @@ func addAbandonHint(err error, recorded *state.State) error {
 	case *provision.Error:
 		if _, ours := recorded.Cluster.Hypervisors[e.Hypervisor]; ours && errors.Is(e, provision.ErrUnreachable) {
 			with := *e
-			with.Fix += fmt.Sprintf("; if it is gone for good, take it out of cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.Hypervisor)
+			with.Fix += fmt.Sprintf("; if it is permanently lost, remove it from cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.Hypervisor)
 			with.Fix = strings.TrimPrefix(with.Fix, "; ")
 			return &with
 		}

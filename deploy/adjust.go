@@ -21,7 +21,7 @@ func (e *AdjustError) Kind() failure.Kind { return failure.Check }
 func (e *AdjustError) Unwrap() error      { return e.Err }
 
 // Hint says what to do about it.
-func (e *AdjustError) Hint() string { return "nixbench apply does it again; nothing else is missing" }
+func (e *AdjustError) Hint() string { return "run nixbench apply again; it changes only these settings" }
 
 // adjustMembers changes settings of members that are not part of their systems, such as labels, to those of
 // the hive.
@@ -34,7 +34,7 @@ func (r *run) adjustMembers(ctx context.Context, cluster clusterState, nodes []s
 		if !ok {
 			continue
 		}
-		wait := r.Send.Wait(event.Event{Phase: event.Deploy, Text: "the cluster to take over what the hive says of its nodes"})
+		wait := r.Send.Wait(event.Event{Phase: event.Deploy, Text: "the cluster to apply the hive's settings of its members"})
 		changes, err := adjuster.Adjust(ctx, nodes, false)
 		wait.End()
 		if ctx.Err() != nil {

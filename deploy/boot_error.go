@@ -26,13 +26,13 @@ func (m *machineTask) notReadyError(ctx context.Context, err error) error {
 	if d, ok := host.(provision.Discoverer); ok && m.plan.Network.Mode.Ours() {
 		all, _ := d.Addresses(ctx, m.plan.Cluster, m.change.Node) // only for the message, so an error does not matter
 		if a := preferredAddress(all); a.IsValid() && a != m.change.Address && len(all) == 1 {
-			e.Err = fmt.Errorf("%w; it has got the address %s, although %s is reserved for it", e.Err, a, m.change.Address)
+			e.Err = fmt.Errorf("%w; it has the address %s, although %s is reserved for it", e.Err, a, m.change.Address)
 		}
 	}
 	if inventory, err := host.Survey(ctx, m.plan.Cluster, m.plan.Network); err == nil {
 		for _, f := range inventory.Machines {
 			if f.Node == m.change.Node && f.State == provision.Off {
-				e.Err = fmt.Errorf("%w; it is off: its system has ended by itself", e.Err)
+				e.Err = fmt.Errorf("%w; it is off: its system has shut down", e.Err)
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func (e *BootError) Error() string { return failure.Message(e) }
 func (e *BootError) OnNode() (node, text string) {
 	text = failure.TextOn(e.Node, e.Err)
 	if e.Started {
-		text = fmt.Sprintf("its machine was started, but is not ready (it has %s): %s", e.Within, text)
+		text = fmt.Sprintf("its machine was started, but is not ready after %s: %s", e.Within, text)
 	}
 	if tail := strings.TrimSpace(e.Console); tail != "" {
 		text += "\nits console ends with:\n" + tail
@@ -77,7 +77,7 @@ func (e *BootError) Hint() string {
 		return helpful.Hint()
 	}
 	if e.Started {
-		return "the next apply goes on waiting; --boot-timeout gives it longer; nixbench destroy --on " + e.Node + " begins anew"
+		return "the next apply continues to wait; --boot-timeout sets a longer limit; to start again with a new machine: nixbench destroy --on " + e.Node
 	}
 	return ""
 }

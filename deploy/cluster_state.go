@@ -65,7 +65,7 @@ func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, repor
 		case err != nil:
 			// Without an answer no member can be drained. The run goes on, because it may be what repairs the
 			// engine.
-			d.warn("", fmt.Errorf("nodes that cannot be asked about are changed one after the other, and without taking their work away before: %w", err))
+			d.warn("", fmt.Errorf("nodes whose member state is unknown are changed one after the other, without a drain: %w", err))
 			for _, m := range deployed {
 				cluster.members[m.Node] = member{engine: t.engine, Status: engine.Status{OneByOne: m.OneByOne}, unreachable: true}
 			}
@@ -154,7 +154,7 @@ func (d *Deployer) drainAround(ctx context.Context, o engine.DrainOptions, m mem
 
 // uncordonWhenReady waits until a member is ready, and uncordons it.
 func (d *Deployer) uncordonWhenReady(ctx context.Context, m member, node string) error {
-	return d.runMemberStep(node, "takes work again", func(report func(string)) error { return m.engine.UncordonWhenReady(ctx, node, report) })
+	return d.runMemberStep(node, "uncordoned", func(report func(string)) error { return m.engine.UncordonWhenReady(ctx, node, report) })
 }
 
 // uncordonTimeout limits uncordoning after a failure.

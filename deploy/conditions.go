@@ -33,7 +33,7 @@ func NodeConditions(f *Fleet, nodes []nixeval.Node, parallel int, before map[str
 				now[i].Value.Failed, old = failedSince(before[o.Node.Name], o.Value)
 				if len(old) > 0 {
 					still = append(still, event.Event{Kind: event.Message, Level: "warning", Node: o.Node.Name,
-						Text: fmt.Sprintf("%s: failed before this run, and still: %s", o.Node.Name, strings.Join(old, ", "))})
+						Text: fmt.Sprintf("%s: failed before this run and has not recovered: %s", o.Node.Name, strings.Join(old, ", "))})
 				}
 			}
 			if ctx.Err() == nil { // a cancelled inspection has no result
@@ -141,7 +141,7 @@ func (makers Engines) withMembers(hive *nixeval.Hive, f *Fleet, without []string
 		members := all[kind]
 		of := makers[kind]
 		if of == nil {
-			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
+			return nil, fmt.Errorf("%s.deployment.engine.kind: this version of nixbench has no engine %q", members[0].Node, kind)
 		}
 		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
 		out = append(out, engineWithMembers{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.runOn}), members})

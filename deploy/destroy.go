@@ -50,9 +50,9 @@ func (d removal) String() string {
 	case d.note != "":
 		text += ": " + d.note
 	case d.unrecorded:
-		text += ": left behind by a run that was cut off"
+		text += ": left by an interrupted run"
 	case d.State == "":
-		text += ": nothing of it is there any more"
+		text += ": it no longer exists"
 	case d.State != provision.Running:
 		text += ": " + string(d.State)
 	}
@@ -126,7 +126,7 @@ func (m *Machines) PlanDestroy(ctx context.Context, recorded *state.State, selec
 	for _, machine := range list {
 		if machine.neverCreated {
 			d.neverCreated = append(d.neverCreated, machine.Node)
-			d.Remaining = append(d.Remaining, machine.Node+": it was never made; it is forgotten")
+			d.Remaining = append(d.Remaining, machine.Node+": it was never created; its record is removed")
 		} else {
 			d.Removals = append(d.Removals, machine)
 		}
@@ -274,7 +274,7 @@ func (w *destroyer) removeAll(ctx context.Context, list []removal) ([]state.Node
 	}
 	text := fmt.Sprintf("%s %s", Count(removed, "machine"), w.outcome)
 	if absent > 0 {
-		text += fmt.Sprintf(", %d not there any more", absent)
+		text += fmt.Sprintf(", %d no longer existed", absent)
 	}
 	w.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Remove, Total: len(nodes), Failed: err != nil, Text: text})
 	return results, err
@@ -341,7 +341,7 @@ func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
 		if !ok {
 			continue
 		}
-		wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of what no machine uses", name)})
+		wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of unused networks and images", name)})
 		all, err := c.Clean(ctx, w.cluster)
 		wait.End()
 		if err != nil {
@@ -350,7 +350,7 @@ func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
 		for _, l := range all {
 			used = append(used, &provision.Error{
 				Hypervisor: name, Op: "remove " + l.What, Err: fmt.Errorf("%w: %s", provision.ErrInUse, l.Why),
-				Fix: l.Fix + ", then run nixbench destroy again; nixbench apply goes on with what is left",
+				Fix: l.Fix + ", then run nixbench destroy again; nixbench apply would use the remaining objects",
 			})
 		}
 	}

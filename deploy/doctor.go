@@ -124,7 +124,7 @@ func (m *Machines) examineCapacity(ctx context.Context, recorded *state.State, a
 		f := provision.Finding{What: "disk", State: findingOK, Where: name,
 			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", provision.SizeText(disks[name]), provision.SizeText(inventories[name].FreeDisk))}
 		if disks[name] > inventories[name].FreeDisk {
-			f.State, f.Fix = findingWarning, "disks take what is written to them, so this may do; else a smaller roles.*.disk, or a larger pool"
+			f.State, f.Fix = findingWarning, "disks are allocated as they are written, so this may be enough; otherwise reduce roles.*.disk, or enlarge the pool"
 		}
 		out = append(out, f)
 	}
@@ -139,7 +139,7 @@ func capacityText(p provision.Plan) string {
 		}
 	}
 	if n == 0 {
-		return "no machine has to be made"
+		return "no machine has to be created"
 	}
 	return "there is room for " + Count(n, "new machine")
 }
@@ -195,7 +195,7 @@ func nixVersion(ctx context.Context) provision.Finding {
 	case major < 2 || major == 2 && minor < 8:
 		f.State = findingError
 	case major == 2 && minor < 18:
-		f.State, f.Text = findingWarning, text+" is older than what nixbench is made for"
+		f.State, f.Text = findingWarning, text+" is older than the oldest version that nixbench supports"
 	default:
 		f.Fix = ""
 	}
@@ -214,10 +214,10 @@ func nixTrust(ctx context.Context) provision.Finding {
 		}
 		f.Text = "it can be reached"
 	case strings.Contains(text, `"trusted":0`), strings.Contains(text, `"trusted":false`):
-		f.State, f.Text = findingWarning, "its daemon does not trust you"
-		f.Fix = "that is enough to build and copy; for --nix-option and unsigned caches, put yourself into trusted-users of /etc/nix/nix.conf"
+		f.State, f.Text = findingWarning, "its daemon does not trust this user"
+		f.Fix = "this is enough to build and copy; for --nix-option and unsigned caches, add the user to trusted-users in /etc/nix/nix.conf"
 	default:
-		f.Text = "it can be reached, and trusts you"
+		f.Text = "it can be reached, and trusts this user"
 	}
 	return f
 }

@@ -25,7 +25,7 @@ func (d *Deployer) drainNode(ctx context.Context, e engine.Engine, node, what st
 			}
 			if err != nil {
 				o.Broken = true
-				d.warn(node, failure.On(node, fmt.Errorf("%w; it is drained for a short time only, since its work cannot be seen to end", err)))
+				d.warn(node, failure.On(node, fmt.Errorf("%w; its drain has a short time limit, because the end of its pods cannot be observed", err)))
 			}
 		}
 		return e.Drain(ctx, node, o, report)

@@ -207,7 +207,7 @@ type NoHostError struct {
 // Hint returns what to do about the error.
 func (e *NoHostError) Hint() string {
 	if e.Node.Role != "" {
-		return "nixbench apply boots it, or finds its address"
+		return "nixbench apply boots it, or discovers its address"
 	}
 	return ""
 }

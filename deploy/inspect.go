@@ -33,7 +33,7 @@ func InspectNodes(ctx context.Context, f *Fleet, nodes []nixeval.Node, parallel 
 	}
 	text := Count(len(nodes), "node")
 	if failed > 0 {
-		text = fmt.Sprintf("%d of %s cannot be asked", failed, text)
+		text = fmt.Sprintf("%d of %s cannot be inspected", failed, text)
 	}
 	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Connect, Total: len(nodes), Failed: failed > 0, Text: text})
 	return out
@@ -90,7 +90,7 @@ func (e *SkippedError) Error() string { return failure.Message(e) }
 
 // OnNode implements [failure.OnNode].
 func (e *SkippedError) OnNode() (node, text string) {
-	return e.Node, "skipped: a node of the wave before failed"
+	return e.Node, "skipped: a node of an earlier wave failed"
 }
 
 // Count formats a number of things: `1 node` or `3 nodes`.

@@ -59,9 +59,9 @@ func (r *run) restoreKeys(ctx context.Context, h nodeHost, t task, why error) er
 		return nil
 	case errors.As(why, &failed) && failed.Result.RolledBack():
 		// The node has rolled back; only the keys that it could not restore are left to do.
-		return fmt.Errorf("the node has put back the keys from before together with its system, but that could not be verified: %w", err)
+		return fmt.Errorf("the node has restored the previous keys with its previous system, but this could not be verified: %w", err)
 	}
-	return fmt.Errorf("its keys may still be those of the new system; nixbench apply compares them with the hive: %w", err)
+	return fmt.Errorf("its keys may be those of the new system; nixbench apply compares them with the hive: %w", err)
 }
 
 // undoTimeout limits the time to restore keys after a failure.

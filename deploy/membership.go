@@ -74,7 +74,7 @@ func (r *run) retryAdmissions(ctx context.Context, cluster clusterState) {
 
 // admitOnce asks each engine once to admit a node.
 func (r *run) admitOnce(ctx context.Context, cluster clusterState, node string) error {
-	wait := r.Send.Wait(event.Event{Node: node, Text: "the cluster to let it in"})
+	wait := r.Send.Wait(event.Event{Node: node, Text: "the cluster to admit it"})
 	defer wait.End()
 	var errs []error
 	for _, e := range cluster.engines {
@@ -98,7 +98,7 @@ func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, n
 		case err != nil && !withoutDrain:
 			return &ClusterUnavailableError{Err: err}
 		case err != nil:
-			d.warn("", fmt.Errorf("machines are removed, and the others go on counting their nodes: %w", err))
+			d.warn("", fmt.Errorf("machines are removed, and the other members still list their nodes: %w", err))
 			continue
 		}
 		leaving := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, isMember := members[n]; return !isMember })
@@ -111,7 +111,7 @@ func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, n
 			if withoutDrain {
 				break
 			}
-			if err := d.drainNode(ctx, e, node, "leaves for good", o); err != nil {
+			if err := d.drainNode(ctx, e, node, "drained for removal", o); err != nil {
 				return errors.Join(err, d.undoDrain(ctx, e, leaving[:i]))
 			}
 		}
@@ -120,7 +120,7 @@ func (d *Deployer) removeMembers(ctx context.Context, engines []engine.Engine, n
 			if !ok {
 				break
 			}
-			if err := d.runMemberStep(node, "is taken out", func(func(string)) error { return f.RemoveMember(ctx, node) }); err != nil {
+			if err := d.runMemberStep(node, "removed from the cluster", func(func(string)) error { return f.RemoveMember(ctx, node) }); err != nil {
 				return errors.Join(err, d.undoDrain(ctx, e, leaving[i:]))
 			}
 		}
@@ -163,7 +163,7 @@ func (d *Deployer) warn(node string, err error) {
 type ClusterUnavailableError struct{ Err error }
 
 func (e *ClusterUnavailableError) Error() string {
-	return "no node can be taken out of the cluster: " + e.Err.Error()
+	return "no node can be removed from the cluster: " + e.Err.Error()
 }
 
 // Kind implements [failure.Classified].
@@ -172,7 +172,7 @@ func (e *ClusterUnavailableError) Unwrap() error      { return e.Err }
 
 // Hint says what to do about it.
 func (e *ClusterUnavailableError) Hint() string {
-	return "--no-drain removes the machines all the same; the others go on counting them"
+	return "--no-drain removes the machines without this step; the other members still list them"
 }
 
 // removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The nodes that remain are
@@ -186,7 +186,7 @@ func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *Dest
 	if err := d.checkMembersEvaluable(d.Machines.Hive); err != nil && !withoutDrain {
 		return err
 	} else if err != nil {
-		d.warn("", fmt.Errorf("machines are removed, and others may go on counting their nodes: %w", err))
+		d.warn("", fmt.Errorf("machines are removed, and other members may still list their nodes: %w", err))
 	}
 	var engines []engine.Engine
 	for _, t := range withMembers {

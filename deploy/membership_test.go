@@ -84,7 +84,7 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 		"all succeed":          {"", "", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "forget cp-2"}},
 		"cannot be drained":    {"leave for good", "w-1: the engine refuses", false, []string{"leave for good w-1"}},
 		"cannot be removed":    {"forget", "w-1: the engine refuses", false, []string{"leave for good w-1", "leave for good cp-2", "forget w-1", "return cp-2", "return w-1"}},
-		"does not answer":      {"members", "no node can be taken out of the cluster: the engine does not answer", false, nil},
+		"does not answer":      {"members", "no node can be removed from the cluster: the engine does not answer", false, nil},
 		"undrained":            {"leave for good", "", true, []string{"forget w-1", "forget cp-2"}},
 		"undrained, no answer": {"members", "", true, nil},
 	} {

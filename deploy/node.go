@@ -73,7 +73,7 @@ func (r *run) updateKeys(ctx context.Context, h nodeHost, t task) (state.Outcome
 	case changed != "":
 		return state.Switched, changed, nil
 	case r.Goal == UploadKeys:
-		return state.Unchanged, "keys are as they were", nil
+		return state.Unchanged, "keys are unchanged", nil
 	}
 	return state.Unchanged, "unchanged", nil
 }

@@ -269,7 +269,7 @@ func (m *machineTask) machineIdentity(s provision.Spec) (provision.Identity, err
 	if key.Public == m.Store.State().Machines[s.Node].HostKey {
 		id.HostKey = key.Private
 	} else if m.change.NeedsImage() {
-		return id, failure.On(s.Node, errors.New("the host key that was made for it is gone"))
+		return id, failure.On(s.Node, errors.New("its host key file is missing"))
 	}
 	return id, nil
 }

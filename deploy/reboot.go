@@ -107,7 +107,7 @@ func (r *run) waitForPreviousReboot(ctx context.Context, node string, h activate
 	}
 	since := notAfter(intent.Since, time.Now())
 	if until := since.Add(maxRebootTime); time.Now().Before(until) {
-		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has told it to reboot, and it is waited for"})
+		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has requested its reboot; this run waits for it"})
 		limited, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
 		_, _ = r.Activator.WaitForBoot(limited, node, h, intent.Path, since.Add(shutdownGrace))

@@ -23,7 +23,7 @@ func (r *run) restoreNodes(ctx context.Context, cluster clusterState) error {
 	for _, wave := range waves {
 		if cluster.isOneByOne(wave) && missing != "" {
 			node := wave[0].Name
-			errs = append(errs, &NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, since %s does not work yet; nixbench rollback --on %s does it", missing, node)})
+			errs = append(errs, &NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, because %s does not work yet; use nixbench rollback --on %s", missing, node)})
 			continue
 		}
 		for _, o := range Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
@@ -61,7 +61,7 @@ func (r *run) restoreNode(ctx context.Context, n nixeval.Node) error {
 	if err := r.restoreSystems(ctx, n, before); err != nil {
 		return &NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be rolled back: %w", err)}
 	}
-	text := fmt.Sprintf("rolled back to generation %d, since another node failed", generationOf(before, before.Current))
+	text := fmt.Sprintf("rolled back to generation %d, because another node failed", generationOf(before, before.Current))
 	r.recordOutcome(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)
 	return nil
 }
@@ -91,7 +91,7 @@ func (r *run) restoreSystems(ctx context.Context, n nixeval.Node, before activat
 func (r *run) restoreSystem(ctx context.Context, n nixeval.Node, h nodeHost, before activate.Node, goal activate.Goal, path string) error {
 	generation := generationOf(before, path)
 	if generation == 0 {
-		return errors.New("it had no generation to go back to")
+		return errors.New("it had no earlier generation")
 	}
 	if !r.WithoutKeys { // before the system: its units start with the previous keys
 		if err := r.Uploader.PutBack(ctx, n.Name, h); err != nil {

@@ -58,7 +58,7 @@ func PlanRollback(inspected []Outcome[activate.Node], recorded map[string]state.
 		case last == nil || b != nil && b.Run == last.Run && b.Path == "":
 			lost = append(lost, o.Node.Name)
 		case b == nil || b.Run != last.Run:
-			s.SkipReason = "left alone by run " + last.Run
+			s.SkipReason = "not changed by run " + last.Run
 		default:
 			s.Path, s.Generation = b.Path, generationFor(o.Value, b.Path, b.Generation)
 		}
@@ -89,9 +89,9 @@ func (s *Step) toRun(r *state.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
 	case i < 0:
-		s.SkipReason = "had no part in run " + r.ID
+		s.SkipReason = "was not part of run " + r.ID
 	case r.Nodes[i].Path == "" || r.Nodes[i].Outcome != state.Switched && r.Nodes[i].Outcome != state.Unchanged:
-		s.SkipReason = "run " + r.ID + " left no new system there"
+		s.SkipReason = "run " + r.ID + " left no new system on it"
 	default:
 		s.Path = r.Nodes[i].Path
 		s.Generation = generationFor(s.From, s.Path, r.Nodes[i].After)
@@ -203,7 +203,7 @@ func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) 
 type NoPredecessorError struct{ Nodes []string }
 
 func (e *NoPredecessorError) Error() string {
-	return fmt.Sprintf("roll back: nothing is on record about what %s ran before: no run from here has changed it", strings.Join(e.Nodes, ", "))
+	return fmt.Sprintf("roll back: there is no record of an earlier system of %s: no run from this state folder has changed it", strings.Join(e.Nodes, ", "))
 }
 
 // Kind implements [failure.Classified].
@@ -211,7 +211,7 @@ func (e *NoPredecessorError) Kind() failure.Kind { return failure.Usage }
 
 // Hint returns what to do about the error.
 func (e *NoPredecessorError) Hint() string {
-	return "--to N names a generation: nixbench generations lists them"
+	return "--to N selects a generation: nixbench generations lists them"
 }
 
 // GoneError is a rollback of a node that no longer has the target system.
@@ -221,7 +221,7 @@ func (e *GoneError) Error() string { return failure.Message(e) }
 
 // OnNode implements [failure.OnNode].
 func (e *GoneError) OnNode() (node, text string) {
-	return e.Node, fmt.Sprintf("roll back: the node has no %s (any more): it was removed, and perhaps collected as garbage", e.What)
+	return e.Node, fmt.Sprintf("roll back: the node no longer has %s: it was removed, and perhaps garbage-collected", e.What)
 }
 
 // Kind implements [failure.Classified].
@@ -229,5 +229,5 @@ func (e *GoneError) Kind() failure.Kind { return failure.Activation }
 
 // Hint returns what to do about the error.
 func (e *GoneError) Hint() string {
-	return "nixbench generations lists what there is; nixbench apply with an older hive brings back the rest"
+	return "nixbench generations lists the available generations; nixbench apply with an older hive deploys other systems again"
 }

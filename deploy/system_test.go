@@ -103,7 +103,7 @@ func TestRestore(t *testing.T) {
 			texts = append(texts, e.Text)
 		}
 	}
-	if last := texts[len(texts)-1]; last != "rolled back to generation 3, since another node failed" {
+	if last := texts[len(texts)-1]; last != "rolled back to generation 3, because another node failed" {
 		t.Errorf("results of w-1: %q", texts)
 	}
 }
@@ -146,9 +146,9 @@ func TestRecordOfActivation(t *testing.T) {
 		}, outcome: state.Unchanged, text: "unchanged", confirmed: true},
 		"interrupted before the node answers": {goal: Switch, prepare: interruptAt(event.Activate), outcome: state.Failed, text: "failed: context canceled", intents: 2},
 		"interrupted before it is confirmed": {goal: Switch, prepare: interruptAt(event.Confirm), outcome: state.Failed,
-			text: "failed: not confirmed: goes back by itself, 1m0s after the switch", intents: 2},
+			text: "failed: not confirmed: rolls back by itself, at most 1m0s after the switch", intents: 2},
 		"lost": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].refusesConfirm = true }, outcome: state.Failed,
-			text: "failed: not confirmed: goes back by itself, 1m0s after the switch", intents: 2},
+			text: "failed: not confirmed: rolls back by itself, at most 1m0s after the switch", intents: 2},
 	} {
 		w := newWorldDeployedTwice(t)
 		old := w.machines["w-1"].current

@@ -111,7 +111,7 @@ var hints = []struct {
 	},
 	{
 		regexp.MustCompile(`infinite recursion encountered`),
-		"something needs its own value to be computed; often a module uses `config` or `nodes` to decide what it imports or which attributes it defines. --show-trace shows the circle",
+		"a value depends on itself; often a module uses `config` or `nodes` to decide what it imports or which attributes it defines. --show-trace shows the cycle",
 	},
 	{
 		regexp.MustCompile(`file 'nixpkgs' was not found in the Nix search path|undefined variable '__nixPath'`),
@@ -123,7 +123,7 @@ var hints = []struct {
 	},
 	{
 		regexp.MustCompile(`stack overflow|possible infinite recursion`),
-		"an expression calls itself without end; --show-trace shows the circle",
+		"a function calls itself without end; --show-trace shows the cycle",
 	},
 	{
 		regexp.MustCompile(`cannot connect to (?:daemon|socket)`),
@@ -131,7 +131,7 @@ var hints = []struct {
 	},
 	{
 		regexp.MustCompile(`(?s)could not read (?:Username|Password)|Permission denied \(publickey|Host key verification failed|terminal prompts disabled`),
-		"Nix cannot ask for a password here: use an SSH agent, a git credential helper, or access-tokens in nix.conf, and connect to the host once by hand",
+		"Nix cannot ask for a password here: use an SSH agent, a git credential helper, or access-tokens in nix.conf, and connect to the host once manually",
 	},
 	{
 		regexp.MustCompile(`does not exist\. Definition values`),

@@ -56,7 +56,7 @@ func FindSource(dir string) (Source, error) {
 			break
 		}
 	}
-	return Source{}, sourceError("there is no hive.nix (nor a flake.nix) in %s or above it; name one with -f FILE or --flake REF", dir)
+	return Source{}, sourceError("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF", dir)
 }
 
 // findSourceIn searches for a hive in one folder. If the folder has both files, the flake is used
@@ -137,7 +137,7 @@ func FlakeSource(ref string) (Source, error) {
 		return Source{}, sourceError("--flake %s: %v", ref, unwrapPath(err))
 	}
 	if !info.IsDir() {
-		return Source{}, sourceError("--flake %s: name the folder of the flake, not a file in it", ref)
+		return Source{}, sourceError("--flake %s: use the folder of the flake, not a file in it", ref)
 	}
 	if s.Dir, err = filepath.Abs(ref); err != nil {
 		return Source{}, err
@@ -154,7 +154,7 @@ func flakeInFolder(s Source, dir, query string) (Source, error) {
 	params, err := url.ParseQuery(query)
 	sub := params.Get("dir")
 	if err != nil || len(params) != 1 || sub == "" {
-		return Source{}, sourceError("--flake %s?%s: for a folder, only ?dir= is understood; write path:… or git+file:…", dir, query)
+		return Source{}, sourceError("--flake %s?%s: for a folder, only ?dir= is supported; use path:… or git+file:…", dir, query)
 	}
 	of, err := FlakeSource("./" + filepath.Join(dir, sub))
 	if filepath.IsAbs(dir) {

@@ -22,6 +22,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -42,7 +43,7 @@ var exitOrder = []struct {
 }{
 	{exitInterrupted, []error{errInterrupted}},
 	{exitUsage, []error{usagef("usage"), &nixeval.SourceError{}, &nixeval.SetError{}, &plan.SelectError{},
-		&deploy.NoPredecessorError{}, &state.TrustError{Err: errPlain}}},
+		&deploy.NoPredecessorError{}, &state.TrustError{Err: errPlain}, &vault.RefusedError{}}},
 	{exitEvaluation, []error{&nixeval.EvalError{}, &deploy.UnevaluableMembersError{Err: &nixeval.EvalError{}}}},
 	{exitBuild, []error{&nixeval.BuildError{}}},
 	{exitLocked, []error{&state.LockedError{}}},

@@ -78,8 +78,8 @@ func TestErrorsOfEngines(t *testing.T) {
 		code int
 		want []ui.Problem
 	}{
-		{alone, exitCheck, []ui.Problem{{Message: "no node can be taken out of the cluster: kubernetes: " + both, Hint: alone.Hint()}}},
-		{&deploy.ClusterUnavailableError{Err: errors.Join(down)}, exitCheck, []ui.Problem{{Message: "no node can be taken out of the cluster: " + down.Error(), Hint: alone.Hint()}}},
+		{alone, exitCheck, []ui.Problem{{Message: "no node can be removed from the cluster: kubernetes: " + both, Hint: alone.Hint()}}},
+		{&deploy.ClusterUnavailableError{Err: errors.Join(down)}, exitCheck, []ui.Problem{{Message: "no node can be removed from the cluster: " + down.Error(), Hint: alone.Hint()}}},
 		{drain, exitActivation, []ui.Problem{{Message: "w-3: drain: " + both}}},
 		{errors.Join(down, alone), exitUnreachable, []ui.Problem{{Message: down.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},
 		{errors.Join(drain, alone), exitCheck, []ui.Problem{{Message: drain.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},

@@ -56,7 +56,7 @@ type UnknownProfileError struct{ Node, Path string }
 
 // Hint returns what the user can do.
 func (e *UnknownProfileError) Hint() string {
-	return "somebody else deployed there; to replace it all the same, pass --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles"
+	return "another tool or another state folder deployed it; to replace it, use --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles"
 }
 
 func (e *UnknownProfileError) Error() string { return failure.Message(e) }
@@ -116,9 +116,9 @@ func (e *LostSightError) OnNode() (node, text string) {
 		why = failure.TextOn(e.Node, s.err)
 	}
 	if e.Armed == 0 {
-		return e.Node, fmt.Sprintf("lost sight of the switch to %s, which goes on: %s", e.Path, why)
+		return e.Node, fmt.Sprintf("the result of the switch to %s is unknown, because the node cannot be reached; the switch may still be running: %s", e.Path, why)
 	}
-	return e.Node, fmt.Sprintf("could not confirm the switch to %s; the node goes back by itself, at the latest %s after the switch: %s",
+	return e.Node, fmt.Sprintf("could not confirm the switch to %s; the node rolls back by itself, at most %s after the switch: %s",
 		e.Path, e.Armed, why)
 }
 
@@ -128,9 +128,9 @@ func (e *LostSightError) Kind() failure.Kind { return failure.Lost }
 // Brief returns the result in one line.
 func (e *LostSightError) Brief() string {
 	if e.Armed == 0 {
-		return "lost sight of the switch, which goes on"
+		return "result unknown: the node cannot be reached, and the switch may still be running"
 	}
-	return fmt.Sprintf("not confirmed: goes back by itself, %s after the switch", e.Armed)
+	return fmt.Sprintf("not confirmed: rolls back by itself, at most %s after the switch", e.Armed)
 }
 
 func (e *LostSightError) Unwrap() error { return e.Err }
@@ -159,10 +159,10 @@ func (e *FailedError) OnNode() (node, text string) {
 			b.WriteString(", by itself")
 		}
 	case RollbackFailed:
-		fmt.Fprintf(&b, "; going back to %s FAILED: look at the node", e.From)
+		fmt.Fprintf(&b, "; the rollback to %s FAILED: inspect the node", e.From)
 	default:
 		if e.From == "" && e.Request.Goal != Boot {
-			b.WriteString("; there is no system to go back to")
+			b.WriteString("; there is no earlier system to roll back to")
 		} else if e.Result.After.Current != e.From {
 			b.WriteString("; it was not rolled back")
 		}
@@ -198,9 +198,9 @@ func (e *FailedError) cause() string {
 		}
 		return s + ": a slow switch needs a longer --confirm-timeout"
 	case reasonUnconfirmed:
-		return fmt.Sprintf("nobody could log in to confirm it within %s", e.Request.Confirm)
+		return fmt.Sprintf("no login succeeded to confirm it within %s", e.Request.Confirm)
 	case reasonAborted:
-		return "it was called off"
+		return "it was cancelled"
 	case reasonKilled:
 		return "the switch was killed on the node"
 	case reasonLocked:
@@ -235,7 +235,7 @@ func (e *FailedError) cause() string {
 	case exit == 4:
 		return "units failed (exit 4)"
 	case exit < 0:
-		return "the switch did not begin or was killed"
+		return "the switch did not start or was killed"
 	}
 	return fmt.Sprintf("switch-to-configuration failed (exit %d)", exit)
 }

@@ -11,7 +11,7 @@ import (
 func testCut(t *testing.T, b *bench) {
 	b.goTo("one")
 	res, err := b.fails(b.request("cut", Switch))
-	if !res.RolledBack() || !strings.Contains(err.Error(), "nobody could log in to confirm it within 8s; the node is back on "+b.paths["one"]+", by itself") {
+	if !res.RolledBack() || !strings.Contains(err.Error(), "no login succeeded to confirm it within 8s; the node is back on "+b.paths["one"]+", by itself") {
 		t.Errorf("%+v\n%v", res, err)
 	}
 	b.is("one", "one")

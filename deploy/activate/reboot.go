@@ -24,9 +24,9 @@ func (e *RebootError) Error() string { return failure.Message(e) }
 // OnNode implements [failure.OnNode].
 func (e *RebootError) OnNode() (node, text string) {
 	if e.Booted == "" {
-		return e.Node, fmt.Sprintf("reboot: not back after %s (%v): look at its console", e.Waited.Round(time.Second), e.Err)
+		return e.Node, fmt.Sprintf("reboot: not back after %s (%v): inspect its console", e.Waited.Round(time.Second), e.Err)
 	}
-	return e.Node, fmt.Sprintf("reboot: booted %s instead of %s: look at its boot loader", e.Booted, e.Want)
+	return e.Node, fmt.Sprintf("reboot: booted %s instead of %s: inspect its boot loader", e.Booted, e.Want)
 }
 
 // Kind implements [failure.Classified].

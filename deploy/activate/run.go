@@ -88,7 +88,7 @@ func (r Run) String() string {
 	}
 	why := map[string]string{
 		reasonSwitch: "the switch failed", reasonLate: "units failed soon after the switch", reasonHung: "it made no progress", reasonUnconfirmed: "nobody confirmed it",
-		reasonAborted: "it was called off", reasonKilled: "it was killed", reasonLocked: "another switch was running",
+		reasonAborted: "it was cancelled", reasonKilled: "it was killed", reasonLocked: "another switch was running",
 		reasonProfile: "the profile could not be set", reasonBoot: "the boot loader could not be installed", reasonRebooted: "a reboot cut it off",
 	}[r.Reason]
 	switch r.Outcome {

@@ -70,14 +70,14 @@ jobs '12 slow.service start running' '11 multi-user.target start waiting'; later
 			n.onNew(`ended() { touch $WORLD/locked; done_; }
 jobs '12 firewall.service start running'; later 1 ended`)
 			n.write("world/on-old", "rm $WORLD/locked")
-			n.rollsBack(n.request(), reasonUnconfirmed, "nobody could log in to confirm it within 4s; the node is back on "+n.oldPath+", by itself")
+			n.rollsBack(n.request(), reasonUnconfirmed, "no login succeeded to confirm it within 4s; the node is back on "+n.oldPath+", by itself")
 		},
 		"service cuts the network while it is watched": func(t *testing.T, n *standIn) {
 			n.onNew(`only firewall.service 500 0 active running; later 1.5 touch $WORLD/locked`)
 			n.write("world/on-old", "rm $WORLD/locked")
 			r := n.request()
 			r.SettleTime = 3 * time.Second
-			n.rollsBack(r, reasonUnconfirmed, "nobody could log in")
+			n.rollsBack(r, reasonUnconfirmed, "no login succeeded")
 		},
 		"service dies": func(t *testing.T, n *standIn) {
 			n.onNew(`dies() { only web.service 500 0 failed failed; fails web.service; }
@@ -173,7 +173,7 @@ both active >$WORLD/services; later 1.5 dies`)
 			n.onNew(`only web.service 500 0 active running; later 1 touch ` + n.root + `/run/nixbench/activate/abort`)
 			r := n.request()
 			r.SettleTime = 5 * time.Second
-			n.rollsBack(r, reasonAborted, "it was called off")
+			n.rollsBack(r, reasonAborted, "it was cancelled")
 		},
 
 		// Without an armed rollback.

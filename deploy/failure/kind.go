@@ -30,6 +30,17 @@ type Classified interface {
 	Kind() Kind
 }
 
+// WithKind returns err with a kind and the same message.
+func WithKind(kind Kind, err error) error { return &classified{err, kind} }
+
+type classified struct {
+	error
+	kind Kind
+}
+
+func (e *classified) Kind() Kind    { return e.kind }
+func (e *classified) Unwrap() error { return e.error }
+
 // hidesUnreachable reports whether errors of a kind explain by themselves why a node is unreachable, so that
 // an unreachable node among their causes does not count.
 func (k Kind) hidesUnreachable() bool { return k == Cluster || k == Lost }

@@ -37,7 +37,7 @@ func TestArmed(t *testing.T) {
 	})
 	got := s.run(8, "apply", "--confirm-timeout", "10s")
 	s.says(got, "1 switched, 4 rolled-back",
-		"error: m1: ", "error: m2: ", "error: m3: ", "nobody could log in to confirm it within 10s; the node is back on", "by itself",
+		"error: m1: ", "error: m2: ", "error: m3: ", "no login succeeded to confirm it within 10s; the node is back on", "by itself",
 		"error: m4: ", "no progress for 10s", "hanging around")
 	// The first apply says how fast the machine is now.
 	if limit := 20*time.Second + 2*first.took; got.took > limit {

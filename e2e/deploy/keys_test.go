@@ -158,7 +158,7 @@ func TestKeys(t *testing.T) {
 
 	// The same once more, a changed one, one that is dropped.
 	s.says(s.run(0, "apply"), "1 unchanged")
-	s.says(s.run(0, "upload-keys"), "keys are as they were")
+	s.says(s.run(0, "upload-keys"), "keys are unchanged")
 	s.write("key-file", "battery-staple-changed")
 	s.says(s.run(0, "apply"), "uploaded file")
 	if got := s.on("m1", "cat /run/keys/file"); got != "battery-staple-changed" {

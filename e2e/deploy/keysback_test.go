@@ -54,7 +54,7 @@ func TestKeysBack(t *testing.T) {
 	t.Run("locked out", func(t *testing.T) {
 		s := s.in(t)
 		hive(s, fresh+`networking.firewall.enable = lib.mkForce true;`, `imports = [ (which "one") ];`)
-		s.says(s.run(8, "apply", "--confirm-timeout", "5s"), "nobody could log in to confirm it")
+		s.says(s.run(8, "apply", "--confirm-timeout", "5s"), "no login succeeded to confirm it")
 		back(s)
 	})
 
@@ -64,7 +64,7 @@ func TestKeysBack(t *testing.T) {
 		s := s.in(t)
 		hive(s, fresh+`systemd.services.cut = once "/usr/sbin/ip link set eth0 down" // { postStop = "/usr/sbin/ip link set eth0 up"; };`, `imports = [ (which "one") ];`)
 		got := s.run(8, "apply", "--confirm-timeout", "15s")
-		s.says(got, "nobody could log in to confirm it", "the node is back on")
+		s.says(got, "no login succeeded to confirm it", "the node is back on")
 		s.saysNot(got, "its keys", "deadline exceeded")
 		back(s)
 	})
