@@ -21,7 +21,9 @@ func (e *AdjustError) Kind() failure.Kind { return failure.Check }
 func (e *AdjustError) Unwrap() error      { return e.Err }
 
 // Hint says what to do about it.
-func (e *AdjustError) Hint() string { return "run nixbench apply again; it changes only these settings" }
+func (e *AdjustError) Hint() string {
+	return "run nixbench apply again; it changes only these settings"
+}
 
 // adjustMembers changes settings of members that are not part of their systems, such as labels, to those of
 // the hive.
