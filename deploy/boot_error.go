@@ -2,7 +2,6 @@ package deploy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -72,9 +71,8 @@ func (e *BootError) Unwrap() error { return e.Err }
 
 // Hint returns what to do about the error.
 func (e *BootError) Hint() string {
-	var helpful interface{ Hint() string }
-	if errors.As(e.Err, &helpful) && helpful.Hint() != "" {
-		return helpful.Hint()
+	if hint := failure.Hint(e.Err); hint != "" {
+		return hint
 	}
 	if e.Started {
 		return "the next apply continues to wait; --boot-timeout sets a longer limit; to start again with a new machine: nixbench destroy --on " + e.Node

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -67,12 +68,7 @@ func (m *Machines) Examine(ctx context.Context, recorded *state.State) []provisi
 
 // errorFinding makes a finding of an error.
 func errorFinding(what string, err error) provision.Finding {
-	f := provision.Finding{What: what, State: findingError, Text: err.Error()}
-	var helpful interface{ Hint() string }
-	if errors.As(err, &helpful) {
-		f.Fix = helpful.Hint()
-	}
-	return f
+	return provision.Finding{What: what, State: findingError, Text: err.Error(), Fix: failure.Hint(err)}
 }
 
 func (m *Machines) examineHypervisor(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Inventory) {

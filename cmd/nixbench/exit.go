@@ -38,6 +38,14 @@ func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Kind() failure.Kind { return failure.Usage }
 func (e *usageError) Unwrap() error      { return e.err }
 
+// Hint returns the command that shows the valid arguments.
+func (e *usageError) Hint() string {
+	if e.command == "" {
+		return ""
+	}
+	return "see " + e.command + " --help"
+}
+
 func usagef(format string, args ...any) error {
 	return &usageError{err: fmt.Errorf(format, args...)}
 }
@@ -50,6 +58,7 @@ type hintedError struct {
 
 func (e *hintedError) Error() string { return e.err.Error() }
 func (e *hintedError) Unwrap() error { return e.err }
+func (e *hintedError) Hint() string  { return e.hint }
 
 // exitCodes contains the exit code for each kind of error.
 var exitCodes = map[failure.Kind]int{
@@ -87,8 +96,15 @@ func exitCode(err error) int {
 
 // splitProblems splits an error into the problems that are shown separately.
 func splitProblems(err error) []ui.Problem {
-	if boot, ok := err.(*deploy.BootError); ok { // its cause may be a joined error, but it is one problem
-		return []ui.Problem{{Message: boot.Error(), Hint: boot.Hint()}}
+	var (
+		unevaluable *deploy.UnevaluableMembersError
+		eval        *nixeval.EvalError
+		build       *nixeval.BuildError
+		nix         *nixeval.NixError
+	)
+	whole := []ui.Problem{{Message: err.Error(), Hint: failure.Hint(err)}}
+	if _, ok := err.(*deploy.BootError); ok { // its cause may be a joined error, but it is one problem
+		return whole
 	}
 	if several := joinedErrors(err); len(several) > 0 {
 		var out []ui.Problem
@@ -97,22 +113,9 @@ func splitProblems(err error) []ui.Problem {
 		}
 		return out
 	}
-	var (
-		unevaluable *deploy.UnevaluableMembersError
-		eval        *nixeval.EvalError
-		build       *nixeval.BuildError
-		nix         *nixeval.NixError
-		usage       *usageError
-		hint        *hintedError
-		// Errors of other packages that have a hint.
-		helpful interface {
-			error
-			Hint() string
-		}
-	)
 	switch {
-	case errors.As(err, &unevaluable):
-		return []ui.Problem{{Message: err.Error(), Hint: unevaluable.Hint()}}
+	case errors.As(err, &unevaluable): // before its cause, an EvalError
+		return whole
 	case errors.As(err, &eval):
 		return mergeEvalProblems(eval)
 	case errors.As(err, &build):
@@ -123,16 +126,10 @@ func splitProblems(err error) []ui.Problem {
 		return append(out, ui.Problem{Message: build.Error()})
 	case errors.As(err, &nix):
 		return []ui.Problem{{Message: nix.Error(), Hint: nix.Hint()}}
-	case errors.As(err, &hint):
-		return []ui.Problem{{Message: err.Error(), Hint: hint.hint}}
-	case errors.As(err, &helpful):
-		return []ui.Problem{{Message: err.Error(), Hint: helpful.Hint()}}
-	case errors.As(err, &usage) && usage.command != "":
-		return []ui.Problem{{Message: err.Error(), Hint: "see " + usage.command + " --help"}}
-	case errors.Is(err, nixeval.ErrNoNix):
-		return []ui.Problem{{Message: err.Error(), Hint: "install Nix 2.18 or later, see https://nixos.org/download"}}
+	case whole[0].Hint == "" && errors.Is(err, nixeval.ErrNoNix):
+		whole[0].Hint = "install Nix 2.18 or later, see https://nixos.org/download"
 	}
-	return []ui.Problem{{Message: err.Error()}}
+	return whole
 }
 
 // joinedErrors returns the errors of an errors.Join. It returns nil for other errors with several
