@@ -1,6 +1,5 @@
-# What there is to run. `make test` is the whole suite; it needs Go, Nix, git and a
-# static busybox, which
-# `e2e/install-deps` installs on Debian.
+# `make test` runs all tests that need no machines. It needs Go, Nix, git and a static
+# busybox, which `e2e/install-deps` installs on Debian.
 
 .PHONY: build test lint nix-lint unit fixture-test test-other-nix e2e kube faults demo demo-down bench update
 
@@ -14,44 +13,45 @@ lint:
 	go vet ./...
 	go tool staticcheck ./...
 
-# Nix has no linter of its own, but its parser finds undefined variables, too.
+# Nix has no linter, but its parser also finds undefined variables.
 nix-lint:
 	git ls-files --cached --others --exclude-standard '*.nix' | xargs -r -n 1 nix-instantiate --parse > /dev/null
 
-# Everything in Go: unit tests, and one script per command against the real Nix.
+# All tests in Go: unit tests, and one script per command with the real Nix.
 unit:
 	go test -race ./...
 
-# The mini NixOS that the other tests stand on.
+# Tests of the mini NixOS, which other tests use.
 fixture-test:
 	e2e/mini-nixos/tests/run
 
-# The same tests once more with another Nix: Debian trixie's, beside this machine's.
+# The tests that run Nix, with another Nix than this machine's: Debian trixie's.
 test-other-nix:
 	PATH="$$(e2e/other-nix trixie):$$PATH" && export PATH && nix --version && \
 	  go test -count=1 ./nixeval/... ./cmd/... ./e2e/flake && e2e/mini-nixos/tests/run
 
-# Everything once more on real machines, as root, after `e2e/lab/lab install`. The tests
-# mostly wait for machines, so some run side by side; not more, since some look at the clock.
+# End-to-end tests on real machines, as root, after `e2e/lab/lab install`. The tests mostly
+# wait for machines, so several run in parallel; not more, because some check durations.
 e2e: kube
 	NIXBENCH_E2E=1 go test -count=1 -p 2 -parallel 3 -timeout 40m ./e2e/... ./deploy/... ./cmd/nixbench
 
-# What Kubernetes nodes need: minutes when nothing is cached. Here, because a test that
-# has to wait for it may reach its time limit.
+# Build the programs of Kubernetes nodes, which takes minutes if they are not cached: a test
+# that has to wait for the build may exceed its time limit.
 kube:
 	e2e/kube/build > /dev/null
 	e2e/kube/build v1.34.3 > /dev/null
 	e2e/kube/build cri-o-v1.34.0 > /dev/null
 	e2e/kube/build flannel-v0.28.4 > /dev/null
 
-# Runs of nixbench that are broken on purpose, and the runs after them, as root, after
-# `e2e/lab/lab install`: SEEDS of them, from SEED on, WORKERS at the same time. The report goes to OUT.
+# Inject faults into runs of nixbench, and check that the next run repairs everything; as root,
+# after `e2e/lab/lab install`. It runs SEEDS seeds, beginning with SEED, WORKERS of them at the same
+# time, and writes the report to OUT.
 SEEDS ?= 100
 SEED ?= 1
 faults:
 	go run ./e2e/faults -seed $(SEED) -seeds $(SEEDS) $(if $(WORKERS),-workers $(WORKERS)) $(if $(OUT),-out $(OUT))
 
-# The reference cluster on this computer, from nothing, as root; and gone again.
+# Create the reference cluster on this computer, as root, and remove it again.
 demo:
 	demo/up
 
@@ -63,7 +63,7 @@ bench:
 	go run ./bench noop
 	go run ./bench fleet
 
-# Generated files, and those that scripts compare with.
+# Write generated files, and the files that test scripts compare with.
 update:
 	go test ./e2e/house -update
 	go test ./e2e/docs -update

@@ -1,8 +1,8 @@
 {
   description = "NixOS clusters from a hive and an empty hypervisor";
 
-  # For the program and the reference cluster. A cluster of yours brings a nixpkgs of its
-  # own, 25.05 or later, and hands it to lib.hive.
+  # The nixpkgs of the program and of the reference cluster. Your own cluster uses the
+  # nixpkgs that you pass to lib.hive: 25.05 or later.
   inputs.nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";
 
   outputs =
@@ -18,7 +18,7 @@
       nixbench =
         pkgs:
         pkgs.callPackage ./package.nix {
-          # The newest Go that this nixpkgs is known to have.
+          # Go 1.26 if this nixpkgs has it, otherwise its default Go.
           buildGoModule = pkgs.buildGo126Module or pkgs.buildGoModule;
           go = pkgs.go_1_26 or pkgs.go;
           commit = self.shortRev or self.dirtyShortRev or "";
@@ -50,14 +50,14 @@
         deploy = self.lib.mkDeployApp { inherit (pkgs.stdenv.hostPlatform) system; };
       });
 
-      # As sets, since a module that is only a path is none to old versions of Nix.
+      # As sets, because old versions of Nix do not accept a path as a module.
       nixosModules = lib.mapAttrs (_: module: { imports = [ module ]; }) modules;
 
       lib = {
         # nixbenchHive = nixbench.lib.hive { inherit nixpkgs; hive = ./hive.nix; };
         #
-        # The hive is a file, a set, or a function of `nixpkgs` (a package set) and
-        # `modules` (the folder of these modules), either of which it may leave out.
+        # The hive is a file, a set, or a function. A function gets the arguments `nixpkgs`
+        # (a package set) and `modules` (the folder of these modules), if it has them.
         hive =
           {
             hive,
@@ -68,25 +68,26 @@
           }:
           let
             pkgs = import nixpkgs { inherit system config overlays; };
-            written = if lib.isFunction hive || builtins.isAttrs hive then hive else import hive;
-            offered = {
+            rawHive = if lib.isFunction hive || builtins.isAttrs hive then hive else import hive;
+            arguments = {
               nixpkgs = pkgs;
               modules = ./modules;
             };
-            called =
-              if lib.isFunction written then
-                written (builtins.intersectAttrs (lib.functionArgs written) offered)
+            hiveSet =
+              if lib.isFunction rawHive then
+                rawHive (builtins.intersectAttrs (lib.functionArgs rawHive) arguments)
               else
-                written;
-            meta = called.meta or called.network or { };
+                rawHive;
+            meta = hiveSet.meta or hiveSet.network or { };
           in
-          # Colmena calls it network, too; two of them would be one too many.
-          builtins.removeAttrs called [ "network" ]
+          # `network` is Colmena's other name of `meta`; a hive must not have both.
+          builtins.removeAttrs hiveSet [ "network" ]
           // {
             meta =
               if lib.isFunction meta then
                 {
-                  # Nobody can look into a function for nixpkgs.
+                  # A function's result is not available here, so its nixpkgs is removed
+                  # when the function is called.
                   imports = [
                     (lib.setFunctionArgs (args: builtins.removeAttrs (meta args) [ "nixpkgs" ]) (lib.functionArgs meta))
                   ];
@@ -98,9 +99,9 @@
 
         # apps.x86_64-linux.deploy = nixbench.lib.mkDeployApp { system = "x86_64-linux"; };
         #
-        # `nix run .#deploy -- ARGUMENTS` is then `nixbench apply ARGUMENTS` of the flake in
-        # the working folder. A name such as github:me/cluster makes it that flake's,
-        # wherever it runs.
+        # Then `nix run .#deploy -- ARGUMENTS` runs `nixbench apply ARGUMENTS` with the flake
+        # in the working folder. If `flake` is a flake reference such as github:me/cluster, it
+        # uses that flake instead, in any folder.
         mkDeployApp =
           {
             system ? "x86_64-linux",
@@ -115,44 +116,44 @@
           {
             type = "app";
             program = "${script}";
-            meta.description = "Make the cluster what its hive says";
+            meta.description = "Deploy the hive with nixbench apply";
           };
       };
 
-      # The reference cluster: `nixbench plan` in this folder.
+      # The reference cluster, for example for `nixbench plan` in this folder.
       nixbenchHive = self.lib.hive { hive = ./hive.nix; };
 
       templates = {
         default = self.templates.kubernetes;
         kubernetes = {
           path = ./templates/kubernetes;
-          description = "A Kubernetes cluster of machines that nixbench boots";
-          welcomeText = "Look through hive.nix, then: `nix run .#nixbench -- plan`, and `nix run .#deploy`.";
+          description = "A Kubernetes cluster on virtual machines that nixbench creates";
+          welcomeText = "Read hive.nix and change what you need. Then run `nix run .#nixbench -- plan` and `nix run .#deploy`.";
         };
         existing-machines = {
           path = ./templates/existing-machines;
-          description = "NixOS machines that exist already";
-          welcomeText = "Put your machines into hive.nix, then: `nix run .#nixbench -- plan`, and `nix run .#deploy`.";
+          description = "Existing NixOS machines";
+          welcomeText = "Write your machines into hive.nix. Then run `nix run .#nixbench -- plan` and `nix run .#deploy`.";
         };
         from-colmena = {
           path = ./templates/from-colmena;
-          description = "A Colmena hive, which both tools can deploy";
-          welcomeText = "Put your hive.nix in place of this one, then: `nix run .#nixbench -- plan`.";
+          description = "A Colmena hive, which Colmena and nixbench can deploy";
+          welcomeText = "Replace hive.nix with your own. Then run `nix run .#nixbench -- plan`.";
         };
       };
 
-      # That the modules make systems, with this nixpkgs and without facts.
+      # Builds the package, and systems from the modules without facts, with this nixpkgs.
       checks = forEachSystem (
         pkgs:
         let
           system =
-            name: more:
+            name: extraModules:
             (lib.nixosSystem {
               specialArgs = {
                 inherit name;
                 runtime = null;
               };
-              modules = more ++ [
+              modules = extraModules ++ [
                 modules.guest
                 {
                   nixpkgs.hostPlatform = pkgs.stdenv.hostPlatform.system;

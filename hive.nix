@@ -1,36 +1,36 @@
-# A Kubernetes cluster of machines that nixbench boots, from an empty hypervisor:
+# A Kubernetes cluster on virtual machines that nixbench creates on a hypervisor:
 #
-#   nixbench doctor                              # is all there that it takes?
-#   nixbench plan                                # what would happen
-#   nixbench apply                               # make it so; again, and nothing happens
-#   nixbench check                               # prove that the cluster works
-#   nixbench kubeconfig                          # and use it
-#   nixbench apply --set roles.worker.count=5    # three more workers
-#   nixbench destroy                             # gone
+#   nixbench doctor                              # check the prerequisites of this machine
+#   nixbench plan                                # show what apply would change
+#   nixbench apply                               # create or update the cluster
+#   nixbench check                               # verify that the cluster works
+#   nixbench kubeconfig                          # write a kubeconfig for kubectl
+#   nixbench apply --set roles.worker.count=5    # add three workers
+#   nixbench destroy                             # remove the cluster and its machines
 {
   nixpkgs ? <nixpkgs>, # 25.05 or later
   modules ? ./modules, # nixbench's NixOS modules
 }:
 {
-  meta.name = "reference"; # machines are called reference-worker-1, …
+  meta.name = "reference"; # the machines are named reference-worker-1, …
   meta.nixpkgs = nixpkgs;
 
-  # Where the machines run, and the network that they are on. Both are the hypervisor's
-  # of this computer; the network is made if it is absent.
+  # The machines run on the hypervisor of this computer, on a network that nixbench
+  # creates if it does not exist.
   cluster.hypervisors.default.uri = "qemu:///system"; # or qemu+ssh://root@host/system
   cluster.network.name = "scheduler_benchmark_net";
   cluster.network.cidr = "192.168.222.0/24";
-  cluster.endpoint.role = "control-plane"; # whose first node every node finds the API at
+  cluster.endpoint.role = "control-plane"; # the API has the address of its first node
 
-  # Settings of every node, as in Colmena: any NixOS option.
+  # NixOS options of every node, as in Colmena.
   defaults = {
-    imports = [ (modules + "/guest.nix") ]; # login, console, disk: what a machine needs
+    imports = [ (modules + "/guest.nix") ]; # login, network, console, disk of the machines
     nixbench.kubernetes.podCidr = "10.244.0.0/16";
     system.stateVersion = "25.05";
   };
 
-  # A role is a template with a count. Its nodes share one closure and learn at run
-  # time who they are, so that fifty workers cost no more to build than one.
+  # A role is a template of nodes with a count. Its nodes share one closure and read their
+  # name and address at run time, so fifty workers need only one build.
   roles.control-plane = {
     count = 1; # an odd number
     vcpus = 2;

@@ -7,13 +7,13 @@
   installShellFiles,
   libvirt,
   pkg-config,
-  # What `nixbench version` says; the flake knows.
+  # `nixbench version` prints both. The flake passes its commit.
   version ? "0.1.0-dev",
   commit ? "",
 }:
 let
   minimum = "1.26";
-  # Everything that Go reads; a changed manual builds nothing.
+  # The files that the Go build reads. Other files, such as docs/, cause no new build.
   sources = [
     "bench"
     "cmd"
@@ -27,7 +27,7 @@ let
   ];
 in
 assert lib.assertMsg (lib.versionAtLeast go.version minimum)
-  "nixbench is written in Go ${minimum}, but this nixpkgs has Go ${go.version}; let nixbench keep its own nixpkgs (no `inputs.nixbench.inputs.nixpkgs.follows`), or follow a newer one";
+  "nixbench needs Go ${minimum} or later, but this nixpkgs has Go ${go.version}; remove `inputs.nixbench.inputs.nixpkgs.follows`, so that nixbench uses its own nixpkgs, or follow a newer nixpkgs";
 buildGoModule {
   pname = "nixbench";
   inherit version;
@@ -43,7 +43,7 @@ buildGoModule {
       builtins.elem (builtins.head (lib.splitString "/" below)) sources;
   };
 
-  # scripts/vendor-hash --write, after go.mod or go.sum has changed.
+  # Run scripts/vendor-hash --write after go.mod or go.sum has changed.
   vendorHash = "sha256-5aRLAkJa5FuNNDvuhz8RwhdlnBTd/h7yiUFmyoi7Iy8=";
 
   subPackages = [ "cmd/nixbench" ];
@@ -58,7 +58,7 @@ buildGoModule {
     "-X main.version=${version}"
     "-X main.commit=${commit}"
   ];
-  # The tests run Nix, which a build of Nix cannot.
+  # The tests run Nix, which is not possible inside a Nix build.
   doCheck = false;
 
   postInstall = lib.optionalString (stdenv.buildPlatform.canExecute stdenv.hostPlatform) ''

@@ -1,10 +1,10 @@
 # shellcheck shell=bash disable=SC2034
-# What the parts of the demo agree on.
+# Variables and functions that the demo's scripts share.
 
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 top=$(dirname "$here")
 state=$here/.state
-# Two checkouts are two demos.
+# Each checkout has a demo of its own.
 name=demo-$(printf %s "$top" | sha256sum | cut -c1-6)
 lab=("$top/e2e/lab/lab" --name "$name")
 export NIX_CONFIG='build-users-group =
@@ -33,11 +33,12 @@ patiently() {
   return $status
 }
 
-# quietly NAME COMMAND...: what packages say is only of interest when they fail.
+# quietly NAME COMMAND...: runs COMMAND with its output in a log file, and prints the end of the
+# log only if COMMAND fails.
 quietly() {
   local log=$state/$1.log
   shift
   "$@" > "$log" 2>&1 && return
   tail -n 20 "$log" >&2
-  die "$* failed; all that it said is in $log"
+  die "$* failed; its whole output is in $log"
 }

@@ -1,8 +1,8 @@
-# The reference cluster (../hive.nix) as this computer alone can run it: in containers of
-# the lab's hypervisor instead of virtual machines, made from the lab's image, with the
-# mini NixOS for nixpkgs. What is said here is due to that, and to nothing else.
+# The reference cluster (../hive.nix) for the demo on one computer: its machines are
+# containers on the lab's hypervisor instead of virtual machines, made from the lab's image,
+# and its nixpkgs is the mini NixOS. This file has only the settings that this requires.
 let
-  # Written by ./up.
+  # ./up writes the files in .state.
   lab = builtins.fromJSON (builtins.readFile ./.state/lab.json);
 
   reference = import ../hive.nix {
@@ -13,7 +13,7 @@ let
     image = builtins.readFile ./.state/image;
     init = "/usr/sbin/lab-init-kubernetes";
     memory = "3G";
-    # What a container needs to be a Kubernetes node (docs/provisioning.md).
+    # Devices and capabilities that a container needs as a Kubernetes node (docs/provisioning.md).
     xml = ''
       <domain>
         <features><capabilities policy='allow'/></features>
@@ -38,9 +38,9 @@ reference
   defaults = {
     imports = [ reference.defaults ];
     boot.isContainer = true;
-    # There is no name server beyond the lab's.
+    # The lab's network has no other name server.
     networking.nameservers = [ "192.168.222.1" ];
-    # Kubernetes where the kernel and the disk are the host's.
+    # Settings for Kubernetes in containers, which share the kernel and the disk of the host.
     virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri".restrict_oom_score_adj =
       true;
     nixbench.kubernetes = {
@@ -59,7 +59,7 @@ reference
         maxPerCore = 0;
         min = 0;
       };
-      # An image that is on the nodes already.
+      # This image is part of the nodes' image.
       probe = {
         image = "localhost/probe:1";
         serve = [

@@ -65,7 +65,7 @@ func TestPlanRollback(t *testing.T) {
 			want:  []string{"generation 2 → generation 1"},
 		},
 		{
-			name:  "a node that went back by itself",
+			name:  "a node that rolled back automatically",
 			looks: []Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 1)},
 			want:  []string{"stays: runs it already"},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,12 +51,15 @@ func TestIntentBeforeActivation(t *testing.T) {
 		"restore": {func() (*world, func() ([]state.NodeResult, error)) { return newWorldWithBusyNode(t) }, "w-1 w-1 w-2"},
 	} {
 		w, act := test.world()
+		var mu sync.Mutex
 		var nodes []string
 		w.onEvent = func(e event.Event) {
 			if e.Kind != event.NodeStart || e.Phase != event.Activate {
 				return
 			}
+			mu.Lock()
 			nodes = append(nodes, e.Node)
+			mu.Unlock()
 			_, path, _ := strings.Cut(e.Text, " to ")
 			intents := w.state().Intents
 			if !slices.ContainsFunc(intents, func(i state.Intent) bool {
@@ -146,9 +150,9 @@ func TestRecordOfActivation(t *testing.T) {
 		}, outcome: state.Unchanged, text: "unchanged", confirmed: true},
 		"interrupted before the node answers": {goal: Switch, prepare: interruptAt(event.Activate), outcome: state.Failed, text: "failed: context canceled", intents: 2},
 		"interrupted before it is confirmed": {goal: Switch, prepare: interruptAt(event.Confirm), outcome: state.Failed,
-			text: "failed: not confirmed: rolls back by itself, at most 1m0s after the switch", intents: 2},
+			text: "failed: not confirmed: rolls back automatically, 1m0s after the switch", intents: 2},
 		"lost": {goal: Switch, prepare: func(w *world, _ context.CancelFunc) { w.machines["w-1"].refusesConfirm = true }, outcome: state.Failed,
-			text: "failed: not confirmed: rolls back by itself, at most 1m0s after the switch", intents: 2},
+			text: "failed: not confirmed: rolls back automatically, 1m0s after the switch", intents: 2},
 	} {
 		w := newWorldDeployedTwice(t)
 		old := w.machines["w-1"].current

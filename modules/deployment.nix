@@ -1,5 +1,5 @@
-# `deployment.*`: how a node is reached and what is uploaded to it. Names, types
-# and defaults are Colmena's, so that its hives work unchanged.
+# `deployment.*`: how nixbench connects to a node, and what it uploads to it. Names,
+# types and defaults are Colmena's, so that Colmena's hives work unchanged.
 {
   config,
   lib,
@@ -9,8 +9,8 @@
 let
   inherit (lib) mkOption types;
 
-  # A string that no message shows: the module system quotes the definitions of other
-  # types when they conflict or have the wrong type.
+  # A string whose value is in no error message. With another type, the module system
+  # would quote the definitions when they conflict or have the wrong type.
   secret = lib.mkOptionType {
     name = "secret";
     description = "string that is not shown";
@@ -19,19 +19,20 @@ let
       loc: definitions:
       let
         values = map (d: d.value) definitions;
-        complain =
-          what:
-          throw "The option `${lib.showOption loc}' ${what}, in ${lib.concatMapStringsSep " and " (d: "`${toString d.file}'") definitions}. (What it is set to is not shown, since it is secret.)";
+        refuse =
+          reason:
+          throw "The option `${lib.showOption loc}' ${reason}, in ${lib.concatMapStringsSep " and " (d: "`${toString d.file}'") definitions}. (Its value is secret and is not shown.)";
       in
       if !lib.all builtins.isString values then
-        complain "must be a string"
+        refuse "must be a string"
       else if !lib.all (v: v == lib.head values) values then
-        complain "has different values"
+        refuse "has different values"
       else
         lib.head values;
   };
 
-  parts = {
+  # The default of `part` for each kind of generated secret.
+  defaultParts = {
     token = "text";
     random = "raw";
     key-ring = "keys";
@@ -46,15 +47,16 @@ let
         secret = mkOption {
           type = types.strMatching "[A-Za-z0-9][A-Za-z0-9_.-]*";
           example = "cluster-ca";
-          description = "Name of the secret in the whole cluster. Keys of several nodes may name one.";
+          description = "Name of the secret, unique in the cluster. Keys with the same name here have the same secret, also on different nodes.";
         };
         kind = mkOption {
-          type = types.enum (builtins.attrNames parts);
+          type = types.enum (builtins.attrNames defaultParts);
           example = "random";
           description = ''
-            What it is: a `token` as kubeadm's bootstrap tokens are, `random` bytes, a `key-ring` of
-            random keys, a `key-pair` (ECDSA), or a certificate authority (`ca`). A key ring is for what
-            is stored encrypted: it keeps its old keys when it gets another one.
+            Kind of the secret: a `token` in the format of kubeadm's bootstrap tokens, `random` bytes,
+            a `key-ring` of random keys, a `key-pair` (ECDSA), or a certificate authority (`ca`). Use a
+            key ring for data that are stored encrypted: when it gets a new key, it keeps the old ones,
+            which can still decrypt older data.
           '';
         };
         part = mkOption {
@@ -68,18 +70,19 @@ let
             "certificate"
             "key"
           ];
-          default = parts.${config.kind};
-          defaultText = lib.literalMD "the secret one";
+          default = defaultParts.${config.kind};
+          defaultText = lib.literalMD "the part that is secret";
           description = ''
-            Which part of it this key is: `text` of a token; `raw` or `base64` of random bytes; `keys` of
-            a ring, a name and base64 in each line, of which the first is the one to encrypt with;
-            `private` or `public` of a key pair; `certificate` or `key` of an authority.
+            Part of the secret that is uploaded as this key: the `text` of a token; random bytes as
+            `raw` or `base64`; the `keys` of a ring, with a name and base64 in each line, the first of
+            which encrypts; the `private` or `public` half of a key pair; the `certificate` or `key` of
+            an authority.
           '';
         };
         bytes = mkOption {
           type = types.ints.between 16 1048576;
           default = 32;
-          description = "How many random bytes; of a key ring in each key.";
+          description = "Number of random bytes; of a key ring, in each key.";
         };
       };
     };
@@ -105,7 +108,7 @@ let
           default = null;
           example = "/run/secrets/database-password";
           apply = value: if value == null then null else toString value;
-          description = "File on the deploying machine that holds the key.";
+          description = "File with the key, on the machine that runs nixbench.";
         };
         keyCommand = mkOption {
           type = types.nullOr (types.nonEmptyListOf types.str);
@@ -115,7 +118,7 @@ let
             "show"
             "database"
           ];
-          description = "Command on the deploying machine that prints the key.";
+          description = "Command that prints the key. It runs on the machine that runs nixbench.";
         };
         generated = mkOption {
           type = types.nullOr (types.submodule generated);
@@ -126,21 +129,21 @@ let
             bytes = 1024;
           };
           description = ''
-            A secret that nixbench makes, keeps beside the hive's state, and gives to every node
-            that names it.
+            A secret that nixbench generates, stores in its state folder, and uploads to every node
+            that has a key with it.
           '';
         };
         destDir = mkOption {
           type = types.path;
           default = "/run/keys";
-          description = "Folder on the node that the key goes to.";
+          description = "Folder on the node for the key.";
         };
         path = mkOption {
           type = types.path;
           default = "${config.destDir}/${config.name}";
           defaultText = lib.literalExpression ''"''${destDir}/''${name}"'';
           internal = true;
-          description = "Where the key is on the node.";
+          description = "Path of the key on the node.";
         };
         user = mkOption {
           type = types.str;
@@ -163,7 +166,7 @@ let
             "post-activation"
           ];
           default = "pre-activation";
-          description = "Whether the key is there before the new system is activated, or comes after it.";
+          description = "Whether the key is uploaded before the new system is activated, or afterwards.";
         };
       };
     };
@@ -175,18 +178,18 @@ in
       type = types.nullOr types.str;
       default = name;
       defaultText = lib.literalMD "the node's name; for nodes of a role, the address of their machine";
-      description = "Host to reach over SSH. With null, a named node can be deployed only locally.";
+      description = "Host to connect to with SSH. With null, a named node can only be deployed by `apply-local`.";
     };
     targetPort = mkOption {
       type = types.nullOr types.ints.unsigned;
       default = null;
       example = 2222;
-      description = "SSH port. By default it is what the SSH configuration says, or 22.";
+      description = "SSH port. By default it is the port in the SSH configuration, or 22.";
     };
     targetUser = mkOption {
       type = types.nullOr types.str;
       default = "root";
-      description = "User to log in as. With null, the SSH configuration decides.";
+      description = "User to log in as. With null, it is the user in the SSH configuration.";
     };
     sshOptions = mkOption {
       type = types.listOf types.str;
@@ -195,7 +198,7 @@ in
         "-o"
         "ConnectTimeout=5"
       ];
-      description = "More options, as for the ssh command.";
+      description = "More options, as the ssh command takes them.";
     };
     privilegeEscalationCommand = mkOption {
       type = types.listOf types.str;
@@ -204,22 +207,22 @@ in
         "-H"
         "--"
       ];
-      description = "Command that makes another command run as root, for target users other than root.";
+      description = "Command that runs another command as root, for target users other than root.";
     };
     allowLocalDeployment = mkOption {
       type = types.bool;
       default = false;
-      description = "Whether `apply-local` may apply this node to the machine that it runs on.";
+      description = "Whether `apply-local` may deploy this node to the machine on which `apply-local` runs.";
     };
     buildOnTarget = mkOption {
       type = types.bool;
       default = false;
-      description = "Whether the node builds its own system; the derivations are copied to it.";
+      description = "Whether the node builds its own system. nixbench then copies derivations to it instead of results.";
     };
     replaceUnknownProfiles = mkOption {
       type = types.bool;
       default = true;
-      description = "Whether a system that this hive has not deployed may be replaced.";
+      description = "Whether nixbench may replace a system that it has not deployed from this hive.";
     };
     tags = mkOption {
       type = types.listOf types.str;
@@ -231,7 +234,7 @@ in
       type = types.attrsOf (types.submodule key);
       default = { };
       example.database-password.keyFile = "/run/secrets/database-password";
-      description = "Secrets that are uploaded to the node. They never enter the Nix store.";
+      description = "Secrets that are uploaded to the node. They are never in the Nix store.";
     };
     engine = mkOption {
       type = types.nullOr (
@@ -245,25 +248,25 @@ in
             role = mkOption {
               type = types.str;
               example = "worker";
-              description = "What the node is there.";
+              description = "Role of the node in the cluster that the engine forms.";
             };
             oneByOne = mkOption {
               type = types.bool;
               default = false;
               example = true;
-              description = "Whether no two such members may be changed at once, as they hold what all others need.";
+              description = "Whether only one member with this role may change at a time, because all other members need them.";
             };
             settings = mkOption {
               type = types.attrsOf types.anything;
               default = { };
-              description = "What checks and changes of the cluster need to know; nothing secret.";
+              description = "Settings that the engine's checks and changes of the cluster use. They must not be secret.";
             };
           };
         }
       );
       default = null;
       internal = true;
-      description = "What the node runs together with others. The modules of an engine set it.";
+      description = "The engine that the node runs together with other nodes. The engine's modules set this option.";
     };
   };
 

@@ -1,6 +1,6 @@
-# A machine that nixbench boots: what it needs so that it can be told at its first boot
-# who it is, and so that we can log in, deploy to it and see its console. The same
-# module makes the image (./image.nix) and stays in every system that follows.
+# Settings of machines that nixbench boots. With them a machine gets its identity at its
+# first boot, and nixbench can log in, deploy to it and read its console. The module is
+# part of the image (./image.nix) and of every system that is deployed later.
 {
   config,
   lib,
@@ -27,9 +27,9 @@ in
         "uefi"
       ];
       default = if pkgs.stdenv.hostPlatform.isx86 then "bios" else "uefi";
-      defaultText = lib.literalMD "`\"bios\"`, and `\"uefi\"` where there is no BIOS";
+      defaultText = lib.literalMD "`\"bios\"` on x86, otherwise `\"uefi\"`";
       example = "uefi";
-      description = "What the machine starts with, as `roles.ROLE.firmware` says; containers have none.";
+      description = "Firmware of the machine. It must be the same as `roles.ROLE.firmware`; containers have none.";
     };
     consoles = mkOption {
       type = types.listOf types.str;
@@ -40,8 +40,8 @@ in
       defaultText = lib.literalMD "the screen, and the serial console of the platform";
       example = [ "ttyS0,115200" ];
       description = ''
-        The kernel's consoles in a virtual machine; the last one is where its init writes. The end
-        of the serial console is shown when a machine does not come up.
+        Consoles of the kernel in a virtual machine. The init process writes to the last one. If a
+        machine does not become ready, nixbench shows the end of its serial console log.
       '';
     };
   };
@@ -49,13 +49,13 @@ in
   # implementation
   config = lib.mkMerge [
     {
-      # Logins: root, by the key that the machine is given at its first boot. A password
-      # opens nothing.
+      # Root can log in, with the key that the machine gets at its first boot. No user can
+      # log in with a password.
       services.openssh = {
         enable = true;
         authorizedKeysInHomedir = true;
-        # The one that nixbench makes before the boot. Others would be made at the boot,
-        # known to nobody, and an RSA key takes seconds.
+        # Only the key that nixbench makes before the boot. Keys of other types would be
+        # generated at the boot: no client has them in known_hosts, and an RSA key takes seconds.
         hostKeys = mkDefault [
           {
             type = "ed25519";
@@ -69,15 +69,16 @@ in
         };
       };
 
-      # Root, as whom we deploy, is a trusted user of Nix anyway.
+      # No trusted-users are needed: nixbench deploys as root, which Nix always trusts.
       nix.settings.experimental-features = [
         "nix-command"
         "flakes"
       ];
 
-      # An address is reserved by MAC. Without the second line networkd would name
-      # itself by the machine-id, which is drawn anew with each machine. The names are
-      # those of real interfaces, not of what pods and bridges bring later.
+      # The network reserves an address for the machine's MAC. By default, networkd would
+      # identify the machine by its machine-id instead (ClientIdentifier), which changes
+      # when the machine is recreated. The names match real interfaces, and neither
+      # bridges nor the interfaces of pods.
       networking = {
         useNetworkd = mkDefault true;
         useDHCP = mkDefault false;
@@ -102,12 +103,12 @@ in
           "virtio_pci"
           "virtio_scsi"
         ];
-        # systemd reads credentials through these two, as its very first step.
+        # systemd reads the machine's credentials through these two modules when it starts.
         initrd.kernelModules = [
           "dmi_sysfs"
           "qemu_fw_cfg"
         ];
-        # The disk is as large as the role says, the image as small as it can be.
+        # The image is as small as possible; the root partition grows to the disk of the role.
         growPartition = mkDefault true;
         loader = {
           timeout = mkDefault 1;
@@ -117,7 +118,7 @@ in
         };
       };
       fileSystems = {
-        # The labels that NixOS' images have.
+        # The labels of file systems in NixOS' images.
         "/" = {
           device = mkDefault "/dev/disk/by-label/nixos";
           fsType = mkDefault "ext4";
@@ -131,11 +132,11 @@ in
     })
 
     (mkIf (!virtual) {
-      # The hypervisor's name servers are not the cluster's.
+      # The name servers of the hypervisor do not resolve the names of the cluster's nodes.
       networking.useHostResolvConf = false;
       services.openssh.startWhenNeeded = false;
-      # libvirt leaves `/` private. systemd expects it shared, as container managers have
-      # it; else the credentials that services import stay empty.
+      # libvirt makes `/` a private mount. systemd expects a shared one, as other container
+      # managers make it; otherwise the credentials that services import are empty.
       boot.postBootCommands = lib.mkBefore ''
         ${pkgs.util-linux}/bin/mount --make-rshared /
       '';

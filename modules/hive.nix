@@ -1,4 +1,4 @@
-# The options of a hive beside its nodes: `meta`, `cluster` and `roles`.
+# The options of a hive other than its nodes: `meta`, `cluster` and `roles`.
 { lib, ... }:
 let
   inherit (lib) mkOption types;
@@ -14,8 +14,8 @@ let
         default = 1;
         example = 3;
         description = ''
-          How many nodes this role has. They are called after the role: `worker-1`, `worker-2` and so on.
-          All roles together have at most as many as `cluster.network.cidr` has room for.
+          Number of nodes of this role. They are named after the role: `worker-1`, `worker-2` and so on.
+          All roles together can have as many nodes as `cluster.network.cidr` has addresses for them.
         '';
       };
       vcpus = mkOption {
@@ -48,8 +48,8 @@ let
           "4-7"
         ];
         description = ''
-          Processors of the hypervisor on which each virtual processor runs, in order.
-          Measurements need it; by default they run anywhere.
+          Processors of the hypervisor for each virtual processor, in order. By default, a virtual
+          processor runs on any of them, which makes measurements vary.
         '';
       };
       hypervisors = mkOption {
@@ -57,8 +57,8 @@ let
         default = [ ];
         example = [ "rack1" ];
         description = ''
-          Names in `cluster.hypervisors` of those that new machines of this role may be on; by
-          default they are spread over all. A machine that is elsewhere stays there.
+          Hypervisors for new machines of this role, by their names in `cluster.hypervisors`. By
+          default the machines are spread over all. An existing machine stays on its hypervisor.
         '';
       };
       firmware = mkOption {
@@ -67,7 +67,7 @@ let
           "uefi"
         ];
         default = "bios";
-        description = "What a virtual machine starts with.";
+        description = "Firmware of a virtual machine.";
       };
       identity = mkOption {
         type = types.enum [
@@ -78,9 +78,9 @@ let
         ];
         default = "auto";
         description = ''
-          How a machine learns at its first boot who it is: from systemd's credentials, from
-          a NoCloud seed for images with cloud-init, or, in a container, from files. `auto`
-          is files for containers and credentials for virtual machines.
+          How a machine gets its identity at its first boot: from systemd's `credentials`, from
+          a NoCloud seed for images with `cloud-init`, or, in a container, from `files`. `auto`
+          means `files` for containers and `credentials` for virtual machines.
         '';
       };
       init = mkOption {
@@ -93,29 +93,29 @@ let
         default = "";
         example = "<domain><devices><watchdog model='i6300esb'/></devices></domain>";
         description = ''
-          libvirt XML that is merged into each machine's: what is in `<devices>` and
-          `<features>` is added, anything else replaces what nixbench says.
+          libvirt XML that is merged into the XML of each machine: devices are added; each feature and
+          each other element replaces the element of this name that nixbench writes.
         '';
       };
       tags = mkOption {
         type = types.listOf types.str;
         default = [ ];
         example = [ "compute" ];
-        description = "Tags of the role's nodes, for `--on @tag`; the role's name is always one of them.";
+        description = "Tags of the role's nodes, for `--on @tag`. The role's name is always a tag, too.";
       };
       modules = mkOption {
         type = types.listOf types.raw;
         default = [ ];
         example = lib.literalExpression "[ ./modules/kubernetes/worker.nix ]";
-        description = "NixOS modules of the role's nodes, on top of the hive's `defaults`.";
+        description = "NixOS modules of the role's nodes, in addition to the hive's `defaults`.";
       };
       perNode = mkOption {
         type = types.bool;
         default = false;
         description = ''
-          Whether each node gets a closure of its own. By default the nodes of a
-          role share one closure, evaluated and built once, and learn who they are
-          at run time; `name` is then the role's name.
+          Whether each node has a closure of its own. By default the nodes of a role share
+          one closure, which is evaluated and built once, and read their identity at run
+          time; the module argument `name` is then the role's name.
         '';
       };
       image = mkOption {
@@ -123,9 +123,9 @@ let
         default = null;
         example = "/var/lib/images/worker.qcow2";
         description = ''
-          What machines boot from, by default built from the role's modules: a disk image
-          (qcow2 or raw; for containers a raw file system), or a folder with one file
-          `disk.qcow2` or `disk.raw` and, to boot a kernel directly, `kernel`, `initrd` and `cmdline`.
+          Image that the machines boot from. By default nixbench builds it from the role's modules.
+          It is a disk image (qcow2 or raw; for containers a raw file system), or a folder with one
+          file `disk.qcow2` or `disk.raw` and, to boot a kernel directly, `kernel`, `initrd` and `cmdline`.
         '';
       };
     };
@@ -142,23 +142,23 @@ let
       description = mkOption {
         type = types.str;
         default = "";
-        example = "The cluster that customers see";
-        description = "What the hive is for, in a line.";
+        example = "The production cluster";
+        description = "Purpose of the hive, in one line.";
       };
       nixpkgs = mkOption {
         type = types.raw;
         default = null;
         example = lib.literalExpression ''import <nixpkgs> { system = "x86_64-linux"; }'';
         description = ''
-          The nixpkgs of all nodes: a path, a function, or a package set. In a
-          flake it must be a package set; elsewhere it defaults to `<nixpkgs>`.
+          The nixpkgs of all nodes: a path, a function, or a package set. In a flake it must be
+          set, to a package set; otherwise the default is `<nixpkgs>`.
         '';
       };
       nodeNixpkgs = mkOption {
         type = types.attrsOf types.raw;
         default = { };
         example = lib.literalExpression "{ db = import ./nixpkgs-stable { }; }";
-        description = "Other nixpkgs for some nodes, or for a role.";
+        description = "Another nixpkgs for some nodes or roles, by name.";
       };
       specialArgs = mkOption {
         type = types.attrsOf types.raw;
@@ -170,7 +170,7 @@ let
         type = types.attrsOf (types.attrsOf types.raw);
         default = { };
         example = lib.literalExpression "{ worker = { zone = \"a\"; }; }";
-        description = "More arguments for the modules of some nodes, or of a role.";
+        description = "More arguments for the modules of some nodes or roles, by name.";
       };
       machinesFile = mkOption {
         type = types.nullOr types.path;
@@ -190,7 +190,7 @@ in
 {
   # interface
   options = {
-    # A module, as in Colmena: it may be a function and import others.
+    # As in Colmena, `meta` is a module: it may be a function and import other modules.
     meta = mkOption {
       type = types.submoduleWith { modules = [ meta ]; };
       default = { };
@@ -216,7 +216,7 @@ in
         name = mkOption {
           type = types.str;
           default = "nixbench";
-          description = "libvirt network of the machines; it is made if it is absent.";
+          description = "libvirt network of the machines. It is created if it does not exist.";
         };
         cidr = mkOption {
           type = types.str;
@@ -232,10 +232,10 @@ in
           ];
           default = "nat";
           description = ''
-            `nat` and `isolated` networks are nixbench's own; with `nat` machines reach the
-            world through the hypervisor. An `existing` libvirt network, or a `bridge` of the
-            hypervisor, is left as it is: machines get their addresses from whoever
-            hands them out there, and nixbench finds them out.
+            nixbench creates `nat` and `isolated` networks; with `nat`, machines reach other networks
+            through the hypervisor. nixbench does not change an `existing` libvirt network or a
+            `bridge` of the hypervisor: there, another DHCP server assigns addresses to machines, and
+            nixbench discovers them.
           '';
         };
         bridge = mkOption {
@@ -247,7 +247,7 @@ in
         domain = mkOption {
           type = types.strMatching "[a-z0-9]([a-z0-9.-]*[a-z0-9])?";
           default = "internal";
-          description = "Domain in which the network knows nodes by name; for networks that are nixbench's own.";
+          description = "DNS domain of the nodes' names. Only networks that nixbench creates have it.";
         };
       };
       endpoint = mkOption {
@@ -258,13 +258,13 @@ in
                 type = types.nullOr types.str;
                 default = null;
                 example = "control-plane";
-                description = "The address is the one of this role's first node.";
+                description = "Role whose first node has the address of the API.";
               };
               address = mkOption {
                 type = types.nullOr types.str;
                 default = null;
                 example = "192.168.222.5";
-                description = "A virtual address, instead of a node's.";
+                description = "A virtual address of the API, instead of a node's address.";
               };
               port = mkOption {
                 type = types.port;
@@ -276,7 +276,7 @@ in
         );
         default = null;
         example.role = "control-plane";
-        description = "Where the cluster's API is; modules read it as `runtime.endpoint`.";
+        description = "Address of the cluster's API; modules read it as `runtime.endpoint`.";
       };
       hypervisors = mkOption {
         type = types.attrsOf (
@@ -284,22 +284,22 @@ in
             options.uri = mkOption {
               type = types.str;
               example = "qemu+ssh://root@host/system";
-              description = "libvirt URI of the hypervisor; `lxc://` gives containers.";
+              description = "libvirt URI of the hypervisor. With `lxc:///system` machines are containers.";
             };
             options.pool = mkOption {
               type = types.str;
               default = "nixbench";
-              description = "libvirt storage pool for images and disks; it is made if it is absent.";
+              description = "libvirt storage pool for images and disks. It is created if it does not exist.";
             };
             options.poolPath = mkOption {
               type = types.str;
               default = "/var/lib/libvirt/nixbench";
-              description = "Folder of the hypervisor for that pool, where it is made.";
+              description = "Folder on the hypervisor for the pool, if nixbench creates the pool.";
             };
           }
         );
         default.default.uri = "qemu:///system";
-        description = "Where machines run; with several, nodes are spread over them.";
+        description = "Hypervisors on which machines run. With several, nodes are spread over them.";
       };
     };
   };

@@ -1,6 +1,6 @@
-# What machines boot from, where a role gives no image: NixOS' own images of the role's
-# system. nixbench builds `system.build.images.qemu`, `qemu-efi` or, for containers,
-# `lxc`. NixOS' own lxc image is a tarball; libvirt wants a file system, so it is one here.
+# Images of machines whose role sets no image: NixOS' own images of the role's system.
+# nixbench builds `system.build.images.qemu`, `qemu-efi` or, for containers, `lxc`.
+# NixOS' own lxc image is a tarball. libvirt needs a file system, so this module makes one.
 {
   config,
   lib,
@@ -20,12 +20,12 @@ let
     let
       inherit (config.system.build) toplevel;
 
-      # It needs neither root nor a virtual machine to be made.
+      # make-ext4-fs needs neither root nor a virtual machine.
       tree = pkgs.callPackage (modulesPath + "/../lib/make-ext4-fs.nix") {
         storePaths = [ toplevel ];
         volumeLabel = "nixos";
-        # The first process is the system's that the profile names: a switch need not
-        # install anything for the next boot to find it.
+        # /sbin/init is the init of the system in the profile, so a switch has to install
+        # nothing for the next boot.
         populateImageCommands = ''
           mkdir -p ./files/sbin ./files/nix/var/nix/profiles
           ln -s /nix/var/nix/profiles/system/init ./files/sbin/init
@@ -35,7 +35,7 @@ let
       };
     in
     {
-      # interface: NixOS' own, which each of its images brings along.
+      # interface: the options that each of NixOS' own images has.
       imports = [ (modulesPath + "/image/file-options.nix") ];
 
       # implementation
@@ -64,8 +64,8 @@ in
     default = "8G";
     example = "20G";
     description = ''
-      Size of the file system in a container's image, and so of the container's root. What is
-      not used takes no room. Virtual machines have `roles.ROLE.disk` instead.
+      Size of the file system in a container's image, and therefore of the container's root.
+      Unused blocks need no space. Virtual machines have `roles.ROLE.disk` instead.
     '';
   };
 
@@ -73,7 +73,7 @@ in
   config = {
     image.modules.lxc = lib.mkForce container;
 
-    # The image's store is there without the database that says what is in it.
+    # The image contains store paths, but not the Nix database that lists them.
     boot.postBootCommands = lib.mkIf config.boot.isContainer ''
       if [ -f /nix-path-registration ]; then
         ${config.nix.package}/bin/nix-store --load-db < /nix-path-registration &&

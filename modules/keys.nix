@@ -1,13 +1,13 @@
-# What a node does with `deployment.keys`: a pre-activation key gets its owner when
-# users exist, and `db-key.service` is active exactly while the key `db` is there.
+# The node's part of `deployment.keys`: the activation sets the owner of pre-activation
+# keys once users exist, and `db-key.service` is active exactly while the key `db` exists.
 #
-# Units that need a key say `after` and `requires` (or `bindsTo`) `db-key.service`:
-# they wait for the key, stop when it goes, and start again when it is back. A unit
-# that needs a post-activation key should be `wantedBy` its service alone: were it
-# wanted by a target, the switch would wait for a key that comes after the switch.
+# A unit that needs a key has `after` and `requires` (or `bindsTo`) `db-key.service`: it
+# waits for the key, stops when the key is removed, and starts again when it is back. A
+# unit that needs a post-activation key should only be `wantedBy` this service. If a
+# target wanted the unit, the switch would wait for a key that is uploaded after the switch.
 #
-# This is part of the system, so it must never read `text`, `keyFile` or
-# `keyCommand`: the store is world-readable.
+# This module is part of the system, which is in the world-readable store. So it must
+# never read `text`, `keyFile` or `keyCommand`.
 {
   config,
   lib,
@@ -28,9 +28,9 @@ let
 
   early = filterAttrs (_: key: key.uploadAt == "pre-activation") keys;
 
-  # The mode comes second: a key must not be readable for the group that it has
-  # before it gets its own. A link is not a key that nixbench uploaded.
-  own = key: ''
+  # The owner is set before the mode: otherwise the key could be readable for its
+  # previous group for a moment. A link is not a key that nixbench uploaded.
+  setOwner = key: ''
     key=${escapeShellArg key.path}
     if [ -f "$key" ] && [ ! -L "$key" ]; then
       if ! chown -- ${escapeShellArg "${key.user}:${key.group}"} "$key" || ! chmod -- ${escapeShellArg key.permissions} "$key"; then
@@ -41,23 +41,24 @@ let
     fi
   '';
 
-  ownEarly = ''
+  # Continues after an error with the other keys, and fails at the end.
+  setOwners = ''
     # All of them, before we fail.
     keysFailed=
-    ${lib.concatStrings (mapAttrsToList (_: own) early)}
+    ${lib.concatStrings (mapAttrsToList (_: setOwner) early)}
     if [ -n "$keysFailed" ]; then
       echo "Some keys did not get their owner." >&2
       false
     fi
   '';
 
-  # These make users by a unit, after the activation.
+  # With these settings, a unit creates the users after the activation.
   usersLater = config.services.userborn.enable or false || config.systemd.sysusers.enable or false;
 
   # -- units -----------------------------------------------------------------
 
-  # Unit names are ASCII. What they may not have is written as systemd-escape
-  # does, except that dashes stay: `db-password-key.service` is what people write.
+  # Unit names are ASCII. Characters that they must not have are written as systemd-escape
+  # writes them, except dashes: users expect `db-password-key.service`.
   escapeUnitName = builtins.replaceStrings (lib.stringToCharacters " !\"#$%&'()*+,/;<=>?[]^`{|}~") [
     "\\x20"
     "\\x21"
@@ -88,19 +89,19 @@ let
     "\\x7e"
   ];
   unitName = name: "${escapeUnitName name}-key";
-  followed = filterAttrs (name: _: builtins.match "[]a-zA-Z0-9:_.@\\-]+" (unitName name) != null) keys;
+  keysWithUnit = filterAttrs (name: _: builtins.match "[]a-zA-Z0-9:_.@\\-]+" (unitName name) != null) keys;
 
-  # A unit's file is read by systemd, which expands specifiers.
+  # systemd expands specifiers in unit files.
   escapeSpecifiers = builtins.replaceStrings [ "%" ] [ "%%" ];
 in
 {
   # implementation
   config = lib.mkIf (keys != { }) {
-    # Activation goes on after a failed command, and reports it.
+    # The activation continues after a failed command, and reports it at the end.
     system.activationScripts.nixbench-chown-keys = lib.mkIf (early != { } && !usersLater) (
       lib.stringAfter (
         [ "users" ] ++ lib.optional (config.system.activationScripts ? groups) "groups"
-      ) ownEarly
+      ) setOwners
     );
 
     systemd.paths = mapAttrs' (
@@ -110,13 +111,13 @@ in
         wantedBy = [ "paths.target" ];
         pathConfig.PathExists = escapeSpecifiers key.path;
       }
-    ) followed;
+    ) keysWithUnit;
 
     systemd.services = lib.mkMerge [
       (lib.mkIf (early != { } && usersLater) {
         nixbench-chown-keys = {
           description = "Owners of keys";
-          # userborn goes by that name, too.
+          # userborn's unit has this name as an alias.
           after = [
             "systemd-sysusers.service"
             "local-fs.target"
@@ -130,23 +131,23 @@ in
           unitConfig.DefaultDependencies = false;
           serviceConfig = {
             Type = "oneshot";
-            ExecStart = pkgs.writeShellScript "nixbench-chown-keys" ownEarly;
+            ExecStart = pkgs.writeShellScript "nixbench-chown-keys" setOwners;
           };
         };
       })
-      # Path units see a file come, but not go (systemd issue 3642), and while their
-      # service waits they see nothing. So the service watches by itself. GNU tail
-      # does that with inotify, follows a name through renames and replacements,
-      # falls back to a look each second where a folder is missing, and needs no
-      # package that NixOS does not have anyway. What it reads goes to /dev/null.
+      # A path unit detects that a file is created, but not that it is removed (systemd
+      # issue 3642), and detects nothing while its service is starting. So the service
+      # watches the file itself, with GNU tail: tail uses inotify, follows a file name
+      # through renames and replacements, checks every second if the folder is missing,
+      # and is on every NixOS. The contents of the file go to /dev/null.
       (mapAttrs' (
         name: key:
         nameValuePair (unitName name) {
           description = "Presence of the key ${escapeSpecifiers name}";
-          # However often a key comes and goes.
+          # No limit: a key may be created and removed any number of times.
           startLimitIntervalSec = 0;
-          # With a post-activation key that is still to come, a restart by
-          # switch-to-configuration would never end.
+          # While a post-activation key is missing, a restart by switch-to-configuration
+          # would never end.
           restartIfChanged = key.uploadAt == "pre-activation";
           serviceConfig = {
             TimeoutStartSec = "infinity";
@@ -154,12 +155,14 @@ in
             RestartSec = "100ms";
           };
 
-          # Whoever is ordered after this service waits here. Every line that tail
-          # says is a reason to look. It uses inotify only if some file is there, so
-          # it follows this script, too; and it says nothing of a file that is gone
-          # for a moment, so a look every five seconds is the last resort. Then it
-          # also finds out that a switch has changed the unit, which did not restart
-          # it: the key may be expected elsewhere now.
+          # Units that are ordered after this service wait for this script. After every
+          # line that tail prints, the script checks whether the key exists. tail uses
+          # inotify only if at least one of its files exists, so it also follows this
+          # script. tail prints nothing if a file is removed and created again within a
+          # moment, so the script also checks every five seconds. Then it also checks
+          # whether a switch has changed the unit without restarting it: the key may now
+          # have another path. If tail fails, the script must not fail: the waiting units
+          # would start without the key.
           preStart = ''
             key=${escapeShellArg key.path}
             unit=${escapeShellArg "${unitName name}.service"}
@@ -179,15 +182,15 @@ in
             wait "$!" || true
           '';
 
-          # tail ends when the file is gone. A restart, rather than an end, lets units
-          # that are bound to this one come back together with the key.
+          # tail ends when the file is removed. The service then restarts instead of
+          # stopping, so that units which are bound to it start again with the next key.
           script = ''
             tail -n 0 --follow=name --max-unchanged-stats=1 -- ${escapeShellArg key.path} >/dev/null 2>&1 || true
             systemctl --no-block restart -- ${escapeShellArg "${unitName name}.service"}
             exec sleep infinity
           '';
         }
-      ) followed)
+      ) keysWithUnit)
     ];
   };
 }

@@ -1,12 +1,12 @@
-// Package modules holds the NixOS modules of nixbench. Users import them as
-// files or through the flake; the binary carries those that every evaluation
-// needs, so that it works without either.
+// Package modules contains the NixOS modules of nixbench. Users import them as files or
+// through the flake. The binary embeds the modules that every evaluation needs, so that
+// a user's hive does not have to import them.
 package modules
 
 import "embed"
 
-// Texts of the modules that nixeval puts into its expression. Each is one Nix
-// expression: a module.
+// The source texts of the modules that nixeval includes in its Nix expression. Each text
+// is one Nix expression: a module.
 var (
 	//go:embed hive.nix
 	Hive string
@@ -18,7 +18,7 @@ var (
 	SharedRole string
 )
 
-// Files are all modules, for `nixbench init`.
+// Files are all modules. `nixbench init` writes them.
 //
 //go:embed *.nix kubernetes
 var Files embed.FS

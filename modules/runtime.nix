@@ -1,6 +1,6 @@
-# How a node knows itself. Nodes of a role share one closure, so nothing of a node's
-# own is in it: nixbench writes `/var/lib/nixbench/node.json` when it makes a node.
-# A named node, which has a closure to itself, may as well say it here.
+# The identity of a node: its name, role and address. Nodes of a role share one closure,
+# so their identity is not part of it: nixbench writes `/var/lib/nixbench/node.json`
+# when it creates a node. A named node has its own closure; its identity may be an option.
 {
   config,
   lib,
@@ -33,7 +33,7 @@ let
       type = types.ints.positive;
       default = 1;
       example = 2;
-      description = "Which node of its role it is.";
+      description = "Number of the node in its role.";
     };
     address = mkOption {
       type = types.str;
@@ -49,7 +49,7 @@ in
       type = types.path;
       default = "/var/lib/nixbench/node.json";
       readOnly = true;
-      description = "File on the node that says who it is.";
+      description = "File on the node with its identity: name, role and address.";
     };
     node = mkOption {
       type = types.nullOr (types.submodule node);
@@ -59,15 +59,15 @@ in
         address = "192.168.222.11";
       };
       description = ''
-        Who this node is. Only for a node with a closure of its own; by default nixbench writes
-        the file, which lets nodes share a closure.
+        Identity of the node. Set it only for a node with a closure of its own. By default
+        nixbench writes `nodeFile`, so that nodes can share a closure.
       '';
     };
   };
 
   # implementation
   config = {
-    # Modules may be used without nixbench, which always gives this argument.
+    # nixbench always passes this argument; the modules may also be used without nixbench.
     _module.args.runtime = lib.mkDefault null;
 
     systemd.tmpfiles.settings.nixbench-node = lib.mkIf (cfg.node != null) {

@@ -1,9 +1,9 @@
-# For nodes that share one closure: none of them may have its name built in, and
-# `networking.hostName = name` stands in the defaults of nearly every hive. Empty
-# means that the node takes its name from DHCP or from what it was booted with.
+# For nodes that share one closure. The closure must not contain the name of a node, but
+# nearly every hive has `networking.hostName = name` in its defaults. With an empty
+# name, the node gets its host name from DHCP or from its boot credentials.
 { lib, name, ... }:
 {
   networking.hostName = lib.mkOverride 10 "";
-  # Else NixOS calls a system without a host name "unnamed".
+  # By default, NixOS names a system without a host name "unnamed".
   system.name = lib.mkDefault name;
 }

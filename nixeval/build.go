@@ -41,7 +41,7 @@ func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures ma
 		argv = append(argv, "--builders", "@"+builders)
 	}
 	log := newNixLog(e.Send, event.Build)
-	_, err := e.Run(ctx, Command{Argv: append(argv, drvs...), Stderr: log.handleLine})
+	_, err := e.Run(ctx, Command{Argv: append(argv, drvs...), Stderr: log.HandleLine})
 	if err == nil {
 		return units, nil
 	}
@@ -96,7 +96,7 @@ func (l *nixLog) buildFailures() []*NixError {
 func (e *Evaluator) findInvalidPaths(ctx context.Context, paths []string) ([]string, error) {
 	argv := append([]string{"nix-store", "--check-validity", "--print-invalid"}, paths...)
 	log := newNixLog(e.Send, event.Build)
-	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.handleLine})
+	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine})
 	if err != nil {
 		return nil, nixFailure(argv, err, log)
 	}
@@ -121,7 +121,7 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 			}
 			argv := []string{"nix-store", "--realise", links[link], "--add-root", link}
 			log := newNixLog(e.Send, event.Build)
-			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.handleLine}); err != nil {
+			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine}); err != nil {
 				// Not %w: the error would count as an evaluation error, but the hive is not at
 				// fault.
 				return fmt.Errorf("%s: %v", link, nixFailure(argv, err, log))

@@ -163,7 +163,7 @@ func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...st
 	log.full = e.ShowTrace
 	// Ignore the output of a failed evaluation: old versions of Nix print part of the JSON before
 	// they fail.
-	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.handleLine, Disposable: true})
+	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine, Disposable: true})
 	if err != nil {
 		return nil, nixFailure(argv, err, log)
 	}

@@ -2,150 +2,81 @@ package nixeval
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
-// Numbers of activities and results in Nix's internal-json log, as far as they are used here. They
-// have not changed since Nix 2.4.
-const (
-	actCopyPath = 100
-	actBuilds   = 104 // all builds of the process; its progress is the number of builds
-	actBuild    = 105
+const keepLogLines = 20 // kept per build for its error message
 
-	resBuildLogLine  = 101
-	resProgress      = 105
-	resPostBuildHook = 107
-)
-
-const (
-	keepLogLines   = 20 // kept per build for its error message
-	keepPlainLines = 20 // kept of stderr that is not JSON
-)
-
-// nixLog reads the stderr of one Nix process in internal-json format. It sends events and keeps
-// what an error message needs. Only one goroutine may use it.
+// nixLog reads the stderr of one Nix process. It sends events and keeps what an error message needs.
 type nixLog struct {
+	nixlog.Reader
 	send   event.Sink
 	phase  event.Phase
-	full   bool // show errors with their full trace
-	active map[int64]*activity
+	full   bool                // show errors with their full trace
 	tails  map[string][]string // derivation → last lines of its build log
-
-	errors []*NixError // in the order in which Nix reported them
-	plain  []string    // lines that are not JSON, for example of a crash or a wrapper script
-}
-
-type activity struct {
-	kind int64
-	path string
-	at   [2]int // done and total in the last progress event
+	errors []*NixError         // in the order in which Nix reported them
+	builds [2]int64            // done and total in the last progress event
 }
 
 func newNixLog(send event.Sink, phase event.Phase) *nixLog {
-	return &nixLog{send: send, phase: phase, active: map[int64]*activity{}, tails: map[string][]string{}}
+	l := &nixLog{send: send, phase: phase, tails: map[string][]string{}}
+	l.Reader = nixlog.Reader{Start: l.handleStart, Stop: l.handleStop, Progress: l.handleProgress,
+		BuildLog: l.handleBuildLog, Error: l.handleError, Message: l.handleMessage}
+	return l
 }
 
-func (l *nixLog) handleLine(line string) {
-	text, isJSON := strings.CutPrefix(line, "@nix ")
-	if !isJSON || !gjson.Valid(text) {
-		if line = stripANSI(line); strings.TrimSpace(line) != "" {
-			l.plain = append(lastLines(l.plain, keepPlainLines-1), line)
-		}
-		return
-	}
-	switch r := gjson.Parse(text); r.Get("action").Str {
-	case "start":
-		l.handleStart(r)
-	case "stop":
-		l.handleStop(r.Get("id").Int())
-	case "result":
-		l.handleResult(r)
-	case "msg":
-		l.handleMessage(r)
+func (l *nixLog) handleStart(a nixlog.Activity) {
+	switch a.Kind {
+	case nixlog.Build:
+		l.send.Send(event.Event{Kind: event.BuildStart, Phase: l.phase, Path: a.Path})
+	case nixlog.CopyPath:
+		l.send.Send(event.Event{Kind: event.CopyStart, Phase: l.phase, Path: a.Path})
 	}
 }
 
-func (l *nixLog) handleStart(r gjson.Result) {
-	a := &activity{kind: r.Get("type").Int(), path: r.Get("fields.0").Str}
-	switch a.kind {
-	case actBuild:
-		l.send.Send(event.Event{Kind: event.BuildStart, Phase: l.phase, Path: a.path})
-	case actCopyPath:
-		l.send.Send(event.Event{Kind: event.CopyStart, Phase: l.phase, Path: a.path})
-	case actBuilds:
-	default:
-		return
-	}
-	l.active[r.Get("id").Int()] = a
-}
-
-func (l *nixLog) handleStop(id int64) {
-	a, ok := l.active[id]
-	if !ok {
-		return
-	}
-	delete(l.active, id)
-	switch a.kind {
-	case actBuild:
-		l.send.Send(event.Event{Kind: event.BuildEnd, Phase: l.phase, Path: a.path, Failed: l.hasFailed(a.path)})
-	case actCopyPath:
-		l.send.Send(event.Event{Kind: event.CopyEnd, Phase: l.phase, Path: a.path})
+func (l *nixLog) handleStop(a nixlog.Activity) {
+	switch a.Kind {
+	case nixlog.Build:
+		l.send.Send(event.Event{Kind: event.BuildEnd, Phase: l.phase, Path: a.Path, Failed: l.hasFailed(a.Path)})
+	case nixlog.CopyPath:
+		l.send.Send(event.Event{Kind: event.CopyEnd, Phase: l.phase, Path: a.Path})
 	}
 }
 
 // hasFailed reports whether an error names the derivation. Nix reports a failed build before it
 // ends the activity.
 func (l *nixLog) hasFailed(drv string) bool {
-	for _, e := range l.errors {
-		if e.Drv == drv {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.errors, func(e *NixError) bool { return e.Drv == drv })
 }
 
-func (l *nixLog) handleResult(r gjson.Result) {
-	a := l.active[r.Get("id").Int()]
-	if a == nil {
-		return
-	}
-	switch r.Get("type").Int() {
-	case resBuildLogLine, resPostBuildHook:
-		text := stripANSI(r.Get("fields.0").Str)
-		l.tails[a.path] = append(lastLines(l.tails[a.path], keepLogLines-1), text)
-		l.send.Send(event.Event{Kind: event.BuildLog, Phase: l.phase, Path: a.path, Text: text})
-	case resProgress:
-		at := [2]int{int(r.Get("fields.0").Int()), int(r.Get("fields.1").Int())}
-		if a.kind == actBuilds && at != a.at {
-			a.at = at
-			l.send.Send(event.Event{Kind: event.Progress, Phase: l.phase, Done: at[0], Total: at[1]})
-		}
+func (l *nixLog) handleBuildLog(drv, line string) {
+	l.tails[drv] = append(nixlog.LastLines(l.tails[drv], keepLogLines-1), line)
+	l.send.Send(event.Event{Kind: event.BuildLog, Phase: l.phase, Path: drv, Text: line})
+}
+
+func (l *nixLog) handleProgress(a nixlog.Activity, done, total int64) {
+	if at := [2]int64{done, total}; a.Kind == nixlog.Builds && at != l.builds {
+		l.builds = at
+		l.send.Send(event.Event{Kind: event.Progress, Phase: l.phase, Done: int(done), Total: int(total)})
 	}
 }
 
 var failedDrvRE = regexp.MustCompile(`(?s)(?:builder for|Cannot build|hash mismatch in fixed-output derivation|required to build) '(/nix/store/[^']+\.drv)'`)
 
-func (l *nixLog) handleMessage(r gjson.Result) {
-	msg := stripANSI(r.Get("msg").Str)
-	level := r.Get("level").Int()
+func (l *nixLog) handleError(e nixlog.Error) {
+	ne := &NixError{Text: e.Text, Raw: e.Raw, File: e.File, Line: e.Line, Col: e.Col, full: l.full}
+	if m := failedDrvRE.FindStringSubmatch(e.Raw); m != nil {
+		ne.Drv = m[1]
+	}
+	l.errors = append(l.errors, ne)
+}
+
+func (l *nixLog) handleMessage(level int64, msg string) {
 	switch {
-	case r.Get("raw_msg").Exists() && level == 0:
-		e := &NixError{
-			Text: strings.TrimPrefix(msg, "error:"),
-			Raw:  stripANSI(r.Get("raw_msg").Str),
-			File: r.Get("file").Str,
-			Line: int(r.Get("line").Int()),
-			Col:  int(r.Get("column").Int()),
-			full: l.full,
-		}
-		if m := failedDrvRE.FindStringSubmatch(e.Raw); m != nil {
-			e.Drv = m[1]
-		}
-		l.errors = append(l.errors, e)
 	case level == 0 && (strings.HasPrefix(msg, "(use '--show-trace'") || msg == ""):
 	case strings.Contains(msg, "SQLite database") && strings.HasSuffix(msg, "is busy"): // harmless: concurrent Nix processes wait for each other
 	case level <= 1:
@@ -167,24 +98,4 @@ func (l *nixLog) sendMessage(msg string) {
 		level = "trace"
 	}
 	l.send.Send(event.Event{Kind: event.Message, Phase: l.phase, Level: level, Text: text})
-}
-
-// lastLines returns the last n lines.
-func lastLines(lines []string, n int) []string {
-	if len(lines) > n {
-		return lines[len(lines)-n:]
-	}
-	return lines
-}
-
-var ansiRE = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[()][A-Z0-9]")
-
-// stripANSI removes escape sequences and control characters.
-func stripANSI(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f {
-			return -1
-		}
-		return r
-	}, ansiRE.ReplaceAllString(s, ""))
 }

@@ -45,7 +45,7 @@ func TestLogBecomesEvents(t *testing.T) {
 		got = append(got, line)
 	}, event.Build)
 	for line := range strings.SplitSeq(buildLog, "\n") {
-		l.handleLine(line)
+		l.HandleLine(line)
 	}
 	want := []string{
 		"build-start /nix/store/aaa-good.drv",
@@ -72,22 +72,22 @@ func TestLogBecomesEvents(t *testing.T) {
 	if want := "builder for '/nix/store/bbb-bad.drv' failed with exit code 3\nlast lines of its log:\n  oh no"; failures[0].Error() != want {
 		t.Errorf("error %q, want %q", failures[0].Error(), want)
 	}
-	if diff := cmp.Diff([]string{"@nix not json", "fatal: something else"}, l.plain); diff != "" {
+	if diff := cmp.Diff([]string{"@nix not json", "fatal: something else"}, l.Plain); diff != "" {
 		t.Error(diff)
 	}
 }
 
 func TestLogTailsAreLimited(t *testing.T) {
 	l := newNixLog(nil, event.Build)
-	l.handleLine(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
+	l.HandleLine(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
 	for i := range 1000 {
-		l.handleLine(fmt.Sprintf(`@nix {"action":"result","fields":["line %d"],"id":1,"type":101}`, i))
-		l.handleLine(fmt.Sprintf("plain %d", i))
+		l.HandleLine(fmt.Sprintf(`@nix {"action":"result","fields":["line %d"],"id":1,"type":101}`, i))
+		l.HandleLine(fmt.Sprintf("plain %d", i))
 	}
 	if got := l.tails["/nix/store/a.drv"]; len(got) != keepLogLines || got[keepLogLines-1] != "line 999" {
 		t.Errorf("%d lines, the last %q", len(got), got[len(got)-1])
 	}
-	if got := l.plain; len(got) != keepPlainLines || got[keepPlainLines-1] != "plain 999" {
+	if got := l.Plain; len(got) != 20 || got[19] != "plain 999" {
 		t.Errorf("%d lines, the last %q", len(got), got[len(got)-1])
 	}
 }
@@ -100,9 +100,9 @@ func FuzzLog(f *testing.F) {
 	f.Add(`@nix {"action":"result","fields":{},"id":"x","type":101}`)
 	f.Fuzz(func(t *testing.T, line string) {
 		l := newNixLog(func(event.Event) {}, event.Build)
-		l.handleLine(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
-		l.handleLine(line)
-		l.handleLine(line)
+		l.HandleLine(`@nix {"action":"start","fields":["/nix/store/a.drv"],"id":1,"type":105}`)
+		l.HandleLine(line)
+		l.HandleLine(line)
 		for _, e := range l.errors {
 			_, _ = e.Error(), e.Hint()
 		}

@@ -150,8 +150,8 @@ func nixFailure(argv []string, err error, log *nixLog) error {
 	}
 	if n := len(log.errors); n > 0 {
 		e := *log.errors[n-1]
-		if len(log.plain) > 0 { // output of a program that Nix ran, such as git
-			e.Text += "\n" + strings.Join(log.plain, "\n")
+		if len(log.Plain) > 0 { // output of a program that Nix ran, such as git
+			e.Text += "\n" + strings.Join(log.Plain, "\n")
 		}
 		return &e
 	}
@@ -159,8 +159,8 @@ func nixFailure(argv []string, err error, log *nixLog) error {
 	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL {
 		text += " (the kernel may have run out of memory; lower --eval-workers)"
 	}
-	if len(log.plain) > 0 {
-		text += "\n" + strings.Join(log.plain, "\n")
+	if len(log.Plain) > 0 {
+		text += "\n" + strings.Join(log.Plain, "\n")
 	}
 	return &NixError{Text: text, Raw: text}
 }

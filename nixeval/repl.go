@@ -93,7 +93,7 @@ var versionRE = regexp.MustCompile(`(\d+)\.(\d+)`)
 func (e *Evaluator) nixVersion(ctx context.Context) (int, error) {
 	log := newNixLog(nil, "")
 	argv := []string{"nix", "--version"}
-	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.handleLine})
+	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine})
 	if err != nil {
 		return 0, nixFailure(argv, err, log)
 	}

@@ -1,11 +1,11 @@
-// Package templates holds the hives that a new user begins with. Those that are
-// folders of a flake's templates too are the same files.
+// Package templates contains the hives that `nixbench init` writes. The templates of the
+// flake are the same files.
 package templates
 
 import "embed"
 
-// Files are the folders of the templates, each with a hive.nix and a .gitignore, and
-// all but one with a flake.nix.
+// Files are the folders of the templates. Each has a hive.nix and a .gitignore, and
+// each but `empty` has a flake.nix.
 //
 //go:embed all:kubernetes all:existing-machines all:from-colmena all:empty
 var Files embed.FS

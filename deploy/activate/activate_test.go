@@ -115,6 +115,16 @@ func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
 // fake starts an SSH server that acts as the node, and returns a host that connects to it.
 func fake(t *testing.T, f *fakeNode) (*sshtest.Server, *remote.Host) {
 	t.Helper()
+	refuse := func(e *sshtest.Exec, f *fakeNode) int {
+		fmt.Fprintf(e.Stderr, "unexpected %q\n", f.called[len(f.called)-1])
+		return 1
+	}
+	if f.start == nil {
+		f.start = refuse
+	}
+	if f.confirm == nil {
+		f.confirm = refuse
+	}
 	s, err := sshtest.Start(sshtest.Options{Handler: f.handle})
 	if err != nil {
 		t.Fatal(err)
@@ -285,7 +295,7 @@ func TestCutConnection(t *testing.T) {
 		}
 	}
 	const meanwhile = "; it rolls back unless confirmed"
-	if want := "wait no sign of the node" + meanwhile + ", wait unreachable" + meanwhile + ", wait-end unreachable" + meanwhile; strings.Join(told, ", ") != want {
+	if want := "wait no output from the node" + meanwhile + ", wait unreachable" + meanwhile + ", wait-end unreachable" + meanwhile; strings.Join(told, ", ") != want {
 		t.Errorf("%s\nwant %s", strings.Join(told, ", "), want)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -295,7 +305,7 @@ func TestCutConnection(t *testing.T) {
 	}
 }
 
-// A start that says nothing is ended on the node. Whether it has begun the run, or will, is not known.
+// A start without output is ended on the node. Whether it has begun the run, or will, is not known.
 func TestQuietStart(t *testing.T) {
 	f := newFakeNode()
 	ended := make(chan string, 1)
@@ -378,15 +388,15 @@ func TestFailures(t *testing.T) {
 		want string
 	}{
 		"unit": {map[string]string{"outcome": "rolled-back", "reason": "switch", "code": "4", "broken": "b.service "}, "unit=b.service it burns\n",
-			"web-1: switch to " + newPath + ": unit b.service failed (exit 4); the node is back on " + oldPath + "\nb.service:\n  it burns"},
+			"web-1: switch to " + newPath + ": unit b.service failed (exit 4); the node rolled back to " + oldPath + "\nb.service:\n  it burns"},
 		"script": {map[string]string{"outcome": "rolled-back", "reason": "switch", "code": "2"}, "log=ouch\n",
-			"web-1: switch to " + newPath + ": the activation script failed (exit 2); the node is back on " + oldPath + "\n  ouch"},
+			"web-1: switch to " + newPath + ": the activation script failed (exit 2); the node rolled back to " + oldPath + "\n  ouch"},
 		"unconfirmed": {map[string]string{"outcome": "rolled-back", "reason": "unconfirmed", "code": "0"}, "",
-			"web-1: switch to " + newPath + ": no login succeeded to confirm it within 8s; the node is back on " + oldPath + ", by itself"},
+			"web-1: switch to " + newPath + ": no client could log in to confirm it within 8s; the node rolled back to " + oldPath + " automatically"},
 		"hung": {map[string]string{"outcome": "rolled-back", "reason": "hung", "code": "hung", "jobs": "start a.service, "}, "",
-			"web-1: switch to " + newPath + ": no progress for 8s (start a.service): a slow switch needs a longer --confirm-timeout; the node is back on " + oldPath},
-		"worst": {map[string]string{"outcome": "rollback-failed", "reason": "switch, and going back ended with 2", "code": "1"}, "",
-			"web-1: switch to " + newPath + ": switch-to-configuration refused, or a pre-switch check failed (exit 1); the rollback to " + oldPath + " FAILED: inspect the node"},
+			"web-1: switch to " + newPath + ": no progress for 8s (start a.service): a slow switch needs a longer --confirm-timeout; the node rolled back to " + oldPath},
+		"worst": {map[string]string{"outcome": "rollback-failed", "reason": "switch, and the rollback ended with 2", "code": "1"}, "",
+			"web-1: switch to " + newPath + ": switch-to-configuration refused, or a pre-switch check failed (exit 1); rollback to " + oldPath + " FAILED: check the node"},
 		"locked": {map[string]string{"outcome": "failed", "reason": "locked", "code": "11"}, "",
 			"web-1: switch to " + newPath + ": another switch is running on the node (exit 11): try again when it is done"},
 		"elsewhere": {map[string]string{"outcome": "committed", "code": "0"}, "",
@@ -553,11 +563,11 @@ func TestRunInWords(t *testing.T) {
 	with := func(change func(*Run)) Run { r := run; change(&r); return r }
 	for want, r := range map[string]Run{
 		"switch to /new: done": with(func(r *Run) { r.Outcome = Committed }),
-		"switch to /new: rolled back to /old: nobody confirmed it":                     with(func(r *Run) { r.Outcome, r.Reason = RolledBack, reasonUnconfirmed }),
-		"switch to /new: cut off by a reboot":                                          with(func(r *Run) { r.Rebooted = true }),
-		"switch to /new: goes on, and goes back in 5s unless it is confirmed":          with(func(r *Run) { r.Alive, r.Armed, r.Remaining = true, time.Minute, 5*time.Second }),
+		"switch to /new: rolled back to /old: no client confirmed it":                  with(func(r *Run) { r.Outcome, r.Reason = RolledBack, reasonUnconfirmed }),
+		"switch to /new: interrupted by a reboot":                                      with(func(r *Run) { r.Rebooted = true }),
+		"switch to /new: running, and rolls back in 5s unless it is confirmed":         with(func(r *Run) { r.Alive, r.Armed, r.Remaining = true, time.Minute, 5*time.Second }),
 		"switch to /new: failed: another switch was running":                           with(func(r *Run) { r.Outcome, r.Reason = Failed, reasonLocked }),
-		"switch to /new: going back to /old failed: hung, and going back ended with 2": with(func(r *Run) { r.Outcome, r.Reason = RollbackFailed, "hung, and going back ended with 2" }),
+		"switch to /new: rollback to /old failed: hung, and the rollback ended with 2": with(func(r *Run) { r.Outcome, r.Reason = RollbackFailed, "hung, and the rollback ended with 2" }),
 	} {
 		if got := r.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -29,7 +29,7 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 	}
 	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime))
 	if err == nil && w.run().isAwaitingConfirmation() {
-		a.send(node, event.NodeEnd, event.Activate, "waits to be confirmed")
+		a.send(node, event.NodeEnd, event.Activate, "waiting for the confirmation")
 		a.send(node, event.NodeStart, event.Confirm, "")
 		err = w.confirmRun(ctx)
 		a.end(node, event.Confirm, w.run(), err)
@@ -100,7 +100,7 @@ func (a *Activator) end(node string, phase event.Phase, run Run, err error) {
 	failed := err != nil || run.Outcome != Committed && run.Outcome != Activated && run.Outcome != BootDefault
 	text := string(run.Outcome)
 	if err != nil {
-		text = "lost sight of the node"
+		text = "result unknown"
 	}
 	a.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: node, Text: text, Failed: failed})
 }

@@ -37,7 +37,7 @@
 // Afterwards it counts from the end of the switch. With a Confirm of zero no rollback
 // is armed, and profile and boot loader are set first, as nixos-rebuild does it.
 //
-// If the client is killed before it confirms, the node rolls back by itself. If it is
+// If the client is killed before it confirms, the node rolls back automatically. If it is
 // killed later, the node completes the run. [Activator.Activate] first finishes an
 // unfinished run, see [Activator.FinishPrevious].
 //

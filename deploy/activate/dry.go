@@ -25,7 +25,7 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 	if err != nil {
 		return res, err
 	}
-	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "what the node says that a switch would do"})
+	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node's report of what a switch would do"})
 	defer wait.End()
 	dry := &Dry{}
 	out := &remote.Lines{Max: longestList, Each: func(line string, _ bool) {

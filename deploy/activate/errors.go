@@ -56,7 +56,7 @@ type UnknownProfileError struct{ Node, Path string }
 
 // Hint returns what the user can do.
 func (e *UnknownProfileError) Hint() string {
-	return "another tool or another state folder deployed it; to replace it, use --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles"
+	return "another user or tool has deployed it; to replace it, pass --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles"
 }
 
 func (e *UnknownProfileError) Error() string { return failure.Message(e) }
@@ -116,9 +116,9 @@ func (e *LostSightError) OnNode() (node, text string) {
 		why = failure.TextOn(e.Node, s.err)
 	}
 	if e.Armed == 0 {
-		return e.Node, fmt.Sprintf("the result of the switch to %s is unknown, because the node cannot be reached; the switch may still be running: %s", e.Path, why)
+		return e.Node, fmt.Sprintf("the result of the switch to %s is unknown, and the switch continues on the node: %s", e.Path, why)
 	}
-	return e.Node, fmt.Sprintf("could not confirm the switch to %s; the node rolls back by itself, at most %s after the switch: %s",
+	return e.Node, fmt.Sprintf("could not confirm the switch to %s; the node rolls back automatically, at the latest %s after the switch: %s",
 		e.Path, e.Armed, why)
 }
 
@@ -128,9 +128,9 @@ func (e *LostSightError) Kind() failure.Kind { return failure.Lost }
 // Brief returns the result in one line.
 func (e *LostSightError) Brief() string {
 	if e.Armed == 0 {
-		return "result unknown: the node cannot be reached, and the switch may still be running"
+		return "result unknown: the switch continues on the node"
 	}
-	return fmt.Sprintf("not confirmed: rolls back by itself, at most %s after the switch", e.Armed)
+	return fmt.Sprintf("not confirmed: rolls back automatically, %s after the switch", e.Armed)
 }
 
 func (e *LostSightError) Unwrap() error { return e.Err }
@@ -154,15 +154,15 @@ func (e *FailedError) OnNode() (node, text string) {
 	fmt.Fprintf(&b, "%s to %s: %s", e.Request.Goal, e.Request.Path, e.cause())
 	switch e.Result.Outcome {
 	case RolledBack:
-		fmt.Fprintf(&b, "; the node is back on %s", e.From)
+		fmt.Fprintf(&b, "; the node rolled back to %s", e.From)
 		if e.ByItself {
-			b.WriteString(", by itself")
+			b.WriteString(" automatically")
 		}
 	case RollbackFailed:
-		fmt.Fprintf(&b, "; the rollback to %s FAILED: inspect the node", e.From)
+		fmt.Fprintf(&b, "; rollback to %s FAILED: check the node", e.From)
 	default:
 		if e.From == "" && e.Request.Goal != Boot {
-			b.WriteString("; there is no earlier system to roll back to")
+			b.WriteString("; there is no system to roll back to")
 		} else if e.Result.After.Current != e.From {
 			b.WriteString("; it was not rolled back")
 		}
@@ -198,9 +198,9 @@ func (e *FailedError) cause() string {
 		}
 		return s + ": a slow switch needs a longer --confirm-timeout"
 	case reasonUnconfirmed:
-		return fmt.Sprintf("no login succeeded to confirm it within %s", e.Request.Confirm)
+		return fmt.Sprintf("no client could log in to confirm it within %s", e.Request.Confirm)
 	case reasonAborted:
-		return "it was cancelled"
+		return "it was aborted"
 	case reasonKilled:
 		return "the switch was killed on the node"
 	case reasonLocked:

@@ -18,8 +18,8 @@ func TestErrorsNameTheNodeOnce(t *testing.T) {
 	}{
 		{step, "web-1: activate: cannot reach 10.0.0.1:22: i/o timeout"},
 		{&LostSightError{Node: "web-1", Path: newPath, Armed: time.Minute, Err: step}, "web-1: could not confirm the switch to " + newPath +
-			"; the node rolls back by itself, at most 1m0s after the switch: cannot reach 10.0.0.1:22: i/o timeout"},
-		{&LostSightError{Node: "web-1", Path: newPath, Err: down}, "web-1: the result of the switch to " + newPath + " is unknown, because the node cannot be reached; the switch may still be running: cannot reach 10.0.0.1:22: i/o timeout"},
+			"; the node rolls back automatically, at the latest 1m0s after the switch: cannot reach 10.0.0.1:22: i/o timeout"},
+		{&LostSightError{Node: "web-1", Path: newPath, Err: down}, "web-1: the result of the switch to " + newPath + " is unknown, and the switch continues on the node: cannot reach 10.0.0.1:22: i/o timeout"},
 	} {
 		if got := test.err.Error(); got != test.want {
 			t.Errorf("%s\nwant %s", got, test.want)

@@ -20,7 +20,7 @@ const (
 	maxSilence = 10 * time.Second
 )
 
-var errSilent = errors.New("the node went quiet")
+var errSilent = errors.New("no output from the node")
 
 // watch follows one run on one node. It reconnects as often as necessary.
 type watch struct {
@@ -46,7 +46,7 @@ type watch struct {
 }
 
 func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
-	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), meanwhile: "its switch goes on", silence: time.Minute}
+	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), meanwhile: "its switch continues", silence: time.Minute}
 	if confirm > 0 {
 		w.meanwhile = "it rolls back unless confirmed"
 	}
@@ -66,7 +66,7 @@ func (w *watch) run() Run {
 // connection is also a new one.
 func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error {
 	w.until = time.Now().Add(w.patience)
-	w.wait = w.a.Send.Wait(event.Event{Node: w.name, Phase: event.Activate, Text: "the node to take up the command " + command[0], Until: w.until})
+	w.wait = w.a.Send.Wait(event.Event{Node: w.name, Phase: event.Activate, Text: "the node to start the command " + command[0], Until: w.until})
 	defer w.wait.End()
 	again := command
 	if command[0] == "start" {
@@ -114,7 +114,7 @@ func (w *watch) confirmRun(ctx context.Context) error {
 // noteSign extends the time limit, because output of the run was received.
 func (w *watch) noteSign() {
 	w.started, w.until, w.slowness = true, time.Now().Add(w.patience), 0
-	w.wait.Restart("no sign of the node; "+w.meanwhile, w.until)
+	w.wait.Restart("no output from the node; "+w.meanwhile, w.until)
 }
 
 // isFinal reports whether a retry is useless, and returns the error to report. After the run has

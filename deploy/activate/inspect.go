@@ -1,13 +1,9 @@
 package activate
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -63,7 +59,7 @@ func (n Node) RebootNeeded() bool {
 	return n.BootedKernel != none && n.ProfileKernel != none && n.BootedKernel != n.ProfileKernel
 }
 
-// Armed reports whether the node rolls back by itself unless the run is confirmed.
+// Armed reports whether the node rolls back automatically unless the run is confirmed.
 func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Armed > 0 }
 
 // WithDesired returns the node with a desired running system: that of a request, or one of
@@ -101,7 +97,7 @@ func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request)
 	if err != nil {
 		return Node{}, err // contains the node and the step already
 	}
-	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "what the node says of its systems", Until: time.Now().Add(inspectTimeout)})
+	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "the node's report of its systems", Until: time.Now().Add(inspectTimeout)})
 	defer wait.End()
 	return inspectOn(ctx, node, conn, r)
 }
@@ -121,108 +117,4 @@ func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (
 		return Node{}, failure.On(node, fmt.Errorf("inspect: %w", err))
 	}
 	return n, nil
-}
-
-// nodeParser parses the output of the script's inspect command.
-type nodeParser struct {
-	node  Node
-	run   runParser
-	link  string
-	ended bool
-}
-
-func newNodeParser() *nodeParser { return &nodeParser{run: newRunParser()} }
-
-func (p *nodeParser) handleLine(name, value string) {
-	n := &p.node
-	switch name {
-	case "nixos":
-		n.NixOS = value == "yes"
-	case "current":
-		n.Current = value
-	case "booted":
-		n.Booted = value
-	case "profile":
-		n.Profile = value
-	case "link":
-		p.link = value
-	case "generation":
-		// /nix/var/nix/profiles/system-12-link 1700000000 /nix/store/… 25.05
-		if f := strings.Fields(value); len(f) >= 3 {
-			g := Generation{Number: generationNumber(f[0]), Time: time.Unix(int64(parseInt(f[1])), 0), Path: f[2]}
-			g.Version = strings.Join(f[3:], " ")
-			n.Generations = append(n.Generations, g)
-		}
-	case "failed":
-		n.Failed = sorted(value)
-	case "system":
-		n.System = value
-	case "boot-id":
-		n.BootID = value
-	case "uptime":
-		n.Uptime = parseSeconds(value)
-	case "kernel-booted":
-		n.BootedKernel = parseKernel(value)
-	case "kernel-current":
-		n.CurrentKernel = parseKernel(value)
-	case "kernel-profile":
-		n.ProfileKernel = parseKernel(value)
-	case "kernel-wanted":
-		n.desiredKernel = parseKernel(value)
-	case "deployed":
-		n.Deployed = append(n.Deployed, value)
-	case "previous":
-		n.Previous = value
-	case "store-path":
-		n.StorePath = value == "yes"
-	case "wanted":
-		n.desired = value
-	case "specialisation":
-		n.specialisations = append(n.specialisations, value)
-	case "end":
-		p.ended = true
-	default:
-		if name, ok := strings.CutPrefix(name, "run-"); ok {
-			p.run.handleLine(name, value)
-		}
-	}
-}
-
-func (p *nodeParser) finish() (Node, error) {
-	if !p.ended {
-		return Node{}, errors.New("the node's answer is cut off")
-	}
-	n := p.node
-	n.Generation = generationNumber(p.link)
-	slices.SortFunc(n.Generations, func(a, b Generation) int { return cmp.Compare(a.Number, b.Number) })
-	for i := range n.Generations {
-		g := &n.Generations[i]
-		g.Current, g.Booted, g.Default = g.Path == n.Current, g.Path == n.Booted, g.Number == n.Generation
-	}
-	if p.run.run.ID != "" {
-		run := p.run.run
-		run.Rebooted = run.phase != "done" && run.bootID != n.BootID
-		n.Last = &run
-	}
-	return n, nil
-}
-
-// generationNumber returns the number in a profile link's name: 12 for system-12-link.
-func generationNumber(link string) int {
-	name, ok := strings.CutPrefix(path.Base(link), "system-")
-	if !ok {
-		return 0
-	}
-	return parseInt(strings.TrimSuffix(name, "-link"))
-}
-
-func parseKernel(s string) Kernel {
-	f := append(strings.SplitN(s, " ", 4), "", "", "", "")
-	return Kernel{f[0], f[1], f[2], f[3]}
-}
-
-func sorted(list string) []string {
-	f := strings.Fields(list)
-	slices.Sort(f)
-	return slices.Compact(f)
 }

@@ -11,7 +11,7 @@ import (
 func testCut(t *testing.T, b *bench) {
 	b.goTo("one")
 	res, err := b.fails(b.request("cut", Switch))
-	if !res.RolledBack() || !strings.Contains(err.Error(), "no login succeeded to confirm it within 8s; the node is back on "+b.paths["one"]+", by itself") {
+	if !res.RolledBack() || !strings.Contains(err.Error(), "no client could log in to confirm it within 8s; the node rolled back to "+b.paths["one"]+" automatically") {
 		t.Errorf("%+v\n%v", res, err)
 	}
 	b.is("one", "one")
@@ -21,7 +21,7 @@ func testCut(t *testing.T, b *bench) {
 	// A full disk is detected before anything changes.
 	b.l.Run(t, b.name, "dd if=/dev/zero of=/var/filler bs=64k 2>/dev/null; dd if=/dev/zero of=/var/filler2 bs=1 count=70000 2>/dev/null; df /var | tail -n 1")
 	_, full := b.a.Activate(t.Context(), b.name, b.host, b.request("three", Switch))
-	if full == nil || !strings.Contains(full.Error(), "cannot keep a record of the switch") || !strings.Contains(full.Error(), "No space left on device") {
+	if full == nil || !strings.Contains(full.Error(), "cannot write the record of the switch") || !strings.Contains(full.Error(), "No space left on device") {
 		t.Error(full)
 	}
 	b.l.Run(t, b.name, "rm /var/filler*")
@@ -183,7 +183,7 @@ func testKilled(t *testing.T, b *bench) {
 		t.Error(err)
 	}
 
-	// Interrupted by the user: the node finishes by itself, and the error says what it does.
+	// Interrupted by the user: the node completes the run, and the error describes that.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		r := b.request("slow", Switch)

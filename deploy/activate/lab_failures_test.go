@@ -19,7 +19,7 @@ func testFailures(t *testing.T, b *bench) {
 		exit int
 		text string
 	}{
-		"broken":  {4, "unit broken.service failed (exit 4); the node is back on "},
+		"broken":  {4, "unit broken.service failed (exit 4); the node rolled back to "},
 		"refuses": {1, "not today"},
 		"script":  {2, "the activation script failed (exit 2)"},
 		"loader":  {1, "the boot loader could not be installed"},

@@ -112,8 +112,8 @@ func TestLab(t *testing.T) {
 		{"hang", "root", testHang},
 		{"reboot", "root", testReboot},
 		{"killed", "root", testKilled},
-		{"late firewall", "root", testLate("lateFirewall", "no login succeeded to confirm it within 8s")},
-		{"late guard", "root", testLate("lateGuard", "no login succeeded to confirm it within 8s")},
+		{"late firewall", "root", testLate("lateFirewall", "no client could log in to confirm it within 8s")},
+		{"late guard", "root", testLate("lateGuard", "no client could log in to confirm it within 8s")},
 		{"late failure", "root", testLate("lateFailure", "unit late.service failed soon after the switch", "the disk is on fire")},
 		{"late loop", "root", testLate("lateLoop", "unit late.service failed soon after the switch", "the disk is on fire")},
 	}

@@ -24,9 +24,9 @@ func (e *RebootError) Error() string { return failure.Message(e) }
 // OnNode implements [failure.OnNode].
 func (e *RebootError) OnNode() (node, text string) {
 	if e.Booted == "" {
-		return e.Node, fmt.Sprintf("reboot: not back after %s (%v): inspect its console", e.Waited.Round(time.Second), e.Err)
+		return e.Node, fmt.Sprintf("reboot: no login after %s (%v): check its console", e.Waited.Round(time.Second), e.Err)
 	}
-	return e.Node, fmt.Sprintf("reboot: booted %s instead of %s: inspect its boot loader", e.Booted, e.Want)
+	return e.Node, fmt.Sprintf("reboot: booted %s instead of %s: check its boot loader", e.Booted, e.Want)
 }
 
 // Kind implements [failure.Classified].
@@ -54,7 +54,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	begin := time.Now()
 	wait, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	shown := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node to come back from its reboot", Until: begin.Add(timeout)})
+	shown := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node to accept logins after its reboot", Until: begin.Add(timeout)})
 	defer shown.End()
 	after, err := a.WaitForBoot(wait, node, h, before.BootID, time.Time{})
 	switch {
@@ -70,11 +70,11 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 }
 
 // WaitForBoot waits until the node has another boot id than boot, and returns its state. It also returns
-// if after the time settled the node still has this boot id and is not shutting down: the reboot was then
-// never requested. A zero settled means that the reboot was requested. The error is the last reason why
+// if after the time `until` the node still has this boot id and is not shutting down: the reboot was then
+// never requested. A zero `until` means that the reboot was certainly requested. The error is the last reason why
 // the node could not be inspected.
-func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, settled time.Time) (Node, error) {
-	err := errors.New("it did not go down")
+func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, until time.Time) (Node, error) {
+	err := errors.New("it did not shut down")
 	for ctx.Err() == nil {
 		select {
 		case <-time.After(200 * time.Millisecond):
@@ -88,7 +88,7 @@ func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot s
 				err = failed
 			}
 		case after.BootID != boot,
-			!settled.IsZero() && time.Now().After(settled) && after.System != "stopping":
+			!until.IsZero() && time.Now().After(until) && after.System != "stopping":
 			return after, nil
 		}
 	}

@@ -17,7 +17,7 @@ type Run struct {
 	Reason  string    // why it rolled back or failed: see the constants
 
 	// Alive means that the run goes on. Remaining is then the time until the node rolls
-	// back by itself, as of the inspection. Seen is how long ago a client followed the run.
+	// back, as of the inspection. Seen is how long ago a client followed the run.
 	Alive     bool
 	Remaining time.Duration
 	Seen      time.Duration
@@ -30,8 +30,6 @@ type Run struct {
 	bootID         string
 	code           string
 	path           string
-	wasPath        string
-	generation     string
 	broken         []string
 	alreadyFailing []string
 	jobs           string
@@ -80,16 +78,16 @@ func (r Run) String() string {
 	what := string(r.Goal) + " to " + r.To
 	switch {
 	case r.Alive && r.Armed > 0:
-		return fmt.Sprintf("%s: goes on, and goes back in %s unless it is confirmed", what, r.Remaining)
+		return fmt.Sprintf("%s: running, and rolls back in %s unless it is confirmed", what, r.Remaining)
 	case r.Alive:
-		return what + ": goes on"
+		return what + ": running"
 	case r.Rebooted:
-		return what + ": cut off by a reboot"
+		return what + ": interrupted by a reboot"
 	}
 	why := map[string]string{
-		reasonSwitch: "the switch failed", reasonLate: "units failed soon after the switch", reasonHung: "it made no progress", reasonUnconfirmed: "nobody confirmed it",
-		reasonAborted: "it was cancelled", reasonKilled: "it was killed", reasonLocked: "another switch was running",
-		reasonProfile: "the profile could not be set", reasonBoot: "the boot loader could not be installed", reasonRebooted: "a reboot cut it off",
+		reasonSwitch: "the switch failed", reasonLate: "units failed soon after the switch", reasonHung: "it made no progress", reasonUnconfirmed: "no client confirmed it",
+		reasonAborted: "it was aborted", reasonKilled: "it was killed", reasonLocked: "another switch was running",
+		reasonProfile: "the profile could not be set", reasonBoot: "the boot loader could not be installed", reasonRebooted: "a reboot interrupted it",
 	}[r.Reason]
 	switch r.Outcome {
 	case Committed, Activated, BootDefault:
@@ -97,57 +95,7 @@ func (r Run) String() string {
 	case RolledBack:
 		return fmt.Sprintf("%s: rolled back to %s: %s", what, r.From, why)
 	case RollbackFailed:
-		return fmt.Sprintf("%s: going back to %s failed: %s", what, r.From, r.Reason)
+		return fmt.Sprintf("%s: rollback to %s failed: %s", what, r.From, r.Reason)
 	}
 	return what + ": failed: " + why
-}
-
-type runParser struct{ run Run }
-
-func newRunParser() runParser { return runParser{Run{Seen: time.Hour}} }
-
-func (p *runParser) handleLine(name, value string) {
-	r := &p.run
-	switch name {
-	case "run":
-		r.ID = value
-	case "goal":
-		r.Goal = Goal(value)
-	case "path":
-		r.path = value
-	case "from":
-		r.From = value
-	case "to":
-		r.To = value
-	case "wasPath":
-		r.wasPath = value
-	case "armed":
-		r.Armed = parseSeconds(value)
-	case "generation":
-		r.generation = value
-	case "phase":
-		r.phase = value
-	case "outcome":
-		r.Outcome = Outcome(value)
-	case "reason":
-		r.Reason = value
-	case "code":
-		r.code = value
-	case "broken":
-		r.broken = sorted(value)
-	case "still":
-		r.alreadyFailing = sorted(value)
-	case "jobs":
-		r.jobs = value
-	case "boot":
-		r.bootID = value
-	case "time":
-		r.Time = time.Unix(int64(parseInt(value)), 0)
-	case "alive":
-		r.Alive = value == "yes"
-	case "left":
-		r.Remaining = max(0, parseSeconds(value))
-	case "seen":
-		r.Seen = parseSeconds(value)
-	}
 }

@@ -43,7 +43,7 @@ func TestScript(t *testing.T) {
 		},
 		"unit fails": func(t *testing.T, n *standIn) {
 			n.onNew("fails web.service; code=4")
-			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed (exit 4); the node is back on "+n.oldPath+"\nweb.service:\n  it burns")
+			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed (exit 4); the node rolled back to "+n.oldPath+"\nweb.service:\n  it burns")
 		},
 		"script fails": func(t *testing.T, n *standIn) {
 			n.onNew("code=2")
@@ -61,7 +61,7 @@ func TestScript(t *testing.T) {
 		"slow unit fails": func(t *testing.T, n *standIn) {
 			n.onNew(`ended() { fails slow.service; done_; }
 jobs '12 slow.service start running' '11 multi-user.target start waiting'; later 1 ended`)
-			n.rollsBack(n.request(), reasonLate, "unit slow.service failed soon after the switch; the node is back on "+n.oldPath+"\nslow.service:\n  it burns")
+			n.rollsBack(n.request(), reasonLate, "unit slow.service failed soon after the switch; the node rolled back to "+n.oldPath+"\nslow.service:\n  it burns")
 			if !strings.Contains(n.rec.log(), "waiting for systemd: start slow.service\n") {
 				t.Error("the user is not told what the node waits for")
 			}
@@ -70,17 +70,17 @@ jobs '12 slow.service start running' '11 multi-user.target start waiting'; later
 			n.onNew(`ended() { touch $WORLD/locked; done_; }
 jobs '12 firewall.service start running'; later 1 ended`)
 			n.write("world/on-old", "rm $WORLD/locked")
-			n.rollsBack(n.request(), reasonUnconfirmed, "no login succeeded to confirm it within 4s; the node is back on "+n.oldPath+", by itself")
+			n.rollsBack(n.request(), reasonUnconfirmed, "no client could log in to confirm it within 4s; the node rolled back to "+n.oldPath+" automatically")
 		},
 		"service cuts the network while it is watched": func(t *testing.T, n *standIn) {
 			n.onNew(`only firewall.service 500 0 active running; later 1.5 touch $WORLD/locked`)
 			n.write("world/on-old", "rm $WORLD/locked")
 			r := n.request()
 			r.SettleTime = 3 * time.Second
-			n.rollsBack(r, reasonUnconfirmed, "no login succeeded")
+			n.rollsBack(r, reasonUnconfirmed, "no client could log in")
 		},
 		"service dies": func(t *testing.T, n *standIn) {
-			n.onNew(`dies() { only web.service 500 0 failed failed; fails web.service; }
+			n.onNew(`dies() { fails web.service; only web.service 500 0 failed failed; }
 only web.service 500 0 active running; later 1.5 dies`)
 			r := n.request()
 			r.SettleTime = 3 * time.Second
@@ -123,9 +123,28 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 		},
 		"services that have started are watched, others are not": func(t *testing.T, n *standIn) {
 			n.onNew(`{ service sshd.service 100 0 active running; service web.service 500 0 active running; service once.service 501 0 active exited oneshot; } >$WORLD/services`)
-			if _, err := n.activate(n.request()); err != nil || !strings.Contains(n.rec.log(), "watching for 1s what was started: web.service \n") {
+			if _, err := n.activate(n.request()); err != nil || !strings.Contains(n.rec.log(), "watching for 1s the started services: web.service \n") {
 				t.Errorf("%v\n%s", err, n.rec.log())
 			}
+		},
+		"switch hangs": func(t *testing.T, n *standIn) {
+			n.onNew(`sleep 60`)
+			n.rollsBack(n.request(), reasonHung, "no progress for 4s")
+		},
+		"aborted during the switch": func(t *testing.T, n *standIn) {
+			n.onNew(`touch ` + n.root + `/run/nixbench/activate/abort; sleep 60`)
+			r := n.request()
+			r.Confirm = 20 * time.Second
+			n.rollsBack(r, reasonAborted, "it was aborted")
+		},
+		"rollback fails": func(t *testing.T, n *standIn) {
+			n.onNew("code=2")
+			n.write("world/on-old", "code=2")
+			res, err := n.activate(n.request())
+			if err == nil || res.Outcome != RollbackFailed || !strings.Contains(err.Error(), "rollback to "+n.oldPath+" FAILED") {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "old test")
 		},
 		"job hangs": func(t *testing.T, n *standIn) {
 			n.onNew(`jobs '12 stuck.service start running'`)
@@ -156,7 +175,7 @@ only web.service ` + recent(2) + ` 8 active running; later 0 loops`)
 		"a timer's service fails while another is watched": func(t *testing.T, n *standIn) {
 			n.write("world/timed", "backup.service\n")
 			n.onNew(`both() { service web.service 500 0 "$1" "$1"; service backup.service 500 0 failed failed simple backup.timer; }
-dies() { both failed >$WORLD/services; fails web.service; }
+dies() { fails web.service; both failed >$WORLD/services; }
 both active >$WORLD/services; later 1.5 dies`)
 			r := n.request()
 			r.SettleTime = 3 * time.Second
@@ -169,11 +188,11 @@ both active >$WORLD/services; later 1.5 dies`)
 				t.Error(err)
 			}
 		},
-		"called off while it is watched": func(t *testing.T, n *standIn) {
+		"aborted while services are watched": func(t *testing.T, n *standIn) {
 			n.onNew(`only web.service 500 0 active running; later 1 touch ` + n.root + `/run/nixbench/activate/abort`)
 			r := n.request()
 			r.SettleTime = 5 * time.Second
-			n.rollsBack(r, reasonAborted, "it was cancelled")
+			n.rollsBack(r, reasonAborted, "it was aborted")
 		},
 
 		// Without an armed rollback.
@@ -186,7 +205,7 @@ both active >$WORLD/services; later 1.5 dies`)
 			n.is(n.newPath, n.newPath, "new switch")
 		},
 		"unarmed, service dies": func(t *testing.T, n *standIn) {
-			n.onNew(`dies() { only web.service 500 0 failed failed; fails web.service; }
+			n.onNew(`dies() { fails web.service; only web.service 500 0 failed failed; }
 only web.service 500 0 active running; later 0.7 dies`)
 			r := n.request()
 			r.Confirm = 0
@@ -211,6 +230,41 @@ only web.service 500 0 active running; later 0.7 dies`)
 				t.Error("the profile still has the generation of the system that could not be installed")
 			}
 		},
+		"boot loader fails while the profile has a newer generation": func(t *testing.T, n *standIn) {
+			n.link(filepath.Join(n.root, "nix/store/other"), "nix/var/nix/profiles/system-2-link")
+			n.write("world/on-new", `[ "$action" != boot ] || code=1`)
+			if res, err := n.activate(n.request()); err == nil || !res.RolledBack() {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "new boot", "old boot", "old test")
+			if links := n.glob("nix/var/nix/profiles/system-*-link"); links != "system-1-link system-2-link" {
+				t.Errorf("the profile has %s", links)
+			}
+		},
+		"boot loader fails for an older generation": func(t *testing.T, n *standIn) {
+			n.link(n.newPath, "nix/var/nix/profiles/system-2-link")
+			n.write("world/on-new", `[ "$action" != boot ] || code=1`)
+			r := n.request()
+			r.generation = 2
+			if res, err := n.activate(r); err == nil || !res.RolledBack() {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "new boot", "old boot", "old test")
+			if links := n.glob("nix/var/nix/profiles/system-*-link"); links != "system-1-link system-2-link" {
+				t.Errorf("the profile has %s", links)
+			}
+		},
+		"boot loader fails for a generation that exists": func(t *testing.T, n *standIn) {
+			n.link(n.newPath, "nix/var/nix/profiles/system-2-link")
+			n.write("world/on-new", `[ "$action" != boot ] || code=1`)
+			if res, err := n.activate(n.request()); err == nil || !res.RolledBack() {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "new boot", "old boot", "old test")
+			if links := n.glob("nix/var/nix/profiles/system-*-link"); links != "system-1-link system-2-link" {
+				t.Errorf("the profile has %s", links)
+			}
+		},
 		"keys": func(t *testing.T, n *standIn) {
 			n.onNew("code=2")
 			n.mkdir("run/keys/.nixbench-before")
@@ -229,12 +283,66 @@ only web.service 500 0 active running; later 0.7 dies`)
 				t.Errorf("old keys: %q, left behind: %v (%v)", n.read("world/keys"), left == nil, err)
 			}
 		},
+		"keys that the client may restore later": func(t *testing.T, n *standIn) {
+			n.mkdir("run/keys/.nixbench-before")
+			n.write("run/keys/.nixbench-before/restore", "")
+			n.write("run/keys/.nixbench-before/hold", "")
+			_, err := n.activate(n.request())
+			if got := n.glob("run/keys/.nixbench-before/*"); err != nil || got != "hold restore settled" {
+				t.Errorf("the backup has %s (%v)", got, err)
+			}
+		},
+
+		// What remains on the node.
+		"record after a reboot": func(t *testing.T, n *standIn) {
+			if _, err := n.activate(n.request()); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(filepath.Join(n.root, "run/nixbench")); err != nil {
+				t.Fatal(err)
+			}
+			node, err := n.a.Inspect(t.Context(), "web-1", n.host)
+			if err != nil || node.Last == nil || node.Last.ID != "r1" || node.Last.Outcome != Committed || !slices.Contains(node.Deployed, n.newPath) {
+				t.Errorf("%+v, %v", node, err)
+			}
+		},
+		"roots of the garbage collector": func(t *testing.T, n *standIn) {
+			roots := "nix/var/nix/gcroots/nixbench/"
+			n.onNew(`for root in next previous; do readlink ` + n.root + "/" + roots + `$root; done >$WORLD/roots`)
+			if _, err := n.activate(n.request()); err != nil {
+				t.Error(err)
+			}
+			if got := n.read("world/roots"); got != n.newPath+"\n"+n.oldPath+"\n" {
+				t.Errorf("during the switch: %q", got)
+			}
+			if got := n.glob(roots + "*"); got != "previous" {
+				t.Errorf("after the switch: %s", got)
+			}
+		},
+		"lists of units of a killed switch": func(t *testing.T, n *standIn) {
+			n.mkdir("nix/store/old/etc/systemd/system")
+			for _, unit := range []string{"web.service", "getty@.service"} {
+				n.write("nix/store/old/etc/systemd/system/"+unit, "")
+			}
+			n.onNew("code=2; mkdir -p " + n.root + "/run/nixos; printf '%s\\n' web.service getty@tty1.service added.service >" + n.root + "/run/nixos/start-list")
+			n.rollsBack(n.request(), reasonSwitch, "the activation script failed")
+			if got := n.read("run/nixos/start-list"); got != "web.service\ngetty@tty1.service\n" {
+				t.Errorf("the old system would start %q", got)
+			}
+		},
 		"killed": func(t *testing.T, n *standIn) {
 			n.onNew(`kills() { kill -KILL $(cat $WORLD/units/nixbench-activate.service.main); }
 only web.service 500 0 active running; later 1 kills`)
 			r := n.request()
 			r.SettleTime = 3 * time.Second
 			n.rollsBack(r, reasonKilled, "the switch was killed on the node")
+		},
+		"killed while the boot loader is installed": func(t *testing.T, n *standIn) {
+			n.write("world/on-new", `[ "$action" != boot ] || { kill -KILL $(cat $WORLD/units/nixbench-activate.service.main); sleep 10; }`)
+			if res, err := n.activate(n.request()); err == nil || !res.RolledBack() {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.oldPath, n.oldPath, "new test", "new boot", "old boot", "old test")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,6 +387,27 @@ func TestScriptConfirmedOnce(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	n.is(n.newPath, n.newPath, "new test", "new boot")
+}
+
+// A run is not started while another one is active: the active run and its record stay as they are.
+func TestScriptBusy(t *testing.T) {
+	t.Parallel()
+	n := newStandIn(t)
+	start := func(run string) error {
+		return n.a.watch("web-1", n.host, run, 20*time.Second).follow(t.Context(), false, "start", run, "switch", n.newPath, "", "20", "", "", "0", "1")
+	}
+	if err := start("r1"); err != nil {
+		t.Fatal(err)
+	}
+	var busy *BusyError
+	if err := start("r2"); !errors.As(err, &busy) {
+		t.Errorf("%v", err)
+	}
+	node, err := n.a.Inspect(t.Context(), "web-1", n.host)
+	if err != nil || node.Last == nil || node.Last.ID != "r1" || !node.Last.Alive || node.Last.phase != phaseWaiting {
+		t.Errorf("%+v, %v", node.Last, err)
+	}
+	n.is(n.newPath, n.oldPath, "new test")
 }
 
 // uptime is the time since this machine's boot.

@@ -76,6 +76,15 @@ func (n *standIn) read(path string) string {
 	return string(text)
 }
 
+// glob returns the names of the files that match a pattern, in order.
+func (n *standIn) glob(pattern string) string {
+	files, _ := filepath.Glob(filepath.Join(n.root, pattern))
+	for i := range files {
+		files[i] = filepath.Base(files[i])
+	}
+	return strings.Join(files, " ")
+}
+
 func (n *standIn) link(target, path string) {
 	n.t.Helper()
 	if err := os.Symlink(target, filepath.Join(n.root, path)); err != nil {
@@ -120,7 +129,7 @@ later() { local s=$1; shift; (sleep "$s"; "$@") </dev/null >/dev/null 2>&1 & }
 
 // rebase makes the script use folders below root, and reduces its wait for services that restart.
 func (n *standIn) rebase(script string) string {
-	var pairs []string
+	pairs := []string{"$from/etc/", "$from/etc/"} // below a system
 	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/"} {
 		pairs = append(pairs, dir, n.root+dir)
 	}

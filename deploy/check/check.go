@@ -26,7 +26,7 @@ type Condition struct {
 	Limit time.Duration
 	// Within is the time limit until the condition must hold; 0 means that only the deadline of Await counts.
 	Within time.Duration
-	// Probe returns nil if the condition holds. Otherwise the error says in one line what is missing.
+	// Probe returns nil if the condition holds. Otherwise the error describes in one line what is missing.
 	Probe func(ctx context.Context) error
 	// Explain is optional. It returns what explains why the condition does not hold, such as the last
 	// lines of logs.

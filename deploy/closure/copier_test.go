@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,6 +71,11 @@ func TestNodesShareTheQuery(t *testing.T) {
 	if _, _, err := c.Missing(gone, "web-1", h, f.system()); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
+	f.query = func(cmd nixeval.Command) error { return fails(cmd, "the store is busy") }
+	if _, _, err := c.Missing(t.Context(), "web-1", h, f.system()); err == nil || !strings.Contains(err.Error(), "the store is busy") {
+		t.Errorf("failed: %v", err)
+	}
+	f.query, f.argvs = nil, nil // a failure is not cached
 	var work sync.WaitGroup
 	for range 10 {
 		work.Go(func() {
@@ -93,7 +99,7 @@ func TestTheNextCopyGoesOn(t *testing.T) {
 		return fails(cmd, "unexpected end-of-file")
 	}
 	_, err := c.Copy(t.Context(), "web-1", h, f.system())
-	want := "web-1: copy 10 paths (4 arrived, the next run goes on from there): unexpected end-of-file"
+	want := "web-1: copy 10 paths (4 copied, the next run continues from there): unexpected end-of-file"
 	if err == nil || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), "nix copy") {
 		t.Errorf("%v", err)
 	}
@@ -113,7 +119,7 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 		"untrusted": {"cannot add path '/nix/store/x' because it lacks a signature by a trusted key",
 			"web-1: copy 10 paths: the Nix daemon does not trust root", "nix.settings.trusted-users of web-1"},
 		"disk full": {"writing to file: No space left on device",
-			"the node's disk is full", "(/nix) has 2 KiB left, and 10 KiB are still to come"},
+			"the node's disk is full", "(/nix) has 2 KiB left, and 10 KiB must still be copied"},
 		"database full": {"executing SQLite query: database or disk is full",
 			"the node's disk is full", "nix-collect-garbage -d"},
 	} {
@@ -173,8 +179,22 @@ func TestLostAndCancelled(t *testing.T) {
 				end(s, cancel)
 				select {
 				case <-ctx.Done():
-				case <-time.After(5 * time.Second):
-					t.Error("nix copy was not told")
+				case <-time.After(20 * time.Second):
+					t.Error("nix copy was not cancelled")
+				}
+				// While Nix sends data it reacts only to the end of its connection.
+				_, socket, _ := strings.Cut(strings.Join(cmd.Argv, " "), "unix://")
+				socket, _, _ = strings.Cut(socket, " ")
+				for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+					probe, err := net.Dial("unix", socket)
+					if err != nil {
+						break
+					}
+					probe.Close()
+					if time.Since(begun) > 20*time.Second {
+						t.Error("the forwarded socket is still open")
+						break
+					}
 				}
 				return context.Cause(ctx)
 			}

@@ -55,9 +55,9 @@ func shortArgv(argv []string) string {
 	return strings.Join(argv, " ")
 }
 
-// asking wraps the error of a query to the node.
-func asking(conn *remote.Conn, node string, err error) error {
-	e := &Error{Node: node, Phase: event.Copy, Step: "ask what is missing", Err: err}
+// queryError returns the error of a query to the node.
+func queryError(conn *remote.Conn, node string, err error) error {
+	e := &Error{Node: node, Phase: event.Copy, Step: "query the missing paths", Err: err}
 	var failed *remote.RunError
 	switch {
 	case !errors.As(err, &failed):
@@ -80,9 +80,9 @@ func nixFailed(node string, phase event.Phase, step string, argv []string, err e
 	if !errors.As(err, &exit) {
 		return e // cancelled, or there is no Nix
 	}
-	e.Argv, e.Stderr = argv, log.said()
+	e.Argv, e.Stderr = argv, log.output()
 	if n := len(log.errors); n > 0 {
-		e.Err = errors.New(firstLine(log.errors[n-1].raw))
+		e.Err = errors.New(firstLine(log.errors[n-1].Raw))
 		if e.Stderr == e.Err.Error() {
 			e.Stderr = ""
 		}

@@ -76,6 +76,7 @@ type fakes struct {
 	t       testing.TB
 	closure []string                                           // of everything, the last one is the system
 	copy    func(ctx context.Context, c nixeval.Command) error // nil: all of closure arrives
+	query   func(c nixeval.Command) error                      // called before the closure is read, unless nil
 	remote  func(e *sshtest.Exec) (status int, known bool)     // other commands on the node
 	dir     string
 
@@ -158,6 +159,11 @@ func (f *fakes) run(ctx context.Context, c nixeval.Command) ([]byte, error) {
 	f.mu.Unlock()
 	switch {
 	case strings.HasPrefix(line, "nix-store -q -R "):
+		if f.query != nil {
+			if err := f.query(c); err != nil {
+				return nil, err
+			}
+		}
 		return []byte(strings.Join(f.closure, "\n") + "\n"), nil
 	case strings.HasPrefix(line, "nix-store -q --size "):
 		var out strings.Builder
@@ -178,7 +184,7 @@ func (f *fakes) run(ctx context.Context, c nixeval.Command) ([]byte, error) {
 	return nil, errors.New("unexpected")
 }
 
-// arrive makes paths valid on the node, and lets Nix tell about it.
+// arrive makes paths valid on the node, and logs it as Nix does.
 func (f *fakes) arrive(c nixeval.Command, paths ...string) {
 	for i, p := range paths {
 		f.mu.Lock()

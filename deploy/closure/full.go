@@ -12,21 +12,21 @@ import (
 
 // full describes which of the node's file systems is full and how much space is missing.
 func (t *transfer) full(ctx context.Context, need int64) string {
-	again := "; what has arrived is kept, so run again after that"
+	again := ", then run again: copied paths are kept"
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	out, err := t.conn.Output(ctx, remote.Cmd{Argv: []string{"sh", "-c", "df -Pk /nix/store | tail -n 1; df -Pi /nix/store | tail -n 1"}})
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	if err != nil || len(lines) != 2 {
-		return "make room in the node's /nix/store: nix-collect-garbage -d" + again
+		return "free space in the node's /nix/store: nix-collect-garbage -d" + again
 	}
 	place, free := dfLine(lines[0])
 	_, inodes := dfLine(lines[1])
-	text := fmt.Sprintf("the file system of /nix/store (%s) has %s left, and %s are still to come", place, size(free<<10), size(need))
+	text := fmt.Sprintf("the file system of /nix/store (%s) has %s left, and %s must still be copied", place, size(free<<10), size(need))
 	if free<<10 > need && inodes == 0 {
 		text = fmt.Sprintf("the file system of /nix/store (%s) has no inodes left", place)
 	}
-	return text + ": make room on the node, perhaps with nix-collect-garbage -d" + again
+	return text + ": free space on the node, for example with nix-collect-garbage -d" + again
 }
 
 // dfLine parses a file system's mount point and free space from a line of df.

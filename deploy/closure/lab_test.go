@@ -112,11 +112,11 @@ func testLabFull(t *testing.T, l *lab.Lab) {
 	c, h := newCounter(t), labHost(t, l, "m2", "root")
 	_, err := c.Copy(t.Context(), "m2", h, []string{out})
 	var e *Error
-	if !errors.As(err, &e) || !strings.Contains(err.Error(), "disk is full") || !strings.Contains(e.Hint(), "are still to come") {
+	if !errors.As(err, &e) || !strings.Contains(err.Error(), "disk is full") || !strings.Contains(e.Hint(), "must still be copied") {
 		t.Fatalf("%v", err)
 	}
 	t.Logf("%v\nhint: %s", err, e.Hint())
-	nobodyLeft(t, c)
+	noProcessLeft(t, c)
 	// What is registered is whole.
 	l.Run(t, "m2", `for p in /nix/store/*nixbench-mid*; do if nix-store --check-validity $p 2>/dev/null; then nix-store --verify-path $p || exit 1; fi; done`)
 	rest, bytes, err := c.Missing(t.Context(), "m2", h, []string{out})
@@ -158,7 +158,7 @@ func testLabForbidden(t *testing.T, l *lab.Lab) {
 	if !errors.Is(err, errTest) || took > 4*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
-	nobodyLeft(t, c)
+	noProcessLeft(t, c)
 
 	// Another key than the pinned one is refused by that second login, too.
 	wrong := h.Config()
@@ -293,7 +293,7 @@ func testLabInterrupted(t *testing.T, l *lab.Lab) {
 	if !errors.Is(err, errTest) || took > 4*time.Second {
 		t.Errorf("%v after %v", err, took)
 	}
-	nobodyLeft(t, c)
+	noProcessLeft(t, c)
 	left := missing()
 	if left >= all {
 		t.Errorf("%d of %d bytes are missing", left, all)
@@ -307,7 +307,7 @@ func testLabInterrupted(t *testing.T, l *lab.Lab) {
 	if !errors.As(err, &lost) {
 		t.Errorf("%v", err)
 	}
-	nobodyLeft(t, c)
+	noProcessLeft(t, c)
 	if again := missing(); again >= left {
 		t.Errorf("%d bytes were missing, then %d", left, again)
 	} else {
@@ -321,7 +321,7 @@ func testLabInterrupted(t *testing.T, l *lab.Lab) {
 	valid(t, l, "m6", out)
 }
 
-func nobodyLeft(t testing.TB, c *counter) {
+func noProcessLeft(t testing.TB, c *counter) {
 	t.Helper()
 	if procs, _ := exec.Command("pgrep", "-af", c.Dir).Output(); len(procs) > 0 {
 		t.Errorf("processes are left: %s", procs)

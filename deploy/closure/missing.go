@@ -62,7 +62,7 @@ func (c *Copier) invalid(ctx context.Context, node string, conn *remote.Conn, pa
 	argv := []string{"xargs", "nix-store", "--check-validity", "--print-invalid"}
 	out, err := conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: strings.NewReader(strings.Join(paths, "\n") + "\n")})
 	if err != nil {
-		return nil, asking(conn, node, err)
+		return nil, queryError(conn, node, err)
 	}
 	return strings.Fields(string(out)), nil
 }
@@ -133,8 +133,8 @@ func (c *Copier) closure(ctx context.Context, node string, paths []string) (*clo
 
 func (c *Copier) query(ctx context.Context, node, what string, paths []string) ([]string, error) {
 	argv := append([]string{"nix-store", "-q", what}, c.nixFlags()...)
-	log := &nixLog{}
-	out, err := c.run(ctx, nixeval.Command{Argv: append(argv, paths...), Stderr: log.line})
+	log := newNixLog(nil)
+	out, err := c.run(ctx, nixeval.Command{Argv: append(argv, paths...), Stderr: log.HandleLine})
 	if err != nil {
 		return nil, nixFailed(node, event.Copy, "read the closure", argv, err, log)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // progressEvery limits the number of progress events.
@@ -20,35 +21,35 @@ type progress struct {
 	paths  int
 	bytes  int64            // of the completed paths
 	within map[string]int64 // path in transfer → its bytes so far
-	told   time.Time
+	sent   time.Time
 }
 
 func newProgress(send event.Sink, node string, of missing) *progress {
 	p := &progress{send: send, node: node, of: of, within: map[string]int64{}}
-	p.tell(true)
+	p.report(true)
 	return p
 }
 
-func (p *progress) log() *nixLog {
-	return &nixLog{
-		progress: func(kind int64, path string, done, _ int64) {
-			if size, ours := p.of.sizes[path]; kind == actCopyPath && ours {
-				p.within[path] = min(done, size)
-				p.tell(false)
-			}
-		},
-		stopped: func(kind int64, path string) {
-			if size, ours := p.of.sizes[path]; kind == actCopyPath && ours {
-				delete(p.within, path)
-				p.paths++
-				p.bytes += size
-				p.tell(false)
-			}
-		},
-		warning: func(text string) {
-			p.send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: p.node, Level: "warning", Text: text})
-		},
+// newLog returns a log that counts the progress.
+func (p *progress) newLog() *nixLog {
+	l := newNixLog(func(text string) {
+		p.send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: p.node, Level: "warning", Text: text})
+	})
+	l.Progress = func(a nixlog.Activity, done, _ int64) {
+		if size, ours := p.of.sizes[a.Path]; a.Kind == nixlog.CopyPath && ours {
+			p.within[a.Path] = min(done, size)
+			p.report(false)
+		}
 	}
+	l.Stop = func(a nixlog.Activity) {
+		if size, ours := p.of.sizes[a.Path]; a.Kind == nixlog.CopyPath && ours {
+			delete(p.within, a.Path)
+			p.paths++
+			p.bytes += size
+			p.report(false)
+		}
+	}
+	return l
 }
 
 // finish reports that everything has arrived. Nix does not report paths that the node has fetched
@@ -56,15 +57,15 @@ func (p *progress) log() *nixLog {
 func (p *progress) finish() {
 	p.paths, p.bytes = len(p.of.paths), p.of.bytes
 	clear(p.within)
-	p.tell(true)
+	p.report(true)
 }
 
-func (p *progress) tell(always bool) {
+func (p *progress) report(always bool) {
 	now := time.Now()
-	if !always && now.Sub(p.told) < progressEvery {
+	if !always && now.Sub(p.sent) < progressEvery {
 		return
 	}
-	p.told = now
+	p.sent = now
 	done := p.bytes
 	for _, n := range p.within {
 		done += n

@@ -37,7 +37,7 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 	say := func(key string, values ...string) {
 		for i, v := range values {
 			if strings.ContainsAny(v, "\"\n\\") {
-				bad = errors.Join(bad, fmt.Errorf("ssh cannot be told %s %q", key, v))
+				bad = errors.Join(bad, fmt.Errorf("an ssh configuration cannot contain %s %q", key, v))
 			}
 			if strings.ContainsAny(v, " \t#") {
 				values[i] = `"` + v + `"`
@@ -92,7 +92,7 @@ func writeHost(b *strings.Builder, dir, alias string, cfg remote.Config) error {
 		say("ProxyJump", alias+"-via")
 	case cfg.ProxyCommand != "":
 		if strings.ContainsRune(cfg.ProxyCommand, '\n') {
-			bad = errors.Join(bad, errors.New("ssh cannot be told a ProxyCommand of several lines"))
+			bad = errors.Join(bad, errors.New("an ssh configuration cannot contain a ProxyCommand of several lines"))
 		}
 		fmt.Fprintf(b, "  ProxyCommand %s\n", noTokens(cfg.ProxyCommand)[0])
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// OpenSSH itself says what it makes of the configuration.
+// OpenSSH itself prints how it reads the configuration.
 func TestSSHConfigAsOpenSSHReadsIt(t *testing.T) {
 	fixture.Require(t, "ssh")
 	pinned, err := sshtest.NewKey()

@@ -12,11 +12,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // longestMessage is the maximal length of a message of Nix's log. It is longer than for other lines,
 // since a truncated message cannot be parsed. Longer lines of a build's log are left out.
 const longestMessage = 1 << 20
+
+const keepLines = 20 // number of lines of a build's log that are kept for an error
 
 // BuildOnTarget copies derivations to the node and builds them there, with the node's own caches and
 // builders. The log is sent as events. If a build fails, the error is an [*Error] that wraps a
@@ -32,11 +35,12 @@ func (c *Copier) BuildOnTarget(ctx context.Context, node string, h Host, drvs []
 		return err
 	}
 	b := &targetBuild{c: c, node: node, tails: map[string][]string{}}
-	b.log = &nixLog{started: b.started, progress: b.progress, buildLog: b.buildLog, warning: b.warning}
+	b.log = newNixLog(b.warn)
+	b.log.Start, b.log.Progress, b.log.BuildLog = b.start, b.progress, b.buildLog
 	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning", "--log-format", "internal-json"}, drvs...)
 	lines := &remote.Lines{Max: longestMessage, Each: func(line string, continued bool) {
 		if !continued && len(line) < longestMessage-utf8.UTFMax { // an incomplete message cannot be parsed
-			b.log.line(line)
+			b.log.HandleLine(line)
 		}
 	}}
 	// Root uses the daemon too: it has the build users, and ends the build when its client
@@ -60,21 +64,21 @@ type targetBuild struct {
 	total int64
 }
 
-func (b *targetBuild) started(kind int64, path string) {
-	if kind == actBuild {
-		b.name = nameOf(path)
-		b.tell()
+func (b *targetBuild) start(a nixlog.Activity) {
+	if a.Kind == nixlog.Build {
+		b.name = nameOf(a.Path)
+		b.report()
 	}
 }
 
-func (b *targetBuild) progress(kind int64, _ string, done, total int64) {
-	if kind == actBuilds && (done != b.done || total != b.total) {
+func (b *targetBuild) progress(a nixlog.Activity, done, total int64) {
+	if a.Kind == nixlog.Builds && (done != b.done || total != b.total) {
 		b.done, b.total = done, total
-		b.tell()
+		b.report()
 	}
 }
 
-func (b *targetBuild) tell() {
+func (b *targetBuild) report() {
 	if b.name == "" || b.total == 0 {
 		return
 	}
@@ -84,13 +88,13 @@ func (b *targetBuild) tell() {
 
 func (b *targetBuild) buildLog(drv, text string) {
 	pieces := &remote.Lines{Each: func(piece string, _ bool) {
-		b.tails[drv] = keep(b.tails[drv], piece)
+		b.tails[drv] = append(nixlog.LastLines(b.tails[drv], keepLines-1), piece)
 		b.c.Send.Send(event.Event{Kind: event.NodeLog, Phase: event.Build, Node: b.node, Path: drv, Text: piece})
 	}}
 	fmt.Fprintln(pieces, text)
 }
 
-func (b *targetBuild) warning(text string) {
+func (b *targetBuild) warn(text string) {
 	b.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Build, Node: b.node, Level: "warning", Text: text})
 }
 
@@ -105,18 +109,18 @@ func (b *targetBuild) failed(argv []string, err error) error {
 	}
 	failed := &nixeval.BuildError{Units: []string{b.node}}
 	for _, m := range b.log.errors {
-		drv := failedDrvRE.FindStringSubmatch(m.raw)
+		drv := failedDrvRE.FindStringSubmatch(m.Raw)
 		if drv == nil || slices.ContainsFunc(failed.Failures, func(f *nixeval.NixError) bool { return f.Drv == drv[1] }) {
 			continue
 		}
-		text, _, _ := strings.Cut(m.raw, ";\n") // newer versions append the log themselves
-		failed.Failures = append(failed.Failures, &nixeval.NixError{Text: text, Raw: m.raw, Drv: drv[1], Log: b.tails[drv[1]]})
+		text, _, _ := strings.Cut(m.Raw, ";\n") // newer versions append the log themselves
+		failed.Failures = append(failed.Failures, &nixeval.NixError{Text: text, Raw: m.Raw, Drv: drv[1], Log: b.tails[drv[1]]})
 	}
 	if len(failed.Failures) > 0 {
 		e.Err, e.hint = failed, "the full log is on the node: nix log "+failed.Failures[0].Drv
 		return e
 	}
-	e.Stderr = b.log.said()
+	e.Stderr = b.log.output()
 	e.Err = fmt.Errorf("nix-store ended with exit status %d", exit.ExitStatus)
 	return e
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 	"github.com/nixbench/nixbench/nixeval"
+	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
 // A build may print megabytes without a line's end.
@@ -29,9 +30,9 @@ func TestLongLinesOfABuildOnTheNode(t *testing.T) {
 			}
 			fmt.Fprintf(e.Stderr, "@nix %s\n", data)
 		}
-		say(map[string]any{"action": "start", "id": 1, "type": actBuild, "fields": []any{drv}})
+		say(map[string]any{"action": "start", "id": 1, "type": nixlog.Build, "fields": []any{drv}})
 		for _, line := range []string{"short", longer, strings.Repeat("z", 3<<20), "last"} {
-			say(map[string]any{"action": "result", "id": 1, "type": resBuildLogLine, "fields": []any{line}})
+			say(map[string]any{"action": "result", "id": 1, "type": 101, "fields": []any{line}})
 		}
 		fmt.Fprintln(e.Stderr, strings.Repeat("w", 2<<20))
 		fmt.Fprintln(e.Stderr, strings.Repeat("v", 200<<10))

@@ -50,7 +50,7 @@ func (t *transfer) run(ctx context.Context) (fallback bool, err error) {
 		return false, t.noSocket(err)
 	}
 	t.c.Send.Send(event.Event{Kind: event.Message, Phase: event.Copy, Node: t.node, Level: "warning",
-		Text: t.node + " forbids forwarding of unix sockets, so nix copy logs in once more with ssh; AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings) spares that"})
+		Text: t.node + " forbids forwarding of unix sockets, so nix copy logs in once more with ssh; AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings) avoids this"})
 	alias, opts, err := sshConfig(dir, t.cfg)
 	if err != nil {
 		return true, &Error{Node: t.node, Phase: event.Copy, Step: t.step(), Err: err}
@@ -76,8 +76,8 @@ func (t *transfer) nixCopy(ctx context.Context, to string, env []string) error {
 		}
 	}()
 	t.done = newProgress(t.c.Send, t.node, t.missing)
-	t.log = t.done.log()
-	_, err := t.c.run(ctx, nixeval.Command{Argv: argv, Stderr: t.log.line})
+	t.log = t.done.newLog()
+	_, err := t.c.run(ctx, nixeval.Command{Argv: argv, Stderr: t.log.HandleLine})
 	if err == nil {
 		t.done.finish()
 		return nil
@@ -99,15 +99,15 @@ func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
 	e := nixFailed(t.node, event.Copy, t.step(), argv, err, t.log)
 	if e.Argv == nil { // cancelled, or the connection is lost
 		if lost := (*remote.LostError)(nil); errors.As(err, &lost) {
-			e.hint = "run again: what has arrived is kept"
+			e.hint = "run again: copied paths are kept"
 		}
 		return e
 	}
 	left := t.remaining(ctx)
 	if n := len(t.missing.paths) - len(left.paths); n > 0 {
-		e.Step += fmt.Sprintf(" (%d arrived, the next run goes on from there)", n)
+		e.Step += fmt.Sprintf(" (%d copied, the next run continues from there)", n)
 	}
-	said := t.log.said()
+	said := t.log.output()
 	switch {
 	case unsignedRE.MatchString(said):
 		e.Err = fmt.Errorf("the Nix daemon does not trust %s, and the paths are not signed by a key that it trusts", t.conn.User())
@@ -116,8 +116,8 @@ func (t *transfer) failed(ctx context.Context, argv []string, err error) error {
 	case fullRE.MatchString(said):
 		e.Err = fmt.Errorf("the node's disk is full: %w", e.Err)
 		e.hint = t.full(ctx, left.bytes)
-	case noLoginRE.MatchString(said) && len(t.log.plain) > 0:
-		e.Err = fmt.Errorf("ssh: %s", t.log.plain[len(t.log.plain)-1])
+	case noLoginRE.MatchString(said) && len(t.log.Plain) > 0:
+		e.Err = fmt.Errorf("ssh: %s", t.log.Plain[len(t.log.Plain)-1])
 	}
 	return e
 }

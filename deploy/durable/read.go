@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -84,6 +85,23 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	}
 	return data, err
 }
+
+// Buffer keeps what is written to it, up to Limit bytes. A write that exceeds the limit is refused with a
+// [SizeError].
+type Buffer struct {
+	Limit int64
+	kept  bytes.Buffer // not embedded: its ReadFrom would read without a limit
+}
+
+func (b *Buffer) Write(p []byte) (int, error) {
+	if int64(b.kept.Len()+len(p)) > b.Limit {
+		return 0, &SizeError{b.Limit}
+	}
+	return b.kept.Write(p)
+}
+
+// Bytes returns the content.
+func (b *Buffer) Bytes() []byte { return b.kept.Bytes() }
 
 // CheckRegular returns an error that names the type of a file, if it is not a regular file.
 func CheckRegular(info fs.FileInfo) error {

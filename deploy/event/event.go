@@ -20,10 +20,10 @@ const (
 	BuildEnd   Kind = "build-end"   // the build of derivation Path has ended, with or without success
 	CopyStart  Kind = "copy-start"  // store path Path is being fetched or copied
 	CopyEnd    Kind = "copy-end"    // store path Path was fetched or copied
-	Progress   Kind = "progress"    // Phase has finished Done of Total, which are derivations in a build; Text says what it waits for
+	Progress   Kind = "progress"    // Phase has finished Done of Total, which are derivations in a build; Text describes what it waits for
 
 	NodeStart    Kind = "node-start"    // Node begins Phase; Text describes it
-	NodeProgress Kind = "node-progress" // Node has finished Done of Total bytes of Phase; Text says what it waits for
+	NodeProgress Kind = "node-progress" // Node has finished Done of Total bytes of Phase; Text describes what it waits for
 	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase
 	NodeEnd      Kind = "node-end"      // Node has finished Phase; Text sums it up, Failed is set if it failed; in a copy, Done bytes of the closure's Total were copied
 	NodeResult   Kind = "node-result"   // Node has finished all phases of the run; Text sums it up, Failed is set if it failed

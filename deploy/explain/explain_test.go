@@ -116,7 +116,7 @@ func TestCriticalPath(t *testing.T) {
 			"build 1.0, a copy 1.0", 2},
 		{"nothing", nil, "", 0},
 	} {
-		r := ExplainEvents(script(c.lines...))
+		r := explainEvents(script(c.lines...))
 		if got := pathOf(r); got != c.want {
 			t.Errorf("%s: path %s\nwant %s", c.name, got, c.want)
 		}
@@ -129,7 +129,7 @@ func TestCriticalPath(t *testing.T) {
 // A retried phase, an end whose start is lost, a clock that is set back.
 func TestOddEvents(t *testing.T) {
 	at := func(s float64) time.Time { return begin.Add(time.Duration(s * float64(time.Second))) }
-	r := ExplainEvents([]event.Event{
+	r := explainEvents([]event.Event{
 		{Time: at(0), Kind: event.NodeEnd, Node: "a", Phase: event.Keys},
 		{Time: at(1), Kind: event.NodeStart, Node: "a", Phase: event.Connect},
 		{Time: at(3), Kind: event.NodeStart, Node: "a", Phase: event.Connect},
@@ -180,14 +180,14 @@ func thousand() []event.Event {
 }
 
 func TestGolden(t *testing.T) {
-	apply := ExplainEvents(script(threeNodes...))
+	apply := explainEvents(script(threeNodes...))
 	apply.Run, apply.Status = "20261121T015900Z-apply", state.StatusDone
-	killed := ExplainEvents(script("0 0.4 survey", "0.4 62 evaluate", "62 65 copy a.very.long.name.of.a.node.example.org", "62 63 copy b",
+	killed := explainEvents(script("0 0.4 survey", "0.4 62 evaluate", "62 65 copy a.very.long.name.of.a.node.example.org", "62 63 copy b",
 		"63 65.5 activate b failed", "65 - activate a.very.long.name.of.a.node.example.org"))
 	killed.Run, killed.Status, killed.Damaged = "20261121T015900Z-apply", state.StatusKilled, 1
 	for name, r := range map[string]Report{
-		"apply": apply, "killed": killed, "thousand": ExplainEvents(thousand()), "empty": ExplainEvents(nil),
-		"build": ExplainEvents(script("0 0.3 survey", "0.3 1.5 evaluate", "1.5 1.51 build")),
+		"apply": apply, "killed": killed, "thousand": explainEvents(thousand()), "empty": explainEvents(nil),
+		"build": explainEvents(script("0 0.3 survey", "0.3 1.5 evaluate", "1.5 1.51 build")),
 	} {
 		for _, width := range []int{80, 50} {
 			var b bytes.Buffer
@@ -225,7 +225,7 @@ func checkWidth(t *testing.T, text string, width int) {
 }
 
 func TestJSON(t *testing.T) {
-	data, err := json.Marshal(ExplainEvents(script("0 1.5 build", "1.5 2 copy a")))
+	data, err := json.Marshal(explainEvents(script("0 1.5 build", "1.5 2 copy a")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestAnyEvents(t *testing.T) {
 				events[i].Time = begin.Add(time.Duration(i*37) * time.Millisecond)
 			}
 		}
-		r := ExplainEvents(events)
+		r := explainEvents(events)
 		inside := func(s Span) bool { return s.Start >= 0 && s.Took >= 0 && s.end() <= r.Total }
 		for _, n := range r.Nodes {
 			for _, s := range n.Spans {
@@ -329,7 +329,7 @@ func TestExplainRun(t *testing.T) {
 func BenchmarkExplain(b *testing.B) {
 	events := thousand()
 	for b.Loop() {
-		ExplainEvents(events)
+		explainEvents(events)
 	}
 }
 
@@ -352,7 +352,7 @@ func TestOverlapOfBootAndEvaluation(t *testing.T) {
 	add(6, event.NodeEnd, event.Boot, "w-1")
 	add(9, event.NodeEnd, event.Boot, "w-2")
 	add(9, event.PhaseEnd, event.Provision, "")
-	r := ExplainEvents(events)
+	r := explainEvents(events)
 	second := Seconds(time.Second)
 	if r.Overlap == nil || *r.Overlap != (Overlap{Boot: 9 * second, Evaluate: 5 * second, Wall: 9 * second}) {
 		t.Errorf("%+v", r.Overlap)
@@ -361,9 +361,15 @@ func TestOverlapOfBootAndEvaluation(t *testing.T) {
 	if err := r.Write(&b, 80); err != nil || !strings.Contains(b.String(), "images and boot 9.0s, evaluation and build 5.0s: together 9.0s") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
-	for _, s := range r.Critical { // the phase as a whole says less than its machines
+	for _, s := range r.Critical { // the machines of a phase are more specific than the phase
 		if s.Phase == event.Provision {
 			t.Errorf("critical: %+v", r.Critical)
 		}
 	}
+}
+
+// explainEvents computes the report of events, which must be in the order in which they were sent.
+func explainEvents(events []event.Event) Report {
+	first, last := timeRange(events)
+	return makeReport(events, first, last)
 }

@@ -102,12 +102,6 @@ func ExplainRun(run *state.Run) (Report, error) {
 	return r, nil
 }
 
-// ExplainEvents computes the report of events, which must be in the order in which they were sent.
-func ExplainEvents(events []event.Event) Report {
-	first, last := timeRange(events)
-	return makeReport(events, first, last)
-}
-
 func timeRange(events []event.Event) (first, last time.Time) {
 	for _, e := range events {
 		if first.IsZero() || e.Time.Before(first) {

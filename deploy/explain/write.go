@@ -214,13 +214,13 @@ func describeShades(nodes []Node) []string {
 // describePath returns the steps of the critical path as text. Of a long path it returns the longest steps,
 // and the sum of the others.
 func (r Report) describePath() []string {
-	told := make([]int, len(r.Critical))
-	for i := range told {
-		told[i] = i
+	order := make([]int, len(r.Critical))
+	for i := range order {
+		order[i] = i
 	}
-	slices.SortStableFunc(told, func(a, b int) int { return cmp.Compare(r.Critical[b].Took, r.Critical[a].Took) })
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.Critical[b].Took, r.Critical[a].Took) })
 	show := map[int]bool{}
-	for _, i := range told[:min(len(told), maxShownSteps)] {
+	for _, i := range order[:min(len(order), maxShownSteps)] {
 		show[i] = true
 	}
 	var out []string

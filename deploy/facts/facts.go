@@ -101,7 +101,7 @@ func Parse(data []byte) (*Runtime, error) {
 		return nil, err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("there is more after the facts")
+		return nil, fmt.Errorf("there is data after the facts")
 	}
 	return &r, r.check()
 }

@@ -44,7 +44,7 @@ func newConn(cfg Config, opts Options, client *ssh.Client, tracked *trackedConn,
 	}
 	c.closed.Go(func() {
 		err := client.Wait()
-		c.end(c.lost(fmt.Errorf("the other side closed it: %w", err)))
+		c.end(c.lost(fmt.Errorf("the server closed it: %w", err)))
 	})
 	c.closed.Go(func() { c.keepAlive(tracked) })
 	return c
@@ -56,7 +56,7 @@ func (c *Conn) Node() string { return c.cfg.Node }
 // User is the login user.
 func (c *Conn) User() string { return c.cfg.User }
 
-// Done is closed when the connection has ended. Err then says why.
+// Done is closed when the connection has ended. Err then returns the reason.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Err is nil while the connection is open, ErrClosed after Close, and a
@@ -113,8 +113,8 @@ func (c *Conn) explain(err error) error {
 	return err
 }
 
-// keepAlive asks the server for a sign of life. Requests are answered in
-// order, so one unanswered request is enough to know; its time is what counts.
+// keepAlive sends requests to the server, and ends the connection if it gets no answer and no other data
+// for the limit. The server answers requests in order, so only one is open at a time.
 func (c *Conn) keepAlive(tracked *trackedConn) {
 	interval, limit := c.opts.KeepAliveInterval, time.Duration(c.opts.KeepAliveMax)*c.opts.KeepAliveInterval
 	tick := time.NewTicker(interval)
@@ -139,7 +139,7 @@ func (c *Conn) keepAlive(tracked *trackedConn) {
 				continue
 			}
 			if time.Since(asked) >= limit && tracked.quiet() >= limit {
-				c.end(c.lost(fmt.Errorf("no sign of life for %v (%d keepalives unanswered)", limit, c.opts.KeepAliveMax)))
+				c.end(c.lost(fmt.Errorf("no data for %v (%d keepalives unanswered)", limit, c.opts.KeepAliveMax)))
 				return
 			}
 		}

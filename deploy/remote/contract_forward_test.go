@@ -145,7 +145,7 @@ func testForward(t *testing.T, k kind) {
 	if err := tcp.Close(); err != nil {
 		t.Error(err)
 	}
-	// Somebody else may have the port by now.
+	// Another process may have the port by now.
 	if c, err := net.Dial("tcp", near.Addr().String()); err == nil {
 		c.SetReadDeadline(time.Now().Add(time.Second))
 		if got, _ := io.ReadAll(c); string(got) == "hello from there" {

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// ErrForwardingProhibited says that the server forbids stream-local
+// ErrForwardingProhibited means that the server forbids stream-local
 // forwarding, which the transfer of closures needs.
 var ErrForwardingProhibited = errors.New("the server forbids forwarding of unix sockets: set AllowStreamLocalForwarding yes in its sshd configuration (services.openssh.settings)")
 
@@ -80,7 +80,7 @@ func (k KnownKey) String() string {
 	return fmt.Sprintf("%s (%s:%d)", print, k.File, k.Line)
 }
 
-// HostKeyChangedError says that the host shows another key than expected, or
+// HostKeyChangedError means that the host shows another key than expected, or
 // one that was revoked. It may be another machine, or a man in the middle.
 type HostKeyChangedError struct {
 	Node, Addr string
@@ -151,8 +151,8 @@ func (e *LostError) Kind() failure.Kind { return failure.Activation }
 
 func (e *LostError) Unwrap() error { return e.Err }
 
-// TimeoutError says that a command on the node did not end in the time that it had,
-// although the connection was there.
+// TimeoutError means that a command on the node did not end before its deadline, although the
+// connection was open.
 type TimeoutError struct {
 	Node, Addr string
 	Command    string
@@ -171,12 +171,12 @@ func (e *TimeoutError) Kind() failure.Kind { return failure.Timeout }
 
 // Hint returns what the user can do.
 func (e *TimeoutError) Hint() string {
-	return "the node takes connections, but does not get its work done: look at its load, memory and disk, then run the command again"
+	return "the node accepts connections, but its commands do not end in time: check its load, memory and disk, then run the command again"
 }
 
 func (e *TimeoutError) Unwrap() error { return e.Err }
 
-// RunError says that a command ran, or could not be started, and failed.
+// RunError means that a command ran, or could not be started, and failed.
 type RunError struct {
 	Node, Host string
 	Argv       []string
@@ -216,7 +216,7 @@ func (e *RunError) OnNode() (node, text string) {
 	return e.Node, text
 }
 
-// EscalationError says that the user could not become root, so the command
+// EscalationError means that the user could not become root, so the command
 // was not run.
 type EscalationError struct {
 	Node, User string

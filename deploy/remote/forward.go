@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// DialUnix connects to a unix socket on the node. The connection knows no
+// DialUnix connects to a unix socket on the node. The connection supports no
 // deadlines; closing it ends pending reads and writes. It has CloseWrite.
 func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error) {
 	conn, refused, err := c.dialFrom(ctx, "unix", remotePath)
@@ -65,7 +65,7 @@ func (c *Conn) dialFrom(ctx context.Context, network, address string) (_ net.Con
 	}
 }
 
-// socketScript says what keeps a user from connecting to a socket.
+// socketScript prints why a user cannot connect to a socket.
 const socketScript = `if [ ! -e "$1" ]; then echo missing
 elif [ ! -S "$1" ]; then echo file
 elif [ ! -w "$1" ]; then echo denied
@@ -106,7 +106,7 @@ func (c *Conn) whyNotForwarded(ctx context.Context, path string, err error) erro
 	case "file":
 		return fail(errors.New("it is not a socket"))
 	case "idle":
-		return fail(errors.New("nobody listens on it: is its service running?"))
+		return fail(errors.New("no process listens on it: is its service running?"))
 	}
 	return fail(err)
 }
@@ -116,8 +116,8 @@ const maxSocketPath = 103
 
 // ForwardUnix listens on a local socket and forwards each connection to a
 // socket on the node, all over this one SSH connection. The socket's folder is
-// made with mode 0700 if it is absent, and must have it if it exists: whoever
-// reaches the socket is root to the node's Nix daemon.
+// made with mode 0700 if it is absent, and must have it if it exists: the node's
+// Nix daemon trusts any client of the socket like root.
 //
 // ctx limits the setup only; the forward exists until it is closed or the
 // connection ends. Setting it up connects once, to fail early.
@@ -266,7 +266,7 @@ func (f *forward) serve(local net.Conn) {
 	join(local, far)
 }
 
-// join copies both ways. The end of one direction is passed on by itself: the
+// join copies both ways. The end of one direction is passed on separately: the
 // Nix daemon still answers after its client has finished sending.
 func join(a, b net.Conn) {
 	var work sync.WaitGroup

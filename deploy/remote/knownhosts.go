@@ -26,10 +26,10 @@ type hostKeys struct {
 	cfg        Config
 	accept     bool
 	known      *KnownHosts
-	*knownKeys // what known says of the files
+	*knownKeys // the content of the files
 
-	shown    ssh.PublicKey // what the callback has let through, once knownKeys are not kept
-	accepted bool          // the callback has let a key through
+	shown    ssh.PublicKey // the key that the callback has accepted
+	accepted bool          // the callback has accepted a key
 	err      error         // why the callback refused; x/crypto keeps only its text
 }
 
@@ -50,7 +50,7 @@ func (h *hostKeys) load() (err error) {
 
 // algorithms orders the host key algorithms so that the server shows a key
 // that we know, if it has one. The others stay in the list, behind: then a
-// changed key is told apart from a failed negotiation.
+// changed key is distinguished from a failed negotiation.
 func (h *hostKeys) algorithms() []string {
 	var first []string
 	if len(h.cfg.HostKeys) > 0 {
@@ -104,8 +104,8 @@ func (h *hostKeys) check(_ string, _ net.Addr, key ssh.PublicKey) error {
 	h.err = h.judge(key)
 	h.accepted = h.err == nil
 	if h.accepted {
-		// The connection keeps this callback, and must not keep all that is known:
-		// of a file that grows, each may have met another version.
+		// The connection keeps this callback as long as it is open. Without the known keys, it
+		// does not keep its own version of a growing file in memory.
 		h.shown, h.knownKeys = key, nil
 	}
 	return h.err
@@ -154,25 +154,25 @@ func (k *knownKeys) want(keys ...xknownhosts.KnownKey) []KnownKey {
 	return out
 }
 
-// add appends the key to the first known_hosts file. Under the lock it looks
-// again, since another connection may have added a key for this very host.
-// A file is never rewritten: it may be a link into somebody's dotfiles.
+// add appends the key to the first known_hosts file. Under the lock it reads
+// the file again, since another connection may have added a key for this host.
+// A file is never rewritten: it may be a link into the user's dotfiles.
 func (h *hostKeys) add(key ssh.PublicKey) error {
 	if len(h.cfg.KnownHosts) == 0 {
 		return nil // UserKnownHostsFile none: accept without writing
 	}
 	name := h.cfg.KnownHosts[0]
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return failure.On(h.cfg.Node, fmt.Errorf("remember the host key: %w", err))
+		return failure.On(h.cfg.Node, fmt.Errorf("save the host key: %w", err))
 	}
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return failure.On(h.cfg.Node, fmt.Errorf("remember the host key: %w", err))
+		return failure.On(h.cfg.Node, fmt.Errorf("save the host key: %w", err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return err // /dev/null remembers nothing
+		return err // /dev/null: nothing can be added
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return failure.On(h.cfg.Node, fmt.Errorf("lock %s: %w", name, err))
@@ -187,7 +187,7 @@ func (h *hostKeys) add(key ssh.PublicKey) error {
 		return err // known by now, or changed
 	}
 	if err := appendLine(f, h.line(key)); err != nil {
-		return failure.On(h.cfg.Node, fmt.Errorf("remember the host key in %s: %w", name, err))
+		return failure.On(h.cfg.Node, fmt.Errorf("save the host key in %s: %w", name, err))
 	}
 	return nil
 }

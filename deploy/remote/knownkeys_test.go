@@ -32,7 +32,7 @@ func knownFile(t *testing.T, file string, hosts ...string) {
 
 func (k *knownKeys) knows(host string) bool { return len(k.db.HostKeys(host+":22")) > 0 }
 
-// Whoever asks at the same time, or later, shares one parse.
+// Concurrent and later callers share one parse.
 func TestKnownHostsAreReadOnce(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "known_hosts")
 	knownFile(t, file, "one")

@@ -35,7 +35,7 @@ func Loopback(node string, escalation []string, opts Options) (*Host, error) {
 	}
 	me, err := user.Current()
 	if err != nil {
-		return nil, failure.On(node, fmt.Errorf("who am I: %w", err))
+		return nil, failure.On(node, fmt.Errorf("look up the current user: %w", err))
 	}
 	config := &ssh.ServerConfig{NoClientAuth: true} // the connection is private to this process
 	config.AddHostKey(key)
@@ -97,7 +97,7 @@ func loopbackServer(conn net.Conn, config *ssh.ServerConfig) {
 }
 
 // loopbackSession runs the one command of a session, in a process group that ends
-// with it. Signals need no handling: who cancels a command sends them with another.
+// with it. Signals need no handling: a cancelled command is ended by another command.
 func loopbackSession(ctx context.Context, offered ssh.NewChannel) {
 	channel, requests, err := offered.Accept()
 	if err != nil {
@@ -148,7 +148,7 @@ func loopbackRun(ctx context.Context, line string, channel ssh.Channel) (request
 	}()
 	stop := context.AfterFunc(ctx, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
 	defer stop()
-	_ = cmd.Wait() // the status says it
+	_ = cmd.Wait() // ProcessState has the status
 	ended := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if ended.Signaled() {
 		died := struct {

@@ -8,7 +8,7 @@ import (
 )
 
 // The marks that a command's first processes write to stderr, behind a prefix
-// that is drawn anew for each command.
+// that is random for each command.
 const (
 	pidMark  = "pid" // PID: the escalation command starts
 	runMark  = "run" // PID: the command itself starts
@@ -18,9 +18,8 @@ const (
 // maxMark bounds a mark: prefix, kind, colon, process id, newline.
 const maxMark = 24
 
-// markWriter takes the marks out of a stream and passes on the rest. After
-// the command has announced itself it looks for nothing any more, so that no
-// output of the command can pass for a mark.
+// markWriter removes the marks from a stream and passes on the rest. After the mark of the command
+// itself it removes nothing, so that output of the command is never taken for a mark.
 type markWriter struct {
 	prefix string
 	seen   func(kind, pid string)

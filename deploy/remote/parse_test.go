@@ -9,7 +9,7 @@ import (
 )
 
 // FuzzSettings feeds the parser of `ssh -G` and everything that reads its
-// result. What comes out must be safe to use, whatever went in.
+// result. The result must be safe to use for any input.
 func FuzzSettings(f *testing.F) {
 	f.Add("hostname a\nuser b\nport 22\nproxyjump u@h:2,[::1]:3\nuserknownhostsfile /a b /c\n")
 	f.Add("port\nproxyjump ssh://u@h:1/\nconnecttimeout none\nhostkeyalgorithms a,,b\n\n x")

@@ -11,8 +11,8 @@ import (
 
 // reservePort picks a free port and keeps it until the test ends, also while no server listens
 // on it. The port is bound by a socket that never listens. A server that sets SO_REUSEADDR, as
-// sshd and Go's net package do, can listen on it all the same; the kernel gives the port to
-// nobody who asks for any free one.
+// sshd and Go's net package do, can still listen on it; the kernel does not assign the port to
+// a program that requests any free port.
 func reservePort(t testing.TB) int {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

@@ -31,7 +31,7 @@ shift
 exec "$@"
 `
 
-// TestRealSudoWithPassword logs in to a real sshd as a user who needs his
+// TestRealSudoWithPassword logs in to a real sshd as a user who needs a
 // password for the real sudo.
 func TestRealSudoWithPassword(t *testing.T) {
 	if os.Getenv("NIXBENCH_TEST_INSIDE") == "" {

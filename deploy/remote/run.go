@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -24,7 +23,7 @@ const (
 	maxOutput  = 64 << 20 // what Output keeps of stdout
 
 	// After Ctrl-C both together usually take less than a second on a near network.
-	termGrace = 400 * time.Millisecond // how long a cancelled command may take to end by itself
+	termGrace = 400 * time.Millisecond // how long a cancelled command may take to end after SIGTERM
 	killGrace = time.Second            // how long the connection may take to have it killed
 )
 
@@ -53,24 +52,10 @@ func (cmd Cmd) String() string {
 // Output runs a command and returns its stdout. A command that prints more than 64 MiB is ended,
 // and that is the error.
 func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
-	out := &boundedBuffer{limit: maxOutput}
+	out := &durable.Buffer{Limit: maxOutput}
 	cmd.Stdout = out
 	err := c.Run(ctx, cmd)
-	return out.kept.Bytes(), err
-}
-
-// boundedBuffer keeps what is written to it, and refuses more than its limit. The buffer is not
-// embedded: its ReadFrom would read without a limit.
-type boundedBuffer struct {
-	kept  bytes.Buffer
-	limit int
-}
-
-func (b *boundedBuffer) Write(p []byte) (int, error) {
-	if b.kept.Len()+len(p) > b.limit {
-		return 0, &durable.SizeError{Limit: int64(b.limit)}
-	}
-	return b.kept.Write(p)
+	return out.Bytes(), err
 }
 
 // Run runs a command and waits for it to end. The error is a *RunError if the

@@ -43,7 +43,7 @@ func (r *running) answer(ctx context.Context, stdin io.Writer) error {
 			}
 			if err != nil {
 				return &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Err: err,
-					Reason: "it wants a password: " + err.Error()}
+					Reason: "it asks for a password: " + err.Error()}
 			}
 			line := append(slices.Clone(password), '\n')
 			_, err = stdin.Write(line)
@@ -61,7 +61,7 @@ func (r *running) notRoot() error {
 	cfg := r.conn.cfg
 	e := &EscalationError{Node: cfg.Node, User: cfg.User, Argv: cfg.Escalation, Stderr: r.tail.String(), Reason: "it refused"}
 	if isSudo(cfg.Escalation) && r.conn.opts.Prompt == nil && strings.Contains(e.Stderr, "password") {
-		e.Reason = "it wants a password, and there is no terminal to ask on: run nixbench on a terminal, or set security.sudo.wheelNeedsPassword = false on the node"
+		e.Reason = "it asks for a password, and there is no terminal to ask on: run nixbench on a terminal, or set security.sudo.wheelNeedsPassword = false on the node"
 	}
 	return e
 }
@@ -82,7 +82,7 @@ func (s *sudoPassword) get(ctx context.Context, wrong []byte, ask Prompt, questi
 		question = "wrong password, again: " + question
 	}
 	if s.value == nil && ask == nil {
-		return nil, errors.New("nobody can be asked")
+		return nil, errors.New("there is no terminal to ask on")
 	}
 	if s.value == nil {
 		value, err := ask(ctx, question)

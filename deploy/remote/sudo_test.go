@@ -94,14 +94,14 @@ func answers(t *testing.T, asked *atomic.Int32, words ...string) remote.Prompt {
 	}
 }
 
-// rootCat copies stdin, and says who it is.
+// rootCat copies stdin, and prints whether it runs as root.
 var rootCat = sh(`printf "%s:" "$FAKE_ROOT"; cat`)
 
 func TestSudoWithoutPassword(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string]remote.Options{
-		"nobody to ask":   {},
-		"somebody to ask": {Prompt: answers(t, new(atomic.Int32))},
+		"without a prompt": {},
+		"with a prompt":    {Prompt: answers(t, new(atomic.Int32))},
 	} {
 		conn := sudoHost(t, "", opts)
 		out, err := conn.Output(t.Context(), remote.Cmd{Argv: rootCat, Stdin: strings.NewReader("payload"), Sudo: true})
@@ -166,7 +166,7 @@ func TestSudoWrongPassword(t *testing.T) {
 	}
 }
 
-func TestSudoNobodyToAsk(t *testing.T) {
+func TestSudoWithoutPrompt(t *testing.T) {
 	t.Parallel()
 	conn := sudoHost(t, "secret", remote.Options{})
 	err := conn.Run(t.Context(), remote.Cmd{Argv: rootCat, Stdin: strings.NewReader("payload"), Sudo: true})

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/explain"
 	"github.com/nixbench/nixbench/deploy/state"
+	"github.com/nixbench/nixbench/nixeval"
 )
 
 // node is a node with all of its recorded data.
@@ -76,34 +76,9 @@ func listNodes(s Subject) []node {
 			}
 			return 1
 		}
-		return compareNatural(a.Name, b.Name)
+		return nixeval.CompareNatural(a.Name, b.Name)
 	})
 	return out
-}
-
-// compareNatural compares names by their numbers, so that web-2 comes before web-10.
-func compareNatural(a, b string) int {
-	head := func(s string) (text string, number int, digits, rest string) {
-		from := strings.IndexAny(s, "0123456789")
-		if from < 0 {
-			return s, 0, "", ""
-		}
-		to := from
-		for to < len(s) && s[to] >= '0' && s[to] <= '9' {
-			to++
-		}
-		digits = strings.TrimLeft(s[from:to], "0")
-		return s[:from], len(digits), digits, s[to:]
-	}
-	for x, y := a, b; x != "" || y != ""; {
-		t, n, d, rest := head(x)
-		u, m, e, left := head(y)
-		if c := cmp.Or(strings.Compare(t, u), n-m, strings.Compare(d, e)); c != 0 {
-			return c
-		}
-		x, y = rest, left
-	}
-	return strings.Compare(a, b)
 }
 
 // unit is a closure, with the names of its units and the nodes that share it.
@@ -178,8 +153,8 @@ func listUnits(s Subject) []unit {
 				u.Copied += fmt.Sprintf(" to %d nodes", sum.nodes)
 			}
 		}
-		slices.SortFunc(names[key], compareNatural)
-		slices.SortFunc(members[key], compareNatural)
+		slices.SortFunc(names[key], nixeval.CompareNatural)
+		slices.SortFunc(members[key], nixeval.CompareNatural)
 		u.Name, u.Nodes = strings.Join(abbreviate(names[key], 3), ", "), abbreviate(members[key], 6)
 		largest = max(largest, u.size)
 		out = append(out, u)
@@ -187,7 +162,7 @@ func listUnits(s Subject) []unit {
 	for i := range out {
 		out[i].Width = formatPercent(explain.Seconds(out[i].size), explain.Seconds(largest))
 	}
-	slices.SortStableFunc(out, func(a, b unit) int { return compareNatural(a.Name, b.Name) })
+	slices.SortStableFunc(out, func(a, b unit) int { return nixeval.CompareNatural(a.Name, b.Name) })
 	return out
 }
 

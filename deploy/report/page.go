@@ -100,7 +100,7 @@ func describeResult(r *state.Run) string {
 	case s == state.StatusRunning:
 		return "still running"
 	case r.Exit == nil:
-		return "ended without a word"
+		return "ended without a message"
 	case *r.Exit == 0:
 		return "done"
 	default:

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -233,7 +232,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// hostile are texts that want to be more than text.
+// hostile are texts that a browser could execute.
 const hostile = `"><script>alert(1)</script><img src=//evil.example/x onerror=alert(2)>'</style></svg>&<b onclick="x">` + "\x1b]0;title\a`{{.}}"
 
 func hostileStory() story {
@@ -375,16 +374,5 @@ func TestTicks(t *testing.T) {
 	}
 	if last := makeTicks(secondsOf(31.4))[3]; last.Text != "30 s" && last.Text != "15 s" {
 		t.Errorf("%+v", last)
-	}
-}
-
-func TestNaturalOrder(t *testing.T) {
-	want := []string{"", "a", "a1b", "a1b2", "a2", "a02", "a10", "a10-1", "b", "web", "web-2", "web-10", "web-99999999999999999999", "web-100000000000000000000"}
-	got := slices.Clone(want)
-	slices.Reverse(got)
-	slices.SortFunc(got, compareNatural)
-	slices.Sort(want[4:6]) // of equal numbers, whatever comes first
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
 	}
 }

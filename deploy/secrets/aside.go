@@ -35,17 +35,17 @@ const asideTimeout = 30 * time.Second
 // Undo restores the backup if the switch did not take place. It does nothing if the node has
 // already restored or deleted the backup.
 func (u *Uploader) Undo(ctx context.Context, node string, h Host) error {
-	return u.runMode(ctx, node, h, "undo", "put back keys")
+	return u.runMode(ctx, node, h, "undo", "restore keys")
 }
 
 // PutBack restores the backup, also after a switch.
 func (u *Uploader) PutBack(ctx context.Context, node string, h Host) error {
-	return u.runMode(ctx, node, h, "restore", "put back keys")
+	return u.runMode(ctx, node, h, "restore", "restore keys")
 }
 
 // DropBackup deletes the backup.
 func (u *Uploader) DropBackup(ctx context.Context, node string, h Host) error {
-	return u.runMode(ctx, node, h, "forget", "forget old keys")
+	return u.runMode(ctx, node, h, "forget", "delete the key backup")
 }
 
 // runMode runs upload.sh in a mode that sends no keys.

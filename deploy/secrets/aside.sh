@@ -5,7 +5,7 @@
 #   HASH.was    the replaced file; missing if there was none
 #   restore     a script that restores everything and deletes the folder
 #   hold        keep the folder after the switch: the whole run may be rolled back
-#   settled     the new system is permanent: only this run's client may restore the keys
+#   `settled`   the new system is permanent: only this run's client may restore the keys
 #
 # The node's script of package activate runs `restore` when it rolls back. Otherwise it
 # deletes the folder, or creates `settled` if there is a `hold`. The folder is in memory,
@@ -70,8 +70,8 @@ put_aside() ( # PATH
 begin_aside() {
   case $asides in
   drop) rm -rf -- "$aside" ;;
-  # Left by a killed client: settled after the switch, so it is obsolete; otherwise only the
-  # hold is obsolete.
+  # Left by a killed client: with `settled`, its switch is permanent, so the backup is obsolete.
+  # Otherwise only the hold is obsolete.
   keep | hold) if [ -e "$aside/settled" ]; then rm -rf -- "$aside"; else rm -f -- "$aside/hold"; fi ;;
   esac
 }

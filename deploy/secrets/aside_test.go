@@ -38,7 +38,7 @@ func (n *node) is(t *testing.T, want map[string]string, kept bool) {
 	}
 }
 
-// rollBack restores the keys as the node does by itself.
+// rollBack restores the keys as the node does during a rollback.
 func (n *node) rollBack(t *testing.T) {
 	t.Helper()
 	if out, err := exec.Command("sh", n.folder()+"/restore").CombinedOutput(); err != nil {
@@ -72,7 +72,7 @@ func TestAside(t *testing.T) {
 			t.Errorf("the list is %q, was %q", got, listed)
 		}
 	}
-	t.Run("goes back by itself", func(t *testing.T) {
+	t.Run("rolled back by the node", func(t *testing.T) {
 		n.aside(t, fresh, Pre, Keep)
 		n.is(t, now, true)
 		n.rollBack(t)

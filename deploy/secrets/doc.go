@@ -37,7 +37,7 @@
 // Keys are uploaded before their switch, and the switch may be rolled back. The node
 // therefore keeps a backup of replaced keys in a folder of root's in memory ([Aside],
 // aside.sh), with a script that restores them. Every rollback runs that script: the node
-// when it rolls back by itself, without a connection; [Uploader.Undo] if the switch never
+// when it rolls back without a connection; [Uploader.Undo] if the switch never
 // began; the upload if it fails; and [Uploader.PutBack] if a whole run is rolled back.
 // When the new system is permanent, the backup is deleted, so that old secrets are not
 // kept longer than necessary. If the client is killed between upload and switch, the

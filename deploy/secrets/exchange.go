@@ -151,7 +151,7 @@ func (t *talk) next() (word, rest string, err error) {
 	return word, rest, nil
 }
 
-var errUnexpected = errors.New("the node gave an answer that is not understood")
+var errUnexpected = errors.New("the node sent unexpected output")
 
 func (t *talk) key(number string) (int, error) {
 	i, err := strconv.Atoi(number)

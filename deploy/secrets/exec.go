@@ -1,7 +1,6 @@
 package secrets
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +37,7 @@ func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 		return cmd.Process.Signal(syscall.SIGTERM)
 	}
 	cmd.WaitDelay = keyGrace
-	out := &output{limit: durable.KeySize, full: refuse}
+	out := &output{Buffer: durable.Buffer{Limit: durable.KeySize}, end: refuse}
 	cmd.Stdout = out
 	err := cmd.Run()
 	if limited.Err() != nil {
@@ -53,26 +52,23 @@ func Exec(ctx context.Context, argv ...string) ([]byte, error) {
 	case limited.Err() != nil:
 		return nil, fmt.Errorf("it did not end within %v", keyTimeout)
 	case err == nil:
-		return out.kept.Bytes(), nil
+		return out.Bytes(), nil
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, err
 	}
 	return nil, fmt.Errorf("%w; run it by hand to see why", err)
 }
 
-// output collects a program's output, and ends the program when the output exceeds the limit. The
-// buffer is not embedded, because its ReadFrom would read without a limit.
+// output collects a program's output, and ends the program when the output exceeds the limit.
 type output struct {
-	kept  bytes.Buffer
-	limit int
-	full  context.CancelCauseFunc
+	durable.Buffer
+	end context.CancelCauseFunc
 }
 
 func (o *output) Write(p []byte) (int, error) {
-	if o.kept.Len()+len(p) > o.limit {
-		err := &durable.SizeError{Limit: int64(o.limit)}
-		o.full(err)
-		return 0, err
+	n, err := o.Buffer.Write(p)
+	if err != nil {
+		o.end(err)
 	}
-	return o.kept.Write(p)
+	return n, err
 }

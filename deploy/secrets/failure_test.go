@@ -31,13 +31,13 @@ func TestFailures(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(n.dir, "run/file"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	nobody := func(k *nixeval.Key) { k.User = "nixbench-nobody" }
+	noUser := func(k *nixeval.Key) { k.User = "nixbench-nobody" }
 	ks := keys{
 		"a": n.key(t, "a", "first"), "z": n.key(t, "z", "last", late),
 		"folder":   n.key(t, "folder", strings.Repeat("2", 1<<17)),
 		"under":    n.key(t, "x", strings.Repeat("3", 1<<17), func(k *nixeval.Key) { k.DestDir = filepath.Join(n.dir, "run/file") }),
-		"no-owner": n.key(t, "no-owner", "4", late, nobody),
-		"deferred": n.key(t, "deferred", "5", nobody, mode("0444")),
+		"no-owner": n.key(t, "no-owner", "4", late, noUser),
+		"deferred": n.key(t, "deferred", "5", noUser, mode("0444")),
 	}
 	got, err := n.Upload(t.Context(), n.host, n.load(t, ks, All))
 	want := Result{Uploaded: []string{"a", "deferred", "z"}, Deferred: []string{"deferred"}, Stale: []string{filepath.Join(n.dir, "run/keys/old")}}
@@ -48,9 +48,9 @@ func TestFailures(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, text := range []string{
-		"web-1.deployment.keys.folder: cannot put it at " + n.dir + "/run/keys/folder: mv: ",
-		"web-1.deployment.keys.under: cannot put it at " + n.dir + "/run/file/x: ",
-		"web-1.deployment.keys.no-owner: cannot put it at ", "invalid user",
+		"web-1.deployment.keys.folder: cannot write it to " + n.dir + "/run/keys/folder: mv: ",
+		"web-1.deployment.keys.under: cannot write it to " + n.dir + "/run/file/x: ",
+		"web-1.deployment.keys.no-owner: cannot write it to ", "invalid user",
 	} {
 		if !strings.Contains(err.Error(), text) {
 			t.Errorf("the error lacks %q:\n%v", text, err)
@@ -119,7 +119,7 @@ func TestTruncated(t *testing.T) {
 	cmd.Stdin = strings.NewReader(script + fmt.Sprintf("1 0\n%s\n%s\n%s\n600\nearly\n%s\n5\n1\n0\n%[1]s\n%[2]s\n%[3]s\n600\nearly\n%[4]s\n5\nwho",
 		ks["a"].Path, ks["a"].User, ks["a"].Group, set.Keys[0].hash()))
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "failed 0 it did not arrive whole") {
+	if err == nil || !strings.Contains(string(out), "failed 0 its content is incomplete") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if files := n.files(t); len(files) != 0 {

@@ -19,9 +19,8 @@ const (
 
 const preActivation = "pre-activation" // in uploadAt
 
-func (w When) has(uploadAt string) bool {
-	return w == All || (w == Pre) == (uploadAt == preActivation)
-}
+// selects reports whether a key belongs to the selection.
+func (w When) selects(k Key) bool { return w == All || (w == Pre) == k.Early }
 
 // Key is one of a node's keys, with its content.
 type Key struct {
@@ -72,7 +71,7 @@ func (s Set) At(when When) Set {
 	part := s
 	part.When, part.Keys = when, nil
 	for _, k := range s.Keys {
-		if when == All || k.Early == (when == Pre) {
+		if when.selects(k) {
 			part.Keys = append(part.Keys, k)
 		}
 	}

@@ -39,7 +39,7 @@ func (u *Uploader) Load(ctx context.Context, node string, d nixeval.Deployment, 
 			return Set{}, err
 		}
 		set.keep = append(set.keep, key.Path)
-		if when.has(d.Keys[name].UploadAt) {
+		if when.selects(key) {
 			set.Keys = append(set.Keys, key)
 		}
 	}

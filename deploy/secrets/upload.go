@@ -60,7 +60,7 @@ func (r Result) Summary() string {
 	add("uploaded", r.Uploaded)
 	add("changed owner or mode of", r.Adjusted)
 	add("removed", r.Removed)
-	add("owner comes with activation:", r.Deferred)
+	add("owner set at activation:", r.Deferred)
 	if n := len(r.Unchanged); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d unchanged", n))
 	}
@@ -83,7 +83,7 @@ func (u *Uploader) Upload(ctx context.Context, h Host, set Set) (Result, error) 
 
 // Plan reports what Upload would do. It changes nothing on the node.
 func (u *Uploader) Plan(ctx context.Context, h Host, set Set) (Result, error) {
-	wait := u.Send.Wait(event.Event{Node: set.Node, Phase: event.Keys, Text: "what the node says of its keys"})
+	wait := u.Send.Wait(event.Event{Node: set.Node, Phase: event.Keys, Text: "the node's report of its keys"})
 	defer wait.End()
 	return u.exchange(ctx, h, set, "plan")
 }
@@ -103,5 +103,5 @@ func (s Set) failure(k Key, message string) error {
 	if message = strings.TrimSpace(message); message == "" {
 		message = "no reason given"
 	}
-	return fmt.Errorf("%s.deployment.keys.%s: cannot put it at %s: %s", s.Node, k.Name, k.Path, message)
+	return fmt.Errorf("%s.deployment.keys.%s: cannot write it to %s: %s", s.Node, k.Name, k.Path, message)
 }

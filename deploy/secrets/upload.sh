@@ -131,7 +131,7 @@ store() { # NUMBER
   fi
 }
 check() { has_content "$tmp" || {
-  echo "it did not arrive whole" >&2
+  echo "its content is incomplete" >&2
   return 1
 }; }
 

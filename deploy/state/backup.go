@@ -60,10 +60,10 @@ func (d Dir) stateLost(cause error) error {
 	if absent && !booted(last) {
 		return nil
 	}
-	fix := "restore it from a backup, or move it away: the next apply then learns from the nodes what they run"
+	fix := "restore it from a backup, or move it away: the next apply then reads from the nodes what they run"
 	switch {
 	case last != nil:
-		fix = fmt.Sprintf("restore what run %s left: cp %s %s; the next apply finds out what has changed since", run, quoted(d.backupFile(run)), quoted(file))
+		fix = fmt.Sprintf("restore the copy of run %s: cp %s %s; the next apply detects what has changed since", run, quoted(d.backupFile(run)), quoted(file))
 	case exists(d.ClientKey()) || exists(d.Facts()):
 		fix = "restore it from a backup, and do not start without it: it has the id by which nixbench recognizes the machines that it has booted; " +
 			"without a backup they have to be removed by hand on the hypervisor (docs/failures.md)"

@@ -65,7 +65,7 @@ func (e *FolderError) Hint() string {
 	case errors.Is(e.Err, os.ErrPermission):
 		return "the folder must be writable by the user who runs nixbench"
 	case errors.Is(e.Err, unix.ENOSPC), errors.Is(e.Err, unix.EDQUOT):
-		return "make room; what was written before is whole"
+		return "free space on the disk; files written before are complete"
 	}
 	return ""
 }
@@ -73,7 +73,7 @@ func (e *FolderError) Hint() string {
 var errNoLocks = errors.New("its file system cannot lock files")
 
 // errGone means that a file is missing which is needed to manage existing machines.
-var errGone = errors.New("is gone, and machines of the cluster were booted")
+var errGone = errors.New("is missing, and machines of the cluster were booted")
 
 // FileError means that a state file is damaged, missing, or of a newer version. nixbench never
 // replaces such a file by an empty one: the deployments to roll back to would be lost.

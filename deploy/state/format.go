@@ -36,7 +36,7 @@ func (d Dir) Load() (*State, error) {
 		if err := d.stateLost(err); err != nil {
 			return nil, err
 		}
-		return (&State{Version: version}).clone(), nil
+		return (&State{Version: version}).Clone(), nil
 	}
 	if err != nil {
 		return nil, &FolderError{d, err}
@@ -45,7 +45,7 @@ func (d Dir) Load() (*State, error) {
 	if err := decode(file, data, version, upgrades(), &s); err != nil {
 		return nil, d.stateLost(err)
 	}
-	return s.clone(), nil
+	return s.Clone(), nil
 }
 
 func (d Dir) stateFile() string { return filepath.Join(string(d), "state.json") }
@@ -78,7 +78,7 @@ func decode(file string, data []byte, version int, upgrades map[int]upgrade, int
 		return damaged(describeJSONError(err, data))
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return damaged(errors.New("there is more after its end"))
+		return damaged(errors.New("there is data after its end"))
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func upgradeFields(data []byte, from, to int, upgrades map[int]upgrade) ([]byte,
 	for v := from; v < to; v++ {
 		up := upgrades[v]
 		if up == nil {
-			return nil, fmt.Errorf("no way leads from version %d to %d", v, v+1)
+			return nil, fmt.Errorf("there is no upgrade from version %d to %d", v, v+1)
 		}
 		if err := up(fields); err != nil {
 			return nil, fmt.Errorf("from version %d to %d: %w", v, v+1, err)

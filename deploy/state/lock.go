@@ -69,15 +69,10 @@ const (
 // Lock takes the cluster's lock for h. If another process has it, the error is a
 // [*LockedError] with its holder. Commands that only read need no lock.
 func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
-	return d.lock(ctx, h, unix.Flock, false)
+	return d.lock(ctx, h, unix.Flock)
 }
 
-// WaitLock is Lock, but waits for the lock until ctx is done.
-func (d Dir) WaitLock(ctx context.Context, h Holder) (*Lock, error) {
-	return d.lock(ctx, h, unix.Flock, true)
-}
-
-func (d Dir) lock(ctx context.Context, h Holder, flock flocker, wait bool) (*Lock, error) {
+func (d Dir) lock(ctx context.Context, h Holder, flock flocker) (*Lock, error) {
 	if err := d.Create(); err != nil {
 		return nil, err
 	}
@@ -98,15 +93,12 @@ func (d Dir) lock(ctx context.Context, h Holder, flock flocker, wait bool) (*Loc
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, &FolderError{d, err}
 		}
-		if !wait && time.Since(begun) >= retryFor {
+		if time.Since(begun) >= retryFor {
 			return nil, &LockedError{d, d.readHolder()}
 		}
 		select {
 		case <-time.After(retryEvery):
 		case <-ctx.Done():
-			if wait && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, &LockedError{d, d.readHolder()}
-			}
 			return nil, ctx.Err()
 		}
 	}
@@ -150,7 +142,7 @@ func (d Dir) checkLockFile(f *os.File) error {
 		err = durable.CheckRegular(info)
 	}
 	if err == nil && info.Sys().(*syscall.Stat_t).Nlink > 1 {
-		err = errors.New("it has a second name, so that it may be a file of another program")
+		err = errors.New("it has a second hard link, so it may be a file of another program")
 	}
 	if err != nil {
 		return &TrustError{d.lockFile(), err, "remove it"}

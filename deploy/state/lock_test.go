@@ -133,22 +133,13 @@ func TestLockedErrorNamesTheHolder(t *testing.T) {
 		t.Error(r, err)
 	}
 
-	// WaitLock gets the lock when the first process is done, or an error that names the holder.
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := d.WaitLock(ctx, Self("apply")); !errors.As(err, &locked) {
-		t.Error(err)
-	}
-	ctx, cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := d.WaitLock(ctx, Self("apply")); !errors.Is(err, context.Canceled) {
+	if _, err := d.Lock(ctx, Self("apply")); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	stop.Close()
-	l, err := d.WaitLock(context.Background(), Self("rollback"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := waitLock(t, d, "rollback")
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
@@ -271,11 +262,8 @@ func TestOneAtATime(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			l, err := d.WaitLock(ctx, Self("apply"))
-			if err != nil {
-				t.Error(err)
+			l := waitLock(t, d, "apply")
+			if l == nil {
 				return
 			}
 			mu.Lock()
@@ -318,7 +306,7 @@ func TestTheLockFileIsReplaced(t *testing.T) {
 			}
 		}
 		return unix.Flock(fd, how)
-	}, false)
+	})
 	if err != nil || calls != 2 {
 		t.Fatal(err, calls)
 	}
@@ -330,7 +318,7 @@ func TestTheLockFileIsReplaced(t *testing.T) {
 
 func TestAFileSystemWithoutLocks(t *testing.T) {
 	d := folder(t)
-	_, err := d.lock(context.Background(), Self("apply"), func(int, int) error { return unix.ENOLCK }, false)
+	_, err := d.lock(context.Background(), Self("apply"), func(int, int) error { return unix.ENOLCK })
 	var f *FolderError
 	if !errors.As(err, &f) || !strings.Contains(err.Error(), string(d)+": its file system cannot lock files") || f.Hint() == "" {
 		t.Error(err)
@@ -341,9 +329,52 @@ func TestAFileSystemWithoutLocks(t *testing.T) {
 			return unix.EINTR
 		}
 		return unix.Flock(fd, how)
-	}, false)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = l.Unlock()
+}
+
+// waitLock takes the lock as soon as it is free. It returns nil after a failure.
+func waitLock(t *testing.T, d Dir, command string) *Lock {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		l, err := d.Lock(ctx, Self(command))
+		if err == nil {
+			return l
+		}
+		if locked := (*LockedError)(nil); !errors.As(err, &locked) {
+			t.Error(err)
+			return nil
+		}
+	}
+}
+
+// A lock on a file that was replaced between open and lock does not count: the new file is locked.
+func TestTheLockFileIsReplacedMeanwhile(t *testing.T) {
+	d := folder(t)
+	replaced := false
+	l, err := d.lock(t.Context(), Self("apply"), func(fd, how int) error {
+		if !replaced {
+			replaced = true
+			if err := os.WriteFile(d.lockFile()+".other", nil, 0o600); err != nil {
+				t.Error(err)
+			}
+			if err := os.Rename(d.lockFile()+".other", d.lockFile()); err != nil {
+				t.Error(err)
+			}
+		}
+		return unix.Flock(fd, how)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Unlock()
+	var locked *LockedError
+	if _, err := d.Lock(t.Context(), Self("apply")); !errors.As(err, &locked) {
+		t.Errorf("a second process gets the lock: %v", err)
+	}
 }

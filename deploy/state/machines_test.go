@@ -33,7 +33,7 @@ func TestOldStateLoads(t *testing.T) {
 }
 
 func TestMachinesAreRecorded(t *testing.T) {
-	s := (&State{Version: version}).clone()
+	s := (&State{Version: version}).Clone()
 	s.Cluster = NewCluster()
 	s.Cluster.Hypervisors["a"] = Hypervisor{URI: "qemu:///system"}
 	s.Machines["w-1"] = Machine{Role: "w", MAC: "52:54:01:00:00:01", Address: netip.MustParseAddr("10.0.0.2"), HostKey: "ssh-ed25519 A"}
@@ -48,14 +48,14 @@ func TestMachinesAreRecorded(t *testing.T) {
 	if err := decode("x", data, version, upgrades(), &again); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(s, again.clone(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+	if diff := cmp.Diff(s, again.Clone(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Error(diff)
 	}
 	if !again.Unready("w-1") || len(s.Cluster.ID) != 16 {
 		t.Errorf("%+v", again)
 	}
 	again.MachineReady("w-1")
-	copied := again.clone()
+	copied := again.Clone()
 	copied.Cluster.Hypervisors["b"] = Hypervisor{}
 	copied.Removed("w-1")
 	if again.Unready("w-1") || len(again.Machines) != 1 || len(again.Cluster.Hypervisors) != 1 || len(copied.Machines) != 0 {

@@ -205,10 +205,7 @@ func TestLiveRunsAreNotKilled(t *testing.T) {
 		})
 	}
 	for range 30 {
-		l, err := d.WaitLock(t.Context(), Self("apply"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := waitLock(t, d, "apply")
 		if err := errors.Join(record(t, l).End(0, nil), l.Unlock()); err != nil {
 			t.Fatal(err)
 		}

@@ -53,9 +53,7 @@ const RebootNode = "reboot"
 const maxPaths = 10
 
 // Clone returns a copy that may be changed.
-func (s *State) Clone() *State { return s.clone() }
-
-func (s *State) clone() *State {
+func (s *State) Clone() *State {
 	c := &State{Version: s.Version, Nodes: maps.Clone(s.Nodes), Intents: slices.Clone(s.Intents), Machines: maps.Clone(s.Machines)}
 	if s.Cluster != nil {
 		cluster := *s.Cluster

@@ -16,6 +16,7 @@ import (
 // into the next write, so a thousand nodes need only a few writes.
 type Store struct {
 	lock *Lock
+	put  func(*State) error // writes the file
 
 	mu      sync.Mutex
 	cur     *State // with all accepted updates
@@ -39,7 +40,7 @@ func (l *Lock) Store() (*Store, error) {
 		return nil, err
 	}
 	l.dir.removeTemporaryFiles()
-	return &Store{lock: l, cur: s, disk: s}, nil
+	return &Store{lock: l, put: l.writeState, cur: s, disk: s}, nil
 }
 
 var leftoverRE = regexp.MustCompile(`^\.(state|run|plan|runtime|images)\.json[0-9]+$|^\.(known_hosts|kubeconfig)[0-9]+$`)
@@ -71,7 +72,7 @@ func removeMatching(dir string, leftover func(name string) bool) {
 func (s *Store) State() *State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cur.clone()
+	return s.cur.Clone()
 }
 
 // Node returns one node of the current state. It avoids copying the whole state once per node.
@@ -86,7 +87,7 @@ func (s *Store) Node(name string) Node {
 // behind existing pointers and slices. If f or the write fails, the state is unchanged.
 func (s *Store) Update(f func(*State) error) error {
 	s.mu.Lock()
-	next := s.cur.clone()
+	next := s.cur.Clone()
 	if err := f(next); err != nil {
 		s.mu.Unlock()
 		return err
@@ -134,16 +135,16 @@ func (s *Store) write() {
 	s.writing = false
 }
 
-func (s *Store) put(state *State) error {
-	if err := s.lock.checkHeld(); err != nil {
+// writeState writes the state, unless the lock has been released.
+func (l *Lock) writeState(state *State) error {
+	if err := l.checkHeld(); err != nil {
 		return err
 	}
 	data, err := json.Marshal(state)
 	if err != nil {
 		return err
 	}
-	d := s.lock.dir
-	return d.write(d.stateFile(), append(data, '\n'))
+	return l.dir.write(l.dir.stateFile(), append(data, '\n'))
 }
 
 // Begin records an intent. It is called before the effect.

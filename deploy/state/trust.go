@@ -30,9 +30,9 @@ func (l Loose) String() string {
 	if l.Stays {
 		return fmt.Sprintf("%s has mode %04o whatever chmod says, as its file system has no Unix modes; if this machine has other users, keep the hive on another file system", l.Path, l.Before.Perm())
 	}
-	text := fmt.Sprintf("%s had mode %04o, and is closed to other users again", l.Path, l.Before.Perm())
+	text := fmt.Sprintf("%s had mode %04o, and other users have no access to it any more", l.Path, l.Before.Perm())
 	if l.Secret {
-		text += "; it is secret: if other users could read it, it is no longer"
+		text += "; it is secret: if other users may have read it, replace it"
 	}
 	return text
 }
@@ -82,7 +82,7 @@ func (d Dir) verify(chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
 		if l.Stays {
 			stays++
 		}
-		return l.Stays && stays > 1 // one says it for all
+		return l.Stays && stays > 1 // one stands for all: they are on the same file system
 	})
 	var trust *TrustError
 	switch {
@@ -268,7 +268,7 @@ func (v *verifier) noteLoose(path string, info fs.FileInfo, secret bool) {
 	}
 }
 
-// tighten tells whether the mode stays as it was all the same.
+// tighten removes the permissions of other users. It reports whether chmod has had no effect.
 func (l Loose) tighten(chmod func(*os.File, fs.FileMode) error) (bool, error) {
 	f, err := os.OpenFile(l.Path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -57,10 +57,10 @@ func TestAFolderOfAnotherUserIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give files away")
 	}
-	const nobody = 65534
+	const otherUser = 65534
 	give := func(path string) {
 		t.Helper()
-		if err := os.Lchown(path, nobody, nobody); err != nil {
+		if err := os.Lchown(path, otherUser, otherUser); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,29 +9,29 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// Three machines: what everybody does all day.
+// The everyday use of apply and exec, on three machines.
 func TestApply(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.Start(t, 3))
+	s := newSandbox(t, lab.Start(t, 3))
 	const three = `
   m1 = { imports = [ (which "%") ]; deployment.tags = [ "web" ]; };
   "m2.rack.example" = { deployment.targetHost = "m2"; imports = [ (which "%") ]; deployment.tags = [ "web" "db" ]; };
   m3 = which "%";`
 	system := func(text string) string { return strings.ReplaceAll(three, "%", text) }
 	nodes := []string{"m1", "m2.rack.example", "m3"}
-	all := func(s *site, text string) {
+	checkAll := func(s *sandbox, text string) {
 		s.Helper()
-		s.is("m1="+text, "m2.rack.example="+text, "m3="+text)
+		s.checkWhich("m1="+text, "m2.rack.example="+text, "m3="+text)
 	}
 	logins := func() map[string]int {
 		n := map[string]int{}
 		for _, node := range nodes {
-			n[node] = s.logins(node)
+			n[node] = s.countLogins(node)
 		}
 		return n
 	}
 
-	s.hive(system("one"))
+	s.writeHive(system("one"))
 	before := logins()
 	s.says(s.run(0, "apply"), "3 switched", "generation 1")
 	after := logins()
@@ -40,16 +40,16 @@ func TestApply(t *testing.T) {
 			t.Errorf("%s: %d logins for a switch, want 1 and two more to confirm it", node, got)
 		}
 	}
-	all(s, "one")
-	s.settled(nodes...)
+	checkAll(s, "one")
+	s.checkNothingLeft(nodes...)
 
-	t.Run("again", func(t *testing.T) {
-		s := s.in(t)
+	t.Run("no-op", func(t *testing.T) {
+		s := s.forSubtest(t)
 		before := logins()
 		s.says(s.run(0, "apply"), "3 unchanged")
 		after := logins()
 		for _, node := range nodes {
-			if got := s.phases(node); got != "connect" {
+			if got := s.startedPhases(node); got != "connect" {
 				t.Errorf("%s went through %s", node, got)
 			}
 			if got := after[node] - before[node] - 1; got != 1 {
@@ -59,18 +59,18 @@ func TestApply(t *testing.T) {
 	})
 
 	t.Run("tags", func(t *testing.T) {
-		s := s.in(t)
-		s.hive(system("two"))
+		s := s.forSubtest(t)
+		s.writeHive(system("two"))
 		s.says(s.run(0, "apply", "--on", "@web,!m1"), "1 switched")
-		s.is("m1=one", "m2.rack.example=two", "m3=one")
+		s.checkWhich("m1=one", "m2.rack.example=two", "m3=one")
 		s.run(2, "apply", "--on", "@nobody")
 		s.run(0, "apply")
-		all(s, "two")
-		s.settled(nodes...)
+		checkAll(s, "two")
+		s.checkNothingLeft(nodes...)
 	})
 
 	t.Run("exec", func(t *testing.T) {
-		s := s.in(t)
+		s := s.forSubtest(t)
 		got := s.run(0, "exec", "--on", "@web", "--", "cat", "/etc/which")
 		s.says(got, "m1 | two\n", "m2.rack.example | two\n")
 		s.saysNot(got, "m3 |")
@@ -79,22 +79,22 @@ func TestApply(t *testing.T) {
 	})
 
 	t.Run("allowApplyAll", func(t *testing.T) {
-		s := s.in(t)
-		s.hive(system("three") + `meta.allowApplyAll = false;`)
+		s := s.forSubtest(t)
+		s.writeHive(system("three") + `meta.allowApplyAll = false;`)
 		s.says(s.run(2, "apply"), "allowApplyAll", "--on '*'")
 		s.says(s.run(0, "apply", "--on", "m1"), "1 switched")
 		s.run(0, "apply", "--on", "*")
-		all(s, "three")
+		checkAll(s, "three")
 	})
 
 	t.Run("overlap", func(t *testing.T) {
-		s := s.in(t)
-		s.hive(strings.ReplaceAll(strings.ReplaceAll(system("four"), `m3 = which "four"`, `m3.imports = [ (which "four") ]`),
+		s := s.forSubtest(t)
+		s.writeHive(strings.ReplaceAll(strings.ReplaceAll(system("four"), `m3 = which "four"`, `m3.imports = [ (which "four") ]`),
 			`(which "four")`, `(which "four") { system.activationScripts.sleep = "sleep 3"; }`))
 		s.run(0, "apply")
-		// Not the time of the whole: this machine may be busy with other tests.
+		// The total duration is not compared, because other tests may keep this machine busy.
 		var began, ended []time.Time
-		for _, h := range s.find(func(h happened) bool { return h.Phase == "activate" }) {
+		for _, h := range s.findEvents(func(h runEvent) bool { return h.Phase == "activate" }) {
 			switch h.Event {
 			case "node-start":
 				began = append(began, h.Time)
@@ -108,25 +108,25 @@ func TestApply(t *testing.T) {
 		lastBegan, firstEnded := slices.MaxFunc(began, time.Time.Compare), slices.MinFunc(ended, time.Time.Compare)
 		t.Logf("all three were active for %v", firstEnded.Sub(lastBegan))
 		if !lastBegan.Before(firstEnded) {
-			t.Error("one waited for another")
+			t.Error("the nodes were not all activated at the same time")
 		}
-		all(s, "four")
+		checkAll(s, "four")
 	})
 
 	t.Run("down", func(t *testing.T) {
-		s := s.in(t)
-		s.hive(system("five"))
-		// A timer of the node starts sshd again, after both commands below.
-		s.on("m3", "systemd-run --quiet --on-active=25s systemctl start ssh; systemctl stop ssh")
+		s := s.forSubtest(t)
+		s.writeHive(system("five"))
+		// A timer on the node starts sshd again after both commands below.
+		s.runOn("m3", "systemd-run --quiet --on-active=25s systemctl start ssh; systemctl stop ssh")
 		got := s.run(6, "apply")
 		s.says(got, "2 switched", "error: m3: ", "connection refused")
 		s.saysNot(got, "error: m1", "error: m2")
 		got = s.run(6, "exec", "--", "true")
 		s.says(got, "error: m3: ")
 		s.l.WaitReady(t, "m3", "")
-		s.is("m1=five", "m2.rack.example=five", "m3=four")
+		s.checkWhich("m1=five", "m2.rack.example=five", "m3=four")
 		s.says(s.run(0, "apply"), "1 switched, 2 unchanged")
-		all(s, "five")
-		s.settled(nodes...)
+		checkAll(s, "five")
+		s.checkNothingLeft(nodes...)
 	})
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// A configuration that locks us out undoes itself, whatever it is that does it, and
-// the siblings do not care.
-func TestArmed(t *testing.T) {
+// A node rolls back by itself when its new system cannot be confirmed: because logins are
+// impossible, the network is down, the activation hangs, or the node reboots. Other nodes are
+// not affected.
+func TestArmedRollback(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.Start(t, 5))
+	s := newSandbox(t, lab.Start(t, 5))
 	base := map[string]string{"m1": `which "one"`, "m2": `which "one"`, "m3": `which "one"`, "m4": `which "one"`, "m5": `which "one"`}
 	hive := func(nodes map[string]string) {
 		t.Helper()
@@ -23,7 +24,7 @@ func TestArmed(t *testing.T) {
 			}
 			b.WriteString("  " + name + " = " + module + ";\n")
 		}
-		s.hive(b.String())
+		s.writeHive(b.String())
 	}
 	hive(nil)
 	first := s.run(0, "apply")
@@ -37,32 +38,32 @@ func TestArmed(t *testing.T) {
 	})
 	got := s.run(8, "apply", "--confirm-timeout", "10s")
 	s.says(got, "1 switched, 4 rolled-back",
-		"error: m1: ", "error: m2: ", "error: m3: ", "no login succeeded to confirm it within 10s; the node is back on", "by itself",
+		"error: m1: ", "error: m2: ", "error: m3: ", "no client could log in to confirm it within 10s; the node rolled back to ", " automatically",
 		"error: m4: ", "no progress for 10s", "hanging around")
-	// The first apply says how fast the machine is now.
+	// The duration of the first apply shows how fast this machine is at present.
 	if limit := 20*time.Second + 2*first.took; got.took > limit {
 		t.Errorf("the report came after %v, for a timeout of 10 s; at most %v", got.took, limit)
 	}
-	for _, h := range s.find(func(h happened) bool { return h.Event == "node-result" }) {
+	for _, h := range s.findEvents(func(h runEvent) bool { return h.Event == "node-result" }) {
 		t.Logf("%s: %s (after %v)", h.Node, h.Text, h.Time.Sub(s.events()[0].Time).Round(time.Millisecond))
 	}
-	s.is("m1=one", "m2=one", "m3=one", "m4=one", "m5=two")
-	s.settled("m1", "m2", "m3", "m4", "m5")
+	s.checkWhich("m1=one", "m2=one", "m3=one", "m4=one", "m5=two")
+	s.checkNothingLeft("m1", "m2", "m3", "m4", "m5")
 
-	// In a fresh boot they are what they were, too.
+	// The node also boots the old system.
 	s.l.PowerCut(t, "m1")
 	s.l.PowerOn(t, "m1")
-	s.is("m1=one")
+	s.checkWhich("m1=one")
 
-	// Rebooted while it waits to be confirmed, and in the middle of a switch.
+	// m1 reboots while it waits for confirmation, m2 is powered off during the switch.
 	hive(map[string]string{
 		"m1": `{ imports = [ (which "locked out") ]; systemd.services.reboots = once "systemctl --no-block reboot -f"; }`,
 		"m2": `{ imports = [ (which "slow") ]; system.activationScripts.slow = "sleep 4"; }`,
 		"m5": `which "three"`,
 	})
 	p := s.start("apply", "--confirm-timeout", "10s")
-	s.wait(30*time.Second, "m2 to switch", func() bool {
-		return len(s.find(func(h happened) bool { return h.Event == "node-log" && h.Node == "m2" })) > 0
+	s.waitFor(30*time.Second, "m2 to switch", func() bool {
+		return len(s.findEvents(func(h runEvent) bool { return h.Event == "node-log" && h.Node == "m2" })) > 0
 	})
 	s.l.PowerCut(t, "m2")
 	s.l.Virsh(t, "start", "m2")
@@ -73,25 +74,25 @@ func TestArmed(t *testing.T) {
 	s.says(got, "error: m1: ", "error: m2: ", "the node rebooted before it was confirmed", "2 rolled-back")
 	s.l.WaitReady(t, "m1", "")
 	s.l.WaitReady(t, "m2", "")
-	s.is("m1=one", "m2=one", "m5=three")
+	s.checkWhich("m1=one", "m2=one", "m5=three")
 
 	hive(map[string]string{"m1": `which "four"`, "m2": `which "four"`, "m5": `which "four"`})
 	s.run(0, "apply")
-	s.is("m1=four", "m2=four", "m3=one", "m4=one", "m5=four")
-	s.settled("m1", "m2", "m3", "m4", "m5")
+	s.checkWhich("m1=four", "m2=four", "m3=one", "m4=one", "m5=four")
+	s.checkNothingLeft("m1", "m2", "m3", "m4", "m5")
 }
 
-// A machine that had no system of ours, nor any other, has nothing to go back to.
-// That is said, and said soon.
-func TestFirstLocksOut(t *testing.T) {
+// A machine without an earlier system cannot roll back. The error reports this, soon after the
+// timeout.
+func TestFirstSwitchLocksOut(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.Start(t, 1))
-	s.hive(`m1 = { lib, ... }: { imports = [ (which "locked out") ]; networking.firewall.enable = lib.mkForce true; };`)
+	s := newSandbox(t, lab.Start(t, 1))
+	s.writeHive(`m1 = { lib, ... }: { imports = [ (which "locked out") ]; networking.firewall.enable = lib.mkForce true; };`)
 	got := s.run(8, "apply", "--confirm-timeout", "5s")
-	s.says(got, "error: m1: ", "the result of the switch")
-	s.saysNot(got, "rolls back by itself")
+	s.says(got, "error: m1: ", "the result of the switch to ")
+	s.saysNot(got, "rolls back automatically")
 	if got.took > 45*time.Second {
-		t.Errorf("it took %v to say so", got.took)
+		t.Errorf("the error came after %v, want at most 45s", got.took)
 	}
 	t.Log(got.err)
 }

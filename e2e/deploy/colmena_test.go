@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/e2e/transcript"
 )
 
-// Hives in the forms that Colmena's users have, as they are: only OpenSSH is told where
-// their hosts are.
+// Hives of Colmena users are deployed unchanged. Only OpenSSH's configuration has the addresses
+// of their hosts.
 func TestColmenaHives(t *testing.T) {
 	t.Parallel()
 	l := lab.Start(t, 2)
@@ -24,8 +24,8 @@ func TestColmenaHives(t *testing.T) {
 		"router.home.example": "m1", "10.77.0.20": "m2",
 		"alpha.flake.example": "m1", "beta.flake.example": "m2",
 	})
-	hive := func(t *testing.T, name string) *site {
-		s := newSite(t, l)
+	hive := func(t *testing.T, name string) *sandbox {
+		s := newSandbox(t, l)
 		s.env = append(s.env, "SSH_CONFIG_FILE="+config)
 		if err := os.CopyFS(s.dir, os.DirFS(filepath.Join("testdata/colmena", name))); err != nil {
 			t.Fatal(err)
@@ -37,8 +37,8 @@ func TestColmenaHives(t *testing.T) {
 		s := hive(t, "tiers")
 		s.says(s.run(2, "apply"), "allowApplyAll")
 		s.says(s.run(0, "apply", "--on", "@edge,app-*"), "2 switched")
-		s.is("m1=balancer: welcome", "m2=app-1: hello")
-		if got := s.on("m1", "cat /etc/upstreams /etc/ours; whoami"); got != "app-1.tiers.example\nfrom an overlayroot" {
+		s.checkWhich("m1=balancer: welcome", "m2=app-1: hello")
+		if got := s.runOn("m1", "cat /etc/upstreams /etc/ours; whoami"); got != "app-1.tiers.example\nfrom an overlayroot" {
 			t.Errorf("the balancer has %q", got)
 		}
 		s.says(s.run(0, "apply", "--on", "*"), "2 unchanged")
@@ -52,11 +52,11 @@ func TestColmenaHives(t *testing.T) {
 				shell.Do(step)
 			}
 		}
-		s.is("m1=router; storage at 10.77.0.20 is nas", "m2=nas")
-		s.wait(20e9, "the unit of a key", func() bool {
-			return s.on("m2", "cat /run/backup-read 2>/dev/null || :") == "open sesame"
+		s.checkWhich("m1=router; storage at 10.77.0.20 is nas", "m2=nas")
+		s.waitFor(20e9, "the unit of a key", func() bool {
+			return s.runOn("m2", "cat /run/backup-read 2>/dev/null || :") == "open sesame"
 		})
-		if got := s.on("m2", "stat -c '%a %U %G' /var/lib/keys/backup.key; cat /run/keys/token /run/keys/motd"); got != "440 backup backup-readers\nfrom a commandnot really a secret" {
+		if got := s.runOn("m2", "stat -c '%a %U %G' /var/lib/keys/backup.key; cat /run/keys/token /run/keys/motd"); got != "440 backup backup-readers\nfrom a commandnot really a secret" {
 			t.Errorf("keys: %q", got)
 		}
 		s.says(s.run(0, "apply"), "2 unchanged", "omitted, because deployment.targetHost is null: laptop")
@@ -67,7 +67,7 @@ func TestColmenaHives(t *testing.T) {
 		fixture.Lock(t, s.dir, fixture.Input{Name: "nixpkgs", From: "github:NixOS/nixpkgs/nixos-24.11", Folder: nixpkgs})
 		s.says(s.run(0, "apply", "--on", "@alpha"), "1 switched")
 		s.says(s.run(0, "apply"), "1 switched, 1 unchanged")
-		s.is("m1=alpha, from a nixpkgs", "m2=beta, revision 24.11")
+		s.checkWhich("m1=alpha, from a nixpkgs", "m2=beta, revision 24.11")
 		if got := strings.Count(s.run(0, "eval").out, "flake.example"); got != 2 {
 			t.Errorf("eval shows %d hosts", got)
 		}

@@ -11,16 +11,16 @@ import (
 	"github.com/nixbench/nixbench/e2e/transcript"
 )
 
-// What docs/deploying.md and docs/failures.md show of a shell, on machines.
+// The shell commands in docs/deploying.md and docs/failures.md, run on machines.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.Start(t, 3, lab.WithNames("web-1", "web-2", "db")))
+	s := newSandbox(t, lab.Start(t, 3, lab.WithNames("web-1", "web-2", "db")))
 	hive := func(web, key string) {
-		s.hive(`web-1 = { imports = [ (which "web") ]; ` + web + key + ` }; web-2 = { imports = [ (which "web") ]; ` + web + ` }; db = which "db";`)
+		s.writeHive(`web-1 = { imports = [ (which "web") ]; ` + web + key + ` }; web-2 = { imports = [ (which "web") ]; ` + web + ` }; db = which "db";`)
 	}
 	hive("", "")
 	s.run(0, "apply")
-	s.run(0, "reboot", "--yes") // so that they have booted what they run
+	s.run(0, "reboot", "--yes") // so that the booted system is the running one
 	hive(`boot.kernelParams = [ "quiet" ]; environment.etc."big".text = builtins.concatStringsSep "\n" (builtins.genList (i: "line ${toString i}") 200000);`,
 		`deployment.keys.password.text = "secret";`)
 
@@ -37,7 +37,7 @@ func TestDocuments(t *testing.T) {
 		}
 	}
 	if done < 7 {
-		t.Errorf("only %d commands", done)
+		t.Errorf("the documents have only %d commands, want at least 7", done)
 	}
 	if pages, _ := filepath.Glob(filepath.Join(s.dir, "*.html")); len(pages) != 1 {
 		t.Errorf("pages of runs: %q", pages)
@@ -45,8 +45,9 @@ func TestDocuments(t *testing.T) {
 	s.says(s.run(0, "plan"), "unchanged")
 }
 
-// shell does what documents show, in the site's folder and in the lab's network.
-func (s *site) shell() *transcript.Shell {
+// shell returns a shell that runs the commands of documents in the hive's folder and in the lab's
+// network.
+func (s *sandbox) shell() *transcript.Shell {
 	path := "PATH=" + filepath.Dir(program) + ":" + os.Getenv("PATH")
 	return &transcript.Shell{TB: s.TB, Dir: s.dir, Command: s.l.Command, Env: append(slices.Clone(s.env), path)}
 }

@@ -14,14 +14,15 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// Keys reach their place with their mode and owner, and nothing else learns of them.
+// Keys are written to their paths with their modes and owners, and are found nowhere except there:
+// not in process lists, stores, logs, records or output.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.Start(t, 1, lab.WithVolume("/nix")))
+	s := newSandbox(t, lab.Start(t, 1, lab.WithVolume("/nix")))
 	secrets := []string{"correct-horse-text", "battery-staple-file", "tr0ub4dor-command", "late-secret-text"}
 	const marker = "not-secret-at-all"
-	s.write("key-file", secrets[1])
-	s.write("key-source", secrets[2])
+	s.writeFile("key-file", secrets[1])
+	s.writeFile("key-source", secrets[2])
 	const keys = `m1 = {
     imports = [ (which "not-secret-at-all") ];
     users.users.bob = { isSystemUser = true; group = "bobs"; };
@@ -38,7 +39,7 @@ func TestKeys(t *testing.T) {
       script = null;
     };
   };`
-	s.hive(strings.Replace(keys, "      script = null;\n", "", 1))
+	s.writeHive(strings.Replace(keys, "      script = null;\n", "", 1))
 	paths := func() []string {
 		found, err := filepath.Glob("/nix/store/*")
 		if err != nil {
@@ -48,12 +49,12 @@ func TestKeys(t *testing.T) {
 	}
 	before := paths()
 
-	// Whoever looks at the processes while it runs sees nothing either.
+	// No key is in the command line or environment of a process during the run.
 	p := s.start("apply")
 	seen := map[string]bool{}
-	done := make(chan said, 1)
+	done := make(chan runResult, 1)
 	go func() { done <- p.end() }()
-	var got said
+	var got runResult
 	for running := true; running; {
 		select {
 		case got = <-done:
@@ -82,13 +83,13 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s was in the process list", secret)
 		}
 	}
-	stat := s.on("m1", "cd /run/keys && stat -c '%n %a %U %G' text file late /var/keys/command && cat text file late /var/keys/command")
+	stat := s.runOn("m1", "cd /run/keys && stat -c '%n %a %U %G' text file late /var/keys/command && cat text file late /var/keys/command")
 	if want := "text 440 bob bobs\nfile 600 root root\nlate 600 bob root\n/var/keys/command 400 root root\n" +
 		secrets[0] + secrets[1] + secrets[3] + secrets[2]; stat != want {
 		t.Errorf("keys:\n%s\nwant\n%s", stat, want)
 	}
 
-	// Here: all that is new in the store, and all state.
+	// On this machine: the new store paths, the closure of the system, and the state folder.
 	contains := func(text string, roots ...string) []string {
 		var files []string
 		for _, root := range roots {
@@ -109,7 +110,7 @@ func TestKeys(t *testing.T) {
 		return files
 	}
 	fresh := slices.DeleteFunc(paths(), func(p string) bool { return slices.Contains(before, p) })
-	query := exec.Command("nix-store", "-qR", s.state().Nodes["m1"].Good.Path)
+	query := exec.Command("nix-store", "-qR", s.readState().Nodes["m1"].Good.Path)
 	query.Env = s.env
 	closure, err := query.Output()
 	if err != nil {
@@ -128,14 +129,14 @@ func TestKeys(t *testing.T) {
 	if len(contains(marker, system...)) == 0 {
 		t.Error("the search of the store does not find what is there")
 	}
-	// There: the whole store, logs and records.
+	// On the node: the whole store, logs and records.
 	const search = `grep -rlF -e %s /nix/store /var/log /var/lib/nixbench /etc 2>/dev/null; journalctl -q --no-pager | grep -cF -e %s`
 	for _, secret := range secrets {
-		if found := s.on("m1", strings.ReplaceAll(search, "%s", secret)+" || :"); found != "0" {
+		if found := s.runOn("m1", strings.ReplaceAll(search, "%s", secret)+" || :"); found != "0" {
 			t.Errorf("on the node %s is in %s", secret, found)
 		}
 	}
-	if found := s.on("m1", strings.ReplaceAll(search, "%s", marker)+" || :"); !strings.Contains(found, "/nix/store/") {
+	if found := s.runOn("m1", strings.ReplaceAll(search, "%s", marker)+" || :"); !strings.Contains(found, "/nix/store/") {
 		t.Errorf("the search on the node does not find what is there: %s", found)
 	}
 	s.says(got, "1 switched")
@@ -143,36 +144,36 @@ func TestKeys(t *testing.T) {
 		s.saysNot(got, secret)
 	}
 
-	// The service follows its key.
-	s.on("m1", "systemctl start follower; systemctl is-active text-key follower")
-	s.on("m1", "rm /run/keys/text")
+	// A service that is bound to a key's unit stops and starts with the key.
+	s.runOn("m1", "systemctl start follower; systemctl is-active text-key follower")
+	s.runOn("m1", "rm /run/keys/text")
 	until := func(want string) {
 		t.Helper()
-		s.wait(15*time.Second, want, func() bool {
-			return strings.Join(strings.Fields(s.on("m1", "systemctl is-active text-key follower || :")), " ") == want
+		s.waitFor(15*time.Second, want, func() bool {
+			return strings.Join(strings.Fields(s.runOn("m1", "systemctl is-active text-key follower || :")), " ") == want
 		})
 	}
 	until("activating inactive")
 	s.says(s.run(0, "upload-keys"), "uploaded text", "1 updated")
 	until("active active")
 
-	// The same once more, a changed one, one that is dropped.
+	// Unchanged keys, a changed key, and removed keys.
 	s.says(s.run(0, "apply"), "1 unchanged")
 	s.says(s.run(0, "upload-keys"), "keys are unchanged")
-	s.write("key-file", "battery-staple-changed")
+	s.writeFile("key-file", "battery-staple-changed")
 	s.says(s.run(0, "apply"), "uploaded file")
-	if got := s.on("m1", "cat /run/keys/file"); got != "battery-staple-changed" {
+	if got := s.runOn("m1", "cat /run/keys/file"); got != "battery-staple-changed" {
 		t.Errorf("the key is %q", got)
 	}
-	s.hive(`m1 = which "no keys";`)
+	s.writeHive(`m1 = which "no keys";`)
 	s.run(0, "apply")
-	if got := s.on("m1", "ls /run/keys /var/keys"); strings.Contains(got, "text") || strings.Contains(got, "command") {
+	if got := s.runOn("m1", "ls /run/keys /var/keys"); strings.Contains(got, "text") || strings.Contains(got, "command") {
 		t.Errorf("dropped keys are still there: %s", got)
 	}
 
-	// A key that cannot be had stops the node before anything is switched.
-	s.hive(`m1 = { imports = [ (which "bad key") ]; deployment.keys.k.keyCommand = [ "sh" "-c" "echo no such secret >&2; exit 1" ]; };`)
+	// A node whose keyCommand fails is not switched.
+	s.writeHive(`m1 = { imports = [ (which "bad key") ]; deployment.keys.k.keyCommand = [ "sh" "-c" "echo no such secret >&2; exit 1" ]; };`)
 	s.says(s.run(7, "apply"), "error: m1", "keyCommand: sh failed")
-	s.is("m1=no keys")
-	s.settled("m1")
+	s.checkWhich("m1=no keys")
+	s.checkNothingLeft("m1")
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// A reboot goes on without us, and the next run waits until the node is back.
+// When a run was killed or interrupted during a reboot, the node completes the reboot, and the
+// next run waits for the node.
 func TestKilledReboot(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.Start(t, 1))
+	s := newSandbox(t, lab.Start(t, 1))
 	hive := func(text string) {
-		s.hive(`m1 = { imports = [ (which "` + text + `") ]; deployment.keys.k.text = "k"; };`)
+		s.writeHive(`m1 = { imports = [ (which "` + text + `") ]; deployment.keys.k.text = "k"; };`)
 	}
 	hive("one")
 	s.run(0, "apply")
@@ -27,8 +28,8 @@ func TestKilledReboot(t *testing.T) {
 		for try := 1; ; try++ {
 			boot = s.l.BootID(t, "m1")
 			p := s.start("reboot", "--yes")
-			s.wait(30*time.Second, "the reboot", func() bool {
-				// A machine that goes down can keep a connection open and silent.
+			s.waitFor(30*time.Second, "the reboot", func() bool {
+				// A connection to a machine that shuts down can stay open without an answer.
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				return s.l.SSH(ctx, "m1", "systemctl is-system-running | grep -q stopping || test $(cat /proc/sys/kernel/random/boot_id) != "+boot).Run() == nil
@@ -45,60 +46,60 @@ func TestKilledReboot(t *testing.T) {
 			}
 			s.l.WaitReady(t, "m1", boot)
 		}
-		if got := s.state().Intents; len(got) != 1 || got[0].Step != "reboot" {
+		if got := s.readState().Intents; len(got) != 1 || got[0].Step != "reboot" {
 			t.Errorf("intents: %+v", got)
 		}
-		s.says(s.run(0, "apply"), "uploaded k") // what is in /run is gone
-		s.is("m1=two")
+		s.says(s.run(0, "apply"), "uploaded k") // the reboot has deleted the keys in /run
+		s.checkWhich("m1=two")
 		s.l.WaitReady(t, "m1", boot)
 		s.run(0, "status", "--check")
-		s.settled("m1")
+		s.checkNothingLeft("m1")
 	}
 }
 
-// A run that is killed, or interrupted, at any point leaves nothing that the next
-// one does not put right.
-func TestKilled(t *testing.T) {
+// After a run was killed or interrupted at any point, the next apply succeeds and leaves nothing
+// behind.
+func TestKilledApply(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.Start(t, 2))
+	s := newSandbox(t, lab.Start(t, 2))
 	version := 0
-	// A new version of both: a big one, so that its copy takes a while, and a
-	// slow one.
+	// big and slow write a new version of both nodes: with a big system, whose copy takes a
+	// while, and with an activation that takes two seconds.
 	big := func() {
 		version++
-		s.hive(strings.ReplaceAll(fmt.Sprintf(`m1 = MODULE; m2 = which "v%d";`, version), "MODULE",
+		s.writeHive(strings.ReplaceAll(fmt.Sprintf(`m1 = MODULE; m2 = which "v%d";`, version), "MODULE",
 			fmt.Sprintf(`{ imports = [ (which "v%d") ]; environment.etc.big.source = derivation { name = "big-%d"; system = builtins.currentSystem; builder = "/bin/sh"; args = [ "-c" "/usr/bin/head -c 300000000 /dev/urandom >$out" ]; nonce = "%d"; }; }`,
 				version, version, time.Now().UnixNano())))
 	}
 	slow := func() {
 		version++
-		s.hive(fmt.Sprintf(`m1 = { imports = [ (which "v%d") ]; system.activationScripts.slow = "echo slowly; sleep 2"; }; m2 = which "v%d";`, version, version))
+		s.writeHive(fmt.Sprintf(`m1 = { imports = [ (which "v%d") ]; system.activationScripts.slow = "echo slowly; sleep 2"; }; m2 = which "v%d";`, version, version))
 	}
-	log := func(node string) func(happened) bool {
-		return func(h happened) bool {
+	log := func(node string) func(runEvent) bool {
+		return func(h runEvent) bool {
 			return h.Event == "node-log" && h.Node == node && strings.Contains(h.Text, "slowly")
 		}
 	}
 	points := []struct {
 		name string
 		hive func()
-		at   func(happened) bool
+		at   func(runEvent) bool
 	}{
-		{"copy", big, func(h happened) bool {
+		{"copy", big, func(h runEvent) bool {
 			return h.Event == "node-progress" && h.Phase == "copy" && h.Node == "m1" && h.Done > 20e6
 		}},
 		{"switch", slow, log("m1")},
-		{"confirm", slow, func(h happened) bool { return h.Event == "node-start" && h.Phase == "confirm" && h.Node == "m1" }},
+		{"confirm", slow, func(h runEvent) bool { return h.Event == "node-start" && h.Phase == "confirm" && h.Node == "m1" }},
 	}
 	slow()
 	s.run(0, "apply")
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
 		for _, point := range points {
 			t.Run(fmt.Sprintf("%v at %s", signal, point.name), func(t *testing.T) {
-				s := s.in(t)
+				s := s.forSubtest(t)
 				point.hive()
 				p := s.start("apply", "--confirm-timeout", "20s")
-				s.wait(60*time.Second, point.name, func() bool { return len(s.find(point.at)) > 0 })
+				s.waitFor(60*time.Second, point.name, func() bool { return len(s.findEvents(point.at)) > 0 })
 				begin := time.Now()
 				if err := p.Process.Signal(signal); err != nil {
 					t.Fatal(err)
@@ -112,15 +113,15 @@ func TestKilled(t *testing.T) {
 					t.Errorf("exit %d, want %d\n%s", got.code, want, got.err)
 				}
 				if took := time.Since(begin); took > 10*time.Second {
-					t.Errorf("it took %v to end", took)
+					t.Errorf("nixbench ended %v after the signal, want at most 10s", took)
 				}
 				if signal == syscall.SIGINT {
 					t.Log(got.err)
 				}
 				got = s.run(0, "apply")
 				t.Log(got.err)
-				s.is(fmt.Sprintf("m1=v%d", version), fmt.Sprintf("m2=v%d", version))
-				s.settled("m1", "m2")
+				s.checkWhich(fmt.Sprintf("m1=v%d", version), fmt.Sprintf("m2=v%d", version))
+				s.checkNothingLeft("m1", "m2")
 			})
 		}
 	}

@@ -6,13 +6,13 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// A machine for Kubernetes is one like NixOS: containerd is the unit that the system
-// brings, every program of the packages that a node needs is there, and so are the
-// images, before anything that comes after containerd.
+// A machine for Kubernetes behaves like NixOS: the containerd unit is the system's, all programs of
+// the packages that a node needs exist, and all images are imported before units start that are
+// ordered after containerd.
 func TestKubernetesNode(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.Start(t, 1, lab.WithKubernetes()))
-	s.hive(`m1 = { pkgs, ... }: {
+	s := newSandbox(t, lab.Start(t, 1, lab.WithKubernetes()))
+	s.writeHive(`m1 = { pkgs, ... }: {
 		virtualisation.containerd.enable = true;
 		virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri".restrict_oom_score_adj = true;
 		environment.systemPackages = with pkgs; [
@@ -26,13 +26,13 @@ func TestKubernetesNode(t *testing.T) {
 	s.run(0, "apply")
 	check := func(when string) {
 		t.Helper()
-		if got := s.on("m1", "readlink -f /etc/systemd/system/containerd.service | cut -d/ -f-3; systemctl is-active containerd after-containerd"); got != "/nix/store\nactive\nactive" {
+		if got := s.runOn("m1", "readlink -f /etc/systemd/system/containerd.service | cut -d/ -f-3; systemctl is-active containerd after-containerd"); got != "/nix/store\nactive\nactive" {
 			t.Errorf("%s: containerd is %q", when, got)
 		}
-		if got := s.on("m1", `for i in $(kubeadm config images list --kubernetes-version $(kubeadm version -o short)) localhost/probe:1; do grep -qxF $i /run/images || echo $i; done`); got != "" {
+		if got := s.runOn("m1", `for i in $(kubeadm config images list --kubernetes-version $(kubeadm version -o short)) localhost/probe:1; do grep -qxF $i /run/images || echo $i; done`); got != "" {
 			t.Errorf("%s: these images are missing: %s", when, got)
 		}
-		if got := s.on("m1", "find -L /run/current-system/sw/bin -type l"); got != "" {
+		if got := s.runOn("m1", "find -L /run/current-system/sw/bin -type l"); got != "" {
 			t.Errorf("%s: these programs are missing: %s", when, got)
 		}
 	}

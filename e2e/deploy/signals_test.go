@@ -10,15 +10,15 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// A question ends, too.
-func TestSignalsAtAQuestion(t *testing.T) {
+// A signal during a question ends nixbench within a second.
+func TestSignalsDuringQuestion(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.Start(t, 1))
-	s.hive(`m1 = which "one";`)
+	s := newSandbox(t, lab.Start(t, 1))
+	s.writeHive(`m1 = which "one";`)
 	s.run(0, "apply")
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
-		p := s.onTerminal("reboot")
-		s.wait(20*time.Second, "the question", func() bool { return strings.Contains(p.shows(), "reboot 1 node? [y/N]") })
+		p := s.startOnTerminal("reboot")
+		s.waitFor(20*time.Second, "the question", func() bool { return strings.Contains(p.shows(), "reboot 1 node? [y/N]") })
 		begun := time.Now()
 		if err := p.Process.Signal(signal); err != nil {
 			t.Fatal(err)
@@ -28,28 +28,28 @@ func TestSignalsAtAQuestion(t *testing.T) {
 			t.Errorf("%v: exit %d after %v", signal, got.code, took)
 		}
 	}
-	s.settled("m1")
+	s.checkNothingLeft("m1")
 }
 
-// SIGINT and SIGTERM end every phase within a second; or it is said within the second what is
-// waited for, since a node must not be left between two states. The next apply finds nothing broken.
+// SIGINT and SIGTERM end every phase within a second, or nixbench prints what it waits for, because
+// a node must not be left between two states. The next apply succeeds.
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, lab.Start(t, 2))
+	s := newSandbox(t, lab.Start(t, 2))
 	version := 0
 	change := func(m1 string) {
 		version++
-		s.hive(fmt.Sprintf(`m1 = { imports = [ (which "v%d") ]; %s }; m2 = which "v%[1]d";`, version, m1))
+		s.writeHive(fmt.Sprintf(`m1 = { imports = [ (which "v%d") ]; %s }; m2 = which "v%[1]d";`, version, m1))
 	}
 	slow := `system.activationScripts.slow = "echo slowly; sleep 4";`
 	apply := func() { s.run(0, "apply") }
-	node := func(event, phase string) func(happened) bool {
-		return func(h happened) bool { return h.Event == event && h.Phase == phase && h.Node == "m1" }
+	node := func(event, phase string) func(runEvent) bool {
+		return func(h runEvent) bool { return h.Event == event && h.Phase == phase && h.Node == "m1" }
 	}
 	for _, phase := range []struct {
 		name    string
 		prepare func()
-		at      func(happened) bool
+		at      func(runEvent) bool
 		command []string
 	}{
 		{"keys", func() {
@@ -57,10 +57,10 @@ func TestSignals(t *testing.T) {
 		}, node("node-start", "keys"), []string{"apply"}},
 		{"copy", func() {
 			change(fmt.Sprintf(`environment.etc.big.source = derivation { name = "big-%d"; system = builtins.currentSystem; builder = "/bin/sh"; args = [ "-c" "/usr/bin/head -c 300000000 /dev/urandom >$out" ]; nonce = "%d"; };`, version, time.Now().UnixNano()))
-		}, func(h happened) bool {
+		}, func(h runEvent) bool {
 			return h.Event == "node-progress" && h.Phase == "copy" && h.Node == "m1" && h.Done > 10e6
 		}, []string{"apply"}},
-		{"switch", func() { change(slow) }, func(h happened) bool {
+		{"switch", func() { change(slow) }, func(h runEvent) bool {
 			return h.Event == "node-log" && h.Node == "m1" && strings.Contains(h.Text, "slowly")
 		}, []string{"apply"}},
 		{"confirm", func() { change(slow) }, node("node-start", "confirm"), []string{"apply"}},
@@ -71,10 +71,10 @@ func TestSignals(t *testing.T) {
 	} {
 		for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 			t.Run(phase.name+" "+signal.String(), func(t *testing.T) {
-				s := s.in(t)
+				s := s.forSubtest(t)
 				phase.prepare()
 				p := s.start(phase.command...)
-				s.wait(60*time.Second, phase.name, func() bool { return len(s.find(phase.at)) > 0 })
+				s.waitFor(60*time.Second, phase.name, func() bool { return len(s.findEvents(phase.at)) > 0 })
 				begun := time.Now()
 				if err := p.Process.Signal(signal); err != nil {
 					t.Fatal(err)
@@ -86,11 +86,11 @@ func TestSignals(t *testing.T) {
 					t.Errorf("exit %d, want 130", got.code)
 				}
 				if took > time.Second && !strings.Contains(got.err, "interrupted; waiting for m1 (") {
-					t.Errorf("it took %v, and does not say why", took)
+					t.Errorf("nixbench ended %v after the signal, and did not print what it waited for", took)
 				}
 				apply()
-				s.is(fmt.Sprintf("m1=v%d", version), fmt.Sprintf("m2=v%d", version))
-				s.settled("m1", "m2")
+				s.checkWhich(fmt.Sprintf("m1=v%d", version), fmt.Sprintf("m2=v%d", version))
+				s.checkNothingLeft("m1", "m2")
 			})
 		}
 	}

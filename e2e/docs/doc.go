@@ -1,4 +1,4 @@
-// Package docs keeps what docs/ says true: options.md is written from the options' own
-// declarations, and the messages that failures.md explains are those of the program.
-// `go test ./e2e/docs -update` writes anew what can be written.
+// Package docs checks that docs/ agrees with the program: options.md is generated from the
+// options' declarations, and the messages that failures.md explains occur in the sources.
+// `go test ./e2e/docs -update` writes the generated documents.
 package docs

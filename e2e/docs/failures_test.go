@@ -24,8 +24,9 @@ func document(t *testing.T, name string) string {
 	return string(data)
 }
 
-// said is what each source file can say: texts of Go programs, and all of a script or a module.
-func said(t *testing.T) map[string]string {
+// readMessages returns the texts of each source file by its path: the string literals of a Go file,
+// and the whole content of a script or a module.
+func readMessages(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	for _, dir := range []string{"nixeval", "deploy", "cmd", "modules"} {
@@ -63,7 +64,7 @@ func said(t *testing.T) map[string]string {
 	return out
 }
 
-// occurs tells whether one file says all of the parts of a message.
+// occurs reports whether one source file contains all parts of a message, which … separates.
 func occurs(sources map[string]string, message string) bool {
 	parts := strings.Split(message, "…")
 	for _, text := range sources {
@@ -79,17 +80,17 @@ func occurs(sources map[string]string, message string) bool {
 }
 
 func TestFailures(t *testing.T) {
-	text, sources := document(t, "failures.md"), said(t)
+	text, sources := document(t, "failures.md"), readMessages(t)
 	entries := regexp.MustCompile("(?m)^### ").Split(text, -1)[1:]
 	if len(entries) < 50 {
-		t.Errorf("only %d messages are explained", len(entries))
+		t.Errorf("failures.md explains only %d messages, want at least 50", len(entries))
 	}
 	heading := regexp.MustCompile("^`([^`]+)`\n")
 	seen := map[string]bool{}
 	for _, e := range entries {
 		m := heading.FindStringSubmatch(e)
 		if m == nil {
-			t.Errorf("this heading is no message: %.60q", e)
+			t.Errorf("this heading is not a message in backquotes: %.60q", e)
 			continue
 		}
 		if seen[m[1]] {
@@ -98,18 +99,18 @@ func TestFailures(t *testing.T) {
 		seen[m[1]] = true
 		letters := regexp.MustCompile(`[a-z]`).FindAllString(m[1], -1)
 		if len(letters) < 4 || !occurs(sources, m[1]) {
-			t.Errorf("no file says %q", m[1])
+			t.Errorf("no source file has the message %q", m[1])
 		}
 		if !strings.Contains(e, "\n**Fix:** ") {
-			t.Errorf("%q: there is no fix", m[1])
+			t.Errorf("%q has no **Fix:**", m[1])
 		}
 	}
 	if occurs(sources, "the moon is made of … cheese") {
-		t.Error("everything is said, it seems")
+		t.Error("occurs finds a message that does not exist")
 	}
 }
 
-// Every code is in the program, in the table and in the guide.
+// The program, exit-codes.md and failures.md have the same exit codes.
 func TestExitCodes(t *testing.T) {
 	codes := func(text, pattern string) []string {
 		var out []string
@@ -137,8 +138,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// What a flag in the guide is called, a command has.
-func TestFlagsInTheGuide(t *testing.T) {
+// Every flag in failures.md is a flag of a command.
+func TestFlagsInFailures(t *testing.T) {
 	known := map[string]bool{}
 	for _, m := range regexp.MustCompile("(--[a-z][a-z-]+)").FindAllStringSubmatch(document(t, "commands.md"), -1) {
 		known[m[1]] = true
@@ -149,7 +150,7 @@ func TestFlagsInTheGuide(t *testing.T) {
 	}
 	for _, flag := range slices.Sorted(maps.Keys(used)) {
 		if !known[flag] {
-			t.Errorf("failures.md speaks of %s, which no command has", flag)
+			t.Errorf("failures.md has the flag %s, which no command has", flag)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type option struct {
 	ReadOnly                bool
 }
 
-// sections of options.md, by the name that options.nix has for them.
+// sections are the sections of options.md; key is the attribute of options.nix.
 var sections = []struct{ key, title, text string }{
 	{"hive", "The hive", "What a hive may say beside its nodes. Everything else at its top is a node, or `defaults` of all nodes; [hive.md](hive.md) explains."},
 	{"deployment", "How a node is deployed", "In the configuration of each node. Names, types and defaults are Colmena's; what is new is `generated` keys."},
@@ -57,13 +57,13 @@ func options(t *testing.T) map[string][]option {
 	return all
 }
 
-// code is a Nix value as Markdown.
+// code formats a Nix value as Markdown.
 func code(s string) string {
 	s = strings.TrimSpace(s)
 	if !strings.Contains(s, "\n") {
 		return "`" + s + "`"
 	}
-	// Short ones, on one line.
+	// Short values are formatted on one line.
 	if one := regexp.MustCompile(`\n\s*`).ReplaceAllString(s, " "); len(one) <= 90 && !strings.Contains(s, "''") {
 		return "`" + one + "`"
 	}
@@ -99,12 +99,12 @@ func markdown(all map[string][]option) string {
 	return strings.ReplaceAll(b.String(), ": \n", ":\n")
 }
 
-// plainType leaves what Markdown would take for its own in peace.
+// plainType escapes the parts of a type that Markdown would interpret.
 func plainType(s string) string {
 	return regexp.MustCompile(`(pattern) (\S+)`).ReplaceAllString(strings.ReplaceAll(s, `"\n"`, "newlines"), "$1 `$2`")
 }
 
-// checkFile compares a generated document with what is there.
+// checkFile compares a generated document with the file, or writes it with -update.
 func checkFile(t *testing.T, name, want string) {
 	t.Helper()
 	file := filepath.Join("..", "..", "docs", name)
@@ -133,19 +133,19 @@ func TestOptions(t *testing.T) {
 			if d := strings.TrimSpace(o.Description); len(d) < 10 {
 				t.Errorf("%s has no description", o.Name)
 			} else if !strings.HasSuffix(d, ".") {
-				t.Errorf("%s: the description is no sentence: %q", o.Name, d)
+				t.Errorf("%s: the description does not end with a full stop: %q", o.Name, d)
 			}
 			if o.Example == nil && !o.ReadOnly && (o.Default == nil || slices.Contains(empty, *o.Default)) {
-				t.Errorf("%s has no example, and its default says nothing", o.Name)
+				t.Errorf("%s has no example, and its default is empty", o.Name)
 			}
 		}
 	}
 	checkFile(t, "options.md", markdown(all))
 }
 
-// What nixbench itself evaluates and what it gives as modules is all there is: a module with options
-// that options.nix does not look at would be documented nowhere.
-func TestNoModuleIsForgotten(t *testing.T) {
+// docs/options.md has the options of every module: a module that options.nix does not evaluate would not
+// be documented.
+func TestModulesAreDocumented(t *testing.T) {
 	known := map[string]bool{}
 	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "options.md"))
 	if err != nil {

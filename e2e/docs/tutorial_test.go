@@ -15,8 +15,9 @@ import (
 	"github.com/nixbench/nixbench/e2e/transcript"
 )
 
-// The tutorial from its third part on, in the way that it names for a computer without KVM: the
-// demo, in a copy of the tree, which may be edited. So the README's first command is tested, too.
+// The tutorial from its third part on, with the demo, which the tutorial names for computers without
+// KVM. The demo runs in a copy of the tree, because the tutorial edits the hive. It also runs the
+// README's first commands.
 func TestTutorial(t *testing.T) {
 	if os.Getenv("NIXBENCH_E2E") != "1" {
 		t.Skip("needs NIXBENCH_E2E=1")
@@ -31,7 +32,7 @@ func TestTutorial(t *testing.T) {
 			t.Fatalf("copy %s: %v\n%s", dir, err, out)
 		}
 	}
-	// The same for each run, so that one cleans up after another that was killed.
+	// The same folder for each run, so that a run removes the lab of a run that was killed.
 	state := fmt.Sprintf("/tmp/nixbench-lab/tutorial-%.6x", sha256.Sum256([]byte(top)))
 	env := append(os.Environ(), "NIXBENCH_LAB="+state, "PATH="+bin+":"+os.Getenv("PATH"), "NO_COLOR=1")
 	demo := func(limit time.Duration, program string) string {
@@ -73,7 +74,7 @@ func TestTutorial(t *testing.T) {
 			edit(t, filepath.Join(tree, "hive.nix"), step.Nix)
 			continue
 		}
-		if step.Command == "nixbench destroy" || step.Command == "nixbench rollback" { // there is nobody to answer
+		if step.Command == "nixbench destroy" || step.Command == "nixbench rollback" { // without a terminal, --yes replaces the answer
 			step.Command += " --yes"
 		}
 		began := time.Now()
@@ -82,7 +83,7 @@ func TestTutorial(t *testing.T) {
 		t.Logf("%.1f s: %s", time.Since(began).Seconds(), step.Command)
 	}
 
-	// An empty hypervisor again, as in the README.
+	// The README begins with an empty hypervisor, which the tutorial has left.
 	for _, step := range transcript.Read(t, filepath.Join(top, "README.md")) {
 		switch step.Command {
 		case "nix run .#nixbench -- plan":
@@ -91,17 +92,17 @@ func TestTutorial(t *testing.T) {
 			done++
 		case "nix run .#deploy":
 			if missing := transcript.Missing(step, up); len(missing) > 0 {
-				t.Errorf("%s: apply did not say %q", step.Where, missing)
+				t.Errorf("%s: apply did not print %q", step.Where, missing)
 			}
 			done++
 		}
 	}
 	if done < 18 {
-		t.Errorf("only %d commands", done)
+		t.Errorf("the documents have only %d commands, want at least 18", done)
 	}
 }
 
-// edit puts what the tutorial says about the workers' modules into the hive.
+// edit replaces the workers' modules in the hive by those of the tutorial.
 func edit(t *testing.T, hive, nix string) {
 	t.Helper()
 	text, err := os.ReadFile(hive)
@@ -112,7 +113,7 @@ func edit(t *testing.T, hive, nix string) {
 	if !strings.Contains(string(text), before) {
 		t.Fatalf("hive.nix no longer has %s", before)
 	}
-	nix = strings.ReplaceAll(nix, "pkgs.htop", "pkgs.hello") // which the fixture has
+	nix = strings.ReplaceAll(nix, "pkgs.htop", "pkgs.hello") // the fixture has no htop
 	if err := os.WriteFile(hive, []byte(strings.Replace(string(text), before, nix, 1)), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// choice is all that a seed decides.
+// choice is the operation and the fault that a seed selects.
 type choice struct {
 	seed      uint64
 	operation operation
@@ -15,26 +15,27 @@ type choice struct {
 	phase     string
 	delay     time.Duration // from the beginning of the phase to the fault
 	victim    string        // the node that a fault of a node hits
-	again     bool          // a destroy that met a fault is repeated, before the next apply
+	again     bool          // after a destroy with a fault, another destroy runs before the next apply
 }
 
-// choose decides. Fault and operation go by the seed's remainders, so that as many seeds in a row as
-// there are pairs of them cover each pair once; the rest is drawn.
+// choose returns the choice of a seed. Fault and operation are the seed's remainders, so that as many
+// consecutive seeds as there are pairs of them cover each pair once. The seed also initialises the
+// generator of the random values.
 func choose(seed uint64) choice {
-	dice := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(seed, 0))
 	c := choice{seed: seed, fault: faults[seed%uint64(len(faults))], operation: operations[seed%uint64(len(operations))]}
-	c.victim = pick(dice, c.operation.victims())
+	c.victim = pick(random, c.operation.victims())
 	possible := slices.DeleteFunc(slices.Clone(c.operation.phases), func(phase string) bool {
 		return c.fault.needsMachine && !c.operation.hasMachine(c.victim, phase)
 	})
-	c.phase = pick(dice, possible)
-	// Not up to the very end: what takes less time than usual would be over.
-	c.delay = time.Duration(dice.Int64N(int64(phases[c.phase].usual) * 8 / 10)).Round(time.Millisecond)
-	c.again = c.operation.name == "destroy" && dice.IntN(2) == 0
+	c.phase = pick(random, possible)
+	// At most 80 % of the usual duration, because the phase may be shorter than usual.
+	c.delay = time.Duration(random.Int64N(int64(phases[c.phase].usual) * 8 / 10)).Round(time.Millisecond)
+	c.again = c.operation.name == "destroy" && random.IntN(2) == 0
 	return c
 }
 
-func pick(dice *rand.Rand, from []string) string { return from[dice.IntN(len(from))] }
+func pick(random *rand.Rand, from []string) string { return from[random.IntN(len(from))] }
 
 func (c choice) String() string {
 	then := ""
@@ -44,9 +45,9 @@ func (c choice) String() string {
 	return fmt.Sprintf("seed %d: %s, %s %v after the beginning of %s, node %s%s", c.seed, c.operation.name, c.fault.name, c.delay, c.phase, c.victim, then)
 }
 
-// victims are the nodes that a fault may hit.
+// victims returns the nodes that a fault may affect.
 func (o operation) victims() []string {
-	if o.name == "scale up" { // before it is there, there is nothing to hit of the other
+	if o.name == "scale up" { // the other node is not part of the operation
 		return o.changes
 	}
 	all := slices.Clone(o.wanted.nodes())
@@ -58,7 +59,7 @@ func (o operation) victims() []string {
 	return all
 }
 
-// hasMachine tells whether the node's machine runs when the phase begins.
+// hasMachine reports whether the node's machine runs when the phase begins.
 func (o operation) hasMachine(node, phase string) bool {
 	if len(o.before) > 0 && slices.Contains(o.before[0].nodes(), node) {
 		return true
@@ -66,7 +67,8 @@ func (o operation) hasMachine(node, phase string) bool {
 	return slices.Contains([]string{"connect", "copy", "keys", "activate", "confirm"}, phase)
 }
 
-// begins tells whether the event is the beginning of the chosen phase, on the victim if it is a node's.
-func (c choice) begins(o occurrence) bool {
+// begins reports whether the event is the beginning of the chosen phase; for a phase of nodes, on the
+// victim.
+func (c choice) begins(o streamEvent) bool {
 	return phases[c.phase].begins(o) && (o.Node == "" || o.Node == c.victim || !slices.Contains(c.operation.changes, c.victim))
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What a seed chooses is always the same, fits together, and enough seeds in a row try
-// each fault in each operation.
+// The same seed always has the same choice, its parts fit together, and enough consecutive seeds combine
+// each fault with each operation.
 func TestChoices(t *testing.T) {
 	pairs := len(faults) * len(operations)
 	seen := map[string]bool{}
@@ -40,14 +40,14 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// The seeds of every end-to-end test have each operation, and no fault twice.
+// The seeds of TestSeeds cover each operation, and no fault twice.
 func TestQuickSeeds(t *testing.T) {
 	seenOperations, seenFaults := map[string]bool{}, map[string]bool{}
-	for _, seed := range quick {
+	for _, seed := range quickSeeds {
 		c := choose(seed)
 		seenOperations[c.operation.name], seenFaults[c.fault.name] = true, true
 	}
-	if len(seenOperations) != len(operations) || len(seenFaults) != len(quick) {
+	if len(seenOperations) != len(operations) || len(seenFaults) != len(quickSeeds) {
 		t.Errorf("operations %v, faults %v", seenOperations, seenFaults)
 	}
 }
@@ -58,26 +58,26 @@ func TestPhases(t *testing.T) {
 		t.Fatal(c.operation.name)
 	}
 	for _, one := range []struct {
-		o    occurrence
+		o    streamEvent
 		want bool
 	}{
-		{occurrence{Event: "node-start", Phase: "copy", Node: "w-2"}, true},
-		{occurrence{Event: "node-start", Phase: "copy", Node: "w-1"}, false},
-		{occurrence{Event: "node-end", Phase: "copy", Node: "w-2"}, false},
-		{occurrence{Event: "phase-start", Phase: "deploy"}, false},
+		{streamEvent{Event: "node-start", Phase: "copy", Node: "w-2"}, true},
+		{streamEvent{Event: "node-start", Phase: "copy", Node: "w-1"}, false},
+		{streamEvent{Event: "node-end", Phase: "copy", Node: "w-2"}, false},
+		{streamEvent{Event: "phase-start", Phase: "deploy"}, false},
 	} {
 		if got := c.begins(one.o); got != one.want {
 			t.Errorf("%+v: %t", one.o, got)
 		}
 	}
-	// A node that is left alone has no such phase; then another's counts.
+	// For a victim that the operation does not change, the phase of any node counts.
 	c.operation, c.victim, c.phase = operations[3], "w-1", "remove"
-	if !c.begins(occurrence{Event: "node-start", Phase: "remove", Node: "w-2"}) {
+	if !c.begins(streamEvent{Event: "node-start", Phase: "remove", Node: "w-2"}) {
 		t.Error("the phase of the node that is removed does not count")
 	}
 
 	var now open
-	for _, o := range []occurrence{
+	for _, o := range []streamEvent{
 		{Event: "phase-start", Phase: "survey"}, {Event: "phase-end", Phase: "survey"}, {Event: "phase-start", Phase: "deploy"},
 		{Event: "node-start", Phase: "copy", Node: "w-1"}, {Event: "node-start", Phase: "copy", Node: "w-2"}, {Event: "node-end", Phase: "copy", Node: "w-1"},
 	} {

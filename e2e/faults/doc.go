@@ -1,14 +1,14 @@
-// Command faults breaks nixbench's runs on purpose, and checks that the next one puts
-// everything right:
+// Command faults injects faults into runs of nixbench, and checks that the next run repairs
+// everything:
 //
-//	go run ./e2e/faults -seeds 100        # seeds 1 to 100, on as many labs as there are cores for
+//	go run ./e2e/faults -seeds 100        # seeds 1 to 100, several at the same time
 //	go run ./e2e/faults -seed 42          # one of them
-//	go run ./e2e/faults -seeds 100 -list  # what they choose, without running anything
+//	go run ./e2e/faults -seeds 100 -list  # print what the seeds select, and run nothing
 //
-// A seed decides which operation runs (a first apply, a change, scaling, a rollback, a
+// A seed selects which operation runs (a first apply, a change, scaling, a rollback, a
 // reboot, destroy), which fault is injected, in which phase, how long after the phase began,
-// and on which node. The same seed always chooses the same. Each seed has a lab of its
-// own: an empty hypervisor, on which nixbench makes two containers.
+// and on which node. The same seed always selects the same. Each seed has a lab of its
+// own: an empty hypervisor, on which nixbench creates two containers.
 //
 // A fault is data ([fault]): how it is injected and healed. A phase is recognised in
 // nixbench's own event stream ([phase]). When the operation has ended, the fault is healed,
@@ -23,6 +23,6 @@
 //   - destroy removes every machine, disk, network, key and record of a machine;
 //   - no secret is in what nixbench printed or recorded, nor in libvirt's logs.
 //
-// It needs root and what e2e/lab needs. Each seed's log is in the report's folder; of one that
-// fails, its state folder and libvirt's logs, too.
+// It needs root and the packages of e2e/lab. The report's folder has the log of each seed, and for a
+// seed that fails also its state folder and libvirt's logs.
 package main

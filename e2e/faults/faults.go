@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// fault is something that goes wrong during a run.
+// fault is a failure that is injected into a run.
 type fault struct {
 	name         string
-	needsMachine bool // it happens on the victim's machine
-	// inject makes it happen to a run. It may wait until there is something to hit.
-	inject func(ctx context.Context, s *site, run *process, victim string) error
-	// heal ends it; nil where it ends by itself.
-	heal func(ctx context.Context, s *site, victim string) error
-	// lasts is when it is healed; 0: when the run has ended.
+	needsMachine bool // the fault is injected on the victim's machine, which must run
+	// inject injects the fault into a run. It may wait until the object that it affects exists.
+	inject func(ctx context.Context, s *sandbox, run *process, victim string) error
+	// heal removes the fault; nil if the fault ends by itself.
+	heal func(ctx context.Context, s *sandbox, victim string) error
+	// lasts is the time after which the fault is healed; 0: it is healed when the run has ended.
 	lasts time.Duration
-	// exits has the exit codes that the run may end with; nil where it ends by the fault.
+	// exits has the exit codes that the run may end with; nil if the fault kills the run.
 	exits []int
-	// names are words of which an error message must have one. VICTIM stands for the node.
+	// names are words of which the error message must contain at least one. VICTIM stands for the node.
 	names []string
-	// ends is how soon after it the run must be over; 0: there is no such limit.
+	// ends is the time after the fault within which the run must end; 0: no limit.
 	ends time.Duration
-	// libvirtd is not to be killed before the lab takes that for an accident.
+	// spares is the minimum age of the lab: the lab ends if libvirtd is killed earlier than that.
 	spares time.Duration
 }
 
-// Exit codes of docs/exit-codes.md that a fault may lead to. A fault is never a mistake in the
-// command line or in the hive.
+// Exit codes of docs/exit-codes.md that a fault may cause. Codes for mistakes in the command line or
+// in the hive are not among them.
 var (
 	ofNodes      = []int{0, 5, 6, 7, 8, 9}
 	ofHypervisor = []int{0, 5, 6, 8}
@@ -41,10 +41,10 @@ const shortCut = 10 * time.Second
 var faults = []fault{
 	{name: "SIGKILL", inject: sendSignal(syscall.SIGKILL)},
 	{name: "SIGTERM", inject: sendSignal(syscall.SIGTERM), exits: []int{0, 130}, ends: 5 * time.Second},
-	{name: "link cut for good", inject: cutLink, heal: mendLink, exits: ofNodes, names: []string{"VICTIM"}},
-	{name: "link cut for 10 s", inject: cutLink, heal: mendLink, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
-	{name: "node cut for good", inject: cutNode, heal: mendNode, exits: ofNodes, names: []string{"VICTIM"}},
-	{name: "node cut for 10 s", inject: cutNode, heal: mendNode, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
+	{name: "link cut for good", inject: cutLink, heal: restoreLink, exits: ofNodes, names: []string{"VICTIM"}},
+	{name: "link cut for 10 s", inject: cutLink, heal: restoreLink, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
+	{name: "node cut for good", inject: cutNode, heal: restoreNode, exits: ofNodes, names: []string{"VICTIM"}},
+	{name: "node cut for 10 s", inject: cutNode, heal: restoreNode, lasts: shortCut, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "node powered off", needsMachine: true, inject: powerOff, exits: ofNodes, names: []string{"VICTIM"}},
 	{name: "node's disk full", needsMachine: true, inject: fillNode, heal: freeNode, exits: ofNodes, names: []string{"VICTIM"}},
 	// 1 is documented for a folder that cannot be written.
@@ -53,8 +53,8 @@ var faults = []fault{
 	{name: "libvirtd stopped for 5 s", inject: stopLibvirtd, heal: continueLibvirtd, lasts: 5 * time.Second, exits: ofHypervisor, names: []string{"hypervisor", "libvirt", "VICTIM"}},
 }
 
-func sendSignal(sig syscall.Signal) func(context.Context, *site, *process, string) error {
-	return func(_ context.Context, _ *site, run *process, _ string) error {
+func sendSignal(sig syscall.Signal) func(context.Context, *sandbox, *process, string) error {
+	return func(_ context.Context, _ *sandbox, run *process, _ string) error {
 		err := run.cmd.Process.Signal(sig)
 		if errors.Is(err, os.ErrProcessDone) {
 			return errMissed
@@ -64,39 +64,39 @@ func sendSignal(sig syscall.Signal) func(context.Context, *site, *process, strin
 }
 
 // cutLink cuts the operator off from one node; nodes still reach each other.
-func cutLink(ctx context.Context, s *site, _ *process, victim string) error {
-	return s.eachRule(ctx, victim, "-I")
+func cutLink(ctx context.Context, s *sandbox, _ *process, victim string) error {
+	return s.changePacketRules(ctx, victim, "-I")
 }
 
-func mendLink(ctx context.Context, s *site, victim string) error {
-	if err := s.eachRule(ctx, victim, "-D"); err != nil {
+func restoreLink(ctx context.Context, s *sandbox, victim string) error {
+	if err := s.changePacketRules(ctx, victim, "-D"); err != nil {
 		return err
 	}
-	s.awaitNode(ctx, victim)
+	s.waitForNode(ctx, victim)
 	return nil
 }
 
-// cutNode cuts one node off from everything, as if its cable was pulled.
-func cutNode(ctx context.Context, s *site, _ *process, victim string) error {
-	return s.eachFrame(ctx, victim, "-A")
+// cutNode drops all frames from and to one node, as if its cable was unplugged.
+func cutNode(ctx context.Context, s *sandbox, _ *process, victim string) error {
+	return s.changeFrameRules(ctx, victim, "-A")
 }
 
-func mendNode(ctx context.Context, s *site, victim string) error {
-	if err := s.eachFrame(ctx, victim, "-D"); err != nil {
+func restoreNode(ctx context.Context, s *sandbox, victim string) error {
+	if err := s.changeFrameRules(ctx, victim, "-D"); err != nil {
 		return err
 	}
-	s.awaitNode(ctx, victim)
+	s.waitForNode(ctx, victim)
 	return nil
 }
 
-func powerOff(ctx context.Context, s *site, _ *process, victim string) error {
+func powerOff(ctx context.Context, s *sandbox, _ *process, victim string) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		return s.command(s.lab.Command(ctx, "virsh", "-q", "-c", s.lab.URI("lxc"), "destroy", s.domain(victim)))
 	})
 }
 
-// fillNode leaves not one block of the node's disk, from outside of the node.
-func fillNode(ctx context.Context, s *site, _ *process, victim string) error {
+// fillNode fills the node's disk completely, from outside of the node.
+func fillNode(ctx context.Context, s *sandbox, _ *process, victim string) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		return s.onDisk(ctx, victim, `mkdir -p "$root/fill"; n=0
 			for size in 1G 100M 10M 1M 64K 4K; do
@@ -106,8 +106,8 @@ func fillNode(ctx context.Context, s *site, _ *process, victim string) error {
 	})
 }
 
-// freeNode gives the node its room back. A machine that was removed meanwhile has no disk any more.
-func freeNode(ctx context.Context, s *site, victim string) error {
+// freeNode removes what fillNode has written. It succeeds if the node's machine no longer exists.
+func freeNode(ctx context.Context, s *sandbox, victim string) error {
 	return s.retry(ctx, func(ctx context.Context) error {
 		err := s.onDisk(ctx, victim, `rm -rf "$root/fill"`)
 		if err != nil && s.isGone(ctx, victim) {
@@ -117,19 +117,19 @@ func freeNode(ctx context.Context, s *site, victim string) error {
 	})
 }
 
-func fillState(_ context.Context, s *site, _ *process, _ string) error { return s.fillState() }
+func fillState(_ context.Context, s *sandbox, _ *process, _ string) error { return s.fillState() }
 
-func freeState(_ context.Context, s *site, _ string) error { return s.freeState() }
+func freeState(_ context.Context, s *sandbox, _ string) error { return s.freeState() }
 
-// killLibvirtd kills it; the lab starts it again.
-func killLibvirtd(ctx context.Context, s *site, _ *process, _ string) error {
+// killLibvirtd kills libvirtd. The lab starts it again.
+func killLibvirtd(ctx context.Context, s *sandbox, _ *process, _ string) error {
 	return s.signalLibvirtd(ctx, "KILL")
 }
 
-func stopLibvirtd(ctx context.Context, s *site, _ *process, _ string) error {
+func stopLibvirtd(ctx context.Context, s *sandbox, _ *process, _ string) error {
 	return s.signalLibvirtd(ctx, "STOP")
 }
 
-func continueLibvirtd(ctx context.Context, s *site, _ string) error {
+func continueLibvirtd(ctx context.Context, s *sandbox, _ string) error {
 	return s.signalLibvirtd(ctx, "CONT")
 }

@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// injection brings a fault to a run, and ends it.
+// injection injects a fault into a run, and heals it.
 type injection struct {
 	choice
-	s *site
+	s *sandbox
 
 	mu     sync.Mutex
 	open   open
 	begun  bool
-	done   chan struct{} // closed when the fault has been injected, or cannot be any more
-	at     time.Duration // when it was, from the start of the run
-	during string        // the phases that were open then
-	err    error         // why it was not
+	done   chan struct{} // closed when the fault has been injected, or can no longer be injected
+	at     time.Duration // from the start of the run to the fault
+	during string        // the phases that were open at that time
+	err    error         // the reason if the fault was not injected
 	healed bool
 }
 
-// errMissed: the run was over before the moment came.
-var errMissed = errors.New("the run was over before")
+// errMissed is the error of a fault that was not injected because the run had ended.
+var errMissed = errors.New("the run ended before the fault")
 
-// operate runs the operation with its fault, and heals that. skipHeal leaves the fault as
-// it is, so that the suite's own test can see what follows from that.
-func (s *site) operate(ctx context.Context, c choice, skipHeal bool) (outcome, *injection, error) {
+// operate runs the operation with its fault, and heals the fault unless skipHeal is set: the test of
+// this suite checks that the effects of a fault that was not healed are reported.
+func (s *sandbox) operate(ctx context.Context, c choice, skipHeal bool) (outcome, *injection, error) {
 	in := &injection{choice: c, s: s, done: make(chan struct{}), err: errMissed}
 	if c.fault.spares > 0 {
 		time.Sleep(time.Until(s.up.Add(c.fault.spares)))
 	}
 	started := make(chan *process, 1)
-	run, err := s.start(ctx, func(o occurrence) { in.watch(ctx, o, started) }, c.operation.args...)
+	run, err := s.start(ctx, func(o streamEvent) { in.watch(ctx, o, started) }, c.operation.args...)
 	if err != nil {
 		return outcome{}, in, err
 	}
@@ -55,8 +55,8 @@ func (s *site) operate(ctx context.Context, c choice, skipHeal bool) (outcome, *
 	return run.end, in, c.fault.heal(limited, s, c.victim)
 }
 
-// watch follows the run's events, and lets the fault happen when its time has come.
-func (in *injection) watch(ctx context.Context, o occurrence, started chan *process) {
+// watch follows the run's events, and starts the injection when the chosen phase begins.
+func (in *injection) watch(ctx context.Context, o streamEvent, started chan *process) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.open = in.open.follow(o)
@@ -66,13 +66,13 @@ func (in *injection) watch(ctx context.Context, o occurrence, started chan *proc
 	in.begun = true
 	go func() {
 		defer close(in.done)
-		in.happen(ctx, <-started)
+		in.injectAfterDelay(ctx, <-started)
 	}()
 }
 
-// happen waits for the moment, and injects the fault. One that does not last for the whole run
-// is healed later, too, unless the run ends before.
-func (in *injection) happen(ctx context.Context, run *process) {
+// injectAfterDelay waits for the choice's delay, and injects the fault. A fault that lasts for a limited
+// time is healed after that time, unless the run ends before.
+func (in *injection) injectAfterDelay(ctx context.Context, run *process) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -96,14 +96,14 @@ func (in *injection) happen(ctx context.Context, run *process) {
 	if err != nil || in.fault.lasts == 0 || !pause(ctx, in.fault.lasts) {
 		return
 	}
-	// The run goes on, and healing must not be cut off when it ends.
+	// Without cancellation, because healing must be completed also when the run ends.
 	if err := in.fault.heal(context.WithoutCancel(ctx), in.s, in.victim); err != nil {
 		in.err = err
 	}
 	in.healed = true
 }
 
-// pause waits, and tells whether nothing ended it before.
+// pause waits, and reports whether the whole time has passed before ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -113,7 +113,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// allowed tells whether the fault may lead to the exit code.
+// allowed reports whether the fault may cause the exit code.
 func (f fault) allowed(code int) bool {
 	if f.exits == nil {
 		return code == 0 || code == -1

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// kit is what all seeds use, made once.
+// kit has the files that all seeds share: they are built once.
 type kit struct {
 	dir     string
 	program string // nixbench

@@ -55,5 +55,5 @@ func run(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	return soak(ctx, o, choices)
+	return runSeeds(ctx, o, choices)
 }

@@ -1,6 +1,6 @@
 package main
 
-// cluster is what the hive asks for: how many nodes, and which content of /etc/version.
+// cluster is the desired state in the hive: the number of nodes, and the content of /etc/version.
 type cluster struct {
 	count   int
 	version string
@@ -12,9 +12,9 @@ func (c cluster) nodes() []string { return []string{"w-1", "w-2"}[:c.count] }
 type operation struct {
 	name   string
 	before []cluster // what is applied first, without a fault
-	wanted cluster   // what the hive asks for during the operation and afterwards
+	wanted cluster   // the desired state during the operation and afterwards
 	args   []string
-	phases []string // that it goes through
+	phases []string // of the operation
 	// changes are the nodes that go through the phases of nodes; the victim of a fault may
 	// be another one, too.
 	changes []string

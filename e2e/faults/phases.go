@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// occurrence is one line of nixbench's event stream (docs/events.md).
-type occurrence struct {
+// streamEvent is one line of nixbench's event stream (docs/events.md).
+type streamEvent struct {
 	Time     time.Time       `json:"time"`
 	Event    string          `json:"event"`
 	Phase    string          `json:"phase"`
@@ -21,13 +21,13 @@ type occurrence struct {
 
 // phase is a part of a run in which a fault can be injected.
 type phase struct {
-	begins func(occurrence) bool
+	begins func(streamEvent) bool
 	usual  time.Duration // about how long it takes; a fault is injected within this time of its beginning
 }
 
-// starts recognises the beginning of an event phase, of the whole run or of one node.
-func starts(event string) func(occurrence) bool {
-	return func(o occurrence) bool {
+// starts returns a function that recognises the beginning of this phase, of the whole run or of one node.
+func starts(event string) func(streamEvent) bool {
+	return func(o streamEvent) bool {
 		return o.Phase == event && (o.Event == "phase-start" || o.Event == "node-start")
 	}
 }
@@ -46,15 +46,15 @@ var phases = map[string]phase{
 	"activate":  {begins: starts("activate"), usual: 1500 * time.Millisecond},
 	"confirm":   {begins: starts("confirm"), usual: 700 * time.Millisecond},
 	"remove":    {begins: starts("remove"), usual: 500 * time.Millisecond},
-	// A reboot is a phase activate of its own, which lasts until the node is back.
+	// A reboot is also reported as the phase activate, which lasts until the node is reachable again.
 	"reboot": {begins: starts("activate"), usual: 4 * time.Second},
 }
 
-// open keeps the phases that have begun and not ended, the latest last.
+// open has the phases that have begun and not ended, the latest last.
 type open []string
 
-// follow takes the next event into account.
-func (all open) follow(o occurrence) open {
+// follow returns the open phases after the next event.
+func (all open) follow(o streamEvent) open {
 	key := o.Phase
 	if o.Node != "" {
 		key += " " + o.Node

@@ -13,31 +13,31 @@ import (
 	"time"
 )
 
-// process is a run of nixbench under way.
+// process is a run of nixbench that may not have ended.
 type process struct {
 	cmd   *exec.Cmd
 	began time.Time
 	over  chan struct{} // closed when it has ended
-	end   outcome       // from then on
+	end   outcome       // valid when over is closed
 }
 
-// outcome is what a run of nixbench left.
+// outcome is the result of a run of nixbench.
 type outcome struct {
 	args   []string
-	code   int  // -1 where a signal ended it
-	hung   bool // it was killed, because it took longer than it may
+	code   int  // -1 if a signal ended it
+	hung   bool // it was killed, because it exceeded its time limit
 	took   time.Duration
-	events []occurrence
+	events []streamEvent
 	stdout string // all lines
 	stderr string
 }
 
-// longest is how long any run may take. It is more than all of nixbench's own limits
-// that the suite sets.
+// longest is the time limit of a run. It is longer than the time limits that the suite passes
+// to nixbench.
 const longest = 4 * time.Minute
 
 // start starts nixbench with --json; each event is given to watch, which may be nil.
-func (s *site) start(ctx context.Context, watch func(occurrence), args ...string) (*process, error) {
+func (s *sandbox) start(ctx context.Context, watch func(streamEvent), args ...string) (*process, error) {
 	args = append(args, "--json")
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	p := &process{cmd: s.nixbench(ctx, args...), began: time.Now(), over: make(chan struct{}), end: outcome{args: args}}
@@ -60,9 +60,9 @@ func (s *site) start(ctx context.Context, watch func(occurrence), args ...string
 		lines.Buffer(nil, 16<<20)
 		for lines.Scan() {
 			all.WriteString(lines.Text() + "\n")
-			var o occurrence
+			var o streamEvent
 			if json.Unmarshal(lines.Bytes(), &o) != nil {
-				continue // the raw line is judged
+				continue // checks read such a line in stdout
 			}
 			p.end.events = append(p.end.events, o)
 			if watch != nil {
@@ -80,15 +80,15 @@ func (s *site) start(ctx context.Context, watch func(occurrence), args ...string
 
 var recording sync.Mutex
 
-func (s *site) record(o outcome, err error) {
+func (s *sandbox) record(o outcome, err error) {
 	recording.Lock()
 	defer recording.Unlock()
 	fmt.Fprintf(s.log, "\n$ nixbench %s\n%s%s# exit code %d (%v) after %.1f s\n", strings.Join(o.args, " "), o.stdout, o.stderr, o.code, err, o.took.Seconds())
-	s.said = append(s.said, o.stdout, o.stderr)
+	s.output = append(s.output, o.stdout, o.stderr)
 }
 
 // run runs nixbench to its end.
-func (s *site) run(ctx context.Context, args ...string) (outcome, error) {
+func (s *sandbox) run(ctx context.Context, args ...string) (outcome, error) {
 	p, err := s.start(ctx, nil, args...)
 	if err != nil {
 		return outcome{}, err
@@ -97,7 +97,7 @@ func (s *site) run(ctx context.Context, args ...string) (outcome, error) {
 	return p.end, ctx.Err()
 }
 
-// message is what the run says of its failure.
+// message returns the run's error message.
 func (o outcome) message() string {
 	var all []string
 	for _, e := range o.events {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// memory is the part of state.json that the suite looks at.
-type memory struct {
+// recordedState is the part of state.json that the suite reads.
+type recordedState struct {
 	Intents  []json.RawMessage          `json:"intents"`
 	Cluster  json.RawMessage            `json:"cluster"`
 	Nodes    map[string]json.RawMessage `json:"nodes"`
@@ -23,8 +23,8 @@ type memory struct {
 	} `json:"machines"`
 }
 
-func (s *site) memory() (memory, error) {
-	var m memory
+func (s *sandbox) readState() (recordedState, error) {
+	var m recordedState
 	text, err := os.ReadFile(s.state("state.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		return m, nil
@@ -35,12 +35,12 @@ func (s *site) memory() (memory, error) {
 	return m, err
 }
 
-// domain is what the node's machine is called on the hypervisor.
-func (s *site) domain(node string) string { return "demo-" + node }
+// domain returns the name of the node's machine on the hypervisor.
+func (s *sandbox) domain(node string) string { return "demo-" + node }
 
-// eachRule adds or removes the rules that keep the operator's packets from a node.
-func (s *site) eachRule(ctx context.Context, node, action string) error {
-	return s.located(ctx, node, func(ctx context.Context, _, address string) error {
+// changePacketRules adds or removes the rules that drop packets between the operator and a node.
+func (s *sandbox) changePacketRules(ctx context.Context, node, action string) error {
+	return s.withAddresses(ctx, node, func(ctx context.Context, _, address string) error {
 		for _, rule := range [][]string{{"INPUT", "-s"}, {"OUTPUT", "-d"}} {
 			if err := s.command(s.lab.Command(ctx, "iptables", "-w", action, rule[0], rule[1], address, "-j", "DROP")); err != nil {
 				return err
@@ -50,9 +50,9 @@ func (s *site) eachRule(ctx context.Context, node, action string) error {
 	})
 }
 
-// eachFrame adds or removes the rules that drop every frame from or to a node.
-func (s *site) eachFrame(ctx context.Context, node, action string) error {
-	return s.located(ctx, node, func(ctx context.Context, mac, _ string) error {
+// changeFrameRules adds or removes the rules that drop every frame from or to a node.
+func (s *sandbox) changeFrameRules(ctx context.Context, node, action string) error {
+	return s.withAddresses(ctx, node, func(ctx context.Context, mac, _ string) error {
 		for _, rule := range [][]string{{"INPUT", "-s"}, {"FORWARD", "-s"}, {"FORWARD", "-d"}, {"OUTPUT", "-d"}} {
 			if err := s.command(s.lab.Command(ctx, "ebtables", "--concurrent", action, rule[0], rule[1], mac, "-j", "DROP")); err != nil {
 				return err
@@ -62,19 +62,19 @@ func (s *site) eachFrame(ctx context.Context, node, action string) error {
 	})
 }
 
-// located calls do with the node's addresses, as soon as nixbench has decided on them. They stay
-// the same until the cluster is destroyed, so the ones that were found first are used to the end.
-func (s *site) located(ctx context.Context, node string, do func(ctx context.Context, mac, address string) error) error {
+// withAddresses calls do with the node's addresses, as soon as nixbench has recorded them. They do not
+// change until the cluster is destroyed, so the first ones that were read are kept.
+func (s *sandbox) withAddresses(ctx context.Context, node string, do func(ctx context.Context, mac, address string) error) error {
 	if err := s.retry(ctx, func(ctx context.Context) error {
 		if s.addresses[node].mac != "" {
 			return nil
 		}
-		m, err := s.memory()
+		m, err := s.readState()
 		if err == nil && m.Machines[node].Address == "" {
 			err = fmt.Errorf("%s has no address yet", node)
 		}
 		if err == nil {
-			s.addresses[node] = place{m.Machines[node].MAC, m.Machines[node].Address}
+			s.addresses[node] = nodeAddress{m.Machines[node].MAC, m.Machines[node].Address}
 		}
 		return err
 	}); err != nil {
@@ -83,11 +83,11 @@ func (s *site) located(ctx context.Context, node string, do func(ctx context.Con
 	return do(context.WithoutCancel(ctx), s.addresses[node].mac, s.addresses[node].address)
 }
 
-// place is where a node is on the network.
-type place struct{ mac, address string }
+// nodeAddress has the addresses of a node.
+type nodeAddress struct{ mac, address string }
 
 // onDisk runs a script in the lab's namespaces, in which $root is the node's file system.
-func (s *site) onDisk(ctx context.Context, node, script string) error {
+func (s *sandbox) onDisk(ctx context.Context, node, script string) error {
 	find := fmt.Sprintf(`p=$(cat /run/libvirt/lxc/%s.pid) || exit 1
 		read -r init _ < "/proc/$p/task/$p/children" || [ -n "$init" ] || exit 1
 		root=/proc/$init/root; [ -e "$root/usr/sbin/lab-init" ] || exit 1
@@ -95,19 +95,20 @@ func (s *site) onDisk(ctx context.Context, node, script string) error {
 	return s.command(s.lab.Inside(ctx, "bash", "-c", find+script))
 }
 
-// isGone reports whether libvirt answers, and has no machine for the node.
-func (s *site) isGone(ctx context.Context, node string) bool {
+// isGone reports whether libvirt answers and has no machine for the node.
+func (s *sandbox) isGone(ctx context.Context, node string) bool {
 	out, err := s.lab.Command(ctx, "virsh", "-q", "-c", "lxc:///system", "list", "--all", "--name").Output()
 	return err == nil && !slices.Contains(strings.Fields(string(out)), s.domain(node))
 }
 
-// signalLibvirtd sends a signal to libvirtd, whose number counts in the lab.
-func (s *site) signalLibvirtd(ctx context.Context, signal string) error {
+// signalLibvirtd sends a signal to libvirtd, from inside of the lab's process namespace, in which its
+// pid file has its number.
+func (s *sandbox) signalLibvirtd(ctx context.Context, signal string) error {
 	return s.command(s.lab.Inside(context.WithoutCancel(ctx), "bash", "-c", fmt.Sprintf(`kill -%s "$(cat /run/libvirt/libvirtd.pid)"`, signal)))
 }
 
-// awaitLibvirtd waits until it answers.
-func (s *site) awaitLibvirtd(ctx context.Context) error {
+// waitForLibvirtd waits up to 30 s until libvirtd answers.
+func (s *sandbox) waitForLibvirtd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return s.retry(ctx, func(ctx context.Context) error {
@@ -115,10 +116,10 @@ func (s *site) awaitLibvirtd(ctx context.Context) error {
 	})
 }
 
-// awaitNode waits until a node whose network was cut can be reached again, for 30 s at most. One that
-// has booted meanwhile asks for its address once in a while only. A node whose machine does not run is not
-// waited for.
-func (s *site) awaitNode(ctx context.Context, node string) {
+// waitForNode waits up to 30 s until a node whose network was cut is reachable again: a node that has
+// booted without a network requests its address only at long intervals. It does not wait for a node whose
+// machine does not run.
+func (s *sandbox) waitForNode(ctx context.Context, node string) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	_ = s.retry(ctx, func(ctx context.Context) error {
@@ -130,10 +131,10 @@ func (s *site) awaitNode(ctx context.Context, node string) {
 	})
 }
 
-func (s *site) filler() string { return filepath.Join(s.seen(), "filler") }
+func (s *sandbox) filler() string { return filepath.Join(s.stateRoot(), "filler") }
 
-// fillState leaves no room in the state folder.
-func (s *site) fillState() error {
+// fillState fills the file system of the state folder completely.
+func (s *sandbox) fillState() error {
 	f, err := os.Create(s.filler())
 	if err != nil {
 		return err
@@ -142,13 +143,13 @@ func (s *site) fillState() error {
 	block := make([]byte, 64<<10)
 	for size := len(block); size > 0; {
 		if _, err := f.Write(block[:size]); err != nil {
-			size /= 2 // the rest may still hold less
+			size /= 2 // a smaller block may still fit
 		}
 	}
 	return nil
 }
 
-func (s *site) freeState() error {
+func (s *sandbox) freeState() error {
 	err := os.Remove(s.filler())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// report is what a soak found.
+// report is the result of runSeeds.
 type report struct {
 	Workers int      `json:"workers"`
 	Wall    float64  `json:"wall"` // in seconds
 	Results []result `json:"results"`
 }
 
-// line is a seed's line on the terminal.
+// line returns a seed's line for the terminal.
 func (r result) line() string {
 	text := fmt.Sprintf("seed %3d  %-11s %-24s in %-9s +%-7s %-4s exit %3d  operation %5.1f s  next apply %5.1f s  %s",
 		r.Seed, r.Operation, r.Fault, r.Phase, r.Delay, r.Victim, r.Exit, r.Took, r.Converge, r.Verdict)
 	if r.Disturbed > 0 {
-		text += " (again; this machine had stood still)"
+		text += " (second attempt; this machine stood still during the first one)"
 	}
 	for _, p := range r.Problems {
 		text += "\n    " + strings.ReplaceAll(p, "\n", "\n    ")
@@ -70,14 +70,14 @@ func (rep report) markdown() string {
 	return b.String()
 }
 
-// summary is a table by fault.
+// summary returns the totals, and a table by fault.
 func (rep report) summary() string {
 	var b strings.Builder
 	total := 0.0
 	for _, r := range rep.Results {
 		total += r.Total
 	}
-	fmt.Fprintf(&b, "%d seeds: %d converged, %d failed, %d missed the moment; %.0f s with %d workers, %.1f s per seed\n\n",
+	fmt.Fprintf(&b, "%d seeds: %d converged, %d failed, %d missed (the run ended before the fault); %.0f s with %d workers, %.1f s per seed\n\n",
 		len(rep.Results), rep.count(converged), rep.count(failed), rep.count(missed), rep.Wall, rep.Workers, total/float64(max(1, len(rep.Results))))
 	fmt.Fprintf(&b, "| %-24s | seeds | converged | failed | missed | exit codes | longest operation (s) | longest next apply (s) |\n|---|---|---|---|---|---|---|---|\n", "fault")
 	for _, f := range faults {
@@ -98,7 +98,7 @@ func (rep report) summary() string {
 	return b.String()
 }
 
-// counts is `0: 3, 8: 1`.
+// counts formats numbers of exit codes, as `0: 3, 8: 1`.
 func counts(codes map[int]int) string {
 	var all []int
 	for code := range codes {

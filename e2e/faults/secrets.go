@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// secret is a text that may be in its place only.
+// secret is a text that must not occur outside of the folder of secrets and the hive.
 type secret struct{ name, text string }
 
 func digest(text string) string {
@@ -18,8 +18,8 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// secrets are those of the site: the text of its key, and the private parts of what nixbench made.
-func (s *site) secrets() ([]secret, error) {
+// secrets returns the text of the hive's key, and the private parts of the keys that nixbench made.
+func (s *sandbox) secrets() ([]secret, error) {
 	all := []secret{{"deployment.keys.token", s.token}}
 	root := s.state("secrets")
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -37,8 +37,8 @@ func (s *site) secrets() ([]secret, error) {
 	return all, err
 }
 
-// privatePart is a line of a key's file that only the private key has. The first line of an OpenSSH key is
-// the same for all, and the second has the public key.
+// privatePart returns a line of a private key that the public key does not contain. The first line of an
+// OpenSSH key is the same for all keys, and the second one contains the public key.
 func privatePart(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	if strings.HasPrefix(text, "-----BEGIN") && len(lines) >= 5 {
@@ -47,7 +47,7 @@ func privatePart(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// leaks says in which of the texts a secret is.
+// leaks returns which secret is in which of the texts.
 func leaks(all []secret, texts map[string]string) []string {
 	var wrong []string
 	for _, one := range all {
@@ -60,9 +60,9 @@ func leaks(all []secret, texts map[string]string) []string {
 	return wrong
 }
 
-// judgeSecrets says which secrets are in what nixbench and libvirt wrote. That it would find them, it
-// shows on the places where they belong.
-func (s *site) judgeSecrets() []string {
+// checkSecrets returns which secrets are in output, records or logs of nixbench and libvirt. The search must
+// find all secrets in the folder of secrets and in the hive.
+func (s *sandbox) checkSecrets() []string {
 	all, err := s.secrets()
 	if err != nil {
 		return []string{fmt.Sprintf("secrets: %v", err)}
@@ -75,7 +75,7 @@ func (s *site) judgeSecrets() []string {
 	places["hive.nix"] = string(hive)
 	for _, one := range all {
 		if len(one.text) < 16 || leaks([]secret{one}, places) == nil {
-			return []string{fmt.Sprintf("secrets: %s is not even found where it belongs", one.name)}
+			return []string{fmt.Sprintf("secrets: the search does not find %s in the folder of secrets or the hive", one.name)}
 		}
 	}
 	if len(all) < 2 {
@@ -87,13 +87,13 @@ func (s *site) judgeSecrets() []string {
 			texts[where] = text
 		}
 	}
-	for i, text := range s.said {
+	for i, text := range s.output {
 		texts[fmt.Sprintf("output %d", i)] = text
 	}
 	return leaks(all, texts)
 }
 
-// read has the content of a file, or of all files below a folder.
+// read returns the content of a file, or of all files below a folder, by path.
 func read(root string) map[string]string {
 	texts := map[string]string{}
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

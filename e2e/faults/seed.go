@@ -16,7 +16,7 @@ type verdict string
 const (
 	converged verdict = "converged"
 	failed    verdict = "FAILED"
-	// missed: all went well, but the operation was over before the fault.
+	// missed: no problem was found, but the operation had ended before the fault.
 	missed verdict = "missed"
 )
 
@@ -29,21 +29,21 @@ type result struct {
 	Delay     string   `json:"delay"` // from the beginning of the phase
 	Victim    string   `json:"victim"`
 	At        float64  `json:"at,omitempty"`     // seconds from the start of the operation
-	During    string   `json:"during,omitempty"` // the phases that were open when the fault was there
-	Exit      int      `json:"exit"`             // of the operation; -1 where a signal ended it
+	During    string   `json:"during,omitempty"` // the phases that were open when the fault was injected
+	Exit      int      `json:"exit"`             // of the operation; -1 if a signal ended it
 	Message   string   `json:"message,omitempty"`
 	Took      float64  `json:"took"`     // the operation, in seconds
 	Converge  float64  `json:"converge"` // the apply after it, in seconds
 	Total     float64  `json:"total"`
 	Verdict   verdict  `json:"verdict"`
 	Problems  []string `json:"problems,omitempty"`
-	Disturbed float64  `json:"disturbed,omitempty"` // a try before failed while the machine stood still for so many seconds
+	Disturbed float64  `json:"disturbed,omitempty"` // an earlier attempt failed, during which the machine stood still for so many seconds
 	Log       string   `json:"log,omitempty"`
 }
 
-// try runs what a seed chose. sabotage is for the suite's own test: it is called between the operation
-// and what must hold afterwards, and the fault is not healed then.
-func (s *site) try(ctx context.Context, c choice, sabotage func(*site) error) (r result) {
+// try runs the choice of a seed, and checks the cluster afterwards. sabotage is for the test of this
+// suite: if it is not nil, it is called after the operation instead of healing the fault.
+func (s *sandbox) try(ctx context.Context, c choice, sabotage func(*sandbox) error) (r result) {
 	began := time.Now()
 	r = result{Seed: c.seed, Operation: c.operation.name, Phase: c.phase, Fault: c.fault.name, Delay: c.delay.String(), Victim: c.victim, Verdict: failed}
 	defer func() {
@@ -59,7 +59,7 @@ func (s *site) try(ctx context.Context, c choice, sabotage func(*site) error) (r
 			return r
 		}
 	}
-	if err := s.write(c.operation.wanted); err != nil {
+	if err := s.writeHive(c.operation.wanted); err != nil {
 		wrong(err.Error())
 		return r
 	}
@@ -74,8 +74,8 @@ func (s *site) try(ctx context.Context, c choice, sabotage func(*site) error) (r
 	case nil:
 		r.At, r.During = in.at.Seconds(), in.during
 		fmt.Fprintf(s.log, "# %s after %.2f s, during %s\n", c.fault.name, r.At, r.During)
-		wrong(judgeOperation(c.fault, c.victim, o)...)
-		wrong(judgeEnd(c.fault, o.took-in.at)...)
+		wrong(checkOperation(c.fault, c.victim, o)...)
+		wrong(checkEndTime(c.fault, o.took-in.at)...)
 	case errMissed:
 		r.Verdict = missed
 		if o.code != 0 {
@@ -90,64 +90,64 @@ func (s *site) try(ctx context.Context, c choice, sabotage func(*site) error) (r
 			wrong(err.Error())
 		}
 	}
-	if err := s.awaitLibvirtd(ctx); err != nil {
+	if err := s.waitForLibvirtd(ctx); err != nil {
 		wrong(fmt.Sprintf("libvirtd does not answer after the fault: %v", err))
 		return r
 	}
 	if c.again {
 		wrong(s.destroyAll(ctx)...)
 	}
-	wrong(s.aftermath(ctx, c.operation.wanted, &r)...)
+	wrong(s.checkAfterFault(ctx, c.operation.wanted, &r)...)
 	if len(r.Problems) > 0 {
 		r.Verdict = failed
 	}
 	return r
 }
 
-func (s *site) apply(ctx context.Context, c cluster) (outcome, error) {
-	if err := s.write(c); err != nil {
+func (s *sandbox) apply(ctx context.Context, c cluster) (outcome, error) {
+	if err := s.writeHive(c); err != nil {
 		return outcome{}, err
 	}
 	return s.run(ctx, applied...)
 }
 
-// aftermath says what does not hold after the fault. Whatever it is, destroy is tried, too.
-func (s *site) aftermath(ctx context.Context, wanted cluster, r *result) (wrong []string) {
+// checkAfterFault returns the problems after the fault. It runs destroy in any case.
+func (s *sandbox) checkAfterFault(ctx context.Context, wanted cluster, r *result) (wrong []string) {
 	next, err := s.run(ctx, applied...)
 	if err != nil {
 		return []string{err.Error()}
 	}
 	r.Converge = next.took.Seconds()
-	wrong = append(wrong, judgeConverged(next)...)
+	wrong = append(wrong, checkNextApply(next)...)
 	if len(wrong) == 0 {
 		idle, _ := s.run(ctx, applied...)
-		wrong = append(wrong, judgeIdle(wanted, idle)...)
-		wrong = append(wrong, s.askNodes(ctx, wanted)...)
+		wrong = append(wrong, checkNoOp(wanted, idle)...)
+		wrong = append(wrong, s.checkNodeAnswers(ctx, wanted)...)
 		if o, _ := s.run(ctx, "status", "--check"); o.code != 0 {
 			wrong = append(wrong, fmt.Sprintf("status --check: exit code %d: %s", o.code, o.message()))
 		}
-		m, err := s.memory()
+		m, err := s.readState()
 		if err != nil {
 			wrong = append(wrong, err.Error())
 		}
-		wrong = append(wrong, judgeIntents(m)...)
-		wrong = append(wrong, s.judgeSecrets()...)
+		wrong = append(wrong, checkIntents(m)...)
+		wrong = append(wrong, s.checkSecrets()...)
 	}
 	return append(wrong, s.destroyAll(ctx)...)
 }
 
-// destroyAll destroys the cluster, and says what is left of it.
-func (s *site) destroyAll(ctx context.Context) (wrong []string) {
+// destroyAll destroys the cluster, and returns what is left of it.
+func (s *sandbox) destroyAll(ctx context.Context) (wrong []string) {
 	gone, _ := s.run(ctx, "destroy", "--yes")
 	if gone.code != 0 {
 		return []string{fmt.Sprintf("destroy: exit code %d: %s", gone.code, gone.message())}
 	}
-	m, err := s.memory()
+	m, err := s.readState()
 	if err != nil {
 		return []string{err.Error()}
 	}
-	wrong = judgeForgotten(m)
-	left, err := s.left(ctx)
+	wrong = checkStateEmpty(m)
+	left, err := s.listLeftovers(ctx)
 	if err != nil {
 		return append(wrong, err.Error())
 	}
@@ -157,8 +157,9 @@ func (s *site) destroyAll(ctx context.Context) (wrong []string) {
 	return wrong
 }
 
-// askNodes has each node say who it is, which version it runs and which key it has.
-func (s *site) askNodes(ctx context.Context, wanted cluster) []string {
+// checkNodeAnswers asks each node for its name, its version and the hash of its key, and checks the
+// answers.
+func (s *sandbox) checkNodeAnswers(ctx context.Context, wanted cluster) []string {
 	const script = `sed -n 's/.*"name":"\([^"]*\)".*/\1/p' /var/lib/nixbench/node.json; cat /run/current-system/etc/version; sha256sum < /run/keys/token | cut -d ' ' -f 1`
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -170,11 +171,12 @@ func (s *site) askNodes(ctx context.Context, wanted cluster) []string {
 	if err != nil {
 		return []string{fmt.Sprintf("nodes: %v: %s", err, strings.TrimSpace(diag.String()))}
 	}
-	return judgeNodes(wanted, s.token, string(out))
+	return checkNodes(wanted, s.token, string(out))
 }
 
-// left is all that destroy should have removed.
-func (s *site) left(ctx context.Context) ([]string, error) {
+// listLeftovers returns machines, networks, pools, disks, keys and loop devices, which destroy should have
+// removed.
+func (s *sandbox) listLeftovers(ctx context.Context) ([]string, error) {
 	var left []string
 	for kind, args := range map[string]string{"machine": "list --all --name", "network": "net-list --all --name", "pool": "pool-list --all --name"} {
 		out, err := s.lab.Command(ctx, "timeout", "20", "virsh", "-q", "-c", s.lab.URI("lxc"), args).CombinedOutput()

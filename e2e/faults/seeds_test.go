@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// quick are the seeds that every end-to-end test runs.
-var quick = []uint64{3, 6, 7, 8, 9, 11, 12}
+// quickSeeds are the seeds that every end-to-end test runs.
+var quickSeeds = []uint64{3, 6, 7, 8, 9, 11, 12}
 
 var shared = sync.OnceValues(assemble)
 
@@ -36,7 +36,7 @@ func needKit(t *testing.T) *kit {
 	return k
 }
 
-// logs is where what explains failures goes, after the test as well.
+// logs returns a folder for logs, which is kept if the test fails.
 func logs(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(os.Getenv("NIXBENCH_E2E_LOGS"), "nixbench-faults-")
@@ -51,10 +51,10 @@ func logs(t *testing.T) string {
 	return dir
 }
 
-// A few seeds, of which each is over soon. All operations are among them, and seven faults.
+// A few seeds with short runs, which cover all operations and seven faults.
 func TestSeeds(t *testing.T) {
 	k, dir := needKit(t), logs(t)
-	for _, seed := range quick {
+	for _, seed := range quickSeeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			r := k.seed(t.Context(), choose(seed), dir)
@@ -66,43 +66,43 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// What does not converge, is left behind or leaks is reported as such: here the fault is never
-// healed, and things are planted.
-func TestWhatIsWrongIsReported(t *testing.T) {
+// A run that does not converge, an object that is left, and a secret that leaks are reported: here the fault
+// is not healed, and the test adds an object and a secret.
+func TestProblemsAreReported(t *testing.T) {
 	k := needKit(t)
 	operation := func(name string) operation {
 		return operations[slices.IndexFunc(operations, func(o operation) bool { return o.name == name })]
 	}
-	plant := func(xml string) func(*site) error {
-		return func(s *site) error {
+	addNetwork := func(xml string) func(*sandbox) error {
+		return func(s *sandbox) error {
 			file := s.dir + "/network.xml"
 			if err := os.WriteFile(file, []byte(xml), 0o600); err != nil {
 				return err
 			}
-			s.said = append(s.said, "the key is "+s.token)
+			s.output = append(s.output, "the key is "+s.token)
 			return s.command(s.lab.Command(t.Context(), "virsh", "-q", "-c", s.lab.URI("lxc"), "net-define", file))
 		}
 	}
 	for name, one := range map[string]struct {
 		c        choice
-		sabotage func(*site) error
+		sabotage func(*sandbox) error
 		want     []string
 	}{
 		"unhealed": {
 			choice{operation: operation("change"), fault: find(t, "link cut for good"), phase: "survey", victim: "w-2"},
-			func(*site) error { return nil },
+			func(*sandbox) error { return nil },
 			[]string{"next apply: exit code 6: w-2"},
 		},
-		"planted": {
+		"added": {
 			choice{operation: operation("first apply"), fault: find(t, "SIGTERM"), phase: "provision", victim: "w-1", delay: 100 * time.Millisecond},
-			plant("<network><name>stray</name></network>"),
+			addNetwork("<network><name>stray</name></network>"),
 			[]string{"secrets: deployment.keys.token is in output", "after destroy: there is still network stray"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log strings.Builder
-			s, err := newSite(t.Context(), k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%s", os.Getpid(), name), &log)
+			s, err := newSandbox(t.Context(), k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%s", os.Getpid(), name), &log)
 			defer func() {
 				if err := s.close(); err != nil {
 					t.Error(err)

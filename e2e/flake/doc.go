@@ -1,4 +1,4 @@
-// Package flake has the tests of flake.nix, package.nix and templates/: with the mini
-// NixOS in nixpkgs' place, whose builders of programs build nothing. What a real build
-// depends on beyond that is the hash of the Go modules, which is computed here.
+// Package flake has the tests of flake.nix, package.nix and templates/. They use the mini
+// NixOS instead of nixpkgs, so no program is really built. A real build also depends on
+// the hash of the Go modules, which a test computes.
 package flake

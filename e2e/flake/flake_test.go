@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// world is a copy of what the flake consists of, and a nixpkgs.
+// world is a copy of the flake's files, and a nixpkgs.
 type world struct {
 	*testing.T
 	top, flake, nixpkgs, home string
@@ -33,7 +33,7 @@ func (w *world) env() []string {
 	return append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+w.home, "PATH="+w.home+"/bin:"+os.Getenv("PATH"))
 }
 
-// try runs a command in a folder.
+// try runs a command in a folder, and returns its output.
 func (w *world) try(dir, name string, args ...string) (string, error) {
 	w.Helper()
 	cmd := exec.CommandContext(w.Context(), name, args...)
@@ -52,13 +52,13 @@ func (w *world) run(dir, name string, args ...string) string {
 	return out
 }
 
-// with gives the flake the fixture for nixpkgs.
+// with adds arguments that replace the flake's nixpkgs by the fixture.
 func (w *world) with(args ...string) []string {
 	return append(args, "--override-input", "nixpkgs", "path:"+w.nixpkgs, "--no-write-lock-file")
 }
 
-// program puts the real nixbench where the stand-in for its package looks.
-func (w *world) program() {
+// buildProgram builds nixbench into the folder of PATH in which the package's stand-in looks for it.
+func (w *world) buildProgram() {
 	w.Helper()
 	w.write(w.home, "bin/.keep", "")
 	cmd := exec.Command("go", "build", "-o", filepath.Join(w.home, "bin/nixbench"), "./cmd/nixbench")
@@ -103,7 +103,7 @@ func TestCheck(t *testing.T) {
 		_ = w.run(w.flake, "nix", w.with("eval", "path:"+w.flake+"#"+output, "--apply", "builtins.typeOf")...)
 	}
 
-	// A package of a nixpkgs that is too old says so.
+	// With a nixpkgs whose Go is too old, the evaluation of the package fails with a message.
 	out, err := w.try(w.flake, "nix", w.with("eval", "path:"+w.flake+"#overlays.default", "--apply",
 		`o: (((import `+w.nixpkgs+` { }).extend o).extend (_: p: { go = p.go // { version = "1.24.3"; }; })).nixbench.name`, "--impure")...)
 	if err == nil || !strings.Contains(out, "has Go 1.24.3") {
@@ -111,7 +111,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The app hands on what it is given, and the exit code.
+// The app passes on its arguments and the exit code.
 func TestDeploy(t *testing.T) {
 	w := newWorld(t)
 	w.write(w.home, "bin/nixbench", "#!/bin/sh\necho \"got: $*\"\nexit 9\n")
@@ -129,9 +129,9 @@ func TestDeploy(t *testing.T) {
 	}
 }
 
-// template is a folder with a template as users have it: what its flake.nix names is in
+// initTemplate returns a folder with an unchanged template, whose flake.lock redirects the inputs to
 // folders of this machine.
-func (w *world) template(name string) string {
+func (w *world) initTemplate(name string) string {
 	w.Helper()
 	ours := fixture.Input{Name: "nixpkgs", From: "github:NixOS/nixpkgs/nixos-unstable", Folder: w.nixpkgs}
 	fixture.Lock(w, w.flake, ours)
@@ -145,11 +145,11 @@ func (w *world) template(name string) string {
 
 func TestTemplates(t *testing.T) {
 	w := newWorld(t)
-	w.program()
+	w.buildProgram()
 	for _, c := range []struct{ template, node string }{
 		{"kubernetes", "worker-2"}, {"existing-machines", "web"}, {"from-colmena", "host-a"},
 	} {
-		dir := w.template(c.template)
+		dir := w.initTemplate(c.template)
 		if out := w.run(dir, filepath.Join(w.home, "bin/nixbench"), "eval"); !strings.Contains(out, "\n"+c.node+" ") {
 			t.Errorf("%s: no %s in\n%s", c.template, c.node, out)
 		}
@@ -163,7 +163,7 @@ func TestTemplates(t *testing.T) {
 		}
 	}
 
-	// One text, wherever a user meets it.
+	// The two copies of the reference hive are equal.
 	reference, err := os.ReadFile(filepath.Join(w.top, "hive.nix"))
 	if err != nil {
 		t.Fatal(err)
@@ -173,19 +173,19 @@ func TestTemplates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(reference) != string(template) {
-		t.Error("hive.nix and templates/kubernetes/hive.nix differ; copy the one that is right")
+		t.Error("hive.nix and templates/kubernetes/hive.nix differ; copy the correct one over the other")
 	}
 }
 
-// Colmena's own forms of a hive go through lib.hive.
+// lib.hive accepts all forms of a hive that Colmena accepts.
 func TestHive(t *testing.T) {
 	w := newWorld(t)
 	for what, c := range map[string]struct{ expression, want string }{
-		"a set":                      {`hive = { meta.nixpkgs = throw "not this one"; a = { }; }`, `["a","meta"]`},
-		"the old name of meta":       {`hive = { network.nixpkgs = throw "not this one"; a = { }; }`, `["a","meta"]`},
-		"meta is a module":           {`hive = { meta = { lib, ... }: { name = "m"; nixpkgs = throw "not this one"; }; }`, `["meta"]`},
-		"a function without a wish":  {`hive = { }: { a = { }; }`, `["a","meta"]`},
-		"a function of all there is": {`hive = { nixpkgs, modules }: { a = import (modules + "/guest.nix"); meta.nixpkgs = nixpkgs; }`, `["a","meta"]`},
+		"a set":                        {`hive = { meta.nixpkgs = throw "not this one"; a = { }; }`, `["a","meta"]`},
+		"the old name of meta":         {`hive = { network.nixpkgs = throw "not this one"; a = { }; }`, `["a","meta"]`},
+		"meta is a module":             {`hive = { meta = { lib, ... }: { name = "m"; nixpkgs = throw "not this one"; }; }`, `["meta"]`},
+		"a function without arguments": {`hive = { }: { a = { }; }`, `["a","meta"]`},
+		"a function of all arguments":  {`hive = { nixpkgs, modules }: { a = import (modules + "/guest.nix"); meta.nixpkgs = nixpkgs; }`, `["a","meta"]`},
 	} {
 		apply := `lib: let h = lib.hive { ` + c.expression + `; };
       module = builtins.head h.meta.imports;

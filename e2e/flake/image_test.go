@@ -9,7 +9,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// system is a NixOS that nixbench boots, as an expression.
+// system returns an expression for the configuration of a NixOS that nixbench boots.
 func system(w *world, settings string) string {
 	return `(import ` + w.nixpkgs + `/nixos/lib/eval-config.nix {
     system = "x86_64-linux";
@@ -21,8 +21,8 @@ func system(w *world, settings string) string {
   }).config`
 }
 
-// A container boots from a file system, whose first process is the one of the system in
-// the profile: that of the image at first, and later what a switch puts there.
+// The file system from which a container boots: /sbin/init is the init of the system profile,
+// which at first is the image's system. The image has no host key, machine-id or login.
 func TestContainerImage(t *testing.T) {
 	fixture.Require(t, "debugfs", "resize2fs")
 	w := newWorld(t)
@@ -54,14 +54,15 @@ func TestContainerImage(t *testing.T) {
 		}
 	}
 	if got := ask("ls -p /nix/store"); !strings.Contains(got, "-nixos-system-worker-") {
-		t.Errorf("the system is not in it:\n%s", got)
+		t.Errorf("the image does not have the system:\n%s", got)
 	}
 	if got := ask("stats"); !strings.Contains(got, "Block count:              76800") || !strings.Contains(got, "Filesystem volume name:   nixos") {
-		t.Errorf("the file system is not as large as it was wished, or has another name:\n%s", got)
+		t.Errorf("the file system does not have the size of nixbench.image.size, or the label nixos:\n%s", got)
 	}
 }
 
-// What a guest is told at its boot has to find somebody who listens.
+// Guests have the kernel modules, boot loaders and services with which a machine reads its
+// credentials at boot.
 func TestGuest(t *testing.T) {
 	w := newWorld(t)
 	get := func(settings, what string) string {
@@ -86,9 +87,9 @@ func TestGuest(t *testing.T) {
 	if got := get("", login); !strings.Contains(got, `[false,[{"path":"/etc/ssh/ssh_host_ed25519_key","type":"ed25519"}],["root"]]`) {
 		t.Errorf("logins: %s", got)
 	}
-	// A user's own words win.
+	// A user's settings override the defaults.
 	if got := get(`services.openssh.settings.PasswordAuthentication = true; boot.loader.grub.device = "/dev/sda"; fileSystems."/".device = "/dev/sda1";`,
 		`[ c.services.openssh.settings.PasswordAuthentication c.boot.loader.grub.device c.fileSystems."/".device ]`); !strings.Contains(got, `[true,"/dev/sda","/dev/sda1"]`) {
-		t.Errorf("overruled: %s", got)
+		t.Errorf("overridden settings: %s", got)
 	}
 }

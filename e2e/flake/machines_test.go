@@ -11,14 +11,14 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// From `nix flake init` to machines that run what it says: the template as it is, with
-// nixbench itself where its package would be, and with OpenSSH told where hosts are.
+// An unchanged template of `nix flake init` is deployed to machines by `nix run .#deploy`. The package's
+// stand-in runs the real nixbench, and OpenSSH's configuration has the addresses of the hosts.
 func TestDeployToMachines(t *testing.T) {
 	t.Parallel()
 	l := lab.Start(t, 2, lab.WithNames("web", "db"))
 	w := newWorld(t)
-	w.program()
-	dir := w.template("existing-machines")
+	w.buildProgram()
+	dir := w.initTemplate("existing-machines")
 	config := l.Aliases(t, map[string]string{"web.example.org": "web", "db.example.org": "db"})
 
 	deploy := func(code int, want string, args ...string) {
@@ -34,15 +34,15 @@ func TestDeployToMachines(t *testing.T) {
 	deploy(0, "1 switched", "--on", "@front")
 	ask := `for i in {1..50}; do exec 3<>"/dev/tcp/$0/80" && break; sleep 0.1; done; printf 'GET / HTTP/1.0\r\n\r\n' >&3; tail -n 1 <&3`
 	if got, err := l.Command(t.Context(), "bash", "-c", ask, l.Machine("web").IP).Output(); string(got) != "Welcome to web.\n" {
-		t.Errorf("web says %q, %v", got, err)
+		t.Errorf("the web server answers %q, %v", got, err)
 	}
 	if got := l.Run(t, "db", "ls /nix/var/nix/profiles"); strings.Contains(got, "system") {
-		t.Errorf("db was touched: %s", got)
+		t.Errorf("db was deployed, too: %s", got)
 	}
 	deploy(0, "1 switched, 1 unchanged")
 	deploy(0, "2 unchanged")
 
-	// A changed line, of which only one machine is concerned.
+	// A change of the hive that changes the system of only one machine.
 	hive := filepath.Join(dir, "hive.nix")
 	text, err := os.ReadFile(hive)
 	if err != nil {

@@ -127,7 +127,7 @@ func hidden(source []byte) []byte {
 
 func show(mask, source []byte, from, to int) { copy(mask[from:to], source[from:to]) }
 
-// leader makes a comment's sign white space, so that a phrase may go on in the next line's comment.
+// leader replaces a comment's sign by white space, so that a phrase may continue in the comment of the next line.
 func leader(mask []byte, from, to int) {
 	for i := from; i < to; i++ {
 		mask[i] = ' '

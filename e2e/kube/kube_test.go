@@ -18,8 +18,8 @@ var testdata embed.FS
 
 const version = "v1.34.4"
 
-// A control plane and two workers, made by kubeadm alone. Pods on both workers answer
-// a Service that a third pod calls by its DNS name.
+// A cluster of a control plane and two workers that is created by kubeadm without nixbench. A
+// third pod reaches a Service with pods on both workers by its DNS name.
 func TestKubeadmByHand(t *testing.T) {
 	c := cluster{lab.Start(t, 3, lab.WithNames("cp1", "w1", "w2"), lab.WithKubernetes())}
 	started := time.Now()
@@ -43,7 +43,7 @@ func TestKubeadmByHand(t *testing.T) {
 	})
 
 	c.step(t, "all nodes Ready", func() {
-		// "--all" would mean those that have registered themselves so far.
+		// "--all" would wait only for nodes that are already registered.
 		c.kubectl(t, "wait --for=condition=Ready --timeout=120s node/cp1 node/w1 node/w2")
 	})
 	c.step(t, "CoreDNS", func() {
@@ -82,7 +82,7 @@ func (c cluster) checkService(t *testing.T) {
 // cluster is a lab whose first machine is the control plane.
 type cluster struct{ *lab.Lab }
 
-// prepare does what a deployment would: units, configuration, the pod network.
+// prepare writes what a deployment would: units, configuration, the pod network.
 func (c cluster) prepare(t *testing.T, m lab.Machine) {
 	subnet := func(i int) string { return fmt.Sprintf("10.244.%d.0/24", i) }
 	var routes strings.Builder
@@ -96,7 +96,7 @@ func (c cluster) prepare(t *testing.T, m lab.Machine) {
 	c.put(t, m, "containerd.toml", "/etc/containerd/config.toml")
 	c.put(t, m, "containerd.service", "/etc/systemd/system/containerd.service")
 	c.put(t, m, "kubelet.service", "/etc/systemd/system/kubelet.service")
-	// What leaves the pod network needs an address that others can answer.
+	// Packets that leave the pod network need a source address that is reachable from outside.
 	c.run(t, m.Name, routes.String()+`
 		iptables -t nat -A POSTROUTING -s 10.244.0.0/16 ! -d 10.244.0.0/16 -o eth0 -j MASQUERADE
 		sysctl -qw net.ipv4.ip_forward=1
@@ -104,7 +104,7 @@ func (c cluster) prepare(t *testing.T, m lab.Machine) {
 		systemctl start containerd`)
 }
 
-// put writes a file of testdata to a machine, with words of it replaced.
+// put writes a file of testdata to a machine, with parts of its text replaced.
 func (c cluster) put(t *testing.T, m lab.Machine, file, to string, replace ...string) {
 	t.Helper()
 	text, err := testdata.ReadFile("testdata/" + file)
@@ -142,7 +142,7 @@ func (c cluster) kubectl(t *testing.T, args string) string {
 	return c.run(t, "cp1", "kubectl --kubeconfig /etc/kubernetes/admin.conf "+args)
 }
 
-// each does the same on several machines at once.
+// each runs a function for several machines at once.
 func (c cluster) each(t *testing.T, what string, machines []lab.Machine, do func(lab.Machine)) {
 	t.Helper()
 	c.step(t, what, func() {
@@ -158,8 +158,8 @@ func (c cluster) each(t *testing.T, what string, machines []lab.Machine, do func
 	})
 }
 
-// step says how long it took, and ends the test if it failed: the rest would only
-// fail more slowly.
+// step runs a function, logs how long it took, and ends the test if it failed: later steps
+// depend on it.
 func (c cluster) step(t *testing.T, what string, do func()) {
 	t.Helper()
 	started := time.Now()
@@ -171,7 +171,7 @@ func (c cluster) step(t *testing.T, what string, do func()) {
 	}
 }
 
-// look collects what a cluster says about itself.
+// look returns the state of the cluster, for the message of a failed test.
 func (c cluster) look(t *testing.T) string {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

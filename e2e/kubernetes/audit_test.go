@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// The audit policy is where the API server of every control plane looks for it, and follows the
-// system. Without an audit log nothing is written.
+// place_audit_policy copies the system's audit policy to the path that the API server reads, with
+// mode 0600. Without an audit log it writes no file.
 func TestPlaceAuditPolicy(t *testing.T) {
 	fixture.Require(t, "bash")
 	script, err := os.ReadFile("../../modules/kubernetes/scripts/pki.sh")
@@ -44,7 +44,7 @@ func TestPlaceAuditPolicy(t *testing.T) {
 		}
 	}
 
-	// kubeadm writes manifests with the cluster's settings, before the switch and after.
+	// Both scripts run kubeadm, which writes manifests that refer to the policy.
 	for _, caller := range []string{"before-switch", "bootstrap"} {
 		text, err := os.ReadFile("../../modules/kubernetes/scripts/" + caller + ".sh")
 		if err != nil || !strings.Contains(string(text), "place_authorities && place_audit_policy") {

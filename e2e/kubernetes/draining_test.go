@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// precious is work on w-1 that a drain would delete for good, and work that a budget never lets go.
-const precious = `
+// undrainable has pods on w-1 that a drain would delete permanently (a bare pod, and a pod with an
+// emptyDir volume), and a pod whose PodDisruptionBudget never allows its eviction.
+const undrainable = `
 apiVersion: v1
 kind: Pod
 metadata: { name: debug }
@@ -45,8 +46,9 @@ metadata: { name: firm }
 spec: { minAvailable: 1, selector: { matchLabels: { app: firm } } }
 `
 
-// lame never becomes ready; together with firm it is enough for the budget, some day.
-const lame = `
+// unready never becomes ready. The budget of firm counts its pod, and so expects two healthy pods
+// of which only one is required: the budget is short of healthy pods only for now.
+const unready = `
 apiVersion: apps/v1
 kind: Deployment
 metadata: { name: lame }
@@ -60,20 +62,20 @@ spec:
       containers: [ { name: main, image: localhost/probe:1, args: [ serve ], readinessProbe: { httpGet: { port: 9 }, periodSeconds: 1 } } ]
 `
 
-// A drain deletes nothing for good without leave, says so before anything changes, and a member whose
-// kubelet is dead holds up nobody.
-func TestDraining(t *testing.T) {
+// Without the flags that allow it, a drain deletes no pod permanently: the command fails before
+// anything changes. A node whose kubelet is stopped does not block a change.
+func TestDrain(t *testing.T) {
 	t.Parallel()
-	g := newGround(t)
-	g.hive(1, 2, begin)
+	g := newGuestCluster(t)
+	g.writeHive(1, 2, initialLabels)
 	g.run("apply")
-	g.registered()
-	g.on("cp-1", "cat > /root/precious.yaml <<'EOF'\n"+precious+"\nEOF\n"+admin+"apply -f /root/precious.yaml")
-	g.wait(time.Minute, "cp-1", admin+"get pods -o jsonpath='{.items[*].status.containerStatuses[*].ready}'", "true true true")
-	g.wait(time.Minute, "cp-1", admin+"get poddisruptionbudget firm -o jsonpath='{.status.currentHealthy} {.status.expectedPods}'", "1 1")
+	g.checkRegistration()
+	g.runOn("cp-1", "cat > /root/undrainable.yaml <<'EOF'\n"+undrainable+"\nEOF\n"+admin+"apply -f /root/undrainable.yaml")
+	g.waitForOutput(time.Minute, "cp-1", admin+"get pods -o jsonpath='{.items[*].status.containerStatuses[*].ready}'", "true true true")
+	g.waitForOutput(time.Minute, "cp-1", admin+"get poddisruptionbudget firm -o jsonpath='{.status.currentHealthy} {.status.expectedPods}'", "1 1")
 
-	g.hive(1, 2, begin+"settings.kubelet.maxPods = 77; ")
-	before := g.untouched("cp-1", "w-1", "w-2")
+	g.writeHive(1, 2, initialLabels+"settings.kubelet.maxPods = 77; ")
+	before := g.nodeStates("cp-1", "w-1", "w-2")
 	for _, args := range [][]string{{"plan"}, {"apply"}, {"reboot", "--on", "w-1", "--yes"}, {"destroy", "--on", "w-1", "--yes"}} {
 		began := time.Now()
 		code, out, diag := g.try(args...)
@@ -97,34 +99,34 @@ func TestDraining(t *testing.T) {
 			t.Errorf("%s: a command line in the message:\n%s", args[0], diag)
 		}
 	}
-	g.atWork("cp-1", "w-1", "w-2")
-	if now := g.untouched("cp-1", "w-1", "w-2"); now != before {
-		t.Errorf("something has changed: from\n%s\nto\n%s", before, now)
+	g.checkUncordoned("cp-1", "w-1", "w-2")
+	if now := g.nodeStates("cp-1", "w-1", "w-2"); now != before {
+		t.Errorf("commands that were refused have changed nodes: from\n%s\nto\n%s", before, now)
 	}
 
-	// A budget that is only short of pods for now is waited for, and said.
-	g.on("cp-1", "cat > /root/lame.yaml <<'EOF'\n"+lame+"\nEOF\n"+admin+"apply -f /root/lame.yaml && "+
+	// If a budget is short of healthy pods only for now, the drain waits for it, and reports this.
+	g.runOn("cp-1", "cat > /root/unready.yaml <<'EOF'\n"+unready+"\nEOF\n"+admin+"apply -f /root/unready.yaml && "+
 		admin+"delete pod debug --now && "+admin+"delete deployment cache && "+admin+"wait --for=delete pod -l app=cache --timeout=60s")
-	g.wait(time.Minute, "cp-1", admin+"get poddisruptionbudget firm -o jsonpath='{.status.currentHealthy} {.status.expectedPods}'", "1 2")
-	stop := time.AfterFunc(40*time.Second, func() { _, _ = g.ask("cp-1", admin+"delete poddisruptionbudget firm") })
+	g.waitForOutput(time.Minute, "cp-1", admin+"get poddisruptionbudget firm -o jsonpath='{.status.currentHealthy} {.status.expectedPods}'", "1 2")
+	stop := time.AfterFunc(40*time.Second, func() { _, _ = g.tryOn("cp-1", admin+"delete poddisruptionbudget firm") })
 	defer stop.Stop()
 	_, out, diag := g.try("apply", "--json", "--on", "w-1")
-	said := false
+	reported := false
 	for line := range strings.Lines(out + diag) {
 		var e struct{ Event, Phase, Node, Text string }
 		if json.Unmarshal([]byte(line), &e) == nil && e.Event == "node-progress" && e.Phase == "drain" && strings.Contains(e.Text, "waits for PodDisruptionBudget default/firm") {
-			said = true
+			reported = true
 		}
 	}
-	if !said {
-		t.Error("the drain does not say what it waits for")
+	if !reported {
+		t.Error("the drain does not report what it waits for")
 	}
-	g.on("cp-1", admin+"delete deployment firm lame && "+admin+"wait --for=delete pod -l app=firm --timeout=60s")
+	g.runOn("cp-1", admin+"delete deployment firm unready && "+admin+"wait --for=delete pod -l app=firm --timeout=60s")
 
-	// With leave, it deletes.
-	g.on("cp-1", admin+"apply -f /root/precious.yaml && "+admin+"delete poddisruptionbudget firm")
-	g.wait(time.Minute, "cp-1", admin+"get pod debug -o jsonpath='{.status.phase}'", "Running")
-	g.hive(1, 2, begin+"settings.kubelet.maxPods = 78; ")
+	// With these flags the drain deletes the pods.
+	g.runOn("cp-1", admin+"apply -f /root/undrainable.yaml && "+admin+"delete poddisruptionbudget firm")
+	g.waitForOutput(time.Minute, "cp-1", admin+"get pod debug -o jsonpath='{.status.phase}'", "Running")
+	g.writeHive(1, 2, initialLabels+"settings.kubelet.maxPods = 78; ")
 	_, out, _ = g.try("plan", "--drain-bare-pods", "--drain-local-data")
 	if !strings.Contains(out, "w-1: the drain would delete:") {
 		t.Errorf("plan: %s", out)
@@ -132,28 +134,29 @@ func TestDraining(t *testing.T) {
 	if code, _, diag := g.try("apply", "--drain-bare-pods", "--drain-local-data"); code != 0 || !strings.Contains(diag, "w-1: the drain deletes default/debug, which is a bare pod") {
 		t.Errorf("apply: exit code %d\n%s", code, diag)
 	}
-	if got := g.on("cp-1", admin+"get pods -o name | grep -c debug; true"); got != "0" {
+	if got := g.runOn("cp-1", admin+"get pods -o name | grep -c debug; true"); got != "0" {
 		t.Error("the bare pod is still there")
 	}
-	g.on("cp-1", admin+"delete deployment cache firm")
+	g.runOn("cp-1", admin+"delete deployment cache firm")
 
-	g.deadKubelet()
+	g.changeNodeWithStoppedKubelet()
 }
 
-// deadKubelet wants a node repaired by the change that it was in the way of.
-func (g *ground) deadKubelet() {
+// changeNodeWithStoppedKubelet stops a node's kubelet, and checks that the next change of the node
+// is applied without a drain and starts the kubelet.
+func (g *guestCluster) changeNodeWithStoppedKubelet() {
 	g.Helper()
-	g.on("w-1", "systemctl stop kubelet")
-	// While the API still calls the node Ready, the check at the end sees it.
+	g.runOn("w-1", "systemctl stop kubelet")
+	// The API still reports the node as Ready; the check at the end of apply finds the stopped kubelet.
 	if code, _, diag := g.try("apply"); code != 9 || !strings.Contains(diag, "w-1: its kubelet is stopped") {
 		g.Errorf("apply with a stopped kubelet: exit code %d\n%s", code, diag)
 	}
-	g.hive(1, 2, begin+"settings.kubelet.maxPods = 79; ")
+	g.writeHive(1, 2, initialLabels+"settings.kubelet.maxPods = 79; ")
 	began := time.Now()
 	code, _, diag := g.try("apply")
 	if took := time.Since(began); code != 0 || took > 150*time.Second || !strings.Contains(diag, "its kubelet is stopped") {
-		g.Errorf("a change of a node with a dead kubelet: exit code %d after %v\n%s", code, took, diag)
+		g.Errorf("a change of a node with a stopped kubelet: exit code %d after %v\n%s", code, took, diag)
 	}
-	g.atWork("cp-1", "w-1", "w-2")
-	g.maxPods("cp-1=79 w-1=79 w-2=79")
+	g.checkUncordoned("cp-1", "w-1", "w-2")
+	g.waitForMaxPods("cp-1=79 w-1=79 w-2=79")
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// A node's keys of encryption: the first that it is given encrypts, and none that it had is lost.
+// place_encryption writes a node's encryption keys: the first key of the file that it was given
+// encrypts, and no earlier key is dropped.
 func TestPlaceEncryption(t *testing.T) {
 	fixture.Require(t, "bash", "jq")
 	script, err := os.ReadFile("../../modules/kubernetes/scripts/pki.sh")
@@ -26,7 +27,8 @@ func TestPlaceEncryption(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(placed), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// place runs it as a system does that is to have the keys of this text.
+	// place runs it as a system whose ENCRYPTION_SUM is the hash of this text, and reports whether it
+	// succeeded.
 	place := func(system string) bool {
 		t.Helper()
 		sum := ""
@@ -78,7 +80,7 @@ remember() { printf '%s\n' "$2" >"$memory/$1"; }
 	}
 	put := func(text string) {
 		t.Helper()
-		_ = os.Remove(given) // as after a reboot
+		_ = os.Remove(given) // a reboot deletes the file, too
 		if text != "" {
 			if err := os.WriteFile(given, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
@@ -94,13 +96,13 @@ remember() { printf '%s\n' "$2" >"$memory/$1"; }
 		{"", one, false, ""},
 		{one, one, true, "key1=QQ=="},
 		{"", one, true, "key1=QQ=="},    // a reboot
-		{"", added, false, "key1=QQ=="}, // apply boot, and a reboot: it does not claim to know what it was not given
+		{"", added, false, "key1=QQ=="}, // apply boot and a reboot: the new key has not reached the node
 		{added, added, true, "key1=QQ== key2=Qg=="},
 		{turned, turned, true, "key2=Qg== key1=QQ=="},
 		{"", turned, true, "key2=Qg== key1=QQ=="},
-		{"", added, true, "key2=Qg== key1=QQ=="}, // an older generation: others may write with the new key already
+		{"", added, true, "key2=Qg== key1=QQ=="}, // an older generation: other servers may already encrypt with the new key
 		{one, one, true, "key1=QQ== key2=Qg=="},
-		{"Wg==\n", "", true, "key1=QQ== key2=Qg=="}, // keys of one's own: the first stays
+		{"Wg==\n", "", true, "key1=QQ== key2=Qg=="}, // a key that the hive does not generate: the keys stay
 	} {
 		put(step.file)
 		if got := place(step.system); got != step.placed {

@@ -102,7 +102,7 @@ let
   args = list: map (a: "${a.name}=${a.value}") list;
 in
 {
-  # Before there are machines.
+  # Before machines exist.
   image = {
     worker = drv { role = "worker"; };
     control-plane = drv { role = "control-plane"; };
@@ -133,7 +133,7 @@ in
       };
     };
   };
-  # What only control planes do is nothing to a worker.
+  # Settings of control planes do not change a worker's system.
   cousin = drv {
     role = "worker";
     runtime = facts 2;
@@ -214,7 +214,7 @@ in
               "audit-log"
             ];
       };
-      # Our policy, to another log.
+      # The default policy with another log file.
       stdout = told { apiServer.extraArgs.audit-log-path = "-"; };
       # The same path for another policy, and a reason to restart.
       policies =
@@ -236,7 +236,7 @@ in
       # A worker has no audit log.
       worker = (system { role = "worker"; runtime = facts 1; }).nixbench.kubernetes.settings.kubelet;
     };
-  # Defaults of ours that kubeadm has otherwise; only control planes have them.
+  # Defaults that differ from kubeadm's; only control planes have them.
   pace = {
     worker = (system { role = "worker"; runtime = facts 1; }).nixbench.kubernetes.settings.join ? patches;
     theirs =
@@ -250,7 +250,7 @@ in
       [ "patches=${kubernetes.settings.init.patches.directory}" ]
       ++ args kubernetes.settings.cluster.controllerManager.extraArgs;
   };
-  # Labels and taints are no part of a system, and nixbench knows them.
+  # Labels and taints are not part of a system; nixbench reads them from the evaluation.
   marks = {
     systems = map (marks: (marked marks).system.build.toplevel.drvPath) [
       { }

@@ -102,7 +102,7 @@ func evaluate(t *testing.T) evaluated {
 	t.Helper()
 	nixpkgs := fixture.Nixpkgs(t)
 	lib := filepath.Join(nixpkgs, "lib")
-	// Another lib than the fixture's, such as the real one.
+	// NIXBENCH_NIXPKGS_LIB can replace the fixture's lib, for example by the one of nixpkgs.
 	if other := os.Getenv("NIXBENCH_NIXPKGS_LIB"); other != "" {
 		lib = other
 	}
@@ -187,7 +187,7 @@ func TestEvaluation(t *testing.T) {
 	if e.Token != "/run/elsewhere/token" {
 		t.Errorf("the token is looked for in %s, not where the facts say", e.Token)
 	}
-	// Other keys are a reason for a control plane to restart its server; workers do not care.
+	// A control plane restarts its API server when the keys change; a worker's system has no trace of them.
 	const sum = "a6b46dd0d1ae5e86cbc8f37e75ceeb6760230c1ca4ffbcb0c97b96dd7d9c464b" // of "some"
 	if some, own := e.Keyed.Some, e.Keyed.Own; some.Sum != sum || len(some.Envs) != 1 || some.Envs[0].Value != sum || own.Sum != "" || len(own.Envs) != 0 {
 		t.Errorf("keys of encryption: %+v", e.Keyed)
@@ -210,7 +210,7 @@ func TestEvaluation(t *testing.T) {
 	}
 }
 
-// The defaults of hardening, and what switches them off.
+// The defaults of hardening, and the options that switch them off.
 func TestHardeningOptions(t *testing.T) {
 	h := evaluate(t).Hardening
 	want := func(what string, have []string, args ...string) {
@@ -269,7 +269,7 @@ func TestHardeningOptions(t *testing.T) {
 		t.Errorf("kubelet without hardening: %+v", k)
 	}
 
-	// What a hive says about one program wins.
+	// A hive's setting for one program overrides the default.
 	want("a hive's own", h.Theirs.APIServer, "profiling=true", "audit-log-maxsize=7", "audit-log-maxage=3", "tls-min-version=VersionTLS12")
 	want("a hive's own", h.Theirs.Scheduler, "profiling=false")
 	if k := h.Theirs.Kubelet; k.SeccompDefault || k.TLSMinVersion != "VersionTLS13" {
@@ -289,7 +289,7 @@ func TestHardeningOptions(t *testing.T) {
 	}
 }
 
-// Each complaint names the option and what to do.
+// Each failed assertion names the option and the remedy.
 func TestAssertions(t *testing.T) {
 	e := evaluate(t)
 	want := map[string][]string{
@@ -301,14 +301,14 @@ func TestAssertions(t *testing.T) {
 		"wide":       {"nixbench.kubernetes.nodeCidr", "make it a /20", "flannel"},
 		"calico":     {"nixbench.kubernetes.cni.calico.manifest", "pkgs.fetchurl"},
 		"label":      {"nixbench.kubernetes.nodeLabels", "node-role.kubernetes.io/worker", "domain of your own"},
-		"reserved":   {"nixbench.kubernetes.nodeLabels has kubernetes.io/hostname", "leave it out"},
+		"reserved":   {"nixbench.kubernetes.nodeLabels has kubernetes.io/hostname", "remove it"},
 		"granted":    nil,
 		"key":        {`nixbench.kubernetes.nodeLabels has "-a"`, "at most 63"},
 		"domain":     {`nixbench.kubernetes.nodeLabels has "Example.org/a/b"`, "a domain and a /"},
-		"value":      {`nixbench.kubernetes.nodeLabels."a" has a value`, "begins and ends"},
-		"taint":      {`nixbench.kubernetes.nodeTaints has "a=b,c"`, "those of labels"},
+		"value":      {`nixbench.kubernetes.nodeLabels."a" has an invalid value`, "begins and ends"},
+		"taint":      {`nixbench.kubernetes.nodeTaints has "a=b,c"`, "the rules for labels"},
 		"condition":  {`nixbench.kubernetes.nodeTaints has "node.kubernetes.io/not-ready"`, "domain of your own"},
-		"twice":      {`nixbench.kubernetes.nodeTaints has "a:NoSchedule" more than once`, "one value"},
+		"twice":      {`nixbench.kubernetes.nodeTaints has "a:NoSchedule" more than once`, "only one taint"},
 		"effects":    nil,
 		"rotation":   {"nixbench.kubernetes.settings.kubelet.rotateCertificates is off", "renew = false"},
 		"byHand":     nil,

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// What a node itself refuses, whoever switches it.
+// The node itself refuses a version that kubeadm cannot upgrade to, also when the system is not
+// switched by nixbench.
 func TestPermitted(t *testing.T) {
 	script, err := os.ReadFile("../../modules/kubernetes/scripts/upgrade.sh")
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// pki is what nixbench gives to nodes: a folder of files with the names that they
-// have on a node, and the hash of the cluster's CA.
+// pki has the keys of a cluster: a folder of files with the names that they have on a node, and the
+// hash of the cluster's CA.
 type pki struct {
 	dir    string
 	caHash string

@@ -10,31 +10,32 @@ import (
 	"time"
 )
 
-// The other container runtime and another pod network, with images from archives alone.
+// A cluster with CRI-O instead of containerd and with flannel as its pod network, whose images all
+// come from archives.
 func TestCRIOAndFlannel(t *testing.T) {
 	t.Parallel()
 	const crio, flannel = "cri-o-v1.34.0", "flannel-v0.28.4"
-	g := newGround(t, "--kubernetes-part", crio, "--kubernetes-part", flannel)
+	g := newGuestCluster(t, "--kubernetes-part", crio, "--kubernetes-part", flannel)
 	settings := fmt.Sprintf(`
       containerRuntime.name = "cri-o";
       cni.name = "flannel";
-      images = [ %s ];`, g.archives("v1.34.4", flannel))
-	g.hive(1, 2, settings)
+      images = [ %s ];`, g.imageArchives("v1.34.4", flannel))
+	g.writeHive(1, 2, settings)
 	began := time.Now()
 	g.run("apply")
-	t.Logf("from nothing to 1 + 2 nodes Ready: %.1f s", time.Since(began).Seconds())
-	g.nodes("cp-1 Ready;w-1 Ready;w-2 Ready;")
+	t.Logf("from an empty hypervisor to 1 + 2 nodes Ready: %.1f s", time.Since(began).Seconds())
+	g.checkNodes("cp-1 Ready;w-1 Ready;w-2 Ready;")
 	g.run("check", "--deep")
 
-	if got := g.on("cp-1", admin+"get nodes -o jsonpath='{.items[*].status.nodeInfo.containerRuntimeVersion}'"); got != "cri-o://1.34.0 cri-o://1.34.0 cri-o://1.34.0" {
-		t.Errorf("containers are run by %q", got)
+	if got := g.runOn("cp-1", admin+"get nodes -o jsonpath='{.items[*].status.nodeInfo.containerRuntimeVersion}'"); got != "cri-o://1.34.0 cri-o://1.34.0 cri-o://1.34.0" {
+		t.Errorf("the nodes' container runtimes are %q", got)
 	}
-	if got := g.on("w-1", "ls /etc/cni/net.d"); got != "05-flannel.conflist" {
-		t.Errorf("there are other networks than flannel's: %q", got)
+	if got := g.runOn("w-1", "ls /etc/cni/net.d"); got != "05-flannel.conflist" {
+		t.Errorf("/etc/cni/net.d has %q, want only flannel's configuration", got)
 	}
-	// None from the network that CRI-O would have by itself.
+	// No pod has an address of CRI-O's default network.
 	pods := netip.MustParsePrefix("10.244.0.0/16")
-	addresses := strings.Fields(g.on("cp-1", admin+"-n kube-system get pods -o json | jq -r '.items[] | select(.spec.hostNetwork | not) | .status.podIP'"))
+	addresses := strings.Fields(g.runOn("cp-1", admin+"-n kube-system get pods -o json | jq -r '.items[] | select(.spec.hostNetwork | not) | .status.podIP'"))
 	if len(addresses) == 0 {
 		t.Error("no pod has an address of its own")
 	}
@@ -44,34 +45,34 @@ func TestCRIOAndFlannel(t *testing.T) {
 		}
 	}
 
-	// Images that no registry has are pinned, and loaded again when they are lost.
+	// Images that no registry has are pinned, and loaded again after they were deleted.
 	const image = "registry.k8s.io/kube-scheduler:v1.34.4"
-	if got := g.on("w-1", "journalctl -u crio -o cat | grep -c 'Set config pinned_images to.*"+image+"'"); got != "1" {
-		t.Errorf("CRI-O was told %s times to pin %s, want once", got, image)
+	if got := g.runOn("w-1", "journalctl -u crio -o cat | grep -c 'Set config pinned_images to.*"+image+"'"); got != "1" {
+		t.Errorf("CRI-O's journal has %s settings that pin %s, want 1", got, image)
 	}
-	g.on("w-1", "skopeo delete containers-storage:"+image+" && systemctl restart nixbench-kubernetes")
-	g.wait(30*time.Second, "w-1", "skopeo inspect --raw containers-storage:"+image+" >/dev/null && jq -r .phase /run/nixbench/kubernetes.json", "ready")
+	g.runOn("w-1", "skopeo delete containers-storage:"+image+" && systemctl restart nixbench-kubernetes")
+	g.waitForOutput(30*time.Second, "w-1", "skopeo inspect --raw containers-storage:"+image+" >/dev/null && jq -r .phase /run/nixbench/kubernetes.json", "ready")
 
-	// Another backend: flannel starts anew, and all pods stay where they are.
-	g.route("dev flannel.1")
-	g.hive(1, 2, settings+`cni.flannel.settings.Backend.Type = "host-gw";`)
+	// With another backend flannel restarts, and pods reach each other through it.
+	g.checkRoute("dev flannel.1")
+	g.writeHive(1, 2, settings+`cni.flannel.settings.Backend.Type = "host-gw";`)
 	g.run("apply")
-	g.on("cp-1", admin+"-n kube-flannel rollout status daemonset/kube-flannel-ds --timeout=50s")
-	g.route("dev eth0")
+	g.runOn("cp-1", admin+"-n kube-flannel rollout status daemonset/kube-flannel-ds --timeout=50s")
+	g.checkRoute("dev eth0")
 	g.run("check", "--deep")
 }
 
-// route wants w-1 to reach the pods of w-2 by this device.
-func (g *ground) route(want string) {
+// checkRoute checks that the route from w-1 to the pods of w-2 has this device.
+func (g *guestCluster) checkRoute(want string) {
 	g.Helper()
-	subnet := g.on("cp-1", admin+"get node w-2 -o jsonpath='{.spec.podCIDR}'")
-	if got := g.on("w-1", "ip route show "+subnet); !strings.Contains(got, want) {
-		g.Errorf("w-1 reaches the pods of w-2 by %q, want %s", got, want)
+	subnet := g.runOn("cp-1", admin+"get node w-2 -o jsonpath='{.spec.podCIDR}'")
+	if got := g.runOn("w-1", "ip route show "+subnet); !strings.Contains(got, want) {
+		g.Errorf("the route from w-1 to the pods of w-2 is %q, want %s", got, want)
 	}
 }
 
-// archives lists the images of these parts, as Nix strings with their paths on nodes.
-func (g *ground) archives(parts ...string) string {
+// imageArchives lists the images of these parts, as Nix strings with their paths on nodes.
+func (g *guestCluster) imageArchives(parts ...string) string {
 	g.Helper()
 	var list strings.Builder
 	for _, part := range parts {

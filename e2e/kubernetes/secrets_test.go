@@ -15,21 +15,21 @@ import (
 	"time"
 )
 
-// overheard looks at the command lines and environments of all processes until it is
-// stopped. The lab's machines are containers, so those of nodes are among them.
-type overheard struct {
+// processWatch records the command lines and environments of all processes until it is stopped.
+// The lab's machines are containers, so processes of nodes are among them.
+type processWatch struct {
 	mu   sync.Mutex
 	seen map[string]bool
-	stop chan struct{}
-	over sync.WaitGroup
+	quit chan struct{}
+	done sync.WaitGroup
 }
 
-func overhear() *overheard {
-	o := &overheard{seen: map[string]bool{}, stop: make(chan struct{})}
-	o.over.Go(func() {
+func watchProcesses() *processWatch {
+	w := &processWatch{seen: map[string]bool{}, quit: make(chan struct{})}
+	w.done.Go(func() {
 		for {
 			select {
-			case <-o.stop:
+			case <-w.quit:
 				return
 			case <-time.After(20 * time.Millisecond):
 			}
@@ -37,25 +37,27 @@ func overhear() *overheard {
 			environs, _ := filepath.Glob("/proc/[0-9]*/environ")
 			for _, f := range append(lines, environs...) {
 				if text, _ := os.ReadFile(f); len(text) > 0 {
-					o.mu.Lock()
-					o.seen[string(text)] = true
-					o.mu.Unlock()
+					w.mu.Lock()
+					w.seen[string(text)] = true
+					w.mu.Unlock()
 				}
 			}
 		}
 	})
-	return o
+	return w
 }
 
-func (o *overheard) end() string {
-	close(o.stop)
-	o.over.Wait()
-	return strings.Join(slices.Collect(maps.Keys(o.seen)), "\n")
+// stop returns all that was recorded.
+func (w *processWatch) stop() string {
+	close(w.quit)
+	w.done.Wait()
+	return strings.Join(slices.Collect(maps.Keys(w.seen)), "\n")
 }
 
-// secrets are what must not be found anywhere else, by name: of a token its second half,
-// of keys in PEM their first line. stored are the same as the vault's files have them.
-func (g *ground) secrets() (secrets map[string]string, stored []string) {
+// readSecrets returns text of each generated secret that must not be found elsewhere, by name: the
+// second half of a token, the first line of a key in PEM. stored has the same secrets in the
+// encoding of the files below .nixbench/bench/secrets.
+func (g *guestCluster) readSecrets() (secrets map[string]string, stored []string) {
 	g.Helper()
 	out := map[string]string{}
 	files, _ := filepath.Glob(filepath.Join(g.dir, ".nixbench/bench/secrets/generated/*.json"))
@@ -100,7 +102,7 @@ func storePaths(t testing.TB) []string {
 	return paths
 }
 
-// filesWith are files below roots in which one of the texts is.
+// filesWith returns the files below roots that contain one of the texts.
 func filesWith(t testing.TB, texts []string, roots ...string) []string {
 	t.Helper()
 	var found []string
@@ -122,11 +124,13 @@ func filesWith(t testing.TB, texts []string, roots ...string) []string {
 	return found
 }
 
-// staySecret searches everything that an apply has left. before are the store's paths from
-// before it, processes what was seen of them meanwhile.
-func (g *ground) staySecret(before []string, processes string, nodes ...string) {
+// checkNoSecretLeaked searches for secrets after an apply: in process lists, in the output, in the
+// store, in the state folder, in logs and files of the nodes, and in etcd. Each search must also
+// find a text that is known to be there. before are the store's paths before the apply, processes
+// the command lines and environments during it.
+func (g *guestCluster) checkNoSecretLeaked(before []string, processes string, nodes ...string) {
 	g.Helper()
-	secrets, stored := g.secrets()
+	secrets, stored := g.readSecrets()
 	texts := append(stored, slices.Collect(maps.Values(secrets))...)
 	named := func(where, text string) {
 		for name, secret := range secrets {
@@ -136,9 +140,9 @@ func (g *ground) staySecret(before []string, processes string, nodes ...string) 
 		}
 	}
 
-	// Here. Each search is shown to find what is there.
+	// On this machine.
 	for where, c := range map[string]struct{ text, control string }{
-		"process lists": {processes, "kubeadm\x00init"}, "what commands print": {g.said.String(), "generation 1"},
+		"process lists": {processes, "kubeadm\x00init"}, "the output of commands": {g.output.String(), "generation 1"},
 	} {
 		named(where, c.text)
 		if !strings.Contains(c.text, c.control) {
@@ -157,14 +161,14 @@ func (g *ground) staySecret(before []string, processes string, nodes ...string) 
 		g.Errorf("secrets are in %v", records)
 	}
 	if len(filesWith(g, []string{"cp-1"}, filepath.Join(g.dir, ".nixbench/bench/runs"))) < 3 || len(filesWith(g, texts, filepath.Join(g.dir, ".nixbench/bench/secrets"))) != len(secrets) {
-		g.Error("the search of the state does not find what is there")
+		g.Error("the search of the state does not find the nodes' names and the stored secrets")
 	}
 
-	// There. kubeadm's own copies of the keys are where they belong.
+	// On the nodes. kubeadm's own copies of the keys, in /etc/kubernetes/pki, are excluded.
 	for _, node := range nodes {
 		search := func(patterns ...string) string {
-			// Not as an argument: this search looks at arguments, too.
-			out, err := g.tell(node, strings.Join(patterns, "\n")+"\n", `cat > /run/patterns
+			// The patterns come from standard input, because the search covers arguments of processes.
+			out, err := g.tryOnWithInput(node, strings.Join(patterns, "\n")+"\n", `cat > /run/patterns
 grep -rlF -f /run/patterns /nix/store /var/log /var/lib/nixbench /var/lib/kubelet/*.* /run/nixbench/*.json /run/nixbench/kubernetes /etc /run/systemd 2>/dev/null | grep -v '^/etc/kubernetes/pki/'
 journalctl -q --no-pager | grep -F -f /run/patterns | cut -c 1-300 | head -n 5
 ps -eo args | grep -F -f /run/patterns
@@ -183,28 +187,28 @@ rm /run/patterns`)
 				g.Errorf("%s: the search does not find %q", node, want)
 			}
 		}
-		if got := g.on(node, "cat /run/nixbench/secrets/join-token"); !strings.Contains(got, secrets["join-token"]) {
-			g.Errorf("%s: the token is not where it belongs", node)
+		if got := g.runOn(node, "cat /run/nixbench/secrets/join-token"); !strings.Contains(got, secrets["join-token"]) {
+			g.Errorf("%s: the token is not in /run/nixbench/secrets/join-token", node)
 		}
 	}
-	if got := g.on("cp-1", etcdctl+"get --print-value-only --prefix /registry/secrets/kube-system/bootstrap-token | head -c 24 | tr -d '\\0'"); got != "k8s:enc:secretbox:v1:key" {
+	if got := g.runOn("cp-1", etcdctl+"get --print-value-only --prefix /registry/secrets/kube-system/bootstrap-token | head -c 24 | tr -d '\\0'"); got != "k8s:enc:secretbox:v1:key" {
 		g.Errorf("etcd stores secrets as %q", got)
 	}
 }
 
-// tokenWorks tells whether the API takes a token for one that lets nodes join.
-func (g *ground) tokenWorks(token string) bool {
+// tokenWorks reports whether the API accepts a token as a bootstrap token.
+func (g *guestCluster) tokenWorks(token string) bool {
 	g.Helper()
-	out, err := g.ask("cp-1", "curl -sk --noproxy '*' -H 'Authorization: Bearer "+token+"' https://127.0.0.1:6443/api/v1/nodes | head -c 400")
+	out, err := g.tryOn("cp-1", "curl -sk --noproxy '*' -H 'Authorization: Bearer "+token+"' https://127.0.0.1:6443/api/v1/nodes | head -c 400")
 	if err != nil {
 		g.Fatal(err)
 	}
 	switch {
-	case strings.Contains(out, `system:bootstrap:`): // known, and forbidden to look at nodes
+	case strings.Contains(out, `system:bootstrap:`): // authenticated, but not authorized to list nodes
 		return true
 	case strings.Contains(out, "Unauthorized"):
 		return false
 	}
-	g.Fatalf("the API says %s", out)
+	g.Fatalf("the API answers a request with a token: %s", out)
 	return false
 }

@@ -10,52 +10,53 @@ import (
 
 const etcdctl = "ETCDCTL_ENDPOINTS=https://127.0.0.1:2379 etcdctl --cacert /etc/kubernetes/pki/etcd/ca.crt --cert /etc/kubernetes/pki/etcd/server.crt --key /etc/kubernetes/pki/etcd/server.key "
 
-// members wants etcd to have exactly these, as one of its nodes says.
-func (g *ground) members(from, want string) {
+// checkMembers checks the members of etcd, as the one on the node from reports them.
+func (g *guestCluster) checkMembers(from, want string) {
 	g.Helper()
-	if got := g.on(from, etcdctl+`member list | awk -F ', ' '{ print $3, $2, $6 }' | sort | tr '\n' ';'`); got != want {
+	if got := g.runOn(from, etcdctl+`member list | awk -F ', ' '{ print $3, $2, $6 }' | sort | tr '\n' ';'`); got != want {
 		g.Errorf("etcd has %q, want %q", got, want)
 	}
 }
 
-const three = "cp-1 started false;cp-2 started false;cp-3 started false;"
+const threeMembers = "cp-1 started false;cp-2 started false;cp-3 started false;"
 
-// Three control planes: each can be lost, one after the other, and comes back as what it was.
+// Of three control planes one after the other is destroyed or lost with its disk. apply replaces it,
+// and it is still the same cluster.
 func TestThreeControlPlanes(t *testing.T) {
 	t.Parallel()
-	g := newGround(t)
-	g.hive(3, 0, "")
+	g := newGuestCluster(t)
+	g.writeHive(3, 0, "")
 	began := time.Now()
 	g.run("apply")
 	t.Logf("three control planes Ready after %.1f s", time.Since(began).Seconds())
 	const all = "cp-1 Ready;cp-2 Ready;cp-3 Ready;"
-	g.nodes(all)
-	g.members("cp-1", three)
+	g.checkNodes(all)
+	g.checkMembers("cp-1", threeMembers)
 	uid := admin + "get namespace kube-system -o jsonpath={.metadata.uid}"
-	id := g.on("cp-1", uid)
-	whole := func(what string) {
+	id := g.runOn("cp-1", uid)
+	checkComplete := func(what string) {
 		t.Helper()
-		t.Logf("%s: whole again after %.1f s", what, time.Since(began).Seconds())
+		t.Logf("%s: complete again after %.1f s", what, time.Since(began).Seconds())
 		for _, node := range []string{"cp-1", "cp-2", "cp-3"} {
-			g.nodesFrom(node, all)
-			g.members(node, three)
-			if got := g.on(node, uid); got != id {
+			g.checkNodesFrom(node, all)
+			g.checkMembers(node, threeMembers)
+			if got := g.runOn(node, uid); got != id {
 				t.Errorf("%s: %s is in cluster %s, and it was %s", what, node, got, id)
 			}
 		}
 	}
 
-	// One that is destroyed leaves the cluster before.
+	// destroy removes a node from the cluster before its machine.
 	g.run("destroy", "--on", "cp-2", "--yes")
-	g.nodes("cp-1 Ready;cp-3 Ready;")
-	g.members("cp-1", "cp-1 started false;cp-3 started false;")
+	g.checkNodes("cp-1 Ready;cp-3 Ready;")
+	g.checkMembers("cp-1", "cp-1 started false;cp-3 started false;")
 	began = time.Now()
 	g.run("apply")
-	whole("cp-2 was destroyed")
+	checkComplete("cp-2 was destroyed")
 
-	// One that is lost with its disk, behind our back.
-	g.lose("cp-3")
-	if got := g.on("cp-1", admin+"get --raw /readyz"); got != "ok" {
+	// A machine is lost with its disk, not by nixbench.
+	g.loseMachine("cp-3")
+	if got := g.runOn("cp-1", admin+"get --raw /readyz"); got != "ok" {
 		t.Errorf("the API on cp-1 says %q", got)
 	}
 	if code, _, diag := g.try("check", "--timeout", "10s"); code != 9 || !strings.Contains(diag, "cp-3") {
@@ -63,26 +64,26 @@ func TestThreeControlPlanes(t *testing.T) {
 	}
 	began = time.Now()
 	g.run("apply")
-	whole("cp-3 was lost")
+	checkComplete("cp-3 was lost")
 
-	// The one whose address is the endpoint.
-	g.lose("cp-1")
-	if got := g.on("cp-2", admin+"get --raw /readyz"); got != "ok" {
+	// The machine is lost whose address is the cluster's endpoint.
+	g.loseMachine("cp-1")
+	if got := g.runOn("cp-2", admin+"get --raw /readyz"); got != "ok" {
 		t.Errorf("the API on cp-2 says %q", got)
 	}
 	g.run("destroy", "--on", "cp-1", "--yes")
-	g.members("cp-2", "cp-2 started false;cp-3 started false;")
+	g.checkMembers("cp-2", "cp-2 started false;cp-3 started false;")
 	began = time.Now()
 	g.run("apply")
-	whole("cp-1, the endpoint, was lost")
-	if got := g.on("cp-1", "iptables -t nat -S OUTPUT | grep -c nixbench; true"); got != "0" {
-		t.Errorf("%s detours are left", got)
+	checkComplete("cp-1, the endpoint, was lost")
+	if got := g.runOn("cp-1", "iptables -t nat -S OUTPUT | grep -c nixbench; true"); got != "0" {
+		t.Errorf("%s rules of nixbench are left in the OUTPUT chain of cp-1's nat table", got)
 	}
 	g.run("check")
 }
 
-// lose ends a machine and removes its disk, as if its hypervisor had burnt down.
-func (g *ground) lose(node string) {
+// loseMachine deletes a machine and its disk without nixbench.
+func (g *guestCluster) loseMachine(node string) {
 	g.Helper()
 	for _, verb := range []string{"destroy", "undefine"} {
 		if out, err := g.l.Command(g.Context(), "virsh", "-q", "-c", g.l.URI("lxc"), verb, "bench-"+node).CombinedOutput(); err != nil {
@@ -95,5 +96,5 @@ func (g *ground) lose(node string) {
 			g.Log(err)
 		}
 	}
-	g.Logf("%s and %v are gone", node, disks)
+	g.Logf("deleted the machine of %s and %v", node, disks)
 }

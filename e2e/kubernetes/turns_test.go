@@ -9,30 +9,31 @@ import (
 	"testing"
 )
 
-// Machines of control planes change one after the other, and the cluster stays what it was.
-func TestMachinesInTurn(t *testing.T) {
+// Machines of control planes are resized and recreated one after the other, and it is still the
+// same cluster with the same members.
+func TestChangeControlPlaneMachines(t *testing.T) {
 	t.Parallel()
-	g := newGround(t)
-	g.hive(3, 0, "")
+	g := newGuestCluster(t)
+	g.writeHive(3, 0, "")
 	g.run("apply")
 	uid := admin + "get namespace kube-system -o jsonpath={.metadata.uid}"
-	id := g.on("cp-1", uid)
-	same := func(what string) {
+	id := g.runOn("cp-1", uid)
+	checkSameCluster := func(what string) {
 		t.Helper()
 		for _, node := range []string{"cp-1", "cp-2", "cp-3"} {
-			g.nodesFrom(node, "cp-1 Ready;cp-2 Ready;cp-3 Ready;")
-			g.members(node, three)
-			if got := g.on(node, uid); got != id {
+			g.checkNodesFrom(node, "cp-1 Ready;cp-2 Ready;cp-3 Ready;")
+			g.checkMembers(node, threeMembers)
+			if got := g.runOn(node, uid); got != id {
 				t.Errorf("%s: %s is in cluster %s, and it was %s", what, node, got, id)
 			}
 		}
 	}
 
 	resized := []string{"--set", "roles.cp.memory=2900M"}
-	g.inTurn("apply", resized...)
-	same("other sizes")
+	g.changeMachinesInTurn("apply", resized...)
+	checkSameCluster("other sizes")
 
-	// What makes an image another one need not be its disk.
+	// A new image with the same disk, but another kernel command line.
 	image := t.TempDir()
 	if err := os.Symlink(g.image, filepath.Join(image, "disk"+filepath.Ext(g.image))); err != nil {
 		t.Fatal(err)
@@ -40,15 +41,15 @@ func TestMachinesInTurn(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(image, "cmdline"), []byte("another"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g.inTurn("apply", append(resized, "--recreate", "--set", "roles.cp.image="+image)...)
-	same("other images")
+	g.changeMachinesInTurn("apply", append(resized, "--recreate", "--set", "roles.cp.image="+image)...)
+	checkSameCluster("other images")
 }
 
-// inTurn wants the machines of all control planes changed, each after its node has left, and
-// the next when it is back.
-func (g *ground) inTurn(command string, args ...string) {
+// changeMachinesInTurn runs nixbench, and checks that it changes the machines of all control planes
+// one after the other: each node is drained before, and uncordoned before the next one's turn.
+func (g *guestCluster) changeMachinesInTurn(command string, args ...string) {
 	g.Helper()
-	before := g.untouched("cp-1", "cp-2", "cp-3")
+	before := g.nodeStates("cp-1", "cp-2", "cp-3")
 	code, out, diag := g.try(append([]string{command, "--json", "--yes"}, args...)...)
 	if code != 0 {
 		g.Fatalf("exit code %d\n%s", code, diag)
@@ -67,10 +68,10 @@ func (g *ground) inTurn(command string, args ...string) {
 	if got := slices.Compact(turns); !slices.Equal(got, want) {
 		g.Errorf("turns: %q, want %q", got, want)
 	}
-	after := strings.Split(g.untouched("cp-1", "cp-2", "cp-3"), "\n")
+	after := strings.Split(g.nodeStates("cp-1", "cp-2", "cp-3"), "\n")
 	for i, was := range strings.Split(before, "\n") {
 		if after[i] == was {
-			g.Errorf("cp-%d was left as it is", i+1)
+			g.Errorf("the machine of cp-%d has not changed", i+1)
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Package lab gives an end-to-end test a set of machines: containers with a real
-// systemd, sshd and Nix daemon, on a private libvirt network, started in about
-// two seconds and gone without a trace afterwards.
+// Package lab starts machines for end-to-end tests: containers with a real systemd,
+// sshd and Nix daemon, on a private libvirt network. They start in about two seconds,
+// and nothing of them is left when the test has ended.
 //
 //	func TestDeploy(t *testing.T) {
 //		l := lab.Start(t, 3, lab.WithDisk("m2", "200M"))
@@ -9,15 +9,15 @@
 //		…
 //	}
 //
-// Machines live in network namespaces of their own, and so must whoever talks to
-// them: start clients with [Lab.Command]. Everything else about a client is the
-// host's: its files, its processes, its Nix.
+// Machines are only reachable from the lab's network namespace: start clients with
+// [Lab.Command], which changes only their network namespace. They see the host's files,
+// processes and Nix.
 //
-// A test of what makes machines starts with [Hypervisor]: a libvirt with nothing on
-// it, and an [Image] for each kind of machine.
+// A test of a program that makes machines starts with [Hypervisor]: a libvirt without
+// machines, and an [Image] for each kind of machine.
 //
-// Tests that call [Start] are skipped unless NIXBENCH_E2E=1. With it, a host that
-// lacks something is a failure that says what is missing: a suite that skips
-// silently proves nothing. The program "lab" beside this file does the work, and
-// does it by hand too; the README tells how.
+// Tests that call [Start] are skipped unless NIXBENCH_E2E=1. With it they fail on a host
+// that lacks something, and the message has what is missing, so that a test is never
+// skipped unnoticed. The package calls the program "lab" beside this file, which can also
+// be used without a test, as the README describes.
 package lab

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// Hypervisor starts a lab without machines and without a network, on which the test
-// makes its own, of role images: see [Lab.URI], [Lab.PoolPath] and [Image].
-// They end with the lab, whoever made them.
+// Hypervisor starts a lab without machines and without a network. The test makes
+// machines on it from role images: see [Lab.URI], [Lab.PoolPath] and [Image].
+// All machines end with the lab.
 func Hypervisor(tb testing.TB, opts ...Option) *Lab {
 	tb.Helper()
 	return Start(tb, 0, append([]Option{WithHypervisor()}, opts...)...)
 }
 
-// URI is that of the lab's libvirt: of its virtual machines ("qemu") or of its
+// URI returns the URI of the lab's libvirt: for virtual machines ("qemu") or for
 // containers ("lxc"). It works from every network namespace.
 func (l *Lab) URI(driver string) string {
 	uri := l.uris[driver]
@@ -28,17 +28,18 @@ func (l *Lab) URI(driver string) string {
 	return uri
 }
 
-// PoolPath is an empty folder for disks, which libvirt and the test see alike.
+// PoolPath returns a folder for disks, which is empty at first. libvirt and the test see
+// it at the same path.
 func (l *Lab) PoolPath() string {
 	if l.poolPath == "" {
-		panic("the lab is no hypervisor")
+		panic("the lab has no pool: it was started without WithHypervisor")
 	}
 	return l.poolPath
 }
 
-// Image returns the folder of a role's image, of which a hypervisor makes machines:
-// "container" or "vm". It is built unless it is cached. Further arguments are
-// options of the program: "--size", "4G", or "--kubernetes".
+// Image returns the folder of a role's image, from which a hypervisor makes machines. The
+// kind is "container" or "vm". The image is built unless it is cached. Further arguments
+// are options of the program: "--size", "4G", or "--kubernetes".
 func Image(tb testing.TB, kind string, args ...string) string {
 	tb.Helper()
 	needE2E(tb)

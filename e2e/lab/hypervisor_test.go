@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// guest is a machine that a test made on a hypervisor by hand.
+// guest is a machine that a test has made on a hypervisor without nixbench.
 type guest struct {
 	name, ip, mac string
 	driver        string
@@ -74,8 +74,8 @@ const vmXML = `<domain type='qemu'>
   </devices>
 </domain>`
 
-// makeGuests defines and starts a container and a virtual machine, as a provider
-// would: disks in the pool, and credentials that name them and pin their host keys.
+// makeGuests defines and starts a container and a virtual machine as nixbench would: with
+// disks in the pool, and with credentials that set their names and host keys.
 func makeGuests(t *testing.T, l *Lab) (container, vm guest) {
 	t.Helper()
 	containerImage, vmImage := Image(t, "container"), Image(t, "vm")
@@ -92,7 +92,7 @@ func makeGuests(t *testing.T, l *Lab) (container, vm guest) {
 	}
 	known := ""
 	for _, g := range []guest{container, vm} {
-		known += g.ip + " " + g.credentials(t, authorized)
+		known += g.ip + " " + g.writeCredentials(t, authorized)
 	}
 	write(t, filepath.Join(pool, "known_hosts"), known)
 
@@ -109,8 +109,8 @@ func makeGuests(t *testing.T, l *Lab) (container, vm guest) {
 	return container, vm
 }
 
-// credentials writes the guest's, and returns its public host key.
-func (g guest) credentials(t *testing.T, authorized []byte) string {
+// writeCredentials writes the guest's credentials, and returns its public host key.
+func (g guest) writeCredentials(t *testing.T, authorized []byte) string {
 	t.Helper()
 	dir := filepath.Join(g.l.PoolPath(), g.name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -142,9 +142,10 @@ func (g guest) virsh(t *testing.T, script string) string {
 	return g.l.Virsh(t, "-c", g.l.URI(g.driver), script)
 }
 
-// try runs a script on the guest; from the first contact on, its key must be right.
-func (g guest) try(ctx context.Context, patience, script string) (string, error) {
-	out, err := g.l.Command(ctx, "ssh", "-F", "/dev/null", "-i", g.l.KeyFile(), "-o", "BatchMode=yes", "-o", "ConnectTimeout="+patience,
+// try runs a script on the guest. Its host key must be the one of known_hosts from the first
+// connection on.
+func (g guest) try(ctx context.Context, connectTimeout, script string) (string, error) {
+	out, err := g.l.Command(ctx, "ssh", "-F", "/dev/null", "-i", g.l.KeyFile(), "-o", "BatchMode=yes", "-o", "ConnectTimeout="+connectTimeout,
 		"-o", "KexAlgorithms=curve25519-sha256", "-o", "LogLevel=ERROR",
 		"-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+filepath.Join(g.l.PoolPath(), "known_hosts"),
 		"root@"+g.ip, script).CombinedOutput()
@@ -162,9 +163,9 @@ func (g guest) run(t *testing.T, script string) string {
 	return out
 }
 
-// await waits until the guest has booted, and not with the boot id notBoot; it
-// returns the new one.
-func (g guest) await(t *testing.T, notBoot string) string {
+// waitReady waits until the guest has booted with another boot id than notBoot, and returns
+// the boot id.
+func (g guest) waitReady(t *testing.T, notBoot string) string {
 	t.Helper()
 	started := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -182,7 +183,7 @@ func (g guest) await(t *testing.T, notBoot string) string {
 		last = fmt.Sprintf("%s (%v)", out, err)
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Fatalf("%s does not boot; the last answer: %s", g.name, last)
+	t.Fatalf("%s has not booted after 5 minutes; the last answer: %s", g.name, last)
 	return ""
 }
 
@@ -196,12 +197,12 @@ func TestHypervisor(t *testing.T) {
 		}
 	}
 	if out := l.Virsh(t, "-c", l.URI("qemu"), "domcapabilities"); !strings.Contains(out, "<domain>qemu</domain>") {
-		t.Errorf("the lab's libvirt does not say that it emulates:\n%s", out)
+		t.Errorf("the lab's libvirt does not offer emulated machines:\n%s", out)
 	}
 	container, vm := makeGuests(t, l)
 	for _, g := range []guest{container, vm} {
 		t.Run(g.name, func(t *testing.T) {
-			t.Parallel() // what is emulated takes its time
+			t.Parallel() // the virtual machine is emulated, and slow
 			testGuest(t, g)
 		})
 	}
@@ -209,7 +210,7 @@ func TestHypervisor(t *testing.T) {
 
 func testGuest(t *testing.T, g guest) {
 	const system = "/nix/store/00000000000000000000000000000000-system"
-	first := g.await(t, "")
+	first := g.waitReady(t, "")
 	got := g.run(t, `
 		hostname; cat /var/lib/nixbench/node.json; echo
 		systemctl is-system-running
@@ -221,23 +222,23 @@ func testGuest(t *testing.T, g guest) {
 		t.Errorf("%s has\n%s\nwant\n%s", g.name, got, want)
 	}
 	if g.driver == "qemu" {
-		// What a seed for cloud-init would be on.
+		// The file system of a seed for cloud-init.
 		g.run(t, "modprobe isofs && grep -w iso9660 /proc/filesystems")
 	}
 
-	// A system is deployed, and is the one that boots.
+	// A system that is set as the boot default is activated at the next boot.
 	g.run(t, `
 		mkdir -p `+system+` && printf '#!/bin/sh\nln -sfn `+system+` /run/current-system\necho activated\n' > `+system+`/activate
 		chmod +x `+system+`/activate; echo `+system+` > /boot/nixbench-default; echo kept > /var/kept`)
-	// The connection may end before the command's status has come.
+	// The connection may end before ssh receives the command's status.
 	g.try(t.Context(), "30", "systemctl --no-block reboot")
-	g.await(t, first)
+	g.waitReady(t, first)
 	got = g.run(t, "hostname; cat /var/kept; readlink /run/booted-system /run/current-system; journalctl -b -u nixbench-lab-boot -o cat | grep -x activated")
 	if want := g.name + "\nkept\n" + system + "\n" + system + "\nactivated"; got != want {
 		t.Errorf("after a reboot %s has\n%s\nwant\n%s", g.name, got, want)
 	}
 
-	// The container's init is told directly; the virtual machine's power button is pressed.
+	// libvirt signals the container's init, and presses the virtual machine's power button.
 	g.virsh(t, "shutdown "+g.name)
 	for range 600 {
 		if g.virsh(t, "domstate "+g.name) == "shut off" {
@@ -245,34 +246,35 @@ func testGuest(t *testing.T, g guest) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Errorf("%s does not shut down", g.name)
+	t.Errorf("%s has not shut down after a minute", g.name)
 }
 
-// startBoth starts a container and a virtual machine, and does not wait for the latter.
-func startBoth(t *testing.T, l *Lab) {
+// startGuests starts a container and a virtual machine, waits for the container to boot, and
+// checks the logs of both.
+func startGuests(t *testing.T, l *Lab) {
 	container, vm := makeGuests(t, l)
-	container.await(t, "")
+	container.waitReady(t, "")
 	if out := vm.virsh(t, "domstate v1"); out != "running" {
 		t.Errorf("v1 is %s", out)
 	}
-	if found := traces(labID(t, l.Dir), l.Dir, nil, 0); !strings.Contains(strings.Join(found, "\n"), "/sys/block/loop") {
-		t.Errorf("the test does not see the container's loop device:\n%s", strings.Join(found, "\n"))
+	if found := findTraces(readLabID(t, l.Dir), l.Dir, nil, 0); !strings.Contains(strings.Join(found, "\n"), "/sys/block/loop") {
+		t.Errorf("findTraces does not find the container's loop device:\n%s", strings.Join(found, "\n"))
 	}
 	logs := t.TempDir()
-	if out, err := l.lab(time.Minute, nil, "logs", logs); err != nil {
+	if out, err := l.runScript(time.Minute, nil, "logs", logs); err != nil {
 		t.Errorf("lab logs: %v\n%s", err, out)
 	}
 	for file, want := range map[string]string{"c1.journal": "systemd", "v1.console": "", "v1.xml": "<name>v1</name>", "qemu.list": "v1", "libvirtd.log": ""} {
 		if text, err := os.ReadFile(filepath.Join(logs, file)); err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("of the logs, %s: %v\n%s", file, err, text)
+			t.Errorf("the log %s lacks %q: %v\n%s", file, want, err, text)
 		}
 	}
 }
 
-// killAll kills every process of the lab, in the order in which they come.
-func killAll(t *testing.T, l *Lab) {
+// killProcesses kills every process of the lab, in the order of /proc.
+func killProcesses(t *testing.T, l *Lab) {
 	t.Helper()
-	id := labID(t, l.Dir)
+	id := readLabID(t, l.Dir)
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, process := range processes {
 		group, _ := os.ReadFile(process + "/cgroup")

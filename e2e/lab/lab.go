@@ -28,7 +28,7 @@ type Machine struct {
 // Lab is a running set of machines.
 type Lab struct {
 	Name     string
-	Dir      string // state; gone after the test
+	Dir      string // of the lab's state; removed after the test
 	Network  string // the libvirt network that the machines are on; "" if there are none
 	Subnet   string
 	Machines []Machine
@@ -40,7 +40,7 @@ type Lab struct {
 	uris       map[string]string
 	poolPath   string
 	pid        int      // of the process that holds the namespaces
-	hold       *os.File // the lab ends when it is closed
+	tie        *os.File // the lab ends when it is closed
 }
 
 // state is lab.json, written by the program when all machines are up.
@@ -59,7 +59,7 @@ type state struct {
 	Machines   []Machine         `json:"machines"`
 }
 
-// An Option changes the lab that Start makes.
+// An Option changes the lab that [Start] starts.
 type Option func(*options)
 
 type options struct {
@@ -83,15 +83,15 @@ func WithMemory(mib int) Option {
 }
 
 // WithVolume makes path on each machine a folder of the host's file system
-// instead of a part of the machine's overlay. It keeps its content over reboots.
+// instead of a part of the machine's overlay. Reboots keep its content.
 func WithVolume(path string) Option {
 	return func(o *options) { o.args = append(o.args, "--volume", path) }
 }
 
-// WithKubernetes makes machines that can be Kubernetes nodes; e2e/kube's README says
-// what they have. They may do more to the host than others: they have all
-// capabilities. Of several versions, which have to be in e2e/kube/src, the first one's
-// programs are in /usr/bin.
+// WithKubernetes makes machines that can be Kubernetes nodes; the README of e2e/kube
+// describes them. They have all capabilities, so they are less isolated from the host than
+// other machines. Versions must be in e2e/kube/src; programs of the first one are in
+// /usr/bin.
 func WithKubernetes(versions ...string) Option {
 	return func(o *options) {
 		o.args = append(o.args, "--kubernetes")
@@ -101,15 +101,15 @@ func WithKubernetes(versions ...string) Option {
 	}
 }
 
-// WithHypervisor adds to the machines what others need to make some: QEMU, and a
-// folder for images. See [Hypervisor].
+// WithHypervisor makes a lab in which further machines can be made: it has QEMU, and a
+// folder for their disks. See [Hypervisor].
 func WithHypervisor() Option {
 	return func(o *options) { o.args = append(o.args, "--hypervisor") }
 }
 
-// Start starts a lab of n machines, which take SSH logins when it returns. The
+// Start starts a lab of n machines, which accept SSH logins when it returns. The
 // lab ends with the test; if the test failed, the machines' journals are saved
-// first. Should the test's process be killed, the lab's processes end with it.
+// first. If the test's process is killed, the lab's processes end, too.
 func Start(tb testing.TB, n int, opts ...Option) *Lab {
 	tb.Helper()
 	needE2E(tb)
@@ -132,8 +132,8 @@ func Start(tb testing.TB, n int, opts ...Option) *Lab {
 }
 
 // Up starts a lab in dir without a test. It returns what the program printed. A lab
-// that did not come up is returned beside the error: its logs are there until Down.
-// Should the caller's process be killed, the lab's processes end with it.
+// that did not come up is returned together with the error: Down removes its logs.
+// If the caller's process is killed, the lab's processes end, too.
 func Up(dir string, n int, opts ...Option) (l *Lab, out []byte, err error) {
 	var o options
 	for _, opt := range opts {
@@ -143,16 +143,16 @@ func Up(dir string, n int, opts ...Option) (l *Lab, out []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The lab runs as long as this pipe is open, so it cannot outlive us.
-	tie, hold, err := os.Pipe()
+	// The lab runs as long as this pipe is open, so it ends with this process.
+	stdin, tie, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer tie.Close()
-	l = &Lab{Dir: dir, script: script, hold: hold}
+	defer stdin.Close()
+	l = &Lab{Dir: dir, script: script, tie: tie}
 	// Building the image, or Kubernetes, for the first time may take minutes.
 	args := append([]string{"up", strconv.Itoa(n), "--tied"}, o.args...)
-	out, err = l.lab(40*time.Minute, func(up *exec.Cmd) { up.Stdin = tie }, args...)
+	out, err = l.runScript(40*time.Minute, stdin, args...)
 	if err != nil {
 		return l, out, fmt.Errorf("lab up: %w\n%s", err, out)
 	}
@@ -161,8 +161,8 @@ func Up(dir string, n int, opts ...Option) (l *Lab, out []byte, err error) {
 
 // Down ends the lab and removes its folder.
 func (l *Lab) Down() error {
-	l.hold.Close()
-	if out, err := l.lab(time.Minute, nil, "down"); err != nil {
+	l.tie.Close()
+	if out, err := l.runScript(time.Minute, nil, "down"); err != nil {
 		return fmt.Errorf("lab down: %w\n%s", err, out)
 	}
 	return nil
@@ -170,7 +170,7 @@ func (l *Lab) Down() error {
 
 // SaveLogs copies libvirt's logs and the machines' consoles and journals to dir.
 func (l *Lab) SaveLogs(dir string) error {
-	if out, err := l.lab(2*time.Minute, nil, "logs", dir); err != nil {
+	if out, err := l.runScript(2*time.Minute, nil, "logs", dir); err != nil {
 		return fmt.Errorf("lab logs: %w\n%s", err, out)
 	}
 	return nil
@@ -183,7 +183,7 @@ func needE2E(tb testing.TB) {
 	}
 }
 
-// load fills in what the program wrote down.
+// load sets the fields of l from lab.json, which the program wrote.
 func (l *Lab) load() error {
 	text, err := os.ReadFile(filepath.Join(l.Dir, "lab.json"))
 	if err != nil {
@@ -204,22 +204,23 @@ func (l *Lab) load() error {
 	return nil
 }
 
-// lab calls the program for this lab and returns all that it printed. The timeout
-// is a last resort: the program has deadlines of its own, which explain themselves.
-func (l *Lab) lab(timeout time.Duration, change func(*exec.Cmd), args ...string) ([]byte, error) {
+// runScript runs the program for this lab and returns all that it printed; stdin may be
+// nil. The program has shorter deadlines of its own, whose messages name what it waited for.
+func (l *Lab) runScript(timeout time.Duration, stdin *os.File, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, l.script, append([]string{"--dir", l.Dir}, args...)...)
 	cmd.WaitDelay = 5 * time.Second
-	if change != nil {
-		change(cmd)
+	if stdin != nil {
+		cmd.Stdin = stdin
 	}
 	out, err := cmd.CombinedOutput()
 	return bytes.TrimSpace(out), err
 }
 
-// labDir is the same for each run of a test, so that a run cleans up after one
-// that was killed, and different for each test and copy of the source.
+// labDir returns the folder for the test's lab. It is the same for each run of a test, so
+// that a run removes the lab of a run that was killed, and different for each test and each
+// copy of the source.
 func labDir(tb testing.TB) string {
 	wd, _ := os.Getwd()
 	for i := 0; ; i++ {
@@ -231,8 +232,8 @@ func labDir(tb testing.TB) string {
 	}
 }
 
-// inUse: a lab is up in dir. It is somebody else's, perhaps the same test's in
-// another process, or a second lab of this test.
+// inUse reports whether a lab runs in dir: that of the same test in another process, or
+// another lab of this test.
 func inUse(dir string) bool {
 	text, err := os.ReadFile(filepath.Join(dir, "world.pid"))
 	if err != nil {

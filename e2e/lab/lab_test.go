@@ -18,7 +18,7 @@ func TestMachines(t *testing.T) {
 	t.Run("login", func(t *testing.T) {
 		for _, m := range l.Machines {
 			if got := l.Run(t, m.Name, "hostname"); got != m.Name {
-				t.Errorf("%s says that it is %q", m.Name, got)
+				t.Errorf("%s has the host name %q", m.Name, got)
 			}
 			if got := l.Run(t, m.Name, "cat /etc/ssh/ssh_host_ed25519_key.pub"); !strings.HasPrefix(got, m.HostKey+" ") {
 				t.Errorf("%s has host key %q, want %q", m.Name, got, m.HostKey)
@@ -27,7 +27,7 @@ func TestMachines(t *testing.T) {
 				t.Errorf("%s has %q, want %s and %s", m.Name, got, m.IP, m.MAC)
 			}
 		}
-		// By address too, with nothing but a key and known hosts.
+		// Also by address, with only the key and known_hosts.
 		cmd := l.Command(t.Context(), "ssh", "-F", "/dev/null", "-i", l.KeyFile(), "-o", "BatchMode=yes",
 			"-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+l.KnownHosts(), "root@"+l.Machines[2].IP, "hostname")
 		if out, err := cmd.CombinedOutput(); err != nil || string(out) != "m3\n" {
@@ -36,11 +36,11 @@ func TestMachines(t *testing.T) {
 	})
 
 	t.Run("wrong host key", func(t *testing.T) {
-		empty := filepath.Join(t.TempDir(), "known_hosts")
-		if err := os.WriteFile(empty, []byte("m1 "+l.Machine("m2").HostKey+"\n"), 0o600); err != nil {
+		wrong := filepath.Join(t.TempDir(), "known_hosts")
+		if err := os.WriteFile(wrong, []byte("m1 "+l.Machine("m2").HostKey+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := l.Command(t.Context(), "ssh", "-F", l.SSHConfig(), "-o", "UserKnownHostsFile="+empty, "m1", "true").CombinedOutput()
+		out, err := l.Command(t.Context(), "ssh", "-F", l.SSHConfig(), "-o", "UserKnownHostsFile="+wrong, "m1", "true").CombinedOutput()
 		if err == nil {
 			t.Errorf("ssh accepted the wrong host key\n%s", out)
 		}
@@ -62,16 +62,16 @@ func TestMachines(t *testing.T) {
 	})
 
 	t.Run("isolation", func(t *testing.T) {
-		// The way out ends in the lab's network namespace.
+		// No machine reaches a network outside of the lab's network namespace.
 		if got := l.Run(t, "m1", "ping -c1 -W1 -q 192.0.2.1 >/dev/null 2>&1 && echo out || echo in"); got != "in" {
 			t.Error("a packet left the lab")
 		}
 		if got := l.Run(t, "m1", "for f in kernel/panic vm/overcommit_memory; do echo 1 2>/dev/null > /proc/sys/$f && echo $f; done; true"); got != "" {
 			t.Errorf("a machine may write the host's %s", got)
 		}
-		// Never look for the machines from the host's own network: a packet to a
-		// private address would leave it. That it has no such network is enough.
-		if links := names("/sys/class/net"); slices.Contains(links, "virlab0") {
+		// Do not test this by connecting to a machine from the host's own network, because packets
+		// to private addresses would leave the host.
+		if links := listNames("/sys/class/net"); slices.Contains(links, "virlab0") {
 			t.Errorf("the lab's bridge is on the host: %q", links)
 		}
 		if got, err := l.Command(t.Context(), "ip", "-o", "link", "show", "virlab0").CombinedOutput(); err != nil {
@@ -124,7 +124,7 @@ func TestMachines(t *testing.T) {
 	t.Run("full disk", func(t *testing.T) {
 		got := l.Run(t, "m2", "dd if=/dev/zero of=/nix/filler bs=1M count=300 2>&1 | grep -o 'No space left on device'; rm /nix/filler")
 		if got != "No space left on device" {
-			t.Errorf("300 MB on a disk of 200: %q", got)
+			t.Errorf("writing 300 MB to a disk of 200 MB: %q", got)
 		}
 		l.Run(t, "m2", "echo fits > /nix/small")
 		l.Run(t, "m1", "dd if=/dev/zero of=/nix/filler bs=1M count=300 && rm /nix/filler")
@@ -169,9 +169,10 @@ func TestMachines(t *testing.T) {
 	})
 }
 
-// A lab, and what is started in it and forgotten, leaves nothing. Machines for
-// Kubernetes are in more of the host's cgroups, and may do more.
-func TestNothingIsLeft(t *testing.T) {
+// Nothing is left of a lab after its end, also of processes that were started in it and not
+// waited for. Machines for Kubernetes are in more of the host's cgroups, and have more
+// capabilities.
+func TestCleanUp(t *testing.T) {
 	needE2E(t)
 	for _, test := range []struct {
 		name    string
@@ -181,44 +182,44 @@ func TestNothingIsLeft(t *testing.T) {
 		kill    bool
 	}{
 		{"plain", 2, []Option{WithDisk("m1", "100M")}, func(t *testing.T, l *Lab) {
-			// A mount, and a process that nobody waits for.
+			// A mount, and a process that the test does not wait for.
 			l.Run(t, "m2", "systemd-run --quiet sleep 300; mount -t tmpfs none /mnt")
 		}, false},
 		{"kubernetes", 2, []Option{WithKubernetes(), WithMemory(2048)}, checkKubernetes, false},
-		{"hypervisor", 0, []Option{WithHypervisor()}, startBoth, false},
-		{"killed hypervisor", 0, []Option{WithHypervisor()}, startBoth, true},
+		{"hypervisor", 0, []Option{WithHypervisor()}, startGuests, false},
+		{"killed hypervisor", 0, []Option{WithHypervisor()}, startGuests, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			before := lookAtHost(t)
+			before := readHostState(t)
 			var dir, id string
 			var namespaces []string
 			var ended uint64
 			t.Run("up", func(t *testing.T) {
 				l := Start(t, test.count, test.options...)
-				dir, id = l.Dir, labID(t, l.Dir)
+				dir, id = l.Dir, readLabID(t, l.Dir)
 				if err := l.Command(context.Background(), "setsid", "sh", "-c", "sleep 300 & sleep 300 &").Run(); err != nil {
 					t.Error(err)
 				}
 				test.check(t, l)
 				namespaces = labNamespaces(id, before)
-				if found := traces(id, dir, namespaces, now(t)); len(namespaces) < 5 || len(found) < 20 {
-					t.Errorf("the test does not see the lab: %d namespaces, %d traces", len(namespaces), len(found))
+				if found := findTraces(id, dir, namespaces, ticksSinceBoot(t)); len(namespaces) < 5 || len(found) < 20 {
+					t.Errorf("the running lab has only %d namespaces and %d traces", len(namespaces), len(found))
 				}
 				if test.kill {
-					killAll(t, l)
+					killProcesses(t, l)
 				}
-				ended = now(t)
+				ended = ticksSinceBoot(t)
 			})
-			for _, trace := range traces(id, dir, namespaces, ended) {
+			for _, trace := range findTraces(id, dir, namespaces, ended) {
 				t.Error("left: ", trace)
 			}
-			sameHost(t, before)
+			checkHostUnchanged(t, before)
 		})
 	}
 }
 
-// checkKubernetes checks what a kubelet and containerd will want, also after a
-// reboot, and that nodes do not see each other's cgroups.
+// checkKubernetes checks that machines have what a kubelet and containerd need, also after a
+// reboot, and that machines do not see each other's cgroups.
 func checkKubernetes(t *testing.T, l *Lab) {
 	l.Reboot(t, "m2")
 	for _, m := range l.Machines {
@@ -238,10 +239,10 @@ func checkKubernetes(t *testing.T, l *Lab) {
 	}
 }
 
-// A lab killed at any moment of its start is removed by the next up or down.
+// When `lab up` was killed at any moment, the next up or down removes what it left.
 func TestKilledUp(t *testing.T) {
 	needE2E(t)
-	before := lookAtHost(t)
+	before := readHostState(t)
 	script, err := findScript()
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +262,7 @@ func TestKilledUp(t *testing.T) {
 		time.Sleep(time.Duration(delay) * time.Millisecond)
 		up.Process.Kill()
 		up.Wait()
-		// Now and then the next command is another up.
+		// For every fourth kill the next command is another up.
 		if i%4 == 3 {
 			if out, err := lab("up", "1").CombinedOutput(); err != nil {
 				t.Errorf("up after one that was killed after %d ms: %v\n%s", delay, err, out)
@@ -272,16 +273,16 @@ func TestKilledUp(t *testing.T) {
 		if out, err := lab("down").CombinedOutput(); err != nil {
 			t.Errorf("down after an up that was killed after %d ms: %v\n%s", delay, err, out)
 		}
-		id := idOf(t, script, dir)
-		for _, trace := range traces(id, dir, nil, 0) {
+		id := computeLabID(t, script, dir)
+		for _, trace := range findTraces(id, dir, nil, 0) {
 			t.Errorf("left by an up that was killed after %d ms: %s", delay, trace)
 		}
 	}
-	sameHost(t, before)
+	checkHostUnchanged(t, before)
 }
 
 // idOf computes the lab's id as the program does.
-func idOf(tb testing.TB, script, dir string) string {
+func computeLabID(tb testing.TB, script, dir string) string {
 	tb.Helper()
 	out, err := exec.Command("bash", "-c",
 		`. "$1"; name=lab NIXBENCH_LAB=$2; set_lab_dir; printf %s "$lab_id"`, "-", filepath.Join(filepath.Dir(script), "lib/common.sh"), dir).Output()
@@ -291,7 +292,7 @@ func idOf(tb testing.TB, script, dir string) string {
 	return string(out)
 }
 
-// A lab ends with the process that it is tied to.
+// A lab ends when the process ends that it is tied to.
 func TestTied(t *testing.T) {
 	needE2E(t)
 	script, err := findScript()
@@ -299,14 +300,14 @@ func TestTied(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := labDir(t)
-	tie, hold, err := os.Pipe()
+	stdin, tie, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	up := exec.Command(script, "--dir", dir, "up", "1", "--tied")
-	up.Stdin = tie
+	up.Stdin = stdin
 	out, err := up.CombinedOutput()
-	tie.Close()
+	stdin.Close()
 	defer func() {
 		if out, err := exec.Command(script, "--dir", dir, "down").CombinedOutput(); err != nil {
 			t.Errorf("down: %v\n%s", err, out)
@@ -323,20 +324,20 @@ func TestTied(t *testing.T) {
 	if _, err := strconv.Atoi(pid); err != nil {
 		t.Fatal(err)
 	}
-	hold.Close()
+	tie.Close()
 	waitFor(t, "the end of the lab", func() bool {
 		stat, err := os.ReadFile("/proc/" + pid + "/stat")
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
 }
 
-// What is missing is said, all at once, with the way to get it.
+// `lab up` lists everything that the host lacks, and how to install it.
 func TestMissing(t *testing.T) {
 	script, err := findScript()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// bash and what its parts call, but nothing of what the lab is made with.
+	// bash and the programs that the script calls first, but no program that the lab needs.
 	bin := t.TempDir()
 	for _, name := range []string{"bash", "dirname", "readlink", "sha256sum", "cut", "uname", "id", "awk", "grep", "sed", "cat", "ls"} {
 		path, err := exec.LookPath(name)
@@ -351,7 +352,7 @@ func TestMissing(t *testing.T) {
 	cmd.Env = []string{"PATH=" + bin, "HOME=" + t.TempDir()}
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		t.Fatal("up started a lab out of nothing")
+		t.Fatal("up started a lab without the programs that it needs")
 	}
 	for _, want := range []string{
 		"this host lacks", "libvirtd (package libvirt-daemon)", "dnsmasq (package dnsmasq-base)",

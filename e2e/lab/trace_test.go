@@ -12,10 +12,9 @@ import (
 	"testing"
 )
 
-// host is what a lab could change on the host. Several labs may run at once, so
-// only what belongs to none of them must stay the same: of cgroups and processes
-// we look for those of one lab.
-type host struct {
+// hostState is what a lab could change on the host. Cgroups and processes are not in it,
+// because other labs may run at the same time: findTraces finds those of one lab.
+type hostState struct {
 	mounts   []string
 	netns    []string // named network namespaces
 	links    []string // network devices
@@ -23,16 +22,16 @@ type host struct {
 	memberOf map[string]string // network and process namespace of each process: an example
 }
 
-func lookAtHost(tb testing.TB) host {
+func readHostState(tb testing.TB) hostState {
 	tb.Helper()
-	h := host{sysctls: map[string]string{}, memberOf: map[string]string{}}
+	h := hostState{sysctls: map[string]string{}, memberOf: map[string]string{}}
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		tb.Fatal(err)
 	}
 	h.mounts = strings.Split(strings.TrimSpace(string(mountinfo)), "\n")
-	h.netns = names("/run/netns")
-	h.links = names("/sys/class/net")
+	h.netns = listNames("/run/netns")
+	h.links = listNames("/sys/class/net")
 	for _, name := range []string{
 		"kernel/panic", "kernel/panic_on_oops", "kernel/hostname", "vm/overcommit_memory", "vm/swappiness",
 		"net/ipv4/ip_forward", "fs/inotify/max_user_instances", "kernel/core_pattern", "kernel/sysrq",
@@ -51,7 +50,7 @@ func lookAtHost(tb testing.TB) host {
 	return h
 }
 
-func names(dir string) []string {
+func listNames(dir string) []string {
 	entries, _ := os.ReadDir(dir)
 	var names []string
 	for _, e := range entries {
@@ -60,19 +59,20 @@ func names(dir string) []string {
 	return names
 }
 
-// now is the time in ticks since the host's boot, as processes have their beginning.
-func now(tb testing.TB) uint64 {
+// ticksSinceBoot returns the current time in ticks since the host's boot, the unit in which
+// /proc has the start times of processes.
+func ticksSinceBoot(tb testing.TB) uint64 {
 	tb.Helper()
 	self := exec.Command("cat", "/proc/self/stat")
 	stat, err := self.Output()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return started(stat)
+	return startTicks(stat)
 }
 
-// started reads when a process began: the 20th word behind its name in parentheses.
-func started(stat []byte) uint64 {
+// startTicks reads the start time of a process: the 20th word behind its name in parentheses.
+func startTicks(stat []byte) uint64 {
 	words := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(words) < 20 {
 		return 0
@@ -81,8 +81,8 @@ func started(stat []byte) uint64 {
 	return ticks
 }
 
-// labID finds the name of the lab's cgroups: the one that its first process is in.
-func labID(tb testing.TB, dir string) string {
+// readLabID returns the name of the lab's cgroups, which its first process is in.
+func readLabID(tb testing.TB, dir string) string {
 	tb.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "world.pid"))
 	if err != nil {
@@ -103,11 +103,11 @@ func labID(tb testing.TB, dir string) string {
 	return ""
 }
 
-// traces returns what there is of a lab: cgroups with its id, processes in them,
-// processes that mention its folder, loop devices on files in it, and the folder. namespaces are those that it
-// used. A process that was begun after the ticks is somebody else's: the kernel gives the numbers of
-// namespaces that have ended to new ones.
-func traces(id, dir string, namespaces []string, ticks uint64) []string {
+// findTraces returns what exists of a lab: cgroups with its id, processes in them or in one
+// of the namespaces, processes with its folder in their arguments, loop devices on files in
+// its folder, and the folder itself. Processes that started after the ticks count only for
+// cgroups and arguments: the kernel reuses the numbers of namespaces that have ended.
+func findTraces(id, dir string, namespaces []string, ticks uint64) []string {
 	var found []string
 	filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() && d.Name() == id {
@@ -120,12 +120,12 @@ func traces(id, dir string, namespaces []string, ticks uint64) []string {
 		if process == "/proc/self" {
 			continue
 		}
-		// A zombie waits for the host's first process, and for nobody else.
+		// A zombie only remains until the host's first process reaps it.
 		stat, err := os.ReadFile(process + "/stat")
 		if err != nil || bytes.Contains(stat, []byte(") Z ")) {
 			continue
 		}
-		later := started(stat) > ticks
+		later := startTicks(stat) > ticks
 		cgroup, _ := os.ReadFile(process + "/cgroup")
 		cmdline, _ := os.ReadFile(process + "/cmdline")
 		if bytes.Contains(cgroup, []byte(id)) || bytes.Contains(cmdline, []byte(dir)) {
@@ -150,7 +150,7 @@ func traces(id, dir string, namespaces []string, ticks uint64) []string {
 }
 
 // labNamespaces returns the namespaces of every process of the lab.
-func labNamespaces(id string, before host) []string {
+func labNamespaces(id string, before hostState) []string {
 	var namespaces []string
 	processes, _ := filepath.Glob("/proc/[0-9]*")
 	for _, process := range processes {
@@ -168,10 +168,10 @@ func labNamespaces(id string, before host) []string {
 	return namespaces
 }
 
-// sameHost fails the test if the host is not what it was.
-func sameHost(tb testing.TB, before host) {
+// checkHostUnchanged fails the test if the host's state differs from before.
+func checkHostUnchanged(tb testing.TB, before hostState) {
 	tb.Helper()
-	after := lookAtHost(tb)
+	after := readHostState(tb)
 	for _, list := range []struct {
 		what          string
 		before, after []string

@@ -12,18 +12,17 @@ import (
 	"time"
 )
 
-// KeyFile is the private key that logs in as root, deploy and askpass.
+// KeyFile returns the path of the private key for root, deploy and askpass.
 func (l *Lab) KeyFile() string { return l.keyFile }
 
-// KnownHosts is a known_hosts file with every machine's key, by name and address.
+// KnownHosts returns the path of a known_hosts file with every machine's key, by name and address.
 func (l *Lab) KnownHosts() string { return l.knownHosts }
 
-// SSHConfig is a configuration for OpenSSH in which the machines have their
-// names: "ssh -F FILE m1".
+// SSHConfig returns the path of an OpenSSH configuration with the machines' names, as in
+// "ssh -F FILE m1".
 func (l *Lab) SSHConfig() string { return l.sshConfig }
 
-// Machine returns the machine with this name; asking for one that does not exist
-// is a mistake in the test.
+// Machine returns the machine with this name. It panics if there is none.
 func (l *Lab) Machine(name string) Machine {
 	for _, m := range l.Machines {
 		if m.Name == name {
@@ -33,20 +32,20 @@ func (l *Lab) Machine(name string) Machine {
 	panic(fmt.Sprintf("the lab has no machine %q", name))
 }
 
-// Command returns a command that will run on this host in the lab's network. It
-// is a direct child: signals and the end of ctx reach it. What it starts and
-// leaves behind ends with the lab.
+// Command returns a command that will run on this host in the lab's network. The
+// command is a direct child: signals and the end of ctx reach it. Processes that it
+// leaves behind end with the lab.
 func (l *Lab) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, l.script, append([]string{"--dir", l.Dir, "run", name}, args...)...)
-	// Something in the background may hold on to the output.
+	// A background process may keep the output open.
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }
 
 // Inside returns a command that will run in all namespaces of the lab, as libvirtd does:
-// it sees the lab's processes under the numbers that they have there.
+// it sees the lab's processes with their numbers in the lab's process namespace.
 func (l *Lab) Inside(ctx context.Context, name string, args ...string) *exec.Cmd {
-	ns := fmt.Sprintf("/proc/%d/ns/", l.pid) // of the process that has made them, whose own numbers are the host's
+	ns := fmt.Sprintf("/proc/%d/ns/", l.pid) // the process that has made the namespaces is itself in the host's process namespace
 	return l.Command(ctx, "nsenter", append([]string{"--mount=" + ns + "mnt", "--pid=" + ns + "pid_for_children", "--", name}, args...)...)
 }
 
@@ -84,7 +83,7 @@ func (l *Lab) Virsh(tb testing.TB, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// PowerCut stops a machine as if its plug was pulled. Its disk remains.
+// PowerCut stops a machine without a shutdown, like a power failure. Its disk remains.
 func (l *Lab) PowerCut(tb testing.TB, machine string) {
 	tb.Helper()
 	l.Virsh(tb, "destroy", machine)
@@ -101,7 +100,7 @@ func (l *Lab) PowerOn(tb testing.TB, machine string) {
 func (l *Lab) Reboot(tb testing.TB, machine string) {
 	tb.Helper()
 	old := l.BootID(tb, machine)
-	// The connection may end before the command's status has come.
+	// The connection may end before ssh receives the command's status.
 	var exit *exec.ExitError
 	out, err := l.SSH(tb.Context(), machine, "systemctl --no-block reboot").CombinedOutput()
 	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 255) {
@@ -110,7 +109,7 @@ func (l *Lab) Reboot(tb testing.TB, machine string) {
 	l.WaitReady(tb, machine, old)
 }
 
-// BootID is what the machine has in /proc/sys/kernel/random/boot_id.
+// BootID returns the machine's boot id.
 func (l *Lab) BootID(tb testing.TB, machine string) string {
 	tb.Helper()
 	return l.Run(tb, machine, "cat /proc/sys/kernel/random/boot_id")
@@ -125,7 +124,7 @@ func (l *Lab) WaitReady(tb testing.TB, machine, notBoot string) {
 	const script = "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running --wait"
 	var last string
 	for ctx.Err() == nil {
-		// A machine that goes down can keep a connection open and silent.
+		// A connection to a machine that shuts down can stay open without an answer.
 		try, stop := context.WithTimeout(ctx, 10*time.Second)
 		out, err := l.SSH(try, machine, script).CombinedOutput()
 		stop()
@@ -139,8 +138,8 @@ func (l *Lab) WaitReady(tb testing.TB, machine, notBoot string) {
 	tb.Fatalf("%s has not booted after a minute; the last answer: %s", machine, last)
 }
 
-// saveLogs copies what helps to understand a failure to where it outlives the
-// test: NIXBENCH_E2E_LOGS, or a new folder.
+// saveLogs copies the logs of a failed test to a folder below NIXBENCH_E2E_LOGS, or to a
+// new temporary folder, which is not removed.
 func (l *Lab) saveLogs(tb testing.TB) {
 	tb.Helper()
 	name := strings.NewReplacer("/", "-", " ", "-").Replace(tb.Name())
@@ -162,8 +161,8 @@ func (l *Lab) saveLogs(tb testing.TB) {
 	tb.Logf("the lab's logs are in %s", dir)
 }
 
-// Aliases writes an OpenSSH configuration in which each of these hosts, by the name that a
-// hive has for it, is a machine of the lab. It is for SSH_CONFIG_FILE.
+// Aliases writes an OpenSSH configuration, for SSH_CONFIG_FILE, in which each key of machines,
+// a host name of a hive, refers to the machine of the lab that is its value.
 func (l *Lab) Aliases(tb testing.TB, machines map[string]string) (file string) {
 	tb.Helper()
 	var b strings.Builder

@@ -10,9 +10,9 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// Two virtual machines from one image, the second with hardware of its own: what its role says
-// is what its system sees, also after it has been changed. They are emulated, so that it takes a
-// while: longest of all, which is why this file's name comes first.
+// Two virtual machines from one image, the second with its own hardware settings: its system has
+// the hardware that its role describes, also after a change. They are emulated, so this test
+// is the slowest one: the file's name makes it start first.
 func TestVirtualMachines(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
@@ -23,22 +23,22 @@ func TestVirtualMachines(t *testing.T) {
     count = 1; vcpus = 1; memory = "512M"; disk = "4G"; image = "%s";
     modules = [ { environment.etc."version".text = "one"; } ];
   }`, image)
-	b := newBench(t, role)
+	b := newBareHypervisor(t, role)
 	b.nix = fmt.Sprintf(`roles.h = {
     count = 1; vcpus = 1; memory = "512M"; disk = "4G"; disks = [ "100M" "1G" ]; image = "%s";
     firmware = "uefi"; cpuPins = [ "1" ];
     xml = "<domain><devices><watchdog model='i6300esb' action='none'/></devices></domain>";
     modules = [ { environment.etc."version".text = "one"; } ];
   };`, image)
-	b.hive(role)
+	b.writeHive(role)
 	const patience = "--confirm-timeout=5m" // on a busy machine
-	before := b.things("qemu")
+	before := b.listObjects("qemu")
 	b.run(0, "doctor")
 	_, stderr := b.run(0, "apply", patience)
 	b.want("apply", results(stderr), []string{"h-1 generation", "w-1 generation"})
 	explained, _ := b.run(0, "explain")
 	t.Log(explained)
-	first := b.boots()
+	first := b.bootIDs()
 	_, stderr = b.run(0, "apply", patience)
 	b.want("again", results(stderr), []string{"h-1 unchanged", "w-1 unchanged"})
 
@@ -49,10 +49,10 @@ func TestVirtualMachines(t *testing.T) {
 	const sizes = "test -d /sys/firmware/efi && for d in vda vdb vdc; do cat /sys/block/$d/size /sys/block/$d/serial; echo; done | xargs; nproc; awk '/MemTotal/ {print ($2 > 530*1024)}' /proc/meminfo"
 	const disks = "8388608 root 204800 disk1 2097152 disk2\n"
 	if got := look("cat /sys/bus/pci/devices/*/device; touch /var/lib/kept; sync"); !strings.Contains(got, "0x25ab") {
-		t.Errorf("there is no watchdog: %s", got)
+		t.Errorf("the machine has no watchdog: %s", got)
 	}
 	if got := look(sizes); got != disks+"1\n0" {
-		t.Errorf("the machine sees %q", got)
+		t.Errorf("the machine's disks, processors and memory are %q", got)
 	}
 	domain := b.l.Virsh(t, "-c", b.l.URI("qemu"), "dumpxml demo-h-1")
 	if !strings.Contains(domain, "<vcpupin vcpu='0' cpuset='1'/>") {
@@ -61,47 +61,47 @@ func TestVirtualMachines(t *testing.T) {
 	_, rest, _ := strings.Cut(domain, "<nvram")
 	_, rest, _ = strings.Cut(rest, ">")
 	nvram, _, _ := strings.Cut(rest, "<")
-	nvram = filepath.Join("/proc", worldOf(t, b.l), "root", nvram)
+	nvram = filepath.Join("/proc", labPID(t, b.l), "root", nvram)
 	if _, err := os.Stat(nvram); err != nil {
-		t.Errorf("firmware without a memory: %v\n%s", err, domain)
+		t.Errorf("the firmware's NVRAM file does not exist: %v\n%s", err, domain)
 	}
 
-	// Another system for both, and other hardware for one.
+	// Both get another system, and h-1 other hardware.
 	b.nix = strings.NewReplacer(`"one"`, `"two"`, `"512M"`, `"640M"`, "vcpus = 1", "vcpus = 2", `[ "1" ]`, `[ "1" "0-1" ]`).Replace(b.nix)
-	b.hive(strings.Replace(role, `"one"`, `"two"`, 1))
+	b.writeHive(strings.Replace(role, `"one"`, `"two"`, 1))
 	_, stderr = b.run(2, "apply")
 	if !strings.Contains(stderr, "restart h-1 on default: vcpus 1 → 2, memory 512 MiB → 640 MiB") || !strings.Contains(stderr, "--yes") {
-		t.Errorf("nobody was asked: %s", stderr)
+		t.Errorf("the restart needs no confirmation: %s", stderr)
 	}
 	_, stderr = b.run(0, "apply", patience, "--yes")
 	b.want("another system", results(stderr), []string{"h-1 generation", "w-1 generation"})
 	if got := look(sizes + "; ls /var/lib/kept"); got != disks+"2\n1\n/var/lib/kept" {
-		t.Errorf("then the machine sees %q", got)
+		t.Errorf("after the change the machine's disks, processors, memory and file are %q", got)
 	}
 	if pins := b.l.Virsh(t, "-c", b.l.URI("qemu"), "vcpupin demo-h-1"); !strings.Contains(pins, "0-1") {
 		t.Error(pins)
 	}
-	second := b.boots()
+	second := b.bootIDs()
 	if second["h-1"] == first["h-1"] || second["w-1"] != first["w-1"] {
 		t.Errorf("restarted: %v, then %v", first, second)
 	}
 	b.run(0, "reboot", "--on", "w-1", "--timeout", "10m")
-	third := b.boots()
+	third := b.bootIDs()
 	if third["w-1"] == second["w-1"] || third["h-1"] != second["h-1"] {
 		t.Errorf("rebooted: %v, then %v", second, third)
 	}
 	version := func(want string) {
 		t.Helper()
 		if out, _ := b.run(0, "exec", "--", "cat", "/etc/version"); strings.Count(out, want) != 2 {
-			t.Errorf("they run %s, not %s", out, want)
+			t.Errorf("the nodes' versions are %s, want %s", out, want)
 		}
 	}
 	version("two")
 	b.run(0, "rollback", patience, "--yes")
 	version("one")
 	b.run(0, "destroy", "--yes")
-	b.want("left", b.things("qemu"), before)
+	b.want("left", b.listObjects("qemu"), before)
 	if _, err := os.Stat(nvram); !os.IsNotExist(err) {
-		t.Errorf("the firmware's memory is still there: %v", err)
+		t.Errorf("the firmware's NVRAM file still exists: %v", err)
 	}
 }

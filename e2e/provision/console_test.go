@@ -10,7 +10,7 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// A machine that does not come up: its console says why.
+// If a machine does not boot, the error shows the end of its console log.
 func TestConsoleOfFailure(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
@@ -21,11 +21,11 @@ func TestConsoleOfFailure(t *testing.T) {
 cp "$(command -v busybox)" "$2/bin/busybox"
 printf '#!/bin/busybox sh\necho "where is my root?"\nexit 1\n' > "$2/init" && chmod +x "$2/init"
 cd "$2" && find init bin | busybox cpio -o -H newc > initrd && rm -r init bin`
-	b := newBench(t, fmt.Sprintf(`{
+	b := newBareHypervisor(t, fmt.Sprintf(`{
     count = 1; vcpus = 1; memory = "512M"; disk = "4G"; image = "%s";
   }`, bad))
-	in(t, b.l, "sh", "-ec", script, "sh", good, bad)
-	before := b.things("qemu")
+	runOnHost(t, b.l, "sh", "-ec", script, "sh", good, bad)
+	before := b.listObjects("qemu")
 	_, stderr := b.run(5, "apply", "--boot-timeout", "20s")
 	for _, want := range []string{"w-1: its machine was started, but is not ready after 20s", "its console ends with:", "where is my root?", "Attempted to kill init", "hint: the next apply continues to wait"} {
 		if !strings.Contains(stderr, want) {
@@ -33,23 +33,23 @@ cd "$2" && find init bin | busybox cpio -o -H newc > initrd && rm -r init bin`
 		}
 	}
 	b.run(0, "destroy", "--yes")
-	b.want("left", b.things("qemu"), before)
+	b.want("left", b.listObjects("qemu"), before)
 }
 
-// A container that ends at once has no console any more; that it is off is said instead.
+// If a container's init ends at once, the error reports that the container is off. It has no console then.
 func TestContainerThatEnds(t *testing.T) {
 	t.Parallel()
-	b := containers(t, 1)
-	before := b.things("lxc")
-	b.hive(strings.Replace(b.role(), `init = "/usr/sbin/lab-init"`, `init = "/usr/bin/true" /* not lab-init */`, 1))
+	b := newContainers(t, 1)
+	before := b.listObjects("lxc")
+	b.writeHive(strings.Replace(b.readRole(), `init = "/usr/sbin/lab-init"`, `init = "/usr/bin/true" /* not lab-init */`, 1))
 	_, stderr := b.run(5, "apply", "--boot-timeout", "3s")
 	if !strings.Contains(stderr, "it is off: its system has shut down") {
-		t.Error("nobody says that it is off")
+		t.Error("the error does not report that the container is off")
 	}
-	// What was wrong is mended: it is started again, with its disk.
-	b.hive(strings.Replace(b.role(), `"/usr/bin/true" /* not lab-init */`, `"/usr/sbin/lab-init"`, 1))
+	// After the init is corrected, the machine is started again with its disk.
+	b.writeHive(strings.Replace(b.readRole(), `"/usr/bin/true" /* not lab-init */`, `"/usr/sbin/lab-init"`, 1))
 	_, stderr = b.run(0, "apply")
-	b.want("mended", results(stderr), []string{"w-1 generation"})
+	b.want("corrected", results(stderr), []string{"w-1 generation"})
 	b.run(0, "destroy", "--yes")
-	b.want("left", b.things("lxc"), before)
+	b.want("left", b.listObjects("lxc"), before)
 }

@@ -14,19 +14,20 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-func containers(t *testing.T, count int) *bench {
+// newContainers returns a hive with so many containers of the role w.
+func newContainers(t *testing.T, count int) *bareHypervisor {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	image := lab.Image(t, "container")
-	return newBench(t, fmt.Sprintf(`{
+	return newBareHypervisor(t, fmt.Sprintf(`{
     count = %d; vcpus = 1; memory = "512M"; image = "%s"; init = "/usr/sbin/lab-init";
     modules = [ { environment.etc."version".text = "one"; } ];
   }`, count, image))
 }
 
-// kill runs nixbench and kills it after a while, if it still runs then.
-func (b *bench) kill(after time.Duration, args ...string) (killed bool) {
+// killAfter runs nixbench and kills it after this time, if it still runs then.
+func (b *bareHypervisor) killAfter(after time.Duration, args ...string) (killed bool) {
 	b.t.Helper()
 	cmd := b.l.Command(b.t.Context(), program, append([]string{"-f", filepath.Join(b.dir, "hive.nix")}, args...)...)
 	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
@@ -45,23 +46,24 @@ func (b *bench) kill(after time.Duration, args ...string) (killed bool) {
 	}
 }
 
-// Whenever apply or destroy is killed, the next apply converges, and destroy leaves nothing.
+// When apply or destroy is killed at a random moment, the next apply succeeds, and the next destroy
+// leaves nothing.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	b := containers(t, 2)
-	before := b.things("lxc")
+	b := newContainers(t, 2)
+	before := b.listObjects("lxc")
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	dice := rand.New(rand.NewPCG(seed, 0))
-	whole := 3 * time.Second // that an apply takes here
+	longest := 3 * time.Second // of an apply on this machine
 	for round := range 10 {
-		after := 100*time.Millisecond + time.Duration(dice.Int64N(int64(whole)))
-		killed := b.kill(after, "apply")
+		after := 100*time.Millisecond + time.Duration(dice.Int64N(int64(longest)))
+		killed := b.killAfter(after, "apply")
 		t.Logf("round %d: apply was killed after %v: %t", round, after, killed)
 		if round%3 != 2 {
 			begin := time.Now()
 			_, stderr := b.run(0, "apply")
-			whole = max(whole, time.Since(begin))
+			longest = max(longest, time.Since(begin))
 			if got := results(stderr); len(got) != 2 || slices.ContainsFunc(got, func(r string) bool { return strings.Contains(r, "failed") }) {
 				t.Errorf("round %d: %q", round, got)
 			}
@@ -69,10 +71,10 @@ func TestKilled(t *testing.T) {
 			b.want("again", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
 		}
 		after = 100*time.Millisecond + time.Duration(dice.Int64N(int64(time.Second)))
-		killed = b.kill(after, "destroy", "--yes")
+		killed = b.killAfter(after, "destroy", "--yes")
 		t.Logf("round %d: destroy was killed after %v: %t", round, after, killed)
 		b.run(0, "destroy", "--yes")
-		b.want("left", b.things("lxc"), before)
+		b.want("left", b.listObjects("lxc"), before)
 		if t.Failed() {
 			return
 		}

@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Ten machines with nothing to do.
-func TestNothingToDo(t *testing.T) {
+// The duration of a no-op apply to ten machines, which is logged and not checked: this machine may be
+// busy with other tests.
+func TestNoOpDuration(t *testing.T) {
 	t.Parallel()
-	b := containers(t, 10)
+	b := newContainers(t, 10)
 	b.run(0, "apply")
 	best := time.Hour
 	for range 3 {
@@ -18,6 +19,6 @@ func TestNothingToDo(t *testing.T) {
 		}
 		best = min(best, took)
 	}
-	t.Logf("10 nodes, nothing to do: %.2fs; the budget is 1s", best.Seconds())
+	t.Logf("a no-op apply to 10 nodes: %.2fs; the budget is 1s", best.Seconds())
 	b.run(0, "destroy", "--yes")
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// Machines boot while their systems are evaluated, which takes long here.
+// Machines boot while their systems are evaluated; this hive's evaluation is slow.
 func TestOverlap(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	image := lab.Image(t, "container")
-	b := newBench(t, fmt.Sprintf(`{
+	b := newBareHypervisor(t, fmt.Sprintf(`{
     count = 3; vcpus = 1; memory = "512M"; image = "%s"; init = "/usr/sbin/lab-init";
     modules = [ ({ runtime, ... }: {
       environment.etc."slow".text =

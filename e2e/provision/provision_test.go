@@ -18,33 +18,33 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// bench is a hive on a hypervisor that has nothing.
-type bench struct {
+// bareHypervisor is a hive whose hypervisor has no machines, networks or pools at first.
+type bareHypervisor struct {
 	t   *testing.T
 	l   *lab.Lab
 	dir string
 
-	uri func(driver string) string // of the hypervisor; a socket here, unless a test says otherwise
-	in  []string                   // what runs nixbench: a command and its first arguments
-	env []string                   // more of nixbench's environment
-	nix string                     // more of the hive
+	uri    func(driver string) string // of the hypervisor; a local socket by default
+	prefix []string                   // a command that runs nixbench, with its first arguments
+	env    []string                   // additional environment variables of nixbench
+	nix    string                     // additional settings of the hive
 }
 
-func newBench(t *testing.T, role string) *bench {
+func newBareHypervisor(t *testing.T, role string) *bareHypervisor {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	l := lab.Hypervisor(t)
-	b := &bench{t: t, l: l, dir: t.TempDir(), uri: l.URI}
-	b.hive(role)
+	b := &bareHypervisor{t: t, l: l, dir: t.TempDir(), uri: l.URI}
+	b.writeHive(role)
 	return b
 }
 
-// hive writes one; role is what is said of the role w.
-func (b *bench) hive(role string) {
+// writeHive writes hive.nix; role is the value of roles.w.
+func (b *bareHypervisor) writeHive(role string) {
 	b.t.Helper()
 	ssh := ""
-	if b.driver(role) == "qemu" { // what is emulated on a busy machine takes long to let somebody in
+	if b.driver(role) == "qemu" { // logins to an emulated machine are slow on a busy host
 		ssh = `deployment.sshOptions = [ "-o" "ConnectTimeout=60" ];`
 	}
 	text := fmt.Sprintf(`{
@@ -66,7 +66,7 @@ func (b *bench) hive(role string) {
 	}
 }
 
-func (b *bench) driver(role string) string {
+func (b *bareHypervisor) driver(role string) string {
 	if strings.Contains(role, "lab-init") {
 		return "lxc"
 	}
@@ -74,10 +74,10 @@ func (b *bench) driver(role string) string {
 }
 
 // try runs nixbench in the lab's network.
-func (b *bench) try(args ...string) (code int, stdout, stderr string, took time.Duration) {
+func (b *bareHypervisor) try(args ...string) (code int, stdout, stderr string, took time.Duration) {
 	b.t.Helper()
 	begin := time.Now()
-	argv := slices.Concat(b.in, []string{program, "-f", filepath.Join(b.dir, "hive.nix")}, args)
+	argv := slices.Concat(b.prefix, []string{program, "-f", filepath.Join(b.dir, "hive.nix")}, args)
 	cmd := b.l.Command(b.t.Context(), argv[0], argv[1:]...)
 	cmd.Env = append(append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig), b.env...)
 	var out, diag bytes.Buffer
@@ -90,8 +90,8 @@ func (b *bench) try(args ...string) (code int, stdout, stderr string, took time.
 	return cmd.ProcessState.ExitCode(), out.String(), diag.String(), time.Since(begin)
 }
 
-// run wants an exit code, and tells how long it took.
-func (b *bench) run(code int, args ...string) (stdout, stderr string) {
+// run runs nixbench, which must end with this exit code, and logs how long it took.
+func (b *bareHypervisor) run(code int, args ...string) (stdout, stderr string) {
 	b.t.Helper()
 	got, stdout, stderr, took := b.try(args...)
 	if got != code {
@@ -101,8 +101,8 @@ func (b *bench) run(code int, args ...string) (stdout, stderr string) {
 	return stdout, stderr
 }
 
-// boots are the boot ids of the nodes that answer.
-func (b *bench) boots() map[string]string {
+// bootIDs returns the boot ids of the nodes that answer, by name. Each must have its own name.
+func (b *bareHypervisor) bootIDs() map[string]string {
 	b.t.Helper()
 	out, _ := b.run(0, "exec", "--", "cat", "/proc/sys/kernel/random/boot_id", "/var/lib/nixbench/node.json")
 	boots := map[string]string{}
@@ -112,15 +112,15 @@ func (b *bench) boots() map[string]string {
 		} else if ok {
 			var who struct{ Name string }
 			if json.Unmarshal([]byte(id), &who) != nil || who.Name != node {
-				b.t.Errorf("%s thinks that it is %s", node, id)
+				b.t.Errorf("%s has the node.json %s", node, id)
 			}
 		}
 	}
 	return boots
 }
 
-// things are what is on the hypervisor.
-func (b *bench) things(driver string) []string {
+// listObjects returns the machines, networks and disks on the hypervisor.
+func (b *bareHypervisor) listObjects(driver string) []string {
 	b.t.Helper()
 	var out []string
 	out = append(out, strings.Fields(b.l.Virsh(b.t, "-c", b.l.URI(driver), "list --all --name"))...)
@@ -136,37 +136,38 @@ func (b *bench) things(driver string) []string {
 	return out
 }
 
-var settled = regexp.MustCompile(`(?m)^  ([wh]-\d+) +(\S+)`)
+var resultLine = regexp.MustCompile(`(?m)^  ([wh]-\d+) +(\S+)`)
 
-// results of the nodes, as `w-1 generation`.
+// results returns the outcomes of the nodes in the summary of apply, as `w-1 generation`.
 func results(stderr string) []string {
 	var out []string
-	for _, m := range settled.FindAllStringSubmatch(stderr, -1) {
+	for _, m := range resultLine.FindAllStringSubmatch(stderr, -1) {
 		out = append(out, m[1]+" "+m[2])
 	}
 	slices.Sort(out)
 	return out
 }
 
-func (b *bench) want(what string, got, want []string) {
+func (b *bareHypervisor) want(what string, got, want []string) {
 	b.t.Helper()
 	if !slices.Equal(got, want) {
 		b.t.Errorf("%s: got %q, want %q", what, got, want)
 	}
 }
 
-// From nothing to three switched nodes, up, down, and nothing again.
+// Containers are created on an empty hypervisor, scaled up and down, started and resumed again, and
+// destroyed.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	image := lab.Image(t, "container")
-	b := newBench(t, fmt.Sprintf(`{
+	b := newBareHypervisor(t, fmt.Sprintf(`{
     count = 3; vcpus = 1; memory = "512M"; image = "%s"; init = "/usr/sbin/lab-init";
     modules = [ ({ runtime, ... }: { environment.etc."endpoint".text = if runtime == null then "none" else runtime.nodes.w-1.address; }) ];
   }`, image))
-	before := b.things("lxc")
+	before := b.listObjects("lxc")
 	b.run(0, "doctor")
 	b.run(0, "plan")
 	_, stderr := b.run(0, "apply")
@@ -175,27 +176,27 @@ func TestContainers(t *testing.T) {
 	t.Log(explained)
 	out, _ := b.run(0, "exec", "--on", "w-2", "--", "cat", "/etc/endpoint")
 	if !strings.Contains(out, "192.168.222.2") {
-		t.Errorf("w-2 does not know the endpoint: %s", out)
+		t.Errorf("the system of w-2 lacks the endpoint's address: %s", out)
 	}
 	b.run(0, "ssh", "w-3", "--", "true")
 	_, stderr = b.run(0, "apply")
 	b.want("apply again", results(stderr), []string{"w-1 unchanged", "w-2 unchanged", "w-3 unchanged"})
 
-	first := b.boots()
+	first := b.bootIDs()
 	_, stderr = b.run(0, "apply", "--set", "roles.w.count=5")
 	b.want("up", results(stderr), []string{"w-1 unchanged", "w-2 unchanged", "w-3 unchanged", "w-4 generation", "w-5 generation"})
 	_, stderr = b.run(2, "apply", "--set", "roles.w.count=2")
 	if !strings.Contains(stderr, "remove w-5 on default") || !strings.Contains(stderr, "--yes") {
-		t.Errorf("nobody was asked: %s", stderr)
+		t.Errorf("the removal needs no confirmation: %s", stderr)
 	}
 	_, stderr = b.run(0, "apply", "--set", "roles.w.count=2", "--yes")
 	b.want("down", results(stderr), []string{"w-1 unchanged", "w-2 unchanged", "w-3 removed", "w-4 removed", "w-5 removed"})
-	b.hive(strings.Replace(b.role(), "count = 3", "count = 2", 1))
-	after := b.boots()
+	b.writeHive(strings.Replace(b.readRole(), "count = 3", "count = 2", 1))
+	after := b.bootIDs()
 	if len(after) != 2 || after["w-1"] != first["w-1"] || after["w-2"] != first["w-2"] {
 		t.Errorf("boots: before %v, after %v", first, after)
 	}
-	// One that somebody has shut down, and one that is paused: both are had to run again.
+	// A machine that was shut down is started, and one that is paused is resumed.
 	b.l.Virsh(t, "-c", b.l.URI("lxc"), "destroy demo-w-1; suspend demo-w-2")
 	out, _ = b.run(0, "status")
 	if !regexp.MustCompile(`(?m)^w-1 +- +not booted .* off$`).MatchString(out) || !regexp.MustCompile(`(?m)^w-2 +- +not booted .* paused$`).MatchString(out) {
@@ -208,18 +209,18 @@ func TestContainers(t *testing.T) {
 			t.Errorf("apply does not say %q", want)
 		}
 	}
-	again := b.boots()
+	again := b.bootIDs()
 	if again["w-1"] == first["w-1"] || again["w-2"] != first["w-2"] {
 		t.Errorf("boots: before %v, run again %v", first, again)
 	}
 	b.run(0, "status")
 	b.run(0, "destroy", "--yes")
-	b.want("left", b.things("lxc"), before)
+	b.want("left", b.listObjects("lxc"), before)
 	b.run(0, "destroy", "--yes")
 }
 
-// role is what the hive says of the role now.
-func (b *bench) role() string {
+// readRole returns the value of roles.w in hive.nix.
+func (b *bareHypervisor) readRole() string {
 	b.t.Helper()
 	text, err := os.ReadFile(filepath.Join(b.dir, "hive.nix"))
 	if err != nil {

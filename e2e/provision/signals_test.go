@@ -15,12 +15,12 @@ import (
 	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
-// SIGINT and SIGTERM end what is done with machines within a second, or it is said within the
-// second what is waited for. The next apply converges, and destroy leaves nothing.
+// SIGINT and SIGTERM end the phases that create or remove machines within a second, or nixbench prints
+// what it waits for. The next apply succeeds, and destroy leaves nothing.
 func TestSignals(t *testing.T) {
 	t.Parallel()
-	b := containers(t, 2)
-	before := b.things("lxc")
+	b := newContainers(t, 2)
+	before := b.listObjects("lxc")
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		for _, at := range []struct {
 			event, phase string
@@ -38,15 +38,15 @@ func TestSignals(t *testing.T) {
 			if at.command[0] == "destroy" {
 				b.run(0, "apply")
 			}
-			code, took, said := b.interrupt(signal, at.event, at.phase, at.later, at.command...)
+			code, took, output := b.signalAt(signal, at.event, at.phase, at.later, at.command...)
 			t.Logf("%v %v after %s of %s: exit %d after %v", signal, at.later, at.event, at.phase, code, took)
 			switch {
 			case code == -1:
-				t.Logf("there was no %s of %s", at.event, at.phase)
+				t.Errorf("the run had no event %s of %s, so no signal was sent", at.event, at.phase)
 			case code != 130 && code != 0:
-				t.Errorf("exit %d:\n%s", code, said)
-			case took > time.Second && !strings.Contains(said, "interrupted; waiting for "):
-				t.Errorf("it took %v, and does not say why:\n%s", took, said)
+				t.Errorf("exit %d:\n%s", code, output)
+			case took > time.Second && !strings.Contains(output, "interrupted; waiting for "):
+				t.Errorf("nixbench ended %v after the signal, and did not print what it waited for:\n%s", took, output)
 			}
 			if at.command[0] == "apply" {
 				_, stderr := b.run(0, "apply")
@@ -55,13 +55,14 @@ func TestSignals(t *testing.T) {
 				}
 			}
 			b.run(0, "destroy", "--yes")
-			b.want("left", b.things("lxc"), before)
+			b.want("left", b.listObjects("lxc"), before)
 		}
 	}
 }
 
-// interrupt runs nixbench and signals it a moment after an event. The code is -1 if that does not come.
-func (b *bench) interrupt(s syscall.Signal, kind, phase string, later time.Duration, args ...string) (code int, took time.Duration, said string) {
+// signalAt runs nixbench and sends it a signal some time after the first event of this kind and phase.
+// The code is -1 if there is no such event.
+func (b *bareHypervisor) signalAt(s syscall.Signal, kind, phase string, later time.Duration, args ...string) (code int, took time.Duration, output string) {
 	b.t.Helper()
 	cmd := b.l.Command(b.t.Context(), program, append([]string{"--json", "-f", filepath.Join(b.dir, "hive.nix")}, args...)...)
 	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)

@@ -14,26 +14,26 @@ import (
 
 const farAddress = "192.168.79.1"
 
-// otherHost makes a host that shares nothing with the hypervisor but a cable, and an OpenSSH
-// server on the hypervisor. Its prefix runs a command there; env has its user's OpenSSH find its
-// configuration.
-func otherHost(t *testing.T, l *lab.Lab) (prefix, env []string) {
+// newRemoteHost creates a network namespace that is connected to the hypervisor only by a cable, and
+// starts an OpenSSH server on the hypervisor. A command with this prefix runs in the namespace; with
+// this environment ssh uses the configuration for the server.
+func newRemoteHost(t *testing.T, l *lab.Lab) (prefix, env []string) {
 	t.Helper()
 	dir := t.TempDir()
-	host := begin(t, l, "unshare", "--net", "sleep", "infinity")
+	host := startOnHost(t, l, "unshare", "--net", "sleep", "infinity")
 	there := fmt.Sprintf("/proc/%d/ns/net", host.Process.Pid)
-	lab := in(t, l, "readlink", "/proc/self/ns/net")
+	lab := runOnHost(t, l, "readlink", "/proc/self/ns/net")
 	here, _ := os.Readlink("/proc/self/ns/net")
 	for until := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if ns, err := os.Readlink(there); err == nil && ns != lab && ns != here {
 			break
 		} else if time.Now().After(until) {
-			t.Fatalf("no network of its own: %v", err)
+			t.Fatalf("unshare has made no network namespace after 5 s: %v", err)
 		}
 	}
 	prefix = []string{"nsenter", "--net=" + there, "--"}
-	in(t, l, "sh", "-ec", fmt.Sprintf("ip link add cable type veth peer name eth0 netns %d; ip address add %s/30 dev cable; ip link set cable up", host.Process.Pid, farAddress))
-	in(t, l, append(prefix, "sh", "-ec", "ip link set lo up; ip address add 192.168.79.2/30 dev eth0; ip link set eth0 up")...)
+	runOnHost(t, l, "sh", "-ec", fmt.Sprintf("ip link add cable type veth peer name eth0 netns %d; ip address add %s/30 dev cable; ip link set cable up", host.Process.Pid, farAddress))
+	runOnHost(t, l, append(prefix, "sh", "-ec", "ip link set lo up; ip address add 192.168.79.2/30 dev eth0; ip link set eth0 up")...)
 
 	write := func(name, text string, mode os.FileMode) string {
 		file := filepath.Join(dir, name)
@@ -65,44 +65,44 @@ StrictModes no
 PidFile none
 LogLevel VERBOSE
 `, farAddress, hostKey, client), 0o600)
-	// On the hypervisor libvirtd's socket is where it always is, so in libvirtd's mounts.
-	begin(t, l, "nsenter", "--mount=/proc/"+worldOf(t, l)+"/ns/mnt", "--", "sh", "-ec", `mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f "$0"`, sshd)
+	// sshd runs in libvirtd's mount namespace, in which libvirtd's socket has its usual path.
+	startOnHost(t, l, "nsenter", "--mount=/proc/"+labPID(t, l)+"/ns/mnt", "--", "sh", "-ec", `mkdir -p /run/sshd; exec /usr/sbin/sshd -D -e -f "$0"`, sshd)
 
-	// libvirt and nixbench take the first ssh in PATH, with its user's configuration.
+	// libvirt and nixbench run the first ssh in PATH, which uses this configuration.
 	config := write("config", fmt.Sprintf("Host far\n  HostName %s\n  User root\nHost *\n  UserKnownHostsFile %s\n  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n  IdentityFile %s\n  IdentitiesOnly yes\n  BatchMode yes\n", farAddress, known, client), 0o600)
 	write("ssh", fmt.Sprintf("#!/bin/sh\nexec /usr/bin/ssh -F %s \"$@\"\n", config), 0o755)
 	return prefix, []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
 }
 
-// A hypervisor that only OpenSSH reaches: libvirt goes there by virt-ssh-helper, and its machines, on
-// a network that only it can see, are reached through it.
+// A hypervisor that is only reachable by OpenSSH: libvirt connects by virt-ssh-helper, and machines, on
+// a network of the hypervisor, are reached through it.
 func TestHypervisorBySSH(t *testing.T) {
 	t.Parallel()
-	b := containers(t, 2)
-	before := b.things("lxc")
-	b.in, b.env = otherHost(t, b.l)
-	role := b.role()
+	b := newContainers(t, 2)
+	before := b.listObjects("lxc")
+	b.prefix, b.env = newRemoteHost(t, b.l)
+	role := b.readRole()
 	for i, uri := range []string{"lxc+ssh://far/system", "lxc+ssh://root@" + farAddress + ":22/system"} {
 		b.uri = func(string) string { return uri }
-		b.hive(role)
+		b.writeHive(role)
 		b.run(0, "doctor")
 		if i == 0 {
 			_, stderr := b.run(0, "apply")
 			b.want("apply", results(stderr), []string{"w-1 generation", "w-2 generation"})
 		}
-		// Under its other name it has the same machines.
+		// With the other URI it is the same hypervisor with the same machines.
 		_, stderr := b.run(0, "apply")
 		b.want("again", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
 		b.run(0, "ssh", "w-2", "--", "true")
-		if len(b.boots()) != 2 {
-			t.Error("not all answer")
+		if len(b.bootIDs()) != 2 {
+			t.Error("not all nodes answer")
 		}
 	}
 	b.run(0, "destroy", "--yes")
-	b.want("left", b.things("lxc"), before)
-	// A host key that is not the known one.
+	b.want("left", b.listObjects("lxc"), before)
+	// Without known_hosts the connection fails, and the error has a command to test it.
 	b.uri = func(string) string { return "qemu+ssh://root@" + farAddress + "/system" }
-	b.hive(role)
+	b.writeHive(role)
 	b.run(0, "plan")
 	for _, entry := range b.env {
 		dir, _, _ := strings.Cut(strings.TrimPrefix(entry, "PATH="), ":")

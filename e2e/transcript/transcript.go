@@ -1,5 +1,5 @@
-// Package transcript reads what documents show of a shell, so that tests can do the same
-// and compare: a document that has gone stale is a test that fails.
+// Package transcript reads the shell commands in documents and their output, so that tests can
+// run the commands and compare the output: the test fails if a document is stale.
 package transcript
 
 import (
@@ -20,18 +20,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Step is a command of a document, with what it says it prints; or, without a command, a
-// block of Nix that the reader puts into a hive.
+// Step is a command in a document with its output. A step without a command is a block of Nix for
+// the hive.
 type Step struct {
 	Where   string // FILE:LINE
-	Title   string // of the part of the document
+	Title   string // of the section of the document
 	Command string
 	Output  []string
 	Nix     string
 }
 
-// Read gives the steps of a document: lines set as code that begin with $, and what follows
-// each of them.
+// Read returns the steps of a document: indented lines that begin with $ are commands, and the
+// indented lines after them are their output.
 func Read(t testing.TB, file string) []Step {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -39,7 +39,7 @@ func Read(t testing.TB, file string) []Step {
 		t.Fatal(err)
 	}
 	var steps []Step
-	var last *Step // whose output goes on
+	var last *Step // whose output may continue in the next line
 	title, fence := "", false
 	for i, line := range strings.Split(string(data), "\n") {
 		where := fmt.Sprintf("%s:%d", filepath.Base(file), i+1)
@@ -72,18 +72,18 @@ func Read(t testing.TB, file string) []Step {
 	return steps
 }
 
-// Shell is a bash in which steps are done one after the other.
+// Shell runs steps one after the other in bash.
 type Shell struct {
 	testing.TB
 	Dir string
 	Env []string
-	// Command makes the process; nil: os/exec.
+	// Command returns the command for a step; nil: exec.CommandContext.
 	Command func(ctx context.Context, name string, args ...string) *exec.Cmd
 }
 
-// Do does a step where the one before has ended, in its folder and with its variables. The step must
-// succeed, unless the document shows that it does not, and print what it shows: all of it, or
-// what a pipe would get.
+// Do runs a step in the folder in which the previous step ended, with its KUBECONFIG. The step must
+// succeed, unless the document shows an error. If the document shows output, it must be the step's
+// stdout, or its stdout and stderr.
 func (s *Shell) Do(step Step) {
 	s.Helper()
 	command := s.Command
@@ -115,13 +115,13 @@ func (s *Shell) Do(step Step) {
 	s.follow(after)
 }
 
-// Missing are the lines which a step shows and an output does not have.
+// Missing returns the lines of the step's output in the document that are not in this output.
 func Missing(step Step, output string) []string {
 	there := plain(output)
 	return slices.DeleteFunc(plain(strings.Join(step.Output, "\n")), func(line string) bool { return slices.Contains(there, line) })
 }
 
-// both is what a command writes to either end.
+// both collects what a command writes to stdout and stderr.
 type both struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -133,7 +133,7 @@ func (b *both) Write(p []byte) (int, error) {
 	return b.text.Write(p)
 }
 
-// follow makes the next step begin where this one has ended.
+// follow sets the folder and KUBECONFIG of the next step to those with which this one ended.
 func (s *Shell) follow(after string) {
 	s.Helper()
 	text, err := os.ReadFile(after)
@@ -145,13 +145,13 @@ func (s *Shell) follow(after string) {
 	s.Env = append(slices.Clone(s.Env), "KUBECONFIG="+lines[1])
 }
 
-// plains are what differs each time: not how many nodes there are, nor their addresses.
-var plains = []struct {
+// replacements remove what differs between runs. Numbers of nodes and addresses must not differ.
+var replacements = []struct {
 	what *regexp.Regexp
 	with string
 }{
 	{regexp.MustCompile(`(?m)^warning: you don't have Internet access.*\n`), ""},
-	{regexp.MustCompile(`(?m)^waiting   .*\n`), ""}, // what takes longer on a busy machine
+	{regexp.MustCompile(`(?m)^waiting   .*\n`), ""}, // depends on how busy the machine is
 	{regexp.MustCompile(`(^|\s)(path:)?/\S+`), "$1/…"},
 	{regexp.MustCompile(`\b([0-9]+h)?([0-9]+m)?[0-9]+(\.[0-9]+)?m?s\b`), "a while"},
 	{regexp.MustCompile(`\b[0-9]+ paths, [0-9.]+ [KMG]?i?B\b`), "some paths"},
@@ -164,10 +164,10 @@ var plains = []struct {
 	{regexp.MustCompile(`(?m)^ `), ""},
 }
 
-// plain is an output without what differs each time, without the width of columns, and without
-// the order of lines, some of which are of things that go on side by side.
+// plain returns the lines of an output without what differs between runs and without the width of
+// columns. The lines are sorted, because the order of parallel work differs, too.
 func plain(output string) []string {
-	for _, p := range plains {
+	for _, p := range replacements {
 		output = p.what.ReplaceAllString(output, p.with)
 	}
 	lines := slices.DeleteFunc(strings.Split(output, "\n"), func(l string) bool { return l == "" })

@@ -1,4 +1,5 @@
-# The audit log of the API server: who asked for what, without the contents of requests.
+# The audit log of the API server: the metadata of requests (user, action, object), without
+# their contents.
 {
   config,
   lib,
@@ -12,13 +13,14 @@ let
   log = "/var/log/kubernetes/audit";
   logFile = "${log}/audit.log";
 
-  # One path for all policies: a control plane that joins starts its API server with the
-  # cluster's settings, which may come from a node with another policy. scripts/pki.sh writes it.
+  # The path is the same for all policies: a control plane that joins starts its API server
+  # with the settings in the cluster, and a node with another policy may have written these.
+  # scripts/pki.sh writes the file.
   policyFile = "/etc/kubernetes/audit-policy.json";
 
-  # A hive that sets one of these paths itself mounts that path itself.
-  ownPolicy = cfg.apiServer.extraArgs.audit-policy-file == policyFile;
-  ownLog = cfg.apiServer.extraArgs.audit-log-path == logFile;
+  # If the hive sets another path for one of these files, the hive must mount that path.
+  usesPolicyFile = cfg.apiServer.extraArgs.audit-policy-file == policyFile;
+  usesLogFile = cfg.apiServer.extraArgs.audit-log-path == logFile;
 
   components = [
     "system:apiserver"
@@ -31,7 +33,7 @@ let
     "system:serviceaccounts:kube-system"
   ];
 
-  # Rules by their order: the first that matches decides.
+  # The first rule that matches a request applies.
   defaultPolicy = {
     apiVersion = "audit.k8s.io/v1";
     kind = "Policy";
@@ -59,7 +61,7 @@ let
           }
         ];
       }
-      # Access to credentials is logged, whoever asks.
+      # Access to credentials is logged for every user.
       {
         level = "Metadata";
         resources = [
@@ -78,10 +80,10 @@ let
         ];
       }
     ]
-    # Heartbeats of components, and what they read, are most of all requests.
+    # Most requests are heartbeats and reads of the cluster's own components.
     ++
       lib.concatMap
-        (who: [
+        (subject: [
           ({
             level = "None";
             resources = [
@@ -90,7 +92,7 @@ let
                 resources = [ "leases" ];
               }
             ];
-          } // who)
+          } // subject)
           ({
             level = "None";
             verbs = [
@@ -98,7 +100,7 @@ let
               "list"
               "watch"
             ];
-          } // who)
+          } // subject)
         ])
         [
           { users = components; }
@@ -119,7 +121,7 @@ in
     policy = mkOption {
       inherit (json) type;
       default = defaultPolicy;
-      defaultText = lib.literalMD "the metadata of requests (who, what, when, the answer's code) without contents; no health checks, events, or heartbeats and reads of the cluster's own components";
+      defaultText = lib.literalMD "the metadata of requests (user, action, object, time, status code), without contents; no health checks, no events, and no heartbeats and reads of the cluster's own components";
       example = {
         apiVersion = "audit.k8s.io/v1";
         kind = "Policy";
@@ -127,8 +129,8 @@ in
         rules = [ { level = "RequestResponse"; } ];
       };
       description = ''
-        Audit policy: what is logged of which requests. With the levels `Request` and `RequestResponse` the log has
-        the contents of objects, Secrets among them.
+        Audit policy: which requests are logged, and with which details. With the levels `Request` and
+        `RequestResponse` the log contains the contents of objects, including Secrets.
       '';
     };
     maxSize = mkOption {
@@ -141,7 +143,7 @@ in
       type = types.ints.positive;
       default = 10;
       example = 3;
-      description = "How many rotated files are kept. With the file in use, the log has at most (`maxBackups` + 1) × `maxSize` megabytes.";
+      description = "Number of rotated files that are kept. Together with the current file, the log has at most (`maxBackups` + 1) × `maxSize` megabytes.";
     };
     maxAge = mkOption {
       type = types.ints.positive;
@@ -156,7 +158,7 @@ in
     assertions = [
       {
         assertion = cfg.audit.policy ? rules;
-        message = "nixbench.kubernetes.audit.policy has no rules, so the API server would not start; add some, such as rules = [ { level = \"Metadata\"; } ].";
+        message = "nixbench.kubernetes.audit.policy has no rules, so the API server would not start; add at least one, such as rules = [ { level = \"Metadata\"; } ].";
       }
     ];
 
@@ -170,21 +172,22 @@ in
       };
       settings.cluster.apiServer = {
         extraVolumes =
-          lib.optional ownPolicy {
+          lib.optional usesPolicyFile {
             name = "nixbench-audit-policy";
             hostPath = policyFile;
             mountPath = policyFile;
             readOnly = true;
             pathType = "File";
           }
-          ++ lib.optional ownLog {
+          ++ lib.optional usesLogFile {
             name = "nixbench-audit-log";
             hostPath = log;
             mountPath = log;
             pathType = "DirectoryOrCreate";
           };
-        # The server reads the policy when it starts; another value restarts it.
-        extraEnvs = lib.optional ownPolicy {
+        # The API server reads the policy only when it starts. If the policy changes, this
+        # variable changes and so restarts the API server.
+        extraEnvs = lib.optional usesPolicyFile {
           name = "NIXBENCH_AUDIT_POLICY";
           value = builtins.hashString "sha256" (builtins.toJSON cfg.audit.policy);
         };
@@ -192,7 +195,7 @@ in
       bootstrap.environment.AUDIT_POLICY = json.generate "audit-policy.json" cfg.audit.policy;
     };
 
-    # The log names users, addresses and objects.
+    # Only root may read the log, since it contains users, addresses and names of objects.
     systemd.tmpfiles.settings.nixbench-kubernetes-audit = {
       "/var/log/kubernetes".d.mode = "0755";
       ${log}.d.mode = "0700";

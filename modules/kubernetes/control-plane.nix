@@ -1,4 +1,4 @@
-# A node with etcd and the API server.
+# A control plane: a node with etcd, the API server, the controller manager and the scheduler.
 {
   imports = [ ./default.nix ];
   nixbench.kubernetes.role = "control-plane";

@@ -1,5 +1,6 @@
-# Kubernetes by kubeadm: all options; nothing happens until a node has a role. A role
-# of the hive imports ./control-plane.nix or ./worker.nix, which also say which.
+# Kubernetes by kubeadm: this file has all options, and changes nothing on a node without
+# `nixbench.kubernetes.role`. A role of the hive imports ./control-plane.nix or
+# ./worker.nix, which import this file and set that option.
 {
   imports = [
     ../runtime.nix

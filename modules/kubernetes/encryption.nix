@@ -1,4 +1,4 @@
-# Encryption of what etcd stores, by the API server.
+# Encryption at rest: the API server encrypts objects before it stores them in etcd.
 {
   config,
   lib,
@@ -9,10 +9,10 @@ let
   inherit (lib) mkOption types;
   cfg = config.nixbench.kubernetes;
 
-  # Which keys they are: with others the server has to start anew. Nothing is known of keys
-  # that nixbench did not make.
-  known = if runtime == null || !cfg.generateSecrets then { } else runtime.secrets or { };
-  keySum = (known.kubernetes-encryption-key or { }).sha256 or "";
+  # The hash of the keys: the API server has to restart when it changes. The facts contain
+  # only hashes of keys that nixbench generated.
+  generatedSecrets = if runtime == null || !cfg.generateSecrets then { } else runtime.secrets or { };
+  keySum = (generatedSecrets.kubernetes-encryption-key or { }).sha256 or "";
 in
 {
   # interface
@@ -21,7 +21,7 @@ in
       type = types.bool;
       default = false;
       example = true;
-      description = "Whether the API server encrypts what it stores, with the key in `secrets.encryptionKey`.";
+      description = "Whether the API server encrypts objects in etcd, with the key in `secrets.encryptionKey`.";
     };
     resources = mkOption {
       type = types.nonEmptyListOf types.str;
@@ -30,16 +30,17 @@ in
         "secrets"
         "configmaps"
       ];
-      description = "Kinds of objects that are encrypted when they are next written.";
+      description = "Kinds of objects that are encrypted. An existing object is encrypted when it is written the next time.";
     };
   };
 
   # implementation
   config = lib.mkIf (cfg.role == "control-plane" && cfg.encryptionAtRest.enable) {
     nixbench.kubernetes = {
-      # Beside the certificates, which the server's pod has already.
+      # The file is in the folder of the certificates, which the API server's pod mounts anyway.
       apiServer.extraArgs.encryption-provider-config = "/etc/kubernetes/pki/nixbench-encryption.json";
-      # Nobody reads it there, but it is a reason to restart, and tells who runs with which keys.
+      # The API server does not read this variable. A change of it restarts the API server, and
+      # it shows with which keys an API server runs.
       settings.cluster.apiServer.extraEnvs = lib.mkIf (keySum != "") [
         {
           name = "NIXBENCH_ENCRYPTION";

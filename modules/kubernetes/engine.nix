@@ -1,4 +1,4 @@
-# What nixbench has to know of the node to look after the cluster as a whole.
+# The settings of the node that nixbench uses when it checks and changes the cluster.
 {
   config,
   lib,
@@ -11,10 +11,10 @@ let
   inherit (lib) mkOption types;
   cfg = config.nixbench.kubernetes;
 
-  # The nodes of the role that this system is for. Of all facts about nodes only these are
-  # read, so control planes do not change when workers come and go.
+  # The nodes of this system's role. The system depends on the facts of these nodes only, so
+  # control planes do not change when workers are added or removed.
   role = if runtime.roles ? ${name} then name else (runtime.nodes.${name} or { }).role or null;
-  fellows = lib.optionals (role != null) runtime.roles.${role};
+  nodesOfRole = lib.optionals (role != null) runtime.roles.${role};
 in
 {
   # interface
@@ -23,7 +23,7 @@ in
       type = types.str;
       default = "docker.io/library/busybox:1.37";
       example = "registry.example.org/busybox:1.37";
-      description = "Image with a web server and a client, for `nixbench check --deep`.";
+      description = "Image with an HTTP server and an HTTP client, for `nixbench check --deep`.";
     };
     serve = mkOption {
       type = types.listOf types.str;
@@ -35,7 +35,7 @@ in
         "-h"
         "/etc"
       ];
-      description = "Command in it that serves HTTP on port 8080.";
+      description = "Command in the image that serves HTTP on port 8080.";
     };
     get = mkOption {
       type = types.listOf types.str;
@@ -47,7 +47,7 @@ in
         "-O"
         "-"
       ];
-      description = "Command in it that fetches the URL which is added to it.";
+      description = "Command in the image that fetches a URL. The URL is appended as the last argument.";
     };
   };
 
@@ -63,13 +63,13 @@ in
         inherit (cfg.endpoint) port;
         labels = cfg.nodeLabels;
         taints = cfg.nodeTaints;
-        # Days; null where nobody renews.
+        # In days; null if the nodes do not renew certificates.
         renewBefore = if cfg.certificates.renew then cfg.certificates.renewBefore else null;
       };
     };
 
     nixbench.kubernetes.controlPlanes = lib.mkIf (cfg.role == "control-plane" && runtime != null) (
-      lib.mkDefault (map (node: runtime.nodes.${node}.address) fellows)
+      lib.mkDefault (map (node: runtime.nodes.${node}.address) nodesOfRole)
     );
   };
 }

@@ -1,5 +1,6 @@
-# What kubeadm leaves open and a cluster does not need: profiling endpoints, old TLS, and
-# containers without a seccomp profile. docs/security.md lists what holds of the CIS benchmark.
+# Closes what kubeadm's defaults leave open and a cluster does not need: profiling endpoints,
+# old versions of TLS, containers without a seccomp profile. docs/security.md lists which items
+# of the CIS benchmark hold.
 {
   config,
   lib,
@@ -9,7 +10,7 @@ let
   inherit (lib) mkDefault mkIf mkOption types;
   cfg = config.nixbench.kubernetes;
 
-  # Kubernetes' name for a version of TLS, and etcd's.
+  # The minimum version of TLS, in the notation of Kubernetes and of etcd.
   kubernetesTLS = "VersionTLS" + lib.replaceStrings [ "." ] [ "" ] cfg.tls.minVersion;
   etcdTLS = "TLS" + cfg.tls.minVersion;
   suites = lib.concatStringsSep "," cfg.tls.cipherSuites;
@@ -42,8 +43,8 @@ in
       example = true;
       description = ''
         Whether the API server, the controller manager, the scheduler and the kubelet serve Go profiles below
-        `/debug/pprof`, and let an administrator change their log level below `/debug/flags`. It costs nothing while
-        nobody asks; a profile slows a program down and shows parts of its memory.
+        `/debug/pprof`, and let an administrator change their log level below `/debug/flags`. The endpoints cost nothing
+        while they are not used; taking a profile slows the program down and shows parts of its memory.
       '';
     };
     seccompDefault = mkOption {
@@ -51,9 +52,9 @@ in
       default = true;
       example = false;
       description = ''
-        Whether containers whose pod says nothing about seccomp run with the container runtime's profile
-        (`RuntimeDefault`), which refuses system calls that ordinary programs do not use. Without it they run
-        unconfined. Containers that run already keep what they were started with. A pod opts out with
+        Whether containers run with the container runtime's seccomp profile (`RuntimeDefault`) if their pod sets no
+        profile. The profile refuses system calls that ordinary programs do not use; without it containers run
+        unconfined. Running containers keep their profile until they are restarted. A pod opts out with
         `securityContext.seccompProfile.type: Unconfined`.
       '';
     };
@@ -73,10 +74,10 @@ in
       cipherSuites = mkOption {
         type = types.listOf types.str;
         default = lib.optionals (cfg.tls.minVersion == "1.2") strongSuites;
-        defaultText = lib.literalMD "those with forward secrecy and authenticated encryption where `minVersion` is `1.2`, else `[ ]`";
+        defaultText = lib.literalMD "with `minVersion = \"1.2\"` the suites with forward secrecy and authenticated encryption, otherwise `[ ]`";
         example = [ "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384" ];
         description = ''
-          Cipher suites for TLS 1.2, by Go's names; `[ ]` leaves them to Go. Those of TLS 1.3 cannot be chosen.
+          Cipher suites for TLS 1.2, by Go's names; `[ ]` means Go's defaults. The suites of TLS 1.3 cannot be chosen.
         '';
       };
     };
@@ -87,15 +88,15 @@ in
     assertions = [
       {
         assertion = cfg.tls.minVersion == "1.2" || !limitsSuites;
-        message = "nixbench.kubernetes.tls.cipherSuites has no effect with tls.minVersion = \"1.3\", and etcd does not start with it; leave it out, or set minVersion = \"1.2\".";
+        message = "nixbench.kubernetes.tls.cipherSuites has no effect with tls.minVersion = \"1.3\", and etcd would not start with it; remove it, or set minVersion = \"1.2\".";
       }
       {
-        # etcd refuses both together, wherever they come from. The assertion above is about tls.cipherSuites.
+        # etcd refuses both together, whichever option sets them. The assertion above covers tls.cipherSuites.
         assertion =
           (limitsSuites && cfg.tls.minVersion == "1.3")
           || lib.elem (cfg.etcd.extraArgs.cipher-suites or "") [ "" [ ] ]
           || cfg.etcd.extraArgs.tls-min-version != "TLS1.3";
-        message = "nixbench.kubernetes.etcd.extraArgs: etcd does not start with cipher-suites and tls-min-version = \"TLS1.3\"; leave cipher-suites out, or set tls-min-version = \"TLS1.2\".";
+        message = "nixbench.kubernetes.etcd.extraArgs: etcd does not start with both cipher-suites and tls-min-version = \"TLS1.3\"; remove cipher-suites, or set tls-min-version = \"TLS1.2\".";
       }
       {
         assertion = !(cfg.settings.kubelet.enableSystemLogQuery or false) || cfg.settings.kubelet.enableSystemLogHandler;
@@ -117,7 +118,7 @@ in
         # on; the kubelet asks the API server for permission before it serves any of them.
         enableProfilingHandler = mkDefault cfg.profiling;
         enableDebugFlagsHandler = mkDefault cfg.profiling;
-        # The node's /var/log, with the audit log in it. `kubectl logs` does not use it.
+        # This handler serves the node's /var/log, which has the audit log. `kubectl logs` does not use it.
         enableSystemLogHandler = mkDefault false;
         seccompDefault = mkDefault cfg.seccompDefault;
         tlsMinVersion = mkDefault kubernetesTLS;

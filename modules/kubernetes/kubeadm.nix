@@ -1,5 +1,5 @@
-# The configuration documents of kubeadm (v1beta4), the kubelet and kube-proxy. What a
-# node alone knows, such as its name, is added on the node by scripts/documents.jq.
+# The configuration documents of kubeadm (v1beta4), the kubelet and kube-proxy. On the node,
+# scripts/documents.jq adds the values of the particular node, such as its name.
 {
   config,
   lib,
@@ -19,7 +19,7 @@ let
   ];
   text = v: if lib.isBool v then lib.boolToString v else toString v;
 
-  # kubeadm wants [ { name = "v"; value = "2"; } ], in which a name may come twice.
+  # kubeadm's format is [ { name = "v"; value = "2"; } ], in which a name may occur several times.
   toArgs =
     args:
     lib.concatLists (
@@ -32,7 +32,7 @@ let
       type = types.attrsOf (types.either scalar (types.listOf scalar));
       default = { };
       inherit example;
-      description = "More arguments of ${component}, without dashes. A list gives one several times.";
+      description = "More arguments of ${component}, without dashes. A list sets an argument several times.";
     };
 
   document =
@@ -41,7 +41,7 @@ let
       inherit (json) type;
       default = { };
       inherit example;
-      description = "Settings of ${kind}, merged with those that follow from other options.";
+      description = "Fields of ${kind}. They are merged with the fields that other options set.";
     };
 
   featureGates = lib.concatStringsSep "," (
@@ -49,8 +49,8 @@ let
   );
   gates = lib.optionalAttrs (cfg.featureGates != { }) { feature-gates = featureGates; };
 
-  # What an attempt that was cut short has left is no reason to refuse the next one.
-  leftovers = [
+  # Preflight errors about files and ports of an earlier attempt that was interrupted.
+  ignoredPreflightErrors = [
     "DirAvailable--etc-kubernetes-manifests"
     "DirAvailable--var-lib-etcd"
     "FileAvailable--etc-kubernetes-bootstrap-kubelet.conf"
@@ -68,9 +68,10 @@ let
     "Port-${toString cfg.endpoint.port}"
   ];
 
-  # kubeadm gives these programs the node's folder of authorities, whose files lead into the
-  # store, where a container does not get. By this name ours comes in its place.
-  authorities = lib.optional (cfg.publicAuthorities != "") {
+  # kubeadm mounts the node's folder of certificate authorities into these pods. On NixOS its
+  # files are links into the store, which the container does not see. A volume with the same
+  # name, `ca-certs`, replaces kubeadm's.
+  authorityVolumes = lib.optional (cfg.publicAuthorities != "") {
     name = "ca-certs";
     hostPath = "/etc/kubernetes/authorities";
     mountPath = "/etc/ssl/certs";
@@ -81,7 +82,7 @@ let
   registration = {
     criSocket = mkDefault cfg.containerRuntime.socket;
     imagePullPolicy = mkDefault "IfNotPresent";
-    ignorePreflightErrors = leftovers;
+    ignorePreflightErrors = ignoredPreflightErrors;
   };
 in
 {
@@ -102,7 +103,7 @@ in
       type = types.strMatching "([0-9]+(h|m|s))+";
       default = "24h0m0s";
       example = "1h0m0s";
-      description = "How long the bootstrap token lets nodes join after it was put in place.";
+      description = "Time for which nodes can join with the bootstrap token after it was created or renewed.";
     };
 
     settings = {
@@ -118,18 +119,18 @@ in
       internal = true;
       readOnly = true;
       default = config.environment.etc."ssl/certs/ca-certificates.crt".source or "";
-      description = "Whom the API server believes where it asks others, such as an OIDC issuer.";
+      description = "Certificate authorities that the API server trusts when it contacts other servers, such as an OIDC issuer.";
     };
 
     template = mkOption {
       type = types.package;
       internal = true;
       readOnly = true;
-      # A worker has no use for the rest, and is not to be bothered when it changes.
+      # A worker needs only `join`, and must not change when the other documents change.
       default = json.generate "kubeadm.json" (
         if cfg.role == "worker" then { inherit (cfg.settings) join; } else cfg.settings
       );
-      description = "The documents that kubeadm is given, in one file.";
+      description = "The documents for kubeadm, in one file.";
     };
   };
 
@@ -145,7 +146,7 @@ in
       join = {
         apiVersion = "kubeadm.k8s.io/v1beta4";
         kind = "JoinConfiguration";
-        # The unit retries by itself, and says meanwhile what it waits for.
+        # Short, since the unit retries by itself, and reports between attempts what it waits for.
         timeouts.discovery = mkDefault "30s";
         discovery.bootstrapToken.apiServerEndpoint = mkDefault "${toString cfg.endpoint.address}:${toString cfg.endpoint.port}";
         discovery.bootstrapToken.caCertHashes = lib.optional (cfg.caHash != null) cfg.caHash;
@@ -168,23 +169,23 @@ in
         apiServer = {
           extraArgs = toArgs (gates // cfg.apiServer.extraArgs);
           inherit (cfg.apiServer) certSANs;
-          extraVolumes = authorities;
+          extraVolumes = authorityVolumes;
         };
         controllerManager = {
-          # /usr is not for programs on NixOS.
+          # kubeadm's default is below /usr, where NixOS installs no programs.
           extraArgs = toArgs (
             { flex-volume-plugin-dir = cfg.settings.kubelet.volumePluginDir; }
             // gates
             // cfg.controllerManager.extraArgs
           );
-          extraVolumes = authorities;
+          extraVolumes = authorityVolumes;
         };
         scheduler.extraArgs = toArgs (gates // cfg.scheduler.extraArgs);
         etcd.local.dataDir = mkDefault "/var/lib/etcd";
         etcd.local.extraArgs = toArgs cfg.etcd.extraArgs;
       };
-      # All that kubeadm would fill in, since the kubelet reads this, and not what
-      # kubeadm keeps in the cluster.
+      # All values that kubeadm would fill in: the kubelet reads this document, not the one that
+      # kubeadm stores in the cluster.
       kubelet = {
         apiVersion = "kubelet.config.k8s.io/v1beta1";
         kind = "KubeletConfiguration";
@@ -205,7 +206,7 @@ in
         volumePluginDir = mkDefault "/var/lib/kubelet/volumeplugins";
       }
       // lib.optionalAttrs config.services.resolved.enable {
-        # A pod cannot ask the resolver on the node's loopback.
+        # A pod cannot reach the resolver on the node's loopback address.
         resolvConf = mkDefault "/run/systemd/resolve/resolv.conf";
       }
       // lib.optionalAttrs (cfg.featureGates != { }) { inherit (cfg) featureGates; };

@@ -1,6 +1,7 @@
-# The kubelet. Its configuration is in the store and its unit names it: a switch that
-# changes it restarts the kubelet, and a rollback brings the old one back, with no help
-# from kubeadm. kubeadm's own copy only says whether the kubelet may start yet.
+# The kubelet. It reads its configuration from the store, at a path in its unit: a switch
+# that changes the configuration restarts the kubelet, and a rollback restores the old
+# configuration, without kubeadm. kubeadm's own copy, config.yaml, only signals that the
+# kubelet may start.
 {
   config,
   lib,
@@ -36,8 +37,9 @@ let
     };
   };
 
-  # A kubelet may only give itself these among the labels of Kubernetes' own domains.
-  mayLabel =
+  # The API lets a kubelet set these labels on its own node: labels outside of Kubernetes'
+  # domains, and a few within them.
+  kubeletMaySet =
     label:
     let
       domain = lib.head (lib.splitString "/" label);
@@ -58,8 +60,9 @@ let
       "topology.kubernetes.io/region"
       "topology.kubernetes.io/zone"
     ];
-  # Ours to give, and to take away again when the hive has them no more.
-  mayFollow =
+  # Labels that nixbench sets on nodes, and removes when the hive no longer has them: all but
+  # those that Kubernetes sets itself.
+  nixbenchMaySet =
     label:
     !lib.elem label [
       "kubernetes.io/arch"
@@ -70,11 +73,12 @@ let
   labels = lib.attrNames cfg.nodeLabels;
   taints = if cfg.nodeTaints == null then [ ] else cfg.nodeTaints;
 
-  # nixbench gives a node the labels that the node may not give itself.
-  deployed = options ? deployment.engine;
-  forbidden = lib.filter (label: !(if deployed then mayFollow else mayLabel) label) labels;
+  # Without nixbench, nodes have only the labels that their kubelets may set.
+  withNixbench = options ? deployment.engine;
+  forbidden = lib.filter (label: !(if withNixbench then nixbenchMaySet else kubeletMaySet) label) labels;
 
-  # Of Kubernetes: what a name may be, before which there may be a domain.
+  # Kubernetes' rules for keys and values of labels and taints. A key is a name, with or without a
+  # domain and a / before it.
   isName = text: lib.stringLength text <= 63 && builtins.match "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?" text != null;
   isValue = text: text == "" || isName text;
   isDomain =
@@ -91,14 +95,14 @@ let
   badKeys = lib.filter (label: !isKey label) labels;
   badValues = lib.filter (label: !isValue cfg.nodeLabels.${label}) labels;
   badTaints = lib.filter (t: !isKey t.key || !isValue t.value) taints;
-  ofKubernetes = lib.filter (t: lib.hasPrefix "node.kubernetes.io/" t.key) taints;
-  twice = lib.filter (t: lib.count (other: other.key == t.key && other.effect == t.effect) taints > 1) taints;
+  conditionTaints = lib.filter (t: lib.hasPrefix "node.kubernetes.io/" t.key) taints;
+  duplicateTaints = lib.filter (t: lib.count (other: other.key == t.key && other.effect == t.effect) taints > 1) taints;
   quoted = lib.concatMapStringsSep " and " (text: "\"${text}\"");
 
-  # What a node registers with. It is no part of the system: another label is no reason
-  # to restart something, let alone to take the node's work away before.
+  # The labels and taints with which a node registers. They are not part of the system, so that a
+  # changed label neither restarts a unit nor drains the node.
   registration = {
-    labels = lib.filterAttrs (label: _: mayLabel label) cfg.nodeLabels;
+    labels = lib.filterAttrs (label: _: kubeletMaySet label) cfg.nodeLabels;
     taints = cfg.nodeTaints;
   };
 
@@ -114,8 +118,8 @@ in
         "example.org/disk" = "ssd";
       };
       description = ''
-        Labels of the node. A node of the cluster follows with the next `nixbench apply`, which changes
-        nothing else on it; labels that others have put there stay.
+        Labels of the node. The next `nixbench apply` updates the labels of existing nodes, without a restart or a
+        drain. Labels that other clients have set stay.
       '';
     };
     nodeTaints = mkOption {
@@ -129,22 +133,22 @@ in
         }
       ];
       description = ''
-        Taints of the node. With null a control plane has the one that keeps ordinary pods away, and a
-        worker none; `[ ]` means none. A node of the cluster follows with the next `nixbench apply`; taints
-        that others have put there stay. One with `NoExecute` ends pods that do not tolerate it.
+        Taints of the node. With null, a control plane has kubeadm's taint, which keeps ordinary pods away, and a
+        worker has none; `[ ]` means none. The next `nixbench apply` updates the taints of existing nodes. Taints that
+        other clients have set stay. A taint with `NoExecute` ends running pods that do not tolerate it.
       '';
     };
     kubelet.extraArgs = mkOption {
       type = types.listOf types.str;
       default = [ ];
       example = [ "--v=4" ];
-      description = "More arguments of the kubelet, for what `settings.kubelet` does not have.";
+      description = "More arguments of the kubelet, for settings that are not fields of `settings.kubelet`.";
     };
     registration = mkOption {
       type = types.path;
       internal = true;
       readOnly = true;
-      default = if deployed then "/var/lib/nixbench/kubernetes-registration.json" else "${json.generate "registration.json" registration}";
+      default = if withNixbench then "/var/lib/nixbench/kubernetes-registration.json" else "${json.generate "registration.json" registration}";
       description = "File with the labels and taints that the node registers with.";
     };
   };
@@ -157,40 +161,40 @@ in
         message =
           "nixbench.kubernetes.nodeLabels has ${lib.concatStringsSep " and " forbidden}, which "
           + (
-            if deployed then
-              "Kubernetes gives a node itself; leave it out."
+            if withNixbench then
+              "Kubernetes sets itself; remove it."
             else
-              "the API does not let a node give itself; choose a domain of your own, or node.kubernetes.io/."
+              "the API does not allow a node to set on itself; use a domain of your own, or node.kubernetes.io/."
           );
       }
       {
         assertion = badKeys == [ ];
-        message = "nixbench.kubernetes.nodeLabels has ${quoted badKeys}, which is no name of a label; it is a name of at most 63 letters, digits, -, _ and ., perhaps with a domain and a / before.";
+        message = "nixbench.kubernetes.nodeLabels has ${quoted badKeys}, which is not a valid key of a label; a key is a name of at most 63 letters, digits, -, _ and ., with or without a domain and a / before it.";
       }
       {
         assertion = badValues == [ ];
-        message = "nixbench.kubernetes.nodeLabels.${quoted badValues} has a value that no label can have; it is at most 63 letters, digits, -, _ and ., and begins and ends with a letter or digit.";
+        message = "nixbench.kubernetes.nodeLabels.${quoted badValues} has an invalid value; the value of a label has at most 63 letters, digits, -, _ and ., and begins and ends with a letter or digit.";
       }
       {
         assertion = badTaints == [ ];
-        message = "nixbench.kubernetes.nodeTaints has ${quoted (map (t: "${t.key}=${t.value}") badTaints)}, which is no taint; key and value are written as those of labels.";
+        message = "nixbench.kubernetes.nodeTaints has ${quoted (map (t: "${t.key}=${t.value}") badTaints)}, which is not a valid taint; key and value follow the rules for labels.";
       }
       {
-        assertion = ofKubernetes == [ ];
-        message = "nixbench.kubernetes.nodeTaints has ${quoted (map (t: t.key) ofKubernetes)}, which comes and goes with the node's condition; choose a domain of your own.";
+        assertion = conditionTaints == [ ];
+        message = "nixbench.kubernetes.nodeTaints has ${quoted (map (t: t.key) conditionTaints)}, which Kubernetes adds and removes with the node's condition; use a domain of your own.";
       }
       {
-        assertion = twice == [ ];
-        message = "nixbench.kubernetes.nodeTaints has ${quoted (lib.unique (map (t: "${t.key}:${t.effect}") twice))} more than once; a node has one value for it.";
+        assertion = duplicateTaints == [ ];
+        message = "nixbench.kubernetes.nodeTaints has ${quoted (lib.unique (map (t: "${t.key}:${t.effect}") duplicateTaints))} more than once; a node has only one taint with the same key and effect.";
       }
       {
         assertion =
           config.swapDevices == [ ] && !config.zramSwap.enable || !(cfg.settings.kubelet.failSwapOn or true);
-        message = "The kubelet does not run on a node that swaps: set swapDevices = lib.mkForce [ ] and zramSwap.enable = false, or nixbench.kubernetes.settings.kubelet.failSwapOn = false.";
+        message = "The kubelet does not start on a node with swap: set swapDevices = lib.mkForce [ ] and zramSwap.enable = false, or nixbench.kubernetes.settings.kubelet.failSwapOn = false.";
       }
       {
         assertion = config.system.etc.overlay.mutable or true;
-        message = "kubeadm writes below /etc/kubernetes; set system.etc.overlay.mutable = true.";
+        message = "kubeadm writes files below /etc/kubernetes, but /etc is read-only; set system.etc.overlay.mutable = true.";
       }
     ];
 
@@ -210,7 +214,8 @@ in
       description = "Kubernetes node agent";
       documentation = [ "https://kubernetes.io/docs/" ];
       wantedBy = [ "multi-user.target" ];
-      # A switch starts the runtime again only after it has restarted us, unless we ask for it.
+      # Without this, a switch that stops the container runtime starts it again only after it has
+      # restarted the kubelet.
       wants = [
         "network-online.target"
         cfg.containerRuntime.unit
@@ -219,7 +224,7 @@ in
         "network-online.target"
         cfg.containerRuntime.unit
       ];
-      # Until kubeadm has written this, there is nothing to run. kubeadm starts the unit.
+      # kubeadm writes this file, and then starts the unit.
       unitConfig.ConditionPathExists = "/var/lib/kubelet/config.yaml";
       path = [
         pkgs.conntrack-tools
@@ -231,14 +236,16 @@ in
         pkgs.socat
         pkgs.util-linux
       ];
-      # Pods run on meanwhile; a stop and a start would only make the gap longer.
+      # Pods continue to run while the kubelet restarts. A stop before the switch and a start after it
+      # would only make the gap longer.
       stopIfChanged = false;
       startLimitIntervalSec = 0;
       environment = {
         CONFIG = json.generate "kubelet.json" cfg.settings.kubelet;
         NODE_FILE = config.nixbench.nodeFile;
-        # With IPVS the addresses of Services are the node's own, and packets keep them; and who
-        # takes kube-proxy's place may do as it likes.
+        # The script drops packets to Services for which kube-proxy has no rules yet. It does not do
+        # this with IPVS, where the addresses of Services are addresses of the node and packets keep
+        # them, nor where another program replaces kube-proxy.
         SERVICES = lib.optionalString (
           cfg.settings.proxy.mode or "" != "ipvs"
           && lib.intersectLists [ "addon" "addon/kube-proxy" ] (cfg.settings.init.skipPhases or [ ]) == [ ]
@@ -249,21 +256,22 @@ in
         EnvironmentFile = "-/var/lib/kubelet/kubeadm-flags.env";
         SyslogIdentifier = "kubelet";
         ExecStart = pkgs.writeShellScript "kubelet-start" (
-          # For the shell: systemd would expand what it finds in arguments.
+          # The arguments are quoted in the script, because systemd would expand variables in ExecStart.
           "set -- ${lib.escapeShellArgs ([ "${cfg.package}/bin/kubelet" ] ++ cfg.kubelet.extraArgs)}\n"
           + builtins.readFile ./scripts/rules.sh
           + builtins.readFile ./scripts/kubelet.sh
         );
         Restart = "always";
         RestartSec = 5;
-        # Pods have control groups of their own.
+        # Only the kubelet is stopped: pods have control groups of their own.
         KillMode = "process";
         Delegate = true;
       };
     };
   }
   // lib.optionalAttrs (options ? deployment.keys) {
-    # It comes as a key does: before the system, and by itself when it alone has changed.
+    # nixbench uploads the file like a key: before the switch, and without a switch if only the file
+    # has changed.
     deployment.keys.kubernetes-registration = {
       name = baseNameOf cfg.registration;
       destDir = dirOf cfg.registration;

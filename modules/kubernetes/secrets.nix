@@ -1,5 +1,5 @@
-# Where keys and tokens are put on a node before its system is switched. Only paths:
-# what is evaluated ends up in the world-readable store.
+# Paths of the keys and tokens that are uploaded to a node before its system is switched. Only
+# the paths are options, because evaluated values end up in the world-readable store.
 {
   config,
   lib,
@@ -10,20 +10,21 @@
 let
   inherit (lib) mkOption types;
   cfg = config.nixbench.kubernetes;
-  known = if runtime == null then { } else runtime.secrets or { };
+  generatedSecrets = if runtime == null then { } else runtime.secrets or { };
 
-  # The name among the facts' secrets, and the file where there is nothing about it.
+  # An option for the path of a secret. `name` is its name in the facts; `file` is its file name
+  # if the facts do not contain it.
   secret =
     name: file: description:
     mkOption {
       type = types.path;
-      default = (known.${name} or { }).path or "/run/nixbench/secrets/${file}";
+      default = (generatedSecrets.${name} or { }).path or "/run/nixbench/secrets/${file}";
       defaultText = lib.literalMD "the path of the secret `${name}` in the facts, or `/run/nixbench/secrets/${file}`";
       example = "/run/keys/${file}";
       description = "File on the node with ${description}.";
     };
 
-  # The names are those under which the facts tell of them.
+  # The attribute names are the names of the secrets in the facts.
   authority = secret: part: { inherit secret part; kind = "ca"; };
   keys = {
     kubernetes-join-token = {
@@ -36,7 +37,7 @@ let
   }
   // lib.optionalAttrs (cfg.role == "control-plane") (
     {
-      # The authority whose hash every node knows as runtime.caHash.
+      # runtime.caHash is the hash of this authority's public key.
       kubernetes-ca-crt = {
         name = "ca.crt";
         generated = authority "cluster-ca" "certificate";
@@ -109,26 +110,26 @@ in
     encryptionKey =
       secret "kubernetes-encryption-key" "encryption-key"
         ''
-          the key for secrets in etcd: 32 random bytes in base64, or several keys with their names, one
-          `NAME BASE64` in each line, of which the first encrypts'';
+          the key that encrypts objects in etcd: 32 random bytes in base64, or several keys, one
+          `NAME BASE64` in each line, the first of which encrypts'';
     permit = secret "kubernetes-init" "kubernetes-init" ''
-      anything at all: being there allows this node to create the cluster. It is given to one control
-      plane, once; a node that was made anew has none, and so can only join'';
+      any contents: if it exists, this node may create the cluster. nixbench uploads it to one control
+      plane, once; a recreated node does not get it, and therefore can only join'';
   };
 
   options.nixbench.kubernetes.generateSecrets = mkOption {
     type = types.bool;
-    # Without nixbench's own options the modules are those of an ordinary NixOS.
+    # Without nixbench, a NixOS system has no `deployment.keys`.
     default = options ? deployment.keys;
-    defaultText = lib.literalMD "true where nixbench deploys the node";
+    defaultText = lib.literalMD "true if nixbench deploys the node";
     example = false;
     description = ''
-      Whether nixbench makes the cluster's keys and its token, and brings them to the nodes
-      that need them. Without it they have to be put where `secrets` says by other means.
+      Whether nixbench generates the cluster's keys and join token, and uploads them to the nodes
+      that need them. Otherwise you must put them at the paths in `secrets` by other means.
     '';
   };
 
-  # What goes from where to where below /etc/kubernetes/pki, for a control plane.
+  # The files that a control plane copies: the name below /etc/kubernetes/pki, and the source.
   options.nixbench.kubernetes.pki = mkOption {
     type = types.attrsOf types.path;
     internal = true;
@@ -143,7 +144,7 @@ in
       "sa.key" = serviceAccountKey;
       "sa.pub" = serviceAccountPublicKey;
     };
-    description = "Keys of the cluster, by their place below /etc/kubernetes/pki.";
+    description = "Sources of the cluster's keys, by their names below /etc/kubernetes/pki.";
   };
 
   # implementation

@@ -1,4 +1,4 @@
-# A node that runs what users ask for.
+# A worker: a node that runs the pods of users.
 {
   imports = [ ./default.nix ];
   nixbench.kubernetes.role = "worker";

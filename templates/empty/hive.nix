@@ -1,4 +1,4 @@
-# A hive without nodes. docs/hive.md of nixbench says what it may hold.
+# A hive without nodes. nixbench's docs/hive.md describes what a hive may contain.
 {
   nixpkgs ? <nixpkgs>, # 25.05 or later
 }:
@@ -6,14 +6,14 @@
   meta.name = "hive";
   meta.nixpkgs = nixpkgs;
 
-  # For every node: any NixOS option.
+  # NixOS options of every node.
   defaults = {
     system.stateVersion = "25.05";
   };
 
-  # A machine that exists:
+  # An existing machine:
   #   web = { deployment.targetHost = "web.example.org"; services.nginx.enable = true; };
   #
-  # Machines that nixbench boots:
+  # Machines that nixbench creates and boots:
   #   roles.worker = { count = 3; memory = "4G"; modules = [ ./worker.nix ]; };
 }

@@ -5,13 +5,13 @@
   outputs =
     { nixpkgs, nixbench, ... }:
     {
-      # nixbench finds this: `nixbench plan`, `nixbench apply`.
+      # nixbench reads this output: `nixbench plan`, `nixbench apply`.
       nixbenchHive = nixbench.lib.hive {
         inherit nixpkgs;
         hive = ./hive.nix;
       };
 
-      # Without an installed nixbench: `nix run .#deploy`, `nix run .#nixbench -- plan`.
+      # If nixbench is not installed: `nix run .#deploy`, `nix run .#nixbench -- plan`.
       apps.x86_64-linux = {
         deploy = nixbench.lib.mkDeployApp { system = "x86_64-linux"; };
         nixbench = nixbench.apps.x86_64-linux.default;

@@ -1,12 +1,12 @@
-# Your Colmena hive goes here as it is. What differs is in nixbench's docs/from-colmena.md;
-# most hives need no change.
+# Replace this file with the hive.nix of your Colmena hive. Most hives need no change;
+# nixbench's docs/from-colmena.md lists the differences.
 #
-#   nixbench eval     # the nodes, as nixbench reads them
-#   nixbench plan     # what apply would do; nothing, where Colmena has just been
+#   nixbench eval     # list the nodes
+#   nixbench plan     # show what apply would change; right after a colmena apply: nothing
 #   nixbench apply
 {
   meta = {
-    # lib.hive in flake.nix puts the flake's nixpkgs in place of this one.
+    # lib.hive in flake.nix replaces this with the nixpkgs of the flake.
     nixpkgs = import <nixpkgs> { system = "x86_64-linux"; };
   };
 
@@ -29,7 +29,7 @@
       boot.loader.grub.device = "/dev/sda";
       fileSystems."/".device = "/dev/disk/by-label/nixos";
       fileSystems."/".fsType = "ext4";
-      # Nodes see each other.
+      # A node can read the names and the configuration of all nodes.
       environment.etc."others".text = builtins.concatStringsSep "\n" (builtins.attrNames nodes);
     };
 }

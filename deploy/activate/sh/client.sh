@@ -1,14 +1,14 @@
 # shellcheck shell=sh
 # Commands with which the client starts, follows and confirms a run.
 
-start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL SETTLE
+start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH
   trap 'rm -f "$0"' EXIT # by then the script was moved to its final path, or is not needed
   clear
-  mkdir -p "$kept" "$roots" || die "cannot keep a record of the switch"
+  mkdir -p "$kept" "$roots" || die "cannot write the record of the switch"
   exec 9>"$live/lock"
   flock -w 10 9 || exit 75
   if isActive $runUnit; then exit 75; fi
-  mv "$0" "$live/script" || die "cannot keep the script of the run"
+  mv "$0" "$live/script" || die "cannot store the script of the run"
   run=$1 goal=$2 path=$3 spec=$4 armed=$5 activator=$6 generation=$7 settle=$9
   to=$(resolve "$path${spec:+/specialisation/$spec}")
   from=$(resolve $current)
@@ -24,9 +24,9 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL SETTLE
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
   : >"$live/log" && save || {
     rm -f "$live/state" "$kept/state.new"
-    die "cannot keep a record of the switch in $kept"
+    die "cannot write the record of the switch in $kept"
   }
-  ln -sfn "$path" "$roots/next" || die "cannot keep $path from the garbage collector"
+  ln -sfn "$path" "$roots/next" || die "cannot protect $path from the garbage collector"
   [ -z "$from" ] || [ "$from" = "$to" ] || ln -sfn "$from" "$roots/previous"
   touch "$live/seen"
   # The unit is transient, so a switch does not stop it. The OOM killer avoids it, and a
@@ -53,7 +53,7 @@ follow() { # RUN LINES [ANSWERED]
   esac
   while :; do
     load $live/state || load $kept/state || die "there was no run"
-    [ "$run" = "$1" ] || die "run $1 was followed by run $run"
+    [ "$run" = "$1" ] || die "run $1 was replaced by run $run"
     running=yes
     case " done$until" in *" $phase "*) running=no ;; esac
     have=$(wc -l <$live/log 2>/dev/null) || have=0
@@ -85,7 +85,7 @@ follow() { # RUN LINES [ANSWERED]
 # evaluates the answer, so that an answer at the end of the time limit has one clear effect.
 answer() { # confirm|confirm-again|abort RUN LINES
   load $live/state || die "there is no run to $1"
-  [ "$run" = "$2" ] || die "run $2 was followed by run $run"
+  [ "$run" = "$2" ] || die "run $2 was replaced by run $run"
   : >"$live/$1"
   follow "$2" "$3" "$1"
 }

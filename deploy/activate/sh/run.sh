@@ -79,8 +79,8 @@ removeMissingUnits() {
 # uploaded with the keys.
 restoreKeys() {
   [ -f $keysAside/restore ] && [ ! -e $keysAside/settled ] || return 0
-  echo "putting back the keys from before" >>"$live/log"
-  timeout 60 sh $keysAside/restore </dev/null >>"$live/log" 2>&1 || echo "not all keys could be put back" >>"$live/log"
+  echo "restoring the previous keys" >>"$live/log"
+  timeout 60 sh $keysAside/restore </dev/null >>"$live/log" 2>&1 || echo "not all keys could be restored" >>"$live/log"
 }
 
 # changedSystem reports whether a failed run has changed the running system or the profile.
@@ -107,11 +107,11 @@ rollBack() { # REASON
   removeMissingUnits
   why=$code
   restoreKeys # before the services that need them start
-  echo "going back to $from" >>"$live/log"
+  echo "rolling back to $from" >>"$live/log"
   NIXOS_NO_CHECK=1 runInUnit 600 "$from/bin/switch-to-configuration" test
   back=$code code=$why
   if [ "$(resolve $current)" != "$from" ] || [ "$back" != 0 ] && [ "$back" != 4 ]; then
-    reason="$reason, and going back ended with $back"
+    reason="$reason, and the rollback ended with $back"
     finishRun rollback-failed
     return
   fi
@@ -146,7 +146,7 @@ supervise() {
   begunAt=$(date +%s) unstable=''
   failedBefore=$(failedUnits)
   phase=switching
-  save || die "cannot keep a record of the switch"
+  save || die "cannot write the record of the switch"
 
   if [ "$goal" = boot ]; then
     if commit; then finishRun boot; else finishRun failed; fi

@@ -156,7 +156,7 @@ watchServices() {
   now
   begun=$now since=$now limit=$((settle + 15)) deadline=$((now + settle + 15 + ${armed:-0}))
   save || :
-  echo "watching for ${settle}s what was started:$watched" >>"$live/log"
+  echo "watching for ${settle}s the started services:$watched" >>"$live/log"
   while :; do
     sleep 0.5
     if [ -e "$live/abort" ]; then

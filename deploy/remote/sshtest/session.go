@@ -17,7 +17,7 @@ import (
 // the client closes the session.
 type Handler func(ctx context.Context, e *Exec) int
 
-// Exec is a command that a client wants to run.
+// Exec is a command that a client requests.
 type Exec struct {
 	User       string
 	Line       string   // as it came over the wire

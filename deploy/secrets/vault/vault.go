@@ -204,7 +204,7 @@ func (v *Vault) Rotate(name string, known func(sum string) error) (Step, error) 
 	}
 	switch s.Kind {
 	case "ca", "key-pair":
-		return "", refuse("%s is of the kind %s: what it has signed would be worth nothing, and the nodes that trust it would not learn of the new one; for a new cluster with new ones, destroy this one", name, s.Kind)
+		return "", refuse("%s is of the kind %s: everything that it has signed would become invalid, and the nodes that trust it would not get the new one; for a cluster with new secrets, destroy this one", name, s.Kind)
 	case "key-ring":
 		return v.rotateRing(name, s, known)
 	}

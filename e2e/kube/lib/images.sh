@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2154
 # The images, from the programs.
 
-# image FOLDER NAME:TAG [FLAG…]: make an archive of a folder. The archive's name is
-# that of the image, so that those of several versions can lie side by side.
+# image FOLDER NAME:TAG [FLAG…]: make an image archive of a folder. The archive's name
+# contains the image's tag, so that a folder can have the archives of several versions.
 image() {
   local folder=$1 name=$2 file
   shift 2
   file=${name##*/}
-  # What runtimes mount on, and what programs expect.
+  # Mount points for the runtime, and folders that programs expect.
   mkdir -p "$folder"/{dev,etc,proc,sys,run,tmp,var}
   chmod 1777 "$folder/tmp"
   "$work/bin/mkimage" -o "$root/usr/share/nixbench-kube/images/${file/:/-}.tar" -name "$name" "$@" "$folder"
@@ -19,17 +19,17 @@ build_images() {
   for program in kube-apiserver kube-controller-manager kube-scheduler etcd; do
     mkdir -p "$tree/usr/local/bin"
     ln "$work/bin/$program" "$tree/usr/local/bin/"
-    image "$tree" "$(wanted "$program")"
+    image "$tree" "$(required_image "$program")"
   done
 
   mkdir -p "$tree"
   ln "$work/bin/coredns" "$tree/"
-  image "$tree" "$(wanted coredns)" -entrypoint /coredns
+  image "$tree" "$(required_image coredns)" -entrypoint /coredns
 
   mkdir -p "$tree"
   ln "$work/bin/pause" "$tree/"
-  # Also under the name that containerd 1.7 uses unless it is configured.
-  image "$tree" "$(wanted pause)" -entrypoint /pause -name registry.k8s.io/pause:3.8
+  # Also under the name of containerd 1.7's default.
+  image "$tree" "$(required_image pause)" -entrypoint /pause -name registry.k8s.io/pause:3.8
 
   mkdir -p "$tree"
   ln "$work/bin/probe" "$tree/"
@@ -37,11 +37,11 @@ build_images() {
 
   proxy_tree "$tree"
   ln "$work/bin/kube-proxy" "$tree/usr/local/bin/"
-  image "$tree" "$(wanted kube-proxy)"
+  image "$tree" "$(required_image kube-proxy)"
 }
 
-# proxy_tree FOLDER: kube-proxy calls iptables, nft and conntrack. Unpacked packages
-# are enough to run them; only the links are missing that their installation makes.
+# proxy_tree FOLDER fills a folder with iptables, nft and conntrack, which kube-proxy calls.
+# The packages are only unpacked, so the links that their installation makes are added.
 proxy_tree() {
   local tree=$1 name options
   mapfile -t options < <(apt_options)

@@ -1,8 +1,9 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# What only some machines need, each a part of its own.
+# Parts that only some machines need.
 
-# build_cri_o: CRI-O and the program that makes namespaces for it. conmon, runc and
-# skopeo are Debian's. Without C it knows no seccomp profiles, and needs no library.
+# build_cri_o builds CRI-O, and pinns, which makes namespaces for it. conmon, runc and
+# skopeo are Debian's. CRI-O is built without C: it needs no library, and applies no
+# seccomp profiles.
 build_cri_o() {
   local source
   go_build "$part" "$root/usr/bin/crio" -ldflags '-s -w' \
@@ -12,8 +13,8 @@ build_cri_o() {
   gcc -std=c99 -Os -s -static -o "$root/usr/bin/pinns" "$source"/pinns/src/*.c
 }
 
-# build_flannel: the image of the daemon, whose backend "udp" is in C, and the CNI
-# plugin, as it was when it was one of the standard plugins.
+# build_flannel builds the image of the daemon, whose backend "udp" is in C, and the CNI
+# plugin, from the last release of the standard plugins that had it.
 build_flannel() {
   local tree=$work/tree version=${part#flannel-} cni=("$home"/src/flannel-cni-*)
   cgo=1 go_build "$part" "$work/bin/flanneld" -tags netgo,osusergo \
@@ -24,7 +25,7 @@ build_flannel() {
     github.com/containernetworking/plugins/plugins/meta/flannel
   go_build parts "$work/bin/" -ldflags '-s -w' ./mkimage
 
-  # It calls iptables or nft, and its pod copies a file before.
+  # flanneld calls iptables or nft, and an init container of its pod runs cp.
   proxy_tree "$tree"
   mkdir -p "$tree/opt/bin"
   ln "$work/bin/flanneld" "$tree/opt/bin/"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# customise.sh ROOT: cloud-init without its generator, which the lab's virtual machines do
-# without.
+# customise.sh ROOT: enable cloud-init without its generator: the lab's virtual machines run no
+# generators.
 set -eu
 root=$1
 here=$(dirname "$(readlink -f "$0")")

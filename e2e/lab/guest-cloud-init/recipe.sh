@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2034
-# What a machine has in addition that cloud-init tells who it is, and that tells its
-# hypervisor its address.
+# Additional packages of machines that get their name and keys from cloud-init, and report
+# their address to the hypervisor by QEMU's guest agent.
 
 packages="$packages
   cloud-init e2fsprogs qemu-guest-agent

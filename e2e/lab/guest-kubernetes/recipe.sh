@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034
-# What a machine has in addition that can be a Kubernetes node: what kubeadm looks for
-# before it does anything, and what the kubelet calls. Kubernetes itself and its
-# images are not in here; they lie above (see e2e/kube).
+# Additional packages of machines that can be Kubernetes nodes: programs that kubeadm's
+# preflight requires, and that the kubelet calls. Kubernetes itself and its images are in a
+# layer above (see e2e/kube).
 
 packages="$packages
   containerd runc containernetworking-plugins

@@ -1,6 +1,6 @@
 #!/bin/sh
-# customise.sh ROOT: turn a fresh Debian tree into the lab's guest. It looks as
-# much like a NixOS machine as a deployment can tell.
+# customise.sh ROOT: turn a new Debian tree into the lab's guest, which has everything
+# of a NixOS machine that a deployment uses.
 set -eu
 root=$1
 here=$(dirname "$(readlink -f "$0")")
@@ -9,8 +9,8 @@ cp -R "$here/files/." "$root/"
 chown -R 0:0 "$root/etc/sudoers.d" "$root/etc/ssh/sshd_config.d"
 chmod 440 "$root/etc/sudoers.d/lab"
 
-# deploy: sudo without a password. askpass: sudo wants the password below, which
-# is no secret; it is in the manual.
+# deploy: sudo without a password. askpass: sudo asks for the password below, which
+# is not secret: the README has it.
 chroot "$root" useradd -m -s /bin/bash deploy
 chroot "$root" useradd -m -s /bin/bash askpass
 echo 'askpass:correct horse' | chroot "$root" chpasswd
@@ -18,7 +18,7 @@ echo 'askpass:correct horse' | chroot "$root" chpasswd
 mkdir -p "$root/nix/store" "$root/nix/var/nix/profiles/per-user" "$root/nix/var/nix/gcroots" \
   "$root/boot" "$root/etc/ssh/authorized_keys.d" "$root/var/log/journal"
 
-# Each machine makes its own identity: an empty machine-id, host keys from the lab.
+# Each machine makes its own machine-id, and the lab makes its host keys.
 : > "$root/etc/machine-id"
 : > "$root/etc/fstab"
 rm -f "$root"/etc/ssh/ssh_host_* "$root/var/lib/dbus/machine-id" "$root/etc/hostname" "$root/etc/resolv.conf"
@@ -28,7 +28,7 @@ chroot "$root" systemctl -q enable systemd-networkd.service ssh.service nix-daem
 chroot "$root" systemctl -q disable nix-daemon.service systemd-networkd-wait-online.service
 chroot "$root" systemctl -q set-default multi-user.target
 
-# What a container does not need, slows its boot, or reaches for the host.
+# Units that a container does not need, that slow its boot, or that would change the host.
 chroot "$root" systemctl -q mask \
   systemd-sysctl.service systemd-udevd.service systemd-udev-trigger.service \
   systemd-modules-load.service systemd-random-seed.service \
@@ -40,6 +40,6 @@ chroot "$root" systemctl -q mask \
   sys-kernel-debug.mount sys-kernel-tracing.mount sys-kernel-config.mount sys-fs-fuse-connections.mount \
   dev-hugepages.mount dev-mqueue.mount proc-sys-fs-binfmt_misc.automount
 
-# Nothing in the lab installs packages; nothing in it reads the manual.
+# Lab machines install no packages, so apt's lists and caches are not needed.
 rm -rf "$root"/etc/apt/sources.list "$root"/etc/apt/sources.list.d/* "$root"/var/lib/apt/lists/* \
   "$root"/var/cache/apt/*.bin "$root"/var/log/apt "$root"/var/log/*.log "$root"/var/cache/debconf/*-old

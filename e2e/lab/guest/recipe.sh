@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2034
-# What the guest image is made of. The image's key in the cache is a hash of
-# this whole folder, so any change here makes a new image.
+# The packages of the guest image. The image's key in the cache is a hash of
+# this whole folder, so after any change here the image is built again.
 
 suite=trixie
 

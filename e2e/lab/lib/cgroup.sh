@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # Every process of a lab is below a cgroup with the lab's id, in each hierarchy.
-# That makes them easy to find and to end, even when all other state is lost:
-# being in the group is the proof that the lab started it.
+# So they can be found and killed even when all other state is lost: only processes that
+# the lab started are in these cgroups.
 
 # cgroup_mount prints where the hierarchy with a controller is mounted; the empty
 # name is the unified hierarchy.
@@ -14,14 +14,14 @@ cgroup_mount() {
   }' /proc/self/mountinfo
 }
 
-# unified_host: controllers are in the unified hierarchy (cgroup v2 only).
+# unified_host succeeds if controllers are in the unified hierarchy (cgroup v2 only).
 unified_host() {
   grep -qw memory "$(cgroup_mount '')/cgroup.controllers" 2>/dev/null
 }
 
 # lab_cgroups prints the lab's cgroup in each hierarchy. In the unified one it is
-# at the top, because a cgroup there that has processes cannot hand down
-# controllers; elsewhere it is below our own, whose limits hold for the lab too.
+# at the top, because a cgroup there that has processes cannot delegate controllers.
+# Elsewhere it is below this process's own cgroup, whose limits also apply to the lab.
 lab_cgroups() {
   local controllers path mount
   while IFS=: read -r _ controllers path; do
@@ -37,8 +37,7 @@ join_lab_cgroups() {
   local group file
   for group in $(lab_cgroups); do
     mkdir -p "$group"
-    # A new cpuset of cgroup v1 has no processors and no memory, and then takes
-    # no process.
+    # A new cpuset of cgroup v1 has no processors and no memory, so no process can join it.
     if [ -e "$group/cgroup.clone_children" ] && [ -e "$group/cpuset.cpus" ]; then
       for file in cpuset.cpus cpuset.mems; do cat "$group/../$file" > "$group/$file"; done
       echo 1 > "$group/cgroup.clone_children"
@@ -47,8 +46,8 @@ join_lab_cgroups() {
   done
 }
 
-# join_clients puts this process where "lab down" finds it. What it does in other
-# respects is not the lab's business, so only the unified hierarchy counts.
+# join_clients moves this process to a cgroup in which "lab down" finds it. The lab does not
+# limit its resources, so it joins only the unified hierarchy.
 join_clients() {
   local group
   group=$(cgroup_mount '')/$lab_id/clients
@@ -56,8 +55,8 @@ join_clients() {
   echo "$BASHPID" > "$group/cgroup.procs"
 }
 
-# left_cgroups prints the lab's cgroups that exist, wherever they are: the lab
-# may have been started from another cgroup than ours.
+# left_cgroups prints the lab's existing cgroups at any place in the hierarchies, because
+# the lab may have been started from another cgroup than this process's.
 left_cgroups() {
   local mounts
   mapfile -t mounts < <(awk '{

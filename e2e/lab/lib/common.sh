@@ -1,12 +1,12 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# Words that every other part uses.
+# Functions that all other parts use.
 
 say() { printf 'lab: %s\n' "$*" >&2; }
 die() { say "$@"; exit 1; }
 usage_error() { say "$@"; say "try: lab help"; exit 2; }
 
-# set_lab_dir decides where the lab of this name keeps its state, and the name
-# under which its cgroups can be found without any state.
+# set_lab_dir sets the folder of the lab's state, and the name of its cgroups, by which the
+# lab can be found when its state is lost.
 set_lab_dir() {
   [[ $name =~ ^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$ ]] || usage_error "not a lab name: $name"
   lab_dir=${NIXBENCH_LAB:-/tmp/nixbench-lab/$name}
@@ -16,19 +16,19 @@ set_lab_dir() {
   [ ${#lab_dir} -le 80 ] || die "the path of the lab's folder is too long for unix sockets: $lab_dir"
   case $lab_dir/ in
     / | /etc/* | /run/* | /proc/* | /sys/* | /dev/* | /var/lib/* | /var/log/* | /var/cache/*)
-      die "the lab's folder cannot be $lab_dir: libvirtd sees something else there" ;;
+      die "the lab's folder cannot be $lab_dir: libvirtd sees another folder there" ;;
   esac
 }
 
-# is_lab_dir: the folder is empty or absent, or a lab made it. Nothing else is
+# is_lab_dir succeeds if the folder is empty or absent, or a lab made it. No other folder is
 # ever removed.
 is_lab_dir() {
   [ -e "$lab_dir/.nixbench-lab" ] || [ -z "$(ls -A "$lab_dir" 2>/dev/null)" ]
 }
 
-# lock_lab keeps up and down of one lab apart. The lock is on the folder itself,
-# which down removes, so whoever waited has to look whether it is still there.
-# Processes that stay must close descriptor 9.
+# lock_lab lets only one up or down of a lab run at a time. The lock is on the folder itself,
+# which down removes, so a process that waited checks whether the folder is still the same.
+# Processes that keep running must close descriptor 9.
 lock_lab() {
   local deadline=$((SECONDS + 180))
   is_lab_dir || die "$lab_dir is not empty and no lab made it"
@@ -37,7 +37,7 @@ lock_lab() {
     { exec 9< "$lab_dir"; } 2>/dev/null || continue
     flock -w $((deadline - SECONDS)) 9 || break
     if [ "$(stat -c %i "$lab_dir" 2>/dev/null)" = "$(stat -L -c %i /proc/self/fd/9)" ]; then
-      [ -O "$lab_dir" ] || die "$lab_dir belongs to somebody else"
+      [ -O "$lab_dir" ] || die "$lab_dir belongs to another user"
       : > "$lab_dir/.nixbench-lab"
       return
     fi
@@ -45,8 +45,8 @@ lock_lab() {
   die "another command has held the lab in $lab_dir for three minutes"
 }
 
-# start_time tells a process from a later one that was given the same number. One
-# that has ended and only waits to be collected does not count.
+# start_time prints when a process started, which distinguishes it from a later process with
+# the same number. It fails for a zombie.
 start_time() {
   local stat
   stat=$(cat "/proc/$1/stat" 2>/dev/null) || return
@@ -55,7 +55,8 @@ start_time() {
   [ "${stat[0]}" != Z ] && echo "${stat[19]}"
 }
 
-# world_pid prints the process that holds the lab's namespaces, if it lives.
+# world_pid prints the number of the process that holds the lab's namespaces, and fails if it
+# does not run.
 world_pid() {
   local pid started
   read -r pid started 2>/dev/null < "$lab_dir/world.pid" || return
@@ -63,7 +64,7 @@ world_pid() {
   echo "$pid"
 }
 
-# log_tail shows the end of a log inside an error.
+# log_tail prints the ends of log files, for an error message.
 log_tail() {
   local file
   for file in "$@"; do

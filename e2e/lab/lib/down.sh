@@ -1,18 +1,18 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # The end of a lab.
 
-# end_world ends every process of the lab and removes its cgroups. Mounts and
-# network devices are in the lab's own namespaces and vanish with them.
+# end_world kills every process of the lab and removes its cgroups. Mounts and network
+# devices are in the lab's own namespaces, and end with them.
 end_world() {
   local deadline=$((SECONDS + 20)) pid pids groups ended=()
   mapfile -t groups < <(left_cgroups)
   while :; do
-    # Noted before anything is killed: the lab's first process takes all others
-    # with it, and a process that has ended is in no cgroup's list.
+    # Listed before the first kill: when the lab's first process ends, the kernel kills all
+    # others, and a process that has ended is in no cgroup's list.
     mapfile -t pids < <({ world_pid || true; lab_pids ${groups[@]+"${groups[@]}"}; } | sort -u)
     [ ${#pids[@]} -gt 0 ] || break
     for pid in "${pids[@]}"; do
-      [ "$pid" != $$ ] || die "this command itself runs inside the lab; run it outside"
+      [ "$pid" != $$ ] || die "this command runs inside the lab; run it outside"
     done
     [ $SECONDS -lt $deadline ] || die "these processes of the lab do not end: ${pids[*]}"
     kill -KILL "${pids[@]}" 2>/dev/null || true
@@ -31,9 +31,9 @@ end_world() {
   end_loops
 }
 
-# await_end waits until killed processes are gone. A zombie is in no cgroup's list
-# any more, and when it goes is up to the host's first process. Most collect at
-# once, some never: they get a fifth of a second.
+# await_end waits until killed processes are gone. Zombies are reaped by the host's first
+# process, some of which reap them at once and some never, so it waits for zombies for only a
+# fifth of a second.
 await_end() {
   local pid zombies=0 deadline=$((SECONDS + 20)) waiting
   while [ $SECONDS -lt $deadline ] && [ $zombies -lt 10 ]; do
@@ -50,7 +50,7 @@ await_end() {
 }
 
 # lab_loops prints the loop devices whose file is in the lab's folder: the disks of
-# containers that others made.
+# containers that were not made by the lab itself.
 lab_loops() {
   local file
   for file in /sys/block/loop*/loop/backing_file; do
@@ -58,13 +58,13 @@ lab_loops() {
   done
 }
 
-# end_loops waits until the kernel has unmounted what was in the lab's namespaces,
-# which frees their loop devices. It does so a moment after the last process ended.
+# end_loops waits until the kernel has unmounted the file systems of the lab's namespaces,
+# which detaches their loop devices. This happens shortly after the last process has ended.
 end_loops() {
   local loops deadline=$((SECONDS + 20))
   while mapfile -t loops < <(lab_loops) && [ ${#loops[@]} -gt 0 ]; do
     [ $SECONDS -lt $deadline ] || die "these loop devices of the lab are still in use: ${loops[*]}"
-    # One that was set up and not yet mounted has nobody else to free it.
+    # The kernel does not detach a loop device that was attached, but not yet mounted.
     [ $SECONDS -lt $((deadline - 18)) ] || losetup -d "${loops[@]}" 2>/dev/null || true
     sleep 0.02
   done
@@ -76,6 +76,6 @@ lab_down() {
   lock_lab
   end_world
   rm -rf --one-file-system "$lab_dir"
-  # The folder that labs without a folder of their own share.
+  # The parent of the labs' default folders, if this was the last lab.
   rmdir /tmp/nixbench-lab 2>/dev/null || true
 }

@@ -3,11 +3,11 @@
 
 cache_dir() { echo "${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/nixbench/lab"; }
 
-# recipes prints the folders that say what is in the image. Machines that can be
-# Kubernetes nodes have an image of their own, which has more; so have those with cloud-init.
+# recipes prints the folders with the recipes of the image. There are additional recipes for
+# machines that can be Kubernetes nodes, and for machines with cloud-init.
 recipes() { echo "guest${kubernetes:+ guest-kubernetes}${cloud_init:+ guest-cloud-init}"; }
 
-# image_key is a hash of all that decides what is in the image.
+# image_key prints a hash of everything that the image depends on.
 image_key() {
   (
     cd "$home" || exit
@@ -19,17 +19,17 @@ image_key() {
   ) | sha256sum | cut -c1-16
 }
 
-# forget_images removes the images that nobody has used for a week. A younger one
-# may be below the machines of a lab that is up.
-forget_images() {
+# remove_unused_images removes images that no command has asked for during a week. A younger
+# one may be in use by the machines of a running lab.
+remove_unused_images() {
   local used
   find "$1" -maxdepth 1 -name 'image-*.used' -mtime +7 | while read -r used; do
     rm -rf --one-file-system "${used%.used}" "$used"
   done
 }
 
-# build_image prints the image's folder. Whoever comes while it is being built
-# waits for it; it appears under its name only when it is complete.
+# build_image prints the image's folder, and builds it unless it is cached. A second process
+# waits for the first one's build. The folder gets its name only when it is complete.
 build_image() {
   local cache image work mirror options recipe hooks=() started=$SECONDS
   cache=$(cache_dir)
@@ -40,12 +40,12 @@ build_image() {
   command -v mmdebstrap >/dev/null || die "mmdebstrap is missing; run: $home/lab install"
   mkdir -p "$cache"
   exec 8> "$cache/lock"
-  flock -n 8 || { say "waiting for the image that somebody else builds"; flock -w 900 8 || die "no image after 15 minutes"; }
+  flock -n 8 || { say "waiting for another process that builds an image"; flock -w 900 8 || die "another process has been building an image for 15 minutes"; }
   [ -d "$image" ] && { exec 8>&-; echo "$image"; return; }
 
-  # We hold the lock, so what other builds left can only be of killed ones.
+  # This process holds the lock, so folders of other builds belong to builds that were killed.
   rm -rf --one-file-system "$cache"/building.*
-  forget_images "$cache"
+  remove_unused_images "$cache"
   work=$(mktemp -d "$cache/building.XXXXXX")
   mirror=$(debian_mirror)
   [ -n "$mirror" ] || die "apt has no Debian source on this machine"
@@ -78,9 +78,9 @@ build_image() {
   echo "$image"
 }
 
-# machine_trees prints what a machine's file system is made of, the lowest first. The path
-# of each says what is in it. Of several versions of Kubernetes the first one lies highest,
-# so its programs are those in /usr/bin.
+# machine_trees prints the folders that are the layers of a machine's file system, the lowest
+# first. Each path contains a hash of the content. Of several versions of Kubernetes the first
+# one is the highest layer, so its programs are those in /usr/bin.
 machine_trees() {
   local i parts
   build_image

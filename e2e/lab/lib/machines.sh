@@ -1,13 +1,13 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# The machines: who they are, decided before anything runs, so that tests can
-# pin host keys and addresses before first contact.
+# The machines' names, addresses and keys. They are decided before a machine starts, so that
+# tests can pin host keys and addresses before the first connection.
 
-# Not the network that nixbench itself makes by default: tests have both.
+# Other than nixbench's default network, because tests use both at the same time.
 subnet=192.168.77
 network=nixbench-lab
 
-# write_machines COUNT fills machines.table (name, address, MAC, disk), keys, and
-# what is put on each machine's disk.
+# write_machines COUNT writes machines.table (name, address, MAC, disk), the keys, and the
+# files of each machine's disk.
 write_machines() {
   local count=$1 list=() i machine disk mac key
   IFS=, read -r -a list <<< "$names"
@@ -32,9 +32,8 @@ write_machines() {
   done
 }
 
-# write_ssh_config lets any client that reads OpenSSH's settings reach the
-# machines by name, with pinned host keys, without asking and without anybody
-# else's settings.
+# write_ssh_config writes an OpenSSH configuration with the machines' names and pinned host
+# keys. Clients with this configuration ask no questions, and use no other settings.
 write_ssh_config() {
   local machine ip
   while read -r machine ip _; do
@@ -42,7 +41,7 @@ write_ssh_config() {
   done < "$lab_dir/machines.table" > "$lab_dir/ssh_config"
   cat >> "$lab_dir/ssh_config" <<EOF
 Host *
-  # The usual key exchange, safe from quantum computers, is half of a login's time.
+  # The default post-quantum key exchange would take half of a login's time.
   KexAlgorithms curve25519-sha256
   User root
   IdentityFile $lab_dir/id_ed25519
@@ -58,14 +57,14 @@ EOF
 disk_of() {
   local disk found=-
   for disk in ${disks[@]+"${disks[@]}"}; do
-    [[ $disk =~ ^[a-z0-9-]+=[1-9][0-9]*[MG]$ ]] || die "--disk wants MACHINE=SIZE with M or G, not $disk"
+    [[ $disk =~ ^[a-z0-9-]+=[1-9][0-9]*[MG]$ ]] || die "--disk: expected MACHINE=SIZE with M or G, not $disk"
     [ "${disk%%=*}" != "$1" ] || found=${disk#*=}
   done
   echo "$found"
 }
 
-# write_files: what differs between machines. Modes count: the folders are merged
-# over the image's.
+# write_files MACHINE FOLDER writes the files that differ between machines. The folder is
+# merged over the image, so the modes of its subfolders matter.
 write_files() {
   local machine=$1 files=$2 user volume
   (
@@ -73,7 +72,7 @@ write_files() {
     mkdir -p "$files/etc/ssh/authorized_keys.d"
     echo "$machine" > "$files/etc/hostname"
     printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$machine" > "$files/etc/hosts"
-    # dnsmasq knows the machines' names, and nothing else.
+    # dnsmasq resolves only the machines' names.
     printf 'nameserver %s.1\nsearch lab\n' "$subnet" > "$files/etc/resolv.conf"
     for user in root deploy askpass; do
       cp "$lab_dir/id_ed25519.pub" "$files/etc/ssh/authorized_keys.d/$user"
@@ -85,7 +84,7 @@ write_files() {
   )
 }
 
-# lab_network: the lab has a network of its own. An empty hypervisor has none.
+# lab_network succeeds if the lab has a network of its own. An empty hypervisor has none.
 lab_network() { [ -z "$hypervisor" ] || [ -s "$lab_dir/machines.table" ]; }
 
 network_xml() {
@@ -103,8 +102,8 @@ EOF
   while read -r machine ip mac _; do
     echo "      <host mac='$mac' name='$machine' ip='$ip'/>"
   done < "$lab_dir/machines.table"
-  # no-ping: otherwise each new address is pinged for three seconds first.
-  # no-resolv: the lab's name server asks nobody.
+  # no-ping: otherwise dnsmasq pings each new address for three seconds first.
+  # no-resolv: dnsmasq forwards no queries.
   cat <<EOF
     </dhcp>
   </ip>
@@ -116,8 +115,8 @@ EOF
 EOF
 }
 
-# domain_xml MACHINE MAC. On reboot libvirt starts the machine again, with the
-# same disk, which stays mounted meanwhile.
+# domain_xml MACHINE MAC prints the domain. On reboot libvirt starts the machine again with
+# the same disk, which stays mounted during the reboot.
 domain_xml() {
   local at=$lab_dir/machines/$1 volume
   cat <<EOF
@@ -147,8 +146,8 @@ EOF
 EOF
 }
 
-# machines_json: lab.json, what the Go package reads. Every value is of letters,
-# digits and a few signs that JSON does not mind.
+# machines_json prints lab.json, which the Go package reads. No value contains a character
+# that JSON would have to quote.
 machines_json() {
   local machine ip mac disk key comma=''
   printf '{\n  "version": 1,\n  "name": "%s",\n  "dir": "%s",\n  "pid": %s,\n' "$name" "$lab_dir" "$(world_pid)"

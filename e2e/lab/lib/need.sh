@@ -1,9 +1,10 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# What the host must have, and how to get it.
+# The programs, packages and kernel features that the host needs, and how to install them.
 
-# needs WHAT...: what to look for (a command, or a file), and the package that has it.
-# That is for machines; "hypervisor" and "role" add what is needed to be one with
-# virtual machines, and to make images for one, "browser" what the report's test looks through.
+# needs WHAT...: print a line for each requirement: a command or a file, and the package that
+# has it. Without arguments these are the requirements of machines. "hypervisor" adds those of
+# virtual machines, "role" those of building images for machines, and "browser" those of the
+# test of reports.
 needs() {
   local multiarch
   multiarch=$(gcc -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")
@@ -43,7 +44,7 @@ chromium chromium
 EOF
 }
 
-# check_needs WHAT... names everything that is missing, not just the first thing.
+# check_needs WHAT... prints all requirements that are missing, and fails if there are any.
 check_needs() {
   local thing package missing=() packages=()
   while read -r thing package; do
@@ -69,8 +70,8 @@ check_needs() {
   return 1
 }
 
-# check_kernel appends to check_needs' list what the kernel, or the container
-# that we are in, does not allow.
+# check_kernel appends to the list of check_needs what the kernel, or the container that
+# this host is, does not allow.
 check_kernel() {
   local controller
   grep -qw overlay /proc/filesystems || modprobe overlay 2>/dev/null ||
@@ -92,23 +93,23 @@ check_kernel() {
 
 inotify_limit=/proc/sys/fs/inotify/max_user_instances
 
-# await_inotify COUNT waits until that many Kubernetes nodes can watch files; else
-# programs on them fail with "too many open files". Labs of other tests take their
-# share, and end. A worker takes 14, a control plane 26.
+# await_inotify COUNT waits until enough inotify instances are free for that many Kubernetes
+# nodes; without them, programs on the nodes fail with "too many open files". Labs of other
+# tests release their instances when they end. A worker uses 14, a control plane 26.
 await_inotify() {
-  local deadline=$((SECONDS + 180)) free told=''
+  local deadline=$((SECONDS + 180)) free reported=''
   while :; do
     free=$(($(cat $inotify_limit) - $({ find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null || true; } | wc -l)))
     [ $free -lt $(($1 * 20)) ] || return 0
-    [ -n "$told" ] || say "waiting for others to end: $free inotify instances are free, $1 nodes want about $(($1 * 20)) (more with: $home/lab install)"
-    told=yes
+    [ -n "$reported" ] || say "waiting for other labs to end: $free inotify instances are free, $1 nodes need about $(($1 * 20)) (raise the limit with: $home/lab install)"
+    reported=yes
     [ $SECONDS -lt $deadline ] || { say "not waiting any longer; programs may fail with too many open files"; return 0; }
     sleep 1
   done
 }
 
-# install_needs installs only packages that are not there, from wherever this
-# machine's apt gets its packages, and raises a limit of the running kernel.
+# install_needs installs the packages that are missing, from the mirror of this machine's apt,
+# and raises the limit of inotify instances of the running kernel.
 install_needs() {
   local package packages=()
   [ "$(id -u)" = 0 ] || die "only root can install packages"
@@ -122,7 +123,7 @@ install_needs() {
     # Recommended packages would bring a system-wide libvirtd and dnsmasq.
     DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${packages[@]}"
   fi
-  # Kubernetes watches many files, and all machines together count as one user.
+  # Kubernetes watches many files, and the limit is for all machines together: their root is one user.
   if [ "$(cat $inotify_limit)" -lt 512 ]; then
     say "raising $inotify_limit to 512"
     { echo 512 > $inotify_limit; } 2>/dev/null || say "it cannot be raised: few Kubernetes nodes can be up at once"

@@ -3,34 +3,32 @@
 
 lab_up() {
   local image trees count=${1:-} started=$SECONDS
-  [[ $count =~ ^[0-9]{1,3}$ ]] && [ "$count" -le 200 ] || usage_error "up wants the number of machines"
-  [[ $memory =~ ^[1-9][0-9]*$ ]] || usage_error "--memory wants MiB"
+  [[ $count =~ ^[0-9]{1,3}$ ]] && [ "$count" -le 200 ] || usage_error "usage: lab up N, with at most 200 machines"
+  [[ $memory =~ ^[1-9][0-9]*$ ]] || usage_error "--memory: expected a number of MiB, not $memory"
   local volume
   for volume in ${volumes[@]+"${volumes[@]}"}; do
-    [[ $volume =~ ^(/[A-Za-z0-9_-]+)+$ ]] || usage_error "--volume wants an absolute path, not $volume"
+    [[ $volume =~ ^(/[A-Za-z0-9_-]+)+$ ]] || usage_error "--volume: expected an absolute path, not $volume"
   done
   capabilities=default
   if [ -n "$kubernetes" ]; then
     capabilities=allow
-    # containerd cannot put overlays on an overlay; etcd and the kubelet are
-    # slower there.
+    # containerd cannot mount overlays on an overlay; etcd and the kubelet are slower on one.
     volumes+=(/var/lib/containerd /var/lib/kubelet /var/lib/etcd)
   fi
   check_needs ${hypervisor:+hypervisor} || exit 1
   image=-
   if [ "$count" != 0 ]; then
     trees=$(machine_trees)
-    # An overlay names the highest first.
+    # overlayfs lists the highest layer first.
     image=$(tac <<< "$trees" | paste -sd :)
     [ -z "$kubernetes" ] || await_inotify "$count"
   fi
 
   lock_lab
-  world_pid >/dev/null && say "removing the lab that is there"
+  world_pid >/dev/null && say "removing the running lab"
   end_world
   find "$lab_dir" -mindepth 1 -maxdepth 1 ! -name .nixbench-lab -exec rm -rf --one-file-system {} +
-  # From here a failure ends the lab, but keeps its logs; the next up or down
-  # removes them.
+  # From here on a failure stops the lab, but keeps its logs until the next up or down.
   trap 'up_failed' EXIT
   trap 'exit 130' INT TERM HUP
 
@@ -63,8 +61,8 @@ log_filters = "3:util 2:lxc 4:rpc"
 log_outputs = "2:file:/var/log/libvirt/libvirtd.log"
 EOF
   echo 'security_driver = "none"' > "$lab_dir/conf/lxc.conf"
-  # Where the QEMU driver is installed it is started too, and without its user
-  # account, or with something it cannot probe, libvirtd ends.
+  # libvirtd also starts the QEMU driver if it is installed, and ends if the driver's user
+  # account is missing or a probe fails.
   cat > "$lab_dir/conf/qemu.conf" <<'EOF'
 security_driver = "none"
 user = "root"
@@ -75,25 +73,27 @@ namespaces = []
 EOF
 }
 
-# libvirt_uri [DRIVER]: qemu has its machines, lxc its own.
+# libvirt_uri [DRIVER] prints the URI of the lab's libvirt: lxc (the default) or qemu. Each
+# has its own machines and networks.
 libvirt_uri() { echo "${1:-lxc}+unix:///system?socket=$lab_dir/libvirt/libvirt-sock"; }
 
-# start_world starts the process that is everything else's parent. It enters the
-# lab's cgroups before it enters the cgroup namespace, whose root they become.
+# start_world IMAGE starts the ancestor of all other processes of the lab, and waits for
+# libvirtd. The process enters the lab's cgroups before the cgroup namespace, whose root they
+# become.
 start_world() {
   local deadline pid
-  # Named, because a background job's standard input would be /dev/null.
+  # Descriptor 7, because a background job's standard input is /dev/null.
   if [ -n "$tied" ]; then exec 7<&0; else exec 7< /dev/null; fi
   (
-    # The lock stays with this process, should its parent be killed, until it can
-    # be found by its cgroup.
+    # This process keeps the lock, even if its parent is killed, until it is in the lab's
+    # cgroups, by which a later command finds it.
     join_lab_cgroups
     exec 9>&-
     exec setsid unshare --mount --propagation private --net --ipc --cgroup --pid --fork --kill-child \
       --mount-proc "$home/lib/world.sh" "$lab_dir" "$1" "$tied" <&7
   ) > "$lab_dir/log/world.log" 2>&1 &
   pid=$!
-  # bash need not tell when it is killed one day.
+  # Without this, bash would print a message when the process is killed.
   disown "$pid"
   exec 7<&-
   echo "$pid $(start_time "$pid")" > "$lab_dir/world.pid"
@@ -118,14 +118,14 @@ start_machines() {
   [ ${#commands[@]} -eq 0 ] || virsh_quiet "$(printf '%s; ' "${commands[@]}")"
 }
 
-# virsh_quiet runs virsh, whose output only matters when it fails.
+# virsh_quiet runs virsh, and shows its output only if it fails.
 virsh_quiet() {
   timeout 60 virsh -q -c "$(libvirt_uri)" "$1" > "$lab_dir/log/virsh.log" 2>&1 < /dev/null && return
   log_tail "$lab_dir/log/virsh.log" "$lab_dir/log/libvirtd.log"
   die "virsh failed: $1"
 }
 
-# wait_for_machines waits until each takes an SSH login and its boot is done.
+# wait_for_machines waits until each machine accepts an SSH login and has booted.
 wait_for_machines() {
   local machine waiting=() late=() i
   while read -r machine _; do

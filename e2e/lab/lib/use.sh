@@ -1,32 +1,32 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# What one does with a lab that is up.
+# Commands on a running lab.
 
-# need_world prints the process that holds the namespaces.
+# need_world prints the number of the process that holds the namespaces.
 need_world() {
   [ "$(id -u)" = 0 ] || die "only root can enter a lab"
   world_pid || die "no lab is up in $lab_dir; run: $home/lab up 3"
 }
 
-# in_lab runs a command in the lab's network. Only there: it sees the host's
-# files and processes, and libvirtd's socket is a file.
+# in_lab runs a command in the lab's network namespace, and in no other one: it sees the host's
+# files, libvirtd's socket among them, and the host's processes.
 in_lab() { nsenter --net="/proc/$(need_world)/ns/net" -- "$@"; }
 
 ssh_in_lab() { in_lab ssh -F "$lab_dir/ssh_config" "$@"; }
 
 lab_run() {
   local pid
-  [ $# -gt 0 ] || usage_error "run wants a command"
+  [ $# -gt 0 ] || usage_error "usage: lab run COMMAND"
   pid=$(need_world)
   join_clients
   export NIXBENCH_LAB=$lab_dir LIBVIRT_DEFAULT_URI
   LIBVIRT_DEFAULT_URI=$(libvirt_uri)
-  # exec: whoever kills this process kills the command.
+  # exec, so that a signal to this process reaches the command.
   exec nsenter --net="/proc/$pid/ns/net" -- "$@"
 }
 
 lab_exec() {
   local machine=${1:-}
-  [ $# -ge 2 ] || usage_error "exec wants a machine and a command"
+  [ $# -ge 2 ] || usage_error "usage: lab exec MACHINE COMMAND"
   shift
   need_world >/dev/null
   grep -q "^$machine " "$lab_dir/machines.table" || die "there is no machine $machine"
@@ -42,17 +42,17 @@ lab_status() {
   [ ! -d "$lab_dir/pool" ] || virsh -q -c "$(libvirt_uri qemu)" list --all >&2
 }
 
-# lab_logs FOLDER: the journals are read from the disks, not over SSH, so that a
-# machine that does not answer can be looked at too. Of a lab that did not come up
-# there is only libvirt's side.
+# lab_logs FOLDER copies libvirt's logs and the machines' journals. The journals are read from
+# the disks, not over SSH, because a machine may not answer. A lab that did not come up has
+# only libvirt's logs.
 lab_logs() {
   local to=${1:-} pid machine
-  [ -n "$to" ] || usage_error "logs wants a folder"
+  [ -n "$to" ] || usage_error "usage: lab logs FOLDER"
   [ -e "$lab_dir/.nixbench-lab" ] || die "there is no lab in $lab_dir"
   mkdir -p "$to"
   cp -R "$lab_dir/log/." "$to/"
   pid=$(world_pid) || return 0
-  [ ! -d "$lab_dir/pool" ] || made_logs "$to"
+  [ ! -d "$lab_dir/pool" ] || guest_logs "$to"
   while read -r machine _; do
     nsenter --mount="/proc/$pid/ns/mnt" -- timeout 20 \
       chroot "$lab_dir/machines/$machine/root" journalctl --no-pager --merge -o short-precise \
@@ -60,9 +60,9 @@ lab_logs() {
   done < "$lab_dir/machines.table"
 }
 
-# made_logs FOLDER: of machines that others made on a hypervisor there are their
-# descriptions, what they printed on their consoles, and the journals of containers.
-made_logs() {
+# guest_logs FOLDER copies what exists of machines that were made on a hypervisor: their XML,
+# the logs of their consoles, and the journals of containers.
+guest_logs() {
   local driver domain file groups pid levels
   for driver in qemu lxc; do
     timeout 20 virsh -q -c "$(libvirt_uri $driver)" list --all > "$1/$driver.list" 2>&1 || continue
@@ -74,8 +74,8 @@ made_logs() {
       done < <(sed -n "s/.*<log file='\([^']*\)'.*/\1/p" "$1/$domain.xml")
     done < <(timeout 20 virsh -q -c "$(libvirt_uri $driver)" list --all --name)
   done
-  # libvirt's own way into a container fails outside of the lab's cgroup namespace. A
-  # container's first process has a number on the host, in the lab, and inside.
+  # virsh lxc-enter-namespace fails outside of the lab's cgroup namespace. The first process of a
+  # container has three numbers: on the host, in the lab, and 1 in the container.
   mapfile -t groups < <(left_cgroups)
   for pid in $(lab_pids ${groups[@]+"${groups[@]}"}); do
     read -r -a levels < <(sed -n 's/^NSpid:\s*//p' "/proc/$pid/status" 2>/dev/null) || continue

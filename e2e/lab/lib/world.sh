@@ -1,17 +1,17 @@
 #!/bin/bash
 # world.sh FOLDER IMAGE TIED: the first process of the lab's process namespace, in fresh
-# mount, network, cgroup and IPC namespaces. It arranges what libvirtd sees,
-# starts it, and then only waits: when this process ends, the kernel ends
-# everything in the lab, and with it every mount and network device.
+# mount, network, cgroup and IPC namespaces. It mounts the file systems that libvirtd
+# sees, starts libvirtd, and then only waits: when this process ends, the kernel kills all
+# processes of the lab and removes its mounts and network devices.
 set -eu
 dir=$1 image=$2 tied=$3
 exec 7<&0 < /dev/null
 
 ip link set lo up
 
-# /sys of our own network. That hides the cgroups, so they are mounted again, as
-# seen from the lab's cgroup namespace. libvirt-lxc refuses to work without them, and
-# takes the first that it finds mounted: so what a chroot may have elsewhere goes away.
+# A /sys for the lab's network namespace. It hides the cgroups, so they are mounted again,
+# as the lab's cgroup namespace sees them. libvirt-lxc does not work without them, and uses
+# the first mount that it finds, so other mounts, such as those of a chroot, are unmounted.
 awk '{ for (i = 7; $i != "-"; i++); if ($(i+1) ~ /^cgroup2?$/) print $5 }' /proc/self/mountinfo |
   while IFS= read -r at; do umount -l "$(printf %b "${at//\\/\\0}")" || true; done
 mount -t sysfs -o nosuid,nodev,noexec sysfs /sys
@@ -31,7 +31,7 @@ else
   unified=/sys/fs/cgroup
   mount -t cgroup2 -o nsdelegate none $unified
 fi
-# Not in the root of the unified tree: a group with processes cannot hand down
+# Not in the root of the unified hierarchy: a cgroup with processes cannot delegate
 # controllers.
 mkdir -p $unified/host
 echo $$ > $unified/host/cgroup.procs
@@ -39,15 +39,15 @@ for controller in $(cat $unified/cgroup.controllers); do
   echo "+$controller" > $unified/cgroup.subtree_control || true
 done
 
-# libvirt's folders are compiled in. On top of the host's they are only seen here;
-# in memory, because libvirt waits for the disk after each file.
+# The paths of libvirt's folders are compiled in. Overlays on the host's folders keep the
+# lab's files invisible to the host. They are in memory, because libvirt syncs each file.
 mount -t tmpfs -o mode=700 tmpfs "$dir/host"
 for folder in etc var/lib var/log var/cache; do
   layer=$dir/host/${folder//\//-}
   mkdir -p "$layer/upper" "$layer/work"
   mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$layer/upper,workdir=$layer/work" "/$folder"
 done
-# An empty /run: neither the host's libvirt nor its D-Bus services are there.
+# An empty /run, without sockets of the host's libvirt and D-Bus services.
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/libvirt /run/lock /var/log/libvirt /var/lib/libvirt /var/cache/libvirt /etc/libvirt
 mount --bind "$dir/libvirt" /run/libvirt
@@ -55,10 +55,9 @@ mount --bind "$dir/log" /var/log/libvirt
 rm -rf /etc/libvirt/qemu/networks/autostart
 cp "$dir"/conf/*.conf /etc/libvirt/
 
-# A hypervisor's /dev. /dev/kvm may be there and yet not run anything, as in a
-# virtual machine; without it libvirt says that it emulates, and starts in a second.
-# The kernel makes the devices of loops on demand in its own /dev only, so all that
-# there may be are made here.
+# A hypervisor's /dev. It has no /dev/kvm, which can exist without working, as in a virtual
+# machine; without it libvirt uses emulation, and starts in a second. The kernel makes loop
+# devices on demand only in its own /dev, so all of them are made here.
 if [ -d "$dir/dev" ]; then
   mount -t tmpfs -o mode=755,nosuid tmpfs "$dir/dev"
   (
@@ -77,9 +76,10 @@ if [ -d "$dir/dev" ]; then
   mount --move "$dir/dev" /dev
 fi
 
-# Each machine's disk: the image below, its own changes above. A tmpfs above it
-# is a disk that can be full; it lives as long as the lab, not just one boot.
-# volatile: nothing waits for the host's disk. The machines need not survive it.
+# Each machine's disk is an overlay: the image is the lower layer, the machine's changes are
+# the upper one. An upper layer on a tmpfs is a disk that can be full; it exists as long as
+# the lab, so reboots keep it. volatile: no sync, since disks need not survive a crash of the
+# host.
 while read -r machine _ _ disk; do
   at=$dir/machines/$machine
   mkdir -p "$at/disk" "$at/root"
@@ -89,15 +89,15 @@ while read -r machine _ _ disk; do
   mount -t overlay overlay -o "lowerdir=$image,upperdir=$at/disk/upper,workdir=$at/disk/work,volatile" "$at/root"
 done < "$dir/machines.table"
 
-# The QEMU driver, where it is installed, ends libvirtd at once when its compiled
-# in account is missing, whatever its configuration says.
+# If the QEMU driver is installed and the account that is compiled into it is missing,
+# libvirtd ends at once, also when the configuration has another account.
 grep -q ^libvirt-qemu: /etc/passwd || echo 'libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin' >> /etc/passwd
 for group in kvm libvirt-qemu; do
   grep -q "^$group:" /etc/group || echo "$group:x:64055:" >> /etc/group
 done
 
-# keep_libvirtd: a libvirtd that was killed on purpose comes back and finds the
-# machines running. One that does not even start ends the lab.
+# keep_libvirtd starts libvirtd again when it has ended: tests kill it on purpose. It returns,
+# which ends the lab, if libvirtd has run for less than two seconds.
 keep_libvirtd() {
   local started status
   while :; do
@@ -108,9 +108,10 @@ keep_libvirtd() {
   done
 }
 
-# watch_controllers: on a busy host libvirt-lxc now and then has no connection to the process
-# that looks after a container. Then nobody tells it that the container has ended to boot again,
-# and it stays down: libvirtd takes it for running, but there is no such process.
+# watch_controllers starts containers again whose controller process has ended without
+# libvirtd noticing. On a busy host libvirt-lxc sometimes has no connection to the controller
+# of a container. Then it does not learn that the container has ended for a reboot, reports it
+# as running, and does not start it.
 watch_controllers() {
   local pid name
   declare -A gone=()
@@ -122,12 +123,12 @@ watch_controllers() {
         continue
       fi
       gone[$name]=$((${gone[$name]:-0} + 1))
-      # libvirtd itself takes a moment.
+      # libvirtd itself may still start it.
       [ "${gone[$name]}" -ge 4 ] || continue
       gone[$name]=0
-      echo "libvirtd takes $name for running, and its process is gone: it is started again"
+      echo "libvirtd reports $name as running, but its controller process has ended: starting it again"
       timeout 20 virsh -q -c lxc:///system destroy "$name" || true
-      # Another lab may take the loop device that libvirt has just found free.
+      # Another lab may attach the loop device that libvirt has just found free.
       for _ in 1 2 3 4 5 6 7 8 9 10; do
         ! timeout 20 virsh -q -c lxc:///system start "$name" || break
         sleep 0.5
@@ -136,14 +137,14 @@ watch_controllers() {
   done
 }
 
-# bash, as the first process, also takes care of orphans.
+# bash, as the first process, also reaps orphans.
 virtlogd -p /run/libvirt/virtlogd.pid 7<&- &
 keep_libvirtd 7<&- &
-lives=($!)
+children=($!)
 watch_controllers 7<&- &
-# Whoever the lab is tied to keeps the other end open, and never writes.
+# The process that the lab is tied to keeps the other end of the pipe open, and never writes.
 if [ -n "$tied" ]; then
   cat <&7 > /dev/null &
-  lives+=($!)
+  children+=($!)
 fi
-wait -n "${lives[@]}"
+wait -n "${children[@]}"

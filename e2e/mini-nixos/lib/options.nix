@@ -64,7 +64,7 @@ rec {
 
   getFiles = map (d: d.file);
 
-  # For types that know no better.
+  # The default for types without their own way to merge.
   mergeDefaultOption =
     loc: defs:
     let

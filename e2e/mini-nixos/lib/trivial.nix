@@ -1,4 +1,4 @@
-# Functions about nothing in particular: functions, booleans, errors, fixed points.
+# Various functions: functions, booleans, errors, fixed points.
 { lib }:
 rec {
   inherit (builtins)

@@ -1,4 +1,4 @@
-# What users read when they are wrong: { expr, expected lines of the error }.
+# Error messages for mistakes of users: { expr, expected lines of the error }.
 {
   lib ? import ../lib,
 }:

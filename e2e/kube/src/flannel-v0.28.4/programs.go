@@ -1,5 +1,4 @@
-// Keeps in go.mod what the programs need that are built from here; itself it is never
-// built.
+// This file keeps the modules of the programs in go.mod. It is never built itself.
 
 //go:build programs
 

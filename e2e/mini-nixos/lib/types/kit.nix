@@ -1,4 +1,4 @@
-# What the types are made with.
+# Functions with which types are defined.
 { lib }:
 let
   # How two declarations of one option combine their types: those of one name

@@ -1,10 +1,10 @@
-// Mkimage makes an image of one layer out of a folder.
+// Mkimage makes a container image of one layer from a folder.
 //
 //	mkimage -o OUT.tar -name NAME:TAG [-name …] [-entrypoint PROGRAM] FOLDER
 //
-// OUT is an OCI image layout in a tar archive, which "ctr images import" takes. The
-// same folder gives the same bytes: owners are root, times are the epoch. The layer
-// is compressed, if quickly: each machine writes its own copy, several at once.
+// OUT is an OCI image layout in a tar archive, which "ctr images import" accepts. The
+// same folder results in the same bytes: owners are root, times are the epoch. The layer
+// is compressed with a fast level, because each machine writes its own copy of the archive.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Pause holds the namespaces of a pod: it sleeps until it is told to end, and
-// collects the processes that a pod with one process namespace leaves to it.
+// Pause holds the namespaces of a pod. It sleeps until SIGINT or SIGTERM, and reaps
+// orphaned processes of pods whose containers share a process namespace.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 )
 
 func main() {
-	// kubeadm starts it so before an upgrade, to see that pods still end.
+	// kubeadm starts a pod with `pause -v` before an upgrade, to check that pods can run and end.
 	if len(os.Args) == 2 && os.Args[1] == "-v" {
 		fmt.Println("pause of nixbench's lab")
 		return

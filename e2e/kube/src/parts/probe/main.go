@@ -1,9 +1,9 @@
-// Probe is both ends of a check that pods reach each other.
+// Probe checks that pods reach each other: it is both the server and the client.
 //
 //	probe serve [ADDRESS]     answer HTTP with the host's name (default: :8080)
 //	probe get URL [TIMES]     print what URL answers, one line each time
 //
-// Each get is a connection of its own, so that a Service may choose anew.
+// get opens a connection for each request, so that a Service can choose a pod for each.
 package main
 
 import (

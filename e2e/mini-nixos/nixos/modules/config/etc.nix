@@ -7,8 +7,8 @@ let
   entries = lib.filter (e: e.enable) (lib.attrValues config.environment.etc);
   quote = lib.escapeShellArg;
 
-  # Text that refers to nothing needs no build: dozens of little files otherwise
-  # cost a sandbox each.
+  # Text without dependencies needs no build: a sandbox for each of dozens of little files
+  # would be slow.
   fileFor =
     name: text:
     let
@@ -16,8 +16,7 @@ let
     in
     if builtins.hasContext text then pkgs.writeText file text else builtins.toFile file text;
 
-  # A mode makes it a copy, and copies carry their owner in files beside them,
-  # as in NixOS.
+  # With a mode the file is a copy, whose mode and owner are in files beside it, as in NixOS.
   install = e: ''
     put ${quote "${e.source}"} ${quote e.target}
     ${lib.optionalString (e.mode != "symlink") ''
@@ -74,8 +73,8 @@ in
     }
     mkdir -p "$out/etc"
     ${lib.concatMapStrings install entries}
-    # The guest has units of its own in this directory, so it stays a directory
-    # and each of ours is linked into it.
+    # The guest has its own units in this directory, so it remains a directory, and each unit
+    # of the system is linked into it.
     cd ${config.system.build.units}
     find . ! -type d | while read -r unit; do
       put ${config.system.build.units}/"''${unit#./}" "systemd/system/''${unit#./}"

@@ -43,7 +43,7 @@ let
     )
   );
 
-  # Interfaces that say anything become networkd's business.
+  # Interfaces with settings are configured by networkd.
   networkFor = i: {
     matchConfig.Name = i.name;
     address = map (a: "${a.address}/${toString a.prefixLength}") (
@@ -143,7 +143,7 @@ in
     };
 
     system.activationScripts.hostname = lib.mkIf (cfg.hostName != "") (
-      # A container may not be allowed to; its name then is what /etc/hostname says at boot.
+      # A container may lack the permission; it gets the name of /etc/hostname at boot.
       lib.stringAfter [ "etc" ] ''
         ${pkgs.hostname}/bin/hostname ${lib.escapeShellArg cfg.hostName} ||
           echo "warning: cannot set the host name to ${cfg.hostName}" >&2

@@ -1,4 +1,4 @@
-# Nix on the node. The guest's daemon runs; we write its configuration.
+# Nix on the node: the configuration of the guest's daemon.
 { config, lib, pkgs, ... }:
 let
   inherit (lib) types;
@@ -63,7 +63,7 @@ in
 
     systemd.services.nix-daemon = {
       restartTriggers = [ config.environment.etc."nix/nix.conf".source ];
-      # Whoever switches this node is connected through it: as short a gap as can be.
+      # The switch's connection may go through the daemon, so it restarts in one step.
       stopIfChanged = false;
     };
 

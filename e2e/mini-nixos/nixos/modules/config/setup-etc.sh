@@ -1,5 +1,5 @@
-# Make /etc what the system says. Links lead through /etc/static, so that a file
-# of an older generation is a link that now leads nowhere.
+# Update /etc to the files of the system. Links point into /etc/static, so a file that the
+# new generation does not have is a dangling link.
 setupEtc() {
   local new=$systemConfig/etc static=/etc/static f to dir mode kept='' line
 
@@ -56,7 +56,7 @@ setupEtc() {
   if [ -e /etc/.clean ]; then
     while IFS= read -r line; do
       case $'\n'$kept in *$'\n'"$line"$'\n'*) continue ;; esac
-      # A file that is a link by now belongs to this generation.
+      # A file that is now a link belongs to this generation.
       [ "$(readlink "/etc/$line")" = "$static/$line" ] || rm -f "/etc/$line"
     done </etc/.clean
   fi

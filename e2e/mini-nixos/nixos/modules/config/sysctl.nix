@@ -31,7 +31,7 @@ in
     environment.etc."sysctl.d/60-nixos.conf".text = lib.concatStrings (
       lib.mapAttrsToList (n: v: lib.optionalString (v != null) "${n}=${show v}\n") config.boot.kernel.sysctl
     );
-    # The guest's own service: it reads sysctl.d and runs again when ours changes.
+    # The guest's own service reads sysctl.d; it runs again when the system's file changes.
     systemd.services.systemd-sysctl = {
       restartTriggers = [ config.environment.etc."sysctl.d/60-nixos.conf".source ];
     };

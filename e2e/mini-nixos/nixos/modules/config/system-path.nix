@@ -1,4 +1,4 @@
-# Programs and variables for everyone.
+# Programs and variables for all users.
 { config, lib, pkgs, ... }:
 let
   inherit (lib) mkOption types;
@@ -62,7 +62,7 @@ in
 
     environment.etc."profile.d/nixos.sh".text =
       ''
-        # The guest's own programs stay where they are, after ours.
+        # The guest's own programs come after the system's.
         case :$PATH: in *:/run/current-system/sw/bin:*) ;; *) PATH=/run/current-system/sw/bin:$PATH ;; esac
         export PATH
       ''

@@ -1,4 +1,4 @@
-# Users and groups, made on the guest with its own tools where they are missing.
+# Users and groups: the guest's own tools create those that are missing.
 { config, lib, pkgs, ... }:
 let
   inherit (lib) types;
@@ -76,7 +76,7 @@ let
     if u.shell == null then
       "/usr/sbin/nologin"
     else if u.shell ? shellPath then
-      # The guest's /etc/shells knows its own shells, not the store's.
+      # The guest's /etc/shells has only Debian's shells, not those of the store.
       u.shell.shellPath
     else
       toString u.shell;
@@ -166,7 +166,7 @@ in
         lib.optional (auth.keys != [ ] || auth.keyFiles != [ ]) {
           name = "ssh/authorized_keys.d/${u.name}";
           value = {
-            # sshd refuses a file that others could have written, links included.
+            # sshd rejects files and links that other users could write.
             mode = "0444";
             text = lib.concatMapStrings (k: k + "\n") (
               auth.keys ++ map lib.fileContents auth.keyFiles

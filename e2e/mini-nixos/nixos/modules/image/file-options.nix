@@ -1,4 +1,4 @@
-# What an image's file is called.
+# The name of an image's file.
 { config, lib, pkgs, ... }:
 let
   inherit (lib) types;

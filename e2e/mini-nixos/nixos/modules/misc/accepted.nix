@@ -1,5 +1,5 @@
-# Options that ordinary hives set and that change nothing on a guest: it boots an
-# image of its own, has Debian's documentation, and its clock is the hypervisor's.
+# Options that are accepted without an effect on the guest: it boots its own image, has Debian's
+# documentation, and uses the hypervisor's clock.
 { config, lib, ... }:
 let
   inherit (lib) types;

@@ -1,4 +1,4 @@
-# What every module may rely on: checks, words about itself, shared functions.
+# Options that every module may use: assertions, warnings, metadata, shared functions.
 { lib, ... }:
 let
   inherit (lib) types;

@@ -20,7 +20,7 @@ let
     else
       import ../../.. { inherit lib system; inherit (cfg) config overlays; };
 
-  # nixpkgs' configuration: nested sets add up, the last word wins elsewhere.
+  # nixpkgs' configuration: nested sets are merged, otherwise the last definition counts.
   configType = lib.mkOptionType {
     name = "nixpkgs-config";
     description = "nixpkgs config";

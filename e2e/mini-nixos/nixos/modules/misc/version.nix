@@ -1,4 +1,4 @@
-# What the system calls itself.
+# The name and version of the system.
 { config, lib, options, ... }:
 let
   inherit (lib) mkOption types;

@@ -41,7 +41,7 @@ in
           lib.concatStringsSep " " (lib.mapAttrsToList (n: v: "--${n} ${v}") args)
         }";
         Type = "notify";
-        # Containers outlive a restart, and have control groups of their own.
+        # Containers keep running during a restart, and have their own control groups.
         Delegate = true;
         KillMode = "process";
         Restart = "always";

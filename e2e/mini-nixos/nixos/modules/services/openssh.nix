@@ -1,5 +1,5 @@
-# The guest's sshd. It runs already, and it is how a node is reached: we add
-# settings to it and never replace it.
+# The guest's sshd. Deployments connect through it, so its unit is never replaced: drop-ins and
+# configuration files add settings.
 { config, lib, pkgs, ... }:
 let
   inherit (lib) types;
@@ -67,7 +67,7 @@ in
       )
       + cfg.extraConfig;
 
-    # Debian calls the unit ssh; a reload keeps the connections that are open.
+    # Debian's unit is named ssh; a reload keeps open connections.
     systemd.services.ssh = {
       overrideStrategy = "asDropin";
       reloadTriggers = [ config.environment.etc."ssh/sshd_config.d/50-nixos.conf".source ];

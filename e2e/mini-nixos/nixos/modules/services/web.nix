@@ -1,5 +1,5 @@
-# What templates enable on machines: a web server, which here is busybox's, and a
-# database, of which there is none.
+# Services that templates enable: a web server, which is busybox's here, and a database, which
+# does not exist here.
 { config, lib, pkgs, ... }:
 let
   inherit (lib) types;

@@ -16,8 +16,8 @@ let
   scriptType = types.either types.str snippet;
   entry = v: if builtins.isString v then lib.noDepEntry v // { supportsDryActivation = false; } else v;
 
-  # A failing command is remembered and the rest still runs: a node half-way is
-  # worse than one with a flaw.
+  # A failing command changes the exit code, and the remaining snippets still run, because a
+  # node that is only partly activated is worse.
   withReport = name: s: s // { text = "failure=\n${s.text}\nreport ${lib.escapeShellArg name}"; };
 
   script =
@@ -69,13 +69,13 @@ in
   };
 
   config.system.build.activationScript = script config.system.activationScripts ''
-    # From here on this is the running system. A link to a link would not keep it
-    # from the garbage collector.
+    # From here on this is the running system. A link to a link would not protect it from the
+    # garbage collector.
     ln -sfn "$(readlink -f "$systemConfig")" /run/current-system
   '';
 
   config.system.activationScripts = {
-    # Names that snippets of other modules come after.
+    # Names that snippets of other modules may depend on.
     stdio = "";
     specialfs = "";
     binsh = "";

@@ -1,4 +1,4 @@
-# Variants of the system, built with it and switched to in its place.
+# Variants of the system, which are built with it, and which can be activated instead of it.
 { config, extendModules, lib, ... }:
 let
   inherit (lib) mkOption types;

@@ -10,7 +10,7 @@ set -u
 out='@out@'
 distroId='@distroId@' installBootLoader='@installBootLoader@'
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
-# What an interrupted switch still had to do, for the next one to finish.
+# Units that an interrupted switch had still to start or restart; the next switch does it.
 state=/run/nixos
 oldUnits=/etc/systemd/system newUnits=$out/etc/systemd/system
 
@@ -56,14 +56,14 @@ if [ -n "$current" ] && [ "$current" != "$(cat "$out/init-interface-version")" ]
 differs too much from the one that runs."
 fi
 
-# From here on half is worse than all: a lost connection must not stop us.
+# From here on a lost connection must not interrupt the switch.
 trap '' HUP PIPE
 
 # --- sets of units ---
 
 declare -A stop=() skip=() start=() restart=() reload=() silent=()
 
-# A list file per set, so that an interrupted switch is finished by the next.
+# Each set is also a file, so that the next switch can finish an interrupted one.
 remember() { # SET UNIT
   [ "$action" = dry-activate ] || printf '%s\n' "$2" >>"$state/$1-list"
 }
@@ -86,7 +86,7 @@ show() { # MESSAGE UNIT...: nothing without units
   names=$(printf '%s\n' "$@" | LC_ALL=C sort)
   say "$message: ${names//$'\n'/, }"
 }
-loud() { # the units of `start` that are worth a word
+loud() { # the units of `start` that are reported
   local unit
   for unit in "${!start[@]}"; do
     [ -n "${silent[$unit]:-}" ] || printf '%s\n' "$unit"
@@ -122,7 +122,7 @@ parse() { # FILE ARRAY
 isTrue() { case ${1%$'\n'} in 1 | yes | true | on) return 0 ;; esac; return 1; }
 isFalse() { case ${1%$'\n'} in 0 | no | false | off) return 0 ;; esac; return 1; }
 
-# equal, reload or restart: what the difference between two units asks for.
+# Prints equal, reload or restart: the action that the difference between two units requires.
 difference() { # OLD-ARRAY NEW-ARRAY
   local -n a=$1 b=$2
   local key verdict=equal
@@ -144,7 +144,7 @@ difference() { # OLD-ARRAY NEW-ARRAY
   echo "$verdict"
 }
 
-# --- what runs now ---
+# --- the running units ---
 
 declare -A active=()
 while read -r unit _ activeState _; do
@@ -160,11 +160,11 @@ baseOf() { # DIRECTORY UNIT: the file, or that of the template
   fi
   printf '%s' "$file"
 }
-# A drop-in counts as ours: it is how we change the guest's own units.
+# A drop-in of the system counts, too: systems change the guest's own units by drop-ins.
 isThere() { [ -e "$1" ] || [ -d "$1.d" ]; }
 isMasked() { [ -e "$1" ] && [ "$(readlink -f "$1")" = /dev/null ]; }
 
-# Units of Debian or its administrator in the same directory are none of ours.
+# Units of Debian or its administrator in the same directory are not the system's.
 isOurs() { # FILE UNIT
   local file
   for file in "$1" "$1".d/overrides.conf; do
@@ -193,12 +193,12 @@ changed() { # UNIT, its new settings in $new
   local unit=$1 socket sockets activated=''
   case $unit in
   sysinit.target | basic.target | multi-user.target | graphical.target | *.unit | *.slice | *.path)
-    # Their properties follow with the daemon's reload.
+    # systemd's reload applies their properties.
     ;;
   -.mount | nix.mount | nix-store.mount) reloadUnit "$unit" ;;
   *.mount) restartUnit "$unit" ;;
   *.socket)
-    # Restarting one under a running service fails; its service takes care of it.
+    # A socket cannot be restarted while its service runs; it is restarted with the service.
     ;;
   *)
     if isTrue "${new['Service|X-ReloadIfChanged']-}" && [ -z "${restart[$unit]:-}${stop[$unit]:-}" ]; then
@@ -209,7 +209,7 @@ changed() { # UNIT, its new settings in $new
     elif isFalse "${new['Service|X-StopIfChanged']-}" || [[ $unit != *.service ]]; then
       restartUnit "$unit"
     else
-      # Behind a socket, the service starts with the next connection.
+      # A service with a socket starts at the next connection.
       sockets=${new['Service|Sockets']-}
       for socket in ${sockets:-"${unit%.service}.socket"}; do
         isUp "$socket" || continue
@@ -243,7 +243,7 @@ for unit in "${!active[@]}"; do
   newFile=$(baseOf "$newUnits" "$unit")
 
   if [[ $unit == *.target ]]; then
-    # Targets run on; starting them again starts what is new below them.
+    # Targets keep running; starting them again starts their new dependencies.
     if isThere "$newFile" || [ -d "$newUnits/$unit.wants" ] || [ -d "$newUnits/$unit.requires" ] || [ -d "$newUnits/$unit.upholds" ]; then
       declare -A new=()
       parse "$newFile" new
@@ -259,8 +259,8 @@ for unit in "${!active[@]}"; do
 
   declare -A old=() new=()
   if ! isThere "$oldFile" || ! isOurs "$oldFile"; then
-    # One of the guest's own units. Ours adds to it from now on: what it says is
-    # new, how to take it up is not.
+    # One of the guest's own units, to which the system now adds a drop-in: the settings are
+    # new, but the way to apply them is the unit's.
     [ ! -e "$newFile" ] && isThere "$newFile" || continue
     parse "$newFile" new
     for key in X-RestartIfChanged X-ReloadIfChanged X-StopIfChanged; do
@@ -270,7 +270,7 @@ for unit in "${!active[@]}"; do
     continue
   fi
   if ! isThere "$newFile" || isMasked "$newFile"; then
-    # Without our drop-in the guest's own unit goes on as it was.
+    # Without the drop-in the guest's own unit has its original settings again.
     [ -e "$oldFile" ] || continue
     parse "$oldFile" old
     isFalse "${old['Unit|X-StopOnRemoval']-}" || stop[$unit]=1
@@ -281,7 +281,7 @@ for unit in "${!active[@]}"; do
   follow "$unit"
 done
 
-# --- only tell ---
+# --- dry activation ---
 
 if [ "$action" = dry-activate ]; then
   mapfile -t loudStart < <(loud)
@@ -295,14 +295,14 @@ if [ "$action" = dry-activate ]; then
   exit 0
 fi
 
-# --- do it ---
+# --- activation ---
 
 code=0
 logger -t nixos "switching to system configuration $out" 2>/dev/null || :
 
 if [ ${#stop[@]} -gt 0 ]; then
   show "stopping the following units" "${!stop[@]}"
-  # A unit that will not stop shows up as failed below.
+  # A unit that does not stop is reported as failed below.
   systemctl stop -- "${!stop[@]}" 9>&- || :
 fi
 show "NOT restarting the following changed units" "${!skip[@]}"
@@ -313,7 +313,7 @@ say "activating the configuration..."
   code=2
 }
 
-# Activation snippets may ask for units too.
+# Activation snippets can request restarts of units, too.
 for set in restart reload; do
   [ -f "$state/activation-$set-list" ] || continue
   while IFS= read -r unit; do
@@ -334,7 +334,7 @@ perform() { # VERB UNIT...
   rm -f "$state/$1-list"
 }
 
-# Units that stopped meanwhile take up their configuration with the start.
+# Units that have stopped in the meantime get their configuration when they start.
 for unit in "${!reload[@]}"; do
   systemctl is-active --quiet -- "$unit" && continue
   unset 'reload[$unit]'
@@ -348,8 +348,8 @@ mapfile -t loudStart < <(loud)
 show "starting the following units" "${loudStart[@]}"
 perform start "${!start[@]}"
 
-# A target that is up may leave out what it has come to want since. What has not
-# run once since the boot, and was not kept from it by a condition, starts now.
+# Starting an active target does not start its new dependencies. Those that have not run
+# since the boot, and whose conditions did not prevent it, are started now.
 wanted=() missing=()
 for target in "${!silent[@]}"; do
   for file in "$newUnits/$target".wants/*; do
@@ -366,21 +366,21 @@ if [ ${#wanted[@]} -gt 0 ]; then
 fi
 [ ${#missing[@]} = 0 ] || systemctl start -- "${missing[@]}" || code=4
 
-# --- what came of it ---
+# --- result ---
 
 fresh=() failed=()
 while read -r unit _ activeState subState _; do
   case $activeState:$subState in
   failed:*) failed+=("$unit") ;;
   activating:auto-restart | activating:auto-restart-queued)
-    # It ended and waits for its next try. Ended well, it is as good as running.
+    # The service has ended and waits for its restart. If it succeeded, it counts as running.
     if [ "$(systemctl show --property ExecMainStatus --value -- "$unit")" != 0 ]; then
       failed+=("$unit")
     elif ! isUp "$unit"; then
       fresh+=("$unit")
     fi
     ;;
-  # Scopes are made by programs, not by us.
+  # Scopes are made by programs, not by the system.
   active:* | activating:*) isUp "$unit" || [[ $unit == *.scope ]] || fresh+=("$unit") ;;
   esac
 done < <(systemctl list-units --all --full --plain --no-legend --no-pager 2>/dev/null)

@@ -1,11 +1,11 @@
-# bin/switch-to-configuration, and the questions it asks before it changes anything.
+# bin/switch-to-configuration, and the checks that it runs before it changes anything.
 { config, lib, pkgs, ... }:
 let
   inherit (lib) mkOption types;
   inherit (import ../../../lib/option.nix { inherit lib; }) option;
   cfg = config.system;
 
-  # In a shell of its own, so that a check cannot disturb the next.
+  # In a separate shell, so that a check cannot affect the next one.
   ask = name: question: ''
     (
       ${question}

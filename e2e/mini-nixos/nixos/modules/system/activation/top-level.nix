@@ -86,7 +86,7 @@ in
       printf '%s\n' "placeholder for the initrd of $version" $modules > "$out/${cfg.boot.loader.initrdFile}"
     '';
 
-    # For those who boot a system without activating it first.
+    # For machines that boot a system without activating it first.
     bootStage2 = pkgs.writeShellScript "stage-2-init" ''
       @out@/activate
       ln -sfn @out@ /run/booted-system

@@ -1,6 +1,5 @@
-# The boot loader. What a guest really boots is its image's business; the default
-# is recorded in /boot/nixbench-default, one line with the system's store path,
-# so that a test can tell what the next boot would be.
+# The boot loader writes the boot default, the system's store path, to /boot/nixbench-default.
+# The guest's image activates this system at boot, and tests read the file.
 { config, lib, pkgs, ... }:
 let
   inherit (lib) types;

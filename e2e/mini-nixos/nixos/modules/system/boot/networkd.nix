@@ -112,8 +112,8 @@ in
         // lib.optionalAttrs (cfg.config.networkConfig != { }) {
           "systemd/networkd.conf".text = file [ (section "Network" cfg.config.networkConfig) ] "";
         };
-      # A restart would drop the connection that the switch came by; networkd
-      # takes up changed files with a reload.
+      # A restart would interrupt the connection of the switch; networkd applies changed files
+      # after a reload.
       systemd.services.systemd-networkd = {
         restartIfChanged = false;
         reloadTriggers = map (n: config.environment.etc."systemd/network/${n}.network".source) (

@@ -36,7 +36,7 @@ func (n Node) HasUnfinishedRun() bool {
 
 func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n Node, r Request) (*Run, error) {
 	var err error
-	left := event.Event{Node: node, Phase: event.Activate, Text: "the end of run " + n.Last.ID + ", which an earlier nixbench has left there"}
+	left := event.Event{Node: node, Phase: event.Activate, Text: "the end of run " + n.Last.ID + ", which an earlier nixbench did not finish"}
 	if n.Last.Armed > 0 {
 		left.Until = time.Now().Add(n.Last.Remaining + patience(n.Last.Armed))
 	}

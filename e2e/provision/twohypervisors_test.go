@@ -11,30 +11,30 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// worldOf is a process in the namespaces of a lab.
-func worldOf(t *testing.T, l *lab.Lab) string {
+// labPID returns the number of a process in the namespaces of a lab.
+func labPID(t *testing.T, l *lab.Lab) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(l.Dir, "world.pid"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	world, _, _ := strings.Cut(string(text), " ")
-	return world
+	pid, _, _ := strings.Cut(string(text), " ")
+	return pid
 }
 
-// Two hypervisors, each with a libvirtd and a kernel's network of its own, and a bridge of
-// each that a cable joins: the machines are on one network.
+// Two hypervisors, each with its own libvirtd and network namespace. A cable connects a bridge of each,
+// so all machines are on one network. Then one hypervisor is lost permanently.
 func TestTwoHypervisors(t *testing.T) {
 	t.Parallel()
-	b := containers(t, 4)
+	b := newContainers(t, 4)
 	other := lab.Hypervisor(t)
-	ownBridge(t, b.l, "br-office")
-	in(t, b.l, "sh", "-ec", "ip link add rack1 type veth peer name rack2 netns "+worldOf(t, other)+"; ip link set rack1 master br-office; ip link set rack1 up")
-	in(t, other, "sh", "-ec", "ip link add br-office type bridge forward_delay 0; ip link set br-office up; ip link set rack2 master br-office; ip link set rack2 up")
-	role := b.role()
+	addBridge(t, b.l, "br-office")
+	runOnHost(t, b.l, "sh", "-ec", "ip link add rack1 type veth peer name rack2 netns "+labPID(t, other)+"; ip link set rack1 master br-office; ip link set rack1 up")
+	runOnHost(t, other, "sh", "-ec", "ip link add br-office type bridge forward_delay 0; ip link set br-office up; ip link set rack2 master br-office; ip link set rack2 up")
+	role := b.readRole()
 	b.nix = fmt.Sprintf(`cluster.network.mode = "bridge"; cluster.network.bridge = "br-office";
   cluster.hypervisors.other = { uri = "%s"; poolPath = "%s"; };`, other.URI("lxc"), other.PoolPath())
-	b.hive(role)
+	b.writeHive(role)
 	machines := func() (here, there int) {
 		return len(strings.Fields(b.l.Virsh(t, "-c", b.l.URI("lxc"), "list --name"))), len(strings.Fields(other.Virsh(t, "-c", other.URI("lxc"), "list --name")))
 	}
@@ -45,11 +45,11 @@ func TestTwoHypervisors(t *testing.T) {
 		t.Errorf("%d machines are on one hypervisor, %d on the other", here, there)
 	}
 	out, _ := b.run(0, "facts", "--json")
-	addresses := strings.Fields(in(t, b.l, "sh", "-c", `echo "$0" | grep -o '192\.168\.78\.[0-9]*' | sort -u`, out))
+	addresses := strings.Fields(runOnHost(t, b.l, "sh", "-c", `echo "$0" | grep -o '192\.168\.78\.[0-9]*' | sort -u`, out))
 	if len(addresses) != 4 {
 		t.Errorf("addresses: %q", addresses)
 	}
-	for _, a := range addresses { // each sees each, wherever it is
+	for _, a := range addresses { // all machines reach each other
 		b.run(0, "exec", "--", "ping", "-c", "1", "-W", "2", a)
 	}
 	_, stderr = b.run(0, "apply")
@@ -60,7 +60,7 @@ func TestTwoHypervisors(t *testing.T) {
 		t.Errorf("%d machines are on one hypervisor, %d on the other", here, there)
 	}
 
-	// One of the two is gone for good: it has lost its power, and its libvirt does not answer.
+	// One of the two is lost permanently: its machine is off, and its libvirt does not answer.
 	lost := strings.TrimPrefix(other.Virsh(t, "-c", other.URI("lxc"), "list --name"), "demo-")
 	other.Virsh(t, "-c", other.URI("lxc"), "destroy demo-"+lost)
 	socket := filepath.Join(other.Dir, "libvirt", "libvirt-sock")
@@ -68,29 +68,29 @@ func TestTwoHypervisors(t *testing.T) {
 		t.Fatal(err)
 	}
 	role = strings.Replace(role, "count = 4", "count = 2", 1)
-	b.hive(role)
+	b.writeHive(role)
 	_, stderr = b.run(5, "apply")
 	if !strings.Contains(stderr, "hypervisor other") || !strings.Contains(stderr, "if it is permanently lost, remove it from cluster.hypervisors, then: nixbench destroy --forget-hypervisor other") {
-		t.Error("no way out is shown")
+		t.Error("the error does not show how to remove the hypervisor from the cluster")
 	}
 	b.run(2, "destroy", "--yes", "--forget-hypervisor", "other") // the hive still names it
 	b.nix, _, _ = strings.Cut(b.nix, "cluster.hypervisors.other")
-	b.hive(role)
+	b.writeHive(role)
 	_, stderr = b.run(2, "destroy", "--forget-hypervisor", "other")
 	if !strings.Contains(stderr, lost+" on other: its address 192.168.78.") || !strings.Contains(stderr, "--yes") {
-		t.Error("nobody was asked")
+		t.Error("forgetting a hypervisor needs no confirmation")
 	}
 	out, stderr = b.run(0, "destroy", "--yes", "--forget-hypervisor", "other")
 	if !slices.Contains(results(stderr), lost+" forgotten") || !strings.Contains(stderr, "1 machine forgotten") {
-		t.Errorf("it is not forgotten: %s", stderr)
+		t.Errorf("the machine is not forgotten: %s", stderr)
 	}
 	if !strings.Contains(out, "left on other, at "+other.URI("lxc")+": demo-"+lost+", with their disks in pool nixbench") {
-		t.Errorf("what is left there: %s", out)
+		t.Errorf("the output does not list the objects left on the hypervisor: %s", out)
 	}
 	_, stderr = b.run(0, "apply")
 	b.want("elsewhere", results(stderr), slices.Sorted(slices.Values([]string{lost + " generation", map[string]string{"w-1": "w-2", "w-2": "w-1"}[lost] + " unchanged"})))
-	if len(b.boots()) != 2 {
-		t.Error("not both answer")
+	if len(b.bootIDs()) != 2 {
+		t.Error("not both nodes answer")
 	}
 	b.run(0, "destroy", "--yes")
 	if err := os.Rename(socket+".away", socket); err != nil {

@@ -16,23 +16,25 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// ground is a hive of roles on an empty hypervisor.
-type ground struct {
+// guestCluster is a hive with the roles cp and w, whose machines nixbench creates as guests of the
+// lab's hypervisor.
+type guestCluster struct {
 	*testing.T
 	l       *lab.Lab
 	dir     string
 	program string
 	image   string
-	said    strings.Builder // by all commands
+	output  strings.Builder // of all commands but those of runUnlogged
 }
 
-// newGround has machines of Kubernetes, and what else these flags of the lab ask for.
-func newGround(t *testing.T, flags ...string) *ground {
+// newGuestCluster starts a hypervisor without machines, and builds nixbench and the image of its
+// machines: one for Kubernetes, with these further flags of `lab image`.
+func newGuestCluster(t *testing.T, flags ...string) *guestCluster {
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
 	image := append([]string{"--kubernetes", "--size", "6G"}, flags...)
-	g := &ground{T: t, dir: t.TempDir(), image: lab.Image(t, "container", image...)}
+	g := &guestCluster{T: t, dir: t.TempDir(), image: lab.Image(t, "container", image...)}
 	g.l = lab.Hypervisor(t)
 	g.program = filepath.Join(g.dir, "nixbench")
 	if out, err := exec.Command("go", "build", "-o", g.program, "../../cmd/nixbench").CombinedOutput(); err != nil {
@@ -41,8 +43,9 @@ func newGround(t *testing.T, flags ...string) *ground {
 	return g
 }
 
-// hive writes hive.nix with so many nodes, and more settings of all of them.
-func (g *ground) hive(controlPlanes, workers int, settings string) {
+// writeHive writes hive.nix with these numbers of nodes, and with settings of nixbench.kubernetes
+// for all of them.
+func (g *guestCluster) writeHive(controlPlanes, workers int, settings string) {
 	g.Helper()
 	modules, err := filepath.Abs("../../modules/kubernetes")
 	if err != nil {
@@ -60,10 +63,10 @@ func (g *ground) hive(controlPlanes, workers int, settings string) {
     system.stateVersion = "25.05";
     services.openssh.enable = true;
     boot.isContainer = true;
-    networking.nameservers = [ "192.168.222.1" ]; # kubelets hand it on to pods
-    # What containers need that are nodes; a machine does not.
+    networking.nameservers = [ "192.168.222.1" ]; # kubelets pass it on to pods
+    # Only nodes that are containers need this.
     virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri".restrict_oom_score_adj = true;
-    # Changes together with a setting of the kubelet, as everything does with a new nixpkgs.
+    # This makes containerd restart whenever maxPods is set, as a new nixpkgs restarts all services.
     virtualisation.containerd.settings.metrics.grpc_histogram = config.nixbench.kubernetes.settings.kubelet ? maxPods;
     environment.etc."ssl/certs/ca-certificates.crt".text = "authorities of these nodes\n";
     virtualisation.cri-o.settings.crio.runtime = { default_runtime = "runc"; runtimes.runc.runtime_path = "/usr/sbin/lab-runc"; };
@@ -97,7 +100,7 @@ func (g *ground) hive(controlPlanes, workers int, settings string) {
 	}
 }
 
-func (g *ground) command(ctx context.Context, args ...string) *exec.Cmd {
+func (g *guestCluster) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := g.l.Command(ctx, g.program, args...)
 	cmd.Dir = g.dir
 	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+g.dir, "NO_COLOR=1", "SSH_AUTH_SOCK=")
@@ -105,17 +108,17 @@ func (g *ground) command(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // try runs nixbench in the lab's network.
-func (g *ground) try(args ...string) (code int, stdout, stderr string) {
+func (g *guestCluster) try(args ...string) (code int, stdout, stderr string) {
 	g.Helper()
 	begin := time.Now()
-	code, stdout, stderr = g.quietly(args...)
-	g.said.WriteString(stdout + stderr)
+	code, stdout, stderr = g.runUnlogged(args...)
+	g.output.WriteString(stdout + stderr)
 	g.Logf("nixbench %s: exit code %d after %.1f s\n%s%s", strings.Join(args, " "), code, time.Since(begin).Seconds(), stdout, stderr)
 	return code, stdout, stderr
 }
 
-// quietly is for what prints secrets.
-func (g *ground) quietly(args ...string) (code int, stdout, stderr string) {
+// runUnlogged runs nixbench like try, but does not log its output: for commands that print secrets.
+func (g *guestCluster) runUnlogged(args ...string) (code int, stdout, stderr string) {
 	g.Helper()
 	ctx, cancel := context.WithTimeout(g.Context(), 8*time.Minute)
 	defer cancel()
@@ -130,7 +133,7 @@ func (g *ground) quietly(args ...string) (code int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), diag.String()
 }
 
-func (g *ground) run(args ...string) string {
+func (g *guestCluster) run(args ...string) string {
 	g.Helper()
 	code, out, _ := g.try(args...)
 	if code != 0 {
@@ -139,13 +142,13 @@ func (g *ground) run(args ...string) string {
 	return out
 }
 
-// ask runs a script on a node, which may fail, and gives what it prints.
-func (g *ground) ask(node, script string) (string, error) {
-	return g.tell(node, "", script)
+// tryOn runs a script on a node. It returns what the script prints, and an error if it fails.
+func (g *guestCluster) tryOn(node, script string) (string, error) {
+	return g.tryOnWithInput(node, "", script)
 }
 
-// tell also gives the script something to read.
-func (g *ground) tell(node, stdin, script string) (string, error) {
+// tryOnWithInput is tryOn with standard input for the script.
+func (g *guestCluster) tryOnWithInput(node, stdin, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(g.Context(), time.Minute)
 	defer cancel()
 	cmd := g.command(ctx, "ssh", node, "--", script)
@@ -154,22 +157,22 @@ func (g *ground) tell(node, stdin, script string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// on runs a script on a node and gives what it prints.
-func (g *ground) on(node, script string) string {
+// runOn runs a script on a node, and returns what it prints. The test ends if the script fails.
+func (g *guestCluster) runOn(node, script string) string {
 	g.Helper()
-	out, err := g.ask(node, script)
+	out, err := g.tryOn(node, script)
 	if err != nil {
 		g.Fatalf("%s: %s: %v\n%s", node, script, err, out)
 	}
 	return out
 }
 
-// wait waits until the script on the node prints want.
-func (g *ground) wait(limit time.Duration, node, script, want string) {
+// waitForOutput waits until the script on the node prints want.
+func (g *guestCluster) waitForOutput(limit time.Duration, node, script, want string) {
 	g.Helper()
 	var got string
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if got, _ = g.ask(node, script); got == want {
+		if got, _ = g.tryOn(node, script); got == want {
 			return
 		}
 	}
@@ -178,25 +181,27 @@ func (g *ground) wait(limit time.Duration, node, script, want string) {
 
 const admin = "kubectl --kubeconfig /etc/kubernetes/admin.conf --server https://127.0.0.1:6443 --tls-server-name kubernetes --request-timeout 5s "
 
-// nodes wants exactly these nodes, as `cp-1 Ready;w-1 Ready,SchedulingDisabled;`.
-func (g *ground) nodes(want string) {
+// checkNodes checks the cluster's nodes and their status, as in
+// `cp-1 Ready;w-1 Ready,SchedulingDisabled;`, through the API of cp-1.
+func (g *guestCluster) checkNodes(want string) {
 	g.Helper()
-	g.nodesFrom("cp-1", want)
+	g.checkNodesFrom("cp-1", want)
 }
 
-func (g *ground) nodesFrom(node, want string) {
+func (g *guestCluster) checkNodesFrom(node, want string) {
 	g.Helper()
-	if got := g.on(node, admin+`get nodes --no-headers | awk '{ print $1, $2 }' | tr '\n' ';'`); got != want {
+	if got := g.runOn(node, admin+`get nodes --no-headers | awk '{ print $1, $2 }' | tr '\n' ';'`); got != want {
 		g.Errorf("the cluster has %q, want %q", got, want)
 	}
 }
 
-// untouched is what changes when a node is deployed, restarted or made anew.
-func (g *ground) untouched(nodes ...string) string {
+// nodeStates returns a line for each node, which changes when the node is deployed, rebooted or
+// recreated, or its kubelet restarts.
+func (g *guestCluster) nodeStates(nodes ...string) string {
 	g.Helper()
 	var all []string
 	for _, node := range nodes {
-		all = append(all, g.on(node, `echo $(readlink /nix/var/nix/profiles/system; cat /proc/sys/kernel/random/boot_id; systemctl show -p ActiveEnterTimestampMonotonic --value kubelet)`))
+		all = append(all, g.runOn(node, `echo $(readlink /nix/var/nix/profiles/system; cat /proc/sys/kernel/random/boot_id; systemctl show -p ActiveEnterTimestampMonotonic --value kubelet)`))
 	}
 	return strings.Join(all, "\n")
 }

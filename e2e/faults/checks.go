@@ -9,18 +9,19 @@ import (
 	"time"
 )
 
-// converges is how long the apply after a fault may take.
+// converges is the time limit of the apply after a fault.
 const converges = 90 * time.Second
 
 var crashed = regexp.MustCompile(`(?m)^panic: |^fatal error: |^goroutine \d+ \[|runtime error: `)
 
-// judgeOperation says what was wrong with how a run met its fault.
-func judgeOperation(f fault, victim string, o outcome) []string {
+// checkOperation returns the problems of the run into which the fault was injected: its exit code must
+// be allowed, and its message must name what failed.
+func checkOperation(f fault, victim string, o outcome) []string {
 	var wrong []string
 	if o.hung {
 		return []string{fmt.Sprintf("operation: it still ran after %v", longest)}
 	}
-	wrong = append(wrong, judgeCrash("operation", o)...)
+	wrong = append(wrong, checkCrash("operation", o)...)
 	if !f.allowed(o.code) {
 		wrong = append(wrong, fmt.Sprintf("operation: exit code %d after %s: %s", o.code, f.name, o.message()))
 	}
@@ -36,24 +37,24 @@ func judgeOperation(f fault, victim string, o outcome) []string {
 	return wrong
 }
 
-// judgeEnd says whether the run went on for too long after the fault.
-func judgeEnd(f fault, after time.Duration) []string {
+// checkEndTime returns a problem if the run ended too late after the fault.
+func checkEndTime(f fault, after time.Duration) []string {
 	if f.ends == 0 || after <= f.ends {
 		return nil
 	}
 	return []string{fmt.Sprintf("operation: it ended %.1f s after %s, more than %v", after.Seconds(), f.name, f.ends)}
 }
 
-func judgeCrash(what string, o outcome) []string {
+func checkCrash(what string, o outcome) []string {
 	if at := crashed.FindString(o.stderr + o.stdout); at != "" {
 		return []string{what + ": it crashed: " + at}
 	}
 	return nil
 }
 
-// judgeConverged says what was wrong with the apply after the fault.
-func judgeConverged(o outcome) []string {
-	wrong := judgeCrash("next apply", o)
+// checkNextApply returns the problems of the first apply after the fault.
+func checkNextApply(o outcome) []string {
+	wrong := checkCrash("next apply", o)
 	switch {
 	case o.hung:
 		wrong = append(wrong, fmt.Sprintf("next apply: it still ran after %v", longest))
@@ -65,8 +66,8 @@ func judgeConverged(o outcome) []string {
 	return wrong
 }
 
-// judgeIdle says what an apply did that had nothing to do.
-func judgeIdle(wanted cluster, o outcome) []string {
+// checkNoOp returns the changes that an apply made which should have been a no-op.
+func checkNoOp(wanted cluster, o outcome) []string {
 	if o.code != 0 {
 		return []string{fmt.Sprintf("apply after it: exit code %d: %s", o.code, o.message())}
 	}
@@ -98,35 +99,35 @@ func judgeIdle(wanted cluster, o outcome) []string {
 			}
 		}
 	}
-	if !slices.ContainsFunc(o.events, func(e occurrence) bool { return e.Event == "result" }) {
+	if !slices.ContainsFunc(o.events, func(e streamEvent) bool { return e.Event == "result" }) {
 		wrong = append(wrong, "apply after it: it has no result")
 	}
 	return wrong
 }
 
-// judgeNodes compares what the nodes say of themselves with what they should.
-func judgeNodes(wanted cluster, token, out string) []string {
-	said := map[string][]string{}
+// checkNodes compares the nodes' answers to checkNodeAnswers with the desired state.
+func checkNodes(wanted cluster, token, out string) []string {
+	answers := map[string][]string{}
 	for line := range strings.Lines(out) {
 		if node, text, ok := strings.Cut(strings.TrimSpace(line), " | "); ok {
-			said[node] = append(said[node], strings.TrimSpace(text))
+			answers[node] = append(answers[node], strings.TrimSpace(text))
 		}
 	}
 	var wrong []string
 	for _, node := range wanted.nodes() {
 		want := []string{node, wanted.version, digest(token + "-" + wanted.version)}
-		if !slices.Equal(said[node], want) {
-			wrong = append(wrong, fmt.Sprintf("nodes: %s answers %q, not %q", node, said[node], want))
+		if !slices.Equal(answers[node], want) {
+			wrong = append(wrong, fmt.Sprintf("nodes: %s answers %q, not %q", node, answers[node], want))
 		}
 	}
-	if len(said) > wanted.count {
-		wrong = append(wrong, fmt.Sprintf("nodes: %d answer, not %d", len(said), wanted.count))
+	if len(answers) > wanted.count {
+		wrong = append(wrong, fmt.Sprintf("nodes: %d answer, not %d", len(answers), wanted.count))
 	}
 	return wrong
 }
 
-// judgeIntents says what state.json still has of effects that were begun.
-func judgeIntents(m memory) []string {
+// checkIntents returns the intents that state.json still has.
+func checkIntents(m recordedState) []string {
 	var wrong []string
 	for _, i := range m.Intents {
 		wrong = append(wrong, "state.json: an intent is left: "+string(i))
@@ -134,9 +135,9 @@ func judgeIntents(m memory) []string {
 	return wrong
 }
 
-// judgeForgotten says what state.json knows of machines that are gone.
-func judgeForgotten(m memory) []string {
-	wrong := judgeIntents(m)
+// checkStateEmpty returns what state.json still has after destroy.
+func checkStateEmpty(m recordedState) []string {
+	wrong := checkIntents(m)
 	for node := range m.Machines {
 		wrong = append(wrong, "after destroy: state.json has the machine "+node)
 	}

@@ -16,8 +16,9 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// site is a hive of lab machines that become a cluster.
-type site struct {
+// staticCluster is a hive with named nodes on machines that the lab has started, and with keys that
+// the test makes.
+type staticCluster struct {
 	*testing.T
 	l       *lab.Lab
 	pki     pki
@@ -28,9 +29,9 @@ type site struct {
 	controlPlanes int
 }
 
-func newSite(t *testing.T, controlPlanes int, names ...string) *site {
+func newStaticCluster(t *testing.T, controlPlanes int, names ...string) *staticCluster {
 	l := lab.Start(t, len(names), lab.WithKubernetes(), lab.WithNames(names...))
-	s := &site{T: t, l: l, pki: newPKI(t), dir: t.TempDir(), nixpkgs: fixture.Nixpkgs(t), controlPlanes: controlPlanes}
+	s := &staticCluster{T: t, l: l, pki: newPKI(t), dir: t.TempDir(), nixpkgs: fixture.Nixpkgs(t), controlPlanes: controlPlanes}
 	s.program = filepath.Join(s.dir, "nixbench")
 	if out, err := exec.Command("go", "build", "-o", s.program, "../../cmd/nixbench").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
@@ -46,19 +47,19 @@ func newSite(t *testing.T, controlPlanes int, names ...string) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.write("facts.json", string(facts))
+	s.writeFile("facts.json", string(facts))
 	return s
 }
 
-func (s *site) write(name, text string) {
+func (s *staticCluster) writeFile(name, text string) {
 	s.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 		s.Fatal(err)
 	}
 }
 
-// hive writes hive.nix, with more settings of Kubernetes for all nodes.
-func (s *site) hive(settings string) {
+// writes hive.nix, with more settings of Kubernetes for all nodes.
+func (s *staticCluster) writeHive(settings string) {
 	s.Helper()
 	modules, err := filepath.Abs("../../modules/kubernetes")
 	if err != nil {
@@ -82,7 +83,7 @@ in {
     services.openssh.enable = true;
     system.stateVersion = "25.05";
     boot.isContainer = true;
-    # What containers need that are nodes; a machine does not.
+    # Only nodes that are containers need this.
     virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri".restrict_oom_score_adj = true;
     nixbench.kubernetes.settings = {
       kubelet = {
@@ -95,7 +96,7 @@ in {
     };
     imports = [ %s { nixbench.kubernetes = {
       nodeCidr = "%s";
-      generateSecrets = false; # there are keys already
+      generateSecrets = false; # the test has made the keys
       encryptionAtRest.enable = true;
       %s
     }; } ];
@@ -116,11 +117,11 @@ in {
 `, m.Name, modules, kind, m.Name, m.IP, i+1, more)
 	}
 	b.WriteString("}\n")
-	s.write("hive.nix", b.String())
+	s.writeFile("hive.nix", b.String())
 }
 
-// nixbench runs the program in the lab's network.
-func (s *site) nixbench(args ...string) string {
+// runs the program in the lab's network.
+func (s *staticCluster) run(args ...string) string {
 	s.Helper()
 	code, out := s.try(args...)
 	if code != 0 {
@@ -129,8 +130,8 @@ func (s *site) nixbench(args ...string) string {
 	return out
 }
 
-// try gives the exit code, and all that was printed.
-func (s *site) try(args ...string) (int, string) {
+// try is run for a command that may fail; it also returns the exit code.
+func (s *staticCluster) try(args ...string) (int, string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), 3*time.Minute)
 	defer cancel()
@@ -145,13 +146,13 @@ func (s *site) try(args ...string) (int, string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-func (s *site) apply() string {
+func (s *staticCluster) runApply() string {
 	s.Helper()
-	return s.nixbench("apply", "--no-check", "--facts", "facts.json")
+	return s.run("apply", "--no-check", "--facts", "facts.json")
 }
 
-// on runs a script on a node that may fail, or not be there.
-func (s *site) on(node, script string) (string, error) {
+// runs a script on a node that may fail, or not be there.
+func (s *staticCluster) tryOn(node, script string) (string, error) {
 	ctx, cancel := context.WithTimeout(s.Context(), 20*time.Second)
 	defer cancel()
 	out, err := s.l.SSH(ctx, node, script).Output()
@@ -160,58 +161,58 @@ func (s *site) on(node, script string) (string, error) {
 
 const kubectl = "kubectl --kubeconfig /etc/kubernetes/admin.conf --request-timeout=5s "
 
-// wait waits until the script on the node prints want.
-func (s *site) wait(limit time.Duration, node, script, want string) {
+// waits until the script on the node prints want.
+func (s *staticCluster) waitForOutput(limit time.Duration, node, script, want string) {
 	s.Helper()
 	var got string
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
-		if got, _ = s.on(node, script); got == want {
+		if got, _ = s.tryOn(node, script); got == want {
 			return
 		}
 	}
 	s.Fatalf("%s: %s: %q after %s, want %q", node, script, got, limit, want)
 }
 
-// ready waits until exactly these nodes are there and Ready, as a control plane says.
-func (s *site) ready(limit time.Duration, from string, nodes ...string) {
+// waits until exactly these nodes are there and Ready, as a control plane says.
+func (s *staticCluster) waitUntilReady(limit time.Duration, from string, nodes ...string) {
 	s.Helper()
-	s.wait(limit, from, kubectl+`get nodes --no-headers | awk '{ print $1, $2 }' | tr '\n' ';'`, strings.Join(nodes, " Ready;")+" Ready;")
+	s.waitForOutput(limit, from, kubectl+`get nodes --no-headers | awk '{ print $1, $2 }' | tr '\n' ';'`, strings.Join(nodes, " Ready;")+" Ready;")
 }
 
-// phase waits for a phase of the node's unit, in both of its files.
-func (s *site) phase(limit time.Duration, node, want string) {
+// waits for a phase of the node's unit, in both of its files.
+func (s *staticCluster) waitForPhase(limit time.Duration, node, want string) {
 	s.Helper()
-	s.wait(limit, node, "jq -r .phase /run/nixbench/kubernetes.json /var/lib/nixbench/kubernetes.json | uniq", want)
+	s.waitForOutput(limit, node, "jq -r .phase /run/nixbench/kubernetes.json /var/lib/nixbench/kubernetes.json | uniq", want)
 }
 
-// Named nodes with keys of their own; the unit is stopped in the midst of everything, again
-// and again.
-func TestKilled(t *testing.T) {
+// The units that create and join a cluster are killed in several phases; systemd starts them again,
+// and the cluster becomes complete.
+func TestKilledUnits(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 1, "cp", "w1")
-	s.hive("")
-	s.apply()
+	s := newStaticCluster(t, 1, "cp", "w1")
+	s.writeHive("")
+	s.runApply()
 	kill := func(node, phase string) {
-		s.wait(time.Minute, node, "jq -r .phase /run/nixbench/kubernetes.json", phase)
+		s.waitForOutput(time.Minute, node, "jq -r .phase /run/nixbench/kubernetes.json", phase)
 		s.l.Run(t, node, "systemctl kill --signal=KILL nixbench-kubernetes")
 	}
-	// The join is short, so somebody waits for it there.
+	// The phase join is short, so a process on the node waits for it and kills the unit.
 	s.l.Run(t, "w1", `systemd-run -q sh -c 'until [ "$(jq -r .phase /run/nixbench/kubernetes.json)" = join ]; do sleep 0.02; done; systemctl kill --signal=KILL nixbench-kubernetes; touch /root/killed'`)
 	kill("cp", "init")
 	for _, pause := range []time.Duration{2 * time.Second, 4 * time.Second} {
-		s.wait(time.Minute, "cp", "systemctl show -p SubState --value nixbench-kubernetes", "running")
+		s.waitForOutput(time.Minute, "cp", "systemctl show -p SubState --value nixbench-kubernetes", "running")
 		time.Sleep(pause)
 		s.l.Run(t, "cp", "systemctl kill --signal=KILL nixbench-kubernetes 2>/dev/null || true")
 	}
-	s.wait(2*time.Minute, "w1", "ls /root/killed", "/root/killed")
-	s.ready(3*time.Minute, "cp", "cp", "w1")
-	s.phase(time.Minute, "cp", "ready")
-	s.phase(time.Minute, "w1", "ready")
-	s.wait(20*time.Second, "cp", kubectl+`get nodes -l example.org/disk=ssd -o name`, "node/w1")
-	// Nobody has adjusted it: it came with that.
-	s.wait(5*time.Second, "cp", kubectl+`get node w1 -o jsonpath='{.spec.taints[?(@.key=="example.org/only")].effect}'`, "PreferNoSchedule")
+	s.waitForOutput(2*time.Minute, "w1", "ls /root/killed", "/root/killed")
+	s.waitUntilReady(3*time.Minute, "cp", "cp", "w1")
+	s.waitForPhase(time.Minute, "cp", "ready")
+	s.waitForPhase(time.Minute, "w1", "ready")
+	s.waitForOutput(20*time.Second, "cp", kubectl+`get nodes -l example.org/disk=ssd -o name`, "node/w1")
+	// The taint was set when the kubelet registered the node; nothing adds it afterwards.
+	s.waitForOutput(5*time.Second, "cp", kubectl+`get node w1 -o jsonpath='{.spec.taints[?(@.key=="example.org/only")].effect}'`, "PreferNoSchedule")
 	if got := s.l.Run(t, "cp", "ls /etc/kubernetes/bootstrap-kubelet.conf 2>/dev/null | wc -l"); got != "0" {
 		t.Error("the bootstrap credentials are still there")
 	}
-	s.renewal()
+	s.checkRenewal()
 }

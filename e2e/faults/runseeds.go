@@ -19,8 +19,8 @@ type options struct {
 	out         string
 }
 
-// soak runs the choices, and writes the report. The error says how many failed.
-func soak(ctx context.Context, o options, choices []choice) error {
+// runSeeds runs the choices, and writes the report. The error has the number of seeds that failed.
+func runSeeds(ctx context.Context, o options, choices []choice) error {
 	if len(choices) == 0 {
 		return errors.New("no seed is selected")
 	}
@@ -46,9 +46,9 @@ func soak(ctx context.Context, o options, choices []choice) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			r := k.undisturbed(ctx, c, o.out)
+			r := k.runSeedWithRetry(ctx, c, o.out)
 			if ctx.Err() != nil {
-				return nil // what an interrupted seed says means nothing
+				return nil // the result of an interrupted seed is not valid
 			}
 			results[i] = &r
 			fmt.Println(r.line())
@@ -75,25 +75,25 @@ func soak(ctx context.Context, o options, choices []choice) error {
 	return nil
 }
 
-// undisturbed runs one choice, and once more where it failed while the machine stood still.
-func (k *kit) undisturbed(ctx context.Context, c choice, out string) result {
-	before := stalled()
+// runSeedWithRetry runs one choice. If it failed while the machine stood still, the choice is run once more.
+func (k *kit) runSeedWithRetry(ctx context.Context, c choice, out string) result {
+	before := stallTime()
 	r := k.seed(ctx, c, out)
-	stood := stalled() - before
+	stood := stallTime() - before
 	if r.Verdict != failed || stood < disturbing || ctx.Err() != nil {
 		return r
 	}
-	fmt.Printf("%s\n    everything on this machine waited for memory or disks for %.0f s meanwhile: once more\n", r.line(), stood.Seconds())
+	fmt.Printf("%s\n    all processes on this machine waited for memory or disks for %.0f s during this seed: it is run once more\n", r.line(), stood.Seconds())
 	r = k.seed(ctx, c, out)
 	r.Disturbed = stood.Seconds()
 	return r
 }
 
-// seed runs one choice in a lab of its own, and writes its log. Of one that fails, the state folder and
-// libvirt's logs are kept, too.
+// seed runs one choice in a lab of its own, and writes its log. If it fails, the state folder and libvirt's
+// logs are kept, too.
 func (k *kit) seed(ctx context.Context, c choice, out string) result {
 	var log strings.Builder
-	s, err := newSite(ctx, k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%d", os.Getpid(), c.seed), &log)
+	s, err := newSandbox(ctx, k, fmt.Sprintf("/tmp/nixbench-lab/faults-%d-%d", os.Getpid(), c.seed), &log)
 	var r result
 	if err != nil {
 		r = result{Seed: c.seed, Operation: c.operation.name, Phase: c.phase, Fault: c.fault.name, Victim: c.victim, Verdict: failed, Problems: []string{"the lab: " + err.Error()}}

@@ -12,18 +12,18 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// says fails the test unless the text has all of the words.
-func (b *bench) says(text string, words ...string) {
+// says checks that the text contains all of the words.
+func (b *bareHypervisor) says(text string, words ...string) {
 	b.t.Helper()
 	for _, w := range words {
 		if !strings.Contains(text, w) {
-			b.t.Errorf("it does not say %q:\n%s", w, text)
+			b.t.Errorf("%q is not in:\n%s", w, text)
 		}
 	}
 }
 
-// define defines a domain or a network from XML.
-func (b *bench) define(uri, command, text string) {
+// defineXML defines a domain or a network from XML.
+func (b *bareHypervisor) defineXML(uri, command, text string) {
 	b.t.Helper()
 	file := filepath.Join(b.dir, "defined.xml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -35,48 +35,49 @@ func (b *bench) define(uri, command, text string) {
 const guest = `<domain type='lxc'><name>guest</name><memory>65536</memory><os><type>exe</type><init>/bin/true</init></os>
 <devices><interface type='network'><source network='demo'/></interface></devices></domain>`
 
-// Others use what nixbench has made: a network that another machine is on, and copies of machines, stay, and destroy
-// says so until they are gone.
+// destroy keeps a network to which a machine of another user is connected, and copies of machines, and
+// fails with a message until they are removed.
 func TestInUse(t *testing.T) {
 	t.Parallel()
-	b := containers(t, 2)
-	before := b.things("lxc")
+	b := newContainers(t, 2)
+	before := b.listObjects("lxc")
 	uri := b.l.URI("lxc")
 	b.run(0, "apply")
-	b.define(uri, "define", guest)
+	b.defineXML(uri, "define", guest)
 	for range 2 {
 		_, stderr := b.run(5, "destroy", "--yes")
 		b.says(stderr, "error: hypervisor default: remove network demo: it is in use: on it is machine guest", "then run nixbench destroy again")
 	}
-	b.want("left", b.things("lxc"), append([]string{"guest", "network demo"}, before...))
+	b.want("left", b.listObjects("lxc"), append([]string{"guest", "network demo"}, before...))
 	_, stderr := b.run(0, "apply")
 	b.want("apply", results(stderr), []string{"w-1 generation", "w-2 generation"})
 	b.l.Virsh(t, "-c", uri, "undefine", "guest")
 
 	text := b.l.Virsh(t, "-c", uri, "dumpxml", "--inactive", "demo-w-1")
 	text = regexp.MustCompile(`<uuid>.*?</uuid>`).ReplaceAllString(text, "")
-	b.define(uri, "define", strings.Replace(text, ">demo-w-1<", ">a-copy<", 1))
+	b.defineXML(uri, "define", strings.Replace(text, ">demo-w-1<", ">a-copy<", 1))
 	_, stderr = b.run(0, "apply")
 	b.want("with a copy", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
 	b.says(stderr, "warning: hypervisor default: machine a-copy is a copy of w-1's machine that nixbench has not made; it is left alone; it has the MAC of w-1 too")
 	_, stderr = b.run(5, "destroy", "--yes")
 	b.says(stderr, "machine a-copy is a copy of w-1's machine", "remove network demo: it is in use: on it is machine a-copy", "2 machines removed")
 	if out := b.l.Virsh(t, "-c", uri, "list --all --name"); out != "a-copy" {
-		t.Errorf("there is %q", out)
+		t.Errorf("the hypervisor has the machines %q, want only a-copy", out)
 	}
 	b.l.Virsh(t, "-c", uri, "undefine", "a-copy")
 	out, _ := b.run(0, "destroy")
 	b.says(out, "the remaining networks, images and keys of this cluster are removed")
-	b.want("left", b.things("lxc"), before)
+	b.want("left", b.listObjects("lxc"), before)
 }
 
-// Somebody stops, removes or undefines the network of containers: they are restarted for it, after a question.
+// If a user stops or removes the network of containers, apply asks whether to restart the containers, and
+// connects them again.
 func TestNetworkBehindContainers(t *testing.T) {
 	t.Parallel()
-	b := containers(t, 2)
+	b := newContainers(t, 2)
 	uri := b.l.URI("lxc")
 	b.run(0, "apply")
-	boots := b.boots()
+	boots := b.bootIDs()
 	for _, how := range []string{"net-destroy demo", "net-destroy demo; net-start demo", "net-destroy demo; net-undefine demo"} {
 		b.l.Virsh(t, "-c", uri, how)
 		_, stderr := b.run(6, "status")
@@ -91,32 +92,32 @@ func TestNetworkBehindContainers(t *testing.T) {
 		_, stderr = b.run(0, "apply")
 		b.says(stderr, "2 kept")
 	}
-	now := b.boots()
+	now := b.bootIDs()
 	if now["w-1"] == boots["w-1"] {
 		t.Errorf("boots: %v, then %v", boots, now)
 	}
 	b.l.Virsh(t, "-c", uri, "net-undefine demo")
 	b.run(0, "apply")
 	if out := b.l.Virsh(t, "-c", uri, "net-list --persistent --name"); out != "demo" {
-		t.Errorf("networks that are defined: %q", out)
+		t.Errorf("the defined networks are %q, want demo", out)
 	}
-	if again := b.boots(); again["w-1"] != now["w-1"] || again["w-2"] != now["w-2"] {
+	if again := b.bootIDs(); again["w-1"] != now["w-1"] || again["w-2"] != now["w-2"] {
 		t.Errorf("boots: %v, then %v", now, again)
 	}
 	b.run(0, "destroy", "--yes")
 }
 
-// A virtual machine is connected to its network again while it runs.
+// A virtual machine is connected to its network again without a restart.
 func TestNetworkBehindVirtualMachine(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("NIXBENCH_E2E") == "" {
 		t.Skip("needs NIXBENCH_E2E=1")
 	}
-	b := newBench(t, fmt.Sprintf(`{ count = 1; vcpus = 1; memory = "512M"; disk = "4G"; image = "%s"; }`, lab.Image(t, "vm")))
+	b := newBareHypervisor(t, fmt.Sprintf(`{ count = 1; vcpus = 1; memory = "512M"; disk = "4G"; image = "%s"; }`, lab.Image(t, "vm")))
 	uri := b.l.URI("qemu")
 	const patience = "--confirm-timeout=5m" // on a busy machine
 	b.run(0, "apply", patience)
-	boots := b.boots()
+	boots := b.bootIDs()
 	for _, how := range []string{"net-destroy demo", "net-destroy demo; net-undefine demo"} {
 		b.l.Virsh(t, "-c", uri, how)
 		out, _ := b.run(0, "plan")
@@ -124,7 +125,7 @@ func TestNetworkBehindVirtualMachine(t *testing.T) {
 		_, stderr := b.run(0, "apply", patience)
 		b.want(how, results(stderr), []string{"w-1 unchanged"})
 		b.says(stderr, "1 reconnected")
-		if now := b.boots(); now["w-1"] == "" || now["w-1"] != boots["w-1"] {
+		if now := b.bootIDs(); now["w-1"] == "" || now["w-1"] != boots["w-1"] {
 			t.Errorf("boots: %v, then %v", boots, now)
 		}
 		_, stderr = b.run(0, "apply", patience)
@@ -133,12 +134,13 @@ func TestNetworkBehindVirtualMachine(t *testing.T) {
 	b.run(0, "destroy", "--yes")
 }
 
-// What cannot be made is found by plan, and by apply before it has made anything.
+// plan reports machines and networks that cannot be created, and apply refuses them before it creates
+// anything.
 func TestPlanRefuses(t *testing.T) {
 	t.Parallel()
-	b := containers(t, 1)
-	b.define(b.l.URI("lxc"), "net-define", strings.Replace(lan, "192.168.77.", "192.168.222.", -1))
-	before := b.things("lxc")
+	b := newContainers(t, 1)
+	b.defineXML(b.l.URI("lxc"), "net-define", strings.Replace(lan, "192.168.77.", "192.168.222.", -1))
+	before := b.listObjects("lxc")
 	vm := lab.Image(t, "vm")
 	for set, want := range map[string]string{
 		"":                            "the address range is taken: network demo wants 192.168.222.0/24, and network lan has 192.168.222.0/24",
@@ -158,7 +160,7 @@ func TestPlanRefuses(t *testing.T) {
 			b.says(stderr, want)
 		}
 	}
-	if after := b.things("lxc"); !slices.Equal(before, after) {
+	if after := b.listObjects("lxc"); !slices.Equal(before, after) {
 		t.Errorf("before %q, after %q", before, after)
 	}
 	out, _ := b.run(0, "destroy")

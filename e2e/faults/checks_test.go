@@ -40,13 +40,13 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 
 func failing(code int, message string) outcome {
 	problems, _ := json.Marshal([]map[string]string{{"message": message}})
-	return outcome{code: code, events: []occurrence{{Event: "error", Code: code, Problems: problems}}}
+	return outcome{code: code, events: []streamEvent{{Event: "error", Code: code, Problems: problems}}}
 }
 
-// Each thing that can be wrong is reported, and a run without fault is not.
+// Each kind of problem of the operation is reported, and an operation without a problem is not.
 func TestOperationIsJudged(t *testing.T) {
 	cut, kill, full, term := find(t, "link cut for good"), find(t, "SIGKILL"), find(t, "operator's disk full"), find(t, "SIGTERM")
-	judge := func(f fault, o outcome) []string { return judgeOperation(f, "w-1", o) }
+	judge := func(f fault, o outcome) []string { return checkOperation(f, "w-1", o) }
 	expect(t, "named", judge(cut, failing(6, "w-1: cannot reach 192.168.222.2:22")))
 	expect(t, "another node named", judge(cut, failing(6, "w-2: cannot reach it")), "names none of")
 	expect(t, "survived", judge(cut, outcome{}))
@@ -59,14 +59,14 @@ func TestOperationIsJudged(t *testing.T) {
 	expect(t, "killed too late", judge(kill, outcome{}))
 	expect(t, "failed by itself", judge(kill, failing(8, "w-1: ?")), "exit code 8")
 	expect(t, "killed without a kill", judge(term, outcome{code: -1}), "exit code -1")
-	expect(t, "ended soon", judgeEnd(term, time.Second))
-	expect(t, "ended late", judgeEnd(term, 6*time.Second), "ended 6.0 s after SIGTERM")
-	expect(t, "went on", judgeEnd(cut, time.Minute))
+	expect(t, "ended soon", checkEndTime(term, time.Second))
+	expect(t, "ended late", checkEndTime(term, 6*time.Second), "ended 6.0 s after SIGTERM")
+	expect(t, "went on", checkEndTime(cut, time.Minute))
 	expect(t, "full", judge(full, failing(1, "state folder /x: no space left on device")))
 	expect(t, "full and silent", judge(full, failing(1, "oops")), "names none of")
 }
 
-// The exit codes that a fault may lead to are those of docs/exit-codes.md.
+// docs/exit-codes.md has each exit code that a fault may cause.
 func TestExitCodesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/exit-codes.md")
 	if err != nil {
@@ -87,24 +87,24 @@ func TestExitCodesAreDocumented(t *testing.T) {
 }
 
 func TestConvergenceIsJudged(t *testing.T) {
-	expect(t, "converged", judgeConverged(outcome{took: time.Second}))
-	expect(t, "failed", judgeConverged(failing(5, "no machine")), "exit code 5: no machine")
-	expect(t, "slow", judgeConverged(outcome{took: converges + time.Second}), "more than")
-	expect(t, "hung", judgeConverged(outcome{hung: true, code: -1}), "still ran")
-	expect(t, "panic", judgeConverged(outcome{code: 2, stdout: "panic: nil\n"}), "it crashed", "exit code 2")
+	expect(t, "converged", checkNextApply(outcome{took: time.Second}))
+	expect(t, "failed", checkNextApply(failing(5, "no machine")), "exit code 5: no machine")
+	expect(t, "slow", checkNextApply(outcome{took: converges + time.Second}), "more than")
+	expect(t, "hung", checkNextApply(outcome{hung: true, code: -1}), "still ran")
+	expect(t, "panic", checkNextApply(outcome{code: 2, stdout: "panic: nil\n"}), "it crashed", "exit code 2")
 }
 
 func TestIdleIsJudged(t *testing.T) {
-	result := func(list string) occurrence { return occurrence{Event: "result", Result: json.RawMessage(list)} }
+	result := func(list string) streamEvent { return streamEvent{Event: "result", Result: json.RawMessage(list)} }
 	quiet := result(`[{"node":"w-1","outcome":"unchanged"},{"node":"w-2","outcome":"unchanged"}]`)
-	judge := func(events ...occurrence) []string { return judgeIdle(one, outcome{events: events}) }
-	expect(t, "idle", judge(occurrence{Event: "node-start", Phase: "connect", Node: "w-1"}, quiet))
-	expect(t, "failed", judgeIdle(one, failing(8, "w-1: failed")), "exit code 8")
-	expect(t, "boots", judge(occurrence{Event: "node-start", Phase: "boot", Node: "w-1"}, quiet), "begins boot on w-1")
-	expect(t, "switches", judge(occurrence{Event: "node-start", Phase: "activate", Node: "w-1"}, quiet), "begins activate")
-	expect(t, "removes", judge(occurrence{Event: "node-start", Phase: "remove", Node: "w-3"}, quiet), "begins remove")
-	expect(t, "copies", judge(occurrence{Event: "node-end", Phase: "copy", Node: "w-1", Done: 5}, quiet), "copies to w-1")
-	expect(t, "uploads", judge(occurrence{Event: "node-end", Phase: "keys", Node: "w-1", Text: "uploaded token"}, quiet), "uploaded token")
+	judge := func(events ...streamEvent) []string { return checkNoOp(one, outcome{events: events}) }
+	expect(t, "idle", judge(streamEvent{Event: "node-start", Phase: "connect", Node: "w-1"}, quiet))
+	expect(t, "failed", checkNoOp(one, failing(8, "w-1: failed")), "exit code 8")
+	expect(t, "boots", judge(streamEvent{Event: "node-start", Phase: "boot", Node: "w-1"}, quiet), "begins boot on w-1")
+	expect(t, "switches", judge(streamEvent{Event: "node-start", Phase: "activate", Node: "w-1"}, quiet), "begins activate")
+	expect(t, "removes", judge(streamEvent{Event: "node-start", Phase: "remove", Node: "w-3"}, quiet), "begins remove")
+	expect(t, "copies", judge(streamEvent{Event: "node-end", Phase: "copy", Node: "w-1", Done: 5}, quiet), "copies to w-1")
+	expect(t, "uploads", judge(streamEvent{Event: "node-end", Phase: "keys", Node: "w-1", Text: "uploaded token"}, quiet), "uploaded token")
 	expect(t, "switched", judge(result(`[{"node":"w-1","outcome":"unchanged"},{"node":"w-2","outcome":"switched"}]`)), "w-2 is switched", "unchanged are")
 	expect(t, "one is missing", judge(result(`[{"node":"w-1","outcome":"unchanged"}]`)), "unchanged are")
 	expect(t, "no result", judge(), "no result")
@@ -114,7 +114,7 @@ func TestNodesAreJudged(t *testing.T) {
 	answer := func(node, version, token string) string {
 		return node + " | " + node + "\n" + node + " | " + version + "\n" + node + " | " + digest(token+"-"+version) + "\n"
 	}
-	judge := func(c cluster, out string) []string { return judgeNodes(c, "token", out) }
+	judge := func(c cluster, out string) []string { return checkNodes(c, "token", out) }
 	expect(t, "well", judge(two, answer("w-1", "two", "token")+answer("w-2", "two", "token")))
 	expect(t, "old version", judge(two, answer("w-1", "two", "token")+answer("w-2", "one", "token")), "w-2 answers")
 	expect(t, "old key", judge(two, answer("w-1", "two", "token")+answer("w-2", "two", "other")), "w-2 answers")
@@ -123,17 +123,17 @@ func TestNodesAreJudged(t *testing.T) {
 }
 
 func TestStateIsJudged(t *testing.T) {
-	decode := func(text string) memory {
-		var m memory
+	decode := func(text string) recordedState {
+		var m recordedState
 		if err := json.Unmarshal([]byte(text), &m); err != nil {
 			t.Fatal(err)
 		}
 		return m
 	}
-	expect(t, "forgotten", judgeForgotten(decode(`{"version":2,"nodes":{},"intents":[]}`)))
+	expect(t, "forgotten", checkStateEmpty(decode(`{"version":2,"nodes":{},"intents":[]}`)))
 	left := decode(`{"nodes":{"w-1":{}},"intents":[{"node":"w-1","step":"activate"}],"machines":{"w-1":{"mac":"m"}},"cluster":{"id":"x"}}`)
-	expect(t, "an intent", judgeIntents(left), "an intent is left")
-	expect(t, "all left", judgeForgotten(left), "the cluster", "the machine w-1", "the node w-1", "an intent is left")
+	expect(t, "an intent", checkIntents(left), "an intent is left")
+	expect(t, "all left", checkStateEmpty(left), "the cluster", "the machine w-1", "the node w-1", "an intent is left")
 }
 
 func TestSecretsAreFound(t *testing.T) {
@@ -156,15 +156,15 @@ func TestSecretsAreFound(t *testing.T) {
 
 func TestStalled(t *testing.T) {
 	const text = "some avg10=1.43 avg60=47.92 avg300=46.84 total=231467025\nfull avg10=1.41 avg60=46.74 avg300=45.19 total=221246102\n"
-	if got := parseStalled(text); got != 221246102*time.Microsecond {
+	if got := parseStallTime(text); got != 221246102*time.Microsecond {
 		t.Error(got)
 	}
-	if got := parseStalled("some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"); got != 0 {
+	if got := parseStallTime("some avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"); got != 0 {
 		t.Error(got)
 	}
 }
 
-// A seed that failed is reported as one, with its choice and what was wrong.
+// The report of a failed seed has its choice and its problems.
 func TestReport(t *testing.T) {
 	rep := report{Workers: 1, Results: []result{
 		{Seed: 1, Fault: "SIGKILL", Exit: -1, Verdict: converged},

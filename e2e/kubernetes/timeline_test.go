@@ -8,42 +8,42 @@ import (
 	"time"
 )
 
-// moment is something that happened somewhere.
-type moment struct {
+// timelineEntry is one step of apply, of a node's unit, or of the cluster.
+type timelineEntry struct {
 	at          time.Time
 	where, what string
 }
 
-// waterfall logs where the time of making a cluster went, beside what kubeadm alone takes: what
-// apply did, what units and kubeadm said on the nodes, and what the cluster remembers. Workers
-// do not wait for what the control plane prints.
-func (g *ground) waterfall(began time.Time, events string, nodes ...string) {
+// logTimeline logs when each step of creating a cluster ended: the steps of apply, the steps that
+// units and kubeadm logged on the nodes, and the changes that the API recorded. It also logs how
+// long kubeadm init and join took alone.
+func (g *guestCluster) logTimeline(began time.Time, events string, nodes ...string) {
 	g.Helper()
-	all := ours(events)
+	all := applyEntries(events)
 	var alone time.Duration
 	for _, node := range nodes {
-		said := journal(node, g.on(node, `journalctl -o short-unix --no-pager -u nixbench-kubernetes`))
-		alone = max(alone, took(said, "init"))
+		steps := journalEntries(node, g.runOn(node, `journalctl -o short-unix --no-pager -u nixbench-kubernetes`))
+		alone = max(alone, stepDuration(steps, "init"))
 		if node == nodes[len(nodes)-1] {
-			alone += took(said, "join")
+			alone += stepDuration(steps, "join")
 		}
-		all = append(all, said...)
+		all = append(all, steps...)
 	}
-	all = append(all, remembered(g.on("cp-1", admin+"-n kube-system get lease,pod -o json"))...)
-	all = append(all, remembered(g.on("cp-1", admin+"get nodes -o json"))...)
-	slices.SortStableFunc(all, func(a, b moment) int { return a.at.Compare(b.at) })
+	all = append(all, clusterEntries(g.runOn("cp-1", admin+"-n kube-system get lease,pod -o json"))...)
+	all = append(all, clusterEntries(g.runOn("cp-1", admin+"get nodes -o json"))...)
+	slices.SortStableFunc(all, func(a, b timelineEntry) int { return a.at.Compare(b.at) })
 	var b strings.Builder
 	for _, m := range all {
 		if after := m.at.Sub(began).Seconds(); after >= 0 {
 			fmt.Fprintf(&b, "%6.1f s  %-32s %s\n", after, m.where, m.what)
 		}
 	}
-	g.Logf("kubeadm init and join alone take %.1f s of it:\n%s", alone.Seconds(), b.String())
+	g.Logf("timeline, of which kubeadm init and join alone take %.1f s:\n%s", alone.Seconds(), b.String())
 }
 
-// ours is what apply sent.
-func ours(events string) []moment {
-	var all []moment
+// applyEntries returns the ends of apply's phases, and the progress of its last check.
+func applyEntries(events string) []timelineEntry {
+	var all []timelineEntry
 	for line := range strings.Lines(events) {
 		var e struct {
 			Time                     time.Time
@@ -55,15 +55,15 @@ func ours(events string) []moment {
 		switch {
 		case e.Event == "node-end", e.Event == "phase-end", e.Event == "progress" && e.Phase == "check":
 			text, _, _ := strings.Cut(e.Text, "(")
-			all = append(all, moment{e.Time, strings.TrimSpace("apply " + e.Node), strings.TrimSpace(e.Phase + ": " + text)})
+			all = append(all, timelineEntry{e.Time, strings.TrimSpace("apply " + e.Node), strings.TrimSpace(e.Phase + ": " + text)})
 		}
 	}
 	return all
 }
 
-// journal is what the unit and kubeadm said: the first line of each step.
-func journal(node, text string) []moment {
-	var all []moment
+// journalEntries returns the first line of each step that the unit and kubeadm logged.
+func journalEntries(node, text string) []timelineEntry {
+	var all []timelineEntry
 	last, steps := "", map[string]bool{}
 	for line := range strings.Lines(text) {
 		stamp, rest, _ := strings.Cut(line, " ")
@@ -82,20 +82,20 @@ func journal(node, text string) []moment {
 			continue
 		}
 		if said = strings.TrimSpace(said); said != last {
-			all = append(all, moment{time.UnixMicro(int64(seconds * 1e6)), node, said})
+			all = append(all, timelineEntry{time.UnixMicro(int64(seconds * 1e6)), node, said})
 		}
 		last = said
 	}
 	return all
 }
 
-// took is how long a step of the unit took, until the next one.
-func took(said []moment, step string) time.Duration {
-	for i, m := range said {
+// stepDuration returns the time from the beginning of a step of the unit to the next step.
+func stepDuration(entries []timelineEntry, step string) time.Duration {
+	for i, m := range entries {
 		if m.what != step {
 			continue
 		}
-		for _, next := range said[i+1:] {
+		for _, next := range entries[i+1:] {
 			if !strings.HasPrefix(next.what, "kubeadm ") {
 				return next.at.Sub(m.at)
 			}
@@ -104,8 +104,9 @@ func took(said []moment, step string) time.Duration {
 	return 0
 }
 
-// remembered is since when objects are what they are, by the second.
-func remembered(list string) []moment {
+// clusterEntries returns when leases were acquired, and since when nodes and pods are Ready or
+// scheduled; to the second.
+func clusterEntries(list string) []timelineEntry {
 	var l struct {
 		Items []struct {
 			Kind     string
@@ -122,14 +123,14 @@ func remembered(list string) []moment {
 	if err := json.Unmarshal([]byte(list), &l); err != nil {
 		return nil
 	}
-	var all []moment
+	var all []timelineEntry
 	for _, i := range l.Items {
 		if !i.Spec.AcquireTime.IsZero() {
-			all = append(all, moment{i.Spec.AcquireTime, i.Metadata.Name, "leads"})
+			all = append(all, timelineEntry{i.Spec.AcquireTime, i.Metadata.Name, "leads"})
 		}
 		for _, c := range i.Status.Conditions {
 			if (c.Type == "Ready" || c.Type == "PodScheduled") && c.Status == "True" {
-				all = append(all, moment{c.LastTransitionTime, i.Metadata.Name, c.Type})
+				all = append(all, timelineEntry{c.LastTransitionTime, i.Metadata.Name, c.Type})
 			}
 		}
 	}

@@ -14,31 +14,32 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// Ten machines, with nothing to do: what it costs.
-func TestTen(t *testing.T) {
+// A no-op apply to ten machines needs one login per node, and few processes. The test logs how
+// long each apply takes.
+func TestTenMachines(t *testing.T) {
 	t.Parallel()
 	const n = 10
-	s := newSite(t, lab.Start(t, n))
+	s := newSandbox(t, lab.Start(t, n))
 	hive := func(text string) {
 		var b strings.Builder
 		for i := range n {
 			fmt.Fprintf(&b, "  m%d = which \"%s\";\n", i+1, text)
 		}
-		s.hive(b.String())
+		s.writeHive(b.String())
 	}
-	// Each Nix program is counted before it runs.
-	shims, count := t.TempDir(), filepath.Join(t.TempDir(), "count")
+	// Wrappers of Nix programs and ssh record each call.
+	wrappers, count := t.TempDir(), filepath.Join(t.TempDir(), "count")
 	for _, name := range []string{"nix", "nix-store", "nix-instantiate", "nix-build", "nix-env", "nix-copy-closure", "ssh"} {
 		real, err := exec.LookPath(name)
 		if err != nil {
 			continue
 		}
 		script := fmt.Sprintf("#!/bin/sh\necho \"%s $1\" >>%s\nexec %s \"$@\"\n", name, count, real)
-		if err := os.WriteFile(filepath.Join(shims, name), []byte(script), 0o700); err != nil {
+		if err := os.WriteFile(filepath.Join(wrappers, name), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s.env = append(s.env, "PATH="+shims+":"+os.Getenv("PATH"))
+	s.env = append(s.env, "PATH="+wrappers+":"+os.Getenv("PATH"))
 	counted := func() []string {
 		text, _ := os.ReadFile(count)
 		os.Remove(count)
@@ -49,21 +50,21 @@ func TestTen(t *testing.T) {
 	got := s.run(0, "apply")
 	s.says(got, "10 switched")
 	t.Logf("the first apply: %v, processes: %d", got.took, len(counted()))
-	s.page(n)
-	before := s.logins("m7")
+	s.checkPage(n)
+	before := s.countLogins("m7")
 	quickest := s.run(0, "apply")
 	s.says(quickest, "10 unchanged")
-	if got := s.logins("m7") - before - 1; got != 1 {
+	if got := s.countLogins("m7") - before - 1; got != 1 {
 		t.Errorf("%d logins", got)
 	}
 	ran := counted()
-	t.Logf("nothing to do: %v; %d processes: %s", quickest.took, len(ran), strings.Join(ran, ", "))
+	t.Logf("no-op: %v; %d processes: %s", quickest.took, len(ran), strings.Join(ran, ", "))
 	nix := slices.DeleteFunc(slices.Clone(ran), func(s string) bool { return strings.HasPrefix(s, "ssh ") })
 	if len(nix) > 9 {
-		t.Errorf("%d Nix processes for nothing to do", len(nix))
+		t.Errorf("a no-op started %d Nix processes, want at most 9", len(nix))
 	}
-	for _, h := range s.find(func(h happened) bool { return h.Phase == "copy" || h.Phase == "activate" || h.Phase == "keys" }) {
-		t.Errorf("with nothing to do: %v", h)
+	for _, h := range s.findEvents(func(h runEvent) bool { return h.Phase == "copy" || h.Phase == "activate" || h.Phase == "keys" }) {
+		t.Errorf("event of a no-op: %v", h)
 	}
 	for range 2 {
 		if got := s.run(0, "apply"); got.took < quickest.took {
@@ -84,16 +85,16 @@ func TestTen(t *testing.T) {
 	if err := json.Unmarshal([]byte(out[strings.LastIndexByte(out, '\n')+1:]), &report); err != nil || len(report.Report.Critical) == 0 {
 		t.Errorf("%v\n%s", err, out)
 	}
-	t.Logf("nothing to do, at best: %v; the last: %+v", quickest.took, report.Report)
+	t.Logf("the fastest no-op: %v; the last one: %+v", quickest.took, report.Report)
 
 	hive("two")
 	got = s.run(0, "apply")
 	t.Logf("ten switches: %v, processes: %d", got.took, len(counted()))
-	s.settled("m1", "m10")
+	s.checkNothingLeft("m1", "m10")
 }
 
-// page writes the run that was just made as a page, and looks whether all is on it.
-func (s *site) page(nodes int) {
+// checkPage writes the last run as an HTML page, and checks that the page has all nodes.
+func (s *sandbox) checkPage(nodes int) {
 	s.Helper()
 	file := filepath.Join(s.TempDir(), "run.html")
 	s.run(0, "runs", "show", "last", "--html", "-o", file)
@@ -102,20 +103,20 @@ func (s *site) page(nodes int) {
 		s.Fatal(err)
 	}
 	page := string(data)
-	if dir := os.Getenv("NIXBENCH_SHOTS"); dir != "" { // to look at
+	if dir := os.Getenv("NIXBENCH_SHOTS"); dir != "" { // keep the page for a reader
 		if err := os.WriteFile(filepath.Join(dir, "ten.html"), data, 0o644); err != nil {
 			s.Fatal(err)
 		}
 	}
 	for _, what := range []string{`<details class="node">`, `class="p-copy"><title>`, `class="p-activate"><title>`, `<pre class="log">`} {
 		if got := strings.Count(page, what); got != nodes {
-			s.Errorf("the page has %s %d times", what, got)
+			s.Errorf("the page has %s %d times, want %d", what, got, nodes)
 		}
 	}
 	if sizes := regexp.MustCompile(`nowrap">[0-9.]+ [KM]iB<`).FindAllString(page, -1); len(sizes) != 1 {
-		s.Errorf("the page has the sizes of %d closures, and all nodes have the same", len(sizes))
+		s.Errorf("the page has the sizes of %d closures, want 1: all nodes have the same", len(sizes))
 	}
 	if !regexp.MustCompile(`[0-9]+ paths, [0-9.]+ [KM]iB to 10 nodes<`).MatchString(page) {
-		s.Error("the page does not say what was copied")
+		s.Error("the page does not show how much was copied")
 	}
 }

@@ -20,8 +20,8 @@ import (
 // stateSize is the size of the file system that the state folder is on.
 const stateSize = 8 << 20
 
-// site is one seed's hive, its state folder, and the lab that it is for.
-type site struct {
+// sandbox is the hive of one seed, its state folder, and its lab.
+type sandbox struct {
 	*kit
 	lab    *lab.Lab
 	up     time.Time
@@ -29,15 +29,16 @@ type site struct {
 	token  string    // the text of a key of the hive: a secret
 	nonce  string    // so that each site has something to build
 	holder *exec.Cmd // has the mount namespace in which the state folder is a file system of its own
-	log    io.Writer // all that happened, for who looks into a failure
+	log    io.Writer // commands with their output, to examine a failure
 
-	addresses map[string]place // of nodes, by name
-	said      []string         // all that nixbench printed
+	addresses map[string]nodeAddress // of nodes, by name
+	output    []string               // all that nixbench printed
 }
 
-// newSite starts a lab. It returns the site beside an error, too, so that close ends what was begun.
-func newSite(ctx context.Context, k *kit, labDir string, log io.Writer) (*site, error) {
-	s := &site{kit: k, token: random(), nonce: random(), log: log, addresses: map[string]place{}}
+// newSandbox starts a lab. It also returns the sandbox together with an error, so that close can remove
+// what exists of it.
+func newSandbox(ctx context.Context, k *kit, labDir string, log io.Writer) (*sandbox, error) {
+	s := &sandbox{kit: k, token: random(), nonce: random(), log: log, addresses: map[string]nodeAddress{}}
 	var err error
 	if s.dir, err = os.MkdirTemp(k.dir, "hive-"); err != nil {
 		return s, err
@@ -55,9 +56,9 @@ func random() string {
 	return hex.EncodeToString(raw)
 }
 
-// mountState puts the state folder on a small file system, which only nixbench sees: in a mount namespace
-// that a process holds, which ends with the lab or with this program.
-func (s *site) mountState(ctx context.Context) error {
+// mountState mounts a small file system on the state folder, in a mount namespace in which nixbench runs. A
+// process holds the namespace, and ends with the lab or with this program.
+func (s *sandbox) mountState(ctx context.Context) error {
 	if err := os.Mkdir(s.stateMount(), 0o700); err != nil {
 		return err
 	}
@@ -82,18 +83,18 @@ func (s *site) mountState(ctx context.Context) error {
 	return nil
 }
 
-func (s *site) stateMount() string { return filepath.Join(s.dir, ".nixbench") }
+func (s *sandbox) stateMount() string { return filepath.Join(s.dir, ".nixbench") }
 
-// seen is the state folder's file system, as it can be reached from here.
-func (s *site) seen() string {
+// stateRoot returns a path by which this process reaches the state folder's file system.
+func (s *sandbox) stateRoot() string {
 	return filepath.Join("/proc", fmt.Sprint(s.holder.Process.Pid), "root", s.stateMount())
 }
 
-// state is a file of the cluster's state folder.
-func (s *site) state(name string) string { return filepath.Join(s.seen(), "demo", name) }
+// state returns the path of a file in the cluster's state folder.
+func (s *sandbox) state(name string) string { return filepath.Join(s.stateRoot(), "demo", name) }
 
 // close ends the lab and removes the hive.
-func (s *site) close() error {
+func (s *sandbox) close() error {
 	if s.holder != nil && s.holder.Process != nil {
 		_ = s.holder.Process.Kill()
 		_ = s.holder.Wait()
@@ -105,15 +106,15 @@ func (s *site) close() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// save copies what explains a failure to dir.
-func (s *site) save(dir string) error {
+// save copies the state folder and the lab's logs to dir.
+func (s *sandbox) save(dir string) error {
 	var errs []error
 	if s.holder != nil {
-		out, err := exec.Command("cp", "-R", s.seen(), filepath.Join(dir, "state")).CombinedOutput()
+		out, err := exec.Command("cp", "-R", s.stateRoot(), filepath.Join(dir, "state")).CombinedOutput()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%w: %s", err, out))
 		}
-		// Keys have no place in a report.
+		// A report must not contain keys.
 		errs = append(errs, os.RemoveAll(filepath.Join(dir, "state", "demo", "secrets")))
 	}
 	if s.lab != nil {
@@ -122,9 +123,9 @@ func (s *site) save(dir string) error {
 	return errors.Join(errs...)
 }
 
-// write writes the hive.
-func (s *site) write(c cluster) error {
-	fmt.Fprintf(s.log, "\n# the hive asks for %d nodes of version %s\n", c.count, c.version)
+// writeHive writes the hive.
+func (s *sandbox) writeHive(c cluster) error {
+	fmt.Fprintf(s.log, "\n# hive with %d nodes of version %s\n", c.count, c.version)
 	text := fmt.Sprintf(`{
   meta.nixpkgs = import %s { system = "x86_64-linux"; };
   meta.name = "demo";
@@ -140,11 +141,11 @@ func (s *site) write(c cluster) error {
     count = %d; vcpus = 1; memory = "512M"; image = "%s"; init = "/usr/sbin/lab-init";
     modules = [ {
       environment.etc."version".text = "%s\n";
-      # The same for all sites: something to copy.
+      # The same for all seeds: it makes the copy large.
       environment.etc."big".source = derivation {
         name = "big-%s"; system = builtins.currentSystem; builder = "/bin/sh"; args = [ "-c" "/usr/bin/head -c 20000000 /dev/urandom > $out" ];
       };
-      # Another one for each site: something to build.
+      # A different derivation for each seed, so that there is something to build.
       environment.etc."own".source = derivation {
         name = "own"; system = builtins.currentSystem; builder = "/bin/sh"; args = [ "-c" "/usr/bin/sleep 0.3; echo $nonce > $out" ]; nonce = "%s-%s";
       };
@@ -155,16 +156,17 @@ func (s *site) write(c cluster) error {
 	return os.WriteFile(filepath.Join(s.dir, "hive.nix"), []byte(text), 0o600)
 }
 
-// nixbench is the command, in the lab's network and with its state folder on the small file system.
-func (s *site) nixbench(ctx context.Context, args ...string) *exec.Cmd {
+// nixbench returns a command that runs nixbench in the lab's network, with its state folder on the small
+// file system.
+func (s *sandbox) nixbench(ctx context.Context, args ...string) *exec.Cmd {
 	enter := []string{fmt.Sprintf("--mount=/proc/%d/ns/mnt", s.holder.Process.Pid), "--", s.program, "-f", filepath.Join(s.dir, "hive.nix")}
 	cmd := s.lab.Command(ctx, "nsenter", append(enter, args...)...)
 	cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig, "HOME="+s.dir, "SSH_AUTH_SOCK=", "NO_COLOR=1")
 	return cmd
 }
 
-// command runs something that is not nixbench.
-func (s *site) command(cmd *exec.Cmd) error {
+// command runs another command than nixbench; the error has its output.
+func (s *sandbox) command(cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args[1:], " "), err, strings.TrimSpace(string(out)))
@@ -172,8 +174,8 @@ func (s *site) command(cmd *exec.Cmd) error {
 	return nil
 }
 
-// retry tries until it works, or ctx ends. A try that has begun is not cut off by that.
-func (s *site) retry(ctx context.Context, try func(context.Context) error) error {
+// retry calls try until it succeeds or ctx ends. The end of ctx does not cancel a try that has begun.
+func (s *sandbox) retry(ctx context.Context, try func(context.Context) error) error {
 	for {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 		err := try(limited)

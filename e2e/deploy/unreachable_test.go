@@ -11,19 +11,19 @@ import (
 	"github.com/nixbench/nixbench/e2e/lab"
 )
 
-// stamped is output with the time of each line.
-type stamped struct {
+// timedOutput is a writer that records each line with its time.
+type timedOutput struct {
 	mu    sync.Mutex
-	lines []stampedLine
+	lines []timedLine
 	rest  string
 }
 
-type stampedLine struct {
+type timedLine struct {
 	at   time.Time
 	text string
 }
 
-func (s *stamped) Write(p []byte) (int, error) {
+func (s *timedOutput) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -33,12 +33,12 @@ func (s *stamped) Write(p []byte) (int, error) {
 		if !whole {
 			return len(p), nil
 		}
-		s.lines, s.rest = append(s.lines, stampedLine{now, line}), rest
+		s.lines, s.rest = append(s.lines, timedLine{now, line}), rest
 	}
 }
 
-// first is the time of the first line after a time that has all of the words.
-func (s *stamped) first(after time.Time, words ...string) time.Time {
+// first returns the time of the first line after a time that contains all of the words.
+func (s *timedOutput) first(after time.Time, words ...string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.lines {
@@ -53,12 +53,12 @@ func (s *stamped) first(after time.Time, words ...string) time.Time {
 	return time.Time{}
 }
 
-// silence is the longest time without a line until end, and the last line before.
-func (s *stamped) silence(begin, end time.Time) (time.Duration, string) {
+// silence returns the longest interval without a line between begin and end, and the line before it.
+func (s *timedOutput) silence(begin, end time.Time) (time.Duration, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	longest, after, last, text := time.Duration(0), "", begin, ""
-	for _, l := range append(s.lines[:len(s.lines):len(s.lines)], stampedLine{at: end}) {
+	for _, l := range append(s.lines[:len(s.lines):len(s.lines)], timedLine{at: end}) {
 		if d := l.at.Sub(last); d > longest {
 			longest, after = d, text
 		}
@@ -67,7 +67,7 @@ func (s *stamped) silence(begin, end time.Time) (time.Duration, string) {
 	return longest, after
 }
 
-func (s *stamped) String() string {
+func (s *timedOutput) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var b strings.Builder
@@ -77,12 +77,12 @@ func (s *stamped) String() string {
 	return b.String()
 }
 
-// lost are the words that say of a node that it is waited for.
+// lostWords are in each message that nixbench waits for an unreachable node to roll back.
 const lostWords = "it rolls back unless confirmed"
 
-// A node whose network is gone for good after its switch began is reported within five seconds,
-// in every form of the output, and is not waited for longer than it needs to roll back.
-func TestLostForGood(t *testing.T) {
+// When a node's network fails permanently during its switch, nixbench reports the node within five
+// seconds in every form of the output, and waits no longer than the node needs to roll back.
+func TestPermanentlyUnreachable(t *testing.T) {
 	t.Parallel()
 	const (
 		confirm = 15 * time.Second
@@ -91,28 +91,28 @@ func TestLostForGood(t *testing.T) {
 		slack   = 2 * time.Second // for a busy machine
 	)
 	l := lab.Start(t, 3)
-	// lost prepares a node, and writes the hive that cuts it off.
-	lost := func(t *testing.T, node string) *site {
-		s := newSite(t, l)
-		s.hive(node + ` = which "one";`)
+	// lost deploys a node, and writes a hive whose next deployment disables the node's network.
+	lost := func(t *testing.T, node string) *sandbox {
+		s := newSandbox(t, l)
+		s.writeHive(node + ` = which "one";`)
 		s.run(0, "apply")
-		s.hive(node + ` = { imports = [ (which "lost") ]; systemd.services.cut = once "/usr/sbin/ip link set eth0 down"; };`)
+		s.writeHive(node + ` = { imports = [ (which "lost") ]; systemd.services.cut = once "/usr/sbin/ip link set eth0 down"; };`)
 		return s
 	}
-	check := func(t *testing.T, s *site, out *stamped, ended time.Time, gap time.Duration, words ...string) {
+	check := func(t *testing.T, s *sandbox, out *timedOutput, ended time.Time, gap time.Duration, words ...string) {
 		t.Helper()
-		signs := s.find(func(h happened) bool { return h.Event == "node-log" })
+		signs := s.findEvents(func(h runEvent) bool { return h.Event == "node-log" })
 		if len(signs) == 0 {
 			t.Fatalf("the switch did not begin\n%s", out)
 		}
 		last := signs[len(signs)-1].Time
 		first := out.first(last, words...)
 		silence, after := out.silence(last, ended)
-		t.Logf("named %v after the node's last line; %v without output at most, after %q; over after %v",
+		t.Logf("reported %v after the node's last line; at most %v without output, after %q; ended after %v",
 			first.Sub(last).Round(time.Millisecond), silence.Round(time.Millisecond), after, ended.Sub(last).Round(time.Millisecond))
-		// The node gives a sign every second, also without a line.
+		// nixbench hears from the node every second, which is not always an event.
 		if first.IsZero() || first.Sub(last) > named+time.Second+slack {
-			t.Errorf("what is waited for is not said in time\n%s", out)
+			t.Errorf("nixbench did not report in time what it waits for\n%s", out)
 		}
 		if silence > gap+slack {
 			t.Errorf("%v without output\n%s", silence, out)
@@ -124,7 +124,7 @@ func TestLostForGood(t *testing.T) {
 
 	t.Run("plain", func(t *testing.T) {
 		t.Parallel()
-		s, out := lost(t, "m1"), &stamped{}
+		s, out := lost(t, "m1"), &timedOutput{}
 		got := s.startTo(io.Discard, out, "apply", "--confirm-timeout", confirm.String()).end()
 		if got.code != 8 {
 			t.Errorf("exit %d", got.code)
@@ -134,7 +134,7 @@ func TestLostForGood(t *testing.T) {
 	})
 	t.Run("json", func(t *testing.T) {
 		t.Parallel()
-		s, out := lost(t, "m2"), &stamped{}
+		s, out := lost(t, "m2"), &timedOutput{}
 		got := s.startTo(out, io.Discard, "apply", "--json", "--confirm-timeout", confirm.String()).end()
 		if got.code != 8 {
 			t.Errorf("exit %d", got.code)
@@ -146,14 +146,14 @@ func TestLostForGood(t *testing.T) {
 	})
 	t.Run("terminal", func(t *testing.T) {
 		t.Parallel()
-		s, out := lost(t, "m3"), &stamped{}
-		p := s.onTerminal("apply", "--confirm-timeout", confirm.String())
+		s, out := lost(t, "m3"), &timedOutput{}
+		p := s.startOnTerminal("apply", "--confirm-timeout", confirm.String())
 		for running := true; running; {
 			select {
 			case <-p.ended:
 				running = false
 			case <-time.After(100 * time.Millisecond):
-				// Each frame of the live view as a line.
+				// Record each frame of the live view as a line.
 				p.mu.Lock()
 				fmt.Fprintln(out, strings.ReplaceAll(p.screen.String(), "\n", " "))
 				p.screen.Reset()

@@ -1,0 +1,99 @@
+package activate
+
+import (
+	"cmp"
+	"errors"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// nodeParser parses the output of the script's inspect command: lines name=value. The lines of the
+// run's record begin with "run-".
+type nodeParser struct {
+	node   Node
+	run    Run
+	link   string         // the target of the profile's link
+	ended  bool           // the output is complete
+	fields map[string]any // name → pointer to the field that gets its value
+}
+
+func newNodeParser() *nodeParser {
+	p := &nodeParser{run: Run{Seen: time.Hour}}
+	n, r := &p.node, &p.run
+	p.fields = map[string]any{
+		"nixos": &n.NixOS, "current": &n.Current, "booted": &n.Booted, "profile": &n.Profile, "previous": &n.Previous,
+		"link": &p.link, "generation": &n.Generations, "deployed": &n.Deployed, "specialisation": &n.specialisations,
+		"failed": (*unitList)(&n.Failed), "system": &n.System, "boot-id": &n.BootID, "uptime": &n.Uptime,
+		"kernel-booted": &n.BootedKernel, "kernel-current": &n.CurrentKernel, "kernel-profile": &n.ProfileKernel,
+		"kernel-wanted": &n.desiredKernel, "wanted": &n.desired, "store-path": &n.StorePath, "end": &p.ended,
+
+		"run-run": &r.ID, "run-goal": (*string)(&r.Goal), "run-path": &r.path, "run-from": &r.From, "run-to": &r.To,
+		"run-armed": &r.Armed, "run-phase": &r.phase,
+		"run-outcome": (*string)(&r.Outcome), "run-reason": &r.Reason, "run-code": &r.code, "run-jobs": &r.jobs,
+		"run-broken": (*unitList)(&r.broken), "run-still": (*unitList)(&r.alreadyFailing), "run-boot": &r.bootID,
+		"run-time": &r.Time, "run-alive": &r.Alive, "run-left": &r.Remaining, "run-seen": &r.Seen,
+	}
+	return p
+}
+
+// unitList is a list of units on one line. A line of another list is one element.
+type unitList []string
+
+func (p *nodeParser) handleLine(name, value string) {
+	switch field := p.fields[name].(type) {
+	case *string:
+		*field = value
+	case *bool:
+		*field = value == "yes"
+	case *time.Duration:
+		*field = parseSeconds(value)
+	case *time.Time:
+		*field = time.Unix(int64(parseInt(value)), 0)
+	case *unitList:
+		units := strings.Fields(value)
+		slices.Sort(units)
+		*field = slices.Compact(units)
+	case *[]string:
+		*field = append(*field, value)
+	case *Kernel:
+		f := append(strings.SplitN(value, " ", 4), "", "", "", "")
+		*field = Kernel{f[0], f[1], f[2], f[3]}
+	case *[]Generation:
+		// /nix/var/nix/profiles/system-12-link 1700000000 /nix/store/… 25.05
+		if f := strings.Fields(value); len(f) >= 3 {
+			*field = append(*field, Generation{Number: generationNumber(f[0]), Time: time.Unix(int64(parseInt(f[1])), 0),
+				Path: f[2], Version: strings.Join(f[3:], " ")})
+		}
+	}
+}
+
+func (p *nodeParser) finish() (Node, error) {
+	if !p.ended {
+		return Node{}, errors.New("the node's output is incomplete")
+	}
+	n := p.node
+	n.Generation = generationNumber(p.link)
+	slices.SortFunc(n.Generations, func(a, b Generation) int { return cmp.Compare(a.Number, b.Number) })
+	for i := range n.Generations {
+		g := &n.Generations[i]
+		g.Current, g.Booted, g.Default = g.Path == n.Current, g.Path == n.Booted, g.Number == n.Generation
+	}
+	if p.run.ID != "" {
+		run := p.run
+		run.Remaining = max(0, run.Remaining)
+		run.Rebooted = run.phase != "done" && run.bootID != n.BootID
+		n.Last = &run
+	}
+	return n, nil
+}
+
+// generationNumber returns the number in a profile link's name: 12 for system-12-link.
+func generationNumber(link string) int {
+	name, ok := strings.CutPrefix(path.Base(link), "system-")
+	if !ok {
+		return 0
+	}
+	return parseInt(strings.TrimSuffix(name, "-link"))
+}

@@ -1,0 +1,179 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// One cluster from its creation on an empty hypervisor to its destruction: it is scaled up and
+// down, and its join token is rotated.
+func TestLifecycle(t *testing.T) {
+	t.Parallel()
+	g := newGuestCluster(t)
+	g.writeHive(1, 2, `images = [ "/usr/share/nixbench-kube/images/probe-1.tar" ];`)
+	before, watch := storePaths(t), watchProcesses()
+	began := time.Now()
+	events := g.run("apply", "--json")
+	t.Logf("from an empty hypervisor to 1 + 2 nodes Ready: %.1f s", time.Since(began).Seconds())
+	processes := watch.stop()
+	g.checkNodes("cp-1 Ready;w-1 Ready;w-2 Ready;")
+	for _, node := range []string{"cp-1", "w-1", "w-2"} {
+		g.waitForOutput(time.Second, node, "ctr -n k8s.io images list name==localhost/probe:1 | grep -c io.cri-containerd.pinned=pinned", "1")
+	}
+	g.run("explain")
+	g.run("explain", "--json")
+	g.run("runs", "--json")
+	g.run("runs", "last", "--log", "cp-1")
+	g.run("check", "--deep")
+	g.logTimeline(began, events, "cp-1", "w-1", "w-2")
+	g.checkProbes()
+	if got := g.runOn("cp-1", "for name in kube-apiserver kube-controller; do cat /proc/$(pgrep -o $name)/root/etc/ssl/certs/ca-certificates.crt; done"); got != "authorities of these nodes\nauthorities of these nodes" {
+		t.Errorf("the certificate authorities that the control plane trusts: %q", got)
+	}
+	g.checkUnknownService()
+	g.checkNoSecretLeaked(before, processes, "cp-1", "w-1", "w-2")
+	g.checkKubeconfig()
+
+	if code, _, diag := g.try("apply"); code != 0 || strings.Count(diag, "unchanged") < 3 {
+		t.Errorf("a second apply is not a no-op:\n%s", diag)
+	}
+
+	// Scaling does not change the other nodes.
+	others := g.nodeStates("cp-1", "w-1", "w-2")
+	g.run("apply", "--set", "roles.w.count=4")
+	g.checkNodes("cp-1 Ready;w-1 Ready;w-2 Ready;w-3 Ready;w-4 Ready;")
+	if now := g.nodeStates("cp-1", "w-1", "w-2"); now != others {
+		t.Errorf("two more workers have changed other nodes: from\n%s\nto\n%s", others, now)
+	}
+	others = g.nodeStates("cp-1", "w-1")
+	g.run("apply", "--set", "roles.w.count=1", "--yes")
+	g.checkNodes("cp-1 Ready;w-1 Ready;")
+
+	// After a rotation a worker joins with the new token, and the old token is revoked.
+	old := g.runOn("cp-1", "cat /run/nixbench/secrets/join-token")
+	if !g.tokenWorks(old) {
+		t.Error("the first token does not work")
+	}
+	g.run("secrets", "rotate", "join-token")
+	g.run("apply", "--set", "roles.w.count=2")
+	g.checkNodes("cp-1 Ready;w-1 Ready;w-2 Ready;")
+	renewed := g.runOn("cp-1", "cat /run/nixbench/secrets/join-token")
+	if renewed == old || !g.waitUntilRevoked(old) || !g.tokenWorks(renewed) {
+		t.Errorf("after a rotation: the token has changed: %v, the old token works: %v, the new token works: %v", renewed != old, g.tokenWorks(old), g.tokenWorks(renewed))
+	}
+
+	// A rotation also takes effect when no node joins. Tokens that a user has created remain.
+	theirs := g.runOn("cp-1", "kubeadm --kubeconfig /etc/kubernetes/admin.conf token create --description theirs")
+	g.run("secrets", "rotate", "join-token")
+	g.run("apply", "--set", "roles.w.count=2")
+	last := g.runOn("cp-1", "cat /run/nixbench/secrets/join-token")
+	if !g.waitUntilRevoked(renewed) || !g.tokenWorks(last) || !g.tokenWorks(theirs) {
+		t.Errorf("after a second rotation: the old token works: %v, the new token works: %v, the user's token works: %v", g.tokenWorks(renewed), g.tokenWorks(last), g.tokenWorks(theirs))
+	}
+
+	// The cluster deletes an expired token; a worker joins nevertheless.
+	g.runOn("cp-1", admin+"-n kube-system delete secrets --field-selector type=bootstrap.kubernetes.io/token")
+	g.run("apply", "--set", "roles.w.count=3")
+	g.checkNodes("cp-1 Ready;w-1 Ready;w-2 Ready;w-3 Ready;")
+	if now := g.nodeStates("cp-1", "w-1"); now != others {
+		t.Errorf("scaling and rotation have changed other nodes: from\n%s\nto\n%s", others, now)
+	}
+	g.run("destroy", "--yes")
+}
+
+// waitUntilRevoked waits up to 20 s until the API rejects a token, and reports whether it does:
+// apply does not wait for this.
+func (g *guestCluster) waitUntilRevoked(token string) bool {
+	g.Helper()
+	for end := time.Now().Add(20 * time.Second); g.tokenWorks(token); time.Sleep(500 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+// checkKubeconfig checks that kubectl on the operator's machine works with the written kubeconfig:
+// with a direct connection, and with a forwarded port.
+func (g *guestCluster) checkKubeconfig() {
+	g.Helper()
+	parts, err := exec.Command("../kube/build").Output()
+	if err != nil {
+		g.Fatal(err)
+	}
+	kubectl := filepath.Join(strings.TrimSpace(string(parts)), "root/usr/bin/kubectl")
+	get := func(file string) {
+		g.Helper()
+		out, err := g.l.Command(g.Context(), kubectl, "--kubeconfig", file, "get", "nodes", "--no-headers").CombinedOutput()
+		if err != nil || strings.Count(string(out), " Ready ") != 3 {
+			g.Errorf("kubectl with %s: %v\n%s", file, err, out)
+		}
+	}
+	file := filepath.Join(g.T.TempDir(), "direct")
+	code, config, _ := g.runUnlogged("kubeconfig", "-o", "-")
+	if err := os.WriteFile(file, []byte(config), 0o600); code != 0 || err != nil {
+		g.Fatalf("kubeconfig: exit code %d, %v", code, err)
+	}
+	get(file)
+
+	file = filepath.Join(g.T.TempDir(), "forward")
+	ctx, cancel := context.WithCancel(g.Context())
+	defer cancel()
+	cmd := g.command(ctx, "kubeconfig", "--forward", "-o", file)
+	if err := cmd.Start(); err != nil {
+		g.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if _, err := os.Stat(file); err == nil {
+			break
+		}
+	}
+	get(file)
+	var c struct {
+		Clusters []struct{ Cluster struct{ Server string } }
+	}
+	data, _ := os.ReadFile(file)
+	if err := json.Unmarshal(data, &c); err != nil || len(c.Clusters) != 1 || !strings.HasPrefix(c.Clusters[0].Cluster.Server, "https://127.0.0.1:") {
+		g.Errorf("--forward: %v, %v", c, err)
+	}
+	_ = cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		g.Errorf("--forward after Ctrl-C: %v", err)
+	}
+}
+
+// checkProbes checks that kubeadm has applied the module's patches: three pods of kube-proxy have no
+// probe, four static pods are probed every second while they start, and two of CoreDNS every 2 s.
+func (g *guestCluster) checkProbes() {
+	g.Helper()
+	got := g.runOn("cp-1", admin+`-n kube-system get pods -o json | jq -c '[.items[].spec.containers[0] | .startupProbe.periodSeconds // .readinessProbe.periodSeconds] | group_by(.) | map([length, .[0]])'`)
+	if want := "[[3,null],[4,1],[2,2]]"; got != want {
+		g.Errorf("numbers of pods by the seconds between their probes: %s, want %s", got, want)
+	}
+}
+
+// checkUnknownService checks that packets to a Service for which kube-proxy has no rules yet are
+// rejected and leave no conntrack entry: with such an entry, packets of the same connection would
+// bypass the rules that kube-proxy adds later.
+func (g *guestCluster) checkUnknownService() {
+	g.Helper()
+	for _, node := range []string{"cp-1", "w-1"} {
+		got := g.runOn(node, `systemctl restart kubelet; sleep 1
+iptables -S | grep -c nixbench-services
+ip netns add pod; ip link add to-pod type veth peer name eth0 netns pod
+ip addr add 10.99.0.1/24 dev to-pod; ip link set to-pod up
+ip -n pod addr add 10.99.0.2/24 dev eth0; ip -n pod link set eth0 up; ip -n pod route add default via 10.99.0.1
+for at in "" "ip netns exec pod"; do $at curl -s --noproxy '*' --max-time 1 http://10.96.200.200/ || echo "$?"; done
+ip netns del pod
+conntrack -L -d 10.96.200.200 2>/dev/null | wc -l`)
+		if want := "2\n28\n28\n0"; got != want {
+			g.Errorf("%s: rules for unknown Services, exit codes of two connections, and conntrack entries: %q, want %q", node, got, want)
+		}
+	}
+}

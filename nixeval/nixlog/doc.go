@@ -1,0 +1,2 @@
+// Package nixlog parses the stderr of a Nix process that runs with --log-format internal-json.
+package nixlog
