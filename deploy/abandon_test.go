@@ -61,7 +61,7 @@ func TestAbandonHypervisor(t *testing.T) {
 	// apply and destroy fail, and the hint names the way out.
 	for what, err := range map[string]error{"apply": second(w.apply()), "destroy": w.destroy(nil)} {
 		var helpful interface{ Hint() string }
-		if !errors.Is(err, provision.ErrUnreachable) || !errors.As(err, &helpful) || !strings.Contains(helpful.Hint(), "see that it is on; if it is gone for good") || !strings.Contains(helpful.Hint(), "--forget-hypervisor rack2") {
+		if !errors.Is(err, provision.ErrUnreachable) || !errors.As(err, &helpful) || !strings.Contains(helpful.Hint(), "see that it is on; if it is permanently lost") || !strings.Contains(helpful.Hint(), "--forget-hypervisor rack2") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestAbandonHypervisor(t *testing.T) {
 		t.Error(diff)
 	}
 	want := []string{
-		"w-2 on rack2: its address 10.0.0.3 and its host key are given up",
+		"w-2 on rack2: its address 10.0.0.3 and its host key are removed from the record",
 		"left on rack2, at fake://rack2/: demo-w-2, with their disks in pool nixbench, and network net",
 	}
 	if diff := cmp.Diff(want, destroyPlan.Lines()); diff != "" {

@@ -408,7 +408,7 @@ func TestDiscoveryFails(t *testing.T) {
 	}
 	_, err := w.apply(func(o *Options) { o.BootTimeout = time.Second })
 	var boot *machines.BootError
-	if !errors.As(err, &boot) || boot.Node != "w-2" || !strings.Contains(err.Error(), "no address on network lan") || len(w.facts) > 0 {
+	if !errors.As(err, &boot) || boot.Node != "w-2" || !strings.Contains(err.Error(), "reports no address for it on network lan") || len(w.facts) > 0 {
 		t.Errorf("got %v; evaluated with %q", err, w.facts)
 	}
 }
@@ -629,7 +629,7 @@ func TestHypervisorChanges(t *testing.T) {
 	w.h = fakeprovider.New()
 	w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake://elsewhere/", Pool: "p"}
 	_, err = w.apply()
-	if !errors.As(err, &bad) || !strings.Contains(bad.Text, "w-1: its machine is not on hypervisor default any more") {
+	if !errors.As(err, &bad) || !strings.Contains(bad.Text, "w-1: its machine is not on hypervisor default") {
 		t.Errorf("another host: %v", err)
 	}
 	w.h = real
@@ -651,7 +651,7 @@ func TestNetworkChanges(t *testing.T) {
 		change(&w.hive.Cluster.Network)
 		_, err := w.apply()
 		var bad *provision.PlanError
-		if !errors.As(err, &bad) || !strings.Contains(bad.Text, "are on network net (nat, 10.0.0.0/24, internal), and the hive now says network "+want) || bad.Fix == "" {
+		if !errors.As(err, &bad) || !strings.Contains(bad.Text, "are on network net (nat, 10.0.0.0/24, internal), and the hive sets network "+want) || bad.Fix == "" {
 			t.Errorf("%s: %v", want, err)
 		}
 		if diff := cmp.Diff(before, *w.state().Cluster); diff != "" || readFile(t, w.dir.Facts()) != facts {

@@ -46,8 +46,8 @@ func (r *run) checkRecreate(g *machines.Plan) error {
 	for _, c := range g.Changes {
 		if c.Action == provision.Recreate && r.mustWaitForTurn(c) && !r.Goal.ActivatesNow() {
 			return &provision.PlanError{
-				Text: fmt.Sprintf("%s: its machine cannot be made anew by apply %s: as a member of a cluster it would leave, and not come in again before it has booted once more", c.Node, r.Goal),
-				Fix:  "nixbench apply --recreate, which switches it at once",
+				Text: fmt.Sprintf("%s: apply %s cannot recreate its machine: as a member of a cluster it would be removed, and could join again only after its next boot", c.Node, r.Goal),
+				Fix:  "use nixbench apply --recreate, which also switches the node",
 			}
 		}
 	}
@@ -67,9 +67,9 @@ func addDataWarnings(hive *nixeval.Hive, changes []provision.Change, recorded *s
 			return o.OneByOne && o.Node != c.Node && recorded.Nodes[o.Node].LastConfirmed != nil
 		})
 		if others {
-			c.Why += "; it holds the cluster's data, and gets them again from the others"
+			c.Why += "; it has a replica of the cluster's data, and copies the data from the other members afterwards"
 		} else {
-			c.Why += "; it alone holds the cluster's data, which are lost"
+			c.Why += "; it is the only member with the cluster's data, which are lost"
 		}
 	}
 }
@@ -82,7 +82,7 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	address := r.Store.State().Machines[t.Node.Name].Address
 	err := t.machine.Execute(ctx, ctx)
 	if now := r.Store.State().Machines[t.Node.Name].Address; err == nil && now != address {
-		err = &machines.BootError{Node: t.Node.Name, Err: fmt.Errorf("its address was %s and is %s now, which nobody has been told; run nixbench apply again", address, now)}
+		err = &machines.BootError{Node: t.Node.Name, Err: fmt.Errorf("its address changed from %s to %s, and no other node has the new address; run nixbench apply again", address, now)}
 	}
 	if err != nil {
 		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
@@ -108,7 +108,7 @@ func (r *run) recreateMember(ctx context.Context, cluster rollout.Cluster, t tas
 	node := t.Node.Name
 	for _, other := range r.joiningMembers(cluster, node) {
 		if err := cluster.AwaitJoin(ctx, node, other); err != nil {
-			err = &fleet.NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it stays until all others are there that may only be changed one by one: %w", err)}
+			err = &fleet.NodeError{Node: node, Step: event.Drain, Err: fmt.Errorf("it is not recreated while another member that must change alone has not joined: %w", err)}
 			r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 			return err
 		}

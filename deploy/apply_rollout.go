@@ -88,7 +88,7 @@ func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixev
 		}
 	}
 	fleet.Each(ctx, busy, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
-		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Text: "an earlier run goes on there, and is waited for"})
+		r.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: n.Name, Text: "waits for an earlier run that is still active on it"})
 		h, err := r.Fleet.Host(ctx, n)
 		if err == nil {
 			_, err = r.Activator.FinishPrevious(ctx, n.Name, h, closures[n.Unit].Out)
@@ -125,7 +125,7 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 		}
 	}) {
 		if rollout.WasSkipped(o.Err) {
-			r.recordOutcome(o.Node, byName[o.Node.Name].Closure, state.Skipped, "skipped: a node of the wave before failed", nil)
+			r.recordOutcome(o.Node, byName[o.Node.Name].Closure, state.Skipped, "skipped: a node of an earlier wave failed", nil)
 			continue
 		}
 		r.recordNotBegun(o.Node, o.Err)

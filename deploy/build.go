@@ -83,7 +83,7 @@ func closureResults(nodes []nixeval.Node, closures map[string]nixeval.Closure, b
 		case ee != nil && ee.Units[n.Unit] != nil:
 			r.Error = "evaluation: " + ee.Units[n.Unit].Error()
 		case !evaluated:
-			r.Error = "not built, since other nodes could not be evaluated"
+			r.Error = "not built, because other nodes could not be evaluated"
 		case buildErr != nil:
 			r.Error = fmt.Sprintf("build: %v", buildErr)
 		}

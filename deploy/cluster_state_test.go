@@ -253,7 +253,7 @@ func TestRestoreContinuesAfterFailures(t *testing.T) {
 			}
 		}
 		results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
-		if err == nil || !strings.Contains(err.Error(), "cp-1: cannot be rolled back") || strings.Contains(err.Error(), "cp-2: not rolled back, since cp-1 does not work yet") == c.works {
+		if err == nil || !strings.Contains(err.Error(), "cp-1: cannot be rolled back") || strings.Contains(err.Error(), "cp-2: not rolled back, because cp-1 does not work yet") == c.works {
 			t.Errorf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(c.want, outcomes(results)); diff != "" {
@@ -359,7 +359,7 @@ func TestRecreateMembers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(w.questions) != 3 || !strings.HasSuffix(w.questions[0], "; it holds the cluster's data, and gets them again from the others") || strings.Contains(w.questions[2], "data") {
+	if len(w.questions) != 3 || !strings.HasSuffix(w.questions[0], "; it has a replica of the cluster's data, and copies the data from the other members afterwards") || strings.Contains(w.questions[2], "data") {
 		t.Errorf("asked %q", w.questions)
 	}
 	if got := w.changeOrder(); got != "cp-1 cp-2 w-1" {
@@ -386,11 +386,11 @@ func TestRecreateRefused(t *testing.T) {
 		goal    node.Goal
 		wantErr string
 	}{
-		"it cannot be removed":  {"remove", node.Switch, "cp-1: the engine refuses"},
-		"the engine is silent":  {"members", node.Switch, "no node can be taken out of the cluster: the engine does not answer"},
-		"it would not join":     {"", node.Boot, "cp-1: its machine cannot be made anew by apply boot"},
-		"it does not get ready": {"wait for", node.Switch, "cp-1: the engine refuses"},
-		"it is not admitted":    {"admit", node.Switch, "cp-1: the engine refuses"},
+		"it cannot be removed":  {"forget", node.Switch, "cp-1: the engine refuses"},
+		"the engine is silent":  {"members", node.Switch, "no node can be removed from the cluster: the engine does not answer"},
+		"it would not join":     {"", node.Boot, "cp-1: apply boot cannot recreate its machine"},
+		"it does not get ready": {"return", node.Switch, "cp-1: the engine refuses"},
+		"it is not admitted":    {"invite", node.Switch, "cp-1: the engine refuses"},
 	} {
 		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()
@@ -409,7 +409,7 @@ func TestRecreateRefused(t *testing.T) {
 	w, _ := newRunningCluster(t, 1, 0)
 	w.newImage()
 	w.decline = true
-	if _, err := w.apply(recreate); err == nil || len(w.questions) != 1 || !strings.HasSuffix(w.questions[0], "; it alone holds the cluster's data, which are lost") {
+	if _, err := w.apply(recreate); err == nil || len(w.questions) != 1 || !strings.HasSuffix(w.questions[0], "; it is the only member with the cluster's data, which are lost") {
 		t.Errorf("asked %q: %v", w.questions, err)
 	}
 }
@@ -574,7 +574,7 @@ func TestDrainOfBrokenMember(t *testing.T) {
 		t.Error(diff)
 	}
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
-		return e.Level == "warning" && e.Node == "w-1" && strings.HasPrefix(e.Text, "w-1: its kubelet is dead; it is drained for a short time only")
+		return e.Level == "warning" && e.Node == "w-1" && strings.HasPrefix(e.Text, "w-1: its kubelet is dead; its drain has a short time limit")
 	}) {
 		t.Error("the short drain is not reported")
 	}
@@ -597,7 +597,7 @@ func TestFailedUnitsAtEnd(t *testing.T) {
 	set("backup.service")
 	warned := func() bool {
 		return slices.ContainsFunc(w.events, func(e event.Event) bool {
-			return e.Level == "warning" && e.Node == "w-1" && e.Text == "w-1: failed before this run, and still: backup.service"
+			return e.Level == "warning" && e.Node == "w-1" && e.Text == "w-1: failed before this run and has not recovered: backup.service"
 		})
 	}
 	w.must(w.apply(func(o *Options) { o.CheckTimeout = 5 * time.Second }))

@@ -56,7 +56,7 @@ func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *mach
 	if err := rollout.CheckMembersEvaluable(d.Machines.Hive, func(node string) bool { return d.Store.Node(node).LastConfirmed != nil }); err != nil && !withoutDrain {
 		return err
 	} else if err != nil {
-		d.warn("", fmt.Errorf("machines are removed, and others may go on counting their nodes: %w", err))
+		d.warn("", fmt.Errorf("machines are removed, and other members may still list their nodes: %w", err))
 	}
 	return rollout.RemoveMembers(ctx, engines, nodes, withoutDrain, o, d.Send)
 }

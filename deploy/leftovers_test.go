@@ -177,7 +177,7 @@ func TestDestroyNeverCreated(t *testing.T) {
 			return err
 		}
 		defer destroyPlan.Close()
-		if diff := cmp.Diff([]string{"w-1 on default", "w-2: it was never made; it is forgotten"}, destroyPlan.Lines()); diff != "" {
+		if diff := cmp.Diff([]string{"w-1 on default", "w-2: it was never created; its record is removed"}, destroyPlan.Lines()); diff != "" {
 			t.Error(diff)
 		}
 		_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{})
@@ -203,7 +203,7 @@ func TestDestroyRemovedByHand(t *testing.T) {
 		t.Error(err)
 	}
 	if !slices.ContainsFunc(w.events, func(e event.Event) bool {
-		return e.Phase == event.Remove && e.Text == "1 machine removed, 1 not there any more"
+		return e.Phase == event.Remove && e.Text == "1 machine removed, 1 no longer existed"
 	}) {
 		t.Error("it counts wrong")
 	}

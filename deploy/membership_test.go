@@ -93,7 +93,7 @@ func TestRemoveDestroyedMembers(t *testing.T) {
 		"all succeed":          {"", "", false, []string{"drain for removal w-1", "drain for removal cp-2", "remove w-1", "remove cp-2"}},
 		"cannot be drained":    {"drain for removal", "w-1: drain: the engine refuses", false, []string{"drain for removal w-1"}},
 		"cannot be removed":    {"remove", "w-1: the engine refuses", false, []string{"drain for removal w-1", "drain for removal cp-2", "remove w-1", "uncordon cp-2", "uncordon w-1"}},
-		"does not answer":      {"members", "no node can be taken out of the cluster: the engine does not answer", false, nil},
+		"does not answer":      {"members", "no node can be removed from the cluster: the engine does not answer", false, nil},
 		"undrained":            {"drain for removal", "", true, []string{"remove w-1", "remove cp-2"}},
 		"undrained, no answer": {"members", "", true, nil},
 	} {

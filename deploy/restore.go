@@ -27,7 +27,7 @@ func (r *run) restoreNodes(ctx context.Context, cluster rollout.Cluster) error {
 	for _, wave := range waves {
 		if cluster.IsOneByOne(wave) && missing != "" {
 			node := wave[0].Name
-			errs = append(errs, &fleet.NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, since %s does not work yet; nixbench rollback --on %s does it", missing, node)})
+			errs = append(errs, &fleet.NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, because %s does not work yet; use nixbench rollback --on %s", missing, node)})
 			continue
 		}
 		for _, o := range fleet.Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
@@ -65,7 +65,7 @@ func (r *run) restoreNode(ctx context.Context, n nixeval.Node) error {
 	if err := r.nodeChanger().Restore(ctx, n, before, r.nodeOptions()); err != nil {
 		return &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: fmt.Errorf("cannot be rolled back: %w", err)}
 	}
-	text := fmt.Sprintf("rolled back to generation %d, since another node failed", node.GenerationOf(before, before.Current))
+	text := fmt.Sprintf("rolled back to generation %d, because another node failed", node.GenerationOf(before, before.Current))
 	r.recordOutcome(n, nixeval.Closure{Out: before.Current}, state.RolledBack, text, nil)
 	return nil
 }

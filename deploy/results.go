@@ -83,7 +83,7 @@ func (r *run) recordNotBegun(n nixeval.Node, err error) {
 	_, reported := r.outcomes[n.Name]
 	r.mu.Unlock()
 	if err != nil && !reported {
-		r.recordOutcome(n, nixeval.Closure{}, state.Skipped, "skipped: not begun", nil)
+		r.recordOutcome(n, nixeval.Closure{}, state.Skipped, "skipped: not started", nil)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
 
@@ -60,7 +61,7 @@ func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]
 		case last == nil || b != nil && b.Run == last.Run && b.Path == "":
 			lost = append(lost, o.Node.Name)
 		case b == nil || b.Run != last.Run:
-			s.SkipReason = "left alone by run " + last.Run
+			s.SkipReason = "not changed by run " + last.Run
 		default:
 			s.Path, s.Generation = b.Path, generationFor(o.Value, b.Path, b.Generation)
 		}
@@ -91,9 +92,9 @@ func (s *Step) toRun(r *state.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
 	case i < 0:
-		s.SkipReason = "had no part in run " + r.ID
+		s.SkipReason = "was not part of run " + r.ID
 	case r.Nodes[i].Path == "" || r.Nodes[i].Outcome != state.Switched && r.Nodes[i].Outcome != state.Unchanged:
-		s.SkipReason = "run " + r.ID + " left no new system there"
+		s.SkipReason = "run " + r.ID + " left no new system on it"
 	default:
 		s.Path = r.Nodes[i].Path
 		s.Generation = generationFor(s.From, s.Path, r.Nodes[i].After)
@@ -188,10 +189,13 @@ func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) 
 type NoPredecessorError struct{ Nodes []string }
 
 func (e *NoPredecessorError) Error() string {
-	return fmt.Sprintf("roll back: nothing is on record about what %s ran before: no run from here has changed it", strings.Join(e.Nodes, ", "))
+	return fmt.Sprintf("roll back: there is no record of an earlier system of %s: no run from this state folder has changed it", strings.Join(e.Nodes, ", "))
 }
+
+// Kind implements [failure.Classified].
+func (e *NoPredecessorError) Kind() failure.Kind { return failure.Usage }
 
 // Hint returns what to do about the error.
 func (e *NoPredecessorError) Hint() string {
-	return "--to N names a generation: nixbench generations lists them"
+	return "--to N selects a generation: nixbench generations lists them"
 }

@@ -62,7 +62,7 @@ func TestPlanRollback(t *testing.T) {
 			name:  "what the last run left alone stays",
 			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/old", "/new"), nil), inspectedNode("c", nodeWithGenerations("/x"), nil)},
 			known: map[string]state.Node{"a": recordedBefore("/old", 1, "r2", 2), "b": recordedBefore("/old", 1, "r1", 1)},
-			want:  []string{"generation 2 → generation 1", "stays: left alone by run r2", "stays: left alone by run r2"},
+			want:  []string{"generation 2 → generation 1", "stays: not changed by run r2", "stays: not changed by run r2"},
 		},
 		{
 			name:  "the last run of the nodes that are meant",
@@ -109,13 +109,13 @@ func TestPlanRollback(t *testing.T) {
 			name:  "a generation",
 			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/new"), nil)},
 			to:    RollbackTo{Generation: 2},
-			want:  []string{"stays: runs it already", "roll back: the node has no generation 2 (any more): it was removed, and perhaps collected as garbage"},
+			want:  []string{"stays: runs it already", "roll back: the node no longer has generation 2: it was removed, and perhaps garbage-collected"},
 		},
 		{
 			name:  "what a run left",
 			looks: []fleet.Outcome[activate.Node]{inspectedNode("a", nodeWithGenerations("/old", "/new"), nil), inspectedNode("b", nodeWithGenerations("/x"), nil), inspectedNode("c", nodeWithGenerations("/x"), nil)},
 			to:    RollbackTo{Run: run},
-			want:  []string{"generation 2 → generation 1", "stays: run r1 left no new system there", "stays: had no part in run r1"},
+			want:  []string{"generation 2 → generation 1", "stays: run r1 left no new system on it", "stays: was not part of run r1"},
 		},
 	}
 	for _, test := range tests {

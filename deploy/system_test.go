@@ -108,7 +108,7 @@ func TestRestore(t *testing.T) {
 			texts = append(texts, e.Text)
 		}
 	}
-	if last := texts[len(texts)-1]; last != "rolled back to generation 3, since another node failed" {
+	if last := texts[len(texts)-1]; last != "rolled back to generation 3, because another node failed" {
 		t.Errorf("results of w-1: %q", texts)
 	}
 }

@@ -111,7 +111,7 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 	for _, link := range slices.Sorted(maps.Keys(links)) {
 		g.Go(func() error {
 			if info, err := os.Lstat(link); err == nil && info.Mode()&os.ModeSymlink == 0 {
-				return fmt.Errorf("%s is in the way: it is not a link; move it, or run elsewhere", link)
+				return fmt.Errorf("%s exists and is not a link; move it, or run the command in another folder", link)
 			}
 			if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
 				return err

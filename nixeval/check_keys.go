@@ -72,7 +72,7 @@ func (k Key) Check(name string) (at string, mode uint64, err error) {
 		return "", 0, fmt.Errorf("path: %w", err)
 	}
 	if strings.HasPrefix(at, "/nix/store/") {
-		return "", 0, fmt.Errorf("destDir: %q is in the store, which everybody can read; choose another folder, such as /run/keys", at)
+		return "", 0, fmt.Errorf("destDir: %q is in the store, which all users can read; choose another folder, such as /run/keys", at)
 	}
 	for _, o := range []struct{ option, owner string }{{"user", k.User}, {"group", k.Group}} {
 		if err := checkOwner(o.owner); err != nil {
@@ -119,7 +119,7 @@ func (k Key) checkSource() error {
 	case len(has) == 0:
 		return errors.New("it has no source; set one of text, keyFile, keyCommand and generated")
 	case len(has) > 1:
-		return fmt.Errorf("%s are set; keep one of them", strings.Join(has, " and "))
+		return fmt.Errorf("%s are set; set only one of them", strings.Join(has, " and "))
 	case k.KeyFile != nil && !filepath.IsAbs(*k.KeyFile):
 		return fmt.Errorf("keyFile: %q is not an absolute path", *k.KeyFile)
 	case k.Generated != nil && len(k.Generated.Secret) > 100:

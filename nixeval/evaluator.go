@@ -82,7 +82,7 @@ func (e *Evaluator) eval(ctx context.Context, phase event.Phase, function string
 	}
 	if err := json.Unmarshal(data, v); err != nil {
 		// Do not include the data: it may contain the texts of keys.
-		return fmt.Errorf("nix eval gave JSON of an unexpected shape: %w", err)
+		return fmt.Errorf("nix eval printed JSON of an unexpected structure: %w", err)
 	}
 	return nil
 }
@@ -145,9 +145,9 @@ func (e *Evaluator) nextFlakeAttr(after string) {
 func (e *Evaluator) noHiveError() error {
 	also := ""
 	if file := filepath.Join(e.Source.Dir, "hive.nix"); isFile(file) {
-		also = "; if you mean the hive.nix beside it, say -f " + file
+		also = "; to use the hive.nix beside it: -f " + file
 	}
-	return hiveError("%s has none of the outputs that hold a hive: %s%s", e.Source, strings.Join(flakeAttrs, ", "), also)
+	return hiveError("%s has no output with a hive (%s)%s", e.Source, strings.Join(flakeAttrs, ", "), also)
 }
 
 func isMissingOutput(err error, attr string) bool {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // ourPrefix begins the error messages of eval.nix itself. It distinguishes them from those of Nix,
@@ -45,6 +47,9 @@ func (e *NixError) Error() string {
 	}
 	return text
 }
+
+// Kind implements [failure.Classified].
+func (e *NixError) Kind() failure.Kind { return failure.Nix }
 
 // A position in text that Nix got on its command line, with source lines. It is in eval.nix, which
 // does not help the user, or in an expression that the user has just typed.
@@ -106,7 +111,7 @@ var hints = []struct {
 	},
 	{
 		regexp.MustCompile(`infinite recursion encountered`),
-		"something needs its own value to be computed; often a module uses `config` or `nodes` to decide what it imports or which attributes it defines. --show-trace shows the circle",
+		"a value depends on itself; often a module uses `config` or `nodes` to decide what it imports or which attributes it defines. --show-trace shows the cycle",
 	},
 	{
 		regexp.MustCompile(`file 'nixpkgs' was not found in the Nix search path|undefined variable '__nixPath'`),
@@ -118,7 +123,7 @@ var hints = []struct {
 	},
 	{
 		regexp.MustCompile(`stack overflow|possible infinite recursion`),
-		"an expression calls itself without end; --show-trace shows the circle",
+		"a function calls itself without end; --show-trace shows the cycle",
 	},
 	{
 		regexp.MustCompile(`cannot connect to (?:daemon|socket)`),
@@ -126,7 +131,7 @@ var hints = []struct {
 	},
 	{
 		regexp.MustCompile(`(?s)could not read (?:Username|Password)|Permission denied \(publickey|Host key verification failed|terminal prompts disabled`),
-		"Nix cannot ask for a password here: use an SSH agent, a git credential helper, or access-tokens in nix.conf, and connect to the host once by hand",
+		"Nix cannot ask for a password here: use an SSH agent, a git credential helper, or access-tokens in nix.conf, and connect to the host once manually",
 	},
 	{
 		regexp.MustCompile(`does not exist\. Definition values`),
@@ -176,6 +181,9 @@ func (e *EvalError) Error() string {
 	return fmt.Sprintf("evaluation failed for %s", strings.Join(names, ", "))
 }
 
+// Kind implements [failure.Classified].
+func (e *EvalError) Kind() failure.Kind { return failure.Evaluation }
+
 // BuildError contains the units that could not be built and the builds that failed.
 type BuildError struct {
 	Units    []string    // units whose closures are missing
@@ -186,10 +194,16 @@ func (e *BuildError) Error() string {
 	return fmt.Sprintf("build failed for %s", strings.Join(e.Units, ", "))
 }
 
+// Kind implements [failure.Classified].
+func (e *BuildError) Kind() failure.Kind { return failure.Build }
+
 // SetError means that a --set is invalid or does not fit the hive.
 type SetError struct{ msg string }
 
 func (e *SetError) Error() string { return e.msg }
+
+// Kind implements [failure.Classified].
+func (e *SetError) Kind() failure.Kind { return failure.Usage }
 
 // asSetError converts errors about --set to a SetError. It returns other errors unchanged.
 func asSetError(err error) error {

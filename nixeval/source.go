@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Source is the location of a hive: a file or a flake.
@@ -55,7 +56,7 @@ func FindSource(dir string) (Source, error) {
 			break
 		}
 	}
-	return Source{}, sourceError("there is no hive.nix (nor a flake.nix) in %s or above it; name one with -f FILE or --flake REF", dir)
+	return Source{}, sourceError("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF", dir)
 }
 
 // findSourceIn searches for a hive in one folder. If the folder has both files, the flake is used
@@ -136,7 +137,7 @@ func FlakeSource(ref string) (Source, error) {
 		return Source{}, sourceError("--flake %s: %v", ref, unwrapPath(err))
 	}
 	if !info.IsDir() {
-		return Source{}, sourceError("--flake %s: name the folder of the flake, not a file in it", ref)
+		return Source{}, sourceError("--flake %s: use the folder of the flake, not a file in it", ref)
 	}
 	if s.Dir, err = filepath.Abs(ref); err != nil {
 		return Source{}, err
@@ -153,7 +154,7 @@ func flakeInFolder(s Source, dir, query string) (Source, error) {
 	params, err := url.ParseQuery(query)
 	sub := params.Get("dir")
 	if err != nil || len(params) != 1 || sub == "" {
-		return Source{}, sourceError("--flake %s?%s: for a folder, only ?dir= is understood; write path:… or git+file:…", dir, query)
+		return Source{}, sourceError("--flake %s?%s: for a folder, only ?dir= is supported; use path:… or git+file:…", dir, query)
 	}
 	of, err := FlakeSource("./" + filepath.Join(dir, sub))
 	if filepath.IsAbs(dir) {
@@ -200,6 +201,9 @@ func unwrapPath(err error) error {
 type SourceError struct{ msg string }
 
 func (e *SourceError) Error() string { return e.msg }
+
+// Kind implements [failure.Classified].
+func (e *SourceError) Kind() failure.Kind { return failure.Usage }
 
 func sourceError(format string, args ...any) error {
 	return &SourceError{fmt.Sprintf(format, args...)}

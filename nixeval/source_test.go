@@ -89,14 +89,14 @@ func TestFileAndFlakeArguments(t *testing.T) {
 		{of: FlakeSource, arg: "./f", want: "path:" + enc + "/f"},
 		{of: FlakeSource, arg: ".?dir=f#x", want: "path:" + enc + "/f#x"},
 		{of: FlakeSource, arg: "./g?dir=a%26b+c", want: "git+file://" + enc + "/g?dir=a%26b%20c&shallow=1"},
-		{of: FlakeSource, arg: ".?rev=1", err: "only ?dir= is understood"},
+		{of: FlakeSource, arg: ".?rev=1", err: "only ?dir= is supported"},
 		{of: FlakeSource, arg: "./f#x.y", want: "path:" + enc + "/f#x.y"},
 		{of: FlakeSource, arg: "./g/sub dir", want: "git+file://" + enc + "/g?dir=sub%20dir&shallow=1"},
 		{of: FlakeSource, arg: "github:a/b#hive", want: "github:a/b#hive"},
 		{of: FlakeSource, arg: "nixpkgs", want: "nixpkgs"},
 		{of: FlakeSource, arg: "./nope", err: "no such file"},
 		{of: FlakeSource, arg: "./empty", err: "no flake.nix"},
-		{of: FlakeSource, arg: "./hive.nix", err: "name the folder"},
+		{of: FlakeSource, arg: "./hive.nix", err: "use the folder"},
 	} {
 		got, err := tc.of(tc.arg)
 		switch {

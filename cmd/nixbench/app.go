@@ -91,7 +91,7 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 		return nil, err
 	}
 	if a.evalWorkers < 0 {
-		return nil, usagef("--eval-workers %d: expected a number from 1, or 0 for what the machine bears", a.evalWorkers)
+		return nil, usagef("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
 	}
 	o := nixeval.Options{
 		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers,
@@ -108,7 +108,7 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 	for _, pair := range a.nixOptions {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return nil, usagef("--nix-option %s: write --nix-option NAME VALUE", pair)
+			return nil, usagef("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
 		}
 		o.NixOptions = append(o.NixOptions, [2]string{name, value})
 	}
@@ -123,7 +123,7 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 func (a *app) hiveSource() (nixeval.Source, error) {
 	switch {
 	case a.file != "" && a.flake != "":
-		return nixeval.Source{}, usagef("-f and --flake name two hives; keep one of them")
+		return nixeval.Source{}, usagef("-f and --flake select two hives; use one of them")
 	case a.file != "":
 		return nixeval.FileSource(a.file)
 	case a.flake != "":
@@ -176,7 +176,7 @@ func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 		if _, err := facts.Load(dir.Facts()); err == nil {
 			e.Facts = dir.Facts()
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			return nil, &hintedError{fmt.Errorf("facts: %w", err), "nixbench apply writes them anew, once the file is gone"}
+			return nil, &hintedError{fmt.Errorf("facts: %w", err), "remove the file; nixbench apply writes a new one"}
 		}
 	}
 	return hive, nil
@@ -219,7 +219,7 @@ func (a *app) selectNodes(e *nixeval.Evaluator, on []string) (*nixeval.Hive, []n
 	nodes, err := selector.Select(hive)
 	if err != nil && len(hive.Nodes) == 0 {
 		if recorded, _ := a.dir.Load(); recorded != nil && len(recorded.Machines) > 0 {
-			err = &hintedError{err, "nixbench destroy removes the machines that it had"}
+			err = &hintedError{err, "nixbench destroy removes the machines of its former nodes"}
 		}
 	}
 	return hive, nodes, err

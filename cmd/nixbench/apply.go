@@ -25,37 +25,38 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const applyLong = `Evaluate and build the systems of nodes, copy them there, and switch to them.
+const applyLong = `Evaluate and build the systems of nodes, copy them to the nodes, and switch to them.
 
 Goals:
-  switch        run the new system, and make it the boot default (the default goal)
+  switch        activate the new system, and make it the boot default (the default goal)
   boot          only make it the boot default
-  test          only run it, until the next boot
-  dry-activate  say which units a switch would touch, and change nothing
-  build         only build, as nixbench build does
+  test          only activate it, until the next boot
+  dry-activate  show which units a switch would change, and change nothing
+  build         only build, like nixbench build
   push          build and copy
   upload-keys   only upload deployment.keys (or: keys)
 
-A switch is armed: the node goes back to what it ran before by itself, unless
-nixbench gets in again afterwards, over a fresh connection, and says that all is
-well. So a configuration that cuts the network undoes itself. A switch that fails
-is rolled back at once. --no-rollback leaves things as they come.
+A switch is armed: the node rolls back by itself unless nixbench confirms the switch
+over a new connection. So a configuration that makes the node unreachable is rolled
+back. A switch that fails is rolled back at once. --no-rollback disables both.
 
-Nothing is changed before everything is built. A node that runs its system already
-is left alone. One node's failure does not touch the others.
+All systems are built before any node is changed. A node that already runs its system is
+not changed. The failure of one node does not affect the others.
 
-What nodes run together, such as Kubernetes, is looked after: in a living cluster
-control planes change one by one, other nodes --max-unavailable at a time (1 by
-default), and each is drained before. Its machine, too, is restarted or made anew
-only then. At the end nixbench check is run.
+The nodes of a running cluster, such as Kubernetes, are updated node by node: control
+planes one at a time, other nodes --max-unavailable at a time (default: 1). Each node
+is drained before its system or its machine changes. At the end, apply runs nixbench
+check.
 
-A drain deletes nothing for good: where a node that changes has bare pods, pods with
-data in emptyDir volumes, or pods that a disruption budget never lets go, apply lists
-them and changes nothing. --drain-bare-pods and --drain-local-data allow what they say.
+By default, a drain deletes nothing permanently. If a node that changes has bare pods,
+pods with data in emptyDir volumes, or pods whose disruption budget never allows an
+eviction, apply lists them and changes nothing. --drain-bare-pods and --drain-local-data
+allow their deletion.
 
-With switch, boot and test, machines that the hive's roles wish are booted first,
-on cluster.hypervisors; a machine that the hive no longer has is removed when all
-others are well. Before one is removed or restarted you are asked (--yes: not).`
+With the goals switch, boot and test, apply first boots the machines of the hive's roles
+on cluster.hypervisors. Machines that the hive no longer contains are removed when all
+other machines are ready. apply asks before it removes or restarts a machine, unless
+--yes is set.`
 
 type applyFlags struct {
 	fleetFlags
@@ -106,23 +107,23 @@ func (f *applyFlags) addTo(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.SortFlags = false
 	f.add(set)
-	set.BoolVar(&f.keepGoing, "keep-going", false, "deploy what can be, although other nodes cannot be evaluated or built")
+	set.BoolVar(&f.keepGoing, "keep-going", false, "deploy the other nodes if some cannot be evaluated or built")
 	f.addArming(set)
 	set.BoolVar(&f.rollbackAll, "rollback-all-on-failure", false, "roll back all nodes of this run when one fails")
 	set.StringVar(&f.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
 	set.StringVar(&f.specialisation, "specialisation", "", "switch to this specialisation of the system")
-	set.StringVar(&f.activator, "activator", "switch-to-configuration", "what switches a node: switch-to-configuration, or nixos-rebuild where it has --store-path")
-	set.BoolVar(&f.replaceUnknown, "force-replace-unknown-profiles", false, "replace systems that this hive has not deployed, whatever deployment.replaceUnknownProfiles says")
+	set.StringVar(&f.activator, "activator", "switch-to-configuration", "program that activates a system on a node: switch-to-configuration, or nixos-rebuild if it has --store-path")
+	set.BoolVar(&f.replaceUnknown, "force-replace-unknown-profiles", false, "replace systems that were not deployed from this hive, regardless of deployment.replaceUnknownProfiles")
 	set.BoolVar(&f.buildOnTarget, "build-on-target", false, "build every system on its node")
-	set.BoolVar(&f.noBuildThere, "no-build-on-target", false, "build every system here, whatever deployment.buildOnTarget says")
-	set.BoolVar(&f.substitute, "substitute-on-destination", true, "let nodes fetch what they can from their own caches")
-	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy everything from here")
+	set.BoolVar(&f.noBuildThere, "no-build-on-target", false, "build every system on this machine, regardless of deployment.buildOnTarget")
+	set.BoolVar(&f.substitute, "substitute-on-destination", true, "let nodes fetch store paths from their own substituters")
+	set.BoolVar(&f.noSubstitute, "no-substitute", false, "copy all store paths from this machine")
 	f.drain.add(set, noDrainHelp)
-	set.BoolVar(&f.noCheck, "no-check", false, "do not wait until what the nodes run together is well")
-	set.DurationVar(&f.checkTimeout, "check-timeout", 5*time.Minute, "how long that may take")
+	set.BoolVar(&f.noCheck, "no-check", false, "do not wait until the cluster is healthy")
+	set.DurationVar(&f.checkTimeout, "check-timeout", 5*time.Minute, "time limit for the check of the cluster")
 	set.BoolVar(&f.noKeys, "no-keys", false, "do not upload deployment.keys")
-	set.BoolVar(&f.recreate, "recreate", false, "make machines anew whose role has another image by now; what is on their disks is lost")
-	set.DurationVar(&f.bootTimeout, "boot-timeout", 0, "how long a machine may take until it can be deployed to (default 5m, 10m where it is emulated)")
+	set.BoolVar(&f.recreate, "recreate", false, "recreate machines whose role has another image now; the data on their disks are lost")
+	set.DurationVar(&f.bootTimeout, "boot-timeout", 0, "time limit for a machine to become ready (default 5m, 10m if it is emulated)")
 	set.BoolVarP(&f.yes, "yes", "y", false, "remove and restart machines without asking")
 }
 
@@ -131,8 +132,8 @@ func (a *app) uploadKeysCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upload-keys",
 		Short: "Upload deployment.keys",
-		Long: `Upload the keys of nodes, those that differ from what is there, and remove those that
-the hive no longer has. Systems are neither evaluated nor switched.`,
+		Long: `Upload the keys that differ from those on the nodes, and remove keys that the hive no
+longer contains. Systems are neither evaluated nor switched.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error { return a.apply(node.UploadKeys, flags) })
@@ -148,13 +149,13 @@ func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 		WithoutDrain: f.drain.noDrain, Partial: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
 	}
 	if f.checkTimeout < 0 {
-		return o, usagef("--check-timeout %v: expected a time such as 5m; --no-check leaves the check out", f.checkTimeout)
+		return o, usagef("--check-timeout must be greater than 0 (it is %v), such as 5m; use --no-check to omit the check", f.checkTimeout)
 	}
 	if !f.noCheck {
 		o.CheckTimeout = f.checkTimeout
 	}
 	if f.bootTimeout < 0 {
-		return o, usagef("--boot-timeout %v: no machine is ready before it was started", f.bootTimeout)
+		return o, usagef("--boot-timeout must not be negative (it is %v)", f.bootTimeout)
 	}
 	if goal == "keys" {
 		o.Goal = node.UploadKeys
@@ -164,16 +165,16 @@ func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 		return o, err
 	}
 	if o.Specialisation != "" && o.Goal != node.Switch && o.Goal != node.Test {
-		return o, usagef("--specialisation works with the goals switch and test; what boots is the system itself")
+		return o, usagef("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
 	}
 	if f.parallel < 0 {
-		return o, usagef("--parallel %d: expected a number from 1, or 0 for all at once", f.parallel)
+		return o, usagef("--parallel must not be negative (it is %d); 0 means all at once", f.parallel)
 	}
 	if o.Confirm == 0 && f.rollbackAll {
-		return o, usagef("without rollback (--no-rollback, or --confirm-timeout 0) there is no --rollback-all-on-failure")
+		return o, usagef("--rollback-all-on-failure requires rollback, which --no-rollback and --confirm-timeout 0 disable")
 	}
 	if f.buildOnTarget && f.noBuildThere {
-		return o, usagef("--build-on-target and --no-build-on-target contradict each other")
+		return o, usagef("--build-on-target and --no-build-on-target exclude each other")
 	}
 	if f.buildOnTarget || f.noBuildThere {
 		o.BuildOnTarget = &f.buildOnTarget
@@ -183,7 +184,7 @@ func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 	case activate.NixosRebuild:
 		o.ActivateWith = f.activator
 	default:
-		return o, usagef("--activator %s: expected switch-to-configuration or nixos-rebuild", f.activator)
+		return o, usagef("--activator must be switch-to-configuration or nixos-rebuild (it is %s)", f.activator)
 	}
 	if o.Drain, err = f.drain.options(); err != nil {
 		return o, err
@@ -202,7 +203,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 		return err
 	}
 	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 {
-		return &hintedError{usagef("apply: meta.allowApplyAll is false in %s, so --on must say which nodes", e.Source), "for all of them: --on '*'"}
+		return &hintedError{usagef("apply: meta.allowApplyAll is false in %s, so --on must select the nodes", e.Source), "for all of them: --on '*'"}
 	}
 	if goal == "build" {
 		return a.buildOnly(e, hive, nodes, flags.keepGoing, false)
@@ -311,6 +312,9 @@ func (a *app) keepRoots(e *nixeval.Evaluator, hive *nixeval.Hive, built map[stri
 	}
 	if len(links) == 0 {
 		return nil
+	}
+	if err := dir.Create(); err != nil {
+		return err
 	}
 	if err := e.Keep(a.ctx, links); err != nil {
 		return fmt.Errorf("gcroots: %w", err)

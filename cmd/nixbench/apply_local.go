@@ -20,19 +20,19 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const applyLocalLong = `Evaluate and build the system of the machine that this runs on, and switch to
-it.
+const applyLocalLong = `Evaluate and build the system of this machine, and switch to it.
 
-The node is the one that is called like this machine (hostname), or --node. It
-must have deployment.allowLocalDeployment = true, so that nobody turns a
-workstation into a web server by accident, and the machine must be NixOS.
+The node is the one whose name is the host name of this machine, or --node. It must
+have deployment.allowLocalDeployment = true, so that a workstation does not get the
+system of a server by mistake. The machine must run NixOS.
 
-Everything is as with nixbench apply, keys and records included, but nothing
-goes over the network. So the armed rollback notices a switch that fails or
-hangs, but not one that locks everybody else out.
+apply-local does the same as nixbench apply, including keys and records, but without
+a network. So the armed rollback detects a switch that fails or hangs, but not a switch
+after which other machines cannot log in.
 
-It needs root: run it as root, or with --sudo, which evaluates and builds as
-you, and puts deployment.privilegeEscalationCommand in front of the rest.
+It needs root: run it as root, or with --sudo. With --sudo it evaluates and builds as
+the current user, and runs the other commands with
+deployment.privilegeEscalationCommand.
 
 Goals are those of nixbench apply: switch (the default), boot, test,
 dry-activate, upload-keys (or: keys).`
@@ -67,10 +67,10 @@ func (a *app) applyLocalCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&flags.node, "node", "", "this machine is the node `NAME` of the hive")
-	f.BoolVar(&flags.sudo, "sudo", false, "become root where that is needed, as the hive says")
+	f.BoolVar(&flags.sudo, "sudo", false, "become root when necessary, with deployment.privilegeEscalationCommand")
 	flags.addArming(f)
 	f.StringVar(&flags.specialisation, "specialisation", "", "switch to this specialisation of the system")
-	f.BoolVar(&flags.replaceUnknown, "force-replace-unknown-profiles", false, "replace a system that this hive has not deployed, whatever deployment.replaceUnknownProfiles says")
+	f.BoolVar(&flags.replaceUnknown, "force-replace-unknown-profiles", false, "replace a system that was not deployed from this hive, regardless of deployment.replaceUnknownProfiles")
 	f.BoolVar(&flags.noKeys, "no-keys", false, "do not install deployment.keys")
 	return cmd
 }
@@ -101,7 +101,7 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	}
 	d := hive.Unit(node.Unit).Deployment
 	if !d.AllowLocalDeployment {
-		return &hintedError{usagef("%s: deployment.allowLocalDeployment is false", node.Name), "set it to true in the hive, if this machine is meant to be " + node.Name}
+		return &hintedError{usagef("%s: deployment.allowLocalDeployment is false", node.Name), "to deploy this machine, set it to true for " + node.Name}
 	}
 	if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
 		return &activate.NotNixOSError{Node: node.Name}
@@ -109,7 +109,7 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	var escalation []string
 	if os.Geteuid() != 0 {
 		if !flags.sudo {
-			return &hintedError{usagef("apply-local: switching needs root"), "--sudo evaluates and builds as you, and switches as root"}
+			return &hintedError{usagef("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root"}
 		}
 		escalation = d.PrivilegeEscalationCommand
 	}
@@ -149,5 +149,5 @@ func localNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 			}
 		}
 	}
-	return nixeval.Node{}, &hintedError{usagef("apply-local: this machine is called %s, and the hive has no node of that name", host), fmt.Sprintf("--node says which one it is; there are %d", len(hive.Nodes))}
+	return nixeval.Node{}, &hintedError{usagef("apply-local: the host name of this machine is %s, and the hive has no node with this name", host), fmt.Sprintf("--node selects the node; the hive has %d", len(hive.Nodes))}
 }

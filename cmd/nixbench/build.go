@@ -13,15 +13,15 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const buildLong = `Evaluate and build the systems of nodes, and print node and store path of each.
-No machine is touched.
+const buildLong = `Evaluate and build the systems of nodes, and print the store path for each node.
+No machine is changed.
 
-The nodes of a role share one closure, so 3 workers or 50 cost one evaluation and
-one build. Every node that fails is reported; unless --keep-going, nothing is
-built when one cannot be evaluated.
+The nodes of a role share one closure, so 3 workers or 50 need one evaluation and
+one build. Every node that fails is reported. If a node cannot be evaluated, nothing
+is built, unless --keep-going is set.
 
-The closures are kept from Nix's garbage collector until the next build of the
-same nodes, by links in .nixbench/ beside the hive.`
+Links in .nixbench/ beside the hive protect the closures from Nix's garbage collector
+until the next build of the same nodes.`
 
 func (a *app) buildCommand() *cobra.Command {
 	var on []string
@@ -46,17 +46,15 @@ func (a *app) buildCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&on, "on", nil, onHelp)
-	f.BoolVar(&keepGoing, "keep-going", false, "build what can be built although other nodes fail; the exit code still tells")
-	f.BoolVar(&keepResult, "keep-result", false, "make links result-NODE to the systems in the working directory")
+	f.BoolVar(&keepGoing, "keep-going", false, "build the other nodes if some fail; the exit code still reports the failure")
+	f.BoolVar(&keepResult, "keep-result", false, "create links result-NODE to the systems in the working directory")
 	return cmd
 }
 
 // buildOnly implements `build` and `apply build`.
 func (a *app) buildOnly(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing, results bool) error {
 	built, err := deploy.Build(a.ctx, e, hive.WithKeys(nodes), nodes, keepGoing)
-	if keepErr := a.keepBuilt(e, hive, built, results); keepErr != nil {
-		err = errors.Join(err, keepErr)
-	}
+	err = errors.Join(err, a.keepBuilt(e, hive, built, results))
 	if built != nil {
 		a.showBuilt(built)
 	}
@@ -66,28 +64,18 @@ func (a *app) buildOnly(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeva
 // keepBuilt registers the built closures as garbage collector roots, and with results also makes
 // the links result-NODE.
 func (a *app) keepBuilt(e *nixeval.Evaluator, hive *nixeval.Hive, built []deploy.Closure, results bool) error {
-	links := map[string]string{}
-	dir, err := a.locateState(e, hive)
-	if err != nil {
-		return err
-	}
 	wd, err := os.Getwd()
 	if err != nil {
 		return err
 	}
+	closures, links := map[string]nixeval.Closure{}, map[string]string{}
 	for _, c := range built {
-		if !c.Built {
-			continue
-		}
-		links[dir.Root(c.Unit)] = c.Path
-		if results {
+		if c.Built {
+			closures[c.Unit] = nixeval.Closure{Out: c.Path}
 			links[filepath.Join(wd, "result-"+c.Node)] = c.Path
 		}
 	}
-	if len(links) == 0 {
-		return nil
-	}
-	if err := dir.Create(); err != nil {
+	if err := a.keepRoots(e, hive, closures); err != nil || !results {
 		return err
 	}
 	return e.Keep(a.ctx, links)

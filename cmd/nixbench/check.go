@@ -26,15 +26,15 @@ var engines = rollout.Engines{
 	kubernetes.Kind: func(c engine.Cluster) engine.Engine { return kubernetes.New(c) },
 }
 
-const checkLong = `Prove that the cluster works: that every node is up with no failed unit, and what
-the nodes run together is as the hive has it. With Kubernetes: the API is healthy,
-exactly the hive's nodes are registered and Ready, system pods run.
+const checkLong = `Check that every node is up without failed units, and that the cluster of the nodes is
+in the state that the hive describes. With Kubernetes: the API is healthy, exactly the
+hive's nodes are registered and Ready, and system pods run.
 
---deep starts work of its own, and removes it again: with Kubernetes a pod on one
-worker, which another worker's pod reaches directly and through a Service.
+--deep also runs test workloads and removes them afterwards: with Kubernetes a pod on
+one worker, which a pod on another worker reaches directly and through a Service.
 
-Conditions are looked at in order, and waited for, --timeout in all. The exit code
-is 9 if one does not come to hold.`
+Conditions are checked in order. The command waits for them for --timeout in total. The
+exit code is 9 if a condition does not hold until then.`
 
 type checkFlags struct {
 	fleetFlags
@@ -55,15 +55,15 @@ func (a *app) checkCommand() *cobra.Command {
 	cmd.RunE = a.withView(func([]string) error { return a.check(flags) })
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&flags.deep, "deep", false, "also start work in the cluster")
-	f.DurationVar(&flags.timeout, "timeout", time.Minute, "how long to wait for what does not hold yet")
+	f.BoolVar(&flags.deep, "deep", false, "also run test workloads in the cluster")
+	f.DurationVar(&flags.timeout, "timeout", time.Minute, "how long to wait until all conditions hold")
 	flags.add(f)
 	return cmd
 }
 
 func (a *app) check(flags checkFlags) error {
 	if flags.timeout <= 0 {
-		return usagef("--timeout %v: expected more than 0, such as 30s", flags.timeout)
+		return usagef("--timeout must be greater than 0 (it is %v), such as 30s", flags.timeout)
 	}
 	_, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *app) check(flags checkFlags) error {
 	}
 	conditions = append(conditions, inspect.MemberConditions(clusterEngines, nodes, flags.parallel)...)
 	if flags.deep && len(clusterEngines) == 0 {
-		return usagef("--deep: the hive's nodes run nothing together, so there is nothing to be started")
+		return usagef("--deep requires a cluster, and the nodes of the hive are no members of one")
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, flags.timeout)
 	defer cancel()
@@ -101,7 +101,7 @@ func writeChecks(w io.Writer, results []check.Result) {
 		case r.Missing != "":
 			row[1] = "FAILED"
 		case !r.OK:
-			row[1], row[2] = "not looked at", ""
+			row[1], row[2] = "not checked", ""
 		}
 		table = append(table, row)
 	}

@@ -24,7 +24,7 @@ func (a *app) checkCanConfirm(command string, on []string, yes bool) error {
 	if len(on) > 0 || yes || a.canAsk() {
 		return nil
 	}
-	return &hintedError{usagef("%s: without a terminal nobody can be asked whether all nodes are meant", command), "--on says which nodes, or --yes that all are meant"}
+	return &hintedError{usagef("%s: --on or --yes is required without a terminal", command), "--on selects nodes, --yes confirms all nodes"}
 }
 
 // checkApplyAll returns an error if a command without --on would select all nodes although
@@ -33,7 +33,7 @@ func checkApplyAll(command string, e *nixeval.Evaluator, hive *nixeval.Hive, on 
 	if hive.Meta.AllowApplyAll || len(on) > 0 {
 		return nil
 	}
-	return &hintedError{usagef("%s: meta.allowApplyAll is false in %s, so --on must say which nodes", command, e.Source), "for all of them: --on '*'"}
+	return &hintedError{usagef("%s: meta.allowApplyAll is false in %s, so --on must select the nodes", command, e.Source), "for all of them: --on '*'"}
 }
 
 // confirm asks the user, unless --on or --yes is set. It returns errDeclined if the answer is not

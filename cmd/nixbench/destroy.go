@@ -19,30 +19,33 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const destroyLong = `Remove the machines that nixbench has booted, with all that is on their disks; and
-when none is left, the network and images, their keys, and the facts. Only what
-carries this cluster's mark is touched. Named nodes of the hive are machines that
-exist: they are not meant.
+const destroyLong = `Remove the machines that nixbench has booted, with all data on their disks. With the
+last machine, also remove the network, the images, the keys and the facts. Only objects
+with the mark of this cluster are removed. The named nodes of the hive are existing
+machines, which are not removed.
 
-It removes what there is, whatever the hive says by now: also machines of roles
-that it no longer has, and what a run that was cut off has left behind. It shows
-the list and asks; where there is no terminal to ask on, it wants --yes. One that
-was cut off is finished by the next.
+It removes the machines that exist, regardless of the hive: also machines of roles that
+the hive no longer contains, and objects that an interrupted run left. It shows the list
+and asks; without a terminal it requires --yes. The next destroy finishes an interrupted
+one.
 
-A network or an image that another machine uses is left. Then destroy names that machine and
-ends with exit code 5, and the cluster keeps its id: the next destroy removes the rest, or the next
-apply uses it. A copy of a machine, as virt-clone makes one, is never removed.
+A network or an image that another machine uses is not removed. Then destroy names that
+machine and ends with exit code 5, and the cluster keeps its id: the next destroy removes
+the remaining objects, or the next apply uses them. A copy of a machine, such as one that
+virt-clone makes, is never removed.
 
-With --on, a member of a living cluster is taken out of it before: drained, and a control
-plane also out of etcd. One that does not answer any more is taken out by the others. --no-drain leaves
-its pods to their fate, and where the cluster does not answer it goes without being taken out.
+With --on, a member of a running cluster is first removed from the cluster: it is drained,
+and a control plane is also removed from etcd. A member that does not answer is removed by
+the other members. --no-drain omits the drain, and does not remove the member if the
+cluster does not answer.
 
-A node that the hive still has is booted again by the next apply.
+The next apply boots the nodes that the hive contains again.
 
-With --forget-hypervisor, machines are given up that are on a hypervisor which is gone
-for good and which the hive no longer names: nobody is asked there and nothing is
-removed, their addresses are free, and the next apply makes them elsewhere. Members
-are taken out of a living cluster as with --on. It says what is left there.`
+With --forget-hypervisor, the machines on a hypervisor that is permanently lost, and that
+the hive no longer contains, are abandoned: nixbench does not connect to the hypervisor and
+removes nothing on it, their addresses become free, and the next apply creates the machines
+on another hypervisor. Members are removed from a running cluster as with --on. The command
+lists the objects that remain on the hypervisor.`
 
 type destroyFlags struct {
 	on       []string
@@ -68,19 +71,19 @@ func (a *app) destroyCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringArrayVar(&flags.on, "on", nil, onHelp)
-	f.StringVar(&flags.forget, "forget-hypervisor", "", "give up the machines on the hypervisor of this `NAME`, which is gone for good")
+	f.StringVar(&flags.forget, "forget-hypervisor", "", "abandon the machines on the hypervisor `NAME`, which is permanently lost")
 	f.IntVar(&flags.parallel, "parallel", 10, "remove at most `N` machines at once; 0: all")
-	flags.drain.add(f, "take nodes out of a living cluster without moving their work away before; also where it does not answer")
+	flags.drain.add(f, "remove nodes from a running cluster without a drain, also if the cluster does not answer")
 	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
 func (a *app) destroy(flags destroyFlags) error {
 	if flags.parallel < 0 {
-		return usagef("--parallel %d: expected a number from 1, or 0 for all at once", flags.parallel)
+		return usagef("--parallel must not be negative (it is %d); 0 means all at once", flags.parallel)
 	}
 	if flags.forget != "" && len(flags.on) > 0 {
-		return usagef("--forget-hypervisor is about all machines that were there: it takes no --on")
+		return usagef("--forget-hypervisor abandons all machines of a hypervisor, so it excludes --on")
 	}
 	drain, err := flags.drain.options()
 	if err != nil {
@@ -127,9 +130,9 @@ func (a *app) destroy(flags destroyFlags) error {
 		}
 		defer destroyPlan.Close()
 		if list := destroyPlan.Lines(); len(destroyPlan.Removals) > 0 {
-			question := fmt.Sprintf("remove %s, and all that is on their disks?", fleet.Count(len(destroyPlan.Removals), "machine"))
+			question := fmt.Sprintf("remove %s, with all data on their disks?", fleet.Count(len(destroyPlan.Removals), "machine"))
 			if flags.forget != "" {
-				question = fmt.Sprintf("forget %s, without removing anything there?", fleet.Count(len(destroyPlan.Removals), "machine"))
+				question = fmt.Sprintf("abandon %s, without removing anything on the hypervisor?", fleet.Count(len(destroyPlan.Removals), "machine"))
 			}
 			if err := a.confirmList("destroy", question, list, flags.yes); err != nil {
 				return err
@@ -142,7 +145,7 @@ func (a *app) destroy(flags destroyFlags) error {
 					fmt.Fprintln(w, line)
 				}
 				if err == nil && destroyPlan.WholeCluster && len(destroyPlan.Removals) == 0 {
-					fmt.Fprintln(w, "what was left of this cluster is removed")
+					fmt.Fprintln(w, "the remaining networks, images and keys of this cluster are removed")
 				}
 			})
 		}
@@ -164,12 +167,12 @@ func checkForget(name string, hive *nixeval.Hive, recorded *state.State) error {
 		return nil
 	}
 	if _, ok := recorded.Cluster.Hypervisors[name]; !ok {
-		return &hintedError{usagef("--forget-hypervisor %s: nixbench has made nothing there", name),
-			"it has on " + strings.Join(slices.Sorted(maps.Keys(recorded.Cluster.Hypervisors)), ", ")}
+		return &hintedError{usagef("--forget-hypervisor %s: nixbench has created nothing on it", name),
+			"this cluster has objects on " + strings.Join(slices.Sorted(maps.Keys(recorded.Cluster.Hypervisors)), ", ")}
 	}
 	if hive.Cluster != nil && len(hive.Nodes) > 0 {
 		if _, named := hive.Cluster.Hypervisors[name]; named {
-			return &hintedError{usagef("--forget-hypervisor %s: the hive still names it", name), "take it out of cluster.hypervisors first"}
+			return &hintedError{usagef("--forget-hypervisor %s: the hive still contains it", name), "remove it from cluster.hypervisors first"}
 		}
 	}
 	return nil

@@ -13,17 +13,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-const doctorLong = `Look at everything that apply needs, and change nothing: Nix, its daemon and the
-SSH client here; and where the hive has roles, the hypervisors (libvirt, KVM,
-storage), the images, and whether there is memory and disk for what the hive wishes.
+const doctorLong = `Check the prerequisites of apply, and change nothing: Nix, its daemon and the SSH client
+on this machine; if the hive has roles, also the hypervisors (libvirt, KVM, storage), the
+images, and whether there is enough memory and disk space for the machines of the hive.
 
-Each finding that is not ok says what to do about it. With one that is an error
-the exit code is 9, as with status --check; warnings do not count.`
+Each finding that is not ok contains a fix. If a finding is an error, the exit code is 9,
+as with status --check. Warnings do not change the exit code.`
 
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
-		Short: "Look whether everything is there that apply needs",
+		Short: "Check the prerequisites of apply",
 		Long:  doctorLong,
 		Example: `  nixbench doctor
   nixbench doctor --set roles.worker.count=20

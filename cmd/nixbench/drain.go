@@ -16,18 +16,18 @@ type drainFlags struct {
 	noDrain, barePods, localData bool
 }
 
-const noDrainHelp = "change nodes of a living cluster without taking their work away before"
+const noDrainHelp = "change nodes of a running cluster without a drain"
 
 // add defines the flags; noDrain is the help text of --no-drain.
 func (f *drainFlags) add(set *pflag.FlagSet, noDrain string) {
 	set.BoolVar(&f.noDrain, "no-drain", false, noDrain)
-	set.BoolVar(&f.barePods, "drain-bare-pods", false, "let a drain delete pods that no controller creates again elsewhere")
+	set.BoolVar(&f.barePods, "drain-bare-pods", false, "let a drain delete pods that no controller recreates on another node")
 	set.BoolVar(&f.localData, "drain-local-data", false, "let a drain delete data that pods keep on the node in emptyDir volumes")
 }
 
 func (f *drainFlags) options() (engine.DrainOptions, error) {
 	if f.noDrain && (f.barePods || f.localData) {
-		return engine.DrainOptions{}, usagef("--no-drain contradicts --drain-bare-pods and --drain-local-data: nothing is drained")
+		return engine.DrainOptions{}, usagef("--no-drain excludes --drain-bare-pods and --drain-local-data, because nothing is drained")
 	}
 	return engine.DrainOptions{BarePods: f.barePods, LocalData: f.localData}, nil
 }

@@ -16,14 +16,14 @@ import (
 
 const evalLong = `Evaluate the hive, or an expression about it.
 
-With an expression, in a file or after -E, it prints the expression's value as
+With an expression, in a file or after -E, it prints the value of the expression as
 JSON. The expression is a function of { pkgs, lib, nodes }, where nodes.NAME.config
 is the NixOS configuration of a node, as in Colmena:
 
   nixbench eval -E '{ nodes, ... }: nodes.web.config.networking.hostName'
 
-Without one it lists the nodes. --instantiate goes on to the derivations: of the
-nodes' systems, or of all derivations in the expression's value.`
+Without an expression it lists the nodes. --instantiate also instantiates derivations:
+the systems of the nodes, or all derivations in the value of the expression.`
 
 func (a *app) evalCommand() *cobra.Command {
 	var (
@@ -51,7 +51,7 @@ func (a *app) evalCommand() *cobra.Command {
 		}
 		if len(args) == 1 {
 			if exprGiven {
-				return usagef("eval: -E and a file are two expressions; keep one")
+				return usagef("eval: -E and a file exclude each other")
 			}
 			x.File = args[0]
 		}
@@ -63,7 +63,7 @@ func (a *app) evalCommand() *cobra.Command {
 			return a.evalHive(e, on, instantiate, keepGoing)
 		}
 		if len(on) > 0 {
-			return usagef("eval: --on has no meaning with an expression, which sees all nodes; pick them in the expression")
+			return usagef("eval: --on and an expression exclude each other: the expression gets all nodes and can select some")
 		}
 		if err := a.addFacts(e); err != nil {
 			return err
@@ -76,9 +76,9 @@ func (a *app) evalCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&x.Text, "expr", "E", "", "the `EXPRESSION`: a function of { pkgs, lib, nodes }")
-	f.BoolVar(&instantiate, "instantiate", false, "go on to derivations, and print their paths")
+	f.BoolVar(&instantiate, "instantiate", false, "instantiate, and print the paths of the derivations")
 	f.StringArrayVar(&on, "on", nil, onHelp)
-	f.BoolVar(&keepGoing, "keep-going", false, "print what can be evaluated although other nodes fail")
+	f.BoolVar(&keepGoing, "keep-going", false, "print the other nodes if some cannot be evaluated")
 	return cmd
 }
 

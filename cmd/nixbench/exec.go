@@ -10,19 +10,22 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const execLong = `Run a command on nodes, all at the same time, and print what it says with the
-node's name before each line.
+const execLong = `Run a command on nodes in parallel, and print its output with the name of the node before
+each line.
 
-The command is a program with its arguments; for pipes and the like, run a shell:
+The command is a program with its arguments. For pipes and other shell syntax, run a
+shell:
 
   nixbench exec --on @web -- sh -c 'journalctl -u nginx | tail -n 3'
 
-The exit code is the highest that any node gave, or 6 if a node cannot be reached.
-A command that a signal ended gives 128 and the signal's number, as in a shell.`
+The exit code is the highest exit status of the command on any node, or 6 if a node cannot
+be reached. A command that was ended by a signal has the exit status 128 plus the signal's
+number, as in a shell.`
 
 func (a *app) execCommand() *cobra.Command {
 	var flags fleetFlags
@@ -84,6 +87,9 @@ type execError struct {
 func (e *execError) Error() string {
 	return fmt.Sprintf("the command failed on %s", strings.Join(e.nodes, ", "))
 }
+
+// Kind implements [failure.Classified].
+func (e *execError) Kind() failure.Kind { return failure.Command }
 
 func joinExecErrors(results []fleet.Outcome[int]) error {
 	var errs []error

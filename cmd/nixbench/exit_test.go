@@ -17,6 +17,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -73,15 +74,15 @@ func TestErrorsOfEngines(t *testing.T) {
 	const both = "cp-1: kubectl: exit status 1\ncp-2: kubectl: timed out"
 	alone, down := &rollout.ClusterUnavailableError{Err: silent}, &remote.UnreachableError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("i/o timeout")}
 	lost := &remote.LostError{Node: "cp-1", Addr: "cp-1:22", Err: errors.New("EOF")}
-	drain := &fleet.NodeError{Node: "w-3", Step: event.Drain, Err: fmt.Errorf("w-3: drain: %w", errors.Unwrap(silent))}
+	drain := &fleet.NodeError{Node: "w-3", Step: event.Drain, Err: failure.On("w-3", fmt.Errorf("drain: %w", errors.Unwrap(silent)))}
 	access := &kubernetes.AccessError{Err: errors.Join(errors.New("cp-1: it has none"), errors.New("cp-2: it has none"))}
 	for _, test := range []struct {
 		err  error
 		code int
 		want []ui.Problem
 	}{
-		{alone, exitCheck, []ui.Problem{{Message: "no node can be taken out of the cluster: kubernetes: " + both, Hint: alone.Hint()}}},
-		{&rollout.ClusterUnavailableError{Err: errors.Join(down)}, exitCheck, []ui.Problem{{Message: "no node can be taken out of the cluster: " + down.Error(), Hint: alone.Hint()}}},
+		{alone, exitCheck, []ui.Problem{{Message: "no node can be removed from the cluster: kubernetes: " + both, Hint: alone.Hint()}}},
+		{&rollout.ClusterUnavailableError{Err: errors.Join(down)}, exitCheck, []ui.Problem{{Message: "no node can be removed from the cluster: " + down.Error(), Hint: alone.Hint()}}},
 		{drain, exitActivation, []ui.Problem{{Message: "w-3: drain: " + both}}},
 		{errors.Join(down, alone), exitUnreachable, []ui.Problem{{Message: down.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},
 		{errors.Join(drain, alone), exitCheck, []ui.Problem{{Message: drain.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},

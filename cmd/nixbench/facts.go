@@ -17,10 +17,10 @@ func (a *app) factsCommand() *cobra.Command {
 	var schema bool
 	cmd := &cobra.Command{
 		Use:   "facts",
-		Short: "Print what is known of the cluster at run time",
+		Short: "Print the runtime facts of the cluster",
 		Long: `Print runtime.json: the addresses and host keys of the cluster's machines, as NixOS
-modules see them in their argument runtime. Nothing in it is secret. It is written
-when machines are booted; --facts FILE evaluates with another one.
+modules get them in their argument runtime. It contains no secrets. nixbench apply
+writes it when it boots machines; --facts FILE evaluates with another file.
 
 --schema prints the JSON Schema of the format.`,
 		Example: `  nixbench facts
@@ -57,7 +57,7 @@ func (a *app) showFacts() error {
 	}
 	r, err := facts.Load(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &hintedError{fmt.Errorf("there are no facts yet: %w", err), "they are written when machines are booted; --facts FILE names others"}
+		return &hintedError{fmt.Errorf("there are no facts yet: %w", err), "nixbench apply writes them when it boots machines; --facts FILE uses another file"}
 	}
 	if err != nil {
 		return err

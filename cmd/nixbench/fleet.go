@@ -30,7 +30,7 @@ type fleetFlags struct {
 func (f *fleetFlags) add(set *pflag.FlagSet) {
 	set.StringArrayVar(&f.on, "on", nil, onHelp)
 	set.IntVarP(&f.parallel, "parallel", "p", 10, "work on at most `N` nodes at once; 0: on all")
-	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, "trust the host keys of hosts that known_hosts does not know, and remember them")
+	set.BoolVar(&f.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
 }
 
 // newFleet returns a fleet that can connect to the nodes of the hive. store is nil for a command
@@ -76,7 +76,7 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 		}
 		at := targetAddress(hive.Unit(n.Unit).Deployment)
 		if other := taken[at]; at != "" && other != "" {
-			return nil, usagef("%s and %s have the same deployment.targetHost; they would undo each other", other, n.Name)
+			return nil, usagef("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
 		}
 		taken[at] = n.Name
 		out = append(out, n)
@@ -86,7 +86,7 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 	}
 	if len(local) > 0 {
 		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(),
-			Text: fmt.Sprintf("left out, since deployment.targetHost is null: %s; apply-local is for them", strings.Join(local, ", "))})
+			Text: fmt.Sprintf("omitted, because deployment.targetHost is null: %s; use apply-local on them", strings.Join(local, ", "))})
 	}
 	if len(out) == 0 {
 		return nil, usagef("all nodes have a null deployment.targetHost; use apply-local on each")

@@ -16,25 +16,25 @@ import (
 	"github.com/nixbench/nixbench/templates"
 )
 
-const initLong = `Write a hive to begin with into the working directory, or into --dir: a hive.nix
-that explains itself, and a .gitignore for what nixbench keeps beside it.
+const initLong = `Write a first hive from a template into the working directory, or into --dir: a hive.nix
+with explanations, and a .gitignore for the state folder of nixbench.
 
   kubernetes   a cluster of machines that nixbench boots, with nixbench's NixOS
-               modules beside it in modules/
-  machines     NixOS machines that exist already
+               modules in modules/
+  machines     existing NixOS machines
   empty        no nodes
 
-With --flake it writes a flake.nix too, and takes the modules from nixbench's own
-flake: what nix flake init -t github:nixbench/nixbench#kubernetes gives.
+With --flake it also writes a flake.nix, which gets the modules from the flake of nixbench:
+the same as nix flake init -t github:nixbench/nixbench#kubernetes.
 
-Nothing is overwritten: where one of the files is there already, none is written,
-except that a .gitignore of your own is left as it is.`
+Nothing is overwritten: if one of the files exists, none is written. An existing .gitignore
+is kept.`
 
 // initTemplates are the templates of init, with the folder of each and the hint about the next
 // step.
 var initTemplates = []struct{ name, dir, next string }{
-	{"kubernetes", "kubernetes", "look through hive.nix, then: nixbench doctor && nixbench plan"},
-	{"machines", "existing-machines", "put your machines into hive.nix, then: nixbench plan"},
+	{"kubernetes", "kubernetes", "review hive.nix, then: nixbench doctor && nixbench plan"},
+	{"machines", "existing-machines", "add your machines to hive.nix, then: nixbench plan"},
 	{"empty", "empty", "add nodes to hive.nix, then: nixbench eval"},
 }
 
@@ -43,7 +43,7 @@ func (a *app) initCommand() *cobra.Command {
 	var flake bool
 	cmd := &cobra.Command{
 		Use:   "init [TEMPLATE]",
-		Short: "Write a hive to begin with",
+		Short: "Write a first hive from a template",
 		Long:  initLong,
 		Example: `  mkdir cluster && cd cluster && nixbench init
   nixbench init machines --flake
@@ -63,7 +63,7 @@ func (a *app) initCommand() *cobra.Command {
 			return usagef("init: there is no template %q; there are %s", name, strings.Join(cmd.ValidArgs, ", "))
 		}
 		if flake && name == "empty" {
-			return usagef("init: the empty template has no flake; machines is the next larger one")
+			return usagef("init: the template empty has no flake; use --template machines")
 		}
 		files, err := templateFiles(initTemplates[i].dir, flake)
 		if err != nil {
@@ -75,8 +75,8 @@ func (a *app) initCommand() *cobra.Command {
 		a.showInit(dir, files, initTemplates[i].next)
 		return nil
 	})
-	cmd.Flags().BoolVar(&flake, "flake", false, "make it a flake")
-	cmd.Flags().StringVar(&dir, "dir", ".", "write into `FOLDER`, which is made if it is absent")
+	cmd.Flags().BoolVar(&flake, "flake", false, "write a flake, too")
+	cmd.Flags().StringVar(&dir, "dir", ".", "write into `FOLDER`, which is created if it does not exist")
 	return cmd
 }
 
@@ -119,7 +119,7 @@ func writeNewFiles(dir string, files map[string][]byte) error {
 		// A folder modules/ may exist with other modules. Stop only if a file in it would be
 		// overwritten.
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return usagef("init: %s is there already, and nothing is overwritten; take another folder with --dir", filepath.Join(dir, name))
+			return usagef("init: %s exists, and init overwrites nothing; use another folder with --dir", filepath.Join(dir, name))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

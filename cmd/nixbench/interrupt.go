@@ -69,7 +69,7 @@ func (u *ongoingWork) String() string {
 		parts = []string{"the phase " + string(u.phase[len(u.phase)-1])}
 	}
 	if len(parts) == 0 {
-		return "what is under way"
+		return "unfinished steps"
 	}
 	return strings.Join(parts, ", ")
 }
@@ -87,7 +87,7 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 		return
 	}
 	reported := make(chan struct{})
-	text := fmt.Sprintf("interrupted; waiting for %s; Ctrl-C again ends nixbench at once, and the next run goes on from there", &a.ongoing)
+	text := fmt.Sprintf("interrupted; waiting for %s; Ctrl-C again ends nixbench at once, and the next run continues", &a.ongoing)
 	go func() {
 		defer close(reported)
 		a.openView()

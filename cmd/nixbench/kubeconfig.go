@@ -21,21 +21,21 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes cluster, with one context that
-is called as the cluster. It is written into the state folder, or to -o FILE, readable
-by you alone: whoever has it may do anything in the cluster.
+const kubeconfigLong = `Fetch the administrator's kubeconfig of a Kubernetes cluster. Its context has the name of
+the cluster. The file is written into the state folder, or to -o FILE, and only the current
+user can read it: with this file, a client may do everything in the cluster.
 
-Its certificate ends a year after a control plane made it, and control planes renew
-theirs long before. So a file that is about to end is written anew by this command;
-nixbench status tells when it is time for the one in the state folder.
+Its certificate expires a year after a control plane issued it, and control planes renew
+their certificates long before that. Run this command again to get a file with a new
+certificate; nixbench status reports when the file in the state folder needs it.
 
---merge adds it to the kubeconfig that you use anyway, by your own kubectl. The context
-that you use stays in use. An entry of the same name is replaced if it is of the same cluster;
-else nothing is changed, and --context gives ours another name. What was there before is in a file
-beside it, with .bak added.
+--merge adds the context to your own kubeconfig, with your kubectl. The current context does
+not change. An entry with the same name is replaced if it belongs to the same cluster.
+Otherwise nothing is changed; --context uses another name. The previous file is kept
+beside it, with .bak added to its name.
 
-Where the API's address cannot be reached from here, --forward leads to it through a
-control plane's SSH connection, as long as the command runs.`
+If the API's address cannot be reached from this machine, --forward forwards the API through
+the SSH connection to a control plane, as long as the command runs.`
 
 type kubeconfigFlags struct {
 	acceptNew      bool
@@ -60,17 +60,17 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 	f.SortFlags = false
 	f.StringVarP(&flags.output, "output", "o", "", "write it to `FILE`; - is standard output")
 	f.BoolVar(&flags.merge, "merge", false, "merge it into $KUBECONFIG, or ~/.kube/config")
-	f.StringVar(&flags.name, "context", "", "call the context and its cluster `NAME` (default: the cluster's name)")
-	f.BoolVar(&flags.forward, "forward", false, "lead to the API through SSH, until Ctrl-C")
+	f.StringVar(&flags.name, "context", "", "name the context and its cluster `NAME` (default: the cluster's name)")
+	f.BoolVar(&flags.forward, "forward", false, "forward the API through SSH, until Ctrl-C")
 	f.IntVar(&flags.port, "port", 0, "local `PORT` for --forward (default: any that is free)")
-	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, "trust the host keys of hosts that known_hosts does not know, and remember them")
+	f.BoolVar(&flags.acceptNew, "accept-new-host-keys", false, "accept and store the keys of hosts that known_hosts does not contain")
 	cmd.MarkFlagsMutuallyExclusive("output", "merge")
 	return cmd
 }
 
 func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if flags.port != 0 && !flags.forward {
-		return usagef("--port is for --forward")
+		return usagef("--port requires --forward")
 	}
 	e, hive, _, err := a.loadNodes(nil)
 	if err != nil {
@@ -111,7 +111,7 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	}
 	select {
 	case <-done:
-		return errors.New("the connection through which the API was reached is lost; run it again")
+		return errors.New("the SSH connection that forwards the API is lost; run the command again")
 	case <-a.ctx.Done():
 		return nil // Ctrl-C is the normal end
 	}
@@ -174,7 +174,7 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 		if file, err = mergeKubeconfig(a.ctx, file, access); err != nil {
 			return err
 		}
-		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "use it by: kubectl --context " + access.Cluster})
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: "use it with: kubectl --context " + access.Cluster})
 	}
 	a.view.Result(map[string]string{"file": file, "context": access.Cluster, "server": access.Server}, func(w io.Writer) { fmt.Fprintln(w, file) })
 	return nil

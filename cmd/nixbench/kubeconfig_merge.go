@@ -38,7 +38,7 @@ func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Acc
 	}
 	if why := findConflict(existing, access); why != "" {
 		return "", &hintedError{usagef("--merge: %s has %s; nothing was changed", target, why),
-			fmt.Sprintf("--context NAME gives ours another name; an old one that is gone is removed by: kubectl config delete-cluster %s; kubectl config delete-context %[1]s", access.Cluster)}
+			fmt.Sprintf("--context NAME uses another name; to remove an entry of a cluster that no longer exists: kubectl config delete-cluster %s; kubectl config delete-context %[1]s", access.Cluster)}
 	}
 	// If several files set the same field, kubectl uses the first of them. So the file with the
 	// user's current context comes first, then newFile, then the user's kubeconfig.
@@ -145,7 +145,7 @@ func replaceConfig(file string, data []byte) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	case linkErr == nil:
-		return fmt.Errorf("--merge: %s is a link to a file that is not there: %w", file, err)
+		return fmt.Errorf("--merge: %s is a link to a missing file: %w", file, err)
 	default:
 		real = file
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

@@ -168,7 +168,7 @@ func TestMergeIntoDanglingLink(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "absent"), file); err != nil {
 		t.Fatal(err)
 	}
-	if err := replaceConfig(file, nil); err == nil || !strings.Contains(err.Error(), "a link to a file that is not there") {
+	if err := replaceConfig(file, nil); err == nil || !strings.Contains(err.Error(), "a link to a missing file") {
 		t.Error(err)
 	}
 }

@@ -36,7 +36,7 @@ func (a *app) confirmChanges(changes []provision.Change, yes bool) error {
 // confirmList shows the list and asks the user. Without a terminal it requires --yes.
 func (a *app) confirmList(command, question string, list []string, yes bool) error {
 	if !yes && !a.canAsk() {
-		return &hintedError{usagef("%s: without a terminal nobody can be asked whether this is meant:\n%s", command, strings.Join(list, "\n")), "--yes says that it is"}
+		return &hintedError{usagef("%s: --yes is required without a terminal, because this would happen:\n%s", command, strings.Join(list, "\n")), "--yes confirms it"}
 	}
 	a.announce(func(w io.Writer) {
 		for _, line := range list {

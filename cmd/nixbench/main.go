@@ -4,10 +4,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 func main() {
@@ -15,7 +16,12 @@ func main() {
 }
 
 // errInterrupted is the cause of the cancelled context after SIGINT, SIGTERM or SIGHUP.
-var errInterrupted = errors.New("interrupted")
+var errInterrupted error = interruptedError{}
+
+type interruptedError struct{}
+
+func (interruptedError) Error() string      { return "interrupted" }
+func (interruptedError) Kind() failure.Kind { return failure.Interrupted }
 
 // run is the whole program without the exit. It returns the exit code.
 func run(args []string, open hypervisorOpener) int {

@@ -27,22 +27,21 @@ const planLong = `Show what nixbench apply would do, node by node: whether the s
 many store paths and bytes the node lacks, whether the new kernel, initrd or
 kernel parameters need a reboot, and which of deployment.keys differ.
 
-Systems are evaluated and built here; on the nodes nothing is written. (A
-keyCommand runs, so a key that is made anew each time is shown as one that
-changes. --no-keys leaves keys out.)
+Systems are evaluated and built on this machine; nothing is written on the nodes. A
+keyCommand runs, so a key whose command prints another text each time is shown as
+changed. --no-keys omits keys.
 
-Of nodes that nixbench boots it also shows what would become of their machines:
-create, keep, start, finish, restart, recreate, remove; and what it would run there.
-Host keys that have not been made yet are not in the facts that it evaluates with.
+For nodes that nixbench boots, it also shows the changes of their machines: create, keep,
+start, finish, restart, recreate, remove; and the system that they would run. Host keys that
+do not exist yet are missing in the facts of this evaluation.
 
-Where apply would be an upgrade of what the nodes run together, it shows from which
-version to which, and fails if that may not be. It lists pods that a drain would delete
-for good, and fails where apply would refuse the drain.
+If apply would upgrade the cluster, plan shows both versions, and fails if the upgrade is not
+supported. It lists pods that a drain would delete permanently, and fails if apply would
+refuse the drain.
 
---units also says which systemd units a switch would touch. Only the new system
-itself knows that, so its closure is copied to the node first, and a run is
-recorded; nothing is activated. Units that are new start with their targets and
-are not listed.`
+--units also shows which systemd units a switch would change. Only the new system can report
+this, so its closure is first copied to the node, and a run is recorded; nothing is
+activated. New units, which start with their targets, are not listed.`
 
 type planFlags struct {
 	fleetFlags
@@ -65,11 +64,11 @@ func (a *app) planCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
-	f.BoolVar(&flags.units, "units", false, "copy the systems, and show which units a switch would touch")
-	f.BoolVar(&flags.noKeys, "no-keys", false, "do not look at deployment.keys")
-	f.BoolVar(&flags.recreate, "recreate", false, "as apply --recreate would")
-	flags.drain.add(f, "as apply --no-drain would")
-	f.BoolVar(&flags.keepGoing, "keep-going", false, "look at what can be, although other nodes cannot be evaluated or built")
+	f.BoolVar(&flags.units, "units", false, "copy the systems, and show which units a switch would change")
+	f.BoolVar(&flags.noKeys, "no-keys", false, "do not compare deployment.keys")
+	f.BoolVar(&flags.recreate, "recreate", false, "show the plan of apply --recreate")
+	flags.drain.add(f, "show the plan of apply --no-drain")
+	f.BoolVar(&flags.keepGoing, "keep-going", false, "show the other nodes if some cannot be evaluated or built")
 	return cmd
 }
 
@@ -193,9 +192,9 @@ func copyText(p deploy.Preview) string {
 	case p.Copy.Paths == 0:
 		return "-"
 	case p.Copy.Paths == 1:
-		return "1 path, " + bytesText(p.Copy.Bytes)
+		return "1 path, " + ui.FormatSize(p.Copy.Bytes)
 	}
-	return fmt.Sprintf("%d paths, %s", p.Copy.Paths, bytesText(p.Copy.Bytes))
+	return fmt.Sprintf("%d paths, %s", p.Copy.Paths, ui.FormatSize(p.Copy.Bytes))
 }
 
 func rebootText(p deploy.Preview) string {
@@ -241,19 +240,7 @@ func unitChangesText(u *deploy.UnitsPreview) string {
 		}
 	}
 	if b.Len() == 0 {
-		return "  no unit that runs is touched\n"
+		return "  no active unit changes\n"
 	}
 	return b.String()
-}
-
-func bytesText(n int64) string {
-	switch {
-	case n >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
-	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	case n >= 1<<10:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%d B", n)
 }

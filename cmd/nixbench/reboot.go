@@ -18,19 +18,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-const rebootLong = `Reboot nodes, wait until each is back with another boot id, and verify that it
-booted what its system profile has: a boot loader that was not updated is found
-out here.
+const rebootLong = `Reboot nodes, wait until each one is back with another boot id, and verify that it
+booted the system of its profile. This detects a boot loader that was not updated.
 
-In a living cluster control planes reboot one by one, other nodes --max-unavailable at
-a time (1 by default), and each is drained before and takes work again afterwards.
+In a running cluster, control planes reboot one at a time, other nodes --max-unavailable
+at a time (default: 1). Each node is drained before, and uncordoned afterwards.
 
---if-needed leaves nodes alone that would come back with the kernel, initrd,
-kernel modules and kernel parameters that they have.
+--if-needed omits nodes whose kernel, initrd, kernel modules and kernel parameters would
+not change.
 
-Without --on, which means all nodes, it asks; where there is no terminal to ask
-on, it wants --yes. After a wave (--max-unavailable) with a node that did not
-come back, the nodes of later waves are left alone.`
+Without --on it reboots all nodes and asks before; without a terminal it requires --yes.
+If a node of a wave (--max-unavailable) does not come back, the nodes of later waves are
+not rebooted.`
 
 type rebootFlags struct {
 	fleetFlags
@@ -54,18 +53,18 @@ func (a *app) rebootCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
-	f.BoolVar(&flags.ifNeeded, "if-needed", false, "only nodes that would boot another kernel than they have")
-	f.DurationVar(&flags.timeout, "timeout", 5*time.Minute, "how long a node may take to be back")
+	f.BoolVar(&flags.ifNeeded, "if-needed", false, "reboot only nodes that would boot another kernel than the running one")
+	f.DurationVar(&flags.timeout, "timeout", 5*time.Minute, "time limit for a node to come back")
 	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "reboot at most `N|P%` of the nodes at once, and stop after a failure")
 	flags.drain.add(f, noDrainHelp)
-	f.BoolVarP(&flags.yes, "yes", "y", false, "all nodes are meant: do not ask")
+	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask before all nodes are changed")
 	return cmd
 }
 
 func (a *app) reboot(flags rebootFlags) error {
 	o := deploy.RebootOptions{Parallel: flags.parallel, Timeout: flags.timeout, IfNeeded: flags.ifNeeded, WithoutDrain: flags.drain.noDrain}
 	if flags.timeout <= 0 {
-		return usagef("--timeout %v: no node is back at once", flags.timeout)
+		return usagef("--timeout must be greater than 0 (it is %v)", flags.timeout)
 	}
 	var err error
 	if o.Drain, err = flags.drain.options(); err != nil {

@@ -8,14 +8,14 @@ func (a *app) replCommand() *cobra.Command {
 		Short: "Explore the hive in nix repl",
 		Long: `Start nix repl with the hive loaded: nodes.NAME.config and nodes.NAME.options are
 the configuration of each node, pkgs and lib are those of meta.nixpkgs. It works
-for flakes, too. Leave it with :q or Ctrl-D.`,
+for flakes, too. Exit with :q or Ctrl-D.`,
 		Example: `  nixbench repl
   nix-repl> nodes.web.config.networking.firewall.allowedTCPPorts`,
 		Args: cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		if a.json {
-			return usagef("repl: --json has no meaning here")
+			return usagef("repl: --json is not supported")
 		}
 		e, err := a.newEvaluator()
 		if err != nil {

@@ -19,22 +19,21 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-const rollbackLong = `Go back to what nodes ran before the last run: the last one from here that
-changed any of the nodes that are meant. Nodes that it left alone stay as they
-are. What a node ran is on record; it is not guessed from the numbers of
-generations, which is wrong wherever a switch was rolled back.
+const rollbackLong = `Roll back to the systems that nodes ran before the last run from this state folder that
+changed any of the selected nodes. Nodes that this run did not change are not changed. The
+previous systems are recorded; they are not derived from the numbers of generations, which
+would be wrong after a switch that was rolled back.
 
-  --to N      go to generation N of each node (nixbench generations lists them)
-  --to RUN    go to what that run left on its nodes (nixbench runs lists them)
+  --to N      roll back to generation N of each node (nixbench generations lists them)
+  --to RUN    roll back to the systems that this run left (nixbench runs lists them)
 
-It first shows what it is about to do. Without --on, which means all nodes, it
-then asks; where there is no terminal to ask on, it wants --yes. --dry-run only
-shows.
+It first shows the plan. Without --on it changes all nodes and asks before; without a
+terminal it requires --yes. --dry-run only shows the plan.
 
-Going back is a switch like any other: it is armed, so a node that cannot be
-reached afterwards returns to where it was, it goes through a living cluster as
-apply does, and it is a run, so rolling back once more undoes it. Keys stay as they are. The next nixbench apply deploys the
-hive again.`
+A rollback is a switch like any other. It is armed, so a node that cannot be reached
+afterwards returns to its previous system. In a running cluster it is a rolling update, as
+with apply. It is recorded as a run, so a second rollback undoes it. Keys are not changed.
+The next nixbench apply deploys the hive again.`
 
 type rollbackFlags struct {
 	fleetFlags
@@ -49,7 +48,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 	var flags rollbackFlags
 	cmd := &cobra.Command{
 		Use:   "rollback",
-		Short: "Go back to what nodes ran before",
+		Short: "Roll back to the previous systems of nodes",
 		Long:  rollbackLong,
 		Example: `  nixbench rollback --on web-1
   nixbench rollback --dry-run
@@ -61,9 +60,9 @@ func (a *app) rollbackCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
-	f.StringVar(&flags.to, "to", "", "go to this generation, or to what this run left: `N|RUN`")
-	f.BoolVar(&flags.dry, "dry-run", false, "only show what would be done")
-	f.BoolVarP(&flags.yes, "yes", "y", false, "all nodes are meant: do not ask")
+	f.StringVar(&flags.to, "to", "", "roll back to this generation, or to the systems that this run left: `N|RUN`")
+	f.BoolVar(&flags.dry, "dry-run", false, "only show the plan")
+	f.BoolVarP(&flags.yes, "yes", "y", false, "do not ask before all nodes are changed")
 	flags.addArming(f)
 	f.StringVar(&flags.maxUnavailable, "max-unavailable", "", "switch at most `N|P%` of the nodes at once, and stop after a failure")
 	flags.drain.add(f, noDrainHelp)
@@ -91,7 +90,7 @@ func parseRollbackTo(text string, dir state.Dir) (deploy.RollbackTo, error) {
 	}
 	if n, err := strconv.Atoi(text); err == nil && len(text) < len("20060102") {
 		if n < 1 {
-			return deploy.RollbackTo{}, usagef("--to %s: generations count from 1", text)
+			return deploy.RollbackTo{}, usagef("--to must be at least 1 (it is %s), or a run", text)
 		}
 		return deploy.RollbackTo{Generation: n}, nil
 	}
@@ -154,7 +153,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 	}
 	return a.runRecorded(e, hive, "rollback", func(s *session) error {
 		if now := s.store.State(); !reflect.DeepEqual(now.Nodes, recorded.Nodes) {
-			return &hintedError{errors.New("rollback: another run has changed nodes meanwhile"), "look again: nixbench rollback --dry-run"}
+			return &hintedError{errors.New("rollback: another run has changed nodes in the meantime"), "show the plan again: nixbench rollback --dry-run"}
 		}
 		d := &deploy.Deployer{Fleet: conns, Activator: &activate.Activator{Send: s.send}, Store: s.store, Record: s.record, Send: s.send, Engines: engines}
 		results, err := d.Rollback(a.ctx, steps, o)

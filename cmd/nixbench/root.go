@@ -7,13 +7,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const rootLong = `nixbench deploys NixOS: to machines that exist, as Colmena does, and to machines
-that it boots itself.
+const rootLong = `nixbench deploys NixOS to existing machines, as Colmena does, and to machines that it
+boots itself.
 
-It reads a hive: Colmena's hive.nix, unchanged, or one with roles on top. The
+It reads a hive: Colmena's hive.nix, unchanged, or one with roles in addition. The
 hive is the nearest hive.nix (or flake.nix with an output nixbenchHive,
-colmenaHive or colmena) in the working directory or above it; -f and --flake
-name another.
+colmenaHive or colmena) in the working directory or a folder above it; -f and --flake
+select another.
 
   { meta.nixpkgs = import <nixpkgs> { };
     defaults = { name, ... }: { networking.hostName = name; };
@@ -33,7 +33,7 @@ func (a *app) rootCommand() *cobra.Command {
 	cobra.EnableCommandSorting = false // keep the order below, which follows the typical workflow
 	root := &cobra.Command{
 		Use:           "nixbench",
-		Short:         "Deploy NixOS to machines that exist, and to machines that it boots",
+		Short:         "Deploy NixOS to existing machines, and to machines that nixbench boots",
 		Long:          rootLong,
 		SilenceErrors: true, // finish shows errors
 		SilenceUsage:  true,
@@ -41,12 +41,12 @@ func (a *app) rootCommand() *cobra.Command {
 	}
 	f := root.PersistentFlags()
 	f.SortFlags = false
-	f.StringVarP(&a.file, "file", "f", "", "hive `FILE`, or the folder that holds it")
+	f.StringVarP(&a.file, "file", "f", "", "hive `FILE`, or the folder that contains it")
 	f.StringVar(&a.flake, "flake", "", "flake `REF`: a folder or a URL, with #output if it is not nixbenchHive, colmenaHive or colmena")
 	f.StringArrayVar(&a.sets, "set", nil, "set `PATH=VALUE` in roles or cluster, such as roles.worker.count=5; repeatable")
 	f.StringVar(&a.factsFile, "facts", "", "evaluate with the facts in `FILE` (see nixbench facts --schema); modules get them as the argument runtime")
-	f.BoolVar(&a.showTrace, "show-trace", false, "let Nix show where an error comes from, in full")
-	f.BoolVar(&a.impure, "impure", false, "let a flake read files and variables outside itself")
+	f.BoolVar(&a.showTrace, "show-trace", false, "show the full stack trace of Nix errors")
+	f.BoolVar(&a.impure, "impure", false, "let a flake read files and environment variables outside of it")
 	f.StringArrayVar(&a.nixOptions, "nix-option", nil, "pass `NAME VALUE` to Nix as --option; repeatable")
 	f.IntVar(&a.evalWorkers, "eval-workers", 0, "evaluate in at most `N` Nix processes at once (default: what cores and memory allow)")
 	f.BoolVar(&a.json, "json", false, "write events and the result as JSON, one object per line (docs/events.md)")

@@ -24,8 +24,8 @@ func (a *app) runsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs [RUN]",
 		Short: "List recorded runs, or show one",
-		Long: `List the runs that are recorded beside the hive, the newest first, or show what became
-of each node in one of them. RUN is the beginning of its name, or "last".`,
+		Long: `List the recorded runs of the cluster, the newest first, or show the result of each
+node in one of them. RUN is the beginning of a run's name, or "last".`,
 		Example: `  nixbench runs
   nixbench runs last
   nixbench runs last --log web-1
@@ -33,7 +33,7 @@ of each node in one of them. RUN is the beginning of its name, or "last".`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		dir, err := a.surveyStateDir()
+		dir, _, err := a.surveyState()
 		if err != nil {
 			return err
 		}
@@ -52,22 +52,9 @@ of each node in one of them. RUN is the beginning of its name, or "last".`,
 		}
 		return a.showRun(run)
 	})
-	cmd.Flags().StringVar(&log, "log", "", "print what `NODE` said during the run")
+	cmd.Flags().StringVar(&log, "log", "", "print the output of `NODE` during the run")
 	cmd.AddCommand(a.runsShowCommand())
 	return cmd
-}
-
-// surveyStateDir surveys the hive that the flags name and returns its state folder.
-func (a *app) surveyStateDir() (state.Dir, error) {
-	e, err := a.newEvaluator()
-	if err != nil {
-		return "", err
-	}
-	hive, err := a.surveyHive(e)
-	if err != nil {
-		return "", err
-	}
-	return a.locateState(e, hive)
 }
 
 func (a *app) listRuns(dir state.Dir) error {
@@ -76,7 +63,7 @@ func (a *app) listRuns(dir state.Dir) error {
 		return err
 	}
 	if len(runs) == 0 {
-		return &hintedError{fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply makes one"}
+		return &hintedError{fmt.Errorf("there are no runs yet in %s", dir), "nixbench apply records one"}
 	}
 	rows := []ui.Row{{"RUN", "STATUS", "TOOK", "NODES"}}
 	for _, r := range runs {
@@ -112,9 +99,9 @@ func (a *app) showLog(run *state.Run, node string) error {
 	log, err := run.NodeLog(node)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
-			return &hintedError{usagef("run %s had nothing to do with %s", run.ID, node), "nixbench runs " + run.ID + " lists its nodes"}
+			return &hintedError{usagef("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs " + run.ID + " lists its nodes"}
 		}
-		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: fmt.Sprintf("%s said nothing in run %s", node, run.ID)})
+		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: fmt.Sprintf("%s has no log of run %s", node, run.ID)})
 		a.view.Result("", func(io.Writer) {})
 		return nil
 	}
@@ -133,10 +120,10 @@ func (a *app) showLog(run *state.Run, node string) error {
 func (a *app) explainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [RUN]",
-		Short: "Show where the time of a run went",
-		Long: `Show where the time of a run went: per phase and per node, and the critical path, the
-chain of phases that its end waited for. RUN is the beginning of its name; by default
-it is the last one.`,
+		Short: "Show how a run spent its time",
+		Long: `Show how a run spent its time: per phase, per node, and on the critical path, the chain
+of phases that determined its end. RUN is the beginning of a run's name; the default is
+the last run.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
@@ -144,7 +131,7 @@ it is the last one.`,
 		if len(args) == 1 {
 			ref = args[0]
 		}
-		dir, err := a.surveyStateDir()
+		dir, _, err := a.surveyState()
 		if err != nil {
 			return err
 		}

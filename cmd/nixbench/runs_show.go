@@ -17,20 +17,20 @@ func (a *app) runsShowCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "show RUN [BEFORE]",
-		Short: "Show a recorded run, or write a page of it",
-		Long: `Show a recorded run, as "nixbench runs RUN" does, or with --html write one HTML page of
-it: where its time went, its closures, what nodes said and what went wrong. The page needs nothing
-beside it. With a second run it compares the first with that one. A run is named by the beginning
-of its name, or "last".`,
+		Short: "Show a recorded run, or write it as an HTML page",
+		Long: `Show a recorded run, like "nixbench runs RUN", or with --html write it as one HTML page:
+its times, its closures, the output of nodes, and the errors. The page needs no other files.
+With a second run, the page compares the first with the second. RUN is the beginning of
+a run's name, or "last".`,
 		Example: `  nixbench runs show last --html
   nixbench runs show last 20261120T0830 --html -o slower.html`,
 		Args: cobra.RangeArgs(1, 2),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if !html && (len(args) > 1 || out != "") {
-			return usagef("runs show: a second run and -o are for a page; add --html")
+			return usagef("runs show: a second run and -o require --html")
 		}
-		dir, err := a.surveyStateDir()
+		dir, _, err := a.surveyState()
 		if err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ of its name, or "last".`,
 		}
 		return a.writePage(run, before, out)
 	})
-	cmd.Flags().BoolVar(&html, "html", false, "write a page")
+	cmd.Flags().BoolVar(&html, "html", false, "write an HTML page")
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write it to `FILE`, - for stdout (default: RUN.html here)")
 	return cmd
 }

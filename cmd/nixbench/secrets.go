@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -19,10 +19,10 @@ import (
 func (a *app) secretsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "secrets",
-		Short: "Show the secrets that nixbench made, or make one anew",
-		Long: `List the secrets that nixbench has made for deployment.keys.NAME.generated: what kind
-they are of, how old, and when they end. What they say is never shown; they are in
-secrets/generated of the state folder.`,
+		Short: "List generated secrets, or rotate one",
+		Long: `List the secrets that nixbench has generated for deployment.keys.NAME.generated: kind,
+age and expiry. Their values are never shown; they are in secrets/generated of the state
+folder.`,
 		Example: `  nixbench secrets
   nixbench secrets rotate join-token && nixbench apply`,
 		Args: cobra.NoArgs,
@@ -30,16 +30,17 @@ secrets/generated of the state folder.`,
 	cmd.RunE = a.withView(func([]string) error { return a.listSecrets() })
 	rotate := &cobra.Command{
 		Use:   "rotate NAME",
-		Short: "Make a token, a random secret or the key of a key ring anew",
-		Long: `Make a secret anew. The next apply brings it to the nodes. Tokens, random secrets and
-key rings can be made anew, but not authorities and key pairs: what they have signed would be
-worth nothing.
+		Short: "Rotate a token, a random secret or a key ring",
+		Long: `Generate a new value for a secret. The next apply uploads it to the nodes. Tokens, random
+secrets and key rings can be rotated. Authorities and key pairs cannot, because
+certificates and signatures of the old ones would become invalid.
 
-With a key ring something is stored encrypted, as Kubernetes does its Secrets, and whoever
-shares that storage must know a new key before anybody uses it. So it takes two steps: the first
-rotate adds a key, which apply brings to all; the second has it used from the next apply on. Of
-kubernetes-encryption it is refused as long as a control plane does not have the key; of other
-rings nixbench cannot tell. Old keys stay, to read with.`,
+The keys of a key ring encrypt stored data, such as the Secrets of Kubernetes. All nodes that
+share the storage need a new key before any of them uses it. So the rotation has two steps: the
+first rotate adds a key, which apply uploads; the second one makes it the active key from the
+next apply on. For kubernetes-encryption, the second step is refused while a control plane does
+not have the key; for other key rings, nixbench cannot check this. Old keys are kept, so that
+old data can be read.`,
 		Example: `  nixbench secrets rotate join-token && nixbench apply
   nixbench secrets rotate kubernetes-encryption && nixbench apply    # twice`,
 		Args: cobra.ExactArgs(1),
@@ -49,6 +50,7 @@ rings nixbench cannot tell. Old keys stay, to read with.`,
 	return cmd
 }
 
+// surveyState surveys the hive that the flags name, and returns its state folder.
 func (a *app) surveyState() (state.Dir, *nixeval.Hive, error) {
 	e, err := a.newEvaluator()
 	if err != nil {
@@ -69,7 +71,7 @@ func (a *app) listSecrets() error {
 	}
 	a.view.Result(list, func(w io.Writer) {
 		if len(list) == 0 {
-			fmt.Fprintln(w, "no secret has been made yet; apply makes those that the hive names")
+			fmt.Fprintln(w, "there are no generated secrets yet; apply generates those of the hive")
 			return
 		}
 		table := []ui.Row{{"SECRET", "KIND", "MADE", "ENDS"}}
@@ -96,16 +98,13 @@ func (a *app) rotateSecret(name string) error {
 	}
 	defer lock.Unlock()
 	step, err := vault.Open(dir.Vault()).Rotate(name, func(sum string) error { return a.checkKeyDistributed(hive, name, sum) })
-	if refused := new(vault.RefusedError); errors.As(err, &refused) {
-		return usagef("%w", err)
-	}
 	if err != nil {
 		return err
 	}
 	text := map[vault.Step]string{
-		vault.Renewed: "is a new one; nixbench apply brings it to the nodes",
-		vault.Added:   "has a new key, which nobody uses yet; nixbench apply brings it to the nodes, and then another rotate has them use it",
-		vault.Turned:  "is used with its new key from the next nixbench apply on; what is stored stays encrypted with the old one until it is written anew",
+		vault.Renewed: "has a new value; nixbench apply uploads it to the nodes",
+		vault.Added:   "has a new key, which is not used yet; nixbench apply uploads it to the nodes, and another rotate then makes it the active key",
+		vault.Turned:  "uses its new key from the next nixbench apply on; stored data stay encrypted with the old key until they are rewritten",
 	}[step]
 	a.view.Result(map[string]string{"rotated": name, "step": string(step)}, func(w io.Writer) { fmt.Fprintln(w, name+" "+text) })
 	return nil
@@ -130,11 +129,11 @@ func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
 		}
 		without, err := holder.MembersWithout(a.ctx, name, sum)
 		if err != nil {
-			return &newKeyError{fmt.Errorf("%s: it is not known who has its new key: %w", name, err), "once the cluster answers, run it again"}
+			return &newKeyError{fmt.Errorf("%s: cannot determine which nodes have its new key: %w", name, err), "run it again when the cluster answers"}
 		}
 		if len(without) > 0 {
-			return &newKeyError{fmt.Errorf("%s: its new key is not used yet, since not all run with it: %s", name, strings.Join(without, ", ")),
-				"nixbench apply brings it there; then run this again"}
+			return &newKeyError{fmt.Errorf("%s: its new key cannot be activated, because these nodes do not run with it: %s", name, strings.Join(without, ", ")),
+				"run nixbench apply, which uploads it, then run this again"}
 		}
 	}
 	return nil
@@ -147,5 +146,8 @@ type newKeyError struct {
 }
 
 func (e *newKeyError) Error() string { return e.err.Error() }
-func (e *newKeyError) Unwrap() error { return e.err }
-func (e *newKeyError) Hint() string  { return e.hint }
+
+// Kind implements [failure.Classified].
+func (e *newKeyError) Kind() failure.Kind { return failure.Cluster }
+func (e *newKeyError) Unwrap() error      { return e.err }
+func (e *newKeyError) Hint() string       { return e.hint }

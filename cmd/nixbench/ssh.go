@@ -14,15 +14,15 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const sshLong = `Log in to a node with OpenSSH, as the hive says: deployment.targetHost,
-targetUser, targetPort and sshOptions, and for everything else your OpenSSH
-configuration.
+const sshLong = `Log in to a node with OpenSSH and the hive's deployment.targetHost, targetUser,
+targetPort and sshOptions. All other settings are those of your OpenSSH configuration.
 
-What follows -- is the remote command, with ssh's own meaning: its words are
-joined with spaces and read by the node's shell. nixbench exec runs a program
-with exact arguments, and on many nodes.
+The arguments after -- are the remote command, with the semantics of ssh: they are
+joined with spaces and interpreted by the node's shell. nixbench exec runs a program
+with exact arguments, and on several nodes.
 
-nixbench turns into ssh, so the exit code is ssh's: the command's, or 255.`
+The process of nixbench is replaced by ssh, so the exit code is that of ssh: the
+command's, or 255.`
 
 func (a *app) sshCommand() *cobra.Command {
 	var acceptNew bool
@@ -36,7 +36,7 @@ func (a *app) sshCommand() *cobra.Command {
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if a.json {
-			return usagef("ssh: a login cannot be shown as JSON; nixbench exec --json can run a command")
+			return usagef("ssh: --json is not supported; use nixbench exec --json to run a command")
 		}
 		command := args[1:]
 		if len(command) > 0 && command[0] == "--" {
@@ -46,7 +46,7 @@ func (a *app) sshCommand() *cobra.Command {
 	})
 	f := cmd.Flags()
 	f.SetInterspersed(false) // flags after the node belong to the command
-	f.BoolVar(&acceptNew, "accept-new-host-keys", false, "trust the host key of a host that known_hosts does not know, and remember it")
+	f.BoolVar(&acceptNew, "accept-new-host-keys", false, "accept and store the key of a host that known_hosts does not contain")
 	return cmd
 }
 

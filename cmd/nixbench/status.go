@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/inspect"
 
 	"github.com/spf13/cobra"
@@ -18,30 +19,29 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
-	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-const statusLong = `Ask nodes how they are: which generation runs and which boots next, whether that
-is what was deployed, which units failed, how long they are up, and what the
-last run did there. It is one login and one command per node, and changes
-nothing.
+const statusLong = `Show the state of nodes: the running generation and the one that the next boot uses,
+whether it is the deployed system, failed units, uptime, and the result of the last run.
+It needs one login and one command per node, and changes nothing.
 
-SYSTEM says:
-  as deployed     what the last run left there
-  other system    something else: somebody else deployed, or went back by hand
-  never deployed  no run was ever there
-  not booted      its machine, one that nixbench boots, does not run: MACHINE says
-                  whether it is off, paused, crashed, half made or absent, and apply
-                  starts it
+Values of SYSTEM:
+  as deployed     the system that the last run left
+  other system    another system: it was deployed by other means, or rolled back
+  never deployed  no run has deployed the node
+  not booted      the machine, which nixbench boots, does not run: MACHINE shows
+                  whether it is off, paused, crashed, absent, or half created or
+                  removed; apply starts it
   up to date, differs
-                  with --drift: whether it is what the hive says now, which is
-                  evaluated for it; nothing is built
+                  with --drift: whether it is the system of the hive, which is
+                  evaluated for this; nothing is built
 
-A node that cannot be reached is a row as well, and makes the exit code 6. With
---check the exit code is 9 unless every node runs what it should, with no failed
-unit: for scripts and monitoring.`
+A node that cannot be reached is shown as a row, and the exit code is 6. With --check
+the exit code is 9 unless every node runs its system without failed units. Use it in
+scripts and for monitoring.`
 
 type statusFlags struct {
 	fleetFlags
@@ -52,7 +52,7 @@ func (a *app) statusCommand() *cobra.Command {
 	var flags statusFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what nodes run, and how they are",
+		Short: "Show the system and the health of nodes",
 		Long:  statusLong,
 		Example: `  nixbench status
   nixbench status --on @web --drift
@@ -63,8 +63,8 @@ func (a *app) statusCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.SortFlags = false
 	flags.add(f)
-	f.BoolVar(&flags.drift, "drift", false, "evaluate the hive, and compare with what it says")
-	f.BoolVar(&flags.check, "check", false, "exit with 9 if a node is not as it should be")
+	f.BoolVar(&flags.drift, "drift", false, "evaluate the hive, and compare nodes with it")
+	f.BoolVar(&flags.check, "check", false, "exit with 9 if a node is not healthy or runs another system")
 	return cmd
 }
 
@@ -142,8 +142,11 @@ func (a *app) loadState(e *nixeval.Evaluator, hive *nixeval.Hive) (*state.State,
 type checkError struct{ nodes []string }
 
 func (e *checkError) Error() string {
-	return "not as they should be: " + strings.Join(e.nodes, ", ")
+	return "unhealthy, or not in the expected state: " + strings.Join(e.nodes, ", ")
 }
+
+// Kind implements [failure.Classified].
+func (e *checkError) Kind() failure.Kind { return failure.Check }
 
 func checkStatus(rows []inspect.Status) error {
 	var bad []string
@@ -211,7 +214,7 @@ func certificateNotes(rows []inspect.Status, now time.Time) []string {
 				node, first = s.Node, c
 			case c.Authority && c.Ends.Sub(now) < authorityNotice:
 				// All nodes have the same authorities.
-				note := fmt.Sprintf("authorities: %s ends on %s, and the cluster with it; nothing renews it (docs/kubernetes.md)", c.Name, c.Ends.Format(time.DateOnly))
+				note := fmt.Sprintf("authorities: %s ends on %s, and the cluster stops working then; nothing renews it (docs/kubernetes.md)", c.Name, c.Ends.Format(time.DateOnly))
 				if !slices.Contains(authorities, note) {
 					authorities = append(authorities, note)
 				}
@@ -298,9 +301,9 @@ func statusNotes(s inspect.Status) []string {
 	}
 	switch s.System {
 	case inspect.OtherSystem:
-		notes = append(notes, "runs "+s.Current, "deployed was "+s.Deployed)
+		notes = append(notes, "runs "+s.Current, "last deployed: "+s.Deployed)
 	case inspect.Drifted:
-		notes = append(notes, "runs "+s.Current, "the hive says "+s.Wanted)
+		notes = append(notes, "runs "+s.Current, "the hive has "+s.Wanted)
 	}
 	if s.LastRun != nil && s.LastRun.Alive {
 		notes = append(notes, s.LastRun.Text)
@@ -312,7 +315,7 @@ func statusNotes(s inspect.Status) []string {
 		}
 	}
 	if s.Reboot {
-		notes = append(notes, "a reboot brings another kernel: nixbench reboot --if-needed")
+		notes = append(notes, "the next boot uses another kernel: nixbench reboot --if-needed")
 	}
 	return notes
 }

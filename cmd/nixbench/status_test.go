@@ -45,7 +45,7 @@ func TestCertificateNotes(t *testing.T) {
 		"in 20d; it should have been renewed since 2026-04-27: on that node, journalctl -u renewal.service": {renewed(20*day, -4*day)},
 		"on 2026-07-20; it should have been renewed since":                                                  {renewed(80*day, -4*day)},
 		// Certificates that an authority signs end earlier. All nodes have the same authorities.
-		"ends first, on 2026-06-30 (made on 2026-04-01)\nauthorities: ca.crt ends on 2027-02-25, and the cluster with it; nothing renews it (docs/kubernetes.md)": {
+		"ends first, on 2026-06-30 (made on 2026-04-01)\nauthorities: ca.crt ends on 2027-02-25, and the cluster stops working then; nothing renews it (docs/kubernetes.md)": {
 			row("cp-1", "apiserver.crt", 60*day), authority("cp-1", 300*day), authority("cp-2", 300*day), authority("cp-3", 400*day)},
 	} {
 		if got := strings.Join(certificateNotes(rows, now), "\n"); !strings.Contains(got, want) || want == "" && got != "" {

@@ -2,6 +2,7 @@ package activate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Activator activates systems. It may be used for any number of nodes at the same time.
@@ -122,19 +124,19 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 func (r Request) validate(node string) error {
 	switch {
 	case !slices.Contains([]Goal{Switch, Boot, Test, DryActivate}, r.Goal):
-		return fmt.Errorf("%s: activate: there is no goal %q", node, r.Goal)
+		return failure.On(node, fmt.Errorf("activate: there is no goal %q", r.Goal))
 	case r.Activator != "" && r.Activator != NixosRebuild && r.Activator != "switch-to-configuration":
-		return fmt.Errorf("%s: activate: there is no activator %q", node, r.Activator)
+		return failure.On(node, fmt.Errorf("activate: there is no activator %q", r.Activator))
 	case r.Specialisation != "" && r.Goal == Boot:
-		return fmt.Errorf("%s: activate: a specialisation cannot be the boot default: boot loaders know generations only", node)
+		return failure.On(node, errors.New("activate: a specialisation cannot be the boot default: boot loaders know generations only"))
 	case r.Goal != DryActivate && r.Run == "":
-		return fmt.Errorf("%s: activate: the run has no id", node)
+		return failure.On(node, errors.New("activate: the run has no id"))
 	case r.Confirm < 0:
-		return fmt.Errorf("%s: activate: cannot wait %s for a confirmation", node, r.Confirm)
+		return failure.On(node, fmt.Errorf("activate: cannot wait %s for a confirmation", r.Confirm))
 	case r.SettleTime < 0:
-		return fmt.Errorf("%s: activate: cannot watch services for %s", node, r.SettleTime)
+		return failure.On(node, fmt.Errorf("activate: cannot watch services for %s", r.SettleTime))
 	case !path.IsAbs(r.Path), strings.ContainsAny(r.Run+r.Path+r.Specialisation, " \t\n"):
-		return fmt.Errorf("%s: activate: bad run, path or specialisation: %q %q %q", node, r.Run, r.Path, r.Specialisation)
+		return failure.On(node, fmt.Errorf("activate: bad run, path or specialisation: %q %q %q", r.Run, r.Path, r.Specialisation))
 	}
 	return nil
 }

@@ -4,14 +4,22 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // NotNixOSError means that the node does not run NixOS.
 type NotNixOSError struct{ Node string }
 
-func (e *NotNixOSError) Error() string {
-	return e.Node + ": not a NixOS system: it has no /etc/NIXOS"
+func (e *NotNixOSError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *NotNixOSError) OnNode() (node, text string) {
+	return e.Node, "not a NixOS system: it has no /etc/NIXOS"
 }
+
+// Kind implements [failure.Classified].
+func (e *NotNixOSError) Kind() failure.Kind { return failure.Activation }
 
 // NotSystemError means that a path is not a NixOS system, or not in the node's store.
 type NotSystemError struct {
@@ -19,22 +27,28 @@ type NotSystemError struct {
 	Has                        []string // the existing specialisations
 }
 
-func (e *NotSystemError) Error() string {
+func (e *NotSystemError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *NotSystemError) OnNode() (node, text string) {
 	if e.Specialisation != "" {
 		has := "it has none"
 		if len(e.Has) > 0 {
 			has = "it has " + strings.Join(e.Has, ", ")
 		}
-		return fmt.Sprintf("%s: %s has no specialisation %s: %s", e.Node, e.Path, e.Specialisation, has)
+		return e.Node, fmt.Sprintf("%s has no specialisation %s: %s", e.Path, e.Specialisation, has)
 	}
-	return fmt.Sprintf("%s: %s is no NixOS system in the node's store: it has no bin/switch-to-configuration", e.Node, e.Path)
+	return e.Node, fmt.Sprintf("%s is no NixOS system in the node's store: it has no bin/switch-to-configuration", e.Path)
 }
 
 // NoStorePathError means that the node's nixos-rebuild has no option --store-path.
 type NoStorePathError struct{ Node string }
 
-func (e *NoStorePathError) Error() string {
-	return e.Node + ": the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild"
+func (e *NoStorePathError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *NoStorePathError) OnNode() (node, text string) {
+	return e.Node, "the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild"
 }
 
 // UnknownProfileError means that the node has a system that was not deployed by nixbench.
@@ -45,8 +59,11 @@ func (e *UnknownProfileError) Hint() string {
 	return "another user or tool has deployed it; to replace it, pass --force-replace-unknown-profiles, or set deployment.replaceUnknownProfiles"
 }
 
-func (e *UnknownProfileError) Error() string {
-	return fmt.Sprintf("%s: the node has %s, which was not deployed from here, and deployment.replaceUnknownProfiles is false", e.Node, e.Path)
+func (e *UnknownProfileError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *UnknownProfileError) OnNode() (node, text string) {
+	return e.Node, fmt.Sprintf("the node has %s, which was not deployed from here, and deployment.replaceUnknownProfiles is false", e.Path)
 }
 
 // BusyError means that another client's run is active on the node.
@@ -55,22 +72,30 @@ type BusyError struct {
 	Run  *Run // if known
 }
 
-func (e *BusyError) Error() string {
+func (e *BusyError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *BusyError) OnNode() (node, text string) {
 	if e.Run == nil {
-		return e.Node + ": another run is switching the node"
+		return e.Node, "another run is switching the node"
 	}
-	return fmt.Sprintf("%s: run %s is switching the node to %s", e.Node, e.Run.ID, e.Run.To)
+	return e.Node, fmt.Sprintf("run %s is switching the node to %s", e.Run.ID, e.Run.To)
 }
 
-// stepError adds node and step to an error. Its text contains the node only once, since the
-// wrapped error usually has it too.
+// Kind implements [failure.Classified].
+func (e *BusyError) Kind() failure.Kind { return failure.Activation }
+
+// stepError adds node and step to an error.
 type stepError struct {
 	node, step string
 	err        error
 }
 
-func (e *stepError) Error() string {
-	return e.node + ": " + e.step + ": " + strings.TrimPrefix(e.err.Error(), e.node+": ")
+func (e *stepError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *stepError) OnNode() (node, text string) {
+	return e.node, e.step + ": " + failure.TextOn(e.node, e.err)
 }
 
 func (e *stepError) Unwrap() error { return e.err }
@@ -82,14 +107,23 @@ type LostSightError struct {
 	Err        error
 }
 
-func (e *LostSightError) Error() string {
-	why := strings.TrimPrefix(strings.TrimPrefix(e.Err.Error(), e.Node+": "), "activate: ")
-	if e.Armed == 0 {
-		return fmt.Sprintf("%s: the result of the switch to %s is unknown, and the switch continues on the node: %s", e.Node, e.Path, why)
+func (e *LostSightError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *LostSightError) OnNode() (node, text string) {
+	why := failure.TextOn(e.Node, e.Err)
+	if s, ok := e.Err.(*stepError); ok { // the text names the step already
+		why = failure.TextOn(e.Node, s.err)
 	}
-	return fmt.Sprintf("%s: could not confirm the switch to %s; the node rolls back automatically, at the latest %s after the switch: %s",
-		e.Node, e.Path, e.Armed, why)
+	if e.Armed == 0 {
+		return e.Node, fmt.Sprintf("the result of the switch to %s is unknown, and the switch continues on the node: %s", e.Path, why)
+	}
+	return e.Node, fmt.Sprintf("could not confirm the switch to %s; the node rolls back automatically, at the latest %s after the switch: %s",
+		e.Path, e.Armed, why)
 }
+
+// Kind implements [failure.Classified].
+func (e *LostSightError) Kind() failure.Kind { return failure.Lost }
 
 // Brief returns the result in one line.
 func (e *LostSightError) Brief() string {
@@ -112,9 +146,12 @@ type FailedError struct {
 	ByItself bool   // the node rolled back without a request
 }
 
-func (e *FailedError) Error() string {
+func (e *FailedError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *FailedError) OnNode() (node, text string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s to %s: %s", e.Node, e.Request.Goal, e.Request.Path, e.cause())
+	fmt.Fprintf(&b, "%s to %s: %s", e.Request.Goal, e.Request.Path, e.cause())
 	switch e.Result.Outcome {
 	case RolledBack:
 		fmt.Fprintf(&b, "; the node rolled back to %s", e.From)
@@ -141,7 +178,7 @@ func (e *FailedError) Error() string {
 			b.WriteString("\n  " + line)
 		}
 	}
-	return b.String()
+	return e.Node, b.String()
 }
 
 // Brief returns the cause in one line.
@@ -198,7 +235,7 @@ func (e *FailedError) cause() string {
 	case exit == 4:
 		return "units failed (exit 4)"
 	case exit < 0:
-		return "the switch did not begin or was killed"
+		return "the switch did not start or was killed"
 	}
 	return fmt.Sprintf("switch-to-configuration failed (exit %d)", exit)
 }

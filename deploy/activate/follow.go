@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -182,7 +183,7 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 		// The connection may be dead without an error. Close it, so that the host opens another one, but
 		// only after run has returned: run ends the command over this connection.
 		conn.Close()
-		return fmt.Errorf("%s: %s: %w", w.name, commandName(command), errSilent)
+		return failure.On(w.name, fmt.Errorf("%s: %w", commandName(command), errSilent))
 	}
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -113,7 +114,7 @@ func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (
 	}
 	n, err := p.finish()
 	if err != nil {
-		return Node{}, fmt.Errorf("%s: inspect: %w", node, err)
+		return Node{}, failure.On(node, fmt.Errorf("inspect: %w", err))
 	}
 	return n, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // RebootError means that a node did not come back after a reboot, or booted another system.
@@ -18,12 +19,18 @@ type RebootError struct {
 	Err    error
 }
 
-func (e *RebootError) Error() string {
+func (e *RebootError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *RebootError) OnNode() (node, text string) {
 	if e.Booted == "" {
-		return fmt.Sprintf("%s: reboot: no login after %s (%v): check its console", e.Node, e.Waited.Round(time.Second), e.Err)
+		return e.Node, fmt.Sprintf("reboot: no login after %s (%v): check its console", e.Waited.Round(time.Second), e.Err)
 	}
-	return fmt.Sprintf("%s: reboot: booted %s instead of %s: check its boot loader", e.Node, e.Booted, e.Want)
+	return e.Node, fmt.Sprintf("reboot: booted %s instead of %s: check its boot loader", e.Booted, e.Want)
 }
+
+// Kind implements [failure.Classified].
+func (e *RebootError) Kind() failure.Kind { return failure.Lost }
 
 func (e *RebootError) Unwrap() error { return e.Err }
 
@@ -57,7 +64,7 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 		return after, nil
 	}
 	if ctx.Err() != nil {
-		return before, fmt.Errorf("%s: reboot: %w", node, context.Cause(ctx))
+		return before, failure.On(node, fmt.Errorf("reboot: %w", context.Cause(ctx)))
 	}
 	return before, &RebootError{Node: node, Want: before.Profile, Waited: time.Since(begin), Err: err}
 }

@@ -2,7 +2,10 @@ package activate
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Rollback activates a generation of the node's profile, or, if generation is zero, the
@@ -15,7 +18,7 @@ func (a *Activator) Rollback(ctx context.Context, node string, h Host, generatio
 	}
 	if generation == 0 {
 		if n.Previous == "" {
-			return Result{Before: n, After: n}, fmt.Errorf("%s: roll back: there is no record of what the node ran before the last run: name a generation", node)
+			return Result{Before: n, After: n}, failure.On(node, errors.New("roll back: there is no record of what the node ran before the last run: name a generation"))
 		}
 		r.Path, r.generation = n.Previous, n.GenerationOf(n.Previous)
 	} else {
@@ -25,7 +28,7 @@ func (a *Activator) Rollback(ctx context.Context, node string, h Host, generatio
 			}
 		}
 		if r.generation == 0 {
-			return Result{Before: n, After: n}, fmt.Errorf("%s: roll back: the node has no generation %d", node, generation)
+			return Result{Before: n, After: n}, failure.On(node, fmt.Errorf("roll back: the node has no generation %d", generation))
 		}
 	}
 	r.ReplaceUnknown = true // the user has chosen the target explicitly

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Condition is something that must hold.
@@ -58,6 +59,9 @@ func (e *Error) Error() string {
 	}
 	return "check: " + strings.Join(failed, "\n")
 }
+
+// Kind implements [failure.Classified].
+func (e *Error) Kind() failure.Kind { return failure.Check }
 
 const (
 	defaultEvery = 500 * time.Millisecond

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -23,16 +24,22 @@ type Error struct {
 	hint   string
 }
 
-func (e *Error) Error() string {
-	text := e.Node + ": " + e.Step + ": " + strings.TrimPrefix(e.Err.Error(), e.Node+": ")
+func (e *Error) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *Error) OnNode() (node, text string) {
+	text = e.Step + ": " + failure.TextOn(e.Node, e.Err)
 	if len(e.Argv) > 0 {
 		text += "\n  command: " + shortArgv(e.Argv)
 	}
 	if tail := strings.TrimSpace(e.Stderr); tail != "" {
 		text += "\n  " + strings.ReplaceAll(tail, "\n", "\n  ")
 	}
-	return text
+	return e.Node, text
 }
+
+// Kind implements [failure.Classified].
+func (e *Error) Kind() failure.Kind { return failure.Copy }
 
 func (e *Error) Unwrap() error { return e.Err }
 

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // DrainOptions are the permissions of a drain. By default a drain deletes only work that the engine
@@ -58,20 +60,34 @@ type BlockedError struct {
 const maxShownItems = 10 // lines for one node in a message
 
 // Error returns one line for each piece of work.
-func (e *BlockedError) Error() string {
+func (e *BlockedError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode] for the first of the nodes. The lines about other nodes name them.
+func (e *BlockedError) OnNode() (first, text string) {
 	var lines []string
-	for _, node := range slices.Sorted(maps.Keys(e.Nodes)) {
+	for i, node := range slices.Sorted(maps.Keys(e.Nodes)) {
+		name := node + ": "
+		if i == 0 {
+			first = node
+		}
 		items := e.Nodes[node]
 		for i, item := range items {
+			if len(lines) == 0 {
+				name = ""
+			}
 			if i == maxShownItems && len(items) > maxShownItems+1 {
-				lines = append(lines, fmt.Sprintf("%s: drain: and %d more; nixbench plan lists them", node, len(items)-i))
+				lines = append(lines, fmt.Sprintf("%sdrain: and %d more; nixbench plan lists them", name, len(items)-i))
 				break
 			}
-			lines = append(lines, node+": drain: "+item.Work+" "+item.Reason)
+			lines = append(lines, name+"drain: "+item.Work+" "+item.Reason)
+			name = node + ": "
 		}
 	}
-	return strings.Join(lines, "\n")
+	return first, strings.Join(lines, "\n")
 }
+
+// Kind implements [failure.Classified].
+func (e *BlockedError) Kind() failure.Kind { return failure.Activation }
 
 // Hint names the flags that allow the drain.
 func (e *BlockedError) Hint() string {

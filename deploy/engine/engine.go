@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -80,6 +81,9 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string { return e.Text }
+
+// Kind implements [failure.Classified].
+func (e *VersionError) Kind() failure.Kind { return failure.Activation }
 
 // Hint says what to do about it.
 func (e *VersionError) Hint() string { return e.Way }

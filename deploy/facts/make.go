@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -19,6 +20,9 @@ type Machine struct {
 type EndpointError struct{ Text, Fix string }
 
 func (e *EndpointError) Error() string { return "cluster.endpoint: " + e.Text }
+
+// Kind implements [failure.Classified].
+func (e *EndpointError) Kind() failure.Kind { return failure.Provision }
 
 // Hint is shown below the message.
 func (e *EndpointError) Hint() string { return e.Fix }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"runtime"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -74,7 +74,7 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	select {
 	case f.resolving <- struct{}{}:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: %w", n.Name, context.Cause(ctx))
+		return nil, failure.On(n.Name, context.Cause(ctx))
 	}
 	wait := f.options.Send.Wait(event.Event{Node: n.Name, Phase: event.Connect, Text: "ssh -G, which reads the SSH configuration"})
 	cfg, err := f.options.Resolve(ctx, target)
@@ -138,7 +138,7 @@ func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Targe
 	m, cluster, err := f.machineOf(n.Name)
 	switch {
 	case err != nil:
-		return remote.Target{}, fmt.Errorf("%s: %w", n.Name, err)
+		return remote.Target{}, failure.On(n.Name, err)
 	case m.Created == nil:
 		return remote.Target{}, &NoHostError{Node: n}
 	case !m.Address.IsValid():

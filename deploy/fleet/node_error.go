@@ -2,10 +2,10 @@ package fleet
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -17,12 +17,22 @@ type NodeError struct {
 	Err  error
 }
 
-// Error names the node once: the wrapped error often begins with the node's name, too.
-func (e *NodeError) Error() string {
-	return e.Node + ": " + strings.TrimPrefix(e.Err.Error(), e.Node+": ")
-}
-
+func (e *NodeError) Error() string { return failure.Message(e) }
 func (e *NodeError) Unwrap() error { return e.Err }
+
+// OnNode implements [failure.OnNode].
+func (e *NodeError) OnNode() (node, text string) { return e.Node, failure.TextOn(e.Node, e.Err) }
+
+// Kind implements [failure.Classified].
+func (e *NodeError) Kind() failure.Kind {
+	switch e.Step {
+	case event.Connect:
+		return failure.Unreachable
+	case event.Copy, event.Keys:
+		return failure.Copy
+	}
+	return failure.Activation
+}
 
 // NoHostError is a node without an address.
 type NoHostError struct {
@@ -33,20 +43,28 @@ type NoHostError struct {
 // Hint returns what to do about the error.
 func (e *NoHostError) Hint() string {
 	if e.Node.Role != "" {
-		return "nixbench apply boots it, or finds its address"
+		return "nixbench apply boots it, or discovers its address"
 	}
 	return ""
 }
 
-func (e *NoHostError) Error() string {
+func (e *NoHostError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *NoHostError) OnNode() (node, text string) {
 	switch {
 	case e.Booted:
-		return fmt.Sprintf("%s: the address of its machine is not known yet", e.Node.Name)
+		text = "the address of its machine is not known yet"
 	case e.Node.Role != "":
-		return fmt.Sprintf("%s: its machine has not been booted yet, so it has no address", e.Node.Name)
+		text = "its machine has not been booted yet, so it has no address"
+	default:
+		text = "deployment.targetHost is null, so it can only be deployed locally, with apply-local"
 	}
-	return fmt.Sprintf("%s: deployment.targetHost is null, so it can only be deployed locally, with apply-local", e.Node.Name)
+	return e.Node.Name, text
 }
+
+// Kind implements [failure.Classified].
+func (e *NoHostError) Kind() failure.Kind { return failure.Unreachable }
 
 // Brief formats an error in one line without the node's name, which the line begins with.
 func Brief(node string, err error) string {
@@ -58,6 +76,6 @@ func Brief(node string, err error) string {
 	if errors.As(err, &down) {
 		err = down // leave out the step that could not be done
 	}
-	text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), node+": "), "\n")
+	text, _, _ := strings.Cut(failure.TextOn(node, err), "\n")
 	return text
 }

@@ -39,7 +39,7 @@ func nixVersion(ctx context.Context) provision.Finding {
 	case major < 2 || major == 2 && minor < 8:
 		f.State = provision.FindingError
 	case major == 2 && minor < 18:
-		f.State, f.Text = provision.FindingWarning, text+" is older than what nixbench is made for"
+		f.State, f.Text = provision.FindingWarning, text+" is older than the oldest version that nixbench supports"
 	default:
 		f.Fix = ""
 	}
@@ -58,10 +58,10 @@ func nixTrust(ctx context.Context) provision.Finding {
 		}
 		f.Text = "it can be reached"
 	case strings.Contains(text, `"trusted":0`), strings.Contains(text, `"trusted":false`):
-		f.State, f.Text = provision.FindingWarning, "its daemon does not trust you"
-		f.Fix = "that is enough to build and copy; for --nix-option and unsigned caches, put yourself into trusted-users of /etc/nix/nix.conf"
+		f.State, f.Text = provision.FindingWarning, "its daemon does not trust this user"
+		f.Fix = "this is enough to build and copy; for --nix-option and unsigned caches, add the user to trusted-users in /etc/nix/nix.conf"
 	default:
-		f.Text = "it can be reached, and trusts you"
+		f.Text = "it can be reached, and trusts this user"
 	}
 	return f
 }

@@ -32,7 +32,7 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 				now[i].Value.Failed, old = failedSince(before[o.Node.Name], o.Value)
 				if len(old) > 0 {
 					still = append(still, event.Event{Kind: event.Message, Level: "warning", Node: o.Node.Name,
-						Text: fmt.Sprintf("%s: failed before this run, and still: %s", o.Node.Name, strings.Join(old, ", "))})
+						Text: fmt.Sprintf("%s: failed before this run and has not recovered: %s", o.Node.Name, strings.Join(old, ", "))})
 				}
 			}
 			if ctx.Err() == nil { // a cancelled inspection has no result

@@ -32,7 +32,7 @@ func Nodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel i
 	}
 	text := fleet.Count(len(nodes), "node")
 	if failed > 0 {
-		text = fmt.Sprintf("%d of %s cannot be asked", failed, text)
+		text = fmt.Sprintf("%d of %s cannot be inspected", failed, text)
 	}
 	send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Connect, Total: len(nodes), Failed: failed > 0, Text: text})
 	return out

@@ -24,9 +24,9 @@ func (m *Manager) PlanAbandon(recorded *state.State, hypervisor string) *Destroy
 			d.WholeCluster = false
 			continue
 		}
-		machine := Removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is given up"}
+		machine := Removal{Node: node, Role: s.Role, Hypervisor: hypervisor, note: "its host key is removed from the record"}
 		if s.Address.IsValid() {
-			machine.note = "its address " + s.Address.String() + " and its host key are given up"
+			machine.note = "its address " + s.Address.String() + " and its host key are removed from the record"
 		}
 		d.Removals = append(d.Removals, machine)
 	}
@@ -56,7 +56,7 @@ func (m *Manager) describeRemaining(recorded *state.State, d *DestroyPlan) []str
 	}
 	if len(keys) > 0 {
 		slices.Sort(keys)
-		out = append(out, "whoever has their disks may have these keys: "+strings.Join(slices.Compact(keys), ", "))
+		out = append(out, "a person with access to their disks may have these keys: "+strings.Join(slices.Compact(keys), ", "))
 	}
 	return out
 }
@@ -85,7 +85,7 @@ func addAbandonHint(err error, recorded *state.State) error {
 	case *provision.Error:
 		if _, ours := recorded.Cluster.Hypervisors[e.Hypervisor]; ours && errors.Is(e, provision.ErrUnreachable) {
 			with := *e
-			with.Fix += fmt.Sprintf("; if it is gone for good, take it out of cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.Hypervisor)
+			with.Fix += fmt.Sprintf("; if it is permanently lost, remove it from cluster.hypervisors, then: nixbench destroy --forget-hypervisor %s", e.Hypervisor)
 			with.Fix = strings.TrimPrefix(with.Fix, "; ")
 			return &with
 		}

@@ -2,11 +2,11 @@ package machines
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
@@ -25,13 +25,13 @@ func (m *Task) notReadyError(ctx context.Context, err error) error {
 	if d, ok := host.(provision.Discoverer); ok && m.plan.Network.Mode.Ours() {
 		all, _ := d.Addresses(ctx, m.plan.Cluster, m.Change.Node) // only for the message, so an error does not matter
 		if a := preferredAddress(all); a.IsValid() && a != m.Change.Address && len(all) == 1 {
-			e.Err = fmt.Errorf("%w; it has got the address %s, although %s is reserved for it", e.Err, a, m.Change.Address)
+			e.Err = fmt.Errorf("%w; it has the address %s, although %s is reserved for it", e.Err, a, m.Change.Address)
 		}
 	}
 	if inventory, err := host.Survey(ctx, m.plan.Cluster, m.plan.Network); err == nil {
 		for _, f := range inventory.Machines {
 			if f.Node == m.Change.Node && f.State == provision.Off {
-				e.Err = fmt.Errorf("%w; it is off: its system has ended by itself", e.Err)
+				e.Err = fmt.Errorf("%w; it is off: its system has shut down", e.Err)
 			}
 		}
 	}
@@ -50,34 +50,38 @@ type BootError struct {
 	Err     error
 }
 
-func (e *BootError) Error() string {
-	text := strings.TrimPrefix(e.Err.Error(), e.Node+": ")
-	text = strings.TrimPrefix(text, e.Node+", ")
+func (e *BootError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *BootError) OnNode() (node, text string) {
+	text = failure.TextOn(e.Node, e.Err)
 	if e.Started {
-		text = fmt.Sprintf("its machine was started, but is not ready (it has %s): %s", e.Within, text)
+		text = fmt.Sprintf("its machine was started, but is not ready after %s: %s", e.Within, text)
 	}
 	if tail := strings.TrimSpace(e.Console); tail != "" {
 		text += "\nits console ends with:\n" + tail
 	}
-	return e.Node + ": " + text
+	return e.Node, text
 }
 
 // Brief formats the error in one line without the node's name.
 func (e *BootError) Brief() string {
-	text, _, _ := strings.Cut(strings.TrimPrefix(e.Error(), e.Node+": "), "\n")
+	text, _, _ := strings.Cut(failure.TextOn(e.Node, e), "\n")
 	return text
 }
+
+// Kind implements [failure.Classified].
+func (e *BootError) Kind() failure.Kind { return failure.Provision }
 
 func (e *BootError) Unwrap() error { return e.Err }
 
 // Hint returns what to do about the error.
 func (e *BootError) Hint() string {
-	var helpful interface{ Hint() string }
-	if errors.As(e.Err, &helpful) && helpful.Hint() != "" {
-		return helpful.Hint()
+	if hint := failure.Hint(e.Err); hint != "" {
+		return hint
 	}
 	if e.Started {
-		return "the next apply goes on waiting; --boot-timeout gives it longer; nixbench destroy --on " + e.Node + " begins anew"
+		return "the next apply continues to wait; --boot-timeout sets a longer limit; to start again with a new machine: nixbench destroy --on " + e.Node
 	}
 	return ""
 }

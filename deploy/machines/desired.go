@@ -78,7 +78,7 @@ func desiredNetwork(hive *nixeval.Hive) (provision.Network, error) {
 	}
 	cidr, err := netip.ParsePrefix(n.CIDR)
 	if err != nil {
-		return bad("an address and a number of bits, such as 192.168.222.0/24", "cidr: %q is no range of addresses", n.CIDR)
+		return bad("an address and a number of bits, such as 192.168.222.0/24", "cidr: %q is not an address range", n.CIDR)
 	}
 	if !cidr.Addr().Is4() || cidr.Bits() > 29 || cidr.Bits() < 8 {
 		return bad("such as 192.168.222.0/24", "cidr: %s is not a range of IPv4 addresses from /8 to /29", cidr)

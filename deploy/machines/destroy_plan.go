@@ -46,7 +46,7 @@ func (d Removal) String() string {
 	case d.unrecorded:
 		text += ": left by an interrupted run"
 	case d.State == "":
-		text += ": nothing of it is there any more"
+		text += ": it no longer exists"
 	case d.State != provision.Running:
 		text += ": " + string(d.State)
 	}
@@ -123,7 +123,7 @@ func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, select
 	for _, machine := range list {
 		if machine.neverCreated {
 			d.neverCreated = append(d.neverCreated, machine.Node)
-			d.Remaining = append(d.Remaining, machine.Node+": it was never made; it is forgotten")
+			d.Remaining = append(d.Remaining, machine.Node+": it was never created; its record is removed")
 		} else {
 			d.Removals = append(d.Removals, machine)
 		}

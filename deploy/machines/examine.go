@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/deploy/event"
@@ -59,12 +60,7 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provisio
 
 // errorFinding makes a finding of an error.
 func errorFinding(what string, err error) provision.Finding {
-	f := provision.Finding{What: what, State: provision.FindingError, Text: err.Error()}
-	var helpful interface{ Hint() string }
-	if errors.As(err, &helpful) {
-		f.Fix = helpful.Hint()
-	}
-	return f
+	return provision.Finding{What: what, State: provision.FindingError, Text: err.Error(), Fix: failure.Hint(err)}
 }
 
 func (m *Manager) examineHypervisor(ctx context.Context, name string, h state.Hypervisor, c provision.Cluster, net provision.Network) ([]provision.Finding, *provision.Inventory) {
@@ -116,7 +112,7 @@ func (m *Manager) examineCapacity(ctx context.Context, recorded *state.State, al
 		f := provision.Finding{What: "disk", State: provision.FindingOK, Where: name,
 			Text: fmt.Sprintf("new machines may grow to %s; the pool has %s left", provision.SizeText(disks[name]), provision.SizeText(inventories[name].FreeDisk))}
 		if disks[name] > inventories[name].FreeDisk {
-			f.State, f.Fix = provision.FindingWarning, "disks take what is written to them, so this may do; else a smaller roles.*.disk, or a larger pool"
+			f.State, f.Fix = provision.FindingWarning, "disks are allocated as they are written, so this may be enough; otherwise reduce roles.*.disk, or enlarge the pool"
 		}
 		out = append(out, f)
 	}
@@ -131,7 +127,7 @@ func capacityText(p provision.Plan) string {
 		}
 	}
 	if n == 0 {
-		return "no machine has to be made"
+		return "no machine has to be created"
 	}
 	return "there is room for " + fleet.Count(n, "new machine")
 }

@@ -2,11 +2,12 @@ package machines
 
 import (
 	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"net/netip"
 	"path"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -67,7 +68,7 @@ func (m *Task) machineIdentity(s provision.Spec) (provision.Identity, error) {
 	if key.Public == m.Store.State().Machines[s.Node].HostKey {
 		id.HostKey = key.Private
 	} else if m.Change.NeedsImage() {
-		return id, fmt.Errorf("%s: the host key that was made for it is gone", s.Node)
+		return id, failure.On(s.Node, errors.New("its host key file is missing"))
 	}
 	return id, nil
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -157,6 +158,9 @@ func (e *ImageError) Error() string {
 	}
 	return text
 }
+
+// Kind implements [failure.Classified].
+func (e *ImageError) Kind() failure.Kind { return failure.Provision }
 
 func (e *ImageError) Unwrap() error { return e.Err }
 

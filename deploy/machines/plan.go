@@ -170,8 +170,8 @@ func (m *Manager) validateHypervisorURIs(plan *Plan, recorded *state.State) erro
 		present := slices.ContainsFunc(plan.inventories[s.Hypervisor].Machines, func(f provision.Actual) bool { return f.Node == node })
 		if now.URI != old.URI && !present {
 			return &provision.PlanError{
-				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s any more, which was %s and is %s now", node, s.Hypervisor, old.URI, now.URI),
-				Fix:  "give the new host a name of its own in cluster.hypervisors; or put the old URI back, and remove the machine first: nixbench destroy --on " + node,
+				Text: fmt.Sprintf("%s: its machine is not on hypervisor %s, whose URI was %s and is %s now", node, s.Hypervisor, old.URI, now.URI),
+				Fix:  "give the new host its own name in cluster.hypervisors; or restore the old URI, and remove the machine first: nixbench destroy --on " + node,
 			}
 		}
 	}
@@ -188,8 +188,8 @@ func (m *Manager) validatePools(where map[string]state.Hypervisor, recorded *sta
 		}
 		if old, now := recorded.Cluster.Hypervisors[s.Hypervisor], where[s.Hypervisor]; old.Pool != now.Pool {
 			return &provision.PlanError{
-				Text: fmt.Sprintf("%s: its disks are in the pool %s of hypervisor %s, and the hive now says pool %s", node, old.Pool, s.Hypervisor, now.Pool),
-				Fix:  fmt.Sprintf("put cluster.hypervisors.%s.pool back; or give the other pool a name of its own there, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
+				Text: fmt.Sprintf("%s: its disks are in the pool %s of hypervisor %s, and the hive sets pool %s", node, old.Pool, s.Hypervisor, now.Pool),
+				Fix:  fmt.Sprintf("restore cluster.hypervisors.%s.pool; or add a hypervisor entry with its own name for the other pool, and remove the machine first: nixbench destroy --on %s", s.Hypervisor, node),
 			}
 		}
 	}
@@ -209,8 +209,8 @@ func validateNetworkUnchanged(wanted provision.Network, recorded *state.State) e
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		if recorded.Machines[node].Created != nil && old != now {
 			return &provision.PlanError{
-				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive now says network %s", node, formatNetwork(old), formatNetwork(now)),
-				Fix:  "put cluster.network back as it was, or begin anew: nixbench destroy, then nixbench apply",
+				Text: fmt.Sprintf("%s and perhaps others are on network %s, and the hive sets network %s", node, formatNetwork(old), formatNetwork(now)),
+				Fix:  "restore cluster.network, or recreate the cluster: nixbench destroy, then nixbench apply",
 			}
 		}
 	}

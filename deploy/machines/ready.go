@@ -21,7 +21,7 @@ import (
 func (m *Task) discoverAddress(ctx context.Context, longAgo bool) error {
 	d, ok := m.plan.providers[m.Change.Hypervisor].(provision.Discoverer)
 	if !ok {
-		return &provision.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: errors.New("this kind of hypervisor cannot tell")}
+		return &provision.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: errors.New("this kind of hypervisor does not report addresses")}
 	}
 	recorded := m.Store.State().Machines[m.Change.Node].Address
 	until, _ := ctx.Deadline()
@@ -39,7 +39,7 @@ func (m *Task) discoverAddress(ctx context.Context, longAgo bool) error {
 			return withHypervisor(err, m.Change.Hypervisor, "find the address of "+m.Change.Node)
 		}
 		if err := sleep(ctx, time.Second); err != nil {
-			err = fmt.Errorf("it has got no address on network %s, as far as the hypervisor knows: %w", m.plan.Network.Name, err)
+			err = fmt.Errorf("the hypervisor reports no address for it on network %s: %w", m.plan.Network.Name, err)
 			return &provision.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: err, Fix: m.addressHint()}
 		}
 	}
@@ -50,8 +50,8 @@ func (m *Task) addressHint() string {
 	if m.plan.Network.Mode != provision.Bridge {
 		return ""
 	}
-	return "see that its system asks for an address by DHCP on bridge " + m.plan.Network.Bridge +
-		"; a virtual machine with a guest agent tells it (services.qemuGuest.enable = true), others are seen where they talk to the hypervisor or to this machine"
+	return "check that its system requests an address by DHCP on bridge " + m.plan.Network.Bridge +
+		"; a virtual machine with a guest agent reports its address (services.qemuGuest.enable = true); the address of others is discovered from their traffic with the hypervisor or with this machine"
 }
 
 // preferredAddress returns the first address that can be reached from other hosts. It prefers

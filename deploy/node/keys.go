@@ -62,9 +62,9 @@ func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, wh
 		return nil
 	case errors.As(why, &failed) && failed.Result.RolledBack():
 		// The node has rolled back; only the keys that it could not restore are left to do.
-		return fmt.Errorf("the node has put back the keys from before together with its system, but that could not be verified: %w", err)
+		return fmt.Errorf("the node has restored the previous keys with its previous system, but this could not be verified: %w", err)
 	}
-	return fmt.Errorf("its keys may still be those of the new system; nixbench apply compares them with the hive: %w", err)
+	return fmt.Errorf("its keys may be those of the new system; nixbench apply compares them with the hive: %w", err)
 }
 
 // undoTimeout limits the time to restore keys after a failure.
@@ -97,7 +97,7 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 	case changed != "":
 		return Result{Outcome: state.Switched, Text: changed}, nil
 	case o.Goal == UploadKeys:
-		return Result{Outcome: state.Unchanged, Text: "keys are as they were"}, nil
+		return Result{Outcome: state.Unchanged, Text: "keys are unchanged"}, nil
 	}
 	return Result{Outcome: state.Unchanged, Text: "unchanged"}, nil
 }

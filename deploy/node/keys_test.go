@@ -31,9 +31,9 @@ func TestKeysOfUnreachableNodes(t *testing.T) {
 		why  error
 		want string
 	}{
-		{rolledBack, "the node has put back the keys from before together with its system, but that could not be verified: a: restore keys: no answer within 5s"},
-		{&fleet.NodeError{Node: "a", Err: rolledBack}, "the node has put back the keys from before"},
-		{errors.New("no space left"), "its keys may still be those of the new system; nixbench apply compares them with the hive: a: restore keys: no answer within 5s"},
+		{rolledBack, "the node has restored the previous keys with its previous system, but this could not be verified: a: restore keys: no answer within 5s"},
+		{&fleet.NodeError{Node: "a", Err: rolledBack}, "the node has restored the previous keys"},
+		{errors.New("no space left"), "its keys may be those of the new system; nixbench apply compares them with the hive: a: restore keys: no answer within 5s"},
 		{&activate.LostSightError{Node: "a"}, ""},
 		{&activate.BusyError{Node: "a"}, ""},
 	} {

@@ -66,7 +66,7 @@ func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h acti
 	}
 	since := notAfter(intent.Since, time.Now())
 	if until := since.Add(maxRebootTime); time.Now().Before(until) {
-		c.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has told it to reboot, and it is waited for"})
+		c.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has requested its reboot; this run waits for it"})
 		limited, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
 		_, _ = c.Activator.WaitForBoot(limited, node, h, intent.Path, since.Add(shutdownGrace))

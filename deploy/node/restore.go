@@ -36,7 +36,7 @@ func (c *Changer) Restore(ctx context.Context, n nixeval.Node, before activate.N
 func (c *Changer) restoreSystem(ctx context.Context, n nixeval.Node, h host, o Options, before activate.Node, goal activate.Goal, path string) error {
 	generation := GenerationOf(before, path)
 	if generation == 0 {
-		return errors.New("it had no generation to go back to")
+		return errors.New("it had no earlier generation")
 	}
 	if !o.WithoutKeys { // before the system: its units start with the previous keys
 		if err := c.Uploader.PutBack(ctx, n.Name, h); err != nil {

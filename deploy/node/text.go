@@ -41,7 +41,7 @@ func dryText(result activate.Result) string {
 	text := unitsText(result.Dry)
 	var unknown *activate.UnknownProfileError
 	if errors.As(result.Refused, &unknown) {
-		text += "; but apply will refuse to replace " + unknown.Path + ", which was not deployed from here"
+		text += "; but apply would refuse to replace " + unknown.Path + ", which was not deployed from here"
 	}
 	return text
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Plan contains all changes that bring the machines to their desired state.
@@ -63,6 +65,9 @@ type Options struct {
 type PlanError struct{ Text, Fix string }
 
 func (e *PlanError) Error() string { return e.Text }
+
+// Kind implements [failure.Classified].
+func (e *PlanError) Kind() failure.Kind { return failure.Provision }
 
 // Hint returns the fix, which is shown below the message.
 func (e *PlanError) Hint() string { return e.Fix }

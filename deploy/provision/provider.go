@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Provider manages the machines of one hypervisor. All methods are idempotent: after a failure or an
@@ -95,15 +96,27 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	var where []string
-	if e.Node != "" {
-		where = append(where, e.Node)
+	node, text := e.OnNode()
+	switch {
+	case node == "":
+		return text
+	case e.Hypervisor != "":
+		return node + ", " + text
 	}
-	if e.Hypervisor != "" {
-		where = append(where, "hypervisor "+e.Hypervisor)
-	}
-	return fmt.Sprintf("%s: %s: %v", strings.Join(where, ", "), e.Op, e.Err)
+	return node + ": " + text
 }
+
+// OnNode implements [failure.OnNode].
+func (e *Error) OnNode() (node, text string) {
+	text = fmt.Sprintf("%s: %v", e.Op, e.Err)
+	if e.Hypervisor != "" {
+		text = "hypervisor " + e.Hypervisor + ": " + text
+	}
+	return e.Node, text
+}
+
+// Kind implements [failure.Classified].
+func (e *Error) Kind() failure.Kind { return failure.Provision }
 
 func (e *Error) Unwrap() error { return e.Err }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // maxSessions is how many commands run at once on one connection. sshd's own
@@ -154,7 +156,7 @@ func (c *Conn) session(ctx context.Context) (*ssh.Session, error) {
 			return s, err
 		}
 		if tries >= 3 && len(c.slots) <= 1 {
-			return nil, fmt.Errorf("%s: %s refuses to open a session: %w", c.cfg.Node, c.cfg.Addr(), err)
+			return nil, failure.On(c.cfg.Node, fmt.Errorf("%s refuses to open a session: %w", c.cfg.Addr(), err))
 		}
 		if err := c.sleep(ctx, wait); err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Options are the same for every node of a run.
@@ -139,7 +140,7 @@ func handshake(ctx context.Context, conn net.Conn, cfg Config, opts Options, hos
 // dialError returns the error for a failed transport connection.
 func dialError(ctx context.Context, cfg Config, clock *clock, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: connect to %s: %w", cfg.Node, cfg.Addr(), context.Cause(ctx))
+		return failure.On(cfg.Node, fmt.Errorf("connect to %s: %w", cfg.Addr(), context.Cause(ctx)))
 	}
 	var unknown *HostKeyUnknownError
 	var changed *HostKeyChangedError
@@ -158,7 +159,7 @@ func loginError(ctx context.Context, cfg Config, clock *clock, hosts *hostKeys, 
 	var negotiation *ssh.AlgorithmNegotiationError
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: log in to %s: %w", cfg.Node, cfg.Addr(), context.Cause(ctx))
+		return failure.On(cfg.Node, fmt.Errorf("log in to %s: %w", cfg.Addr(), context.Cause(ctx)))
 	case hosts.err != nil:
 		return hosts.err
 	case clock.struck():
@@ -169,8 +170,8 @@ func loginError(ctx context.Context, cfg Config, clock *clock, hosts *hostKeys, 
 	case hosts.accepted && refused(err):
 		return &AuthError{Node: cfg.Node, Addr: cfg.Addr(), User: cfg.User, Tried: id.tried, Err: err}
 	case errors.As(err, &negotiation):
-		return fmt.Errorf("%s: %s and nixbench have no %s algorithm in common (it offers %s): %w",
-			cfg.Node, cfg.Addr(), negotiation.What, strings.Join(negotiation.SupportedAlgorithms, ","), err)
+		return failure.On(cfg.Node, fmt.Errorf("%s and nixbench have no %s algorithm in common (it offers %s): %w",
+			cfg.Addr(), negotiation.What, strings.Join(negotiation.SupportedAlgorithms, ","), err))
 	}
 	return &UnreachableError{Node: cfg.Node, Addr: cfg.Addr(), Err: err}
 }

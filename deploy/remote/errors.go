@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // ErrForwardingProhibited means that the server forbids stream-local
@@ -23,9 +25,15 @@ type UnreachableError struct {
 	Err        error
 }
 
-func (e *UnreachableError) Error() string {
-	return fmt.Sprintf("%s: cannot reach %s: %v%s", e.Node, e.Addr, e.Err, e.hint())
+func (e *UnreachableError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *UnreachableError) OnNode() (node, text string) {
+	return e.Node, fmt.Sprintf("cannot reach %s: %v%s", e.Addr, e.Err, e.hint())
 }
+
+// Kind implements [failure.Classified].
+func (e *UnreachableError) Kind() failure.Kind { return failure.Unreachable }
 
 func (e *UnreachableError) hint() string {
 	switch {
@@ -46,10 +54,16 @@ type HostKeyUnknownError struct {
 	Files      []string // the files that were searched
 }
 
-func (e *HostKeyUnknownError) Error() string {
-	return fmt.Sprintf("%s: the host key of %s is not known: it shows %s %s; if that is the right one, run again with --accept-new-host-keys (looked in %s)",
-		e.Node, e.Addr, e.Key.Type(), ssh.FingerprintSHA256(e.Key), orNone(e.Files))
+func (e *HostKeyUnknownError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *HostKeyUnknownError) OnNode() (node, text string) {
+	return e.Node, fmt.Sprintf("the host key of %s is not known: it shows %s %s; if that is the right one, run again with --accept-new-host-keys (looked in %s)",
+		e.Addr, e.Key.Type(), ssh.FingerprintSHA256(e.Key), orNone(e.Files))
 }
+
+// Kind implements [failure.Classified].
+func (e *HostKeyUnknownError) Kind() failure.Kind { return failure.Unreachable }
 
 // KnownKey is an expected host key and the file that contains it.
 type KnownKey struct {
@@ -75,22 +89,28 @@ type HostKeyChangedError struct {
 	Revoked    bool
 }
 
-func (e *HostKeyChangedError) Error() string {
+func (e *HostKeyChangedError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *HostKeyChangedError) OnNode() (node, text string) {
 	want := make([]string, len(e.Want))
 	for i, k := range e.Want {
 		want[i] = k.String()
 	}
 	shown := e.Key.Type() + " " + ssh.FingerprintSHA256(e.Key)
 	if e.Revoked {
-		return fmt.Sprintf("%s: the host key of %s is revoked: %s, see %s", e.Node, e.Addr, shown, strings.Join(want, ", "))
+		return e.Node, fmt.Sprintf("the host key of %s is revoked: %s, see %s", e.Addr, shown, strings.Join(want, ", "))
 	}
 	fix := "this machine was booted with the pinned key, so something else answers at its address"
 	if len(e.Want) > 0 && e.Want[0].File != "" {
 		fix = fmt.Sprintf("if the host was reinstalled, remove line %d of %s", e.Want[0].Line, e.Want[0].File)
 	}
-	return fmt.Sprintf("%s: the host key of %s has CHANGED: it shows %s, expected %s; %s",
-		e.Node, e.Addr, shown, strings.Join(want, ", "), fix)
+	return e.Node, fmt.Sprintf("the host key of %s has CHANGED: it shows %s, expected %s; %s",
+		e.Addr, shown, strings.Join(want, ", "), fix)
 }
+
+// Kind implements [failure.Classified].
+func (e *HostKeyChangedError) Kind() failure.Kind { return failure.Unreachable }
 
 // AuthError means that the host has the right key but refuses the login.
 type AuthError struct {
@@ -99,10 +119,16 @@ type AuthError struct {
 	Err              error
 }
 
-func (e *AuthError) Error() string {
-	return fmt.Sprintf("%s: %s refuses to log in %s: tried %s; add one of these keys to the user's authorized keys, or name another with deployment.sshOptions: %v",
-		e.Node, e.Addr, e.User, orNone(e.Tried), e.Err)
+func (e *AuthError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *AuthError) OnNode() (node, text string) {
+	return e.Node, fmt.Sprintf("%s refuses to log in %s: tried %s; add one of these keys to the user's authorized keys, or name another with deployment.sshOptions: %v",
+		e.Addr, e.User, orNone(e.Tried), e.Err)
 }
+
+// Kind implements [failure.Classified].
+func (e *AuthError) Kind() failure.Kind { return failure.Unreachable }
 
 func (e *AuthError) Unwrap() error { return e.Err }
 
@@ -113,9 +139,15 @@ type LostError struct {
 	Err        error
 }
 
-func (e *LostError) Error() string {
-	return fmt.Sprintf("%s: lost the connection to %s: %v", e.Node, e.Addr, e.Err)
+func (e *LostError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *LostError) OnNode() (node, text string) {
+	return e.Node, fmt.Sprintf("lost the connection to %s: %v", e.Addr, e.Err)
 }
+
+// Kind implements [failure.Classified].
+func (e *LostError) Kind() failure.Kind { return failure.Activation }
 
 func (e *LostError) Unwrap() error { return e.Err }
 
@@ -127,9 +159,15 @@ type TimeoutError struct {
 	Err        error
 }
 
-func (e *TimeoutError) Error() string {
-	return fmt.Sprintf("%s: %s on %s: no answer in time: %v", e.Node, e.Command, e.Addr, e.Err)
+func (e *TimeoutError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *TimeoutError) OnNode() (node, text string) {
+	return e.Node, fmt.Sprintf("%s on %s: no answer in time: %v", e.Command, e.Addr, e.Err)
 }
+
+// Kind implements [failure.Classified].
+func (e *TimeoutError) Kind() failure.Kind { return failure.Timeout }
 
 // Hint returns what the user can do.
 func (e *TimeoutError) Hint() string {
@@ -163,16 +201,19 @@ var signalNumbers = map[string]int{
 	"SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15, "XCPU": 24, "XFSZ": 25, "SYS": 31,
 }
 
-func (e *RunError) Error() string {
+func (e *RunError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *RunError) OnNode() (node, text string) {
 	how := fmt.Sprintf("exit status %d", e.ExitStatus)
 	if e.Signal != "" {
 		how = "killed by signal " + e.Signal
 	}
-	text := fmt.Sprintf("%s: %s on %s: %s", e.Node, Cmd{Argv: e.Argv, Name: e.Name}, e.Host, how)
+	text = fmt.Sprintf("%s on %s: %s", Cmd{Argv: e.Argv, Name: e.Name}, e.Host, how)
 	if tail := strings.TrimSpace(e.Stderr); tail != "" {
 		text += ": " + tail
 	}
-	return text
+	return e.Node, text
 }
 
 // EscalationError means that the user could not become root, so the command
@@ -187,13 +228,19 @@ type EscalationError struct {
 
 func (e *EscalationError) Unwrap() error { return e.Err }
 
-func (e *EscalationError) Error() string {
-	text := fmt.Sprintf("%s: %s cannot become root with %s: %s", e.Node, e.User, strings.Join(e.Argv, " "), e.Reason)
+func (e *EscalationError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *EscalationError) OnNode() (node, text string) {
+	text = fmt.Sprintf("%s cannot become root with %s: %s", e.User, strings.Join(e.Argv, " "), e.Reason)
 	if tail := strings.TrimSpace(e.Stderr); tail != "" {
 		text += ": " + tail
 	}
-	return text
+	return e.Node, text
 }
+
+// Kind implements [failure.Classified].
+func (e *EscalationError) Kind() failure.Kind { return failure.Unreachable }
 
 func orNone(words []string) string {
 	if len(words) == 0 {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // DialUnix connects to a unix socket on the node. The connection supports no
@@ -29,7 +31,7 @@ func (c *Conn) DialUnix(ctx context.Context, remotePath string) (net.Conn, error
 func (c *Conn) DialTCP(ctx context.Context, address string) (net.Conn, error) {
 	conn, refused, err := c.dialFrom(ctx, "tcp", address)
 	if refused {
-		err = fmt.Errorf("%s: connect to %s: %w", c.cfg.Node, address, err)
+		err = failure.On(c.cfg.Node, fmt.Errorf("connect to %s: %w", address, err))
 	}
 	return conn, err
 }
@@ -59,7 +61,7 @@ func (c *Conn) dialFrom(ctx context.Context, network, address string) (_ net.Con
 				d.conn.Close()
 			}
 		}()
-		return nil, false, fmt.Errorf("%s: connect to %s: %w", c.cfg.Node, address, context.Cause(ctx))
+		return nil, false, failure.On(c.cfg.Node, fmt.Errorf("connect to %s: %w", address, context.Cause(ctx)))
 	}
 }
 
@@ -79,7 +81,7 @@ fi`
 // forbidden and if no process listens, so it inspects the socket.
 func (c *Conn) whyNotForwarded(ctx context.Context, path string, err error) error {
 	fail := func(why error) error {
-		return fmt.Errorf("%s: connect to socket %s on %s: %w", c.cfg.Node, path, c.cfg.Addr(), why)
+		return failure.On(c.cfg.Node, fmt.Errorf("connect to socket %s on %s: %w", path, c.cfg.Addr(), why))
 	}
 	var refused *ssh.OpenChannelError
 	if !errors.As(err, &refused) {
@@ -121,7 +123,7 @@ const maxSocketPath = 103
 // connection ends. Setting it up connects once, to fail early.
 func (c *Conn) ForwardUnix(ctx context.Context, localPath, remotePath string) (io.Closer, error) {
 	fail := func(err error) (io.Closer, error) {
-		return nil, fmt.Errorf("%s: forward socket %s: %w", c.cfg.Node, localPath, err)
+		return nil, failure.On(c.cfg.Node, fmt.Errorf("forward socket %s: %w", localPath, err))
 	}
 	if len(localPath) > maxSocketPath {
 		return fail(fmt.Errorf("the path has %d bytes, more than the %d that a socket may have", len(localPath), maxSocketPath))

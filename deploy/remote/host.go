@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 const (
@@ -125,7 +126,7 @@ func (h *Host) shared(ctx context.Context, attempts int) (*Conn, error) {
 	case h.turn <- struct{}{}:
 		defer func() { <-h.turn }()
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: connect to %s: %w", h.cfg.Node, h.cfg.Addr(), context.Cause(ctx))
+		return nil, failure.On(h.cfg.Node, fmt.Errorf("connect to %s: %w", h.cfg.Addr(), context.Cause(ctx)))
 	}
 	if h.conn != nil && h.conn.Err() == nil {
 		return h.conn, nil
@@ -187,7 +188,7 @@ func (h *Host) dial(ctx context.Context, attempts int) (*Conn, error) {
 		case <-time.After(wait):
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
-				return nil, fmt.Errorf("%s: connect to %s: %w", h.cfg.Node, h.cfg.Addr(), context.Cause(ctx))
+				return nil, failure.On(h.cfg.Node, fmt.Errorf("connect to %s: %w", h.cfg.Addr(), context.Cause(ctx)))
 			}
 			return nil, fmt.Errorf("%w (%d attempts)", last, try)
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/skeema/knownhosts"
 	"golang.org/x/crypto/ssh"
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // hostKeys decides whether a host shows the right key. A pinned key is the
@@ -41,7 +43,7 @@ func loadHostKeys(cfg Config, accept bool, known *KnownHosts) (*hostKeys, error)
 
 func (h *hostKeys) load() (err error) {
 	if h.knownKeys, err = h.known.read(slices.Concat(h.cfg.KnownHosts, h.cfg.GlobalKnownHosts)); err != nil {
-		return fmt.Errorf("%s: read known hosts: %w", h.cfg.Node, err)
+		return failure.On(h.cfg.Node, fmt.Errorf("read known hosts: %w", err))
 	}
 	return nil
 }
@@ -131,7 +133,7 @@ func (h *hostKeys) judge(key ssh.PublicKey) error {
 	case errors.As(err, &revoked):
 		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.want(revoked.Revoked), Revoked: true}
 	case !errors.As(err, &mismatch):
-		return fmt.Errorf("%s: check the host key of %s: %w", h.cfg.Node, addr, err)
+		return failure.On(h.cfg.Node, fmt.Errorf("check the host key of %s: %w", addr, err))
 	case len(mismatch.Want) > 0:
 		return &HostKeyChangedError{Node: h.cfg.Node, Addr: addr, Key: key, Want: h.want(mismatch.Want...)}
 	case h.accept:
@@ -161,11 +163,11 @@ func (h *hostKeys) add(key ssh.PublicKey) error {
 	}
 	name := h.cfg.KnownHosts[0]
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return fmt.Errorf("%s: save the host key: %w", h.cfg.Node, err)
+		return failure.On(h.cfg.Node, fmt.Errorf("save the host key: %w", err))
 	}
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
-		return fmt.Errorf("%s: save the host key: %w", h.cfg.Node, err)
+		return failure.On(h.cfg.Node, fmt.Errorf("save the host key: %w", err))
 	}
 	defer f.Close()
 	info, err := f.Stat()
@@ -173,7 +175,7 @@ func (h *hostKeys) add(key ssh.PublicKey) error {
 		return err // /dev/null: nothing can be added
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("%s: lock %s: %w", h.cfg.Node, name, err)
+		return failure.On(h.cfg.Node, fmt.Errorf("lock %s: %w", name, err))
 	}
 	again := &hostKeys{cfg: h.cfg, known: h.known}
 	if err := again.load(); err != nil {
@@ -185,7 +187,7 @@ func (h *hostKeys) add(key ssh.PublicKey) error {
 		return err // known by now, or changed
 	}
 	if err := appendLine(f, h.line(key)); err != nil {
-		return fmt.Errorf("%s: save the host key in %s: %w", h.cfg.Node, name, err)
+		return failure.On(h.cfg.Node, fmt.Errorf("save the host key in %s: %w", name, err))
 	}
 	return nil
 }

@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/unix"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Loopback is the local machine as a node. Commands run as the current user, and sockets are
@@ -33,7 +35,7 @@ func Loopback(node string, escalation []string, opts Options) (*Host, error) {
 	}
 	me, err := user.Current()
 	if err != nil {
-		return nil, fmt.Errorf("%s: look up the current user: %w", node, err)
+		return nil, failure.On(node, fmt.Errorf("look up the current user: %w", err))
 	}
 	config := &ssh.ServerConfig{NoClientAuth: true} // the connection is private to this process
 	config.AddHostKey(key)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // maxHops bounds chains of jump hosts: two hosts that jump through each other
@@ -47,7 +49,7 @@ func (r Resolver) Resolve(ctx context.Context, t Target) (Config, error) {
 	}
 	cfg, err := r.resolve(ctx, t, 0)
 	if err != nil {
-		return Config{}, fmt.Errorf("%s: resolve ssh target %s: %w", t.Name, t.Host, err)
+		return Config{}, failure.On(t.Name, fmt.Errorf("resolve ssh target %s: %w", t.Host, err))
 	}
 	return cfg, nil
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote/internal/shell"
 )
 
@@ -68,7 +69,7 @@ func (c *Conn) Output(ctx context.Context, cmd Cmd) ([]byte, error) {
 // At most eight commands run at once; further ones wait.
 func (c *Conn) Run(ctx context.Context, cmd Cmd) error {
 	if err := cmd.check(); err != nil {
-		return fmt.Errorf("%s: %w", c.cfg.Node, err)
+		return failure.On(c.cfg.Node, err)
 	}
 	select {
 	case c.slots <- struct{}{}:
@@ -99,7 +100,7 @@ func (c *Conn) cancelled(ctx context.Context, cmd Cmd) error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return &TimeoutError{Node: c.cfg.Node, Addr: c.cfg.Addr(), Command: cmd.String(), Err: context.Cause(ctx)}
 	}
-	return fmt.Errorf("%s: %s on %s: %w", c.cfg.Node, cmd, c.cfg.Addr(), context.Cause(ctx))
+	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", cmd, c.cfg.Addr(), context.Cause(ctx)))
 }
 
 // escalates reports whether cmd goes through the escalation command.
@@ -279,13 +280,13 @@ func (r *running) result(err error) error {
 		if err := c.explain(err); !errors.As(err, &missing) {
 			return err
 		}
-		return fmt.Errorf("%s: %s on %s: the server ended the session without an exit status: %w",
-			c.cfg.Node, r.cmd, c.cfg.Addr(), err)
+		return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: the server ended the session without an exit status: %w",
+			r.cmd, c.cfg.Addr(), err))
 	}
 	if err = c.explain(err); errors.Is(err, c.Err()) {
 		return err
 	}
-	return fmt.Errorf("%s: %s on %s: %w", c.cfg.Node, r.cmd, c.cfg.Addr(), err)
+	return failure.On(c.cfg.Node, fmt.Errorf("%s on %s: %w", r.cmd, c.cfg.Addr(), err))
 }
 
 func (r *running) hasStarted() bool {

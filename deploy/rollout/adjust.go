@@ -8,6 +8,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // AdjustError says that settings of members which are not part of their systems, such as labels, could not be
@@ -15,10 +16,15 @@ import (
 type AdjustError struct{ Err error }
 
 func (e *AdjustError) Error() string { return e.Err.Error() }
-func (e *AdjustError) Unwrap() error { return e.Err }
+
+// Kind implements [failure.Classified].
+func (e *AdjustError) Kind() failure.Kind { return failure.Check }
+func (e *AdjustError) Unwrap() error      { return e.Err }
 
 // Hint says what to do about it.
-func (e *AdjustError) Hint() string { return "nixbench apply does it again; nothing else is missing" }
+func (e *AdjustError) Hint() string {
+	return "run nixbench apply again; it changes only these settings"
+}
 
 // AdjustMembers changes settings of members that are not part of their systems, such as labels, to those of
 // the hive.
@@ -31,7 +37,7 @@ func (cluster Cluster) AdjustMembers(ctx context.Context, nodes []string) error 
 		if !ok {
 			continue
 		}
-		wait := cluster.send.Wait(event.Event{Phase: event.Deploy, Text: "the cluster to take over what the hive says of its nodes"})
+		wait := cluster.send.Wait(event.Event{Phase: event.Deploy, Text: "the cluster to apply the hive's settings of its members"})
 		changes, err := adjuster.Adjust(ctx, nodes, false)
 		wait.End()
 		if ctx.Err() != nil {

@@ -74,7 +74,7 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 		case err != nil:
 			// Without an answer no member can be drained. The run goes on, because it may be what repairs the
 			// engine.
-			cluster.warn("", fmt.Errorf("nodes that cannot be asked about are changed one after the other, and without taking their work away before: %w", err))
+			cluster.warn("", fmt.Errorf("nodes whose member state is unknown are changed one after the other, without a drain: %w", err))
 			for _, m := range deployed {
 				cluster.members[m.Node] = member{engine: t.engine, Status: engine.Status{OneByOne: m.OneByOne}, unreachable: true}
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
@@ -58,7 +59,7 @@ func (r reporter) findBroken(ctx context.Context, e engine.Engine, nodes []strin
 	for n, node := range nodes {
 		if faults[n] != nil && ctx.Err() == nil {
 			broken = append(broken, node)
-			r.warn(node, fmt.Errorf("%s: %w; it is drained for a short time only, because the end of its work cannot be observed", node, faults[n]))
+			r.warn(node, failure.On(node, fmt.Errorf("%w; it is drained for a short time only, because the end of its work cannot be observed", faults[n])))
 		}
 	}
 	return broken

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/deploy/engine"
@@ -36,7 +37,7 @@ func (cluster Cluster) RemoveStaleMember(ctx context.Context, name string) error
 
 // Admit asks each engine once to admit a node.
 func (cluster Cluster) Admit(ctx context.Context, node string) error {
-	wait := cluster.send.Wait(event.Event{Node: node, Text: "the cluster to let it in"})
+	wait := cluster.send.Wait(event.Event{Node: node, Text: "the cluster to admit it"})
 	defer wait.End()
 	var errs []error
 	for _, e := range cluster.engines {
@@ -59,7 +60,7 @@ func RemoveMembers(ctx context.Context, engines []engine.Engine, nodes []string,
 		case err != nil && !withoutDrain:
 			return &ClusterUnavailableError{Err: err}
 		case err != nil:
-			r.warn("", fmt.Errorf("machines are removed, and the others go on counting their nodes: %w", err))
+			r.warn("", fmt.Errorf("machines are removed, and the other members still list their nodes: %w", err))
 			continue
 		}
 		remove := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { _, isMember := members[n]; return !isMember })
@@ -118,11 +119,14 @@ func undoDrain(ctx context.Context, e engine.Engine, nodes []string) error {
 type ClusterUnavailableError struct{ Err error }
 
 func (e *ClusterUnavailableError) Error() string {
-	return "no node can be taken out of the cluster: " + e.Err.Error()
+	return "no node can be removed from the cluster: " + e.Err.Error()
 }
-func (e *ClusterUnavailableError) Unwrap() error { return e.Err }
+
+// Kind implements [failure.Classified].
+func (e *ClusterUnavailableError) Kind() failure.Kind { return failure.Cluster }
+func (e *ClusterUnavailableError) Unwrap() error      { return e.Err }
 
 // Hint says what to do about it.
 func (e *ClusterUnavailableError) Hint() string {
-	return "--no-drain removes the machines all the same; the others go on counting them"
+	return "--no-drain removes the machines without this step; the other members still list them"
 }

@@ -16,13 +16,13 @@ type UnevaluableMembersError struct {
 }
 
 func (e *UnevaluableMembersError) Error() string {
-	return fmt.Sprintf("%s; what nodes run together is not disturbed, since these may be part of it: %s", e.Err, strings.Join(e.Nodes, ", "))
+	return fmt.Sprintf("%s; nothing is changed, because these nodes may be members of a running cluster: %s", e.Err, strings.Join(e.Nodes, ", "))
 }
 func (e *UnevaluableMembersError) Unwrap() error { return e.Err }
 
 // Hint says what to do about it.
 func (e *UnevaluableMembersError) Hint() string {
-	return "mend what the hive says of them; nixbench eval shows what is wrong with it"
+	return "fix their configuration in the hive; nixbench eval shows the errors"
 }
 
 // CheckMembersEvaluable returns an [UnevaluableMembersError] if the hive cannot be evaluated for a node that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
 
 	"github.com/nixbench/nixbench/nixeval"
@@ -34,8 +35,11 @@ func EachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, 
 // SkippedError is a node that was not changed because a node of an earlier wave failed.
 type SkippedError struct{ Node string }
 
-func (e *SkippedError) Error() string {
-	return e.Node + ": skipped: a node of the wave before failed"
+func (e *SkippedError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *SkippedError) OnNode() (node, text string) {
+	return e.Node, "skipped: a node of an earlier wave failed"
 }
 
 // WasSkipped reports whether the node was skipped because a node of an earlier wave failed.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -62,5 +63,5 @@ func (u *Uploader) runMode(ctx context.Context, node string, h Host, mode, what 
 	if err == nil || errors.As(err, &failed) { // which contains node and step
 		return err
 	}
-	return fmt.Errorf("%s: %s: %w", node, what, err)
+	return failure.On(node, fmt.Errorf("%s: %w", what, err))
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -68,7 +69,7 @@ func (u *Uploader) exchange(ctx context.Context, h Host, set Set, mode string) (
 		return t.result, errors.Join(append(t.failed, err)...)
 	}
 	if said != nil {
-		t.failed = append(t.failed, fmt.Errorf("%s: upload keys: %w", set.Node, said))
+		t.failed = append(t.failed, failure.On(set.Node, fmt.Errorf("upload keys: %w", said)))
 	}
 	return t.result, errors.Join(t.failed...)
 }

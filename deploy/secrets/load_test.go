@@ -44,7 +44,7 @@ func TestLoad(t *testing.T) {
 	for want, change := range map[string]func(*nixeval.Key){
 		"web-1.deployment.keys.a: it has no source; set one of text, keyFile, keyCommand and generated": func(k *nixeval.Key) { k.Text = nil },
 		"web-1.deployment.keys.a: generated: this command makes no secrets":                             generated,
-		"web-1.deployment.keys.a: text and keyCommand are set; keep one of them":                        func(k *nixeval.Key) { k.KeyCommand = []string{"x"} },
+		"web-1.deployment.keys.a: text and keyCommand are set; set only one of them":                    func(k *nixeval.Key) { k.KeyCommand = []string{"x"} },
 		"web-1.deployment.keys.a: keyFile: " + absent + " does not exist on this machine":               func(k *nixeval.Key) { k.Text, k.KeyFile = nil, &absent },
 		"web-1.deployment.keys.a: keyFile: read " + folder + ": it is a folder, not a regular file":     func(k *nixeval.Key) { k.Text, k.KeyFile = nil, &folder },
 		`web-1.deployment.keys.a: permissions: "rw" is not an octal mode, such as "0600"`:               mode("rw"),

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -27,6 +28,9 @@ type term struct {
 type SelectError struct{ msg string }
 
 func (e *SelectError) Error() string { return e.msg }
+
+// Kind implements [failure.Classified].
+func (e *SelectError) Kind() failure.Kind { return failure.Usage }
 
 func selectError(format string, args ...any) error {
 	return &SelectError{fmt.Sprintf(format, args...)}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // LockedError means that another process has the cluster's lock.
@@ -21,6 +23,9 @@ func (e *LockedError) Error() string {
 	}
 	return "the cluster is locked by " + e.Holder.String()
 }
+
+// Kind implements [failure.Classified].
+func (e *LockedError) Kind() failure.Kind { return failure.Locked }
 
 // Hint returns what the user can do.
 func (e *LockedError) Hint() string {
@@ -46,6 +51,9 @@ func (e *FolderError) Error() string {
 }
 
 func (e *FolderError) Unwrap() error { return e.Err }
+
+// Kind implements [failure.Classified].
+func (e *FolderError) Kind() failure.Kind { return failure.StateFolder }
 
 // Hint returns what the user can do.
 func (e *FolderError) Hint() string {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Loose is a file or folder of the state whose permissions were too open and have been tightened.
@@ -46,6 +47,9 @@ type TrustError struct {
 func (e *TrustError) Error() string {
 	return fmt.Sprintf("%s is not used: %v", e.Path, e.Err)
 }
+
+// Kind implements [failure.Classified].
+func (e *TrustError) Kind() failure.Kind { return failure.Usage }
 
 func (e *TrustError) Unwrap() error { return e.Err }
 

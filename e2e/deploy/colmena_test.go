@@ -59,7 +59,7 @@ func TestColmenaHives(t *testing.T) {
 		if got := s.runOn("m2", "stat -c '%a %U %G' /var/lib/keys/backup.key; cat /run/keys/token /run/keys/motd"); got != "440 backup backup-readers\nfrom a commandnot really a secret" {
 			t.Errorf("keys: %q", got)
 		}
-		s.says(s.run(0, "apply"), "2 unchanged", "left out, since deployment.targetHost is null: laptop")
+		s.says(s.run(0, "apply"), "2 unchanged", "omitted, because deployment.targetHost is null: laptop")
 	})
 
 	t.Run("flake", func(t *testing.T) {

@@ -58,7 +58,7 @@ func TestFailure(t *testing.T) {
 		s.writeHive(`m1 = which "five"; m3 = which "five";
 			m2 = { imports = [ (which "five") ]; systemd.services.broken = once "exit 1"; };`)
 		got := s.run(8, "apply", "--rollback-all-on-failure")
-		s.says(got, "3 rolled-back", "rolled back to generation", "since another node failed")
+		s.says(got, "3 rolled-back", "rolled back to generation", "because another node failed")
 		s.checkWhich("m1=four", "m2=three", "m3=two")
 		s.checkNothingLeft("m1", "m2", "m3")
 

@@ -159,7 +159,7 @@ func TestKeys(t *testing.T) {
 
 	// Unchanged keys, a changed key, and removed keys.
 	s.says(s.run(0, "apply"), "1 unchanged")
-	s.says(s.run(0, "upload-keys"), "keys are as they were")
+	s.says(s.run(0, "upload-keys"), "keys are unchanged")
 	s.writeFile("key-file", "battery-staple-changed")
 	s.says(s.run(0, "apply"), "uploaded file")
 	if got := s.runOn("m1", "cat /run/keys/file"); got != "battery-staple-changed" {

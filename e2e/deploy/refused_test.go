@@ -41,7 +41,7 @@ func TestUnknownProfileIsRefusedFirst(t *testing.T) {
 		t.Errorf("m1 went through %q", got)
 	}
 	s.runOn("m1", "! test -e /run/keys/k")
-	s.says(s.run(0, "apply", "dry-activate"), "apply will refuse to replace "+theirs, "1 looked at")
+	s.says(s.run(0, "apply", "dry-activate"), "apply would refuse to replace "+theirs, "1 looked at")
 	s.checkWhich("m1=theirs")
 	s.says(s.run(0, "apply", "--force-replace-unknown-profiles"), "1 switched")
 	s.checkWhich("m1=ours")

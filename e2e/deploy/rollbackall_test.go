@@ -102,7 +102,7 @@ func TestRollbackAllWithoutGeneration(t *testing.T) {
 	const hive = `m1 = { imports = [ (which "one") ]; deployment.keys.k.text = "of one"; }; m2 = { imports = [ (which "one") ]; %s };`
 	s.writeHive(fmt.Sprintf(hive, `systemd.services.broken = once "exit 1"; system.activationScripts.slow = "sleep 3";`))
 	got := s.run(8, "apply", "--rollback-all-on-failure")
-	s.says(got, "error: m2: ", "broken.service", "error: m1: cannot be rolled back: it had no generation to go back to")
+	s.says(got, "error: m2: ", "broken.service", "error: m1: cannot be rolled back: it had no earlier generation")
 	s.saysNot(got, "rolled back to generation")
 	s.checkWhich("m1=one")
 	if got := s.runOn("m1", "cat /run/keys/k"); got != "of one" {

@@ -60,7 +60,7 @@ func oldNix(t *testing.T, lines []string) []string {
 	lines = append(slices.Clone(lines), "nix: install Nix 2.18 or later, see https://nixos.org/download")
 	for i, line := range lines {
 		if name, ok := strings.CutPrefix(line, "ok       nix      "); ok {
-			lines[i] = "warning  nix      " + name + " is older than what nixbench is made for"
+			lines[i] = "warning  nix      " + name + " is older than the oldest version that nixbench supports"
 		}
 	}
 	return lines

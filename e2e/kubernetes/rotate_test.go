@@ -58,7 +58,7 @@ etcdctl --endpoints=https://127.0.0.1:2379 --cacert=$pki/ca.crt --cert=$pki/serv
 		})
 	}
 	g.run("secrets", "rotate", "kubernetes-encryption")
-	if code, _, diag := g.try("secrets", "rotate", "kubernetes-encryption"); code != 9 || !strings.Contains(diag, "not all run with it: cp-1, cp-2") {
+	if code, _, diag := g.try("secrets", "rotate", "kubernetes-encryption"); code != 9 || !strings.Contains(diag, "these nodes do not run with it: cp-1, cp-2") {
 		t.Errorf("a second rotation before an apply: exit code %d\n%s", code, diag)
 	}
 	g.run("apply")

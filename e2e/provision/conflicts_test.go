@@ -66,7 +66,7 @@ func TestInUse(t *testing.T) {
 	}
 	b.l.Virsh(t, "-c", uri, "undefine", "a-copy")
 	out, _ := b.run(0, "destroy")
-	b.says(out, "what was left of this cluster is removed")
+	b.says(out, "the remaining networks, images and keys of this cluster are removed")
 	b.want("left", b.listObjects("lxc"), before)
 }
 

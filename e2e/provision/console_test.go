@@ -27,7 +27,7 @@ cd "$2" && find init bin | busybox cpio -o -H newc > initrd && rm -r init bin`
 	runOnHost(t, b.l, "sh", "-ec", script, "sh", good, bad)
 	before := b.listObjects("qemu")
 	_, stderr := b.run(5, "apply", "--boot-timeout", "20s")
-	for _, want := range []string{"w-1: its machine was started, but is not ready (it has 20s)", "its console ends with:", "where is my root?", "Attempted to kill init", "hint: the next apply goes on waiting"} {
+	for _, want := range []string{"w-1: its machine was started, but is not ready after 20s", "its console ends with:", "where is my root?", "Attempted to kill init", "hint: the next apply continues to wait"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("no %q", want)
 		}
@@ -43,7 +43,7 @@ func TestContainerThatEnds(t *testing.T) {
 	before := b.listObjects("lxc")
 	b.writeHive(strings.Replace(b.readRole(), `init = "/usr/sbin/lab-init"`, `init = "/usr/bin/true" /* not lab-init */`, 1))
 	_, stderr := b.run(5, "apply", "--boot-timeout", "3s")
-	if !strings.Contains(stderr, "it is off: its system has ended by itself") {
+	if !strings.Contains(stderr, "it is off: its system has shut down") {
 		t.Error("the error does not report that the container is off")
 	}
 	// After the init is corrected, the machine is started again with its disk.

@@ -70,7 +70,7 @@ func TestTwoHypervisors(t *testing.T) {
 	role = strings.Replace(role, "count = 4", "count = 2", 1)
 	b.writeHive(role)
 	_, stderr = b.run(5, "apply")
-	if !strings.Contains(stderr, "hypervisor other") || !strings.Contains(stderr, "if it is gone for good, take it out of cluster.hypervisors, then: nixbench destroy --forget-hypervisor other") {
+	if !strings.Contains(stderr, "hypervisor other") || !strings.Contains(stderr, "if it is permanently lost, remove it from cluster.hypervisors, then: nixbench destroy --forget-hypervisor other") {
 		t.Error("the error does not show how to remove the hypervisor from the cluster")
 	}
 	b.run(2, "destroy", "--yes", "--forget-hypervisor", "other") // the hive still names it

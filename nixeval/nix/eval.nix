@@ -98,7 +98,7 @@ let
       importNixpkgs "meta.nixpkgs" rawMeta.nixpkgs
     else if hermetic then
       fail ''
-        ${location} does not say which nixpkgs it is for. Write
+        ${location} does not set meta.nixpkgs. Write
 
           meta.nixpkgs = import nixpkgs { system = "x86_64-linux"; };''
     else
@@ -187,7 +187,7 @@ let
         else if isList current && lib.last s.path != "modules" then
           if isList json then json else lib.splitString "," s.raw
         else if isAttrs current then
-          bad "it holds several settings; name one of ${concatStringsSep ", " (attrNames current)}"
+          bad "it contains several settings; use one of ${concatStringsSep ", " (attrNames current)}"
         else
           bad "it cannot be set from the command line";
     in
@@ -357,7 +357,7 @@ let
           "qemu";
     in
     images.${wanted}
-      or (fail "role ${role}: its nixpkgs has no system.build.images.${wanted}; NixOS 25.05 has it, or set roles.${role}.image to an image that is there");
+      or (fail "role ${role}: its nixpkgs has no system.build.images.${wanted}; NixOS 25.05 has it, or set roles.${role}.image to an existing image");
 
   # The derivations of the image that a role sets, if the image is a store path that must be built.
   imageDrvs =
@@ -497,7 +497,7 @@ let
     else if hive ? toplevel && hive ? deploymentConfig && hive ? introspect then
       prepared
     else
-      fail "${location} says that it is an evaluated hive (__schema), but it lacks toplevel, deploymentConfig or introspect";
+      fail "${location} has __schema, as an evaluated hive, but lacks toplevel, deploymentConfig or introspect";
 in
 evaluated
 // {

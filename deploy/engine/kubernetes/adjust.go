@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // appliedAnnotation contains the labels and taints that nixbench applied last. nixbench removes only
@@ -97,7 +99,7 @@ func (e *Engine) findDifferences(ctx context.Context, names []string) (map[strin
 		}
 		words, as, err := reconcileNode(n, want, m.Role == ControlPlane)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", m.Node, err)
+			return nil, nil, failure.On(m.Node, err)
 		}
 		if as != nil {
 			changed = append(changed, as)

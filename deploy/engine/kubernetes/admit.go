@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Admit implements [engine.Admitter]. If no control plane has been set up, it permits the first one to
@@ -18,7 +19,7 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 	case !e.isInHive(node):
 		return nil
 	case len(all) == 0:
-		return fmt.Errorf("%s: it cannot join, because the hive has no control plane; import modules/kubernetes/control-plane.nix in a role", node)
+		return failure.On(node, errors.New("it cannot join, because the hive has no control plane; import modules/kubernetes/control-plane.nix in a role"))
 	}
 	_, err := e.listNodes(ctx)
 	switch {
@@ -31,7 +32,7 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 	case errors.Is(err, errNoControlPlane), e.isBeingCreated(ctx):
 		return nil // a cluster that is being created already has the token
 	}
-	return fmt.Errorf("%s: it cannot join: %w", node, err)
+	return failure.On(node, fmt.Errorf("it cannot join: %w", err))
 }
 
 // isInHive reports whether the hive contains the node as a member.
@@ -58,7 +59,7 @@ func (e *Engine) permitCreation(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if _, err := e.Run(ctx, node, nil, "install", "-D", "-m", "0600", "/dev/null", s.Permit); err != nil {
-		return fmt.Errorf("%s: permit it to create the cluster: %w", node, err)
+		return failure.On(node, fmt.Errorf("permit it to create the cluster: %w", err))
 	}
 	return nil
 }

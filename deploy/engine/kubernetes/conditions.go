@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/check"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Conditions implements [engine.Engine].
@@ -68,7 +69,7 @@ func (e *Engine) apiFailure(ctx context.Context, node string) string {
 	if phase, text := e.readPhase(ctx, node); phase != "" && phase != "ready" {
 		return fmt.Sprintf("%s is at %s%s", node, phase, text)
 	}
-	return node + ": " + strings.TrimPrefix(lastLine(err).Error(), node+": ")
+	return node + ": " + lastLineOf(failure.TextOn(node, err))
 }
 
 // progressFile is the file in which nixbench-kubernetes.service of a node writes its phase.
@@ -94,8 +95,12 @@ func firstLine(s string) string {
 
 // lastLine shortens an error to its last line, which mostly contains the cause.
 func lastLine(err error) error {
-	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
-	return errors.New(lines[len(lines)-1])
+	return errors.New(lastLineOf(err.Error()))
+}
+
+func lastLineOf(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
 }
 
 // checkNodesReady returns nil if the registered nodes are exactly the members in the hive, and all of them

@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // roundTimeout is the time limit of one kubectl drain command. After each round, the remaining pods
@@ -100,7 +101,7 @@ func (e *Engine) undoDrain(ctx context.Context, nodes []drainedNode, err error) 
 		name := nodeName(n.Result)
 		undo := retryUnavailable(ctx, func() error { return e.removeDrainMark(ctx, name, n.mark) })
 		if undo != nil && !wasCordonedBefore(n.mark) {
-			undo = fmt.Errorf("%s: uncordon: %w; the node may still be cordoned: the next run uncordons it, or kubectl uncordon %s", name, shortenError(ctx, undo), name)
+			undo = failure.On(name, fmt.Errorf("uncordon: %w; the node may still be cordoned: the next run uncordons it, or kubectl uncordon %s", shortenError(ctx, undo), name))
 			var stuck *DrainTimeoutError
 			if errors.As(err, &stuck) {
 				stuck.Cordoned = true
@@ -352,16 +353,16 @@ func (e *Engine) checkDrains(ctx context.Context, names []string, selects func(c
 		}
 		pods, err := e.listPods(ctx, name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
+			return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
 		}
 		if budgets == nil {
 			if budgets, err = e.listBudgets(ctx); err != nil {
-				return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
+				return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
 			}
 		}
 		if daemonSets == nil {
 			if daemonSets, err = e.daemonSets(ctx); err != nil {
-				return nil, fmt.Errorf("%s: drain: %w", name, lastLine(err))
+				return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
 			}
 		}
 		markOrphans(pods, daemonSets)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // Access contains the credentials of the administrator of a cluster. It is secret, because it allows
@@ -39,7 +41,7 @@ func (e *Engine) Access(ctx context.Context) (*Access, error) {
 		if a := parseAccess(e.Name, out); a != nil {
 			return a, nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %s has no cluster, or no user", node, admin))
+		errs = append(errs, failure.On(node, fmt.Errorf("%s has no cluster, or no user", admin)))
 	}
 	if len(errs) == 0 {
 		errs = append(errs, errors.New("the hive has no control plane"))
@@ -53,7 +55,10 @@ type AccessError struct{ Err error }
 func (e *AccessError) Error() string {
 	return "no control plane has an administrator's kubeconfig yet: " + e.Err.Error()
 }
-func (e *AccessError) Unwrap() error { return e.Err }
+
+// Kind implements [failure.Classified].
+func (e *AccessError) Kind() failure.Kind { return failure.Cluster }
+func (e *AccessError) Unwrap() error      { return e.Err }
 
 // Hint says what to do about it.
 func (e *AccessError) Hint() string {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // errNoControlPlane is returned if no control plane has been set up yet.
@@ -97,7 +99,7 @@ func (e *Engine) tryKubectl(ctx context.Context, left int, node, stdin string, a
 	defer cancel()
 	out, err := e.kubectlOn(one, node, stdin, args...)
 	if err != nil && one.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("%s: kubectl %s: no answer within %v", node, args[0], limit.Round(100*time.Millisecond))
+		err = failure.On(node, fmt.Errorf("kubectl %s: no answer within %v", args[0], limit.Round(100*time.Millisecond)))
 	}
 	return out, err
 }
@@ -141,7 +143,7 @@ func (e *Engine) kubectlOn(ctx context.Context, node, stdin string, args ...stri
 		fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, args...)
 	out, err := e.Run(ctx, node, strings.NewReader(stdin), argv...)
 	if err != nil && isRBACMissing(err) { // name the probable cause, without the command line
-		err = fmt.Errorf("%s: its API server has started and not loaded its RBAC rules yet: %s", node, rbacDenied.FindString(err.Error()))
+		err = failure.On(node, fmt.Errorf("its API server has started and not loaded its RBAC rules yet: %s", rbacDenied.FindString(err.Error())))
 	}
 	return out, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // WaitReady implements [engine.Engine]. The member's kubelet must work with the current configuration, and
@@ -99,12 +100,15 @@ type NotReadyError struct {
 	Logs    string // of the programs of the node
 }
 
-func (e *NotReadyError) Error() string {
-	text := fmt.Sprintf("%s: not ready after %v, so it is not uncordoned: %v", e.Node, e.After.Round(time.Second), e.Missing)
+func (e *NotReadyError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *NotReadyError) OnNode() (node, text string) {
+	text = fmt.Sprintf("not ready after %v, so it is not uncordoned: %v", e.After.Round(time.Second), e.Missing)
 	if e.Logs != "" {
 		text += "\n" + e.Logs
 	}
-	return text
+	return e.Node, text
 }
 
 func (e *NotReadyError) Unwrap() error { return e.Missing }
@@ -153,7 +157,7 @@ func (e *Engine) Uncordon(ctx context.Context, node string) error {
 	if err == nil || errors.Is(err, errNoControlPlane) {
 		return nil
 	}
-	return fmt.Errorf("%s: uncordon: %w", node, shortenError(ctx, err))
+	return failure.On(node, fmt.Errorf("uncordon: %w", shortenError(ctx, err)))
 }
 
 // removeDrainMark uncordons the node and then removes the annotation of Drain. In this order, a later

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // RemoveMember implements [engine.MemberRemover]. It removes the etcd member, resets the node and
@@ -20,12 +22,12 @@ import (
 func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 	nodes, err := e.listNodes(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: delete from the cluster: %w", node, err)
+		return failure.On(node, fmt.Errorf("delete from the cluster: %w", err))
 	}
 	n, registered := nodes[node]
 	if !registered || isControlPlane(n) || e.IsControlPlane(node) {
 		if err := e.removeEtcdMember(ctx, node); err != nil {
-			return fmt.Errorf("%s: etcd: %w", node, err)
+			return failure.On(node, fmt.Errorf("etcd: %w", err))
 		}
 	}
 	resetErr := e.resetNode(ctx, node)
@@ -35,7 +37,7 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 	if registered {
 		// errNoControlPlane: the removed node was the only control plane, so the cluster no longer exists.
 		if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNoControlPlane) {
-			return errors.Join(resetErr, fmt.Errorf("%s: delete from the cluster: %w", node, err))
+			return errors.Join(resetErr, failure.On(node, fmt.Errorf("delete from the cluster: %w", err)))
 		}
 	}
 	return resetErr
@@ -53,7 +55,7 @@ func (e *Engine) resetNode(ctx context.Context, node string) error {
 	defer cancel()
 	_, err := e.Run(ctx, node, nil, "nixbench-kubernetes-reset", "--yes", "--forgotten")
 	if err != nil {
-		return fmt.Errorf("%s: reset: %w", node, err)
+		return failure.On(node, fmt.Errorf("reset: %w", err))
 	}
 	return nil
 }

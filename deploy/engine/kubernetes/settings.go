@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // settings are the values that modules/kubernetes sets in deployment.engine.settings.
@@ -48,7 +49,7 @@ func readSettings(m engine.Member, into any) error {
 		return nil
 	}
 	if err := json.Unmarshal(m.Settings, into); err != nil {
-		return fmt.Errorf("%s: deployment.engine.settings: %w", m.Node, err)
+		return failure.On(m.Node, fmt.Errorf("deployment.engine.settings: %w", err))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/failure"
 )
 
 // maxKubeletSkew is how many minor releases a kubelet may be older than the API server.
@@ -57,7 +58,7 @@ func desiredRelease(m engine.Member) (release, error) {
 	}
 	r, ok := parseRelease(s.Version)
 	if !ok {
-		return release{}, fmt.Errorf("%s: deployment.engine.settings.version: %q is no version such as 1.34.4", m.Node, s.Version)
+		return release{}, failure.On(m.Node, fmt.Errorf("deployment.engine.settings.version: %q is no version such as 1.34.4", s.Version))
 	}
 	return r, nil
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -155,7 +156,7 @@ func (v *Vault) write(name string, s *secret) error {
 		err = durable.Write(v.file(name), data)
 	}
 	if err != nil {
-		return fmt.Errorf("secrets: %w", err)
+		return failure.WithKind(failure.StateFolder, fmt.Errorf("secrets: %w", err))
 	}
 	v.have[name] = s
 	return nil
@@ -165,6 +166,9 @@ func (v *Vault) write(name string, s *secret) error {
 type RefusedError struct{ text string }
 
 func (e *RefusedError) Error() string { return e.text }
+
+// Kind implements [failure.Classified].
+func (e *RefusedError) Kind() failure.Kind { return failure.Usage }
 
 func refuse(format string, args ...any) error { return &RefusedError{fmt.Sprintf(format, args...)} }
 

@@ -112,7 +112,7 @@ func (n *nodeLine) current(now time.Time) (event.Phase, string, time.Time) {
 		return w.Phase, text, w.Since
 	}
 	if n.total > 0 {
-		return n.phase, fmt.Sprintf("%s of %s  %s", formatSize(n.done), formatSize(n.total), oneLine(n.text)), n.started
+		return n.phase, fmt.Sprintf("%s of %s  %s", FormatSize(int64(n.done)), FormatSize(int64(n.total)), oneLine(n.text)), n.started
 	}
 	return n.phase, oneLine(n.text), n.started
 }
@@ -176,12 +176,15 @@ func oneLine(s string) string {
 	}, first)
 }
 
-func formatSize(n int) string {
+// FormatSize formats a number of bytes: `512 B` or `1.5 GiB`.
+func FormatSize(n int64) string {
 	switch {
 	case n >= 1<<30:
 		return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 	case n >= 1<<20:
 		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 	}
-	return fmt.Sprintf("%d KiB", n>>10)
+	return fmt.Sprintf("%d B", n)
 }

@@ -95,7 +95,7 @@ func waitText(e event.Event) string {
 	switch {
 	case e.Total == 0:
 	case e.Phase == event.Copy:
-		text = strings.TrimSuffix(fmt.Sprintf("%s of %s, %s", formatSize(e.Done), formatSize(e.Total), text), ", ")
+		text = strings.TrimSuffix(fmt.Sprintf("%s of %s, %s", FormatSize(int64(e.Done)), FormatSize(int64(e.Total)), text), ", ")
 	case e.Done > 0:
 		text = strings.TrimSuffix(fmt.Sprintf("%d of %d, %s", e.Done, e.Total, text), ", ")
 	}

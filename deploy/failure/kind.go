@@ -1,0 +1,72 @@
+package failure
+
+// Kind is the kind of an error. If an error has several kinds, because it wraps or joins other errors, the
+// smallest one decides: kinds are in the order of the steps of a run.
+type Kind int
+
+const (
+	Interrupted Kind = iota // the user interrupted the command
+	Usage                   // the command line does not fit the command or the hive
+	Evaluation              // units of the hive cannot be evaluated
+	Build                   // a derivation cannot be built
+	Locked                  // another process has the cluster's lock
+	StateFolder             // the state folder cannot be read or written
+	Provision               // a machine cannot be created, changed or booted
+	Unreachable             // no connection to a node, or no login
+	Cluster                 // the running cluster does not answer, or refuses a change
+	Copy                    // a closure or a key did not arrive on a node
+	Activation              // a node does not run the system that it should run
+	Lost                    // an operation on a node made the node unreachable; like Activation
+	Check                   // a condition does not hold
+	Command                 // a command that the user runs on nodes failed
+	Nix                     // Nix failed, and the error names no unit
+	Timeout                 // a node did not answer in time, in a step that has no kind
+	Internal                // every other error
+)
+
+// Classified is an error with a kind.
+type Classified interface {
+	error
+	Kind() Kind
+}
+
+// WithKind returns err with a kind and the same message.
+func WithKind(kind Kind, err error) error { return &classified{err, kind} }
+
+type classified struct {
+	error
+	kind Kind
+}
+
+func (e *classified) Kind() Kind    { return e.kind }
+func (e *classified) Unwrap() error { return e.error }
+
+// hidesUnreachable reports whether errors of a kind explain by themselves why a node is unreachable, so that
+// an unreachable node among their causes does not count.
+func (k Kind) hidesUnreachable() bool { return k == Cluster || k == Lost }
+
+// KindOf returns the smallest kind of err and its causes; Internal if none of them has a kind. A cause of the kind
+// Unreachable does not count if an error of the kind Cluster or Lost wraps it.
+func KindOf(err error) Kind { return kindOf(err, false) }
+
+func kindOf(err error, unreachableHidden bool) Kind {
+	kind := Internal
+	if e, ok := err.(Classified); ok {
+		kind = e.Kind()
+	}
+	unreachableHidden = unreachableHidden || kind.hidesUnreachable()
+	if kind == Unreachable && unreachableHidden {
+		kind = Internal
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		for _, cause := range e.Unwrap() {
+			kind = min(kind, kindOf(cause, unreachableHidden))
+		}
+	case interface{ Unwrap() error }:
+		if cause := e.Unwrap(); cause != nil {
+			kind = min(kind, kindOf(cause, unreachableHidden))
+		}
+	}
+	return kind
+}

@@ -1,0 +1,55 @@
+package failure
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+func TestKindOf(t *testing.T) {
+	of := func(kind Kind, text string) error { return WithKind(kind, errors.New(text)) }
+	down := of(Unreachable, "down")
+	for name, test := range map[string]struct {
+		err  error
+		want Kind
+	}{
+		"no kind":                          {errors.New("x"), Internal},
+		"wrapped":                          {fmt.Errorf("x: %w", down), Unreachable},
+		"the earlier of two":               {errors.Join(of(Check, "c"), down), Unreachable},
+		"a cause of an earlier kind":       {WithKind(Copy, down), Unreachable},
+		"a cause of a later kind":          {WithKind(Provision, down), Provision},
+		"lost by the operation":            {WithKind(Lost, fmt.Errorf("x: %w", down)), Lost},
+		"a cluster that was only asked":    {WithKind(Cluster, errors.Join(errors.New("x"), down)), Cluster},
+		"another node beside the lost one": {errors.Join(WithKind(Lost, down), down), Unreachable},
+		"the state folder in a step":       {WithKind(Provision, of(StateFolder, "full")), StateFolder},
+	} {
+		if got := KindOf(test.err); got != test.want {
+			t.Errorf("%s: kind %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+type hinted struct {
+	error
+	hint string
+}
+
+func (h hinted) Hint() string { return h.hint }
+
+func TestHint(t *testing.T) {
+	plain, one, none := errors.New("x"), hinted{errors.New("y"), "one"}, hinted{errors.New("z"), ""}
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{plain, ""},
+		{none, ""},
+		{fmt.Errorf("x: %w", one), "one"},
+		{errors.Join(plain, none, one), "one"},
+		{hinted{one, "outer"}, "outer"},
+	} {
+		if got := Hint(test.err); got != test.want {
+			t.Errorf("%v: hint %q, want %q", test.err, got, test.want)
+		}
+	}
+}

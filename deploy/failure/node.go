@@ -1,0 +1,61 @@
+package failure
+
+import "strings"
+
+// OnNode is an error about a node. Its message is the node's name, `: ` and the text.
+type OnNode interface {
+	error
+	OnNode() (node, text string)
+}
+
+// On returns err as an error about a node. It returns nil for nil.
+func On(node string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &nodeError{node, err}
+}
+
+type nodeError struct {
+	node string
+	err  error
+}
+
+func (e *nodeError) Error() string               { return Message(e) }
+func (e *nodeError) Unwrap() error               { return e.err }
+func (e *nodeError) OnNode() (node, text string) { return e.node, TextOn(e.node, e.err) }
+
+// Message returns the message of an error about a node. Error methods call it.
+func Message(e OnNode) string {
+	node, text := e.OnNode()
+	return node + ": " + text
+}
+
+// TextOn returns the message of err for a text that has named the node already: without the node's name if err
+// is about this node. It looks at the causes of err as long as each message begins with the message of its cause.
+func TextOn(node string, err error) string {
+	if e, ok := err.(OnNode); ok {
+		if of, text := e.OnNode(); of == node {
+			return text
+		}
+		return err.Error()
+	}
+	if cause := firstCause(err); cause != nil {
+		if rest, ok := strings.CutPrefix(err.Error(), cause.Error()); ok {
+			return TextOn(node, cause) + rest
+		}
+	}
+	return err.Error()
+}
+
+func firstCause(err error) error {
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		if causes := e.Unwrap(); len(causes) > 0 {
+			return causes[0]
+		}
+	case interface{ Unwrap() error }:
+		return e.Unwrap()
+	}
+	return nil
+}
