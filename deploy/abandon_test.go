@@ -111,7 +111,7 @@ func TestAbandonHypervisor(t *testing.T) {
 	}
 	w.hive.Cluster.Hypervisors["rack2"] = nixeval.Hypervisor{URI: "fake://rack2/", Pool: "nixbench"}
 	w.must(w.apply())
-	if diff := cmp.Diff([]string{"remove w-2 on rack2: a second machine of that node"}, w.questions); diff != "" {
+	if diff := cmp.Diff([]string{"remove w-2 on rack2: a second machine of this node"}, w.questions); diff != "" {
 		t.Error(diff)
 	}
 	if things := w.extraHypervisors["rack2"].Things(); len(things) > 0 || w.h.Boot("demo-w-2") == 0 {

@@ -51,7 +51,7 @@ func TestDestroyKeepsNetworkInUse(t *testing.T) {
 	inUse := func(err error) {
 		t.Helper()
 		var e *provision.Error
-		if !errors.Is(err, provision.ErrInUse) || !errors.As(err, &e) || !strings.Contains(err.Error(), "remove network net: it is in use: on it is machine guest") {
+		if !errors.Is(err, provision.ErrInUse) || !errors.As(err, &e) || !strings.Contains(err.Error(), "remove network net: it is in use: used by machine guest") {
 			t.Errorf("destroy: %v", err)
 		} else if !strings.Contains(e.Fix, "nixbench destroy again") {
 			t.Errorf("hint: %s", e.Fix)
@@ -229,8 +229,8 @@ func TestPreflight(t *testing.T) {
 		}, "role w: the option xml is not a <domain>"},
 		"range": {func(w *world) {
 			w.h.AddNetwork("office", netip.MustParsePrefix("10.0.0.0/8"))
-		}, "hypervisor default: the address range is taken: network net wants 10.0.0.0/24, and network office has 10.0.0.0/8"},
-		"network":      {func(w *world) { w.hive.Cluster.Network.Name = "a/b" }, `cluster.network.name: "a/b" cannot be a network of libvirt: it has a / in it`},
+		}, "hypervisor default: the address range is taken: network net needs 10.0.0.0/24, and network office has 10.0.0.0/8"},
+		"network":      {func(w *world) { w.hive.Cluster.Network.Name = "a/b" }, `cluster.network.name: "a/b" cannot be a network of libvirt: it contains a /`},
 		"long network": {func(w *world) { w.hive.Cluster.Network.Name = strings.Repeat("n", 201) }, "cannot be a network of libvirt: it has 201 bytes, and may have 200"},
 		"bridge": {func(w *world) {
 			long := "abcdefghijklmnop"
@@ -269,7 +269,7 @@ func TestCopiedMachine(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.must(w.apply())
 	w.h.CopyMachine("demo-w-1", "zz-copy")
-	const text = "hypervisor default: machine zz-copy is a copy of w-1's machine that nixbench has not made; it is left alone"
+	const text = "hypervisor default: machine zz-copy is a copy of w-1's machine that nixbench did not create; nixbench does not change it"
 	results, err := w.apply()
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestCopiedMachine(t *testing.T) {
 	if diff := cmp.Diff([]string{"w-1 unchanged"}, outcomes(results)); diff != "" {
 		t.Error(diff)
 	}
-	if said := w.warnings(); !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, text+"; it has the MAC of w-1 too") }) {
+	if said := w.warnings(); !slices.ContainsFunc(said, func(s string) bool { return strings.HasPrefix(s, text+"; it also has the MAC of w-1") }) {
 		t.Errorf("warnings: %q", said)
 	}
 	_, err = w.session(t.Context(), "destroy", func(d *Deployer) error {

@@ -116,7 +116,7 @@ func TestScaling(t *testing.T) {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{
-		"remove w-2 on default: the hive no longer has it", "remove w-3 on default: the hive no longer has it", "remove w-4 on default: the hive no longer has it",
+		"remove w-2 on default: the hive no longer contains it", "remove w-3 on default: the hive no longer contains it", "remove w-4 on default: the hive no longer contains it",
 	}, w.questions); diff != "" {
 		t.Error(diff)
 	}
@@ -636,7 +636,7 @@ func TestOrphans(t *testing.T) {
 	forget()
 	w.scale(map[string]int{"w": 1})
 	w.must(w.apply())
-	if !slices.Equal(w.questions, []string{"remove w-2 on default: left behind by a run that was cut off"}) || countObjects(w, "domain ") != 1 {
+	if !slices.Equal(w.questions, []string{"remove w-2 on default: left by an interrupted run"}) || countObjects(w, "domain ") != 1 {
 		t.Errorf("asked %q; there is %q", w.questions, w.h.Things())
 	}
 	w.scale(map[string]int{"w": 2})

@@ -50,7 +50,7 @@ func TestRemoveDuplicateMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of that node"}, w.questions); diff != "" {
+	if diff := cmp.Diff([]string{"remove cp-1 on second: a second machine of this node"}, w.questions); diff != "" {
 		t.Error(diff)
 	}
 	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].LastConfirmed == nil {

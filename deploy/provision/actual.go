@@ -71,12 +71,12 @@ func validateDistinctHosts(inventories map[string]Inventory, closed map[string]b
 			continue
 		}
 		e := &PlanError{
-			Text: fmt.Sprintf("hypervisors %s and %s are one: both are on host %s and run the same kind of machines", other, name, strings.Fields(h.host)[0]),
+			Text: fmt.Sprintf("hypervisors %s and %s are the same hypervisor: both are on host %s and run the same kind of machines", other, name, strings.Fields(h.host)[0]),
 			Fix:  "keep one of them in cluster.hypervisors",
 		}
 		for old, now := range map[string]string{other: name, name: other} {
 			if closed[old] {
-				e.Text += fmt.Sprintf("; its machines know it as %s", old)
+				e.Text += fmt.Sprintf("; its machines are recorded on %s", old)
 				e.Fix = fmt.Sprintf("call it %s again in cluster.hypervisors, not %s", old, now)
 			}
 		}
@@ -93,14 +93,14 @@ func validateNetworkOwner(inventories map[string]Inventory, o Options) error {
 		if net := inventories[name].Network; o.Network.Mode.Ours() && net != nil && !net.Ours {
 			if net.Owner != "" {
 				return &PlanError{
-					Text: fmt.Sprintf("hypervisor %s has a network %s already, which nixbench made for %s; this one has the id %s", name, o.Network.Name, net.Owner, o.Cluster.ID),
-					Fix: fmt.Sprintf("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove by hand what has its id, then the network: virsh net-destroy %[1]s; virsh net-undefine %[1]s; or choose another cluster.network.name",
+					Text: fmt.Sprintf("hypervisor %s already has a network %s, which nixbench created for %s; this cluster has the id %s", name, o.Network.Name, net.Owner, o.Cluster.ID),
+					Fix: fmt.Sprintf("run nixbench destroy with the state folder of that cluster; if that folder is lost, remove the machines with its id by hand, then the network: virsh net-destroy %[1]s; virsh net-undefine %[1]s; or choose another cluster.network.name",
 						o.Network.Name),
 				}
 			}
 			return &PlanError{
-				Text: fmt.Sprintf("hypervisor %s has a network %s already, and it is not this cluster's", name, o.Network.Name),
-				Fix:  `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; if it is this cluster's, its state folder is missing: bring that back`,
+				Text: fmt.Sprintf("hypervisor %s already has a network %s, which does not belong to this cluster", name, o.Network.Name),
+				Fix:  `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"; if it belongs to this cluster, the state folder was lost: restore it`,
 			}
 		}
 	}
@@ -115,7 +115,7 @@ func validateRecordedHypervisors(desired []Desired, inventories map[string]Inven
 		if _, surveyed := inventories[k.Hypervisor]; k.Image.Hash != "" && !surveyed {
 			return &PlanError{
 				Text: fmt.Sprintf("%s: its machine is on hypervisor %s, which the hive no longer names", w.Node, k.Hypervisor),
-				Fix: fmt.Sprintf("put it back into cluster.hypervisors, or remove the machine first: nixbench destroy --on %s; or, if it is gone for good: nixbench destroy --forget-hypervisor %s",
+				Fix: fmt.Sprintf("add it to cluster.hypervisors again, or remove the machine first: nixbench destroy --on %s; or, if the hypervisor is permanently lost: nixbench destroy --forget-hypervisor %s",
 					w.Node, k.Hypervisor),
 			}
 		}

@@ -17,10 +17,10 @@ type allocator struct {
 // Gateway returns the hypervisor's address on a managed network: the first one of the range.
 func (n Network) Gateway() netip.Addr { return n.CIDR.Masked().Addr().Next() }
 
-// lastAddress returns the last address of a range, which is IPv4's broadcast address.
-func lastAddress(p netip.Prefix) netip.Addr {
-	bytes := p.Masked().Addr().AsSlice()
-	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
+// Broadcast returns the last address of a network's range.
+func (n Network) Broadcast() netip.Addr {
+	bytes := n.CIDR.Masked().Addr().AsSlice()
+	for bit := n.CIDR.Bits(); bit < len(bytes)*8; bit++ {
 		bytes[bit/8] |= 1 << (7 - bit%8)
 	}
 	a, _ := netip.AddrFromSlice(bytes)
@@ -30,7 +30,7 @@ func lastAddress(p netip.Prefix) netip.Addr {
 func newAllocator(net Network) *allocator {
 	base := net.CIDR.Masked().Addr()
 	return &allocator{net: net, leased: map[netip.Addr]string{}, used: map[netip.Addr]string{
-		base: "the network itself", net.Gateway(): "the hypervisor", lastAddress(net.CIDR): "broadcasts",
+		base: "the network itself", net.Gateway(): "the hypervisor", net.Broadcast(): "broadcasts",
 	}}
 }
 
@@ -55,7 +55,7 @@ func (a *allocator) nextFree(node, mac string) (netip.Addr, error) {
 	}
 	return netip.Addr{}, &PlanError{
 		Text: fmt.Sprintf("network %s: %s has no free address for %s", a.net.Name, prefix, node),
-		Fix:  "a larger cluster.network.cidr, or fewer nodes",
+		Fix:  "choose a larger cluster.network.cidr, or fewer nodes",
 	}
 }
 
@@ -72,7 +72,7 @@ func allocateAddresses(desired []Desired, o Options, inventories map[string]Inve
 		if _, isDesired := macs[node]; isDesired && !o.Network.CIDR.Contains(k.Address) {
 			return nil, &PlanError{
 				Text: fmt.Sprintf("%s: its machine has the address %s, which is not in %s, the range of network %s", node, k.Address, o.Network.CIDR.Masked(), o.Network.Name),
-				Fix:  "put the old cluster.network.cidr back, or begin anew: nixbench destroy, then nixbench apply",
+				Fix:  "put the old cluster.network.cidr back, or recreate the machines: nixbench destroy, then nixbench apply",
 			}
 		}
 		a.reserve(k.Address, node)

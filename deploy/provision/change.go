@@ -96,7 +96,7 @@ func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Ima
 	wanted := o.Images[ImageKey{w.Role, kind}]
 	switch {
 	case f.State == Incomplete:
-		c.Action, c.Why = Finish, "a run was cut off while making or removing it"
+		c.Action, c.Why = Finish, "a run was interrupted while it created or removed the machine"
 	case o.Recreate && wanted.Hash != "" && wanted.Hash != f.Image:
 		c.Action, c.Why = Recreate, fmt.Sprintf("image %s → %s", f.Image, wanted.Hash)
 	case f.Definition != w.makeSpec(place, image).Definition():
@@ -113,7 +113,7 @@ func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Ima
 	case f.State == Paused:
 		c.Action, c.Why = Resume, "it is paused"
 	case !w.allowedOn(f.hypervisor):
-		c.Why = fmt.Sprintf("it stays, although roles.%s.hypervisors does not have %s: nixbench destroy --on %s and apply move it", w.Role, f.hypervisor, w.Node)
+		c.Why = fmt.Sprintf("it is not moved, although roles.%s.hypervisors does not contain %s: to move it, run nixbench destroy --on %s, then nixbench apply", w.Role, f.hypervisor, w.Node)
 	}
 	return c
 }
@@ -156,13 +156,13 @@ func findRemovals(desired []Desired, existing map[string]locatedMachine, duplica
 		switch _, isRecorded := recorded[node]; {
 		case isDesired[node]:
 		case isRecorded:
-			add(existing[node], "the hive no longer has it")
+			add(existing[node], "the hive no longer contains it")
 		default:
-			add(existing[node], "left behind by a run that was cut off")
+			add(existing[node], "left by an interrupted run")
 		}
 	}
 	for _, f := range duplicates {
-		add(f, "a second machine of that node")
+		add(f, "a second machine of this node")
 	}
 	return out
 }

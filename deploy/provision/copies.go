@@ -14,7 +14,7 @@ func warnOfCopies(inventories map[string]Inventory, macs map[string]string) []st
 		for _, c := range inventories[name].Copies {
 			text := CopyText(name, c)
 			if c.MAC != "" && c.MAC == macs[c.Node] {
-				text += fmt.Sprintf("; it has the MAC of %s too, so both get one address: give it another MAC, or remove it", c.Node)
+				text += fmt.Sprintf("; it also has the MAC of %s, so both get the same address: change its MAC, or remove it", c.Node)
 			}
 			out = append(out, text)
 		}
@@ -24,5 +24,5 @@ func warnOfCopies(inventories map[string]Inventory, macs map[string]string) []st
 
 // CopyText returns the message that a domain is a clone.
 func CopyText(hypervisor string, c Copy) string {
-	return fmt.Sprintf("hypervisor %s: machine %s is a copy of %s's machine that nixbench has not made; it is left alone", hypervisor, c.Domain, c.Node)
+	return fmt.Sprintf("hypervisor %s: machine %s is a copy of %s's machine that nixbench did not create; nixbench does not change it", hypervisor, c.Domain, c.Node)
 }

@@ -39,12 +39,12 @@ func (w Desired) makeSpec(p Place, image Image) Spec {
 func ParseSize(text string) (uint64, error) {
 	i := strings.IndexByte("KMGT", lastByte(text))
 	if i < 0 {
-		return 0, fmt.Errorf("%q is no size; write a number with K, M, G or T, such as 4G", text)
+		return 0, fmt.Errorf("%q is not a size; write a number with K, M, G or T, such as 4G", text)
 	}
 	n, err := strconv.ParseUint(text[:len(text)-1], 10, 64)
 	shift := 10 * (i + 1)
 	if err != nil || n == 0 || n > math.MaxInt64>>shift {
-		return 0, fmt.Errorf("%q is no size; write a number with K, M, G or T, such as 4G", text)
+		return 0, fmt.Errorf("%q is not a size; write a number with K, M, G or T, such as 4G", text)
 	}
 	return n << shift, nil
 }

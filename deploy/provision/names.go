@@ -65,9 +65,9 @@ func badName(name string) string {
 	case len(name) > maxName:
 		return fmt.Sprintf("it has %d bytes, and may have %d", len(name), maxName)
 	case strings.Contains(name, "/"):
-		return "it has a / in it"
+		return "it contains a /"
 	case strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == 0x7f }):
-		return "it has a control character in it"
+		return "it contains a control character"
 	}
 	return ""
 }
@@ -80,7 +80,7 @@ func badLink(name string) string {
 	case len(name) > maxLink:
 		return fmt.Sprintf("it has %d bytes, and may have %d", len(name), maxLink)
 	case name == "." || name == ".." || strings.ContainsAny(name, "/: \t\r\n\v\f"):
-		return "it has a character in it that such a name cannot have"
+		return "it contains a character that such a name cannot have"
 	}
 	return ""
 }
@@ -95,7 +95,7 @@ func badDNS(name string) string {
 			return fmt.Sprintf("%q has %d bytes, and a part between dots may have %d", shorten(label), len(label), maxLabel)
 		}
 		if !dnsLabel.MatchString(label) {
-			return fmt.Sprintf("%q is no name; use letters, digits and hyphens", label)
+			return fmt.Sprintf("%q is not a valid name; use letters, digits and hyphens", label)
 		}
 	}
 	return ""

@@ -79,7 +79,7 @@ func noCapacityError(w Desired, left int, order []string, rooms map[string]*capa
 	}
 	return &PlanError{
 		Text: fmt.Sprintf("%s%s: no hypervisor%s has %s of memory left: %s", w.Node, more, which, SizeText(w.Memory), strings.Join(have, ", ")),
-		Fix:  fmt.Sprintf("a smaller roles.%[1]s.memory or roles.%[1]s.count, or %[2]s", w.Role, another),
+		Fix:  fmt.Sprintf("choose a smaller roles.%[1]s.memory or roles.%[1]s.count, or %[2]s", w.Role, another),
 	}
 }
 
@@ -98,7 +98,7 @@ func validateAllowedHypervisors(desired []Desired, inventories map[string]Invent
 			open := slices.DeleteFunc(slices.Sorted(maps.Keys(inventories)), func(name string) bool { return closed[name] })
 			return &PlanError{
 				Text: fmt.Sprintf("roles.%s.hypervisors: cluster.hypervisors has no %s, only %s", w.Role, name, strings.Join(open, ", ")),
-				Fix:  "take one of these names, or add it to cluster.hypervisors",
+				Fix:  "use one of these names, or add it to cluster.hypervisors",
 			}
 		}
 	}

@@ -140,8 +140,8 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 			}
 			if domain := o.Cluster.Domain(c.Node); slices.Contains(inventories[c.Hypervisor].Foreign, domain) {
 				return p, &PlanError{
-					Text: fmt.Sprintf("%s: hypervisor %s has a machine %s already, and it is not this cluster's", c.Node, c.Hypervisor, domain),
-					Fix:  "choose another cluster.name, or remove that machine; if it is this cluster's, its state folder is missing: bring that back",
+					Text: fmt.Sprintf("%s: hypervisor %s already has a machine %s, which does not belong to this cluster", c.Node, c.Hypervisor, domain),
+					Fix:  "choose another cluster.name, or remove that machine; if it belongs to this cluster, the state folder was lost: restore it",
 				}
 			}
 		}

@@ -102,7 +102,7 @@ func TestMake(t *testing.T) {
 			name: "one fewer", desired: w[:1],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: ready}},
 			known:       recorded("a", one, two),
-			want:        []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: the hive no longer has it"},
+			want:        []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: the hive no longer contains it"},
 		},
 		{
 			name: "some nodes only: nothing is removed", desired: append(slices.Clone(w[:1]), w[2]),
@@ -116,7 +116,7 @@ func TestMake(t *testing.T) {
 			name: "a machine that is not recorded", desired: w[:1],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one, two}, Network: ready}},
 			known:       recorded("a", one),
-			want:        []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: left behind by a run that was cut off"},
+			want:        []string{"keep w-1 on a 10.0.0.2", "remove w-2 on a 10.0.0.3: left by an interrupted run"},
 		},
 		{
 			name: "off, incomplete", desired: w[:2],
@@ -124,7 +124,7 @@ func TestMake(t *testing.T) {
 				observed(w[0], "10.0.0.2", off), {Node: "w-2", State: Incomplete},
 			}}},
 			known: recorded("a", one, two),
-			want:  []string{"start w-1 on a 10.0.0.2: it is off", "finish w-2 on a 10.0.0.3: a run was cut off while making or removing it"},
+			want:  []string{"start w-1 on a 10.0.0.2: it is off", "finish w-2 on a 10.0.0.3: a run was interrupted while it created or removed the machine"},
 		},
 		{
 			name: "paused, crashed, crashed with other sizes", desired: append(slices.Clone(w[:2]), Desired{Node: "w-3", Role: "w", VCPUs: 3, Memory: gib}),
@@ -176,7 +176,7 @@ func TestMake(t *testing.T) {
 			name: "pinned elsewhere: it is not moved, and the reason is given", desired: on(desired("w", 2), "b"),
 			inventories: map[string]Inventory{"a": {FreeMemory: gib, Machines: []Actual{one}, Network: ready}, "b": {FreeMemory: gib}},
 			known:       recorded("a", one),
-			want: []string{"keep w-1 on a 10.0.0.2: it stays, although roles.w.hypervisors does not have a: nixbench destroy --on w-1 and apply move it",
+			want: []string{"keep w-1 on a 10.0.0.2: it is not moved, although roles.w.hypervisors does not contain a: to move it, run nixbench destroy --on w-1, then nixbench apply",
 				"create w-2 on b 10.0.0.3"},
 		},
 		{
@@ -198,7 +198,7 @@ func TestMake(t *testing.T) {
 			name: "two machines of one node", desired: w[:1],
 			inventories: map[string]Inventory{"a": {Machines: []Actual{one}, Network: ready}, "b": {Machines: []Actual{one}, Network: ready}},
 			known:       recorded("b", one),
-			want:        []string{"keep w-1 on b 10.0.0.2", "remove w-1 on a 10.0.0.2: a second machine of that node"},
+			want:        []string{"keep w-1 on b 10.0.0.2", "remove w-1 on a 10.0.0.2: a second machine of this node"},
 		},
 		{
 			name: "addresses of other machines", desired: w[:1],
@@ -303,16 +303,16 @@ func TestMakeRefuses(t *testing.T) {
 		},
 		{
 			name: "foreign network", desired: w[:1], inventories: map[string]Inventory{"a": {FreeMemory: gib, Network: &ActualNetwork{Active: true}}},
-			want: "hypervisor a has a network net already, and it is not this cluster's",
+			want: "hypervisor a already has a network net, which does not belong to this cluster",
 		},
 		{
 			name: "foreign machine", desired: w[:1], inventories: map[string]Inventory{"a": {FreeMemory: gib, Foreign: []string{"c-w-1"}}},
-			want: "w-1: hypervisor a has a machine c-w-1 already, and it is not this cluster's",
+			want: "w-1: hypervisor a already has a machine c-w-1, which does not belong to this cluster",
 		},
 		{
 			name: "a hypervisor twice", desired: w[:1], known: recorded("a", one),
 			inventories: map[string]Inventory{"a": {Host: "h 1", Kind: VM, Machines: []Actual{one}}, "b": {Host: "h 1", Kind: VM, Machines: []Actual{one}}},
-			want:        "hypervisors a and b are one: both are on host h and run the same kind of machines",
+			want:        "hypervisors a and b are the same hypervisor: both are on host h and run the same kind of machines",
 		},
 		{
 			name: "two drivers of a host share its memory", desired: w[:2],
@@ -330,6 +330,17 @@ func TestMakeRefuses(t *testing.T) {
 				t.Errorf("got %v, want %s", err, test.want)
 			}
 		})
+	}
+}
+
+func TestDisturbs(t *testing.T) {
+	for _, a := range []Action{Create, Keep, Start, Resume, Finish, Restart, Reconnect, Recreate, Remove} {
+		for _, kind := range []Kind{VM, Container} {
+			want := a == Restart || a == Recreate || a == Remove || a == Reconnect && kind == Container
+			if got := (Change{Action: a, Kind: kind}).Disturbs(); got != want {
+				t.Errorf("%s a %s: %t, want %t", a, kind, got, want)
+			}
+		}
 	}
 }
 

@@ -119,7 +119,7 @@ func (e *Error) Hint() string { return e.Fix }
 // Causes of an [Error], for errors.Is.
 var (
 	// ErrForeign: an object with the required name exists and does not belong to this cluster.
-	ErrForeign = errors.New("it is not ours")
+	ErrForeign = errors.New("it does not belong to this cluster")
 	// ErrClash: the network's address range overlaps that of another network of the host.
 	ErrClash = errors.New("the address range is taken")
 	// ErrFull: the storage pool is full.

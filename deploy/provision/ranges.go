@@ -24,7 +24,7 @@ func (p Plan) validateRange(inventories map[string]Inventory) error {
 				continue
 			}
 			return &PlanError{
-				Text: fmt.Sprintf("hypervisor %s: the address range is taken: network %s wants %s, and network %s has %s", name, p.Network.Name, p.Network.CIDR, r.Network, r.CIDR),
+				Text: fmt.Sprintf("hypervisor %s: the address range is taken: network %s needs %s, and network %s has %s", name, p.Network.Name, p.Network.CIDR, r.Network, r.CIDR),
 				Fix:  "choose another cluster.network.cidr, or remove that network",
 			}
 		}

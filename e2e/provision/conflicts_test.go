@@ -46,7 +46,7 @@ func TestInUse(t *testing.T) {
 	b.defineXML(uri, "define", guest)
 	for range 2 {
 		_, stderr := b.run(5, "destroy", "--yes")
-		b.says(stderr, "error: hypervisor default: remove network demo: it is in use: on it is machine guest", "then run nixbench destroy again")
+		b.says(stderr, "error: hypervisor default: remove network demo: it is in use: used by machine guest", "then run nixbench destroy again")
 	}
 	b.want("left", b.listObjects("lxc"), append([]string{"guest", "network demo"}, before...))
 	_, stderr := b.run(0, "apply")
@@ -58,9 +58,9 @@ func TestInUse(t *testing.T) {
 	b.defineXML(uri, "define", strings.Replace(text, ">demo-w-1<", ">a-copy<", 1))
 	_, stderr = b.run(0, "apply")
 	b.want("with a copy", results(stderr), []string{"w-1 unchanged", "w-2 unchanged"})
-	b.says(stderr, "warning: hypervisor default: machine a-copy is a copy of w-1's machine that nixbench has not made; it is left alone; it has the MAC of w-1 too")
+	b.says(stderr, "warning: hypervisor default: machine a-copy is a copy of w-1's machine that nixbench did not create; nixbench does not change it; it also has the MAC of w-1")
 	_, stderr = b.run(5, "destroy", "--yes")
-	b.says(stderr, "machine a-copy is a copy of w-1's machine", "remove network demo: it is in use: on it is machine a-copy", "2 machines removed")
+	b.says(stderr, "machine a-copy is a copy of w-1's machine", "remove network demo: it is in use: used by machine a-copy", "2 machines removed")
 	if out := b.l.Virsh(t, "-c", uri, "list --all --name"); out != "a-copy" {
 		t.Errorf("the hypervisor has the machines %q, want only a-copy", out)
 	}
@@ -143,11 +143,11 @@ func TestPlanRefuses(t *testing.T) {
 	before := b.listObjects("lxc")
 	vm := lab.Image(t, "vm")
 	for set, want := range map[string]string{
-		"":                            "the address range is taken: network demo wants 192.168.222.0/24, and network lan has 192.168.222.0/24",
+		"":                            "the address range is taken: network demo needs 192.168.222.0/24, and network lan has 192.168.222.0/24",
 		"roles.w.image=/nowhere.raw":  "role w: image /nowhere.raw: no such file or directory",
 		"roles.w.image=" + vm:         "it is a qcow2",
 		"roles.w.xml=this is no <xml": "role w: the option xml: ",
-		"roles.w.identity=cloud-init": "role w: a container cannot be told who it is by cloud-init",
+		"roles.w.identity=cloud-init": "role w: a container cannot get its identity by cloud-init",
 		"cluster.network.name=a/b":    `cluster.network.name: "a/b" cannot be a network of libvirt`,
 		"cluster.network.domain=a..b": "cannot be a DNS domain",
 	} {

@@ -90,7 +90,7 @@ func TestExamples(t *testing.T) {
 			Name: "a-name-that-is-longer-than-interfaces", Mode: provision.Isolated, CIDR: netip.MustParsePrefix("10.7.0.0/16"),
 		}),
 		"reservation": func() (string, error) { return Reservation(reservation) },
-		"pool":        func() (string, error) { return Pool("nixbench", "/var/lib/libvirt/nixbench", "0711") },
+		"pool":        func() (string, error) { return Pool("nixbench", "/var/lib/libvirt/nixbench", "0711", MadeFolder) },
 		"volume-overlay": Volume{
 			Name: "root", Format: "qcow2", Capacity: 20 << 30, Backing: "/pool/image", BackingFormat: "qcow2", Mode: "0600",
 		}.XML,
@@ -191,11 +191,11 @@ func TestMergeRefuses(t *testing.T) {
 	for text, why := range map[string]string{
 		"nonsense":                           "role worker",
 		"<domain":                            "role worker",
-		"<domain><devices></domain>":         "</domain> ends nothing",
+		"<domain><devices></domain>":         "</domain> has no start tag",
 		"<devices/>":                         "not <domain>",
 		"<domain/><domain/>":                 "more than one",
-		"<domain><name>x</name></domain>":    "nixbench's own",
-		"<domain><metadata/></domain>":       "nixbench's own",
+		"<domain><name>x</name></domain>":    "is set by nixbench",
+		"<domain><metadata/></domain>":       "is set by nixbench",
 		"<domain><vcpu>many</vcpu></domain>": "role worker",
 	} {
 		_, err := Domain(with(machine(), func(m *Machine) { m.Spec.XML = text }))

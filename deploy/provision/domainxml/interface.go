@@ -34,7 +34,7 @@ func ReconnectSteps(running, mac, network, bridge string) ([]string, error) {
 		}
 		return all, nil
 	}
-	return nil, fmt.Errorf("it runs without an interface with the MAC %s", mac)
+	return nil, fmt.Errorf("the running domain has no interface with the MAC %s", mac)
 }
 
 // Port is a connection of a domain to a libvirt network.

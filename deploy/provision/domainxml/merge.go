@@ -37,7 +37,7 @@ func merge(domain, more string) (string, error) {
 		ours := base.child(name)
 		switch {
 		case name == "name" || name == "uuid" || name == "metadata":
-			return "", fmt.Errorf("<%s> is nixbench's own", name)
+			return "", fmt.Errorf("<%s> is set by nixbench and cannot be replaced", name)
 		case ours == nil || replaced[name]: // an element such as <sysinfo> may occur several times
 			base.children = append(base.children, e)
 			replaced[name] = true
@@ -63,7 +63,7 @@ func merge(domain, more string) (string, error) {
 		return "", err
 	}
 	if check.Devices == nil {
-		return "", errors.New("nothing is left of the devices")
+		return "", errors.New("the merged domain has no devices")
 	}
 	return merged, nil
 }

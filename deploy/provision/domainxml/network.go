@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/xml"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"libvirt.org/go/libvirtxml"
@@ -14,18 +15,19 @@ import (
 // Network returns the XML of a network that nixbench manages.
 func Network(c provision.Cluster, n provision.Network, reservations []provision.Reservation) (string, error) {
 	if !n.CIDR.IsValid() || !n.CIDR.Addr().Is4() || n.CIDR.Bits() > 29 {
-		return "", fmt.Errorf("network %s: %s is no IPv4 range of at least eight addresses", n.Name, n.CIDR)
+		return "", fmt.Errorf("network %s: %s is not an IPv4 range of at least eight addresses", n.Name, n.CIDR)
 	}
 	mark, err := networkMark(c)
 	if err != nil {
 		return "", err
 	}
-	gateway, first, last := rangeAddresses(n.CIDR)
+	gateway := n.Gateway()
+	first, last := gateway.Next(), n.Broadcast().Prev()
 	dhcp := &libvirtxml.NetworkDHCP{Ranges: []libvirtxml.NetworkDHCPRange{{Start: first.String(), End: last.String()}}}
 	for _, r := range reservations {
 		dhcp.Hosts = append(dhcp.Hosts, hostEntry(r))
 	}
-	net := libvirtxml.Network{
+	x := libvirtxml.Network{
 		Name:     n.Name,
 		UUID:     networkUUID(c, n.Name),
 		Metadata: &libvirtxml.NetworkMetadata{XML: mark},
@@ -37,12 +39,12 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 		DnsmasqOptions: &libvirtxml.NetworkDnsmasqOptions{Option: []libvirtxml.NetworkDnsmasqOption{{Value: "no-ping"}}},
 	}
 	if n.Domain != "" {
-		net.Domain = &libvirtxml.NetworkDomain{Name: n.Domain, LocalOnly: "yes"}
+		x.Domain = &libvirtxml.NetworkDomain{Name: n.Domain, LocalOnly: "yes"}
 	}
 	if n.Mode == provision.NAT {
-		net.Forward = &libvirtxml.NetworkForward{Mode: "nat"}
+		x.Forward = &libvirtxml.NetworkForward{Mode: "nat"}
 	}
-	return net.Marshal()
+	return x.Marshal()
 }
 
 // BridgeName returns the name of a network's bridge. It is within the 15 bytes that Linux allows for
@@ -61,18 +63,6 @@ func Reservation(r provision.Reservation) (string, error) {
 
 func hostEntry(r provision.Reservation) libvirtxml.NetworkDHCPHost {
 	return libvirtxml.NetworkDHCPHost{MAC: r.MAC, Name: r.Node, IP: r.Address.String()}
-}
-
-// rangeAddresses returns the gateway, which is a range's first address, and the first and last address for
-// DHCP.
-func rangeAddresses(cidr netip.Prefix) (gateway, first, last netip.Addr) {
-	base := cidr.Masked().Addr().As4()
-	n := uint32(base[0])<<24 | uint32(base[1])<<16 | uint32(base[2])<<8 | uint32(base[3])
-	at := func(n uint32) netip.Addr {
-		return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
-	}
-	size := uint32(1) << (32 - cidr.Bits())
-	return at(n + 1), at(n + 2), at(n + size - 2)
 }
 
 // NetworkInfo is a network as libvirt describes it. Mark is nil if nixbench did not create it.
@@ -148,15 +138,6 @@ func ParseNetwork(text string) (NetworkInfo, error) {
 }
 
 func maskBits(mask string) int {
-	a, err := netip.ParseAddr(mask)
-	if err != nil || !a.Is4() {
-		return 0
-	}
-	bits := 0
-	for _, b := range a.As4() {
-		for ; b&0x80 != 0; b <<= 1 {
-			bits++
-		}
-	}
+	bits, _ := net.IPMask(net.ParseIP(mask).To4()).Size()
 	return bits
 }

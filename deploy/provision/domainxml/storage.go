@@ -6,14 +6,24 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// PoolUUID returns the UUID of a pool that nixbench creates. It identifies the owner, because pools have no
-// metadata.
-func PoolUUID(name, path string) string { return deriveUUID("pool", name, path) }
+// FolderOrigin is how the folder of a pool came into being.
+type FolderOrigin string
+
+const (
+	MadeFolder     FolderOrigin = "pool" // nixbench made the folder for the pool
+	ExistingFolder FolderOrigin = "pool in an existing folder"
+)
+
+// PoolUUID returns the UUID of a pool that nixbench creates. Pools have no metadata, so the UUID identifies the
+// owner and records the origin of the pool's folder.
+func PoolUUID(name, path string, origin FolderOrigin) string {
+	return deriveUUID(string(origin), name, path)
+}
 
 // Pool returns the XML of a pool of type dir.
-func Pool(name, path, mode string) (string, error) {
+func Pool(name, path, mode string, origin FolderOrigin) (string, error) {
 	p := libvirtxml.StoragePool{
-		Type: "dir", Name: name, UUID: PoolUUID(name, path),
+		Type: "dir", Name: name, UUID: PoolUUID(name, path, origin),
 		Target: &libvirtxml.StoragePoolTarget{Path: path, Permissions: &libvirtxml.StoragePoolTargetPermissions{Mode: mode}},
 	}
 	return p.Marshal()

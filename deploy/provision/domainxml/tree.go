@@ -54,7 +54,7 @@ func parseElement(text string) (*element, error) {
 			open = append(open, e)
 		case xml.EndElement:
 			if len(open) == 0 || open[len(open)-1].start.Name.Local != flatName(t.Name) {
-				return nil, fmt.Errorf("</%s> ends nothing", flatName(t.Name))
+				return nil, fmt.Errorf("</%s> has no start tag", flatName(t.Name))
 			}
 			open = open[:len(open)-1]
 		case xml.CharData:
@@ -67,7 +67,7 @@ func parseElement(text string) (*element, error) {
 		}
 	}
 	if len(open) > 0 {
-		return nil, fmt.Errorf("<%s> has no end", open[len(open)-1].start.Name.Local)
+		return nil, fmt.Errorf("<%s> has no end tag", open[len(open)-1].start.Name.Local)
 	}
 	if root == nil {
 		return nil, errors.New("there is no element")

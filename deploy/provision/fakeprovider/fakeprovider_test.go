@@ -43,6 +43,31 @@ func TestContract(t *testing.T) {
 	})
 }
 
+// While a whole cluster is removed, Remove keeps the reservations, as the real provider does.
+func TestClusterRemovalKeepsReservations(t *testing.T) {
+	c := provision.Cluster{Name: "c", ID: "0123456789abcdef"}
+	g := provision.HostSetup{
+		Network:      provision.Network{Name: "n", Mode: provision.NAT, CIDR: netip.MustParsePrefix("10.0.0.0/24")},
+		Reservations: []provision.Reservation{{Node: "n1", MAC: "52:54:00:aa:00:01", Address: netip.MustParseAddr("10.0.0.2")}},
+	}
+	for wholeCluster, want := range map[bool]int{false: 0, true: 1} {
+		h := fakeprovider.New()
+		if err := h.Prepare(t.Context(), c, g); err != nil {
+			t.Fatal(err)
+		}
+		if wholeCluster {
+			h.BeginClusterRemoval(c)
+		}
+		if err := h.Remove(t.Context(), c, "n1"); err != nil {
+			t.Fatal(err)
+		}
+		inventory, err := h.Survey(t.Context(), c, g.Network)
+		if err != nil || len(inventory.Network.Reservations) != want {
+			t.Errorf("whole cluster %t: %+v, %v; want %d reservations", wholeCluster, inventory.Network, err, want)
+		}
+	}
+}
+
 func TestOnStepFailsOneStep(t *testing.T) {
 	h := fakeprovider.New()
 	h.OnStep(func(_ context.Context, s fakeprovider.Step) error {

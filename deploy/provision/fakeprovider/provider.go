@@ -11,12 +11,13 @@ import (
 )
 
 var (
-	_ provision.Provider   = (*Hypervisor)(nil)
-	_ provision.Discoverer = (*Hypervisor)(nil)
-	_ provision.Console    = (*Hypervisor)(nil)
-	_ provision.Cleaner    = (*Hypervisor)(nil)
-	_ provision.Checker    = (*Hypervisor)(nil)
-	_ provision.Doctor     = (*Hypervisor)(nil)
+	_ provision.Provider       = (*Hypervisor)(nil)
+	_ provision.Discoverer     = (*Hypervisor)(nil)
+	_ provision.Console        = (*Hypervisor)(nil)
+	_ provision.Cleaner        = (*Hypervisor)(nil)
+	_ provision.Checker        = (*Hypervisor)(nil)
+	_ provision.ClusterRemover = (*Hypervisor)(nil)
+	_ provision.Doctor         = (*Hypervisor)(nil)
 )
 
 func domainName(c provision.Cluster, node string) string { return c.Name + "-" + node }
@@ -241,6 +242,7 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	if d != nil && !d.ours(c) {
 		d = nil
 	}
+	keepReservations := h.removedClusters[c.ID]
 	h.mu.Unlock()
 	effects := []struct {
 		name   string
@@ -266,12 +268,23 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 			}
 		}},
 	}
+	if keepReservations {
+		effects = effects[:len(effects)-1]
+	}
 	for _, e := range effects {
 		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.effect(); return nil }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// BeginClusterRemoval implements [provision.ClusterRemover]. As with libvirt, Remove then keeps the
+// reservations, and Clean removes them with the network.
+func (h *Hypervisor) BeginClusterRemoval(c provision.Cluster) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.removedClusters[c.ID] = true
 }
 
 // Check implements [provision.Checker].
@@ -300,7 +313,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 			switch {
 			case h.networks[name].cluster != c.ID:
 			case used[name] != "":
-				left = append(left, provision.Remaining{What: "network " + name, Why: "on it is machine " + used[name], Fix: "remove that machine"})
+				left = append(left, provision.Remaining{What: "network " + name, Why: "used by machine " + used[name], Fix: "remove that machine"})
 			default:
 				delete(h.networks, name)
 			}
@@ -309,15 +322,25 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 	}); err != nil {
 		return nil, err
 	}
-	return left, h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() error {
-		used := map[string]bool{}
+	err := h.runStep(ctx, Step{Op: "clean", Name: "image"}, func() error {
+		used, copies := map[string]bool{}, map[string]string{}
+		for _, name := range sortedKeys(h.domains) {
+			if d := h.domains[name]; d.copyOf != "" {
+				copies[d.image] = name
+			}
+		}
 		for k, parts := range h.parts {
 			used[parts["disk"]] = true
 			if id, _, _ := strings.Cut(k, " "); id == c.ID && h.images[parts["disk"]] != nil {
 				used[c.ID+parts["disk"]] = true
 			}
 		}
-		for hash, users := range h.images {
+		for _, hash := range sortedKeys(h.images) {
+			users := h.images[hash]
+			if name := copies[hash]; name != "" && users[c.ID] && len(users) == 1 && !used[c.ID+hash] {
+				left = append(left, provision.Remaining{What: "image " + hash, Why: "machine " + name + " was made from it", Fix: "remove that machine"})
+				continue
+			}
 			if !used[c.ID+hash] {
 				delete(users, c.ID)
 			}
@@ -327,6 +350,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 		}
 		return nil
 	})
+	return left, err
 }
 
 // Addresses returns the leased addresses of a running machine, and its reserved one.

@@ -14,7 +14,7 @@ import (
 )
 
 // Hypervisor is a simulated hypervisor and the [provision.Provider] for it. It implements the optional
-// interfaces for discovery, consoles, cleaning, checking and examination.
+// interfaces for discovery, consoles, cleaning, checking, cluster removal and examination.
 type Hypervisor struct {
 	// Set before the first use.
 	Name   string // name in errors
@@ -28,12 +28,14 @@ type Hypervisor struct {
 	parts    map[string]map[string]string // by partsKey: "seed", and "disk" with the image's hash
 	networks map[string]*network
 	images   map[string]map[string]bool // ids of the clusters that use an image, by its hash
-	findings []provision.Finding
-	onStep   func(context.Context, Step) error
-	onStart  func(provision.Cluster, provision.Spec)
-	log      []Step
-	boots    int
-	cut      int // number of the effect before which operations are interrupted; 0: none
+	// removedClusters are the ids of clusters that are being removed as a whole.
+	removedClusters map[string]bool
+	findings        []provision.Finding
+	onStep          func(context.Context, Step) error
+	onStart         func(provision.Cluster, provision.Spec)
+	log             []Step
+	boots           int
+	cut             int // number of the effect before which operations are interrupted; 0: none
 }
 
 // domain is a machine of a cluster or a foreign domain.
@@ -75,7 +77,7 @@ func New() *Hypervisor {
 	return &Hypervisor{
 		Name: "fake", Kind: provision.VM, CPUs: 16, Memory: 64 << 30, Disk: 1 << 40,
 		domains: map[string]*domain{}, parts: map[string]map[string]string{},
-		networks: map[string]*network{}, images: map[string]map[string]bool{},
+		networks: map[string]*network{}, images: map[string]map[string]bool{}, removedClusters: map[string]bool{},
 	}
 }
 

@@ -25,7 +25,7 @@ func (h *Hypervisor) Check(ctx context.Context, c provision.Cluster, net provisi
 		if _, err := domainxml.Domain(domainxml.Machine{Cluster: c, Network: net, Spec: spec, Host: s.host.xml}); err != nil {
 			fix := ""
 			if spec.XML != "" {
-				fix = fmt.Sprintf("mend roles.%s.xml", spec.Role)
+				fix = fmt.Sprintf("fix roles.%s.xml", spec.Role)
 			}
 			return h.fail("", "check the machine's XML", err, fix)
 		}

@@ -20,11 +20,11 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 	err := h.run(ctx, func(s *session) error {
 		networks, err := s.cleanNetworks(c)
 		if err != nil {
-			return h.fail("", "look at the networks", err, "")
+			return h.fail("", "remove unused networks", err, "")
 		}
 		images, err := s.cleanPool(c)
 		left = append(networks, images...)
-		return h.fail("", "remove images", err, "")
+		return h.fail("", "remove unused images", err, "")
 	})
 	if err != nil { // the operation may still be writing to the variable
 		return nil, err
@@ -55,8 +55,8 @@ func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Remaining, err
 		}
 		if len(users) > 0 {
 			left = append(left, provision.Remaining{
-				What: "network " + n.Name, Why: "on it is " + strings.Join(users, ", "),
-				Fix: "remove that machine, or take it off the network (virsh edit)",
+				What: "network " + n.Name, Why: "used by " + strings.Join(users, ", "),
+				Fix: "remove that machine, or disconnect it from the network (virsh edit)",
 			})
 		}
 	}
@@ -189,7 +189,9 @@ func (p *pool) removeIfEmpty() error {
 	if err := p.p.Destroy(); err != nil {
 		return err
 	}
-	// An error is ignored: the folder may be a mount point, or contain files that libvirt does not list.
-	_ = p.p.Delete(0)
+	if p.madeFolder {
+		// An error is ignored: the folder may be a mount point, or contain files that libvirt does not list.
+		_ = p.p.Delete(0)
+	}
 	return p.p.Undefine()
 }

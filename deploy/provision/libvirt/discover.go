@@ -34,7 +34,7 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node st
 		return nil
 	})
 	if err != nil { // the operation may still be writing to the variable
-		return nil, h.fail(node, "ask for the address", err, "")
+		return nil, h.fail(node, "find the address", err, "")
 	}
 	return found, nil
 }

@@ -63,7 +63,7 @@ func (s *session) examineLibvirt() provision.Finding {
 		}
 	}
 	if v < 7000000 {
-		return finding("libvirt", "warning", "use libvirt 7.0 or later", "%s is older than what nixbench is tested with", text)
+		return finding("libvirt", "warning", "use libvirt 7.0 or later", "%s is older than the versions that nixbench is tested with", text)
 	}
 	return finding("libvirt", "ok", "", "%s", text)
 }
@@ -71,11 +71,11 @@ func (s *session) examineLibvirt() provision.Finding {
 func (s *session) examineKVM() provision.Finding {
 	switch {
 	case s.host.kind == provision.Container:
-		return finding("KVM", "ok", "", "containers need none")
+		return finding("KVM", "ok", "", "containers do not need it")
 	case s.host.xml.Type == "kvm":
 		return finding("KVM", "ok", "", "machines run with KVM")
 	}
-	return finding("KVM", "warning", "turn on virtualization in the firmware, load the module kvm_intel or kvm_amd, and let libvirt's QEMU open /dev/kvm",
+	return finding("KVM", "warning", "enable virtualization in the firmware, load the module kvm_intel or kvm_amd, and allow libvirt's QEMU to open /dev/kvm",
 		"machines are emulated, many times slower")
 }
 
@@ -88,9 +88,9 @@ func (s *session) examinePool() provision.Finding {
 			name, _ := other.GetName()
 			_ = other.Free()
 			return finding(what, "error", "name that pool, or another folder, in cluster.hypervisors",
-				"%s is to be made in %s, where there is the pool %s", s.h.o.Pool, s.h.o.PoolPath, name)
+				"%s would be created in %s, which already belongs to the pool %s", s.h.o.Pool, s.h.o.PoolPath, name)
 		}
-		return finding(what, "ok", "", "%s will be made in %s", s.h.o.Pool, s.h.o.PoolPath)
+		return finding(what, "ok", "", "%s will be created in %s", s.h.o.Pool, s.h.o.PoolPath)
 	}
 	if err != nil {
 		return s.errorFinding(what, err)
@@ -109,23 +109,23 @@ func (s *session) examinePool() provision.Finding {
 	case err != nil:
 		return s.errorFinding(what, err)
 	case left < 2<<30 && !s.host.test:
-		return finding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, sizeText(left))
+		return finding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, provision.SizeText(left))
 	}
-	return finding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, sizeText(left))
+	return finding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, provision.SizeText(left))
 }
 
 func (s *session) examineMemory() provision.Finding {
 	free := freeMemory(s.conn)
 	if free < 1<<30 && !s.host.test {
-		return finding("memory", "warning", "end something, or give the roles less", "%s are left", sizeText(free))
+		return finding("memory", "warning", "stop other programs, or give the roles less memory", "%s are left", provision.SizeText(free))
 	}
-	return finding("memory", "ok", "", "%s are left", sizeText(free))
+	return finding("memory", "ok", "", "%s are left", provision.SizeText(free))
 }
 
 func (s *session) examineNetwork(net provision.Network) provision.Finding {
 	const what = "network"
 	if net.Mode == provision.Bridge {
-		return finding(what, "ok", "", "machines are on the bridge %s; whether it is there, their start shows", net.Bridge)
+		return finding(what, "ok", "", "machines use the bridge %s; whether it exists is checked when they start", net.Bridge)
 	}
 	n, err := s.findNetwork(net.Name)
 	if err != nil {
@@ -144,16 +144,16 @@ func (s *session) examineNetwork(net provision.Network) provision.Finding {
 		if f, bad := s.checkNetworkDriver(); bad {
 			return f
 		}
-		return finding(what, "ok", "", "%s will be made with %s", net.Name, net.CIDR)
+		return finding(what, "ok", "", "%s will be created with %s", net.Name, net.CIDR)
 	case net.Mode == provision.Existing && !n.active:
 		return finding(what, "error", "virsh net-start "+net.Name, "%s is not active", net.Name)
 	case net.Mode == provision.Existing:
 		return finding(what, "ok", "", "%s %v is used as it is", net.Name, n.CIDRs)
 	case n.Mark == nil:
 		return finding(what, "error", `choose another cluster.network.name, or set cluster.network.mode to "existing"`,
-			"%s is there, and nixbench has not made it", net.Name)
+			"%s exists, and nixbench did not create it", net.Name)
 	}
-	return finding(what, "ok", "", "%s %v, made by nixbench for cluster %s", net.Name, n.CIDRs, n.Mark.Cluster)
+	return finding(what, "ok", "", "%s %v, created by nixbench for cluster %s", net.Name, n.CIDRs, n.Mark.Cluster)
 }
 
 // checkNetworkDriver returns a finding and true if libvirt has no network driver. A missing dnsmasq shows
@@ -165,7 +165,7 @@ func (s *session) checkNetworkDriver() (provision.Finding, bool) {
 	active, err := s.conn.ListAllNetworks(libvirt.CONNECT_LIST_NETWORKS_ACTIVE)
 	if err != nil {
 		if isUnsupported(err) {
-			return finding("network", "error", "install libvirt's network driver there (package libvirt-daemon-driver-network)", "libvirt has no networks"), true
+			return finding("network", "error", "install libvirt's network driver there (package libvirt-daemon-driver-network)", "libvirt has no network driver"), true
 		}
 		return s.errorFinding("network", err), true
 	}

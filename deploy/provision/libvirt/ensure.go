@@ -18,7 +18,7 @@ import (
 // recreated.
 func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provision.Network, spec provision.Spec) error {
 	err := h.run(ctx, func(s *session) error { return s.ensure(c, net, spec) })
-	return h.fail(spec.Node, "make the machine", err, "")
+	return h.fail(spec.Node, "create the machine", err, "")
 }
 
 func (s *session) ensure(c provision.Cluster, net provision.Network, spec provision.Spec) error {
@@ -30,7 +30,7 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 	if d != nil {
 		defer d.free()
 		if !d.ours(c, spec.Node) {
-			return s.h.fail(spec.Node, "make the machine", fmt.Errorf("domain %s: %w", d.Name, provision.ErrForeign),
+			return s.h.fail(spec.Node, "create the machine", fmt.Errorf("domain %s: %w", d.Name, provision.ErrForeign),
 				fmt.Sprintf("choose another cluster.name, or remove that machine: virsh -c %s undefine %s", s.h.o.URI, d.Name))
 		}
 		m.Image = d.Mark.Image
@@ -48,10 +48,10 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 	}
 	defer p.free()
 	if err := p.makeSeed(&m, method, d != nil); err != nil {
-		return s.h.fail(spec.Node, "write what the machine is told", err, "")
+		return s.h.fail(spec.Node, "write the machine's identity", err, "")
 	}
 	if err := p.makeDisks(&m, d != nil); err != nil {
-		return s.h.fail(spec.Node, "make the disks", err, "")
+		return s.h.fail(spec.Node, "create the disks", err, "")
 	}
 	if s.host.kind == provision.VM {
 		m.Files.Console = p.pathOf(machinePart(c, spec.Node, "console"))
@@ -67,7 +67,7 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 		}
 		defer d.free()
 	} else if err := s.reconnect(d); err != nil {
-		return s.h.fail(spec.Node, "connect it to its network again", err, "end the machine, so that the next apply starts it: virsh -c "+s.h.o.URI+" destroy "+d.Name)
+		return s.h.fail(spec.Node, "reconnect it to its network", err, "stop the machine, so that the next apply starts it: virsh -c "+s.h.o.URI+" destroy "+d.Name)
 	}
 	return s.start(spec.Node, d.d)
 }
@@ -82,9 +82,9 @@ func (s *session) identityMethod(spec provision.Spec) (provision.Method, error) 
 	case m == provision.Auto || m == "":
 		return provision.Credentials, nil
 	case container:
-		return "", fmt.Errorf("role %s: a container cannot be told who it is by %s: use files or auto", spec.Role, m)
+		return "", fmt.Errorf("role %s: a container cannot get its identity by %s: use files or auto", spec.Role, m)
 	case m == provision.Files:
-		return "", fmt.Errorf("role %s: a virtual machine cannot be told who it is by files: use credentials, cloud-init or auto", spec.Role)
+		return "", fmt.Errorf("role %s: a virtual machine cannot get its identity by files: use credentials, cloud-init or auto", spec.Role)
 	}
 	return m, nil
 }
@@ -172,17 +172,17 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 		return err
 	}
 	if !ready {
-		return fmt.Errorf("the image %s is not there", spec.Image.Hash)
+		return fmt.Errorf("the image %s is not in the storage pool", spec.Image.Hash)
 	}
-	var about imageFile
+	var imageSize uint64
 	if !p.host.test {
-		if about, err = checkImage(spec.Image, p.host.kind); err != nil {
+		if imageSize, err = checkImage(spec.Image, p.host.kind); err != nil {
 			return p.h.fail(spec.Node, "check the image", err, "build the image again")
 		}
 	}
 	if p.host.kind == provision.Container {
 		if n := len(p.pathOf(name)); n > maxLoopPath {
-			return p.h.fail(spec.Node, "make the root", fmt.Errorf("its path %s has %d bytes, and libvirt can open %d", p.pathOf(name), n, maxLoopPath),
+			return p.h.fail(spec.Node, "create the root disk", fmt.Errorf("its path %s has %d bytes, and libvirt allows at most %d", p.pathOf(name), n, maxLoopPath),
 				"give the hypervisor a shorter poolPath and another pool")
 		}
 		// The size of the file system is fixed by the image; a larger file would not change it.
@@ -193,7 +193,7 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 		return p.uploadFile(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
 	}
 	vol, err := p.create(domainxml.Volume{
-		Name: name, Format: "qcow2", Capacity: max(spec.Disk, about.disk), Mode: "0600",
+		Name: name, Format: "qcow2", Capacity: max(spec.Disk, imageSize), Mode: "0600",
 		Backing: p.pathOf(imagePart(spec.Image.Hash, "disk")), BackingFormat: string(spec.Image.Format),
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"libvirt.org/go/libvirt"
@@ -36,15 +37,7 @@ func (h *Hypervisor) fail(node, op string, err error, fix string) error {
 // hasCode reports whether an error is libvirt's with one of these codes.
 func hasCode(err error, codes ...libvirt.ErrorNumber) bool {
 	var e libvirt.Error
-	if !errors.As(err, &e) {
-		return false
-	}
-	for _, c := range codes {
-		if e.Code == c {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }
 
 func isNotFound(err error) bool {
@@ -67,12 +60,7 @@ func explainError(err error) (fix string, inner error) {
 	}
 	inner = errors.New(text)
 	contains := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(text, w) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 	}
 	switch {
 	case contains("No space left on device", "Disk quota exceeded"):
@@ -86,7 +74,7 @@ func explainError(err error) (fix string, inner error) {
 	case contains("Cannot find 'dnsmasq'", "dnsmasq binary"):
 		return "install dnsmasq on the hypervisor (package dnsmasq-base)", inner
 	case contains("cannot set up guest memory", "Cannot allocate memory"):
-		return "the hypervisor has too little memory left: give the role less, or fewer nodes", inner
+		return "the hypervisor has too little memory left: give the role less memory, or fewer nodes", inner
 	}
 	return "", inner
 }
@@ -94,16 +82,16 @@ func explainError(err error) (fix string, inner error) {
 // unreachableError returns the error for a hypervisor that cannot be connected to.
 func (h *Hypervisor) unreachableError(err error) error {
 	_, inner := explainError(err)
-	text, fix := inner.Error(), "see that libvirtd runs there: systemctl status libvirtd virtqemud"
+	text, fix := inner.Error(), "check that libvirtd runs there: systemctl status libvirtd virtqemud"
 	switch {
 	case strings.Contains(text, "Permission denied"), strings.Contains(text, "authentication"), strings.Contains(text, "polkit"):
-		fix = "become a member of the group libvirt, or root"
+		fix = "join the group libvirt, or run as root"
 	case strings.Contains(h.o.URI, "+ssh"):
-		fix = "see that this works: " + h.manualCommand()
+		fix = "check that this works: " + h.manualCommand()
 	case strings.Contains(text, "No connection driver available"):
 		fix = "install libvirt's driver for it there: libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc"
 	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
-		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed, doctor says more"
+		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed, run nixbench doctor"
 	}
 	return h.fail("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrUnreachable, text), fix)
 }

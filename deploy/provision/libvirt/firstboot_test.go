@@ -127,6 +127,17 @@ func TestFirstBoot(t *testing.T) {
 			t.Errorf("%s has addresses %v, %v", s.Node, got, err)
 		}
 	}
+	// The host keys are readable by root only.
+	seeds, _ := filepath.Glob(filepath.Join(l.PoolPath(), "*.seed"))
+	keys, _ := filepath.Glob(filepath.Join(l.PoolPath(), "*.seed", "nixbench.ssh_host_ed25519_key"))
+	if len(seeds) != len(specs) || len(keys) != len(specs) {
+		t.Errorf("seeds %q, keys %q", seeds, keys)
+	}
+	for _, file := range append(seeds, keys...) {
+		if st, err := os.Stat(file); err != nil || st.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v, %v", file, st, err)
+		}
+	}
 	// Resolve the name with the network's DNS server.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

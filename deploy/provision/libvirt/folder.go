@@ -13,25 +13,11 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 	if err := p.removeFolder(name); err != nil {
 		return err
 	}
-	text, err := domainxml.Pool(name, p.pathOf(name), "0700")
+	f, err := p.openFolder(name)
 	if err != nil {
 		return err
 	}
-	if err := p.beforeEffect("make the folder " + name); err != nil {
-		return err
-	}
-	inner, err := p.conn.StoragePoolDefineXML(text, 0)
-	if err != nil {
-		return err
-	}
-	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true}
 	defer f.free()
-	if err := inner.Build(0); err != nil {
-		return err
-	}
-	if err := inner.Create(0); err != nil {
-		return err
-	}
 	for _, file := range files {
 		if err := f.uploadBytes(domainxml.Volume{Name: file.Name, Format: "raw", Mode: "0600"}, file.Data); err != nil {
 			return p.addFreeSpace(err)
@@ -40,10 +26,10 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 	if err := p.beforeEffect("close the folder " + name); err != nil {
 		return err
 	}
-	if err := inner.Destroy(); err != nil {
+	if err := f.p.Destroy(); err != nil {
 		return err
 	}
-	if err := inner.Undefine(); err != nil {
+	if err := f.p.Undefine(); err != nil {
 		return err
 	}
 	if p.host.test {
@@ -53,45 +39,51 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 	return p.refresh()
 }
 
+// openFolder returns the temporary pool of a folder. It creates pool and folder if they are missing.
+func (p *pool) openFolder(name string) (*pool, error) {
+	inner, err := p.conn.LookupStoragePoolByName(name)
+	if isNotFound(err) {
+		inner, err = p.definePool(name, p.pathOf(name), "0700", domainxml.MadeFolder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true, madeFolder: true}
+	active, err := inner.IsActive()
+	if err == nil && !active {
+		err = f.build()
+	}
+	if err != nil {
+		f.free()
+		return nil, err
+	}
+	return f, nil
+}
+
 // removeFolder removes a folder of the pool with its files. A missing folder is no error.
 func (p *pool) removeFolder(name string) error {
-	inner, err := p.conn.LookupStoragePoolByName(name)
-	open := err == nil
-	if err != nil && !isNotFound(err) {
-		return err
-	}
 	there, err := p.has(name)
 	if err != nil {
 		return err
 	}
-	if !open && !there {
-		return nil
+	if !there { // an interrupted operation may have left the temporary pool
+		inner, err := p.conn.LookupStoragePoolByName(name)
+		if isNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		_ = inner.Free()
 	}
 	if err := p.beforeEffect("remove the folder " + name); err != nil {
 		return err
 	}
-	if !open {
-		text, err := domainxml.Pool(name, p.pathOf(name), "0700")
-		if err != nil {
-			return err
-		}
-		if inner, err = p.conn.StoragePoolDefineXML(text, 0); err != nil {
-			return err
-		}
-	}
-	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true}
-	defer f.free()
-	if active, err := inner.IsActive(); err != nil {
+	f, err := p.openFolder(name)
+	if err != nil {
 		return err
-	} else if !active {
-		// Build also creates the folder if it is missing.
-		if err := inner.Build(0); err != nil {
-			return err
-		}
-		if err := inner.Create(0); err != nil {
-			return err
-		}
 	}
+	defer f.free()
 	if err := f.refresh(); err != nil {
 		return err
 	}
@@ -104,13 +96,13 @@ func (p *pool) removeFolder(name string) error {
 			return err
 		}
 	}
-	if err := inner.Destroy(); err != nil {
+	if err := f.p.Destroy(); err != nil {
 		return err
 	}
-	if err := inner.Delete(0); err != nil {
+	if err := f.p.Delete(0); err != nil {
 		return err
 	}
-	if err := inner.Undefine(); err != nil {
+	if err := f.p.Undefine(); err != nil {
 		return err
 	}
 	if p.host.test {

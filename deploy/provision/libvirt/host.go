@@ -49,7 +49,7 @@ func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
 	case "test":
 		about.test, about.xml = true, domainxml.Host{Type: "test"}
 	default:
-		return host{}, fmt.Errorf("libvirt's driver %s is not one that nixbench knows: use qemu or lxc", driver)
+		return host{}, fmt.Errorf("nixbench does not support libvirt's driver %s: use qemu or lxc", driver)
 	}
 	return about, nil
 }

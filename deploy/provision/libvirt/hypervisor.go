@@ -34,6 +34,8 @@ type Hypervisor struct {
 	connectTimeout time.Duration
 	// callTimeout limits a single call: rarely, libvirt never answers one.
 	callTimeout time.Duration
+	// volumeTimeout is how long a volume that is being written may delay its removal.
+	volumeTimeout time.Duration
 	// onEffect, if set, is called before each effect. Tests interrupt operations with it.
 	onEffect func(what string) error
 
@@ -65,17 +67,20 @@ var (
 
 // Open validates the options. The connection is made by the first operation.
 func Open(name string, o Options) (*Hypervisor, error) {
-	h := &Hypervisor{name: name, o: o, shutdownTimeout: time.Minute, connectTimeout: time.Minute, callTimeout: 2 * time.Minute, uploads: make(chan struct{}, 2), removedClusters: map[string]bool{}}
+	h := &Hypervisor{
+		name: name, o: o, shutdownTimeout: time.Minute, connectTimeout: time.Minute, callTimeout: 2 * time.Minute,
+		volumeTimeout: 2 * time.Minute, uploads: make(chan struct{}, 2), removedClusters: map[string]bool{},
+	}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {
-		return nil, h.fail("", "connect", fmt.Errorf("%q is no libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
+		return nil, h.fail("", "connect", fmt.Errorf("%q is not a libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
 	}
 	if strings.HasPrefix(u.Scheme, "qemu") && (u.Path == "/session" || u.Path == "/embed") {
-		return nil, h.fail("", "connect", fmt.Errorf("%s has no networks and gives no addresses", o.URI),
-			"use qemu:///system; members of the group libvirt may")
+		return nil, h.fail("", "connect", fmt.Errorf("%s has no networks and assigns no addresses", o.URI),
+			"use qemu:///system, which members of the group libvirt may use")
 	}
 	if o.Pool == "" || o.PoolPath == "" {
-		return nil, h.fail("", "connect", errors.New("no storage pool is named"), "")
+		return nil, h.fail("", "connect", errors.New("no storage pool is set"), "")
 	}
 	return h, nil
 }
@@ -107,7 +112,7 @@ type session struct {
 const cancelGrace = time.Second
 
 // errNoAnswer: a call was not answered.
-var errNoAnswer = errors.New("a call to libvirt was never answered")
+var errNoAnswer = errors.New("libvirt did not answer a call")
 
 // run executes an operation. It is retried when the connection breaks, and once on a new connection when a
 // call is not answered.
@@ -152,7 +157,7 @@ func (h *Hypervisor) runWithTimeout(ctx context.Context, op func(*session) error
 			if conn != nil {
 				h.dropConnection(conn)
 			}
-			return h.fail("", "wait for an answer", fmt.Errorf("%w for %s", errNoAnswer, h.callTimeout), "see what libvirtd does there, or restart it: systemctl restart libvirtd")
+			return h.fail("", "wait for an answer", fmt.Errorf("%w for %s", errNoAnswer, h.callTimeout), "look at the log of libvirtd there, or restart it: systemctl restart libvirtd")
 		case <-ctx.Done():
 			waiting = false
 		}
@@ -190,7 +195,7 @@ func (h *Hypervisor) runWithReconnect(ctx context.Context, beat func(), op func(
 			}
 			select {
 			case <-ctx.Done():
-				return h.fail("", "connect again", ctx.Err(), "")
+				return h.fail("", "reconnect", ctx.Err(), "")
 			case <-time.After(200 * time.Millisecond):
 			}
 		}
@@ -227,7 +232,7 @@ func (h *Hypervisor) acquire(ctx context.Context) (*libvirt.Connect, host, error
 	case <-ctx.Done():
 		return nil, host{}, h.fail("", "connect", ctx.Err(), "")
 	case <-time.After(h.connectTimeout):
-		return nil, host{}, h.unreachableError(fmt.Errorf("it said nothing for %s", h.connectTimeout))
+		return nil, host{}, h.unreachableError(fmt.Errorf("it did not answer for %s", h.connectTimeout))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +20,7 @@ import (
 
 func TestOpenRefuses(t *testing.T) {
 	for uri, why := range map[string]string{
-		"qemu:///session": "no networks", "qemu:///embed?root=/x": "no networks", "nonsense": "no libvirt URI", "": "no libvirt URI",
+		"qemu:///session": "no networks", "qemu:///embed?root=/x": "no networks", "nonsense": "not a libvirt URI", "": "not a libvirt URI",
 	} {
 		_, err := Open("default", Options{URI: uri, Pool: "p", PoolPath: "/p"})
 		if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "default") {
@@ -235,6 +236,125 @@ func TestExamine(t *testing.T) {
 	}
 }
 
+// Operations that find the desired state have no effects, and a change of the memory keeps the identity and the
+// disks.
+func TestEffects(t *testing.T) {
+	h, c, g := preparedForTest(t)
+	h.shutdownTimeout = time.Second
+	var effects []string
+	h.onEffect = func(what string) error { effects = append(effects, what); return nil }
+	s := provision.Spec{Node: "n1", Role: "w", MAC: "52:54:00:aa:00:01", VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0],
+		Identity: provision.Identity{HostKey: []byte("key")}}
+	prepare := func() error { return h.Prepare(t.Context(), c, g) }
+	ensure := func() error { return h.Ensure(t.Context(), c, g.Network, s) }
+	for _, test := range []struct {
+		name string
+		run  func() error
+		want []string // nil: any
+	}{
+		{"Prepare again", prepare, []string{}},
+		{"Ensure", ensure, nil},
+		{"Ensure again", ensure, []string{}},
+		{"Ensure with more memory", func() error { s.Memory *= 2; return ensure() }, []string{"shut the domain down", "define the domain", "start the domain"}},
+	} {
+		effects = []string{}
+		if err := test.run(); err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		if test.want != nil && !slices.Equal(effects, test.want) {
+			t.Errorf("%s: effects %q, want %q", test.name, effects, test.want)
+		}
+	}
+}
+
+// preparedForTest returns a hypervisor of libvirt's test driver on which a network and an image are prepared.
+func preparedForTest(t *testing.T) (*Hypervisor, provision.Cluster, provision.HostSetup) {
+	t.Helper()
+	h, err := Open("test", Options{URI: testURI(t), Pool: "nixbench", PoolPath: filepath.Join(t.TempDir(), "pool")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	c := provision.Cluster{Name: "c", ID: "0011223344556677"}
+	g := provision.HostSetup{
+		Network: provision.Network{Name: "n", Mode: provision.NAT, CIDR: netip.MustParsePrefix("192.168.240.0/24")},
+		Images:  []provision.Image{{Hash: "1111111111111111", Disk: "/nowhere", Format: provision.QCOW2}},
+	}
+	if err := h.Prepare(t.Context(), c, g); err != nil {
+		t.Fatal(err)
+	}
+	return h, c, g
+}
+
+// Volumes with a private key or the machine's data are readable only by their owner.
+func TestVolumeModes(t *testing.T) {
+	h, c, g := preparedForTest(t)
+	for node, method := range map[string]provision.Method{"n1": provision.Credentials, "n2": provision.CloudInit} {
+		if err := h.Ensure(t.Context(), c, g.Network, provision.Spec{Node: node, MAC: provision.MAC("c", node, nil), VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0],
+			Identity: provision.Identity{Method: method, HostKey: []byte("key")}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := 0
+	if err := h.run(t.Context(), func(s *session) error {
+		p, err := s.findPool()
+		if err != nil {
+			return err
+		}
+		defer p.free()
+		volumes, err := p.p.ListAllStorageVolumes(0)
+		for i := range volumes {
+			text, err := volumes[i].GetXMLDesc(0)
+			if err != nil {
+				return err
+			}
+			if strings.Contains(text, "<name>nixbench.") {
+				seen++
+				if !strings.Contains(text, "<mode>0600</mode>") {
+					t.Errorf("other users can read %s", text)
+				}
+			}
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if seen != 6 {
+		t.Errorf("%d volumes of machines, want 6", seen)
+	}
+}
+
+// Clean keeps a pool that nixbench did not create, although it is empty.
+func TestForeignPoolIsKept(t *testing.T) {
+	folder := t.TempDir()
+	h, err := Open("test", Options{URI: testURI(t), Pool: "theirs", PoolPath: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := h.run(t.Context(), func(s *session) error {
+		theirs, err := s.conn.StoragePoolDefineXML("<pool type='dir'><name>theirs</name><target><path>"+folder+"</path></target></pool>", 0)
+		if err != nil {
+			return err
+		}
+		_ = theirs.Free()
+		p, err := s.makePool()
+		if err != nil {
+			return err
+		}
+		p.free()
+		if _, err := s.cleanPool(provision.Cluster{ID: "0011223344556677"}); err != nil {
+			return err
+		}
+		if p, err = s.findPool(); err == nil && p == nil {
+			t.Error("the pool was removed or stopped")
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // An incomplete image, or one in another format, is detected before the upload.
 func TestCheckImage(t *testing.T) {
 	const cluster = 1 << 16
@@ -262,7 +382,7 @@ func TestCheckImage(t *testing.T) {
 		"a table too":       {whole[:3*cluster], provision.VM, provision.QCOW2, "missing"},
 		"all tables":        {whole[:cluster], provision.VM, provision.QCOW2, "missing"},
 		"empty":             {nil, provision.VM, provision.QCOW2, "too short"},
-		"text":              {make([]byte, 100), provision.VM, provision.QCOW2, "no qcow2"},
+		"text":              {make([]byte, 100), provision.VM, provision.QCOW2, "not a qcow2"},
 		"qcow2 as raw":      {whole, provision.VM, provision.Raw, "not raw"},
 		"qcow2 container":   {whole, provision.Container, provision.QCOW2, "containers need"},
 		"on another":        {change(func(b []byte) []byte { b[15] = 72; return b }), provision.VM, provision.QCOW2, "another image"},
@@ -273,13 +393,13 @@ func TestCheckImage(t *testing.T) {
 		if err := os.WriteFile(file, test.data, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		about, err := checkImage(provision.Image{Disk: file, Format: test.format}, test.kind)
+		size, err := checkImage(provision.Image{Disk: file, Format: test.format}, test.kind)
 		if test.bad == "" {
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if test.format == provision.QCOW2 && about.disk != 1<<30 {
-				t.Errorf("%s: %+v", name, about)
+			if test.format == provision.QCOW2 && size != 1<<30 {
+				t.Errorf("%s: size %d", name, size)
 			}
 			continue
 		}

@@ -10,55 +10,47 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// imageFile describes the local file of an image's disk.
-type imageFile struct {
-	size     int64  // file size in bytes
-	disk     uint64 // size of the virtual disk
-	occupied int64  // allocated bytes, without holes
-}
-
-// checkImage validates an image's header and its completeness: an interrupted download is the usual fault.
-func checkImage(i provision.Image, kind provision.Kind) (imageFile, error) {
+// checkImage validates an image's header and its completeness: an interrupted download is the usual fault. It returns
+// the size of the image's virtual disk in bytes.
+func checkImage(i provision.Image, kind provision.Kind) (uint64, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", provision.ErrImage, i.Disk, fmt.Sprintf(format, args...))
 	}
 	f, st, err := durable.Open(i.Disk)
 	if err != nil {
-		return imageFile{}, fmt.Errorf("%w: %w", provision.ErrImage, err)
+		return 0, fmt.Errorf("%w: %w", provision.ErrImage, err)
 	}
 	defer f.Close()
-	about := imageFile{size: st.Size(), disk: uint64(st.Size()), occupied: occupied(st)}
 	head := make([]byte, 72)
 	if _, err := io.ReadFull(f, head); err != nil {
-		return imageFile{}, bad("it is too short")
+		return 0, bad("it is too short")
 	}
 	isQCOW2 := string(head[:4]) == "QFI\xfb"
 	switch {
 	case kind == provision.Container && isQCOW2:
-		return imageFile{}, bad("it is a qcow2; containers need a raw file system")
+		return 0, bad("it is a qcow2; containers need a raw file system")
 	case kind == provision.Container && i.Format != provision.Raw:
-		return imageFile{}, bad("containers need a raw file system, not %s", i.Format)
+		return 0, bad("containers need a raw file system, not %s", i.Format)
 	case i.Format == provision.Raw && isQCOW2:
-		return imageFile{}, bad("it is a qcow2 and not raw")
+		return 0, bad("it is a qcow2, not raw")
 	case i.Format == provision.Raw:
-		return about, nil
+		return uint64(st.Size()), nil
 	case !isQCOW2:
-		return imageFile{}, bad("it is no qcow2")
+		return 0, bad("it is not a qcow2")
 	}
 	if version := binary.BigEndian.Uint32(head[4:]); version != 2 && version != 3 {
-		return imageFile{}, bad("qcow2 has no version %d", version)
+		return 0, bad("qcow2 version %d is not supported", version)
 	}
 	if binary.BigEndian.Uint64(head[8:]) != 0 {
-		return imageFile{}, bad("it stands on another image; flatten it with qemu-img convert")
+		return 0, bad("it is based on another image; flatten it with qemu-img convert")
 	}
 	if binary.BigEndian.Uint32(head[32:]) != 0 {
-		return imageFile{}, bad("it is encrypted")
+		return 0, bad("it is encrypted")
 	}
-	about.disk = binary.BigEndian.Uint64(head[24:])
 	if err := checkClusters(f, st.Size(), head); err != nil {
-		return imageFile{}, bad("%v", err)
+		return 0, bad("%v", err)
 	}
-	return about, nil
+	return binary.BigEndian.Uint64(head[24:]), nil
 }
 
 // checkClusters reads both levels of a qcow2 file's cluster tables and returns an error if a cluster lies

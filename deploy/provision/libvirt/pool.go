@@ -8,18 +8,23 @@ import (
 
 	"libvirt.org/go/libvirt"
 
+	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
 // pool is the storage pool that contains all volumes.
 type pool struct {
 	*session
-	p    *libvirt.StoragePool
-	path string
-	ours bool // created by nixbench
+	p          *libvirt.StoragePool
+	path       string
+	ours       bool // created by nixbench
+	madeFolder bool // nixbench made the folder, too
 }
 
 func (p *pool) free() { _ = p.p.Free() }
+
+// poolMode lets QEMU's user open volumes of which it has the path.
+const poolMode = "0711"
 
 // findPool returns nil if the pool does not exist or is not active.
 func (s *session) findPool() (*pool, error) {
@@ -52,13 +57,15 @@ func (s *session) describePool(p *libvirt.StoragePool) (*pool, error) {
 	}
 	if about.Type != "dir" && about.Type != "fs" && about.Type != "netfs" {
 		return nil, s.h.fail("", "open the storage pool", fmt.Errorf("pool %s is of type %s, which has no files", s.h.o.Pool, about.Type),
-			"name another pool in cluster.hypervisors: one of type dir, fs or netfs, or one that is to be made")
+			"name another pool in cluster.hypervisors: one of type dir, fs or netfs, or one that does not exist yet")
 	}
 	id, err := p.GetUUIDString()
 	if err != nil {
 		return nil, err
 	}
-	return &pool{session: s, p: p, path: about.Path, ours: id == domainxml.PoolUUID(s.h.o.Pool, about.Path)}, nil
+	made := id == domainxml.PoolUUID(s.h.o.Pool, about.Path, domainxml.MadeFolder)
+	existing := id == domainxml.PoolUUID(s.h.o.Pool, about.Path, domainxml.ExistingFolder)
+	return &pool{session: s, p: p, path: about.Path, ours: made || existing, madeFolder: made}, nil
 }
 
 // makePool returns the pool; it creates and starts it if necessary.
@@ -67,29 +74,36 @@ func (s *session) makePool() (*pool, error) {
 	defer s.h.storage.Unlock()
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
 	if isNotFound(err) {
-		if err := s.beforeEffect("define the pool"); err != nil {
-			return nil, err
-		}
-		var text string
-		if text, err = domainxml.Pool(s.h.o.Pool, s.h.o.PoolPath, "0711"); err != nil {
-			return nil, err
-		}
-		p, err = s.conn.StoragePoolDefineXML(text, 0)
+		p, err = s.definePool(s.h.o.Pool, s.h.o.PoolPath, poolMode, domainxml.ExistingFolder)
 	}
 	if err != nil {
-		return nil, s.h.fail("", "make the storage pool", err, "")
+		return nil, s.h.fail("", "create the storage pool", err, "")
 	}
 	found, err := s.describePool(p)
-	if err == nil {
-		err = s.startPool(found)
-	}
 	if err != nil {
 		_ = p.Free()
+		return nil, err
+	}
+	if err := s.startPool(found); err != nil {
+		found.free()
 		return nil, err
 	}
 	return found, nil
 }
 
+func (s *session) definePool(name, path, mode string, origin domainxml.FolderOrigin) (*libvirt.StoragePool, error) {
+	text, err := domainxml.Pool(name, path, mode, origin)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.beforeEffect("define the pool " + name); err != nil {
+		return nil, err
+	}
+	return s.conn.StoragePoolDefineXML(text, 0)
+}
+
+// startPool starts a pool that is inactive. libvirt has no call that looks for a folder, but it starts a pool only
+// if the folder exists. If it does not, the folder is made, and the pool's UUID records this.
 func (s *session) startPool(p *pool) error {
 	active, err := p.p.IsActive()
 	if err != nil || active {
@@ -98,15 +112,43 @@ func (s *session) startPool(p *pool) error {
 	if err := s.beforeEffect("start the pool"); err != nil {
 		return err
 	}
-	if p.ours {
-		if err := p.p.Build(0); err != nil {
-			return s.h.fail("", "make the folder "+p.path, err, "")
+	if err := p.p.Create(0); err != nil {
+		if !p.ours {
+			return s.h.fail("", "start the storage pool "+s.h.o.Pool, err, "")
+		}
+		if err := s.recordMadeFolder(p); err != nil {
+			return err
+		}
+		if err := p.build(); err != nil {
+			return err
 		}
 	}
-	if err := p.p.Create(0); err != nil {
-		return s.h.fail("", "start the storage pool "+s.h.o.Pool, err, "")
-	}
 	return p.p.SetAutostart(true)
+}
+
+// recordMadeFolder defines an inactive pool again, as one whose folder nixbench makes.
+func (s *session) recordMadeFolder(p *pool) error {
+	if p.madeFolder {
+		return nil
+	}
+	if err := p.p.Undefine(); err != nil {
+		return err
+	}
+	made, err := s.definePool(s.h.o.Pool, p.path, poolMode, domainxml.MadeFolder)
+	if err != nil {
+		return err
+	}
+	p.free()
+	p.p, p.madeFolder = made, true
+	return nil
+}
+
+// build makes the folder of an inactive pool, and starts the pool.
+func (p *pool) build() error {
+	if err := p.p.Build(0); err != nil {
+		return p.h.fail("", "create the folder "+p.path, err, "")
+	}
+	return p.h.fail("", "start the storage pool in "+p.path, p.p.Create(0), "")
 }
 
 // refresh makes libvirt read the folder again. libvirt refuses while a volume is being written, so refresh
@@ -158,7 +200,7 @@ func (p *pool) create(v domainxml.Volume) (*libvirt.StorageVol, error) {
 	return p.p.StorageVolCreateXML(text, 0)
 }
 
-// remove removes a volume, and waits while it is being written. A missing volume is no error.
+// remove removes a volume. A missing volume is no error.
 func (p *pool) remove(name string) error {
 	v, err := p.p.LookupStorageVolByName(name)
 	if isNotFound(err) {
@@ -171,19 +213,29 @@ func (p *pool) remove(name string) error {
 	if err := p.beforeEffect("remove " + name); err != nil {
 		return err
 	}
-	for {
-		err := v.Delete(0)
-		if err == nil || isNotFound(err) {
+	err = p.retryWhileInUse(name, func() error { return v.Delete(0) })
+	if err != nil && strings.Contains(err.Error(), "No such file") { // the file was removed, and libvirt's list is outdated
+		return p.refresh()
+	}
+	return err
+}
+
+// retryWhileInUse calls a function that removes a volume until libvirt no longer reports that the volume is being
+// written, at most for volumeTimeout.
+func (s *session) retryWhileInUse(name string, remove func() error) error {
+	for since := time.Now(); ; {
+		err := remove()
+		switch {
+		case err == nil || isNotFound(err):
 			return nil
-		}
-		if !strings.Contains(err.Error(), "in use") && !strings.Contains(err.Error(), "being allocated") {
-			// The file was removed and libvirt's list is outdated.
-			if strings.Contains(err.Error(), "No such file") {
-				return p.refresh()
-			}
+		case !strings.Contains(err.Error(), "in use") && !strings.Contains(err.Error(), "being allocated"):
 			return err
+		case time.Since(since) >= s.h.volumeTimeout:
+			_, inner := explainError(err)
+			return s.h.fail("", "remove the volume "+name, fmt.Errorf("%w: another program was still using it after %s: %w", provision.ErrInUse, s.h.volumeTimeout, inner),
+				"end the program that reads or writes the volume, or restart libvirtd, then run the command again")
 		}
-		if err := p.sleep(100 * time.Millisecond); err != nil {
+		if err := s.sleep(min(100*time.Millisecond, s.h.volumeTimeout)); err != nil {
 			return err
 		}
 	}

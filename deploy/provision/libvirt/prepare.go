@@ -32,7 +32,7 @@ func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provisi
 		defer p.free()
 		for _, i := range g.Images {
 			if err := p.ensureImage(c, i); err != nil {
-				return h.fail("", "bring the image "+i.Hash, err, "")
+				return h.fail("", "upload the image "+i.Hash, err, "")
 			}
 		}
 		return nil
@@ -110,7 +110,7 @@ func (s *session) networks() ([]*network, error) {
 func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, reservations []provision.Reservation) error {
 	if want.Mode == provision.Bridge {
 		if want.Bridge == "" {
-			return s.h.fail("", "prepare the network", fmt.Errorf("mode bridge names no bridge"), "set cluster.network.bridge")
+			return s.h.fail("", "prepare the network", fmt.Errorf("cluster.network.mode is bridge, and no bridge is set"), "set cluster.network.bridge")
 		}
 		return nil
 	}
@@ -185,7 +185,7 @@ func (s *session) checkRange(want provision.Network) error {
 		i := slices.IndexFunc(n.CIDRs, func(p netip.Prefix) bool { return p.Overlaps(want.CIDR) })
 		if n.Name != want.Name && i >= 0 {
 			return s.h.fail("", "prepare the network "+want.Name,
-				fmt.Errorf("%w: network %s wants %s, and network %s has %s", provision.ErrClash, want.Name, want.CIDR, n.Name, n.CIDRs[i]),
+				fmt.Errorf("%w: network %s needs %s, and network %s has %s", provision.ErrClash, want.Name, want.CIDR, n.Name, n.CIDRs[i]),
 				"choose another cluster.network.cidr")
 		}
 	}
@@ -201,7 +201,7 @@ func (s *session) removeUnusedNetwork(c provision.Cluster, n *network, want prov
 	}
 	if len(users) > 0 {
 		return s.h.fail("", "change the network "+n.Name,
-			fmt.Errorf("it is %s %v and shall be %s %s, but these machines are on it: %s", n.Mode, n.CIDRs, want.Mode, want.CIDR, strings.Join(users, ", ")),
+			fmt.Errorf("it is %s %v and must become %s %s, but these machines use it: %s", n.Mode, n.CIDRs, want.Mode, want.CIDR, strings.Join(users, ", ")),
 			"destroy the machines first, or leave the network as it was")
 	}
 	return s.removeNetwork(n)

@@ -82,7 +82,7 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 	var inventory provision.Inventory
 	err := h.run(ctx, func(s *session) (err error) {
 		inventory, err = s.survey(c, net)
-		return h.fail("", "look at what is there", err, "")
+		return h.fail("", "survey the hypervisor", err, "")
 	})
 	if err != nil {
 		return provision.Inventory{}, err
@@ -187,26 +187,23 @@ func surveyNetworks(all []*network, c provision.Cluster, want provision.Network,
 	return addresses
 }
 
-// parts is the content of the pool, by the names of volumes and folders.
+// poolContents is the content of the pool, by the names of volumes and folders.
 type poolContents struct {
-	machines  map[string]map[string]map[string]bool // by cluster, node and part
-	names     map[string]bool                       // names of all volumes
-	images    map[string]bool                       // hashes of the complete images
-	active    bool                                  // the pool is active; otherwise its content is unknown
+	machines  map[string]map[string]bool // nodes with a part in the pool, by the short id of their cluster
+	names     map[string]bool            // names of all volumes
+	images    map[string]bool            // hashes of the complete images
+	active    bool                       // the pool is active; otherwise its content is unknown
 	available uint64
 }
 
 func (s *session) readPool() (poolContents, error) {
-	all := poolContents{machines: map[string]map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
+	all := poolContents{machines: map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
 	add := func(name string) {
 		if m := machineVolume.FindStringSubmatch(name); m != nil && s.host.hasPart(m[3]) {
 			if all.machines[m[1]] == nil {
-				all.machines[m[1]] = map[string]map[string]bool{}
+				all.machines[m[1]] = map[string]bool{}
 			}
-			if all.machines[m[1]][m[2]] == nil {
-				all.machines[m[1]][m[2]] = map[string]bool{}
-			}
-			all.machines[m[1]][m[2]][m[3]] = true
+			all.machines[m[1]][m[2]] = true
 		}
 		if m := imageVolume.FindStringSubmatch(name); m != nil && m[2] == "ok" {
 			all.images[m[1]] = true

@@ -144,7 +144,7 @@ func (p *pool) checkSpace(need uint64) error {
 	if err != nil || p.host.test || left >= need {
 		return err
 	}
-	return p.fullError(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provision.ErrFull, p.h.o.Pool, sizeText(left), sizeText(need)))
+	return p.fullError(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provision.ErrFull, p.h.o.Pool, provision.SizeText(left), provision.SizeText(need)))
 }
 
 func (p *pool) fullError(err error) error {
@@ -164,19 +164,7 @@ func (p *pool) addFreeSpace(err error) error {
 	if availableErr != nil {
 		return err
 	}
-	return p.fullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, sizeText(left)))
-}
-
-func sizeText(n uint64) string {
-	for _, u := range []struct {
-		name string
-		size uint64
-	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if n >= u.size {
-			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.size), u.name)
-		}
-	}
-	return fmt.Sprintf("%d B", n)
+	return p.fullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, provision.SizeText(left)))
 }
 
 // download returns the last max bytes of a volume.

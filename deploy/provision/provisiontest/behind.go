@@ -75,7 +75,7 @@ func guestOnNetwork(b *suite) {
 	b.prepare(s)
 	b.ensure(s)
 	b.AddGuest(b.T, "guest", b.net.Name)
-	b.beginClusterRemoval()
+	b.Provider.BeginClusterRemoval(b.cluster)
 	b.remove("n1")
 	for range 2 {
 		left := b.remaining()
@@ -108,7 +108,7 @@ func stalePort(b *suite) {
 		b.Error("an additional port makes the machine detached")
 	}
 	b.remove("n1")
-	b.beginClusterRemoval()
+	b.Provider.BeginClusterRemoval(b.cluster)
 	if left := b.remaining(); len(left) > 0 {
 		b.Errorf("left: %q", left)
 	}
@@ -151,9 +151,15 @@ func copiedMachine(b *suite) {
 		b.Errorf("without the machine: %+v", inventory)
 	}
 	b.RemoveDomain(b.T, "aa-copy")
-	b.beginClusterRemoval()
-	if left := b.remaining(); len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
+	b.Provider.BeginClusterRemoval(b.cluster)
+	left := b.remaining()
+	if len(left) == 0 || !strings.Contains(left[0], "zz-copy") {
 		b.Errorf("left: %q", left)
+	}
+	if inventory := b.survey(); inventory.Kind == provision.VM { // an image for containers has no disk in the pool
+		if !slices.Contains(inventory.Images, s.Image.Hash) || len(left) != 2 || !strings.HasPrefix(left[1], "image "+s.Image.Hash) {
+			b.Errorf("the copy uses image %s: images %q, left %q", s.Image.Hash, inventory.Images, left)
+		}
 	}
 	b.RemoveDomain(b.T, "zz-copy")
 	if left := b.remaining(); len(left) > 0 {
@@ -164,31 +170,23 @@ func copiedMachine(b *suite) {
 
 // check tests that Check finds an invalid spec, and creates nothing.
 func check(b *suite) {
-	c, ok := b.Provider.(provision.Checker)
-	if !ok {
-		return
-	}
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
-	b.must("Check", b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }))
+	tryCheck := func(c provision.Cluster) error {
+		return b.do(func(ctx context.Context) error { return b.Provider.Check(ctx, c, b.net, s) })
+	}
+	b.must("Check", tryCheck(b.cluster))
 	s.Image = provision.Image{} // the image is not known yet
-	b.must("Check", b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }))
+	b.must("Check", tryCheck(b.cluster))
 	if b.survey().Kind == provision.Container {
 		long := provision.Cluster{Name: strings.Repeat("c", 62), ID: b.cluster.ID}
-		if err := b.do(func(ctx context.Context) error { return c.Check(ctx, long, b.net, s) }); err == nil || !strings.Contains(err.Error(), "65 bytes") {
+		if err := tryCheck(long); err == nil || !strings.Contains(err.Error(), "65 bytes") {
 			b.Errorf("a name that is too long for a container: %v", err)
 		}
 	}
 	s.XML = "this is no <xml"
-	if err := b.do(func(ctx context.Context) error { return c.Check(ctx, b.cluster, b.net, s) }); err == nil || !strings.Contains(err.Error(), "role worker") {
+	if err := tryCheck(b.cluster); err == nil || !strings.Contains(err.Error(), "role worker") {
 		b.Errorf("err = %v", err)
 	}
 	b.wantUnchanged(before)
-}
-
-// beginClusterRemoval announces the removal of all machines of the cluster, if the provider supports that.
-func (b *suite) beginClusterRemoval() {
-	if d, ok := b.Provider.(provision.ClusterRemover); ok {
-		d.BeginClusterRemoval(b.cluster)
-	}
 }

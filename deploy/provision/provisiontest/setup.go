@@ -39,9 +39,17 @@ type Lacks struct {
 	Transient    bool // a network that is undefined while it runs stops
 }
 
+// Provider is a provider with the optional interfaces that the suite tests.
+type Provider interface {
+	provision.Provider
+	provision.Checker
+	provision.Cleaner
+	provision.ClusterRemover
+}
+
 // Host is a hypervisor with functions that change it without the provider.
 type Host struct {
-	Provider provision.Provider
+	Provider Provider
 	// Things describes all objects on the hypervisor, sorted: domains, networks, reservations, volumes,
 	// files.
 	Things func(t *testing.T) []string
@@ -176,24 +184,18 @@ func (b *suite) remove(node string) {
 
 func (b *suite) clean() {
 	b.Helper()
-	if c, ok := b.Provider.(provision.Cleaner); ok {
-		b.must("Clean", b.do(func(ctx context.Context) error {
-			_, err := c.Clean(ctx, b.cluster)
-			return err
-		}))
-	}
+	b.must("Clean", b.do(func(ctx context.Context) error {
+		_, err := b.Provider.Clean(ctx, b.cluster)
+		return err
+	}))
 }
 
 // remaining describes the objects that Clean keeps.
 func (b *suite) remaining() []string {
 	b.Helper()
-	c, ok := b.Provider.(provision.Cleaner)
-	if !ok {
-		return nil
-	}
 	var out []string
 	b.must("Clean", b.do(func(ctx context.Context) error {
-		left, err := c.Clean(ctx, b.cluster)
+		left, err := b.Provider.Clean(ctx, b.cluster)
 		for _, l := range left {
 			if l.Fix == "" {
 				b.Errorf("%s: it has no fix", l.What)

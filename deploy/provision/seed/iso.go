@@ -11,6 +11,8 @@ const sector = 2048
 // makeISO returns an ISO 9660 file system with a few files in its root folder. It implements only the part
 // of the standard that this needs. It has no Rock Ridge names: Linux shows META-DATA. as meta-data, which is
 // the name that cloud-init reads. It contains no dates, so that the same content gives the same bytes.
+// The library kdomanski/iso9660 is not used: it writes the files, of which one has the private host key, to a
+// temporary folder first, where a killed run leaves them.
 func makeISO(label string, files []File) ([]byte, error) {
 	// Sectors: 16 volume descriptor, 17 terminator, 18 and 19 path tables, 20 root folder, 21 files.
 	const (
@@ -23,13 +25,13 @@ func makeISO(label string, files []File) ([]byte, error) {
 	var content []byte
 	for _, f := range files { // the standard requires them sorted by name
 		if len(f.Name) > 30 || f.Name != strings.ToUpper(f.Name) {
-			return nil, fmt.Errorf("%s is no name for a file of ISO 9660", f.Name)
+			return nil, fmt.Errorf("%s is not a valid ISO 9660 file name", f.Name)
 		}
 		root = append(root, record(f.Name+".;1", filesAt+len(content)/sector, len(f.Data), false)...)
 		content = append(content, pad(f.Data)...)
 	}
 	if len(root) > sector {
-		return nil, fmt.Errorf("%d files are too many", len(files))
+		return nil, fmt.Errorf("the root folder has no space for %d files", len(files))
 	}
 	total := filesAt + len(content)/sector
 
