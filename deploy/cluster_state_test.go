@@ -386,11 +386,11 @@ func TestRecreateRefused(t *testing.T) {
 		goal    node.Goal
 		wantErr string
 	}{
-		"it cannot be removed":  {"forget", node.Switch, "cp-1: the engine refuses"},
+		"it cannot be removed":  {"remove", node.Switch, "cp-1: the engine refuses"},
 		"the engine is silent":  {"members", node.Switch, "no node can be removed from the cluster: the engine does not answer"},
 		"it would not join":     {"", node.Boot, "cp-1: apply boot cannot recreate its machine"},
-		"it does not get ready": {"return", node.Switch, "cp-1: the engine refuses"},
-		"it is not admitted":    {"invite", node.Switch, "cp-1: the engine refuses"},
+		"it does not get ready": {"wait for", node.Switch, "cp-1: the engine refuses"},
+		"it is not admitted":    {"admit", node.Switch, "cp-1: the engine refuses"},
 	} {
 		w, e := newRunningCluster(t, 2, 0)
 		w.newImage()

@@ -26,7 +26,12 @@ type DrainError struct {
 	Err  error
 }
 
-func (e *DrainError) Error() string { return e.Node + ": drain: " + e.Err.Error() }
+func (e *DrainError) Error() string { return failure.Message(e) }
+
+// OnNode implements [failure.OnNode].
+func (e *DrainError) OnNode() (node, text string) {
+	return e.Node, "drain: " + failure.TextOn(e.Node, e.Err)
+}
 
 func (e *DrainError) Unwrap() error { return e.Err }
 

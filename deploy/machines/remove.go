@@ -108,7 +108,7 @@ func (w *destroyer) removeAll(ctx context.Context, list []Removal) ([]state.Node
 	}
 	text := fmt.Sprintf("%s %s", fleet.Count(removed, "machine"), w.outcome)
 	if absent > 0 {
-		text += fmt.Sprintf(", %d not there any more", absent)
+		text += fmt.Sprintf(", %d no longer existed", absent)
 	}
 	w.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Remove, Total: len(nodes), Failed: err != nil, Text: text})
 	return results, err
@@ -175,7 +175,7 @@ func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
 		if !ok {
 			continue
 		}
-		wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of what no machine uses", name)})
+		wait := w.Send.Wait(event.Event{Phase: event.Remove, Text: fmt.Sprintf("hypervisor %s: the removal of unused networks and images", name)})
 		all, err := c.Clean(ctx, w.cluster)
 		wait.End()
 		if err != nil {
@@ -184,7 +184,7 @@ func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
 		for _, l := range all {
 			used = append(used, &provision.Error{
 				Hypervisor: name, Op: "remove " + l.What, Err: fmt.Errorf("%w: %s", provision.ErrInUse, l.Why),
-				Fix: l.Fix + ", then run nixbench destroy again; nixbench apply goes on with what is left",
+				Fix: l.Fix + ", then run nixbench destroy again; nixbench apply would use the remaining objects",
 			})
 		}
 	}

@@ -59,7 +59,7 @@ func (r reporter) findBroken(ctx context.Context, e engine.Engine, nodes []strin
 	for n, node := range nodes {
 		if faults[n] != nil && ctx.Err() == nil {
 			broken = append(broken, node)
-			r.warn(node, failure.On(node, fmt.Errorf("%w; it is drained for a short time only, because the end of its work cannot be observed", faults[n])))
+			r.warn(node, failure.On(node, fmt.Errorf("%w; its drain has a short time limit, because the end of its work cannot be observed", faults[n])))
 		}
 	}
 	return broken

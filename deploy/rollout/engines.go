@@ -44,7 +44,7 @@ func (makers Engines) withMembers(hive *nixeval.Hive, f *fleet.Fleet, without []
 		members := all[kind]
 		of := makers[kind]
 		if of == nil {
-			return nil, fmt.Errorf("%s.deployment.engine.kind: this nixbench knows no engine %q", members[0].Node, kind)
+			return nil, fmt.Errorf("%s.deployment.engine.kind: this version of nixbench has no engine %q", members[0].Node, kind)
 		}
 		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
 		out = append(out, engineWithMembers{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}), members})
