@@ -30,11 +30,11 @@ make_detour() {
 }
 
 join_control_plane() {
-  end_rules nat "$detour"
+  delete_rules nat "$detour"
   [ "$ENDPOINT" != "$own" ] || make_detour || return
   join "$peer"
   status=$?
-  end_rules nat "$detour"
+  delete_rules nat "$detour"
   # kubeadm has written what the cluster runs, which this system may be ahead of.
   version=$(sed -n 's/^ *image: .*kube-apiserver:v//p' /etc/kubernetes/manifests/kube-apiserver.yaml 2>/dev/null)
   [ "$status" = 0 ] && settled && rm -f "$memory/applied" && remember version "${version:-$VERSION}"

@@ -18,7 +18,7 @@ labels=
 # remember where to, and send what follows after them, for up to half a minute, although the rules
 # are there by then. Dropped, they are sent again after a second, and get through.
 # Those of other settings go.
-end_rules filter nixbench-services
+delete_rules filter nixbench-services
 for chain in ${SERVICES:+FORWARD OUTPUT}; do
   rule="$chain -d $SERVICES -m comment --comment nixbench-services -j DROP"
   # shellcheck disable=SC2086 # words

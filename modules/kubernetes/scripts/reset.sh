@@ -8,6 +8,6 @@ ask=/etc/kubernetes/admin.conf
 systemctl stop nixbench-kubernetes.service
 # First, so that one that is cut short is not taken for a member.
 rm -rf /var/lib/nixbench/kubernetes /run/nixbench/kubernetes /run/nixbench/kubernetes.json /var/lib/nixbench/kubernetes.json
-end_rules filter nixbench-services
+delete_rules filter nixbench-services
 kubeadm reset --force --cri-socket "$CRI_SOCKET" --kubeconfig "$ask" || exit
 rm -rf /etc/kubernetes/pki /etc/kubernetes/*.conf /etc/kubernetes/manifests/*

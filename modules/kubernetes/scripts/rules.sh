@@ -1,5 +1,15 @@
-# end_rules TABLE COMMENT: take away the node's rules for packets that carry this comment.
-end_rules() {
-  iptables -w -t "$1" -S 2>/dev/null | grep -F -e "$2" | sed 's/^-A/-D/' |
-    while read -r rule; do eval "iptables -w -t $1 $rule"; done
+# delete_rules TABLE COMMENT: delete the node's iptables rules that have exactly this comment.
+# The words of a rule are passed on as arguments and never evaluated. Apart from the comment they contain
+# no spaces and no quotes. iptables prints the comment in quotes if it contains spaces.
+delete_rules() {
+  local rule quote option before after
+  iptables -w -t "$1" -S 2>/dev/null | while read -r rule; do
+    for quote in '' '"'; do
+      option=" --comment $quote$2$quote "
+      [[ $rule == "-A "*"$option"* ]] || continue
+      read -r -a before <<<"${rule%%"$option"*}"
+      read -r -a after <<<"${rule#*"$option"}"
+      iptables -w -t "$1" -D "${before[@]:1}" --comment "$2" "${after[@]}"
+    done
+  done
 }
