@@ -1,6 +1,12 @@
 package kubernetes
 
 import (
+	"io"
+	"io/fs"
+	"regexp"
+	"slices"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,7 +40,7 @@ case "$*" in *-S*) exec cat rules ;; esac
 printf '[%s]' "$@"
 echo
 `)
-	library, err := filepath.Abs("../../modules/kubernetes/scripts/rules.sh")
+	library, err := filepath.Abs("../../modules/kubernetes/scripts/library/rules.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,4 +71,81 @@ echo
 	if _, err := os.Stat(filepath.Join(dir, "evaluated")); err == nil {
 		t.Error("a rule was evaluated by the shell")
 	}
+}
+
+// TestShellcheck checks all shell scripts of systems with the Kubernetes modules, as they are built. The scripts are
+// discovered in the store: a new one is checked without being added to a list.
+func TestShellcheck(t *testing.T) {
+	systems := evaluate(t).Systems
+	nix := func(program string, args ...string) []string {
+		t.Helper()
+		cmd := exec.Command(program, args...)
+		cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+		var diag strings.Builder
+		cmd.Stderr = &diag
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", program, err, diag.String())
+		}
+		return strings.Fields(string(out))
+	}
+	paths := nix("nix-store", append([]string{"--query", "--requisites"}, nix("nix-store", append([]string{"--realise"}, systems...)...)...)...)
+
+	var scripts []string
+	for _, path := range paths {
+		if strings.Contains(path, "-nixos-system-") {
+			continue // what NixOS generates for a system, not the modules
+		}
+		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() && isShellScript(t, file) {
+				scripts = append(scripts, file)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"bootstrap", "before-switch", "certificates", "token", "reset"} {
+		if !slices.ContainsFunc(scripts, func(file string) bool { return strings.HasSuffix(file, "nixbench-kubernetes-"+name) }) {
+			t.Errorf("the systems have no script nixbench-kubernetes-%s", name)
+		}
+	}
+	for _, name := range []string{"kubelet-start", "nixbench-pod-network"} {
+		if !slices.ContainsFunc(scripts, func(file string) bool { return strings.HasSuffix(file, "-"+name) }) {
+			t.Errorf("the systems have no script %s", name)
+		}
+	}
+	if problems := fixture.Shellcheck(t, "", append([]string{"--external-sources", "--check-sourced"}, scripts...)...); problems != "" {
+		t.Errorf("shellcheck:\n%s", problems)
+	}
+
+	// The check fails for a script with an error, also in the file that it sources.
+	dir := t.TempDir()
+	library, program := filepath.Join(dir, "library"), filepath.Join(dir, "program")
+	for file, text := range map[string]string{
+		library: "# shellcheck shell=bash\nlist() { ls $1; }\n",
+		program: "#!/bin/bash\nsource " + library + "\nlist x; [ $# = 0 ] || rm $2\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if problems := fixture.Shellcheck(t, "", "--external-sources", "--check-sourced", program); !isShellScript(t, program) || strings.Count(problems, "SC2086") != 2 {
+		t.Errorf("a script with two unquoted words: %q", problems)
+	}
+}
+
+var shellScript = regexp.MustCompile(`^#! ?\S*(/|env )(ba|da)?sh\b`)
+
+func isShellScript(t *testing.T, file string) bool {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	head := make([]byte, 200)
+	n, _ := io.ReadFull(f, head)
+	return shellScript.Match(head[:n])
 }

@@ -9,7 +9,7 @@ delete_rules() {
       [[ $rule == "-A "*"$option"* ]] || continue
       read -r -a before <<<"${rule%%"$option"*}"
       read -r -a after <<<"${rule#*"$option"}"
-      iptables -w -t "$1" -D "${before[@]:1}" --comment "$2" "${after[@]}"
+      iptables -w -t "$1" -D "${before[@]:1}" --comment "$2" "${after[@]}" || : # iptables prints the reason
     done
   done
 }
