@@ -251,8 +251,8 @@ in
       # A worker has no audit log.
       worker = (system { role = "worker"; runtime = facts 1; }).nixbench.kubernetes.settings.kubelet;
     };
-  # Defaults that differ from kubeadm's; only control planes have them.
-  pace = {
+  # The defaults of latency.nix, which only control planes have.
+  latency = {
     worker = (system { role = "worker"; runtime = facts 1; }).nixbench.kubernetes.settings.join ? patches;
     theirs =
       let

@@ -90,7 +90,7 @@ type evaluated struct {
 		Flannel      []int
 		Routed       []int
 	}
-	Pace struct {
+	Latency struct {
 		Worker bool
 		Theirs []string
 	}
@@ -158,12 +158,12 @@ func TestEvaluation(t *testing.T) {
 			t.Errorf("the API server lacks %s: %v", arg, e.APIServer)
 		}
 	}
-	if e.Pace.Worker {
+	if e.Latency.Worker {
 		t.Error("a worker is given patches for control planes")
 	}
 	for _, want := range []string{"patches=/theirs", "kube-api-qps=7", "kube-api-burst=200"} {
-		if !slices.Contains(e.Pace.Theirs, want) {
-			t.Errorf("%s is missing: %v", want, e.Pace.Theirs)
+		if !slices.Contains(e.Latency.Theirs, want) {
+			t.Errorf("%s is missing: %v", want, e.Latency.Theirs)
 		}
 	}
 	k := e.Template.Kubelet
