@@ -1,9 +1,14 @@
 package kubernetes
 
 import (
+	"context"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
 
 // TestBootstrapFails checks that nixbench-kubernetes.service fails when its attempts have failed for the configured time,
@@ -43,4 +48,48 @@ func TestBootstrapFails(t *testing.T) {
 	s.ready(3*time.Minute, "cp", "cp", "w1")
 	s.phase(time.Minute, "cp", "ready")
 	s.phase(time.Minute, "w1", "ready")
+}
+
+// TestRetries runs bootstrap.sh with stand-ins for the library: load_images fails until the given attempt, and each attempt
+// takes two minutes on a clock of its own.
+func TestRetries(t *testing.T) {
+	fixture.Require(t, "bash", "flock")
+	script, err := os.ReadFile("../../modules/kubernetes/scripts/bootstrap.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const library = `set -u
+work=$DIR records=$DIR ROLE=worker clock=0 attempt=1
+start_program() { :; }
+wait_for_identity() { :; }
+join_worker() { :; }
+annotate_cri_socket() { :; }
+sleep() { :; }
+systemctl() { :; }
+date() { echo "$clock"; }
+load_images() { clock=$((clock + 120)); [ "$attempt" -ge "$SUCCEEDS" ]; }
+summarize_output() { echo reason; }
+report_phase() { echo "$attempt $1${2:+: $2}"; }
+`
+	for _, c := range []struct {
+		succeeds, retryFor string
+		code               int
+		last               string
+	}{
+		{"3", "900", 0, "3 ready"},
+		{"8", "900", 0, "8 ready"},
+		{"100", "900", 3, "9 failed: gave up after 9 attempts: reason"}, // 960 s after the first failure
+		{"100", "0", 3, "5 failed: gave up after 5 attempts: reason"},
+	} {
+		dir := t.TempDir()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		cmd := exec.CommandContext(ctx, "bash", "-c", library+strings.ReplaceAll(string(script), "/proc/sys/net", "/nonexistent"))
+		cmd.Env = append(os.Environ(), "DIR="+dir, "SUCCEEDS="+c.succeeds, "RETRY_FOR="+c.retryFor)
+		out, _ := cmd.Output()
+		cancel()
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		if got := lines[len(lines)-1]; cmd.ProcessState.ExitCode() != c.code || got != c.last {
+			t.Errorf("success in attempt %s, retries for %s s: exit status %d, last %q, want %d and %q", c.succeeds, c.retryFor, cmd.ProcessState.ExitCode(), got, c.code, c.last)
+		}
+	}
 }
