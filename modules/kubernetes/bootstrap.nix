@@ -155,7 +155,7 @@ in
         Type = "simple";
         RemainAfterExit = true;
         Restart = "on-failure";
-        RestartPreventExitStatus = 3;
+        RestartPreventExitStatus = 69;
         RestartSec = 5;
         ExecStart = program "bootstrap";
         SyslogIdentifier = "nixbench-kubernetes";

@@ -61,7 +61,7 @@ do
   if [ "$attempt" -ge 5 ] && [ $((now - first_failure)) -ge "$RETRY_FOR" ]; then
     report_phase failed "gave up after $attempt attempts: $(summarize_output)"
     echo "Correct the cause, then deploy the node again or run: systemctl restart nixbench-kubernetes" >&2
-    exit 3 # the unit does not restart after this status
+    exit 69 # EX_UNAVAILABLE; the unit does not restart after this status
   fi
   report_phase failed "$(summarize_output)"
   sleep "$pause"
