@@ -6,7 +6,7 @@ set -o pipefail
 records=/var/lib/nixbench/kubernetes # completed steps, one file each; kept over reboots
 work=/run/nixbench/kubernetes        # temporary files, readable only by root; deleted by a reboot
 
-# start_program: create the folders, and read the node's name and address if they are known.
+# start_program: create the folders and initialize report_phase.
 start_program() {
   mkdir -p "$work" "$records"
   chmod 0755 /run/nixbench
