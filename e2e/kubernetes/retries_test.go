@@ -16,13 +16,13 @@ import (
 // checks that kubeadm's preflight checks run in the first attempt, and that an API server that is down is waited for.
 func TestBootstrapFails(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 1, "cp", "w1")
+	s := newStaticCluster(t, 1, "cp", "w1")
 	const unit = "systemctl show -p ActiveState -p SubState -p NRestarts --value nixbench-kubernetes | xargs"
 	// The directory fails kubeadm's check DirAvailable. The worker waits for the API meanwhile.
 	s.l.Run(t, "cp", "mkdir -p /var/lib/etcd/foreign")
-	s.hive("bootstrap.retryFor = 10;")
-	s.apply()
-	s.wait(3*time.Minute, "cp", unit, "0 failed failed")
+	s.writeHive("bootstrap.retryFor = 10;")
+	s.runApply()
+	s.waitForOutput(3*time.Minute, "cp", unit, "0 failed failed")
 	if message := s.l.Run(t, "cp", "jq -r '.phase + \": \" + .message' /var/lib/nixbench/kubernetes.json"); !strings.Contains(message, "failed: gave up after 5 attempts: [ERROR DirAvailable--var-lib-etcd]") {
 		t.Errorf("the node reports: %s", message)
 	}
@@ -37,17 +37,17 @@ func TestBootstrapFails(t *testing.T) {
 			t.Errorf("nixbench %s does not report the failed unit:\n%s", args[0], out)
 		}
 	}
-	s.phase(10*time.Second, "w1", "waiting")
+	s.waitForPhase(10*time.Second, "w1", "waiting")
 	if got := s.l.Run(t, "w1", unit); got != "0 active running" {
 		t.Errorf("a worker without an API: its unit is %q, want it to wait", got)
 	}
 
 	s.l.Run(t, "cp", "rm -r /var/lib/etcd/foreign")
-	s.hive("bootstrap.retryFor = 20;")
-	s.apply()
-	s.ready(3*time.Minute, "cp", "cp", "w1")
-	s.phase(time.Minute, "cp", "ready")
-	s.phase(time.Minute, "w1", "ready")
+	s.writeHive("bootstrap.retryFor = 20;")
+	s.runApply()
+	s.waitUntilReady(3*time.Minute, "cp", "cp", "w1")
+	s.waitForPhase(time.Minute, "cp", "ready")
+	s.waitForPhase(time.Minute, "w1", "ready")
 }
 
 // TestRetries runs bootstrap.sh with stand-ins for the library: load_images fails until the given attempt, and each attempt
