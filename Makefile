@@ -1,12 +1,12 @@
-# `make test` runs all tests that need no machines. It needs Go, Nix, git and a static
-# busybox, which `e2e/install-deps` installs on Debian.
+# `make test` runs all tests that need no machines. It needs Go, Nix, git, shellcheck and a
+# static busybox, which `e2e/install-deps` installs on Debian.
 
-.PHONY: build test lint nix-lint unit fixture-test test-other-nix e2e kube faults demo demo-down bench update
+.PHONY: build test lint nix-lint shell-lint unit fixture-test test-other-nix e2e kube faults demo demo-down bench update
 
 build:
 	go build -o nixbench ./cmd/nixbench
 
-test: lint nix-lint unit fixture-test test-other-nix
+test: lint nix-lint shell-lint unit fixture-test test-other-nix
 
 lint:
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted; run gofmt -w"; exit 1; }
@@ -16,6 +16,13 @@ lint:
 # Nix has no linter, but its parser also finds undefined variables.
 nix-lint:
 	git ls-files --cached --others --exclude-standard '*.nix' | xargs -r -n 1 nix-instantiate --parse > /dev/null
+
+# Programs of the repository and the files that they source. Scripts that are built from several files are checked by
+# tests in Go, as they are built: TestShellcheck. Excluded: SC2015, since in `A && B || C` C reports an error or exits;
+# SC2016, since variables in single quotes are for other programs.
+shell-lint:
+	git grep -lE --untracked '^#(!.*\b(ba|da)?sh\b| shellcheck shell=)' -- . ':!deploy/activate/sh' ':!deploy/secrets' \
+	  ':!e2e/mini-nixos/nixos' ':!*.go' ':!*.md' ':!*.nix' ':!*.txtar' ':!Makefile' | xargs shellcheck -x -e SC2015,SC2016
 
 # All tests in Go: unit tests, and one script per command with the real Nix.
 unit:

@@ -9,7 +9,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
 )
+
+// TestShellcheck checks the script as it is sent to nodes, and that the check fails for a script with an error.
+func TestShellcheck(t *testing.T) {
+	if problems := fixture.Shellcheck(t, nodeScript, "--shell=sh", "-"); problems != "" {
+		t.Errorf("shellcheck:\n%s", problems)
+	}
+	if problems := fixture.Shellcheck(t, nodeScript+"\nls $1\n", "--shell=sh", "-"); !strings.Contains(problems, "SC2086") {
+		t.Errorf("a script with an unquoted word: %q", problems)
+	}
+}
 
 // Tests the node's script with stand-ins for systemd, Nix and the systems. lab_*_test.go test it
 // on machines with the real programs.

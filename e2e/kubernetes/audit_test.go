@@ -14,7 +14,7 @@ import (
 // mode 0600. Without an audit log it writes no file.
 func TestPlaceAuditPolicy(t *testing.T) {
 	fixture.Require(t, "bash")
-	script, err := os.ReadFile("../../modules/kubernetes/scripts/pki.sh")
+	script, err := os.ReadFile("../../modules/kubernetes/scripts/library/pki.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestPlaceAuditPolicy(t *testing.T) {
 	policy, placed := filepath.Join(dir, "policy"), filepath.Join(dir, "kubernetes/audit-policy.json")
 	place := func(source string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "bash", "-uc", strings.ReplaceAll(string(script), "/etc/kubernetes", filepath.Dir(placed))+"\nplace_audit_policy")
+		cmd := exec.CommandContext(t.Context(), "bash", "-uc", strings.ReplaceAll(string(script), "/etc/kubernetes", filepath.Dir(placed))+"\ninstall_audit_policy")
 		cmd.Env = append(os.Environ(), "AUDIT_POLICY="+source)
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Fatalf("%v\n%s", err, out)
@@ -47,7 +47,7 @@ func TestPlaceAuditPolicy(t *testing.T) {
 	// Both scripts run kubeadm, which writes manifests that refer to the policy.
 	for _, caller := range []string{"before-switch", "bootstrap"} {
 		text, err := os.ReadFile("../../modules/kubernetes/scripts/" + caller + ".sh")
-		if err != nil || !strings.Contains(string(text), "place_authorities && place_audit_policy") {
+		if err != nil || !strings.Contains(string(text), "install_ca_bundle && install_audit_policy") {
 			t.Errorf("%s.sh does not place the audit policy: %v", caller, err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // encrypts, and no earlier key is dropped.
 func TestPlaceEncryption(t *testing.T) {
 	fixture.Require(t, "bash", "jq")
-	script, err := os.ReadFile("../../modules/kubernetes/scripts/pki.sh")
+	script, err := os.ReadFile("../../modules/kubernetes/scripts/library/pki.sh")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,10 +38,10 @@ func TestPlaceEncryption(t *testing.T) {
 		}
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", `set -u
 set -o pipefail
-memory=$DIR
-tell() { echo waits; exit 7; }
-remember() { printf '%s\n' "$2" >"$memory/$1"; }
-`+strings.ReplaceAll(string(script), "/etc/kubernetes/pki", filepath.Dir(placed))+"\nplace_encryption")
+records=$DIR
+report_phase() { echo waits; exit 7; }
+write_record() { printf '%s\n' "$2" >"$records/$1"; }
+`+strings.ReplaceAll(string(script), "/etc/kubernetes/pki", filepath.Dir(placed))+"\ninstall_encryption_config")
 		cmd.WaitDelay = time.Second
 		cmd.Env = append(os.Environ(), "DIR="+dir, "ENCRYPTION_KEY="+given, "ENCRYPTION_SUM="+sum, "ENCRYPTED=secrets configmaps")
 		out, err := cmd.CombinedOutput()

@@ -102,6 +102,21 @@ let
   args = list: map (a: "${a.name}=${a.value}") list;
 in
 {
+  # Systems that together contain all scripts of the modules.
+  systems = map (args: drv ({ runtime = facts 2; deployed = true; } // args)) [
+    {
+      role = "control-plane";
+      settings.encryptionAtRest.enable = true;
+    }
+    {
+      role = "worker";
+      settings = {
+        cni.name = "flannel";
+        containerRuntime.name = "cri-o";
+      };
+    }
+  ];
+
   # Before machines exist.
   image = {
     worker = drv { role = "worker"; };
@@ -236,8 +251,8 @@ in
       # A worker has no audit log.
       worker = (system { role = "worker"; runtime = facts 1; }).nixbench.kubernetes.settings.kubelet;
     };
-  # Defaults that differ from kubeadm's; only control planes have them.
-  pace = {
+  # The defaults of latency.nix, which only control planes have.
+  latency = {
     worker = (system { role = "worker"; runtime = facts 1; }).nixbench.kubernetes.settings.join ? patches;
     theirs =
       let
@@ -329,7 +344,6 @@ in
       settings.kubelet.maxPods = 10;
     };
     wide = wrong "worker" { nodeCidr = "172.16.0.0/16"; };
-    calico = wrong "worker" { cni.name = "calico"; };
     label = wrong "worker" { nodeLabels."node-role.kubernetes.io/worker" = ""; };
     reserved = wrongThere { nodeLabels."kubernetes.io/hostname" = "a"; };
     granted = wrongThere { nodeLabels."node-role.kubernetes.io/worker" = ""; };

@@ -1,7 +1,7 @@
-# What the cluster is: its version, its networks, where its API is.
+# Options of the cluster: its version, its networks, the address of its API.
 #
-# Workers share a closure whatever the number of nodes: of the facts, modules read the
-# endpoint, the CA's hash and the paths of secrets, never the list of nodes.
+# The closure of workers does not depend on the number of nodes: of the facts, the modules read the endpoint, the CA's
+# hash and the paths of secrets, never the list of nodes.
 {
   config,
   lib,
@@ -40,7 +40,7 @@ in
       );
       default = null;
       example = "worker";
-      description = "What the node is in the cluster; with null this module set does nothing.";
+      description = "Role of the node in the cluster; with null these modules have no effect.";
     };
     package = mkOption {
       type = types.package;
@@ -61,7 +61,7 @@ in
       default = facts.cluster or "kubernetes";
       defaultText = lib.literalMD "the cluster's name in the facts, or `kubernetes`";
       example = "production";
-      description = "Name of the cluster, as kubeconfig files have it.";
+      description = "Name of the cluster in kubeconfig files.";
     };
     clusterDomain = mkOption {
       type = types.str;
@@ -74,19 +74,19 @@ in
       default = (facts.network or { }).cidr or "192.168.222.0/24";
       defaultText = lib.literalMD "the network in the facts, or `192.168.222.0/24`";
       example = "192.168.77.0/24";
-      description = "Network that the nodes are on.";
+      description = "Network of the nodes.";
     };
     podCidr = mkOption {
       type = cidr;
       default = "10.244.0.0/16";
       example = "10.32.0.0/12";
-      description = "Network of the pods. A living cluster keeps the one that it was made with.";
+      description = "Network of the pods. An existing cluster keeps the network that it was created with.";
     };
     serviceCidr = mkOption {
       type = cidr;
       default = "10.96.0.0/16";
       example = "10.112.0.0/16";
-      description = "Network of the services. A living cluster keeps the one that it was made with.";
+      description = "Network of the services. An existing cluster keeps the network that it was created with.";
     };
     endpoint = {
       address = mkOption {
@@ -95,8 +95,8 @@ in
         defaultText = lib.literalMD "the endpoint in the facts, or null before there are any";
         example = "api.example.org";
         description = ''
-          Address or name where every node finds the API: the first control plane's, or one that
-          moves between control planes. All certificates name it, so it should outlive nodes.
+          Address or name at which all nodes use the API: that of the first control plane, or one that
+          moves between control planes. All certificates contain it, so it should not belong to a node that may be removed.
         '';
       };
       port = mkOption {
@@ -116,9 +116,9 @@ in
         "192.168.222.12"
       ];
       description = ''
-        Addresses of control planes, of which one that joins asks the first that answers. Needed where
-        the endpoint is the address of one of them, which could then not be replaced. Only control
-        planes read this.
+        Addresses of the control planes. A new control plane joins through the first that answers. Needed if
+        the endpoint is the address of a control plane, which could otherwise not be recreated. Only control
+        planes use this option.
       '';
     };
     caHash = mkOption {
@@ -126,7 +126,7 @@ in
       default = facts.caHash or null;
       defaultText = lib.literalMD "the hash in the facts, or null before there are any";
       example = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-      description = "Hash of the cluster CA's public key, by which nodes that join know the API.";
+      description = "Hash of the cluster CA's public key, by which joining nodes verify the API server.";
     };
     featureGates = mkOption {
       type = types.attrsOf types.bool;
@@ -141,7 +141,7 @@ in
       internal = true;
       readOnly = true;
       default = cfg.role != null && cfg.endpoint.address != null && cfg.caHash != null;
-      description = "Whether enough is known for the node to become part of a cluster.";
+      description = "Whether the node has all settings that it needs to be a member of a cluster.";
     };
   };
 
@@ -165,15 +165,15 @@ in
       }
       {
         assertion = lib.versionAtLeast cfg.version "1.31";
-        message = "nixbench.kubernetes.version is ${cfg.version}, but the configuration is written for kubeadm 1.31 and later (v1beta4); take a newer nixbench.kubernetes.package.";
+        message = "nixbench.kubernetes.version is ${cfg.version}, but the configuration is written for kubeadm 1.31 and later (v1beta4); use a newer nixbench.kubernetes.package.";
       }
       {
         assertion = lib.versions.majorMinor cfg.version == lib.versions.majorMinor cfg.package.version;
-        message = "nixbench.kubernetes.version (${cfg.version}) is not of the minor release of nixbench.kubernetes.package (${cfg.package.version}); leave the version out, or take the package for it.";
+        message = "nixbench.kubernetes.version (${cfg.version}) is not of the minor release of nixbench.kubernetes.package (${cfg.package.version}); leave the version out, or use the package for it.";
       }
     ];
 
-    # A control plane that is gone is taken out of etcd by another one's etcdctl.
+    # Another control plane's etcdctl removes the etcd member of a control plane that does not exist any more.
     environment.systemPackages = [ cfg.package ] ++ lib.optional (cfg.role == "control-plane") pkgs.etcd;
   };
 }

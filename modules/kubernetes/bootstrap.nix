@@ -1,5 +1,5 @@
-# The unit that makes the node a part of the cluster, and later takes over what changed.
-# A switch only starts it: it waits, tries again and says how far it is by itself.
+# nixbench-kubernetes.service, which makes the node a member of the cluster and applies changed settings. A switch only
+# starts it: it waits, retries and reports its progress by itself.
 {
   config,
   lib,
@@ -11,10 +11,28 @@ let
   cfg = config.nixbench.kubernetes;
   isControlPlane = cfg.role == "control-plane";
 
-  scripts = lib.concatMapStringsSep "\n" (part: builtins.readFile (./scripts + "/${part}.sh"));
-  program = name: parts: pkgs.writeShellScript name (scripts parts);
+  # The shell functions of all programs. A program is this library and one script.
+  library = pkgs.writeText "nixbench-kubernetes-library.sh" (
+    "# shellcheck shell=bash\n"
+    + lib.concatMapStringsSep "\n" (part: builtins.readFile (./scripts/library + "/${part}.sh")) [
+      "progress"
+      "kubeadm"
+      "images"
+      "pki"
+      "rules"
+      "join"
+      "control-plane"
+      "static-pods"
+      "upgrade"
+      "reconcile"
+    ]
+  );
+  text = script: ''
+    source ${library}
+    ${builtins.readFile (./scripts + "/${script}.sh")}'';
+  program = script: pkgs.writeShellScript "nixbench-kubernetes-${script}" (text script);
 
-  # What every unit has on its PATH.
+  # systemd.services adds these to the PATH of every unit.
   unitPath = [
     pkgs.coreutils
     pkgs.findutils
@@ -40,7 +58,7 @@ let
     ]
     ++ cfg.bootstrap.path;
     environment = {
-      # kubectl looks for a home; kubeadm must not find somebody's configuration there.
+      # kubectl needs a home; kubeadm must not find a user's configuration there.
       HOME = "/run/nixbench/kubernetes";
       NODE_FILE = config.nixbench.nodeFile;
       TEMPLATE = cfg.template;
@@ -59,15 +77,7 @@ let
       export PATH=${lib.makeBinPath (service.path ++ unitPath)}
       umask 0077
     ''
-    + scripts [
-      "state"
-      "images"
-      "join"
-      "pki"
-      "static-pods"
-      "upgrade"
-      "before-switch"
-    ]
+    + text "before-switch"
   );
 in
 {
@@ -83,21 +93,27 @@ in
       type = types.attrsOf (types.either types.str types.path);
       default = { };
       internal = true;
-      description = "What the unit's scripts are told.";
+      description = "Environment variables of the unit's scripts.";
     };
     service = mkOption {
       type = types.raw;
       internal = true;
       readOnly = true;
       default = service;
-      description = "What the units that run scripts have in common.";
+      description = "Settings that the units which run scripts share.";
     };
     program = mkOption {
       type = types.raw;
       internal = true;
       readOnly = true;
       default = program;
-      description = "Makes a program of scripts.";
+      description = "Function that makes a program of the library and the script of this name.";
+    };
+    retryFor = mkOption {
+      type = types.ints.unsigned;
+      default = 900;
+      internal = true;
+      description = "For how many seconds failed attempts are repeated before the unit fails.";
     };
   };
 
@@ -110,6 +126,7 @@ in
       VERSION = cfg.version;
       TOKEN_TTL = cfg.tokenTtl;
       CRI_SOCKET = cfg.containerRuntime.socket;
+      RETRY_FOR = toString cfg.bootstrap.retryFor;
     }
     // lib.optionalAttrs isControlPlane {
       CONTROL_PLANES = lib.concatStringsSep " " cfg.controlPlanes;
@@ -129,35 +146,24 @@ in
         "network-online.target"
         cfg.containerRuntime.unit
       ];
-      startLimitIntervalSec = 0;
+      # Only a program that was killed is restarted, up to 20 times in 10 minutes. One that has failed has
+      # repeated its steps by itself.
+      startLimitIntervalSec = 600;
+      startLimitBurst = 20;
       serviceConfig = {
-        # Started as soon as it runs: nobody waits for what it does.
+        # Not oneshot: a switch does not wait for it.
         Type = "simple";
         RemainAfterExit = true;
         Restart = "on-failure";
+        RestartPreventExitStatus = 69;
         RestartSec = 5;
-        ExecStart = program "nixbench-kubernetes" (
-          [
-            "state"
-            "images"
-            "join"
-          ]
-          ++ lib.optionals isControlPlane [
-            "pki"
-            "rules"
-            "control-plane"
-            "static-pods"
-            "upgrade"
-            "settle"
-          ]
-          ++ [ "bootstrap" ]
-        );
+        ExecStart = program "bootstrap";
         SyslogIdentifier = "nixbench-kubernetes";
         UMask = "0077";
       };
     };
 
-    # A token that is replaced lets nobody in any more.
+    # When the token is replaced, the previous one is revoked.
     systemd.paths.nixbench-kubernetes-token = lib.mkIf isControlPlane {
       description = "A new token for nodes that join";
       wantedBy = [ "paths.target" ];
@@ -173,10 +179,7 @@ in
         serviceConfig = {
           Type = "oneshot";
           TimeoutStartSec = "10min";
-          ExecStart = program "nixbench-kubernetes-token" [
-            "state"
-            "token"
-          ];
+          ExecStart = program "token";
           UMask = "0077";
         };
       }
@@ -190,10 +193,7 @@ in
           export PATH=${lib.makeBinPath (service.path ++ unitPath)}:$PATH
           CRI_SOCKET=${lib.escapeShellArg cfg.containerRuntime.socket}
         ''
-        + scripts [
-          "rules"
-          "reset"
-        ]
+        + text "reset"
       ))
     ];
   };

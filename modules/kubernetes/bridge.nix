@@ -1,6 +1,5 @@
-# The pod network `bridge`: host number N of the node network has the N-th subnet of the
-# pod network. Routes to all possible hosts are arithmetic, too, so that nobody needs a
-# list of nodes, and a node that is added changes nothing on the others.
+# The pod network `bridge`: host number N of the node network has the N-th subnet of the pod network. The routes to all
+# possible hosts are computed, too. So no node needs a list of nodes, and a new node changes nothing on the others.
 {
   config,
   lib,
@@ -25,7 +24,7 @@ in
     assertions = [
       {
         assertion = nodes.prefix >= 20;
-        message = "nixbench.kubernetes.nodeCidr (${cfg.nodeCidr}) has too many addresses for a route to each; make it a /20 or smaller, or set nixbench.kubernetes.cni.name to flannel or calico.";
+        message = "nixbench.kubernetes.nodeCidr (${cfg.nodeCidr}) has too many addresses for a route to each; make it a /20 or smaller, or set nixbench.kubernetes.cni.name to flannel.";
       }
       {
         assertion = nodes.prefix < 20 || enough subnet;
@@ -33,13 +32,13 @@ in
       }
     ];
 
-    # Else nodes would be told of other subnets than those that they have.
+    # Otherwise the Node objects would have other subnets than the nodes.
     nixbench.kubernetes.controllerManager.extraArgs.allocate-node-cidrs = lib.mkDefault false;
 
     networking.firewall.trustedInterfaces = lib.mkIf cfg.openFirewall [ "cni0" ];
 
     systemd.services.nixbench-pod-network = {
-      description = "Pod network of the node, and routes to those of others";
+      description = "Pod network of the node, and routes to the other nodes' pod networks";
       wantedBy = [ "multi-user.target" ];
       wants = [ "network-online.target" ];
       after = [ "network-online.target" ];
@@ -63,9 +62,9 @@ in
         ExecStart = pkgs.writeShellScript "nixbench-pod-network" (builtins.readFile ./scripts/pod-network.sh);
       };
     };
-    # Whoever configures the interface anew may drop routes that are not its own.
+    # A network manager that reconfigures the interface may delete routes that it did not add.
     systemd.timers.nixbench-pod-network = {
-      description = "Look after the routes between pods";
+      description = "Restore the routes between pods periodically";
       wantedBy = [ "timers.target" ];
       timerConfig = {
         OnActiveSec = "5s";

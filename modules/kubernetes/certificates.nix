@@ -1,5 +1,5 @@
-# Certificates that kubeadm signs live for a year. Each control plane renews its own
-# before they end; kubelets have one each, which they renew themselves.
+# Certificates that kubeadm signs are valid for a year. Each control plane renews its own before they expire; a
+# kubelet renews its certificate by itself.
 {
   config,
   lib,
@@ -22,15 +22,15 @@ in
       default = true;
       example = false;
       description = ''
-        Whether a control plane renews its certificates before they end, and restarts what reads them.
-        Without it they end a year after they were made, and the cluster with them.
+        Whether a control plane renews its certificates before they expire, and restarts the programs that read
+        them. Otherwise they expire a year after they were created, and the control plane stops working.
       '';
     };
     renewBefore = mkOption {
       type = types.ints.positive;
       default = 60;
       example = 30;
-      description = "How many days before their end certificates are renewed.";
+      description = "How many days before they expire certificates are renewed.";
     };
   };
 
@@ -39,19 +39,19 @@ in
     assertions = [
       {
         assertion = cfg.settings.kubelet.rotateCertificates;
-        message = "nixbench.kubernetes.settings.kubelet.rotateCertificates is off, so the kubelet's certificate would end and nobody renew it; leave it on, or set nixbench.kubernetes.certificates.renew = false and renew by hand.";
+        message = "nixbench.kubernetes.settings.kubelet.rotateCertificates is off, so the kubelet's certificate expires and is not renewed; leave it on, or set nixbench.kubernetes.certificates.renew = false and renew by hand.";
       }
       {
         assertion = cfg.role != "control-plane" || cfg.certificates.renewBefore * 24 < hours;
-        message = "nixbench.kubernetes.certificates.renewBefore (${toString cfg.certificates.renewBefore} days) is not shorter than certificates live (nixbench.kubernetes.settings.cluster.certificateValidityPeriod, by default 8760h), so they would be renewed every day; lower it.";
+        message = "nixbench.kubernetes.certificates.renewBefore (${toString cfg.certificates.renewBefore} days) is not shorter than the validity of certificates (nixbench.kubernetes.settings.cluster.certificateValidityPeriod, by default 8760h), so they would be renewed every day; lower it.";
       }
     ];
 
     systemd.services.nixbench-kubernetes-certificates = lib.mkIf (cfg.role == "control-plane") (
       cfg.bootstrap.service
       // {
-        description = "Renew the control plane's certificates before they end";
-        # A switch in its midst must not cut it short.
+        description = "Renew the control plane's certificates before they expire";
+        # A switch must not interrupt it.
         restartIfChanged = false;
         unitConfig.ConditionPathExists = "/var/lib/nixbench/kubernetes/joined";
         environment = cfg.bootstrap.service.environment // {
@@ -60,20 +60,16 @@ in
         path = cfg.bootstrap.service.path ++ [ pkgs.etcd ];
         serviceConfig = {
           Type = "oneshot";
-          ExecStart = cfg.bootstrap.program "nixbench-kubernetes-certificates" [
-            "state"
-            "static-pods"
-            "certificates"
-          ];
+          ExecStart = cfg.bootstrap.program "certificates";
           SyslogIdentifier = "nixbench-kubernetes-certificates";
           UMask = "0077";
         };
       }
     );
-    # Control planes were mostly made on one day. Each has an hour of its own, so that
-    # their servers do not restart together.
+    # Control planes are mostly created on one day. Each has its own delay, so that their API servers do not restart
+    # at the same time.
     systemd.timers.nixbench-kubernetes-certificates = lib.mkIf (cfg.role == "control-plane") {
-      description = "Look each day whether certificates are about to end";
+      description = "Check daily whether certificates expire soon";
       wantedBy = [ "timers.target" ];
       timerConfig = {
         OnCalendar = "daily";

@@ -1,4 +1,4 @@
-# How pods reach each other. Each kind is a file of its own.
+# Options of all pod networks. bridge.nix and flannel.nix implement one each.
 { config, lib, ... }:
 let
   inherit (lib) mkOption types;
@@ -11,15 +11,13 @@ in
       type = types.enum [
         "bridge"
         "flannel"
-        "calico"
         "none"
       ];
       default = "bridge";
       example = "flannel";
       description = ''
         The pod network. `bridge` needs no image and no daemon: every node has a subnet of its own and
-        static routes to the others, so nodes must share one network. `none` leaves it to `manifests`.
-        The tests run clusters with `bridge` and `flannel`; `calico` they only evaluate.
+        static routes to the others, so nodes must share one network. With `none`, add one to `manifests`.
       '';
     };
     cni.plugins = mkOption {
@@ -41,8 +39,8 @@ in
       default = [ ];
       example = lib.literalExpression "[ ./dashboard.yaml ]";
       description = ''
-        Manifests that the first control plane applies when the cluster is there, and again when they
-        change. What goes from the list stays in the cluster.
+        Manifests that the first control plane applies when the cluster exists, and again when they
+        change. The objects of a manifest that is removed from the list stay in the cluster.
       '';
     };
   };

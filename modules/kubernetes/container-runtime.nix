@@ -1,4 +1,4 @@
-# What runs containers: containerd, or CRI-O.
+# The container runtime: containerd or CRI-O.
 {
   config,
   lib,
@@ -10,7 +10,7 @@ let
   cfg = config.nixbench.kubernetes;
   runtime = cfg.containerRuntime;
 
-  # What kubeadm of each release lists, so that the runtime needs no other image.
+  # The pause image of each kubeadm release, so that the runtime needs no second one.
   pause = {
     "1.31" = "3.10";
     "1.32" = "3.10";
@@ -38,7 +38,7 @@ in
     pauseImage = mkOption {
       type = types.nullOr types.str;
       default = if pause ? ${release} then "registry.k8s.io/pause:${pause.${release}}" else null;
-      defaultText = lib.literalMD "the one that this release of kubeadm has";
+      defaultText = lib.literalMD "the pause image of this release of kubeadm";
       example = "registry.example.org/pause:3.10";
       description = "Image that holds a pod's namespaces; with null, the runtime's own default.";
     };
@@ -52,7 +52,7 @@ in
         .${runtime.name};
       defaultText = lib.literalMD "the socket of the chosen runtime";
       example = "unix:///run/containerd/containerd.sock";
-      description = "Where the runtime listens.";
+      description = "Socket of the runtime.";
     };
     unit = mkOption {
       type = types.str;
@@ -76,11 +76,10 @@ in
         virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri" = {
           containerd.runtimes.runc = {
             runtime_type = mkDefault "io.containerd.runc.v2";
-            # As the kubelet: two managers of one tree of control groups end badly.
+            # As for the kubelet: two managers of one cgroup tree conflict.
             options.SystemdCgroup = mkDefault true;
           };
-          # CNI plugins that come as pods, such as Calico's, put their programs where
-          # everybody can write, which the store is not.
+          # CNI plugins that run as pods install programs, so the folder must be writable.
           cni.bin_dir = mkDefault "/opt/cni/bin";
         }
         // lib.optionalAttrs (runtime.pauseImage != null) { sandbox_image = mkDefault runtime.pauseImage; };
@@ -88,21 +87,21 @@ in
       (lib.mkIf (runtime.name == "cri-o") {
         virtualisation.cri-o.enable = true;
         virtualisation.cri-o.settings.crio = {
-          # Besides what NixOS has there.
+          # In addition to NixOS' own folders.
           network.plugin_dirs = [ "/opt/cni/bin" ];
         }
         // lib.optionalAttrs (runtime.pauseImage != null) {
           image.pause_image = mkDefault runtime.pauseImage;
         };
-        # NixOS puts CRI-O's own network there. Until the cluster's network is, pods
-        # would get addresses in it, and no other node could reach them.
+        # NixOS installs CRI-O's own network there. Until the cluster's network is installed, pods would get addresses in it,
+        # which other nodes cannot reach.
         environment.etc = {
           "cni/net.d/10-crio-bridge.conflist".enable = false;
           "cni/net.d/99-loopback.conflist".enable = false;
         };
       })
       {
-        # One folder for both kinds: links to the standard plugins, and what pods install.
+        # One folder for the standard plugins, as links, and for plugins that pods install.
         systemd.tmpfiles.settings.nixbench-cni = {
           "/opt/cni".d.mode = "0755";
           "/opt/cni/bin".d.mode = "0755";

@@ -8,7 +8,6 @@
     ./base.nix
     ./bootstrap.nix
     ./bridge.nix
-    ./calico.nix
     ./certificates.nix
     ./cni.nix
     ./container-runtime.nix
@@ -19,8 +18,8 @@
     ./images.nix
     ./kubeadm.nix
     ./kubelet.nix
+    ./latency.nix
     ./network.nix
-    ./pace.nix
     ./secrets.nix
   ];
 }

@@ -1,6 +1,5 @@
-# The pod network `flannel`: VXLAN between nodes unless it is told otherwise, with
-# subnets that the controller manager gives out. It runs as pods, whose image must be
-# loaded or reachable; the plugin that runtimes call is a package.
+# The pod network `flannel`: by default VXLAN between nodes, with subnets that the controller manager assigns. The daemon
+# runs as pods, whose image must be loaded or available from a registry; the CNI plugin is a package.
 {
   config,
   lib,
@@ -105,7 +104,7 @@ let
       metadata = meta "kube-flannel-ds";
       spec.selector.matchLabels.app = "flannel";
       spec.template.metadata.labels.app = "flannel";
-      # A pod reads its files when it starts.
+      # Restarts the pods when their files change, because they read them only when they start.
       spec.template.metadata.annotations."nixbench.dev/files" = builtins.hashString "sha256" (builtins.toJSON files);
       spec.template.spec = {
         hostNetwork = true;
@@ -142,7 +141,7 @@ let
             args = [
               "--ip-masq"
               "--kube-subnet-mgr"
-              # Not that of the default route: a node can have several.
+              # The interface with the node's address. flannel's default is that of the default route.
               "--iface=$(NODE_IP)"
             ];
             resources.requests = {
@@ -163,7 +162,7 @@ let
                 POD_NAME = "metadata.name";
                 POD_NAMESPACE = "metadata.namespace";
               }
-              # The way to the API that needs no kube-proxy, for which it would wait in a loop.
+              # The endpoint, because the API's Service needs kube-proxy's rules, and flannel may start earlier.
               ++ lib.mapAttrsToList (name: value: { inherit name value; }) {
                 KUBERNETES_SERVICE_HOST = toString cfg.endpoint.address;
                 KUBERNETES_SERVICE_PORT = toString cfg.endpoint.port;
@@ -213,8 +212,8 @@ in
         Backend.Type = "host-gw";
       };
       description = ''
-        flannel's net-conf.json. The backend is `vxlan` by default; `host-gw` is faster, and wants nodes on one
-        network. For other backends the firewall has to be opened by hand.
+        flannel's net-conf.json. The backend is `vxlan` by default; `host-gw` is faster and requires all nodes on one
+        network. For other backends, open the firewall yourself.
       '';
     };
   };

@@ -1,4 +1,4 @@
-# Images that a node has before it needs them, so that a cluster needs no registry.
+# Images that are loaded into the container runtime in advance, so that a cluster needs no registry.
 {
   config,
   lib,
@@ -19,7 +19,7 @@ in
     '';
     description = ''
       Archives of images, as `docker save` or `skopeo copy … oci-archive:` write them, to load into the
-      container runtime before the node joins. Each is loaded once, and what they hold is kept when the disk
+      container runtime before the node joins. Each is loaded once, and its images are kept when the disk
       fills up. A path in quotes is a file on the node.
     '';
   };
@@ -40,7 +40,7 @@ in
       .${cfg.containerRuntime.name};
     environment.IMAGES = pkgs.writeText "images" (lib.concatMapStrings (i: "${i}\n") cfg.images);
     environment.RUNTIME = cfg.containerRuntime.name;
-    # CRI-O takes only one list, and ours is made on the node.
+    # CRI-O uses only one list, and ours is written on the node.
     environment.PINNED = lib.mkIf (cfg.containerRuntime.name == "cri-o") (
       toString (config.virtualisation.cri-o.settings.crio.image.pinned_images or [ ])
     );

@@ -21,7 +21,7 @@ in
 rec {
   inherit pow2;
 
-  # A number from 0 to 255, without leading zeros, which Nix and shells read differently.
+  # A number from 0 to 255. Leading zeros are not allowed, because shells would read the number as octal.
   octet = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
   addressRegex = "(${octet}\\.){3}${octet}";
   cidrRegex = "${addressRegex}/(3[0-2]|[12]?[0-9])";

@@ -49,25 +49,6 @@ let
   );
   gates = lib.optionalAttrs (cfg.featureGates != { }) { feature-gates = featureGates; };
 
-  # Preflight errors about files and ports of an earlier attempt that was interrupted.
-  ignoredPreflightErrors = [
-    "DirAvailable--etc-kubernetes-manifests"
-    "DirAvailable--var-lib-etcd"
-    "FileAvailable--etc-kubernetes-bootstrap-kubelet.conf"
-    "FileAvailable--etc-kubernetes-kubelet.conf"
-    "FileAvailable--etc-kubernetes-manifests-etcd.yaml"
-    "FileAvailable--etc-kubernetes-manifests-kube-apiserver.yaml"
-    "FileAvailable--etc-kubernetes-manifests-kube-controller-manager.yaml"
-    "FileAvailable--etc-kubernetes-manifests-kube-scheduler.yaml"
-    "FileAvailable--etc-kubernetes-pki-ca.crt"
-    "Port-10250"
-    "Port-10257"
-    "Port-10259"
-    "Port-2379"
-    "Port-2380"
-    "Port-${toString cfg.endpoint.port}"
-  ];
-
   # kubeadm mounts the node's folder of certificate authorities into these pods. On NixOS its
   # files are links into the store, which the container does not see. A volume with the same
   # name, `ca-certs`, replaces kubeadm's.
@@ -82,7 +63,6 @@ let
   registration = {
     criSocket = mkDefault cfg.containerRuntime.socket;
     imagePullPolicy = mkDefault "IfNotPresent";
-    ignorePreflightErrors = ignoredPreflightErrors;
   };
 in
 {

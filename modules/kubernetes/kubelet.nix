@@ -258,7 +258,8 @@ in
         ExecStart = pkgs.writeShellScript "kubelet-start" (
           # The arguments are quoted in the script, because systemd would expand variables in ExecStart.
           "set -- ${lib.escapeShellArgs ([ "${cfg.package}/bin/kubelet" ] ++ cfg.kubelet.extraArgs)}\n"
-          + builtins.readFile ./scripts/rules.sh
+          # Not the whole library: each change of it would restart the kubelet.
+          + builtins.readFile ./scripts/library/rules.sh
           + builtins.readFile ./scripts/kubelet.sh
         );
         Restart = "always";

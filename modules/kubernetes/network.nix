@@ -1,4 +1,4 @@
-# What the node's kernel and firewall must let through.
+# Settings of the node's kernel, network and firewall.
 { config, lib, ... }:
 let
   inherit (lib) mkDefault mkOption types;
@@ -39,13 +39,12 @@ in
       }
     ];
 
-    # A container has the kernel of its host, with the modules that it has.
+    # A container uses the kernel and the modules of its host.
     boot.kernelModules = lib.mkIf (!config.boot.isContainer) [
       "br_netfilter"
       "overlay"
     ];
-    # These belong to a network namespace, so a container has its own. It may not set
-    # those of its host, and none of them is here.
+    # Sysctls of a network namespace. A container has its own; it cannot set those of its host.
     boot.kernel.sysctl = {
       "net.ipv4.ip_forward" = mkDefault 1;
     }
@@ -58,7 +57,7 @@ in
       (cfg.nodePorts.from != 30000 || cfg.nodePorts.to != 32767)
       { service-node-port-range = "${toString cfg.nodePorts.from}-${toString cfg.nodePorts.to}"; };
 
-    # The interfaces of pods are not the node's way out.
+    # Interfaces of pods must not get addresses or default routes by DHCP.
     networking.dhcpcd.denyInterfaces = [
       "veth*"
       "cni*"
@@ -67,7 +66,7 @@ in
       "tunl*"
       "vxlan*"
     ];
-    # It takes routes away that it has not made, as those to pods, whenever it restarts.
+    # By default, networkd deletes routes that it did not add, such as those to pods, when it restarts.
     systemd.network.config.networkConfig = {
       ManageForeignRoutes = mkDefault false;
       ManageForeignRoutingPolicyRules = mkDefault false;
@@ -86,7 +85,7 @@ in
         }
       ];
       allowedUDPPortRanges = [ cfg.nodePorts ];
-      # Answers of pods may take another way than what they answer.
+      # A pod's replies may use another route than the requests.
       checkReversePath = mkDefault "loose";
     };
   };

@@ -1,4 +1,7 @@
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2034,SC2100,SC2209
+# SC2034: load and save use variables by the names in $names. SC2100 and SC2209 take the name of a unit or of an action
+# for arithmetic or a command.
+#
 # The part of package activate that runs on the node, as root. It needs a POSIX sh,
 # coreutils, util-linux, systemd and Nix. Values are passed as arguments.
 #

@@ -22,10 +22,10 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH
   mkdir -p "$live/units"
   # The key backup of a run whose client was killed before it could be rolled back.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
-  : >"$live/log" && save || {
+  if ! { : >"$live/log" && save; }; then
     rm -f "$live/state" "$kept/state.new"
     die "cannot write the record of the switch in $kept"
-  }
+  fi
   ln -sfn "$path" "$roots/next" || die "cannot protect $path from the garbage collector"
   [ -z "$from" ] || [ "$from" = "$to" ] || ln -sfn "$from" "$roots/previous"
   touch "$live/seen"

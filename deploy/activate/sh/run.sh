@@ -19,7 +19,7 @@ setProfile() { # sets the profile to the new system, or to $generation
 }
 
 newestGeneration() { # prints the number of the newest generation; nothing if there is none
-  for link in $profile-*-link; do
+  for link in "$profile"-*-link; do
     number=${link#"$profile"-}
     number=${number%-link}
     case $number in *[!0-9]* | '') ;; *) echo "$number" ;; esac
@@ -177,7 +177,7 @@ supervise() {
   fi
   if [ "$goal" = test ]; then
     finishRun activated
-  elif [ $action = switch ] || commit; then
+  elif [ "$action" = switch ] || commit; then
     finishRun committed
   else
     rollBack "$reason"
@@ -221,13 +221,13 @@ handleFailedSwitch() {
   case $code in
   11)
     reason=locked
-    [ $action = test ] || { restoreProfile; code=11; }
+    [ "$action" = test ] || { restoreProfile; code=11; }
     finishRun failed
     ;;
   100)
     reason=reboot
     if [ "$goal" = test ]; then finishRun failed
-    elif [ $action = switch ] || { reason=; commit; }; then reason=reboot; finishRun boot
+    elif [ "$action" = switch ] || { reason=; commit; }; then reason=reboot; finishRun boot
     else finishRun failed; fi
     ;;
   hung)

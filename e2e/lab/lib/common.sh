@@ -33,7 +33,7 @@ lock_lab() {
   local deadline=$((SECONDS + 180))
   is_lab_dir || die "$lab_dir is not empty and no lab made it"
   while [ $SECONDS -lt $deadline ]; do
-    mkdir -p -m 700 "$lab_dir"
+    (umask 077 && mkdir -p "$lab_dir")
     { exec 9< "$lab_dir"; } 2>/dev/null || continue
     flock -w $((deadline - SECONDS)) 9 || break
     if [ "$(stat -c %i "$lab_dir" 2>/dev/null)" = "$(stat -L -c %i /proc/self/fd/9)" ]; then

@@ -57,7 +57,8 @@ build_image() {
       hooks+=(--customize-hook="$(printf '%q "$1"' "$home/$recipe/customise.sh")")
     done
     mapfile -t options < <(apt_options)
-    packages=$(echo $packages | tr ' ' ,)
+    # shellcheck disable=SC2086 # a list of words
+    packages=$(printf '%s\n' $packages | paste -s -d ,)
     export TMPDIR=$work
     timeout 900 mmdebstrap --mode=root --variant=minbase --include="$packages" \
       --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \

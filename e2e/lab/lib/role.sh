@@ -104,6 +104,7 @@ fetch_kernel() {
   mirror=$(debian_mirror)
   [ -n "$mirror" ] || die "apt has no Debian source on this machine"
   mapfile -t options < <(apt_options)
+  # shellcheck source=/dev/null
   suite=$(. "$home/guest/recipe.sh" && echo "$suite")
   # mmdebstrap configures an apt for another release. It downloads only this package here.
   TMPDIR=$1 timeout 300 mmdebstrap --quiet --mode=root --variant=extract ${options[@]+"${options[@]}"} \

@@ -75,6 +75,7 @@ EOF
 
 # libvirt_uri [DRIVER] prints the URI of the lab's libvirt: lxc (the default) or qemu. Each
 # has its own machines and networks.
+# shellcheck disable=SC2120 # other files pass the driver
 libvirt_uri() { echo "${1:-lxc}+unix:///system?socket=$lab_dir/libvirt/libvirt-sock"; }
 
 # start_world IMAGE starts the ancestor of all other processes of the lab, and waits for

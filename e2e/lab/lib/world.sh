@@ -29,14 +29,15 @@ if grep -qv '^0::' /proc/self/cgroup; then
   done < /proc/self/cgroup
 else
   unified=/sys/fs/cgroup
-  mount -t cgroup2 -o nsdelegate none $unified
+  mount -t cgroup2 -o nsdelegate none "$unified"
 fi
 # Not in the root of the unified hierarchy: a cgroup with processes cannot delegate
 # controllers.
-mkdir -p $unified/host
-echo $$ > $unified/host/cgroup.procs
-for controller in $(cat $unified/cgroup.controllers); do
-  echo "+$controller" > $unified/cgroup.subtree_control || true
+mkdir -p "$unified/host"
+echo $$ > "$unified/host/cgroup.procs"
+read -r -a controllers < "$unified/cgroup.controllers" || true
+for controller in "${controllers[@]}"; do
+  echo "+$controller" > "$unified/cgroup.subtree_control" || true
 done
 
 # The paths of libvirt's folders are compiled in. Overlays on the host's folders keep the

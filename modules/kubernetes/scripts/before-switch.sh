@@ -1,53 +1,41 @@
-# ACTION: the control plane gets its new version before anything of the new system runs. The
-# kubelet comes with the switch, and must not be newer than the API; and where an upgrade
-# fails, the switch is refused, and the node stays as it was.
-old=$(remembered version) || exit 0
-[ "$old" != "$VERSION" ] || exit 0
-if ! permitted "$old"; then
-  cat "$work/output" >&2
-  exit 1
-fi
+# ACTION: upgrade the control plane before anything of the new system runs, while the old kubelet runs: a kubelet must not be
+# newer than the API server. If the upgrade fails, the switch is refused, and the node stays unchanged.
+missing_key=fail # a wait for a key would not be visible to the user
+[ -e "$records/version" ] || exit 0
+start_program
+version=$(read_record version) || exit 0
+[ "$version" != "$VERSION" ] || exit 0
+check_version_step "$version" || exit_with_error "$(cat "$work/output")"
 case $1 in switch | test) ;; *) exit 0 ;; esac
 
-# The unit of the old system must not be at work on the same files.
+# The old system's unit and the unit that renews certificates change the same files.
 unit=nixbench-kubernetes.service
-idle=$(systemctl show --property=SubState --value "$unit")
-[ "$idle" = exited ] || systemctl stop "$unit"
-# Nor the one that renews certificates.
-exec 9>"$memory/lock"
+state=$(systemctl show --property=SubState --value "$unit")
+[ "$state" = exited ] || systemctl stop "$unit"
+exec 9>"$records/lock"
 tries=0
 until flock -w 4 9; do
-  echo "nixbench-kubernetes-certificates.service is at work, and waited for"
+  echo "waiting for nixbench-kubernetes-certificates.service"
   tries=$((tries + 1))
   [ "$tries" -ge 150 ] || continue
-  [ "$idle" = exited ] || systemctl start --no-block "$unit"
-  echo "nixbench-kubernetes-certificates.service is at work for ten minutes; journalctl -u nixbench-kubernetes-certificates says on what." >&2
-  exit 1
+  [ "$state" = exited ] || systemctl start --no-block "$unit"
+  exit_with_error "nixbench-kubernetes-certificates.service has run for ten minutes; see journalctl -u nixbench-kubernetes-certificates"
 done
 
-# Nobody would see what we wait for.
-wait_for() { # FILE WHAT
-  [ -s "$1" ] || {
-    echo "The $2 is not in $1." >"$work/output"
-    exit 1
-  }
-}
-
-# kubeadm writes manifests for the settings that the first control plane has by now, so what
-# these name has to be there. Programs take their time to restart, and whoever follows a switch
-# takes silence for a hang.
+# kubeadm writes manifests for the cluster's current settings, so the files that these name must exist. Regular output
+# shows that the upgrade is running: a client that follows the switch takes silence for a hang.
 wait_for_identity
-(place_authorities && place_audit_policy && place_encryption && load_images && upgrade) &
+(install_ca_bundle && install_audit_policy && install_encryption_config && load_images && upgrade_control_plane) &
 child=$!
-beat=0
+seconds=0
 while kill -0 "$child" 2>/dev/null; do
   sleep 1
-  beat=$((beat + 1))
-  [ $((beat % 4)) != 0 ] || echo "the control plane goes from Kubernetes $old to $VERSION ($beat s)"
+  seconds=$((seconds + 1))
+  [ $((seconds % 4)) != 0 ] || echo "the control plane goes from Kubernetes $version to $VERSION ($seconds s)"
 done
 if ! wait "$child"; then
-  echo "The control plane could not go from Kubernetes $old to $VERSION: $(last_words)" >&2
+  echo "The control plane could not go from Kubernetes $version to $VERSION: $(summarize_output)" >&2
   systemctl restart --no-block "$unit"
   exit 1
 fi
-[ "$idle" = exited ] || systemctl start --no-block "$unit"
+[ "$state" = exited ] || systemctl start --no-block "$unit"

@@ -1,44 +1,47 @@
-# The order of steps. Each is repeated without harm, so that wherever we are stopped,
-# the next start goes on.
+# Make the node a member of the cluster, and later apply changed settings. All steps can be repeated, so the next
+# start continues wherever this one was interrupted.
+start_program
 
-# In a container nobody may apply sysctls, but those of its own network are its own.
-forward() {
+# enable_forwarding: set the sysctls of a container's own network, which systemd does not set there.
+enable_forwarding() {
+  local name file
   for name in ipv4/ip_forward bridge/bridge-nf-call-iptables bridge/bridge-nf-call-ip6tables; do
     file=/proc/sys/net/$name
+    # Some kernels do not allow it in a container. kubeadm's preflight checks report values that matter.
     [ ! -e "$file" ] || [ "$(cat "$file")" = 1 ] || echo 1 >"$file" || :
   done
 }
 
-pass() {
+run_steps() {
+  local reconciles=
   wait_for_identity
-  forward
-  [ "$ROLE" != control-plane ] || { place_authorities && place_audit_policy; } || return
+  enable_forwarding
+  [ "$ROLE" != control-plane ] || { install_ca_bundle && install_audit_policy; } || return
   load_images || return
-  if [ ! -e "$memory/joined" ]; then
+  if [ ! -e "$records/joined" ]; then
     case $ROLE in
-    control-plane) become_control_plane || return ;;
+    control-plane) create_or_join_control_plane || return ;;
     *) join_worker || return ;;
     esac
   fi
-  settling=
   if [ "$ROLE" = control-plane ]; then
-    if surpassed; then
+    if runs_newer_version; then
       restore_static_pods
     else
-      settling=yes
-      place_encryption && settle || return
+      reconciles=yes
+      install_encryption_config && reconcile_node || return
     fi
   fi
-  # kubeadm has started it, unless it was stopped in between.
+  # kubeadm has started the kubelet, unless it was interrupted before.
   systemctl start --no-block kubelet.service
-  [ -z "$settling" ] || await_static_pods || return
-  note_socket || return
-  [ -z "$settling" ] || settle_cluster
+  [ -z "$reconciles" ] || wait_for_static_pods || return
+  annotate_cri_socket || return
+  [ -z "$reconciles" ] || reconcile_cluster
 }
 
-# The unit that renews certificates restarts what we wait for, so one waits for the other.
-exec 9>"$memory/lock"
-alone() {
+# with_lock COMMAND: exclude nixbench-kubernetes-certificates.service, which restarts static pods, too.
+exec 9>"$records/lock"
+with_lock() {
   flock 9
   "$@"
   set -- "$?"
@@ -46,17 +49,25 @@ alone() {
   return "$1"
 }
 
-pause=1
+# Waits, such as for an API server that does not answer yet, have no limit and are no failures. Failed attempts are
+# repeated for RETRY_FOR seconds; then the unit fails, so that the user sees it.
+pause=1 first_failure=
 until
   : >"$work/output"
-  alone pass
+  with_lock run_steps
 do
-  tell failed "$(last_words)"
+  now=$(date +%s)
+  first_failure=${first_failure:-$now}
+  if [ "$attempt" -ge 5 ] && [ $((now - first_failure)) -ge "$RETRY_FOR" ]; then
+    report_phase failed "gave up after $attempt attempts: $(summarize_output)"
+    echo "Correct the cause, then deploy the node again or run: systemctl restart nixbench-kubernetes" >&2
+    exit 69 # EX_UNAVAILABLE; the unit does not restart after this status
+  fi
+  report_phase failed "$(summarize_output)"
   sleep "$pause"
   attempt=$((attempt + 1))
   pause=$((pause * 2))
   [ "$pause" -le 30 ] || pause=30
 done
-# They have the token in them.
-rm -f "$work/init.yaml" "$work/join.yaml"
-tell ready "$([ "$ROLE" != control-plane ] || ! surpassed || echo "the control plane stays at $(remembered version), which is newer than this system's $VERSION")"
+rm -f "$work/init.yaml" "$work/join.yaml" # they contain the join token
+report_phase ready "$([ "$ROLE" != control-plane ] || ! runs_newer_version || echo "the control plane stays at $(read_record version), which is newer than this system's $VERSION")"

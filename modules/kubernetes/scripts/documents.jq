@@ -1,18 +1,21 @@
-# What kubeadm reads: the template, and what this node alone knows. $want is init, join
-# or cluster; $peer is the address of a control plane to join through, or "".
+# kubeadm's configuration: the template, plus the values that are known only on the node. $want is init, join
+# or cluster; $peer is the address of a control plane to join through, or ""; $skip lists phases to skip.
 $template[0] as $t | $node[0] as $node | ($token | rtrimstr("\n")) as $token
+| ($skip | split(" ") | map(select(. != ""))) as $skip
 
 | def registered:
     .nodeRegistration.name = $node.name
-    # Without a list kubeadm has its own of a control plane.
+    # Without a list, kubeadm sets its own default for control planes.
     | $registration[0].taints as $taints
     | if $taints == null then . else .nodeRegistration.taints = $taints end;
+  def skipping: if $skip == [] then . else .skipPhases = (.skipPhases // []) + $skip end;
   def advertised: .advertiseAddress = $node.address;
   def at($port): if $peer == "" then . else "\($peer):\($port)" end;
 
   if $want == "join" then
     [ $t.join
       | registered
+      | skipping
       | .discovery.bootstrapToken.token = $token
       | if .controlPlane then
           .controlPlane.localAPIEndpoint |= advertised
@@ -22,9 +25,10 @@ $template[0] as $t | $node[0] as $node | ($token | rtrimstr("\n")) as $token
   else
     [ ($t.init
        | registered
+       | if $want == "init" then skipping else . end
        | .localAPIEndpoint |= advertised
-       # Only a cluster that comes into being gets a token from here: an old one would
-       # be given new life with each change of settings.
+       # Only a new cluster gets the token from this configuration. With each change of settings, kubeadm would
+       # otherwise extend the validity of an old token.
        | if $want == "init" then .bootstrapTokens = [ { token: $token, ttl: $ttl, description: "nixbench" } ] else . end),
       $t.cluster, $t.kubelet, $t.proxy ]
   end

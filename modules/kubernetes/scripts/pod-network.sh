@@ -1,27 +1,25 @@
-# Give the node its subnet of pods and a route to that of every other possible node.
-# Runs again and again, and then changes nothing.
+# Configure the node's subnet of pods and a route to the subnet of every other possible node. The unit runs
+# periodically, and changes nothing if all is configured.
 set -eu
 if [ ! -s "$NODE_FILE" ]; then
-  echo "$NODE_FILE is not there yet; the timer comes back."
+  echo "$NODE_FILE does not exist yet; the timer starts this unit again."
   exit 0
 fi
-own=$(jq -r .address "$NODE_FILE")
+address=$(jq -r .address "$NODE_FILE")
 
 number() { # ADDRESS
-  old=$IFS IFS=.
-  # shellcheck disable=SC2086 # four words
-  set -- $1
-  IFS=$old
-  echo $((($1 << 24) + ($2 << 16) + ($3 << 8) + $4))
+  local part
+  IFS=. read -r -a part <<<"$1"
+  echo $(((part[0] << 24) + (part[1] << 16) + (part[2] << 8) + part[3]))
 }
-host=$(($(number "$own") - NODES_FIRST))
+host=$(($(number "$address") - NODES_FIRST))
 if [ "$host" -lt 0 ] || [ "$host" -ge "$NODES" ]; then
-  echo "The node's address $own is not in nixbench.kubernetes.nodeCidr." >&2
+  echo "The node's address $address is not in nixbench.kubernetes.nodeCidr." >&2
   exit 1
 fi
 
-# Arithmetic for all nodes in one process: there may be thousands, every half a minute.
-arithmetic() { # JQ-PROGRAM
+# compute JQ-PROGRAM: one process computes the addresses for all nodes, because there may be thousands.
+compute() {
   jq -rn --argjson host "$host" --argjson first "$NODES_FIRST" --argjson nodes "$NODES" \
     --argjson pods "$PODS_FIRST" --argjson bits "$SUBNET" '
     def address: [16777216, 65536, 256, 1] as $places | . as $n | [$places[] | $n / . | floor % 256 | tostring] | join(".");
@@ -29,11 +27,12 @@ arithmetic() { # JQ-PROGRAM
     '"$1"
 }
 
-# The first by name counts, and packages of runtimes bring examples that begin with 10.
+# Runtimes use the first file by name. Their packages contain examples whose names begin with 10.
 file=/etc/cni/net.d/05-nixbench.conflist
 mkdir -p "${file%/*}"
 new=${file%/*}/.nixbench.new
-arithmetic '{
+# shellcheck disable=SC2016 # the variables are jq's
+compute '{
   cniVersion: "1.0.0", name: "nixbench",
   plugins: [
     { type: "bridge", bridge: "cni0", isGateway: true, hairpinMode: true,
@@ -44,12 +43,13 @@ cmp -s "$new" "$file" || mv "$new" "$file"
 rm -f "$new"
 chmod 0600 "$file" # the container runtime reads it as root
 
-arithmetic 'range(1; $nodes - 1) | select(. != $host) | "route replace \(subnet) via \($first + . | address)"' >"/run/nixbench-routes.$$"
+# shellcheck disable=SC2016 # the variables are jq's
+compute 'range(1; $nodes - 1) | select(. != $host) | "route replace \(subnet) via \($first + . | address)"' >"/run/nixbench-routes.$$"
 status=0
 ip -force -batch "/run/nixbench-routes.$$" || status=1
 rm -f "/run/nixbench-routes.$$"
 
-# Outside of the cluster nobody knows the way back to a pod.
+# Hosts outside of the cluster have no route to a pod's address.
 set -- POSTROUTING -s "$POD_CIDR" ! -d "$POD_CIDR" -m comment --comment "nixbench: pods leave as their node" -j MASQUERADE
 iptables -w -t nat -C "$@" 2>/dev/null || iptables -w -t nat -A "$@"
 exit "$status"

@@ -1,13 +1,12 @@
-# Make the node forget the cluster: what kubeadm knows of, and what we do. Its data in
-# etcd go as well, so a control plane must have left the cluster before. --forgotten says that
-# the cluster knows nothing of the node any more: then it is not asked, which could take minutes.
-set -u
+# Remove the cluster's data from the node: kubeadm's files and ours. This includes the data of etcd, so a control plane
+# must have left the cluster before. With --forgotten, kubeadm does not contact the API, which could take minutes: the
+# cluster has no Node object for this node any more.
 [ "${1:-}" = --yes ] || { echo "usage: nixbench-kubernetes-reset --yes [--forgotten]" >&2; exit 2; }
-ask=/etc/kubernetes/admin.conf
-[ "${2:-}" != --forgotten ] || ask=/dev/null
+kubeconfig=/etc/kubernetes/admin.conf
+[ "${2:-}" != --forgotten ] || kubeconfig=/dev/null
 systemctl stop nixbench-kubernetes.service
-# First, so that one that is cut short is not taken for a member.
-rm -rf /var/lib/nixbench/kubernetes /run/nixbench/kubernetes /run/nixbench/kubernetes.json /var/lib/nixbench/kubernetes.json
-end_rules filter nixbench-services
-kubeadm reset --force --cri-socket "$CRI_SOCKET" --kubeconfig "$ask" || exit
+# The records come first: after an interrupted reset the node is not taken for a member.
+rm -rf "$records" "$work" /run/nixbench/kubernetes.json /var/lib/nixbench/kubernetes.json
+delete_rules filter nixbench-services
+kubeadm reset --force --cri-socket "$CRI_SOCKET" --kubeconfig "$kubeconfig" || exit
 rm -rf /etc/kubernetes/pki /etc/kubernetes/*.conf /etc/kubernetes/manifests/*

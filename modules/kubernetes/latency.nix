@@ -1,5 +1,5 @@
-# What would keep a cluster waiting although all of it works: kubeadm's own settings suit a
-# cluster that is made once, and this one is changed while somebody waits.
+# Shorter waits than with kubeadm's defaults, which suit a cluster that is created once. Here, nixbench waits for each
+# restart of a control plane and each node that joins.
 {
   config,
   lib,
@@ -11,9 +11,9 @@ let
   cfg = config.nixbench.kubernetes;
   json = pkgs.formats.json { };
 
-  # The kubelet would not look for the first ten seconds, and then every ten. Nobody looks any
-  # more once a program has started, for which it has ten minutes.
-  starting = name: {
+  # kubeadm's startup probes begin after ten seconds, and repeat every ten. A component has ten minutes to start; after
+  # that only its liveness probe runs.
+  startupProbe = name: {
     spec.containers = [
       {
         inherit name;
@@ -31,10 +31,10 @@ let
       "kube-apiserver"
       "kube-controller-manager"
       "kube-scheduler"
-    ] starting
+    ] startupProbe
     // {
-      # Every ten seconds, too. As before, it may fail for half a minute. kubeadm before 1.32 does
-      # not know this target, and leaves it out.
+      # Also every ten seconds by default. It may fail for half a minute, as by default. kubeadm before 1.32 ignores this
+      # target.
       corednsdeployment.spec.template.spec.containers = [
         {
           name = "coredns";
@@ -63,15 +63,14 @@ in
         "join"
       ] (_: { patches.directory = mkDefault "${directory}"; });
 
-      # Each of its forty controllers begins by asking for credentials, and with 20 requests a
-      # second the last one begins after five seconds; so long no node can join.
+      # Each of its forty controllers first requests credentials. With the default of 20 requests per second, no node
+      # can join for five seconds.
       controllerManager.extraArgs = {
         kube-api-qps = mkDefault 100;
         kube-api-burst = mkDefault 200;
       };
-      # A server that ends would else keep those who watch something, whom it tells nothing any
-      # more, until it is killed after half a minute. They go as fast as is good for other
-      # servers, to which they come; few of them at once.
+      # Without this, a stopping API server keeps idle watch connections open until it is killed after 30 s. It closes
+      # them gradually, so that the other servers, to which the clients connect then, are not overloaded.
       apiServer.extraArgs.shutdown-watch-termination-grace-period = mkDefault "10s";
     };
   };

@@ -1,0 +1,151 @@
+package kubernetes
+
+import (
+	"io"
+	"io/fs"
+	"regexp"
+	"slices"
+
+	"github.com/nixbench/nixbench/e2e/fixture"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// iptablesRules is the output of `iptables -S`. The rule in the last line contains shell syntax.
+const iptablesRules = `-P FORWARD ACCEPT
+-N KUBE-FORWARD
+-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A FORWARD -d 10.96.0.0/16 -m comment --comment nixbench-services -j DROP
+-A OUTPUT -d 10.96.0.0/16 -m comment --comment nixbench-services -j DROP
+-A OUTPUT -d 10.97.0.0/16 -m comment --comment nixbench-services-of-others -j DROP
+-A OUTPUT -d 10.0.0.1/32 -p tcp -m tcp --dport 6443 -m comment --comment "nixbench: until the API is back" -j DNAT --to-destination 10.0.0.2:6443
+-A OUTPUT -m comment --comment nixbench-services -m comment --comment "$(touch evaluated)\"; touch evaluated" -j $(touch${IFS}evaluated)
+`
+
+// TestDeleteRules checks which rules delete_rules deletes, and that it evaluates nothing of them.
+func TestDeleteRules(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("rules", iptablesRules)
+	write("iptables", `#!/bin/bash
+case "$*" in *-S*) exec cat rules ;; esac
+printf '[%s]' "$@"
+echo
+`)
+	library, err := filepath.Abs("../../modules/kubernetes/scripts/library/rules.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(table, comment string) string {
+		t.Helper()
+		cmd := exec.Command("bash", "-uc", `. "$1" && delete_rules "$2" "$3"`, "bash", library, table, comment)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("delete_rules: %v\n%s", err, out)
+		}
+		return string(out)
+	}
+
+	got := strings.Split(run("filter", "nixbench-services"), "\n")
+	want := []string{
+		"[-w][-t][filter][-D][FORWARD][-d][10.96.0.0/16][-m][comment][--comment][nixbench-services][-j][DROP]",
+		"[-w][-t][filter][-D][OUTPUT][-d][10.96.0.0/16][-m][comment][--comment][nixbench-services][-j][DROP]",
+	}
+	if len(got) != 4 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("deleted:\n%s\nwant\n%s\nand the rule with shell syntax", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if out := run("nat", "nixbench: until the API is back"); out !=
+		"[-w][-t][nat][-D][OUTPUT][-d][10.0.0.1/32][-p][tcp][-m][tcp][--dport][6443][-m][comment][--comment][nixbench: until the API is back][-j][DNAT][--to-destination][10.0.0.2:6443]\n" {
+		t.Errorf("deleted: %s", out)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "evaluated")); err == nil {
+		t.Error("a rule was evaluated by the shell")
+	}
+}
+
+// TestShellcheck checks all shell scripts of systems with the Kubernetes modules, as they are built. The scripts are
+// discovered in the store: a new one is checked without being added to a list.
+func TestShellcheck(t *testing.T) {
+	systems := evaluate(t).Systems
+	nix := func(program string, args ...string) []string {
+		t.Helper()
+		cmd := exec.Command(program, args...)
+		cmd.Env = append(os.Environ(), "NIX_CONFIG="+fixture.NixConfig)
+		var diag strings.Builder
+		cmd.Stderr = &diag
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", program, err, diag.String())
+		}
+		return strings.Fields(string(out))
+	}
+	paths := nix("nix-store", append([]string{"--query", "--requisites"}, nix("nix-store", append([]string{"--realise"}, systems...)...)...)...)
+
+	var scripts []string
+	for _, path := range paths {
+		if strings.Contains(path, "-nixos-system-") {
+			continue // what NixOS generates for a system, not the modules
+		}
+		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() && isShellScript(t, file) {
+				scripts = append(scripts, file)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"bootstrap", "before-switch", "certificates", "token", "reset"} {
+		if !slices.ContainsFunc(scripts, func(file string) bool { return strings.HasSuffix(file, "nixbench-kubernetes-"+name) }) {
+			t.Errorf("the systems have no script nixbench-kubernetes-%s", name)
+		}
+	}
+	for _, name := range []string{"kubelet-start", "nixbench-pod-network"} {
+		if !slices.ContainsFunc(scripts, func(file string) bool { return strings.HasSuffix(file, "-"+name) }) {
+			t.Errorf("the systems have no script %s", name)
+		}
+	}
+	if problems := fixture.Shellcheck(t, "", append([]string{"--external-sources", "--check-sourced"}, scripts...)...); problems != "" {
+		t.Errorf("shellcheck:\n%s", problems)
+	}
+
+	// The check fails for a script with an error, also in the file that it sources.
+	dir := t.TempDir()
+	library, program := filepath.Join(dir, "library"), filepath.Join(dir, "program")
+	for file, text := range map[string]string{
+		library: "# shellcheck shell=bash\nlist() { ls $1; }\n",
+		program: "#!/bin/bash\nsource " + library + "\nlist x; [ $# = 0 ] || rm $2\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if problems := fixture.Shellcheck(t, "", "--external-sources", "--check-sourced", program); !isShellScript(t, program) || strings.Count(problems, "SC2086") != 2 {
+		t.Errorf("a script with two unquoted words: %q", problems)
+	}
+}
+
+var shellScript = regexp.MustCompile(`^#! ?\S*(/|env )(ba|da)?sh\b`)
+
+func isShellScript(t *testing.T, file string) bool {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	head := make([]byte, 200)
+	n, _ := io.ReadFull(f, head)
+	return shellScript.Match(head[:n])
+}

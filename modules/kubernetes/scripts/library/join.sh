@@ -1,0 +1,76 @@
+# Join an existing cluster.
+
+# read_identity: set $address and $node_name. Fails if the node does not know its name and address yet.
+read_identity() {
+  [ -s "$NODE_FILE" ] && address=$(jq -er .address "$NODE_FILE") && node_name=$(jq -er .name "$NODE_FILE")
+}
+
+wait_for_identity() {
+  until read_identity; do
+    report_phase waiting "$NODE_FILE, which contains the node's name and address, does not exist"
+    sleep 2
+  done
+}
+
+# is_registered reports whether the kubelet has a certificate of the cluster, so that the API server has a
+# Node object for it.
+is_registered() {
+  [ -s /etc/kubernetes/kubelet.conf ] && [ -s /var/lib/kubelet/pki/kubelet-client-current.pem ]
+}
+
+wait_for_token() {
+  until [ -s "$JOIN_TOKEN" ]; do
+    report_phase waiting "the join token is not in $JOIN_TOKEN"
+    sleep 2
+  done
+}
+
+# wait_for_signed_info ADDRESS: wait until the API server has signed the cluster's information with the join
+# token. kubeadm join needs that.
+wait_for_signed_info() {
+  local token tries=0
+  read -r token <"$JOIN_TOKEN"
+  until query_api "$1" /api/v1/namespaces/kube-public/configmaps/cluster-info | grep -qF "jws-kubeconfig-${token%%.*}"; do
+    report_phase waiting "the API at $1:$PORT does not answer, or does not accept the join token yet"
+    # A new cluster takes less than a minute.
+    tries=$((tries + 1))
+    if [ "$tries" -le 60 ]; then sleep 1; else sleep 3; fi
+    # The token may have been replaced.
+    read -r token <"$JOIN_TOKEN" || wait_for_token
+  done
+}
+
+# wait_for_readable_api KUBECONFIG [SERVER]: wait until the API server accepts requests of the kubeconfig
+# file's user. An API server that is down is not a failure of this node.
+wait_for_readable_api() {
+  until kubectl --kubeconfig="$1" --request-timeout=5s get --raw /readyz >/dev/null 2>"$work/output"; do
+    report_phase waiting "the API does not answer: $(summarize_output)"
+    sleep 2
+  done
+}
+
+# join_cluster [PEER]: join through the control plane at PEER, by default through the endpoint.
+join_cluster() {
+  local file
+  wait_for_token
+  wait_for_signed_info "${1:-$ENDPOINT}"
+  report_phase join
+  run_preflights join "${1:-}" && file=$(write_kubeadm_config join "${1:-}") || return
+  run_logged kubeadm join --config "$file"
+}
+
+join_worker() {
+  # A worker does not need the steps of kubeadm join that follow its registration.
+  is_registered || join_cluster || return
+  write_time_record joined
+}
+
+# annotate_cri_socket: set the annotation with the runtime's socket that kubeadm expects, with the kubelet's
+# credentials.
+annotate_cri_socket() {
+  [ "$(read_record socket)" != "$CRI_SOCKET" ] || return 0
+  wait_for_readable_api /etc/kubernetes/kubelet.conf
+  run_logged kubectl --kubeconfig=/etc/kubernetes/kubelet.conf --request-timeout=10s annotate --overwrite node "$node_name" \
+    "kubeadm.alpha.kubernetes.io/cri-socket=$CRI_SOCKET" || return
+  write_record socket "$CRI_SOCKET"
+}
