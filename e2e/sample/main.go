@@ -69,7 +69,7 @@ func main() {
 	}
 }
 
-// readGo adds the comments of at least eight words, each with the line of code after it, and the functions of at
+// readGo adds the comments of at least eight words, each with its line of code and the declaration around it, and the functions of at
 // least six lines.
 func readGo(path string, data []byte, comments, functions *[]text) error {
 	set := token.NewFileSet()
@@ -83,12 +83,12 @@ func readGo(path string, data []byte, comments, functions *[]text) error {
 		if len(strings.Fields(body)) < 8 {
 			continue
 		}
-		end := set.Position(group.End()).Line
-		code := ""
-		if end < len(lines) {
-			code = strings.TrimSpace(lines[end])
+		begin, end := set.Position(group.Pos()), set.Position(group.End()).Line
+		code := lines[begin.Line-1][:begin.Column-1] // of a comment after code
+		if strings.TrimSpace(code) == "" && end < len(lines) {
+			code = lines[end]
 		}
-		*comments = append(*comments, text{place(set.Position(group.Pos())), body + "\n    " + code})
+		*comments = append(*comments, text{place(begin), body + "\n    " + enclosing(set, file, group) + strings.TrimSpace(code)})
 	}
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
@@ -102,6 +102,26 @@ func readGo(path string, data []byte, comments, functions *[]text) error {
 		*functions = append(*functions, text{place(set.Position(f.Pos())), b.String()})
 	}
 	return nil
+}
+
+// enclosing returns the first line of the declaration that a comment is in; empty for a comment between
+// declarations.
+func enclosing(set *token.FileSet, file *ast.File, group *ast.CommentGroup) string {
+	for _, d := range file.Decls {
+		if d.Pos() > group.Pos() || group.Pos() > d.End() {
+			continue
+		}
+		var b bytes.Buffer
+		if f, ok := d.(*ast.FuncDecl); ok {
+			d = &ast.FuncDecl{Recv: f.Recv, Name: f.Name, Type: f.Type}
+		}
+		if printer.Fprint(&b, set, d) != nil {
+			return ""
+		}
+		line, _, _ := strings.Cut(b.String(), "\n")
+		return "in " + line + " …: "
+	}
+	return ""
 }
 
 func place(p token.Position) string { return fmt.Sprintf("%s:%d", p.Filename, p.Line) }
