@@ -25,6 +25,7 @@
         };
 
       modules = {
+        before-switch = ./modules/before-switch.nix;
         guest = ./modules/guest.nix;
         image = ./modules/image.nix;
         runtime = ./modules/runtime.nix;

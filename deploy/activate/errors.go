@@ -187,6 +187,8 @@ func (e *FailedError) Brief() string { return e.cause() }
 func (e *FailedError) cause() string {
 	exit := e.Result.Exit
 	switch reason, _, _ := strings.Cut(e.Reason, ","); reason {
+	case reasonPrepare:
+		return "the new system's step before the switch failed" + exitText(exit)
 	case reasonHung:
 		patience := e.Request.Confirm
 		if patience == 0 {

@@ -56,6 +56,7 @@ const (
 // Reasons for an outcome, as the node's script records them.
 const (
 	reasonSwitch      = "switch"      // switch-to-configuration failed
+	reasonPrepare     = "prepare"     // the system's step before the switch failed
 	reasonLate        = "late"        // units failed after switch-to-configuration had returned
 	reasonHung        = "hung"        // the switch made no progress
 	reasonUnconfirmed = "unconfirmed" // no client confirmed in time

@@ -53,6 +53,34 @@ func TestScript(t *testing.T) {
 			}
 			n.is(n.newPath, n.oldPath, "new test")
 		},
+		"step before the switch": func(t *testing.T, n *standIn) {
+			n.beforeSwitch(`[ "$1" = switch ] && echo before >>"$WORLD/calls"`)
+			if res, err := n.activate(n.request()); err != nil || res.Outcome != Committed {
+				t.Errorf("%+v, %v", res, err)
+			}
+			n.is(n.newPath, n.newPath, "before", "new test", "new boot")
+		},
+		"step before the switch fails": func(t *testing.T, n *standIn) {
+			n.beforeSwitch(`echo "the image is missing"; exit 3`)
+			for _, confirm := range []time.Duration{n.request().Confirm, 0} {
+				r := n.request()
+				r.Confirm = confirm
+				_, err := n.activate(r)
+				want := "the new system's step before the switch failed (exit 3)\n  the image is missing"
+				if failed := (*FailedError)(nil); !errors.As(err, &failed) || failed.Result.Outcome != Failed || !strings.HasSuffix(err.Error(), want) {
+					t.Errorf("armed for %v: %v, want …%s", confirm, err, want)
+				}
+				n.is(n.oldPath, n.oldPath)
+			}
+		},
+		"step before the switch hangs": func(t *testing.T, n *standIn) {
+			n.beforeSwitch(`sleep 1000`)
+			_, err := n.activate(n.request())
+			if failed := (*FailedError)(nil); !errors.As(err, &failed) || failed.Reason != reasonHung || failed.Result.Outcome != RolledBack {
+				t.Error(err)
+			}
+			n.is(n.oldPath, n.oldPath, "old test")
+		},
 		"unit fails": func(t *testing.T, n *standIn) {
 			n.onNew("fails web.service; code=4")
 			n.rollsBack(n.request(), reasonSwitch, "unit web.service failed (exit 4); the node rolled back to "+n.oldPath+"\nweb.service:\n  it burns")

@@ -106,6 +106,17 @@ func (n *standIn) install(from, to, out string) {
 	}
 }
 
+// beforeSwitch sets the new system's step before a switch.
+func (n *standIn) beforeSwitch(script string) {
+	n.t.Helper()
+	name := strings.TrimPrefix(n.newPath, n.root) + "/etc/nixbench/before-switch"
+	n.mkdir(filepath.Dir(name))
+	n.write(name, "#!/bin/sh\nWORLD="+n.world+"\n"+script+"\n")
+	if err := os.Chmod(filepath.Join(n.root, name), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // services sets what systemctl shows of services; each is a line of properties.
 func (n *standIn) services(services ...string) {
 	n.write("world/services", strings.ReplaceAll(strings.Join(services, "\n\n"), " ", "\n")+"\n")
@@ -129,7 +140,7 @@ later() { local s=$1; shift; (sleep "$s"; "$@") </dev/null >/dev/null 2>&1 & }
 
 // rebase makes the script use folders below root, and reduces its wait for services that restart.
 func (n *standIn) rebase(script string) string {
-	pairs := []string{"$from/etc/", "$from/etc/"} // below a system
+	pairs := []string{"$from/etc/", "$from/etc/", "$to/etc/", "$to/etc/"} // below a system
 	for _, dir := range []string{"/run/", "/nix/var/", "/var/lib/", "/etc/"} {
 		pairs = append(pairs, dir, n.root+dir)
 	}

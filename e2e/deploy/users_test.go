@@ -31,11 +31,11 @@ func TestUsersAndBuilders(t *testing.T) {
 		s.checkNothingLeft("m1")
 	})
 
-	t.Run("sudo wants a password", func(t *testing.T) {
+	t.Run("sudo asks for a password", func(t *testing.T) {
 		s := s.forSubtest(t)
 		s.writeHive(`m2 = { imports = [ (which "askpass") ]; deployment.targetUser = "askpass"; deployment.privilegeEscalationCommand = [ "sudo" "-H" "--" ]; };`)
 		got := s.run(6, "apply")
-		s.says(got, "error: m2: ", "sudo", "wants a password", "no terminal")
+		s.says(got, "error: m2: ", "sudo", "asks for a password", "no terminal")
 		s.saysNot(got, "inspect: m2")
 		if got := s.runOn("m2", "ls -d /etc/which /run/nixbench /var/lib/nixbench 2>/dev/null || :"); got != "" {
 			t.Errorf("left on the node: %s", got)

@@ -185,7 +185,9 @@ in
       }
     );
 
-    system.preSwitchChecks.nixbench-kubernetes = lib.mkIf isControlPlane "${beforeSwitch} \"$2\"";
+    # A check must not change the cluster, so the upgrade is a step of its own, which nixbench runs before the switch.
+    system.preSwitchChecks.nixbench-kubernetes = lib.mkIf isControlPlane "${beforeSwitch} check \"$2\"";
+    nixbench.beforeSwitch = lib.mkIf isControlPlane "exec ${beforeSwitch} upgrade \"$1\"";
 
     environment.systemPackages = [
       (pkgs.writeShellScriptBin "nixbench-kubernetes-reset" (

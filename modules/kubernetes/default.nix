@@ -3,6 +3,7 @@
 # ./worker.nix, which import this file and set that option.
 {
   imports = [
+    ../before-switch.nix
     ../runtime.nix
     ./audit.nix
     ./base.nix

@@ -9,6 +9,15 @@ activateSystem() { # ACTION: activates the new system
   fi
 }
 
+# prepareSwitch runs the new system's own step before a switch (the option nixbench.beforeSwitch), for a change
+# that must be complete before the first service of the new system starts, such as the upgrade of a control
+# plane. If the step fails, the switch does not begin.
+prepareSwitch() {
+  [ -x "$to/etc/nixbench/before-switch" ] || return 0
+  runInUnit "$armed" "$to/etc/nixbench/before-switch" "$goal"
+  [ "$code" = 0 ]
+}
+
 setProfile() { # sets the profile to the new system, or to $generation
   newest=$(newestGeneration)
   if [ -n "$generation" ]; then
@@ -156,6 +165,10 @@ supervise() {
   # If the rollback is armed, nothing permanent changes before the confirmation, so that a
   # reboot always boots the old system. Otherwise the order is that of nixos-rebuild.
   action=test
+  if ! prepareSwitch; then
+    case $code in hung | aborted) handleFailedSwitch ;; *) reason=prepare; finishRun failed ;; esac
+    return
+  fi
   if [ "$armed" = 0 ] && [ "$goal" = switch ]; then
     action=switch
     if ! setProfile; then

@@ -1,12 +1,15 @@
-# ACTION: upgrade the control plane before anything of the new system runs, while the old kubelet runs: a kubelet must not be
-# newer than the API server. If the upgrade fails, the switch is refused, and the node stays unchanged.
+# upgrade ACTION: upgrade the control plane before anything of the new system runs, while the old kubelet runs: a kubelet
+# must not be newer than the API server. If the upgrade fails, the switch does not begin, and the node stays unchanged.
+# check ACTION: change nothing; refuse a switch that would start such a kubelet.
 missing_key=fail # a wait for a key would not be visible to the user
 [ -e "$records/version" ] || exit 0
 start_program
 version=$(read_record version) || exit 0
 [ "$version" != "$VERSION" ] || exit 0
 check_version_step "$version" || exit_with_error "$(cat "$work/output")"
-case $1 in switch | test) ;; *) exit 0 ;; esac
+case $2 in switch | test) ;; *) exit 0 ;; esac
+[ "$1" = upgrade ] ||
+  exit_with_error "The control plane runs Kubernetes $version, and this system's kubelet must not start before it is upgraded to $VERSION. nixbench apply upgrades it; without nixbench, run $0 upgrade $2 first."
 
 # The old system's unit and the unit that renews certificates change the same files.
 unit=nixbench-kubernetes.service

@@ -1,0 +1,33 @@
+# A step of a system that nixbench runs on the node before it switches to the system, for a change that
+# must be complete before the first service of the new system starts. It is not a pre-switch check of
+# NixOS: those must not change anything.
+{
+  config,
+  lib,
+  pkgs,
+  ...
+}:
+let
+  cfg = config.nixbench;
+in
+{
+  # interface
+  options.nixbench.beforeSwitch = lib.mkOption {
+    type = lib.types.lines;
+    default = "";
+    example = ''
+      case $1 in switch) /run/current-system/sw/bin/touch /var/lib/about-to-switch ;; esac
+    '';
+    description = ''
+      Shell commands that nixbench runs as root on the node before `switch-to-configuration`, while the previous system
+      still runs. The first argument is the goal, `switch` or `test`. If they fail, the switch does not begin, so they
+      must undo their own changes. Their time limit is that of the switch: `--confirm-timeout` without any output.
+      `nixos-rebuild` does not run them; neither does a boot.
+    '';
+  };
+
+  # implementation
+  config.environment.etc."nixbench/before-switch" = lib.mkIf (cfg.beforeSwitch != "") {
+    source = pkgs.writeShellScript "nixbench-before-switch" cfg.beforeSwitch;
+  };
+}
