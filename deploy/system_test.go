@@ -113,6 +113,27 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// A node that has rolled back by itself is not restored a second time.
+func TestRestoreSkipsRolledBackNodes(t *testing.T) {
+	t.Parallel()
+	w := newWorldDeployedTwice(t)
+	w.machines["w-1"].switchFails = true
+	w.machines["w-1"].effects = nil
+	w.revision++
+	results, err := w.apply(func(o *Options) { o.RollbackAll, o.WithoutKeys = true, true })
+	if failed := (*activate.FailedError)(nil); !errors.As(err, &failed) {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"w-1 rolled-back"}, outcomes(results)); diff != "" {
+		t.Error(diff)
+	}
+	for _, e := range w.events {
+		if e.Kind == event.NodeResult && strings.Contains(e.Text, "another node failed") {
+			t.Errorf("it was restored again: %s", e.Text)
+		}
+	}
+}
+
 // The state has the right record after each kind of outcome.
 func TestRecordOfActivation(t *testing.T) {
 	t.Parallel()
