@@ -27,7 +27,9 @@ in
   };
 
   # implementation
-  config.environment.etc."nixbench/before-switch" = lib.mkIf (cfg.beforeSwitch != "") {
+  # The file is always declared, because the commands may depend on which files are declared.
+  config.environment.etc."nixbench/before-switch" = {
+    enable = cfg.beforeSwitch != "";
     source = pkgs.writeShellScript "nixbench-before-switch" cfg.beforeSwitch;
   };
 }
