@@ -31,32 +31,32 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// job describes one apply, which a separate process executes.
+// job describes one apply, which the client process executes.
 type job struct {
-	Dir      string   // contains the ssh configuration and the state
+	Dir      string   // folder of the ssh configuration and the state
 	Ports    []int    // SSH ports of the nodes
 	Systems  []string // the desired system of each node
 	Parallel int
-	Profile  string // path for a CPU profile, or empty
-	Heap     string // path for a heap profile with all connections open, or empty
+	Profile  string // file to which a CPU profile is written, or empty
+	Heap     string // file to which a heap profile is written while all connections are open, or empty
 }
 
 // sample is the measured result of a job.
 type sample struct {
 	Wall       time.Duration
-	Done       map[string]time.Duration // time until the node's result
-	Outcomes   map[state.Outcome]int
-	Failed     map[string]string
-	Peak       int64 // peak memory in bytes
-	Goroutines int
-	CPU        time.Duration // CPU time of the client process
-	Children   time.Duration // CPU time of the client's child processes
-	Nix        int           // number of Nix processes that would have been started
+	Done       map[string]time.Duration // by node: time from the start until the node's result
+	Outcomes   map[state.Outcome]int    // number of nodes with each outcome
+	Failed     map[string]string        // by failed node: the text of its result
+	Peak       int64                    // maximum memory of the client process, in bytes
+	Goroutines int                      // maximum number of goroutines
+	CPU        time.Duration            // CPU time of the client process
+	Children   time.Duration            // CPU time of the client's child processes
+	Nix        int                      // number of Nix processes that would have been started
 	Events     int
 }
 
-// lastExcept returns the time until the last node's result, without the node called but.
-func (s sample) lastExcept(but string) time.Duration {
+// lastResultExcept returns the time until the last result of a node. It ignores the node named but.
+func (s sample) lastResultExcept(but string) time.Duration {
 	var last time.Duration
 	for name, at := range s.Done {
 		if name != but {
@@ -68,7 +68,7 @@ func (s sample) lastExcept(but string) time.Duration {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i+1) }
 
-// assignSystems assigns a few different systems to the nodes in turn.
+// assignSystems returns the store path of a system for each node. The nodes get the different systems in turn.
 func assignSystems(nodes, systems int, version string) []string {
 	out := make([]string, nodes)
 	for i := range out {
@@ -77,7 +77,7 @@ func assignSystems(nodes, systems int, version string) []string {
 	return out
 }
 
-// writeSSHConfig writes the ssh configuration for the nodes.
+// writeSSHConfig writes the files for ssh into dir: ssh_config, the key, and known_hosts with the lines known.
 func writeSSHConfig(dir string, known []string) error {
 	key, hosts := filepath.Join(dir, "key"), filepath.Join(dir, "known_hosts")
 	config := fmt.Sprintf("Host *\n User root\n IdentityFile %s\n IdentitiesOnly yes\n IdentityAgent none\n UserKnownHostsFile %s\n GlobalKnownHostsFile none\n", key, hosts)
@@ -88,10 +88,11 @@ func writeSSHConfig(dir string, known []string) error {
 	)
 }
 
+// applyInClient executes a job in a new client process and returns the result.
 func applyInClient(ctx context.Context, j job) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd, to, from, err := startPart(ctx, "client")
+	cmd, to, from, err := startProcess(ctx, "client")
 	if err != nil {
 		return sample{}, err
 	}
@@ -103,20 +104,21 @@ func applyInClient(ctx context.Context, j job) (sample, error) {
 	return s, errors.Join(err, cmd.Wait())
 }
 
-// runClient is the client process, which executes the job.
+// runClient is the main function of the client process. It reads a job from stdin, executes it, and writes
+// the sample to stdout.
 func runClient(ctx context.Context) error {
 	var j job
 	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
 		return err
 	}
-	s, err := j.run(ctx)
+	s, err := j.runApply(ctx)
 	if err != nil {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(s)
 }
 
-func (j job) run(ctx context.Context) (s sample, err error) {
+func (j job) runApply(ctx context.Context) (s sample, err error) {
 	dir := state.Dir(filepath.Join(j.Dir, ".nixbench", "bench"))
 	if err := dir.Create(); err != nil {
 		return s, err
@@ -207,7 +209,8 @@ func (j job) run(ctx context.Context) (s sample, err error) {
 	return s, nil
 }
 
-// makeHive returns a hive of named nodes only, which has the maximum number of units and addresses.
+// makeHive returns a hive in which each node has its own unit, so that the number of units is as large as
+// possible.
 func (j job) makeHive() *nixeval.Hive {
 	h := &nixeval.Hive{Meta: nixeval.Meta{Name: "bench", AllowApplyAll: true}}
 	host := "127.0.0.1"
@@ -221,7 +224,7 @@ func (j job) makeHive() *nixeval.Hive {
 	return h
 }
 
-// fakeNix replaces Nix: every evaluation and build succeeds at once.
+// fakeNix replaces the Nix commands. Every evaluation and build succeeds immediately.
 type fakeNix struct {
 	j     job
 	count atomic.Int64
@@ -264,7 +267,7 @@ func watchGoroutines(s *sample) (stop func()) {
 }
 
 func writeHeap(file string) error {
-	runtime.GC() // otherwise the profile shows the heap as of the previous collection
+	runtime.GC() // the profile contains the heap after the last garbage collection
 	var b bytes.Buffer
 	if err := pprof.Lookup("heap").WriteTo(&b, 0); err != nil {
 		return err

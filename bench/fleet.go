@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	memoryBudget = 300 << 20
-	systems      = 10 // number of different systems
+	memoryBudget = 300 << 20 // bytes
+	systems      = 10        // number of different systems
 )
 
-// benchFleet measures an apply to many nodes, first with healthy nodes and then with one frozen node.
+// benchFleet measures an apply to many nodes: first with healthy nodes, then with one node that does not
+// respond.
 func benchFleet(ctx context.Context, dir string, args []string) error {
 	set := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	nodes := set.Int("nodes", 1000, "how many `nodes`")
@@ -45,7 +46,7 @@ func benchFleet(ctx context.Context, dir string, args []string) error {
 			title = "all at once: "
 		}
 		version++
-		before, err := sim.send(request{})
+		before, err := sim.sendRequest(request{})
 		if err != nil {
 			return err
 		}
@@ -54,24 +55,24 @@ func benchFleet(ctx context.Context, dir string, args []string) error {
 		if err != nil {
 			return err
 		}
-		after, err := sim.send(request{})
+		after, err := sim.sendRequest(request{})
 		if err != nil {
 			return err
 		}
-		t.outcome(title+"switched", healthy.Outcomes[state.Switched], *nodes, healthy)
-		t.row(title+"wall", inSeconds(healthy.Wall))
+		t.addOutcome(title+"switched", healthy.Outcomes[state.Switched], *nodes, healthy)
+		t.addRow(title+"wall", formatSeconds(healthy.Wall))
 		most, all := 0, 0
 		for i := range after.Handshakes {
 			n := after.Handshakes[i] - before.Handshakes[i]
 			most, all = max(most, n), all+n
 		}
-		t.budget(title+"handshakes per node, most", fmt.Sprint(most), "3: one, and two to confirm", most <= 3)
-		t.row(title+"commands per node", fmt.Sprintf("%.1f", float64(after.Commands-before.Commands)/float64(*nodes)))
-		t.cost(title, healthy, *nodes)
+		t.addBudget(title+"handshakes per node, most", fmt.Sprint(most), "3: one, and two to confirm", most <= 3)
+		t.addRow(title+"commands per node", fmt.Sprintf("%.1f", float64(after.Commands-before.Commands)/float64(*nodes)))
+		t.addCost(title, healthy, *nodes)
 
 		version++
 		stuck := *nodes / 2
-		if _, err := sim.send(request{Freeze: stuck}); err != nil {
+		if _, err := sim.sendRequest(request{Freeze: stuck}); err != nil {
 			return err
 		}
 		j.Systems, j.Profile = assignSystems(*nodes, systems, fmt.Sprint(version)), ""
@@ -80,37 +81,37 @@ func benchFleet(ctx context.Context, dir string, args []string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := sim.send(request{Thaw: stuck}); err != nil {
+		if _, err := sim.sendRequest(request{Thaw: stuck}); err != nil {
 			return err
 		}
 		name := nodeName(stuck - 1)
-		with, without := one.lastExcept(name), healthy.lastExcept(name)
+		with, without := one.lastResultExcept(name), healthy.lastResultExcept(name)
 		title += "one stuck: "
-		t.outcome(title+"switched", one.Outcomes[state.Switched], *nodes-1, one)
-		t.row(title+name+" fails after", inSeconds(one.Done[name]))
+		t.addOutcome(title+"switched", one.Outcomes[state.Switched], *nodes-1, one)
+		t.addRow(title+name+" fails after", formatSeconds(one.Done[name]))
 		ratio := with.Seconds() / without.Seconds()
-		t.budget(title+"the others", fmt.Sprintf("%s, %.2f × without", inSeconds(with), ratio), "under 1.5 ×", ratio < 1.5)
-		t.budget(title+"peak memory", inMega(one.Peak), "under 300 MB", one.Peak < memoryBudget)
+		t.addBudget(title+"the others", fmt.Sprintf("%s, %.2f × without", formatSeconds(with), ratio), "under 1.5 ×", ratio < 1.5)
+		t.addBudget(title+"peak memory", formatMegabytes(one.Peak), "under 300 MB", one.Peak < memoryBudget)
 	}
 	return t.print()
 }
 
-// outcome adds a row with the number of nodes that have the expected outcome, and up to three of
-// the failures.
-func (t *table) outcome(what string, got, want int, s sample) {
-	t.budget(what, fmt.Sprint(got), fmt.Sprint(want), got == want)
+// addOutcome adds a row with got, the number of nodes with the expected outcome. If got is not want, it also
+// adds rows for up to three failed nodes.
+func (t *table) addOutcome(what string, got, want int, s sample) {
+	t.addBudget(what, fmt.Sprint(got), fmt.Sprint(want), got == want)
 	if got != want {
 		for _, name := range slices.Sorted(maps.Keys(s.Failed))[:min(3, len(s.Failed))] {
 			text := s.Failed[name]
-			t.row("  "+name, text[max(0, len(text)-60):])
+			t.addRow("  "+name, text[max(0, len(text)-60):])
 		}
 	}
 }
 
-func (t *table) cost(title string, s sample, nodes int) {
-	t.budget(title+"peak memory", inMega(s.Peak), "under 300 MB", s.Peak < memoryBudget)
-	t.row(title+"goroutines", fmt.Sprint(s.Goroutines))
-	t.row(title+"CPU per node", perNode(s.CPU, nodes))
-	t.row(title+"CPU of ssh -G per node", perNode(s.Children, nodes))
-	t.row(title+"processes of Nix", fmt.Sprint(s.Nix))
+func (t *table) addCost(title string, s sample, nodes int) {
+	t.addBudget(title+"peak memory", formatMegabytes(s.Peak), "under 300 MB", s.Peak < memoryBudget)
+	t.addRow(title+"goroutines", fmt.Sprint(s.Goroutines))
+	t.addRow(title+"CPU per node", formatPerNode(s.CPU, nodes))
+	t.addRow(title+"CPU of ssh -G per node", formatPerNode(s.Children, nodes))
+	t.addRow(title+"processes of Nix", fmt.Sprint(s.Nix))
 }

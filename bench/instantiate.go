@@ -12,7 +12,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// useFixture sets up Nix to use the mini NixOS fixture.
+// useFixture writes the fixture, a small NixOS, into dir, and sets the environment so that Nix uses it.
 func useFixture(dir string) error {
 	mini := filepath.Join(dir, "nixpkgs")
 	if err := fixture.Assemble(mini); err != nil {
@@ -24,8 +24,8 @@ func useFixture(dir string) error {
 }
 
 // writeHive writes a hive of n nodes. Each node has 200 services and reads one option of the next
-// node. Each call produces different derivations, so that no round profits from files that an
-// earlier one wrote to the store.
+// node. Each call produces different derivations, so that Nix cannot reuse derivations that an earlier
+// round wrote to the store.
 func writeHive(dir string, n int) (nixeval.Source, error) {
 	file := filepath.Join(dir, fmt.Sprintf("hive-%d.nix", n))
 	text := fmt.Sprintf(`let lib = (import <nixpkgs> { }).lib; n = %d; in
@@ -42,7 +42,8 @@ lib.listToAttrs (lib.genList (i: lib.nameValuePair "node-${toString i}" ({ name,
 	return nixeval.Source{File: file, Dir: dir}, os.WriteFile(file, []byte(text), 0o644)
 }
 
-// benchInstantiate compares one Nix process for all nodes with chunks on all cores.
+// benchInstantiate compares an evaluation of all nodes in one Nix process with nixbench's evaluation, which
+// runs one process per chunk of nodes on all cores.
 func benchInstantiate(ctx context.Context, dir string, _ []string) error {
 	if err := useFixture(dir); err != nil {
 		return err
@@ -68,7 +69,7 @@ func benchInstantiate(ctx context.Context, dir string, _ []string) error {
 		if err != nil {
 			return err
 		}
-		one = shorter(one, d)
+		one = shorterTime(one, d)
 
 		if src, err = writeHive(dir, nodes); err != nil {
 			return err
@@ -89,7 +90,7 @@ func benchInstantiate(ctx context.Context, dir string, _ []string) error {
 		if err != nil {
 			return err
 		}
-		chunked = shorter(chunked, d)
+		chunked = shorterTime(chunked, d)
 	}
 	fmt.Printf("one process  %6.2f s\n", one.Seconds())
 	fmt.Printf("chunks       %6.2f s   %.1f times as fast\n", chunked.Seconds(), one.Seconds()/chunked.Seconds())
@@ -102,7 +103,7 @@ func measureTime(f func() error) (time.Duration, error) {
 	return time.Since(start), err
 }
 
-func shorter(a, b time.Duration) time.Duration {
+func shorterTime(a, b time.Duration) time.Duration {
 	if a == 0 {
 		return b
 	}

@@ -1,9 +1,9 @@
-// Command bench measures the speed of nixbench. Each benchmark measures both sides of
-// a comparison in one run, so that their ratio is meaningful on any machine:
+// Command bench measures the speed of nixbench. A benchmark that compares two cases
+// measures both in one run, so that their ratio is meaningful on any machine:
 //
 //	go run ./bench instantiate   # evaluation, in one process and in chunks
 //	go run ./bench fleet         # apply to 1,000 simulated nodes, one of them stuck
-//	go run ./bench noop          # apply where there is nothing to do
+//	go run ./bench noop          # apply to nodes that already run their systems
 //
 // instantiate needs Nix and uses the mini NixOS fixture. The other benchmarks need ssh;
 // their nodes are SSH servers in a separate process. The exit status is 1 if a
@@ -28,11 +28,12 @@ var benchmarks = map[string]func(ctx context.Context, dir string, args []string)
 	"noop":        benchNoop,
 }
 
-// partVariable is the environment variable that makes this program run as a part of a benchmark:
-// the nodes or the client.
-const partVariable = "NIXBENCH_BENCH_PART"
+// processVariable is the environment variable that selects the process that this program runs as,
+// a key of processes. It is unset in the main process of a benchmark.
+const processVariable = "NIXBENCH_BENCH_PART"
 
-var parts = map[string]func(context.Context) error{
+// processes contains the main functions of the other processes of a benchmark, by name.
+var processes = map[string]func(context.Context) error{
 	"nodes":  serveNodes,
 	"client": runClient,
 }
@@ -47,8 +48,8 @@ func main() {
 func run() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	if part := parts[os.Getenv(partVariable)]; part != nil {
-		return part(ctx)
+	if runProcess := processes[os.Getenv(processVariable)]; runProcess != nil {
+		return runProcess(ctx)
 	}
 	if len(os.Args) < 2 || benchmarks[os.Args[1]] == nil {
 		names := strings.Join(slices.Sorted(maps.Keys(benchmarks)), "|")

@@ -17,45 +17,47 @@ import (
 	"github.com/nixbench/nixbench/deploy/remote/sshtest"
 )
 
-// simulatedNodes is a process with simulated nodes. It is separate from the client so that the
-// measurements do not include the nodes.
+// simulatedNodes is the connection to a process with simulated nodes. The nodes run in another process
+// than the client, so that the client's measurements do not include the nodes.
 type simulatedNodes struct {
 	cmd  *exec.Cmd
 	to   *json.Encoder
 	from *json.Decoder
-	// Known are the lines of a known_hosts file for the nodes, and Ports are their SSH ports.
+	// Known contains the known_hosts line of each node, and Ports contains the SSH port of each node.
 	Known []string
 	Ports []int
 }
 
-// request is sent to the process with the nodes, which replies with a response.
+// request is sent to the process with the simulated nodes. The process replies with a response.
 type request struct {
 	Start      int           // number of nodes to start
 	Activation time.Duration // duration of a switch on a node
-	Systems    []string      // the system that each node runs
-	Freeze     int           // number of the node to freeze, from 1; 0: none
-	Thaw       int
+	Systems    []string      // the system of each node at its start
+	Freeze     int           // number of the node to freeze, counted from 1; 0: none
+	Thaw       int           // number of the node to thaw, counted from 1; 0: none
 }
 
+// response is the reply to a request. Known and Ports are empty if the request started no nodes.
 type response struct {
 	Known      []string
 	Ports      []int
-	Handshakes []int
-	Commands   int
+	Handshakes []int // number of SSH handshakes of each node since its start
+	Commands   int   // number of commands of all nodes since their start
 }
 
+// startNodes starts the process with the simulated nodes, one node for each element of systems.
 func startNodes(ctx context.Context, systems []string, activation time.Duration) (*simulatedNodes, error) {
 	s := &simulatedNodes{}
 	var err error
-	if s.cmd, s.to, s.from, err = startPart(ctx, "nodes"); err != nil {
+	if s.cmd, s.to, s.from, err = startProcess(ctx, "nodes"); err != nil {
 		return nil, err
 	}
-	a, err := s.send(request{Start: len(systems), Systems: systems, Activation: activation})
+	a, err := s.sendRequest(request{Start: len(systems), Systems: systems, Activation: activation})
 	s.Known, s.Ports = a.Known, a.Ports
 	return s, err
 }
 
-func (s *simulatedNodes) send(o request) (a response, err error) {
+func (s *simulatedNodes) sendRequest(o request) (a response, err error) {
 	if err = s.to.Encode(o); err == nil {
 		err = s.from.Decode(&a)
 	}
@@ -67,14 +69,15 @@ func (s *simulatedNodes) stop() {
 	_ = s.cmd.Wait()
 }
 
-// startPart starts this program again as a part of the benchmark.
-func startPart(ctx context.Context, part string) (*exec.Cmd, *json.Encoder, *json.Decoder, error) {
+// startProcess starts this program again as another process of the benchmark. name is a key of processes.
+// The encoder writes to the process's stdin, and the decoder reads its stdout.
+func startProcess(ctx context.Context, name string) (*exec.Cmd, *json.Encoder, *json.Decoder, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), partVariable+"="+part)
+	cmd.Env = append(os.Environ(), processVariable+"="+name)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -87,7 +90,8 @@ func startPart(ctx context.Context, part string) (*exec.Cmd, *json.Encoder, *jso
 	return cmd, json.NewEncoder(in), json.NewDecoder(out), cmd.Start()
 }
 
-// serveNodes is the process with the simulated nodes. It ends when its stdin is closed.
+// serveNodes is the main function of the process with the simulated nodes. It reads requests from stdin
+// until stdin is closed, and writes a response to stdout for each request.
 func serveNodes(context.Context) error {
 	var nodes []*simulatedNode
 	answers := json.NewEncoder(os.Stdout)
@@ -101,7 +105,7 @@ func serveNodes(context.Context) error {
 		for i := range o.Start {
 			n := &simulatedNode{current: o.Systems[i], generation: 1, activation: o.Activation}
 			var err error
-			if n.server, err = sshtest.Start(sshtest.Options{Handler: n.handle}); err != nil {
+			if n.server, err = sshtest.Start(sshtest.Options{Handler: n.handleCommand}); err != nil {
 				return err
 			}
 			nodes = append(nodes, n)
@@ -126,7 +130,8 @@ func serveNodes(context.Context) error {
 	}
 }
 
-// simulatedNode replies like the scripts of activate, closure and secrets on a real node.
+// simulatedNode replies to commands like a real node that runs the scripts of the packages activate, closure
+// and secrets.
 type simulatedNode struct {
 	server     *sshtest.Server
 	activation time.Duration
@@ -134,7 +139,7 @@ type simulatedNode struct {
 	mu         sync.Mutex
 	current    string
 	generation int
-	run        []string // record of the last run
+	run        []string // the record of the last run, in lines name=value
 }
 
 const switchOutput = `stopping the following units: one.service, two.service
@@ -148,20 +153,21 @@ restarting the following units: nix-daemon.service, sshd.service
 starting the following units: one.service, two.service
 the following new units were started: three.service`
 
-func (n *simulatedNode) handle(ctx context.Context, e *sshtest.Exec) int {
+// handleCommand executes a command that the client runs over SSH, and returns the exit status.
+func (n *simulatedNode) handleCommand(ctx context.Context, e *sshtest.Exec) int {
 	argv := e.Argv
 	switch {
 	case slices.Equal(argv[:min(3, len(argv))], []string{"sh", "-s", "--"}):
 		_, _ = io.Copy(io.Discard, e.Stdin) // discard the script
-		return n.activate(ctx, e, argv[3:])
+		return n.runActivateScript(ctx, e, argv[3:])
 	case argv[0] == "sh" && len(argv) > 4 && argv[4] == "start":
 		_, _ = io.Copy(io.Discard, e.Stdin)
-		return n.activate(ctx, e, argv[4:])
+		return n.runActivateScript(ctx, e, argv[4:])
 	case argv[0] == "sh" && len(argv) > 4 && argv[3] == "upload-keys":
 		return exchangeNoKeys(e, argv[4])
 	case argv[0] == "sh" && len(argv) > 6 && strings.HasSuffix(argv[4], "/gcroots"):
 		return 0
-	case argv[0] == "xargs": // query for missing store paths: none is missing
+	case argv[0] == "xargs": // a query for missing store paths; the reply is that none is missing
 		_, _ = io.Copy(io.Discard, e.Stdin)
 		return 0
 	}
@@ -169,12 +175,13 @@ func (n *simulatedNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	return 127
 }
 
-func (n *simulatedNode) activate(ctx context.Context, e *sshtest.Exec, argv []string) int {
+// runActivateScript executes a command of package activate's script, and returns the exit status.
+func (n *simulatedNode) runActivateScript(ctx context.Context, e *sshtest.Exec, argv []string) int {
 	out := bufio.NewWriter(e.Stdout)
 	defer out.Flush()
 	switch argv[0] {
 	case "inspect":
-		n.inspect(out, argv[1])
+		n.writeReport(out, argv[1])
 	case "start":
 		run, goal, path, armed := argv[1], argv[2], argv[3], argv[5]
 		lines := strings.Split(switchOutput, "\n")
@@ -194,18 +201,18 @@ func (n *simulatedNode) activate(ctx context.Context, e *sshtest.Exec, argv []st
 		if armed == "0" {
 			n.commit()
 		}
-		n.inspect(out, "")
+		n.writeReport(out, "")
 	case "confirm":
 		n.mu.Lock()
 		n.run = replaceLine(n.run, "phase=waiting", "phase=confirmed")
 		n.mu.Unlock()
-		n.inspect(out, "")
+		n.writeReport(out, "")
 	case "confirm-again":
-		// Count a quarter of the activation time for setting the profile and installing the boot
-		// loader.
+		// Simulate that the node sets the profile and installs the boot loader, in a quarter of the
+		// activation time.
 		time.Sleep(n.activation / 4)
 		n.commit()
-		n.inspect(out, "")
+		n.writeReport(out, "")
 	default:
 		return 127
 	}
@@ -219,7 +226,7 @@ func (n *simulatedNode) commit() {
 	n.generation++
 }
 
-// replaceLine returns a copy of lines with the line old replaced by another line.
+// replaceLine returns a copy of lines in which the first line equal to old is replaced by `by`.
 func replaceLine(lines []string, old, by string) []string {
 	out := slices.Clone(lines)
 	if i := slices.Index(out, old); i >= 0 {
@@ -228,8 +235,8 @@ func replaceLine(lines []string, old, by string) []string {
 	return out
 }
 
-// inspect writes the node's report about itself.
-func (n *simulatedNode) inspect(w io.Writer, wanted string) {
+// writeReport writes the state of the node, like the inspect command of package activate's script.
+func (n *simulatedNode) writeReport(w io.Writer, wanted string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	fmt.Fprintf(w, "nixos=yes\ncurrent=%[1]s\nbooted=%[1]s\nprofile=%[1]s\nlink=system-%[2]d-link\n", n.current, n.generation)
@@ -250,7 +257,7 @@ func (n *simulatedNode) inspect(w io.Writer, wanted string) {
 	fmt.Fprintln(w, "end=yes")
 }
 
-// exchangeNoKeys is the node's part of the key exchange when there are no keys.
+// exchangeNoKeys replies to the client like the script of package secrets when there are no keys.
 func exchangeNoKeys(e *sshtest.Exec, length string) int {
 	script, _ := strconv.Atoi(length)
 	in := bufio.NewReader(e.Stdin)
@@ -261,7 +268,7 @@ func exchangeNoKeys(e *sshtest.Exec, length string) int {
 		return 1
 	}
 	fmt.Fprintln(e.Stdout, "next")
-	// Read the number of sent keys, and keep or prune. The client closes its output after our end.
+	// Read two lines: the number of sent keys, and `keep` or `prune`.
 	for range 2 {
 		if _, err := in.ReadString('\n'); err != nil {
 			return 1

@@ -57,27 +57,27 @@ func measureNoop(ctx context.Context, t *table, title string, j job, budget time
 	if err != nil {
 		return err
 	}
-	a, err := sim.send(request{})
+	a, err := sim.sendRequest(request{})
 	if err != nil {
 		return err
 	}
-	t.outcome(title+"unchanged", s.Outcomes[state.Unchanged], nodes, s)
+	t.addOutcome(title+"unchanged", s.Outcomes[state.Unchanged], nodes, s)
 	if budget > 0 {
-		t.budget(title+"wall", inSeconds(s.Wall), "under "+budget.String(), s.Wall < budget)
+		t.addBudget(title+"wall", formatSeconds(s.Wall), "under "+budget.String(), s.Wall < budget)
 	} else {
-		t.row(title+"wall", inSeconds(s.Wall))
+		t.addRow(title+"wall", formatSeconds(s.Wall))
 	}
 	most := 0
 	for _, n := range a.Handshakes {
 		most = max(most, n)
 	}
-	t.budget(title+"handshakes per node, most", fmt.Sprint(most), "1", most <= 1)
-	t.budget(title+"commands per node", fmt.Sprintf("%.1f", float64(a.Commands)/float64(nodes)), "1: what runs there", a.Commands <= nodes)
-	t.cost(title, s, nodes)
+	t.addBudget(title+"handshakes per node, most", fmt.Sprint(most), "1", most <= 1)
+	t.addBudget(title+"commands per node", fmt.Sprintf("%.1f", float64(a.Commands)/float64(nodes)), "1: what runs there", a.Commands <= nodes)
+	t.addCost(title, s, nodes)
 	return nil
 }
 
-// writeDeployedState writes the state that an earlier apply of the same systems would have left.
+// writeDeployedState writes the state that an earlier apply of the same systems would have written.
 func writeDeployedState(ctx context.Context, j job) error {
 	dir := state.Dir(filepath.Join(j.Dir, ".nixbench", "bench"))
 	if err := dir.Create(); err != nil {

@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// table prints measurements, some of them with a budget.
+// table contains measurements, which may have a budget, and prints them.
 type table struct {
-	rows   [][3]string
-	broken int
+	rows   [][3]string // name, measured value, and budget or an empty text
+	broken int         // number of exceeded budgets
 }
 
-func (t *table) row(what, figure string) { t.rows = append(t.rows, [3]string{what, figure, ""}) }
+func (t *table) addRow(what, figure string) { t.rows = append(t.rows, [3]string{what, figure, ""}) }
 
-func (t *table) budget(what, figure, budget string, kept bool) {
+// addBudget adds a row with a budget. kept means that the measured value is within the budget.
+func (t *table) addBudget(what, figure, budget string, kept bool) {
 	if !kept {
 		budget += "  BROKEN"
 		t.broken++
@@ -39,9 +40,9 @@ func (t *table) print() error {
 	return nil
 }
 
-func inSeconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
-func inMega(bytes int64) string        { return fmt.Sprintf("%d MB", bytes>>20) }
+func formatSeconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
+func formatMegabytes(bytes int64) string   { return fmt.Sprintf("%d MB", bytes>>20) }
 
-func perNode(d time.Duration, nodes int) string {
+func formatPerNode(d time.Duration, nodes int) string {
 	return fmt.Sprintf("%.1f ms", (d/time.Duration(nodes)).Seconds()*1000)
 }

@@ -13,28 +13,28 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Activator activates systems. It may be used for any number of nodes at the same time.
+// Activator activates systems on nodes. One Activator may be used for several nodes concurrently.
 type Activator struct {
 	Send event.Sink
 }
 
-// Goal is how far an activation goes.
+// Goal is the goal of an activation: whether the node runs the system, boots it, or both.
 type Goal string
 
 const (
 	Switch      Goal = "switch"       // activate the system and make it the boot default
-	Boot        Goal = "boot"         // only make it the boot default
-	Test        Goal = "test"         // only activate it
+	Boot        Goal = "boot"         // make the system the boot default, but do not activate it
+	Test        Goal = "test"         // activate the system, but do not change the boot default
 	DryActivate Goal = "dry-activate" // only report what a switch would do; nothing is changed
 )
 
-// NixosRebuild is the value of Request.Activator for the node's own nixos-rebuild.
+// NixosRebuild is the value of Request.Activator with which the node's nixos-rebuild activates the system.
 const NixosRebuild = "nixos-rebuild"
 
 // Request describes an activation.
 type Request struct {
 	Run            string // the id of the run, without spaces
-	Path           string // the system, in the node's store
+	Path           string // store path of the system, which must be in the node's store
 	Goal           Goal
 	Specialisation string
 
@@ -43,11 +43,11 @@ type Request struct {
 	Confirm time.Duration
 
 	// SettleTime is how long services that the switch has started must stay active before
-	// the switch is successful. With zero they are not watched.
+	// the switch is successful. If it is zero, the services are not watched.
 	SettleTime time.Duration
 
-	// Unless ReplaceUnknown is set, the systems that the node runs and boots must be in
-	// Known or have been deployed by nixbench.
+	// If ReplaceUnknown is false, Activate fails if the node runs or boots a system that is not
+	// in Known and was not deployed by nixbench.
 	ReplaceUnknown bool
 	Known          []string
 
@@ -55,35 +55,35 @@ type Request struct {
 	Activator         string
 	InstallBootLoader bool // nixos-rebuild's --install-bootloader
 
-	generation int // of the profile, for a rollback to it
+	generation int // for a rollback: the profile's generation to switch to; otherwise 0
 }
 
-// Result is the result of a request. It is also complete if the error is a *FailedError.
+// Result is the result of a request. All fields are set, also if Activate returns a *FailedError.
 type Result struct {
 	Before, After  Node
-	Changed        bool // false if there was nothing to do
+	Changed        bool // false if the node had reached the goal already
 	Outcome        Outcome
-	Exit           int      // of switch-to-configuration; -1 if it was not run
-	Broken         []string // units that failed in this switch and not before it
-	AlreadyFailing []string // units that failed before and still do
-	Logs           map[string][]string
-	Log            []string // the last lines of the switch
-	PreviousRun    *Run     // the unfinished earlier run that was completed, or nil
-	Dry            *Dry     // for DryActivate
-	Refused        error    // for DryActivate: why a real activation would be refused
+	Exit           int                 // exit status of switch-to-configuration; -1 if it was not run
+	Broken         []string            // units that failed in this switch and not before it
+	AlreadyFailing []string            // units that failed before this switch and still fail
+	Logs           map[string][]string // by unit: the last log lines of the Broken units
+	Log            []string            // the last lines of the switch
+	PreviousRun    *Run                // the unfinished earlier run that was completed, or nil
+	Dry            *Dry                // for DryActivate: what a switch would do
+	Refused        error               // for DryActivate: why Activate would refuse a Switch
 }
 
 // RolledBack reports whether the node runs the previous system again.
 func (r Result) RolledBack() bool { return r.Outcome == RolledBack }
 
-// RebootNeeded reports whether the node would boot another kernel than it runs, or the
-// new system can only be activated by a reboot.
+// RebootNeeded reports whether the node would boot another kernel than the running one, or
+// whether the new system can only be activated by a reboot.
 func (r Result) RebootNeeded() bool {
 	return r.After.RebootNeeded() || r.After.Last != nil && r.After.Last.Reason == reasonReboot
 }
 
-// Activate makes the node run or boot the system of the request. It first finishes an
-// unfinished earlier run. It does nothing if the node is in the desired state already.
+// Activate makes the node run or boot the system of the request. If an earlier run is unfinished,
+// Activate finishes that run first. It does nothing if the node has reached the goal already.
 func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request) (Result, error) {
 	if err := r.validate(node); err != nil {
 		return Result{}, err
@@ -98,7 +98,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 	}
 	if r.Goal == DryActivate {
 		res.Refused = r.CheckReplaceable(node, before)
-		return a.dry(ctx, node, h, r, res)
+		return a.dryActivate(ctx, node, h, r, res)
 	}
 	if before.HasUnfinishedRun() {
 		if res.PreviousRun, err = a.finishPrevious(ctx, node, h, before, r); err != nil {
@@ -120,7 +120,7 @@ func (a *Activator) Activate(ctx context.Context, node string, h Host, r Request
 	return a.runActivation(ctx, node, h, r, goal, res)
 }
 
-// validate checks the request for mistakes of the caller.
+// validate returns an error if a field of the request is invalid.
 func (r Request) validate(node string) error {
 	switch {
 	case !slices.Contains([]Goal{Switch, Boot, Test, DryActivate}, r.Goal):
@@ -141,7 +141,7 @@ func (r Request) validate(node string) error {
 	return nil
 }
 
-// checkSystem fails if the node is not NixOS or cannot activate the requested system.
+// checkSystem returns an error if the node is not NixOS, or cannot activate the requested system.
 func (r Request) checkSystem(node string, n Node) error {
 	switch {
 	case !n.NixOS:
@@ -154,9 +154,9 @@ func (r Request) checkSystem(node string, n Node) error {
 	return nil
 }
 
-// CheckReplaceable fails if Activate would refuse to replace the systems on the inspected node.
-// If an earlier run is unfinished it returns nil: the systems may still change, and Activate
-// checks them later.
+// CheckReplaceable returns an error if Activate would refuse to replace the systems on the inspected
+// node. If an earlier run is unfinished, CheckReplaceable returns nil: the systems may still change,
+// and Activate checks them after it has finished that run.
 func (r Request) CheckReplaceable(node string, n Node) error {
 	if n.HasUnfinishedRun() {
 		return nil
@@ -164,7 +164,7 @@ func (r Request) CheckReplaceable(node string, n Node) error {
 	return r.checkKnownSystems(node, n)
 }
 
-// checkKnownSystems fails if the node runs or boots a system that must not be replaced.
+// checkKnownSystems returns an error if the node runs or boots a system that must not be replaced.
 func (r Request) checkKnownSystems(node string, n Node) error {
 	if r.ReplaceUnknown {
 		return nil
@@ -177,7 +177,8 @@ func (r Request) checkKnownSystems(node string, n Node) error {
 	return nil
 }
 
-// remainingGoal returns the part of the goal that is not reached yet; empty if there is none.
+// remainingGoal returns the goal of the activation that is still necessary, or an empty goal if the
+// node has reached the goal of the request.
 func (r Request) remainingGoal(n Node) Goal {
 	runs := n.Current == n.desired
 	// An unfinished or failed run may have set the profile but not the boot loader.

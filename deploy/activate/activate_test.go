@@ -83,7 +83,7 @@ func (f *fakeNode) handle(ctx context.Context, e *sshtest.Exec) int {
 	switch {
 	case slices.Equal(e.Argv[:3], []string{"sh", "-s", "--"}):
 		args = e.Argv[3:]
-	case e.Argv[1] == "-c" && e.Argv[2] == install:
+	case e.Argv[1] == "-c" && e.Argv[2] == installCommand:
 		args = e.Argv[4:]
 	default:
 		fmt.Fprintf(e.Stderr, "unexpected %q\n", e.Argv)
@@ -286,7 +286,7 @@ func TestCutConnection(t *testing.T) {
 	for _, e := range rec.events {
 		if e.Kind == event.Waiting || e.Kind == event.WaitEnd {
 			told = append(told, string(e.Kind)+" "+e.Text)
-			if e.Kind == event.Waiting && (e.Node != "web-1" || e.Time.Sub(e.Since) < event.Grace || (e.Until.Sub(e.Since)-patience(8*time.Second)).Abs() > time.Second) {
+			if e.Kind == event.Waiting && (e.Node != "web-1" || e.Time.Sub(e.Since) < event.Grace || (e.Until.Sub(e.Since)-computePatience(8*time.Second)).Abs() > time.Second) {
 				t.Errorf("%+v", e)
 			}
 			if e.Time.Sub(begin) > 4*time.Second && len(told) == 1 {
@@ -327,9 +327,9 @@ func TestQuietStart(t *testing.T) {
 	}
 	_, h := fake(t, f)
 	a := &Activator{}
-	w := a.watch("web-1", h, "r1", 8*time.Second)
+	w := a.newWatch("web-1", h, "r1", 8*time.Second)
 	w.silence = 100 * time.Millisecond
-	err := wrapLostSight(t.Context(), "web-1", request(), w, w.follow(t.Context(), false, "start", "r1"))
+	err := wrapLostSightError(t.Context(), "web-1", request(), w, w.follow(t.Context(), false, "start", "r1"))
 	if lost := (*LostSightError)(nil); !errors.As(err, &lost) || !strings.Contains(err.Error(), "there was no run") {
 		t.Errorf("%v", err)
 	}
@@ -578,7 +578,7 @@ func TestRunInWords(t *testing.T) {
 func TestCutOffAnswer(t *testing.T) {
 	p := newNodeParser()
 	p.handleLine("nixos", "yes")
-	if _, err := p.finish(); err == nil {
+	if _, err := p.finishNode(); err == nil {
 		t.Error("half an answer was taken for a whole one")
 	}
 }

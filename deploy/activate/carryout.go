@@ -13,12 +13,12 @@ import (
 
 // runActivation starts the run on the node, follows it, confirms it, and evaluates the result.
 func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Request, goal Goal, res Result) (Result, error) {
-	w := a.watch(node, h, r.Run, r.Confirm)
-	w.patience += r.SettleTime    // the connection may be lost while the node watches the started services
-	if res.Before.Current == "" { // there is no system to roll back to, so do not wait for a rollback
+	w := a.newWatch(node, h, r.Run, r.Confirm)
+	w.patience += r.SettleTime    // the connection may be lost during the settle time
+	if res.Before.Current == "" { // without a previous system there is no rollback to wait for
 		w.patience, w.meanwhile = r.Confirm+maxSilence, "it has no system to roll back to"
 	}
-	a.send(node, event.NodeStart, event.Activate, string(r.Goal)+" to "+r.Path)
+	a.sendEvent(node, event.NodeStart, event.Activate, string(r.Goal)+" to "+r.Path)
 	generation := ""
 	if r.generation > 0 {
 		generation = strconv.Itoa(r.generation)
@@ -28,25 +28,26 @@ func (a *Activator) runActivation(ctx context.Context, node string, h Host, r Re
 		install = "1"
 	}
 	err := w.follow(ctx, false, "start", r.Run, string(goal), r.Path, r.Specialisation, wholeSeconds(r.Confirm), r.Activator, generation, install, wholeSeconds(r.SettleTime))
-	if err == nil && w.run().isAwaitingConfirmation() {
-		a.send(node, event.NodeEnd, event.Activate, "waiting for the confirmation")
-		a.send(node, event.NodeStart, event.Confirm, "")
+	if err == nil && w.lastRun().isAwaitingConfirmation() {
+		a.sendEvent(node, event.NodeEnd, event.Activate, "waiting for the confirmation")
+		a.sendEvent(node, event.NodeStart, event.Confirm, "")
 		err = w.confirmRun(ctx)
-		a.end(node, event.Confirm, w.run(), err)
+		a.sendEnd(node, event.Confirm, w.lastRun(), err)
 	} else {
-		a.end(node, event.Activate, w.run(), err)
+		a.sendEnd(node, event.Activate, w.lastRun(), err)
 	}
 	if err != nil {
 		if res.Before.Current == "" {
 			r.Confirm = 0
 		}
-		return res, wrapLostSight(ctx, node, r, w, err)
+		return res, wrapLostSightError(ctx, node, r, w, err)
 	}
 	return w.evaluate(r, res)
 }
 
-// wrapLostSight returns a *LostSightError for a run whose end is unknown, and otherwise err.
-func wrapLostSight(ctx context.Context, node string, r Request, w *watch, err error) error {
+// wrapLostSightError returns a *LostSightError that wraps err if the run may continue on the node.
+// Otherwise it returns err.
+func wrapLostSightError(ctx context.Context, node string, r Request, w *watch, err error) error {
 	var busy *BusyError
 	if errors.As(err, &busy) || !w.started {
 		return err
@@ -58,9 +59,10 @@ func wrapLostSight(ctx context.Context, node string, r Request, w *watch, err er
 	return e
 }
 
-// evaluate determines the result from the node's record of the run.
+// evaluate returns res with the result of the run, as recorded by the node. If the node has not
+// reached the goal, the error is a *FailedError.
 func (w *watch) evaluate(r Request, res Result) (Result, error) {
-	run := w.run()
+	run := w.lastRun()
 	res.After, res.Outcome = w.node, run.Outcome
 	res.Broken, res.AlreadyFailing, res.Logs, res.Log = run.broken, run.alreadyFailing, w.units, w.tail
 	if code, err := strconv.Atoi(run.code); err == nil {
@@ -92,11 +94,11 @@ func (w *watch) evaluate(r Request, res Result) (Result, error) {
 	return res, nil
 }
 
-func (a *Activator) send(node string, kind event.Kind, phase event.Phase, text string) {
+func (a *Activator) sendEvent(node string, kind event.Kind, phase event.Phase, text string) {
 	a.Send.Send(event.Event{Kind: kind, Phase: phase, Node: node, Text: text})
 }
 
-func (a *Activator) end(node string, phase event.Phase, run Run, err error) {
+func (a *Activator) sendEnd(node string, phase event.Phase, run Run, err error) {
 	failed := err != nil || run.Outcome != Committed && run.Outcome != Activated && run.Outcome != BootDefault
 	text := string(run.Outcome)
 	if err != nil {
@@ -105,14 +107,14 @@ func (a *Activator) end(node string, phase event.Phase, run Run, err error) {
 	a.Send.Send(event.Event{Kind: event.NodeEnd, Phase: phase, Node: node, Text: text, Failed: failed})
 }
 
-// rollbackTime is the longest time from the start of a rollback until the node accepts logins.
+// rollbackTime is the maximum expected time from the start of a rollback until the node accepts logins.
 const rollbackTime = 30 * time.Second
 
-// patience is how long an unreachable node is tried: until a rollback would have ended. The switch
-// may last for the confirm time without progress, and the node then waits for a confirmation for
-// the same time. Giving up too early does no harm: the node rolls back nevertheless, and the next
-// run reads the result.
-func patience(confirm time.Duration) time.Duration {
+// computePatience returns how long to retry the connection to an unreachable node: until a rollback would
+// have ended. Before a rollback, the switch may make no progress for the confirm time, and the node
+// then waits for a confirmation for the same time. If the time is too short, the node still rolls
+// back, and the next run reads the result.
+func computePatience(confirm time.Duration) time.Duration {
 	if confirm == 0 {
 		return 5 * time.Minute
 	}

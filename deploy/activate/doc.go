@@ -1,5 +1,5 @@
-// Package activate makes a node run a system that is in its store already, and
-// rolls back if that fails.
+// Package activate makes a node run a system that is in the node's store, and rolls
+// back if the activation fails.
 //
 //	a := activate.Activator{Send: send}
 //	node, err := a.Inspect(ctx, "web-1", host)      // running system, failed units, unfinished run
@@ -10,40 +10,41 @@
 // # What happens on the node
 //
 // A run is a transient unit of the node, nixbench-activate.service, which executes a
-// shell script (folder sh). The script alone decides how the run goes on. The client
-// starts it, follows it, and confirms that it can still log in. The run therefore
-// ends correctly even if the client loses the connection or is killed.
+// shell script (folder sh). Only the script decides whether to continue or to roll back.
+// The client starts the script, reads its output, and confirms that the client can still
+// log in. The run therefore ends correctly even if the client loses the connection or is
+// killed.
 //
 //  1. The script records the running system and the units that have failed already,
-//     and protects both systems from the garbage collector.
-//  2. It calls the new system's switch-to-configuration with "test", in a second
-//     transient unit, so that a hanging switch can be killed as a whole.
-//  3. It waits for a confirmation, which the client sends over a new connection.
-//  4. After the confirmation it sets the profile and calls switch-to-configuration
-//     with "boot".
+//     and protects the running and the new system from the garbage collector.
+//  2. The script calls the new system's switch-to-configuration with "test", in a second
+//     transient unit, so that all processes of a hanging switch can be killed.
+//  3. The script waits for a confirmation, which the client sends over a new connection.
+//  4. After the confirmation the script sets the profile and calls
+//     switch-to-configuration with "boot".
 //
-// Since the profile and the boot loader are changed after the confirmation, they need
-// no rollback: a machine that reboots or loses its power before that boots the old
-// system. In every other case the script itself rolls back: immediately when the
-// switch fails or hangs, and otherwise when no confirmation arrives in time. If the
-// script is killed, systemd runs it again for the rollback (ExecStopPost).
+// The profile and the boot loader are changed after the confirmation. A machine that
+// reboots or loses its power before the confirmation therefore boots the old system.
+// Otherwise the script rolls back: immediately when the switch fails or hangs, and after
+// the time limit when no confirmation arrives. If the script is killed, systemd runs it
+// again for the rollback (ExecStopPost).
 //
-// Keys that were uploaded before the switch are restored with it: package secrets
-// leaves a script in /run/keys/.nixbench-before for that. A run that is not rolled
-// back removes it.
+// A rollback also restores the keys that were uploaded before the switch, by a script
+// that package secrets has stored in /run/keys/.nixbench-before. A run that succeeds
+// removes this folder.
 //
-// The time limit is [Request.Confirm]. While the switch runs it counts from the last
-// sign of progress: a line of its log, or a change in systemd's queue of jobs.
-// Afterwards it counts from the end of the switch. With a Confirm of zero no rollback
-// is armed, and profile and boot loader are set first, as nixos-rebuild does it.
+// The time limit is [Request.Confirm]. While the switch runs, the time is counted from
+// the last progress: a line of the switch's log, or a change in systemd's queue of jobs.
+// Afterwards it is counted from the end of the switch. If Confirm is zero, no rollback
+// is armed, and the profile and the boot loader are set first, as by nixos-rebuild.
 //
-// If the client is killed before it confirms, the node rolls back automatically. If it is
-// killed later, the node completes the run. [Activator.Activate] first finishes an
-// unfinished run, see [Activator.FinishPrevious].
+// If the client is killed before it confirms, the node rolls back automatically. If the
+// client is killed later, the node completes the run. [Activator.Activate] first finishes
+// an unfinished earlier run, see [Activator.FinishPrevious].
 //
 // # Results
 //
-// A unit that failed before the switch and fails again does not make the switch fail:
-// [Result.AlreadyFailing]. A unit that failed in this switch causes a [*FailedError]
-// with the unit's name and the last lines of its log.
+// If a unit fails in this switch and did not fail before, the error is a [*FailedError]
+// with the unit's name and the last lines of its log. Units that failed before the switch
+// and still fail cause no error; they are listed in [Result.AlreadyFailing].
 package activate

@@ -12,15 +12,17 @@ import (
 // Dry is what a switch would do, as reported by switch-to-configuration.
 type Dry struct {
 	Stop, Restart, Reload, Start, Skip []string // units
-	RebootNeeded                       bool     // for another kernel, initrd or kernel parameters
+	RebootNeeded                       bool     // kernel, initrd or kernel parameters would change
 	Lines                              []string // the complete output
 }
 
-// longestList is the maximal length of a line. It is more than a list of all units of a node.
-const longestList = 1 << 20
+// maxLineLength is the maximum length of a line of the output, in bytes. A list of all units of a node is
+// shorter.
+const maxLineLength = 1 << 20
 
-// dry runs the new system's `switch-to-configuration dry-activate`. It changes nothing on the node.
-func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
+// dryActivate runs the new system's `switch-to-configuration dry-activate`, which changes nothing on the
+// node, and returns res with the parsed output.
+func (a *Activator) dryActivate(ctx context.Context, node string, h Host, r Request, res Result) (Result, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
 		return res, err
@@ -28,10 +30,10 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Activate, Text: "the node's report of what a switch would do"})
 	defer wait.End()
 	dry := &Dry{}
-	out := &remote.Lines{Max: longestList, Each: func(line string, _ bool) {
+	out := &remote.Lines{Max: maxLineLength, Each: func(line string, _ bool) {
 		line = strings.ToValidUTF8(line, "�")
-		dry.line(line)
-		a.send(node, event.NodeLog, event.Activate, line)
+		dry.addLine(line)
+		a.sendEvent(node, event.NodeLog, event.Activate, line)
 	}}
 	args := []string{"dry", r.Path, r.Specialisation}
 	err = conn.Run(ctx, remote.Cmd{Argv: append([]string{"sh", "-s", "--"}, args...), Name: commandName(args), Stdin: strings.NewReader(nodeScript), Stdout: out, Sudo: true})
@@ -49,7 +51,8 @@ func (a *Activator) dry(ctx context.Context, node string, h Host, r Request, res
 	return res, nil
 }
 
-func (d *Dry) line(line string) {
+// addLine adds a line of the output to d.Lines, and the units that it lists to the field of their action.
+func (d *Dry) addLine(line string) {
 	d.Lines = append(d.Lines, line)
 	what, units, ok := strings.Cut(line, ": ")
 	if !ok {

@@ -21,10 +21,11 @@ func (e *NotNixOSError) OnNode() (node, text string) {
 // Kind implements [failure.Classified].
 func (e *NotNixOSError) Kind() failure.Kind { return failure.Activation }
 
-// NotSystemError means that a path is not a NixOS system, or not in the node's store.
+// NotSystemError means that a path is not a NixOS system or is not in the node's store, or that the
+// system does not have the requested specialisation.
 type NotSystemError struct {
 	Node, Path, Specialisation string
-	Has                        []string // the existing specialisations
+	Has                        []string // the specialisations of the system
 }
 
 func (e *NotSystemError) Error() string { return failure.Message(e) }
@@ -51,7 +52,7 @@ func (e *NoStorePathError) OnNode() (node, text string) {
 	return e.Node, "the node has no nixos-rebuild with --store-path: deploy without --activator nixos-rebuild"
 }
 
-// UnknownProfileError means that the node has a system that was not deployed by nixbench.
+// UnknownProfileError means that the node runs or boots a system that was not deployed by nixbench.
 type UnknownProfileError struct{ Node, Path string }
 
 // Hint returns what the user can do.
@@ -69,7 +70,7 @@ func (e *UnknownProfileError) OnNode() (node, text string) {
 // BusyError means that another client's run is active on the node.
 type BusyError struct {
 	Node string
-	Run  *Run // if known
+	Run  *Run // the other client's run, or nil if it was not inspected
 }
 
 func (e *BusyError) Error() string { return failure.Message(e) }
@@ -85,7 +86,7 @@ func (e *BusyError) OnNode() (node, text string) {
 // Kind implements [failure.Classified].
 func (e *BusyError) Kind() failure.Kind { return failure.Activation }
 
-// stepError adds node and step to an error.
+// stepError adds the node's name and the failed step to an error.
 type stepError struct {
 	node, step string
 	err        error
@@ -103,7 +104,7 @@ func (e *stepError) Unwrap() error { return e.err }
 // LostSightError means that the result of a run is unknown, because the node cannot be reached.
 type LostSightError struct {
 	Node, Path string
-	Armed      time.Duration
+	Armed      time.Duration // the node rolls back after this time without a confirmation; 0: no rollback
 	Err        error
 }
 
@@ -125,7 +126,7 @@ func (e *LostSightError) OnNode() (node, text string) {
 // Kind implements [failure.Classified].
 func (e *LostSightError) Kind() failure.Kind { return failure.Lost }
 
-// Brief returns the result in one line.
+// Brief returns the state of the node in one line.
 func (e *LostSightError) Brief() string {
 	if e.Armed == 0 {
 		return "result unknown: the switch continues on the node"
@@ -143,7 +144,7 @@ type FailedError struct {
 	Reason   string
 	Jobs     string // the systemd jobs that were running when the switch hung
 	From     string // the system that the node ran before
-	ByItself bool   // the node rolled back without a request
+	ByItself bool   // the node rolled back without a request by a client
 }
 
 func (e *FailedError) Error() string { return failure.Message(e) }
@@ -151,7 +152,7 @@ func (e *FailedError) Error() string { return failure.Message(e) }
 // OnNode implements [failure.OnNode].
 func (e *FailedError) OnNode() (node, text string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s to %s: %s", e.Request.Goal, e.Request.Path, e.cause())
+	fmt.Fprintf(&b, "%s to %s: %s", e.Request.Goal, e.Request.Path, e.describeCause())
 	switch e.Result.Outcome {
 	case RolledBack:
 		fmt.Fprintf(&b, "; the node rolled back to %s", e.From)
@@ -182,9 +183,9 @@ func (e *FailedError) OnNode() (node, text string) {
 }
 
 // Brief returns the cause in one line.
-func (e *FailedError) Brief() string { return e.cause() }
+func (e *FailedError) Brief() string { return e.describeCause() }
 
-func (e *FailedError) cause() string {
+func (e *FailedError) describeCause() string {
 	exit := e.Result.Exit
 	switch reason, _, _ := strings.Cut(e.Reason, ","); reason {
 	case reasonPrepare:
@@ -214,7 +215,7 @@ func (e *FailedError) cause() string {
 	case reasonProfile:
 		return "the profile could not be set"
 	case reasonBoot:
-		return "the boot loader could not be installed" + exitText(exit)
+		return "the boot loader could not be installed" + formatExit(exit)
 	case "elsewhere":
 		return fmt.Sprintf("the switch succeeded, but the node runs %s and would boot %s", e.Result.After.Current, e.Result.After.Profile)
 	}
@@ -225,9 +226,9 @@ func (e *FailedError) cause() string {
 	}
 	switch {
 	case len(e.Result.Broken) == 1:
-		return "unit " + e.Result.Broken[0] + " failed" + late + exitText(exit)
+		return "unit " + e.Result.Broken[0] + " failed" + late + formatExit(exit)
 	case len(e.Result.Broken) > 1:
-		return fmt.Sprintf("%d units failed%s: %s%s", len(e.Result.Broken), late, strings.Join(e.Result.Broken, ", "), exitText(exit))
+		return fmt.Sprintf("%d units failed%s: %s%s", len(e.Result.Broken), late, strings.Join(e.Result.Broken, ", "), formatExit(exit))
 	case exit == 1:
 		return "switch-to-configuration refused, or a pre-switch check failed (exit 1)"
 	case exit == 2:
@@ -242,7 +243,7 @@ func (e *FailedError) cause() string {
 	return fmt.Sprintf("switch-to-configuration failed (exit %d)", exit)
 }
 
-func exitText(exit int) string {
+func formatExit(exit int) string {
 	if exit <= 0 {
 		return ""
 	}

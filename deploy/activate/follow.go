@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	tailLines  = 40 // number of log lines kept for the result
-	busyExit   = 75 // exit status of the script if another run is active
-	maxSilence = 10 * time.Second
+	tailLines  = 40               // number of the last log lines in a Result
+	busyExit   = 75               // exit status of the script if another run is active
+	maxSilence = 10 * time.Second // the normal time limit for output of the node and for a login
 )
 
 var errSilent = errors.New("no output from the node")
 
-// watch follows one run on one node. It reconnects as often as necessary.
+// watch follows one run on one node. It opens a new connection when a connection is lost.
 type watch struct {
 	a       *Activator
 	name    string
@@ -30,40 +30,41 @@ type watch struct {
 	id      string
 	confirm time.Duration
 
-	patience  time.Duration // how long the node may be unreachable, see patience
-	meanwhile string        // what an unreachable node does, for messages
-	silence   time.Duration // how long a start may take until its first output
-	slowness  int           // number of attempts in a row that ended without output; see attemptLimit
+	patience  time.Duration // how long the node may be unreachable, see computePatience
+	meanwhile string        // text for messages: what the node does while it is unreachable
+	silence   time.Duration // how long the start command may take until its first output
+	slowness  int           // number of consecutive attempts without output; see attemptLimit
 
-	wait    *event.Wait // the reported wait for output of the node
-	until   time.Time   // when the node is given up; each output extends it
-	started bool        // output of the run was received, or the run may have begun without output
-	lines   int         // number of received log lines
-	tail    []string
-	units   map[string][]string
-	last    string // name of the last received line
-	node    Node   // the node's state as printed at the end
+	wait    *event.Wait         // the wait for output of the node, as reported to the user
+	until   time.Time           // time limit for output; each line of output extends it
+	started bool                // output of the run was received, or the run may have begun without output
+	lines   int                 // number of received log lines
+	tail    []string            // the last received log lines
+	units   map[string][]string // by broken unit: the last lines of the unit's log
+	last    string              // name of the last received line
+	node    Node                // the node's state, which the script prints at the end
 }
 
-func (a *Activator) watch(node string, h Host, id string, confirm time.Duration) *watch {
-	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: patience(confirm), meanwhile: "its switch continues", silence: time.Minute}
+func (a *Activator) newWatch(node string, h Host, id string, confirm time.Duration) *watch {
+	w := &watch{a: a, name: node, host: h, id: id, confirm: confirm, patience: computePatience(confirm), meanwhile: "its switch continues", silence: time.Minute}
 	if confirm > 0 {
 		w.meanwhile = "it rolls back unless confirmed"
 	}
 	return w
 }
 
-func (w *watch) run() Run {
+// lastRun returns the run of the last received state of the node, or a zero Run before that.
+func (w *watch) lastRun() Run {
 	if w.node.Last == nil {
 		return Run{}
 	}
 	return *w.node.Last
 }
 
-// follow runs a command of the script that follows the run, until the run waits for a
-// confirmation or has ended. When the connection is lost or the node is silent, as during a
-// network change, follow continues over a new connection. If fresh is set, the first
-// connection is also a new one.
+// follow runs a command of the script that prints the run's output. It returns when the run waits
+// for a confirmation or has ended. When the connection is lost or the node prints nothing, as during
+// a network change, follow continues over a new connection. If fresh is set, follow does not use an
+// open connection for its first attempt either.
 func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error {
 	w.until = time.Now().Add(w.patience)
 	w.wait = w.a.Send.Wait(event.Event{Node: w.name, Phase: event.Activate, Text: "the node to start the command " + command[0], Until: w.until})
@@ -75,8 +76,8 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 		w.started = true
 	}
 	for {
-		err := w.attach(ctx, fresh, command...)
-		if errors.Is(err, errSilent) { // a start that hung may have begun the run, or go on after it was ended
+		err := w.runCommand(ctx, fresh, command...)
+		if errors.Is(err, errSilent) { // the start command may have begun the run, or may still begin it
 			w.started = true
 		}
 		if err == nil || ctx.Err() != nil {
@@ -99,26 +100,26 @@ func (w *watch) follow(ctx context.Context, fresh bool, command ...string) error
 	}
 }
 
-// confirmRun confirms the run over a new connection each time that it waits for that: after
-// the switch, and again when the started services have stayed active.
+// confirmRun confirms the run each time that the run waits for a confirmation: after the switch, and
+// after the started services have stayed active. Each confirmation is sent over a new connection.
 func (w *watch) confirmRun(ctx context.Context) error {
 	answers := map[string]string{phaseWaiting: "confirm", phaseConfirmed: "confirm-again"}
-	for w.run().isAwaitingConfirmation() {
-		if err := w.follow(ctx, true, answers[w.run().phase], w.id); err != nil {
+	for w.lastRun().isAwaitingConfirmation() {
+		if err := w.follow(ctx, true, answers[w.lastRun().phase], w.id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// noteSign extends the time limit, because output of the run was received.
-func (w *watch) noteSign() {
+// extendLimit extends the time limit w.until. It is called when output of the run is received.
+func (w *watch) extendLimit() {
 	w.started, w.until, w.slowness = true, time.Now().Add(w.patience), 0
 	w.wait.Restart("no output from the node; "+w.meanwhile, w.until)
 }
 
-// isFinal reports whether a retry is useless, and returns the error to report. After the run has
-// started, failed logins are retried: the node may accept logins again after its rollback.
+// isFinal reports whether a retry cannot succeed, and returns the error to report. After the run has
+// started, a failed login is not final: the node may accept logins again after its rollback.
 func (w *watch) isFinal(err error) (error, bool) {
 	var failed *remote.RunError
 	var lost *remote.LostError
@@ -132,11 +133,12 @@ func (w *watch) isFinal(err error) (error, bool) {
 	return err, false
 }
 
-// attach runs one command over one connection.
-func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error {
+// runCommand runs a command of the script over one connection, and stores the output in w. It returns an
+// error that wraps errSilent if the node prints nothing for too long.
+func (w *watch) runCommand(ctx context.Context, fresh bool, command ...string) error {
 	connect := w.host.Conn
 	if fresh {
-		// Limit each attempt, so that several fit into the time until w.until.
+		// Limit the time of each attempt, so that several attempts are possible before w.until.
 		limit := min(w.attemptLimit(), max(time.Second, time.Until(w.until))).Round(100 * time.Millisecond)
 		limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 		defer cancel()
@@ -158,11 +160,11 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	if command[0] == "start" { // sudo may ask for a password, and systemd may be slow
 		limit = w.silence
 	}
-	var begun atomic.Bool // so that the command only follows the run
+	var begun atomic.Bool // the run has begun, and the command only prints its output
 	begun.Store(command[0] != "start")
 	quiet := time.AfterFunc(limit, func() {
 		cancel(errSilent)
-		if begun.Load() { // no command has to be ended on the node, and the time to confirm passes
+		if begun.Load() { // such a command need not be ended on the node, and ending it would take time from the confirm time
 			conn.Close()
 		}
 	})
@@ -176,19 +178,19 @@ func (w *watch) attach(ctx context.Context, fresh bool, command ...string) error
 	err = run(ctx, conn, func(name, value string) {
 		quiet.Reset(w.silenceLimit())
 		begun.Store(true)
-		w.noteSign()
+		w.extendLimit()
 		w.handleLine(p, name, value)
 	}, command...)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
-		// The connection may be dead without an error. Close it, so that the host opens another one, but
-		// only after run has returned: run ends the command over this connection.
+		// The connection may be dead without an error. Close the connection, so that the host opens
+		// another one. Before, run had to return, because run ends the command over this connection.
 		conn.Close()
 		return failure.On(w.name, fmt.Errorf("%s: %w", commandName(command), errSilent))
 	}
 	if err != nil {
 		return err
 	}
-	w.node, err = p.finish()
+	w.node, err = p.finishNode()
 	return err
 }
 
@@ -202,7 +204,7 @@ func (w *watch) handleLine(p *nodeParser, name, value string) {
 	w.last = name
 	switch name {
 	case "log":
-		w.lines++ // continuations do not count: the number must match the node's count of lines
+		w.lines++ // continued lines are not counted, because the node counts lines of its log file
 		w.appendLog(value)
 	case "unit":
 		unit, line, _ := strings.Cut(value, " ")
@@ -216,13 +218,13 @@ func (w *watch) appendLog(text string) {
 	if w.tail = append(w.tail, text); len(w.tail) > tailLines {
 		w.tail = w.tail[1:]
 	}
-	w.a.send(w.name, event.NodeLog, event.Activate, text)
+	w.a.sendEvent(w.name, event.NodeLog, event.Activate, text)
 }
 
-// attemptLimit is how long a login, and then the first output, may take. Each attempt that ends
-// without output doubles it: an emulated machine on a busy host answers, but late, and each
-// attempt that is broken off costs it another login. The confirm time bounds it, so that several
-// attempts fit into that time.
+// attemptLimit returns the time limit for a login, and then for the first output. The limit is
+// doubled after each attempt without output, because a slow machine may answer late, and each
+// canceled attempt costs the machine another login. The limit is at most a quarter of the confirm
+// time (but at least maxSilence), so that several attempts are possible within the confirm time.
 func (w *watch) attemptLimit() time.Duration {
 	confirm := w.confirm
 	if confirm == 0 {
@@ -231,8 +233,8 @@ func (w *watch) attemptLimit() time.Duration {
 	return max(maxSilence, min(maxSilence<<min(w.slowness, 4), confirm/4))
 }
 
-// silenceLimit is how long the node may print nothing. While a run is followed, it prints a line
-// every second.
+// silenceLimit returns how long the node may print nothing after its first output. The script prints
+// a line every second while the client follows a run.
 func (w *watch) silenceLimit() time.Duration {
 	if w.confirm == 0 {
 		return maxSilence

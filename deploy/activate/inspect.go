@@ -18,12 +18,12 @@ type Node struct {
 	Booted  string // the booted system
 	Profile string // the system profile: the system that boots next
 
-	Generation  int // of the profile; 0 if there is none
-	Generations []Generation
-	Previous    string // the system before nixbench's last run
-	Deployed    []string
+	Generation  int          // the profile's current generation; 0 if there is none
+	Generations []Generation // of the profile, the newest last
+	Previous    string       // the system that the node ran before nixbench's last run
+	Deployed    []string     // the systems that nixbench has deployed to the node
 
-	Failed []string // units, by name
+	Failed []string // the failed units, sorted by name
 	System string   // systemd's state: running, degraded, starting, …
 	BootID string
 	Uptime time.Duration
@@ -32,7 +32,7 @@ type Node struct {
 
 	Last *Run // nixbench's last run, or nil
 
-	StorePath bool // nixos-rebuild has --store-path; only set if the request needs it
+	StorePath bool // the node's nixos-rebuild has --store-path; only set for a Request with NixosRebuild
 
 	desired         string // the requested system or its specialisation; empty if it is not in the node's store
 	desiredKernel   Kernel
@@ -45,15 +45,15 @@ type Generation struct {
 	Path    string
 	Time    time.Time
 	Version string // of NixOS
-	Current bool   // it runs now
-	Booted  bool
-	Default bool // the profile points to it
+	Current bool   // the node runs this system
+	Booted  bool   // the node was booted with this system
+	Default bool   // the profile points to this generation
 }
 
-// Kernel is the part of a system that only a reboot changes.
+// Kernel contains the parts of a system that are changed only by a reboot.
 type Kernel struct{ Kernel, Initrd, Modules, Params string }
 
-// RebootNeeded reports whether the node would boot another kernel than it has.
+// RebootNeeded reports whether the node would boot another kernel than the running one.
 func (n Node) RebootNeeded() bool {
 	none := Kernel{}
 	return n.BootedKernel != none && n.ProfileKernel != none && n.BootedKernel != n.ProfileKernel
@@ -62,22 +62,22 @@ func (n Node) RebootNeeded() bool {
 // Armed reports whether the node rolls back automatically unless the run is confirmed.
 func (n Node) Armed() bool { return n.Last != nil && n.Last.Alive && n.Last.Armed > 0 }
 
-// WithDesired returns the node with a desired running system: that of a request, or one of
-// its specialisations.
+// WithDesired returns the node with `runs` as the system that it should run: the system of a
+// request, or one of that system's specialisations.
 func (n Node) WithDesired(runs string) Node {
 	n.desired = runs
 	return n
 }
 
-// HasReached reports whether the node has reached a goal: it runs the system `runs` and boots
-// `path`, as far as the goal asks for that, no run is unfinished, and the last run to this
-// system did not fail. The two paths differ if `runs` is a specialisation of `path`.
+// HasReached reports whether the node has reached a goal: the node runs the system `runs` (unless
+// the goal is Boot) and boots the system `path` (unless the goal is Test), no run is unfinished, and
+// the last run to this system did not fail. `runs` is `path` or a specialisation of `path`.
 func (n Node) HasReached(goal Goal, path, runs string) bool {
 	return !n.HasUnfinishedRun() && Request{Goal: goal, Path: path}.remainingGoal(n.WithDesired(runs)) == ""
 }
 
-// GenerationOf returns the newest generation of the profile with this system, or 0 if there
-// is none.
+// GenerationOf returns the number of the newest generation of the profile with this system, or 0 if
+// there is none.
 func (n Node) GenerationOf(system string) int {
 	for _, g := range slices.Backward(n.Generations) {
 		if g.Path == system {
@@ -87,7 +87,7 @@ func (n Node) GenerationOf(system string) int {
 	return 0
 }
 
-// Inspect reads the state of a node with one command, which changes nothing.
+// Inspect reads the state of a node with one command. It changes nothing on the node.
 func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, error) {
 	return a.inspect(ctx, node, h, Request{})
 }
@@ -95,7 +95,7 @@ func (a *Activator) Inspect(ctx context.Context, node string, h Host) (Node, err
 func (a *Activator) inspect(ctx context.Context, node string, h Host, r Request) (Node, error) {
 	conn, err := h.Conn(ctx)
 	if err != nil {
-		return Node{}, err // contains the node and the step already
+		return Node{}, err // err names the node and the step already
 	}
 	wait := a.Send.Wait(event.Event{Node: node, Phase: event.Connect, Text: "the node's report of its systems", Until: time.Now().Add(inspectTimeout)})
 	defer wait.End()
@@ -112,7 +112,7 @@ func inspectOn(ctx context.Context, node string, conn *remote.Conn, r Request) (
 	if err := runFromStdin(ctx, conn, p.handleLine, "inspect", r.Path, r.Specialisation, r.Activator); err != nil {
 		return Node{}, err
 	}
-	n, err := p.finish()
+	n, err := p.finishNode()
 	if err != nil {
 		return Node{}, failure.On(node, fmt.Errorf("inspect: %w", err))
 	}

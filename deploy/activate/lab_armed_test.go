@@ -77,7 +77,7 @@ func (b *bench) abandon(system, phase string, confirm time.Duration) {
 	a := &Activator{Send: b.rec.add}
 	r := b.request(system, Switch)
 	r.Confirm = confirm
-	w := a.watch(b.name, h, r.Run, r.Confirm)
+	w := a.newWatch(b.name, h, r.Run, r.Confirm)
 	done := make(chan error, 1)
 	go func() {
 		done <- w.follow(ctx, false, "start", r.Run, string(r.Goal), r.Path, "", wholeSeconds(r.Confirm), "", "", "0", "0")

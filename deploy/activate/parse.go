@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// nodeParser parses the output of the script's inspect command: lines name=value. The lines of the
-// run's record begin with "run-".
+// nodeParser parses the output of the script's inspect command, lines of the form name=value. The
+// names of the run's record begin with "run-".
 type nodeParser struct {
 	node   Node
 	run    Run
 	link   string         // the target of the profile's link
-	ended  bool           // the output is complete
-	fields map[string]any // name → pointer to the field that gets its value
+	ended  bool           // the line end=yes was parsed: the output is complete
+	fields map[string]any // by the name of a line: the pointer to the field for its value
 }
 
 func newNodeParser() *nodeParser {
@@ -38,9 +38,11 @@ func newNodeParser() *nodeParser {
 	return p
 }
 
-// unitList is a list of units on one line. A line of another list is one element.
+// unitList is a list whose elements are in one line, separated by spaces. A field of type []string
+// instead gets one element from each line.
 type unitList []string
 
+// handleLine stores the value of a line in the field for name. Lines with unknown names are ignored.
 func (p *nodeParser) handleLine(name, value string) {
 	switch field := p.fields[name].(type) {
 	case *string:
@@ -69,7 +71,8 @@ func (p *nodeParser) handleLine(name, value string) {
 	}
 }
 
-func (p *nodeParser) finish() (Node, error) {
+// finishNode returns the node after the last line. It fails if the output is incomplete.
+func (p *nodeParser) finishNode() (Node, error) {
 	if !p.ended {
 		return Node{}, errors.New("the node's output is incomplete")
 	}
@@ -89,7 +92,8 @@ func (p *nodeParser) finish() (Node, error) {
 	return n, nil
 }
 
-// generationNumber returns the number in a profile link's name: 12 for system-12-link.
+// generationNumber returns the generation in the name of a profile link, as 12 in system-12-link, or
+// 0 if the name has none.
 func generationNumber(link string) int {
 	name, ok := strings.CutPrefix(path.Base(link), "system-")
 	if !ok {

@@ -8,19 +8,21 @@ import (
 )
 
 const (
-	// A client that follows a run touches a file on the node every second. A run whose file
-	// is older than abandonedAfter has no client. A followed run is observed for observeFor
-	// before it is reported as busy.
+	// A client that follows a run touches a file on the node every second. If the file is older
+	// than abandonedAfter, the run has no client. If a run still has a client after observeFor,
+	// finishPrevious returns a *BusyError.
 	abandonedAfter = 5 * time.Second
 	observeFor     = 6 * time.Second
 )
 
-// FinishPrevious finishes a run whose client was killed, so that no rollback stays armed. It
-// waits for a switch that still runs. A run that waits for a confirmation is confirmed if its
-// system is the wanted one, since logging in has just succeeded. Otherwise the node rolls back
-// now. After a reboot, only the run's record and its garbage collector root are cleaned up.
-// FinishPrevious returns the run, or nil if there was none, and a *BusyError if another client
-// follows the run.
+// FinishPrevious finishes an earlier run whose client was killed, so that no rollback stays armed.
+// It returns the run, or nil if there was none. If another client follows the run, the error is a
+// *BusyError.
+//
+// FinishPrevious waits for a switch that still runs. It confirms a run that waits for a confirmation
+// if the run's system is `wanted`, because the client can log in after the switch. Otherwise the
+// node rolls back immediately. After a reboot, FinishPrevious only closes the run's record and
+// removes the run's garbage collector root.
 func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wanted string) (*Run, error) {
 	n, err := a.Inspect(ctx, node, h)
 	if err != nil || !n.HasUnfinishedRun() {
@@ -29,7 +31,7 @@ func (a *Activator) FinishPrevious(ctx context.Context, node string, h Host, wan
 	return a.finishPrevious(ctx, node, h, n, Request{Path: wanted})
 }
 
-// HasUnfinishedRun reports whether FinishPrevious has to be called.
+// HasUnfinishedRun reports whether the last run is unfinished, so that FinishPrevious must be called.
 func (n Node) HasUnfinishedRun() bool {
 	return n.Last != nil && (n.Last.Alive || n.Last.phase != "done")
 }
@@ -38,7 +40,7 @@ func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n N
 	var err error
 	left := event.Event{Node: node, Phase: event.Activate, Text: "the end of run " + n.Last.ID + ", which an earlier nixbench did not finish"}
 	if n.Last.Armed > 0 {
-		left.Until = time.Now().Add(n.Last.Remaining + patience(n.Last.Armed))
+		left.Until = time.Now().Add(n.Last.Remaining + computePatience(n.Last.Armed))
 	}
 	wait := a.Send.Wait(left)
 	defer wait.End()
@@ -65,11 +67,11 @@ func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n N
 		}
 		return n.Last, runFromStdin(ctx, conn, func(string, string) {}, "forget", n.Last.ID)
 	}
-	w := a.watch(node, h, n.Last.ID, n.Last.Armed)
+	w := a.newWatch(node, h, n.Last.ID, n.Last.Armed)
 	if err := w.follow(ctx, false, "follow", n.Last.ID); err != nil {
 		return nil, err
 	}
-	if run := w.run(); run.isAwaitingConfirmation() {
+	if run := w.lastRun(); run.isAwaitingConfirmation() {
 		if run.path == r.Path {
 			err = w.confirmRun(ctx)
 		} else {
@@ -79,6 +81,6 @@ func (a *Activator) finishPrevious(ctx context.Context, node string, h Host, n N
 			return nil, err
 		}
 	}
-	run := w.run()
+	run := w.lastRun()
 	return &run, nil
 }

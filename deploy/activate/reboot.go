@@ -10,11 +10,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// RebootError means that a node did not come back after a reboot, or booted another system.
+// RebootError means that a node did not accept logins after a reboot, or booted another system.
 type RebootError struct {
 	Node   string
 	Want   string // the system that should have booted
-	Booted string // the system that booted; empty if the node did not come back
+	Booted string // the system that booted; empty if no login succeeded
 	Waited time.Duration
 	Err    error
 }
@@ -69,10 +69,10 @@ func (a *Activator) Reboot(ctx context.Context, node string, h Host, timeout tim
 	return before, &RebootError{Node: node, Want: before.Profile, Waited: time.Since(begin), Err: err}
 }
 
-// WaitForBoot waits until the node has another boot id than boot, and returns its state. It also returns
-// if after the time `until` the node still has this boot id and is not shutting down: the reboot was then
-// never requested. A zero `until` means that the reboot was certainly requested. The error is the last reason why
-// the node could not be inspected.
+// WaitForBoot waits until the node has another boot id than `boot`, and returns the node's state. If
+// the node still has the boot id `boot` at the time `until` and is not shutting down, the reboot was
+// never requested, and WaitForBoot returns the node's state too. `until` is zero if the reboot was
+// requested. When ctx ends, the error is the last reason why the node could not be inspected.
 func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot string, until time.Time) (Node, error) {
 	err := errors.New("it did not shut down")
 	for ctx.Err() == nil {
@@ -95,7 +95,7 @@ func (a *Activator) WaitForBoot(ctx context.Context, node string, h Host, boot s
 	return Node{}, err
 }
 
-// inspectFresh inspects the node over a new connection. The old one belongs to the previous boot and
+// inspectFresh inspects the node over a new connection, because a connection from before the reboot
 // may be dead without an error.
 func (a *Activator) inspectFresh(ctx context.Context, node string, h Host) (Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxSilence)

@@ -8,9 +8,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Rollback activates a generation of the node's profile, or, if generation is zero, the
-// system that the node ran before nixbench's last run. All other settings are in r; the
-// rollback is armed like any other switch.
+// Rollback activates a generation of the node's profile. If generation is zero, Rollback activates
+// the system that the node ran before nixbench's last run. r contains the other settings; r.Path is
+// ignored. If no client confirms the new system, the node returns to the running system, as after
+// each other switch.
 func (a *Activator) Rollback(ctx context.Context, node string, h Host, generation int, r Request) (Result, error) {
 	n, err := a.Inspect(ctx, node, h)
 	if err != nil {

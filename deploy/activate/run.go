@@ -9,21 +9,21 @@ import (
 type Run struct {
 	ID      string
 	Goal    Goal
-	From    string // the system that ran before; empty if there was none
-	To      string // the system to run
-	Armed   time.Duration
-	Time    time.Time // of the last change
-	Outcome Outcome   // empty while the run goes on, and if a reboot ended it
-	Reason  string    // why it rolled back or failed: see the constants
+	From    string        // the system that ran before; empty if there was none
+	To      string        // the system to run
+	Armed   time.Duration // the node rolls back after this time without a confirmation; 0: no rollback
+	Time    time.Time     // when the record was last changed
+	Outcome Outcome       // empty during the run, and if a reboot ended the run
+	Reason  string        // why the run was rolled back or failed: one of the reason constants
 
-	// Alive means that the run goes on. Remaining is then the time until the node rolls
-	// back, as of the inspection. Seen is how long ago a client followed the run.
+	// Alive means that the run has not ended. Remaining is then the time until the node rolls
+	// back, counted from the inspection. Seen is the time since a client last followed the run.
 	Alive     bool
 	Remaining time.Duration
 	Seen      time.Duration
 
 	// Rebooted means that a reboot ended the run. The node then runs the old system, unless
-	// the run had already made the new one permanent.
+	// the run had already made the new system the boot default.
 	Rebooted bool
 
 	phase          string
@@ -40,8 +40,8 @@ type Outcome string
 
 const (
 	Committed      Outcome = "committed"       // the system runs and is the boot default
-	Activated      Outcome = "activated"       // the system runs, and is not the boot default
-	BootDefault    Outcome = "boot"            // the system is the boot default
+	Activated      Outcome = "activated"       // the system runs, but is not the boot default
+	BootDefault    Outcome = "boot"            // the system is the boot default, but was not activated
 	RolledBack     Outcome = "rolled-back"     // the node runs the previous system again
 	Failed         Outcome = "failed"          // the run failed and was not rolled back
 	RollbackFailed Outcome = "rollback-failed" // the rollback failed; the node's state is unknown

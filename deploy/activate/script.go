@@ -17,7 +17,8 @@ type Host interface {
 	Fresh(ctx context.Context) (*remote.Conn, error)
 }
 
-// The parts of the node's script. Functions come before the main part.
+// nodeScript is the script that runs on the node. mainScript is its last part, because it calls the
+// functions of the other parts.
 var (
 	//go:embed sh/base.sh
 	baseScript string
@@ -37,27 +38,29 @@ var (
 	nodeScript = baseScript + inspectScript + callScript + stableScript + runScript + clientScript + mainScript
 )
 
-// runFromStdin runs the script on the node without storing it. The script is passed on stdin,
-// because sudo would log it if it were an argument.
+// runFromStdin runs the script on the node without storing it there, and calls each for every line
+// of the output. The script is passed on stdin, because sudo would log an argument.
 func runFromStdin(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
 	return executeScript(ctx, conn, []string{"sh", "-s", "--"}, args, each)
 }
 
-// install stores the script on the node, because the run's systemd units execute it, and runs
-// it. The start command moves the file to its final path, unless another run uses that path.
-const install = `umask 022
+// installCommand is a shell command that stores the script on the node and runs it. The run's systemd
+// units execute the stored script. The start command moves the file to its final path, unless
+// another run is active.
+const installCommand = `umask 022
 mkdir -p /run/nixbench && mkdir -p -m 0700 /run/nixbench/activate && cd /run/nixbench/activate || exit 1
 cat >script.$$ || exit 1
 exec sh "$PWD/script.$$" "$@" </dev/null`
 
-// runFromFile stores the script on the node and runs it from there, see install.
+// runFromFile stores the script in a file on the node and runs that file, see installCommand. It
+// calls each for every line of the output.
 func runFromFile(ctx context.Context, conn *remote.Conn, each func(name, value string), args ...string) error {
-	return executeScript(ctx, conn, []string{"sh", "-c", install, "sh"}, args, each)
+	return executeScript(ctx, conn, []string{"sh", "-c", installCommand, "sh"}, args, each)
 }
 
-// continuedLine is passed as the name for the continuation of a line that was too long for one
-// piece. The script prints no such name. A continuation is not split at "=", since it is the
-// middle of a log line.
+// continuedLine is the name that is passed with the second and later parts of a very long line.
+// The script never prints this name. These parts are not split at "=", since they are the middle of
+// a log line.
 const continuedLine = "…"
 
 // executeScript runs the script with args and calls each for every name=value line of its output.
@@ -75,7 +78,8 @@ func executeScript(ctx context.Context, conn *remote.Conn, argv, args []string, 
 	return err
 }
 
-// commandName describes a call of the script in errors, without the shell command that runs it.
+// commandName returns the name of a script command for errors. It leaves out the shell command that
+// runs the script.
 func commandName(args []string) string {
 	return "nixbench-activate " + strings.Join(strings.Fields(strings.Join(args, " ")), " ")
 }
@@ -91,7 +95,8 @@ func parseInt(s string) int {
 
 func parseSeconds(s string) time.Duration { return time.Duration(parseInt(s)) * time.Second }
 
-// wholeSeconds formats a duration in seconds. It rounds up, so that a short time is not zero.
+// wholeSeconds formats a duration as a number of seconds. It rounds up, so that only a zero duration
+// becomes 0.
 func wholeSeconds(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
 }

@@ -411,13 +411,13 @@ func (n *standIn) rollsBack(r Request, reason, want string) {
 func TestScriptConfirmedOnce(t *testing.T) {
 	t.Parallel()
 	n := newStandIn(t)
-	w := n.a.watch("web-1", n.host, "r1", 20*time.Second)
+	w := n.a.newWatch("web-1", n.host, "r1", 20*time.Second)
 	start := []string{"start", "r1", "switch", n.newPath, "", "20", "", "", "0", "1"}
-	if err := w.follow(t.Context(), false, start...); err != nil || w.run().phase != phaseWaiting {
-		t.Fatalf("%+v, %v", w.run(), err)
+	if err := w.follow(t.Context(), false, start...); err != nil || w.lastRun().phase != phaseWaiting {
+		t.Fatalf("%+v, %v", w.lastRun(), err)
 	}
-	if err := w.follow(t.Context(), true, "confirm", "r1"); err != nil || w.run().phase != phaseConfirmed {
-		t.Fatalf("%+v, %v", w.run(), err)
+	if err := w.follow(t.Context(), true, "confirm", "r1"); err != nil || w.lastRun().phase != phaseConfirmed {
+		t.Fatalf("%+v, %v", w.lastRun(), err)
 	}
 	n.is(n.newPath, n.oldPath, "new test") // nothing is permanent yet
 	r := n.request()
@@ -434,7 +434,7 @@ func TestScriptBusy(t *testing.T) {
 	t.Parallel()
 	n := newStandIn(t)
 	start := func(run string) error {
-		return n.a.watch("web-1", n.host, run, 20*time.Second).follow(t.Context(), false, "start", run, "switch", n.newPath, "", "20", "", "", "0", "1")
+		return n.a.newWatch("web-1", n.host, run, 20*time.Second).follow(t.Context(), false, "start", run, "switch", n.newPath, "", "20", "", "", "0", "1")
 	}
 	if err := start("r1"); err != nil {
 		t.Fatal(err)

@@ -172,7 +172,7 @@ func (n *standIn) handle(ctx context.Context, e *sshtest.Exec) int {
 	argv := make([]string, len(e.Argv))
 	for i, arg := range e.Argv {
 		argv[i] = arg
-		if arg == install {
+		if arg == installCommand {
 			argv[i] = n.rebase(arg)
 		}
 	}

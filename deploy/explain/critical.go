@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// findCriticalPath returns the critical path, from the begin of the run to its end. Each span on it ends
-// before the next one begins, so their sum is never longer than the run.
+// findCriticalPath returns the critical path of a run in the order of time. Each span of the path ends
+// before the next span begins, so the sum of the spans is never longer than the run.
 func findCriticalPath(spans []Span, total Seconds) []Span {
 	spans = slices.DeleteFunc(slices.Clone(spans), func(s Span) bool { return s.Took <= 0 })
 	slices.SortFunc(spans, func(a, b Span) int {
-		// By end. Of spans with the same end, the longest is the last, so that it is found first.
+		// Sort by end. Of several spans with the same end, the longest is the last one, so that lastEndedBefore returns it.
 		return cmp.Or(cmp.Compare(a.end(), b.end()), cmp.Compare(b.Start, a.Start), cmp.Compare(b.Node, a.Node), cmp.Compare(b.Phase, a.Phase))
 	})
-	byNode := map[string][]Span{} // spans by node, "" for the whole run, ordered by end
+	byNode := map[string][]Span{} // the spans of each node, ordered by end; key "": the spans of the whole run
 	for _, s := range spans {
 		byNode[s.Node] = append(byNode[s.Node], s)
 	}
-	// A phase is assumed to have waited for another one that ended at most this long before its begin.
+	// A phase is assumed to have waited for a phase that ended at most the time `near` before the begin.
 	near := min(max(total/100, Seconds(time.Millisecond)), Seconds(50*time.Millisecond))
 
 	path := []Span{}
@@ -44,7 +44,8 @@ func findCriticalPath(spans []Span, total Seconds) []Span {
 	return path
 }
 
-// lastEndedBefore returns the span that ended last, at t or earlier.
+// lastEndedBefore returns the span that ended last of those that ended at t or earlier. spans must be
+// ordered by end. The bool is false if there is no such span.
 func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
 	i, _ := slices.BinarySearchFunc(spans, t, func(s Span, t Seconds) int {
 		if s.end() <= t {
@@ -58,8 +59,9 @@ func lastEndedBefore(spans []Span, t Seconds) (Span, bool) {
 	return spans[i-1], true
 }
 
-// findRunningSpan returns the longest span of the whole run that was running at t, or of the node if there
-// is none. Spans of other nodes are not used, because a node does not wait for them.
+// findRunningSpan returns the longest span of the whole run that was running at t. If there is none, it
+// returns the longest span of the node. It does not return spans of other nodes, because a node does not
+// wait for other nodes. The bool is false if no span was found.
 func findRunningSpan(byNode map[string][]Span, node string, t Seconds) (Span, bool) {
 	for _, name := range []string{"", node} {
 		var longest Span

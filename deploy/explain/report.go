@@ -12,34 +12,34 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Report describes how a run has used its time. All times are since the start of the run.
+// Report describes how a run has used its time. The starts of spans are counted from the start of the run.
 type Report struct {
 	Run      string       `json:"run,omitempty"`
 	Status   state.Status `json:"status,omitempty"`
 	Started  time.Time    `json:"started"`
 	Total    Seconds      `json:"total"`
-	Phases   []Span       `json:"phases"`   // of the whole run, in the order in which they began
-	Nodes    []Node       `json:"nodes"`    // in the order in which they began
-	Critical []Span       `json:"critical"` // the critical path in the order of time; a span may be cut to the time that was waited for
-	Other    Seconds      `json:"other"`    // the total minus the critical path: nixbench's own time
-	Overlap  *Overlap     `json:"overlap,omitempty"`
-	Damaged  int          `json:"damaged,omitempty"`
+	Phases   []Span       `json:"phases"`            // the phases of the whole run, ordered by start
+	Nodes    []Node       `json:"nodes"`             // the nodes with their phases, ordered by the start of the first phase
+	Critical []Span       `json:"critical"`          // the critical path, ordered by start; a span may be cut to the time for which the next span waited
+	Other    Seconds      `json:"other"`             // Total minus the spans of Critical: nixbench's own time
+	Overlap  *Overlap     `json:"overlap,omitempty"` // nil unless machines were booted and systems were evaluated
+	Damaged  int          `json:"damaged,omitempty"` // number of damaged lines in the run's events
 }
 
-// Overlap contains the times of booting and of evaluation, which run at the same time. Gaps are not
-// counted.
+// Overlap contains the times of booting and of evaluation, which run at the same time. Time in which
+// neither was running is not counted.
 type Overlap struct {
 	Boot     Seconds `json:"boot"`     // time in which images were copied or any machine booted
 	Evaluate Seconds `json:"evaluate"` // time in which systems were evaluated or built
-	Wall     Seconds `json:"wall"`     // time in which any of these was running
+	Wall     Seconds `json:"wall"`     // time that is in Boot, in Evaluate, or in both
 }
 
 // Node contains the phases of one node.
 type Node struct {
 	Node  string  `json:"node"`
 	Spans []Span  `json:"spans"`
-	Busy  Seconds `json:"busy"` // time in any phase
-	Idle  Seconds `json:"idle"` // time between its first and its last phase that is in no phase
+	Busy  Seconds `json:"busy"` // time in which the node was in a phase
+	Idle  Seconds `json:"idle"` // time between the node's phases in which it was in no phase
 }
 
 // Span is the time of one phase of a node, or of the whole run if Node is empty.
@@ -50,7 +50,7 @@ type Span struct {
 	Took       Seconds     `json:"took"`
 	Text       string      `json:"text,omitempty"`
 	Failed     bool        `json:"failed,omitempty"`
-	Unfinished bool        `json:"unfinished,omitempty"` // the phase never ended, or began again without an end
+	Unfinished bool        `json:"unfinished,omitempty"` // no end of the phase is recorded
 }
 
 func (s Span) end() Seconds { return s.Start + s.Took }
@@ -90,7 +90,7 @@ func ExplainRun(run *state.Run) (Report, error) {
 		return Report{}, err
 	}
 	first, last := timeRange(events)
-	// The run began before its first event and ended after its last one.
+	// Use the recorded start and end of the run: it began before its first event and ended after its last event.
 	if first.IsZero() || run.Started.Before(first) {
 		first = run.Started
 	}
@@ -102,6 +102,7 @@ func ExplainRun(run *state.Run) (Report, error) {
 	return r, nil
 }
 
+// timeRange returns the earliest and the latest time of the events, or zero times if there are none.
 func timeRange(events []event.Event) (first, last time.Time) {
 	for _, e := range events {
 		if first.IsZero() || e.Time.Before(first) {
@@ -114,10 +115,11 @@ func timeRange(events []event.Event) (first, last time.Time) {
 	return first, last
 }
 
+// makeReport computes the report of the events of a run that lasted from first to last.
 func makeReport(events []event.Event, first, last time.Time) Report {
 	total := Seconds(max(0, last.Sub(first)))
 	r := Report{Started: first, Total: total, Phases: []Span{}, Nodes: []Node{}, Critical: []Span{}}
-	at := map[string]int{} // index in r.Nodes
+	at := map[string]int{} // by node: the index in r.Nodes
 	for _, s := range pairSpans(events, first, total) {
 		if s.Node == "" {
 			r.Phases = append(r.Phases, s)
@@ -144,14 +146,14 @@ func makeReport(events []event.Event, first, last time.Time) Report {
 	return r
 }
 
-// pairSpans pairs the starts of phases with their ends and returns them in the order of their starts. An
-// end without a start, which can follow a damaged line of the record, is ignored.
+// pairSpans pairs the start events of phases with the end events, and returns the spans ordered by start.
+// It ignores an end event without a start event, whose line in the record may be damaged.
 func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
 	type key struct {
 		phase event.Phase
 		node  string
 	}
-	// A clock may be set back during a run, so times are limited to the time of the run.
+	// The clock may be changed during a run, so all times are limited to the time of the run.
 	since := func(t time.Time) Seconds { return min(max(0, Seconds(t.Sub(first))), total) }
 	var out []Span
 	open := map[key]int{}
@@ -179,8 +181,8 @@ func pairSpans(events []event.Event, first time.Time, total Seconds) []Span {
 	return out
 }
 
-// busyAndIdle returns the time that the spans cover, and the time of the gaps between them. Overlapping
-// times count once. The spans must be in the order of their starts.
+// busyAndIdle returns the time in which at least one span was running, and the time of the gaps between
+// the spans. There must be at least one span, and the spans must be ordered by start.
 func busyAndIdle(spans []Span) (busy, idle Seconds) {
 	until := spans[0].Start
 	for _, s := range spans {
@@ -196,6 +198,7 @@ func busyAndIdle(spans []Span) (busy, idle Seconds) {
 	return busy, idle
 }
 
+// computeOverlap returns the times of booting and of evaluation, or nil if the run has only one of them.
 func computeOverlap(r Report) *Overlap {
 	var boot, evaluate []Span
 	for _, n := range r.Nodes {
@@ -221,7 +224,7 @@ func computeOverlap(r Report) *Overlap {
 	return &Overlap{Boot: Union(boot), Evaluate: Union(evaluate), Wall: Union(slices.Concat(boot, evaluate))}
 }
 
-// Union returns the time that the spans cover, without gaps. Overlapping times count once.
+// Union returns the time in which at least one of the spans was running.
 func Union(spans []Span) Seconds {
 	if len(spans) == 0 {
 		return 0
@@ -232,14 +235,14 @@ func Union(spans []Span) Seconds {
 	return took
 }
 
-// nodePhases maps a phase of the whole run to the phases of nodes that it consists of.
+// nodePhases maps a phase of the whole run to the phases of nodes that are parts of that phase.
 var nodePhases = map[event.Phase][]event.Phase{
 	event.Provision: {event.Boot},
 	event.Deploy:    {event.Copy, event.Keys, event.Activate, event.Confirm},
 }
 
-// leafSpans returns the spans that contain no other spans. It leaves out a phase of the whole run if there
-// are spans of nodes for the same phase, or for the phases that it consists of.
+// leafSpans returns the spans that contain no other spans: all spans of nodes, and the spans of the whole
+// run without the phases for which nodes have spans of the same phase or of its nodePhases.
 func leafSpans(r Report) []Span {
 	var out []Span
 	byNodes := map[event.Phase]bool{}

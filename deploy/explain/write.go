@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	maxShownNodes = 20 // one line sums up the others
-	maxShownSteps = 12 // steps of the critical path
-	maxName       = 20
-	timeWidth     = 8
+	maxShownNodes = 20 // maximum number of rows for nodes; one more line contains the number of hidden nodes
+	maxShownSteps = 12 // maximum number of steps of the critical path that are shown with their names
+	maxName       = 20 // columns for the name of a node
+	timeWidth     = 8  // columns for a time
 )
 
-// shades are characters that distinguish the phases of a node without colours.
+// shades contains the character for each phase in the bar of a node.
 var shades = map[event.Phase]rune{
 	event.Boot:     '▄',
 	event.Connect:  '·',
@@ -34,7 +34,8 @@ var shades = map[event.Phase]rune{
 // otherShade is the character for phases that are not in shades.
 const otherShade = '▬'
 
-// Write writes the report as text in lines of at most width columns; width 0 means 80.
+// Write writes the report as text in lines of at most width columns. If width is 0, it is 80; a smaller
+// width than 40 becomes 40.
 func (r Report) Write(w io.Writer, width int) error {
 	if width <= 0 {
 		width = 80
@@ -105,8 +106,8 @@ func (r Report) writeHeader(b *bytes.Buffer, width int) {
 	b.WriteString(wrapParts("", append(parts, r.Total.String()), "   ", width))
 }
 
-// SelectNodes returns at most n nodes, in their order, and the number of the others. Nodes on the critical
-// path come first, then nodes that failed, then those that took longest.
+// SelectNodes returns at most n nodes, in the order of r.Nodes, and the number of nodes that were not
+// selected. It prefers nodes on the critical path, then failed nodes, then the nodes with the most time.
 func (r Report) SelectNodes(n int) (nodes []Node, more int) {
 	if len(r.Nodes) <= n {
 		return r.Nodes, 0
@@ -144,8 +145,8 @@ type chart struct {
 	label, bar int
 }
 
-// writeRow writes a name, its spans as a bar, and their time. A character of the bar shows the span that
-// covers most of its time. A span that is shorter than one character is shown if that character is free.
+// writeRow writes a row of the chart: the name who, the spans as a bar, and the time took. Each character
+// of the bar stands for a part of the run's time. It shows the span that was running for most of this part.
 func (c chart) writeRow(b *bytes.Buffer, who string, spans []Span, took Seconds, shade func(Span) rune) {
 	cells := []rune(strings.Repeat(" ", c.bar))
 	most := make([]float64, c.bar)
@@ -172,7 +173,7 @@ func (c chart) writeRow(b *bytes.Buffer, who string, spans []Span, took Seconds,
 	fmt.Fprintf(b, "%s  %s%*s%s\n", padOrCut(who, c.label), string(cells), timeWidth, took, mark)
 }
 
-// padOrCut returns s with exactly n columns.
+// padOrCut pads s with spaces or cuts it, so that the result has exactly n columns.
 func padOrCut(s string, n int) string {
 	r := []rune(s)
 	if len(r) > n {
@@ -188,7 +189,7 @@ func phaseShade(p event.Phase) rune {
 	return otherShade
 }
 
-// describeShades returns the legend: the used shades with their phases, in the order of a run.
+// describeShades returns the legend of the chart: the character and the name of each phase of the nodes.
 func describeShades(nodes []Node) []string {
 	used := map[event.Phase]bool{}
 	var order []event.Phase
@@ -211,8 +212,8 @@ func describeShades(nodes []Node) []string {
 	return out
 }
 
-// describePath returns the steps of the critical path as text. Of a long path it returns the longest steps,
-// and the sum of the others.
+// describePath returns the steps of the critical path as texts. In a long path, the shorter steps between
+// two long steps are replaced by their number and their total time.
 func (r Report) describePath() []string {
 	order := make([]int, len(r.Critical))
 	for i := range order {
@@ -233,7 +234,7 @@ func (r Report) describePath() []string {
 		}
 		if n := next - i; n > 1 {
 			out = append(out, fmt.Sprintf("… %d shorter %s", n, sum))
-			node = "" // the next step names its node
+			node = "" // so that the text of the next step contains the node's name
 			i = next - 1
 			continue
 		}
@@ -247,7 +248,8 @@ func (r Report) describePath() []string {
 	return out
 }
 
-// wrapParts joins the parts in lines of at most width columns. All lines after the first are indented.
+// wrapParts joins head and the parts, separated by sep, in lines of at most width columns. It indents all
+// lines after the first one.
 func wrapParts(head string, parts []string, sep string, width int) string {
 	var b strings.Builder
 	b.WriteString(head)

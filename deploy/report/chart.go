@@ -10,17 +10,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/explain"
 )
 
-// maxDrawnNodes is how many nodes a chart contains.
+// maxDrawnNodes is the maximum number of nodes in a chart.
 const maxDrawnNodes = 60
 
-// chart is the waterfall chart. Positions are in percent of the width, so that the drawing fits phones,
-// screens and paper, and its texts are not stretched.
+// chart is the waterfall chart. Positions are in percent of the width, so that the chart fits phones,
+// screens and paper, and texts are not stretched.
 type chart struct {
 	Ticks  []tick
 	Phases []row
 	Nodes  []row
-	More   int
-	Legend []event.Phase
+	More   int           // number of nodes that are not drawn
+	Legend []event.Phase // the phases of the chart, in the order of a run
 }
 
 type tick struct{ X, Anchor, Text string }
@@ -42,6 +42,7 @@ var colouredPhases = map[event.Phase]bool{
 	event.Confirm: true, event.Check: true, event.Remove: true,
 }
 
+// phaseClass returns the CSS class of the bars of a phase.
 func phaseClass(p event.Phase) string {
 	if colouredPhases[p] {
 		return "p-" + string(p)
@@ -87,7 +88,7 @@ func newChart(r explain.Report) *chart {
 
 func newRow(name string, spans []explain.Span, took, total explain.Seconds) row {
 	r := row{Name: name, Took: took.String()}
-	// Short spans come last, so that long ones do not hide them.
+	// Draw the short spans last, so that long spans do not hide them.
 	spans = slices.Clone(spans)
 	slices.SortStableFunc(spans, func(a, b explain.Span) int { return cmp.Compare(b.Took, a.Took) })
 	for _, s := range spans {
@@ -112,8 +113,8 @@ func newRow(name string, spans []explain.Span, took, total explain.Seconds) row 
 	return r
 }
 
-// makeTicks returns the ticks of the time axis, at multiples of a round number. There are at most seven,
-// except in runs of more than a week.
+// makeTicks returns the ticks of the time axis, at multiples of a round number. It returns at most seven
+// ticks. For a run of more than a week, it returns one tick per day, and at most 100.
 func makeTicks(total explain.Seconds) []tick {
 	if total <= 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// comparison compares a run with an earlier one.
+// comparison compares the times of a run with those of an earlier run.
 type comparison struct {
 	Now, Before             string
 	NowCommand, BeforeTitle string
@@ -22,7 +22,7 @@ type comparison struct {
 type pair struct {
 	Name, Note               string
 	Now, Before              string
-	NowWidth, BeforeWidth    string // of the bars, which have the same scale
+	NowWidth, BeforeWidth    string // widths of the two bars in percent, with a common scale
 	Ratio, Trend, Difference string
 }
 
@@ -73,12 +73,13 @@ func compareRuns(now, before Subject) *comparison {
 	return c
 }
 
+// duration is the time of a phase or a node in one run.
 type duration struct {
 	time    explain.Seconds
-	present bool
+	present bool // the run has this phase or node
 }
 
-// listPhases returns the phases of the whole run in their order, then the phases of its nodes.
+// listPhases returns the names of the phases of the whole run, then those of the other phases of nodes.
 func listPhases(r explain.Report) []event.Phase {
 	var out []event.Phase
 	seen := map[event.Phase]bool{}
@@ -97,8 +98,8 @@ func listPhases(r explain.Report) []event.Phase {
 	return out
 }
 
-// phaseTimes returns the time of each phase. The time of a phase that only nodes have is the time in which
-// any node was in it.
+// phaseTimes returns the time of each phase. For a phase that is recorded only for nodes, this is the time
+// in which at least one node was in the phase.
 func phaseTimes(r explain.Report) map[event.Phase]duration {
 	whole, parts := map[event.Phase][]explain.Span{}, map[event.Phase][]explain.Span{}
 	for _, s := range r.Phases {
@@ -127,7 +128,8 @@ func nodeTimes(r explain.Report) map[string]duration {
 	return out
 }
 
-// Smaller differences are not marked as slower or faster, because equal runs also differ by that much.
+// Smaller differences are not marked as slower or faster, because two identical runs also differ slightly.
+// A difference must exceed both limits.
 const (
 	minRelativeChange = 0.1
 	minAbsoluteChange = explain.Seconds(200 * time.Millisecond)

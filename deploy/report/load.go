@@ -15,25 +15,26 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Limits of the logs on a page. Of a longer log, the page contains the end and the path of the file.
+// The maximum size and number of lines of a node's log on a page. For a longer log, the page contains the
+// end of the log and the path of the log file.
 const (
 	logBytes = 16 << 10
 	logLines = 80
 )
 
-// Subject is a run with all of its recorded data.
+// Subject is a run with its recorded data. Its texts contain no control characters.
 type Subject struct {
 	Run    *state.Run
 	Time   explain.Report
 	Events []event.Event
-	Logs   map[string]Log // by node
+	Logs   map[string]Log // by the node's name; nodes without a log are missing
 }
 
 // Log is the end of the log of a node.
 type Log struct {
 	Text string
-	Cut  bool // the file contains more lines before Text
-	File string
+	Cut  bool   // the log file contains more lines before Text
+	File string // path of the log file
 }
 
 // Load reads a run's record.
@@ -59,7 +60,8 @@ func Load(run *state.Run) (Subject, error) {
 	return s.removeControls(), nil
 }
 
-// removeControls removes control characters from all texts that come from outside of nixbench.
+// removeControls returns s without control characters in texts that nixbench received from hives,
+// machines and the environment.
 func (s Subject) removeControls() Subject {
 	run := *s.Run
 	run.Args = slices.Clone(run.Args)
@@ -93,7 +95,7 @@ func (s Subject) removeControls() Subject {
 	return s
 }
 
-// nodeNames returns the nodes with a result, then the nodes that only have phases.
+// nodeNames returns the names of the nodes with a result, then those of the nodes with phases but no result.
 func (s Subject) nodeNames() []string {
 	var names []string
 	seen := map[string]bool{}
@@ -112,7 +114,7 @@ func (s Subject) nodeNames() []string {
 	return names
 }
 
-// readTail reads the last lines of a log.
+// readTail reads the last lines of a log file: at most logLines lines and logBytes bytes.
 func readTail(file string) (Log, error) {
 	f, info, err := durable.Open(file)
 	if err != nil {
@@ -141,7 +143,7 @@ func readTail(file string) (Log, error) {
 	return l, nil
 }
 
-// stripControls removes escape sequences and other control characters.
+// stripControls returns s without escape sequences and other control characters, except newlines and tabs.
 func stripControls(s string) string {
 	s = strings.ToValidUTF8(s, "�")
 	var b strings.Builder

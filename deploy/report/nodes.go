@@ -11,13 +11,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// node is a node with all of its recorded data.
+// node is the section of a node on the page.
 type node struct {
 	Name, Unit, Text, Error, Generation, Path, Took string
 	Outcome                                         state.Outcome
 	Spans                                           []step
 	Log                                             *Log
-	Open                                            bool // the section is open: the node failed or was rolled back
+	Open                                            bool // the section is unfolded, because the node failed or was rolled back
 }
 
 func listNodes(s Subject) []node {
@@ -69,7 +69,7 @@ func listNodes(s Subject) []node {
 		}
 		out = append(out, n)
 	}
-	slices.SortStableFunc(out, func(a, b node) int { // failed nodes come first
+	slices.SortStableFunc(out, func(a, b node) int { // nodes that failed or were rolled back are first
 		if a.Open != b.Open {
 			if a.Open {
 				return -1
@@ -81,7 +81,7 @@ func listNodes(s Subject) []node {
 	return out
 }
 
-// unit is a closure, with the names of its units and the nodes that share it.
+// unit is a row of the table of closures: a closure, the names of its units, and the nodes with this closure.
 type unit struct {
 	Name, Path, Size, Copied string
 	Nodes                    []string
@@ -89,8 +89,8 @@ type unit struct {
 	size                     int64
 }
 
-// listUnits returns the different closures of a run. The size of a closure is not recorded for a node that
-// already had all of its paths, so the largest recorded size of its nodes is used.
+// listUnits returns the different closures of a run. If a node had all paths of the closure before, no size
+// is recorded for this node. The size of a closure is therefore the largest size recorded for its nodes.
 func listUnits(s Subject) []unit {
 	type copied struct {
 		nodes, paths int
@@ -155,7 +155,7 @@ func listUnits(s Subject) []unit {
 		}
 		slices.SortFunc(names[key], nixeval.CompareNatural)
 		slices.SortFunc(members[key], nixeval.CompareNatural)
-		u.Name, u.Nodes = strings.Join(abbreviate(names[key], 3), ", "), abbreviate(members[key], 6)
+		u.Name, u.Nodes = strings.Join(abbreviateNames(names[key], 3), ", "), abbreviateNames(members[key], 6)
 		largest = max(largest, u.size)
 		out = append(out, u)
 	}
@@ -166,8 +166,9 @@ func listUnits(s Subject) []unit {
 	return out
 }
 
-// abbreviate returns the names, or at most `most` entries, of which the last one is the number of the others.
-func abbreviate(names []string, most int) []string {
+// abbreviateNames returns names if there are at most `most`. Otherwise it returns `most` texts: the first names,
+// and the number of the names that are left out.
+func abbreviateNames(names []string, most int) []string {
 	if len(names) <= most {
 		return names
 	}

@@ -40,12 +40,12 @@ type step struct {
 	Node  string
 	At    string
 	Took  string
-	Width string // of the bar in percent of the chart, such as 12.500%
-	Share string
+	Width string // width of the bar in percent of the chart, such as 12.500%
+	Share string // the step's part of the run's time, such as 13 %
 	Text  string
 }
 
-// outcomes are in the order of the summary of a run.
+// outcomes contains the outcomes in the order in which the summary of a run counts them.
 var outcomes = []state.Outcome{state.Switched, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
 
 func newPage(s Subject, before *Subject) page {
@@ -117,7 +117,7 @@ func countOutcomes(r *state.Run) []count {
 			delete(n, o)
 		}
 	}
-	for _, r := range r.Nodes { // outcomes that only later versions of nixbench have, in the order of nodes
+	for _, r := range r.Nodes { // add outcomes of later versions of nixbench, in the order of the nodes
 		if n[r.Outcome] > 0 {
 			out = append(out, count{n[r.Outcome], r.Outcome})
 			delete(n, r.Outcome)

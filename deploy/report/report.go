@@ -11,7 +11,7 @@ import (
 //go:embed page.html style.css
 var files embed.FS
 
-// Write writes the page of s. If before is not nil, the page also compares s with before.
+// Write writes the HTML page about s to w. If before is not nil, the page compares s with before.
 func Write(w io.Writer, s Subject, before *Subject) error {
 	style, err := files.ReadFile("style.css")
 	if err != nil {
@@ -26,7 +26,7 @@ func Write(w io.Writer, s Subject, before *Subject) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer // so that an incomplete page is never written
+	var b bytes.Buffer // collects the page, so that Write never writes an incomplete page
 	if err := t.Execute(&b, newPage(s, before)); err != nil {
 		return err
 	}
@@ -34,7 +34,8 @@ func Write(w io.Writer, s Subject, before *Subject) error {
 	return err
 }
 
-// makeDict returns a map from keys and values in turn. With it, a template can be called with several values.
+// makeDict returns a map of pairs, which contains keys and values in turn. A template uses makeDict to pass
+// several values to another template.
 func makeDict(pairs ...any) map[string]any {
 	out := map[string]any{}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -7,7 +7,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/explain"
 )
 
-// maxWarnings is how many warnings a page contains.
+// maxWarnings is the maximum number of warnings on a page.
 const maxWarnings = 200
 
 // warning is a warning or an error of the run.
@@ -15,6 +15,7 @@ type warning struct {
 	At, Level, Where, Text string
 }
 
+// listWarnings returns the first maxWarnings warnings and errors of the run, and the number of further ones.
 func listWarnings(s Subject) (out []warning, more int) {
 	for _, e := range s.Events {
 		w := warning{At: explain.Seconds(max(0, e.Time.Sub(s.Time.Started))).String(), Text: e.Text}
@@ -34,7 +35,7 @@ func listWarnings(s Subject) (out []warning, more int) {
 		case e.Node != "":
 			w.Where = e.Node + " " + w.Where
 		case len(e.Units) > 0:
-			w.Where = strings.Join(abbreviate(e.Units, 4), ", ") + " " + w.Where
+			w.Where = strings.Join(abbreviateNames(e.Units, 4), ", ") + " " + w.Where
 		case e.Path != "":
 			w.Where = e.Path
 		}

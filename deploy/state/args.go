@@ -14,13 +14,13 @@ var (
 	queryRE      = regexp.MustCompile(`(?i)([?&][a-z_-]*(?:password|token|secret|key|auth)[a-z_-]*)=[^&#\s]+`)
 )
 
-// hidden replaces text that must not be recorded.
-const hidden = "…"
+// redacted is written in place of text that must not be recorded.
+const redacted = "…"
 
-// SafeArgs returns a command line from which secrets are removed, so that it can be recorded.
-// nixbench takes no secrets in its arguments, but users pass them nevertheless: in URLs, in
-// flags that do not exist, in the command that `exec` runs. The command after `--` is not
-// recorded, only the number of its arguments.
+// SafeArgs returns a copy of a command line without secrets, so that it can be recorded. No option
+// of nixbench is a secret, but users may pass secrets nevertheless: in URLs, in options that do not
+// exist, or in the command that `exec` runs. The command after `--` is replaced by the number of its
+// arguments.
 func SafeArgs(args []string) []string {
 	out := []string{}
 	for i := 0; i < len(args); i++ {
@@ -33,13 +33,13 @@ func SafeArgs(args []string) []string {
 		m := secretFlagRE.FindStringSubmatch(args[i])
 		switch {
 		case m == nil:
-			out = append(out, safeText(secretSetRE.ReplaceAllString(args[i], "$1="+hidden+"\x00")))
+			out = append(out, removeSecrets(secretSetRE.ReplaceAllString(args[i], "$1="+redacted+"\x00")))
 		case m[2] != "":
-			out = append(out, m[1]+"="+hidden)
+			out = append(out, m[1]+"="+redacted)
 		default:
 			out = append(out, m[1])
 			if i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
-				out = append(out, hidden)
+				out = append(out, redacted)
 				i++
 			}
 		}
@@ -47,10 +47,10 @@ func SafeArgs(args []string) []string {
 	return out
 }
 
-// safeText removes users and passwords from the URLs in s, and everything after a NUL byte.
-func safeText(s string) string {
+// removeSecrets removes users and passwords from the URLs in s, and everything after a NUL byte.
+func removeSecrets(s string) string {
 	s, _, _ = strings.Cut(s, "\x00")
-	s = webUserRE.ReplaceAllString(s, "$1"+hidden+"@")
-	s = userinfoRE.ReplaceAllString(s, "$1:"+hidden+"@")
-	return queryRE.ReplaceAllString(s, "$1="+hidden)
+	s = webUserRE.ReplaceAllString(s, "$1"+redacted+"@")
+	s = userinfoRE.ReplaceAllString(s, "$1:"+redacted+"@")
+	return queryRE.ReplaceAllString(s, "$1="+redacted)
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Dir is a cluster's state folder. It need not exist.
+// Dir is the path of a cluster's state folder. The folder need not exist.
 type Dir string
 
-// Locate returns the state folder of a cluster.
+// Locate returns the state folder of a cluster: in `.nixbench` beside the hive, or under
+// $XDG_STATE_HOME if Nix copies the hive's folder into the store.
 func Locate(src nixeval.Source, cluster string) (Dir, error) {
 	if !src.Copied {
 		return Dir(filepath.Join(src.Dir, ".nixbench", cluster)), nil
@@ -34,23 +35,23 @@ func Locate(src nixeval.Source, cluster string) (Dir, error) {
 	return Dir(filepath.Join(base, "nixbench", where, cluster)), nil
 }
 
-// Root is the garbage collector root of a unit's current closure.
+// Root returns the path of the garbage collector root of a unit's current closure.
 func (d Dir) Root(unit string) string { return filepath.Join(string(d), "gcroots", unit) }
 
-// Facts is the runtime.json of the last apply.
+// Facts returns the path of runtime.json, which contains the facts of the last apply.
 func (d Dir) Facts() string { return filepath.Join(string(d), "runtime.json") }
 
-// Create makes the folder, readable by its owner only, and makes git ignore it. An existing folder
-// is verified first, see [Dir.Verify].
+// Create creates the folder with access for its owner only, and a .gitignore that makes git ignore
+// it. An existing folder is verified first, see [Dir.Verify].
 func (d Dir) Create() error {
-	if _, err := d.Verify(); err != nil { // before files are created in it
+	if _, err := d.Verify(); err != nil { // before nixbench creates files in the folder
 		return err
 	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return &FolderError{d, err}
 	}
 	ignore := filepath.Join(filepath.Dir(string(d)), ".gitignore")
-	f, err := os.OpenFile(ignore, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // O_EXCL does not follow a link
+	f, err := os.OpenFile(ignore, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // with O_EXCL, a symbolic link is not followed
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -64,7 +65,7 @@ func (d Dir) Create() error {
 	return nil
 }
 
-// write writes a file of the folder atomically.
+// write writes a file of the state folder atomically.
 func (d Dir) write(file string, data []byte) error {
 	if err := durable.Write(file, data); err != nil {
 		return &FolderError{d, err}

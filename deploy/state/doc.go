@@ -1,7 +1,7 @@
 // Package state stores what nixbench records about a cluster between runs, in
 // `.nixbench/<cluster>/` beside the hive:
 //
-//	lock           held while a command changes nodes; contains the holder
+//	lock           locked while a command changes nodes; contains the holder of the lock
 //	state.json     each node's current and previous system, and its open intents
 //	runtime.json   the facts of the last apply
 //	known_hosts    the host keys of the cluster's machines, for OpenSSH
@@ -9,8 +9,8 @@
 //	gcroots/       garbage collector roots of the deployed closures
 //	runs/<id>/     run.json, plan.json, events.jsonl, nodes/<name>.log
 //
-// To read, use a [Dir]. To write, take the [Lock] first. It opens the [Store] for the
-// state and the [Recorder] for the run:
+// To read, use a [Dir]. To write, take the [Lock] first. The lock opens the [Store], which
+// writes the state, and the [Recorder], which writes the record of the run:
 //
 //	lock, err := dir.Lock(ctx, state.Self("apply"))
 //	store, err := lock.Store()
@@ -20,10 +20,10 @@
 //	store.Update(func(s *state.State) error { s.Confirm("web-1", …); s.Finish(…); return nil })
 //	rec.End(0, nil)
 //
-// After a process was killed, all files are complete, the lock is free, the intents of the
-// process are in state.json, and its run's record has no end.
+// After a process was killed, all files are complete, the lock is free, state.json contains
+// the intents of the process, and the record of the process's run has no end.
 //
-// The folder contains a .gitignore that matches the folder itself. Nix copies a flake outside
-// of git into the world-readable store with everything beside it. The state of such a flake
-// is therefore under $XDG_STATE_HOME.
+// The folder contains a .gitignore that matches the folder itself. If a flake is not in a
+// git repository, Nix copies its whole folder into the store, where all users can read it.
+// The state of such a flake is therefore under $XDG_STATE_HOME.
 package state

@@ -11,7 +11,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// LockedError means that another process has the cluster's lock.
+// LockedError means that another process holds the cluster's lock.
 type LockedError struct {
 	Dir    Dir
 	Holder Holder // empty if the lock file contains no holder
@@ -72,23 +72,23 @@ func (e *FolderError) Hint() string {
 
 var errNoLocks = errors.New("its file system cannot lock files")
 
-// errGone means that a file is missing which is needed to manage existing machines.
-var errGone = errors.New("is missing, and machines of the cluster were booted")
+// errMissing means that a file that is needed to manage existing machines is missing.
+var errMissing = errors.New("is missing, and machines of the cluster were booted")
 
 // FileError means that a state file is damaged, missing, or of a newer version. nixbench never
-// replaces such a file by an empty one: the deployments to roll back to would be lost.
+// replaces such a file by an empty file: the record of the deployments for a rollback would be lost.
 type FileError struct {
 	File  string
-	Newer int // the version of the file, if a newer nixbench wrote it
+	Newer int // the version of the file if a newer nixbench wrote the file, otherwise 0
 	Err   error
-	Fix   string // what to do; if empty, Hint returns a general advice
+	Fix   string // what the user can do; if empty, Hint returns general advice
 }
 
 func (e *FileError) Error() string {
 	if e.Newer > 0 {
 		return fmt.Sprintf("%s has version %d, which this nixbench does not know", e.File, e.Newer)
 	}
-	if errors.Is(e.Err, errGone) {
+	if errors.Is(e.Err, errMissing) {
 		return fmt.Sprintf("%s %v", e.File, e.Err)
 	}
 	return fmt.Sprintf("%s is damaged: %v", e.File, e.Err)
@@ -107,8 +107,8 @@ func (e *FileError) Hint() string {
 	return "restore it from a backup, or move it away"
 }
 
-// since formats a time for a message. The date is included only if it is not today's.
-func since(t, now time.Time) string {
+// formatSince formats a time for a message. The date is left out if t is on the same day as now.
+func formatSince(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.YearDay() == now.YearDay() && t.Year() == now.Year() {
 		return t.Format("15:04:05")

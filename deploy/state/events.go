@@ -15,8 +15,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// ReadEvents reads events, one JSON object per line. Damaged lines are skipped and counted:
-// a killed run may leave an incomplete last line, and a full disk one in the middle.
+// ReadEvents reads events, one JSON object per line. It skips damaged lines and returns their
+// number: the last line of a killed run may be incomplete, and other lines if the disk was full.
 func ReadEvents(r io.Reader) (events []event.Event, damaged int, err error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	for {
@@ -38,9 +38,9 @@ func ReadEvents(r io.Reader) (events []event.Event, damaged int, err error) {
 	}
 }
 
-// logFile returns the path of a node's log. The node's name has been validated with the hive.
-// The encoding here ensures that the path stays inside the folder and that two nodes never
-// share a file.
+// logFile returns the path of a node's log. It encodes the name of the node so that the path is
+// always inside the folder, and that two nodes never have the same path. Names of a hive are
+// validated before, but logFile does not depend on that.
 func logFile(folder, node string) string {
 	var b strings.Builder
 	for i := range len(node) {

@@ -12,28 +12,28 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// The format versions that this nixbench writes: of the state, and of a run's record.
+// The format versions that this nixbench writes.
 const (
-	version    = 2
-	runVersion = 1
+	version    = 2 // of state.json
+	runVersion = 1 // of a run's run.json
 )
 
-// upgrade converts the fields of a file to the next version.
+// upgrade converts the fields of a file from one format version to the next one.
 type upgrade func(fields map[string]json.RawMessage) error
 
-// upgrades returns, for each older version of the state, the upgrade to the next version.
+// upgrades returns the upgrades of state.json. The key is the version before the upgrade.
 func upgrades() map[int]upgrade {
 	return map[int]upgrade{
 		1: func(map[string]json.RawMessage) error { return nil }, // version 1 had no machines
 	}
 }
 
-// Load reads the state. It is empty if there is no file and no machine was booted.
+// Load reads the state. If state.json does not exist and no machine was booted, the state is empty.
 func (d Dir) Load() (*State, error) {
 	file := d.stateFile()
 	data, err := durable.Read(file, durable.ConfigSize)
 	if errors.Is(err, os.ErrNotExist) {
-		if err := d.stateLost(err); err != nil {
+		if err := d.newStateLostError(err); err != nil {
 			return nil, err
 		}
 		return (&State{Version: version}).Clone(), nil
@@ -42,17 +42,17 @@ func (d Dir) Load() (*State, error) {
 		return nil, &FolderError{d, err}
 	}
 	var s State
-	if err := decode(file, data, version, upgrades(), &s); err != nil {
-		return nil, d.stateLost(err)
+	if err := decodeFile(file, data, version, upgrades(), &s); err != nil {
+		return nil, d.newStateLostError(err)
 	}
 	return s.Clone(), nil
 }
 
 func (d Dir) stateFile() string { return filepath.Join(string(d), "state.json") }
 
-// decode reads a versioned file and upgrades it. Unknown fields are an error, because they
-// would be lost when the file is written again.
-func decode(file string, data []byte, version int, upgrades map[int]upgrade, into any) error {
+// decodeFile decodes data, the content of a versioned file, and upgrades it to the given version.
+// Unknown fields are an error, because they would be lost when the file is written again.
+func decodeFile(file string, data []byte, version int, upgrades map[int]upgrade, into any) error {
 	damaged := func(err error) error { return &FileError{File: file, Err: err} }
 	var head struct {
 		Version int `json:"version"`
@@ -83,7 +83,7 @@ func decode(file string, data []byte, version int, upgrades map[int]upgrade, int
 	return nil
 }
 
-// upgradeFields applies the upgrades between two versions.
+// upgradeFields applies all upgrades from one version to another.
 func upgradeFields(data []byte, from, to int, upgrades map[int]upgrade) ([]byte, error) {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &fields); err != nil {
@@ -102,7 +102,7 @@ func upgradeFields(data []byte, from, to int, upgrades map[int]upgrade) ([]byte,
 	return json.Marshal(fields)
 }
 
-// describeJSONError adds the line number to a JSON syntax error.
+// describeJSONError returns an error that describes err for the user. A syntax error gets its line number.
 func describeJSONError(err error, data []byte) error {
 	var syntax *json.SyntaxError
 	switch {

@@ -17,26 +17,26 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// Hashes caches the hashes of large files, so that an image is read once, and not in every
-// run. A file with the same size and modification time is considered unchanged.
+// Hashes caches the hashes of large files, so that nixbench does not read an image in every run.
+// A file whose size and modification time are the same as before is considered unchanged.
 type Hashes struct {
 	dir Dir
 
 	mu      sync.Mutex
-	known   map[string]fileHash // by path
-	changed bool
+	known   map[string]fileHash // by the path of the file
+	changed bool                // since the cache was last read or written
 }
 
 type fileHash struct {
 	Size   int64  `json:"size"`
-	Time   int64  `json:"time"` // nanoseconds
-	SHA256 string `json:"sha256"`
+	Time   int64  `json:"time"`   // modification time in nanoseconds since 1970
+	SHA256 string `json:"sha256"` // in hex, see sparseHash
 }
 
 func (d Dir) hashesFile() string { return filepath.Join(string(d), "images.json") }
 
-// Hashes reads the cache. A cache file that cannot be read is treated as empty: the files are
-// then hashed again.
+// Hashes reads the cache. If the cache file cannot be read, the cache is empty, and all files are
+// hashed again.
 func (d Dir) Hashes() *Hashes {
 	h := &Hashes{dir: d, known: map[string]fileHash{}}
 	if data, err := durable.Read(d.hashesFile(), durable.ConfigSize); err == nil {
@@ -47,7 +47,8 @@ func (d Dir) Hashes() *Hashes {
 	return h
 }
 
-// Of returns the hash of a file in hex, from the cache if the file is unchanged. See sparseHash.
+// Of returns the hash of a file in hex. It uses the cached hash if the file is unchanged, and
+// otherwise computes the hash with sparseHash.
 func (h *Hashes) Of(ctx context.Context, file string) (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,15 +70,15 @@ func (h *Hashes) Of(ctx context.Context, file string) (string, error) {
 
 const hashBlock = 1 << 20
 
-// Whence of Seek on Linux: the next data, and the next hole.
+// Values of Seek's parameter whence that are specific to Linux.
 const (
-	seekData = 3
-	seekHole = 4
+	seekData = 3 // seek to the next data
+	seekHole = 4 // seek to the next hole
 )
 
 // sparseHash returns the SHA-256 of a file's size and of the offsets and contents of all blocks
-// that are not zero. Disk images are mostly holes, which need not be read. The position of the
-// holes has no influence, since two copies of a file may have different holes.
+// that are not zero. It does not read holes, because disk images consist mostly of holes. Holes and
+// written zeros give the same hash, because two copies of a file may have different holes.
 func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%d\n", size)
@@ -85,11 +86,11 @@ func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	for at := int64(0); at < size; {
 		data, err := f.Seek(at, seekData)
 		if errors.Is(err, syscall.ENXIO) {
-			break // only a hole follows
+			break // there is only a hole after at
 		}
 		end := size
 		if err != nil {
-			data = at // a file system without holes
+			data = at // the file system does not support seekData
 		} else if end, err = f.Seek(data, seekHole); err != nil {
 			return "", err
 		}
@@ -110,7 +111,7 @@ func sparseHash(ctx context.Context, f *os.File, size int64) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// Save writes the cache if it has changed. Entries of files that no longer exist are removed.
+// Save writes the cache if the cache has changed. It removes the entries of files that do not exist.
 func (h *Hashes) Save() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,49 +18,49 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// ClientKey is the file of the private key with which nixbench logs in to its machines.
+// ClientKey returns the path of the private key with which nixbench logs in to the cluster's machines.
 func (d Dir) ClientKey() string { return filepath.Join(string(d), "secrets", "id_ed25519") }
 
-// KnownHosts is the known_hosts file for OpenSSH's client.
+// KnownHosts returns the path of the known_hosts file for OpenSSH's client.
 func (d Dir) KnownHosts() string { return filepath.Join(string(d), "known_hosts") }
 
-// Vault is the folder of the secrets that nixbench generates for deployment.keys.
+// Vault returns the folder of the secrets that nixbench generates for deployment.keys.
 func (d Dir) Vault() string { return filepath.Join(string(d), "secrets", "generated") }
 
-// Kubeconfig is the file of a Kubernetes cluster's administrator kubeconfig.
+// Kubeconfig returns the path of the administrator kubeconfig of a Kubernetes cluster.
 func (d Dir) Kubeconfig() string { return filepath.Join(string(d), "kubeconfig") }
 
-// hostKey is the file of a machine's private host key.
-func (d Dir) hostKey(node string) string {
+// hostKeyFile returns the path of the private host key of a node's machine.
+func (d Dir) hostKeyFile(node string) string {
 	return filepath.Join(string(d), "secrets", "hosts", node)
 }
 
-// Key is a key pair.
+// Key is an SSH key pair.
 type Key struct {
-	Private []byte // OpenSSH's PEM
-	Public  string // as in a known_hosts or authorized_keys file
+	Private []byte // in OpenSSH's PEM format
+	Public  string // in the format of known_hosts and authorized_keys files
 }
 
-// MakeClientKey returns the client key. It generates the key if there is none, except while machines
-// may exist that accept only the lost one.
+// MakeClientKey returns the client key, and generates it if there is none. It fails if the key is lost
+// and machines may exist that accept only the lost key.
 func (d Dir) MakeClientKey() (Key, error) {
-	if !exists(d.ClientKey()) && d.needed() {
-		return Key{}, d.keyLost(errGone)
+	if !exists(d.ClientKey()) && d.isClientKeyNeeded() {
+		return Key{}, d.newKeyLostError(errMissing)
 	}
 	key, err := d.makeKey(d.ClientKey(), "nixbench")
-	if f := (*FileError)(nil); errors.As(err, &f) && d.needed() {
-		return key, d.keyLost(f.Err)
+	if f := (*FileError)(nil); errors.As(err, &f) && d.isClientKeyNeeded() {
+		return key, d.newKeyLostError(f.Err)
 	}
 	return key, err
 }
 
-// MakeHostKey returns the host key of a node's machine. It generates the key if there is none.
-func (d Dir) MakeHostKey(node string) (Key, error) { return d.makeKey(d.hostKey(node), node) }
+// MakeHostKey returns the host key of a node's machine, and generates it if there is none.
+func (d Dir) MakeHostKey(node string) (Key, error) { return d.makeKey(d.hostKeyFile(node), node) }
 
 // RemoveHostKey deletes the host key of a machine that has been removed.
-func (d Dir) RemoveHostKey(node string) error { return d.remove(d.hostKey(node)) }
+func (d Dir) RemoveHostKey(node string) error { return d.remove(d.hostKeyFile(node)) }
 
-// RemoveKeys deletes all SSH keys and known_hosts. It is called when no machine is left.
+// RemoveKeys deletes all SSH keys and known_hosts. It is called when all machines have been removed.
 func (d Dir) RemoveKeys() error {
 	hosts := filepath.Join(string(d), "secrets", "hosts")
 	if err := os.RemoveAll(hosts); err != nil {
@@ -69,7 +69,8 @@ func (d Dir) RemoveKeys() error {
 	return errors.Join(d.remove(d.ClientKey()), d.remove(d.KnownHosts()))
 }
 
-// RemoveSecrets deletes the generated secrets and the kubeconfig. It is called when no node is left.
+// RemoveSecrets deletes the generated secrets and the kubeconfig. It is called when all nodes have been
+// removed.
 func (d Dir) RemoveSecrets() error {
 	if err := os.RemoveAll(d.Vault()); err != nil {
 		return &FolderError{d, err}
@@ -84,8 +85,9 @@ func (d Dir) remove(file string) error {
 	return nil
 }
 
-// makeKey reads a key, or generates one. A generated key is completely on disk when makeKey
-// returns: if a machine got a key that is then lost, nixbench could not log in to it.
+// makeKey reads a key from a file. If the file does not exist, makeKey generates a key and writes the
+// file durably before it returns: if a machine got a key that is then lost, nixbench could not log
+// in to the machine.
 func (d Dir) makeKey(file, comment string) (Key, error) {
 	data, err := durable.Read(file, durable.KeySize)
 	if err == nil {
@@ -115,15 +117,15 @@ func (d Dir) makeKey(file, comment string) (Key, error) {
 func readKey(file string, data []byte) (Key, error) {
 	signer, err := ssh.ParsePrivateKey(data)
 	if err != nil {
-		// err is left out, since it could quote the key. A recreated machine gets another host key.
+		// err is not included, since it could quote the private key. A recreated machine gets another host key.
 		return Key{}, &FileError{File: file, Err: errors.New("it is no private key"),
 			Fix: "restore it from a backup, or move it away: another one is made when it is needed"}
 	}
 	return Key{Private: data, Public: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey())))}, nil
 }
 
-// WriteFacts writes runtime.json and known_hosts. Files that already have the same content are
-// not written.
+// WriteFacts writes runtime.json and known_hosts. A file whose content would not change is not
+// written.
 func (d Dir) WriteFacts(runtime []byte, machines map[string]Machine) error {
 	var known strings.Builder
 	for _, node := range sortedKeys(machines) {

@@ -17,16 +17,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// Holder describes the process that has the lock.
+// Holder describes the process that holds the lock.
 type Holder struct {
-	Command string    `json:"command"` // as in `apply`
+	Command string    `json:"command"` // nixbench's subcommand, such as apply
 	PID     int       `json:"pid"`
 	Host    string    `json:"host"`
 	User    string    `json:"user"`
 	Started time.Time `json:"started"`
 }
 
-// Self describes this process, which runs command.
+// Self returns a Holder that describes this process, which runs the subcommand command.
 func Self(command string) Holder {
 	h := Holder{Command: command, PID: os.Getpid(), User: os.Getenv("USER"), Started: time.Now().UTC()}
 	h.Host, _ = os.Hostname()
@@ -37,37 +37,37 @@ func Self(command string) Holder {
 }
 
 func (h Holder) String() string {
-	return fmt.Sprintf("`nixbench %s` of %s@%s, process %d, since %s", h.Command, h.User, h.Host, h.PID, since(h.Started, time.Now()))
+	return fmt.Sprintf("`nixbench %s` of %s@%s, process %d, since %s", h.Command, h.User, h.Host, h.PID, formatSince(h.Started, time.Now()))
 }
 
-func (h Holder) same(o Holder) bool {
+func (h Holder) isSame(o Holder) bool {
 	return h.PID == o.PID && h.Host == o.Host && h.Started.Equal(o.Started)
 }
 
-// Lock is the cluster's lock; only its holder may change the cluster. The kernel releases it
-// when the process ends, in whichever way, so a lock is never stale. The file of a killed
-// process still contains its holder, which has no effect.
+// Lock is the cluster's lock; only its holder may change the cluster. The kernel releases the lock
+// when the process of the holder ends or is killed, so a lock is never stale. After a process was
+// killed, the lock file still contains the holder, but the lock is free.
 type Lock struct {
 	dir    Dir
 	holder Holder
 
 	mu   sync.Mutex
-	file *os.File // nil once unlocked
+	file *os.File // the open lock file; nil after Unlock
 }
 
-// flocker is flock(2), or a test's replacement.
+// flocker is the type of flock(2), so that tests can replace it.
 type flocker func(fd, how int) error
 
-// A refused lock is tried again for retryFor before the holder is reported. A reader that
-// checks whether the lock is free has it for a moment, and a new holder needs a moment to
-// write its name.
+// If another process holds the lock, nixbench retries every retryEvery, and reports the holder after
+// retryFor. A process that only checks whether the lock is free also holds the lock for a moment,
+// and a new holder needs a moment to write its description into the lock file.
 const (
 	retryFor   = 60 * time.Millisecond
 	retryEvery = 10 * time.Millisecond
 )
 
-// Lock takes the cluster's lock for h. If another process has it, the error is a
-// [*LockedError] with its holder. Commands that only read need no lock.
+// Lock takes the cluster's lock for h. If another process holds the lock, the error is a
+// [*LockedError] with that holder. Commands that only read need no lock.
 func (d Dir) Lock(ctx context.Context, h Holder) (*Lock, error) {
 	return d.lock(ctx, h, unix.Flock)
 }
@@ -107,8 +107,8 @@ func (d Dir) lock(ctx context.Context, h Holder, flock flocker) (*Lock, error) {
 func (d Dir) lockFile() string { return filepath.Join(string(d), "lock") }
 
 // tryLock opens and locks the lock file. nixbench never deletes the file: two processes could
-// then hold locks on two files of the same name. If something else deleted the file between
-// open and lock, the lock is on the old file and tryLock fails with EWOULDBLOCK.
+// then hold locks on two files of the same name. If another program deletes the file between
+// open and lock, tryLock has locked the deleted file and fails with EWOULDBLOCK.
 func (d Dir) tryLock(flock flocker) (*os.File, error) {
 	f, err := os.OpenFile(d.lockFile(), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -134,8 +134,8 @@ func (d Dir) tryLock(flock flocker) (*os.File, error) {
 	return f, nil
 }
 
-// checkLockFile refuses a lock file that is not a regular file or has a second hard link: the
-// holder is written into it, which would overwrite another program's file.
+// checkLockFile returns an error if the lock file is not a regular file or has a second hard link.
+// nixbench writes the holder into the lock file, which could overwrite another program's file.
 func (d Dir) checkLockFile(f *os.File) error {
 	info, err := f.Stat()
 	if err == nil {
@@ -150,6 +150,8 @@ func (d Dir) checkLockFile(f *os.File) error {
 	return nil
 }
 
+// lockFile locks a file without waiting. how is unix.LOCK_EX or unix.LOCK_SH. It fails with
+// EWOULDBLOCK if another process holds the lock.
 func lockFile(f *os.File, how int, flock flocker) error {
 	for {
 		switch err := flock(int(f.Fd()), how|unix.LOCK_NB); {
@@ -164,8 +166,8 @@ func lockFile(f *os.File, how int, flock flocker) error {
 	}
 }
 
-// writeHolder writes the holder into the lock file in place: a file renamed over it would not
-// be locked.
+// writeHolder writes the holder into the existing lock file. It does not replace the file by a new
+// one, because the new file would not be locked.
 func (l *Lock) writeHolder() error {
 	data, err := json.Marshal(l.holder)
 	if err != nil {
@@ -178,8 +180,8 @@ func (l *Lock) writeHolder() error {
 	return err
 }
 
-// readHolder reads the last holder from the lock file. It is empty while a holder is being
-// written.
+// readHolder reads the last holder from the lock file. It returns an empty Holder while a process
+// is writing the file.
 func (d Dir) readHolder() Holder {
 	var h Holder
 	data, err := durable.Read(d.lockFile(), 64<<10)
@@ -189,7 +191,7 @@ func (d Dir) readHolder() Holder {
 	return h
 }
 
-// Holder returns the process that has the lock, or nil if the lock is free.
+// Holder returns the process that holds the lock, or nil if the lock is free.
 func (d Dir) Holder() (*Holder, error) {
 	f, _, err := durable.OpenNoFollow(d.lockFile())
 	if errors.Is(err, os.ErrNotExist) {
@@ -234,7 +236,7 @@ func (l *Lock) Unlock() error {
 
 var errUnlocked = errors.New("written without its lock")
 
-// checkHeld fails after Unlock.
+// checkHeld returns an error if the lock has been released by Unlock.
 func (l *Lock) checkHeld() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

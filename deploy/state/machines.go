@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Cluster records where the cluster's machines are. It does not depend on the current hive, so
-// that machines can be removed when the hive no longer has them.
+// Cluster records the network and the hypervisors of the cluster's machines. The record does not
+// depend on the hive, so that nixbench can remove machines that are no longer in the hive.
 type Cluster struct {
 	ID          string                `json:"id"` // 16 hex digits; marks every object of the cluster on a hypervisor
 	Network     Network               `json:"network"`
-	Hypervisors map[string]Hypervisor `json:"hypervisors"` // all that may have objects of the cluster
+	Hypervisors map[string]Hypervisor `json:"hypervisors"` // by name: all hypervisors that may have objects of the cluster
 }
 
-// Network is the machines' network.
+// Network is the libvirt network of the machines.
 type Network struct {
 	Name   string `json:"name"`
 	Mode   string `json:"mode"`
@@ -25,30 +25,30 @@ type Network struct {
 	Domain string `json:"domain,omitempty"`
 }
 
-// Hypervisor is the connection to a hypervisor.
+// Hypervisor contains the libvirt URI and the storage pool of a hypervisor.
 type Hypervisor struct {
 	URI      string `json:"uri"`
 	Pool     string `json:"pool"`
 	PoolPath string `json:"poolPath"`
 }
 
-// Machine is the record of a node's machine. Address and keys are recorded before the machine
-// is created, and kept until it is removed.
+// Machine is the record of a node's machine. The address and the host key are recorded before the
+// machine is created, and kept until the machine is removed.
 type Machine struct {
 	Role       string     `json:"role,omitempty"`
 	Hypervisor string     `json:"hypervisor,omitempty"`
 	MAC        string     `json:"mac"`
 	Address    netip.Addr `json:"address,omitzero"`
-	HostKey    string     `json:"hostKey"`         // public
-	Image      *Image     `json:"image,omitempty"` // nil before it was created
-	Created    *time.Time `json:"created,omitempty"`
+	HostKey    string     `json:"hostKey"`           // the machine's public host key
+	Image      *Image     `json:"image,omitempty"`   // nil until nixbench begins to create the machine
+	Created    *time.Time `json:"created,omitempty"` // nil until the machine has been created
 }
 
 // Image is the image from which a machine was created.
 type Image struct {
 	Hash    string `json:"hash"`
 	Format  string `json:"format,omitempty"`
-	Kernel  string `json:"kernel,omitempty"` // with direct kernel boot
+	Kernel  string `json:"kernel,omitempty"` // for direct kernel boot, like Initrd and Cmdline
 	Initrd  string `json:"initrd,omitempty"`
 	Cmdline string `json:"cmdline,omitempty"`
 }
@@ -60,19 +60,20 @@ func NewCluster() *Cluster {
 	return &Cluster{ID: hex.EncodeToString(id[:]), Hypervisors: map[string]Hypervisor{}}
 }
 
-// Steps of intents about machines.
+// Steps of intents that create, start or remove a machine.
 const (
-	MakeMachine   = "machine"        // the machine is created or started; finished when it is ready
-	RemoveMachine = "remove-machine" // finished when all of the machine is removed
+	MakeMachine   = "machine"        // create or start the machine; finished when the machine is ready
+	RemoveMachine = "remove-machine" // finished when the machine and its disks are removed
 )
 
-// Unready reports whether a run began to create or start the node's machine and did not see it ready.
+// Unready reports whether a run began to create or start the node's machine, but the machine was not
+// observed to be ready.
 func (s *State) Unready(node string) bool {
 	return slices.ContainsFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == MakeMachine })
 }
 
-// Making records that the node's machine is about to be created, where and from which image. It
-// deletes the record of deployments to an earlier machine of the node.
+// Making records the hypervisor and the image of the node's machine before the machine is created. It
+// deletes the record of the deployments to an earlier machine of the node.
 func (s *State) Making(node, hypervisor string, image Image) {
 	m := s.Machines[node]
 	m.Hypervisor, m.Image, m.Created = hypervisor, &image, nil
@@ -80,7 +81,7 @@ func (s *State) Making(node, hypervisor string, image Image) {
 	delete(s.Nodes, node)
 }
 
-// Made records when the node's machine was created.
+// Made records the time when the node's machine was created. It keeps a time that is already recorded.
 func (s *State) Made(node string, at time.Time) {
 	m := s.Machines[node]
 	if m.Created == nil {
@@ -89,20 +90,20 @@ func (s *State) Made(node string, at time.Time) {
 	s.Machines[node] = m
 }
 
-// MachineReady removes the intents of all runs to create or start the node's machine.
+// MachineReady removes the intents to create or start the node's machine, of all runs.
 func (s *State) MachineReady(node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == MakeMachine })
 }
 
-// Removed deletes the record of a node's machine, its deployments and its intents.
+// Removed deletes the records of a node: its machine, its deployments and its intents.
 func (s *State) Removed(node string) {
 	delete(s.Machines, node)
 	delete(s.Nodes, node)
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node })
 }
 
-// MachineOf returns the recorded machine of a node, which is zero if there is none, and the cluster of
-// the machines.
+// MachineOf returns the record of a node's machine, or a zero Machine if there is none, and the recorded
+// cluster. The error is always nil.
 func (s *State) MachineOf(node string) (Machine, *Cluster, error) {
 	return s.Machines[node], s.Cluster, nil
 }

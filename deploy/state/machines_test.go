@@ -45,7 +45,7 @@ func TestMachinesAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var again State
-	if err := decode("x", data, version, upgrades(), &again); err != nil {
+	if err := decodeFile("x", data, version, upgrades(), &again); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(s, again.Clone(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
@@ -90,7 +90,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	// A damaged key is not replaced, since the machine has its public half. The error does not contain the key.
-	if err := os.WriteFile(d.hostKey("w-2"), []byte("s3cret"), 0o600); err != nil {
+	if err := os.WriteFile(d.hostKeyFile("w-2"), []byte("s3cret"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.MakeHostKey("w-2"); err == nil || strings.Contains(err.Error(), "s3cret") {

@@ -16,9 +16,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// RunInfo describes a run when it begins.
+// RunInfo contains the facts about a run that are known when the run begins.
 type RunInfo struct {
-	Args      []string // without the program's name
+	Args      []string // the command line without the program's name
 	Hive      string
 	Revision  string
 	FlakeLock string
@@ -30,30 +30,30 @@ type RunInfo struct {
 type Recorder struct {
 	lock   *Lock
 	folder string
-	wake   chan struct{} // requests an immediate write
-	stop   chan struct{}
-	done   chan struct{}
+	wake   chan struct{} // receives a value to request an immediate write
+	stop   chan struct{} // closed to end runWriter
+	done   chan struct{} // closed when runWriter has ended
 
 	mu      sync.Mutex
 	run     Run
-	changed bool                     // run is newer than run.json
-	events  []byte                   // to be written
-	logs    map[string]*bytes.Buffer // by node, to be written
-	lost    int                      // number of events dropped because the disk was full
-	err     error                    // why the record is not complete
-	closed  bool
+	changed bool                     // run has changed since run.json was written
+	events  []byte                   // events that are not yet written to events.jsonl
+	logs    map[string]*bytes.Buffer // by node: log lines that are not yet written to its log
+	lost    int                      // number of events that were dropped because the disk was full
+	err     error                    // the first write error, while the record is incomplete
+	closed  bool                     // End was called
 
-	disk sync.Mutex // held while writing, so that lines stay in order
+	disk sync.Mutex // locked while files are written, so that lines are written in order
 }
 
 const (
 	flushEvery = time.Second
-	maxPending = 8 << 20 // bytes of events kept in memory while the disk is full
+	maxPending = 8 << 20 // maximum size of the unwritten events in memory, in bytes
 )
 
 var notCommandRE = regexp.MustCompile(`[^a-z0-9]+`)
 
-// Record starts the record of a run of the lock's holder.
+// Record creates the record of a new run, which the holder of the lock executes.
 func (l *Lock) Record(info RunInfo) (*Recorder, error) {
 	if err := l.checkHeld(); err != nil {
 		return nil, err
@@ -62,16 +62,16 @@ func (l *Lock) Record(info RunInfo) (*Recorder, error) {
 	if err := os.MkdirAll(l.dir.runsDir(), 0o700); err != nil {
 		return nil, &FolderError{l.dir, err}
 	}
-	id := l.dir.freeID(l.holder.Command, started)
+	id := l.dir.chooseRunID(l.holder.Command, started)
 	r := &Recorder{
 		lock:   l,
-		folder: l.dir.runDir(fresh + id),
+		folder: l.dir.runDir(newPrefix + id),
 		wake:   make(chan struct{}, 1),
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
 		logs:   map[string]*bytes.Buffer{},
 		run: Run{
-			Version: runVersion, ID: id, Command: l.holder.Command, Args: SafeArgs(info.Args), Hive: safeText(info.Hive),
+			Version: runVersion, ID: id, Command: l.holder.Command, Args: SafeArgs(info.Args), Hive: removeSecrets(info.Hive),
 			Revision: info.Revision, FlakeLock: info.FlakeLock, Nixbench: info.Nixbench,
 			Holder: l.holder, Started: started, Nodes: []NodeResult{},
 		},
@@ -79,12 +79,12 @@ func (l *Lock) Record(info RunInfo) (*Recorder, error) {
 	if err := r.createFolder(l.dir.runDir(id)); err != nil {
 		return nil, err
 	}
-	go r.loop()
+	go r.runWriter()
 	return r, nil
 }
 
-// createFolder creates the run's folder with its run.json under a temporary name and renames it,
-// so that a listing never contains a run without a record.
+// createFolder creates the run's folder with run.json under a temporary name, and then renames the
+// folder, so that a list of runs never contains a folder without run.json.
 func (r *Recorder) createFolder(folder string) error {
 	if err := os.MkdirAll(filepath.Join(r.folder, "nodes"), 0o700); err != nil {
 		return &FolderError{r.lock.dir, err}
@@ -99,8 +99,10 @@ func (r *Recorder) createFolder(folder string) error {
 	return nil
 }
 
-// freeID returns an unused identifier for a run. Only the lock's holder may call it.
-func (d Dir) freeID(command string, t time.Time) string {
+// chooseRunID returns an unused identifier for a run: the time and the command, and a number if
+// necessary. Only the holder of the lock may call it, since other processes could choose the same
+// identifier.
+func (d Dir) chooseRunID(command string, t time.Time) string {
 	base := t.Format("20060102T150405Z") + "-" + strings.Trim(notCommandRE.ReplaceAllString(strings.ToLower(command), "-"), "-")
 	base = strings.TrimSuffix(base[:min(len(base), 60)], "-")
 	id := base
@@ -110,13 +112,13 @@ func (d Dir) freeID(command string, t time.Time) string {
 	return id
 }
 
-// ID is the run's identifier.
+// ID returns the run's identifier.
 func (r *Recorder) ID() string { return r.run.ID }
 
-// LogFile is the file of node's log.
+// LogFile returns the path of node's log.
 func (r *Recorder) LogFile(node string) string { return logFile(r.folder, node) }
 
-// Event records an event. It is an [event.Sink].
+// Event records an event. The method can be used as an [event.Sink].
 func (r *Recorder) Event(e event.Event) {
 	line, err := json.Marshal(e)
 	r.mu.Lock()
@@ -163,6 +165,7 @@ func (r *Recorder) Results() []NodeResult {
 	return slices.Clone(r.run.Nodes)
 }
 
+// wakeWriter requests an immediate write from runWriter. It does not wait.
 func (r *Recorder) wakeWriter() {
 	select {
 	case r.wake <- struct{}{}:
@@ -170,12 +173,13 @@ func (r *Recorder) wakeWriter() {
 	}
 }
 
+// noteWriteError records the result of a write in r.err, for End. The caller must have locked r.mu.
 func (r *Recorder) noteWriteError(err error) {
 	switch {
 	case r.err == nil:
 		r.err = err
 	case err == nil && r.lost == 0:
-		r.err = nil // the disk has room again, and nothing is missing
+		r.err = nil // all pending data has now been written, and no event was dropped
 	}
 }
 
@@ -200,14 +204,15 @@ func (r *Recorder) Plan(plan any) error {
 	return r.lock.dir.write(filepath.Join(r.folder, "plan.json"), append(data, '\n'))
 }
 
-func (r *Recorder) loop() {
+// runWriter writes pending data every second, and when wakeWriter is called, until r.stop is closed.
+func (r *Recorder) runWriter() {
 	defer close(r.done)
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-r.wake:
-			_ = r.flush(false) // the error is kept for End
+			_ = r.flush(false) // flush stores the error for End
 		case <-tick.C:
 			_ = r.flush(true)
 		case <-r.stop:
@@ -216,8 +221,8 @@ func (r *Recorder) loop() {
 	}
 }
 
-// flush writes pending events and logs, and run.json if withRun is set and the run has changed.
-// Data that could not be written stays pending.
+// flush writes the pending events and log lines. If withRun is set and the run has changed, flush
+// also writes run.json. Data that could not be written stays pending.
 func (r *Recorder) flush(withRun bool) error {
 	r.disk.Lock()
 	defer r.disk.Unlock()
@@ -258,8 +263,9 @@ func (r *Recorder) flush(withRun bool) error {
 	return err
 }
 
-// appendTo appends data to a file and returns the part that could not be written. It opens the
-// file for each call, since a thousand open logs exceed the limit of many systems.
+// appendTo appends data to a file and returns the part of data that could not be written. It opens
+// and closes the file in each call, because the logs of a thousand nodes would exceed the limit of
+// open files of many systems.
 func appendTo(file string, data []byte) ([]byte, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -291,8 +297,8 @@ func (r *Recorder) writeRun() error {
 	return err
 }
 
-// End completes the record with the run's exit code and, if that is not 0, its cause. An error
-// means that the record itself is not complete.
+// End completes the record with the run's exit code and, if the run failed, the cause. It returns an
+// error if the record is incomplete.
 func (r *Recorder) End(exit int, cause error) error {
 	r.mu.Lock()
 	if r.closed {
@@ -312,7 +318,7 @@ func (r *Recorder) End(exit int, cause error) error {
 	if err := r.writeRun(); err != nil {
 		last = err
 	}
-	if err := r.lock.dir.backUp(r.run.ID); err != nil && last == nil {
+	if err := r.lock.dir.backUpState(r.run.ID); err != nil && last == nil {
 		last = err
 	}
 	r.mu.Lock()

@@ -20,14 +20,14 @@ type Run struct {
 	Command   string       `json:"command"`
 	Args      []string     `json:"args"` // of nixbench; see [SafeArgs]
 	Hive      string       `json:"hive"`
-	Revision  string       `json:"revision,omitempty"`  // of the git tree that the hive is in
-	FlakeLock string       `json:"flakeLock,omitempty"` // its hash
-	Nixbench  string       `json:"nixbench"`            // version
-	Holder    Holder       `json:"holder"`              // who ran it
+	Revision  string       `json:"revision,omitempty"`  // git revision of the hive
+	FlakeLock string       `json:"flakeLock,omitempty"` // hash of the hive's flake.lock
+	Nixbench  string       `json:"nixbench"`            // version of nixbench
+	Holder    Holder       `json:"holder"`              // the process of the run
 	Started   time.Time    `json:"started"`
 	Ended     *time.Time   `json:"ended,omitempty"`
 	Exit      *int         `json:"exit,omitempty"`
-	Error     string       `json:"error,omitempty"` // of the run as a whole
+	Error     string       `json:"error,omitempty"` // why the whole run failed
 	Nodes     []NodeResult `json:"nodes"`
 
 	dir     Dir
@@ -39,8 +39,8 @@ type NodeResult struct {
 	Node    string  `json:"node"`
 	Unit    string  `json:"unit"`
 	Path    string  `json:"path,omitempty"`
-	Before  int     `json:"before,omitempty"` // generation
-	After   int     `json:"after,omitempty"`
+	Before  int     `json:"before,omitempty"` // the profile's generation before the run
+	After   int     `json:"after,omitempty"`  // the profile's generation after the run
 	Outcome Outcome `json:"outcome"`
 	Error   string  `json:"error,omitempty"`
 }
@@ -64,12 +64,12 @@ const (
 	StatusDone        Status = "done"
 	StatusFailed      Status = "failed"
 	StatusInterrupted Status = "interrupted"
-	StatusKilled      Status = "killed"  // ended without writing its end
-	StatusDamaged     Status = "damaged" // its record cannot be read
+	StatusKilled      Status = "killed"  // the process ended before it wrote the end of the run
+	StatusDamaged     Status = "damaged" // the record of the run cannot be read
 )
 
-// Status returns the run's status. A run without an end whose process no longer has the lock
-// was killed.
+// Status returns the run's status. The status is StatusKilled if the record has no end and the run's
+// process does not hold the lock.
 func (r *Run) Status() Status {
 	switch {
 	case r.running:
@@ -87,10 +87,10 @@ func (r *Run) Status() Status {
 func (d Dir) runsDir() string         { return filepath.Join(string(d), "runs") }
 func (d Dir) runDir(id string) string { return filepath.Join(d.runsDir(), id) }
 
-// Folder is the folder of the run's files.
+// Folder returns the folder of the run's files.
 func (r *Run) Folder() string { return r.dir.runDir(r.ID) }
 
-// Events reads the run's events. Lines damaged by a kill or a full disk are skipped and counted.
+// Events reads the run's events. It skips damaged lines and returns their number, see [ReadEvents].
 func (r *Run) Events() (events []event.Event, damaged int, err error) {
 	f, _, err := durable.Open(filepath.Join(r.Folder(), "events.jsonl"))
 	if errors.Is(err, os.ErrNotExist) {
@@ -107,7 +107,7 @@ func (r *Run) Events() (events []event.Event, damaged int, err error) {
 	return events, damaged, nil
 }
 
-// Plan reads the run's plan, or returns nil if the run ended before it had one.
+// Plan reads the run's plan. It returns nil if the run ended before it had written a plan.
 func (r *Run) Plan() (json.RawMessage, error) {
 	data, err := durable.Read(filepath.Join(r.Folder(), "plan.json"), durable.ConfigSize)
 	if errors.Is(err, os.ErrNotExist) {
@@ -119,7 +119,7 @@ func (r *Run) Plan() (json.RawMessage, error) {
 	return data, nil
 }
 
-// LogFile is the file of node's log.
+// LogFile returns the path of node's log.
 func (r *Run) LogFile(node string) string { return logFile(r.Folder(), node) }
 
 // NodeLog opens node's log.

@@ -166,7 +166,7 @@ func TestIdentifiers(t *testing.T) {
 		{"apply", "20261121T015900Z-apply"}, {"apply", "20261121T015900Z-apply-2"}, {"apply", "20261121T015900Z-apply-3"},
 		{"Apply ../dry activate", "20261121T015900Z-apply-dry-activate"}, {"", "20261121T015900Z"},
 	} {
-		id := d.freeID(c[0], at)
+		id := d.chooseRunID(c[0], at)
 		if id != c[1] {
 			t.Errorf("%q: %s, want %s", c[0], id, c[1])
 		}
@@ -300,8 +300,8 @@ func TestPrune(t *testing.T) {
 		put(fmt.Sprintf("2001112%dT000000Z-apply", i))
 	}
 	put("mine")
-	put(fresh + "20011101T000000Z-apply")
-	put(gone + "20011101T000000Z-apply")
+	put(newPrefix + "20011101T000000Z-apply")
+	put(removedPrefix + "20011101T000000Z-apply")
 	s, err := l.Store()
 	if err != nil {
 		t.Fatal(err)

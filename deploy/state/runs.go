@@ -14,7 +14,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// RunSummary is a line in the list of runs.
+// RunSummary describes a run in the list of runs.
 type RunSummary struct {
 	ID      string          `json:"id"`
 	Command string          `json:"command"`
@@ -22,14 +22,14 @@ type RunSummary struct {
 	Started time.Time       `json:"started"`
 	Ended   *time.Time      `json:"ended,omitempty"`
 	Exit    *int            `json:"exit,omitempty"`
-	Nodes   map[Outcome]int `json:"nodes,omitempty"`
+	Nodes   map[Outcome]int `json:"nodes,omitempty"` // the number of nodes with each outcome
 	Error   string          `json:"error,omitempty"` // the run's error, or why the record cannot be read
 }
 
-// RunError means that a reference matches no run, or several.
+// RunError means that a reference to a run matches no run, or several runs.
 type RunError struct {
 	Ref   string
-	Among []string // the runs that match, if there are several
+	Among []string // the matching runs if there are several
 }
 
 func (e *RunError) Error() string {
@@ -50,10 +50,10 @@ func (e *RunError) Hint() string {
 	return "nixbench runs lists them"
 }
 
-// Prefixes of the folders of runs that are being removed or created.
+// Prefixes of the folders of runs while they are being removed or created.
 const (
-	gone  = ".gone-"
-	fresh = ".new-"
+	removedPrefix = ".gone-"
+	newPrefix     = ".new-"
 )
 
 // runRE matches the names of run folders. Other folders are neither listed nor pruned.
@@ -77,14 +77,15 @@ func (d Dir) runIDs() ([]string, error) {
 	return ids, nil
 }
 
-// compareNewest orders runs, the newest first. Identifiers contain the start in seconds; runs of
-// the same second are ordered by their recorded start.
+// compareNewest orders runs for sorting, the newest first. It compares the start times in the
+// identifiers, which are in seconds, and then the recorded start times.
 func compareNewest(a, b *Run) int {
 	second := func(r *Run) string { return r.ID[:min(len(r.ID), len("20060102T150405Z"))] }
 	return cmp.Or(strings.Compare(second(b), second(a)), b.Started.Compare(a.Started), strings.Compare(b.ID, a.ID))
 }
 
-// readRuns reads the records of all runs. errs contains, by run, why a record cannot be read.
+// readRuns reads the records of all runs, the newest first. A run whose record cannot be read has only
+// an ID, and errs contains the error by the run's ID.
 func (d Dir) readRuns() (runs []*Run, errs map[string]error, err error) {
 	ids, err := d.runIDs()
 	if err != nil {
@@ -98,15 +99,15 @@ func (d Dir) readRuns() (runs []*Run, errs map[string]error, err error) {
 	for _, id := range ids {
 		r, err := d.readRun(id, holder)
 		if err == nil && r.Status() == StatusKilled {
-			// The run may have begun after the lock was checked. Check again: its process
-			// now has the lock, or has written the run's end, or was killed.
+			// The run may have begun after the lock was checked. Check the lock again: the
+			// run's process now holds the lock, or has written the run's end, or was killed.
 			if holder, err = d.Holder(); err != nil {
 				return nil, nil, err
 			}
 			r, err = d.readRun(id, holder)
 		}
 		if errors.Is(err, os.ErrNotExist) && !exists(d.runDir(id)) {
-			continue // another process has removed it
+			continue // another process has removed the run
 		}
 		if err != nil {
 			errs[id] = err
@@ -130,19 +131,19 @@ func (d Dir) readRun(id string, holder *Holder) (*Run, error) {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
 	r := &Run{}
-	if err := decode(file, data, runVersion, nil, r); err != nil {
+	if err := decodeFile(file, data, runVersion, nil, r); err != nil {
 		return nil, err
 	}
 	if r.ID != id {
 		return nil, &FileError{File: file, Err: fmt.Errorf("it is the record of %q", r.ID)}
 	}
 	r.dir = d
-	r.running = r.Ended == nil && holder != nil && holder.same(r.Holder)
+	r.running = r.Ended == nil && holder != nil && holder.isSame(r.Holder)
 	return r, nil
 }
 
-// Runs lists the runs, the newest first. Runs whose record cannot be read are listed with the
-// reason.
+// Runs returns a summary of each run, the newest first. A run whose record cannot be read has
+// StatusDamaged and the reason as its Error.
 func (d Dir) Runs() ([]RunSummary, error) {
 	runs, errs, err := d.readRuns()
 	if err != nil {
@@ -158,7 +159,7 @@ func (d Dir) Runs() ([]RunSummary, error) {
 	return list, nil
 }
 
-// Summary is the run in one line.
+// Summary returns the run's summary for the list of runs.
 func (r *Run) Summary() RunSummary {
 	s := RunSummary{ID: r.ID, Command: r.Command, Status: r.Status(), Started: r.Started, Ended: r.Ended, Exit: r.Exit, Error: r.Error}
 	for _, n := range r.Nodes {
@@ -170,8 +171,8 @@ func (r *Run) Summary() RunSummary {
 	return s
 }
 
-// OpenRun returns the run that ref refers to: an identifier, an unambiguous prefix of one, or
-// `last`.
+// OpenRun returns the run that ref refers to. ref is the identifier of a run, an unambiguous prefix
+// of an identifier, or `last`.
 func (d Dir) OpenRun(ref string) (*Run, error) {
 	runs, errs, err := d.readRuns()
 	if err != nil {
@@ -200,11 +201,11 @@ func (d Dir) OpenRun(ref string) (*Run, error) {
 	return found[0], nil
 }
 
-// KeepRuns is how many runs are kept.
+// KeepRuns is the number of runs that nixbench keeps.
 const KeepRuns = 100
 
-// Prune removes old runs. It keeps the newest ones, `keep` of them and at least one, and every
-// run that the state refers to, since rollback may need it.
+// Prune removes the records of old runs and returns their identifiers. It keeps the newest `keep`
+// runs (at least one), and every run that the state refers to, because a rollback may need them.
 func (l *Lock) Prune(keep int) (removed []string, err error) {
 	if err := l.checkHeld(); err != nil {
 		return nil, err
@@ -222,8 +223,8 @@ func (l *Lock) Prune(keep int) (removed []string, err error) {
 		if i < max(keep, 1) || used[r.ID] || r.running {
 			continue
 		}
-		// Renamed first, so that a half-removed run is not taken for a damaged one.
-		if err := os.Rename(l.dir.runDir(r.ID), l.dir.runDir(gone+r.ID)); err != nil {
+		// Rename the folder before it is removed, so that a partly removed run is not reported as damaged.
+		if err := os.Rename(l.dir.runDir(r.ID), l.dir.runDir(removedPrefix+r.ID)); err != nil {
 			return removed, &FolderError{l.dir, err}
 		}
 		removed = append(removed, r.ID)
@@ -231,15 +232,15 @@ func (l *Lock) Prune(keep int) (removed []string, err error) {
 	return removed, l.dir.removeUnfinishedRuns()
 }
 
-// removeUnfinishedRuns deletes folders of runs that were being removed or created when their
-// process was killed.
+// removeUnfinishedRuns deletes the renamed folders of removed runs, and the folders of runs that were
+// being removed or created when nixbench was killed.
 func (d Dir) removeUnfinishedRuns() error {
 	entries, err := os.ReadDir(d.runsDir())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return &FolderError{d, err}
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), gone) || strings.HasPrefix(e.Name(), fresh) {
+		if strings.HasPrefix(e.Name(), removedPrefix) || strings.HasPrefix(e.Name(), newPrefix) {
 			if err := os.RemoveAll(d.runDir(e.Name())); err != nil {
 				return &FolderError{d, err}
 			}

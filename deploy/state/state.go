@@ -9,13 +9,13 @@ import (
 // State is what nixbench records about a cluster between runs.
 type State struct {
 	Version int `json:"version"`
-	// Nodes contains every node that was deployed to, by name.
+	// Nodes contains a record of every node with a deployment. The key is the node's name.
 	Nodes map[string]Node `json:"nodes"`
-	// Intents are effects that were begun and are not finished. Between runs, an intent means
-	// that a run was killed.
+	// Intents are operations on nodes and machines that were begun and are not finished. If no
+	// run is active, an intent means that a run was killed.
 	Intents []Intent `json:"intents"`
 	// Cluster is nil until the first machine is booted. Machines contains the machines that
-	// were created or are about to be, by node.
+	// exist or are about to be created. The key is the node's name.
 	Cluster  *Cluster           `json:"cluster,omitempty"`
 	Machines map[string]Machine `json:"machines,omitempty"`
 }
@@ -23,12 +23,12 @@ type State struct {
 // Node is the record of one node.
 type Node struct {
 	LastConfirmed *Deployment `json:"good,omitempty"`    // the last deployment that was confirmed
-	Before        *Deployment `json:"before,omitempty"`  // what the node ran before the run Before.Run changed it
-	HostKey       string      `json:"hostKey,omitempty"` // as in a known_hosts file
-	Paths         []string    `json:"paths,omitempty"`   // systems that were deployed to it, the newest last
+	Before        *Deployment `json:"before,omitempty"`  // the system that the node ran before the run Before.Run changed the node
+	HostKey       string      `json:"hostKey,omitempty"` // in the format of known_hosts
+	Paths         []string    `json:"paths,omitempty"`   // the last maxPaths systems that were deployed to the node, the newest last
 }
 
-// Deployment is a system on a node.
+// Deployment is a system that was deployed to a node, with the run and the time of the deployment.
 type Deployment struct {
 	Path       string    `json:"path"`
 	Generation int       `json:"generation,omitempty"`
@@ -36,23 +36,23 @@ type Deployment struct {
 	Time       time.Time `json:"time"`
 }
 
-// Intent is an effect on a node. It is recorded before the effect happens.
+// Intent is the record of an operation that changes a node or its machine. It is written before the
+// operation begins.
 type Intent struct {
 	Run   string    `json:"run"`
 	Node  string    `json:"node"`
-	Step  string    `json:"step"`           // as in `activate`
-	Path  string    `json:"path,omitempty"` // of a reboot: the id of the boot that it ends
+	Step  string    `json:"step"`           // the operation, such as activate
+	Path  string    `json:"path,omitempty"` // the system's store path; for a reboot: the boot id before the reboot
 	Since time.Time `json:"since"`
 }
 
 // RebootNode is the step of an intent to reboot a node.
 const RebootNode = "reboot"
 
-// maxPaths is how many of a node's paths are kept. Older ones are in the node's own profile
-// history.
+// maxPaths is the maximum length of Node.Paths. Older systems can be found in the profile of the node.
 const maxPaths = 10
 
-// Clone returns a copy that may be changed.
+// Clone returns a copy whose maps and list of intents may be changed. Its maps are never nil.
 func (s *State) Clone() *State {
 	c := &State{Version: s.Version, Nodes: maps.Clone(s.Nodes), Intents: slices.Clone(s.Intents), Machines: maps.Clone(s.Machines)}
 	if s.Cluster != nil {
@@ -72,20 +72,20 @@ func (s *State) Clone() *State {
 	return c
 }
 
-// Begin adds an intent. It replaces an intent of the same run, node and step.
+// Begin adds an intent, or replaces the intent of the same run, node and step.
 func (s *State) Begin(i Intent) {
 	s.Finish(i.Run, i.Node, i.Step)
 	s.Intents = append(s.Intents, i)
 }
 
-// Finish removes the intent of a run to do step on node.
+// Finish removes the intent with this run, node and step.
 func (s *State) Finish(run, node, step string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool {
 		return i.Run == run && i.Node == node && i.Step == step
 	})
 }
 
-// OpenIntents returns the intents on node of all runs except run, the oldest first.
+// OpenIntents returns the intents for node of all other runs than run, the oldest first.
 func (s *State) OpenIntents(run, node string) []Intent {
 	var left []Intent
 	for _, i := range s.Intents {
@@ -96,7 +96,7 @@ func (s *State) OpenIntents(run, node string) []Intent {
 	return left
 }
 
-// Rebooting returns the latest intent to reboot node, or nil.
+// Rebooting returns the latest intent to reboot node, or nil if there is none.
 func (s *State) Rebooting(node string) *Intent {
 	var last *Intent
 	for _, i := range s.Intents {
@@ -112,15 +112,16 @@ func (s *State) Rebooted(node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Step == RebootNode })
 }
 
-// DropOpenIntents removes the intents on node of all runs except run. It is called when their
-// effects are completed or undone.
+// DropOpenIntents removes the intents for node of all other runs than run. It is called when the
+// operations of these intents are completed or undone.
 func (s *State) DropOpenIntents(run, node string) {
 	s.Intents = slices.DeleteFunc(s.Intents, func(i Intent) bool { return i.Node == node && i.Run != run })
 }
 
-// RecordBefore records the deployment that node runs before run changes it. A second call of the
-// same run has no effect. Neither has a call while a killed run has open intents on the node: the
-// node may be half-switched, so the deployment from before the killed run stays recorded.
+// RecordBefore records now, the deployment that node runs before run changes the node. It changes
+// nothing if run has called it before for this node. It also changes nothing if the run of the
+// recorded deployment was killed and has open intents for the node: the switch of that run may be
+// incomplete, so the deployment from before the killed run stays recorded.
 func (s *State) RecordBefore(run, node string, now Deployment) {
 	n := s.Nodes[node]
 	if b := n.Before; b != nil {
@@ -134,11 +135,11 @@ func (s *State) RecordBefore(run, node string, now Deployment) {
 	s.Nodes[node] = n
 }
 
-// Confirm records that node runs d and was confirmed.
+// Confirm records d as the last confirmed deployment of node.
 func (s *State) Confirm(node string, d Deployment) {
 	n := s.Nodes[node]
 	n.LastConfirmed = &d
-	// Clone: an earlier State may share the slice.
+	// Clone the slice, because an earlier State may share it.
 	n.Paths = append(slices.DeleteFunc(slices.Clone(n.Paths), func(p string) bool { return p == d.Path }), d.Path)
 	n.Paths = n.Paths[max(0, len(n.Paths)-maxPaths):]
 	s.Nodes[node] = n

@@ -10,24 +10,25 @@ import (
 	"time"
 )
 
-// Store changes the state. There is one per lock, for all goroutines.
+// Store reads and changes the state. All goroutines of a process use one Store.
 //
-// An update is on disk when Update returns. Updates that arrive during a write are combined
-// into the next write, so a thousand nodes need only a few writes.
+// When Update returns, its changes are on disk. Updates that are called during a write are combined
+// into the next write, so that the updates of a thousand nodes need only a few writes.
 type Store struct {
 	lock *Lock
-	put  func(*State) error // writes the file
+	put  func(*State) error // writes state.json; replaced in tests
 
 	mu      sync.Mutex
-	cur     *State // with all accepted updates
-	disk    *State // as last written
-	waiting *batch // updates for the next write
-	writing bool
+	cur     *State // the state with all accepted updates
+	disk    *State // the state that was last written
+	waiting *batch // the updates for the next write, or nil if there are none
+	writing bool   // the goroutine of write runs
 }
 
+// batch is a set of updates that are written together.
 type batch struct {
-	done chan struct{}
-	err  error
+	done chan struct{} // closed when the batch was written, or has failed
+	err  error         // why the write failed
 }
 
 // Store opens the state for changes.
@@ -45,17 +46,18 @@ func (l *Lock) Store() (*Store, error) {
 
 var leftoverRE = regexp.MustCompile(`^\.(state|run|plan|runtime|images)\.json[0-9]+$|^\.(known_hosts|kubeconfig)[0-9]+$`)
 
-// removeTemporaryFiles deletes the temporary files of killed processes. Errors are ignored, since
-// such a file is harmless.
+// removeTemporaryFiles deletes the temporary files of killed processes. It ignores errors, since
+// nixbench never reads such a file.
 func (d Dir) removeTemporaryFiles() {
 	removeMatching(string(d), leftoverRE.MatchString)
 	// Temporary files of private keys may contain a part of a key.
 	hidden := func(name string) bool { return strings.HasPrefix(name, ".") }
 	removeMatching(filepath.Dir(d.ClientKey()), hidden)
-	removeMatching(filepath.Dir(d.hostKey("")), hidden)
+	removeMatching(filepath.Dir(d.hostKeyFile("")), hidden)
 	removeMatching(d.Vault(), hidden)
 }
 
+// removeMatching deletes the files in dir for whose names leftover returns true. It ignores errors.
 func removeMatching(dir string, leftover func(name string) bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -75,24 +77,25 @@ func (s *Store) State() *State {
 	return s.cur.Clone()
 }
 
-// Node returns one node of the current state. It avoids copying the whole state once per node.
-// The caller must not change the values behind pointers and slices.
+// Node returns the record of one node. Unlike State, it does not copy the whole state. The caller
+// must not change the values of pointers and slices in the record.
 func (s *Store) Node(name string) Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cur.Nodes[name]
 }
 
-// MachineOf returns the recorded machine of a node, which is zero if there is none, and the cluster of
-// the machines. The caller must not change the values behind pointers.
+// MachineOf returns the record of a node's machine, or a zero Machine if there is none, and the recorded
+// cluster. The caller must not change the values of pointers in the records.
 func (s *Store) MachineOf(node string) (Machine, *Cluster, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cur.MachineOf(node)
 }
 
-// Update changes the state with f and writes it. f must not keep its argument, nor change values
-// behind existing pointers and slices. If f or the write fails, the state is unchanged.
+// Update calls f to change the state, and writes the state to disk. f must not keep its argument, and
+// must not change the values of existing pointers and slices. If f or the write fails, the state is
+// unchanged.
 func (s *Store) Update(f func(*State) error) error {
 	s.mu.Lock()
 	next := s.cur.Clone()
@@ -115,7 +118,7 @@ func (s *Store) Update(f func(*State) error) error {
 	return mine.err
 }
 
-// write writes batches of updates until none is waiting.
+// write writes batches of updates until no batch is waiting.
 func (s *Store) write() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +133,7 @@ func (s *Store) write() {
 			close(b.done)
 			continue
 		}
-		// Updates since then are based on the failed ones, so they fail too.
+		// The waiting updates are based on the state that could not be written, so they fail too.
 		s.cur = s.disk
 		b.err = err
 		close(b.done)
@@ -143,7 +146,7 @@ func (s *Store) write() {
 	s.writing = false
 }
 
-// writeState writes the state, unless the lock has been released.
+// writeState writes state.json. It fails if the lock has been released.
 func (l *Lock) writeState(state *State) error {
 	if err := l.checkHeld(); err != nil {
 		return err
@@ -155,7 +158,7 @@ func (l *Lock) writeState(state *State) error {
 	return l.dir.write(l.dir.stateFile(), append(data, '\n'))
 }
 
-// Begin records an intent. It is called before the effect.
+// Begin records an intent. It is called before the operation begins.
 func (s *Store) Begin(i Intent) error {
 	if i.Since.IsZero() {
 		i.Since = time.Now().UTC()
@@ -163,7 +166,7 @@ func (s *Store) Begin(i Intent) error {
 	return s.Update(func(st *State) error { st.Begin(i); return nil })
 }
 
-// Finish removes an intent whose effect is completed or undone.
+// Finish removes an intent. It is called when the operation is completed or undone.
 func (s *Store) Finish(i Intent) error {
 	return s.Update(func(st *State) error { st.Finish(i.Run, i.Node, i.Step); return nil })
 }

@@ -290,12 +290,12 @@ func TestUpgrade(t *testing.T) {
 		`{"version":4}`:          "x has version 4, which this nixbench does not know",
 	} {
 		var v v3
-		err := decode("x", []byte(text), 3, ups, &v)
+		err := decodeFile("x", []byte(text), 3, ups, &v)
 		if want == "" && (err != nil || v != v3{3, 5}) || want != "" && (err == nil || err.Error() != want) {
 			t.Errorf("%s: %+v %v", text, v, err)
 		}
 	}
-	if err := decode("x", []byte(`{"version":1}`), 3, nil, &v3{}); err == nil || !strings.Contains(err.Error(), "there is no upgrade from version 1 to 2") {
+	if err := decodeFile("x", []byte(`{"version":1}`), 3, nil, &v3{}); err == nil || !strings.Contains(err.Error(), "there is no upgrade from version 1 to 2") {
 		t.Error(err)
 	}
 	for v := 1; v < version; v++ {
@@ -346,7 +346,7 @@ func FuzzState(f *testing.F) {
 	f.Add([]byte(`{"version":-1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var s State
-		if decode("x", data, version, upgrades(), &s) != nil {
+		if decodeFile("x", data, version, upgrades(), &s) != nil {
 			return
 		}
 		// An accepted state can be changed, written, and read again unchanged.
@@ -358,7 +358,7 @@ func FuzzState(f *testing.F) {
 			t.Skip(err) // JSON cannot represent the year
 		}
 		var back State
-		if err := decode("x", out, version, upgrades(), &back); err != nil {
+		if err := decodeFile("x", out, version, upgrades(), &back); err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}
 		again, err := json.Marshal(back.Clone())

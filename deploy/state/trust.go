@@ -16,12 +16,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Loose is a file or folder of the state whose permissions were too open and have been tightened.
+// Loose is a file or folder of the state folder to which other users had access. Verify has removed
+// their permissions, unless Stays is set.
 type Loose struct {
 	Path   string
-	Before fs.FileMode
-	Secret bool // it contains a private key or another secret
-	Stays  bool // its file system has no Unix modes, so its permissions stay as they are
+	Before fs.FileMode // the mode before Verify
+	Secret bool        // the file contains a private key or another secret
+	Stays  bool        // the file system has no Unix modes, so the permissions cannot be changed
 
 	info fs.FileInfo
 }
@@ -57,13 +58,13 @@ func (e *TrustError) Unwrap() error { return e.Err }
 func (e *TrustError) Hint() string { return e.fix }
 
 // Verify checks which users can write to the state folder, because its contents decide which machines
-// are removed and which host keys are accepted. The folders and files must belong to the current user, to
-// root, or to the owner of the hive's folder, and other users must not have been able to write to them.
-// Permissions that are wider than those that nixbench sets, but did not let another user write, are
-// tightened; these files and folders are returned. A folder that is missing or unreadable is no error.
+// are removed and which host keys are accepted. It returns a [*TrustError] if a file or folder does not
+// belong to the current user, to root, or to the owner of the hive's folder, or if other users could
+// write to it. If other users only had other permissions, Verify removes these permissions and returns
+// the files and folders. A state folder that is missing or unreadable is no error.
 //
-// On a file system without Unix modes, chmod has no effect. There the paths of the current user are
-// accepted, and the first of them is returned.
+// On a file system without Unix modes, chmod has no effect. Verify then accepts the files and folders of
+// the current user, and returns only the first of them, with Stays set.
 func (d Dir) Verify() ([]Loose, error) { return d.verify((*os.File).Chmod) }
 
 func (d Dir) verify(chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
@@ -71,10 +72,10 @@ func (d Dir) verify(chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
 	top := filepath.Dir(string(d))
 	if info, err := os.Stat(filepath.Dir(top)); err == nil {
 		// The owner of the hive's folder can replace the hive and the state folder anyway.
-		v.owners = append(v.owners, owner(info))
+		v.owners = append(v.owners, ownerOf(info))
 	}
 	err := v.checkAll(top, string(d))
-	for i := 0; err == nil && i < len(v.loose); i++ { // after all checks: a refused folder is left unchanged, so that the next run refuses it too
+	for i := 0; err == nil && i < len(v.loose); i++ { // only if all checks succeed: a refused folder must stay unchanged, so that the next run refuses it too
 		v.loose[i].Stays, err = v.loose[i].tighten(chmod)
 	}
 	stays := 0
@@ -82,7 +83,7 @@ func (d Dir) verify(chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
 		if l.Stays {
 			stays++
 		}
-		return l.Stays && stays > 1 // one stands for all: they are on the same file system
+		return l.Stays && stays > 1 // return only the first: all paths are on the same file system
 	})
 	var trust *TrustError
 	switch {
@@ -96,13 +97,15 @@ func (d Dir) verify(chmod func(*os.File, fs.FileMode) error) ([]Loose, error) {
 	return nil, &FolderError{d, err}
 }
 
+// verifier checks the owners and modes of the files and folders of the state.
 type verifier struct {
-	owners []int // users that may own the files
-	loose  []Loose
+	owners []int   // ids of the users that may own the files
+	loose  []Loose // the files and folders to which other users have access
 	chmod  func(*os.File, fs.FileMode) error
 }
 
-// checkAll checks a cluster's state folder dir, and top, the folder of all clusters' state.
+// checkAll checks dir, the state folder of the cluster, and top, which contains the state folders of
+// all clusters of the hive.
 func (v *verifier) checkAll(top, dir string) error {
 	info, err := v.statFolder(top)
 	if err != nil {
@@ -111,7 +114,7 @@ func (v *verifier) checkAll(top, dir string) error {
 	if err := v.checkAccess(top, info, true); err != nil {
 		return err
 	}
-	open, err := v.checkFolder(dir, false, searchable(info))
+	open, err := v.checkFolder(dir, false, isSearchable(info))
 	if err != nil {
 		return err
 	}
@@ -127,7 +130,7 @@ func (v *verifier) checkAll(top, dir string) error {
 			return err
 		}
 	}
-	// The files in these two folders can only be reached through them.
+	// Check only the folders, not their files: other users cannot access the files without access to the folder.
 	for _, name := range []string{"runs", "gcroots"} {
 		if _, err := v.checkFolder(filepath.Join(dir, name), false, open); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -153,7 +156,7 @@ func (v *verifier) checkSecrets(dir string, open bool) error {
 		path := filepath.Join(dir, e.Name())
 		info, err := e.Info()
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // another process has just replaced it
+		case errors.Is(err, fs.ErrNotExist): // another process has just replaced or deleted the file
 			continue
 		case err != nil:
 			return err
@@ -169,16 +172,16 @@ func (v *verifier) checkSecrets(dir string, open bool) error {
 	return nil
 }
 
-// statFolder returns the information about a folder. The path may be a link if a trusted user owns the link,
-// so that the state can be on another disk.
+// statFolder returns the FileInfo of a folder. The path may be a symbolic link, so that the state can be on
+// another disk, but only if the link belongs to one of v.owners.
 func (v *verifier) statFolder(path string) (fs.FileInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return nil, err
 	}
 	if info.Mode()&fs.ModeSymlink != 0 {
-		if !slices.Contains(v.owners, owner(info)) {
-			return nil, v.ownerError(path, info)
+		if !slices.Contains(v.owners, ownerOf(info)) {
+			return nil, v.newOwnerError(path, info)
 		}
 		if info, err = os.Stat(path); err != nil {
 			return nil, err
@@ -190,8 +193,8 @@ func (v *verifier) statFolder(path string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// checkFolder checks a folder of the state. open means that other users can reach the folder; the result
-// reports whether they can reach what is in it.
+// checkFolder checks a folder of the state. open means that other users have access to the parent folder.
+// The result reports whether other users have access to the contents of the folder.
 func (v *verifier) checkFolder(path string, secret, open bool) (bool, error) {
 	info, err := v.statFolder(path)
 	if err != nil {
@@ -201,9 +204,10 @@ func (v *verifier) checkFolder(path string, secret, open bool) (bool, error) {
 		return false, err
 	}
 	v.noteLoose(path, info, secret)
-	return open && searchable(info), nil
+	return open && isSearchable(info), nil
 }
 
+// checkFile checks a file of the state. open means that other users have access to the parent folder.
 func (v *verifier) checkFile(path string, info fs.FileInfo, secret, open bool) error {
 	if err := durable.CheckRegular(info); err != nil {
 		return &TrustError{path, err, "nixbench did not make it; find out who did, and remove it"}
@@ -215,25 +219,26 @@ func (v *verifier) checkFile(path string, info fs.FileInfo, secret, open bool) e
 	return nil
 }
 
-// searchable reports whether other users can reach the files in a folder.
-func searchable(dir fs.FileInfo) bool { return dir.Mode().Perm()&0o011 != 0 }
+// isSearchable reports whether other users have the search permission (x) of a folder.
+func isSearchable(dir fs.FileInfo) bool { return dir.Mode().Perm()&0o011 != 0 }
 
-// checkAccess refuses a path that has another owner, or to which other users could write.
+// checkAccess returns an error if a file or folder belongs to none of v.owners, or if other users could
+// write to it.
 func (v *verifier) checkAccess(path string, info fs.FileInfo, open bool) error {
-	if !slices.Contains(v.owners, owner(info)) {
-		return v.ownerError(path, info)
+	if !slices.Contains(v.owners, ownerOf(info)) {
+		return v.newOwnerError(path, info)
 	}
 	if open && info.Mode().Perm()&0o022 != 0 && !v.hasNoModes(path, info) {
 		return &TrustError{path, fmt.Errorf("other users can write to it (mode %04o), so that it may not be what nixbench wrote", info.Mode().Perm()),
-			"if no other user can have changed it: chmod -R go-rwx " + quoted(path)}
+			"if no other user can have changed it: chmod -R go-rwx " + quotePath(path)}
 	}
 	return nil
 }
 
-// hasNoModes reports whether chmod has no effect on a path of the current user. If chmod has an effect, the
-// old permissions are restored.
+// hasNoModes reports whether chmod has no effect on a file or folder of the current user. If chmod has an
+// effect, hasNoModes restores the old permissions.
 func (v *verifier) hasNoModes(path string, info fs.FileInfo) bool {
-	if owner(info) != os.Geteuid() {
+	if ownerOf(info) != os.Geteuid() {
 		return false
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -245,7 +250,7 @@ func (v *verifier) hasNoModes(path string, info fs.FileInfo) bool {
 	if err != nil || !os.SameFile(now, info) {
 		return false // replaced meanwhile
 	}
-	_ = v.chmod(f, info.Mode().Perm()&^0o077) // it may also be refused there
+	_ = v.chmod(f, info.Mode().Perm()&^0o077) // a file system without modes may also refuse chmod
 	if now, err = f.Stat(); err != nil {
 		return false
 	}
@@ -256,19 +261,19 @@ func (v *verifier) hasNoModes(path string, info fs.FileInfo) bool {
 	return false
 }
 
-func (v *verifier) ownerError(path string, info fs.FileInfo) error {
-	return &TrustError{path, fmt.Errorf("it belongs to user %d, and user %d runs nixbench", owner(info), os.Geteuid()),
-		fmt.Sprintf("run nixbench as that user; or, if you know that everything in it is yours: chown -R %d %s", os.Geteuid(), quoted(path))}
+func (v *verifier) newOwnerError(path string, info fs.FileInfo) error {
+	return &TrustError{path, fmt.Errorf("it belongs to user %d, and user %d runs nixbench", ownerOf(info), os.Geteuid()),
+		fmt.Sprintf("run nixbench as that user; or, if you know that everything in it is yours: chown -R %d %s", os.Geteuid(), quotePath(path))}
 }
 
-// noteLoose adds a path with permissions for other users to those that are tightened.
+// noteLoose adds a path to v.loose if other users have permissions for it.
 func (v *verifier) noteLoose(path string, info fs.FileInfo, secret bool) {
 	if info.Mode().Perm()&0o077 != 0 {
 		v.loose = append(v.loose, Loose{Path: path, Before: info.Mode(), Secret: secret && !info.IsDir(), info: info})
 	}
 }
 
-// tighten removes the permissions of other users. It reports whether chmod has had no effect.
+// tighten removes the permissions of other users. The result is true if chmod had no effect.
 func (l Loose) tighten(chmod func(*os.File, fs.FileMode) error) (bool, error) {
 	f, err := os.OpenFile(l.Path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -280,15 +285,15 @@ func (l Loose) tighten(chmod func(*os.File, fs.FileMode) error) (bool, error) {
 		return false, err // replaced meanwhile
 	}
 	failed := chmod(f, l.Before.Perm()&^0o077)
-	if now, err = f.Stat(); err == nil && now.Mode() == l.Before && owner(now) == os.Geteuid() {
+	if now, err = f.Stat(); err == nil && now.Mode() == l.Before && ownerOf(now) == os.Geteuid() {
 		return true, nil
 	}
 	return false, errors.Join(failed, err)
 }
 
-func owner(info fs.FileInfo) int {
+func ownerOf(info fs.FileInfo) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid)
 }
 
-// quoted quotes a path for a shell.
-func quoted(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }
+// quotePath quotes a path for a shell.
+func quotePath(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }

@@ -158,7 +158,7 @@ func TestLoosenedSecretsAreTightened(t *testing.T) {
 	secrets := filepath.Join(string(d), "secrets")
 	chmod(t, secrets, 0o755)
 	chmod(t, d.ClientKey(), 0o644)
-	chmod(t, d.hostKey("w-1"), 0o666) // other users cannot reach it
+	chmod(t, d.hostKeyFile("w-1"), 0o666) // other users cannot reach it
 	loose, err := d.Verify()
 	if err != nil || len(loose) != 3 {
 		t.Fatalf("%v, %v", loose, err)
@@ -168,7 +168,7 @@ func TestLoosenedSecretsAreTightened(t *testing.T) {
 			t.Errorf("%v", l)
 		}
 	}
-	for path, want := range map[string]os.FileMode{secrets: 0o700, d.ClientKey(): 0o600, d.hostKey("w-1"): 0o600} {
+	for path, want := range map[string]os.FileMode{secrets: 0o700, d.ClientKey(): 0o600, d.hostKeyFile("w-1"): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s has mode %v", path, info.Mode())
 		}

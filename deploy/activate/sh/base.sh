@@ -1,9 +1,9 @@
 # shellcheck shell=sh disable=SC2034,SC2100,SC2209
-# SC2034: load and save use variables by the names in $names. SC2100 and SC2209 take the name of a unit or of an action
-# for arithmetic or a command.
+# SC2034 is disabled because load and save use variables by the names in $names. SC2100 and SC2209 are disabled because
+# they report assignments of a unit's name or an action's name as arithmetic or a command.
 #
-# The part of package activate that runs on the node, as root. It needs a POSIX sh,
-# coreutils, util-linux, systemd and Nix. Values are passed as arguments.
+# This script is the part of package activate that runs on the node, as root. The script needs a
+# POSIX sh, coreutils, util-linux, systemd and Nix. Values are passed as arguments.
 #
 #   inspect PATH SPEC WITH  prints the state of the node; changes nothing
 #   dry PATH SPEC           prints what a switch would do; changes nothing
@@ -13,17 +13,17 @@
 #   confirm-again RUN LINES second confirmation: the run may be made permanent
 #   abort RUN LINES         rolls back now
 #   forget RUN              closes the record of a run that a reboot ended
-#   reboot                  reboots after this command has ended
+#   reboot                  reboots the node after this command has ended
 #
-# systemd calls the other commands: `supervise` is the run itself, `perform` is one call
-# of switch-to-configuration, `recover` handles a run that was killed.
+# systemd calls these commands: `supervise` executes the run, `perform` calls
+# switch-to-configuration once, `recover` rolls back a run that was killed.
 set -u
 umask 022
 PATH=/run/current-system/sw/bin:/nix/var/nix/profiles/default/bin:/run/wrappers/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export PATH
 
 live=/run/nixbench/activate       # until the next boot: script, state, log
-kept=/var/lib/nixbench/activate   # a second copy of the state, and the deployed systems
+kept=/var/lib/nixbench/activate   # survives a reboot: a copy of the state, and the list of deployed systems
 roots=/nix/var/nix/gcroots/nixbench
 profile=/nix/var/nix/profiles/system
 current=/run/current-system
@@ -49,7 +49,7 @@ isActive() {
   return 1
 }
 
-# --- the state of a run: one name=value per line. load and save copy it from and to a file ---
+# --- The state of a run is stored in a file, one name=value per line. load reads the file, and save writes the file. ---
 
 names='run goal path spec to from was wasPath armed settle activator generation phase deadline outcome reason code broken still jobs failedBefore boot time'
 clear() { for name in $names; do eval "$name="; done; }

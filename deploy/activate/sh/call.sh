@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Runs switch-to-configuration and checks its result.
+# Functions that run switch-to-configuration and check the result.
 
 stopSwitch() {
   for name in $switchUnit $rebuildUnit; do
@@ -7,15 +7,15 @@ stopSwitch() {
     timeout 20 systemctl kill --signal=KILL "$name" 2>/dev/null
     timeout 20 systemctl stop "$name" 2>/dev/null
   done
-  # `systemctl stop` returns when the processes have ended and their lock is free.
+  # `systemctl stop` returns when the unit's processes have ended and have released the lock of switch-to-configuration.
 }
 
 queuedJobs() { timeout 10 systemctl list-jobs --full --plain --no-legend --no-pager 2>/dev/null; }
 
-# runInUnit runs a command in a transient unit and sets $code to its exit status, or to
-# `hung` if for PATIENCE seconds neither its log nor systemd's jobs have changed, `killed`
-# if the unit has disappeared, or `aborted` if the client requests a rollback. With
-# PATIENCE 0 it waits without limit.
+# runInUnit runs a command in a transient unit and sets $code to the exit status of the command.
+# $code is `hung` if neither the log nor systemd's jobs have changed for PATIENCE seconds, `killed`
+# if the unit has disappeared, and `aborted` if the client requests a rollback. With PATIENCE 0
+# runInUnit waits without a time limit.
 runInUnit() { # PATIENCE COMMAND…
   patience=$1
   shift
@@ -45,7 +45,7 @@ runInUnit() { # PATIENCE COMMAND…
         deadline=$((now + patience))
         [ "$patience" = 0 ] || save || :
       fi
-      # Output without end is not progress: the total time is limited too.
+      # The total time is limited too, because a hanging command may print lines forever.
       if [ "$patience" != 0 ] && { [ $((now - moved)) -ge "$patience" ] || [ $((now - begun)) -ge $((patience * 10 + 600)) ]; }; then
         code=hung
         stopSwitch
@@ -55,8 +55,8 @@ runInUnit() { # PATIENCE COMMAND…
     sleep 0.05
   done
   read -r code <"$live/exit"
-  # Wait for the last log lines. Then kill processes that the command has left in its
-  # unit, as systemd does for other units.
+  # Wait for the last log lines. Then kill the processes of the unit that still run, as systemd
+  # does when the main process of a unit ends.
   for _ in 1 2 3 4 5 6 7 8 9 10; do
     isActive $switchUnit || return 0
     sleep 0.05
@@ -70,12 +70,12 @@ subtractUnits() { # UNITS MINUS: prints the units of the first list that are not
   done
 }
 
-# checkSwitch succeeds if switch-to-configuration has succeeded: $code is 0, or it is 4 and
-# all failed units had failed before.
+# checkSwitch succeeds if $code is 0, or if $code is 4 (units failed) and all failed units had
+# failed before the switch.
 checkSwitch() {
   case $activator:$code in
   nixos-rebuild:0 | nixos-rebuild:hung | nixos-rebuild:killed | nixos-rebuild:aborted) ;;
-  # nixos-rebuild does not pass on the exit status.
+  # nixos-rebuild does not return the exit status of switch-to-configuration.
   nixos-rebuild:*) if grep -q '^warning: the following units failed' "$live/log"; then code=4; fi ;;
   esac
   case $code in
@@ -85,7 +85,7 @@ checkSwitch() {
   esac
 }
 
-# checkUnitsAgain succeeds if since checkSwitch no unit has failed or restarted repeatedly.
+# checkUnitsAgain succeeds if no unit has failed or restarted repeatedly since checkSwitch.
 # Units that do not depend on the switch are ignored, see isUnrelated.
 checkUnitsAgain() {
   findBroken && return 0
@@ -101,11 +101,11 @@ checkUnitsAgain() {
 }
 
 # findBroken sets $broken to the units that fail now and did not fail before the switch, and
-# $still to those that failed before too. If $broken is not empty, it saves the last log lines
-# of these units and fails.
+# $still to the units that fail now and also failed before the switch. If $broken is not empty,
+# findBroken saves the last log lines of the units in $broken and fails.
 findBroken() {
   all=$(failedUnits)
-  # A unit that is restarted repeatedly may be running now; the switch has reported its failure.
+  # Add the failed units that the switch has reported: systemd may have restarted such a unit, so that it runs now.
   told=$(sed -n 's/^warning: the following units failed: //p' "$live/log" | tail -n 1 | tr -d ,)
   for name in $told $unstable; do
     case " $all " in *" $name "*) ;; *) all="$all$name " ;; esac
@@ -120,8 +120,8 @@ findBroken() {
   return 1
 }
 
-# perform runs the command inside the unit. The output goes to a file, so that a client can
-# follow it without the journal, and to the journal.
+# perform runs the command inside the transient unit. The output is written to the journal, and
+# also to a file, so that a client can follow the output without the journal.
 perform() {
   { "$@" </dev/null 2>&1; echo $? >"$live/exit.new"; mv "$live/exit.new" "$live/exit"; } | tee -a "$live/log"
 }

@@ -1,8 +1,8 @@
 # shellcheck shell=sh
-# Commands with which the client starts, follows and confirms a run.
+# Commands that the client calls to start, follow and confirm a run.
 
 start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH
-  trap 'rm -f "$0"' EXIT # by then the script was moved to its final path, or is not needed
+  trap 'rm -f "$0"' EXIT # a script that was moved to its final path is not deleted
   clear
   mkdir -p "$kept" "$roots" || die "cannot write the record of the switch"
   exec 9>"$live/lock"
@@ -20,7 +20,7 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH
   deadline=$((now + ${armed:-0}))
   rm -rf "$live/confirm" "$live/confirm-again" "$live/abort" "$live/exit" "$live/log" "$live/units"
   mkdir -p "$live/units"
-  # The key backup of a run whose client was killed before it could be rolled back.
+  # Delete a key backup that dropKeyBackup has marked: the client of that run was killed before it deleted the backup.
   [ ! -e $keysAside/settled ] || rm -rf $keysAside
   if ! { : >"$live/log" && save; }; then
     rm -f "$live/state" "$kept/state.new"
@@ -29,8 +29,8 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH
   ln -sfn "$path" "$roots/next" || die "cannot protect $path from the garbage collector"
   [ -z "$from" ] || [ "$from" = "$to" ] || ln -sfn "$from" "$roots/previous"
   touch "$live/seen"
-  # The unit is transient, so a switch does not stop it. The OOM killer avoids it, and a
-  # stop gives it time to finish.
+  # The unit is transient, so that a switch does not stop the unit. OOMScoreAdjust protects the unit
+  # from the OOM killer, and TimeoutStopSec lets the run finish when the unit is stopped.
   systemd-run --quiet --collect --no-ask-password --unit="$runUnit" --service-type=exec \
     --description="nixbench: $goal, run $run" \
     --property=OOMScoreAdjust=-900 --property=TimeoutStopSec=15min --property=KillMode=mixed \
@@ -42,9 +42,10 @@ start() { # RUN GOAL PATH SPEC ARMED ACTIVATOR GENERATION INSTALL WATCH
   follow "$run" 0
 }
 
-# follow prints the log from a line on until the run waits for a confirmation that it has not
-# received, or has ended. Then it prints the state of the node. The last line is `end=yes`; if
-# it is missing, the connection was interrupted.
+# follow prints the log without its first LINES lines, until the run has ended or waits for a
+# confirmation. Confirmations up to ANSWERED have been sent already. Then follow prints the state
+# of the node. The last line is `end=yes`; without this line the output is incomplete, because the
+# connection was interrupted.
 follow() { # RUN LINES [ANSWERED]
   until=' waiting confirmed ' lines=$2 beat=0
   case ${3:-} in
@@ -81,8 +82,8 @@ follow() { # RUN LINES [ANSWERED]
   inspect '' '' ''
 }
 
-# answer passes a confirmation or an abort to the run and follows the run. Only the run
-# evaluates the answer, so that an answer at the end of the time limit has one clear effect.
+# answer writes a confirmation or an abort as a file for the run, and then follows the run. Only
+# the run decides whether the file was written in time, so client and run never disagree.
 answer() { # confirm|confirm-again|abort RUN LINES
   load $live/state || die "there is no run to $1"
   [ "$run" = "$2" ] || die "run $2 was replaced by run $run"

@@ -1,7 +1,7 @@
 # shellcheck shell=sh
-# Prints the state of the node, one name=value per line.
+# Functions that print the state of the node, one name=value per line.
 
-# failedUnits prints the failed units, including those that systemd is about to restart.
+# failedUnits prints the failed units and the units that systemd is about to restart.
 failedUnits() {
   timeout 20 systemctl list-units --all --full --plain --no-legend --no-pager \
     --state=failed,auto-restart,auto-restart-queued 2>/dev/null |
@@ -60,7 +60,7 @@ inspect() { # PATH SPEC ACTIVATOR
       echo "run-alive=yes"
       now
       echo "run-left=$((${deadline:-$now} - now))"
-      # A client that follows the run touches this file every second.
+      # A client that follows the run touches the file `seen` every second.
       seen=$(stat -c %Y $live/seen 2>/dev/null) && echo "run-seen=$(($(date +%s) - seen))"
     fi
   fi

@@ -6,7 +6,7 @@ dry() { # PATH SPEC
 case $1 in
 inspect | dry | start | follow | supervise | recover | perform | forget) "$@" ;;
 confirm | confirm-again | abort) answer "$@" ;;
-# The delay lets this command and its connection end before the reboot.
+# The delay gives this command and its connection time to end before the reboot.
 reboot) systemd-run --quiet --collect --no-ask-password --on-active=500ms --timer-property=AccuracySec=10ms systemctl reboot ;;
 *) die "unknown command $1" ;;
 esac

@@ -1,5 +1,6 @@
 # shellcheck shell=sh
-# The run itself: switch, wait for the confirmations, make the system permanent; or roll back.
+# Functions that execute a run: they switch to the new system, wait for the confirmations and make
+# the system permanent, or roll back.
 
 activateSystem() { # ACTION: activates the new system
   if [ "$activator" = nixos-rebuild ]; then
@@ -35,20 +36,21 @@ newestGeneration() { # prints the number of the newest generation; nothing if th
   done | sort -n | tail -n 1
 }
 
-restoreProfile() { # restores the profile and the boot loader
+restoreProfile() { # restores the profile and the boot loader if the run has changed the profile
   [ -n "$was" ] || return 0
   [ "$(resolve $profile)" != "$wasPath" ] || return 0
   bad=$(readlink $profile)
   nix-env --profile $profile --switch-generation "$was" >>"$live/log" 2>&1
-  # Delete the failed generation, so that the boot menu does not offer it, but only if this
-  # run has created it: nix-env reuses an older generation of the same system.
+  # Delete the failed generation, so that it is not in the boot menu. A generation that existed before
+  # this run is not deleted: nix-env reuses an older generation of the same system.
   bad=${bad#system-} bad=${bad%-link}
   [ -n "$generation" ] || [ "$bad" -le "${newest:-0}" ] || nix-env --profile $profile --delete-generations "$bad" >>"$live/log" 2>&1
   NIXOS_NO_CHECK=1 runInUnit 600 "$wasPath/bin/switch-to-configuration" boot
 }
 
-# commit makes the new system permanent. If a specialisation runs, the boot default is the
-# system without it, because boot loaders list generations.
+# commit makes the new system permanent. If a specialisation runs, the boot default is the system
+# without the specialisation, because boot loaders list generations. On failure commit sets $reason and
+# restores the profile.
 commit() {
   phase=committing why=$code
   save || :
@@ -71,8 +73,8 @@ commit() {
   return 1
 }
 
-# removeMissingUnits edits the lists of units that a killed switch was about to start. The next
-# switch starts these units, so those that the old system does not have are removed.
+# removeMissingUnits removes the units that the old system does not have from the lists of units
+# that a killed switch was about to start. The next switch starts the units of these lists.
 removeMissingUnits() {
   for list in "$lists"/start-list "$lists"/restart-list "$lists"/reload-list; do
     [ -s "$list" ] || continue
@@ -84,8 +86,8 @@ removeMissingUnits() {
   done
 }
 
-# restoreKeys restores the keys that were replaced before the switch. The script for that was
-# uploaded with the keys.
+# restoreKeys restores the keys that were replaced before the switch. It executes the script
+# `restore`, which was uploaded with the keys.
 restoreKeys() {
   [ -f $keysAside/restore ] && [ ! -e $keysAside/settled ] || return 0
   echo "restoring the previous keys" >>"$live/log"
@@ -97,12 +99,14 @@ changedSystem() {
   [ "$(resolve $current)" = "$to" ] || [ "$wasPath" != "$path" ] && [ "$(resolve $profile)" = "$path" ]
 }
 
-# dropKeyBackup deletes the replaced keys, or marks them if the client may still restore them.
+# dropKeyBackup deletes the backup of the replaced keys. If the client may still restore the keys
+# (file `hold`), dropKeyBackup only marks the backup with the file `settled`.
 dropKeyBackup() {
   if [ -e $keysAside/hold ]; then : >$keysAside/settled; else rm -rf $keysAside; fi
 }
 
-# rollBack activates the previous system. The boot default has not changed.
+# rollBack activates the previous system. It does not set the boot default, which is still the
+# previous system.
 rollBack() { # REASON
   reason=$1
   if [ -z "$from" ]; then
@@ -115,7 +119,7 @@ rollBack() { # REASON
   save || :
   removeMissingUnits
   why=$code
-  restoreKeys # before the services that need them start
+  restoreKeys # before the switch starts services that need the keys
   echo "rolling back to $from" >>"$live/log"
   NIXOS_NO_CHECK=1 runInUnit 600 "$from/bin/switch-to-configuration" test
   back=$code code=$why
@@ -131,7 +135,7 @@ rollBack() { # REASON
 finishRun() { # OUTCOME
   outcome=$1 phase='done' deadline=
   if [ "$(resolve $profile)" = "$path" ] || [ "$(resolve $current)" = "$to" ]; then
-    # Record the system as deployed by nixbench, see replaceUnknownProfiles.
+    # Record the system as deployed by nixbench, so that a later run may replace it, see replaceUnknownProfiles.
     { tail -n 198 "$kept/deployed" 2>/dev/null; printf '%s\n' "$path $run" "$to $run"; } | uniq >"$kept/deployed.new" &&
       mv "$kept/deployed.new" "$kept/deployed"
   fi
@@ -147,7 +151,7 @@ finishRun() { # OUTCOME
 supervise() {
   load $live/state || die "no state"
   if [ "$phase" != starting ]; then
-    # systemd has restarted the unit: the first process and its recovery were killed.
+    # systemd has restarted the unit, because the first `supervise` and its `recover` were killed.
     recover
     return
   fi
@@ -162,8 +166,8 @@ supervise() {
     return
   fi
   recordBefore
-  # If the rollback is armed, nothing permanent changes before the confirmation, so that a
-  # reboot always boots the old system. Otherwise the order is that of nixos-rebuild.
+  # If the rollback is armed, profile and boot loader are changed after the confirmation, so that a
+  # reboot before it boots the old system. Otherwise they are changed first, as by nixos-rebuild.
   action=test
   if ! prepareSwitch; then
     case $code in hung | aborted) handleFailedSwitch ;; *) reason=prepare; finishRun failed ;; esac
@@ -182,7 +186,7 @@ supervise() {
     handleFailedSwitch
     return
   fi
-  # switch-to-configuration does not wait for all jobs that it causes.
+  # switch-to-configuration does not wait for all systemd jobs that it causes.
   phase=settling
   if ! verifySwitch; then
     rollBackOrFail "${reason:-late}"
@@ -197,16 +201,16 @@ supervise() {
   fi
 }
 
-# verifySwitch succeeds if systemd's jobs succeed, the started services stay active, and the
-# client confirms before and after that. If it fails, $reason contains why; it is empty if
-# units have failed.
+# verifySwitch succeeds if systemd's jobs succeed, the started services stay active for the settle
+# time, and the client confirms before and after the settle time. If verifySwitch fails, $reason is
+# the reason, or empty if units have failed.
 verifySwitch() {
   waitForJobs && checkUnitsAgain && awaitAnswer waiting confirm &&
     watchServices && waitForJobs && checkUnitsAgain && awaitAnswer confirmed confirm-again
 }
 
-# awaitAnswer waits until the client has confirmed over a new connection. It fails when the time
-# is up or the client aborts. It returns immediately if no rollback is armed.
+# awaitAnswer waits until the client has confirmed over a new connection. It fails if the client
+# does not confirm within $armed seconds, or aborts. It returns immediately if no rollback is armed.
 awaitAnswer() { # PHASE ANSWER
   [ "$armed" != 0 ] || return 0
   phase=$1
@@ -229,7 +233,7 @@ awaitAnswer() { # PHASE ANSWER
   save || :
 }
 
-# handleFailedSwitch ends a run whose switch-to-configuration has failed with $code.
+# handleFailedSwitch ends a run in which switch-to-configuration has failed with $code.
 handleFailedSwitch() {
   case $code in
   11)
@@ -244,7 +248,7 @@ handleFailedSwitch() {
     else finishRun failed; fi
     ;;
   hung)
-    # Record the running jobs: they show what the switch was waiting for.
+    # Record the running jobs, because the switch was waiting for them.
     jobs=$(printf '%s\n' "$queue" | while read -r _ name kind how; do
       [ "$how" != running ] || printf '%s %s, ' "$kind" "$name"
     done)
@@ -260,8 +264,8 @@ rollBackOrFail() { # REASON
   if [ "$armed" = 0 ]; then reason=$1; finishRun failed; else rollBack "$1"; fi
 }
 
-# recover runs after the run's process has ended, in whichever way, and rolls back an unfinished
-# run. During a shutdown it does nothing: the boot default is still the old system.
+# recover rolls back an unfinished run. systemd calls recover whenever the process of the run has
+# ended. During a shutdown recover does nothing: the boot default is still the old system.
 recover() {
   load $live/state || return 0
   [ "$phase" != 'done' ] || return 0

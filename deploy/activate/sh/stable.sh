@@ -1,16 +1,16 @@
 # shellcheck shell=sh
-# After switch-to-configuration has returned: waits for systemd's remaining jobs and watches
-# the services that the switch has started.
+# Functions that wait for systemd's remaining jobs after switch-to-configuration has returned, and
+# watch the services that the switch has started.
 
 # listServices prints a line for each loaded service: ID ENTERED RESTARTS TYPE STATE SUBSTATE.
-# ENTERED is when the service last became active. Two kinds of services are left out, since the
-# switch does not decide when they run: transient ones, and those that a timer starts.
+# ENTERED is when the service last became active, in microseconds since boot. Transient services and
+# services that a timer starts are left out, since the switch does not decide when they run.
 listServices() {
   timeout 20 systemctl show '*.service' --no-pager \
     --property=Id,Type,ActiveState,SubState,ActiveEnterTimestampMonotonic,NRestarts,Transient,TriggeredBy 2>/dev/null |
     {
       clearService
-      # An empty line ends a service. Its properties come in an order of systemd's own.
+      # An empty line ends a service. systemd prints the properties in its own order.
       while IFS='=' read -r property value; do
         case $property in
         '')
@@ -39,8 +39,8 @@ printService() {
   printf '%s %s %s %s %s %s\n' "$id" "${entered:-0}" "${restarts:-0}" "${type:-none}" "${state:-none}" "${sub:-none}"
 }
 
-# recordBefore records systemd's jobs before the switch, and adds services that systemd keeps
-# restarting to $failedBefore, so that they are not attributed to the new system.
+# recordBefore records the services and systemd's jobs before the switch. It adds the services that
+# systemd restarts repeatedly to $failedBefore, so that the new system is not reported as the cause.
 recordBefore() {
   listServices >"$live/services.before"
   jobsBefore=$(queuedJobs | while read -r job name _; do printf '%s %s ' "$job" "$name"; done)
@@ -48,15 +48,15 @@ recordBefore() {
   up=${up%.*}000000
   while read -r id entered restarts _ state _; do
     case $state in activating) jobsBefore="$jobsBefore$id " ;; esac
-    # systemd has restarted the service in the last two minutes.
+    # Test whether systemd has restarted the service in the last two minutes.
     if [ "$restarts" != 0 ] && { [ "$state" = activating ] || [ $((up - entered)) -lt 120000000 ]; }; then
       failedBefore="$failedBefore$id "
     fi
   done <"$live/services.before"
 }
 
-# isUnrelated reports whether a unit does not depend on the switch: a timer starts it, it is
-# transient, or it has ended without an error and waits for its next start.
+# isUnrelated reports whether a unit is independent of the switch: a timer starts the unit, the unit
+# is transient, or it has ended without an error and systemd will restart it.
 isUnrelated() { # UNIT
   properties=$(timeout 10 systemctl show --property=TriggeredBy,Transient,SubState,Result "$1" 2>/dev/null)
   case $properties in
@@ -66,9 +66,10 @@ isUnrelated() { # UNIT
   return 1
 }
 
-# pendingJobs prints the jobs that the switch has left in systemd's queue, as "KIND UNIT".
-# Not included: jobs from before the switch, and later jobs of the same units; scopes and slices; services
-# that timers start; services that wait for a key, which may be uploaded after the switch; and jobs that wait for one of these.
+# pendingJobs prints the jobs of the switch that are still in systemd's queue, as "KIND UNIT".
+# It leaves out jobs of units that had a job before the switch; jobs of scopes and slices; running jobs of
+# unrelated units, see isUnrelated; jobs of the units *-key.service, whose keys may be uploaded after the
+# switch; and all waiting jobs, if a job was left out for which they may be waiting.
 pendingJobs() {
   queuedJobs | {
     running='' waiting='' others=''
@@ -94,9 +95,9 @@ pendingJobs() {
   }
 }
 
-# waitForJobs waits until systemd has completed the jobs of the switch. It fails with
-# reason=hung if the queue does not change for $armed seconds (60 if no rollback is armed), or
-# is not empty after ten times that and ten minutes. It fails with reason=aborted if the client aborts.
+# waitForJobs waits until systemd has completed the jobs of the switch. It fails with reason=hung if
+# the jobs do not change for $armed seconds (60 if no rollback is armed), or are not completed after
+# ten times that time plus ten minutes. It fails with reason=aborted if the client aborts.
 waitForJobs() {
   patience=${armed:-0}
   [ "$patience" != 0 ] || patience=60
@@ -122,9 +123,9 @@ waitForJobs() {
   done
 }
 
-# startedServices prints ID and ENTERED of the services that have started since the switch
-# began and still run. Left out are oneshot services, which end when their job is done, and
-# services that failed, or that systemd kept restarting, before the switch.
+# startedServices prints ID and ENTERED of the services that have started since the switch began
+# and still run. It leaves out oneshot services, which end by themselves, and services that failed
+# or restarted repeatedly before the switch.
 startedServices() {
   before='|'
   while read -r id entered _; do
@@ -142,10 +143,10 @@ startedServices() {
   done
 }
 
-# watchServices waits until every service that the switch has started has stayed active
-# for the settle time. A service that systemd restarts gets 15 more seconds and at most five
-# restarts; after that it is in $unstable. A failed service ends the wait, and checkUnitsAgain
-# reports it.
+# watchServices waits until every service that the switch has started has stayed active for the
+# settle time. If systemd restarts a service, the settle time begins again. After 15 additional
+# seconds or five restarts, $unstable contains the restarted services. A failed service ends the
+# wait; checkUnitsAgain then reports the failure.
 watchServices() {
   unstable=''
   [ "${settle:-0}" != 0 ] || return 0
@@ -169,7 +170,7 @@ watchServices() {
       case $state in
       failed) return 0 ;;
       activating) restarting="$restarting$id " ;;
-      inactive) continue ;; # it has ended without a failure
+      inactive) continue ;; # the service has ended without a failure
       esac
       latest="$latest$id $entered
 "
