@@ -189,7 +189,7 @@ func (e *FailedError) describeCause() string {
 	exit := e.Result.Exit
 	switch reason, _, _ := strings.Cut(e.Reason, ","); reason {
 	case reasonPrepare:
-		return "the new system's step before the switch failed" + exitText(exit)
+		return "the new system's step before the switch failed" + formatExit(exit)
 	case reasonHung:
 		patience := e.Request.Confirm
 		if patience == 0 {
