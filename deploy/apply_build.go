@@ -5,10 +5,9 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
 

@@ -4,12 +4,10 @@ import (
 	"context"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
-
-	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/nixbench/nixbench/deploy/rollout"
-
 	"github.com/nixbench/nixbench/nixeval"
 )
 

@@ -3,11 +3,9 @@ package deploy
 import (
 	"context"
 
-	"github.com/nixbench/nixbench/deploy/plan"
-
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
-
 	"github.com/nixbench/nixbench/nixeval"
 )
 

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/node"
-
-	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )

@@ -6,9 +6,8 @@ import (
 	"io"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 

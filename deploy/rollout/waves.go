@@ -6,7 +6,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/nixeval"
 )
 
