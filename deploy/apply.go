@@ -71,7 +71,7 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	r.machines = set
 	defer set.Finish()
 	if err != nil {
-		r.skipAll(nodes, err)
+		r.recordAllSkipped(nodes, err)
 		return err
 	}
 	inspected := r.inspectNodes(ctx, nodes, set)
@@ -79,29 +79,29 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	if buildErr != nil && (!o.KeepGoing || rollout.IsVersionRefused(buildErr) || ctx.Err() != nil) {
 		set.AbandonWaits()
 		inspected.waitAll()
-		r.skipAll(nodes, buildErr)
+		r.recordAllSkipped(nodes, buildErr)
 		return errors.Join(buildErr, set.CreationErrors())
 	}
-	cluster, err := r.deploy(ctx, nodes, closures, inspected)
+	cluster, err := r.runDeployPhase(ctx, nodes, closures, inspected)
 	if err == nil && buildErr == nil {
-		err = r.finish(ctx, nodes, set, cluster)
+		err = r.removeObsoleteAndVerify(ctx, nodes, set, cluster)
 	}
 	return errors.Join(buildErr, err)
 }
 
-// deploy deploys the nodes: wave by wave in a running cluster, otherwise each as soon as it is ready. With
+// runDeployPhase deploys the nodes: wave by wave in a running cluster, otherwise each as soon as it is ready. With
 // --rollback-all-on-failure, it restores all nodes if one of them fails.
-func (r *run) deploy(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) (rollout.Cluster, error) {
+func (r *run) runDeployPhase(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) (rollout.Cluster, error) {
 	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
 	cluster, err := r.observeClusterBeforeDeploy(ctx, closures, inspected)
 	switch {
 	case err != nil:
 		inspected.waitAll()
-		r.skipAll(nodes, err)
+		r.recordAllSkipped(nodes, err)
 	case r.MaxUnavailable.Of(len(nodes)) == len(nodes) && !cluster.Running():
 		err = r.deployAtOnce(ctx, cluster, nodes, closures, inspected)
 	default:
-		err = r.deployInWaves(ctx, cluster, nodes, closures, inspected)
+		err = r.prepareAndDeployWaves(ctx, cluster, nodes, closures, inspected)
 	}
 	r.retryAdmissions(ctx, cluster)
 	switch {
@@ -111,12 +111,12 @@ func (r *run) deploy(ctx context.Context, nodes []nixeval.Node, closures map[str
 	default:
 		err = r.dropKeyBackups(ctx)
 	}
-	r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
+	r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.formatRunSummary()})
 	return cluster, err
 }
 
-// deployInWaves decides what to do on every node, checks all drains, and deploys wave by wave.
-func (r *run) deployInWaves(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
+// prepareAndDeployWaves decides what to do on every node, checks all drains, and deploys wave by wave.
+func (r *run) prepareAndDeployWaves(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	tasks, err := r.makeTasks(ctx, nodes, closures, inspected)
 	if drainErr := r.checkRunDrains(ctx, cluster, tasks); drainErr != nil {
 		for _, t := range tasks {
@@ -127,9 +127,9 @@ func (r *run) deployInWaves(ctx context.Context, cluster rollout.Cluster, nodes 
 	return errors.Join(err, r.deployWaves(ctx, cluster, tasks))
 }
 
-// finish removes machines that the hive no longer has, and verifies the cluster.
-func (r *run) finish(ctx context.Context, nodes []nixeval.Node, set *machines.Set, cluster rollout.Cluster) error {
-	if err := r.removeObsolete(ctx, set, cluster); err != nil || !r.Goal.ActivatesNow() {
+// removeObsoleteAndVerify removes machines that the hive no longer has, and verifies the cluster.
+func (r *run) removeObsoleteAndVerify(ctx context.Context, nodes []nixeval.Node, set *machines.Set, cluster rollout.Cluster) error {
+	if err := r.removeObsoleteMachines(ctx, set, cluster); err != nil || !r.Goal.ActivatesNow() {
 		return err
 	}
 	conditions := inspect.NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send)
@@ -229,7 +229,7 @@ func (r *run) deployAtOnce(ctx context.Context, cluster rollout.Cluster, nodes [
 		}
 		return struct{}{}, err
 	}) {
-		r.recordNotBegun(o.Node, o.Err)
+		r.recordNotStarted(o.Node, o.Err)
 		errs = append(errs, o.Err)
 	}
 	inspected.waitAll() // after a cancellation, EachReady may return before all inspections have ended

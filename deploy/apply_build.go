@@ -25,7 +25,7 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator
 	answered := make(chan error, 1)
 	go func() {
 		var err error
-		if r.anyMemberDeployed(askCtx, inspected) && askCtx.Err() == nil {
+		if r.hasDeployedMember(askCtx, inspected) && askCtx.Err() == nil {
 			_, err = rollout.VersionChanges(askCtx, r.Engines, r.Fleet, r.hive, nodes)
 		}
 		if askCtx.Err() != nil {

@@ -101,9 +101,9 @@ func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
 	return nil
 }
 
-// removeObsolete removes the machines that the hive no longer has, and unused images and networks.
+// removeObsoleteMachines removes the machines that the hive no longer has, and unused images and networks.
 // It is called after everything else has succeeded.
-func (r *run) removeObsolete(ctx context.Context, set *machines.Set, cluster rollout.Cluster) error {
+func (r *run) removeObsoleteMachines(ctx context.Context, set *machines.Set, cluster rollout.Cluster) error {
 	obsolete, unused := set.Obsolete()
 	if !unused {
 		return nil

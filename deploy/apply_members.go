@@ -131,7 +131,7 @@ func (r *run) joiningMembers(cluster rollout.Cluster, node string) []string {
 	var out []string
 	for _, other := range engine.Members(r.hive)[r.desiredMember(node).Kind] {
 		_, deployed := r.outcomes[other.Node]
-		if other.OneByOne && deployed && !cluster.HasMember(other.Node) {
+		if other.OneByOne && deployed && !cluster.IsCurrentMember(other.Node) {
 			out = append(out, other.Node)
 		}
 	}

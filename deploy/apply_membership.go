@@ -19,22 +19,22 @@ func (r *run) wasRecreated(node string, inspected inspections) bool {
 	return inspected[node].err == nil && observed.Last == nil && len(observed.Deployed) == 0
 }
 
-// admitPending admits nodes that were deployed and are not members yet. In a running cluster it is called
+// admitPendingNodes admits nodes that were deployed and are not members yet. In a running cluster it is called
 // after the members that admit them have changed, so that those have the configuration of the hive.
-func (r *run) admitPending(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node) {
+func (r *run) admitPendingNodes(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node) {
 	if !cluster.Running() || !r.Goal.ActivatesNow() {
 		return // each node was admitted right after it was deployed
 	}
 	for _, n := range nodes {
-		if !cluster.HasMember(n.Name) {
-			r.admit(ctx, cluster, n.Name)
+		if !cluster.IsCurrentMember(n.Name) {
+			r.admitNode(ctx, cluster, n.Name)
 		}
 	}
 }
 
-// admit asks the engines to admit a node that runs its new system. If that fails, retryAdmissions tries again
+// admitNode asks the engines to admit a node that runs its new system. If that fails, retryAdmissions tries again
 // at the end of the run, because the members that admit nodes may still be booting.
-func (r *run) admit(ctx context.Context, cluster rollout.Cluster, node string) {
+func (r *run) admitNode(ctx context.Context, cluster rollout.Cluster, node string) {
 	if cluster.Admit(ctx, node) != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()

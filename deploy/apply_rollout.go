@@ -19,7 +19,7 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 	if r.Engines == nil {
 		return rollout.Cluster{}, nil
 	}
-	if !r.anyMemberDeployed(ctx, inspected) || !r.Goal.ActivatesNow() && !r.machines.AnyMachineDeferred() {
+	if !r.hasDeployedMember(ctx, inspected) || !r.Goal.ActivatesNow() && !r.machines.AnyMachineDeferred() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
 		return rollout.NewCluster(engines, r.Send), err
 	}
@@ -33,9 +33,9 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 	return cluster, err
 }
 
-// anyMemberDeployed reports whether a member of an engine was deployed before. It waits until such nodes have
+// hasDeployedMember reports whether a member of an engine was deployed before. It waits until such nodes have
 // been inspected: by then each has a connection or an error.
-func (r *run) anyMemberDeployed(ctx context.Context, inspected inspections) bool {
+func (r *run) hasDeployedMember(ctx context.Context, inspected inspections) bool {
 	recorded := r.Store.State()
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
@@ -118,7 +118,7 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 			joining = waves[i]
 		}
 		if i+1 == len(waves) || !cluster.IsOneByOne(waves[i+1]) || byName[waves[i+1][0].Name].plan.Removes() {
-			r.admitPending(ctx, cluster, joining)
+			r.admitPendingNodes(ctx, cluster, joining)
 			joining = nil
 		}
 	}) {
@@ -126,14 +126,14 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 			r.recordOutcome(o.Node, byName[o.Node.Name].Closure, state.Skipped, "skipped: a node of an earlier wave failed", nil)
 			continue
 		}
-		r.recordNotBegun(o.Node, o.Err)
+		r.recordNotStarted(o.Node, o.Err)
 		errs = append(errs, o.Err)
 	}
 	return errors.Join(errs...)
 }
 
 // deployInCluster deploys one node. A member is drained during the change. The node is admitted right after
-// it was deployed if no cluster runs yet or its engine does not answer; otherwise admitPending admits it.
+// it was deployed if no cluster runs yet or its engine does not answer; otherwise admitPendingNodes admits it.
 func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t task) error {
 	node := t.Node.Name
 	if r.Goal.ActivatesNow() {
@@ -154,7 +154,7 @@ func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t ta
 		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 	}
 	if err == nil && r.Goal.ActivatesNow() && (!cluster.Running() || cluster.IsUnreachable(node)) {
-		r.admit(ctx, cluster, node)
+		r.admitNode(ctx, cluster, node)
 	}
 	return err
 }

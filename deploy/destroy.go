@@ -24,7 +24,7 @@ func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machines.DestroyPla
 	if d.Store.State().Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	if d.Engines != nil && (!destroyPlan.WholeCluster || d.otherMembersRemain(destroyPlan.RemovedNodes())) {
+	if d.Engines != nil && (!destroyPlan.WholeCluster || d.hasRemainingMembers(destroyPlan.RemovedNodes())) {
 		if err := d.removeDestroyedMembers(ctx, destroyPlan, o.WithoutDrain, o.Drain); err != nil {
 			return nil, err
 		}
@@ -32,9 +32,9 @@ func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machines.DestroyPla
 	return d.Machines.Destroy(ctx, destroyPlan, d.Store, d.Record, o.Parallel)
 }
 
-// otherMembersRemain reports whether deployed nodes that are or may be members remain after the removal: nodes
+// hasRemainingMembers reports whether deployed nodes that are or may be members remain after the removal: nodes
 // whose machines nixbench does not manage.
-func (d *Deployer) otherMembersRemain(leaving []string) bool {
+func (d *Deployer) hasRemainingMembers(leaving []string) bool {
 	hive, recorded := d.Machines.Hive, d.Store.State()
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
 		u := hive.Unit(n.Unit)

@@ -154,7 +154,7 @@ func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation
 	decided := plan.Decide(observation, node.Options{Goal: node.Switch})
 	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Action: decided.Action, plan: decided, err: decided.Err}
 	if p.err == nil && observation.Built && observation.Err == nil && !isDown(observation.Machine) {
-		p.err = d.fillPreview(ctx, &p, observation, o)
+		p.err = d.addPreviewDetails(ctx, &p, observation, o)
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()
@@ -162,8 +162,8 @@ func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation
 	return p
 }
 
-// fillPreview adds what is to be copied, whether a reboot is needed, and changes to keys and units.
-func (d *Deployer) fillPreview(ctx context.Context, p *Preview, observation plan.Observation, o PreviewOptions) error {
+// addPreviewDetails adds what is to be copied, whether a reboot is needed, and changes to keys and units.
+func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, observation plan.Observation, o PreviewOptions) error {
 	c, dep, recorded, observed := observation.Closure, observation.Deployment, observation.Recorded, observation.Observed
 	h, err := d.Fleet.Host(ctx, observation.Node)
 	if err != nil {

@@ -51,6 +51,6 @@ func (d *Deployer) Reboot(ctx context.Context, inspected []fleet.Outcome[activat
 		return d.nodeChanger().Reboot(ctx, n, boots[n.Name], o.Timeout)
 	})
 	results, err = append(results, rebooted...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(inspected), Failed: err != nil, Text: summarize(results)})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(inspected), Failed: err != nil, Text: formatResultCounts(results)})
 	return results, err
 }

@@ -37,9 +37,9 @@ func failureText(r state.NodeResult, err error) string {
 	return "failed: " + text
 }
 
-// countOutcomes formats the number of nodes per outcome: `2 switched, 1 failed`. word returns the
+// formatOutcomeCounts formats the number of nodes per outcome: `2 switched, 1 failed`. word returns the
 // word for an outcome.
-func countOutcomes(outcomes []state.Outcome, word func(state.Outcome) string) string {
+func formatOutcomeCounts(outcomes []state.Outcome, word func(state.Outcome) string) string {
 	order := []state.Outcome{state.Switched, node.Rebooted, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
 	counts := map[state.Outcome]int{}
 	for _, o := range outcomes {
@@ -54,11 +54,11 @@ func countOutcomes(outcomes []state.Outcome, word func(state.Outcome) string) st
 	return strings.Join(parts, ", ")
 }
 
-// summarize formats the number of results per outcome.
-func summarize(results []state.NodeResult) string {
+// formatResultCounts formats the number of results per outcome.
+func formatResultCounts(results []state.NodeResult) string {
 	var outcomes []state.Outcome
 	for _, r := range results {
 		outcomes = append(outcomes, r.Outcome)
 	}
-	return countOutcomes(outcomes, func(o state.Outcome) string { return string(o) })
+	return formatOutcomeCounts(outcomes, func(o state.Outcome) string { return string(o) })
 }

@@ -38,7 +38,7 @@ func (r *run) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Out
 	r.reportResult(result, text, err)
 }
 
-func (r *run) skipAll(nodes []nixeval.Node, err error) {
+func (r *run) recordAllSkipped(nodes []nixeval.Node, err error) {
 	for _, n := range nodes {
 		r.Record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
 	}
@@ -77,8 +77,8 @@ func (r *run) activationOf(n nixeval.Node) (activate.Result, bool) {
 	return a, ok
 }
 
-// recordNotBegun records a node as skipped if the run was cancelled before the node's task began.
-func (r *run) recordNotBegun(n nixeval.Node, err error) {
+// recordNotStarted records a node as skipped if the run was cancelled before the node's task began.
+func (r *run) recordNotStarted(n nixeval.Node, err error) {
 	r.mu.Lock()
 	_, reported := r.outcomes[n.Name]
 	r.mu.Unlock()
@@ -87,15 +87,15 @@ func (r *run) recordNotBegun(n nixeval.Node, err error) {
 	}
 }
 
-// summary formats the number of nodes per outcome: `2 switched, 1 unchanged`.
-func (r *run) summary() string {
+// formatRunSummary formats the number of nodes per outcome: `2 switched, 1 unchanged`.
+func (r *run) formatRunSummary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return countOutcomes(slices.Collect(maps.Values(r.outcomes)), r.verb)
+	return formatOutcomeCounts(slices.Collect(maps.Values(r.outcomes)), r.outcomeWord)
 }
 
-// verb returns the word for an outcome under this goal.
-func (r *run) verb(o state.Outcome) string {
+// outcomeWord returns the word for an outcome under this goal.
+func (r *run) outcomeWord(o state.Outcome) string {
 	if o == state.Switched && !r.Goal.Activates() {
 		return map[node.Goal]string{node.Push: "copied", node.UploadKeys: "updated"}[r.Goal]
 	}

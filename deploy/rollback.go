@@ -54,15 +54,15 @@ func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]
 		s := Step{Node: o.Node, From: o.Value, Err: o.Err}
 		switch b := recorded[o.Node.Name].Before; {
 		case to.Generation != 0:
-			s.toGeneration(to.Generation)
+			s.setGenerationTarget(to.Generation)
 		case to.Run != nil:
-			s.toRun(to.Run)
+			s.setRunTarget(to.Run)
 		case last == nil || b != nil && b.Run == last.Run && b.Path == "":
 			lost = append(lost, o.Node.Name)
 		case b == nil || b.Run != last.Run:
 			s.SkipReason = "not changed by run " + last.Run
 		default:
-			s.Path, s.Generation = b.Path, generationFor(o.Value, b.Path, b.Generation)
+			s.Path, s.Generation = b.Path, findGeneration(o.Value, b.Path, b.Generation)
 		}
 		if s.Path != "" && s.Err == nil && o.Value.Current == s.Path && o.Value.Profile == s.Path {
 			s.SkipReason = "runs it already"
@@ -75,7 +75,7 @@ func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]
 	return steps, nil
 }
 
-func (s *Step) toGeneration(number int) {
+func (s *Step) setGenerationTarget(number int) {
 	for _, g := range s.From.Generations {
 		if g.Number == number {
 			s.Path, s.Generation = g.Path, number
@@ -87,7 +87,7 @@ func (s *Step) toGeneration(number int) {
 	}
 }
 
-func (s *Step) toRun(r *state.Run) {
+func (s *Step) setRunTarget(r *state.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
 	case i < 0:
@@ -96,13 +96,13 @@ func (s *Step) toRun(r *state.Run) {
 		s.SkipReason = "run " + r.ID + " left no new system on it"
 	default:
 		s.Path = r.Nodes[i].Path
-		s.Generation = generationFor(s.From, s.Path, r.Nodes[i].After)
+		s.Generation = findGeneration(s.From, s.Path, r.Nodes[i].After)
 	}
 }
 
-// generationFor returns the generation of a system in the node's profile. It prefers the generation
+// findGeneration returns the generation of a system in the node's profile. It prefers the generation
 // that the system had, if that one is still the same system.
-func generationFor(n activate.Node, path string, had int) int {
+func findGeneration(n activate.Node, path string, had int) int {
 	for _, g := range n.Generations {
 		if g.Number == had && g.Path == path {
 			return had
@@ -157,18 +157,18 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 			changing = append(changing, s.Node)
 			continue
 		}
-		results = append(results, d.reportResult(s.result(), s.String(), s.Err))
+		results = append(results, d.reportResult(s.newResult(), s.String(), s.Err))
 		errs = append(errs, s.Err)
 	}
 	done, err := d.rollingUpdate(ctx, changing, func(name string) bool { return node.HasDeployment(byName[name].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return d.rollBackNode(ctx, byName[n.Name], o)
 	})
 	results, err = append(results, done...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: summarize(results)})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: formatResultCounts(results)})
 	return results, err
 }
 
-func (s Step) result() state.NodeResult {
+func (s Step) newResult() state.NodeResult {
 	r := state.NodeResult{Node: s.Node.Name, Unit: s.Node.Unit, Path: s.Path, Outcome: state.Unchanged, Before: node.GenerationOf(s.From, s.From.Current)}
 	if s.Err != nil {
 		r.Outcome = state.Failed
@@ -178,7 +178,7 @@ func (s Step) result() state.NodeResult {
 
 // rollBackNode carries out one step.
 func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
-	r := s.result()
+	r := s.newResult()
 	result, err := d.nodeChanger().RollBack(ctx, s.Node, s.From, s.Path, s.Generation, node.Options{Confirm: o.Confirm, SettleTime: o.SettleTime})
 	r.Outcome, r.After = result.Outcome, result.After()
 	return r, result.Text, err

@@ -41,7 +41,7 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 	case plan.NotBuilt:
 		r.recordOutcome(n, c, state.Skipped, "skipped: it was not built", nil)
 		return nil, nil
-	case plan.WouldNotFind:
+	case plan.NotReachable:
 		r.recordOutcome(n, c, state.Failed, "", decided.Err)
 		return nil, decided.Err
 	case plan.WouldRefuse:

@@ -71,7 +71,7 @@ func (w *Wait) Restart(text string, until time.Time) {
 	if w.over {
 		return
 	}
-	w.cancelReport()
+	w.endReport()
 	w.event.Text, w.event.Until, w.event.Since = text, until, time.Now()
 	w.timer.Reset(Grace)
 }
@@ -83,12 +83,12 @@ func (w *Wait) End() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cancelReport()
+	w.endReport()
 	w.over = true
 }
 
-// cancelReport sends WaitEnd if the wait was reported.
-func (w *Wait) cancelReport() {
+// endReport sends WaitEnd if the wait was reported.
+func (w *Wait) endReport() {
 	w.timer.Stop()
 	if !w.sent {
 		return

@@ -103,10 +103,10 @@ func Parse(data []byte) (*Runtime, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("there is data after the facts")
 	}
-	return &r, r.check()
+	return &r, r.checkConsistency()
 }
 
-func (r *Runtime) check() error {
+func (r *Runtime) checkConsistency() error {
 	if r.Cluster == "" {
 		return fmt.Errorf("cluster: it has no name")
 	}

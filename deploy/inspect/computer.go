@@ -14,11 +14,11 @@ import (
 
 // ExamineComputer checks this computer: Nix, its store and OpenSSH's client.
 func Computer(ctx context.Context) []provision.Finding {
-	return []provision.Finding{nixVersion(ctx), nixTrust(ctx), sshClient()}
+	return []provision.Finding{checkNixVersion(ctx), checkNixTrust(ctx), checkSSHClient()}
 }
 
-// nixVersion checks the version of Nix: 2.18 is required; from 2.8 on it only warns.
-func nixVersion(ctx context.Context) provision.Finding {
+// checkNixVersion checks the version of Nix: 2.18 is required; from 2.8 on it only warns.
+func checkNixVersion(ctx context.Context) provision.Finding {
 	f := provision.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
 	text, err := runCommand(ctx, "nix", "--version")
 	if err != nil {
@@ -46,8 +46,8 @@ func nixVersion(ctx context.Context) provision.Finding {
 	return f
 }
 
-// nixTrust checks whether the Nix store can be reached and whether its daemon trusts the user.
-func nixTrust(ctx context.Context) provision.Finding {
+// checkNixTrust checks whether the Nix store can be reached and whether its daemon trusts the user.
+func checkNixTrust(ctx context.Context) provision.Finding {
 	f := provision.Finding{What: "nix store", State: provision.FindingOK}
 	text, err := runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping", "--json")
 	switch {
@@ -66,9 +66,9 @@ func nixTrust(ctx context.Context) provision.Finding {
 	return f
 }
 
-// sshClient checks for OpenSSH's client. nixbench ssh needs it, and so do nodes with a
+// checkSSHClient checks for OpenSSH's client. nixbench ssh needs it, and so do nodes with a
 // deployment.targetHost, whose connection options come from `ssh -G`.
-func sshClient() provision.Finding {
+func checkSSHClient() provision.Finding {
 	if path, err := exec.LookPath("ssh"); err == nil {
 		return provision.Finding{What: "ssh", State: provision.FindingOK, Text: path}
 	}

@@ -28,7 +28,7 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 			now := Nodes(ctx, f, nodes, parallel, nil)
 			for i, o := range now {
 				var old []string
-				now[i].Value.Failed, old = failedSince(before[o.Node.Name], o.Value)
+				now[i].Value.Failed, old = splitFailedUnits(before[o.Node.Name], o.Value)
 				if len(old) > 0 {
 					still = append(still, event.Event{Kind: event.Message, Level: "warning", Node: o.Node.Name,
 						Text: fmt.Sprintf("%s: failed before this run and has not recovered: %s", o.Node.Name, strings.Join(old, ", "))})
@@ -68,9 +68,9 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 	}}
 }
 
-// failedSince splits the failed units of a node into those that have failed since before and those
+// splitFailedUnits splits the failed units of a node into those that have failed since before and those
 // that had already failed.
-func failedSince(before, now activate.Node) (since, old []string) {
+func splitFailedUnits(before, now activate.Node) (since, old []string) {
 	for _, unit := range now.Failed {
 		if slices.Contains(before.Failed, unit) {
 			old = append(old, unit)

@@ -87,11 +87,11 @@ func StatusOf(o fleet.Outcome[activate.Node], recorded state.Node, desired map[s
 			s.Deployed = n.Current // deployed from here or elsewhere, or booted since then
 		}
 	}
-	s.System = s.systemWord(n, desired != nil)
+	s.System = s.compareSystem(n, desired != nil)
 	return s
 }
 
-func (s Status) systemWord(n activate.Node, evaluated bool) string {
+func (s Status) compareSystem(n activate.Node, evaluated bool) string {
 	switch {
 	case !n.NixOS:
 		return NotNixOS

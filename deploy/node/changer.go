@@ -64,12 +64,12 @@ func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (activate.Node, e
 // Inspect asks a node what it runs.
 func Inspect(ctx context.Context, a *activate.Activator, name string, h activate.Host) (activate.Node, error) {
 	observed, err := a.Inspect(ctx, name, h)
-	return observed, inspectError(name, err)
+	return observed, wrapInspectError(name, err)
 }
 
-// inspectError marks a lost connection or a timeout as an error of the connect phase, because nothing
+// wrapInspectError marks a lost connection or a timeout as an error of the connect phase, because nothing
 // has been changed on the node. It returns other errors unchanged.
-func inspectError(name string, err error) error {
+func wrapInspectError(name string, err error) error {
 	var lost *remote.LostError
 	var timeout *remote.TimeoutError
 	if errors.As(err, &lost) || errors.As(err, &timeout) {

@@ -44,7 +44,7 @@ func (r Result) After() int {
 
 // Deploy copies the closure, uploads keys, activates the system and uploads the remaining keys.
 func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error) {
-	result, err := c.runSteps(ctx, t, o)
+	result, err := c.runDeploySteps(ctx, t, o)
 	var lost *activate.LostSightError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &lost) {
 		// The cause of the cancellation explains more than the failure that followed from it.
@@ -53,7 +53,7 @@ func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error)
 	return result, err
 }
 
-func (c *Changer) runSteps(ctx context.Context, t Task, o Options) (Result, error) {
+func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result, error) {
 	failed := Result{Outcome: state.Failed}
 	h, err := c.Fleet.Host(ctx, t.Node)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Changer) runSteps(ctx context.Context, t Task, o Options) (Result, erro
 	case DryActivate:
 		return c.dryActivate(ctx, h, t, o)
 	}
-	recovered, err := c.finishPrevious(ctx, h, t)
+	recovered, err := c.finishPreviousActivation(ctx, h, t)
 	if err != nil {
 		return failed, err
 	}
@@ -137,8 +137,8 @@ func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options
 	return nil
 }
 
-// request returns the activation of a task's system.
-func (c *Changer) request(t Task, o Options) activate.Request {
+// newRequest returns the activation of a task's system.
+func (c *Changer) newRequest(t Task, o Options) activate.Request {
 	return activate.Request{
 		Run: c.RunID, Path: t.Closure.Out, Goal: activate.Goal(o.Goal),
 		Specialisation: o.Specialisation, Confirm: o.Confirm, SettleTime: o.SettleTime, Activator: o.ActivateWith,
@@ -179,18 +179,18 @@ func TargetSystem(closure nixeval.Closure, o Options) string {
 }
 
 func (c *Changer) dryActivate(ctx context.Context, h host, t Task, o Options) (Result, error) {
-	result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.request(t, o))
+	result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.newRequest(t, o))
 	if err != nil {
 		return Result{Outcome: state.Failed}, &fleet.NodeError{Node: t.Node.Name, Step: event.Activate, Err: err}
 	}
-	return Result{Outcome: state.Unchanged, Text: dryText(result)}, nil
+	return Result{Outcome: state.Unchanged, Text: formatDryActivation(result)}, nil
 }
 
 // activateTask activates the task's system on the node. recovered: the unfinished activation of a killed run
 // was finished or undone before.
 func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, recovered bool) (Result, error) {
 	name := t.Node.Name
-	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{Before: t.Observed, Request: c.request(t, o), Recovered: recovered})
+	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{Before: t.Observed, Request: c.newRequest(t, o), Recovered: recovered})
 	result := Result{Outcome: outcome}
 	var busy *activate.BusyError
 	if activation.Changed && !errors.As(err, &busy) { // a busy node is changed by another run
@@ -199,6 +199,6 @@ func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, r
 	if err != nil {
 		return result, &fleet.NodeError{Node: name, Step: event.Activate, Err: err}
 	}
-	result.Text = activateText(activation, t.Observed)
+	result.Text = formatActivation(activation, t.Observed)
 	return result, nil
 }

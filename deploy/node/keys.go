@@ -14,11 +14,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// finishPrevious finishes or undoes the unfinished activation of a killed run on the node, and reports whether
+// finishPreviousActivation finishes or undoes the unfinished activation of a killed run on the node, and reports whether
 // there was one. It is called
 // before keys are uploaded: if the node rolls back that activation, it also restores the keys from
 // before it, which would replace newly uploaded keys.
-func (c *Changer) finishPrevious(ctx context.Context, h host, t Task) (bool, error) {
+func (c *Changer) finishPreviousActivation(ctx context.Context, h host, t Task) (bool, error) {
 	if !t.Observed.HasUnfinishedRun() {
 		return false, nil
 	}
@@ -29,8 +29,8 @@ func (c *Changer) finishPrevious(ctx context.Context, h host, t Task) (bool, err
 	return finished != nil, nil
 }
 
-// asideMode returns how long the node keeps a backup of the keys that an upload replaces.
-func (o Options) asideMode(when secrets.When) secrets.Aside {
+// keyBackupMode returns how long the node keeps a backup of the keys that an upload replaces.
+func (o Options) keyBackupMode(when secrets.When) secrets.Aside {
 	switch {
 	case when == secrets.Pre && o.RollbackAll:
 		return secrets.Hold
@@ -108,11 +108,11 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (string, error) {
 	none := len(t.Keys.Keys) == 0
 	if o.WithoutKeys || none && (when == secrets.Pre || o.Goal == Boot || o.Goal == Test ||
-		when == secrets.All && o.Goal != UploadKeys && c.confirmedWithoutKeys(t)) {
+		when == secrets.All && o.Goal != UploadKeys && c.runsConfirmedSystem(t)) {
 		return "", nil
 	}
 	set := t.Keys.At(when)
-	set.Aside = o.asideMode(when)
+	set.Aside = o.keyBackupMode(when)
 	set.KeepOld = o.Goal == Boot || o.Goal == Test // the node runs or boots also another system, which needs its keys
 	result, err := c.Uploader.Upload(ctx, h, set)
 	if err != nil {
@@ -124,9 +124,9 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 	return "", nil
 }
 
-// confirmedWithoutKeys reports whether the last confirmed system is the one that the node runs.
+// runsConfirmedSystem reports whether the last confirmed system is the one that the node runs.
 // The hive has no keys for the node then, so there are none of ours to remove.
-func (c *Changer) confirmedWithoutKeys(t Task) bool {
+func (c *Changer) runsConfirmedSystem(t Task) bool {
 	confirmed := c.Store.Node(t.Node.Name).LastConfirmed
 	return confirmed != nil && (confirmed.Path == t.Observed.Current || t.Unchanged && confirmed.Path == t.Closure.Out) // or a specialisation of that system
 }

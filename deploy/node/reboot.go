@@ -64,7 +64,7 @@ func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h acti
 	if intent == nil {
 		return nil
 	}
-	since := notAfter(intent.Since, time.Now())
+	since := clampToNow(intent.Since, time.Now())
 	if until := since.Add(maxRebootTime); time.Now().Before(until) {
 		c.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has requested its reboot; this run waits for it"})
 		limited, cancel := context.WithDeadline(ctx, until)
@@ -78,6 +78,6 @@ func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h acti
 	return c.Store.Update(func(s *state.State) error { s.Rebooted(node); return nil })
 }
 
-// notAfter is since, or now where that is earlier: the clock was set back, or another machine wrote the time.
+// clampToNow is since, or now where that is earlier: the clock was set back, or another machine wrote the time.
 // It has now's monotonic clock, so a clock that is set during a wait does not prolong it.
-func notAfter(since, now time.Time) time.Time { return now.Add(-max(0, now.Sub(since))) }
+func clampToNow(since, now time.Time) time.Time { return now.Add(-max(0, now.Sub(since))) }

@@ -65,6 +65,6 @@ func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.
 	if err != nil {
 		return result, &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
 	}
-	result.Text = activateText(activation, before)
+	result.Text = formatActivation(activation, before)
 	return result, nil
 }

@@ -42,7 +42,7 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	}); err != nil {
 		return activate.Result{}, state.Failed, err
 	}
-	result, err := c.activateSystem(ctx, node, h, t)
+	result, err := c.activateOrRollBack(ctx, node, h, t)
 	var lost *activate.LostSightError
 	if err != nil && (errors.As(err, &lost) || ctx.Err() != nil) {
 		result.After = activate.Node{} // unknown
@@ -73,7 +73,7 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	return result, state.Switched, nil
 }
 
-func (c *Changer) activateSystem(ctx context.Context, node string, h activate.Host, t Target) (activate.Result, error) {
+func (c *Changer) activateOrRollBack(ctx context.Context, node string, h activate.Host, t Target) (activate.Result, error) {
 	if t.Generation != 0 {
 		return c.Activator.Rollback(ctx, node, h, t.Generation, t.Request)
 	}

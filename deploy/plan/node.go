@@ -18,10 +18,10 @@ const (
 	WouldSwitch  = "switch"
 	WouldFirst   = "first deployment"
 	WouldRefuse  = "refused" // see NodePlan.Err
-	WouldNotFind = "unreachable"
+	NotReachable = "unreachable"
 	NotBuilt     = "not built"
 	WouldRemove  = "removed"     // its machine would be removed
-	NotKnown     = "not running" // its machine has to be started before the node can be inspected
+	NotRunning   = "not running" // its machine has to be started before the node can be inspected
 )
 
 // Observation is what is known about a node before the run changes it.
@@ -82,13 +82,13 @@ func decideAction(o Observation, options node.Options) (string, error) {
 	case o.Machine == provision.Create, o.Machine == provision.Finish:
 		return WouldFirst, nil
 	case o.Machine == provision.Start, o.Machine == provision.Resume:
-		return NotKnown, nil
+		return NotRunning, nil
 	case o.Machine == provision.Reconnect:
-		return WouldNotFind, nil
+		return NotReachable, nil
 	case o.Err != nil && o.Machine == provision.Recreate: // recreating the machine may repair the node
 		return WouldFirst, nil
 	case o.Err != nil:
-		return WouldNotFind, o.Err
+		return NotReachable, o.Err
 	case o.Machine != provision.Recreate && node.IsUnchanged(n, o.Closure, options):
 		return WouldNothing, nil
 	}

@@ -51,7 +51,7 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 	if engines == nil { // nodes without an engine
 		return cluster, nil
 	}
-	withMembers, err := engines.withMembers(hive, f, nil)
+	withMembers, err := engines.makeEngines(hive, f, nil)
 	if err != nil {
 		return cluster, err
 	}
@@ -139,12 +139,12 @@ func (cluster Cluster) WithDrain(ctx context.Context, node string, withoutDrain 
 	if !drains && (!isMember || !m.Drained) {
 		return change()
 	}
-	return cluster.drainAround(ctx, m, node, drains, change)
+	return cluster.changeMember(ctx, m, node, drains, change)
 }
 
-// drainAround calls change for a member. It drains the member before if drains is set, and uncordons it after
+// changeMember calls change for a member. It drains the member before if drains is set, and uncordons it after
 // in any case.
-func (cluster Cluster) drainAround(ctx context.Context, m member, node string, drains bool, change func() error) error {
+func (cluster Cluster) changeMember(ctx context.Context, m member, node string, drains bool, change func() error) error {
 	if drains {
 		if err := cluster.drainMembers(ctx, m.engine, m.engine.Drain, []string{node}, "", cluster.drainOptions); err != nil {
 			return err
@@ -158,13 +158,13 @@ func (cluster Cluster) drainAround(ctx context.Context, m member, node string, d
 		defer cancel()
 		uncordonCtx = limited
 	}
-	return errors.Join(err, cluster.uncordonWhenReady(uncordonCtx, m, node))
+	return errors.Join(err, cluster.waitAndUncordon(uncordonCtx, m, node))
 }
 
-// uncordonWhenReady waits until a member is ready, and uncordons it.
-func (cluster Cluster) uncordonWhenReady(ctx context.Context, m member, node string) error {
+// waitAndUncordon waits until a member is ready, and uncordons it.
+func (cluster Cluster) waitAndUncordon(ctx context.Context, m member, node string) error {
 	return cluster.runMemberStep(node, "is uncordoned once it is ready", func() error {
-		if err := m.engine.WaitReady(ctx, node, cluster.reportDrain); err != nil {
+		if err := m.engine.WaitReady(ctx, node, cluster.sendProgress); err != nil {
 			return err
 		}
 		return m.engine.Uncordon(ctx, node)
@@ -194,8 +194,8 @@ func (cluster Cluster) IsMember(node string) bool {
 	return isMember
 }
 
-// HasMember reports whether a node is a member, and its machine was not recreated.
-func (cluster Cluster) HasMember(node string) bool {
+// IsCurrentMember reports whether a node is a member, and its machine was not recreated.
+func (cluster Cluster) IsCurrentMember(node string) bool {
 	return cluster.IsMember(node) && !cluster.members[node].recreated
 }
 
@@ -217,13 +217,13 @@ func (cluster Cluster) WaitReady(ctx context.Context, node string) error {
 // AwaitJoin waits until a node that is about to join the cluster of member works.
 func (cluster Cluster) AwaitJoin(ctx context.Context, member, node string) error {
 	return cluster.runMemberStep(node, "is about to join", func() error {
-		return cluster.members[member].engine.WaitReady(ctx, node, cluster.reportDrain)
+		return cluster.members[member].engine.WaitReady(ctx, node, cluster.sendProgress)
 	})
 }
 
 // UncordonWhenReady waits until a member is ready, and uncordons it.
 func (cluster Cluster) UncordonWhenReady(ctx context.Context, node string) error {
-	return cluster.uncordonWhenReady(ctx, cluster.members[node], node)
+	return cluster.waitAndUncordon(ctx, cluster.members[node], node)
 }
 
 // RemoveMember drains a member and removes it from the cluster.

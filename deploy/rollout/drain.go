@@ -24,10 +24,10 @@ func (r reporter) drainMembers(ctx context.Context, e engine.Engine, drain drain
 	for _, node := range nodes {
 		r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
 	}
-	o.Broken = r.findBroken(ctx, e, nodes)
+	o.Broken = r.findBrokenMembers(ctx, e, nodes)
 	err := context.Cause(ctx)
 	if err == nil {
-		err = drain(ctx, nodes, o, r.reportDrain)
+		err = drain(ctx, nodes, o, r.sendProgress)
 	}
 	for _, node := range nodes {
 		r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
@@ -43,8 +43,8 @@ func (r reporter) drainMembers(ctx context.Context, e engine.Engine, drain drain
 	return &fleet.NodeError{Node: failed, Step: event.Drain, Err: err}
 }
 
-// findBroken returns the nodes whose own programs do not work, with a warning for each.
-func (r reporter) findBroken(ctx context.Context, e engine.Engine, nodes []string) []string {
+// findBrokenMembers returns the nodes whose own programs do not work, with a warning for each.
+func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes []string) []string {
 	i, ok := e.(engine.Inspector)
 	if !ok {
 		return nil
@@ -65,8 +65,8 @@ func (r reporter) findBroken(ctx context.Context, e engine.Engine, nodes []strin
 	return broken
 }
 
-// reportDrain sends the progress of a drain or of a wait for a member.
-func (r reporter) reportDrain(node, text string) {
+// sendProgress sends the progress of a drain or of a wait for a member.
+func (r reporter) sendProgress(node, text string) {
 	r.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
 }
 

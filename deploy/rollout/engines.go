@@ -21,7 +21,7 @@ func (makers Engines) Of(hive *nixeval.Hive, f *fleet.Fleet) ([]engine.Engine, e
 // Without returns the engines of the hive. The nodes in without are not asked, because they are about to be
 // removed.
 func (makers Engines) Without(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engine.Engine, error) {
-	withMembers, err := makers.withMembers(hive, f, without)
+	withMembers, err := makers.makeEngines(hive, f, without)
 	var out []engine.Engine
 	for _, t := range withMembers {
 		out = append(out, t.engine)
@@ -35,9 +35,9 @@ type engineWithMembers struct {
 	members []engine.Member
 }
 
-// withMembers returns the engines of the hive with their desired members. Members in without are left out,
+// makeEngines returns the engines of the hive with their desired members. Members in without are left out,
 // because they are about to be removed and must not be asked.
-func (makers Engines) withMembers(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engineWithMembers, error) {
+func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engineWithMembers, error) {
 	var out []engineWithMembers
 	all := engine.Members(hive)
 	for _, kind := range slices.Sorted(maps.Keys(all)) {

@@ -84,7 +84,7 @@ func RemoveMembers(ctx context.Context, engines []engine.Engine, nodes []string,
 				break
 			}
 			if err := r.runMemberStep(node, "is removed from the cluster", func() error { return remover.RemoveMember(ctx, node) }); err != nil {
-				return errors.Join(err, undoDrain(ctx, e, remove[i:]))
+				return errors.Join(err, uncordonNodes(ctx, e, remove[i:]))
 			}
 		}
 	}
@@ -102,8 +102,8 @@ func (r reporter) runMemberStep(node, text string, step func() error) error {
 	return nil
 }
 
-// undoDrain uncordons nodes that stay members because the removal failed.
-func undoDrain(ctx context.Context, e engine.Engine, nodes []string) error {
+// uncordonNodes uncordons nodes that stay members because the removal failed.
+func uncordonNodes(ctx context.Context, e engine.Engine, nodes []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)
 	defer cancel()
 	return fleet.ForAll(nodes, func(node string) error {

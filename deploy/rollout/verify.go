@@ -26,7 +26,7 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	for _, n := range nodes {
 		unreachable = unreachable || cluster.IsUnreachable(n.Name)
 		switch {
-		case cluster.HasMember(n.Name) && !cluster.IsUnreachable(n.Name):
+		case cluster.IsCurrentMember(n.Name) && !cluster.IsUnreachable(n.Name):
 			members = append(members, n.Name)
 		case hive.Unit(n.Unit).Deployment.Engine != nil:
 			newMembers = append(newMembers, n.Name)

@@ -32,7 +32,7 @@ func (e *SelectError) Error() string { return e.msg }
 // Kind implements [failure.Classified].
 func (e *SelectError) Kind() failure.Kind { return failure.Usage }
 
-func selectError(format string, args ...any) error {
+func newSelectError(format string, args ...any) error {
 	return &SelectError{fmt.Sprintf(format, args...)}
 }
 
@@ -47,11 +47,11 @@ func ParseSelector(args []string) (Selector, error) {
 			rest, not := strings.CutPrefix(t.text, "!")
 			t.glob, t.label = strings.CutPrefix(strings.TrimSpace(rest), "@")
 			if t.glob == "" {
-				return Selector{}, selectError("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
+				return Selector{}, newSelectError("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
 			}
 			t.glob = translateNegation(t.glob)
 			if _, err := path.Match(t.glob, ""); err != nil {
-				return Selector{}, selectError("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
+				return Selector{}, newSelectError("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
 			}
 			if not {
 				s.not = append(s.not, t)
@@ -92,8 +92,8 @@ func translateNegation(glob string) string {
 // term matches its name. The run then reports its error instead of leaving it out silently.
 func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	for _, t := range slices.Concat(s.want, s.not) {
-		if !t.mayMatch(h) {
-			return nil, selectError("--on %s: no such %s%s", t.text, t.noun(), describeHive(h))
+		if !t.canMatch(h) {
+			return nil, newSelectError("--on %s: no such %s%s", t.text, t.targetKind(), describeHive(h))
 		}
 	}
 	var out []nixeval.Node
@@ -106,9 +106,9 @@ func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	}
 	if len(out) == 0 {
 		if len(h.Nodes) == 0 {
-			return nil, selectError("the hive has no nodes; add one, or a role with a count")
+			return nil, newSelectError("the hive has no nodes; add one, or a role with a count")
 		}
-		return nil, selectError("--on %s: no node is selected%s", s, describeHive(h))
+		return nil, newSelectError("--on %s: no node is selected%s", s, describeHive(h))
 	}
 	return out, nil
 }
@@ -121,7 +121,7 @@ func (s Selector) String() string {
 	return strings.Join(parts, ",")
 }
 
-func (t term) noun() string {
+func (t term) targetKind() string {
 	if t.label {
 		return "tag or role"
 	}
@@ -130,7 +130,7 @@ func (t term) noun() string {
 
 func isLabel(t term) bool { return t.label }
 
-func (t term) mayMatch(h *nixeval.Hive) bool {
+func (t term) canMatch(h *nixeval.Hive) bool {
 	if strings.ContainsAny(t.glob, `*?[\`) || t.label && len(h.Broken) > 0 {
 		return true
 	}
