@@ -7,8 +7,9 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// wasRecreated reports whether the machine of a node is newer than all deployments of the node. Both the state
-// and the machine must have no deployment, because the engine then removes the old member.
+// wasRecreated reports whether the machine of a node was recreated and the node has not been deployed since.
+// Both the state and the node must have no deployment, because a true result makes the engine remove the old
+// member.
 func (r *run) wasRecreated(node string, inspected inspections) bool {
 	recorded := r.Store.State()
 	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].LastConfirmed != nil || inspected[node] == nil {
@@ -19,8 +20,8 @@ func (r *run) wasRecreated(node string, inspected inspections) bool {
 	return inspected[node].err == nil && observed.Last == nil && len(observed.Deployed) == 0
 }
 
-// admitPendingNodes admits nodes that were deployed and are not members yet. In a running cluster it is called
-// after the members that admit them have changed, so that those have the configuration of the hive.
+// admitPendingNodes admits the deployed nodes that are not members yet. It is called after the members that
+// admit nodes have changed, so that these members have the configuration of the hive.
 func (r *run) admitPendingNodes(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node) {
 	if !cluster.Running() || !r.Goal.ActivatesNow() {
 		return // each node was admitted right after it was deployed
@@ -42,8 +43,8 @@ func (r *run) admitNode(ctx context.Context, cluster rollout.Cluster, node strin
 	}
 }
 
-// retryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is
-// only a warning, because the check at the end of the run reports nodes that are missing.
+// retryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is only
+// a warning, because the check at the end of the run reports missing nodes.
 func (r *run) retryAdmissions(ctx context.Context, cluster rollout.Cluster) {
 	for _, node := range r.notJoined {
 		if err := cluster.Admit(ctx, node); err != nil && ctx.Err() == nil {

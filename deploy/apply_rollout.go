@@ -13,8 +13,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// observeClusterBeforeDeploy observes the running cluster if this run may disturb it. Otherwise it returns the
-// engines without members.
+// observeClusterBeforeDeploy observes the running cluster if this run may disturb it. Otherwise it returns a
+// cluster with the engines and without members.
 func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[string]nixeval.Closure, inspected inspections) (rollout.Cluster, error) {
 	if r.Engines == nil {
 		return rollout.Cluster{}, nil
@@ -33,8 +33,8 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 	return cluster, err
 }
 
-// hasDeployedMember reports whether a member of an engine was deployed before. It waits until such nodes have
-// been inspected: by then each has a connection or an error.
+// hasDeployedMember reports whether the hive has a member that was deployed before this run. It waits until
+// these nodes have been inspected, so that each of them has a connection or an error.
 func (r *run) hasDeployedMember(ctx context.Context, inspected inspections) bool {
 	recorded := r.Store.State()
 	deployed := false
@@ -53,8 +53,8 @@ func (r *run) hasDeployedMember(ctx context.Context, inspected inspections) bool
 	return deployed
 }
 
-// isDeployed reports whether an inspected node has had a deployment, perhaps from another computer. The state
-// only has deployments from this one.
+// isDeployed reports whether the inspection of a node found a deployment. It returns false while the inspection
+// is in progress. The state lacks a deployment that was made from another computer.
 func (l inspections) isDeployed(name string) bool {
 	inspection := l[name]
 	if inspection == nil {
@@ -68,8 +68,8 @@ func (l inspections) isDeployed(name string) bool {
 	}
 }
 
-// waitForPreviousRuns waits for activations that killed runs have left running on members. Such an activation
-// may stop the engine, so that it does not answer when it is asked for its members, or later in the run.
+// waitForPreviousRuns waits for activations of killed runs that are still running on members. Such an
+// activation may stop the engine, so that the engine does not answer this run.
 func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixeval.Closure, inspected inspections) {
 	var busy []nixeval.Node
 	for _, n := range r.hive.Nodes {
@@ -132,8 +132,9 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 	return errors.Join(errs...)
 }
 
-// deployInCluster deploys one node. A member is drained during the change. The node is admitted right after
-// it was deployed if no cluster runs yet or its engine does not answer; otherwise admitPendingNodes admits it.
+// deployInCluster deploys one node. A member is drained before the change. If no cluster runs yet, or the
+// node's engine does not answer, the node is admitted right after the deployment; otherwise admitPendingNodes
+// admits it.
 func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t task) error {
 	node := t.Node.Name
 	if r.Goal.ActivatesNow() {

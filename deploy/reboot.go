@@ -15,18 +15,18 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// RebootOptions say how to reboot.
+// RebootOptions are the options of Reboot.
 type RebootOptions struct {
 	Parallel       int
 	MaxUnavailable selection.Share
-	Timeout        time.Duration // how long a node may take to come back
-	IfNeeded       bool          // only nodes that would boot another kernel than they run
+	Timeout        time.Duration // maximum time until a node has booted
+	IfNeeded       bool          // reboot only nodes that would boot another kernel than the running one
 	WithoutDrain   bool          // reboot members of a running cluster without draining them
 	Drain          engine.DrainOptions
 }
 
-// Reboot reboots inspected nodes, and waits until each one has booted the system of its
-// profile. The record of the run contains the result of each node.
+// Reboot reboots inspected nodes, and waits until each node has booted the system of its profile. The record of
+// the run contains the result of each node.
 func (d *Deployer) Reboot(ctx context.Context, inspected []fleet.Outcome[activate.Node], o RebootOptions) ([]state.NodeResult, error) {
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(inspected)})
 	var todo []nixeval.Node

@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// reportResult writes a node's result to the record of the run, and sends it as an event. The text is
-// for a node that did not fail; for a failed node the text is made from the error.
+// reportResult writes a node's result to the record of the run, sends it as an event, and returns it with the
+// message of err. text is the text of the event if err is nil; otherwise the text is made from err.
 func (d *Deployer) reportResult(r state.NodeResult, text string, err error) state.NodeResult {
 	if err != nil {
 		r.Error = err.Error()

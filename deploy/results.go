@@ -11,16 +11,17 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// nodeResults holds the results of a run's nodes so far.
+// nodeResults holds the results of a run's nodes so far. mu guards the fields while nodes are deployed.
 type nodeResults struct {
 	mu          sync.Mutex
 	outcomes    map[string]state.Outcome
-	order       []nixeval.Node
-	activations map[string]activate.Result // by node; only nodes on which a system was activated
-	notJoined   []string                   // nodes that could not join when they were deployed
+	order       []nixeval.Node             // nodes in the order of their first outcome
+	activations map[string]activate.Result // by node name; only nodes on which a system was activated
+	notJoined   []string                   // names of nodes that could not be admitted when they were deployed
 }
 
-// recordOutcome stores a node's outcome, and reports it to the record and the user.
+// recordOutcome stores the outcome of a node, writes the node's result to the record of the run, and sends the
+// result as an event.
 func (r *run) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, text string, err error) {
 	r.mu.Lock()
 	if r.outcomes == nil {
@@ -38,13 +39,14 @@ func (r *run) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Out
 	r.reportResult(result, text, err)
 }
 
+// recordAllSkipped writes to the record of the run that all nodes were skipped because of err.
 func (r *run) recordAllSkipped(nodes []nixeval.Node, err error) {
 	for _, n := range nodes {
 		r.Record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
 	}
 }
 
-// recordActivation stores the result of an activation, with the node's state before it.
+// recordActivation stores the result of a node's activation, which contains the state of the node before it.
 func (r *run) recordActivation(n nixeval.Node, result activate.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +96,7 @@ func (r *run) formatRunSummary() string {
 	return formatOutcomeCounts(slices.Collect(maps.Values(r.outcomes)), r.outcomeWord)
 }
 
-// outcomeWord returns the word for an outcome under this goal.
+// outcomeWord returns the word for an outcome in the summary of a run with this goal.
 func (r *run) outcomeWord(o state.Outcome) string {
 	if o == state.Switched && !r.Goal.Activates() {
 		return map[node.Goal]string{node.Push: "copied", node.UploadKeys: "updated"}[r.Goal]

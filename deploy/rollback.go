@@ -19,11 +19,11 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// RollbackTo is the target of a rollback. Its zero value is what the nodes ran before the
-// last run.
+// RollbackTo is the target of a rollback. The zero value means the systems that the nodes ran before the last
+// run.
 type RollbackTo struct {
-	Generation int
-	Run        *state.Run // the systems that this run deployed
+	Generation int        // number of a generation in the profile of each node; 0: not set
+	Run        *state.Run // the target is the system that this run deployed on each node; nil: not set
 }
 
 // Step is what a rollback does on one node.
@@ -31,16 +31,16 @@ type Step struct {
 	Node       nixeval.Node
 	From       activate.Node
 	Path       string // the system to activate
-	Generation int    // its number in the node's profile; 0 if it is not in the profile
-	SkipReason string // why the node is not changed, or empty
+	Generation int    // number of this system's generation in the node's profile; 0: the profile does not contain it
+	SkipReason string // why the node is not changed; empty if the node is changed
 	Err        error  // why the node cannot be rolled back, or nil
 }
 
-// PlanRollback decides the target of each node. It returns an error if the target is invalid
-// for the whole rollback; an error of one node is in the node's step.
+// PlanRollback decides the target of each node. It returns an error if the target is invalid for the whole
+// rollback; an error of one node is in the node's step.
 //
-// The last run is the last one that changed any of these nodes. A node that this run did not
-// change is not rolled back. Otherwise undoing the run would also undo earlier runs.
+// The last run is the latest run that changed one of these nodes. A node that the last run did not change is
+// not rolled back, because that would undo an earlier run.
 func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]state.Node, to RollbackTo) ([]Step, error) {
 	var last *state.Deployment
 	for _, o := range inspected {
@@ -75,6 +75,8 @@ func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]
 	return steps, nil
 }
 
+// setGenerationTarget makes the system of a generation the target. If the node no longer has the generation, it
+// sets s.Err.
 func (s *Step) setGenerationTarget(number int) {
 	for _, g := range s.From.Generations {
 		if g.Number == number {
@@ -87,6 +89,8 @@ func (s *Step) setGenerationTarget(number int) {
 	}
 }
 
+// setRunTarget makes the system that run r deployed on the node the target. If there is none, it sets
+// s.SkipReason.
 func (s *Step) setRunTarget(r *state.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
@@ -100,8 +104,8 @@ func (s *Step) setRunTarget(r *state.Run) {
 	}
 }
 
-// findGeneration returns the generation of a system in the node's profile. It prefers the generation
-// that the system had, if that one is still the same system.
+// findGeneration returns the number of a system's generation in the node's profile, or 0. It returns had, the
+// recorded number, if that generation is still the same system.
 func findGeneration(n activate.Node, path string, had int) int {
 	for _, g := range n.Generations {
 		if g.Number == had && g.Path == path {
@@ -134,11 +138,11 @@ func generationText(n activate.Node) string {
 	return "what runs now"
 }
 
-// RollbackOptions say how to roll back.
+// RollbackOptions are the options of Rollback.
 type RollbackOptions struct {
 	Parallel       int
 	MaxUnavailable selection.Share
-	Confirm        time.Duration // time to confirm before the node restores its system; 0: not armed
+	Confirm        time.Duration // time to confirm before the node restores its previous system; 0: the restore is not armed
 	SettleTime     time.Duration // see activate.Request
 	WithoutDrain   bool          // change members of a running cluster without draining them
 	Drain          engine.DrainOptions
@@ -184,7 +188,7 @@ func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) 
 	return r, result.Text, err
 }
 
-// NoPredecessorError is a rollback of nodes whose previous system is not recorded.
+// NoPredecessorError is returned if the previous systems of nodes are not recorded.
 type NoPredecessorError struct{ Nodes []string }
 
 func (e *NoPredecessorError) Error() string {

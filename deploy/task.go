@@ -17,11 +17,11 @@ import (
 type task struct {
 	node.Task
 	plan    plan.Node
-	machine *machines.Task // what to do with its machine before the deployment, or nil
+	machine *machines.Task // the change of the node's machine before the deployment, or nil
 }
 
-// newTask waits for the node's inspection and decides what to do. It returns nil if there is nothing to do, and
-// records the node's outcome then.
+// newTask waits for the node's inspection, and returns the node's task. If the node cannot be deployed, it
+// records the node's outcome and returns nil.
 func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]nixeval.Closure, inspected *inspection) (*task, error) {
 	<-inspected.done
 	d, err := r.deploymentOf(n)

@@ -32,8 +32,8 @@ func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outco
 	return out
 }
 
-// readNodeReasons reads the last line that each unit logged itself since its last start. It leaves out
-// systemd's own lines, because they are the same for every failure.
+// readNodeReasons returns, by unit, the last line that each unit of a node has logged itself since its last
+// start. It leaves out the lines of systemd, because they are the same for every failure.
 func readNodeReasons(ctx context.Context, f *fleet.Fleet, node string, units []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 )
 
-// formatActivation describes what a successful activation has changed.
+// formatActivation describes the changes of a successful activation.
 func formatActivation(result activate.Result, before activate.Node) string {
 	if !result.Changed {
 		return "unchanged"

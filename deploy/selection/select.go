@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Selector is a parsed --on. A node is selected if it matches any of the want terms, or if there are
-// none, and none of the not terms.
+// Selector is a parsed --on. It selects the nodes that match at least one term of want and no term of not. If
+// want is empty, it selects all nodes that match no term of not.
 type Selector struct {
 	want, not []term
 }
@@ -36,9 +36,9 @@ func newSelectError(format string, args ...any) error {
 	return &SelectError{fmt.Sprintf(format, args...)}
 }
 
-// ParseSelector reads all values of --on: `web-*,@db,!web-3` means every node
-// called web-something or tagged db, but not web-3. If all terms begin with !, it starts
-// from all nodes. The order of terms does not matter.
+// ParseSelector parses all values of --on. `web-*,@db,!web-3` selects every node whose name begins with web- or
+// whose tag or role is db, but not web-3. If all terms begin with !, it selects all other nodes. The order of
+// terms does not matter.
 func ParseSelector(args []string) (Selector, error) {
 	var s Selector
 	for _, arg := range args {
@@ -84,12 +84,13 @@ func translateNegation(glob string) string {
 	return b.String()
 }
 
-// Select returns the selected nodes in the order of the hive. A term without a glob that matches no
-// name, tag or role is an error. If it were ignored, a misspelled !term would select a node that the user
-// wanted to exclude.
+// Select returns the selected nodes in the order of the hive. A term without a glob that matches no name, tag
+// or role is an error. If such a term were ignored, a misspelled !term would select a node that the user wanted
+// to exclude.
 //
-// A node that cannot be evaluated has no known tags. It is selected if a want term is a tag, unless a not
-// term matches its name. The run then reports its error instead of leaving it out silently.
+// The tags of a node that cannot be evaluated are unknown. Such a node is selected if a term of want is a tag,
+// unless a term of not matches its name. The run then reports the evaluation error of the node instead of
+// leaving the node out.
 func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	for _, t := range slices.Concat(s.want, s.not) {
 		if !t.canMatch(h) {
@@ -130,6 +131,8 @@ func (t term) targetKind() string {
 
 func isLabel(t term) bool { return t.label }
 
+// canMatch reports whether the term may match a node of the hive. It is true for every glob, and for every tag
+// if a node cannot be evaluated.
 func (t term) canMatch(h *nixeval.Hive) bool {
 	if strings.ContainsAny(t.glob, `*?[\`) || t.label && len(h.Broken) > 0 {
 		return true

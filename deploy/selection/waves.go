@@ -15,7 +15,7 @@ var One = Share{n: 1}
 // All reports whether the share is the zero value, all nodes.
 func (s Share) All() bool { return s == Share{} }
 
-// ParseShare reads --max-unavailable.
+// ParseShare parses the value of --max-unavailable. An empty text is the zero value, all nodes.
 func ParseShare(text string) (Share, error) {
 	if text == "" {
 		return Share{}, nil
