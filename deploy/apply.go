@@ -109,7 +109,7 @@ func (r *run) runDeployPhase(ctx context.Context, nodes []nixeval.Node, closures
 	switch {
 	case !r.RollbackAll || !r.Goal.Activates() || ctx.Err() != nil:
 	case err != nil:
-		err = errors.Join(err, r.restoreNodes(ctx, cluster))
+		err = errors.Join(err, r.restoreChangedNodes(ctx, cluster))
 	default:
 		err = r.dropKeyBackups(ctx)
 	}

@@ -40,14 +40,14 @@ func (r *run) hasDeployedMember(ctx context.Context, inspected inspections) bool
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
-			inspection, good := inspected[m.Node], recorded.Nodes[m.Node].LastConfirmed != nil
-			if inspection != nil && (good || r.machines.IsKept(m.Node)) {
+			inspection, confirmed := inspected[m.Node], recorded.Nodes[m.Node].LastConfirmed != nil
+			if inspection != nil && (confirmed || r.machines.IsKept(m.Node)) {
 				select {
 				case <-inspection.done:
 				case <-ctx.Done():
 				}
 			}
-			deployed = deployed || good || inspected.isDeployed(m.Node)
+			deployed = deployed || confirmed || inspected.isDeployed(m.Node)
 		}
 	}
 	return deployed

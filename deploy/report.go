@@ -15,7 +15,7 @@ import (
 func (d *Deployer) reportResult(r state.NodeResult, text string, err error) state.NodeResult {
 	if err != nil {
 		r.Error = err.Error()
-		text = failureText(r, err)
+		text = formatFailure(r, err)
 	}
 	d.Record.Result(r)
 	d.Send.Send(event.Event{
@@ -25,8 +25,8 @@ func (d *Deployer) reportResult(r state.NodeResult, text string, err error) stat
 	return r
 }
 
-// failureText formats a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
-func failureText(r state.NodeResult, err error) string {
+// formatFailure formats a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
+func formatFailure(r state.NodeResult, err error) string {
 	text := fleet.Brief(r.Node, err)
 	switch r.Outcome {
 	case state.RolledBack:

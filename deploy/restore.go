@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// restoreNodes rolls all nodes that this run has changed back to their previous systems. It implements
+// restoreChangedNodes rolls all nodes that this run has changed back to their previous systems. It implements
 // --rollback-all-on-failure. In a running cluster it is a rolling update in the order of the run, with two
 // differences from apply:
 //
@@ -21,14 +21,14 @@ import (
 //     node.
 //   - A node that cannot be restored does not stop the restore of the other nodes. Only members that may be
 //     changed one at a time are not restored after it, because two of them would be down at the same time.
-func (r *run) restoreNodes(ctx context.Context, cluster rollout.Cluster) error {
+func (r *run) restoreChangedNodes(ctx context.Context, cluster rollout.Cluster) error {
 	waves := cluster.OrderWaves(r.changedNodes(), func(string) bool { return !r.Goal.ActivatesNow() }, r.MaxUnavailable)
 	var errs []error
-	missing := ""
+	notReady := ""
 	for _, wave := range waves {
-		if cluster.IsOneByOne(wave) && missing != "" {
+		if cluster.IsOneByOne(wave) && notReady != "" {
 			node := wave[0].Name
-			errs = append(errs, &fleet.NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, because %s does not work yet; use nixbench rollback --on %s", missing, node)})
+			errs = append(errs, &fleet.NodeError{Node: node, Step: event.Activate, Err: fmt.Errorf("not rolled back, because %s does not work yet; use nixbench rollback --on %s", notReady, node)})
 			continue
 		}
 		for _, o := range fleet.Each(ctx, wave, r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
@@ -45,7 +45,7 @@ func (r *run) restoreNodes(ctx context.Context, cluster rollout.Cluster) error {
 			return struct{}{}, err
 		}) {
 			if o.Err != nil && cluster.IsOneByOne(wave) && !r.isMemberReady(ctx, cluster, o.Node.Name) {
-				missing = o.Node.Name
+				notReady = o.Node.Name
 			}
 			errs = append(errs, o.Err)
 		}

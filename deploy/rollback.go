@@ -125,13 +125,13 @@ func (s Step) String() string {
 	case s.SkipReason != "":
 		return "stays: " + s.SkipReason
 	case s.Generation != 0:
-		return fmt.Sprintf("%s → generation %d", generationText(s.From), s.Generation)
+		return fmt.Sprintf("%s → generation %d", formatGeneration(s.From), s.Generation)
 	}
-	return fmt.Sprintf("%s → %s", generationText(s.From), s.Path)
+	return fmt.Sprintf("%s → %s", formatGeneration(s.From), s.Path)
 }
 
-// generationText formats the generation that a node runs.
-func generationText(n activate.Node) string {
+// formatGeneration formats the generation that a node runs.
+func formatGeneration(n activate.Node) string {
 	if g := node.GenerationOf(n, n.Current); g != 0 {
 		return fmt.Sprintf("generation %d", g)
 	}

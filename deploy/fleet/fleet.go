@@ -153,7 +153,7 @@ func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Targe
 	return remote.Target{
 		Name: n.Name, Host: m.Address.String(), Port: d.TargetPort, User: &user,
 		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
-		IdentityFiles: []string{f.options.ClientKey}, HostKeys: []string{m.HostKey}, Via: jumpHost(n.Name, m, cluster),
+		IdentityFiles: []string{f.options.ClientKey}, HostKeys: []string{m.HostKey}, Via: jumpHostOf(n.Name, m, cluster),
 	}, nil
 }
 
@@ -164,9 +164,9 @@ func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
 	return f.options.Recorded.MachineOf(node)
 }
 
-// jumpHost returns the hypervisor's host if the machine can be reached only through that host, otherwise nil:
+// jumpHostOf returns the hypervisor's host if the machine can be reached only through that host, otherwise nil:
 // libvirt reaches the host by SSH, and the machine is on a network of the host that nixbench manages.
-func jumpHost(node string, m state.Machine, c *state.Cluster) *remote.Target {
+func jumpHostOf(node string, m state.Machine, c *state.Cluster) *remote.Target {
 	if c == nil || !provision.Mode(c.Network.Mode).Ours() {
 		return nil
 	}

@@ -42,12 +42,12 @@ func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []
 	all := engine.Members(hive)
 	for _, kind := range slices.Sorted(maps.Keys(all)) {
 		members := all[kind]
-		of := makers[kind]
-		if of == nil {
+		newEngine := makers[kind]
+		if newEngine == nil {
 			return nil, fmt.Errorf("%s.deployment.engine.kind: this version of nixbench has no engine %q", members[0].Node, kind)
 		}
 		members = slices.DeleteFunc(members, func(m engine.Member) bool { return slices.Contains(without, m.Node) })
-		out = append(out, engineWithMembers{of(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}), members})
+		out = append(out, engineWithMembers{newEngine(engine.Cluster{Name: hive.ClusterName(), Members: members, Run: f.Run}), members})
 	}
 	return out, nil
 }

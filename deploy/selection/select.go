@@ -138,7 +138,7 @@ func (t term) canMatch(h *nixeval.Hive) bool {
 		return true
 	}
 	if _, role := h.Roles[t.glob]; role && t.label {
-		return true // even with a count of zero
+		return true // a role with a count of zero has no nodes
 	}
 	return slices.ContainsFunc(h.Nodes, t.matches)
 }
