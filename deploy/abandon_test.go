@@ -9,10 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/state"

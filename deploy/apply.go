@@ -5,39 +5,35 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/inspect"
-
-	"github.com/nixbench/nixbench/deploy/machines"
-	"github.com/nixbench/nixbench/deploy/node"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Options say how to apply.
+// Options are the options of Apply.
 type Options struct {
 	node.Options
 	Parallel       int             // maximum number of nodes at once; 0: all
 	MaxUnavailable selection.Share // nodes that may change in one wave
 	KeepGoing      bool            // deploy the other nodes if some cannot be evaluated or built
-	BuildOnTarget  *bool           // overrides the hive
+	BuildOnTarget  *bool           // overrides the hive's deployment.buildOnTarget; nil: not overridden
 
 	WithoutDrain bool // change members of a running cluster without draining them
 	Drain        engine.DrainOptions
-	CheckTimeout time.Duration // how long the cluster may take to become healthy; 0: it is not checked
+	CheckTimeout time.Duration // maximum time until the cluster is healthy; 0: the cluster is not checked
 	Partial      bool          // only some of the hive's nodes are selected, so no machine is removed
-	Recreate     bool          // recreate machines whose image differs
-	BootTimeout  time.Duration // how long a machine may take to become ready; 0: a default for its kind
+	Recreate     bool          // recreate machines whose image differs from the hive's
+	BootTimeout  time.Duration // maximum time until a machine is ready; 0: a default for the kind of machine
 }
 
 // UsesKeys reports whether deployment.keys are uploaded.
@@ -45,7 +41,8 @@ func (o Options) UsesKeys() bool {
 	return !o.WithoutKeys && o.Goal != node.Push && o.Goal != node.DryActivate
 }
 
-// Deployer holds what a run needs: the evaluator, connections to nodes, state, and engines.
+// Deployer carries out the commands that change nodes and machines. It holds the evaluator, the connections to
+// nodes, the state and the engines.
 type Deployer struct {
 	Eval      *nixeval.Evaluator
 	Fleet     *fleet.Fleet
@@ -60,22 +57,22 @@ type Deployer struct {
 	Send      event.Sink
 }
 
-// Apply evaluates, builds and deploys nodes. The record of the run contains the result of
-// each node; the returned error joins all failures.
+// Apply evaluates, builds and deploys nodes. The record of the run contains the result of each node; the
+// returned error joins all failures.
 //
-// Missing machines are booted first. They boot during evaluation and build, because their
-// addresses are known before. A node waits only for its own machine.
+// Missing machines boot during evaluation and build, because the evaluation needs only their addresses. A node
+// waits only for its own machine.
 //
-// Nodes are inspected during evaluation and build, because an inspection changes nothing.
-// No node is changed before all systems are built. Without waves, no node waits for
-// another node that does not answer, unless that one may be a member of the running cluster.
+// Nodes are inspected during evaluation and build, because an inspection changes nothing. No node is changed
+// before all systems are built. A run without waves does not wait for a node that does not answer, unless that
+// node may be a member of the running cluster.
 func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, o Options) error {
 	r := &run{Deployer: d, hive: hive, Options: o, observed: map[string]activate.Node{}}
 	set, facts, err := r.startMachines(ctx, nodes)
 	r.machines = set
 	defer set.Finish()
 	if err != nil {
-		r.skipAll(nodes, err)
+		r.recordAllSkipped(nodes, err)
 		return err
 	}
 	inspected := r.inspectNodes(ctx, nodes, set)
@@ -83,44 +80,46 @@ func (d *Deployer) Apply(ctx context.Context, hive *nixeval.Hive, nodes []nixeva
 	if buildErr != nil && (!o.KeepGoing || rollout.IsVersionRefused(buildErr) || ctx.Err() != nil) {
 		set.AbandonWaits()
 		inspected.waitAll()
-		r.skipAll(nodes, buildErr)
+		r.recordAllSkipped(nodes, buildErr)
 		return errors.Join(buildErr, set.CreationErrors())
 	}
-	cluster, err := r.deploy(ctx, nodes, closures, inspected)
+	cluster, err := r.runDeployPhase(ctx, nodes, closures, inspected)
 	if err == nil && buildErr == nil {
-		err = r.finish(ctx, nodes, set, cluster)
+		err = r.removeObsoleteAndVerify(ctx, nodes, set, cluster)
 	}
 	return errors.Join(buildErr, err)
 }
 
-// deploy deploys the nodes: wave by wave in a running cluster, otherwise each as soon as it is ready. With
-// --rollback-all-on-failure, it restores all nodes if one of them fails.
-func (r *run) deploy(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) (rollout.Cluster, error) {
+// runDeployPhase deploys the nodes: wave by wave in a running cluster or with a maximum of unavailable nodes,
+// otherwise each node as soon as the node is ready. With --rollback-all-on-failure, it restores all changed
+// nodes if a node fails.
+func (r *run) runDeployPhase(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) (rollout.Cluster, error) {
 	r.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(nodes)})
 	cluster, err := r.observeClusterBeforeDeploy(ctx, closures, inspected)
 	switch {
 	case err != nil:
 		inspected.waitAll()
-		r.skipAll(nodes, err)
+		r.recordAllSkipped(nodes, err)
 	case r.MaxUnavailable.Of(len(nodes)) == len(nodes) && !cluster.Running():
 		err = r.deployAtOnce(ctx, cluster, nodes, closures, inspected)
 	default:
-		err = r.deployInWaves(ctx, cluster, nodes, closures, inspected)
+		err = r.prepareAndDeployWaves(ctx, cluster, nodes, closures, inspected)
 	}
 	r.retryAdmissions(ctx, cluster)
 	switch {
 	case !r.RollbackAll || !r.Goal.Activates() || ctx.Err() != nil:
 	case err != nil:
-		err = errors.Join(err, r.restoreNodes(ctx, cluster))
+		err = errors.Join(err, r.restoreChangedNodes(ctx, cluster))
 	default:
 		err = r.dropKeyBackups(ctx)
 	}
-	r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.summary()})
+	r.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(nodes), Failed: err != nil, Text: r.formatRunSummary()})
 	return cluster, err
 }
 
-// deployInWaves decides what to do on every node, checks all drains, and deploys wave by wave.
-func (r *run) deployInWaves(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
+// prepareAndDeployWaves makes the task of every node, checks the drains of all tasks, and deploys the waves. If
+// a drain would be refused, it changes no node.
+func (r *run) prepareAndDeployWaves(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	tasks, err := r.makeTasks(ctx, nodes, closures, inspected)
 	if drainErr := r.checkRunDrains(ctx, cluster, tasks); drainErr != nil {
 		for _, t := range tasks {
@@ -131,16 +130,16 @@ func (r *run) deployInWaves(ctx context.Context, cluster rollout.Cluster, nodes 
 	return errors.Join(err, r.deployWaves(ctx, cluster, tasks))
 }
 
-// finish removes machines that the hive no longer has, and verifies the cluster.
-func (r *run) finish(ctx context.Context, nodes []nixeval.Node, set *machines.Set, cluster rollout.Cluster) error {
-	if err := r.removeObsolete(ctx, set, cluster); err != nil || !r.Goal.ActivatesNow() {
+// removeObsoleteAndVerify removes the machines that are no longer in the hive, and then verifies the cluster.
+func (r *run) removeObsoleteAndVerify(ctx context.Context, nodes []nixeval.Node, set *machines.Set, cluster rollout.Cluster) error {
+	if err := r.removeObsoleteMachines(ctx, set, cluster); err != nil || !r.Goal.ActivatesNow() {
 		return err
 	}
 	conditions := inspect.NodeConditions(r.Fleet, nodes, r.Parallel, r.observed, r.Send)
 	return cluster.Verify(ctx, r.hive, nodes, r.Parallel, conditions, r.CheckTimeout)
 }
 
-// nodeChanger returns what changes one node.
+// nodeChanger returns a Changer with the connections and the state of the Deployer.
 func (d *Deployer) nodeChanger() *node.Changer {
 	return &node.Changer{Fleet: d.Fleet, Copier: d.Copier, Uploader: d.Uploader, Activator: d.Activator, Store: d.Store, RunID: d.Record.ID(), Send: d.Send}
 }
@@ -152,12 +151,13 @@ type run struct {
 	hive     *nixeval.Hive
 	machines *machines.Set
 	nodeResults
-	observed map[string]activate.Node // nodes as they were inspected before this run changed them
+	observed map[string]activate.Node // by node name: the inspection before this run changed the node
 }
 
-// inspections has the inspection of each node by name. An inspection may still be in progress.
+// inspections contains the inspection of each node by node name. An inspection may still be in progress.
 type inspections map[string]*inspection
 
+// inspection is the inspection of one node. observed and err are valid once done is closed.
 type inspection struct {
 	done     chan struct{}
 	observed activate.Node
@@ -170,7 +170,8 @@ func (l inspections) waitAll() {
 	}
 }
 
-// inspectNodes starts to inspect every node as soon as its machine is ready. It does not wait.
+// inspectNodes starts a goroutine that inspects every node as soon as the node's machine is ready, and returns
+// at once.
 func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, set *machines.Set) inspections {
 	all := make(inspections, len(nodes))
 	ready := make(map[string]<-chan struct{}, len(nodes))
@@ -187,7 +188,7 @@ func (r *run) inspectNodes(ctx context.Context, nodes []nixeval.Node, set *machi
 			close(inspection.done)
 			return struct{}{}, nil
 		}) {
-			if o.Err != nil { // cancelled before the inspection started
+			if o.Err != nil { // the run was cancelled before the inspection started
 				all[o.Node.Name].err = o.Err
 				close(all[o.Node.Name].done)
 			}
@@ -205,8 +206,8 @@ func (l inspections) doneChannels() map[string]<-chan struct{} {
 	return out
 }
 
-// makeTasks makes the tasks of all nodes. It records the result of nodes that need none:
-// they cannot be reached, or there is nothing to deploy.
+// makeTasks returns the tasks of the nodes that can be deployed. It records the outcome of every other node:
+// the node cannot be reached, was not built, or must not be changed.
 func (r *run) makeTasks(ctx context.Context, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) ([]task, error) {
 	var todo []task
 	var errs []error
@@ -220,10 +221,10 @@ func (r *run) makeTasks(ctx context.Context, nodes []nixeval.Node, closures map[
 	return todo, errors.Join(errs...)
 }
 
-// deployAtOnce deploys every node as soon as it has been inspected. It is for a run with a
-// single wave and no members. Several waves are ordered by which nodes will change, so they
-// need the inspections of all nodes. With one wave, waiting for all inspections would only
-// delay the other nodes when one node does not answer.
+// deployAtOnce deploys every node as soon as the node has been inspected. It is called if the run has a single
+// wave and the cluster has no members. A run with several waves needs the inspections of all nodes, because it
+// orders the waves by which nodes will change. With a single wave, waiting for a node that does not answer
+// would only delay the other nodes.
 func (r *run) deployAtOnce(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node, closures map[string]nixeval.Closure, inspected inspections) error {
 	var errs []error
 	for _, o := range fleet.EachReady(ctx, nodes, inspected.doneChannels(), r.Parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
@@ -233,14 +234,14 @@ func (r *run) deployAtOnce(ctx context.Context, cluster rollout.Cluster, nodes [
 		}
 		return struct{}{}, err
 	}) {
-		r.recordNotBegun(o.Node, o.Err)
+		r.recordNotStarted(o.Node, o.Err)
 		errs = append(errs, o.Err)
 	}
 	inspected.waitAll() // after a cancellation, EachReady may return before all inspections have ended
 	return errors.Join(errs...)
 }
 
-// nodeOptions says how systems get onto nodes in this run.
+// nodeOptions returns the options for the change of a single node.
 func (r *run) nodeOptions() node.Options { return r.Options.Options }
 
 // deployNode deploys one node, and records its result.

@@ -5,16 +5,16 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// buildIfVersionAllowed evaluates and builds. At the same time it asks the engines about the new versions, and
-// cancels the build if one of them refuses. If evaluation or build fails first, it does not wait for booting
-// machines only to ask them for versions.
+// buildIfVersionAllowed evaluates and builds the systems. At the same time it asks the engines whether they
+// accept the new versions. If an engine refuses a version, the build is cancelled and the refusal is returned.
+// If the evaluation or the build fails first, the request to the engines is cancelled, because it may wait for
+// machines that are still booting.
 func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator, nodes []nixeval.Node, inspected inspections) (map[string]nixeval.Closure, error) {
 	if !r.Goal.Activates() {
 		return r.makeClosures(ctx, eval, nodes)
@@ -26,7 +26,7 @@ func (r *run) buildIfVersionAllowed(ctx context.Context, eval *nixeval.Evaluator
 	answered := make(chan error, 1)
 	go func() {
 		var err error
-		if r.anyMemberDeployed(askCtx, inspected) && askCtx.Err() == nil {
+		if r.hasDeployedMember(askCtx, inspected) && askCtx.Err() == nil {
 			_, err = rollout.VersionChanges(askCtx, r.Engines, r.Fleet, r.hive, nodes)
 		}
 		if askCtx.Err() != nil {
@@ -57,24 +57,24 @@ func (r *run) makeClosures(ctx context.Context, eval *nixeval.Evaluator, nodes [
 	if len(all) == 0 || evalErr != nil && !r.KeepGoing {
 		return nil, evalErr
 	}
-	here := map[string]nixeval.Closure{}
+	local := map[string]nixeval.Closure{}
 	for unit, c := range all {
 		if !r.buildsOnTarget(unit) {
-			here[unit] = c
+			local[unit] = c
 		}
 	}
 	var buildErr error
-	if len(here) > 0 {
+	if len(local) > 0 {
 		var built []string
-		built, buildErr = eval.Build(ctx, here, r.hive.BuildersFile())
-		for unit := range here {
+		built, buildErr = eval.Build(ctx, local, r.hive.BuildersFile())
+		for unit := range local {
 			if !slices.Contains(built, unit) {
 				delete(all, unit)
-				delete(here, unit)
+				delete(local, unit)
 			}
 		}
 		wait := r.Send.Wait(event.Event{Phase: event.Build, Text: "Nix, to keep what was built from its garbage collector"})
-		err := r.Keep(here)
+		err := r.Keep(local)
 		wait.End()
 		if err != nil {
 			return nil, errors.Join(evalErr, buildErr, err)

@@ -11,8 +11,9 @@ func (r *run) needsDrain(t task) bool {
 	return !r.WithoutDrain && t.plan.NeedsDrain(r.Goal)
 }
 
-// checkRunDrains checks all drains of a run before the first node changes: of nodes that change, and of nodes
-// that are removed during the run or at its end.
+// checkRunDrains returns an error if a drain of the run would be refused. It is called before the first node
+// changes. It checks the nodes that change, and the nodes that are removed during the run or at the end of the
+// run.
 func (r *run) checkRunDrains(ctx context.Context, cluster rollout.Cluster, tasks []task) error {
 	if r.WithoutDrain {
 		return nil

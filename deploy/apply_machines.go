@@ -4,22 +4,20 @@ import (
 	"context"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
-
-	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// startMachines plans the changes of the nodes' machines, starts to carry them out, and writes the facts.
-// It returns the machines, which are nil if there are none to boot, and the facts file for the
-// evaluation, which is empty if there are no facts.
+// startMachines plans the changes of the nodes' machines, starts the changes, and writes the facts. It returns
+// the set of machines, or nil if no machine has to be booted, and the path of the facts file for the
+// evaluation, or "" if there are no facts.
 //
-// On a network that nixbench manages, it assigns the addresses, so the facts are complete at once.
-// On any other network they are complete when every machine has an address.
+// On a network that nixbench manages, nixbench assigns the addresses, so the facts are complete before the
+// machines boot. On any other network, startMachines waits until every machine has an address.
 func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machines.Set, string, error) {
 	m := r.Machines
 	if m == nil {
@@ -56,7 +54,8 @@ func (r *run) startMachines(ctx context.Context, nodes []nixeval.Node) (*machine
 	return set, r.factsFile(), nil
 }
 
-// factsFile returns the facts file for the evaluation; empty if the user has named another one.
+// factsFile returns the path of the facts file for the evaluation, or "" if the user has selected another facts
+// file.
 func (r *run) factsFile() string {
 	if r.Eval.Facts != "" {
 		return ""
@@ -64,8 +63,8 @@ func (r *run) factsFile() string {
 	return r.Machines.FactsFile()
 }
 
-// startPlannedMachines makes the machine plan, asks the user about running machines that it stops, and
-// records and starts it.
+// startPlannedMachines makes the machine plan, asks the user to approve the plan if it stops running machines,
+// writes the plan to the state, and starts its changes.
 func (r *run) startPlannedMachines(ctx context.Context, starter *machines.Starter, selected []nixeval.Node) (*machines.Set, error) {
 	plan, err := r.planMachines(ctx, r.Store.State(), selected, r.Recreate)
 	if err != nil {
@@ -81,7 +80,8 @@ func (r *run) startPlannedMachines(ctx context.Context, starter *machines.Starte
 	return starter.Start(ctx, plan), nil
 }
 
-// planMachines plans the changes of machines. A change that costs data of the cluster says so.
+// planMachines plans the changes of machines. The reason of a change contains a warning if the change deletes
+// data of the cluster.
 func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*machines.Plan, error) {
 	plan, err := d.Machines.MakePlan(ctx, recorded, selected, recreate)
 	if err == nil {
@@ -90,8 +90,8 @@ func (d *Deployer) planMachines(ctx context.Context, recorded *state.State, sele
 	return plan, err
 }
 
-// selectMachines returns the nodes whose machines are selected; nil for all. A node that cannot
-// be evaluated gets no machine.
+// selectMachines returns the nodes whose machines may change; nil means all machines. A node that cannot be
+// evaluated is left out, so that no machine is created for it.
 func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
 	selected := slices.DeleteFunc(machines.Booted(r.hive, nodes), func(n nixeval.Node) bool { return r.hive.Broken[n.Unit] != nil })
 	switch {
@@ -103,15 +103,15 @@ func (r *run) selectMachines(nodes []nixeval.Node) []nixeval.Node {
 	return nil
 }
 
-// removeObsolete removes the machines that the hive no longer has, and unused images and networks.
-// It is called after everything else has succeeded.
-func (r *run) removeObsolete(ctx context.Context, set *machines.Set, cluster rollout.Cluster) error {
+// removeObsoleteMachines removes the machines that are no longer in the hive, and unused images and networks.
+// It is called after all nodes were deployed without an error.
+func (r *run) removeObsoleteMachines(ctx context.Context, set *machines.Set, cluster rollout.Cluster) error {
 	obsolete, unused := set.Obsolete()
 	if !unused {
 		return nil
 	}
-	// The engines are asked whatever the goal is, and even if they were asked before: only they can
-	// tell whether a cluster still depends on these nodes.
+	// The engines are asked for their members with every goal, and also if they were asked before: only an
+	// engine can report whether a removed node is still a member.
 	if err := rollout.RemoveMembers(ctx, cluster.Engines(), machines.RemovedNodes(obsolete), r.WithoutDrain, r.Drain, r.Send); err != nil {
 		return err
 	}

@@ -5,24 +5,19 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/machines"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Machines of members are restarted and recreated one after the other in the rolling update, and not all
-// at once before the cluster has been observed.
-
-// mustWaitForTurn reports whether the change of a machine has to wait for its node's turn in the rolling
-// update: its node is a member that was deployed.
+// mustWaitForTurn reports whether the change of a machine has to wait for its node's turn in the rolling update:
+// the change restarts or recreates the machine of a member that was deployed. If all these machines changed at the
+// start of the run, the running cluster would be interrupted.
 func (r *run) mustWaitForTurn(c provision.Change) bool {
 	recorded := r.Store.State()
 	return (c.Action == provision.Restart || c.Action == provision.Recreate) && r.Engines != nil &&
@@ -31,6 +26,7 @@ func (r *run) mustWaitForTurn(c provision.Change) bool {
 
 func (r *run) desiredMember(node string) *engine.Member { return desiredMember(r.hive, node) }
 
+// desiredMember returns the cluster member that the hive declares for a node, or nil.
 func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 	for _, members := range engine.Members(hive) {
 		if i := slices.IndexFunc(members, func(m engine.Member) bool { return m.Node == node }); i >= 0 {
@@ -40,8 +36,8 @@ func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
 	return nil
 }
 
-// checkRecreate refuses to recreate machines of members if the goal of the run does not activate systems,
-// because the members would be removed and not join again.
+// checkRecreate returns an error if the machine of a member would be recreated and the goal of the run does not
+// activate systems. The member would be removed from the cluster and could not join again.
 func (r *run) checkRecreate(g *machines.Plan) error {
 	for _, c := range g.Changes {
 		if c.Action == provision.Recreate && r.mustWaitForTurn(c) && !r.Goal.ActivatesNow() {
@@ -54,8 +50,8 @@ func (r *run) checkRecreate(g *machines.Plan) error {
 	return nil
 }
 
-// addDataWarnings adds to the reason of a change, which the user is asked to approve, that it costs data of
-// the cluster.
+// addDataWarnings adds a warning to the reason of each change that deletes data of the cluster. The user reads
+// the reason before approving the change.
 func addDataWarnings(hive *nixeval.Hive, changes []provision.Change, recorded *state.State) {
 	for i := range changes {
 		c := &changes[i]
@@ -74,7 +70,8 @@ func addDataWarnings(hive *nixeval.Hive, changes []provision.Change, recorded *s
 	}
 }
 
-// deployAfterMachineChange deploys a node after the change of its machine, if there is one, is complete.
+// deployAfterMachineChange carries out the deferred change of the node's machine, if there is one, and then
+// deploys the node.
 func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	if t.machine == nil {
 		return r.deployNode(ctx, t)
@@ -100,10 +97,10 @@ func (r *run) deployAfterMachineChange(ctx context.Context, t task) error {
 	return r.deployNode(ctx, *next)
 }
 
-// recreateMember removes a member from the cluster, recreates its machine, and waits until the node has
-// joined again, because the next member to be recreated may hold data that this one needs. For the same
-// reason it first waits for nodes that may only be changed one at a time and are about to join. A killed
-// run may have recreated the machines of those.
+// recreateMember removes a member from the cluster, recreates its machine, and waits until the node has joined
+// again. The wait is needed because the next member to be recreated may hold data that this node has to copy.
+// For the same reason, recreateMember first waits for other nodes that are about to join and may only be
+// changed one at a time. A killed run may have recreated the machines of these nodes.
 func (r *run) recreateMember(ctx context.Context, cluster rollout.Cluster, t task) error {
 	node := t.Node.Name
 	for _, other := range r.joiningMembers(cluster, node) {
@@ -134,7 +131,7 @@ func (r *run) joiningMembers(cluster rollout.Cluster, node string) []string {
 	var out []string
 	for _, other := range engine.Members(r.hive)[r.desiredMember(node).Kind] {
 		_, deployed := r.outcomes[other.Node]
-		if other.OneByOne && deployed && !cluster.HasMember(other.Node) {
+		if other.OneByOne && deployed && !cluster.IsCurrentMember(other.Node) {
 			out = append(out, other.Node)
 		}
 	}

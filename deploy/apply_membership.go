@@ -4,12 +4,12 @@ import (
 	"context"
 
 	"github.com/nixbench/nixbench/deploy/rollout"
-
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// wasRecreated reports whether the machine of a node is newer than all deployments of the node. Both the state
-// and the machine must have no deployment, because the engine then removes the old member.
+// wasRecreated reports whether the machine of a node was recreated and the node has not been deployed since.
+// Both the state and the node must have no deployment, because a true result makes the engine remove the old
+// member.
 func (r *run) wasRecreated(node string, inspected inspections) bool {
 	recorded := r.Store.State()
 	if _, ours := recorded.Machines[node]; !ours || recorded.Nodes[node].LastConfirmed != nil || inspected[node] == nil {
@@ -20,22 +20,22 @@ func (r *run) wasRecreated(node string, inspected inspections) bool {
 	return inspected[node].err == nil && observed.Last == nil && len(observed.Deployed) == 0
 }
 
-// admitPending admits nodes that were deployed and are not members yet. In a running cluster it is called
-// after the members that admit them have changed, so that those have the configuration of the hive.
-func (r *run) admitPending(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node) {
+// admitPendingNodes admits the deployed nodes that are not members yet. It is called after the members that
+// admit nodes have changed, so that these members have the configuration of the hive.
+func (r *run) admitPendingNodes(ctx context.Context, cluster rollout.Cluster, nodes []nixeval.Node) {
 	if !cluster.Running() || !r.Goal.ActivatesNow() {
 		return // each node was admitted right after it was deployed
 	}
 	for _, n := range nodes {
-		if !cluster.HasMember(n.Name) {
-			r.admit(ctx, cluster, n.Name)
+		if !cluster.IsCurrentMember(n.Name) {
+			r.admitNode(ctx, cluster, n.Name)
 		}
 	}
 }
 
-// admit asks the engines to admit a node that runs its new system. If that fails, retryAdmissions tries again
+// admitNode asks the engines to admit a node that runs its new system. If that fails, retryAdmissions tries again
 // at the end of the run, because the members that admit nodes may still be booting.
-func (r *run) admit(ctx context.Context, cluster rollout.Cluster, node string) {
+func (r *run) admitNode(ctx context.Context, cluster rollout.Cluster, node string) {
 	if cluster.Admit(ctx, node) != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -43,8 +43,8 @@ func (r *run) admit(ctx context.Context, cluster rollout.Cluster, node string) {
 	}
 }
 
-// retryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is
-// only a warning, because the check at the end of the run reports nodes that are missing.
+// retryAdmissions admits the nodes that could not be admitted when they were deployed. A second failure is only
+// a warning, because the check at the end of the run reports missing nodes.
 func (r *run) retryAdmissions(ctx context.Context, cluster rollout.Cluster) {
 	for _, node := range r.notJoined {
 		if err := cluster.Admit(ctx, node); err != nil && ctx.Err() == nil {

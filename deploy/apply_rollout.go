@@ -4,24 +4,22 @@ import (
 	"context"
 	"errors"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/node"
-
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// observeClusterBeforeDeploy observes the running cluster if this run may disturb it. Otherwise it returns the
-// engines without members.
+// observeClusterBeforeDeploy observes the running cluster if this run may disturb it. Otherwise it returns a
+// cluster with the engines and without members.
 func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[string]nixeval.Closure, inspected inspections) (rollout.Cluster, error) {
 	if r.Engines == nil {
 		return rollout.Cluster{}, nil
 	}
-	if !r.anyMemberDeployed(ctx, inspected) || !r.Goal.ActivatesNow() && !r.machines.AnyMachineDeferred() {
+	if !r.hasDeployedMember(ctx, inspected) || !r.Goal.ActivatesNow() && !r.machines.AnyMachineDeferred() {
 		engines, err := r.Engines.Of(r.hive, r.Fleet)
 		return rollout.NewCluster(engines, r.Send), err
 	}
@@ -35,28 +33,28 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 	return cluster, err
 }
 
-// anyMemberDeployed reports whether a member of an engine was deployed before. It waits until such nodes have
-// been inspected: by then each has a connection or an error.
-func (r *run) anyMemberDeployed(ctx context.Context, inspected inspections) bool {
+// hasDeployedMember reports whether the hive has a member that was deployed before this run. It waits until
+// these nodes have been inspected, so that each of them has a connection or an error.
+func (r *run) hasDeployedMember(ctx context.Context, inspected inspections) bool {
 	recorded := r.Store.State()
 	deployed := false
 	for _, members := range engine.Members(r.hive) {
 		for _, m := range members {
-			inspection, good := inspected[m.Node], recorded.Nodes[m.Node].LastConfirmed != nil
-			if inspection != nil && (good || r.machines.IsKept(m.Node)) {
+			inspection, confirmed := inspected[m.Node], recorded.Nodes[m.Node].LastConfirmed != nil
+			if inspection != nil && (confirmed || r.machines.IsKept(m.Node)) {
 				select {
 				case <-inspection.done:
 				case <-ctx.Done():
 				}
 			}
-			deployed = deployed || good || inspected.isDeployed(m.Node)
+			deployed = deployed || confirmed || inspected.isDeployed(m.Node)
 		}
 	}
 	return deployed
 }
 
-// isDeployed reports whether an inspected node has had a deployment, perhaps from another computer. The state
-// only has deployments from this one.
+// isDeployed reports whether the inspection of a node found a deployment. It returns false while the inspection
+// is in progress. The state lacks a deployment that was made from another computer.
 func (l inspections) isDeployed(name string) bool {
 	inspection := l[name]
 	if inspection == nil {
@@ -70,8 +68,8 @@ func (l inspections) isDeployed(name string) bool {
 	}
 }
 
-// waitForPreviousRuns waits for activations that killed runs have left running on members. Such an activation
-// may stop the engine, so that it does not answer when it is asked for its members, or later in the run.
+// waitForPreviousRuns waits for activations of killed runs that are still running on members. Such an
+// activation may stop the engine, so that the engine does not answer this run.
 func (r *run) waitForPreviousRuns(ctx context.Context, closures map[string]nixeval.Closure, inspected inspections) {
 	var busy []nixeval.Node
 	for _, n := range r.hive.Nodes {
@@ -120,7 +118,7 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 			joining = waves[i]
 		}
 		if i+1 == len(waves) || !cluster.IsOneByOne(waves[i+1]) || byName[waves[i+1][0].Name].plan.Removes() {
-			r.admitPending(ctx, cluster, joining)
+			r.admitPendingNodes(ctx, cluster, joining)
 			joining = nil
 		}
 	}) {
@@ -128,14 +126,15 @@ func (r *run) deployWaves(ctx context.Context, cluster rollout.Cluster, tasks []
 			r.recordOutcome(o.Node, byName[o.Node.Name].Closure, state.Skipped, "skipped: a node of an earlier wave failed", nil)
 			continue
 		}
-		r.recordNotBegun(o.Node, o.Err)
+		r.recordNotStarted(o.Node, o.Err)
 		errs = append(errs, o.Err)
 	}
 	return errors.Join(errs...)
 }
 
-// deployInCluster deploys one node. A member is drained during the change. The node is admitted right after
-// it was deployed if no cluster runs yet or its engine does not answer; otherwise admitPending admits it.
+// deployInCluster deploys one node. A member is drained before the change. If no cluster runs yet, or the
+// node's engine does not answer, the node is admitted right after the deployment; otherwise admitPendingNodes
+// admits it.
 func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t task) error {
 	node := t.Node.Name
 	if r.Goal.ActivatesNow() {
@@ -156,7 +155,7 @@ func (r *run) deployInCluster(ctx context.Context, cluster rollout.Cluster, t ta
 		r.recordOutcome(t.Node, t.Closure, state.Failed, "", err)
 	}
 	if err == nil && r.Goal.ActivatesNow() && (!cluster.Running() || cluster.IsUnreachable(node)) {
-		r.admit(ctx, cluster, node)
+		r.admitNode(ctx, cluster, node)
 	}
 	return err
 }

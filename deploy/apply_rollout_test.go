@@ -3,14 +3,12 @@ package deploy
 import (
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/engine/enginetest"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -22,7 +20,7 @@ func TestAdmit(t *testing.T) {
 	cluster.AddMember("cp-1", e, engine.Status{})
 	cluster.AddMember("cp-2", e, engine.Status{})
 	cluster.MarkRecreated("cp-2")
-	r.admitPending(t.Context(), cluster, []nixeval.Node{{Name: "cp-1"}, {Name: "cp-2"}, {Name: "w-1"}})
+	r.admitPendingNodes(t.Context(), cluster, []nixeval.Node{{Name: "cp-1"}, {Name: "cp-2"}, {Name: "w-1"}})
 	if diff := cmp.Diff([]string{"admit cp-2", "admit w-1"}, e.Calls); diff != "" {
 		t.Error(diff)
 	}

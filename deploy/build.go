@@ -21,9 +21,9 @@ type Closure struct {
 	Error string `json:"error,omitempty"` // why the system was not built
 }
 
-// Instantiate evaluates the systems of nodes. With keepGoing, it returns the closures that
-// could be evaluated together with the error about the others. Without keepGoing, it returns
-// no closures if one cannot be evaluated.
+// Instantiate evaluates the systems of nodes. With keepGoing, it returns the closures that could be evaluated,
+// and an error about the other nodes. Without keepGoing, it returns no closures if a system cannot be
+// evaluated.
 func Instantiate(ctx context.Context, e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing bool) (map[string]nixeval.Closure, error) {
 	failed := map[string]*nixeval.NixError{}
 	var units []string

@@ -11,14 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/engine/enginetest"
-
-	"github.com/nixbench/nixbench/deploy/inspect"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/selection"

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/machines"
-
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -26,7 +24,7 @@ func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machines.DestroyPla
 	if d.Store.State().Cluster == nil {
 		return []state.NodeResult{}, nil
 	}
-	if d.Engines != nil && (!destroyPlan.WholeCluster || d.otherMembersRemain(destroyPlan.RemovedNodes())) {
+	if d.Engines != nil && (!destroyPlan.WholeCluster || d.hasRemainingMembers(destroyPlan.RemovedNodes())) {
 		if err := d.removeDestroyedMembers(ctx, destroyPlan, o.WithoutDrain, o.Drain); err != nil {
 			return nil, err
 		}
@@ -34,19 +32,19 @@ func (d *Deployer) Destroy(ctx context.Context, destroyPlan *machines.DestroyPla
 	return d.Machines.Destroy(ctx, destroyPlan, d.Store, d.Record, o.Parallel)
 }
 
-// otherMembersRemain reports whether deployed nodes that are or may be members remain after the removal: nodes
-// whose machines nixbench does not manage.
-func (d *Deployer) otherMembersRemain(leaving []string) bool {
+// hasRemainingMembers reports whether a deployed node that may be a cluster member remains after the nodes in
+// removed are removed. Such a node exists if nixbench does not manage the machine of a member.
+func (d *Deployer) hasRemainingMembers(removed []string) bool {
 	hive, recorded := d.Machines.Hive, d.Store.State()
 	return slices.ContainsFunc(hive.Nodes, func(n nixeval.Node) bool {
 		u := hive.Unit(n.Unit)
 		member := hive.Broken[n.Unit] != nil || u != nil && u.Deployment.Engine != nil
-		return member && recorded.Nodes[n.Name].LastConfirmed != nil && !slices.Contains(leaving, n.Name)
+		return member && recorded.Nodes[n.Name].LastConfirmed != nil && !slices.Contains(removed, n.Name)
 	})
 }
 
-// removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The nodes that remain are
-// asked about it; if none remains, nothing has to be removed from a cluster.
+// removeDestroyedMembers removes the nodes of a destroy plan from their cluster. The engines run commands only
+// on the nodes that remain. If no node remains, it does nothing.
 func (d *Deployer) removeDestroyedMembers(ctx context.Context, destroyPlan *machines.DestroyPlan, withoutDrain bool, o engine.DrainOptions) error {
 	nodes := destroyPlan.RemovedNodes()
 	engines, err := d.Engines.Without(d.Machines.Hive, d.Fleet, nodes)

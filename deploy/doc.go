@@ -1,7 +1,7 @@
-// Package deploy implements what the commands of nixbench do. It does not print: it sends
-// events. Every stage takes the value of the stage before it:
+// Package deploy builds, previews, deploys, rolls back, reboots and destroys the nodes of a hive. It does not
+// print: it sends events. Every stage takes the value of the stage before it:
 //
-//	hive ──Survey──▶ nodes ──plan.Select──▶ units ──Instantiate──▶ derivations ──Build──▶ closures
+//	hive ──Survey──▶ nodes ──Selector.Select──▶ units ──Instantiate──▶ derivations ──Build──▶ closures
 //
-// A failure of one unit does not hide the failures of others, and does not stop them.
+// A stage processes every unit, also after the failure of another unit, and its error contains all failures.
 package deploy

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 

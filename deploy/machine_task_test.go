@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/provision/fakeprovider"
 	"github.com/nixbench/nixbench/deploy/state"
 )

@@ -8,20 +8,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/plan"
-
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/inspect"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/node"
-	"github.com/nixbench/nixbench/deploy/remote"
-
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
+	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -31,11 +27,11 @@ import (
 type Preview struct {
 	Node   string        `json:"node"`
 	Unit   string        `json:"unit"`
-	Action string        `json:"action"` // one of the constants above, such as WouldSwitch
+	Action string        `json:"action"` // an action of package plan, such as plan.WouldSwitch
 	From   string        `json:"from,omitempty"`
 	To     string        `json:"to,omitempty"`
 	Copy   *CopyPreview  `json:"copy,omitempty"`   // nil: unknown
-	Reboot *bool         `json:"reboot,omitempty"` // whether another kernel needs a reboot; nil: unknown
+	Reboot *bool         `json:"reboot,omitempty"` // whether the node needs a reboot to run another kernel; nil: unknown
 	Keys   *KeysPreview  `json:"keys,omitempty"`   // nil: not requested
 	Units  *UnitsPreview `json:"units,omitempty"`  // nil: not requested
 	// Version is nil if the cluster keeps its version or does not answer.
@@ -44,7 +40,8 @@ type Preview struct {
 	Machine *MachinePreview `json:"machine,omitempty"`
 	// Adjust lists the changes to the node's cluster member, such as labels.
 	Adjust []string `json:"adjust,omitempty"`
-	// Drain lists the data that a drain of the node would delete, and what would block the drain; nil: nothing.
+	// Drain lists the data that a drain of the node would delete and the workloads that would block the drain;
+	// nil: none.
 	Drain *engine.DrainCheck `json:"drain,omitempty"`
 	Error string             `json:"error,omitempty"`
 
@@ -55,13 +52,13 @@ type Preview struct {
 // CopyPreview is the number and size of the paths that the node lacks.
 type CopyPreview struct {
 	Paths int   `json:"paths"`
-	Bytes int64 `json:"bytes"` // unpacked
+	Bytes int64 `json:"bytes"` // size of the unpacked paths
 }
 
-// KeysPreview has names of keys to upload or adjust, and paths of keys to remove.
+// KeysPreview contains the names of the keys to upload or to adjust, and the paths of the keys to remove.
 type KeysPreview struct {
 	Upload []string `json:"upload"`
-	Adjust []string `json:"adjust"` // owner or mode
+	Adjust []string `json:"adjust"` // keys whose owner or mode would change
 	Remove []string `json:"remove"`
 }
 
@@ -71,13 +68,13 @@ type UnitsPreview struct {
 	Restart []string `json:"restart"`
 	Reload  []string `json:"reload"`
 	Start   []string `json:"start"`
-	Skip    []string `json:"skip"` // changed, but not restarted
+	Skip    []string `json:"skip"` // units that changed, but would not be restarted
 }
 
-// PreviewOptions select what Preview finds out.
+// PreviewOptions are the options of Preview.
 type PreviewOptions struct {
 	Parallel  int
-	Units     bool // find out unit changes; this copies the closures, because the new system computes them
+	Units     bool // also compute the unit changes; this copies the closures, because a program of the new system computes them
 	Keys      bool
 	KeepGoing bool
 	Partial   bool // only some of the hive's nodes are selected, so no machine would be removed
@@ -87,8 +84,8 @@ type PreviewOptions struct {
 	Drain        engine.DrainOptions
 }
 
-// Preview finds out what Apply would do. It builds systems on this machine. It writes nothing
-// on the nodes, unless Units is set.
+// Preview returns what Apply would do with each node. It builds the systems on this computer. It writes to the
+// nodes only if o.Units is set.
 func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, o PreviewOptions) ([]Preview, error) {
 	r := &run{Deployer: d, hive: hive, Options: Options{Options: node.Options{Goal: node.Switch}, Parallel: o.Parallel, KeepGoing: o.KeepGoing}}
 	machines, done, err := d.previewMachines(ctx, recorded, nodes, o)
@@ -152,13 +149,13 @@ func (d *Deployer) Preview(ctx context.Context, hive *nixeval.Hive, nodes []nixe
 	return out, err
 }
 
-// previewNode decides what apply would do with a node, and finds out the details.
+// previewNode returns what apply would do with one node.
 func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation, o PreviewOptions) Preview {
 	n := observation.Node
 	decided := plan.Decide(observation, node.Options{Goal: node.Switch})
 	p := Preview{Node: n.Name, Unit: n.Unit, From: observation.Observed.Current, To: observation.Closure.Out, Action: decided.Action, plan: decided, err: decided.Err}
 	if p.err == nil && observation.Built && observation.Err == nil && !isDown(observation.Machine) {
-		p.err = d.fillPreview(ctx, &p, observation, o)
+		p.err = d.addPreviewDetails(ctx, &p, observation, o)
 	}
 	if p.err != nil {
 		p.Error = p.err.Error()
@@ -166,25 +163,25 @@ func (d *Deployer) previewNode(ctx context.Context, observation plan.Observation
 	return p
 }
 
-// fillPreview adds what is to be copied, whether a reboot is needed, and changes to keys and units.
-func (d *Deployer) fillPreview(ctx context.Context, p *Preview, observation plan.Observation, o PreviewOptions) error {
+// addPreviewDetails adds to p the paths to copy, whether a reboot is needed, and the changes of keys and units.
+func (d *Deployer) addPreviewDetails(ctx context.Context, p *Preview, observation plan.Observation, o PreviewOptions) error {
 	c, dep, recorded, observed := observation.Closure, observation.Deployment, observation.Recorded, observation.Observed
 	h, err := d.Fleet.Host(ctx, observation.Node)
 	if err != nil {
 		return err
 	}
-	here := durable.Exists(c.Out) // otherwise the node builds it
+	isLocal := durable.Exists(c.Out) // otherwise the node builds the system
 	switch {
 	case p.Action == plan.WouldNothing:
 		p.Copy = &CopyPreview{}
-	case here:
+	case isLocal:
 		missing, bytes, err := d.Copier.Missing(ctx, p.Node, h, []string{c.Out})
 		if err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Copy, Err: err}
 		}
 		p.Copy = &CopyPreview{Paths: len(missing), Bytes: bytes}
 	}
-	if here || p.Action == plan.WouldNothing {
+	if isLocal || p.Action == plan.WouldNothing {
 		desired := observed.ProfileKernel
 		if p.Action != plan.WouldNothing {
 			desired = kernelOf(c.Out)
@@ -193,13 +190,14 @@ func (d *Deployer) fillPreview(ctx context.Context, p *Preview, observation plan
 		needed := booted != none && desired != none && desired != booted
 		p.Reboot = &needed
 	}
-	// If the node runs the last confirmed system and the hive has no keys for it, there are no keys to remove.
+	// If the node runs the last confirmed system and the hive has no keys for the node, there are no keys to
+	// remove.
 	if settled := recorded.LastConfirmed != nil && recorded.LastConfirmed.Path == observed.Current; o.Keys && (len(dep.Keys) > 0 || !settled) {
 		if err := d.previewKeys(ctx, p, h, dep); err != nil {
 			return &fleet.NodeError{Node: p.Node, Step: event.Keys, Err: err}
 		}
 	}
-	if o.Units && here && (p.Action == plan.WouldSwitch || p.Action == plan.WouldFirst) {
+	if o.Units && isLocal && (p.Action == plan.WouldSwitch || p.Action == plan.WouldFirst) {
 		return d.previewUnits(ctx, p, h, c)
 	}
 	return nil
@@ -241,8 +239,8 @@ func (d *Deployer) previewUnits(ctx context.Context, p *Preview, h *remote.Host,
 // maxKernelParams is the maximum size of the file with the kernel parameters.
 const maxKernelParams = 64 << 10
 
-// kernelOf returns the part of a system in the local store that only a reboot changes, in the
-// form in which a node reports it.
+// kernelOf returns the kernel, the initrd, the modules and the kernel parameters of a system in the local
+// store, in the form in which a node reports them. Only a reboot changes them on a node.
 func kernelOf(system string) activate.Kernel {
 	resolve := func(name string) string {
 		path, _ := filepath.EvalSymlinks(filepath.Join(system, name)) // a container has no kernel

@@ -3,16 +3,14 @@ package deploy
 import (
 	"context"
 
-	"github.com/nixbench/nixbench/deploy/plan"
-
 	"github.com/nixbench/nixbench/deploy/node"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/rollout"
-
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// previewDrains adds to the previews what the drains of apply would delete, and what would block them. If no
-// engine answers, it adds nothing.
+// previewDrains adds to each preview the data that the node's drain would delete and the workloads that would
+// block the drain. It adds nothing for an engine that does not answer.
 func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previews []Preview, o PreviewOptions) error {
 	if o.WithoutDrain || d.Engines == nil {
 		return nil
@@ -44,8 +42,8 @@ func (d *Deployer) previewDrains(ctx context.Context, hive *nixeval.Hive, previe
 	return err
 }
 
-// previewAdjustments adds to the previews what adjustMembers would change. Before the first deployment there
-// is no engine to ask.
+// previewAdjustments adds to each preview the changes that [rollout.Cluster.AdjustMembers] would make. It adds
+// nothing before the first deployment, because no engine runs yet.
 func (d *Deployer) previewAdjustments(ctx context.Context, hive *nixeval.Hive, previews []Preview) error {
 	var nodes []string
 	deployed := false

@@ -9,7 +9,6 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/plan"
-
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -23,12 +22,11 @@ type MachinePreview struct {
 	Why        string           `json:"why,omitempty"`
 }
 
-// machinePreviews is what apply would do with machines, by node, and the nodes whose machines it
-// would remove, in order.
+// machinePreviews is what apply would do with machines.
 type machinePreviews struct {
-	byNode  map[string]*MachinePreview
-	removed []Preview
-	facts   string // the file with the facts as they would be; empty: the evaluator keeps its own
+	byNode  map[string]*MachinePreview // machines that remain, by node name
+	removed []Preview                  // nodes whose machines would be removed, in the order of the machine plan
+	facts   string                     // path of the file with the facts as they would be after apply; "": the evaluator uses its own facts file
 }
 
 // isDown reports whether the node's machine does not run, so that the node cannot be inspected.
@@ -42,9 +40,9 @@ func isDown(a provision.Action) bool {
 	return slices.Contains([]provision.Action{provision.Create, provision.Finish, provision.Start, provision.Resume, provision.Reconnect}, a)
 }
 
-// previewMachines finds out what apply would do with machines. It makes the evaluator use the
-// facts as they would be after that, in a temporary file that done removes. These facts lack
-// host keys that do not exist yet.
+// previewMachines returns what apply would do with machines. out.facts is a temporary file with the facts as
+// they would be after apply, without the host keys that do not exist yet. The caller removes the file with
+// done.
 func (d *Deployer) previewMachines(ctx context.Context, recorded *state.State, nodes []nixeval.Node, o PreviewOptions) (out machinePreviews, done func(), err error) {
 	out.byNode = map[string]*MachinePreview{}
 	done = func() {}

@@ -5,29 +5,28 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/node"
-
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// RebootOptions say how to reboot.
+// RebootOptions are the options of Reboot.
 type RebootOptions struct {
 	Parallel       int
 	MaxUnavailable selection.Share
-	Timeout        time.Duration // how long a node may take to come back
-	IfNeeded       bool          // only nodes that would boot another kernel than they run
+	Timeout        time.Duration // maximum time until a node has booted
+	IfNeeded       bool          // reboot only nodes that would boot another kernel than the running one
 	WithoutDrain   bool          // reboot members of a running cluster without draining them
 	Drain          engine.DrainOptions
 }
 
-// Reboot reboots inspected nodes, and waits until each one has booted the system of its
-// profile. The record of the run contains the result of each node.
+// Reboot reboots inspected nodes, and waits until each node has booted the system of its profile. The record of
+// the run contains the result of each node.
 func (d *Deployer) Reboot(ctx context.Context, inspected []fleet.Outcome[activate.Node], o RebootOptions) ([]state.NodeResult, error) {
 	d.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Deploy, Total: len(inspected)})
 	var todo []nixeval.Node
@@ -52,6 +51,6 @@ func (d *Deployer) Reboot(ctx context.Context, inspected []fleet.Outcome[activat
 		return d.nodeChanger().Reboot(ctx, n, boots[n.Name], o.Timeout)
 	})
 	results, err = append(results, rebooted...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(inspected), Failed: err != nil, Text: summarize(results)})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(inspected), Failed: err != nil, Text: formatResultCounts(results)})
 	return results, err
 }

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/inspect"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 

@@ -10,12 +10,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// reportResult writes a node's result to the record of the run, and sends it as an event. The text is
-// for a node that did not fail; for a failed node the text is made from the error.
+// reportResult writes a node's result to the record of the run, sends it as an event, and returns it with the
+// message of err. text is the text of the event if err is nil; otherwise the text is made from err.
 func (d *Deployer) reportResult(r state.NodeResult, text string, err error) state.NodeResult {
 	if err != nil {
 		r.Error = err.Error()
-		text = failureText(r, err)
+		text = formatFailure(r, err)
 	}
 	d.Record.Result(r)
 	d.Send.Send(event.Event{
@@ -25,8 +25,8 @@ func (d *Deployer) reportResult(r state.NodeResult, text string, err error) stat
 	return r
 }
 
-// failureText formats a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
-func failureText(r state.NodeResult, err error) string {
+// formatFailure formats a failed result in one line: `rolled back: unit nginx.service failed (exit 4)`.
+func formatFailure(r state.NodeResult, err error) string {
 	text := fleet.Brief(r.Node, err)
 	switch r.Outcome {
 	case state.RolledBack:
@@ -37,9 +37,9 @@ func failureText(r state.NodeResult, err error) string {
 	return "failed: " + text
 }
 
-// countOutcomes formats the number of nodes per outcome: `2 switched, 1 failed`. word returns the
+// formatOutcomeCounts formats the number of nodes per outcome: `2 switched, 1 failed`. word returns the
 // word for an outcome.
-func countOutcomes(outcomes []state.Outcome, word func(state.Outcome) string) string {
+func formatOutcomeCounts(outcomes []state.Outcome, word func(state.Outcome) string) string {
 	order := []state.Outcome{state.Switched, node.Rebooted, state.Unchanged, state.RolledBack, state.Failed, state.Skipped}
 	counts := map[state.Outcome]int{}
 	for _, o := range outcomes {
@@ -54,11 +54,11 @@ func countOutcomes(outcomes []state.Outcome, word func(state.Outcome) string) st
 	return strings.Join(parts, ", ")
 }
 
-// summarize formats the number of results per outcome.
-func summarize(results []state.NodeResult) string {
+// formatResultCounts formats the number of results per outcome.
+func formatResultCounts(results []state.NodeResult) string {
 	var outcomes []state.Outcome
 	for _, r := range results {
 		outcomes = append(outcomes, r.Outcome)
 	}
-	return countOutcomes(outcomes, func(o state.Outcome) string { return string(o) })
+	return formatOutcomeCounts(outcomes, func(o state.Outcome) string { return string(o) })
 }

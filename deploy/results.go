@@ -11,16 +11,17 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// nodeResults holds the results of a run's nodes so far.
+// nodeResults holds the results of a run's nodes so far. mu guards the fields while nodes are deployed.
 type nodeResults struct {
 	mu          sync.Mutex
 	outcomes    map[string]state.Outcome
-	order       []nixeval.Node
-	activations map[string]activate.Result // by node; only nodes on which a system was activated
-	notJoined   []string                   // nodes that could not join when they were deployed
+	order       []nixeval.Node             // nodes in the order of their first outcome
+	activations map[string]activate.Result // by node name; only nodes on which a system was activated
+	notJoined   []string                   // names of nodes that could not be admitted when they were deployed
 }
 
-// recordOutcome stores a node's outcome, and reports it to the record and the user.
+// recordOutcome stores the outcome of a node, writes the node's result to the record of the run, and sends the
+// result as an event.
 func (r *run) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Outcome, text string, err error) {
 	r.mu.Lock()
 	if r.outcomes == nil {
@@ -38,13 +39,14 @@ func (r *run) recordOutcome(n nixeval.Node, c nixeval.Closure, outcome state.Out
 	r.reportResult(result, text, err)
 }
 
-func (r *run) skipAll(nodes []nixeval.Node, err error) {
+// recordAllSkipped writes to the record of the run that all nodes were skipped because of err.
+func (r *run) recordAllSkipped(nodes []nixeval.Node, err error) {
 	for _, n := range nodes {
 		r.Record.Result(state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Skipped, Error: err.Error()})
 	}
 }
 
-// recordActivation stores the result of an activation, with the node's state before it.
+// recordActivation stores the result of a node's activation, which contains the state of the node before it.
 func (r *run) recordActivation(n nixeval.Node, result activate.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,8 +79,8 @@ func (r *run) activationOf(n nixeval.Node) (activate.Result, bool) {
 	return a, ok
 }
 
-// recordNotBegun records a node as skipped if the run was cancelled before the node's task began.
-func (r *run) recordNotBegun(n nixeval.Node, err error) {
+// recordNotStarted records a node as skipped if the run was cancelled before the node's task began.
+func (r *run) recordNotStarted(n nixeval.Node, err error) {
 	r.mu.Lock()
 	_, reported := r.outcomes[n.Name]
 	r.mu.Unlock()
@@ -87,15 +89,15 @@ func (r *run) recordNotBegun(n nixeval.Node, err error) {
 	}
 }
 
-// summary formats the number of nodes per outcome: `2 switched, 1 unchanged`.
-func (r *run) summary() string {
+// formatRunSummary formats the number of nodes per outcome: `2 switched, 1 unchanged`.
+func (r *run) formatRunSummary() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return countOutcomes(slices.Collect(maps.Values(r.outcomes)), r.verb)
+	return formatOutcomeCounts(slices.Collect(maps.Values(r.outcomes)), r.outcomeWord)
 }
 
-// verb returns the word for an outcome under this goal.
-func (r *run) verb(o state.Outcome) string {
+// outcomeWord returns the word for an outcome in the summary of a run with this goal.
+func (r *run) outcomeWord(o state.Outcome) string {
 	if o == state.Switched && !r.Goal.Activates() {
 		return map[node.Goal]string{node.Push: "copied", node.UploadKeys: "updated"}[r.Goal]
 	}

@@ -8,23 +8,22 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/node"
-
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// RollbackTo is the target of a rollback. Its zero value is what the nodes ran before the
-// last run.
+// RollbackTo is the target of a rollback. The zero value means the systems that the nodes ran before the last
+// run.
 type RollbackTo struct {
-	Generation int
-	Run        *state.Run // the systems that this run deployed
+	Generation int        // number of a generation in the profile of each node; 0: not set
+	Run        *state.Run // the target is the system that this run deployed on each node; nil: not set
 }
 
 // Step is what a rollback does on one node.
@@ -32,16 +31,16 @@ type Step struct {
 	Node       nixeval.Node
 	From       activate.Node
 	Path       string // the system to activate
-	Generation int    // its number in the node's profile; 0 if it is not in the profile
-	SkipReason string // why the node is not changed, or empty
+	Generation int    // number of this system's generation in the node's profile; 0: the profile does not contain it
+	SkipReason string // why the node is not changed; empty if the node is changed
 	Err        error  // why the node cannot be rolled back, or nil
 }
 
-// PlanRollback decides the target of each node. It returns an error if the target is invalid
-// for the whole rollback; an error of one node is in the node's step.
+// PlanRollback decides the target of each node. It returns an error if the target is invalid for the whole
+// rollback; an error of one node is in the node's step.
 //
-// The last run is the last one that changed any of these nodes. A node that this run did not
-// change is not rolled back. Otherwise undoing the run would also undo earlier runs.
+// The last run is the latest run that changed one of these nodes. A node that the last run did not change is
+// not rolled back, because that would undo an earlier run.
 func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]state.Node, to RollbackTo) ([]Step, error) {
 	var last *state.Deployment
 	for _, o := range inspected {
@@ -55,15 +54,15 @@ func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]
 		s := Step{Node: o.Node, From: o.Value, Err: o.Err}
 		switch b := recorded[o.Node.Name].Before; {
 		case to.Generation != 0:
-			s.toGeneration(to.Generation)
+			s.setGenerationTarget(to.Generation)
 		case to.Run != nil:
-			s.toRun(to.Run)
+			s.setRunTarget(to.Run)
 		case last == nil || b != nil && b.Run == last.Run && b.Path == "":
 			lost = append(lost, o.Node.Name)
 		case b == nil || b.Run != last.Run:
 			s.SkipReason = "not changed by run " + last.Run
 		default:
-			s.Path, s.Generation = b.Path, generationFor(o.Value, b.Path, b.Generation)
+			s.Path, s.Generation = b.Path, findGeneration(o.Value, b.Path, b.Generation)
 		}
 		if s.Path != "" && s.Err == nil && o.Value.Current == s.Path && o.Value.Profile == s.Path {
 			s.SkipReason = "runs it already"
@@ -76,7 +75,9 @@ func PlanRollback(inspected []fleet.Outcome[activate.Node], recorded map[string]
 	return steps, nil
 }
 
-func (s *Step) toGeneration(number int) {
+// setGenerationTarget makes the system of a generation the target. If the node no longer has the generation, it
+// sets s.Err.
+func (s *Step) setGenerationTarget(number int) {
 	for _, g := range s.From.Generations {
 		if g.Number == number {
 			s.Path, s.Generation = g.Path, number
@@ -88,7 +89,9 @@ func (s *Step) toGeneration(number int) {
 	}
 }
 
-func (s *Step) toRun(r *state.Run) {
+// setRunTarget makes the system that run r deployed on the node the target. If there is none, it sets
+// s.SkipReason.
+func (s *Step) setRunTarget(r *state.Run) {
 	i := slices.IndexFunc(r.Nodes, func(n state.NodeResult) bool { return n.Node == s.Node.Name })
 	switch {
 	case i < 0:
@@ -97,13 +100,13 @@ func (s *Step) toRun(r *state.Run) {
 		s.SkipReason = "run " + r.ID + " left no new system on it"
 	default:
 		s.Path = r.Nodes[i].Path
-		s.Generation = generationFor(s.From, s.Path, r.Nodes[i].After)
+		s.Generation = findGeneration(s.From, s.Path, r.Nodes[i].After)
 	}
 }
 
-// generationFor returns the generation of a system in the node's profile. It prefers the generation
-// that the system had, if that one is still the same system.
-func generationFor(n activate.Node, path string, had int) int {
+// findGeneration returns the number of a system's generation in the node's profile, or 0. It returns had, the
+// recorded number, if that generation is still the same system.
+func findGeneration(n activate.Node, path string, had int) int {
 	for _, g := range n.Generations {
 		if g.Number == had && g.Path == path {
 			return had
@@ -122,24 +125,24 @@ func (s Step) String() string {
 	case s.SkipReason != "":
 		return "stays: " + s.SkipReason
 	case s.Generation != 0:
-		return fmt.Sprintf("%s → generation %d", generationText(s.From), s.Generation)
+		return fmt.Sprintf("%s → generation %d", formatGeneration(s.From), s.Generation)
 	}
-	return fmt.Sprintf("%s → %s", generationText(s.From), s.Path)
+	return fmt.Sprintf("%s → %s", formatGeneration(s.From), s.Path)
 }
 
-// generationText formats the generation that a node runs.
-func generationText(n activate.Node) string {
+// formatGeneration formats the generation that a node runs.
+func formatGeneration(n activate.Node) string {
 	if g := node.GenerationOf(n, n.Current); g != 0 {
 		return fmt.Sprintf("generation %d", g)
 	}
 	return "what runs now"
 }
 
-// RollbackOptions say how to roll back.
+// RollbackOptions are the options of Rollback.
 type RollbackOptions struct {
 	Parallel       int
 	MaxUnavailable selection.Share
-	Confirm        time.Duration // time to confirm before the node restores its system; 0: not armed
+	Confirm        time.Duration // time to confirm before the node restores its previous system; 0: the restore is not armed
 	SettleTime     time.Duration // see activate.Request
 	WithoutDrain   bool          // change members of a running cluster without draining them
 	Drain          engine.DrainOptions
@@ -158,18 +161,18 @@ func (d *Deployer) Rollback(ctx context.Context, steps []Step, o RollbackOptions
 			changing = append(changing, s.Node)
 			continue
 		}
-		results = append(results, d.reportResult(s.result(), s.String(), s.Err))
+		results = append(results, d.reportResult(s.newResult(), s.String(), s.Err))
 		errs = append(errs, s.Err)
 	}
 	done, err := d.rollingUpdate(ctx, changing, func(name string) bool { return node.HasDeployment(byName[name].From) }, o.WithoutDrain, o.Drain, o.MaxUnavailable, o.Parallel, func(ctx context.Context, n nixeval.Node) (state.NodeResult, string, error) {
 		return d.rollBackNode(ctx, byName[n.Name], o)
 	})
 	results, err = append(results, done...), errors.Join(append(errs, err)...)
-	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: summarize(results)})
+	d.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Deploy, Total: len(steps), Failed: err != nil, Text: formatResultCounts(results)})
 	return results, err
 }
 
-func (s Step) result() state.NodeResult {
+func (s Step) newResult() state.NodeResult {
 	r := state.NodeResult{Node: s.Node.Name, Unit: s.Node.Unit, Path: s.Path, Outcome: state.Unchanged, Before: node.GenerationOf(s.From, s.From.Current)}
 	if s.Err != nil {
 		r.Outcome = state.Failed
@@ -179,13 +182,13 @@ func (s Step) result() state.NodeResult {
 
 // rollBackNode carries out one step.
 func (d *Deployer) rollBackNode(ctx context.Context, s Step, o RollbackOptions) (state.NodeResult, string, error) {
-	r := s.result()
+	r := s.newResult()
 	result, err := d.nodeChanger().RollBack(ctx, s.Node, s.From, s.Path, s.Generation, node.Options{Confirm: o.Confirm, SettleTime: o.SettleTime})
 	r.Outcome, r.After = result.Outcome, result.After()
 	return r, result.Text, err
 }
 
-// NoPredecessorError is a rollback of nodes whose previous system is not recorded.
+// NoPredecessorError is returned if the previous systems of nodes are not recorded.
 type NoPredecessorError struct{ Nodes []string }
 
 func (e *NoPredecessorError) Error() string {

@@ -4,16 +4,16 @@ import (
 	"context"
 	"errors"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// rollingUpdate changes nodes wave by wave, drains members, and reports the result of each node.
+// rollingUpdate calls change for each node, wave by wave with share as the size of a wave. It drains members
+// before their change, and reports the result of each node.
 func (d *Deployer) rollingUpdate(ctx context.Context, nodes []nixeval.Node, reportsDeployed func(node string) bool, withoutDrain bool, o engine.DrainOptions, share selection.Share, parallel int,
 	change func(context.Context, nixeval.Node) (state.NodeResult, string, error)) ([]state.NodeResult, error) {
 	var results []state.NodeResult
@@ -59,7 +59,7 @@ func nodeNames(nodes []nixeval.Node) []string {
 	return out
 }
 
-// observeCluster observes the running cluster. A node without an engine has none.
+// observeCluster asks the engines of the hive for the members of the running cluster.
 func (d *Deployer) observeCluster(ctx context.Context, hive *nixeval.Hive, reportsDeployed func(node string) bool, o engine.DrainOptions) (rollout.Cluster, error) {
 	return rollout.Observe(ctx, d.Engines, d.Fleet, hive, d.Store.State(), reportsDeployed, o, d.Send)
 }

@@ -3,14 +3,11 @@ package deploy
 import (
 	"context"
 
-	"github.com/nixbench/nixbench/deploy/plan"
-
+	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/node"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
-	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -20,11 +17,11 @@ import (
 type task struct {
 	node.Task
 	plan    plan.Node
-	machine *machines.Task // what to do with its machine before the deployment, or nil
+	machine *machines.Task // the change of the node's machine before the deployment, or nil
 }
 
-// newTask waits for the node's inspection and decides what to do. It returns nil if there is nothing to do, and
-// records the node's outcome then.
+// newTask waits for the node's inspection, and returns the node's task. If the node cannot be deployed, it
+// records the node's outcome and returns nil.
 func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]nixeval.Closure, inspected *inspection) (*task, error) {
 	<-inspected.done
 	d, err := r.deploymentOf(n)
@@ -44,7 +41,7 @@ func (r *run) newTask(ctx context.Context, n nixeval.Node, closures map[string]n
 	case plan.NotBuilt:
 		r.recordOutcome(n, c, state.Skipped, "skipped: it was not built", nil)
 		return nil, nil
-	case plan.WouldNotFind:
+	case plan.NotReachable:
 		r.recordOutcome(n, c, state.Failed, "", decided.Err)
 		return nil, decided.Err
 	case plan.WouldRefuse:

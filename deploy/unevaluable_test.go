@@ -4,12 +4,10 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/engine/enginetest"
-
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
 

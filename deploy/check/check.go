@@ -17,10 +17,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Condition is something that must hold.
+// Condition is a requirement that a probe checks repeatedly until it holds.
 type Condition struct {
-	Name  string // `all nodes are Ready`
-	Every time.Duration
+	Name  string        // `all nodes are Ready`
+	Every time.Duration // interval between probes; 0 means 500 ms
 	// Limit is the time limit of a single probe, so that an unreachable node does not use up all the
 	// time; 0 means 30 s.
 	Limit time.Duration
@@ -28,7 +28,7 @@ type Condition struct {
 	Within time.Duration
 	// Probe returns nil if the condition holds. Otherwise the error describes in one line what is missing.
 	Probe func(ctx context.Context) error
-	// Explain is optional. It returns what explains why the condition does not hold, such as the last
+	// Explain is optional. It returns a text that explains why the condition does not hold, such as the last
 	// lines of logs.
 	Explain func(ctx context.Context) string
 }
@@ -39,7 +39,7 @@ type Result struct {
 	OK      bool    `json:"ok"`
 	Seconds float64 `json:"seconds"`
 	Missing string  `json:"missing,omitempty"`
-	Why     string  `json:"why,omitempty"` // logs
+	Why     string  `json:"why,omitempty"` // logs that explain why the condition does not hold
 	took    time.Duration
 }
 
@@ -69,9 +69,9 @@ const (
 	explainTime  = 20 * time.Second
 )
 
-// Await waits for the conditions one after the other, because later ones depend on earlier ones, until
-// ctx ends. After a condition that does not hold in time, the rest is not probed. The error is an
-// [*Error], or the cause of the cancellation of ctx.
+// Await waits for the conditions one after the other, because later conditions depend on earlier ones, until
+// ctx ends. After a condition that does not hold in time, the remaining conditions are not probed. The error is
+// an [*Error], or the cause of the cancellation of ctx.
 func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Result, error) {
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Check, Total: len(conditions)})
 	var results []Result
@@ -101,7 +101,8 @@ func Await(ctx context.Context, conditions []Condition, send event.Sink) ([]Resu
 	return results, err
 }
 
-// cancelCause returns the cause if ctx was cancelled, such as by Ctrl-C, and nil if its deadline is over.
+// cancelCause returns the cause if ctx was cancelled, such as by Ctrl-C. It returns nil if the deadline of ctx
+// has passed.
 func cancelCause(ctx context.Context) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 		return cause
@@ -119,7 +120,8 @@ func countHeld(results []Result) int {
 	return n
 }
 
-// awaitCondition probes c until it holds or ctx ends, and at least once.
+// awaitCondition probes c until it holds or ctx ends, and at least once. It calls waiting when the text about
+// what is missing changes.
 func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting func(string)) Result {
 	begin := time.Now()
 	if c.Within > 0 {
@@ -135,7 +137,7 @@ func awaitCondition(ctx context.Context, c Condition, send event.Sink, waiting f
 		if err == nil {
 			return Result{Name: c.Name, OK: true, Seconds: took.Seconds(), took: took}
 		}
-		if ctx.Err() == nil || missing == "" { // the error of a cancelled probe is about the cancellation
+		if ctx.Err() == nil || missing == "" { // the error of a cancelled probe only reports the cancellation
 			if text := err.Error(); text != missing {
 				missing = text
 				waiting(missing)

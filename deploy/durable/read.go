@@ -39,7 +39,7 @@ func openRegular(file string, flags int) (*os.File, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := CheckRegular(info); err != nil { // opening a device can have effects
+	if err := CheckRegular(info); err != nil { // opening a device may change the state of the device
 		return nil, nil, &fs.PathError{Op: "read", Path: file, Err: err}
 	}
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|flags, 0)
@@ -86,8 +86,8 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// Buffer keeps what is written to it, up to Limit bytes. A write that exceeds the limit is refused with a
-// [SizeError].
+// Buffer stores the bytes that are written to it, up to Limit bytes. A write that exceeds the limit is refused
+// with a [SizeError].
 type Buffer struct {
 	Limit int64
 	kept  bytes.Buffer // not embedded: its ReadFrom would read without a limit

@@ -12,7 +12,7 @@ type Kind string
 
 const (
 	PhaseStart Kind = "phase-start" // Phase begins; Total, if known, is its size in units
-	PhaseEnd   Kind = "phase-end"   // Phase is over; Text sums it up, Failed is set if it failed
+	PhaseEnd   Kind = "phase-end"   // Phase has ended; Text is a summary, Failed is set if Phase failed
 	UnitEnd    Kind = "unit-end"    // one or more Units have finished Phase
 	Message    Kind = "message"     // a message of Nix or of nixbench: Level, Text
 	BuildStart Kind = "build-start" // derivation Path is being built
@@ -25,10 +25,10 @@ const (
 	NodeStart    Kind = "node-start"    // Node begins Phase; Text describes it
 	NodeProgress Kind = "node-progress" // Node has finished Done of Total bytes of Phase; Text describes what it waits for
 	NodeLog      Kind = "node-log"      // Text is a line that Node printed during Phase
-	NodeEnd      Kind = "node-end"      // Node has finished Phase; Text sums it up, Failed is set if it failed; in a copy, Done bytes of the closure's Total were copied
-	NodeResult   Kind = "node-result"   // Node has finished all phases of the run; Text sums it up, Failed is set if it failed
+	NodeEnd      Kind = "node-end"      // Node has finished Phase; Text is a summary, Failed is set if Phase failed; in a copy, Done bytes of the closure's Total were copied
+	NodeResult   Kind = "node-result"   // Node has finished all phases of the run; Text is a summary, Failed is set if the run failed on Node
 
-	// [Sink.Wait] sends these two.
+	// [Sink.Wait] sends the following events.
 	Waiting Kind = "wait"     // Phase of Node has waited for Text since Since, and waits until Until at most
 	WaitEnd Kind = "wait-end" // the wait of this Phase and Node that began at Since is over
 )
@@ -42,9 +42,9 @@ const (
 	Build    Phase = "build"
 
 	// These phases run while systems are evaluated and built.
-	Provision Phase = "provision" // all machines, from the first inspection until all are ready
+	Provision Phase = "provision" // all machines, from the first inspection until all machines are ready
 	Image     Phase = "image"     // the images that new machines boot from
-	Boot      Phase = "boot"      // one machine, until it is ready
+	Boot      Phase = "boot"      // one machine, until the machine is ready
 
 	Deploy   Phase = "deploy" // contains all following phases
 	Connect  Phase = "connect"
@@ -54,7 +54,7 @@ const (
 	Activate Phase = "activate"
 	Confirm  Phase = "confirm"
 	Check    Phase = "check"
-	Remove   Phase = "remove" // machines are removed: those that the hive no longer contains, or all
+	Remove   Phase = "remove" // machines are removed: those that are no longer in the hive, or all machines of the cluster
 )
 
 // Event is an event of a run. Fields that do not apply are empty.

@@ -34,7 +34,7 @@ func (s Sink) Wait(e Event) *Wait {
 	return w
 }
 
-// report sends the event after Grace.
+// report sends the Waiting event when [Grace] is over, unless the wait has ended or was restarted.
 func (w *Wait) report() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,7 +61,7 @@ func (w *Wait) Change(text string, until time.Time) {
 	}
 }
 
-// Restart ends the current wait and begins a new one.
+// Restart ends the current wait, and begins a new wait that is reported after [Grace].
 func (w *Wait) Restart(text string, until time.Time) {
 	if w == nil {
 		return
@@ -71,7 +71,7 @@ func (w *Wait) Restart(text string, until time.Time) {
 	if w.over {
 		return
 	}
-	w.cancelReport()
+	w.endReport()
 	w.event.Text, w.event.Until, w.event.Since = text, until, time.Now()
 	w.timer.Reset(Grace)
 }
@@ -83,12 +83,12 @@ func (w *Wait) End() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cancelReport()
+	w.endReport()
 	w.over = true
 }
 
-// cancelReport sends WaitEnd if the wait was reported.
-func (w *Wait) cancelReport() {
+// endReport stops the timer, and sends WaitEnd if the wait was reported.
+func (w *Wait) endReport() {
 	w.timer.Stop()
 	if !w.sent {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/durable"
 )
 
-// Version of the format. A reader refuses other versions.
+// Version is the version of the format. [Parse] refuses other versions.
 const Version = 1
 
 // Schema is the JSON Schema of runtime.json.
@@ -25,7 +25,7 @@ var Schema string
 type Runtime struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
-	// Nodes by name; each role's nodes are also listed in Roles, in order.
+	// Nodes contains the nodes by name. Roles contains the names of each role's nodes in order.
 	Nodes map[string]Node     `json:"nodes"`
 	Roles map[string][]string `json:"roles"`
 	// Network is the network that contains the addresses of the nodes.
@@ -103,10 +103,10 @@ func Parse(data []byte) (*Runtime, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("there is data after the facts")
 	}
-	return &r, r.check()
+	return &r, r.checkConsistency()
 }
 
-func (r *Runtime) check() error {
+func (r *Runtime) checkConsistency() error {
 	if r.Cluster == "" {
 		return fmt.Errorf("cluster: it has no name")
 	}

@@ -11,7 +11,7 @@ import (
 
 // Machine contains the facts about a machine that nixbench boots.
 type Machine struct {
-	Address netip.Addr // invalid while it is not known
+	Address netip.Addr // not valid while the address is unknown
 	MAC     string
 	HostKey string
 }
@@ -24,7 +24,7 @@ func (e *EndpointError) Error() string { return "cluster.endpoint: " + e.Text }
 // Kind implements [failure.Classified].
 func (e *EndpointError) Kind() failure.Kind { return failure.Provision }
 
-// Hint is shown below the message.
+// Hint returns what to do about the error.
 func (e *EndpointError) Hint() string { return e.Fix }
 
 // Make returns the facts of a hive. They contain the nodes of roles whose machines have an address, and
@@ -49,7 +49,7 @@ func Make(hive *nixeval.Hive, machines map[string]Machine) (*Runtime, error) {
 	if hive.Cluster == nil {
 		return r, nil
 	}
-	// Without roles, no node is in that network.
+	// Without roles, no node is in the cluster's network.
 	if net := hive.Cluster.Network; len(hive.Roles) > 0 && (net.Mode == "nat" || net.Mode == "isolated") {
 		cidr, err := netip.ParsePrefix(net.CIDR)
 		if err != nil {
@@ -72,7 +72,7 @@ func LiteralAddress(hive *nixeval.Hive, n nixeval.Node) (netip.Addr, bool) {
 	return a, err == nil
 }
 
-// makeEndpoint returns the endpoint, or nil while its node has no address.
+// makeEndpoint returns the address of the cluster's API, or nil while the endpoint's node has no address.
 func makeEndpoint(hive *nixeval.Hive, r *Runtime) (*Endpoint, error) {
 	e := hive.Cluster.Endpoint
 	switch {

@@ -1,7 +1,7 @@
 package failure
 
-// Kind is the kind of an error. If an error has several kinds, because it wraps or joins other errors, the
-// smallest one decides: kinds are in the order of the steps of a run.
+// Kind is the kind of an error. An error that wraps or joins other errors has the smallest of their kinds, see
+// [KindOf]. The kinds are in the order of the steps of a run.
 type Kind int
 
 const (
@@ -16,11 +16,11 @@ const (
 	Cluster                 // the running cluster does not answer, or refuses a change
 	Copy                    // a closure or a key did not arrive on a node
 	Activation              // a node does not run the system that it should run
-	Lost                    // an operation on a node made the node unreachable; like Activation
+	Lost                    // an operation on a node made the node unreachable; same exit code as Activation
 	Check                   // a condition does not hold
 	Command                 // a command that the user runs on nodes failed
 	Nix                     // Nix failed, and the error names no unit
-	Timeout                 // a node did not answer in time, in a step that has no kind
+	Timeout                 // a node did not answer in time, in a step without a kind
 	Internal                // every other error
 )
 
@@ -41,8 +41,8 @@ type classified struct {
 func (e *classified) Kind() Kind    { return e.kind }
 func (e *classified) Unwrap() error { return e.error }
 
-// hidesUnreachable reports whether errors of a kind explain by themselves why a node is unreachable, so that
-// an unreachable node among their causes does not count.
+// hidesUnreachable reports whether an error of this kind already explains why a node is unreachable. Causes of
+// the kind Unreachable are then ignored.
 func (k Kind) hidesUnreachable() bool { return k == Cluster || k == Lost }
 
 // KindOf returns the smallest kind of err and its causes; Internal if none of them has a kind. A cause of the kind

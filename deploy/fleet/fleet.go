@@ -22,30 +22,32 @@ type Fleet struct {
 	hive    *nixeval.Hive
 	options Options
 
-	// resolving limits the number of concurrent ssh -G: a thousand at once time out.
+	// resolving limits the number of concurrent ssh -G processes, because a thousand of them at once time out.
 	resolving chan struct{}
 
 	mu    sync.Mutex
 	hosts map[string]*remote.Host
 }
 
-// RecordedMachines are the machines that nixbench has booted. A node's machine is looked up when its
-// connection is made, so that the address and the host key are those of that moment.
+// RecordedMachines are the machines that nixbench has booted. A node's machine is looked up when the connection
+// to the node is made, so that the connection uses the current address and host key.
 type RecordedMachines interface {
-	// MachineOf returns the machine of a node, which is zero if there is none, and the machines' cluster.
+	// MachineOf returns the recorded machine of a node, or the zero value if there is none, and the recorded
+	// cluster.
 	MachineOf(node string) (state.Machine, *state.Cluster, error)
 }
 
-// FleetOptions say how nodes are reached.
+// Options are the options of a [Fleet].
 type Options struct {
 	remote.Options
 	SSHConfig string                                                      // the file to read in place of the user's OpenSSH configuration; a node's own sshOptions may name another file
-	Recorded  RecordedMachines                                            // nil: nixbench has booted none
-	ClientKey string                                                      // the file with the private key that logs in to these machines
+	Recorded  RecordedMachines                                            // nil: there are no recorded machines
+	ClientKey string                                                      // path of the private key for logins to recorded machines
 	Resolve   func(context.Context, remote.Target) (remote.Config, error) // nil: remote.Resolve
 }
 
-// NewFleet prepares connections to the hive's nodes. Close it when the run is over.
+// New returns a fleet of the hive's nodes. It makes no connection. The caller closes the fleet at the end of
+// the run.
 func New(hive *nixeval.Hive, o Options) *Fleet {
 	if o.Keyring == nil {
 		o.Keyring = &remote.Keyring{} // shared, so that a passphrase is asked for once and not once per node
@@ -91,7 +93,7 @@ func (f *Fleet) Host(ctx context.Context, n nixeval.Node) (*remote.Host, error) 
 	return f.hosts[n.Name], nil
 }
 
-// Hive returns the hive whose nodes these are.
+// Hive returns the hive that contains the nodes of the fleet.
 func (f *Fleet) Hive() *nixeval.Hive { return f.hive }
 
 // Send returns the sink of events about connections.
@@ -109,8 +111,8 @@ func (f *Fleet) Drop(node string) {
 	}
 }
 
-// Target returns how to reach a node: by the hive's deployment.targetHost, or for a machine that
-// nixbench has booted by the recorded address.
+// Target returns the address, the user and the SSH options of a node. They are taken from the node's deployment
+// options in the hive, or, for a machine that nixbench has booted, from the recorded machine.
 func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	var d nixeval.Deployment
 	if u := f.hive.Unit(n.Unit); u != nil { // the hive may no longer have the role of a machine
@@ -132,8 +134,8 @@ func (f *Fleet) Target(n nixeval.Node) (remote.Target, error) {
 	}, nil
 }
 
-// bootedTarget returns how to reach a machine that nixbench has booted. Only its pinned host key is
-// accepted, and the user's SSH configuration is not read.
+// bootedTarget returns the target of a machine that nixbench has booted. A connection to this target accepts
+// only the pinned host key of the machine, and does not read the user's SSH configuration.
 func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Target, error) {
 	m, cluster, err := f.machineOf(n.Name)
 	switch {
@@ -151,7 +153,7 @@ func (f *Fleet) bootedTarget(n nixeval.Node, d nixeval.Deployment) (remote.Targe
 	return remote.Target{
 		Name: n.Name, Host: m.Address.String(), Port: d.TargetPort, User: &user,
 		SSHOptions: d.SSHOptions, Escalation: d.PrivilegeEscalationCommand,
-		IdentityFiles: []string{f.options.ClientKey}, HostKeys: []string{m.HostKey}, Via: jumpHost(n.Name, m, cluster),
+		IdentityFiles: []string{f.options.ClientKey}, HostKeys: []string{m.HostKey}, Via: jumpHostOf(n.Name, m, cluster),
 	}, nil
 }
 
@@ -162,9 +164,9 @@ func (f *Fleet) machineOf(node string) (state.Machine, *state.Cluster, error) {
 	return f.options.Recorded.MachineOf(node)
 }
 
-// jumpHost returns the hypervisor's host if the machine can be reached only through it: libvirt
-// reaches that host by SSH, and the machine is on a network of that host that nixbench manages.
-func jumpHost(node string, m state.Machine, c *state.Cluster) *remote.Target {
+// jumpHostOf returns the hypervisor's host if the machine can be reached only through that host, otherwise nil:
+// libvirt reaches the host by SSH, and the machine is on a network of the host that nixbench manages.
+func jumpHostOf(node string, m state.Machine, c *state.Cluster) *remote.Target {
 	if c == nil || !provision.Mode(c.Network.Mode).Ours() {
 		return nil
 	}

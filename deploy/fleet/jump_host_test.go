@@ -19,7 +19,7 @@ func TestJumpHost(t *testing.T) {
 		{"qemu+tls://kvm1/system", "nat", ""},
 	} {
 		got := ""
-		if v := jumpHost("n", m, &state.Cluster{Network: state.Network{Mode: test.mode}, Hypervisors: map[string]state.Hypervisor{"h": {URI: test.uri}}}); v != nil {
+		if v := jumpHostOf("n", m, &state.Cluster{Network: state.Network{Mode: test.mode}, Hypervisors: map[string]state.Hypervisor{"h": {URI: test.uri}}}); v != nil {
 			got = v.Host
 			if v.User != nil {
 				got = *v.User + "@" + got

@@ -16,14 +16,14 @@ type Outcome[T any] struct {
 	Err   error
 }
 
-// Each runs f for every node, at most parallel of them at once (0: all). A failure of one
-// node does not cancel or delay the others.
+// Each calls f for every node, for at most parallel nodes at once (0: all). A failure of one node neither
+// cancels nor delays the others.
 func Each[T any](ctx context.Context, nodes []nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
 	return EachReady(ctx, nodes, nil, parallel, f)
 }
 
-// EachReady is Each, but f runs for a node only after the node's channel is closed. Until then
-// the node does not count towards parallel.
+// EachReady is like [Each], but calls f for a node only after the node's channel in ready is closed. A node
+// that still waits for its channel does not count towards parallel.
 func EachReady[T any](ctx context.Context, nodes []nixeval.Node, ready map[string]<-chan struct{}, parallel int, f func(context.Context, nixeval.Node) (T, error)) []Outcome[T] {
 	out := make([]Outcome[T], len(nodes))
 	if parallel <= 0 {
@@ -67,7 +67,7 @@ func Errors[T any](outcomes []Outcome[T]) []error {
 	return errs
 }
 
-// Count formats a number of things: `1 node` or `3 nodes`.
+// Count returns a number with its noun: `1 node` or `3 nodes`.
 func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

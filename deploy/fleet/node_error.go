@@ -34,10 +34,10 @@ func (e *NodeError) Kind() failure.Kind {
 	return failure.Activation
 }
 
-// NoHostError is a node without an address.
+// NoHostError is returned for a node that has no known address.
 type NoHostError struct {
 	Node   nixeval.Node
-	Booted bool // its machine was created
+	Booted bool // the node's machine was created
 }
 
 // Hint returns what to do about the error.
@@ -66,7 +66,8 @@ func (e *NoHostError) OnNode() (node, text string) {
 // Kind implements [failure.Classified].
 func (e *NoHostError) Kind() failure.Kind { return failure.Unreachable }
 
-// Brief formats an error in one line without the node's name, which the line begins with.
+// Brief returns the first line of an error without the name of the node, which the caller prints in front of
+// it.
 func Brief(node string, err error) string {
 	var brief interface{ Brief() string }
 	if errors.As(err, &brief) {
@@ -74,7 +75,7 @@ func Brief(node string, err error) string {
 	}
 	var down *remote.UnreachableError
 	if errors.As(err, &down) {
-		err = down // leave out the step that could not be done
+		err = down // leave out the step that needed the connection
 	}
 	text, _, _ := strings.Cut(failure.TextOn(node, err), "\n")
 	return text

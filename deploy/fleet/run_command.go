@@ -27,7 +27,7 @@ func (f *Fleet) Run(ctx context.Context, node string, stdin io.Reader, argv ...s
 	return conn.Output(ctx, remote.Cmd{Argv: argv, Stdin: stdin, Sudo: true})
 }
 
-// programOf returns the name of the program in argv for messages, and for kubectl also the verb.
+// programOf returns the name of the program in argv for messages, and for kubectl also the subcommand.
 func programOf(argv []string) string {
 	name := path.Base(argv[0])
 	if name != "kubectl" {
@@ -41,8 +41,8 @@ func programOf(argv []string) string {
 	return name
 }
 
-// nodeByName returns the node of the hive with this name. For a node that the hive no longer has, it returns
-// one with the role of its recorded machine.
+// nodeByName returns the node of the hive with this name. If the hive no longer has the node, it returns a node
+// with the role of the recorded machine.
 func (f *Fleet) nodeByName(name string) nixeval.Node {
 	for _, n := range f.hive.Nodes {
 		if n.Name == name {

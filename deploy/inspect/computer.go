@@ -12,13 +12,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// ExamineComputer checks this computer: Nix, its store and OpenSSH's client.
+// Computer checks this computer: Nix, the Nix store and OpenSSH's client.
 func Computer(ctx context.Context) []provision.Finding {
-	return []provision.Finding{nixVersion(ctx), nixTrust(ctx), sshClient()}
+	return []provision.Finding{checkNixVersion(ctx), checkNixTrust(ctx), checkSSHClient()}
 }
 
-// nixVersion checks the version of Nix: 2.18 is required; from 2.8 on it only warns.
-func nixVersion(ctx context.Context) provision.Finding {
+// checkNixVersion checks the version of Nix. A version before 2.8 is an error, a version before 2.18 a warning.
+func checkNixVersion(ctx context.Context) provision.Finding {
 	f := provision.Finding{What: "nix", Fix: "install Nix 2.18 or later, see https://nixos.org/download"}
 	text, err := runCommand(ctx, "nix", "--version")
 	if err != nil {
@@ -46,8 +46,8 @@ func nixVersion(ctx context.Context) provision.Finding {
 	return f
 }
 
-// nixTrust checks whether the Nix store can be reached and whether its daemon trusts the user.
-func nixTrust(ctx context.Context) provision.Finding {
+// checkNixTrust checks whether the Nix store can be reached and whether its daemon trusts the user.
+func checkNixTrust(ctx context.Context) provision.Finding {
 	f := provision.Finding{What: "nix store", State: provision.FindingOK}
 	text, err := runCommand(ctx, "nix", "--extra-experimental-features", "nix-command", "store", "ping", "--json")
 	switch {
@@ -66,9 +66,9 @@ func nixTrust(ctx context.Context) provision.Finding {
 	return f
 }
 
-// sshClient checks for OpenSSH's client. nixbench ssh needs it, and so do nodes with a
-// deployment.targetHost, whose connection options come from `ssh -G`.
-func sshClient() provision.Finding {
+// checkSSHClient checks whether OpenSSH's client is installed. `nixbench ssh` needs the client. So does every
+// node with a deployment.targetHost, because `ssh -G` returns the node's connection options.
+func checkSSHClient() provision.Finding {
 	if path, err := exec.LookPath("ssh"); err == nil {
 		return provision.Finding{What: "ssh", State: provision.FindingOK, Text: path}
 	}

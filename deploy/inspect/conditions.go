@@ -8,17 +8,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// NodeConditions returns the conditions that every node must meet, with any engine or without one. Units that had
-// failed on a node before, as in before, do not count. A warning names them once the condition holds.
+// NodeConditions returns the conditions that every node must meet, independent of its engine. A unit that has
+// already failed in before, the inspections before the run by node name, does not violate them. A warning names
+// such units once the conditions hold.
 func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before map[string]activate.Node, send event.Sink) []check.Condition {
 	var inspected []fleet.Outcome[activate.Node]
 	return []check.Condition{{
@@ -29,7 +29,7 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 			now := Nodes(ctx, f, nodes, parallel, nil)
 			for i, o := range now {
 				var old []string
-				now[i].Value.Failed, old = failedSince(before[o.Node.Name], o.Value)
+				now[i].Value.Failed, old = splitFailedUnits(before[o.Node.Name], o.Value)
 				if len(old) > 0 {
 					still = append(still, event.Event{Kind: event.Message, Level: "warning", Node: o.Node.Name,
 						Text: fmt.Sprintf("%s: failed before this run and has not recovered: %s", o.Node.Name, strings.Join(old, ", "))})
@@ -69,9 +69,9 @@ func NodeConditions(f *fleet.Fleet, nodes []nixeval.Node, parallel int, before m
 	}}
 }
 
-// failedSince splits the failed units of a node into those that have failed since before and those
-// that had already failed.
-func failedSince(before, now activate.Node) (since, old []string) {
+// splitFailedUnits splits the failed units of now into those that had not failed in before (since) and those
+// that had (old).
+func splitFailedUnits(before, now activate.Node) (since, old []string) {
 	for _, unit := range now.Failed {
 		if slices.Contains(before.Failed, unit) {
 			old = append(old, unit)
@@ -82,8 +82,8 @@ func failedSince(before, now activate.Node) (since, old []string) {
 	return since, old
 }
 
-// MemberConditions returns the conditions of the programs that run on the members themselves. The engine may
-// notice only a minute later that such a program has stopped.
+// MemberConditions returns the conditions that the engine's programs run on the members. The programs are
+// inspected on each member, because the engine may notice only a minute later that such a program has stopped.
 func MemberConditions(engines []engine.Engine, nodes []nixeval.Node, parallel int) []check.Condition {
 	var out []check.Condition
 	for _, e := range engines {

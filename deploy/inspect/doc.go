@@ -1,3 +1,3 @@
-// Package inspect reports the state of nodes, and changes nothing: what they run, why units failed, and the
-// conditions that apply, check and status have in common.
+// Package inspect reads the state of nodes: the systems that they run, and why units failed. It also defines
+// the conditions that apply, check and status have in common. It changes nothing.
 package inspect

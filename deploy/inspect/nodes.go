@@ -4,16 +4,15 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/node"
-
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// InspectNodes asks every node what it runs, by one login and one command per node. It changes
-// nothing. A node that cannot be reached does not delay the others.
+// Nodes inspects every node with one login and one command per node. It changes nothing. A node that cannot be
+// reached does not delay the others.
 func Nodes(ctx context.Context, f *fleet.Fleet, nodes []nixeval.Node, parallel int, send event.Sink) []fleet.Outcome[activate.Node] {
 	a := &activate.Activator{Send: f.Send()}
 	send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Connect, Total: len(nodes)})

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -24,7 +23,7 @@ func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outco
 	}
 	out := map[string]map[string]string{}
 	for _, o := range fleet.Each(ctx, nodes, parallel, func(ctx context.Context, n nixeval.Node) (map[string]string, error) {
-		return readFailureReasons(ctx, f, n.Name, units[n.Name])
+		return readNodeReasons(ctx, f, n.Name, units[n.Name])
 	}) {
 		if o.Err == nil { // otherwise only the unit's name is shown
 			out[o.Node.Name] = o.Value
@@ -33,9 +32,9 @@ func FailureReasons(ctx context.Context, f *fleet.Fleet, inspected []fleet.Outco
 	return out
 }
 
-// readFailureReasons reads the last line that each unit logged itself since its last start. It leaves out
-// systemd's own lines, because they are the same for every failure.
-func readFailureReasons(ctx context.Context, f *fleet.Fleet, node string, units []string) (map[string]string, error) {
+// readNodeReasons returns, by unit, the last line that each unit of a node has logged itself since its last
+// start. It leaves out the lines of systemd, because they are the same for every failure.
+func readNodeReasons(ctx context.Context, f *fleet.Fleet, node string, units []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	const script = `for unit; do

@@ -3,13 +3,11 @@ package inspect
 import (
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-	"github.com/nixbench/nixbench/deploy/node"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -19,19 +17,19 @@ const (
 	AsDeployed    = "as deployed"    // the system that the last run deployed
 	OtherSystem   = "other system"   // another system than the last run deployed
 	NeverDeployed = "never deployed" // no run, from here or elsewhere, has deployed the node
-	UpToDate      = "up to date"     // the system of the hive; needs an evaluation
-	Drifted       = "differs"        // another system than the hive's; needs an evaluation
+	UpToDate      = "up to date"     // the system of the hive; known only after an evaluation
+	Drifted       = "differs"        // another system than the hive's; known only after an evaluation
 	NotNixOS      = "not NixOS"
 	Unreachable   = "unreachable"
-	NotBooted     = "not booted"    // its machine does not run or does not exist
-	NotEvaluated  = "not evaluated" // so it is unknown whether it differs
+	NotBooted     = "not booted"    // the node's machine does not run or does not exist
+	NotEvaluated  = "not evaluated" // the system of the hive is unknown, so it cannot be compared
 )
 
 // Status is the observed state of a node, as nixbench status shows it.
 type Status struct {
 	Node        string   `json:"node"`
 	System      string   `json:"system"`            // one of the constants above
-	Current     string   `json:"current,omitempty"` // store paths
+	Current     string   `json:"current,omitempty"` // store path, like Booted and BootDefault
 	Booted      string   `json:"booted,omitempty"`
 	BootDefault string   `json:"bootDefault,omitempty"`
 	Deployed    string   `json:"deployed,omitempty"`          // the system that the last run deployed
@@ -45,9 +43,9 @@ type Status struct {
 	Reboot  bool              `json:"rebootNeeded"`
 	Uptime  int64             `json:"uptime,omitempty"` // seconds
 	LastRun *LastRun          `json:"lastRun,omitempty"`
-	// Machine is nil for nodes that nixbench does not boot, and if no hypervisor could be asked.
+	// Machine is nil for nodes that nixbench does not boot, and if no hypervisor answers.
 	Machine *machines.Status `json:"machine,omitempty"`
-	// Certificates of the node's cluster member.
+	// Certificates contains the certificates of the node's cluster member.
 	Certificates []engine.Certificate `json:"certificates,omitempty"`
 	Error        string               `json:"error,omitempty"`
 	Time         time.Time            `json:"time"`
@@ -60,7 +58,7 @@ type LastRun struct {
 	Outcome string    `json:"outcome,omitempty"` // empty while the run is in progress
 	Time    time.Time `json:"time"`
 	Text    string    `json:"text"`
-	Armed   bool      `json:"armed"` // the node rolls back by itself unless the run confirms
+	Armed   bool      `json:"armed"` // the node rolls back by itself unless the run confirms the system
 	Alive   bool      `json:"alive"`
 }
 
@@ -86,14 +84,14 @@ func StatusOf(o fleet.Outcome[activate.Node], recorded state.Node, desired map[s
 	if r := n.Last; r != nil {
 		s.LastRun = &LastRun{Run: r.ID, Goal: string(r.Goal), Outcome: string(r.Outcome), Time: r.Time, Text: r.String(), Armed: n.Armed(), Alive: r.Alive}
 		if r.To == n.Current && (r.Outcome == activate.Committed || r.Outcome == activate.Activated || r.Outcome == activate.BootDefault) {
-			s.Deployed = n.Current // deployed from here or elsewhere, or booted since then
+			s.Deployed = n.Current // another computer may have deployed it, or the node has booted it since
 		}
 	}
-	s.System = s.systemWord(n, desired != nil)
+	s.System = s.compareSystem(n, desired != nil)
 	return s
 }
 
-func (s Status) systemWord(n activate.Node, evaluated bool) string {
+func (s Status) compareSystem(n activate.Node, evaluated bool) string {
 	switch {
 	case !n.NixOS:
 		return NotNixOS

@@ -15,7 +15,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Changer holds what the changes of a run need.
+// Changer deploys, restores, rolls back and reboots nodes. It holds the connections, the state and the id of
+// the run.
 type Changer struct {
 	Fleet     *fleet.Fleet
 	Copier    *closure.Copier
@@ -26,7 +27,7 @@ type Changer struct {
 	Send      event.Sink
 }
 
-// Options say how systems get onto nodes.
+// Options are the options of a change of a node.
 type Options struct {
 	Goal           Goal
 	Confirm        time.Duration // time to confirm before the node rolls back; 0: the rollback is not armed
@@ -35,7 +36,7 @@ type Options struct {
 	ActivateWith   string // "" or activate.NixosRebuild
 	ReplaceUnknown bool   // overrides replaceUnknownProfiles of the hive
 	WithoutKeys    bool
-	RollbackAll    bool // nodes keep what is needed to roll back the whole run
+	RollbackAll    bool // nodes keep a backup of the replaced keys, so that the whole run can be rolled back
 }
 
 // host is a node's connection with the methods that activate and closure need.
@@ -44,7 +45,8 @@ type host interface {
 	closure.Host
 }
 
-// Inspect asks a node what it runs. It first waits for a reboot that a killed run has begun.
+// Inspect returns the state that a node reports. If a killed run has requested a reboot of the node, Inspect
+// first waits until the node has booted.
 func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (activate.Node, error) {
 	c.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Connect, Node: n.Name})
 	h, err := c.Fleet.Host(ctx, n)
@@ -61,15 +63,16 @@ func (c *Changer) Inspect(ctx context.Context, n nixeval.Node) (activate.Node, e
 	return observed, err
 }
 
-// Inspect asks a node what it runs.
+// Inspect returns the state that a node reports. A lost connection or a timeout is an error of the connect
+// phase.
 func Inspect(ctx context.Context, a *activate.Activator, name string, h activate.Host) (activate.Node, error) {
 	observed, err := a.Inspect(ctx, name, h)
-	return observed, inspectError(name, err)
+	return observed, wrapInspectError(name, err)
 }
 
-// inspectError marks a lost connection or a timeout as an error of the connect phase, because nothing
+// wrapInspectError marks a lost connection or a timeout as an error of the connect phase, because nothing
 // has been changed on the node. It returns other errors unchanged.
-func inspectError(name string, err error) error {
+func wrapInspectError(name string, err error) error {
 	var lost *remote.LostError
 	var timeout *remote.TimeoutError
 	if errors.As(err, &lost) || errors.As(err, &timeout) {

@@ -6,9 +6,8 @@ import (
 	"io"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
 )
 
@@ -18,15 +17,15 @@ func TestInspectError(t *testing.T) {
 	timeout := &remote.TimeoutError{Node: "m1", Addr: "m1:22", Command: "inspect", Err: context.DeadlineExceeded}
 	for _, err := range []error{lost, timeout} {
 		var n *fleet.NodeError
-		if got := inspectError("m1", err); !errors.As(got, &n) || n.Step != event.Connect || !errors.Is(got, err) || got.Error() != err.Error() {
+		if got := wrapInspectError("m1", err); !errors.As(got, &n) || n.Step != event.Connect || !errors.Is(got, err) || got.Error() != err.Error() {
 			t.Errorf("%#v", got)
 		}
 	}
 	refused := &remote.AuthError{Node: "m1", Addr: "m1:22", User: "root"}
-	if got := inspectError("m1", refused); got != error(refused) {
+	if got := wrapInspectError("m1", refused); got != error(refused) {
 		t.Errorf("%#v", got)
 	}
-	if got := inspectError("m1", nil); got != nil {
+	if got := wrapInspectError("m1", nil); got != nil {
 		t.Errorf("%#v", got)
 	}
 }

@@ -21,12 +21,12 @@ type Task struct {
 	Deployment    nixeval.Deployment // the node's deployment options
 	Closure       nixeval.Closure
 	BuildOnTarget bool
-	Observed      activate.Node // what the node was like before the run
-	Unchanged     bool          // the node runs the desired system already; only keys may differ
+	Observed      activate.Node // state of the node before the run
+	Unchanged     bool          // the node already runs the desired system; only keys may differ
 	Keys          secrets.Set
 }
 
-// Result is what a change has done to a node.
+// Result is the result of a change of one node.
 type Result struct {
 	Outcome state.Outcome
 	Text    string
@@ -44,7 +44,7 @@ func (r Result) After() int {
 
 // Deploy copies the closure, uploads keys, activates the system and uploads the remaining keys.
 func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error) {
-	result, err := c.runSteps(ctx, t, o)
+	result, err := c.runDeploySteps(ctx, t, o)
 	var lost *activate.LostSightError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &lost) {
 		// The cause of the cancellation explains more than the failure that followed from it.
@@ -53,7 +53,7 @@ func (c *Changer) Deploy(ctx context.Context, t Task, o Options) (Result, error)
 	return result, err
 }
 
-func (c *Changer) runSteps(ctx context.Context, t Task, o Options) (Result, error) {
+func (c *Changer) runDeploySteps(ctx context.Context, t Task, o Options) (Result, error) {
 	failed := Result{Outcome: state.Failed}
 	h, err := c.Fleet.Host(ctx, t.Node)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Changer) runSteps(ctx context.Context, t Task, o Options) (Result, erro
 	case DryActivate:
 		return c.dryActivate(ctx, h, t, o)
 	}
-	recovered, err := c.finishPrevious(ctx, h, t)
+	recovered, err := c.finishPreviousActivation(ctx, h, t)
 	if err != nil {
 		return failed, err
 	}
@@ -89,8 +89,8 @@ func (c *Changer) runSteps(ctx context.Context, t Task, o Options) (Result, erro
 	return result, nil
 }
 
-// confirmUnchanged removes the intents of killed runs from the state and records the system
-// as confirmed: the node already runs the desired system.
+// confirmUnchanged updates the state for a node that already runs the desired system. It removes the intents of
+// killed runs, and for the goal switch it records the system as confirmed.
 func (c *Changer) confirmUnchanged(t Task, o Options) error {
 	name := t.Node.Name
 	recorded := c.Store.State()
@@ -122,7 +122,7 @@ func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options
 		stats, err = c.Copier.Copy(ctx, name, h, []string{t.Closure.Out})
 		text = fmt.Sprintf("%d paths", stats.Paths)
 		if err != nil {
-			stats = closure.Stats{} // they count the paths to copy, not the paths that were copied
+			stats = closure.Stats{} // after an error, stats counts the paths to copy and not the copied paths
 		}
 	}
 	if err == nil && o.Goal != DryActivate {
@@ -137,8 +137,8 @@ func (c *Changer) transferClosure(ctx context.Context, h host, t Task, o Options
 	return nil
 }
 
-// request returns the activation of a task's system.
-func (c *Changer) request(t Task, o Options) activate.Request {
+// newRequest returns the request to activate the system of a task.
+func (c *Changer) newRequest(t Task, o Options) activate.Request {
 	return activate.Request{
 		Run: c.RunID, Path: t.Closure.Out, Goal: activate.Goal(o.Goal),
 		Specialisation: o.Specialisation, Confirm: o.Confirm, SettleTime: o.SettleTime, Activator: o.ActivateWith,
@@ -148,8 +148,8 @@ func (c *Changer) request(t Task, o Options) activate.Request {
 }
 
 // CheckReplaceable returns an error if the node has a system that must not be replaced, or is not a NixOS
-// system. known has the systems that were deployed from here. It is called before anything is copied to the
-// node.
+// system. known contains the paths of the systems that this computer has deployed. It is called before anything
+// is copied to the node.
 func CheckReplaceable(name string, observed activate.Node, closure nixeval.Closure, d nixeval.Deployment, known []string, o Options) error {
 	runs := TargetSystem(closure, o)
 	switch {
@@ -168,8 +168,8 @@ func IsUnchanged(observed activate.Node, closure nixeval.Closure, o Options) boo
 	return runs != "" && o.Goal.Activates() && observed.HasReached(activate.Goal(o.Goal), closure.Out, runs)
 }
 
-// TargetSystem returns the store path that the node would report as its system; empty if that is
-// known only on the node.
+// TargetSystem returns the store path that the node would report as its system after the deployment. It returns
+// "" if a specialisation is selected and the closure is not in the local store.
 func TargetSystem(closure nixeval.Closure, o Options) string {
 	if o.Specialisation == "" {
 		return closure.Out
@@ -179,26 +179,26 @@ func TargetSystem(closure nixeval.Closure, o Options) string {
 }
 
 func (c *Changer) dryActivate(ctx context.Context, h host, t Task, o Options) (Result, error) {
-	result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.request(t, o))
+	result, err := c.Activator.Activate(ctx, t.Node.Name, h, c.newRequest(t, o))
 	if err != nil {
 		return Result{Outcome: state.Failed}, &fleet.NodeError{Node: t.Node.Name, Step: event.Activate, Err: err}
 	}
-	return Result{Outcome: state.Unchanged, Text: dryText(result)}, nil
+	return Result{Outcome: state.Unchanged, Text: formatDryActivation(result)}, nil
 }
 
-// activateTask activates the task's system on the node. recovered: the unfinished activation of a killed run
-// was finished or undone before.
+// activateTask activates the task's system on the node. recovered is set if the unfinished activation of a
+// killed run was finished or undone before.
 func (c *Changer) activateTask(ctx context.Context, h host, t Task, o Options, recovered bool) (Result, error) {
 	name := t.Node.Name
-	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{Before: t.Observed, Request: c.request(t, o), Recovered: recovered})
+	activation, outcome, err := c.ApplySystem(ctx, name, h, Target{Before: t.Observed, Request: c.newRequest(t, o), Recovered: recovered})
 	result := Result{Outcome: outcome}
 	var busy *activate.BusyError
-	if activation.Changed && !errors.As(err, &busy) { // a busy node is changed by another run
+	if activation.Changed && !errors.As(err, &busy) { // another run is changing a busy node
 		result.Activation = &activation
 	}
 	if err != nil {
 		return result, &fleet.NodeError{Node: name, Step: event.Activate, Err: err}
 	}
-	result.Text = activateText(activation, t.Observed)
+	result.Text = formatActivation(activation, t.Observed)
 	return result, nil
 }

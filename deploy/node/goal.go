@@ -14,8 +14,8 @@ const (
 	UploadKeys  = Goal("upload-keys") // upload only the keys; no system is evaluated
 )
 
-// Activates reports whether the goal Activates a system or makes it the boot default.
+// Activates reports whether the goal activates a system or makes it the boot default.
 func (g Goal) Activates() bool { return g == Switch || g == Boot || g == Test }
 
-// ActivatesNow reports whether the goal Activates systems now, and not at the next boot.
+// ActivatesNow reports whether the goal activates systems during the run, and not at the next boot.
 func (g Goal) ActivatesNow() bool { return g == Switch || g == Test }

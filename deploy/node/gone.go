@@ -6,7 +6,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// GoneError is a rollback of a node that no longer has the target system.
+// GoneError is returned by a rollback if the node no longer has the target system.
 type GoneError struct{ Node, What string }
 
 func (e *GoneError) Error() string { return failure.Message(e) }

@@ -6,20 +6,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/state"
-
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/secrets"
+	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// finishPrevious finishes or undoes the unfinished activation of a killed run on the node, and reports whether
-// there was one. It is called
-// before keys are uploaded: if the node rolls back that activation, it also restores the keys from
-// before it, which would replace newly uploaded keys.
-func (c *Changer) finishPrevious(ctx context.Context, h host, t Task) (bool, error) {
+// finishPreviousActivation finishes or undoes the unfinished activation of a killed run on the node, and
+// reports whether there was one. It is called before keys are uploaded: a node that rolls back that activation
+// also restores its previous keys, which would replace newly uploaded keys.
+func (c *Changer) finishPreviousActivation(ctx context.Context, h host, t Task) (bool, error) {
 	if !t.Observed.HasUnfinishedRun() {
 		return false, nil
 	}
@@ -30,8 +28,8 @@ func (c *Changer) finishPrevious(ctx context.Context, h host, t Task) (bool, err
 	return finished != nil, nil
 }
 
-// asideMode returns how long the node keeps a backup of the keys that an upload replaces.
-func (o Options) asideMode(when secrets.When) secrets.Aside {
+// keyBackupMode returns how long the node keeps a backup of the keys that an upload replaces.
+func (o Options) keyBackupMode(when secrets.When) secrets.Aside {
 	switch {
 	case when == secrets.Pre && o.RollbackAll:
 		return secrets.Hold
@@ -43,16 +41,16 @@ func (o Options) asideMode(when secrets.When) secrets.Aside {
 	return secrets.Drop
 }
 
-// restoreKeys restores the previous keys of a node after its activation failed. It changes
-// nothing if the node has restored them itself, or if a failed switch is not rolled back. If
-// an activation still runs on the node, restoreKeys leaves the keys to that activation.
+// restoreKeys restores the previous keys of a node after its activation failed. It changes nothing if the node
+// has restored the keys itself, or if a failed switch is not rolled back. It also changes nothing while an
+// activation still runs on the node: if the node rolls back that activation, the node also restores the keys.
 func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, why error) error {
 	var lost *activate.LostSightError
 	var busy *activate.BusyError
 	if o.WithoutKeys || len(t.Keys.Keys) == 0 || errors.As(why, &lost) || errors.As(why, &busy) {
 		return nil
 	}
-	// This runs also after Ctrl-C, while the user waits, so its time is limited.
+	// The keys are also restored after Ctrl-C, while the user waits, so the time is limited.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), undoTimeout, fmt.Errorf("no answer within %v", undoTimeout))
 	defer cancel()
 	err := c.Uploader.Undo(ctx, t.Node.Name, h)
@@ -61,13 +59,14 @@ func (c *Changer) restoreKeys(ctx context.Context, h host, t Task, o Options, wh
 	case err == nil:
 		return nil
 	case errors.As(why, &failed) && failed.Result.RolledBack():
-		// The node has rolled back; only the keys that it could not restore are left to do.
+		// The node has rolled back its system and its keys. Undo only has to restore keys that the node could
+		// not restore.
 		return fmt.Errorf("the node has restored the previous keys with its previous system, but this could not be verified: %w", err)
 	}
 	return fmt.Errorf("its keys may be those of the new system; nixbench apply compares them with the hive: %w", err)
 }
 
-// undoTimeout limits the time to restore keys after a failure.
+// undoTimeout is the maximum time to restore keys after a failure.
 const undoTimeout = 5 * time.Second
 
 // DropKeyBackup removes the backup of keys that the node kept in case the whole run is rolled back.
@@ -82,8 +81,8 @@ func (c *Changer) DropKeyBackup(ctx context.Context, n nixeval.Node) error {
 	return nil
 }
 
-// updateKeys uploads the keys of a node that runs the desired system already, or whose
-// system is not to be changed.
+// updateKeys uploads the keys of a node whose system does not change: the node already runs the desired system,
+// or the goal is UploadKeys.
 func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Result, error) {
 	if t.Unchanged {
 		if err := c.confirmUnchanged(t, o); err != nil {
@@ -102,19 +101,18 @@ func (c *Changer) updateKeys(ctx context.Context, h host, t Task, o Options) (Re
 	return Result{Outcome: state.Unchanged, Text: "unchanged"}, nil
 }
 
-// uploadKeys uploads the keys for the given moment of a deployment, and returns a text about
-// what changed. If the hive has no keys for the node, the keys of the old system are removed
-// after that system has stopped running. A node that has no keys according to the state is
-// not contacted.
+// uploadKeys uploads the keys for the given moment of a deployment, and returns a summary of the changes, or
+// "". If the hive has no keys for the node, the keys of the old system are removed after the old system has
+// stopped. A node that has no keys according to the state is not contacted.
 func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, when secrets.When) (string, error) {
 	none := len(t.Keys.Keys) == 0
 	if o.WithoutKeys || none && (when == secrets.Pre || o.Goal == Boot || o.Goal == Test ||
-		when == secrets.All && o.Goal != UploadKeys && c.confirmedWithoutKeys(t)) {
+		when == secrets.All && o.Goal != UploadKeys && c.runsConfirmedSystem(t)) {
 		return "", nil
 	}
 	set := t.Keys.At(when)
-	set.Aside = o.asideMode(when)
-	set.KeepOld = o.Goal == Boot || o.Goal == Test // the node runs or boots also another system, which needs its keys
+	set.Aside = o.keyBackupMode(when)
+	set.KeepOld = o.Goal == Boot || o.Goal == Test // the node also runs or boots another system, which needs the old keys
 	result, err := c.Uploader.Upload(ctx, h, set)
 	if err != nil {
 		return "", &fleet.NodeError{Node: t.Node.Name, Step: event.Keys, Err: err}
@@ -125,9 +123,9 @@ func (c *Changer) uploadKeys(ctx context.Context, h host, t Task, o Options, whe
 	return "", nil
 }
 
-// confirmedWithoutKeys reports whether the last confirmed system is the one that the node runs.
-// The hive has no keys for the node then, so there are none of ours to remove.
-func (c *Changer) confirmedWithoutKeys(t Task) bool {
+// runsConfirmedSystem reports whether the node runs the last confirmed system. If the hive has no keys for such
+// a node, the node has no keys from nixbench that must be removed.
+func (c *Changer) runsConfirmedSystem(t Task) bool {
 	confirmed := c.Store.Node(t.Node.Name).LastConfirmed
 	return confirmed != nil && (confirmed.Path == t.Observed.Current || t.Unchanged && confirmed.Path == t.Closure.Out) // or a specialisation of that system
 }

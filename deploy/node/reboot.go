@@ -16,8 +16,9 @@ import (
 // Rebooted is the outcome of a successful reboot.
 const Rebooted state.Outcome = "rebooted"
 
-// Reboot writes its intent to the state, and then reboots the node. A killed run leaves nothing to
-// finish or undo, because the node reboots by itself. The intent makes the next run wait for the node.
+// Reboot writes an intent to the state, reboots the node, and waits for at most timeout until the node has
+// booted. boot is the id of the current boot. If the run is killed, the intent makes the next run wait for the
+// node. The next run has nothing to finish or undo, because the node reboots by itself.
 func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeout time.Duration) (state.NodeResult, string, error) {
 	r := state.NodeResult{Node: n.Name, Unit: n.Unit, Outcome: state.Failed}
 	h, err := c.Fleet.Host(ctx, n)
@@ -50,21 +51,22 @@ func (c *Changer) Reboot(ctx context.Context, n nixeval.Node, boot string, timeo
 	return r, text, nil
 }
 
-// Limits for a reboot that a killed run began: maxRebootTime until the node is back, shutdownGrace
-// until its old system has gone down.
+// Time limits for a reboot that a killed run requested: maxRebootTime until the node has booted, shutdownGrace
+// until the old system has shut down.
 const (
 	maxRebootTime = 5 * time.Minute
 	shutdownGrace = 15 * time.Second
 )
 
-// waitForPreviousReboot waits for a node that a killed run has told to reboot. A node that is not back
-// in time is inspected like any other node, and the inspection reports what is wrong.
+// waitForPreviousReboot waits until a node has booted whose reboot was requested by a killed run, and removes
+// the intent from the state. A node that has not booted in time is no error, because the inspection that
+// follows reports the problem.
 func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h activate.Host) error {
 	intent := c.Store.State().Rebooting(node)
 	if intent == nil {
 		return nil
 	}
-	since := notAfter(intent.Since, time.Now())
+	since := clampToNow(intent.Since, time.Now())
 	if until := since.Add(maxRebootTime); time.Now().Before(until) {
 		c.Send.Send(event.Event{Kind: event.Message, Level: "note", Node: node, Text: node + ": an earlier run has requested its reboot; this run waits for it"})
 		limited, cancel := context.WithDeadline(ctx, until)
@@ -73,11 +75,11 @@ func (c *Changer) waitForPreviousReboot(ctx context.Context, node string, h acti
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		c.Fleet.Drop(node) // an old connection is to the system before the reboot
+		c.Fleet.Drop(node) // the old connection was made to the system before the reboot
 	}
 	return c.Store.Update(func(s *state.State) error { s.Rebooted(node); return nil })
 }
 
-// notAfter is since, or now where that is earlier: the clock was set back, or another machine wrote the time.
-// It has now's monotonic clock, so a clock that is set during a wait does not prolong it.
-func notAfter(since, now time.Time) time.Time { return now.Add(-max(0, now.Sub(since))) }
+// clampToNow returns since, or now if since is in the future because the clock was set back or another computer
+// wrote the time. The result has the monotonic clock of now, so that setting the clock does not prolong a wait.
+func clampToNow(since, now time.Time) time.Time { return now.Add(-max(0, now.Sub(since))) }

@@ -9,7 +9,7 @@ import (
 func TestRebootAfterClockWasSetBack(t *testing.T) {
 	now := time.Now()
 	for since, want := range map[time.Duration]time.Duration{-time.Minute: -time.Minute, 0: 0, 3 * time.Hour: 0} {
-		if got := notAfter(now.Add(since).UTC().Round(0), now); got.Sub(now).Round(time.Millisecond) != want {
+		if got := clampToNow(now.Add(since).UTC().Round(0), now); got.Sub(now).Round(time.Millisecond) != want {
 			t.Errorf("%v: %v, want %v", since, got.Sub(now), want)
 		}
 	}

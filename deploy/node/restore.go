@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Restore restores the system that the node ran and the one that it would have booted. After
-// apply boot or apply test those are two.
+// Restore restores the system that the node ran before the run, and the system that it would have booted. These
+// are two systems after apply boot or apply test.
 func (c *Changer) Restore(ctx context.Context, n nixeval.Node, before activate.Node, o Options) error {
 	h, err := c.Fleet.Host(ctx, n)
 	if err != nil {
@@ -33,12 +33,13 @@ func (c *Changer) Restore(ctx context.Context, n nixeval.Node, before activate.N
 	return nil
 }
 
+// restoreSystem restores the previous keys of a node, and then activates the earlier system at path.
 func (c *Changer) restoreSystem(ctx context.Context, n nixeval.Node, h host, o Options, before activate.Node, goal activate.Goal, path string) error {
 	generation := GenerationOf(before, path)
 	if generation == 0 {
 		return errors.New("it had no earlier generation")
 	}
-	if !o.WithoutKeys { // before the system: its units start with the previous keys
+	if !o.WithoutKeys { // before the activation, because the units of the earlier system start with the previous keys
 		if err := c.Uploader.PutBack(ctx, n.Name, h); err != nil {
 			return err
 		}
@@ -50,8 +51,8 @@ func (c *Changer) restoreSystem(ctx context.Context, n nixeval.Node, h host, o O
 	return err
 }
 
-// RollBack activates an earlier system on a node. generation is its number in the node's profile, or 0 if it is
-// not in the profile.
+// RollBack activates an earlier system on a node. generation is the number of that system in the node's
+// profile, or 0 if the profile does not contain the system.
 func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.Node, path string, generation int, o Options) (Result, error) {
 	h, err := c.Fleet.Host(ctx, n)
 	if err != nil {
@@ -65,6 +66,6 @@ func (c *Changer) RollBack(ctx context.Context, n nixeval.Node, before activate.
 	if err != nil {
 		return result, &fleet.NodeError{Node: n.Name, Step: event.Activate, Err: err}
 	}
-	result.Text = activateText(activation, before)
+	result.Text = formatActivation(activation, before)
 	return result, nil
 }

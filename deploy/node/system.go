@@ -10,25 +10,27 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Target is a system that a node is to run or to boot, and how the node gets there.
+// Target is a system that a node is to run or to boot, and the request that activates it.
 type Target struct {
-	Before  activate.Node    // what the node was like when it was inspected
-	Request activate.Request // with the path of the system, even if generation is set
+	Before  activate.Node    // state of the node when it was inspected
+	Request activate.Request // has the path of the system, even if Generation is set
 
-	// Generation of the node's profile to go back to; 0: the system becomes a new generation.
+	// Generation is the existing generation of the node's profile to activate; 0: the system becomes a new
+	// generation.
 	Generation int
-	// Restores: the node had the system before. If the system is missing, it was removed.
+	// Restores is set if the node had the system before. If the node no longer has it, the error is a
+	// [GoneError].
 	Restores bool
-	// Recovered: the unfinished activations of killed runs on the node were finished or undone before.
+	// Recovered is set if the unfinished activations of killed runs on the node were finished or undone before.
 	Recovered bool
 }
 
-// ApplySystem activates a system on a node. apply, rollback and the restoring of nodes after a
-// failed run use it, so that all of them have the same record in the state:
+// ApplySystem activates a system on a node. apply, rollback and the restore of nodes after a failed run
+// call it, so that the state has the same record of every activation:
 //
-//  1. The intent is written, together with the system that the node ran before this run.
+//  1. The intent is written to the state, together with the system that the node ran before this run.
 //  2. The node activates the system, and confirms it unless the rollback is not armed.
-//  3. The intent is removed, and a system that was confirmed becomes the last confirmed one.
+//  3. The intent is removed, and a confirmed system becomes the last confirmed system.
 //
 // If the outcome is unknown, because the connection was lost or the run was cancelled, the
 // intent stays, and the next run finishes the activation or undoes it.
@@ -42,7 +44,7 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	}); err != nil {
 		return activate.Result{}, state.Failed, err
 	}
-	result, err := c.activateSystem(ctx, node, h, t)
+	result, err := c.activateOrRollBack(ctx, node, h, t)
 	var lost *activate.LostSightError
 	if err != nil && (errors.As(err, &lost) || ctx.Err() != nil) {
 		result.After = activate.Node{} // unknown
@@ -50,8 +52,9 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	}
 	if stateErr := c.Store.Update(func(s *state.State) error {
 		s.Finish(run, node, intent.Step)
-		// An activation with an outcome has finished or undone what killed runs left on the node. Without
-		// an outcome, their intents stay: another run may be switching the node.
+		// An activation with an outcome has finished or undone the activations of killed runs on the node, so
+		// their intents are removed. Without an outcome their intents stay, because another run may be
+		// switching the node.
 		if err == nil || t.Recovered || result.PreviousRun != nil || result.Outcome != "" {
 			s.DropOpenIntents(run, node)
 		}
@@ -73,7 +76,7 @@ func (c *Changer) ApplySystem(ctx context.Context, node string, h activate.Host,
 	return result, state.Switched, nil
 }
 
-func (c *Changer) activateSystem(ctx context.Context, node string, h activate.Host, t Target) (activate.Result, error) {
+func (c *Changer) activateOrRollBack(ctx context.Context, node string, h activate.Host, t Target) (activate.Result, error) {
 	if t.Generation != 0 {
 		return c.Activator.Rollback(ctx, node, h, t.Generation, t.Request)
 	}
@@ -90,8 +93,8 @@ func newDeployment(n activate.Node, path, run string) state.Deployment {
 	return state.Deployment{Path: path, Generation: GenerationOf(n, path), Run: run, Time: time.Now()}
 }
 
-// GenerationOf returns the generation of a system in the node's profile; 0 if the profile has none.
-// If several generations are the same system, it prefers the one that the profile points to, then
+// GenerationOf returns the generation of a system in the node's profile, or 0 if the profile does not contain
+// the system. If several generations are the same system, it prefers the one that the profile points to, then
 // the newest.
 func GenerationOf(n activate.Node, system string) int {
 	if system == n.Profile && n.Generation != 0 {

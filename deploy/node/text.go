@@ -8,8 +8,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/activate"
 )
 
-// activateText describes what a successful activation has changed.
-func activateText(result activate.Result, before activate.Node) string {
+// formatActivation describes the changes of a successful activation.
+func formatActivation(result activate.Result, before activate.Node) string {
 	if !result.Changed {
 		return "unchanged"
 	}
@@ -37,8 +37,8 @@ func activateText(result activate.Result, before activate.Node) string {
 	return text
 }
 
-func dryText(result activate.Result) string {
-	text := unitsText(result.Dry)
+func formatDryActivation(result activate.Result) string {
+	text := formatUnitChanges(result.Dry)
 	var unknown *activate.UnknownProfileError
 	if errors.As(result.Refused, &unknown) {
 		text += "; but apply would refuse to replace " + unknown.Path + ", which was not deployed from here"
@@ -46,7 +46,7 @@ func dryText(result activate.Result) string {
 	return text
 }
 
-func unitsText(d *activate.Dry) string {
+func formatUnitChanges(d *activate.Dry) string {
 	if d == nil {
 		return "nothing would change"
 	}

@@ -13,15 +13,15 @@ import (
 // Actions of a run on a node.
 const (
 	WouldNothing = "unchanged"
-	WouldKeys    = "keys only"    // the node runs the desired system
+	WouldKeys    = "keys only"    // the node runs the desired system, but its keys differ
 	WouldDefault = "boot default" // the desired system runs, but another one would boot
 	WouldSwitch  = "switch"
 	WouldFirst   = "first deployment"
-	WouldRefuse  = "refused" // see NodePlan.Err
-	WouldNotFind = "unreachable"
+	WouldRefuse  = "refused" // Node.Err has the reason
+	NotReachable = "unreachable"
 	NotBuilt     = "not built"
 	WouldRemove  = "removed"     // its machine would be removed
-	NotKnown     = "not running" // its machine has to be started before the node can be inspected
+	NotRunning   = "not running" // its machine has to be started before the node can be inspected
 )
 
 // Observation is what is known about a node before the run changes it.
@@ -30,14 +30,14 @@ type Observation struct {
 	Deployment nixeval.Deployment // the node's deployment options in the hive
 	Observed   activate.Node
 	Err        error           // why the node could not be inspected, or nil
-	Closure    nixeval.Closure // its system
-	Built      bool            // whether there is one
-	Recorded   state.Node      // what the state has recorded
-	// Machine is what happens to its machine before the node changes; Keep, or empty, if nothing does.
+	Closure    nixeval.Closure // the desired system of the node
+	Built      bool            // whether Closure is set
+	Recorded   state.Node      // the node's record in the state
+	// Machine is the change of the node's machine before the node changes; Keep or empty: no change.
 	Machine provision.Action
 }
 
-// NodePlan is what a run does to one node.
+// Node is what a run does to one node.
 type Node struct {
 	Action  string // one of the constants above
 	Machine provision.Action
@@ -52,22 +52,22 @@ func (p Node) Restarts() bool {
 	return p.Machine == provision.Restart || p.Machine == provision.Recreate
 }
 
-// IsNoop reports whether the plan restarts nothing on the node.
+// IsNoop reports whether the run changes neither the system nor the machine of the node.
 func (p Node) IsNoop() bool { return p.Unchanged() && !p.Restarts() }
 
-// NeedsDrain reports whether a member is drained before the change. A member that is removed from its cluster
-// is drained for good, see [NodePlan.Removes].
+// NeedsDrain reports whether a member is drained before the change and uncordoned after it. It is false for a
+// member that is removed from its cluster, see [Node.Removes].
 func (p Node) NeedsDrain(goal node.Goal) bool {
 	activates := goal.ActivatesNow() && slices.Contains([]string{WouldSwitch, WouldDefault, WouldFirst}, p.Action)
 	return !p.Removes() && (p.Machine == provision.Restart || activates)
 }
 
-// Removes reports whether a member is removed from its cluster, for good or because its machine is recreated.
+// Removes reports whether a member is removed from its cluster, because its machine is removed or recreated.
 func (p Node) Removes() bool {
 	return p.Machine == provision.Remove || p.Machine == provision.Recreate
 }
 
-// Decide decides what a run does to a node. It has no effects: plan prints the decision, apply executes it.
+// Decide returns what a run does to a node. It changes nothing: plan prints the decision, apply executes it.
 func Decide(o Observation, options node.Options) Node {
 	p := Node{Machine: o.Machine}
 	p.Action, p.Err = decideAction(o, options)
@@ -82,13 +82,13 @@ func decideAction(o Observation, options node.Options) (string, error) {
 	case o.Machine == provision.Create, o.Machine == provision.Finish:
 		return WouldFirst, nil
 	case o.Machine == provision.Start, o.Machine == provision.Resume:
-		return NotKnown, nil
+		return NotRunning, nil
 	case o.Machine == provision.Reconnect:
-		return WouldNotFind, nil
+		return NotReachable, nil
 	case o.Err != nil && o.Machine == provision.Recreate: // recreating the machine may repair the node
 		return WouldFirst, nil
 	case o.Err != nil:
-		return WouldNotFind, o.Err
+		return NotReachable, o.Err
 	case o.Machine != provision.Recreate && node.IsUnchanged(n, o.Closure, options):
 		return WouldNothing, nil
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// AdjustError says that settings of members which are not part of their systems, such as labels, could not be
-// changed to those of the hive. Their systems are deployed.
+// AdjustError is returned if settings of members that are not part of their systems, such as labels, cannot be
+// changed to those of the hive. The systems of these members are deployed.
 type AdjustError struct{ Err error }
 
 func (e *AdjustError) Error() string { return e.Err.Error() }
@@ -21,13 +21,13 @@ func (e *AdjustError) Error() string { return e.Err.Error() }
 func (e *AdjustError) Kind() failure.Kind { return failure.Check }
 func (e *AdjustError) Unwrap() error      { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns what to do about the error.
 func (e *AdjustError) Hint() string {
 	return "run nixbench apply again; it changes only these settings"
 }
 
-// AdjustMembers changes settings of members that are not part of their systems, such as labels, to those of
-// the hive.
+// AdjustMembers changes settings of members that are not part of their systems, such as labels, to the values
+// in the hive.
 func (cluster Cluster) AdjustMembers(ctx context.Context, nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
@@ -53,7 +53,8 @@ func (cluster Cluster) AdjustMembers(ctx context.Context, nodes []string) error 
 	return nil
 }
 
-// AdjustmentLines returns one line per difference, with all nodes that have the same one.
+// AdjustmentLines returns one line for each different list of changes. The line begins with the names of all
+// nodes that have these changes.
 func AdjustmentLines(changes map[string][]string) []string {
 	nodes := map[string][]string{}
 	var texts []string
@@ -71,7 +72,7 @@ func AdjustmentLines(changes map[string][]string) []string {
 	return lines
 }
 
-// PreviewAdjustments returns what [Cluster.AdjustMembers] would change, by node.
+// PreviewAdjustments returns the changes that [Cluster.AdjustMembers] would make, by node name.
 func PreviewAdjustments(ctx context.Context, engines []engine.Engine, nodes []string, send event.Sink) map[string][]string {
 	out := map[string][]string{}
 	for _, e := range engines {

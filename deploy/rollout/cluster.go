@@ -16,42 +16,43 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// clusterState is the observed state of the running cluster: its engines and their members. Members are
-// drained before they change, and only a few of them change at the same time. Nodes that are not members yet
-// do not have to be drained.
+// Cluster is the observed state of the running cluster: its engines and their members. Members are drained
+// before they change, and only a few of them change at the same time. Nodes that are not members yet are not
+// drained.
 type Cluster struct {
 	reporter
 	engines      []engine.Engine
-	members      map[string]member
-	desired      map[string]bool // nodes that the hive has as members
+	members      map[string]member // by node name
+	desired      map[string]bool   // names of the nodes that are members according to the hive
 	drainOptions engine.DrainOptions
 }
 
 type member struct {
 	engine engine.Engine
 	engine.Status
-	// recreated: the machine was recreated and has nothing of the former member on its disks.
+	// recreated is set if the machine was recreated, so that its disks have no data of the former member.
 	recreated bool
-	// unreachable: the engine does not answer. The membership of this node is taken from the hive.
+	// unreachable is set if the engine does not answer. The membership of the node is then taken from the hive.
 	unreachable bool
 }
 
-// ClusterOf returns engines without members, for a run that does not disturb the cluster.
+// NewCluster returns a cluster with engines and without members, for a run that does not disturb the running
+// cluster.
 func NewCluster(engines []engine.Engine, send event.Sink) Cluster {
 	return Cluster{reporter: reporter{send}, engines: engines, members: map[string]member{}, desired: map[string]bool{}}
 }
 
-// ObserveCluster asks the engines of the hive for their members. Before the first deployment no engine is
-// asked. Where an engine does not answer, all nodes that were deployed before count as its members, also nodes
-// that report a deployment which the state does not have. Without this, an engine that does not answer for a
-// moment would turn a rolling update into a change of all nodes at once.
+// Observe asks the engines of the hive for their members. It does not ask an engine before the first deployment
+// of the engine's nodes. If an engine does not answer, its members are all its nodes that were deployed before,
+// according to the state or to the node itself (reportsDeployed). Otherwise an engine that fails for a moment
+// would turn a rolling update into a change of all nodes at once.
 func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval.Hive, recorded *state.State, reportsDeployed func(node string) bool, o engine.DrainOptions, send event.Sink) (Cluster, error) {
 	cluster := NewCluster(nil, send)
 	cluster.drainOptions = o
 	if engines == nil { // nodes without an engine
 		return cluster, nil
 	}
-	withMembers, err := engines.withMembers(hive, f, nil)
+	withMembers, err := engines.makeEngines(hive, f, nil)
 	if err != nil {
 		return cluster, err
 	}
@@ -72,8 +73,7 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 		case ctx.Err() != nil:
 			return cluster, context.Cause(ctx)
 		case err != nil:
-			// Without an answer no member can be drained. The run goes on, because it may be what repairs the
-			// engine.
+			// Without an answer no member can be drained. The run continues, because it may repair the engine.
 			cluster.warn("", fmt.Errorf("nodes whose member state is unknown are changed one after the other, without a drain: %w", err))
 			for _, m := range deployed {
 				cluster.members[m.Node] = member{engine: t.engine, Status: engine.Status{OneByOne: m.OneByOne}, unreachable: true}
@@ -86,10 +86,12 @@ func Observe(ctx context.Context, engines Engines, f *fleet.Fleet, hive *nixeval
 	return cluster, nil
 }
 
-// orderWaves splits nodes into waves, which change one after the other. No-op nodes go into the first wave
-// because they restart nothing. In a running cluster, nodes that are about to join also go into the first
-// wave, and nodes without an engine if share is all. The next waves have one member each that may only be
-// changed one at a time. The last waves have the other nodes, share of them per wave.
+// OrderWaves splits nodes into waves, which change one after the other:
+//
+//   - The first wave has the nodes on which nothing restarts. In a running cluster it also has the nodes that
+//     are about to join, and, if share is all, the nodes without an engine.
+//   - Each member that may only be changed one at a time has a wave of its own.
+//   - The last waves have the other nodes, at most share of them per wave.
 func (cluster Cluster) OrderWaves(nodes []nixeval.Node, isNoop func(node string) bool, share selection.Share) [][]nixeval.Node {
 	running := len(cluster.members) > 0
 	var first, single, others []nixeval.Node
@@ -119,13 +121,13 @@ func (cluster Cluster) OrderWaves(nodes []nixeval.Node, isNoop func(node string)
 	return out
 }
 
-// isOneByOne reports whether a wave is a single member that may only be changed one at a time.
+// IsOneByOne reports whether a wave is a single member that may only be changed one at a time.
 func (cluster Cluster) IsOneByOne(wave []nixeval.Node) bool {
 	return len(wave) == 1 && cluster.members[wave[0].Name].OneByOne
 }
 
-// WithDrain changes a node of a running cluster. A member is drained before the change and uncordoned after
-// it, also if the change fails. If the member cannot be drained, change is not called.
+// WithDrain calls change for a node. A member is drained before change and uncordoned after it, even if change
+// fails. If the member cannot be drained, change is not called.
 func (cluster Cluster) WithDrain(ctx context.Context, node string, withoutDrain bool, change func() error) error {
 	m, isMember := cluster.members[node]
 	if m.unreachable && !withoutDrain { // the engine may answer by now
@@ -139,12 +141,12 @@ func (cluster Cluster) WithDrain(ctx context.Context, node string, withoutDrain 
 	if !drains && (!isMember || !m.Drained) {
 		return change()
 	}
-	return cluster.drainAround(ctx, m, node, drains, change)
+	return cluster.changeMember(ctx, m, node, drains, change)
 }
 
-// drainAround calls change for a member. It drains the member before if drains is set, and uncordons it after
-// in any case.
-func (cluster Cluster) drainAround(ctx context.Context, m member, node string, drains bool, change func() error) error {
+// changeMember calls change for a member. If drains is set, it drains the member before. It uncordons the
+// member after change in both cases.
+func (cluster Cluster) changeMember(ctx context.Context, m member, node string, drains bool, change func() error) error {
 	if drains {
 		if err := cluster.drainMembers(ctx, m.engine, m.engine.Drain, []string{node}, "", cluster.drainOptions); err != nil {
 			return err
@@ -153,25 +155,25 @@ func (cluster Cluster) drainAround(ctx context.Context, m member, node string, d
 	err := change()
 	uncordonCtx := ctx
 	if err != nil {
-		// After a failed change the node mostly runs its previous system and is ready at once.
+		// After a failed change the node usually runs its previous system, and is ready at once.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)
 		defer cancel()
 		uncordonCtx = limited
 	}
-	return errors.Join(err, cluster.uncordonWhenReady(uncordonCtx, m, node))
+	return errors.Join(err, cluster.waitAndUncordon(uncordonCtx, m, node))
 }
 
-// uncordonWhenReady waits until a member is ready, and uncordons it.
-func (cluster Cluster) uncordonWhenReady(ctx context.Context, m member, node string) error {
+// waitAndUncordon waits until a member is ready, and uncordons it.
+func (cluster Cluster) waitAndUncordon(ctx context.Context, m member, node string) error {
 	return cluster.runMemberStep(node, "is uncordoned once it is ready", func() error {
-		if err := m.engine.WaitReady(ctx, node, cluster.reportDrain); err != nil {
+		if err := m.engine.WaitReady(ctx, node, cluster.sendProgress); err != nil {
 			return err
 		}
 		return m.engine.Uncordon(ctx, node)
 	})
 }
 
-// UncordonTimeout limits uncordoning after a failure.
+// UncordonTimeout is the maximum time to uncordon a member after a failure.
 const UncordonTimeout = 30 * time.Second
 
 // AddMember adds an observed member.
@@ -188,42 +190,42 @@ func (cluster Cluster) Engines() []engine.Engine { return cluster.engines }
 // Members returns the names of the members.
 func (cluster Cluster) Members() []string { return slices.Sorted(maps.Keys(cluster.members)) }
 
-// IsMember reports whether a node is a member, also one whose machine was recreated.
+// IsMember reports whether a node is a member, even if its machine was recreated.
 func (cluster Cluster) IsMember(node string) bool {
 	_, isMember := cluster.members[node]
 	return isMember
 }
 
-// HasMember reports whether a node is a member, and its machine was not recreated.
-func (cluster Cluster) HasMember(node string) bool {
+// IsCurrentMember reports whether a node is a member whose machine was not recreated.
+func (cluster Cluster) IsCurrentMember(node string) bool {
 	return cluster.IsMember(node) && !cluster.members[node].recreated
 }
 
 // IsUnreachable reports whether the engine of a member does not answer.
 func (cluster Cluster) IsUnreachable(node string) bool { return cluster.members[node].unreachable }
 
-// MarkRecreated records that a member's machine was recreated, and has nothing of the member on its disks.
+// MarkRecreated records that a member's machine was recreated, so that its disks have no data of the member.
 func (cluster Cluster) MarkRecreated(node string) {
 	m := cluster.members[node]
 	m.recreated = true
 	cluster.members[node] = m
 }
 
-// WaitReady waits until a member works with the system that it has now. It changes nothing.
+// WaitReady waits until a member is ready with its current system. It changes nothing.
 func (cluster Cluster) WaitReady(ctx context.Context, node string) error {
 	return cluster.members[node].engine.WaitReady(ctx, node, func(_, _ string) {})
 }
 
-// AwaitJoin waits until a node that is about to join the cluster of member works.
+// AwaitJoin waits until node is ready. The node is about to join the cluster of member.
 func (cluster Cluster) AwaitJoin(ctx context.Context, member, node string) error {
 	return cluster.runMemberStep(node, "is about to join", func() error {
-		return cluster.members[member].engine.WaitReady(ctx, node, cluster.reportDrain)
+		return cluster.members[member].engine.WaitReady(ctx, node, cluster.sendProgress)
 	})
 }
 
 // UncordonWhenReady waits until a member is ready, and uncordons it.
 func (cluster Cluster) UncordonWhenReady(ctx context.Context, node string) error {
-	return cluster.uncordonWhenReady(ctx, cluster.members[node], node)
+	return cluster.waitAndUncordon(ctx, cluster.members[node], node)
 }
 
 // RemoveMember drains a member and removes it from the cluster.

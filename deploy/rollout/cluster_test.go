@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/engine/enginetest"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/engine/enginetest"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/nixeval"

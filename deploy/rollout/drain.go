@@ -17,17 +17,17 @@ import (
 // drainFunc is [engine.Engine.Drain] or [engine.MemberRemover.DrainForRemoval].
 type drainFunc func(ctx context.Context, nodes []string, o engine.DrainOptions, report engine.Report) error
 
-// drainMembers drains members of an engine with one call, and sends the start, the progress and the end. A
-// member whose own programs do not work is drained for a short time only, because the engine cannot see its
-// work end and the change may be what repairs the member.
+// drainMembers drains members of an engine with one call, and sends events for the start, the progress and the
+// end. A member whose own programs do not work is drained with a short time limit, because the engine cannot
+// observe the end of its workloads, and because the change may repair the member.
 func (r reporter) drainMembers(ctx context.Context, e engine.Engine, drain drainFunc, nodes []string, text string, o engine.DrainOptions) error {
 	for _, node := range nodes {
 		r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
 	}
-	o.Broken = r.findBroken(ctx, e, nodes)
+	o.Broken = r.findBrokenMembers(ctx, e, nodes)
 	err := context.Cause(ctx)
 	if err == nil {
-		err = drain(ctx, nodes, o, r.reportDrain)
+		err = drain(ctx, nodes, o, r.sendProgress)
 	}
 	for _, node := range nodes {
 		r.send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Drain, Node: node, Failed: err != nil})
@@ -43,8 +43,8 @@ func (r reporter) drainMembers(ctx context.Context, e engine.Engine, drain drain
 	return &fleet.NodeError{Node: failed, Step: event.Drain, Err: err}
 }
 
-// findBroken returns the nodes whose own programs do not work, with a warning for each.
-func (r reporter) findBroken(ctx context.Context, e engine.Engine, nodes []string) []string {
+// findBrokenMembers returns the nodes whose own programs do not work, and sends a warning for each of them.
+func (r reporter) findBrokenMembers(ctx context.Context, e engine.Engine, nodes []string) []string {
 	i, ok := e.(engine.Inspector)
 	if !ok {
 		return nil
@@ -65,13 +65,13 @@ func (r reporter) findBroken(ctx context.Context, e engine.Engine, nodes []strin
 	return broken
 }
 
-// reportDrain sends the progress of a drain or of a wait for a member.
-func (r reporter) reportDrain(node, text string) {
+// sendProgress sends the progress of a drain or of a wait for a member.
+func (r reporter) sendProgress(node, text string) {
 	r.send.Send(event.Event{Kind: event.NodeProgress, Phase: event.Drain, Node: node, Text: text})
 }
 
-// CheckDrains returns an error if the drain of a member would be refused. The members in remove are removed
-// after their drain.
+// CheckDrains returns an [engine.BlockedError] if the drain of a member would be blocked. Nodes in change are
+// drained before they change, nodes in remove before they are removed.
 func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string) error {
 	o := cluster.drainOptions
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}
@@ -95,7 +95,8 @@ func (cluster Cluster) CheckDrains(ctx context.Context, change, remove []string)
 	return nil
 }
 
-// drainableNodes returns those of the nodes that are members of an engine which answers.
+// drainableNodes returns the nodes that are members of e and can be drained: e answers, and the node's machine
+// was not recreated.
 func (cluster Cluster) drainableNodes(e engine.Engine, nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(node string) bool {
 		m, isMember := cluster.members[node]
@@ -106,8 +107,9 @@ func (cluster Cluster) drainableNodes(e engine.Engine, nodes []string) []string 
 // checkFunc is a method of [engine.DrainChecker].
 type checkFunc func(c engine.DrainChecker, ctx context.Context, nodes []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error)
 
-// checkEngineDrains returns an error if a drain of an engine's members would be refused. It reports what the
-// other drains delete. If the check itself fails, that is only a warning, because the drain checks again.
+// checkEngineDrains returns an [engine.BlockedError] if the drain of a member of e would be blocked. Otherwise
+// it sends a note for each workload that the drains delete. If the check itself fails, it sends only a warning,
+// because the drain checks again.
 func (r reporter) checkEngineDrains(ctx context.Context, e engine.Engine, check checkFunc, nodes []string, o engine.DrainOptions) error {
 	checker, ok := e.(engine.DrainChecker)
 	if !ok || len(nodes) == 0 {
@@ -138,8 +140,9 @@ func (r reporter) checkEngineDrains(ctx context.Context, e engine.Engine, check 
 	return nil
 }
 
-// PreviewDrains returns what the drains of members would delete, and what would block them, by node. It
-// returns a [engine.BlockedError] if a drain would be blocked. Engines that do not answer add nothing.
+// PreviewDrains returns, by node name, the data that drains would delete and the workloads that would block
+// them. It returns an [engine.BlockedError] if a drain would be blocked. It adds nothing for an engine that
+// does not answer.
 func PreviewDrains(ctx context.Context, engines []engine.Engine, change, remove []string, o engine.DrainOptions, send event.Sink) (map[string]engine.DrainCheck, error) {
 	out := map[string]engine.DrainCheck{}
 	blocked := &engine.BlockedError{Nodes: map[string][]engine.DrainItem{}}

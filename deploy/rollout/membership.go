@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/failure"
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 )
 
 // reporter sends the events about steps on members.
@@ -21,8 +20,8 @@ func (r reporter) warn(node string, err error) {
 	r.send.Send(event.Event{Kind: event.Message, Level: "warning", Node: node, Text: err.Error()})
 }
 
-// RemoveStaleMember removes the member that a node was before its machine was recreated, so that the node can
-// join as a new member. It does nothing for other nodes.
+// RemoveStaleMember removes the former member of a node whose machine was recreated, so that the node can join
+// as a new member. It does nothing for other nodes.
 func (cluster Cluster) RemoveStaleMember(ctx context.Context, name string) error {
 	m := cluster.members[name]
 	f, ok := m.engine.(engine.MemberRemover)
@@ -48,8 +47,9 @@ func (cluster Cluster) Admit(ctx context.Context, node string) error {
 	return errors.Join(errs...)
 }
 
-// RemoveMembers removes nodes from their cluster before their machines are removed. It drains all of them
-// before it removes the first one. If a drain fails, none is removed and all take work as before.
+// RemoveMembers removes nodes from their cluster before their machines are removed. It drains all nodes of an
+// engine before it removes the first one. If a drain fails, no node of that engine is removed, and all of them
+// accept work as before.
 func RemoveMembers(ctx context.Context, engines []engine.Engine, nodes []string, withoutDrain bool, o engine.DrainOptions, send event.Sink) error {
 	r := reporter{send}
 	for _, e := range engines {
@@ -85,14 +85,15 @@ func RemoveMembers(ctx context.Context, engines []engine.Engine, nodes []string,
 				break
 			}
 			if err := r.runMemberStep(node, "is removed from the cluster", func() error { return remover.RemoveMember(ctx, node) }); err != nil {
-				return errors.Join(err, undoDrain(ctx, e, remove[i:]))
+				return errors.Join(err, uncordonNodes(ctx, e, remove[i:]))
 			}
 		}
 	}
 	return nil
 }
 
-// runMemberStep waits for a member, uncordons it or removes it, and sends the start and the end of that step.
+// runMemberStep calls step, which waits for a member, uncordons it or removes it, and sends events for the
+// start and the end of the step.
 func (r reporter) runMemberStep(node, text string, step func() error) error {
 	r.send.Send(event.Event{Kind: event.NodeStart, Phase: event.Drain, Node: node, Text: text})
 	err := step()
@@ -103,8 +104,8 @@ func (r reporter) runMemberStep(node, text string, step func() error) error {
 	return nil
 }
 
-// undoDrain uncordons nodes that stay members because the removal failed.
-func undoDrain(ctx context.Context, e engine.Engine, nodes []string) error {
+// uncordonNodes uncordons nodes that stay members because the removal failed.
+func uncordonNodes(ctx context.Context, e engine.Engine, nodes []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), UncordonTimeout)
 	defer cancel()
 	return fleet.ForAll(nodes, func(node string) error {
@@ -115,7 +116,8 @@ func undoDrain(ctx context.Context, e engine.Engine, nodes []string) error {
 	})
 }
 
-// ClusterUnavailableError says that no node can be removed from a cluster because its engine does not answer.
+// ClusterUnavailableError is returned if no node can be removed from a cluster because its engine does not
+// answer.
 type ClusterUnavailableError struct{ Err error }
 
 func (e *ClusterUnavailableError) Error() string {
@@ -126,7 +128,7 @@ func (e *ClusterUnavailableError) Error() string {
 func (e *ClusterUnavailableError) Kind() failure.Kind { return failure.Cluster }
 func (e *ClusterUnavailableError) Unwrap() error      { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns what to do about the error.
 func (e *ClusterUnavailableError) Hint() string {
 	return "--no-drain removes the machines without this step; the other members still list them"
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// UnevaluableMembersError says that deployed nodes can no longer be evaluated, so that their engine is
+// UnevaluableMembersError is returned if deployed nodes can no longer be evaluated, so that their engine is
 // unknown. Without this error, a running cluster whose control planes cannot be evaluated would be treated as
 // no cluster, and all its nodes would change at once.
 type UnevaluableMembersError struct {
@@ -20,7 +20,7 @@ func (e *UnevaluableMembersError) Error() string {
 }
 func (e *UnevaluableMembersError) Unwrap() error { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns what to do about the error.
 func (e *UnevaluableMembersError) Hint() string {
 	return "fix their configuration in the hive; nixbench eval shows the errors"
 }

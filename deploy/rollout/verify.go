@@ -10,13 +10,13 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// failedUnitTimeout is how long a unit may be failed at the end of a run. A failed unit rarely recovers.
+// failedUnitTimeout is the maximum time until no unit is failed at the end of a run. It is short, because a
+// failed unit rarely recovers.
 const failedUnitTimeout = 20 * time.Second
 
-// Verify waits until the conditions of the engines and the additional ones hold; with no timeout it does not
-// wait. It adjusts existing
-// members before it waits, because other nodes may depend on the adjustment, and new members after it, when
-// they have joined.
+// Verify waits until the conditions of the engines and the conditions in more hold, for at most timeout; if
+// timeout is 0, it does not wait. It adjusts existing members before the wait, because other nodes may depend
+// on the adjustment, and new members after the wait, when they have joined.
 func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []nixeval.Node, parallel int, more []check.Condition, timeout time.Duration) error {
 	if len(cluster.engines) == 0 {
 		return nil
@@ -26,7 +26,7 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	for _, n := range nodes {
 		unreachable = unreachable || cluster.IsUnreachable(n.Name)
 		switch {
-		case cluster.HasMember(n.Name) && !cluster.IsUnreachable(n.Name):
+		case cluster.IsCurrentMember(n.Name) && !cluster.IsUnreachable(n.Name):
 			members = append(members, n.Name)
 		case hive.Unit(n.Unit).Deployment.Engine != nil:
 			newMembers = append(newMembers, n.Name)
@@ -34,11 +34,11 @@ func (cluster Cluster) Verify(ctx context.Context, hive *nixeval.Hive, nodes []n
 	}
 	err := cluster.AdjustMembers(ctx, members)
 	switch {
-	case timeout == 0 && (err != nil || unreachable): // without a check, an engine that does not answer yet is not waited for
+	case timeout == 0 && (err != nil || unreachable): // without a timeout, there is no wait for an engine that does not answer
 		return err
 	case timeout == 0:
 		return cluster.AdjustMembers(ctx, newMembers)
-	case err != nil: // the API may be restarting; the check waits for it, or reports what is missing
+	case err != nil: // the API may be restarting: the existing members are adjusted again after the wait
 		newMembers = append(members, newMembers...)
 	}
 	var conditions []check.Condition

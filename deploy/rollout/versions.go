@@ -10,7 +10,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// VersionChanges asks the engines of the hive which versions would change if these nodes were deployed.
+// VersionChanges returns, by node name, the version changes of the engines if these nodes were deployed. The
+// error joins the errors of the engines, such as a refused version.
 func VersionChanges(ctx context.Context, makers Engines, f *fleet.Fleet, hive *nixeval.Hive, nodes []nixeval.Node) (map[string]engine.Change, error) {
 	if makers == nil { // nodes without an engine
 		return nil, nil

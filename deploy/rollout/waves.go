@@ -6,13 +6,12 @@ import (
 
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// EachWave calls Each for one wave after the other. After a wave in which a node failed, it skips
-// all later nodes: their error is a *SkippedError. After each wave that succeeded, it calls between
-// with the number of the wave.
+// EachWave calls [fleet.Each] for one wave after the other. After a wave in which a node failed, it skips all
+// later nodes: their error is a [*SkippedError]. After each wave without a failure, it calls between with the
+// index of the wave.
 func EachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, f func(context.Context, nixeval.Node) (T, error), between func(wave int)) []fleet.Outcome[T] {
 	var out []fleet.Outcome[T]
 	stop := false
@@ -32,7 +31,7 @@ func EachWave[T any](ctx context.Context, waves [][]nixeval.Node, parallel int, 
 	return out
 }
 
-// SkippedError is a node that was not changed because a node of an earlier wave failed.
+// SkippedError is the error of a node that was not changed because a node of an earlier wave failed.
 type SkippedError struct{ Node string }
 
 func (e *SkippedError) Error() string { return failure.Message(e) }

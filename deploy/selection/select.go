@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Selector is a parsed --on. A node is selected if it matches any of the want terms, or if there are
-// none, and none of the not terms.
+// Selector is a parsed --on. It selects the nodes that match at least one term of want and no term of not. If
+// want is empty, it selects all nodes that match no term of not.
 type Selector struct {
 	want, not []term
 }
@@ -32,13 +32,13 @@ func (e *SelectError) Error() string { return e.msg }
 // Kind implements [failure.Classified].
 func (e *SelectError) Kind() failure.Kind { return failure.Usage }
 
-func selectError(format string, args ...any) error {
+func newSelectError(format string, args ...any) error {
 	return &SelectError{fmt.Sprintf(format, args...)}
 }
 
-// ParseSelector reads all values of --on: `web-*,@db,!web-3` means every node
-// called web-something or tagged db, but not web-3. If all terms begin with !, it starts
-// from all nodes. The order of terms does not matter.
+// ParseSelector parses all values of --on. `web-*,@db,!web-3` selects every node whose name begins with web- or
+// whose tag or role is db, but not web-3. If all terms begin with !, it selects all other nodes. The order of
+// terms does not matter.
 func ParseSelector(args []string) (Selector, error) {
 	var s Selector
 	for _, arg := range args {
@@ -47,11 +47,11 @@ func ParseSelector(args []string) (Selector, error) {
 			rest, not := strings.CutPrefix(t.text, "!")
 			t.glob, t.label = strings.CutPrefix(strings.TrimSpace(rest), "@")
 			if t.glob == "" {
-				return Selector{}, selectError("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
+				return Selector{}, newSelectError("--on %q: empty term; write names, globs, @tags or @roles between commas, with ! for not", arg)
 			}
 			t.glob = translateNegation(t.glob)
 			if _, err := path.Match(t.glob, ""); err != nil {
-				return Selector{}, selectError("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
+				return Selector{}, newSelectError("--on %q: %q is not a valid glob: a `[` needs its `]`", arg, t.glob)
 			}
 			if not {
 				s.not = append(s.not, t)
@@ -84,16 +84,17 @@ func translateNegation(glob string) string {
 	return b.String()
 }
 
-// Select returns the selected nodes in the order of the hive. A term without a glob that matches no
-// name, tag or role is an error. If it were ignored, a misspelled !term would select a node that the user
-// wanted to exclude.
+// Select returns the selected nodes in the order of the hive. A term without a glob that matches no name, tag
+// or role is an error. If such a term were ignored, a misspelled !term would select a node that the user wanted
+// to exclude.
 //
-// A node that cannot be evaluated has no known tags. It is selected if a want term is a tag, unless a not
-// term matches its name. The run then reports its error instead of leaving it out silently.
+// The tags of a node that cannot be evaluated are unknown. Such a node is selected if a term of want is a tag,
+// unless a term of not matches its name. The run then reports the evaluation error of the node instead of
+// leaving the node out.
 func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	for _, t := range slices.Concat(s.want, s.not) {
-		if !t.mayMatch(h) {
-			return nil, selectError("--on %s: no such %s%s", t.text, t.noun(), describeHive(h))
+		if !t.canMatch(h) {
+			return nil, newSelectError("--on %s: no such %s%s", t.text, t.targetKind(), describeHive(h))
 		}
 	}
 	var out []nixeval.Node
@@ -106,9 +107,9 @@ func (s Selector) Select(h *nixeval.Hive) ([]nixeval.Node, error) {
 	}
 	if len(out) == 0 {
 		if len(h.Nodes) == 0 {
-			return nil, selectError("the hive has no nodes; add one, or a role with a count")
+			return nil, newSelectError("the hive has no nodes; add one, or a role with a count")
 		}
-		return nil, selectError("--on %s: no node is selected%s", s, describeHive(h))
+		return nil, newSelectError("--on %s: no node is selected%s", s, describeHive(h))
 	}
 	return out, nil
 }
@@ -121,7 +122,7 @@ func (s Selector) String() string {
 	return strings.Join(parts, ",")
 }
 
-func (t term) noun() string {
+func (t term) targetKind() string {
 	if t.label {
 		return "tag or role"
 	}
@@ -130,12 +131,14 @@ func (t term) noun() string {
 
 func isLabel(t term) bool { return t.label }
 
-func (t term) mayMatch(h *nixeval.Hive) bool {
+// canMatch reports whether the term may match a node of the hive. It is true for every glob, and for every tag
+// if a node cannot be evaluated.
+func (t term) canMatch(h *nixeval.Hive) bool {
 	if strings.ContainsAny(t.glob, `*?[\`) || t.label && len(h.Broken) > 0 {
 		return true
 	}
 	if _, role := h.Roles[t.glob]; role && t.label {
-		return true // even with a count of zero
+		return true // a role with a count of zero has no nodes
 	}
 	return slices.ContainsFunc(h.Nodes, t.matches)
 }

@@ -15,7 +15,7 @@ var One = Share{n: 1}
 // All reports whether the share is the zero value, all nodes.
 func (s Share) All() bool { return s == Share{} }
 
-// ParseShare reads --max-unavailable.
+// ParseShare parses the value of --max-unavailable. An empty text is the zero value, all nodes.
 func ParseShare(text string) (Share, error) {
 	if text == "" {
 		return Share{}, nil
@@ -23,7 +23,7 @@ func ParseShare(text string) (Share, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 1 || percent && n > 100 {
-		return Share{}, selectError("--max-unavailable %s: expected a number of nodes, such as 3, or a share, such as 25%%", text)
+		return Share{}, newSelectError("--max-unavailable %s: expected a number of nodes, such as 3, or a share, such as 25%%", text)
 	}
 	if percent {
 		return Share{percent: n}, nil
