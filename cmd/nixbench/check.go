@@ -6,18 +6,15 @@ import (
 	"io"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/inspect"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
 

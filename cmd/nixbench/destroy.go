@@ -7,13 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"

@@ -5,11 +5,10 @@ import (
 	"io"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/inspect"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 

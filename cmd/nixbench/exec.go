@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )

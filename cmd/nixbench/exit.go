@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/machines"
-
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
 

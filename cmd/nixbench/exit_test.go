@@ -7,10 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -18,7 +14,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/rollout"
 )
 
 // If a switch makes a node unreachable, the exit code is that of a failed switch, whatever the last

@@ -9,12 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"

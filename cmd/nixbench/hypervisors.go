@@ -5,9 +5,8 @@ package main
 import (
 	"context"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/libvirt"
 	"github.com/nixbench/nixbench/deploy/state"

@@ -11,13 +11,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/nixeval"
 )
 

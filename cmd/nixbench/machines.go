@@ -5,9 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/nixeval"

@@ -6,14 +6,12 @@ import (
 	"io"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/inspect"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 )

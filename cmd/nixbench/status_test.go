@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/inspect"
-
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
