@@ -211,7 +211,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 	if o.UsesKeys() {
 		hive = hive.WithKeys(nodes)
 	}
-	if o.Goal == node.UploadKeys || len(hive.Broken) == 0 { // otherwise the evaluation reports what is broken
+	if o.Goal == node.UploadKeys || len(hive.Broken) == 0 { // if units are broken, the evaluation reports them
 		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
@@ -229,7 +229,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 		d.Machines.Ask = func(changes []provision.Change) error { return a.confirmChanges(changes, flags.yes) }
 		defer d.Fleet.Close()
 		err := d.Apply(a.ctx, hive, nodes, o)
-		a.view.Result(s.record.Results(), func(io.Writer) {}) // the text output has already shown each node's result
+		a.view.Result(s.record.Results(), func(io.Writer) {}) // write nothing as text: the view has already shown each node's result
 		return err
 	})
 }
@@ -242,8 +242,8 @@ type session struct {
 	send   event.Sink
 }
 
-// runRecorded runs f as a run: under the cluster's lock, with a record that is also written if f
-// fails.
+// runRecorded holds the cluster's lock while it runs f, and records the run. The record is also
+// written if f fails.
 func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command string, f func(*session) error) error {
 	dir, err := a.locateState(e, hive)
 	if err != nil {
@@ -269,18 +269,19 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 		a.ongoing.observe(ev)
 		a.view.Event(ev)
 	}}
-	a.sink = s.send // so that the record also contains Nix's events
+	a.sink = s.send // the record must also contain the events of Nix
 	a.recording.Store(true)
 	err = f(s)
 	code := exitCode(a.preferInterrupt(err))
 	if endErr := record.End(code, err); endErr != nil {
 		err = errors.Join(err, endErr)
 	}
-	_, _ = lock.Prune(state.KeepRuns) // an error does not matter, because the next run tries again
+	_, _ = lock.Prune(state.KeepRuns) // ignore an error, because the next run removes old records, too
 	return err
 }
 
-// preferInterrupt returns errInterrupted if err follows a Ctrl-C; otherwise it returns err.
+// preferInterrupt returns errInterrupted if the command failed after an interrupt signal. Otherwise
+// it returns err.
 func (a *app) preferInterrupt(err error) error {
 	if err != nil && errors.Is(context.Cause(a.ctx), errInterrupted) {
 		return errInterrupted
@@ -300,7 +301,7 @@ func gitRevision(ctx context.Context, dir string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// keepRoots registers closures that were built here as garbage collector roots.
+// keepRoots registers closures that were built on this machine as garbage collector roots.
 func (a *app) keepRoots(e *nixeval.Evaluator, hive *nixeval.Hive, built map[string]nixeval.Closure) error {
 	dir, err := a.locateState(e, hive)
 	if err != nil {

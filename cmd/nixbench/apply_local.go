@@ -130,8 +130,8 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	})
 }
 
-// localNode returns the node that this machine is: the node called name, or if name is empty, the
-// node with the host name of this machine, with or without its domain.
+// localNode returns the hive's node for this machine. This is the node called name, or if name is
+// empty, the node with the host name of this machine, with or without its domain.
 func localNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	if name != "" {
 		return findNode(hive, name)

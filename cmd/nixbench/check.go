@@ -18,7 +18,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// engines are the engines that nixbench supports.
+// engines contains a constructor for each kind of cluster that nixbench supports.
 var engines = rollout.Engines{
 	kubernetes.Kind: func(c engine.Cluster) engine.Engine { return kubernetes.New(c) },
 }

@@ -138,7 +138,7 @@ func (a *app) destroy(flags destroyFlags) error {
 		}
 		results, err := d.Destroy(a.ctx, destroyPlan, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain})
 		if results != nil {
-			a.view.Result(results, func(w io.Writer) { // the text output has already shown each machine's result
+			a.view.Result(results, func(w io.Writer) { // write only the remaining objects as text: the view has already shown each machine's result
 				for _, line := range destroyPlan.Remaining {
 					fmt.Fprintln(w, line)
 				}
@@ -158,8 +158,9 @@ func planDestroy(a *app, m *machines.Manager, recorded *state.State, selectMachi
 	return m.PlanDestroy(a.ctx, recorded, selectMachines)
 }
 
-// checkForget validates --forget-hypervisor. The hypervisor must have machines of the cluster, and
-// the hive must not name it any more, because the next apply would otherwise connect to it.
+// checkForget validates --forget-hypervisor. The recorded cluster must have objects on the
+// hypervisor, and the hive must not contain the hypervisor, because the next apply would connect to
+// it.
 func checkForget(name string, hive *nixeval.Hive, recorded *state.State) error {
 	if name == "" {
 		return nil

@@ -63,7 +63,7 @@ func errorFindings(findings []provision.Finding) []string {
 	return out
 }
 
-// findingTitle returns what was examined and where: `KVM (default)`.
+// findingTitle returns the examined subject and its hypervisor, if any: `KVM (default)`.
 func findingTitle(f provision.Finding) string {
 	if f.Where == "" {
 		return f.What

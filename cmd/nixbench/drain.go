@@ -18,7 +18,7 @@ type drainFlags struct {
 
 const noDrainHelp = "change nodes of a running cluster without a drain"
 
-// add defines the flags; noDrain is the help text of --no-drain.
+// add defines the drain flags in set. noDrain is the help text of --no-drain.
 func (f *drainFlags) add(set *pflag.FlagSet, noDrain string) {
 	set.BoolVar(&f.noDrain, "no-drain", false, noDrain)
 	set.BoolVar(&f.barePods, "drain-bare-pods", false, "let a drain delete pods that no controller recreates on another node")

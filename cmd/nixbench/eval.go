@@ -104,7 +104,8 @@ func (a *app) evalDrvs(e *nixeval.Evaluator, x nixeval.Expression) error {
 	return nil
 }
 
-// evalHive prints the nodes, or with instantiate their derivations.
+// evalHive prints the nodes that --on selects, or with instantiate the derivations of their
+// systems.
 func (a *app) evalHive(e *nixeval.Evaluator, on []string, instantiate, keepGoing bool) error {
 	hive, nodes, err := a.selectNodes(e, on)
 	if err != nil {
@@ -143,7 +144,8 @@ func (a *app) showDrvs(nodes []nixeval.Node, closures map[string]nixeval.Closure
 	a.view.Result(drvs, func(w io.Writer) { ui.Table(w, rows) })
 }
 
-// hiveView is the JSON of `eval`. Of deployment.keys it contains only the names.
+// hiveView is the JSON output of `eval`. It contains the names of deployment.keys, but not the
+// keys.
 type hiveView struct {
 	Name        string                  `json:"name"`
 	Description string                  `json:"description,omitempty"`

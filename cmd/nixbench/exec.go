@@ -54,13 +54,14 @@ func (a *app) execCommand() *cobra.Command {
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.SetInterspersed(false) // flags after the command belong to the command
+	f.SetInterspersed(false) // flags after COMMAND are its arguments
 	flags.add(f)
 	f.BoolVar(&sudo, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
 	return cmd
 }
 
-// execOn runs the command on one node and returns its exit status.
+// execOn runs the command on one node, shows its output, and returns its exit status as a shell
+// reports it.
 func (a *app) execOn(ctx context.Context, hosts *fleet.Fleet, n nixeval.Node, c remote.Cmd) (int, error) {
 	h, err := hosts.Host(ctx, n)
 	if err != nil {
@@ -77,7 +78,7 @@ func (a *app) execOn(ctx context.Context, hosts *fleet.Fleet, n nixeval.Node, c 
 	return 0, err
 }
 
-// execError contains the highest exit status and the nodes on which the command failed.
+// execError means that the command failed on nodes. code is the highest exit status.
 type execError struct {
 	code  int
 	nodes []string

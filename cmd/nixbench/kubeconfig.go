@@ -117,7 +117,8 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 }
 
 // forwardAPI forwards the listener to the API through the first control plane that answers, and
-// sets the server of access to the listener's address.
+// sets access.Server to the listener's address. The returned channel is closed when the SSH
+// connection to the control plane ends.
 func (a *app) forwardAPI(conns *fleet.Fleet, hive *nixeval.Hive, cluster *kubernetes.Engine, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
 	u, err := url.Parse(access.Server)
 	if err != nil {
@@ -179,12 +180,12 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 	return nil
 }
 
-// kubeconfigNote returns a note for the status if the certificate of the kubeconfig in the state
-// folder ends soon.
+// kubeconfigNote returns a note if the certificate of the kubeconfig in the state folder ends
+// within renewalNotice. Otherwise it returns an empty string.
 func (a *app) kubeconfigNote(now time.Time) string {
 	data, err := durable.Read(a.dir.Kubeconfig(), durable.KeySize)
 	if err != nil {
-		return "" // in most clusters there is no such file
+		return "" // most clusters have no kubeconfig in the state folder
 	}
 	access := kubernetes.ReadAccess(data)
 	if access == nil || access.Ends().IsZero() || access.Ends().Sub(now) > renewalNotice {

@@ -23,7 +23,7 @@ type interruptedError struct{}
 func (interruptedError) Error() string      { return "interrupted" }
 func (interruptedError) Kind() failure.Kind { return failure.Interrupted }
 
-// run is the whole program without the exit. It returns the exit code.
+// run runs the command line args and returns the exit code. Unlike main, tests can call it.
 func run(args []string, open hypervisorOpener) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -32,7 +32,7 @@ func run(args []string, open hypervisorOpener) int {
 	go func() {
 		<-signals
 		cancel(errInterrupted)
-		signal.Stop(signals) // so that a second signal ends the process at once
+		signal.Stop(signals) // then a second signal ends the process at once
 	}()
 
 	app := newApp(ctx, open)
@@ -42,7 +42,7 @@ func run(args []string, open hypervisorOpener) int {
 	root := app.rootCommand()
 	root.SetArgs(joinPairs(args))
 	cmd, err := root.ExecuteC()
-	if err != nil && !app.started { // errors before the command's own code are usage errors
+	if err != nil && !app.started { // the command line was rejected before the command's body ran
 		err = suggestCorrection(cmd, err)
 	}
 	return app.finish(app.preferInterrupt(err))

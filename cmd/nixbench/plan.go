@@ -83,7 +83,7 @@ func (a *app) plan(flags planFlags) error {
 	if !flags.noKeys {
 		hive = hive.WithKeys(nodes)
 	}
-	if len(hive.Broken) == 0 { // otherwise the evaluation reports what is broken, as in apply
+	if len(hive.Broken) == 0 { // if units are broken, the evaluation reports them, as in apply
 		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (a *app) plan(flags planFlags) error {
 
 func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
 	machines := a.newMachines(e, hive, send)
-	machines.Vault = vault.Look(a.dir.Vault()) // a plan creates no secrets, and it does not hold the lock
+	machines.Vault = vault.Look(a.dir.Vault()) // read secrets only, because plan does not hold the lock
 	d := &deploy.Deployer{
 		Eval: e, Fleet: a.newFleet(hive, flags.fleetFlags, nil),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
@@ -110,7 +110,7 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 		Engines:   engines,
 		Send:      send,
 		Machines:  machines,
-		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // no roots: apply builds again what was garbage-collected
+		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // register no roots: apply builds closures again that were garbage-collected
 	}
 	defer d.Fleet.Close()
 	previews, err := d.Preview(a.ctx, hive, nodes, recorded, deploy.PreviewOptions{
@@ -161,7 +161,7 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 	}
 }
 
-// versionText returns `1.34.3 → 1.34.4`.
+// versionText formats an upgrade of the cluster's software: `1.34.3 → 1.34.4`.
 func versionText(v *engine.Change) string {
 	if v == nil {
 		return "-"
@@ -169,7 +169,7 @@ func versionText(v *engine.Change) string {
 	return v.From + " → " + v.To
 }
 
-// machineText returns `create on default, 192.168.222.4`.
+// machineText formats the change of a node's machine: `create on default, 192.168.222.4`.
 func machineText(m *deploy.MachinePreview) string {
 	if m == nil {
 		return "-"

@@ -105,11 +105,11 @@ func (a *app) reboot(flags rebootFlags) error {
 	})
 }
 
-// countReboots returns the number of nodes that would be rebooted.
-func countReboots(looked []fleet.Outcome[activate.Node], ifNeeded bool) int {
+// countReboots returns the number of reachable nodes that the command would reboot.
+func countReboots(inspected []fleet.Outcome[activate.Node], ifNeeded bool) int {
 	n := 0
-	for _, l := range looked {
-		if l.Err == nil && (!ifNeeded || l.Value.RebootNeeded()) {
+	for _, o := range inspected {
+		if o.Err == nil && (!ifNeeded || o.Value.RebootNeeded()) {
 			n++
 		}
 	}

@@ -187,7 +187,7 @@ func writeSteps(w io.Writer, steps []deploy.Step) {
 	ui.Table(w, rows)
 }
 
-// stepView is a step in the output of --json.
+// stepView is a step of the rollback, for one node, in the output of --json.
 type stepView struct {
 	Node       string `json:"node"`
 	From       string `json:"from,omitempty"`

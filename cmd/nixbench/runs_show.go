@@ -78,8 +78,8 @@ func (a *app) writePage(run, before *state.Run, out string) error {
 	if out == "" {
 		out = run.ID + ".html"
 	}
-	// The page contains logs, which only their owner may read. durable.Write keeps the file
-	// private.
+	// The page contains logs, so only the current user may read it. durable.Write creates private
+	// files.
 	if err := durable.Write(out, page.Bytes()); err != nil {
 		return err
 	}

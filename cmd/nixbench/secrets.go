@@ -50,7 +50,7 @@ old data can be read.`,
 	return cmd
 }
 
-// surveyState surveys the hive that the flags name, and returns its state folder.
+// surveyState surveys the hive that the flags name, and returns the hive and its state folder.
 func (a *app) surveyState() (state.Dir, *nixeval.Hive, error) {
 	e, err := a.newEvaluator()
 	if err != nil {
@@ -110,10 +110,10 @@ func (a *app) rotateSecret(name string) error {
 	return nil
 }
 
-// checkKeyDistributed returns an error unless all nodes that share encrypted data run with the
-// given version of a key ring. sum is the checksum of the key ring.
+// checkKeyDistributed returns an error unless all nodes that share encrypted data use the new
+// version of the key ring called name. sum is the checksum of the new version.
 func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
-	if len(hive.Broken) > 0 { // these units may be among those that share the data
+	if len(hive.Broken) > 0 { // nodes of broken units may share the encrypted data, too
 		return &nixeval.EvalError{Units: hive.Broken}
 	}
 	conns := a.newFleet(hive, fleetFlags{}, nil)
@@ -139,7 +139,7 @@ func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
 	return nil
 }
 
-// newKeyError means that a new key cannot be used yet.
+// newKeyError means that the new key of a key ring cannot be activated yet.
 type newKeyError struct {
 	err  error
 	hint string

@@ -45,7 +45,7 @@ func (a *app) sshCommand() *cobra.Command {
 		return a.ssh(args[0], command, acceptNew)
 	})
 	f := cmd.Flags()
-	f.SetInterspersed(false) // flags after the node belong to the command
+	f.SetInterspersed(false) // flags after the node's name are arguments of the remote command
 	f.BoolVar(&acceptNew, "accept-new-host-keys", false, "accept and store the key of a host that known_hosts does not contain")
 	return cmd
 }
@@ -83,7 +83,8 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	return nil
 }
 
-// findNode returns the node with exactly that name.
+// findNode returns the hive's node with the given name. It fails if the node's deployment options
+// are broken.
 func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	for _, n := range hive.Nodes {
 		if n.Name == name {
@@ -97,7 +98,8 @@ func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 }
 
 // sshArgv returns OpenSSH's command line for a target. known is the file with the host keys of the
-// machines that nixbench has booted. For these machines ssh accepts no other key.
+// machines that nixbench has booted. For a target that is such a machine, ssh accepts only the key
+// in this file.
 func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []string {
 	argv := []string{"ssh"}
 	if t.User != nil {
@@ -131,7 +133,7 @@ func sshQuote(file string) string {
 	return `"` + strings.ReplaceAll(file, "%", "%%") + `"`
 }
 
-// jumpText formats a jump host for ssh's -J.
+// jumpText formats a jump host for ssh's option -J: `user@host:port`.
 func jumpText(t remote.Target) string {
 	text := t.Host
 	if strings.Contains(text, ":") {

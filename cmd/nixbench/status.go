@@ -128,7 +128,7 @@ func (a *app) status(flags statusFlags) error {
 	return errors.Join(errs...)
 }
 
-// loadState reads the recorded state. It does not take the lock.
+// loadState reads the recorded state of the cluster. It does not take the cluster's lock.
 func (a *app) loadState(e *nixeval.Evaluator, hive *nixeval.Hive) (*state.State, error) {
 	dir, err := a.locateState(e, hive)
 	if err != nil {
@@ -137,7 +137,8 @@ func (a *app) loadState(e *nixeval.Evaluator, hive *nixeval.Hive) (*state.State,
 	return dir.Load()
 }
 
-// checkError contains the nodes or findings that are not in the expected state.
+// checkError means that nodes or findings are not in the expected state. nodes contains their
+// names.
 type checkError struct{ nodes []string }
 
 func (e *checkError) Error() string {
@@ -160,8 +161,8 @@ func checkStatus(rows []inspect.Status) error {
 	return &checkError{bad}
 }
 
-// writeStatus prints the table and notes about its nodes. more are notes that are not about a
-// single node.
+// writeStatus prints the table of nodes, then notes about single nodes, then the other notes in
+// more.
 func writeStatus(w io.Writer, rows []inspect.Status, more ...string) {
 	table := []ui.Row{{"NODE", "GENERATION", "SYSTEM", "UNITS", "UPTIME", "LAST RUN"}}
 	for _, s := range rows {
@@ -196,12 +197,12 @@ func writeStatus(w io.Writer, rows []inspect.Status, more ...string) {
 
 const (
 	renewalNotice   = 30 * 24 * time.Hour  // how long before its end a certificate is reported
-	authorityNotice = 365 * 24 * time.Hour // the same for an authority, whose replacement takes longer
+	authorityNotice = 365 * 24 * time.Hour // how long before its end an authority is reported; replacing an authority takes longer
 	renewalGrace    = 3 * 24 * time.Hour   // how long a certificate's renewal may be overdue
 )
 
-// certificateNotes returns notes about the certificate that ends first and about authorities that
-// end soon.
+// certificateNotes returns a note about the certificate that ends first, and a note for each
+// authority that ends within authorityNotice.
 func certificateNotes(rows []inspect.Status, now time.Time) []string {
 	var node string
 	var first engine.Certificate
@@ -212,7 +213,7 @@ func certificateNotes(rows []inspect.Status, now time.Time) []string {
 			case !c.Authority && (node == "" || c.Ends.Before(first.Ends)):
 				node, first = s.Node, c
 			case c.Authority && c.Ends.Sub(now) < authorityNotice:
-				// All nodes have the same authorities.
+				// All nodes have the same authorities, so report each authority once.
 				note := fmt.Sprintf("authorities: %s ends on %s, and the cluster stops working then; nothing renews it (docs/kubernetes.md)", c.Name, c.Ends.Format(time.DateOnly))
 				if !slices.Contains(authorities, note) {
 					authorities = append(authorities, note)
@@ -292,11 +293,11 @@ func lastRunText(s inspect.Status) string {
 	return what + " " + shortDuration(s.Time.Sub(r.Time)) + " ago"
 }
 
-// statusNotes returns what does not fit into the table.
+// statusNotes returns notes about a node that do not fit into the columns of the table.
 func statusNotes(s inspect.Status) []string {
 	var notes []string
 	if s.Error != "" {
-		return nil // the error is shown separately
+		return nil // finish prints the error of a node that cannot be reached
 	}
 	switch s.System {
 	case inspect.OtherSystem:

@@ -11,11 +11,11 @@ import (
 
 var mistypedRE = regexp.MustCompile(`^(unknown flag: --|unknown command "|invalid argument ")([^"=\s]+)`)
 
-// suggestCorrection converts an error of the command-line parser to a usage error. If a word was
-// mistyped, the hint names the most similar word.
+// suggestCorrection converts an error of the command-line parser to a usage error. If a command,
+// flag or argument is mistyped, the error has a hint with the most similar valid word.
 func suggestCorrection(cmd *cobra.Command, err error) error {
 	usage := &usageError{err: err, command: cmd.CommandPath()}
-	// Remove the flag library's own suggestion, which follows on separate lines.
+	// Remove the suggestion of cobra, which follows the first line.
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	m := mistypedRE.FindStringSubmatch(text)
 	if m == nil {
@@ -48,7 +48,8 @@ func suggestCorrection(cmd *cobra.Command, err error) error {
 	return usage
 }
 
-// nearestWord returns the word that is most similar to a mistyped one, or an empty string.
+// nearestWord returns the word that is most similar to typed, or an empty string if no word is
+// similar.
 func nearestWord(typed string, words []string) string {
 	choice := &cobra.Command{SuggestionsMinimumDistance: 1}
 	for _, w := range words {

@@ -8,7 +8,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Set with -ldflags "-X main.version=… -X main.commit=…" by builds outside of the git repository.
+// version and commit are set with -ldflags "-X main.version=… -X main.commit=…" by builds outside
+// of the git repository. Otherwise they are empty, and buildVersion reads the build information of
+// Go.
 var version, commit string
 
 func (a *app) versionCommand() *cobra.Command {

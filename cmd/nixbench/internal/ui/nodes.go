@@ -10,19 +10,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// nodeLine is the live line of a node that is being worked on.
+// nodeLine is the live line of a node in progress.
 type nodeLine struct {
 	name      string // empty for waits that belong to no node
 	phase     event.Phase
 	started   time.Time
-	done      int
-	total     int
-	text      string        // the current activity
-	waits     []event.Event // the node's current waits; the last is shown
-	onlyWaits bool          // show the line only as long as it has waits
+	done      int           // transferred bytes
+	total     int           // bytes to transfer; 0: the node transfers nothing
+	text      string        // what the node does now
+	waits     []event.Event // unfinished waits; the line shows the last one
+	onlyWaits bool          // remove the line when waits is empty
 }
 
-// nodeLines are the lines of the nodes that are being worked on, in the order in which they began.
+// nodeLines are the live lines of the nodes in progress, in the order in which the nodes began.
 type nodeLines []*nodeLine
 
 func (ns *nodeLines) event(e event.Event) {
@@ -37,7 +37,7 @@ func (ns *nodeLines) event(e event.Event) {
 			(*ns)[i] = n
 		}
 	case event.NodeEnd:
-		// From now on the node waits for the other nodes and for the build.
+		// The next phase of the node begins only when the other nodes and the build are ready.
 		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot) {
 			(*ns)[i].onlyWaits = true
 			ns.dropIdle(i)
@@ -79,7 +79,7 @@ func (ns *nodeLines) event(e event.Event) {
 
 func sameWait(a, b event.Event) bool { return a.Phase == b.Phase && a.Since.Equal(b.Since) }
 
-// dropIdle removes the line if there is nothing left to show on it.
+// dropIdle removes line i if it is shown only for waits and its last wait has ended.
 func (ns *nodeLines) dropIdle(i int) {
 	if n := (*ns)[i]; n.onlyWaits && len(n.waits) == 0 {
 		*ns = slices.Delete(*ns, i, i+1)
@@ -91,8 +91,8 @@ func (ns nodeLines) waiting() bool {
 	return slices.ContainsFunc(ns, func(n *nodeLine) bool { return len(n.waits) > 0 })
 }
 
-// currentWait returns the wait to show, and whether there is one. A wait without a phase belongs to
-// a single command, and the phase in which the command runs is more informative.
+// currentWait returns the wait that the line shows, and false if it shows none. A wait without a
+// phase is for a single command, and is shown only if no phase of the node is shown.
 func (n *nodeLine) currentWait() (event.Event, bool) {
 	for _, w := range slices.Backward(n.waits) {
 		if w.Phase != "" || n.onlyWaits {
@@ -102,7 +102,8 @@ func (n *nodeLine) currentWait() (event.Event, bool) {
 	return event.Event{}, false
 }
 
-// current returns the phase and text of the line, and when they began.
+// current returns the phase and text that the line shows, and the time at which this activity
+// began.
 func (n *nodeLine) current(now time.Time) (event.Phase, string, time.Time) {
 	if w, ok := n.currentWait(); ok {
 		text := oneLine(w.Text)
@@ -117,8 +118,8 @@ func (n *nodeLine) current(now time.Time) (event.Phase, string, time.Time) {
 	return n.phase, oneLine(n.text), n.started
 }
 
-// draw returns at most most lines of at most width columns.
-func (ns nodeLines) draw(most, width int, now time.Time) []string {
+// draw returns at most maxLines lines. Each line fits into width columns.
+func (ns nodeLines) draw(maxLines, width int, now time.Time) []string {
 	var out []string
 	names := 0
 	for _, n := range ns {
@@ -126,7 +127,7 @@ func (ns nodeLines) draw(most, width int, now time.Time) []string {
 	}
 	names = min(names, 24)
 	for i, n := range ns {
-		if i == most-1 && len(ns) > most {
+		if i == maxLines-1 && len(ns) > maxLines {
 			return append(out, fmt.Sprintf("  … and %d more", len(ns)-i))
 		}
 		phase, text, since := n.current(now)
@@ -137,7 +138,7 @@ func (ns nodeLines) draw(most, width int, now time.Time) []string {
 	return out
 }
 
-// resultLine returns the last line of a node: `web-1 switched to generation 7 3.2s`.
+// resultLine formats a node's result and duration: `web-1 switched to generation 7 3.2s`.
 func resultLine(s style, e event.Event, started time.Time, width int) string {
 	mark, text := "", e.Text
 	switch {
@@ -154,8 +155,7 @@ func resultLine(s style, e event.Event, started time.Time, width int) string {
 	if s.marks { // do not shorten names in a log
 		name = cut(name, 30)
 	}
-	// The width that remains beside the mark and the time, which is aligned with the times of
-	// phases.
+	// room is the width for the text. The duration is aligned with the durations of phases.
 	room := max(24, width-17-max(15, len([]rune(name))))
 	if s.marks {
 		text = cut(text, room)
@@ -163,9 +163,10 @@ func resultLine(s style, e event.Event, started time.Time, width int) string {
 	return fmt.Sprintf("  %s%-15s %s%s", mark, name, pad(text, room), clock)
 }
 
-// storeHash matches the unreadable part of a store path, which is omitted to save space.
+// storeHash matches the store folder and hash of a store path. They are removed to shorten lines.
 var storeHash = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-`)
 
+// oneLine returns the first line of s, with control characters replaced by spaces.
 func oneLine(s string) string {
 	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return strings.Map(func(r rune) rune {

@@ -9,14 +9,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// plain writes lines for a log: finished phases, results, errors, and with --verbose every build
-// and its log.
+// plain writes lines for a log: finished phases, results and errors. With --verbose, it also writes
+// builds and their logs.
 type plain struct {
 	out, err io.Writer
 	verbose  bool
 	style    style
-	started  map[event.Phase]time.Time
-	began    map[string]time.Time // time of each node's first event
+	started  map[event.Phase]time.Time // start of each phase
+	began    map[string]time.Time      // time of each node's first event
 }
 
 func (p *plain) event(e event.Event) {
@@ -60,8 +60,8 @@ func (p *plain) event(e event.Event) {
 	}
 }
 
-// maxWaits limits the number of waits that are written at once. There may be as many waits as
-// nodes.
+// maxWaits is the maximum number of lines about waits that are written at once. There can be one
+// wait per node.
 const maxWaits = 5
 
 func (p *plain) waiting(late []event.Event) {
@@ -74,7 +74,7 @@ func (p *plain) waiting(late []event.Event) {
 	}
 }
 
-// waitLine returns `web-1: keys: a lock (12s so far, at most 48s more)`.
+// waitLine formats a wait: `web-1: keys: a lock (12s so far, at most 48s more)`.
 func waitLine(e event.Event) string {
 	var parts []string
 	for _, part := range []string{e.Node, string(e.Phase), waitText(e)} {
@@ -89,7 +89,7 @@ func waitLine(e event.Event) string {
 	return fmt.Sprintf("%s (%s)", strings.Join(parts, ": "), times)
 }
 
-// waitText returns the reason of a wait, with its progress if it has any.
+// waitText returns the reason of a wait, preceded by its progress if the event contains progress.
 func waitText(e event.Event) string {
 	text := storeHash.ReplaceAllString(oneLine(e.Text), "")
 	switch {
@@ -110,14 +110,14 @@ func (p *plain) problems(_ int, problems []Problem) { writeProblems(p.err, p.sty
 
 func (p *plain) close() {}
 
-// phaseLine summarises a finished phase: `evaluate 2 units in 1 process 1.2s`.
+// phaseLine formats a finished phase with its duration: `evaluate 2 units in 1 process 1.2s`.
 func phaseLine(s style, e event.Event, started time.Time, width int) string {
 	mark, text := "", e.Text
 	if e.Failed {
 		text = strings.TrimSuffix("failed; "+text, "; ")
 	}
 	switch {
-	case !s.marks: // a log has neither colours nor marks; users search it for words
+	case !s.marks: // no marks in a log, because users search a log for words
 	case e.Failed:
 		mark = s.bad("✗") + " "
 	default:
@@ -147,7 +147,7 @@ func writeProblems(w io.Writer, s style, problems []Problem) {
 	}
 }
 
-// indent indents all lines but the first, to distinguish them from the next message.
+// indent indents all lines of text except the first, to distinguish them from the next message.
 func indent(text, by string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i, line := range lines {
@@ -159,6 +159,7 @@ func indent(text, by string) string {
 	return strings.Join(lines, "\n")
 }
 
+// pad appends spaces to s up to width columns.
 func pad(s string, width int) string {
 	if n := width - len([]rune(s)); n > 0 {
 		return s + strings.Repeat(" ", n)
@@ -173,7 +174,7 @@ func formatDuration(d time.Duration) string {
 	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 }
 
-// drvName returns the readable part of a store path.
+// drvName returns the name in a store path, without folder, hash and .drv.
 func drvName(path string) string {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if _, after, ok := strings.Cut(name, "-"); ok {

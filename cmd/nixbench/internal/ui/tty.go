@@ -19,13 +19,13 @@ import (
 type livePhase struct {
 	phase   event.Phase
 	started time.Time
-	done    int
-	total   int
+	done    int      // finished units, builds or nodes
+	total   int      // 0: unknown
 	active  []string // names of running builds and copies
 }
 
-// tty shows live lines: one for the phase that began last, with its progress and time, and one for
-// each node that is being worked on. Finished phases and results scroll up as plain text.
+// tty shows live lines at the bottom of the terminal: one for the phase that began last, and one
+// for each node in progress. Finished phases and results are printed above the live lines.
 type tty struct {
 	out, err io.Writer
 	size     func() (width, height int)
@@ -36,10 +36,11 @@ type tty struct {
 	nodes  nodeLines
 	began  map[string]time.Time // time of each node's first event
 	drawn  int                  // number of live lines on the screen
-	frame  int
+	frame  int                  // counter that selects the spinner's character
 	stop   chan struct{}
 }
 
+// redraw is the interval at which the live lines are drawn.
 const redraw = 100 * time.Millisecond
 
 func newTTY(o Options, mu *sync.Mutex) *tty {
@@ -57,7 +58,8 @@ func newTTY(o Options, mu *sync.Mutex) *tty {
 	return t
 }
 
-// tick redraws the live lines until the view is closed, so that the displayed times advance.
+// tick redraws the live lines periodically until stop is closed, so that the displayed durations
+// increase.
 func (t *tty) tick(mu *sync.Mutex, stop <-chan struct{}) {
 	ticker := time.NewTicker(redraw)
 	defer ticker.Stop()
@@ -80,7 +82,7 @@ func (t *tty) event(e event.Event) {
 		t.endPhase(e.Phase)
 		p := &livePhase{phase: e.Phase, started: e.Time, total: e.Total}
 		if e.Phase == event.Build {
-			p.total = 0 // Nix counts derivations and reports their total itself
+			p.total = 0 // e.Total counts closures, but Nix reports its progress in derivations
 		}
 		t.phases = append(t.phases, p)
 		if e.Phase == event.Survey {
@@ -130,8 +132,8 @@ func (t *tty) nodeEvent(e event.Event) {
 	}
 }
 
-// phaseOf returns the running phase with that name. If it does not run, phaseOf returns the phase
-// that began last.
+// phaseOf returns the running phase with the given name. If it does not run, phaseOf returns the
+// running phase that began last, or an empty phase.
 func (t *tty) phaseOf(phase event.Phase) *livePhase {
 	for _, p := range t.phases {
 		if p.phase == phase {
@@ -161,6 +163,7 @@ func (t *tty) printLine(text string) {
 	t.draw()
 }
 
+// clear erases the live lines.
 func (t *tty) clear() {
 	if t.drawn > 1 {
 		fmt.Fprintf(t.err, "\x1b[%dA", t.drawn-1)
@@ -173,6 +176,7 @@ func (t *tty) clear() {
 
 var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 
+// draw replaces the live lines with the current ones.
 func (t *tty) draw() {
 	t.clear()
 	width, height := t.size()
@@ -199,17 +203,17 @@ func (t *tty) phaseStatus(width int, now time.Time) string {
 		parts = append(parts, fmt.Sprintf("%d of %d", p.done, p.total))
 	}
 	parts = append(parts, p.active...)
-	for _, other := range t.phases[:len(t.phases)-1] { // concurrent phases, for which the current phase may wait
+	for _, other := range t.phases[:len(t.phases)-1] { // phases that run at the same time; p may wait for one of them
 		parts = append(parts, string(other.phase))
 	}
 	left := fmt.Sprintf("%-9s %s", p.phase, strings.Join(parts, " · "))
-	// Two columns for the spinner, eight for the time, and one so that the line does not wrap.
+	// Reserve 2 columns for the spinner, 8 for the duration, and 1 so that the line does not wrap.
 	room := max(width-11, 20)
 	left = pad(cut(left, room), min(room, 66))
 	return fmt.Sprintf("%c %s %s", spinner[t.frame%len(spinner)], left, formatDuration(now.Sub(p.started)))
 }
 
-// cut shortens s to width columns.
+// cut truncates s to width columns, with … at the end.
 func cut(s string, width int) string {
 	if r := []rune(s); len(r) > width {
 		return string(r[:width-1]) + "…"

@@ -18,20 +18,20 @@ type Options struct {
 	Verbose  bool // also show build logs
 }
 
-// Problem is an error in the form in which it is shown.
+// Problem is an error to show, or a part of one.
 type Problem struct {
 	Where   string `json:"where,omitempty"` // node, unit or file
 	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"` // what to do about it
+	Hint    string `json:"hint,omitempty"` // how to fix the problem
 }
 
 // Row is a line of a table.
 type Row []string
 
-// renderer is one of the three output forms. View serialises the calls.
+// renderer writes one of the three output forms. View calls its methods one at a time.
 type renderer interface {
 	event(event.Event)
-	waiting([]event.Event) // activities that have had no output for a while
+	waiting([]event.Event) // activities without output, to be reported again
 	output(node, line string)
 	result(value any, human func(io.Writer))
 	problems(code int, problems []Problem)
@@ -47,7 +47,7 @@ type View struct {
 	stop  chan struct{}
 }
 
-// errorWriter keeps the first write error.
+// errorWriter passes writes to Writer and stores the first error in err.
 type errorWriter struct {
 	io.Writer
 	err error
@@ -61,7 +61,8 @@ func (c *errorWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// New returns a view in the form that the options and the terminal require.
+// New returns a view: JSON if o.JSON is set, otherwise live lines if o.Err is a terminal, otherwise
+// plain lines.
 func New(o Options) *View {
 	v := &View{out: &errorWriter{Writer: o.Out}, watch: watch{verbose: o.Verbose && !o.JSON}, stop: make(chan struct{})}
 	o.Out = v.out
@@ -77,10 +78,10 @@ func New(o Options) *View {
 	return v
 }
 
-// watchInterval is the interval of checks for activities without output.
+// watchInterval is the interval at which the view checks for activities without output.
 const watchInterval = 250 * time.Millisecond
 
-// tick reports activities without output until the view is closed.
+// tick periodically reports activities without output, until the view is closed.
 func (v *View) tick() {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
@@ -106,7 +107,8 @@ func (v *View) Event(e event.Event) {
 	v.r.event(e)
 }
 
-// Result shows the result of a command: value with --json, otherwise the text that human writes.
+// Result shows the result of a command: with --json it writes value, otherwise it calls human,
+// which writes text.
 func (v *View) Result(value any, human func(io.Writer)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -114,7 +116,7 @@ func (v *View) Result(value any, human func(io.Writer)) {
 	v.r.result(value, human)
 }
 
-// Problems shows why a command fails, and its exit code.
+// Problems shows the errors of a command. With --json it also writes the exit code.
 func (v *View) Problems(code int, problems []Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -122,7 +124,8 @@ func (v *View) Problems(code int, problems []Problem) {
 	v.r.problems(code, problems)
 }
 
-// Pause runs f while nothing else is written to the terminal, for a question to the user.
+// Pause removes the live lines and runs f, which may ask the user a question. Until f returns, the
+// view writes nothing.
 func (v *View) Pause(f func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -139,7 +142,7 @@ func (v *View) Output(node, line string) {
 	v.r.output(node, line)
 }
 
-// Close ends the view. It returns an error if results could not be written.
+// Close ends the view. It returns the first error that occurred while results were written.
 func (v *View) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
