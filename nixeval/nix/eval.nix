@@ -1,18 +1,20 @@
-# Evaluates a hive. The Go code wraps this file and the modules that it takes as arguments into one
-# expression, so nothing is written into the user's folder. It must evaluate with Nix 2.8, in pure
-# mode, and with any `lib` of nixpkgs since 22.11.
+# Evaluates a hive. The Go code passes this file and its arguments to Nix as one expression, so that
+# nothing is written into the user's folder. The file must work with Nix 2.8 and later, in pure mode,
+# and with `lib` of nixpkgs 22.11 and later.
 {
-  # Modules of nixbench, as values: the options of hives, roles and deployments.
+  # Modules of nixbench, as values: the options of the hive (meta, cluster, roles), the modules of
+  # every node, and the module of every role whose nodes share one closure.
   hiveOptions,
   deploymentModules,
   sharedRoleModule,
   # The hive's name for messages: a file, or a flake output.
   location,
-  # If true, the hive must set meta.nixpkgs (a flake); if false, <nixpkgs> is the default.
+  # True for a flake in pure mode: the hive must set meta.nixpkgs to a package set. If false, the
+  # default is <nixpkgs>.
   hermetic,
-  # The facts, or null if there are no machines yet.
+  # The facts about the cluster's machines, or null before machines exist.
   runtime,
-  # [ { path; raw; isJSON; } ]: --set, in order.
+  # The arguments of --set, in order: [ { path; raw; isJSON; } ].
   sets,
 }:
 rawHive:
@@ -43,7 +45,7 @@ let
     typeOf
     ;
 
-  # The Go code recognises messages of this file by the prefix and shows them without a trace.
+  # Throw an error with a prefix. The Go code shows errors with this prefix without a trace.
   fail = message: throw "nixbench: ${message}";
 
   reservedNames = [
@@ -92,8 +94,8 @@ let
       fail "${option} in ${location} must be a path to nixpkgs, a function such as `import <nixpkgs>`, or a package set, but it is ${aType value}";
 
   nixpkgs =
-    # Read nixpkgs from the raw meta, because evaluating meta needs nixpkgs' lib. If meta is a
-    # function, <nixpkgs> is used, as in Colmena.
+    # Read nixpkgs from rawMeta, because the evaluation of meta needs nixpkgs' lib. If rawMeta is a
+    # function, use <nixpkgs>, as Colmena does.
     if isAttrs rawMeta && rawMeta.nixpkgs or null != null then
       importNixpkgs "meta.nixpkgs" rawMeta.nixpkgs
     else if hermetic then
@@ -106,7 +108,9 @@ let
 
   inherit (nixpkgs) lib;
 
-  # -- meta, cluster, roles: type-checked; every error names the file -----------
+  # -- meta, cluster and roles: the module system checks types --------------------
+
+  # Return the module with its location, which the module system shows in errors.
 
   located =
     where: module:
@@ -120,6 +124,7 @@ let
     else
       fail "${where}: a NixOS module is an attribute set, a function or a file, but this is ${aType module}";
 
+  # Evaluate meta, cluster and roles of the hive, with additional modules.
   top =
     extra:
     (lib.evalModules {
@@ -151,7 +156,8 @@ let
       );
   inherit (settings) meta roles cluster;
 
-  # The type of the current value decides how the text is parsed.
+  # Return { path; text; value; } for an argument of --set. The type of the value in config determines
+  # how the text is parsed.
   checkSet =
     config: s:
     let
@@ -191,13 +197,13 @@ let
         else
           bad "it cannot be set from the command line";
     in
-    # Evaluate the value here, because this error message is clearer than the module system's.
+    # Evaluate the value now, because these error messages are clearer than those of the module system.
     builtins.seq value {
       inherit (s) path;
       inherit text value;
     };
 
-  # Nix's names for its types, with an article.
+  # Return Nix's name for the type of a value, with an article.
   aType =
     value:
     {
@@ -209,12 +215,12 @@ let
     }
     .${typeOf value} or "a ${typeOf value}";
 
-  # -- units: each is evaluated once --------------------------------------------
+  # -- units: sets of nodes that share one closure ---------------------------------
 
   nodeNames = filter (name: !elem name reservedNames) (attrNames hive);
 
-  # The number of nodes that all roles can have together: the addresses in a network that nixbench
-  # makes, and at most 65536. Errors in the range itself are reported by the plan.
+  # The maximum number of nodes of all roles together: the number of addresses in a network that
+  # nixbench creates, and at most maxNodes. The Go code reports an invalid cidr.
   maxNodes = 65536;
   room =
     let
@@ -225,7 +231,7 @@ let
     # Subtract the network's own address, the gateway and the broadcast address.
     if elem mode [ "nat" "isolated" ] && prefix != null then lib.min maxNodes (addresses - 3) else maxNodes;
 
-  # Check the count before a list of nodes or units is made.
+  # The names of the roles. Fail before lists of nodes are created if the roles have too many nodes.
   countedRoles =
     let
       total = foldl' (n: r: n + r.count) 0 (attrValues roles);
@@ -260,8 +266,8 @@ let
         _file = "${location}, role ${role}";
         deployment = {
           inherit (roles.${role}) tags;
-          # nixbench boots these machines and sets their addresses. Defaults such as "''${name}.lan"
-          # are for machines that already exist.
+          # nixbench boots these machines and sets their addresses. So override a targetHost in
+          # `defaults`, such as "''${name}.lan", which is for existing machines.
           targetHost = lib.mkOverride 90 null;
         };
       }
@@ -301,7 +307,7 @@ let
   evalUnit =
     check: name: unit:
     let
-      # Settings for a node take precedence over settings for its role.
+      # Attributes for a node override attributes for its role.
       names = [ name ] ++ lib.optional (unit ? role) unit.role;
       own = lib.findFirst (n: meta.nodeNixpkgs ? ${n}) null names;
       pkgs =
@@ -331,14 +337,14 @@ let
       // foldl' (args: n: (meta.nodeSpecialArgs.${n} or { }) // args) { } names;
     };
 
-  # Used for `nodes` and the survey, which read a few options of many nodes. Checking that every
-  # definition has an option would cost more than reading those options. Nodes that are built are
-  # checked in full by `checked`.
+  # All units, evaluated without the check that every definition has a declared option. They are for
+  # the argument `nodes` and for the survey, which read a few options of many nodes: the check would
+  # take longer than reading the options. Units that are built come from `checked`.
   unchecked = mapAttrs (evalUnit false) units;
   checked = mapAttrs (evalUnit true) units;
 
-  # The boot image of a role: the role's system without facts and without a node name. All nodes of
-  # the role boot from it.
+  # The boot image of all machines of a role: the role's system with the role's name instead of a
+  # node's name.
   imageOf =
     kind: role:
     let
@@ -359,13 +365,15 @@ let
     images.${wanted}
       or (fail "role ${role}: its nixpkgs has no system.build.images.${wanted}; NixOS 25.05 has it, or set roles.${role}.image to an existing image");
 
-  # The derivations of the image that a role sets, if the image is a store path that must be built.
+  # The derivations that must be built for `image` of a role. The list is empty if the image is an
+  # existing file.
   imageDrvs =
     role:
     filter (p: builtins.match ".*\\.drv" p != null) (
       attrNames (builtins.getContext (toString roles.${role}.image))
     );
 
+  # Convert an attribute set with a value for each unit to one with a value for each node.
   byNode =
     evaluated:
     listToAttrs (
@@ -382,6 +390,7 @@ let
 
   uncheckedNodes = byNode unchecked;
 
+  # Return { NAME = f NAME; } for the names.
   pick = names: f: listToAttrs (map (name: { inherit name; value = f name; }) names);
 
   deploymentOf = d: {
@@ -398,7 +407,7 @@ let
       ;
     engine = d.engine or null;
     keys = mapAttrs (_: key: {
-      # Hives that Colmena has evaluated do not have it.
+      # Hives that Colmena's makeHive has evaluated do not have `generated`.
       generated = key.generated or null;
       inherit (key)
         destDir
@@ -417,11 +426,12 @@ let
 
   closureOf = toplevel: {
     drv = toplevel.drvPath;
-    # The name is not `outPath`, because in JSON a set with `outPath` becomes a string.
+    # The attribute is not named `outPath`, because Nix prints a set with `outPath` as a string in JSON.
     out = toplevel.outPath;
     inherit (toplevel) system;
   };
 
+  # The functions for a hive that this file evaluates.
   ours = {
     inherit lib;
     pkgs = nixpkgs;
@@ -465,8 +475,8 @@ let
         fail "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${aType f}";
   };
 
-  # A hive that Colmena's makeHive has already evaluated. It has its own closures, but no roles and
-  # no facts.
+  # The same functions for a hive that Colmena's makeHive has evaluated. It has closures, but no roles
+  # and no facts.
   prepared = {
     inherit (hive) nodes;
     inherit (hive.introspect (args: args)) lib pkgs;
@@ -501,8 +511,8 @@ let
 in
 evaluated
 // {
-  # Returns everything that is cheap to evaluate. `null` means every unit. The Go code passes a list
-  # of units to find the units that fail.
+  # Return everything that is cheap to evaluate, with the deployment options of the given units, or of
+  # all units if names is null. The Go code passes lists of units to find the units that fail.
   survey =
     names:
     evaluated.skeleton
@@ -512,7 +522,7 @@ evaluated
   instantiate = names: pick names evaluated.closure;
   images = kind: names: pick names (evaluated.image kind);
 
-  # The result of `eval --instantiate`: every derivation in a value.
+  # Return the paths of all derivations in a value, for `eval --instantiate`.
   drvPaths =
     let
       walk =
