@@ -23,11 +23,11 @@ import (
 // file, or empty.
 func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, builders string) ([]string, error) {
 	units := slices.SortedFunc(maps.Keys(closures), CompareNatural)
-	drvs := distinct(units, func(u string) string { return closures[u].Drv })
+	drvs := distinctValues(units, func(u string) string { return closures[u].Drv })
 	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build, Total: len(units)})
 	built, err := e.build(ctx, units, drvs, closures, builders)
 	end := event.Event{Kind: event.PhaseEnd, Phase: event.Build, Done: len(built), Total: len(units), Failed: err != nil}
-	end.Text = countNoun(len(distinct(built, func(u string) string { return closures[u].Out })), "closure")
+	end.Text = countNoun(len(distinctValues(built, func(u string) string { return closures[u].Out })), "closure")
 	e.Send.Send(end)
 	return built, err
 }
@@ -46,13 +46,13 @@ func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures ma
 	if err == nil {
 		return units, nil
 	}
-	failure := nixFailure(argv, err, log)
+	failure := newProcessError(argv, err, log)
 	var ne *NixError
 	if !errors.As(failure, &ne) {
 		return nil, failure
 	}
 	// If one build fails, nix-store prints no paths. So query which paths exist.
-	missing, err := e.findInvalidPaths(ctx, distinct(units, func(u string) string { return closures[u].Out }))
+	missing, err := e.findInvalidPaths(ctx, distinctValues(units, func(u string) string { return closures[u].Out }))
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (e *Evaluator) findInvalidPaths(ctx context.Context, paths []string) ([]str
 	log := newNixLog(e.Send, event.Build)
 	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine})
 	if err != nil {
-		return nil, nixFailure(argv, err, log)
+		return nil, newProcessError(argv, err, log)
 	}
 	return strings.Fields(string(out)), nil
 }
@@ -118,7 +118,7 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 			if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
 				return err
 			}
-			if isKept(link, links[link]) {
+			if isRegisteredRoot(link, links[link]) {
 				return nil
 			}
 			argv := []string{"nix-store", "--realise", links[link], "--add-root", link}
@@ -126,7 +126,7 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine}); err != nil {
 				// Do not wrap the error with %w. It would count as an evaluation error, but the
 				// hive has no error.
-				return fmt.Errorf("%s: %v", link, nixFailure(argv, err, log))
+				return fmt.Errorf("%s: %v", link, newProcessError(argv, err, log))
 			}
 			return nil
 		})
@@ -138,11 +138,11 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 // to a root, and its name is the hash of the root's path.
 const autoRoots = "/nix/var/nix/gcroots/auto"
 
-// isKept reports whether link points to path and is registered as a garbage collector root. It
+// isRegisteredRoot reports whether link points to path and is registered as a garbage collector root. It
 // saves a nix-store process per link, which would take most of the time of a run that changes
-// nothing. isKept returns false for a link that another program has created, and if Nix's list is
+// nothing. isRegisteredRoot returns false for a link that another program has created, and if Nix's list is
 // not in autoRoots.
-func isKept(link, path string) bool {
+func isRegisteredRoot(link, path string) bool {
 	if to, err := os.Readlink(link); err != nil || to != path {
 		return false
 	}
@@ -169,8 +169,8 @@ func encodeNix32(hash []byte) string {
 	return string(out)
 }
 
-// distinct returns the values of f for the units, each value once.
-func distinct(units []string, f func(string) string) []string {
+// distinctValues returns the values of f for the units, each value once.
+func distinctValues(units []string, f func(string) string) []string {
 	var out []string
 	for _, u := range units {
 		if v := f(u); !slices.Contains(out, v) {

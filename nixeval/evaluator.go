@@ -41,7 +41,7 @@ type Evaluator struct {
 
 	mu   sync.Mutex
 	attr string          // flake output to evaluate: the user's, or the first in flakeAttrs that is not known to be missing
-	said map[string]bool // level and text of messages that were sent
+	sentMessages map[string]bool // level and text of messages that were sent
 }
 
 // New returns an evaluator. It does not run Nix.
@@ -49,14 +49,14 @@ func New(o Options) *Evaluator {
 	if o.Run == nil {
 		o.Run = Exec
 	}
-	e := &Evaluator{Options: o, attr: o.Source.Attr, said: map[string]bool{}}
+	e := &Evaluator{Options: o, attr: o.Source.Attr, sentMessages: map[string]bool{}}
 	send := o.Send
 	e.Send = func(ev event.Event) {
 		if e.isNew(ev) && send != nil {
 			send(ev)
 		}
 	}
-	e.limits = machineLimits(o.Workers)
+	e.limits = newLimits(o.Workers)
 	return e
 }
 
@@ -69,8 +69,8 @@ func (e *Evaluator) isNew(ev event.Event) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	key := ev.Level + "\x00" + ev.Text
-	seen := e.said[key]
-	e.said[key] = true
+	seen := e.sentMessages[key]
+	e.sentMessages[key] = true
 	return !seen
 }
 
@@ -114,10 +114,10 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 		data, err := e.nixEval(ctx, phase, append([]string{e.Source.Flake + "#" + attr}, args...)...)
 		if isMissingOutput(err, attr) && e.Source.Attr == "" {
 			if !last {
-				e.nextFlakeAttr(attr)
+				e.advanceFlakeAttr(attr)
 				continue
 			}
-			return nil, e.noHiveError()
+			return nil, e.newNoHiveError()
 		}
 		return data, err
 	}
@@ -133,7 +133,7 @@ func (e *Evaluator) flakeAttr() (attr string, last bool) {
 	return e.attr, e.attr == flakeAttrs[len(flakeAttrs)-1]
 }
 
-func (e *Evaluator) nextFlakeAttr(after string) {
+func (e *Evaluator) advanceFlakeAttr(after string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, a := range flakeAttrs[:len(flakeAttrs)-1] {
@@ -144,12 +144,12 @@ func (e *Evaluator) nextFlakeAttr(after string) {
 	}
 }
 
-func (e *Evaluator) noHiveError() error {
+func (e *Evaluator) newNoHiveError() error {
 	also := ""
 	if file := filepath.Join(e.Source.Dir, "hive.nix"); isFile(file) {
 		also = "; to use the hive.nix beside it: -f " + file
 	}
-	return hiveError("%s has no output with a hive (%s)%s", e.Source, strings.Join(flakeAttrs, ", "), also)
+	return newHiveError("%s has no output with a hive (%s)%s", e.Source, strings.Join(flakeAttrs, ", "), also)
 }
 
 func isMissingOutput(err error, attr string) bool {
@@ -167,7 +167,7 @@ func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...st
 	// incomplete JSON.
 	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine, Disposable: true})
 	if err != nil {
-		return nil, nixFailure(argv, err, log)
+		return nil, newProcessError(argv, err, log)
 	}
 	return out, nil
 }

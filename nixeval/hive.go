@@ -215,22 +215,22 @@ var (
 func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 	h := &Hive{Meta: s.Meta, Cluster: s.Cluster, Roles: s.Roles, Broken: broken}
 	if name := h.ClusterName(); len(name) > maxNodeName {
-		return nil, hiveError("the cluster's name %q… is longer than %d bytes; set a shorter meta.name or cluster.name", name[:20], maxNodeName)
+		return nil, newHiveError("the cluster's name %q… is longer than %d bytes; set a shorter meta.name or cluster.name", name[:20], maxNodeName)
 	}
 	owner := map[string]string{} // name → the node or role with that name, for messages
 	claim := func(name, who string) error {
 		if other, taken := owner[name]; taken {
-			return hiveError("%s and %s have the same name; rename one of them", other, who)
+			return newHiveError("%s and %s have the same name; rename one of them", other, who)
 		}
 		owner[name] = who
 		return nil
 	}
 	for _, name := range s.Named {
 		if !nodeNameRE.MatchString(name) {
-			return nil, hiveError("node %q: a node's name has no spaces, `/`, `\\`, `,`, `*`, `?`, `[` or `]`, and does not begin with `.`, `!` or `@`", name)
+			return nil, newHiveError("node %q: a node's name has no spaces, `/`, `\\`, `,`, `*`, `?`, `[` or `]`, and does not begin with `.`, `!` or `@`", name)
 		}
 		if err := checkName(name, maxNodeName); err != nil {
-			return nil, hiveError("node %v", err)
+			return nil, newHiveError("node %v", err)
 		}
 		if err := claim(name, fmt.Sprintf("node %q", name)); err != nil {
 			return nil, err
@@ -239,14 +239,14 @@ func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 	}
 	for _, role := range slices.Sorted(maps.Keys(s.Roles)) {
 		if !roleNameRE.MatchString(role) {
-			return nil, hiveError("role %q: a role's name has letters, digits, `_`, `-` and `.`, and begins with a letter, a digit or `_`", role)
+			return nil, newHiveError("role %q: a role's name has letters, digits, `_`, `-` and `.`, and begins with a letter, a digit or `_`", role)
 		}
 		if err := claim(role, fmt.Sprintf("role %q", role)); err != nil {
 			return nil, err
 		}
 		r := s.Roles[role]
 		if err := checkName(fmt.Sprintf("%s-%d", role, r.Count), maxHostLabel); err != nil {
-			return nil, hiveError("role: the node %v", err)
+			return nil, newHiveError("role: the node %v", err)
 		}
 		for i := 1; i <= r.Count; i++ {
 			n := Node{Name: fmt.Sprintf("%s-%d", role, i), Unit: role, Role: role, Index: i}
@@ -278,13 +278,13 @@ func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 		}
 		h.Units[at].Nodes = append(h.Units[at].Nodes, n.Name)
 	}
-	h.rejectInvalid()
+	h.markBroken()
 	return h, nil
 }
 
-// rejectInvalid adds units to Broken whose deployment options have valid types but invalid values,
+// markBroken adds units to Broken whose deployment options have valid types but invalid values,
 // and units with invalid deployment.keys to BrokenKeys.
-func (h *Hive) rejectInvalid() {
+func (h *Hive) markBroken() {
 	for i := range h.Units {
 		u := &h.Units[i]
 		err := u.Deployment.check()
@@ -295,7 +295,7 @@ func (h *Hive) rejectInvalid() {
 			if h.BrokenKeys == nil {
 				h.BrokenKeys = map[string]*NixError{}
 			}
-			h.BrokenKeys[u.Name] = hiveError("%v", keys)
+			h.BrokenKeys[u.Name] = newHiveError("%v", keys)
 		} else if err != nil {
 			err = errors.Join(err, keys)
 		}
@@ -305,7 +305,7 @@ func (h *Hive) rejectInvalid() {
 		if h.Broken == nil {
 			h.Broken = map[string]*NixError{}
 		}
-		h.Broken[u.Name] = hiveError("%v", err)
+		h.Broken[u.Name] = newHiveError("%v", err)
 		u.Deployment = Deployment{}
 	}
 }

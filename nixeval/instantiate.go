@@ -55,7 +55,7 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 	}
 	e.Send.Send(event.Event{
 		Kind: event.PhaseEnd, Phase: event.Evaluate, Failed: err != nil, Done: len(closures), Total: len(units),
-		Text: fmt.Sprintf("%s in %s", countNoun(len(closures), "unit"), countNounOf(int(processes.Load()), "process", "processes")),
+		Text: fmt.Sprintf("%s in %s", countNoun(len(closures), "unit"), countIrregularNoun(int(processes.Load()), "process", "processes")),
 	})
 	return closures, err
 }
@@ -116,7 +116,7 @@ func (e *Evaluator) isolateFailures(ctx context.Context, work [][]string, do fun
 	return failed, context.Cause(ctx)
 }
 
-func countNounOf(n int, one, many string) string {
+func countIrregularNoun(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -17,7 +17,7 @@ type Expression struct {
 
 // Introspect returns the value of an expression as JSON.
 func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error) {
-	f, err := e.expressionFunction(x)
+	f, err := e.toNixFunction(x)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error
 // IntrospectDrvs writes the derivations in an expression's value into the store and returns their
 // paths.
 func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string, error) {
-	f, err := e.expressionFunction(x)
+	f, err := e.toNixFunction(x)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string,
 	return drvs, err
 }
 
-func (e *Evaluator) expressionFunction(x Expression) (string, error) {
+func (e *Evaluator) toNixFunction(x Expression) (string, error) {
 	if x.File == "" {
 		return "(\n" + x.Text + "\n)", nil // the closing parenthesis has its own line, because the text may end with a comment
 	}

@@ -19,9 +19,9 @@ const (
 
 type limits struct{ workers int }
 
-// machineLimits returns the maximum number of concurrent evaluations: asked, or if asked is 0, the
+// newLimits returns the maximum number of concurrent evaluations: asked, or if asked is 0, the
 // number that the cores and the free memory of this machine allow.
-func machineLimits(asked int) limits {
+func newLimits(asked int) limits {
 	if asked > 0 {
 		return limits{asked}
 	}

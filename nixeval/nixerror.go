@@ -40,7 +40,7 @@ func (e *NixError) Error() string {
 	// Remove the indentation of 7 columns with which Nix aligns lines after "error: ".
 	text = strings.ReplaceAll(strings.TrimSpace(text), "\n       ", "\n")
 	if !e.full {
-		text = putMessageFirst(text)
+		text = moveMessageFirst(text)
 	}
 	if len(e.Log) > 0 {
 		text += "\nlast lines of its log:\n  " + strings.Join(e.Log, "\n  ")
@@ -51,18 +51,18 @@ func (e *NixError) Error() string {
 // Kind implements [failure.Classified].
 func (e *NixError) Kind() failure.Kind { return failure.Nix }
 
-// ownPlaceRE matches a position in text on Nix's command line, with its source lines. Such a
+// stringPlaceRE matches a position in text on Nix's command line, with its source lines. Such a
 // position does not help the user: it is in eval.nix, or in the expression that the user has passed
 // with -E.
 var (
-	ownPlace   = "at «string»:"
-	ownPlaceRE = regexp.MustCompile(`\n+` + ownPlace + `\d+:\d+:(?:\n+ *(?:\d+)? ?\|[^\n]*)*`)
+	stringPlace   = "at «string»:"
+	stringPlaceRE = regexp.MustCompile(`\n+` + stringPlace + `\d+:\d+:(?:\n+ *(?:\d+)? ?\|[^\n]*)*`)
 )
 
-// putMessageFirst returns the text of an error with the message first and the frames of the trace
+// moveMessageFirst returns the text of an error with the message first and the frames of the trace
 // after it; newer versions of Nix print the frames first. It removes frames that are not in the
 // user's files.
-func putMessageFirst(text string) string {
+func moveMessageFirst(text string) string {
 	var frames []string // each begins with "…"
 	var message []string
 	inFrame := false
@@ -80,9 +80,9 @@ func putMessageFirst(text string) string {
 			message = append(message, line)
 		}
 	}
-	out := strings.TrimSpace(ownPlaceRE.ReplaceAllString("\n"+strings.Join(message, "\n"), ""))
+	out := strings.TrimSpace(stringPlaceRE.ReplaceAllString("\n"+strings.Join(message, "\n"), ""))
 	for _, f := range frames {
-		if !strings.Contains(f, ownPlace) {
+		if !strings.Contains(f, stringPlace) {
 			out += "\n" + strings.TrimSpace(f)
 		}
 	}
@@ -142,9 +142,9 @@ var hints = []struct {
 	},
 }
 
-// nixFailure returns the error for a failed Nix process: a [*NixError] with the last error in the
+// newProcessError returns the error for a failed Nix process: a [*NixError] with the last error in the
 // log or with the process's other output, or err if the process was cancelled or did not start.
-func nixFailure(argv []string, err error, log *nixLog) error {
+func newProcessError(argv []string, err error, log *nixLog) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoNix) {
 		return err
 	}
@@ -169,8 +169,8 @@ func nixFailure(argv []string, err error, log *nixLog) error {
 	return &NixError{Text: text, Raw: text}
 }
 
-// hiveError returns a [*NixError] for an error in the hive that the Go code has detected.
-func hiveError(format string, args ...any) *NixError {
+// newHiveError returns a [*NixError] for an error in the hive that the Go code has detected.
+func newHiveError(format string, args ...any) *NixError {
 	text := ourPrefix + fmt.Sprintf(format, args...)
 	return &NixError{Text: text, Raw: text}
 }
@@ -209,9 +209,9 @@ func (e *SetError) Error() string { return e.msg }
 // Kind implements [failure.Classified].
 func (e *SetError) Kind() failure.Kind { return failure.Usage }
 
-// asSetError converts an error of Nix about --set to a [*SetError]. It returns other errors
+// toSetError converts an error of Nix about --set to a [*SetError]. It returns other errors
 // unchanged.
-func asSetError(err error) error {
+func toSetError(err error) error {
 	var ne *NixError
 	if !errors.As(err, &ne) {
 		return err

@@ -26,12 +26,12 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 			return err
 		}
 	}
-	file, err := e.replFile()
+	file, err := e.writeReplFile()
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(filepath.Dir(file))
-	version, err := e.nixVersion(ctx)
+	version, err := e.readNixVersion(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,9 +58,9 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	return nil
 }
 
-// replFile writes the expression for the REPL to a file in a new temporary folder, and returns the
+// writeReplFile writes the expression for the REPL to a file in a new temporary folder, and returns the
 // file's path. The caller removes the folder.
-func (e *Evaluator) replFile() (string, error) {
+func (e *Evaluator) writeReplFile() (string, error) {
 	apply, err := e.wrapFunction("h: { inherit (h) nodes pkgs lib; }")
 	if err != nil {
 		return "", err
@@ -90,13 +90,13 @@ func (e *Evaluator) replFile() (string, error) {
 
 var versionRE = regexp.MustCompile(`(\d+)\.(\d+)`)
 
-// nixVersion returns the version of Nix as major*100 + minor: 208 for Nix 2.8, 226 for Nix 2.26.
-func (e *Evaluator) nixVersion(ctx context.Context) (int, error) {
+// readNixVersion returns the version of Nix as major*100 + minor: 208 for Nix 2.8, 226 for Nix 2.26.
+func (e *Evaluator) readNixVersion(ctx context.Context) (int, error) {
 	log := newNixLog(nil, "")
 	argv := []string{"nix", "--version"}
 	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine})
 	if err != nil {
-		return 0, nixFailure(argv, err, log)
+		return 0, newProcessError(argv, err, log)
 	}
 	m := versionRE.FindStringSubmatch(string(out))
 	if m == nil {

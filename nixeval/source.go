@@ -58,7 +58,7 @@ func FindSource(dir string) (Source, error) {
 			break
 		}
 	}
-	return Source{}, sourceError("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF", dir)
+	return Source{}, newSourceError("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF", dir)
 }
 
 // findSourceIn returns the hive in one folder, and whether the folder has one. If the folder has
@@ -91,20 +91,20 @@ func FileSource(path string) (Source, error) {
 	info, err := os.Stat(abs)
 	switch {
 	case err != nil && strings.ContainsAny(path, ":#"):
-		return Source{}, sourceError("-f %s: no such file; for a flake reference use --flake %s", path, path)
+		return Source{}, newSourceError("-f %s: no such file; for a flake reference use --flake %s", path, path)
 	case err != nil:
-		return Source{}, sourceError("-f %s: %v", path, unwrapPath(err))
+		return Source{}, newSourceError("-f %s: %v", path, unwrapPathError(err))
 	case info.IsDir():
 		s, ok, err := findSourceIn(abs)
 		if err == nil && !ok {
-			err = sourceError("-f %s: the folder has neither hive.nix nor flake.nix", path)
+			err = newSourceError("-f %s: the folder has neither hive.nix nor flake.nix", path)
 		}
 		return s, err
 	case filepath.Base(abs) == "flake.nix":
 		return FlakeSource(filepath.Dir(abs))
 	}
 	if err := durable.CheckRegular(info); err != nil { // reading a pipe, Nix would wait without end
-		return Source{}, sourceError("-f %s: %v", path, err)
+		return Source{}, newSourceError("-f %s: %v", path, err)
 	}
 	return Source{File: abs, Dir: filepath.Dir(abs)}, nil
 }
@@ -134,31 +134,31 @@ func FlakeSource(ref string) (Source, error) {
 	}
 	info, err := os.Stat(ref)
 	if dir, query, ok := strings.Cut(ref, "?"); err != nil && ok {
-		return flakeInFolder(s, dir, query)
+		return parseFolderQuery(s, dir, query)
 	}
 	if err != nil {
-		return Source{}, sourceError("--flake %s: %v", ref, unwrapPath(err))
+		return Source{}, newSourceError("--flake %s: %v", ref, unwrapPathError(err))
 	}
 	if !info.IsDir() {
-		return Source{}, sourceError("--flake %s: use the folder of the flake, not a file in it", ref)
+		return Source{}, newSourceError("--flake %s: use the folder of the flake, not a file in it", ref)
 	}
 	if s.Dir, err = filepath.Abs(ref); err != nil {
 		return Source{}, err
 	}
 	if !isFile(filepath.Join(s.Dir, "flake.nix")) {
-		return Source{}, sourceError("--flake %s: the folder has no flake.nix", ref)
+		return Source{}, newSourceError("--flake %s: the folder has no flake.nix", ref)
 	}
-	s.Flake, s.Copied = localFlake(s.Dir)
+	s.Flake, s.Copied = flakeRefOfFolder(s.Dir)
 	return s, nil
 }
 
-// flakeInFolder parses a reference to a folder with a query, such as `.?dir=sub`. It accepts only
+// parseFolderQuery parses a reference to a folder with a query, such as `.?dir=sub`. It accepts only
 // the parameter dir.
-func flakeInFolder(s Source, dir, query string) (Source, error) {
+func parseFolderQuery(s Source, dir, query string) (Source, error) {
 	params, err := url.ParseQuery(query)
 	sub := params.Get("dir")
 	if err != nil || len(params) != 1 || sub == "" {
-		return Source{}, sourceError("--flake %s?%s: for a folder, only ?dir= is supported; use path:… or git+file:…", dir, query)
+		return Source{}, newSourceError("--flake %s?%s: for a folder, only ?dir= is supported; use path:… or git+file:…", dir, query)
 	}
 	of, err := FlakeSource("./" + filepath.Join(dir, sub))
 	if filepath.IsAbs(dir) {
@@ -168,9 +168,9 @@ func flakeInFolder(s Source, dir, query string) (Source, error) {
 	return of, err
 }
 
-// localFlake returns the flake reference for a folder, and whether Nix copies the folder with all
+// flakeRefOfFolder returns the flake reference for a folder, and whether Nix copies the folder with all
 // files into the store. This is so outside of a git repository.
-func localFlake(dir string) (ref string, copied bool) {
+func flakeRefOfFolder(dir string) (ref string, copied bool) {
 	for top := dir; ; top = filepath.Dir(top) {
 		if _, err := os.Lstat(filepath.Join(top, ".git")); err == nil {
 			u := url.URL{Scheme: "git+file", Path: top}
@@ -195,7 +195,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func unwrapPath(err error) error {
+func unwrapPathError(err error) error {
 	if pe, ok := err.(*os.PathError); ok {
 		return pe.Err
 	}
@@ -210,6 +210,6 @@ func (e *SourceError) Error() string { return e.msg }
 // Kind implements [failure.Classified].
 func (e *SourceError) Kind() failure.Kind { return failure.Usage }
 
-func sourceError(format string, args ...any) error {
+func newSourceError(format string, args ...any) error {
 	return &SourceError{fmt.Sprintf(format, args...)}
 }

@@ -38,7 +38,7 @@ func (e *Evaluator) survey(ctx context.Context) (*Hive, error) {
 	}
 	// Evaluate without units, to determine whether the error is in the hive itself or in units.
 	if err := e.eval(ctx, event.Survey, "h: h.survey [ ]", &s); err != nil {
-		return nil, asSetError(err)
+		return nil, toSetError(err)
 	}
 	s.Deployments = map[string]Deployment{}
 	var mu sync.Mutex

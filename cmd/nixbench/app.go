@@ -90,7 +90,7 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 		return nil, err
 	}
 	if a.evalWorkers < 0 {
-		return nil, usagef("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
+		return nil, newUsageError("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
 	}
 	o := nixeval.Options{
 		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers,
@@ -107,13 +107,13 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 	for _, pair := range a.nixOptions {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return nil, usagef("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
+			return nil, newUsageError("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
 		}
 		o.NixOptions = append(o.NixOptions, [2]string{name, value})
 	}
 	if a.factsFile != "" {
 		if _, err := facts.Load(a.factsFile); err != nil {
-			return nil, usagef("--facts: %w", err)
+			return nil, newUsageError("--facts: %w", err)
 		}
 	}
 	return nixeval.New(o), nil
@@ -122,7 +122,7 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 func (a *app) hiveSource() (nixeval.Source, error) {
 	switch {
 	case a.file != "" && a.flake != "":
-		return nixeval.Source{}, usagef("-f and --flake select two hives; use one of them")
+		return nixeval.Source{}, newUsageError("-f and --flake select two hives; use one of them")
 	case a.file != "":
 		return nixeval.FileSource(a.file)
 	case a.flake != "":
@@ -230,9 +230,9 @@ func (a *app) locateState(e *nixeval.Evaluator, hive *nixeval.Hive) (state.Dir, 
 
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// joinPairs converts `--nix-option NAME VALUE`, the syntax of Colmena and of Nix's own --option, to
+// joinNixOptions converts `--nix-option NAME VALUE`, the syntax of Colmena and of Nix's own --option, to
 // the single argument that the flag library supports.
-func joinPairs(args []string) []string {
+func joinNixOptions(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
 		if args[i] == "--" {

@@ -149,32 +149,32 @@ func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 		WithoutDrain: f.drain.noDrain, Partial: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
 	}
 	if f.checkTimeout < 0 {
-		return o, usagef("--check-timeout must be greater than 0 (it is %v), such as 5m; use --no-check to omit the check", f.checkTimeout)
+		return o, newUsageError("--check-timeout must be greater than 0 (it is %v), such as 5m; use --no-check to omit the check", f.checkTimeout)
 	}
 	if !f.noCheck {
 		o.CheckTimeout = f.checkTimeout
 	}
 	if f.bootTimeout < 0 {
-		return o, usagef("--boot-timeout must not be negative (it is %v)", f.bootTimeout)
+		return o, newUsageError("--boot-timeout must not be negative (it is %v)", f.bootTimeout)
 	}
 	if goal == "keys" {
 		o.Goal = node.UploadKeys
 	}
 	var err error
-	if o.Confirm, o.SettleTime, err = f.arming(); err != nil {
+	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
 		return o, err
 	}
 	if o.Specialisation != "" && o.Goal != node.Switch && o.Goal != node.Test {
-		return o, usagef("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
+		return o, newUsageError("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
 	}
 	if f.parallel < 0 {
-		return o, usagef("--parallel must not be negative (it is %d); 0 means all at once", f.parallel)
+		return o, newUsageError("--parallel must not be negative (it is %d); 0 means all at once", f.parallel)
 	}
 	if o.Confirm == 0 && f.rollbackAll {
-		return o, usagef("--rollback-all-on-failure requires rollback, which --no-rollback and --confirm-timeout 0 disable")
+		return o, newUsageError("--rollback-all-on-failure requires rollback, which --no-rollback and --confirm-timeout 0 disable")
 	}
 	if f.buildOnTarget && f.noBuildThere {
-		return o, usagef("--build-on-target and --no-build-on-target exclude each other")
+		return o, newUsageError("--build-on-target and --no-build-on-target exclude each other")
 	}
 	if f.buildOnTarget || f.noBuildThere {
 		o.BuildOnTarget = &f.buildOnTarget
@@ -184,7 +184,7 @@ func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 	case activate.NixosRebuild:
 		o.ActivateWith = f.activator
 	default:
-		return o, usagef("--activator must be switch-to-configuration or nixos-rebuild (it is %s)", f.activator)
+		return o, newUsageError("--activator must be switch-to-configuration or nixos-rebuild (it is %s)", f.activator)
 	}
 	if o.Drain, err = f.drain.options(); err != nil {
 		return o, err
@@ -203,7 +203,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 		return err
 	}
 	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 {
-		return &hintedError{usagef("apply: meta.allowApplyAll is false in %s, so --on must select the nodes", e.Source), "for all of them: --on '*'"}
+		return &hintedError{newUsageError("apply: meta.allowApplyAll is false in %s, so --on must select the nodes", e.Source), "for all of them: --on '*'"}
 	}
 	if goal == "build" {
 		return a.buildOnly(e, hive, nodes, flags.keepGoing, false)
@@ -212,7 +212,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 		hive = hive.WithKeys(nodes)
 	}
 	if o.Goal == node.UploadKeys || len(hive.Broken) == 0 { // if units are broken, the evaluation reports them
-		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+		if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
 	}
@@ -223,7 +223,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 			Uploader:  &secrets.Uploader{Send: s.send, Generated: vault.Open(a.dir.Vault()).Part},
 			Activator: &activate.Activator{Send: s.send},
 			Store:     s.store, Record: s.record, Send: s.send, Engines: engines,
-			Keep:     func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+			Keep:     func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
 			Machines: a.newMachines(e, hive, s.send),
 		}
 		d.Machines.Ask = func(changes []provision.Change) error { return a.confirmChanges(changes, flags.yes) }
@@ -301,8 +301,8 @@ func gitRevision(ctx context.Context, dir string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// keepRoots registers closures that were built on this machine as garbage collector roots.
-func (a *app) keepRoots(e *nixeval.Evaluator, hive *nixeval.Hive, built map[string]nixeval.Closure) error {
+// registerRoots registers closures that were built on this machine as garbage collector roots.
+func (a *app) registerRoots(e *nixeval.Evaluator, hive *nixeval.Hive, built map[string]nixeval.Closure) error {
 	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return err

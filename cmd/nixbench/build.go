@@ -75,7 +75,7 @@ func (a *app) keepBuilt(e *nixeval.Evaluator, hive *nixeval.Hive, built []deploy
 			links[filepath.Join(wd, "result-"+c.Node)] = c.Path
 		}
 	}
-	if err := a.keepRoots(e, hive, closures); err != nil || !results {
+	if err := a.registerRoots(e, hive, closures); err != nil || !results {
 		return err
 	}
 	return e.Keep(a.ctx, links)

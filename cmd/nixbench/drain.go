@@ -27,7 +27,7 @@ func (f *drainFlags) add(set *pflag.FlagSet, noDrain string) {
 
 func (f *drainFlags) options() (engine.DrainOptions, error) {
 	if f.noDrain && (f.barePods || f.localData) {
-		return engine.DrainOptions{}, usagef("--no-drain excludes --drain-bare-pods and --drain-local-data, because nothing is drained")
+		return engine.DrainOptions{}, newUsageError("--no-drain excludes --drain-bare-pods and --drain-local-data, because nothing is drained")
 	}
 	return engine.DrainOptions{BarePods: f.barePods, LocalData: f.localData}, nil
 }

@@ -47,11 +47,11 @@ func (a *app) evalCommand() *cobra.Command {
 	cmd.RunE = a.withView(func(args []string) error {
 		exprGiven := cmd.Flags().Changed("expr")
 		if exprGiven && strings.TrimSpace(x.Text) == "" {
-			return usagef("eval: -E needs an expression, such as '{ nodes, ... }: builtins.attrNames nodes'")
+			return newUsageError("eval: -E needs an expression, such as '{ nodes, ... }: builtins.attrNames nodes'")
 		}
 		if len(args) == 1 {
 			if exprGiven {
-				return usagef("eval: -E and a file exclude each other")
+				return newUsageError("eval: -E and a file exclude each other")
 			}
 			x.File = args[0]
 		}
@@ -63,7 +63,7 @@ func (a *app) evalCommand() *cobra.Command {
 			return a.evalHive(e, on, instantiate, keepGoing)
 		}
 		if len(on) > 0 {
-			return usagef("eval: --on and an expression exclude each other: the expression gets all nodes and can select some")
+			return newUsageError("eval: --on and an expression exclude each other: the expression gets all nodes and can select some")
 		}
 		if err := a.addFacts(e); err != nil {
 			return err

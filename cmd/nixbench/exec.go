@@ -42,13 +42,13 @@ func (a *app) execCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+		if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
 		hosts := a.newFleet(hive, flags, nil)
 		defer hosts.Close()
 		results := fleet.Each(a.ctx, nodes, flags.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
-			return a.execOn(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})
+			return a.runOnNode(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})
 		})
 		return joinExecErrors(results)
 	})
@@ -60,9 +60,9 @@ func (a *app) execCommand() *cobra.Command {
 	return cmd
 }
 
-// execOn runs the command on one node, shows its output, and returns its exit status as a shell
+// runOnNode runs the command on one node, shows its output, and returns its exit status as a shell
 // reports it.
-func (a *app) execOn(ctx context.Context, hosts *fleet.Fleet, n nixeval.Node, c remote.Cmd) (int, error) {
+func (a *app) runOnNode(ctx context.Context, hosts *fleet.Fleet, n nixeval.Node, c remote.Cmd) (int, error) {
 	h, err := hosts.Host(ctx, n)
 	if err != nil {
 		return 0, err

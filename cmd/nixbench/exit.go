@@ -47,7 +47,7 @@ func (e *usageError) Hint() string {
 	return "see " + e.command + " --help"
 }
 
-func usagef(format string, args ...any) error {
+func newUsageError(format string, args ...any) error {
 	return &usageError{err: fmt.Errorf(format, args...)}
 }
 
@@ -123,7 +123,7 @@ func splitProblems(err error) []ui.Problem {
 	case errors.As(err, &build):
 		var out []ui.Problem
 		for _, e := range build.Failures {
-			out = append(out, ui.Problem{Message: e.Error(), Hint: buildHint(e)})
+			out = append(out, ui.Problem{Message: e.Error(), Hint: buildErrorHint(e)})
 		}
 		return append(out, ui.Problem{Message: build.Error()})
 	case errors.As(err, &nix):
@@ -162,7 +162,7 @@ func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 	return out
 }
 
-func buildHint(e *nixeval.NixError) string {
+func buildErrorHint(e *nixeval.NixError) string {
 	if e.Drv == "" {
 		return e.Hint()
 	}

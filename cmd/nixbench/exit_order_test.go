@@ -46,7 +46,7 @@ var exitOrder = []struct {
 	errs []error
 }{
 	{exitInterrupted, []error{errInterrupted}},
-	{exitUsage, []error{usagef("usage"), &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
+	{exitUsage, []error{newUsageError("usage"), &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
 		&deploy.NoPredecessorError{}, &state.TrustError{Err: errPlain}, &vault.RefusedError{}}},
 	{exitEvaluation, []error{&nixeval.EvalError{}, &rollout.UnevaluableMembersError{Err: &nixeval.EvalError{}}}},
 	{exitBuild, []error{&nixeval.BuildError{}}},
@@ -57,7 +57,7 @@ var exitOrder = []struct {
 	{exitUnreachable, []error{&remote.UnreachableError{Err: errPlain}, &remote.HostKeyUnknownError{Key: hostKey{}},
 		&remote.HostKeyChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.EscalationError{}, &fleet.NoHostError{},
 		&fleet.NodeError{Step: event.Connect, Err: errPlain}}},
-	{exitCheck, []error{&rollout.ClusterUnavailableError{Err: errPlain}, &kubernetes.AccessError{Err: errPlain}, &newKeyError{err: errPlain}}},
+	{exitCheck, []error{&rollout.ClusterUnavailableError{Err: errPlain}, &kubernetes.AccessError{Err: errPlain}, &keyNotReadyError{err: errPlain}}},
 	{exitCopy, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{Err: errPlain}}},
 	{exitActivation, []error{&fleet.NodeError{Step: event.Activate, Err: errPlain}, &fleet.NodeError{Step: event.Drain, Err: errPlain},
 		&engine.VersionError{}, &engine.BlockedError{}, &activate.RebootError{}, &remote.LostError{Err: errPlain},
@@ -106,7 +106,7 @@ func TestExitCodeOfWrappedError(t *testing.T) {
 		{7, func(err error) error { return &fleet.NodeError{Step: event.Connect, Err: err} }, false},
 		{8, func(err error) error { return &rollout.ClusterUnavailableError{Err: err} }, true},
 		{8, func(err error) error { return &kubernetes.AccessError{Err: err} }, true},
-		{8, func(err error) error { return &newKeyError{err: err} }, true},
+		{8, func(err error) error { return &keyNotReadyError{err: err} }, true},
 		{9, func(err error) error { return &fleet.NodeError{Step: event.Copy, Err: err} }, false},
 		{9, func(err error) error { return &closure.Error{Err: err} }, false},
 		{10, func(err error) error { return &fleet.NodeError{Step: event.Activate, Err: err} }, false},

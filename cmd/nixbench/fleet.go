@@ -56,10 +56,10 @@ func (u unreadableState) MachineOf(string) (state.Machine, *state.Cluster, error
 	return state.Machine{}, nil, u.err
 }
 
-// remoteNodes returns the nodes that nixbench can connect to. Without --on, it omits named nodes
+// selectRemoteNodes returns the nodes that nixbench can connect to. Without --on, it omits named nodes
 // with a null targetHost, as Colmena does: these nodes are for apply-local. It fails if a node's
 // deployment options are broken, or if two nodes have the same address.
-func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string) ([]nixeval.Node, error) {
+func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string) ([]nixeval.Node, error) {
 	broken := map[string]*nixeval.NixError{}
 	var out []nixeval.Node
 	var local []string
@@ -75,7 +75,7 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 		}
 		at := targetAddress(hive.Unit(n.Unit).Deployment)
 		if other := taken[at]; at != "" && other != "" {
-			return nil, usagef("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
+			return nil, newUsageError("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
 		}
 		taken[at] = n.Name
 		out = append(out, n)
@@ -88,7 +88,7 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 			Text: fmt.Sprintf("omitted, because deployment.targetHost is null: %s; use apply-local on them", strings.Join(local, ", "))})
 	}
 	if len(out) == 0 {
-		return nil, usagef("all nodes have a null deployment.targetHost; use apply-local on each")
+		return nil, newUsageError("all nodes have a null deployment.targetHost; use apply-local on each")
 	}
 	return out, nil
 }

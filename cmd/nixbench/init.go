@@ -60,10 +60,10 @@ func (a *app) initCommand() *cobra.Command {
 		}
 		i := slices.IndexFunc(initTemplates, func(s struct{ name, dir, next string }) bool { return s.name == name })
 		if i < 0 {
-			return usagef("init: there is no template %q; there are %s", name, strings.Join(cmd.ValidArgs, ", "))
+			return newUsageError("init: there is no template %q; there are %s", name, strings.Join(cmd.ValidArgs, ", "))
 		}
 		if flake && name == "empty" {
-			return usagef("init: the template empty has no flake; use --template machines")
+			return newUsageError("init: the template empty has no flake; use --template machines")
 		}
 		files, err := templateFiles(initTemplates[i].dir, flake)
 		if err != nil {
@@ -72,7 +72,7 @@ func (a *app) initCommand() *cobra.Command {
 		if err := writeNewFiles(dir, files); err != nil {
 			return err
 		}
-		a.showInit(dir, files, initTemplates[i].next)
+		a.showNextStep(dir, files, initTemplates[i].next)
 		return nil
 	})
 	cmd.Flags().BoolVar(&flake, "flake", false, "write a flake, too")
@@ -121,7 +121,7 @@ func writeNewFiles(dir string, files map[string][]byte) error {
 		// The folder modules/ may exist with other modules. Fail only if a file would be
 		// overwritten.
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return usagef("init: %s exists, and init overwrites nothing; use another folder with --dir", filepath.Join(dir, name))
+			return newUsageError("init: %s exists, and init overwrites nothing; use another folder with --dir", filepath.Join(dir, name))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -157,7 +157,7 @@ func createFile(path string, data []byte) (created bool, err error) {
 	return true, errors.Join(err, f.Close())
 }
 
-func (a *app) showInit(dir string, files map[string][]byte, next string) {
+func (a *app) showNextStep(dir string, files map[string][]byte, next string) {
 	var shown []string // names of files, and each folder once, without its files
 	for _, name := range sortedNames(files) {
 		if top, _, nested := strings.Cut(name, "/"); nested {

@@ -84,7 +84,7 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	case <-ended:
 		return
 	}
-	if closedWithin(ended, reportAfter) {
+	if waitClosed(ended, reportAfter) {
 		return
 	}
 	reported := make(chan struct{})
@@ -103,27 +103,27 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 			exit(exitInterrupted)
 			return
 		}
-		toStderr("note: " + text)
+		writeStderr("note: " + text)
 	}
-	if !closedWithin(ended, giveUpAfter) {
-		toStderr(fmt.Sprintf("error: interrupted; %s did not end within %v", &a.ongoing, giveUpAfter))
+	if !waitClosed(ended, giveUpAfter) {
+		writeStderr(fmt.Sprintf("error: interrupted; %s did not end within %v", &a.ongoing, giveUpAfter))
 		exit(exitInterrupted)
 	}
 }
 
-// toStderr writes a line to stderr without the view. If stderr is a stopped terminal, toStderr
+// writeStderr writes a line to stderr without the view. If stderr is a stopped terminal, writeStderr
 // returns after viewGrace, and the line is lost.
-func toStderr(line string) {
+func writeStderr(line string) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
 		fmt.Fprintln(os.Stderr, line)
 	}()
-	closedWithin(written, viewGrace)
+	waitClosed(written, viewGrace)
 }
 
-// closedWithin waits until ended is closed, for at most d, and reports whether it is closed.
-func closedWithin(ended <-chan struct{}, d time.Duration) bool {
+// waitClosed waits until ended is closed, for at most d, and reports whether it is closed.
+func waitClosed(ended <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-ended:
 		return true

@@ -69,7 +69,7 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 
 func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if flags.port != 0 && !flags.forward {
-		return usagef("--port requires --forward")
+		return newUsageError("--port requires --forward")
 	}
 	e, hive, _, err := a.loadNodes(nil)
 	if err != nil {
@@ -82,7 +82,7 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 		return err
 	}
 	if !found {
-		return usagef("kubeconfig: no node of the hive is a member of a Kubernetes cluster; they import modules/kubernetes")
+		return newUsageError("kubeconfig: no node of the hive is a member of a Kubernetes cluster; they import modules/kubernetes")
 	}
 	access, err := cluster.Access(a.ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if flags.forward {
 		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(flags.port)))
 		if err != nil {
-			return usagef("--port: %w", err)
+			return newUsageError("--port: %w", err)
 		}
 		if done, err = a.forwardAPI(conns, hive, cluster, access, listener); err != nil {
 			listener.Close()
@@ -180,9 +180,9 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 	return nil
 }
 
-// kubeconfigNote returns a note if the certificate of the kubeconfig in the state folder ends
+// describeKubeconfigExpiry returns a note if the certificate of the kubeconfig in the state folder ends
 // within renewalNotice. Otherwise it returns an empty string.
-func (a *app) kubeconfigNote(now time.Time) string {
+func (a *app) describeKubeconfigExpiry(now time.Time) string {
 	data, err := durable.Read(a.dir.Kubeconfig(), durable.KeySize)
 	if err != nil {
 		return "" // most clusters have no kubeconfig in the state folder

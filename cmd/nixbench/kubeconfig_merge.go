@@ -29,7 +29,7 @@ func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Acc
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	existing, err := viewConfig(ctx, []string{target}, "-o", "json")
+	existing, err := readConfigs(ctx, []string{target}, "-o", "json")
 	if errors.Is(err, exec.ErrNotFound) {
 		return "", &hintedError{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + newFile}
 	}
@@ -37,7 +37,7 @@ func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Acc
 		return "", err
 	}
 	if why := findConflict(existing, access); why != "" {
-		return "", &hintedError{usagef("--merge: %s has %s; nothing was changed", target, why),
+		return "", &hintedError{newUsageError("--merge: %s has %s; nothing was changed", target, why),
 			fmt.Sprintf("--context NAME uses another name; to remove an entry of a cluster that no longer exists: kubectl config delete-cluster %s; kubectl config delete-context %[1]s", access.Cluster)}
 	}
 	// If several files set the same field, kubectl uses the value of the first file. So the order
@@ -59,7 +59,7 @@ func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Acc
 		}
 		files = append([]string{in}, files...)
 	}
-	merged, err := viewConfig(ctx, files)
+	merged, err := readConfigs(ctx, files)
 	if err != nil {
 		return "", err
 	}
@@ -78,8 +78,8 @@ func userKubeconfig() (string, error) {
 	return filepath.Join(home, ".kube", "config"), err
 }
 
-// viewConfig runs `kubectl config view --raw` on the files and returns its output.
-func viewConfig(ctx context.Context, files []string, args ...string) ([]byte, error) {
+// readConfigs runs `kubectl config view --raw` on the files and returns its output.
+func readConfigs(ctx context.Context, files []string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "kubectl", append([]string{"config", "view", "--raw"}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+strings.Join(files, string(os.PathListSeparator)))
 	cmd.WaitDelay = time.Second

@@ -20,7 +20,7 @@ type hypervisorOpener func(send event.Sink) machines.Opener
 func (a *app) newMachines(e *nixeval.Evaluator, hive *nixeval.Hive, send event.Sink) *machines.Manager {
 	return &machines.Manager{
 		Hive: hive, Dir: a.dir, Vault: vault.Open(a.dir.Vault()), Open: a.connect(send), Eval: e, Send: send,
-		Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+		Keep: func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
 	}
 }
 
@@ -37,7 +37,7 @@ func (a *app) confirmChanges(changes []provision.Change, yes bool) error {
 // it requires yes.
 func (a *app) confirmList(command, question string, list []string, yes bool) error {
 	if !yes && !a.canAsk() {
-		return &hintedError{usagef("%s: --yes is required without a terminal, because this would happen:\n%s", command, strings.Join(list, "\n")), "--yes confirms it"}
+		return &hintedError{newUsageError("%s: --yes is required without a terminal, because this would happen:\n%s", command, strings.Join(list, "\n")), "--yes confirms it"}
 	}
 	a.announce(func(w io.Writer) {
 		for _, line := range list {

@@ -84,7 +84,7 @@ func (a *app) plan(flags planFlags) error {
 		hive = hive.WithKeys(nodes)
 	}
 	if len(hive.Broken) == 0 { // if units are broken, the evaluation reports them, as in apply
-		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+		if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
 	}
@@ -126,23 +126,23 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 func writePreviews(w io.Writer, previews []deploy.Preview) {
 	rows := []ui.Row{{"NODE", "WOULD", "COPY", "REBOOT", "KEYS"}}
 	for _, p := range previews {
-		rows = append(rows, ui.Row{p.Node, p.Action, copyText(p), rebootText(p), keysText(p.Keys)})
+		rows = append(rows, ui.Row{p.Node, p.Action, formatCopy(p), formatReboot(p), formatKeyChanges(p.Keys)})
 	}
 	if slices.ContainsFunc(previews, func(p deploy.Preview) bool { return p.Machine != nil }) {
 		rows[0] = append(rows[0], "MACHINE")
 		for i, p := range previews {
-			rows[i+1] = append(rows[i+1], machineText(p.Machine))
+			rows[i+1] = append(rows[i+1], formatMachineChange(p.Machine))
 		}
 	}
 	if slices.ContainsFunc(previews, func(p deploy.Preview) bool { return p.Version != nil }) {
 		rows[0] = append(rows[0], "VERSION")
 		for i, p := range previews {
-			rows[i+1] = append(rows[i+1], versionText(p.Version))
+			rows[i+1] = append(rows[i+1], formatVersionChange(p.Version))
 		}
 	}
 	ui.Table(w, rows)
 	for _, p := range previews {
-		if text := unitChangesText(p.Units); text != "" {
+		if text := formatUnitChanges(p.Units); text != "" {
 			fmt.Fprintf(w, "\n%s:\n%s", p.Node, text)
 		}
 	}
@@ -161,16 +161,16 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 	}
 }
 
-// versionText formats an upgrade of the cluster's software: `1.34.3 → 1.34.4`.
-func versionText(v *engine.Change) string {
+// formatVersionChange formats an upgrade of the cluster's software: `1.34.3 → 1.34.4`.
+func formatVersionChange(v *engine.Change) string {
 	if v == nil {
 		return "-"
 	}
 	return v.From + " → " + v.To
 }
 
-// machineText formats the change of a node's machine: `create on default, 192.168.222.4`.
-func machineText(m *deploy.MachinePreview) string {
+// formatMachineChange formats the change of a node's machine: `create on default, 192.168.222.4`.
+func formatMachineChange(m *deploy.MachinePreview) string {
 	if m == nil {
 		return "-"
 	}
@@ -184,7 +184,7 @@ func machineText(m *deploy.MachinePreview) string {
 	return text
 }
 
-func copyText(p deploy.Preview) string {
+func formatCopy(p deploy.Preview) string {
 	switch {
 	case p.Copy == nil:
 		return "?"
@@ -196,7 +196,7 @@ func copyText(p deploy.Preview) string {
 	return fmt.Sprintf("%d paths, %s", p.Copy.Paths, ui.FormatSize(p.Copy.Bytes))
 }
 
-func rebootText(p deploy.Preview) string {
+func formatReboot(p deploy.Preview) string {
 	switch {
 	case p.Reboot == nil:
 		return "?"
@@ -206,7 +206,7 @@ func rebootText(p deploy.Preview) string {
 	return "-"
 }
 
-func keysText(k *deploy.KeysPreview) string {
+func formatKeyChanges(k *deploy.KeysPreview) string {
 	if k == nil {
 		return "-"
 	}
@@ -225,7 +225,7 @@ func keysText(k *deploy.KeysPreview) string {
 	return strings.Join(parts, ", ")
 }
 
-func unitChangesText(u *deploy.UnitsPreview) string {
+func formatUnitChanges(u *deploy.UnitsPreview) string {
 	if u == nil {
 		return ""
 	}

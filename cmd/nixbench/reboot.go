@@ -62,7 +62,7 @@ func (a *app) rebootCommand() *cobra.Command {
 func (a *app) reboot(flags rebootFlags) error {
 	o := deploy.RebootOptions{Parallel: flags.parallel, Timeout: flags.timeout, IfNeeded: flags.ifNeeded, WithoutDrain: flags.drain.noDrain}
 	if flags.timeout <= 0 {
-		return usagef("--timeout must be greater than 0 (it is %v)", flags.timeout)
+		return newUsageError("--timeout must be greater than 0 (it is %v)", flags.timeout)
 	}
 	var err error
 	if o.Drain, err = flags.drain.options(); err != nil {

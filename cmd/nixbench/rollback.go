@@ -71,7 +71,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 func (f *rollbackFlags) options() (deploy.RollbackOptions, error) {
 	o := deploy.RollbackOptions{Parallel: f.parallel, WithoutDrain: f.drain.noDrain}
 	var err error
-	if o.Confirm, o.SettleTime, err = f.arming(); err != nil {
+	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
 		return o, err
 	}
 	if o.Drain, err = f.drain.options(); err != nil {
@@ -89,13 +89,13 @@ func parseRollbackTo(text string, dir state.Dir) (deploy.RollbackTo, error) {
 	}
 	if n, err := strconv.Atoi(text); err == nil && len(text) < len("20060102") {
 		if n < 1 {
-			return deploy.RollbackTo{}, usagef("--to must be at least 1 (it is %s), or a run", text)
+			return deploy.RollbackTo{}, newUsageError("--to must be at least 1 (it is %s), or a run", text)
 		}
 		return deploy.RollbackTo{Generation: n}, nil
 	}
 	run, err := dir.OpenRun(text)
 	if err != nil {
-		return deploy.RollbackTo{}, usagef("--to: %w", err)
+		return deploy.RollbackTo{}, newUsageError("--to: %w", err)
 	}
 	return deploy.RollbackTo{Run: run}, nil
 }
@@ -139,7 +139,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 		return err
 	}
 	if flags.dry {
-		a.view.Result(viewSteps(steps), func(w io.Writer) { writeSteps(w, steps) })
+		a.view.Result(stepViewsOf(steps), func(w io.Writer) { writeSteps(w, steps) })
 		return joinStepErrors(steps)
 	}
 	if countChanges(steps) == 0 {
@@ -197,7 +197,7 @@ type stepView struct {
 	Error      string `json:"error,omitempty"`
 }
 
-func viewSteps(steps []deploy.Step) []stepView {
+func stepViewsOf(steps []deploy.Step) []stepView {
 	out := []stepView{}
 	for _, s := range steps {
 		shown := stepView{Node: s.Node.Name, From: s.From.Current, To: s.Path, Generation: s.Generation, Stays: s.SkipReason}

@@ -36,7 +36,7 @@ func (a *app) sshCommand() *cobra.Command {
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if a.json {
-			return usagef("ssh: --json is not supported; use nixbench exec --json to run a command")
+			return newUsageError("ssh: --json is not supported; use nixbench exec --json to run a command")
 		}
 		command := args[1:]
 		if len(command) > 0 && command[0] == "--" {
@@ -94,7 +94,7 @@ func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 			return n, nil
 		}
 	}
-	return nixeval.Node{}, &hintedError{usagef("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
+	return nixeval.Node{}, &hintedError{newUsageError("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
 }
 
 // sshArgv returns OpenSSH's command line for a target. known is the file with the host keys of the
@@ -119,7 +119,7 @@ func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []
 			argv = append(argv, "-o", o)
 		}
 		if v := t.Via; v != nil {
-			argv = append(argv, "-J", jumpText(*v))
+			argv = append(argv, "-J", formatJumpHost(*v))
 		}
 	} else if acceptNew {
 		argv = append(argv, "-o", "StrictHostKeyChecking=accept-new")
@@ -133,8 +133,8 @@ func sshQuote(file string) string {
 	return `"` + strings.ReplaceAll(file, "%", "%%") + `"`
 }
 
-// jumpText formats a jump host for ssh's option -J: `user@host:port`.
-func jumpText(t remote.Target) string {
+// formatJumpHost formats a jump host for ssh's option -J: `user@host:port`.
+func formatJumpHost(t remote.Target) string {
 	text := t.Host
 	if strings.Contains(text, ":") {
 		text = "[" + text + "]"

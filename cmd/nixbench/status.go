@@ -72,7 +72,7 @@ func (a *app) status(flags statusFlags) error {
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+	if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
 	recorded, err := a.loadState(e, hive)
@@ -120,7 +120,7 @@ func (a *app) status(flags statusFlags) error {
 		rows[i] = inspect.StatusOf(o, recorded.Nodes[n.Name], desired, time.Now()).WithMachine(machines[n.Name])
 		rows[i].Certificates, rows[i].Reasons = certificates[n.Name], reasons[n.Name]
 	}
-	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.kubeconfigNote(time.Now())) })
+	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.describeKubeconfigExpiry(time.Now())) })
 	errs := append([]error{machinesErr, evalErr, enginesErr}, fleet.Errors(inspected)...)
 	if flags.check {
 		errs = append(errs, checkStatus(rows))
@@ -166,7 +166,7 @@ func checkStatus(rows []inspect.Status) error {
 func writeStatus(w io.Writer, rows []inspect.Status, more ...string) {
 	table := []ui.Row{{"NODE", "GENERATION", "SYSTEM", "UNITS", "UPTIME", "LAST RUN"}}
 	for _, s := range rows {
-		table = append(table, ui.Row{s.Node, generationText(s), s.System, unitsText(s), uptimeText(s), lastRunText(s)})
+		table = append(table, ui.Row{s.Node, formatGeneration(s), s.System, formatUnits(s), formatUptime(s), formatLastRun(s)})
 	}
 	if slices.ContainsFunc(rows, func(s inspect.Status) bool { return s.Machine != nil }) {
 		table[0] = append(table[0], "MACHINE")
@@ -181,11 +181,11 @@ func writeStatus(w io.Writer, rows []inspect.Status, more ...string) {
 	ui.Table(w, table)
 	var notes []string
 	for _, s := range rows {
-		for _, note := range statusNotes(s) {
+		for _, note := range describeStatus(s) {
 			notes = append(notes, s.Node+": "+note)
 		}
 	}
-	for _, note := range append(certificateNotes(rows, time.Now()), more...) {
+	for _, note := range append(describeCertificates(rows, time.Now()), more...) {
 		if note != "" {
 			notes = append(notes, note)
 		}
@@ -201,9 +201,9 @@ const (
 	renewalGrace    = 3 * 24 * time.Hour   // how long a certificate's renewal may be overdue
 )
 
-// certificateNotes returns a note about the certificate that ends first, and a note for each
+// describeCertificates returns a note about the certificate that ends first, and a note for each
 // authority that ends within authorityNotice.
-func certificateNotes(rows []inspect.Status, now time.Time) []string {
+func describeCertificates(rows []inspect.Status, now time.Time) []string {
 	var node string
 	var first engine.Certificate
 	var notes, authorities []string
@@ -222,19 +222,19 @@ func certificateNotes(rows []inspect.Status, now time.Time) []string {
 		}
 	}
 	if node != "" {
-		notes = append(notes, firstExpiryNote(node, first, now))
+		notes = append(notes, describeFirstExpiry(node, first, now))
 	}
 	return append(notes, authorities...)
 }
 
-func firstExpiryNote(node string, c engine.Certificate, now time.Time) string {
+func describeFirstExpiry(node string, c engine.Certificate, now time.Time) string {
 	left := c.Ends.Sub(now)
 	text := fmt.Sprintf("certificates: %s of %s ends first, on %s", c.Name, node, c.Ends.Format(time.DateOnly))
 	switch {
 	case left < 0:
 		text += ": it has ended"
 	case left < renewalNotice:
-		text += ", in " + shortDuration(left)
+		text += ", in " + formatShortDuration(left)
 	}
 	switch {
 	case c.Renewer != "" && now.After(c.Due.Add(renewalGrace)):
@@ -245,7 +245,7 @@ func firstExpiryNote(node string, c engine.Certificate, now time.Time) string {
 	return fmt.Sprintf("%s (made on %s)", text, c.Begins.Format(time.DateOnly))
 }
 
-func generationText(s inspect.Status) string {
+func formatGeneration(s inspect.Status) string {
 	switch {
 	case s.Generation == 0 && s.Boots == 0:
 		return "-"
@@ -257,7 +257,7 @@ func generationText(s inspect.Status) string {
 	return fmt.Sprint(s.Boots)
 }
 
-func unitsText(s inspect.Status) string {
+func formatUnits(s inspect.Status) string {
 	switch {
 	case s.State == "":
 		return "-"
@@ -269,14 +269,14 @@ func unitsText(s inspect.Status) string {
 	return s.State
 }
 
-func uptimeText(s inspect.Status) string {
+func formatUptime(s inspect.Status) string {
 	if s.State == "" {
 		return "-"
 	}
-	return shortDuration(time.Duration(s.Uptime) * time.Second)
+	return formatShortDuration(time.Duration(s.Uptime) * time.Second)
 }
 
-func lastRunText(s inspect.Status) string {
+func formatLastRun(s inspect.Status) string {
 	r := s.LastRun
 	if r == nil {
 		return "-"
@@ -290,11 +290,11 @@ func lastRunText(s inspect.Status) string {
 	case what == "":
 		what = "failed"
 	}
-	return what + " " + shortDuration(s.Time.Sub(r.Time)) + " ago"
+	return what + " " + formatShortDuration(s.Time.Sub(r.Time)) + " ago"
 }
 
-// statusNotes returns notes about a node that do not fit into the columns of the table.
-func statusNotes(s inspect.Status) []string {
+// describeStatus returns notes about a node that do not fit into the columns of the table.
+func describeStatus(s inspect.Status) []string {
 	var notes []string
 	if s.Error != "" {
 		return nil // finish prints the error of a node that cannot be reached
@@ -320,8 +320,8 @@ func statusNotes(s inspect.Status) []string {
 	return notes
 }
 
-// shortDuration formats a duration in its one or two largest units: 3d4h, 2h10m, 5m, 12s.
-func shortDuration(d time.Duration) string {
+// formatShortDuration formats a duration in its one or two largest units: 3d4h, 2h10m, 5m, 12s.
+func formatShortDuration(d time.Duration) string {
 	d = max(d, 0)
 	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
 	switch {

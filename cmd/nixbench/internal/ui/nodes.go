@@ -40,7 +40,7 @@ func (ns *nodeLines) event(e event.Event) {
 		// The next phase of the node begins only when the other nodes and the build are ready.
 		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot) {
 			(*ns)[i].onlyWaits = true
-			ns.dropIdle(i)
+			ns.removeIfIdle(i)
 		}
 	case event.Waiting:
 		if i < 0 {
@@ -57,7 +57,7 @@ func (ns *nodeLines) event(e event.Event) {
 		if i >= 0 {
 			n := (*ns)[i]
 			n.waits = slices.DeleteFunc(n.waits, func(w event.Event) bool { return sameWait(w, e) })
-			ns.dropIdle(i)
+			ns.removeIfIdle(i)
 		}
 	case event.NodeResult:
 		if i >= 0 {
@@ -79,8 +79,8 @@ func (ns *nodeLines) event(e event.Event) {
 
 func sameWait(a, b event.Event) bool { return a.Phase == b.Phase && a.Since.Equal(b.Since) }
 
-// dropIdle removes line i if it is shown only for waits and its last wait has ended.
-func (ns *nodeLines) dropIdle(i int) {
+// removeIfIdle removes line i if it is shown only for waits and its last wait has ended.
+func (ns *nodeLines) removeIfIdle(i int) {
 	if n := (*ns)[i]; n.onlyWaits && len(n.waits) == 0 {
 		*ns = slices.Delete(*ns, i, i+1)
 	}
@@ -106,16 +106,16 @@ func (n *nodeLine) currentWait() (event.Event, bool) {
 // began.
 func (n *nodeLine) current(now time.Time) (event.Phase, string, time.Time) {
 	if w, ok := n.currentWait(); ok {
-		text := oneLine(w.Text)
+		text := firstLine(w.Text)
 		if left := w.Until.Sub(now).Round(time.Second); left > 0 {
 			text = fmt.Sprintf("%s left: %s", left, text)
 		}
 		return w.Phase, text, w.Since
 	}
 	if n.total > 0 {
-		return n.phase, fmt.Sprintf("%s of %s  %s", FormatSize(int64(n.done)), FormatSize(int64(n.total)), oneLine(n.text)), n.started
+		return n.phase, fmt.Sprintf("%s of %s  %s", FormatSize(int64(n.done)), FormatSize(int64(n.total)), firstLine(n.text)), n.started
 	}
-	return n.phase, oneLine(n.text), n.started
+	return n.phase, firstLine(n.text), n.started
 }
 
 // draw returns at most maxLines lines. Each line fits into width columns.
@@ -138,8 +138,8 @@ func (ns nodeLines) draw(maxLines, width int, now time.Time) []string {
 	return out
 }
 
-// resultLine formats a node's result and duration: `web-1 switched to generation 7 3.2s`.
-func resultLine(s style, e event.Event, started time.Time, width int) string {
+// formatResult formats a node's result and duration: `web-1 switched to generation 7 3.2s`.
+func formatResult(s style, e event.Event, started time.Time, width int) string {
 	mark, text := "", e.Text
 	switch {
 	case s.marks && e.Failed:
@@ -151,7 +151,7 @@ func resultLine(s style, e event.Event, started time.Time, width int) string {
 	if !started.IsZero() {
 		clock = " " + formatDuration(e.Time.Sub(started))
 	}
-	name, text := e.Node, oneLine(text)
+	name, text := e.Node, firstLine(text)
 	if s.marks { // do not shorten names in a log
 		name = cut(name, 30)
 	}
@@ -166,8 +166,8 @@ func resultLine(s style, e event.Event, started time.Time, width int) string {
 // storeHash matches the store folder and hash of a store path. They are removed to shorten lines.
 var storeHash = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-`)
 
-// oneLine returns the first line of s, with control characters replaced by spaces.
-func oneLine(s string) string {
+// firstLine returns the first line of s, with control characters replaced by spaces.
+func firstLine(s string) string {
 	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

@@ -30,9 +30,9 @@ func (p *plain) event(e event.Event) {
 			fmt.Fprintf(p.err, "%-9s %s\n", "hive", e.Text)
 		}
 	case event.PhaseEnd:
-		fmt.Fprintln(p.err, phaseLine(p.style, e, p.started[e.Phase], 0))
+		fmt.Fprintln(p.err, formatPhase(p.style, e, p.started[e.Phase], 0))
 	case event.Message:
-		fmt.Fprintln(p.err, messageLine(p.style, e))
+		fmt.Fprintln(p.err, formatMessage(p.style, e))
 	case event.NodeStart:
 		if p.began == nil {
 			p.began = map[string]time.Time{}
@@ -44,18 +44,18 @@ func (p *plain) event(e event.Event) {
 			fmt.Fprintf(p.err, "%-9s %s %s\n", e.Phase, e.Node, e.Text)
 		}
 	case event.NodeResult:
-		fmt.Fprintln(p.err, resultLine(p.style, e, p.began[e.Node], 80))
+		fmt.Fprintln(p.err, formatResult(p.style, e, p.began[e.Node], 80))
 	case event.NodeLog:
 		if p.verbose {
 			fmt.Fprintf(p.err, "%s> %s\n", e.Node, e.Text)
 		}
 	case event.BuildStart:
 		if p.verbose {
-			fmt.Fprintf(p.err, "%-9s %s\n", "building", drvName(e.Path))
+			fmt.Fprintf(p.err, "%-9s %s\n", "building", trimStorePath(e.Path))
 		}
 	case event.BuildLog:
 		if p.verbose {
-			fmt.Fprintf(p.err, "%s> %s\n", drvName(e.Path), e.Text)
+			fmt.Fprintf(p.err, "%s> %s\n", trimStorePath(e.Path), e.Text)
 		}
 	}
 }
@@ -70,14 +70,14 @@ func (p *plain) waiting(late []event.Event) {
 			fmt.Fprintf(p.err, "%-9s … and %d more\n", "waiting", len(late)-i)
 			return
 		}
-		fmt.Fprintf(p.err, "%-9s %s\n", "waiting", waitLine(e))
+		fmt.Fprintf(p.err, "%-9s %s\n", "waiting", formatWait(e))
 	}
 }
 
-// waitLine formats a wait: `web-1: keys: a lock (12s so far, at most 48s more)`.
-func waitLine(e event.Event) string {
+// formatWait formats a wait: `web-1: keys: a lock (12s so far, at most 48s more)`.
+func formatWait(e event.Event) string {
 	var parts []string
-	for _, part := range []string{e.Node, string(e.Phase), waitText(e)} {
+	for _, part := range []string{e.Node, string(e.Phase), formatWaitReason(e)} {
 		if part != "" {
 			parts = append(parts, part)
 		}
@@ -89,9 +89,9 @@ func waitLine(e event.Event) string {
 	return fmt.Sprintf("%s (%s)", strings.Join(parts, ": "), times)
 }
 
-// waitText returns the reason of a wait, preceded by its progress if the event contains progress.
-func waitText(e event.Event) string {
-	text := storeHash.ReplaceAllString(oneLine(e.Text), "")
+// formatWaitReason returns the reason of a wait, preceded by its progress if the event contains progress.
+func formatWaitReason(e event.Event) string {
+	text := storeHash.ReplaceAllString(firstLine(e.Text), "")
 	switch {
 	case e.Total == 0:
 	case e.Phase == event.Copy:
@@ -110,8 +110,8 @@ func (p *plain) problems(_ int, problems []Problem) { writeProblems(p.err, p.sty
 
 func (p *plain) close() {}
 
-// phaseLine formats a finished phase with its duration: `evaluate 2 units in 1 process 1.2s`.
-func phaseLine(s style, e event.Event, started time.Time, width int) string {
+// formatPhase formats a finished phase with its duration: `evaluate 2 units in 1 process 1.2s`.
+func formatPhase(s style, e event.Event, started time.Time, width int) string {
 	mark, text := "", e.Text
 	if e.Failed {
 		text = strings.TrimSuffix("failed; "+text, "; ")
@@ -126,7 +126,7 @@ func phaseLine(s style, e event.Event, started time.Time, width int) string {
 	return fmt.Sprintf("%s%-9s %s %s", mark, e.Phase, pad(text, max(30, width-24)), formatDuration(e.Time.Sub(started)))
 }
 
-func messageLine(s style, e event.Event) string {
+func formatMessage(s style, e event.Event) string {
 	label := e.Level
 	if label == "warning" {
 		label = s.warn(label)
@@ -174,8 +174,8 @@ func formatDuration(d time.Duration) string {
 	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 }
 
-// drvName returns the name in a store path, without folder, hash and .drv.
-func drvName(path string) string {
+// trimStorePath returns the name in a store path, without folder, hash and .drv.
+func trimStorePath(path string) string {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if _, after, ok := strings.Cut(name, "-"); ok {
 		name = after

@@ -92,31 +92,31 @@ func (t *tty) event(e event.Event) {
 		started := t.phaseOf(e.Phase).started
 		t.endPhase(e.Phase)
 		width, _ := t.size()
-		t.printLine(phaseLine(t.style, e, started, min(width, 80)))
+		t.printLine(formatPhase(t.style, e, started, min(width, 80)))
 	case event.UnitEnd:
 		t.phaseOf(e.Phase).done += len(e.Units)
 	case event.Progress:
 		p := t.phaseOf(e.Phase)
 		p.done, p.total = e.Done, e.Total
 	case event.Message:
-		t.printLine(messageLine(t.style, e))
+		t.printLine(formatMessage(t.style, e))
 	case event.BuildStart, event.CopyStart:
 		p := t.phaseOf(e.Phase)
-		p.active = append(p.active, drvName(e.Path))
+		p.active = append(p.active, trimStorePath(e.Path))
 	case event.BuildEnd, event.CopyEnd:
-		t.phaseOf(e.Phase).removeActive(drvName(e.Path))
+		t.phaseOf(e.Phase).removeActive(trimStorePath(e.Path))
 	case event.NodeStart, event.NodeProgress, event.NodeLog, event.NodeEnd, event.NodeResult:
-		t.nodeEvent(e)
+		t.showNodeEvent(e)
 	case event.Waiting, event.WaitEnd:
 		t.nodes.event(e)
 	case event.BuildLog:
 		if t.verbose {
-			t.printLine(t.style.faint(drvName(e.Path)+"> ") + e.Text)
+			t.printLine(t.style.faint(trimStorePath(e.Path)+"> ") + e.Text)
 		}
 	}
 }
 
-func (t *tty) nodeEvent(e event.Event) {
+func (t *tty) showNodeEvent(e event.Event) {
 	if t.began[e.Node].IsZero() {
 		t.began[e.Node] = e.Time
 	}
@@ -125,7 +125,7 @@ func (t *tty) nodeEvent(e event.Event) {
 	case e.Kind == event.NodeResult:
 		t.phaseOf(e.Phase).done++
 		width, _ := t.size()
-		t.printLine(resultLine(t.style, e, t.began[e.Node], min(width, 80)))
+		t.printLine(formatResult(t.style, e, t.began[e.Node], min(width, 80)))
 		delete(t.began, e.Node)
 	case e.Kind == event.NodeLog && t.verbose:
 		t.printLine(t.style.faint(e.Node+"> ") + e.Text)
@@ -183,7 +183,7 @@ func (t *tty) draw() {
 	now := time.Now()
 	var lines []string
 	if len(t.phases) > 0 {
-		lines = append(lines, t.phaseStatus(width, now))
+		lines = append(lines, t.formatCurrentPhase(width, now))
 	}
 	if len(t.phases) > 0 || t.nodes.waiting() {
 		lines = append(lines, t.nodes.draw(max(height-3, 1), width, now)...)
@@ -195,8 +195,8 @@ func (t *tty) draw() {
 	t.drawn = len(lines)
 }
 
-// phaseStatus returns the live line of the phase that began last.
-func (t *tty) phaseStatus(width int, now time.Time) string {
+// formatCurrentPhase returns the live line of the phase that began last.
+func (t *tty) formatCurrentPhase(width int, now time.Time) string {
 	p := t.phases[len(t.phases)-1]
 	var parts []string
 	if p.total > 0 {

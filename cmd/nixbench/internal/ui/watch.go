@@ -60,7 +60,7 @@ func (w *watch) event(e event.Event) {
 		}
 	case event.BuildStart, event.CopyStart:
 		if a := w.find("", e.Phase); a != nil {
-			a.event.Text = drvName(e.Path)
+			a.event.Text = trimStorePath(e.Path)
 		}
 	case event.NodeLog, event.BuildLog:
 		if a := w.find(e.Node, e.Phase); a != nil && w.verbose {
