@@ -25,14 +25,14 @@ func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, buil
 	units := slices.SortedFunc(maps.Keys(closures), CompareNatural)
 	drvs := distinctValues(units, func(u string) string { return closures[u].Drv })
 	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build, Total: len(units)})
-	built, err := e.build(ctx, units, drvs, closures, builders)
+	built, err := e.realise(ctx, units, drvs, closures, builders)
 	end := event.Event{Kind: event.PhaseEnd, Phase: event.Build, Done: len(built), Total: len(units), Failed: err != nil}
 	end.Text = countNoun(len(distinctValues(built, func(u string) string { return closures[u].Out })), "closure")
 	e.Send.Send(end)
 	return built, err
 }
 
-func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures map[string]Closure, builders string) ([]string, error) {
+func (e *Evaluator) realise(ctx context.Context, units, drvs []string, closures map[string]Closure, builders string) ([]string, error) {
 	if len(drvs) == 0 {
 		return nil, nil
 	}

@@ -32,9 +32,9 @@ func checkPrintable(s string) error {
 	return nil
 }
 
-// check validates the values of a unit's deployment options, except keys, which [CheckKeys]
+// checkOptions validates the values of a unit's deployment options, except keys, which [CheckKeys]
 // validates. It returns all errors, joined. Nix has already checked the types of the options.
-func (d Deployment) check() error {
+func (d Deployment) checkOptions() error {
 	at := func(option string, err error) error {
 		if err == nil {
 			return nil

@@ -39,8 +39,8 @@ type Evaluator struct {
 	Options
 	limits limits
 
-	mu   sync.Mutex
-	attr string          // flake output to evaluate: the user's, or the first in flakeAttrs that is not known to be missing
+	mu           sync.Mutex
+	attr         string          // flake output to evaluate: the user's, or the first in flakeAttrs that is not known to be missing
 	sentMessages map[string]bool // level and text of messages that were sent
 }
 
@@ -188,7 +188,7 @@ func (e *Evaluator) nixFlags() []string {
 // the result. The text contains eval.nix and the modules, and fetches the facts by their hash, so
 // it can be evaluated in pure mode.
 func (e *Evaluator) wrapFunction(function string) (string, error) {
-	location, err := nixString(e.location())
+	location, err := nixString(e.hiveName())
 	if err != nil {
 		return "", err
 	}
@@ -222,8 +222,8 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 		location, e.Source.IsFlake() && !e.Impure, runtime, sets), nil
 }
 
-// location returns the name of the hive for Nix's error messages.
-func (e *Evaluator) location() string {
+// hiveName returns the name of the hive for Nix's error messages.
+func (e *Evaluator) hiveName() string {
 	if e.Source.IsFlake() && e.Source.Attr == "" {
 		attr, _ := e.flakeAttr()
 		return e.Source.Flake + "#" + attr

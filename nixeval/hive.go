@@ -287,7 +287,7 @@ func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 func (h *Hive) markBroken() {
 	for i := range h.Units {
 		u := &h.Units[i]
-		err := u.Deployment.check()
+		err := u.Deployment.checkOptions()
 		if h.Broken[u.Name] != nil {
 			continue
 		}

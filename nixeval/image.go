@@ -17,7 +17,7 @@ func (e *Evaluator) WithoutFacts(send event.Sink) *Evaluator {
 			send.Send(ev)
 		}
 	}
-	return e.derive(o)
+	return e.withOptions(o)
 }
 
 // WithFacts returns an evaluator for the same hive with the facts in a file. It returns e if file
@@ -28,12 +28,12 @@ func (e *Evaluator) WithFacts(file string) *Evaluator {
 	}
 	o := e.Options
 	o.Facts = file
-	return e.derive(o)
+	return e.withOptions(o)
 }
 
-// derive returns an evaluator with the options o for the same hive. It keeps the flake output that
+// withOptions returns an evaluator with the options o for the same hive. It keeps the flake output that
 // e has found.
-func (e *Evaluator) derive(o Options) *Evaluator {
+func (e *Evaluator) withOptions(o Options) *Evaluator {
 	d := New(o)
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -91,19 +91,19 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 			w.rest = w.rest[:min(len(w.rest), maxLine)]
 			return len(p), nil
 		}
-		w.line(w.rest[:min(i, maxLine)])
+		w.emit(w.rest[:min(i, maxLine)])
 		w.rest = w.rest[i+1:]
 	}
 }
 
 func (w *lineWriter) flush() {
 	if len(w.rest) > 0 {
-		w.line(w.rest)
+		w.emit(w.rest)
 		w.rest = nil
 	}
 }
 
-func (w *lineWriter) line(b []byte) {
+func (w *lineWriter) emit(b []byte) {
 	if w.each != nil {
 		w.each(strings.TrimSuffix(string(b), "\r"))
 	}

@@ -17,7 +17,7 @@ import (
 // evaluation if there are no errors.
 func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Survey, Text: e.Source.String()})
-	hive, err := e.survey(ctx)
+	hive, err := e.surveyHive(ctx)
 	end := event.Event{Kind: event.PhaseEnd, Phase: event.Survey, Failed: err != nil}
 	if err == nil {
 		end.Text = fmt.Sprintf("%s in %s", countNoun(len(hive.Nodes), "node"), countNoun(len(hive.Units), "unit"))
@@ -26,7 +26,7 @@ func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	return hive, err
 }
 
-func (e *Evaluator) survey(ctx context.Context) (*Hive, error) {
+func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	var s surveyResult
 	err := e.eval(ctx, event.Survey, "h: h.survey null", &s)
 	if err == nil {

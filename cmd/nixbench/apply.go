@@ -141,8 +141,8 @@ longer contains. Systems are neither evaluated nor switched.`,
 	return cmd
 }
 
-// options validates the flags and converts them to the options of an apply.
-func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
+// toOptions validates the flags and converts them to the options of an apply.
+func (f *applyFlags) toOptions(goal node.Goal) (deploy.Options, error) {
 	o := deploy.Options{
 		Options:  node.Options{Goal: goal, RollbackAll: f.rollbackAll, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys},
 		Parallel: f.parallel, KeepGoing: f.keepGoing,
@@ -186,7 +186,7 @@ func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 	default:
 		return o, newUsageError("--activator must be switch-to-configuration or nixos-rebuild (it is %s)", f.activator)
 	}
-	if o.Drain, err = f.drain.options(); err != nil {
+	if o.Drain, err = f.drain.toOptions(); err != nil {
 		return o, err
 	}
 	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
@@ -194,7 +194,7 @@ func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 }
 
 func (a *app) apply(goal node.Goal, flags applyFlags) error {
-	o, err := flags.options(goal)
+	o, err := flags.toOptions(goal)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 		armFlags: flags.armFlags, specialisation: flags.specialisation,
 		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,
 	}
-	o, err := applyOptions.options(goal)
+	o, err := applyOptions.toOptions(goal)
 	if err != nil {
 		return err
 	}

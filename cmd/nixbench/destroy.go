@@ -83,7 +83,7 @@ func (a *app) destroy(flags destroyFlags) error {
 	if flags.forget != "" && len(flags.on) > 0 {
 		return newUsageError("--forget-hypervisor abandons all machines of a hypervisor, so it excludes --on")
 	}
-	drain, err := flags.drain.options()
+	drain, err := flags.drain.toOptions()
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (f *drainFlags) add(set *pflag.FlagSet, noDrain string) {
 	set.BoolVar(&f.localData, "drain-local-data", false, "let a drain delete data that pods keep on the node in emptyDir volumes")
 }
 
-func (f *drainFlags) options() (engine.DrainOptions, error) {
+func (f *drainFlags) toOptions() (engine.DrainOptions, error) {
 	if f.noDrain && (f.barePods || f.localData) {
 		return engine.DrainOptions{}, newUsageError("--no-drain excludes --drain-bare-pods and --drain-local-data, because nothing is drained")
 	}

@@ -72,7 +72,7 @@ func (a *app) planCommand() *cobra.Command {
 }
 
 func (a *app) plan(flags planFlags) error {
-	drain, err := flags.drain.options()
+	drain, err := flags.drain.toOptions()
 	if err != nil {
 		return err
 	}
@@ -92,14 +92,14 @@ func (a *app) plan(flags planFlags) error {
 	if err != nil {
 		return err
 	}
-	preview := func(send event.Sink) error { return a.preview(e, hive, nodes, recorded, flags, drain, send) }
+	preview := func(send event.Sink) error { return a.showPreview(e, hive, nodes, recorded, flags, drain, send) }
 	if flags.units {
 		return a.runRecorded(e, hive, "plan", func(s *session) error { return preview(s.send) })
 	}
 	return preview(a.sendEvent)
 }
 
-func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
+func (a *app) showPreview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
 	machines := a.newMachines(e, hive, send)
 	machines.Vault = vault.Look(a.dir.Vault()) // read secrets only, because plan does not hold the lock
 	d := &deploy.Deployer{

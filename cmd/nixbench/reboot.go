@@ -65,7 +65,7 @@ func (a *app) reboot(flags rebootFlags) error {
 		return newUsageError("--timeout must be greater than 0 (it is %v)", flags.timeout)
 	}
 	var err error
-	if o.Drain, err = flags.drain.options(); err != nil {
+	if o.Drain, err = flags.drain.toOptions(); err != nil {
 		return err
 	}
 	if o.MaxUnavailable, err = selection.ParseShare(flags.maxUnavailable); err != nil {

@@ -68,13 +68,13 @@ func (a *app) rollbackCommand() *cobra.Command {
 	return cmd
 }
 
-func (f *rollbackFlags) options() (deploy.RollbackOptions, error) {
+func (f *rollbackFlags) toOptions() (deploy.RollbackOptions, error) {
 	o := deploy.RollbackOptions{Parallel: f.parallel, WithoutDrain: f.drain.noDrain}
 	var err error
 	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
 		return o, err
 	}
-	if o.Drain, err = f.drain.options(); err != nil {
+	if o.Drain, err = f.drain.toOptions(); err != nil {
 		return o, err
 	}
 	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
@@ -101,7 +101,7 @@ func parseRollbackTo(text string, dir state.Dir) (deploy.RollbackTo, error) {
 }
 
 func (a *app) rollback(flags rollbackFlags) error {
-	o, err := flags.options()
+	o, err := flags.toOptions()
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ let
     ;
 
   # Throw an error with a prefix. The Go code shows errors with this prefix without a trace.
-  fail = message: throw "nixbench: ${message}";
+  throwError = message: throw "nixbench: ${message}";
 
   reservedNames = [
     "meta"
@@ -58,17 +58,17 @@ let
 
   hive =
     let
-      called =
+      hiveValue =
         if isFunction rawHive || (isAttrs rawHive && rawHive ? __functor) then rawHive { } else rawHive;
     in
-    if !isAttrs called then
-      fail "${location} must give an attribute set (or a function that returns one), but it gives ${aType called}"
-    else if called ? type && called.type == "derivation" then
-      fail "${location} must give an attribute set of nodes, but it gives a derivation"
-    else if called ? meta && called ? network then
-      fail "${location} has both `meta` and `network`; keep `meta` (`network` is its old name)"
+    if !isAttrs hiveValue then
+      throwError "${location} must give an attribute set (or a function that returns one), but it gives ${typeWithArticle hiveValue}"
+    else if hiveValue ? type && hiveValue.type == "derivation" then
+      throwError "${location} must give an attribute set of nodes, but it gives a derivation"
+    else if hiveValue ? meta && hiveValue ? network then
+      throwError "${location} has both `meta` and `network`; keep `meta` (`network` is its old name)"
     else
-      called;
+      hiveValue;
 
   rawMeta = hive.meta or hive.network or { };
 
@@ -77,21 +77,21 @@ let
   importNixpkgs =
     option: value:
     let
-      inFlake = what: fail ''
+      throwImpure = what: throwError ''
         ${option} in ${location} is ${what}, and a flake stays pure only with a package set. Write
 
           ${option} = import nixpkgs { system = "x86_64-linux"; };'';
     in
     if isPath value || isString value then
-      if hermetic then inFlake "a path" else importNixpkgs option (import value)
+      if hermetic then throwImpure "a path" else importNixpkgs option (import value)
     else if isAttrs value && !(value ? lib && value ? path && value ? config) && value ? outPath then
-      if hermetic then inFlake "a flake input or a path" else importNixpkgs option (import value)
+      if hermetic then throwImpure "a flake input or a path" else importNixpkgs option (import value)
     else if isFunction value then
-      if hermetic then inFlake "a function" else value { overlays = [ ]; }
+      if hermetic then throwImpure "a function" else value { overlays = [ ]; }
     else if isAttrs value && value ? lib && value ? path && value ? config then
       value
     else
-      fail "${option} in ${location} must be a path to nixpkgs, a function such as `import <nixpkgs>`, or a package set, but it is ${aType value}";
+      throwError "${option} in ${location} must be a path to nixpkgs, a function such as `import <nixpkgs>`, or a package set, but it is ${typeWithArticle value}";
 
   nixpkgs =
     # Read nixpkgs from rawMeta, because the evaluation of meta needs nixpkgs' lib. If rawMeta is a
@@ -99,7 +99,7 @@ let
     if isAttrs rawMeta && rawMeta.nixpkgs or null != null then
       importNixpkgs "meta.nixpkgs" rawMeta.nixpkgs
     else if hermetic then
-      fail ''
+      throwError ''
         ${location} does not set meta.nixpkgs. Write
 
           meta.nixpkgs = import nixpkgs { system = "x86_64-linux"; };''
@@ -112,7 +112,7 @@ let
 
   # Return the module with its location, which the module system shows in errors.
 
-  located =
+  withLocation =
     where: module:
     if isPath module || isString module then
       module
@@ -122,10 +122,10 @@ let
         imports = [ module ];
       }
     else
-      fail "${where}: a NixOS module is an attribute set, a function or a file, but this is ${aType module}";
+      throwError "${where}: a NixOS module is an attribute set, a function or a file, but this is ${typeWithArticle module}";
 
   # Evaluate meta, cluster and roles of the hive, with additional modules.
-  top =
+  evalSettings =
     extra:
     (lib.evalModules {
       modules = [
@@ -142,13 +142,13 @@ let
       ++ extra;
     }).config;
 
-  asWritten = top [ ];
-  checkedSets = map (checkSet asWritten) sets;
+  settingsWithoutSets = evalSettings [ ];
+  checkedSets = map (checkSet settingsWithoutSets) sets;
   settings =
     if sets == [ ] then
-      asWritten
+      settingsWithoutSets
     else
-      top (
+      evalSettings (
         map (s: {
           _file = "--set ${s.text}";
           config = lib.setAttrByPath s.path (lib.mkForce s.value);
@@ -162,7 +162,7 @@ let
     config: s:
     let
       text = "${concatStringsSep "." s.path}=${s.raw}";
-      bad = message: fail "--set ${text}: ${message}";
+      throwSetError = message: throwError "--set ${text}: ${message}";
       walk =
         done: path: value:
         if path == [ ] then
@@ -170,7 +170,7 @@ let
         else if isAttrs value && value ? ${head path} then
           walk (done ++ [ (head path) ]) (tail path) value.${head path}
         else
-          bad "there is no ${concatStringsSep "." (done ++ [ (head path) ])}${
+          throwSetError "there is no ${concatStringsSep "." (done ++ [ (head path) ])}${
             if isAttrs value && value != { } then
               "; ${if done == [ ] then "the hive" else concatStringsSep "." done} has ${
                 concatStringsSep ", " (attrNames value)
@@ -180,12 +180,12 @@ let
           }";
       json = if s.isJSON then builtins.fromJSON s.raw else null;
       current = walk [ ] s.path { inherit (config) roles cluster; };
-      expects = what: bad "expected ${what}, as the hive has ${builtins.toJSON current} there";
+      throwTypeError = what: throwSetError "expected ${what}, as the hive has ${builtins.toJSON current} there";
       value =
         if isInt current then
-          if isInt json then json else expects "a whole number"
+          if isInt json then json else throwTypeError "a whole number"
         else if isBool current then
-          if isBool json then json else expects "true or false"
+          if isBool json then json else throwTypeError "true or false"
         else if isString current || isPath current then
           s.raw
         else if current == null then
@@ -193,9 +193,9 @@ let
         else if isList current && lib.last s.path != "modules" then
           if isList json then json else lib.splitString "," s.raw
         else if isAttrs current then
-          bad "it contains several settings; use one of ${concatStringsSep ", " (attrNames current)}"
+          throwSetError "it contains several settings; use one of ${concatStringsSep ", " (attrNames current)}"
         else
-          bad "it cannot be set from the command line";
+          throwSetError "it cannot be set from the command line";
     in
     # Evaluate the value now, because these error messages are clearer than those of the module system.
     builtins.seq value {
@@ -204,7 +204,7 @@ let
     };
 
   # Return Nix's name for the type of a value, with an article.
-  aType =
+  typeWithArticle =
     value:
     {
       int = "an integer";
@@ -222,7 +222,7 @@ let
   # The maximum number of nodes of all roles together: the number of addresses in a network that
   # nixbench creates, and at most maxNodes. The Go code reports an invalid cidr.
   maxNodes = 65536;
-  room =
+  maxRoleNodes =
     let
       inherit (cluster.network) mode cidr;
       prefix = builtins.match "[0-9.]+/([89]|1[0-9]|2[0-9])" cidr;
@@ -237,15 +237,15 @@ let
       total = foldl' (n: r: n + r.count) 0 (attrValues roles);
       largest = head (lib.sort (a: b: roles.${a}.count > roles.${b}.count) (attrNames roles));
     in
-    if total <= room then
+    if total <= maxRoleNodes then
       attrNames roles
     else
-      fail "roles.${largest}.count is ${toString roles.${largest}.count}: the roles have ${toString total} nodes, and ${
-        if room == maxNodes then
+      throwError "roles.${largest}.count is ${toString roles.${largest}.count}: the roles have ${toString total} nodes, and ${
+        if maxRoleNodes == maxNodes then
           "a hive can have ${toString maxNodes} at most"
         else
-          "cluster.network.cidr ${cluster.network.cidr} has room for ${toString room}"
-      }; use a smaller count${if room == maxNodes then "" else " or a larger network"}";
+          "cluster.network.cidr ${cluster.network.cidr} has room for ${toString maxRoleNodes}"
+      }; use a smaller count${if maxRoleNodes == maxNodes then "" else " or a larger network"}";
 
   roleNodes = role: genList (i: "${role}-${toString (i + 1)}") roles.${role}.count;
 
@@ -253,7 +253,7 @@ let
     inherit name;
     value = {
       nodes = [ name ];
-      modules = map (located "${location}, node ${name}") (
+      modules = map (withLocation "${location}, node ${name}") (
         if isList hive.${name} then hive.${name} else [ hive.${name} ]
       );
     };
@@ -272,7 +272,7 @@ let
         };
       }
     ]
-    ++ map (located "${location}, role ${role}") roles.${role}.modules;
+    ++ map (withLocation "${location}, role ${role}") roles.${role}.modules;
 
   roleUnits =
     role:
@@ -309,12 +309,12 @@ let
     let
       # Attributes for a node override attributes for its role.
       names = [ name ] ++ lib.optional (unit ? role) unit.role;
-      own = lib.findFirst (n: meta.nodeNixpkgs ? ${n}) null names;
+      override = lib.findFirst (n: meta.nodeNixpkgs ? ${n}) null names;
       pkgs =
-        if own == null then
+        if override == null then
           nixpkgs
         else
-          importNixpkgs "meta.nodeNixpkgs.${own}" meta.nodeNixpkgs.${own};
+          importNixpkgs "meta.nodeNixpkgs.${override}" meta.nodeNixpkgs.${override};
     in
     import (pkgs.path + "/nixos/lib/eval-config.nix") {
       system = pkgs.stdenv.hostPlatform.system;
@@ -327,7 +327,7 @@ let
         }
       ]
       ++ deploymentModules
-      ++ [ (located "${location}, defaults" (hive.defaults or { })) ]
+      ++ [ (withLocation "${location}, defaults" (hive.defaults or { })) ]
       ++ unit.modules;
       specialArgs = {
         inherit name runtime;
@@ -363,7 +363,7 @@ let
           "qemu";
     in
     images.${wanted}
-      or (fail "role ${role}: its nixpkgs has no system.build.images.${wanted}; NixOS 25.05 has it, or set roles.${role}.image to an existing image");
+      or (throwError "role ${role}: its nixpkgs has no system.build.images.${wanted}; NixOS 25.05 has it, or set roles.${role}.image to an existing image");
 
   # The derivations that must be built for `image` of a role. The list is empty if the image is an
   # existing file.
@@ -391,7 +391,7 @@ let
   uncheckedNodes = byNode unchecked;
 
   # Return { NAME = f NAME; } for the names.
-  pick = names: f: listToAttrs (map (name: { inherit name; value = f name; }) names);
+  forNames = names: f: listToAttrs (map (name: { inherit name; value = f name; }) names);
 
   deploymentOf = d: {
     inherit (d)
@@ -432,7 +432,7 @@ let
   };
 
   # The functions for a hive that this file evaluates.
-  ours = {
+  native = {
     inherit lib;
     pkgs = nixpkgs;
     nodes = byNode checked;
@@ -472,17 +472,17 @@ let
           nodes = uncheckedNodes;
         }
       else
-        fail "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${aType f}";
+        throwError "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${typeWithArticle f}";
   };
 
   # The same functions for a hive that Colmena's makeHive has evaluated. It has closures, but no roles
   # and no facts.
-  prepared = {
+  fromColmena = {
     inherit (hive) nodes;
     inherit (hive.introspect (args: args)) lib pkgs;
     skeleton =
       if sets != [ ] then
-        fail "--set ${concatStringsSep "." (head sets).path}: ${location} is a hive that Colmena has evaluated; it has no roles and no cluster"
+        throwError "--set ${concatStringsSep "." (head sets).path}: ${location} is a hive that Colmena has evaluated; it has no roles and no cluster"
       else
         {
           meta = {
@@ -503,11 +503,11 @@ let
 
   evaluated =
     if !(hive ? __schema) then
-      ours
+      native
     else if hive ? toplevel && hive ? deploymentConfig && hive ? introspect then
-      prepared
+      fromColmena
     else
-      fail "${location} has __schema, as an evaluated hive, but lacks toplevel, deploymentConfig or introspect";
+      throwError "${location} has __schema, as an evaluated hive, but lacks toplevel, deploymentConfig or introspect";
 in
 evaluated
 // {
@@ -517,10 +517,10 @@ evaluated
     names:
     evaluated.skeleton
     // {
-      deployments = pick (if names == null then evaluated.skeleton.units else names) evaluated.deployment;
+      deployments = forNames (if names == null then evaluated.skeleton.units else names) evaluated.deployment;
     };
-  instantiate = names: pick names evaluated.closure;
-  images = kind: names: pick names (evaluated.image kind);
+  instantiate = names: forNames names evaluated.closure;
+  images = kind: names: forNames names (evaluated.image kind);
 
   # Return the paths of all derivations in a value, for `eval --instantiate`.
   drvPaths =
@@ -534,7 +534,7 @@ evaluated
         else if isList value then
           concatLists (map walk value)
         else
-          fail "--instantiate needs derivations, or sets and lists of them, but the expression gives ${aType value}";
+          throwError "--instantiate needs derivations, or sets and lists of them, but the expression gives ${typeWithArticle value}";
     in
     walk;
 }

@@ -25,7 +25,7 @@ type nodeLine struct {
 // nodeLines are the live lines of the nodes in progress, in the order in which the nodes began.
 type nodeLines []*nodeLine
 
-func (ns *nodeLines) event(e event.Event) {
+func (ns *nodeLines) applyEvent(e event.Event) {
 	i := slices.IndexFunc(*ns, func(n *nodeLine) bool { return n.name == e.Node })
 	switch e.Kind {
 	case event.NodeStart:
@@ -86,8 +86,8 @@ func (ns *nodeLines) removeIfIdle(i int) {
 	}
 }
 
-// waiting reports whether any line has a wait.
-func (ns nodeLines) waiting() bool {
+// hasWaits reports whether any line has a wait.
+func (ns nodeLines) hasWaits() bool {
 	return slices.ContainsFunc(ns, func(n *nodeLine) bool { return len(n.waits) > 0 })
 }
 
@@ -102,9 +102,9 @@ func (n *nodeLine) currentWait() (event.Event, bool) {
 	return event.Event{}, false
 }
 
-// current returns the phase and text that the line shows, and the time at which this activity
+// currentActivity returns the phase and text that the line shows, and the time at which this activity
 // began.
-func (n *nodeLine) current(now time.Time) (event.Phase, string, time.Time) {
+func (n *nodeLine) currentActivity(now time.Time) (event.Phase, string, time.Time) {
 	if w, ok := n.currentWait(); ok {
 		text := firstLine(w.Text)
 		if left := w.Until.Sub(now).Round(time.Second); left > 0 {
@@ -130,7 +130,7 @@ func (ns nodeLines) draw(maxLines, width int, now time.Time) []string {
 		if i == maxLines-1 && len(ns) > maxLines {
 			return append(out, fmt.Sprintf("  … and %d more", len(ns)-i))
 		}
-		phase, text, since := n.current(now)
+		phase, text, since := n.currentActivity(now)
 		left := fmt.Sprintf("  %s %-9s %s", pad(cut(n.name, names), names), phase, storeHash.ReplaceAllString(text, ""))
 		room := max(width-8, 20)
 		out = append(out, pad(cut(left, room), min(room, 72))+" "+formatDuration(now.Sub(since)))

@@ -19,7 +19,7 @@ type plain struct {
 	began    map[string]time.Time      // time of each node's first event
 }
 
-func (p *plain) event(e event.Event) {
+func (p *plain) showEvent(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart:
 		if p.started == nil {
@@ -64,7 +64,7 @@ func (p *plain) event(e event.Event) {
 // wait per node.
 const maxWaits = 5
 
-func (p *plain) waiting(late []event.Event) {
+func (p *plain) showWaits(late []event.Event) {
 	for i, e := range late {
 		if i == maxWaits-1 && len(late) > maxWaits {
 			fmt.Fprintf(p.err, "%-9s … and %d more\n", "waiting", len(late)-i)
@@ -102,11 +102,11 @@ func formatWaitReason(e event.Event) string {
 	return text
 }
 
-func (p *plain) output(node, line string) { fmt.Fprintf(p.out, "%s | %s\n", node, line) }
+func (p *plain) showOutput(node, line string) { fmt.Fprintf(p.out, "%s | %s\n", node, line) }
 
-func (p *plain) result(_ any, human func(io.Writer)) { human(p.out) }
+func (p *plain) showResult(_ any, human func(io.Writer)) { human(p.out) }
 
-func (p *plain) problems(_ int, problems []Problem) { writeProblems(p.err, p.style, problems) }
+func (p *plain) showProblems(_ int, problems []Problem) { writeProblems(p.err, p.style, problems) }
 
 func (p *plain) close() {}
 

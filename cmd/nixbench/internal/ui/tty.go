@@ -54,13 +54,13 @@ func newTTY(o Options, mu *sync.Mutex) *tty {
 		}
 		return 80, 24
 	}
-	go t.tick(mu, t.stop)
+	go t.redrawUntilClosed(mu, t.stop)
 	return t
 }
 
-// tick redraws the live lines periodically until stop is closed, so that the displayed durations
+// redrawUntilClosed redraws the live lines periodically until stop is closed, so that the displayed durations
 // increase.
-func (t *tty) tick(mu *sync.Mutex, stop <-chan struct{}) {
+func (t *tty) redrawUntilClosed(mu *sync.Mutex, stop <-chan struct{}) {
 	ticker := time.NewTicker(redraw)
 	defer ticker.Stop()
 	for {
@@ -76,7 +76,7 @@ func (t *tty) tick(mu *sync.Mutex, stop <-chan struct{}) {
 	}
 }
 
-func (t *tty) event(e event.Event) {
+func (t *tty) showEvent(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart:
 		t.endPhase(e.Phase)
@@ -89,26 +89,26 @@ func (t *tty) event(e event.Event) {
 			t.printLine(t.style.faint("hive " + e.Text))
 		}
 	case event.PhaseEnd:
-		started := t.phaseOf(e.Phase).started
+		started := t.findPhase(e.Phase).started
 		t.endPhase(e.Phase)
 		width, _ := t.size()
 		t.printLine(formatPhase(t.style, e, started, min(width, 80)))
 	case event.UnitEnd:
-		t.phaseOf(e.Phase).done += len(e.Units)
+		t.findPhase(e.Phase).done += len(e.Units)
 	case event.Progress:
-		p := t.phaseOf(e.Phase)
+		p := t.findPhase(e.Phase)
 		p.done, p.total = e.Done, e.Total
 	case event.Message:
 		t.printLine(formatMessage(t.style, e))
 	case event.BuildStart, event.CopyStart:
-		p := t.phaseOf(e.Phase)
+		p := t.findPhase(e.Phase)
 		p.active = append(p.active, trimStorePath(e.Path))
 	case event.BuildEnd, event.CopyEnd:
-		t.phaseOf(e.Phase).removeActive(trimStorePath(e.Path))
+		t.findPhase(e.Phase).removeActive(trimStorePath(e.Path))
 	case event.NodeStart, event.NodeProgress, event.NodeLog, event.NodeEnd, event.NodeResult:
 		t.showNodeEvent(e)
 	case event.Waiting, event.WaitEnd:
-		t.nodes.event(e)
+		t.nodes.applyEvent(e)
 	case event.BuildLog:
 		if t.verbose {
 			t.printLine(t.style.faint(trimStorePath(e.Path)+"> ") + e.Text)
@@ -120,10 +120,10 @@ func (t *tty) showNodeEvent(e event.Event) {
 	if t.began[e.Node].IsZero() {
 		t.began[e.Node] = e.Time
 	}
-	t.nodes.event(e)
+	t.nodes.applyEvent(e)
 	switch {
 	case e.Kind == event.NodeResult:
-		t.phaseOf(e.Phase).done++
+		t.findPhase(e.Phase).done++
 		width, _ := t.size()
 		t.printLine(formatResult(t.style, e, t.began[e.Node], min(width, 80)))
 		delete(t.began, e.Node)
@@ -132,9 +132,9 @@ func (t *tty) showNodeEvent(e event.Event) {
 	}
 }
 
-// phaseOf returns the running phase with the given name. If it does not run, phaseOf returns the
+// findPhase returns the running phase with the given name. If it does not run, findPhase returns the
 // running phase that began last, or an empty phase.
-func (t *tty) phaseOf(phase event.Phase) *livePhase {
+func (t *tty) findPhase(phase event.Phase) *livePhase {
 	for _, p := range t.phases {
 		if p.phase == phase {
 			return p
@@ -185,7 +185,7 @@ func (t *tty) draw() {
 	if len(t.phases) > 0 {
 		lines = append(lines, t.formatCurrentPhase(width, now))
 	}
-	if len(t.phases) > 0 || t.nodes.waiting() {
+	if len(t.phases) > 0 || t.nodes.hasWaits() {
 		lines = append(lines, t.nodes.draw(max(height-3, 1), width, now)...)
 	}
 	if len(lines) == 0 {
@@ -221,22 +221,22 @@ func cut(s string, width int) string {
 	return s
 }
 
-// waiting does nothing: the live lines already show the waits.
-func (t *tty) waiting([]event.Event) {}
+// showWaits does nothing: the live lines already show the waits.
+func (t *tty) showWaits([]event.Event) {}
 
-func (t *tty) output(node, line string) {
+func (t *tty) showOutput(node, line string) {
 	t.clear()
 	fmt.Fprintf(t.out, "%s %s\n", t.style.bold(node)+t.style.faint(" |"), line)
 	t.draw()
 }
 
-func (t *tty) result(_ any, human func(io.Writer)) {
+func (t *tty) showResult(_ any, human func(io.Writer)) {
 	t.phases, t.nodes = nil, nil
 	t.clear()
 	human(t.out)
 }
 
-func (t *tty) problems(_ int, problems []Problem) {
+func (t *tty) showProblems(_ int, problems []Problem) {
 	t.phases, t.nodes = nil, nil
 	t.clear()
 	writeProblems(t.err, t.style, problems)

@@ -186,13 +186,13 @@ func TestTerminalShowsAllPhases(t *testing.T) {
 	defer mu.Unlock()
 	defer tt.close()
 	for _, phase := range []event.Phase{event.Image, event.Provision, event.Deploy} {
-		tt.event(event.Event{Kind: event.PhaseStart, Phase: phase, Total: 3})
+		tt.showEvent(event.Event{Kind: event.PhaseStart, Phase: phase, Total: 3})
 	}
 	tt.draw()
 	if _, live := screen(err.String()); !strings.Contains(live, "deploy    0 of 3 · image · provision") {
 		t.Errorf("%q", live)
 	}
-	tt.event(event.Event{Kind: event.PhaseEnd, Phase: event.Image})
+	tt.showEvent(event.Event{Kind: event.PhaseEnd, Phase: event.Image})
 	if _, live := screen(err.String()); strings.Contains(live, "image") {
 		t.Errorf("%q", live)
 	}

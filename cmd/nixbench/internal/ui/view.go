@@ -30,11 +30,11 @@ type Row []string
 
 // renderer writes one of the three output forms. View calls its methods one at a time.
 type renderer interface {
-	event(event.Event)
-	waiting([]event.Event) // activities without output, to be reported again
-	output(node, line string)
-	result(value any, human func(io.Writer))
-	problems(code int, problems []Problem)
+	showEvent(event.Event)
+	showWaits([]event.Event) // activities without output, to be reported again
+	showOutput(node, line string)
+	showResult(value any, human func(io.Writer))
+	showProblems(code int, problems []Problem)
 	close()
 }
 
@@ -74,15 +74,15 @@ func New(o Options) *View {
 	default:
 		v.r = &plain{out: o.Out, err: o.Err, verbose: o.Verbose}
 	}
-	go v.tick()
+	go v.reportUntilClosed()
 	return v
 }
 
 // watchInterval is the interval at which the view checks for activities without output.
 const watchInterval = 250 * time.Millisecond
 
-// tick periodically reports activities without output, until the view is closed.
-func (v *View) tick() {
+// reportUntilClosed periodically reports activities without output, until the view is closed.
+func (v *View) reportUntilClosed() {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	for {
@@ -91,8 +91,8 @@ func (v *View) tick() {
 			return
 		case now := <-ticker.C:
 			v.mu.Lock()
-			if late := v.watch.late(now); len(late) > 0 {
-				v.r.waiting(late)
+			if late := v.watch.takeDue(now); len(late) > 0 {
+				v.r.showWaits(late)
 			}
 			v.mu.Unlock()
 		}
@@ -103,8 +103,8 @@ func (v *View) tick() {
 func (v *View) Event(e event.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.watch.event(e)
-	v.r.event(e)
+	v.watch.applyEvent(e)
+	v.r.showEvent(e)
 }
 
 // Result shows the result of a command: with --json it writes value, otherwise it calls human,
@@ -113,7 +113,7 @@ func (v *View) Result(value any, human func(io.Writer)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.watch.open = nil
-	v.r.result(value, human)
+	v.r.showResult(value, human)
 }
 
 // Problems shows the errors of a command. With --json it also writes the exit code.
@@ -121,7 +121,7 @@ func (v *View) Problems(code int, problems []Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.watch.open = nil
-	v.r.problems(code, problems)
+	v.r.showProblems(code, problems)
 }
 
 // Pause removes the live lines and runs f, which may ask the user a question. Until f returns, the
@@ -139,7 +139,7 @@ func (v *View) Pause(f func()) {
 func (v *View) Output(node, line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.r.output(node, line)
+	v.r.showOutput(node, line)
 }
 
 // Close ends the view. It returns the first error that occurred while results were written.
@@ -153,7 +153,7 @@ func (v *View) Close() error {
 	}
 	v.r.close()
 	if v.out.err != nil {
-		v.r.problems(1, []Problem{{Message: v.out.err.Error()}})
+		v.r.showProblems(1, []Problem{{Message: v.out.err.Error()}})
 	}
 	return v.out.err
 }

@@ -39,17 +39,17 @@ func (a *activity) due() time.Time {
 	return a.lastOutput.Add(reminders[a.reports])
 }
 
-func (w *watch) event(e event.Event) {
+func (w *watch) applyEvent(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart, event.NodeStart:
-		w.end(e.Node, e.Phase)
-		w.begin(e, e.Time)
+		w.endPhase(e.Node, e.Phase)
+		w.beginActivity(e, e.Time)
 	case event.PhaseEnd, event.NodeEnd:
-		w.end(e.Node, e.Phase)
+		w.endPhase(e.Node, e.Phase)
 	case event.NodeResult:
 		w.open = slices.DeleteFunc(w.open, func(a *activity) bool { return a.event.Node == e.Node })
 	case event.Progress, event.NodeProgress:
-		if a := w.find(e.Node, e.Phase); a != nil {
+		if a := w.findPhase(e.Node, e.Phase); a != nil {
 			a.event.Done, a.event.Total = e.Done, e.Total
 			if e.Text != "" && e.Text != a.event.Text {
 				a.event.Text = e.Text
@@ -59,15 +59,15 @@ func (w *watch) event(e event.Event) {
 			}
 		}
 	case event.BuildStart, event.CopyStart:
-		if a := w.find("", e.Phase); a != nil {
+		if a := w.findPhase("", e.Phase); a != nil {
 			a.event.Text = trimStorePath(e.Path)
 		}
 	case event.NodeLog, event.BuildLog:
-		if a := w.find(e.Node, e.Phase); a != nil && w.verbose {
+		if a := w.findPhase(e.Node, e.Phase); a != nil && w.verbose {
 			a.lastOutput, a.reports = e.Time, 0
 		}
 	case event.Waiting:
-		w.wait(e)
+		w.updateWait(e)
 	case event.WaitEnd:
 		w.open = slices.DeleteFunc(w.open, func(a *activity) bool { return a.matches(e) })
 	}
@@ -78,16 +78,16 @@ func (a *activity) matches(e event.Event) bool {
 	return a.wait && a.event.Node == e.Node && a.event.Phase == e.Phase && a.since.Equal(e.Since)
 }
 
-func (w *watch) begin(e event.Event, since time.Time) *activity {
+func (w *watch) beginActivity(e event.Event, since time.Time) *activity {
 	a := &activity{event: e, since: since, lastOutput: since}
 	w.open = append(w.open, a)
 	return a
 }
 
-func (w *watch) wait(e event.Event) {
+func (w *watch) updateWait(e event.Event) {
 	i := slices.IndexFunc(w.open, func(a *activity) bool { return a.matches(e) })
 	if i < 0 {
-		w.begin(e, e.Since).wait = true
+		w.beginActivity(e, e.Since).wait = true
 		return
 	}
 	w.open[i].event = e
@@ -102,13 +102,13 @@ func (a *activity) resetReports(now time.Time) {
 	}
 }
 
-func (w *watch) end(node string, phase event.Phase) {
+func (w *watch) endPhase(node string, phase event.Phase) {
 	w.open = slices.DeleteFunc(w.open, func(a *activity) bool {
 		return !a.wait && a.event.Node == node && a.event.Phase == phase
 	})
 }
 
-func (w *watch) find(node string, phase event.Phase) *activity {
+func (w *watch) findPhase(node string, phase event.Phase) *activity {
 	for _, a := range slices.Backward(w.open) {
 		if !a.wait && a.event.Node == node && a.event.Phase == phase {
 			return a
@@ -137,9 +137,9 @@ func (w *watch) isCovered(a *activity) bool {
 	})
 }
 
-// late returns the activities to report now as events of the kind [event.Waiting], and counts them
+// takeDue returns the activities to report now as events of the kind [event.Waiting], and counts them
 // as reported. Waits precede phases; both are ordered by their start.
-func (w *watch) late(now time.Time) []event.Event {
+func (w *watch) takeDue(now time.Time) []event.Event {
 	var named []*activity
 	any := false
 	for _, a := range w.open {
