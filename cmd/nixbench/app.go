@@ -85,7 +85,7 @@ func (a *app) finish(err error) int {
 
 // newEvaluator returns an evaluator for the hive that the flags name.
 func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
-	src, err := a.hiveSource()
+	src, err := a.locateHive()
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 	return nixeval.New(o), nil
 }
 
-func (a *app) hiveSource() (nixeval.Source, error) {
+func (a *app) locateHive() (nixeval.Source, error) {
 	switch {
 	case a.file != "" && a.flake != "":
 		return nixeval.Source{}, newUsageError("-f and --flake select two hives; use one of them")

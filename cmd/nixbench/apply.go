@@ -259,7 +259,7 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 		return err
 	}
 	record, err := lock.Record(state.RunInfo{
-		Args: state.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Revision: gitRevision(a.ctx, e.Source.Dir), Nixbench: buildVersion().Version,
+		Args: state.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Revision: readGitRevision(a.ctx, e.Source.Dir), Nixbench: readBuildVersion().Version,
 	})
 	if err != nil {
 		return err
@@ -289,9 +289,9 @@ func (a *app) preferInterrupt(err error) error {
 	return err
 }
 
-// gitRevision returns the revision of the git tree that contains the hive, with the suffix -dirty
+// readGitRevision returns the revision of the git tree that contains the hive, with the suffix -dirty
 // if the tree has changes. It returns an empty string outside of git.
-func gitRevision(ctx context.Context, dir string) string {
+func readGitRevision(ctx context.Context, dir string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*").Output()

@@ -132,7 +132,7 @@ func (a *app) destroy(flags destroyFlags) error {
 			if flags.forget != "" {
 				question = fmt.Sprintf("abandon %s, without removing anything on the hypervisor?", fleet.Count(len(destroyPlan.Removals), "machine"))
 			}
-			if err := a.confirmList("destroy", question, list, flags.yes); err != nil {
+			if err := a.askAboutList("destroy", question, list, flags.yes); err != nil {
 				return err
 			}
 		}

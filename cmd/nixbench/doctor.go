@@ -57,14 +57,14 @@ func errorFindings(findings []provision.Finding) []string {
 	var out []string
 	for _, f := range findings {
 		if f.State == "error" {
-			out = append(out, findingTitle(f))
+			out = append(out, formatFindingTitle(f))
 		}
 	}
 	return out
 }
 
-// findingTitle returns the examined subject and its hypervisor, if any: `KVM (default)`.
-func findingTitle(f provision.Finding) string {
+// formatFindingTitle returns the examined subject and its hypervisor, if any: `KVM (default)`.
+func formatFindingTitle(f provision.Finding) string {
 	if f.Where == "" {
 		return f.What
 	}
@@ -74,7 +74,7 @@ func findingTitle(f provision.Finding) string {
 func writeFindings(w io.Writer, findings []provision.Finding) {
 	rows := []ui.Row{}
 	for _, f := range findings {
-		rows = append(rows, ui.Row{f.State, findingTitle(f), f.Text})
+		rows = append(rows, ui.Row{f.State, formatFindingTitle(f), f.Text})
 	}
 	ui.Table(w, rows)
 	first := true
@@ -86,6 +86,6 @@ func writeFindings(w io.Writer, findings []provision.Finding) {
 			fmt.Fprintln(w)
 			first = false
 		}
-		fmt.Fprintf(w, "%s: %s\n", findingTitle(f), f.Fix)
+		fmt.Fprintf(w, "%s: %s\n", formatFindingTitle(f), f.Fix)
 	}
 }

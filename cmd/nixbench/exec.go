@@ -50,7 +50,7 @@ func (a *app) execCommand() *cobra.Command {
 		results := fleet.Each(a.ctx, nodes, flags.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
 			return a.runOnNode(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})
 		})
-		return joinExecErrors(results)
+		return joinExitErrors(results)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
@@ -91,7 +91,7 @@ func (e *execError) Error() string {
 // Kind implements [failure.Classified].
 func (e *execError) Kind() failure.Kind { return failure.Command }
 
-func joinExecErrors(results []fleet.Outcome[int]) error {
+func joinExitErrors(results []fleet.Outcome[int]) error {
 	var errs []error
 	worst := &execError{}
 	for _, r := range results {

@@ -12,9 +12,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// openHypervisors returns an opener of libvirt hosts. A host is connected with the first request to
+// newHypervisorOpener returns an opener of libvirt hosts. A host is connected with the first request to
 // it.
-func openHypervisors(send event.Sink) machines.Opener {
+func newHypervisorOpener(send event.Sink) machines.Opener {
 	return func(_ context.Context, name string, h state.Hypervisor) (provision.Provider, error) {
 		p, err := libvirt.Open(name, libvirt.Options{URI: h.URI, Pool: h.Pool, PoolPath: h.PoolPath, Send: send})
 		if err != nil {

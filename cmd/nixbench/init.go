@@ -65,7 +65,7 @@ func (a *app) initCommand() *cobra.Command {
 		if flake && name == "empty" {
 			return newUsageError("init: the template empty has no flake; use --template machines")
 		}
-		files, err := templateFiles(initTemplates[i].dir, flake)
+		files, err := readTemplate(initTemplates[i].dir, flake)
 		if err != nil {
 			return err
 		}
@@ -80,9 +80,9 @@ func (a *app) initCommand() *cobra.Command {
 	return cmd
 }
 
-// templateFiles returns the content of each file of a template, by path. With flake, the files
+// readTemplate returns the content of each file of a template, by path. With flake, the files
 // include flake.nix.
-func templateFiles(template string, flake bool) (map[string][]byte, error) {
+func readTemplate(template string, flake bool) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	add := func(from fs.FS, below, to string, skip func(string) bool) error {
 		return fs.WalkDir(from, below, func(path string, d fs.DirEntry, err error) error {

@@ -23,7 +23,7 @@ import (
 // kubeconfig. kubectl merges the files, because it supports all features of kubeconfigs. The user's
 // kubeconfig is replaced atomically.
 func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Access) (string, error) {
-	target, err := userKubeconfig()
+	target, err := userKubeconfigPath()
 	if err != nil {
 		return "", err
 	}
@@ -66,9 +66,9 @@ func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Acc
 	return target, replaceConfig(target, merged)
 }
 
-// userKubeconfig returns the path of the user's kubeconfig: the first file in $KUBECONFIG, or
+// userKubeconfigPath returns the path of the user's kubeconfig: the first file in $KUBECONFIG, or
 // ~/.kube/config.
-func userKubeconfig() (string, error) {
+func userKubeconfigPath() (string, error) {
 	for _, file := range filepath.SplitList(os.Getenv("KUBECONFIG")) {
 		if file != "" {
 			return file, nil
@@ -95,7 +95,7 @@ func readConfigs(ctx context.Context, files []string, args ...string) ([]byte, e
 }
 
 // findConflict describes an entry of the user's kubeconfig that belongs to another cluster and that
-// the merge would replace. If there is none, it returns an empty string. Two entries belong to the
+// the merge would replace. If no entry is in conflict, it returns an empty string. Two entries belong to the
 // same cluster if they have the same certificate authority, even if their addresses differ.
 func findConflict(existing []byte, access *kubernetes.Access) string {
 	entry := func(kind, name string) (found gjson.Result) {

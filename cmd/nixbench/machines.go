@@ -30,12 +30,12 @@ func (a *app) confirmChanges(changes []provision.Change, yes bool) error {
 	for _, c := range changes {
 		list = append(list, c.String())
 	}
-	return a.confirmList("apply", "go on?", list, yes)
+	return a.askAboutList("apply", "go on?", list, yes)
 }
 
-// confirmList shows the list and asks the user the question, unless yes is set. Without a terminal
+// askAboutList shows the list and asks the user the question, unless yes is set. Without a terminal
 // it requires yes.
-func (a *app) confirmList(command, question string, list []string, yes bool) error {
+func (a *app) askAboutList(command, question string, list []string, yes bool) error {
 	if !yes && !a.canAsk() {
 		return &hintedError{newUsageError("%s: --yes is required without a terminal, because this would happen:\n%s", command, strings.Join(list, "\n")), "--yes confirms it"}
 	}

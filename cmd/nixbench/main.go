@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:], openHypervisors))
+	os.Exit(run(os.Args[1:], newHypervisorOpener))
 }
 
 // errInterrupted is the cause of the cancelled context after SIGINT, SIGTERM or SIGHUP.

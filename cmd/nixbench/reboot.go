@@ -71,7 +71,7 @@ func (a *app) reboot(flags rebootFlags) error {
 	if o.MaxUnavailable, err = selection.ParseShare(flags.maxUnavailable); err != nil {
 		return err
 	}
-	if err := a.checkCanConfirm("reboot", flags.on, flags.yes); err != nil {
+	if err := a.requireConfirmation("reboot", flags.on, flags.yes); err != nil {
 		return err
 	}
 	e, hive, nodes, err := a.loadNodes(flags.on)

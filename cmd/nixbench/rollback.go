@@ -105,7 +105,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := a.checkCanConfirm("rollback", flags.on, flags.yes || flags.dry); err != nil {
+	if err := a.requireConfirmation("rollback", flags.on, flags.yes || flags.dry); err != nil {
 		return err
 	}
 	e, hive, nodes, err := a.loadNodes(flags.on)

@@ -73,7 +73,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	if err != nil {
 		return &hintedError{fmt.Errorf("%s: %w", name, err), "install OpenSSH's client"}
 	}
-	argv := sshArgv(target, a.dir.KnownHosts(), acceptNew, command)
+	argv := buildSSHArgv(target, a.dir.KnownHosts(), acceptNew, command)
 	if err := a.view.Close(); err != nil {
 		return err
 	}
@@ -97,10 +97,10 @@ func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	return nixeval.Node{}, &hintedError{newUsageError("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
 }
 
-// sshArgv returns OpenSSH's command line for a target. known is the file with the host keys of the
+// buildSSHArgv returns OpenSSH's command line for a target. known is the file with the host keys of the
 // machines that nixbench has booted. For a target that is such a machine, ssh accepts only the key
 // in this file.
-func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []string {
+func buildSSHArgv(t remote.Target, known string, acceptNew bool, command []string) []string {
 	argv := []string{"ssh"}
 	if t.User != nil {
 		argv = append(argv, "-l", *t.User)
@@ -114,7 +114,7 @@ func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []
 		}
 		for _, o := range []string{
 			"IdentitiesOnly=yes", "StrictHostKeyChecking=yes", "HostKeyAlias=" + t.Name,
-			"UserKnownHostsFile=" + sshQuote(known), "GlobalKnownHostsFile=none",
+			"UserKnownHostsFile=" + quoteForSSH(known), "GlobalKnownHostsFile=none",
 		} {
 			argv = append(argv, "-o", o)
 		}
@@ -128,8 +128,8 @@ func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []
 	return append(append(argv, "--", t.Host), command...)
 }
 
-// sshQuote quotes a file name for ssh's configuration, which splits values at spaces and expands %.
-func sshQuote(file string) string {
+// quoteForSSH quotes a file name for ssh's configuration, which splits values at spaces and expands %.
+func quoteForSSH(file string) string {
 	return `"` + strings.ReplaceAll(file, "%", "%%") + `"`
 }
 

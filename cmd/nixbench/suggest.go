@@ -42,15 +42,15 @@ func suggestCorrection(cmd *cobra.Command, err error) error {
 		}
 	}
 	usage.err = fmt.Errorf("%s", text)
-	if near := nearestWord(m[2], words); near != "" {
+	if near := findNearestWord(m[2], words); near != "" {
 		return &hintedError{usage, fmt.Sprintf("did you mean %s%s? See %s --help", prefix, near, cmd.CommandPath())}
 	}
 	return usage
 }
 
-// nearestWord returns the word that is most similar to typed, or an empty string if no word is
+// findNearestWord returns the word that is most similar to typed, or an empty string if no word is
 // similar.
-func nearestWord(typed string, words []string) string {
+func findNearestWord(typed string, words []string) string {
 	choice := &cobra.Command{SuggestionsMinimumDistance: 1}
 	for _, w := range words {
 		choice.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})

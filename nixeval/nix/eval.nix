@@ -1,6 +1,6 @@
 # Evaluates a hive. The Go code passes this file and its arguments to Nix as one expression, so that
-# nothing is written into the user's folder. The file must work with Nix 2.8 and later, in pure mode,
-# and with `lib` of nixpkgs 22.11 and later.
+# nothing is written into the user's folder. The file must work with Nix 2.8 and later, with `lib` of
+# nixpkgs 22.11 and later, and in pure mode.
 {
   # Modules of nixbench, as values: the options of the hive (meta, cluster, roles), the modules of
   # every node, and the module of every role whose nodes share one closure.
@@ -156,8 +156,8 @@ let
       );
   inherit (settings) meta roles cluster;
 
-  # Return { path; text; value; } for an argument of --set. The type of the value in config determines
-  # how the text is parsed.
+  # Return { path; text; value; } for an argument of --set. The type of the value in config
+  # determines how the text is parsed.
   checkSet =
     config: s:
     let
@@ -197,7 +197,8 @@ let
         else
           throwSetError "it cannot be set from the command line";
     in
-    # Evaluate the value now, because these error messages are clearer than those of the module system.
+    # Evaluate the value now, because these error messages are clearer than those of the module
+    # system.
     builtins.seq value {
       inherit (s) path;
       inherit text value;
@@ -426,7 +427,8 @@ let
 
   closureOf = toplevel: {
     drv = toplevel.drvPath;
-    # The attribute is not named `outPath`, because Nix prints a set with `outPath` as a string in JSON.
+    # The attribute is not named `outPath`, because Nix prints a set with `outPath` as a string in
+    # JSON.
     out = toplevel.outPath;
     inherit (toplevel) system;
   };
@@ -475,8 +477,8 @@ let
         throwError "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${typeWithArticle f}";
   };
 
-  # The same functions for a hive that Colmena's makeHive has evaluated. It has closures, but no roles
-  # and no facts.
+  # The same functions for a hive that Colmena's makeHive has evaluated. It has closures, but no
+  # roles and no facts.
   fromColmena = {
     inherit (hive) nodes;
     inherit (hive.introspect (args: args)) lib pkgs;
@@ -511,8 +513,8 @@ let
 in
 evaluated
 // {
-  # Return everything that is cheap to evaluate, with the deployment options of the given units, or of
-  # all units if names is null. The Go code passes lists of units to find the units that fail.
+  # Return everything that is cheap to evaluate, with the deployment options of the given units, or
+  # of all units if names is null. The Go code passes lists of units to find the units that fail.
   survey =
     names:
     evaluated.skeleton
