@@ -44,7 +44,7 @@ func (s Source) String() string {
 func (s Source) IsFlake() bool { return s.Flake != "" }
 
 // FindSource returns the nearest hive in dir or a folder above it. It returns a [*SourceError] if
-// there is none.
+// no folder contains a hive.
 func FindSource(dir string) (Source, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
