@@ -138,10 +138,10 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 // to a root, and its name is the hash of the root's path.
 const autoRoots = "/nix/var/nix/gcroots/auto"
 
-// isRegisteredRoot reports whether link points to path and is registered as a garbage collector root. It
-// saves a nix-store process per link, which would take most of the time of a run that changes
-// nothing. isRegisteredRoot returns false for a link that another program has created, and if Nix's list is
-// not in autoRoots.
+// isRegisteredRoot reports whether link points to path and is registered as a garbage collector
+// root. It saves a nix-store process per link, which would take most of the time of a run that
+// changes nothing. isRegisteredRoot returns false for a link that another program has created, and
+// if Nix's list is not in autoRoots.
 func isRegisteredRoot(link, path string) bool {
 	if to, err := os.Readlink(link); err != nil || to != path {
 		return false

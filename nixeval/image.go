@@ -31,8 +31,8 @@ func (e *Evaluator) WithFacts(file string) *Evaluator {
 	return e.withOptions(o)
 }
 
-// withOptions returns an evaluator with the options o for the same hive. It keeps the flake output that
-// e has found.
+// withOptions returns an evaluator with the options o for the same hive. It keeps the flake output
+// that e has found.
 func (e *Evaluator) withOptions(o Options) *Evaluator {
 	d := New(o)
 	e.mu.Lock()

@@ -142,8 +142,8 @@ var hints = []struct {
 	},
 }
 
-// newProcessError returns the error for a failed Nix process: a [*NixError] with the last error in the
-// log or with the process's other output, or err if the process was cancelled or did not start.
+// newProcessError returns the error for a failed Nix process: a [*NixError] with the last error in
+// the log or with the process's other output, or err if the process was cancelled or did not start.
 func newProcessError(argv []string, err error, log *nixLog) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoNix) {
 		return err

@@ -58,8 +58,8 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	return nil
 }
 
-// writeReplFile writes the expression for the REPL to a file in a new temporary folder, and returns the
-// file's path. The caller removes the folder.
+// writeReplFile writes the expression for the REPL to a file in a new temporary folder, and returns
+// the file's path. The caller removes the folder.
 func (e *Evaluator) writeReplFile() (string, error) {
 	apply, err := e.wrapFunction("h: { inherit (h) nodes pkgs lib; }")
 	if err != nil {
@@ -90,7 +90,8 @@ func (e *Evaluator) writeReplFile() (string, error) {
 
 var versionRE = regexp.MustCompile(`(\d+)\.(\d+)`)
 
-// readNixVersion returns the version of Nix as major*100 + minor: 208 for Nix 2.8, 226 for Nix 2.26.
+// readNixVersion returns the version of Nix as major*100 + minor: 208 for Nix 2.8, 226 for Nix
+// 2.26.
 func (e *Evaluator) readNixVersion(ctx context.Context) (int, error) {
 	log := newNixLog(nil, "")
 	argv := []string{"nix", "--version"}

@@ -152,8 +152,8 @@ func FlakeSource(ref string) (Source, error) {
 	return s, nil
 }
 
-// parseFolderQuery parses a reference to a folder with a query, such as `.?dir=sub`. It accepts only
-// the parameter dir.
+// parseFolderQuery parses a reference to a folder with a query, such as `.?dir=sub`. It accepts
+// only the parameter dir.
 func parseFolderQuery(s Source, dir, query string) (Source, error) {
 	params, err := url.ParseQuery(query)
 	sub := params.Get("dir")
@@ -168,8 +168,8 @@ func parseFolderQuery(s Source, dir, query string) (Source, error) {
 	return of, err
 }
 
-// flakeRefOfFolder returns the flake reference for a folder, and whether Nix copies the folder with all
-// files into the store. This is so outside of a git repository.
+// flakeRefOfFolder returns the flake reference for a folder, and whether Nix copies the folder with
+// all files into the store. This is so outside of a git repository.
 func flakeRefOfFolder(dir string) (ref string, copied bool) {
 	for top := dir; ; top = filepath.Dir(top) {
 		if _, err := os.Lstat(filepath.Join(top, ".git")); err == nil {

@@ -230,8 +230,8 @@ func (a *app) locateState(e *nixeval.Evaluator, hive *nixeval.Hive) (state.Dir, 
 
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// joinNixOptions converts `--nix-option NAME VALUE`, the syntax of Colmena and of Nix's own --option, to
-// the single argument that the flag library supports.
+// joinNixOptions converts `--nix-option NAME VALUE`, the syntax of Colmena and of Nix's own
+// --option, to the single argument that the flag library supports.
 func joinNixOptions(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {

@@ -289,8 +289,8 @@ func (a *app) preferInterrupt(err error) error {
 	return err
 }
 
-// readGitRevision returns the revision of the git tree that contains the hive, with the suffix -dirty
-// if the tree has changes. It returns an empty string outside of git.
+// readGitRevision returns the revision of the git tree that contains the hive, with the suffix
+// -dirty if the tree has changes. It returns an empty string outside of git.
 func readGitRevision(ctx context.Context, dir string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -130,8 +130,8 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	})
 }
 
-// findLocalNode returns the hive's node for this machine. This is the node called name, or if name is
-// empty, the node with the host name of this machine, with or without its domain.
+// findLocalNode returns the hive's node for this machine. This is the node called name, or if name
+// is empty, the node with the host name of this machine, with or without its domain.
 func findLocalNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	if name != "" {
 		return findNode(hive, name)

@@ -20,8 +20,8 @@ func (f *armFlags) addArming(set *pflag.FlagSet) {
 	set.DurationVar(&f.settle, "settle-time", 3*time.Second, "how long services that the switch has started must stay active before it is confirmed; 0: do not watch them")
 }
 
-// validateArming validates the flags. It returns the time limit for the confirmation and the time for which
-// started services are watched. If confirm is 0, no rollback is armed.
+// validateArming validates the flags. It returns the time limit for the confirmation and the time
+// for which started services are watched. If confirm is 0, no rollback is armed.
 func (f *armFlags) validateArming() (confirm, settle time.Duration, err error) {
 	switch {
 	case f.settle < 0 || f.settle > 10*time.Minute:

@@ -17,9 +17,9 @@ import (
 // errDeclined means that the user answered a question with no.
 var errDeclined = errors.New("nothing was done")
 
-// requireConfirmation returns an error if a command that interrupts nodes has neither --on nor --yes,
-// and cannot ask the user on a terminal. Without --on the command affects all nodes, and the user
-// may have forgotten --on.
+// requireConfirmation returns an error if a command that interrupts nodes has neither --on nor
+// --yes, and cannot ask the user on a terminal. Without --on the command affects all nodes, and the
+// user may have forgotten --on.
 func (a *app) requireConfirmation(command string, on []string, yes bool) error {
 	if len(on) > 0 || yes || a.canAsk() {
 		return nil

@@ -158,9 +158,9 @@ func planDestroy(a *app, m *machines.Manager, recorded *state.State, selectMachi
 	return m.PlanDestroy(a.ctx, recorded, selectMachines)
 }
 
-// checkForgetHypervisor validates --forget-hypervisor. The recorded cluster must have objects on the
-// hypervisor, and the hive must not contain the hypervisor, because the next apply would connect to
-// it.
+// checkForgetHypervisor validates --forget-hypervisor. The recorded cluster must have objects on
+// the hypervisor, and the hive must not contain the hypervisor, because the next apply would
+// connect to it.
 func checkForgetHypervisor(name string, hive *nixeval.Hive, recorded *state.State) error {
 	if name == "" {
 		return nil

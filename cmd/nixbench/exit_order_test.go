@@ -39,8 +39,8 @@ func (hostKey) Marshal() []byte { return nil }
 
 var errPlain = errors.New("anything")
 
-// exitOrder contains an error of every type, in groups. If a run has several errors, the earliest group
-// decides on the exit code.
+// exitOrder contains an error of every type, in groups. If a run has several errors, the earliest
+// group decides on the exit code.
 var exitOrder = []struct {
 	code int
 	errs []error
@@ -71,7 +71,8 @@ var exitOrder = []struct {
 		&rollout.SkippedError{}, &activate.FailedError{}, &activate.NotSystemError{}, &activate.NoStorePathError{}, &activate.UnknownProfileError{}}},
 }
 
-// TestExitCodeOfSeveralErrors: the earliest group decides, in whatever way the two errors are combined.
+// TestExitCodeOfSeveralErrors: the earliest group decides, in whatever way the two errors are
+// combined.
 func TestExitCodeOfSeveralErrors(t *testing.T) {
 	for i, first := range exitOrder {
 		for _, a := range first.errs {
@@ -91,8 +92,9 @@ func TestExitCodeOfSeveralErrors(t *testing.T) {
 	}
 }
 
-// TestExitCodeOfWrappedError: the cause of an error decides if its group is earlier. But if an operation made a
-// node unreachable, or if a control plane was only asked about the cluster, an unreachable node does not decide.
+// TestExitCodeOfWrappedError: the cause of an error decides if its group is earlier. But if an
+// operation made a node unreachable, or if a control plane was only asked about the cluster, an
+// unreachable node does not decide.
 func TestExitCodeOfWrappedError(t *testing.T) {
 	type wrapper struct {
 		group int // index in exitOrder

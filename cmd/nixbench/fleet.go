@@ -56,9 +56,9 @@ func (u unreadableState) MachineOf(string) (state.Machine, *state.Cluster, error
 	return state.Machine{}, nil, u.err
 }
 
-// selectRemoteNodes returns the nodes that nixbench can connect to. Without --on, it omits named nodes
-// with a null targetHost, as Colmena does: these nodes are for apply-local. It fails if a node's
-// deployment options are broken, or if two nodes have the same address.
+// selectRemoteNodes returns the nodes that nixbench can connect to. Without --on, it omits named
+// nodes with a null targetHost, as Colmena does: these nodes are for apply-local. It fails if a
+// node's deployment options are broken, or if two nodes have the same address.
 func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string) ([]nixeval.Node, error) {
 	broken := map[string]*nixeval.NixError{}
 	var out []nixeval.Node

@@ -12,8 +12,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// newHypervisorOpener returns an opener of libvirt hosts. A host is connected with the first request to
-// it.
+// newHypervisorOpener returns an opener of libvirt hosts. A host is connected with the first
+// request to it.
 func newHypervisorOpener(send event.Sink) machines.Opener {
 	return func(_ context.Context, name string, h state.Hypervisor) (provision.Provider, error) {
 		p, err := libvirt.Open(name, libvirt.Options{URI: h.URI, Pool: h.Pool, PoolPath: h.PoolPath, Send: send})

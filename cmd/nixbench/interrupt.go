@@ -111,8 +111,8 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	}
 }
 
-// writeStderr writes a line to stderr without the view. If stderr is a stopped terminal, writeStderr
-// returns after viewGrace, and the line is lost.
+// writeStderr writes a line to stderr without the view. If stderr is a stopped terminal,
+// writeStderr returns after viewGrace, and the line is lost.
 func writeStderr(line string) {
 	written := make(chan struct{})
 	go func() {

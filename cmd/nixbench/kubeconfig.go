@@ -180,8 +180,8 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 	return nil
 }
 
-// describeKubeconfigExpiry returns a note if the certificate of the kubeconfig in the state folder ends
-// within renewalNotice. Otherwise it returns an empty string.
+// describeKubeconfigExpiry returns a note if the certificate of the kubeconfig in the state folder
+// ends within renewalNotice. Otherwise it returns an empty string.
 func (a *app) describeKubeconfigExpiry(now time.Time) string {
 	data, err := durable.Read(a.dir.Kubeconfig(), durable.KeySize)
 	if err != nil {

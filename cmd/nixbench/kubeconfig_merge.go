@@ -95,8 +95,9 @@ func readConfigs(ctx context.Context, files []string, args ...string) ([]byte, e
 }
 
 // findConflict describes an entry of the user's kubeconfig that belongs to another cluster and that
-// the merge would replace. If no entry is in conflict, it returns an empty string. Two entries belong to the
-// same cluster if they have the same certificate authority, even if their addresses differ.
+// the merge would replace. If no entry is in conflict, it returns an empty string. Two entries
+// belong to the same cluster if they have the same certificate authority, even if their addresses
+// differ.
 func findConflict(existing []byte, access *kubernetes.Access) string {
 	entry := func(kind, name string) (found gjson.Result) {
 		for _, e := range gjson.GetBytes(existing, kind).Array() {

@@ -97,9 +97,9 @@ func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	return nixeval.Node{}, &hintedError{newUsageError("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
 }
 
-// buildSSHArgv returns OpenSSH's command line for a target. known is the file with the host keys of the
-// machines that nixbench has booted. For a target that is such a machine, ssh accepts only the key
-// in this file.
+// buildSSHArgv returns OpenSSH's command line for a target. known is the file with the host keys of
+// the machines that nixbench has booted. For a target that is such a machine, ssh accepts only the
+// key in this file.
 func buildSSHArgv(t remote.Target, known string, acceptNew bool, command []string) []string {
 	argv := []string{"ssh"}
 	if t.User != nil {
@@ -128,7 +128,8 @@ func buildSSHArgv(t remote.Target, known string, acceptNew bool, command []strin
 	return append(append(argv, "--", t.Host), command...)
 }
 
-// quoteForSSH quotes a file name for ssh's configuration, which splits values at spaces and expands %.
+// quoteForSSH quotes a file name for ssh's configuration, which splits values at spaces and expands
+// %.
 func quoteForSSH(file string) string {
 	return `"` + strings.ReplaceAll(file, "%", "%%") + `"`
 }

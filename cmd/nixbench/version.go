@@ -9,8 +9,8 @@ import (
 )
 
 // version and commit are set with -ldflags "-X main.version=… -X main.commit=…" by builds outside
-// of the git repository. Otherwise they are empty, and readBuildVersion reads the build information of
-// Go.
+// of the git repository. Otherwise they are empty, and readBuildVersion reads the build information
+// of Go.
 var version, commit string
 
 func (a *app) versionCommand() *cobra.Command {

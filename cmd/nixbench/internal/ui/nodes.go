@@ -17,7 +17,7 @@ type nodeLine struct {
 	started   time.Time
 	done      int           // transferred bytes
 	total     int           // bytes to transfer; 0: the node transfers nothing
-	text      string        // what the node does now
+	text      string        // current activity of the node
 	waits     []event.Event // unfinished waits; the line shows the last one
 	onlyWaits bool          // remove the line when waits is empty
 }
@@ -102,8 +102,8 @@ func (n *nodeLine) currentWait() (event.Event, bool) {
 	return event.Event{}, false
 }
 
-// currentActivity returns the phase and text that the line shows, and the time at which this activity
-// began.
+// currentActivity returns the phase and text that the line shows, and the time at which this
+// activity began.
 func (n *nodeLine) currentActivity(now time.Time) (event.Phase, string, time.Time) {
 	if w, ok := n.currentWait(); ok {
 		text := firstLine(w.Text)
@@ -118,7 +118,7 @@ func (n *nodeLine) currentActivity(now time.Time) (event.Phase, string, time.Tim
 	return n.phase, firstLine(n.text), n.started
 }
 
-// draw returns at most maxLines lines. Each line fits into width columns.
+// draw returns at most maxLines lines. It truncates lines to width columns.
 func (ns nodeLines) draw(maxLines, width int, now time.Time) []string {
 	var out []string
 	names := 0
@@ -131,9 +131,9 @@ func (ns nodeLines) draw(maxLines, width int, now time.Time) []string {
 			return append(out, fmt.Sprintf("  … and %d more", len(ns)-i))
 		}
 		phase, text, since := n.currentActivity(now)
-		left := fmt.Sprintf("  %s %-9s %s", pad(cut(n.name, names), names), phase, storeHash.ReplaceAllString(text, ""))
+		left := fmt.Sprintf("  %s %-9s %s", padRight(truncate(n.name, names), names), phase, storeHash.ReplaceAllString(text, ""))
 		room := max(width-8, 20)
-		out = append(out, pad(cut(left, room), min(room, 72))+" "+formatDuration(now.Sub(since)))
+		out = append(out, padRight(truncate(left, room), min(room, 72))+" "+formatDuration(now.Sub(since)))
 	}
 	return out
 }
@@ -153,14 +153,14 @@ func formatResult(s style, e event.Event, started time.Time, width int) string {
 	}
 	name, text := e.Node, firstLine(text)
 	if s.marks { // do not shorten names in a log
-		name = cut(name, 30)
+		name = truncate(name, 30)
 	}
 	// room is the width for the text. The duration is aligned with the durations of phases.
 	room := max(24, width-17-max(15, len([]rune(name))))
 	if s.marks {
-		text = cut(text, room)
+		text = truncate(text, room)
 	}
-	return fmt.Sprintf("  %s%-15s %s%s", mark, name, pad(text, room), clock)
+	return fmt.Sprintf("  %s%-15s %s%s", mark, name, padRight(text, room), clock)
 }
 
 // storeHash matches the store folder and hash of a store path. They are removed to shorten lines.

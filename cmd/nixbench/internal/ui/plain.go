@@ -89,7 +89,8 @@ func formatWait(e event.Event) string {
 	return fmt.Sprintf("%s (%s)", strings.Join(parts, ": "), times)
 }
 
-// formatWaitReason returns the reason of a wait, preceded by its progress if the event contains progress.
+// formatWaitReason returns the reason of a wait, preceded by its progress if the event contains
+// progress.
 func formatWaitReason(e event.Event) string {
 	text := storeHash.ReplaceAllString(firstLine(e.Text), "")
 	switch {
@@ -123,7 +124,7 @@ func formatPhase(s style, e event.Event, started time.Time, width int) string {
 	default:
 		mark = s.good("✓") + " "
 	}
-	return fmt.Sprintf("%s%-9s %s %s", mark, e.Phase, pad(text, max(30, width-24)), formatDuration(e.Time.Sub(started)))
+	return fmt.Sprintf("%s%-9s %s %s", mark, e.Phase, padRight(text, max(30, width-24)), formatDuration(e.Time.Sub(started)))
 }
 
 func formatMessage(s style, e event.Event) string {
@@ -159,8 +160,8 @@ func indent(text, by string) string {
 	return strings.Join(lines, "\n")
 }
 
-// pad appends spaces to s up to width columns.
-func pad(s string, width int) string {
+// padRight appends spaces to s up to width columns.
+func padRight(s string, width int) string {
 	if n := width - len([]rune(s)); n > 0 {
 		return s + strings.Repeat(" ", n)
 	}

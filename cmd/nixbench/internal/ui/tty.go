@@ -58,8 +58,8 @@ func newTTY(o Options, mu *sync.Mutex) *tty {
 	return t
 }
 
-// redrawUntilClosed redraws the live lines periodically until stop is closed, so that the displayed durations
-// increase.
+// redrawUntilClosed redraws the live lines periodically until stop is closed, so that the displayed
+// durations increase.
 func (t *tty) redrawUntilClosed(mu *sync.Mutex, stop <-chan struct{}) {
 	ticker := time.NewTicker(redraw)
 	defer ticker.Stop()
@@ -82,7 +82,7 @@ func (t *tty) showEvent(e event.Event) {
 		t.endPhase(e.Phase)
 		p := &livePhase{phase: e.Phase, started: e.Time, total: e.Total}
 		if e.Phase == event.Build {
-			p.total = 0 // e.Total counts closures, but Nix reports its progress in derivations
+			p.total = 0 // e.Total counts units, but Nix reports its progress in derivations
 		}
 		t.phases = append(t.phases, p)
 		if e.Phase == event.Survey {
@@ -132,8 +132,8 @@ func (t *tty) showNodeEvent(e event.Event) {
 	}
 }
 
-// findPhase returns the running phase with the given name. If it does not run, findPhase returns the
-// running phase that began last, or an empty phase.
+// findPhase returns the running phase with the given name. If it does not run, findPhase returns
+// the running phase that began last, or an empty phase.
 func (t *tty) findPhase(phase event.Phase) *livePhase {
 	for _, p := range t.phases {
 		if p.phase == phase {
@@ -209,12 +209,12 @@ func (t *tty) formatCurrentPhase(width int, now time.Time) string {
 	left := fmt.Sprintf("%-9s %s", p.phase, strings.Join(parts, " · "))
 	// Reserve 2 columns for the spinner, 8 for the duration, and 1 so that the line does not wrap.
 	room := max(width-11, 20)
-	left = pad(cut(left, room), min(room, 66))
+	left = padRight(truncate(left, room), min(room, 66))
 	return fmt.Sprintf("%c %s %s", spinner[t.frame%len(spinner)], left, formatDuration(now.Sub(p.started)))
 }
 
-// cut truncates s to width columns, with … at the end.
-func cut(s string, width int) string {
+// truncate shortens s to width columns, with … at the end.
+func truncate(s string, width int) string {
 	if r := []rune(s); len(r) > width {
 		return string(r[:width-1]) + "…"
 	}

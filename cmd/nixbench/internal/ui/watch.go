@@ -137,8 +137,8 @@ func (w *watch) isCovered(a *activity) bool {
 	})
 }
 
-// takeDue returns the activities to report now as events of the kind [event.Waiting], and counts them
-// as reported. Waits precede phases; both are ordered by their start.
+// takeDue returns the activities to report now as events of the kind [event.Waiting], and counts
+// them as reported. Waits precede phases; both are ordered by their start.
 func (w *watch) takeDue(now time.Time) []event.Event {
 	var named []*activity
 	any := false
