@@ -17,25 +17,26 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Build realises closures with one Nix process, so that Nix schedules the builds. A failed build
-// does not stop the others: Build returns the names of the units whose closures exist, and a
-// [*BuildError] for the other units. builders is the path of a machines file, or empty.
+// Build builds the closures of units, and returns the names of the units whose closures exist, with
+// a [*BuildError] for the other units. A failed build does not stop other builds. One Nix process
+// builds all closures, so that Nix schedules the builds. builders is the path of Nix's machines
+// file, or empty.
 func (e *Evaluator) Build(ctx context.Context, closures map[string]Closure, builders string) ([]string, error) {
-	units := slices.SortedFunc(maps.Keys(closures), compareNatural)
-	drvs := distinct(units, func(u string) string { return closures[u].Drv })
+	units := slices.SortedFunc(maps.Keys(closures), CompareNatural)
+	drvs := distinctValues(units, func(u string) string { return closures[u].Drv })
 	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Build, Total: len(units)})
-	built, err := e.build(ctx, units, drvs, closures, builders)
+	built, err := e.realise(ctx, units, drvs, closures, builders)
 	end := event.Event{Kind: event.PhaseEnd, Phase: event.Build, Done: len(built), Total: len(units), Failed: err != nil}
-	end.Text = countNoun(len(distinct(built, func(u string) string { return closures[u].Out })), "closure")
+	end.Text = countNoun(len(distinctValues(built, func(u string) string { return closures[u].Out })), "closure")
 	e.Send.Send(end)
 	return built, err
 }
 
-func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures map[string]Closure, builders string) ([]string, error) {
+func (e *Evaluator) realise(ctx context.Context, units, drvs []string, closures map[string]Closure, builders string) ([]string, error) {
 	if len(drvs) == 0 {
 		return nil, nil
 	}
-	// nix-store, because `nix build X.drv` means different things in different versions of Nix.
+	// Use nix-store, because the meaning of `nix build X.drv` depends on the version of Nix.
 	argv := append([]string{"nix-store", "--realise", "--keep-going", "--no-gc-warning"}, e.nixFlags()...)
 	if builders != "" {
 		argv = append(argv, "--builders", "@"+builders)
@@ -45,13 +46,13 @@ func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures ma
 	if err == nil {
 		return units, nil
 	}
-	failure := nixFailure(argv, err, log)
+	failure := newProcessError(argv, err, log)
 	var ne *NixError
 	if !errors.As(failure, &ne) {
 		return nil, failure
 	}
-	// nix-store prints no path when one build fails, so query which paths exist.
-	missing, err := e.findInvalidPaths(ctx, distinct(units, func(u string) string { return closures[u].Out }))
+	// If one build fails, nix-store prints no paths. So query which paths exist.
+	missing, err := e.findInvalidPaths(ctx, distinctValues(units, func(u string) string { return closures[u].Out }))
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +77,8 @@ func (e *Evaluator) build(ctx context.Context, units, drvs []string, closures ma
 // consequenceRE matches errors that only report the failure of a dependency.
 var consequenceRE = regexp.MustCompile(`dependenc(?:y|ies) of derivation|^build of |Reason: \d+ dependenc|^some (?:outputs|builds) `)
 
-// buildFailures returns the errors that say why something was not built: a builder that failed
-// (with the end of its log), a hash mismatch, or a system that no builder supports.
+// buildFailures returns the errors that are the causes of failed builds, with the last lines of the
+// build logs: a builder that failed, a hash mismatch, or a platform that no builder supports.
 func (l *nixLog) buildFailures() []*NixError {
 	var out []*NixError
 	for _, err := range l.errors {
@@ -85,26 +86,27 @@ func (l *nixLog) buildFailures() []*NixError {
 			continue
 		}
 		withLog := *err
-		withLog.Text, _, _ = strings.Cut(err.Raw, ";\n") // newer versions of Nix append the log to the message
+		withLog.Text, _, _ = strings.Cut(err.Raw, ";\n") // remove the build log, which newer versions of Nix append to the message
 		withLog.Log = l.tails[err.Drv]
 		out = append(out, &withLog)
 	}
 	return out
 }
 
-// findInvalidPaths returns those of the store paths that are not valid in the store.
+// findInvalidPaths returns the paths that do not exist in the store or are incomplete.
 func (e *Evaluator) findInvalidPaths(ctx context.Context, paths []string) ([]string, error) {
 	argv := append([]string{"nix-store", "--check-validity", "--print-invalid"}, paths...)
 	log := newNixLog(e.Send, event.Build)
 	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine})
 	if err != nil {
-		return nil, nixFailure(argv, err, log)
+		return nil, newProcessError(argv, err, log)
 	}
 	return strings.Fields(string(out)), nil
 }
 
-// Keep makes a symbolic link to each store path and registers the link as a garbage collector root.
-// An existing symbolic link of the same name is replaced.
+// Keep creates symbolic links to store paths and registers them as garbage collector roots. links
+// maps the path of a link to a store path. An existing symbolic link with the same path is
+// replaced.
 func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 	var g errgroup.Group
 	g.SetLimit(4)
@@ -116,15 +118,15 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 			if err := os.MkdirAll(filepath.Dir(link), 0o700); err != nil {
 				return err
 			}
-			if isKept(link, links[link]) {
+			if isRegisteredRoot(link, links[link]) {
 				return nil
 			}
 			argv := []string{"nix-store", "--realise", links[link], "--add-root", link}
 			log := newNixLog(e.Send, event.Build)
 			if _, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine}); err != nil {
-				// Not %w: the error would count as an evaluation error, but the hive is not at
-				// fault.
-				return fmt.Errorf("%s: %v", link, nixFailure(argv, err, log))
+				// Do not wrap the error with %w. It would count as an evaluation error, but the
+				// hive has no error.
+				return fmt.Errorf("%s: %v", link, newProcessError(argv, err, log))
 			}
 			return nil
 		})
@@ -132,15 +134,15 @@ func (e *Evaluator) Keep(ctx context.Context, links map[string]string) error {
 	return g.Wait()
 }
 
-// autoRoots is the folder in which Nix lists indirect garbage collector roots. The name of an entry
-// is a hash of the root's path.
+// autoRoots is the folder in which Nix lists indirect garbage collector roots. Each entry is a link
+// to a root, and its name is the hash of the root's path.
 const autoRoots = "/nix/var/nix/gcroots/auto"
 
-// isKept reports whether link is already a registered root that points to path. It saves a
-// nix-store process per link, which would be most of the time of a run that changes nothing. A link
-// that was copied here by hand is not registered. If Nix's list is in another folder, isKept
-// returns false.
-func isKept(link, path string) bool {
+// isRegisteredRoot reports whether link points to path and is registered as a garbage collector
+// root. It saves a nix-store process per link, which would take most of the time of a run that
+// changes nothing. isRegisteredRoot returns false for a link that another program has created, and
+// if Nix's list is not in autoRoots.
+func isRegisteredRoot(link, path string) bool {
 	if to, err := os.Readlink(link); err != nil || to != path {
 		return false
 	}
@@ -152,7 +154,7 @@ func isKept(link, path string) bool {
 	return err == nil && to == link
 }
 
-// encodeNix32 encodes a hash in Nix's base 32, which begins with the last bits of the hash.
+// encodeNix32 encodes a hash in Nix's base 32. The first digit encodes the last bits of the hash.
 func encodeNix32(hash []byte) string {
 	const digits = "0123456789abcdfghijklmnpqrsvwxyz"
 	var out []byte
@@ -167,7 +169,8 @@ func encodeNix32(hash []byte) string {
 	return string(out)
 }
 
-func distinct(units []string, f func(string) string) []string {
+// distinctValues returns the values of f for the units, each value once.
+func distinctValues(units []string, f func(string) string) []string {
 	var out []string
 	for _, u := range units {
 		if v := f(u); !slices.Contains(out, v) {

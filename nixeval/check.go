@@ -8,18 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// Limits for names. Names become file names, host names, and labels in XML and DNS.
+// Maximum lengths of names in bytes. Names are used as file names, host names, and in XML and DNS.
 const (
-	maxHostLabel = 63  // of a host name, such as that of a machine that nixbench boots
-	maxNodeName  = 200 // of a named node, whose name is used in file names
+	maxHostLabel = 63  // label of a host name, such as the name of a machine that nixbench boots
+	maxNodeName  = 200 // name of a named node or a cluster, which is used in file names
 	maxHostName  = 253
 	maxUserName  = 255
 	maxTag       = 200
 )
 
-// checkPrintable returns an error if a text must not be shown or written unquoted: control
-// characters can change a terminal, and bidirectional and invisible characters make a name look
-// like another.
+// checkPrintable returns an error if s must not be shown unquoted: if s is not UTF-8, or contains
+// characters that are not printable. Control characters can change a terminal; bidirectional and
+// invisible characters can make a name look like another name.
 func checkPrintable(s string) error {
 	if !utf8.ValidString(s) {
 		return fmt.Errorf("%q is not UTF-8", s)
@@ -32,10 +32,9 @@ func checkPrintable(s string) error {
 	return nil
 }
 
-// check returns the errors in a unit's deployment options. It runs after the survey, before
-// anything is evaluated or built with the options. Nix has already checked their types. [CheckKeys] checks
-// the keys.
-func (d Deployment) check() error {
+// checkOptions validates the values of a unit's deployment options, except keys, which [CheckKeys]
+// validates. It returns all errors, joined. Nix has already checked the types of the options.
+func (d Deployment) checkOptions() error {
 	at := func(option string, err error) error {
 		if err == nil {
 			return nil
@@ -65,7 +64,8 @@ func checkTag(tag string) error {
 	return checkPrintable(tag)
 }
 
-// checkWord rejects values that a shell or the command line of ssh would interpret.
+// checkWord rejects values that a shell or ssh's command line would interpret. what describes a
+// valid value, for the message.
 func checkWord(s, what string, limit int) error {
 	switch {
 	case len(s) > limit:
@@ -76,7 +76,8 @@ func checkWord(s, what string, limit int) error {
 	return checkPrintable(s)
 }
 
-// checkUser accepts single backslashes inside, as in `CORP\alice`. OpenSSH does so, too.
+// checkUser validates a user name for ssh. Unlike checkWord, and as OpenSSH, it accepts single
+// backslashes before the last character, as in `CORP\alice`.
 func checkUser(s string) error {
 	err := checkWord(s, "a user name", maxUserName)
 	if err != nil && !strings.HasSuffix(s, `\`) && !strings.Contains(s, `\\`) && len(s) <= maxUserName {
@@ -85,8 +86,8 @@ func checkUser(s string) error {
 	return err
 }
 
-// checkName checks what the regular expressions for names do not: the length, and that all
-// characters are printable.
+// checkName validates the length of a name, and that all its characters are printable. The regular
+// expressions for names do not check this.
 func checkName(name string, limit int) error {
 	if len(name) > limit {
 		return fmt.Errorf("%q… has a name of %d bytes; at most %d are allowed", name[:20], len(name), limit)

@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// maxKeyName is below the limit for file names, so that the prefix and suffix of the temporary file
-// fit.
+// maxKeyName is the maximum length of a key's file name in bytes. The temporary file has a longer
+// name, which must not exceed the limit of file systems (255 bytes).
 const maxKeyName = 200
 
-// CheckKeys returns all errors in the keys of a node or unit, joined. It does not check the keys'
-// contents. Each error begins with prefix, such as `web-1.`, and the option.
+// CheckKeys validates the keys of a node or unit, but not the keys' contents. It returns all
+// errors, joined. Each error begins with prefix, such as `web-1.`, and the option.
 func CheckKeys(prefix string, keys map[string]Key) error {
 	var errs []error
-	owner := map[string]string{}
+	owner := map[string]string{} // path → name of the key with that path
 	for _, name := range slices.Sorted(maps.Keys(keys)) {
 		k := keys[name]
 		at, _, err := k.Check(name)
@@ -38,7 +38,7 @@ func CheckKeys(prefix string, keys map[string]Key) error {
 	return errors.Join(errs...)
 }
 
-// displayName quotes a name that has unprintable characters.
+// displayName returns the name for messages. It quotes a name that has unprintable characters.
 func displayName(name string) string {
 	if checkPrintable(name) != nil {
 		return fmt.Sprintf("%+q", name)
@@ -46,8 +46,9 @@ func displayName(name string) string {
 	return name
 }
 
-// Check validates a key, except for its content and its source. The error names the option. Check
-// returns the key's path on the node and its mode. name is the key's attribute name.
+// Check returns the key's path on the node and its file mode. It validates all options of the key
+// except its source; the error begins with the name of the option. name is the key's attribute
+// name.
 func (k Key) Check(name string) (at string, mode uint64, err error) {
 	if err := checkPrintable(name); err != nil {
 		return "", 0, err
@@ -99,8 +100,8 @@ func checkMode(permissions string) (uint64, error) {
 	return mode, nil
 }
 
-// checkSource requires exactly one source. It rejects a relative keyFile because that would depend
-// on the working directory.
+// checkSource returns an error unless the key has exactly one source. It rejects a relative
+// keyFile, because a relative path depends on the working directory.
 func (k Key) checkSource() error {
 	var has []string
 	if k.Text != nil {
@@ -138,8 +139,8 @@ func checkFileName(name string) error {
 	return checkPrintable(name)
 }
 
-// checkOwner rejects names that chown would interpret: it accepts user:group, and formerly
-// user.group.
+// checkOwner rejects names of users and groups that chown would interpret differently, such as
+// user:group.
 func checkOwner(owner string) error {
 	if owner == "" || strings.HasPrefix(owner, "-") || strings.HasPrefix(owner, "+") || strings.ContainsAny(owner, ":/, ") || len(owner) > maxUserName {
 		return fmt.Errorf("%q is not a name or number", owner)

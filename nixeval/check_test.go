@@ -60,16 +60,16 @@ func TestDeploymentOptionsAreChecked(t *testing.T) {
 		}
 	}
 	for _, user := range []string{`alice\`, `\-x`, `CORP\\alice`, `CORP\$alice`} {
-		if err := (Deployment{TargetUser: p(user)}).check(); err == nil {
+		if err := (Deployment{TargetUser: p(user)}).checkOptions(); err == nil {
 			t.Errorf("targetUser %s was taken", user)
 		}
 	}
-	if err := (Deployment{TargetUser: p(`CORP\alice`)}).check(); err != nil {
+	if err := (Deployment{TargetUser: p(`CORP\alice`)}).checkOptions(); err != nil {
 		t.Error(err)
 	}
 	fine := Deployment{TargetHost: p("fe80::1%eth0"), TargetUser: p("DOM\u00c4NE.user@corp"), TargetPort: p(65535), Tags: []string{"größe", "a b"},
 		Keys: map[string]Key{"größe": good}}
-	if err := fine.check(); err != nil {
+	if err := fine.checkOptions(); err != nil {
 		t.Error(err)
 	}
 }

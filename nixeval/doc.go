@@ -7,14 +7,12 @@
 //	closures, err := e.Instantiate(ctx, units)    // derivations: each unit once, in chunks
 //	built, err := e.Build(ctx, closures, "")      // store paths: one nix-store process
 //
-// The Nix code is in nix/eval.nix. It is embedded in the binary and passed to Nix as
+// The Nix code is in nix/eval.nix. It supports Colmena's hive format and adds roles,
+// cluster, facts and --set. The file is embedded in the binary and passed to Nix as
 // text, together with the modules that nixbench adds to every node. So nothing is
-// written into the user's folder, and a flake stays pure. It supports Colmena's
-// format and adds roles, cluster, facts and --set.
+// written into the user's folder, and flakes are evaluated in pure mode.
 //
-// Errors are [*NixError]. They contain Nix's own message, or one of eval.nix.
-// [*EvalError] and [*BuildError] name the units that failed. Events of Nix's log are
-// sent to Options.Send.
-//
-// Of nixbench's own packages, this package imports only leaf packages.
+// Errors about the hive are [*NixError], with the message of Nix or of eval.nix.
+// [*EvalError] and [*BuildError] contain the units that failed. Events from Nix's log
+// are sent to Options.Send.
 package nixeval

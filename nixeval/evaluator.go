@@ -21,47 +21,47 @@ import (
 //go:embed nix/eval.nix
 var evalNix string
 
-// Options contain the hive to evaluate and how to evaluate it.
+// Options configure an Evaluator.
 type Options struct {
 	Source     Source
 	Sets       []Set
 	Facts      string      // path of runtime.json, or empty
 	ShowTrace  bool        // pass --show-trace
-	Impure     bool        // pass --impure also for a flake
+	Impure     bool        // evaluate a flake with --impure; hives in files are always evaluated with --impure
 	NixOptions [][2]string // name and value, passed as --option
-	Workers    int         // maximum number of concurrent evaluations; 0: derived from cores and memory
+	Workers    int         // maximum number of concurrent evaluations; 0: as many as cores and memory allow
 	Send       event.Sink
-	Run        Runner // nil: Exec
+	Run        Runner // starts programs; nil: Exec
 }
 
-// Evaluator runs Nix on one hive.
+// Evaluator evaluates and builds one hive with Nix. It is safe for concurrent use.
 type Evaluator struct {
 	Options
 	limits limits
 
-	mu   sync.Mutex
-	attr string          // the flake output that contains the hive; empty until it is found
-	said map[string]bool // messages that were already sent
+	mu           sync.Mutex
+	attr         string          // flake output to evaluate: the user's, or the first in flakeAttrs that is not known to be missing
+	sentMessages map[string]bool // level and text of messages that were sent
 }
 
-// New returns an evaluator. It runs no program.
+// New returns an evaluator. It does not run Nix.
 func New(o Options) *Evaluator {
 	if o.Run == nil {
 		o.Run = Exec
 	}
-	e := &Evaluator{Options: o, attr: o.Source.Attr, said: map[string]bool{}}
+	e := &Evaluator{Options: o, attr: o.Source.Attr, sentMessages: map[string]bool{}}
 	send := o.Send
 	e.Send = func(ev event.Event) {
 		if e.isNew(ev) && send != nil {
 			send(ev)
 		}
 	}
-	e.limits = machineLimits(o.Workers)
+	e.limits = newLimits(o.Workers)
 	return e
 }
 
-// isNew reports whether an event is to be sent. It drops repeated messages: every evaluation of a
-// hive prints the hive's warnings again.
+// isNew reports whether an event must be sent. It returns false for a message that was sent before,
+// because every evaluation of a hive prints the hive's warnings again.
 func (e *Evaluator) isNew(ev event.Event) bool {
 	if ev.Kind != event.Message {
 		return true
@@ -69,12 +69,12 @@ func (e *Evaluator) isNew(ev event.Event) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	key := ev.Level + "\x00" + ev.Text
-	seen := e.said[key]
-	e.said[key] = true
+	seen := e.sentMessages[key]
+	e.sentMessages[key] = true
 	return !seen
 }
 
-// eval applies a Nix function to the evaluated hive and decodes its JSON into v.
+// eval applies a Nix function to the evaluated hive and decodes the result into v.
 func (e *Evaluator) eval(ctx context.Context, phase event.Phase, function string, v any) error {
 	data, err := e.evalJSON(ctx, phase, function)
 	if err != nil {
@@ -87,6 +87,8 @@ func (e *Evaluator) eval(ctx context.Context, phase event.Phase, function string
 	return nil
 }
 
+// evalJSON applies a Nix function to the evaluated hive and returns the result as JSON. For a flake
+// without a selected output, it tries flakeAttrs in order.
 func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function string) ([]byte, error) {
 	if !e.Source.IsFlake() {
 		apply, err := e.wrapFunction(function)
@@ -101,7 +103,7 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 	}
 	for {
 		attr, last := e.flakeAttr()
-		apply, err := e.wrapFunction(function) // contains the name of the output, so it differs for each output
+		apply, err := e.wrapFunction(function) // error messages in the text contain the name of the output
 		if err != nil {
 			return nil, err
 		}
@@ -112,16 +114,16 @@ func (e *Evaluator) evalJSON(ctx context.Context, phase event.Phase, function st
 		data, err := e.nixEval(ctx, phase, append([]string{e.Source.Flake + "#" + attr}, args...)...)
 		if isMissingOutput(err, attr) && e.Source.Attr == "" {
 			if !last {
-				e.nextFlakeAttr(attr)
+				e.advanceFlakeAttr(attr)
 				continue
 			}
-			return nil, e.noHiveError()
+			return nil, e.newNoHiveError()
 		}
 		return data, err
 	}
 }
 
-// flakeAttr returns the output to try, and whether it is the last candidate.
+// flakeAttr returns the flake output to evaluate, and whether it is the last of flakeAttrs.
 func (e *Evaluator) flakeAttr() (attr string, last bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -131,7 +133,7 @@ func (e *Evaluator) flakeAttr() (attr string, last bool) {
 	return e.attr, e.attr == flakeAttrs[len(flakeAttrs)-1]
 }
 
-func (e *Evaluator) nextFlakeAttr(after string) {
+func (e *Evaluator) advanceFlakeAttr(after string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, a := range flakeAttrs[:len(flakeAttrs)-1] {
@@ -142,12 +144,12 @@ func (e *Evaluator) nextFlakeAttr(after string) {
 	}
 }
 
-func (e *Evaluator) noHiveError() error {
+func (e *Evaluator) newNoHiveError() error {
 	also := ""
 	if file := filepath.Join(e.Source.Dir, "hive.nix"); isFile(file) {
 		also = "; to use the hive.nix beside it: -f " + file
 	}
-	return hiveError("%s has no output with a hive (%s)%s", e.Source, strings.Join(flakeAttrs, ", "), also)
+	return newHiveError("%s has no output with a hive (%s)%s", e.Source, strings.Join(flakeAttrs, ", "), also)
 }
 
 func isMissingOutput(err error, attr string) bool {
@@ -161,16 +163,16 @@ func (e *Evaluator) nixEval(ctx context.Context, phase event.Phase, target ...st
 	argv = append(argv, target...)
 	log := newNixLog(e.Send, phase)
 	log.full = e.ShowTrace
-	// Ignore the output of a failed evaluation: old versions of Nix print part of the JSON before
-	// they fail.
+	// Return no output of a failed evaluation, because old versions of Nix may have printed
+	// incomplete JSON.
 	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine, Disposable: true})
 	if err != nil {
-		return nil, nixFailure(argv, err, log)
+		return nil, newProcessError(argv, err, log)
 	}
 	return out, nil
 }
 
-// nixFlags returns the flags that nixbench passes to every Nix command.
+// nixFlags returns the flags for all commands of Nix that evaluate or build.
 func (e *Evaluator) nixFlags() []string {
 	flags := []string{"--extra-experimental-features", "nix-command flakes", "--log-format", "internal-json"}
 	if e.ShowTrace {
@@ -183,10 +185,10 @@ func (e *Evaluator) nixFlags() []string {
 }
 
 // wrapFunction returns a Nix function that evaluates the raw hive and applies the given function to
-// the result. The text is self-contained: it includes the modules, and fetches the facts by hash,
-// which pure mode allows.
+// the result. The text contains eval.nix and the modules, and fetches the facts by their hash, so
+// it can be evaluated in pure mode.
 func (e *Evaluator) wrapFunction(function string) (string, error) {
-	location, err := nixString(e.location())
+	location, err := nixString(e.hiveName())
 	if err != nil {
 		return "", err
 	}
@@ -220,8 +222,8 @@ func (e *Evaluator) wrapFunction(function string) (string, error) {
 		location, e.Source.IsFlake() && !e.Impure, runtime, sets), nil
 }
 
-// location returns the name of the hive for Nix's error messages.
-func (e *Evaluator) location() string {
+// hiveName returns the name of the hive for Nix's error messages.
+func (e *Evaluator) hiveName() string {
 	if e.Source.IsFlake() && e.Source.Attr == "" {
 		attr, _ := e.flakeAttr()
 		return e.Source.Flake + "#" + attr
@@ -229,7 +231,7 @@ func (e *Evaluator) location() string {
 	return e.Source.String()
 }
 
-// factsExpression returns the Nix expression for the facts.
+// factsExpression returns a Nix expression for the facts, or null if there are none.
 func (e *Evaluator) factsExpression() (string, error) {
 	if e.Facts == "" {
 		return "null", nil
@@ -241,9 +243,9 @@ func (e *Evaluator) factsExpression() (string, error) {
 	return "(builtins.fromJSON (builtins.readFile " + file + "))", nil
 }
 
-// fetchExpression returns a Nix expression for a file with the content of the given file. Pure mode
-// allows it because it contains the hash. Unlike a command-line argument, the file has no size
-// limit.
+// fetchExpression returns a Nix expression that fetches the given file into the store. Pure mode
+// allows this, because the expression contains the file's hash. The content is not passed on the
+// command line, because the length of an argument is limited.
 func fetchExpression(file, name string) (string, error) {
 	data, err := durable.Read(file, durable.ConfigSize)
 	if err != nil {
@@ -254,8 +256,8 @@ func fetchExpression(file, name string) (string, error) {
 		return "", err
 	}
 	sum := sha256.Sum256(data)
-	// Nix caches the result for a URL for an hour. The hash in the query gives each content its own
-	// URL; a file URL ignores the query.
+	// Nix caches the file of a URL for an hour. Add the hash as a query, which Nix ignores in a
+	// file URL, so that each content has another URL.
 	from, err := nixString((&url.URL{Scheme: "file", Path: abs, RawQuery: hex.EncodeToString(sum[:])}).String())
 	if err != nil {
 		return "", err

@@ -11,23 +11,23 @@ import (
 	"strings"
 )
 
-// Hive is the result of a survey: the parts of the user's hive that are cheap to evaluate. It
-// contains secrets (the texts of deployment.keys) as [Secret].
+// Hive is the result of a survey: everything in the user's hive that is cheap to evaluate. The
+// texts of deployment.keys, which are secrets, have the type [Secret].
 type Hive struct {
 	Meta    Meta
-	Cluster *Cluster // nil if Colmena evaluated the hive
+	Cluster *Cluster // nil if the hive was evaluated by Colmena's makeHive
 	Roles   map[string]Role
 	Nodes   []Node // in natural order: worker-2 before worker-10
-	Units   []Unit // units with at least one node, in the same order
+	Units   []Unit // units with at least one node, in the order of their first nodes
 	// Broken maps a unit to the reason why its deployment options cannot be evaluated or are
 	// invalid. The Deployment of such a unit is empty.
 	Broken map[string]*NixError
-	// BrokenKeys holds, by unit, what is wrong with deployment.keys. Such units have their
-	// Deployment: only commands that use keys fail for them, see WithKeys.
+	// BrokenKeys maps a unit to the errors in its deployment.keys. The Deployment of such a unit is
+	// complete, and only commands that use keys fail for the unit, see WithKeys.
 	BrokenKeys map[string]*NixError
 }
 
-// Meta contains the fields of the hive's `meta` that the Go code uses.
+// Meta contains the options of the hive's `meta` that the Go code uses.
 type Meta struct {
 	Name          string  `json:"name"`
 	Description   string  `json:"description"`
@@ -35,16 +35,16 @@ type Meta struct {
 	AllowApplyAll bool    `json:"allowApplyAll"`
 }
 
-// Cluster is the hive's `cluster`.
+// Cluster contains the options of the hive's `cluster`.
 type Cluster struct {
 	Name        *string               `json:"name"`
-	Declared    bool                  `json:"declared"` // whether the hive mentions `cluster` at all
+	Declared    bool                  `json:"declared"` // the hive sets `cluster`
 	Network     Network               `json:"network"`
 	Endpoint    *Endpoint             `json:"endpoint"`
 	Hypervisors map[string]Hypervisor `json:"hypervisors"`
 }
 
-// Network is the libvirt network that the cluster's machines are on.
+// Network is the libvirt network of the cluster's machines.
 type Network struct {
 	Name   string  `json:"name"`
 	CIDR   string  `json:"cidr"`
@@ -67,7 +67,7 @@ type Hypervisor struct {
 	PoolPath string `json:"poolPath"`
 }
 
-// Role is a template of nodes with a count.
+// Role is a template for Count nodes.
 type Role struct {
 	Count       int      `json:"count"`
 	VCPUs       int      `json:"vcpus"`
@@ -75,7 +75,7 @@ type Role struct {
 	Disk        string   `json:"disk"`
 	Disks       []string `json:"disks"`
 	CPUPins     []string `json:"cpuPins"`
-	Hypervisors []string `json:"hypervisors"` // names of hypervisors; empty: any
+	Hypervisors []string `json:"hypervisors"` // names of the hypervisors that may run the role's machines; empty: all hypervisors
 	Firmware    string   `json:"firmware"`
 	Identity    string   `json:"identity"`
 	Init        string   `json:"init"`
@@ -90,18 +90,20 @@ type Node struct {
 	Name  string   `json:"name"`
 	Unit  string   `json:"unit"`
 	Role  string   `json:"role,omitempty"`
-	Index int      `json:"index,omitempty"` // 1 for worker-1
+	Index int      `json:"index,omitempty"` // number of the node in its role: 1 for worker-1
 	Tags  []string `json:"tags"`
 }
 
-// Unit is evaluated and built once: a single node, or a role whose nodes share one closure.
+// Unit is the set of nodes that share one closure: a single node, or all nodes of a role. Each unit
+// is evaluated and built once.
 type Unit struct {
 	Name       string
 	Nodes      []string
 	Deployment Deployment
 }
 
-// Deployment is the `deployment` option set of a unit, as Colmena defines it.
+// Deployment contains the options in `deployment` of a unit. Except for engine, they are those of
+// Colmena.
 type Deployment struct {
 	TargetHost                 *string        `json:"targetHost"`
 	TargetPort                 *int           `json:"targetPort"`
@@ -119,8 +121,8 @@ type Deployment struct {
 // Engine describes a node's cluster membership: the kind of cluster and the node's role in it.
 type Engine struct {
 	Kind     string          `json:"kind"`     // such as `kubernetes`
-	Role     string          `json:"role"`     // in the engine's own terms
-	OneByOne bool            `json:"oneByOne"` // at most one such node may change at a time, because the other members depend on it
+	Role     string          `json:"role"`     // name of the node's role in this kind of cluster
+	OneByOne bool            `json:"oneByOne"` // at most one member with OneByOne may change at a time, because all members depend on it
 	Settings json.RawMessage `json:"settings"`
 }
 
@@ -141,14 +143,14 @@ type Key struct {
 
 // Generated is the source of a key that nixbench generates.
 type Generated struct {
-	Secret string `json:"secret"` // name of the secret; a secret can have several parts
+	Secret string `json:"secret"` // name of the secret
 	Kind   string `json:"kind"`
 	Part   string `json:"part"`
 	Bytes  int    `json:"bytes"` // only for kind random
 }
 
-// Secret is a text that must not appear in a log, error, event or JSON output. The code that
-// uploads a key calls Reveal.
+// Secret is a text that must not appear in a log, error, event or JSON output, in which it is
+// replaced by `(secret)`. Only the code that uploads keys calls Reveal.
 type Secret struct{ text string }
 
 // NewSecret returns a Secret with the given text.
@@ -167,9 +169,9 @@ func (s *Secret) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, 
 
 var notNameRE = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
 
-// ClusterName returns the name of the cluster, of which the names of its machines and its state
-// folder are made. In Colmena's hives meta.name may be any text, so characters that do not fit a
-// file name are replaced.
+// ClusterName returns cluster.name or meta.name. It is used in the names of the cluster's machines
+// and state folder. In Colmena's hives meta.name may be any text, so characters that file names
+// should not contain are replaced by a hyphen.
 func (h *Hive) ClusterName() string {
 	if h.Cluster != nil && h.Cluster.Name != nil {
 		return *h.Cluster.Name
@@ -180,7 +182,7 @@ func (h *Hive) ClusterName() string {
 	return "hive"
 }
 
-// Unit returns the unit with that name, or nil.
+// Unit returns the unit with the given name, or nil.
 func (h *Hive) Unit(name string) *Unit {
 	for i := range h.Units {
 		if h.Units[i].Name == name {
@@ -200,33 +202,35 @@ type surveyResult struct {
 	Deployments map[string]Deployment `json:"deployments"`
 }
 
-// The name of a named node can be any file name without characters that have a meaning in --on. The
-// name of a role is also used for machines, so it is limited to what host names and libvirt accept.
+// nodeNameRE matches valid names of named nodes: file names without the special characters of --on.
+// roleNameRE matches valid names of roles: names that host names and libvirt accept, because they
+// are used in the names of machines.
 var (
 	nodeNameRE = regexp.MustCompile(`^[^\s/\\,!@*?\[\]\x00-\x1f\x7f.][^\s/\\,*?\[\]\x00-\x1f\x7f]*$`)
 	roleNameRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
 )
 
-// newHive expands roles into nodes. It rejects invalid and duplicate names.
+// newHive converts the result of a survey to a Hive, with all nodes of roles. It rejects invalid
+// and duplicate names.
 func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 	h := &Hive{Meta: s.Meta, Cluster: s.Cluster, Roles: s.Roles, Broken: broken}
 	if name := h.ClusterName(); len(name) > maxNodeName {
-		return nil, hiveError("the cluster's name %q… is longer than %d bytes; set a shorter meta.name or cluster.name", name[:20], maxNodeName)
+		return nil, newHiveError("the cluster's name %q… is longer than %d bytes; set a shorter meta.name or cluster.name", name[:20], maxNodeName)
 	}
 	owner := map[string]string{} // name → the node or role with that name, for messages
 	claim := func(name, who string) error {
 		if other, taken := owner[name]; taken {
-			return hiveError("%s and %s have the same name; rename one of them", other, who)
+			return newHiveError("%s and %s have the same name; rename one of them", other, who)
 		}
 		owner[name] = who
 		return nil
 	}
 	for _, name := range s.Named {
 		if !nodeNameRE.MatchString(name) {
-			return nil, hiveError("node %q: a node's name has no spaces, `/`, `\\`, `,`, `*`, `?`, `[` or `]`, and does not begin with `.`, `!` or `@`", name)
+			return nil, newHiveError("node %q: a node's name has no spaces, `/`, `\\`, `,`, `*`, `?`, `[` or `]`, and does not begin with `.`, `!` or `@`", name)
 		}
 		if err := checkName(name, maxNodeName); err != nil {
-			return nil, hiveError("node %v", err)
+			return nil, newHiveError("node %v", err)
 		}
 		if err := claim(name, fmt.Sprintf("node %q", name)); err != nil {
 			return nil, err
@@ -235,14 +239,14 @@ func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 	}
 	for _, role := range slices.Sorted(maps.Keys(s.Roles)) {
 		if !roleNameRE.MatchString(role) {
-			return nil, hiveError("role %q: a role's name has letters, digits, `_`, `-` and `.`, and begins with a letter, a digit or `_`", role)
+			return nil, newHiveError("role %q: a role's name has letters, digits, `_`, `-` and `.`, and begins with a letter, a digit or `_`", role)
 		}
 		if err := claim(role, fmt.Sprintf("role %q", role)); err != nil {
 			return nil, err
 		}
 		r := s.Roles[role]
 		if err := checkName(fmt.Sprintf("%s-%d", role, r.Count), maxHostLabel); err != nil {
-			return nil, hiveError("role: the node %v", err)
+			return nil, newHiveError("role: the node %v", err)
 		}
 		for i := 1; i <= r.Count; i++ {
 			n := Node{Name: fmt.Sprintf("%s-%d", role, i), Unit: role, Role: role, Index: i}
@@ -255,7 +259,7 @@ func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 			h.Nodes = append(h.Nodes, n)
 		}
 	}
-	slices.SortFunc(h.Nodes, func(a, b Node) int { return compareNatural(a.Name, b.Name) })
+	slices.SortFunc(h.Nodes, func(a, b Node) int { return CompareNatural(a.Name, b.Name) })
 	unitAt := map[string]int{}
 	for i := range h.Nodes {
 		n := &h.Nodes[i]
@@ -274,16 +278,16 @@ func newHive(s surveyResult, broken map[string]*NixError) (*Hive, error) {
 		}
 		h.Units[at].Nodes = append(h.Units[at].Nodes, n.Name)
 	}
-	h.rejectInvalid()
+	h.markBroken()
 	return h, nil
 }
 
-// rejectInvalid moves units into Broken whose deployment options have the right types but invalid
-// values.
-func (h *Hive) rejectInvalid() {
+// markBroken adds units to Broken whose deployment options have valid types but invalid values,
+// and units with invalid deployment.keys to BrokenKeys.
+func (h *Hive) markBroken() {
 	for i := range h.Units {
 		u := &h.Units[i]
-		err := u.Deployment.check()
+		err := u.Deployment.checkOptions()
 		if h.Broken[u.Name] != nil {
 			continue
 		}
@@ -291,7 +295,7 @@ func (h *Hive) rejectInvalid() {
 			if h.BrokenKeys == nil {
 				h.BrokenKeys = map[string]*NixError{}
 			}
-			h.BrokenKeys[u.Name] = hiveError("%v", keys)
+			h.BrokenKeys[u.Name] = newHiveError("%v", keys)
 		} else if err != nil {
 			err = errors.Join(err, keys)
 		}
@@ -301,13 +305,13 @@ func (h *Hive) rejectInvalid() {
 		if h.Broken == nil {
 			h.Broken = map[string]*NixError{}
 		}
-		h.Broken[u.Name] = hiveError("%v", err)
+		h.Broken[u.Name] = newHiveError("%v", err)
 		u.Deployment = Deployment{}
 	}
 }
 
-// WithKeys returns the hive for a command that uses the keys of these nodes. Units of these nodes with
-// mistakes in deployment.keys are broken in it.
+// WithKeys returns a copy of the hive for a command that uses the keys of the given nodes. In the
+// copy, their units with errors in deployment.keys are also in Broken.
 func (h *Hive) WithKeys(nodes []Node) *Hive {
 	out := *h
 	out.Broken = maps.Clone(h.Broken)
@@ -324,11 +328,9 @@ func (h *Hive) WithKeys(nodes []Node) *Hive {
 	return &out
 }
 
-// CompareNatural orders node names by the values of their numbers: worker-2 before worker-10.
-func CompareNatural(a, b string) int { return compareNatural(a, b) }
-
-// compareNatural compares digits by their value. It returns 0 only for equal names.
-func compareNatural(a, b string) int {
+// CompareNatural compares node names, and numbers in them by their values: worker-2 is less than
+// worker-10. It returns 0 only for equal names.
+func CompareNatural(a, b string) int {
 	whole := strings.Compare(a, b)
 	for a != "" && b != "" {
 		da, db := leadingDigits(a), leadingDigits(b)
@@ -354,6 +356,7 @@ func compareNatural(a, b string) int {
 	return whole
 }
 
+// leadingDigits returns the number of digits at the beginning of s.
 func leadingDigits(s string) int {
 	n := 0
 	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
@@ -362,7 +365,8 @@ func leadingDigits(s string) int {
 	return n
 }
 
-// BuildersFile returns the file that lists the remote builders (meta.machinesFile), or an empty name.
+// BuildersFile returns the path of the file with remote builders (meta.machinesFile), or an empty
+// string.
 func (h *Hive) BuildersFile() string {
 	if h.Meta.MachinesFile == nil {
 		return ""

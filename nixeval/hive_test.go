@@ -92,7 +92,7 @@ func TestNaturalOrder(t *testing.T) {
 	want := []string{"", "a", "a-1", "a-2", "a-010", "a-10", "a-10b", "a-11", "a1b2", "a1b10", "b"}
 	got := slices.Clone(want)
 	slices.Reverse(got)
-	slices.SortFunc(got, compareNatural)
+	slices.SortFunc(got, CompareNatural)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -101,7 +101,7 @@ func TestNaturalOrder(t *testing.T) {
 func FuzzNaturalOrder(f *testing.F) {
 	f.Add("a-2", "a-10")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		ab, ba := compareNatural(a, b), compareNatural(b, a)
+		ab, ba := CompareNatural(a, b), CompareNatural(b, a)
 		if (ab < 0) != (ba > 0) || (ab == 0) != (a == b) {
 			t.Fatalf("%q and %q: %d, the other way round %d", a, b, ab, ba)
 		}

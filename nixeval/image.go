@@ -6,8 +6,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// WithoutFacts returns an evaluator for the same hive without facts, for what must be built before
-// any machine exists. It sends messages and build events to send, but no phases.
+// WithoutFacts returns an evaluator for the same hive without facts, for images, which are built
+// before machines exist. It sends only messages and build events to send, and no phases.
 func (e *Evaluator) WithoutFacts(send event.Sink) *Evaluator {
 	o := e.Options
 	o.Facts = ""
@@ -17,21 +17,23 @@ func (e *Evaluator) WithoutFacts(send event.Sink) *Evaluator {
 			send.Send(ev)
 		}
 	}
-	return e.derive(o)
+	return e.withOptions(o)
 }
 
-// WithFacts returns an evaluator for the same hive with the facts of a file. It returns e if file is empty.
+// WithFacts returns an evaluator for the same hive with the facts in a file. It returns e if file
+// is empty.
 func (e *Evaluator) WithFacts(file string) *Evaluator {
 	if file == "" {
 		return e
 	}
 	o := e.Options
 	o.Facts = file
-	return e.derive(o)
+	return e.withOptions(o)
 }
 
-// derive returns an evaluator with other options for the same hive.
-func (e *Evaluator) derive(o Options) *Evaluator {
+// withOptions returns an evaluator with the options o for the same hive. It keeps the flake output
+// that e has found.
+func (e *Evaluator) withOptions(o Options) *Evaluator {
 	d := New(o)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -39,7 +41,8 @@ func (e *Evaluator) derive(o Options) *Evaluator {
 	return d
 }
 
-// Images evaluates the boot images of roles for one kind of hypervisor: vm or container.
+// Images evaluates the boot images of roles, and returns an image's closure for each role. kind is
+// vm or container.
 func (e *Evaluator) Images(ctx context.Context, kind string, roles []string) (map[string]Closure, error) {
 	names, err := nixJSON(roles)
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Closure is a unit's system: its derivation and the store path of the build result.
+// Closure is the NixOS system or boot image of a unit. It may not be built yet.
 type Closure struct {
-	Drv    string `json:"drv"`
-	Out    string `json:"out"`
-	System string `json:"system"`
+	Drv    string `json:"drv"`    // path of the derivation
+	Out    string `json:"out"`    // store path of the build result
+	System string `json:"system"` // platform, such as x86_64-linux
 }
 
-// Instantiate evaluates the systems of units, each once, in chunks of a few units per Nix process
-// and with as many concurrent processes as the machine allows. It returns the closures of all units
-// that could be evaluated, and an [*EvalError] for the others.
+// Instantiate evaluates the systems of units. It returns the closures of all units that could be
+// evaluated, and an [*EvalError] for the other units. Each Nix process evaluates a few units, and
+// as many processes run at once as [Options].Workers or the machine allows.
 func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string]Closure, error) {
 	if len(units) == 0 {
 		return nil, nil
@@ -50,25 +50,25 @@ func (e *Evaluator) Instantiate(ctx context.Context, units []string) (map[string
 	})
 	if err == nil && len(failed) > 0 {
 		err = &EvalError{Units: failed}
-		names := slices.SortedFunc(maps.Keys(failed), compareNatural)
+		names := slices.SortedFunc(maps.Keys(failed), CompareNatural)
 		e.Send.Send(event.Event{Kind: event.UnitEnd, Phase: event.Evaluate, Units: names, Failed: true})
 	}
 	e.Send.Send(event.Event{
 		Kind: event.PhaseEnd, Phase: event.Evaluate, Failed: err != nil, Done: len(closures), Total: len(units),
-		Text: fmt.Sprintf("%s in %s", countNoun(len(closures), "unit"), countNounOf(int(processes.Load()), "process", "processes")),
+		Text: fmt.Sprintf("%s in %s", countNoun(len(closures), "unit"), countIrregularNoun(int(processes.Load()), "process", "processes")),
 	})
 	return closures, err
 }
 
-// splitInto is the number of parts into which a failing chunk is split. A chunk has fewer units
-// than that, so in general each unit is then evaluated alone. That costs no more than halving and
-// is faster.
+// splitInto is the number of chunks into which a failing chunk is split. A chunk of Instantiate has
+// fewer units, so each of its units is then evaluated alone. This costs no more than halving the
+// chunk repeatedly, and is faster.
 const splitInto = 8
 
-// isolateFailures runs do on every chunk, with at most as many concurrent calls as workers. It
-// splits a failing chunk until each failing unit is alone, and returns those units with their
-// errors. The returned error is for failures that no unit causes, such as a missing Nix or a
-// cancelled context.
+// isolateFailures calls do for every chunk of units, with at most e.limits.workers concurrent
+// calls. It splits a chunk that fails, until each failing unit is alone in its chunk. It returns
+// the errors of the failing units. The last result is an error that no unit causes, such as a
+// missing Nix or a cancelled context.
 func (e *Evaluator) isolateFailures(ctx context.Context, work [][]string, do func(context.Context, []string) error) (map[string]*NixError, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -116,7 +116,7 @@ func (e *Evaluator) isolateFailures(ctx context.Context, work [][]string, do fun
 	return failed, context.Cause(ctx)
 }
 
-func countNounOf(n int, one, many string) string {
+func countIrregularNoun(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

@@ -9,16 +9,15 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Expression is a query about the hive: a Nix function of { pkgs, lib, nodes }, as text or in a
-// file.
+// Expression is a query about the hive: a Nix function of { pkgs, lib, nodes }.
 type Expression struct {
-	Text string
-	File string
+	Text string // used if File is empty
+	File string // path of a file that contains the function
 }
 
-// Introspect returns the JSON of an expression's value.
+// Introspect returns the value of an expression as JSON.
 func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error) {
-	f, err := e.expressionFunction(x)
+	f, err := e.toNixFunction(x)
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +27,7 @@ func (e *Evaluator) Introspect(ctx context.Context, x Expression) ([]byte, error
 // IntrospectDrvs writes the derivations in an expression's value into the store and returns their
 // paths.
 func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string, error) {
-	f, err := e.expressionFunction(x)
+	f, err := e.toNixFunction(x)
 	if err != nil {
 		return nil, err
 	}
@@ -37,9 +36,9 @@ func (e *Evaluator) IntrospectDrvs(ctx context.Context, x Expression) ([]string,
 	return drvs, err
 }
 
-func (e *Evaluator) expressionFunction(x Expression) (string, error) {
+func (e *Evaluator) toNixFunction(x Expression) (string, error) {
 	if x.File == "" {
-		return "(\n" + x.Text + "\n)", nil // on separate lines, because the text may end with a comment
+		return "(\n" + x.Text + "\n)", nil // the closing parenthesis has its own line, because the text may end with a comment
 	}
 	abs, err := filepath.Abs(x.File)
 	if err != nil {

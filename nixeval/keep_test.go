@@ -27,13 +27,13 @@ func TestIsKept(t *testing.T) {
 	if err := os.Symlink(path, lookalike); err != nil {
 		t.Fatal(err)
 	}
-	if isKept(link, path) || isKept(lookalike, path) {
+	if isRegisteredRoot(link, path) || isRegisteredRoot(lookalike, path) {
 		t.Error("kept without a root")
 	}
 	if out, err := exec.Command("nix-store", "--realise", path, "--add-root", link).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !isKept(link, path) || isKept(link, path+"-other") || isKept(lookalike, path) {
-		t.Errorf("%t %t %t", isKept(link, path), isKept(link, path+"-other"), isKept(lookalike, path))
+	if !isRegisteredRoot(link, path) || isRegisteredRoot(link, path+"-other") || isRegisteredRoot(lookalike, path) {
+		t.Errorf("%t %t %t", isRegisteredRoot(link, path), isRegisteredRoot(link, path+"-other"), isRegisteredRoot(lookalike, path))
 	}
 }

@@ -8,26 +8,28 @@ import (
 	"strings"
 )
 
-// workerMemory is about the memory that one NixOS evaluation of a few nodes takes.
+// workerMemory is the approximate memory in bytes that one evaluation of a few NixOS nodes needs.
 const workerMemory = 600 << 20
 
+// Minimum and maximum number of units that one Nix process evaluates.
 const (
-	minChunk = 2 // nodes that read each other's options are cheaper to evaluate together
-	maxChunk = 5 // a larger chunk costs more memory than it saves time
+	minChunk = 2 // units that read each other's options are cheaper to evaluate together
+	maxChunk = 5 // a larger chunk saves little time, and needs much memory
 )
 
 type limits struct{ workers int }
 
-// machineLimits returns how many evaluations may run at once: asked, or if that is 0, what the
-// machine allows.
-func machineLimits(asked int) limits {
+// newLimits returns the maximum number of concurrent evaluations: asked, or if asked is 0, the
+// number that the cores and the free memory of this machine allow.
+func newLimits(asked int) limits {
 	if asked > 0 {
 		return limits{asked}
 	}
 	return limits{max(1, min(runtime.NumCPU(), int(freeMemory()/workerMemory)))}
 }
 
-// splitUnits splits units into chunks so that all workers have work.
+// splitUnits splits units into chunks of minChunk to maxChunk units, if possible as many chunks as
+// workers.
 func splitUnits(units []string, workers int) [][]string {
 	if len(units) == 0 {
 		return nil
@@ -42,8 +44,9 @@ func splitUnits(units []string, workers int) [][]string {
 	return append(out, units)
 }
 
-// freeMemory returns the bytes that programs can allocate without swapping. If the kernel does not
-// report them, it returns a huge number, so that only the number of cores counts.
+// freeMemory returns the number of bytes that programs can allocate without swapping. If the kernel
+// does not report this number, it returns 1<<62, so that only the number of cores limits
+// evaluations.
 func freeMemory() int64 {
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {

@@ -30,10 +30,10 @@ func TestSplitUnits(t *testing.T) {
 }
 
 func TestRequestedWorkers(t *testing.T) {
-	if got := machineLimits(7).workers; got != 7 {
+	if got := newLimits(7).workers; got != 7 {
 		t.Errorf("asked for 7, got %d", got)
 	}
-	if got := machineLimits(0).workers; got < 1 {
+	if got := newLimits(0).workers; got < 1 {
 		t.Errorf("%d workers", got)
 	}
 }

@@ -9,14 +9,15 @@ import (
 	"github.com/nixbench/nixbench/nixeval/nixlog"
 )
 
-const keepLogLines = 20 // kept per build for its error message
+const keepLogLines = 20 // number of last lines of each build's log that are kept for its error message
 
-// nixLog reads the stderr of one Nix process. It sends events and keeps what an error message needs.
+// nixLog reads the stderr of one Nix process. It sends events, and stores Nix's errors and the last
+// lines of each build's log.
 type nixLog struct {
 	nixlog.Reader
 	send   event.Sink
 	phase  event.Phase
-	full   bool                // show errors with their full trace
+	full   bool                // errors contain their full trace
 	tails  map[string][]string // derivation → last lines of its build log
 	errors []*NixError         // in the order in which Nix reported them
 	builds [2]int64            // done and total in the last progress event
@@ -47,8 +48,8 @@ func (l *nixLog) handleStop(a nixlog.Activity) {
 	}
 }
 
-// hasFailed reports whether an error names the derivation. Nix reports a failed build before it
-// ends the activity.
+// hasFailed reports whether Nix has reported an error for the derivation. Nix reports the error
+// before it ends the activity of the build.
 func (l *nixLog) hasFailed(drv string) bool {
 	return slices.ContainsFunc(l.errors, func(e *NixError) bool { return e.Drv == drv })
 }
@@ -84,8 +85,8 @@ func (l *nixLog) handleMessage(level int64, msg string) {
 	}
 }
 
-// sendMessage sends warnings and the output of builtins.trace. Older versions of Nix print NixOS's
-// warnings as traces.
+// sendMessage sends a warning or the output of builtins.trace. A trace that begins with the word
+// warning is sent as a warning, because older versions of Nix print NixOS's warnings as traces.
 func (l *nixLog) sendMessage(msg string) {
 	text, traced := strings.CutPrefix(msg, "trace: ")
 	for _, prefix := range []string{"warning: ", "evaluation warning: "} {

@@ -14,33 +14,33 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// ourPrefix begins the error messages of eval.nix itself. It distinguishes them from those of Nix,
+// ourPrefix is the prefix of error messages of eval.nix. It distinguishes them from errors of Nix,
 // nixpkgs and the user's hive.
 const ourPrefix = "nixbench: "
 
 // NixError is one error of Nix about the hive.
 type NixError struct {
-	Text string // as Nix shows it: message, position with its source lines, trace
-	Raw  string // only the message
-	File string // position, if Nix reports one
+	Text string // message as Nix shows it, with the position, its source lines and the trace
+	Raw  string // message only
+	File string // file of the position; empty if Nix reports none
 	Line int
 	Col  int
-	Drv  string   // the derivation that failed to build, if any
-	Log  []string // the end of its build log
-	full bool     // show the full trace, as the user requested
+	Drv  string   // derivation that failed to build, or empty
+	Log  []string // last lines of the derivation's build log
+	full bool     // Error includes the full trace, because --show-trace is set
 }
 
-// Error returns the message for users. A message of Nix is complete; a message of eval.nix has no
-// trace.
+// Error returns the message for users, with the last lines of the build log. It includes the
+// position and trace of an error of Nix, but not of an error of eval.nix.
 func (e *NixError) Error() string {
 	text := e.Text
 	if ours, ok := strings.CutPrefix(e.Raw, ourPrefix); ok {
 		text = ours
 	}
-	// Nix indents all lines but the first by seven columns, to align them after "error: ".
+	// Remove the indentation of 7 columns with which Nix aligns lines after "error: ".
 	text = strings.ReplaceAll(strings.TrimSpace(text), "\n       ", "\n")
 	if !e.full {
-		text = putMessageFirst(text)
+		text = moveMessageFirst(text)
 	}
 	if len(e.Log) > 0 {
 		text += "\nlast lines of its log:\n  " + strings.Join(e.Log, "\n  ")
@@ -51,16 +51,18 @@ func (e *NixError) Error() string {
 // Kind implements [failure.Classified].
 func (e *NixError) Kind() failure.Kind { return failure.Nix }
 
-// A position in text that Nix got on its command line, with source lines. It is in eval.nix, which
-// does not help the user, or in an expression that the user has just typed.
+// stringPlaceRE matches a position in text on Nix's command line, with its source lines. Such a
+// position does not help the user: it is in eval.nix, or in the expression that the user has passed
+// with -E.
 var (
-	ownPlace   = "at «string»:"
-	ownPlaceRE = regexp.MustCompile(`\n+` + ownPlace + `\d+:\d+:(?:\n+ *(?:\d+)? ?\|[^\n]*)*`)
+	stringPlace   = "at «string»:"
+	stringPlaceRE = regexp.MustCompile(`\n+` + stringPlace + `\d+:\d+:(?:\n+ *(?:\d+)? ?\|[^\n]*)*`)
 )
 
-// putMessageFirst moves the short trace, with which newer versions of Nix begin, behind the
-// message. It omits frames that are not in the user's files.
-func putMessageFirst(text string) string {
+// moveMessageFirst returns the text of an error with the message first and the frames of the trace
+// after it; newer versions of Nix print the frames first. It removes frames that are not in the
+// user's files.
+func moveMessageFirst(text string) string {
 	var frames []string // each begins with "…"
 	var message []string
 	inFrame := false
@@ -78,16 +80,16 @@ func putMessageFirst(text string) string {
 			message = append(message, line)
 		}
 	}
-	out := strings.TrimSpace(ownPlaceRE.ReplaceAllString("\n"+strings.Join(message, "\n"), ""))
+	out := strings.TrimSpace(stringPlaceRE.ReplaceAllString("\n"+strings.Join(message, "\n"), ""))
 	for _, f := range frames {
-		if !strings.Contains(f, ownPlace) {
+		if !strings.Contains(f, stringPlace) {
 			out += "\n" + strings.TrimSpace(f)
 		}
 	}
 	return out
 }
 
-// Hint returns what to do about the error, or an empty string.
+// Hint returns how to fix the error, or an empty string if no hint matches.
 func (e *NixError) Hint() string {
 	for _, h := range hints {
 		if h.re.MatchString(e.Raw) || h.re.MatchString(e.Text) {
@@ -97,6 +99,7 @@ func (e *NixError) Hint() string {
 	return ""
 }
 
+// hints contains a hint for each kind of error message. The first that matches is used.
 var hints = []struct {
 	re   *regexp.Regexp
 	hint string
@@ -139,8 +142,9 @@ var hints = []struct {
 	},
 }
 
-// nixFailure converts the failure of a Nix process to one error.
-func nixFailure(argv []string, err error, log *nixLog) error {
+// newProcessError returns the error for a failed Nix process: a [*NixError] with the last error in
+// the log or with the process's other output, or err if the process was cancelled or did not start.
+func newProcessError(argv []string, err error, log *nixLog) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrNoNix) {
 		return err
 	}
@@ -150,7 +154,7 @@ func nixFailure(argv []string, err error, log *nixLog) error {
 	}
 	if n := len(log.errors); n > 0 {
 		e := *log.errors[n-1]
-		if len(log.Plain) > 0 { // output of a program that Nix ran, such as git
+		if len(log.Plain) > 0 { // append the output of a program that Nix ran, such as git
 			e.Text += "\n" + strings.Join(log.Plain, "\n")
 		}
 		return &e
@@ -165,29 +169,29 @@ func nixFailure(argv []string, err error, log *nixLog) error {
 	return &NixError{Text: text, Raw: text}
 }
 
-// hiveError returns an error about the hive that the Go code has found.
-func hiveError(format string, args ...any) *NixError {
+// newHiveError returns a [*NixError] for an error in the hive that the Go code has detected.
+func newHiveError(format string, args ...any) *NixError {
 	text := ourPrefix + fmt.Sprintf(format, args...)
 	return &NixError{Text: text, Raw: text}
 }
 
-// EvalError contains the units that could not be evaluated and their errors.
+// EvalError means that units could not be evaluated. Units maps each of these units to its error.
 type EvalError struct {
 	Units map[string]*NixError
 }
 
 func (e *EvalError) Error() string {
-	names := slices.SortedFunc(maps.Keys(e.Units), compareNatural)
+	names := slices.SortedFunc(maps.Keys(e.Units), CompareNatural)
 	return fmt.Sprintf("evaluation failed for %s", strings.Join(names, ", "))
 }
 
 // Kind implements [failure.Classified].
 func (e *EvalError) Kind() failure.Kind { return failure.Evaluation }
 
-// BuildError contains the units that could not be built and the builds that failed.
+// BuildError means that units could not be built.
 type BuildError struct {
 	Units    []string    // units whose closures are missing
-	Failures []*NixError // one per failed derivation, without those that only depend on one
+	Failures []*NixError // errors of failed derivations, without derivations that only depend on a failed one
 }
 
 func (e *BuildError) Error() string {
@@ -197,7 +201,7 @@ func (e *BuildError) Error() string {
 // Kind implements [failure.Classified].
 func (e *BuildError) Kind() failure.Kind { return failure.Build }
 
-// SetError means that a --set is invalid or does not fit the hive.
+// SetError means that the argument of --set is invalid, or that the hive does not have its path.
 type SetError struct{ msg string }
 
 func (e *SetError) Error() string { return e.msg }
@@ -205,8 +209,9 @@ func (e *SetError) Error() string { return e.msg }
 // Kind implements [failure.Classified].
 func (e *SetError) Kind() failure.Kind { return failure.Usage }
 
-// asSetError converts errors about --set to a SetError. It returns other errors unchanged.
-func asSetError(err error) error {
+// toSetError converts an error of Nix about --set to a [*SetError]. It returns other errors
+// unchanged.
+func toSetError(err error) error {
 	var ne *NixError
 	if !errors.As(err, &ne) {
 		return err

@@ -81,11 +81,11 @@ func TestSetErrorsAreUsage(t *testing.T) {
 		"nixbench: --set roles.x.count=1: there is no roles.x",
 		"A definition for option `roles.w.count' is not of type `int'. Definition values:\n- In `--set roles.w.count=x': \"x\"",
 	} {
-		if err := asSetError(&NixError{Raw: raw}); !errors.As(err, &set) {
+		if err := toSetError(&NixError{Raw: raw}); !errors.As(err, &set) {
 			t.Errorf("%q is not taken for an error of --set", raw)
 		}
 	}
-	if err := asSetError(&NixError{Raw: "A definition for option `roles.w.count' … In `/h/hive.nix': 3"}); errors.As(err, &set) {
+	if err := toSetError(&NixError{Raw: "A definition for option `roles.w.count' … In `/h/hive.nix': 3"}); errors.As(err, &set) {
 		t.Error("the hive's own error is taken for one of --set")
 	}
 }

@@ -8,7 +8,8 @@ import (
 
 var nixEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "${", `\${`, "\n", `\n`, "\r", `\r`, "\t", `\t`)
 
-// nixString quotes s as a Nix string literal. Nix strings cannot hold NUL.
+// nixString returns s as a Nix string literal. It fails if s contains NUL, which Nix strings cannot
+// contain.
 func nixString(s string) (string, error) {
 	if strings.ContainsRune(s, 0) {
 		return "", fmt.Errorf("%q holds a NUL byte, which Nix cannot represent", s)
@@ -16,7 +17,7 @@ func nixString(s string) (string, error) {
 	return `"` + nixEscapes.Replace(s) + `"`, nil
 }
 
-// nixJSON returns a Nix expression for any value that encoding/json can encode.
+// nixJSON returns a Nix expression for a value that encoding/json can encode.
 func nixJSON(v any) (string, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -29,8 +30,8 @@ func nixJSON(v any) (string, error) {
 	return "(builtins.fromJSON " + text + ")", nil
 }
 
-// nixPath returns a Nix path value for an absolute path with any characters: Nix's own syntax for
-// paths allows neither spaces nor quotes.
+// nixPath returns a Nix expression for an absolute path. The expression contains a string, because
+// Nix's syntax for paths allows neither spaces nor quotes.
 func nixPath(abs string) (string, error) {
 	text, err := nixString(abs)
 	if err != nil {

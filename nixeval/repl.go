@@ -15,23 +15,23 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Repl runs `nix repl` on this terminal, with the hive's `nodes`, `pkgs` and `lib`
-// in scope, until the user leaves it.
+// Repl runs `nix repl` on the terminal until the user exits. The REPL has the variables `nodes`,
+// `pkgs` and `lib` of the hive.
 func (e *Evaluator) Repl(ctx context.Context) error {
 	if e.Source.IsFlake() {
-		// This evaluation finds the output with the hive and makes Nix lock the flake's inputs,
-		// which getFlake does not do. It does not evaluate the hive itself: the hive may be broken,
-		// and the user may start the REPL to find out why.
+		// Find the output that contains the hive, and let Nix lock the flake's inputs, which
+		// getFlake does not do. Do not evaluate the hive itself: it may be broken, and the user may
+		// start the REPL to debug it.
 		if _, err := e.evalJSON(ctx, event.Survey, "h: null"); err != nil {
 			return err
 		}
 	}
-	file, err := e.replFile()
+	file, err := e.writeReplFile()
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(filepath.Dir(file))
-	version, err := e.nixVersion(ctx)
+	version, err := e.readNixVersion(ctx)
 	if err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	if version >= 210 { // earlier versions take the file as an argument
 		args = append(args, "--file")
 	}
-	// Nix stays in our process group so that it can use the terminal. Ctrl-C is for Nix, so
-	// nixbench ignores it.
+	// Run Nix in the process group of nixbench, so that Nix can use the terminal. Ctrl-C then
+	// signals both processes; nixbench ignores the signal, because Nix handles it.
 	signal.Ignore(os.Interrupt)
 	defer signal.Reset(os.Interrupt)
 	cmd := exec.CommandContext(ctx, "nix", append(args, file)...)
@@ -58,8 +58,9 @@ func (e *Evaluator) Repl(ctx context.Context) error {
 	return nil
 }
 
-// replFile writes the expression for the REPL into a new temporary folder.
-func (e *Evaluator) replFile() (string, error) {
+// writeReplFile writes the expression for the REPL to a file in a new temporary folder, and returns
+// the file's path. The caller removes the folder.
+func (e *Evaluator) writeReplFile() (string, error) {
 	apply, err := e.wrapFunction("h: { inherit (h) nodes pkgs lib; }")
 	if err != nil {
 		return "", err
@@ -89,13 +90,14 @@ func (e *Evaluator) replFile() (string, error) {
 
 var versionRE = regexp.MustCompile(`(\d+)\.(\d+)`)
 
-// nixVersion returns 208 for Nix 2.8 and 226 for Nix 2.26.
-func (e *Evaluator) nixVersion(ctx context.Context) (int, error) {
+// readNixVersion returns the version of Nix as major*100 + minor: 208 for Nix 2.8, 226 for Nix
+// 2.26.
+func (e *Evaluator) readNixVersion(ctx context.Context) (int, error) {
 	log := newNixLog(nil, "")
 	argv := []string{"nix", "--version"}
 	out, err := e.Run(ctx, Command{Argv: argv, Stderr: log.HandleLine})
 	if err != nil {
-		return 0, nixFailure(argv, err, log)
+		return 0, newProcessError(argv, err, log)
 	}
 	m := versionRE.FindStringSubmatch(string(out))
 	if m == nil {

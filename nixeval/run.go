@@ -17,17 +17,17 @@ import (
 type Command struct {
 	Argv   []string
 	Stderr func(line string) // called for each line of stderr, in order
-	// Disposable means that the program can be killed without loss. This is so for an evaluation:
-	// while it runs in a loop, it reacts only to SIGKILL.
+	// Disposable means that the program may be killed without time to clean up. It is set for
+	// evaluations, because an evaluation that runs in an endless loop reacts only to SIGKILL.
 	Disposable bool
 }
 
-// Runner runs a command until it ends and returns its stdout. Cancelling ctx ends the command and
-// all its child processes. This package starts programs only through a Runner, except for the REPL,
-// so that tests can observe and replace them.
+// Runner runs a command until it ends and returns its stdout. If ctx is cancelled, it ends the
+// command and all child processes of the command. This package starts all programs except the REPL
+// through a Runner, so that tests can observe and replace the programs.
 type Runner func(ctx context.Context, c Command) (stdout []byte, err error)
 
-// Time between SIGTERM and SIGKILL for a cancelled program.
+// Time between SIGTERM and SIGKILL for a cancelled command, or for a disposable one.
 const (
 	exitGrace       = 5 * time.Second
 	disposableGrace = 300 * time.Millisecond
@@ -36,14 +36,14 @@ const (
 // ErrNoNix means that Nix is not installed on this machine.
 var ErrNoNix = errors.New("nix is not installed, or not on PATH")
 
-// Exec is the Runner that starts programs.
+// Exec is the Runner that starts programs on this machine.
 func Exec(ctx context.Context, c Command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	cmd.Env = append(os.Environ(), "PAGER=cat", "NIX_PAGER=cat") // some Nix commands start a pager even without a terminal
 	// Run the program in a new session. Then Ctrl-C on the terminal signals only nixbench, which
-	// ends the whole process group. A program that would ask for a password has no terminal and
-	// fails with a message; as a background process it would be stopped forever. If nixbench is
-	// killed, the kernel ends the program (Pdeathsig).
+	// ends the program's process group. A program that asks for a password has no terminal, so it
+	// fails with a message; with a terminal, it would be stopped as a background process. If
+	// nixbench is killed, the kernel ends the program (Pdeathsig).
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = exitGrace
@@ -58,29 +58,29 @@ func Exec(ctx context.Context, c Command) ([]byte, error) {
 	err := cmd.Run()
 	lines.flush()
 	if cmd.Process != nil && ctx.Err() != nil {
-		// Kill the processes of the group that ignored SIGTERM.
+		// Kill the processes of the process group that have ignored SIGTERM.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case errors.Is(err, exec.ErrWaitDelay):
-		err = nil // the program has ended; a child process keeps stderr open
+		err = nil // not a failure: the program has ended, and a child process keeps stderr open
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, fmt.Errorf("%s: %w", c.Argv[0], ErrNoNix)
 	}
 	return stdout.Bytes(), err
 }
 
-// maxLine is the number of bytes that are kept of a line: a trace or a build can print an endless
-// line.
+// maxLine is the maximum number of bytes of a line. Longer lines are truncated, because a trace or
+// a build can print an endless line.
 const maxLine = 1 << 20
 
-// lineWriter calls each for every line that is written to it. It truncates lines after maxLine
-// bytes.
+// lineWriter calls each for every line that is written to it. flush must be called at the end for a
+// last line without newline.
 type lineWriter struct {
 	each func(string)
-	rest []byte
+	rest []byte // unfinished last line
 }
 
 func (w *lineWriter) Write(p []byte) (int, error) {
@@ -91,19 +91,19 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 			w.rest = w.rest[:min(len(w.rest), maxLine)]
 			return len(p), nil
 		}
-		w.line(w.rest[:min(i, maxLine)])
+		w.emit(w.rest[:min(i, maxLine)])
 		w.rest = w.rest[i+1:]
 	}
 }
 
 func (w *lineWriter) flush() {
 	if len(w.rest) > 0 {
-		w.line(w.rest)
+		w.emit(w.rest)
 		w.rest = nil
 	}
 }
 
-func (w *lineWriter) line(b []byte) {
+func (w *lineWriter) emit(b []byte) {
 	if w.each != nil {
 		w.each(strings.TrimSuffix(string(b), "\r"))
 	}

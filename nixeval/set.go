@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Set is one --set PATH=VALUE. The type of the value at the path in the hive decides how VALUE is
-// parsed, so Nix gets the text and whether it is JSON.
+// Set is one --set PATH=VALUE. Nix parses VALUE, because the type of the hive's value at PATH
+// determines how VALUE is parsed.
 type Set struct {
 	Path   []string `json:"path"`
-	Raw    string   `json:"raw"`
-	IsJSON bool     `json:"isJSON"` // Nix must only parse valid JSON, because a parse error would abort the evaluation
+	Raw    string   `json:"raw"`    // the text of VALUE
+	IsJSON bool     `json:"isJSON"` // Raw is valid JSON; Nix must not parse invalid JSON, because a parse error aborts the evaluation
 }
 
 var bareAttrRE = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_'-]*`)
 
-// ParseSet parses `roles.worker.count=5`. As in Nix, a path element with unusual characters is
-// quoted: `roles."gpu.large".count=2`.
+// ParseSet parses the argument of --set, such as `roles.worker.count=5`. As in Nix, a name in the
+// path that has special characters must be quoted: `roles."gpu.large".count=2`.
 func ParseSet(arg string) (Set, error) {
 	bad := func(format string, args ...any) (Set, error) {
 		return Set{}, &SetError{fmt.Sprintf("--set %s: %s", arg, fmt.Sprintf(format, args...))}
@@ -56,7 +56,8 @@ func ParseSet(arg string) (Set, error) {
 	return s, nil
 }
 
-// cutAttr splits one attribute name, bare or quoted, from the beginning of s.
+// cutAttr returns the attribute name, bare or quoted, at the beginning of s, and the rest of s. ok
+// is false if there is no valid name.
 func cutAttr(s string) (name, rest string, ok bool) {
 	if !strings.HasPrefix(s, `"`) {
 		name = bareAttrRE.FindString(s)

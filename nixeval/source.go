@@ -15,20 +15,21 @@ import (
 type Source struct {
 	File  string // absolute path of a hive.nix; empty for a flake
 	Flake string // flake reference without fragment; empty for a file
-	Attr  string // the output that the user named, or empty
-	// Dir is the folder of the hive on this machine. The state folder is created in it. For a
-	// remote flake it is the working directory.
+	Attr  string // flake output that the user selected; empty to try flakeAttrs
+	// Dir is the folder on this machine in which the state folder is created: the folder of the
+	// hive, or for a remote flake the working directory.
 	Dir string
-	// Copied means that Nix copies all of Dir into the world-readable store, as it does for a flake
-	// outside of git. No secret may be stored in Dir then.
+	// Copied means that Nix copies Dir with all files into the world-readable store, as it does for
+	// a flake outside of git. If Copied is true, no secret may be stored in Dir.
 	Copied bool
 }
 
 // flakeAttrs are the flake outputs that can contain a hive, in the order in which they are tried:
-// nixbench's, the one that Colmena has evaluated, and Colmena's raw hive.
+// nixbench's hive, a hive that Colmena's makeHive has evaluated, and Colmena's raw hive.
 var flakeAttrs = []string{"nixbenchHive", "colmenaHive", "colmena"}
 
-// String returns the source for messages.
+// String returns the name of the source for messages: the file, or the flake reference with the
+// output.
 func (s Source) String() string {
 	switch {
 	case s.File != "":
@@ -42,7 +43,8 @@ func (s Source) String() string {
 // IsFlake reports whether the hive is a flake output, which Nix evaluates in pure mode.
 func (s Source) IsFlake() bool { return s.Flake != "" }
 
-// FindSource searches for a hive in dir and its parent folders.
+// FindSource returns the nearest hive in dir or a folder above it. It returns a [*SourceError] if
+// no folder contains a hive.
 func FindSource(dir string) (Source, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -56,11 +58,12 @@ func FindSource(dir string) (Source, error) {
 			break
 		}
 	}
-	return Source{}, sourceError("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF", dir)
+	return Source{}, newSourceError("there is no hive.nix or flake.nix in %s or a folder above it; select one with -f FILE or --flake REF", dir)
 }
 
-// findSourceIn searches for a hive in one folder. If the folder has both files, the flake is used
-// only if it mentions a hive, because many projects have a flake for other purposes.
+// findSourceIn returns the hive in one folder, and whether the folder has one. If the folder has
+// both hive.nix and flake.nix, the flake is used only if its text contains the name of a hive
+// output, because many projects have a flake for other purposes.
 func findSourceIn(dir string) (Source, bool, error) {
 	hive, flake := filepath.Join(dir, "hive.nix"), filepath.Join(dir, "flake.nix")
 	if isFile(flake) {
@@ -88,27 +91,27 @@ func FileSource(path string) (Source, error) {
 	info, err := os.Stat(abs)
 	switch {
 	case err != nil && strings.ContainsAny(path, ":#"):
-		return Source{}, sourceError("-f %s: no such file; for a flake reference use --flake %s", path, path)
+		return Source{}, newSourceError("-f %s: no such file; for a flake reference use --flake %s", path, path)
 	case err != nil:
-		return Source{}, sourceError("-f %s: %v", path, unwrapPath(err))
+		return Source{}, newSourceError("-f %s: %v", path, unwrapPathError(err))
 	case info.IsDir():
 		s, ok, err := findSourceIn(abs)
 		if err == nil && !ok {
-			err = sourceError("-f %s: the folder has neither hive.nix nor flake.nix", path)
+			err = newSourceError("-f %s: the folder has neither hive.nix nor flake.nix", path)
 		}
 		return s, err
 	case filepath.Base(abs) == "flake.nix":
 		return FlakeSource(filepath.Dir(abs))
 	}
-	if err := durable.CheckRegular(info); err != nil { // Nix would wait for a pipe for ever
-		return Source{}, sourceError("-f %s: %v", path, err)
+	if err := durable.CheckRegular(info); err != nil { // reading a pipe, Nix would wait without end
+		return Source{}, newSourceError("-f %s: %v", path, err)
 	}
 	return Source{File: abs, Dir: filepath.Dir(abs)}, nil
 }
 
-// FlakeSource parses the argument of --flake. A folder becomes an absolute reference as a URL,
-// because Nix's own short form allows neither spaces nor quotes. In a git repository, the flake
-// contains only the files that git tracks.
+// FlakeSource parses the argument of --flake. It converts a folder to an absolute URL, because
+// Nix's short form for folders allows neither spaces nor quotes. For a folder in a git repository,
+// Nix then reads only the files that git tracks.
 func FlakeSource(ref string) (Source, error) {
 	ref, attr, _ := strings.Cut(ref, "#")
 	s := Source{Flake: ref, Attr: attr}
@@ -120,8 +123,8 @@ func FlakeSource(ref string) (Source, error) {
 	if ref == "" {
 		ref = "."
 	}
-	// As in Nix, a reference to a folder begins with a dot or a slash. Anything that does not is a
-	// URL or a name from the registry.
+	// As in Nix, a reference to a folder begins with a dot or a slash. Another reference is a URL
+	// or a name in the registry.
 	if !strings.HasPrefix(ref, ".") && !strings.HasPrefix(ref, "/") {
 		if dir, ok := strings.CutPrefix(ref, "path:"); ok && filepath.IsAbs(dir) {
 			dir, _, _ = strings.Cut(dir, "?")
@@ -131,30 +134,31 @@ func FlakeSource(ref string) (Source, error) {
 	}
 	info, err := os.Stat(ref)
 	if dir, query, ok := strings.Cut(ref, "?"); err != nil && ok {
-		return flakeInFolder(s, dir, query)
+		return parseFolderQuery(s, dir, query)
 	}
 	if err != nil {
-		return Source{}, sourceError("--flake %s: %v", ref, unwrapPath(err))
+		return Source{}, newSourceError("--flake %s: %v", ref, unwrapPathError(err))
 	}
 	if !info.IsDir() {
-		return Source{}, sourceError("--flake %s: use the folder of the flake, not a file in it", ref)
+		return Source{}, newSourceError("--flake %s: use the folder of the flake, not a file in it", ref)
 	}
 	if s.Dir, err = filepath.Abs(ref); err != nil {
 		return Source{}, err
 	}
 	if !isFile(filepath.Join(s.Dir, "flake.nix")) {
-		return Source{}, sourceError("--flake %s: the folder has no flake.nix", ref)
+		return Source{}, newSourceError("--flake %s: the folder has no flake.nix", ref)
 	}
-	s.Flake, s.Copied = localFlake(s.Dir)
+	s.Flake, s.Copied = flakeRefOfFolder(s.Dir)
 	return s, nil
 }
 
-// flakeInFolder parses a folder with a query, such as `.?dir=sub`.
-func flakeInFolder(s Source, dir, query string) (Source, error) {
+// parseFolderQuery parses a reference to a folder with a query, such as `.?dir=sub`. It accepts
+// only the parameter dir.
+func parseFolderQuery(s Source, dir, query string) (Source, error) {
 	params, err := url.ParseQuery(query)
 	sub := params.Get("dir")
 	if err != nil || len(params) != 1 || sub == "" {
-		return Source{}, sourceError("--flake %s?%s: for a folder, only ?dir= is supported; use path:… or git+file:…", dir, query)
+		return Source{}, newSourceError("--flake %s?%s: for a folder, only ?dir= is supported; use path:… or git+file:…", dir, query)
 	}
 	of, err := FlakeSource("./" + filepath.Join(dir, sub))
 	if filepath.IsAbs(dir) {
@@ -164,8 +168,9 @@ func flakeInFolder(s Source, dir, query string) (Source, error) {
 	return of, err
 }
 
-// localFlake returns the flake reference for a folder, and whether Nix copies all of the folder.
-func localFlake(dir string) (ref string, copied bool) {
+// flakeRefOfFolder returns the flake reference for a folder, and whether Nix copies the folder with
+// all files into the store. This is so outside of a git repository.
+func flakeRefOfFolder(dir string) (ref string, copied bool) {
 	for top := dir; ; top = filepath.Dir(top) {
 		if _, err := os.Lstat(filepath.Join(top, ".git")); err == nil {
 			u := url.URL{Scheme: "git+file", Path: top}
@@ -174,7 +179,7 @@ func localFlake(dir string) (ref string, copied bool) {
 				query = append(query, "dir="+strings.ReplaceAll(url.QueryEscape(rel), "+", "%20"))
 			}
 			if isFile(filepath.Join(top, ".git", "shallow")) {
-				query = append(query, "shallow=1") // without it, old versions of Nix reject a shallow clone
+				query = append(query, "shallow=1") // old versions of Nix reject a shallow clone without this parameter
 			}
 			u.RawQuery = strings.Join(query, "&")
 			return u.String(), false
@@ -190,14 +195,14 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-func unwrapPath(err error) error {
+func unwrapPathError(err error) error {
 	if pe, ok := err.(*os.PathError); ok {
 		return pe.Err
 	}
 	return err
 }
 
-// SourceError means that there is no hive in the given location.
+// SourceError means that the location that the user selected contains no hive.
 type SourceError struct{ msg string }
 
 func (e *SourceError) Error() string { return e.msg }
@@ -205,6 +210,6 @@ func (e *SourceError) Error() string { return e.msg }
 // Kind implements [failure.Classified].
 func (e *SourceError) Kind() failure.Kind { return failure.Usage }
 
-func sourceError(format string, args ...any) error {
+func newSourceError(format string, args ...any) error {
 	return &SourceError{fmt.Sprintf(format, args...)}
 }

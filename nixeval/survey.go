@@ -11,13 +11,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Survey evaluates the parts of the hive that are cheap: names, roles, sizes, deployment options.
-// In general it is one evaluation. If the deployment options of nodes cannot be evaluated, it finds
-// those nodes and puts the errors into [Hive.Broken]. It returns an error only if the hive as a
-// whole is wrong.
+// Survey evaluates everything in the hive that is cheap to evaluate: names, roles, sizes and
+// deployment options. If the deployment options of a unit cannot be evaluated, it stores the error
+// in [Hive.Broken]. It returns an error only if the hive itself cannot be evaluated. It needs one
+// evaluation if there are no errors.
 func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	e.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Survey, Text: e.Source.String()})
-	hive, err := e.survey(ctx)
+	hive, err := e.surveyHive(ctx)
 	end := event.Event{Kind: event.PhaseEnd, Phase: event.Survey, Failed: err != nil}
 	if err == nil {
 		end.Text = fmt.Sprintf("%s in %s", countNoun(len(hive.Nodes), "node"), countNoun(len(hive.Units), "unit"))
@@ -26,7 +26,7 @@ func (e *Evaluator) Survey(ctx context.Context) (*Hive, error) {
 	return hive, err
 }
 
-func (e *Evaluator) survey(ctx context.Context) (*Hive, error) {
+func (e *Evaluator) surveyHive(ctx context.Context) (*Hive, error) {
 	var s surveyResult
 	err := e.eval(ctx, event.Survey, "h: h.survey null", &s)
 	if err == nil {
@@ -36,9 +36,9 @@ func (e *Evaluator) survey(ctx context.Context) (*Hive, error) {
 	if !errors.As(err, &ne) {
 		return nil, err
 	}
-	// Find out whether the hive itself or only some of its nodes are wrong.
+	// Evaluate without units, to determine whether the error is in the hive itself or in units.
 	if err := e.eval(ctx, event.Survey, "h: h.survey [ ]", &s); err != nil {
-		return nil, asSetError(err)
+		return nil, toSetError(err)
 	}
 	s.Deployments = map[string]Deployment{}
 	var mu sync.Mutex
@@ -58,8 +58,8 @@ func (e *Evaluator) survey(ctx context.Context) (*Hive, error) {
 	return newHive(s, broken)
 }
 
-// surveyChunk limits the unit names in one command-line argument, because Linux limits an argument
-// to 128 KiB.
+// surveyChunk is the maximum number of unit names in one command-line argument, because Linux
+// limits the length of an argument to 128 KiB.
 const surveyChunk = 500
 
 func (e *Evaluator) surveyUnits(ctx context.Context, units []string) (map[string]Deployment, error) {

@@ -14,32 +14,31 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/facts"
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// app holds what all commands share: their common flags and the view.
+// app contains the flags, the view and the state that all commands use.
 type app struct {
 	ctx      context.Context
-	started  bool // whether the command's own code has begun
+	started  bool // the command's body has started, so later errors are not usage errors
 	view     *ui.View
 	viewOnce sync.Once
-	sink     event.Sink       // receives events while a run is recorded; nil: they go to the view
+	sink     event.Sink       // receives events while a run is recorded; if nil, the view receives events
 	connect  hypervisorOpener // connects to hypervisors
 	dir      state.Dir        // the cluster's state folder; set by the survey
 
-	ongoing   ongoingWork // shown when Ctrl-C does not end the command at once
-	recording atomic.Bool // a run is recorded: it may have nodes to uncordon, and its record must be ended
+	ongoing   ongoingWork // phases and nodes in progress, shown when Ctrl-C does not end the command at once
+	recording atomic.Bool // a run is being recorded: an interrupt must uncordon its nodes and end its record
 
-	// flags
+	// flags of all commands
 	file, flake string
 	sets        []string
 	nixOptions  []string
@@ -71,7 +70,7 @@ func (a *app) openView() {
 	})
 }
 
-// finish shows err, if it is not nil, and returns the exit code.
+// finish shows err, if it is not nil, closes the view, and returns the exit code for err.
 func (a *app) finish(err error) int {
 	a.openView()
 	code := exitCode(err)
@@ -79,19 +78,19 @@ func (a *app) finish(err error) int {
 		a.view.Problems(code, splitProblems(err))
 	}
 	if err := a.view.Close(); err != nil && code == exitOK {
-		return exitInternal // the disk is full, or no process reads the pipe
+		return exitInternal // the result was not written completely: the disk is full, or no process reads the pipe
 	}
 	return code
 }
 
 // newEvaluator returns an evaluator for the hive that the flags name.
 func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
-	src, err := a.hiveSource()
+	src, err := a.locateHive()
 	if err != nil {
 		return nil, err
 	}
 	if a.evalWorkers < 0 {
-		return nil, usagef("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
+		return nil, newUsageError("--eval-workers must not be negative (it is %d); 0 means as many as cores and memory allow", a.evalWorkers)
 	}
 	o := nixeval.Options{
 		Source: src, ShowTrace: a.showTrace, Impure: a.impure, Workers: a.evalWorkers,
@@ -108,22 +107,22 @@ func (a *app) newEvaluator() (*nixeval.Evaluator, error) {
 	for _, pair := range a.nixOptions {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return nil, usagef("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
+			return nil, newUsageError("--nix-option needs a name and a value: --nix-option NAME VALUE (got %s)", pair)
 		}
 		o.NixOptions = append(o.NixOptions, [2]string{name, value})
 	}
 	if a.factsFile != "" {
 		if _, err := facts.Load(a.factsFile); err != nil {
-			return nil, usagef("--facts: %w", err)
+			return nil, newUsageError("--facts: %w", err)
 		}
 	}
 	return nixeval.New(o), nil
 }
 
-func (a *app) hiveSource() (nixeval.Source, error) {
+func (a *app) locateHive() (nixeval.Source, error) {
 	switch {
 	case a.file != "" && a.flake != "":
-		return nixeval.Source{}, usagef("-f and --flake select two hives; use one of them")
+		return nixeval.Source{}, newUsageError("-f and --flake select two hives; use one of them")
 	case a.file != "":
 		return nixeval.FileSource(a.file)
 	case a.flake != "":
@@ -145,8 +144,8 @@ func (a *app) sendEvent(e event.Event) {
 	a.view.Event(e)
 }
 
-// loadNodes returns an evaluator, the surveyed hive, and the nodes that --on selects. Most commands
-// begin with it.
+// loadNodes surveys the hive that the flags name. It returns the evaluator, the hive, and the nodes
+// that --on selects.
 func (a *app) loadNodes(on []string) (*nixeval.Evaluator, *nixeval.Hive, []nixeval.Node, error) {
 	e, err := a.newEvaluator()
 	if err != nil {
@@ -156,9 +155,9 @@ func (a *app) loadNodes(on []string) (*nixeval.Evaluator, *nixeval.Hive, []nixev
 	return e, hive, nodes, err
 }
 
-// surveyHive surveys the hive and sets a.dir. Later evaluations get the facts of the booted
-// machines, if there are any and --facts is not set. The survey itself gets no facts, because the
-// set of nodes and their addresses must not depend on whether they run.
+// surveyHive surveys the hive and sets a.dir. If the state folder contains facts of booted machines
+// and --facts is not set, it passes these facts to later evaluations. The survey itself gets no
+// facts, because the set of nodes and their addresses must not depend on which machines run.
 func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 	hive, err := e.Survey(a.ctx)
 	if err != nil {
@@ -182,8 +181,8 @@ func (a *app) surveyHive(e *nixeval.Evaluator) (*nixeval.Hive, error) {
 	return hive, nil
 }
 
-// verifyState checks the state folder before anything in it is used. It sends a warning for each
-// file that other users could access.
+// verifyState checks the state folder before any of its files is used. It sends a warning for each
+// file that other users can access.
 func (a *app) verifyState(dir state.Dir) error {
 	loose, err := dir.Verify()
 	for _, l := range loose {
@@ -192,8 +191,8 @@ func (a *app) verifyState(dir state.Dir) error {
 	return err
 }
 
-// addFacts adds the facts of the booted machines to the evaluator, for commands that need no survey
-// themselves. It surveys the hive only if facts may exist.
+// addFacts passes the facts of booted machines to the evaluator, for commands that do not survey
+// the hive. addFacts itself surveys the hive only if a file with facts exists.
 func (a *app) addFacts(e *nixeval.Evaluator) error {
 	any, err := state.Locate(e.Source, "*")
 	if err != nil {
@@ -231,9 +230,9 @@ func (a *app) locateState(e *nixeval.Evaluator, hive *nixeval.Hive) (state.Dir, 
 
 func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// joinPairs converts `--nix-option NAME VALUE`, the syntax of Colmena and of Nix's own --option, to
-// the single argument that the flag library supports.
-func joinPairs(args []string) []string {
+// joinNixOptions converts `--nix-option NAME VALUE`, the syntax of Colmena and of Nix's own
+// --option, to the single argument that the flag library supports.
+func joinNixOptions(args []string) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
 		if args[i] == "--" {

@@ -141,40 +141,40 @@ longer contains. Systems are neither evaluated nor switched.`,
 	return cmd
 }
 
-// options validates the flags and converts them to the options of an apply.
-func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
+// toOptions validates the flags and converts them to the options of an apply.
+func (f *applyFlags) toOptions(goal node.Goal) (deploy.Options, error) {
 	o := deploy.Options{
 		Options:  node.Options{Goal: goal, RollbackAll: f.rollbackAll, Specialisation: f.specialisation, ReplaceUnknown: f.replaceUnknown, WithoutKeys: f.noKeys},
 		Parallel: f.parallel, KeepGoing: f.keepGoing,
 		WithoutDrain: f.drain.noDrain, Partial: len(f.on) > 0, Recreate: f.recreate, BootTimeout: f.bootTimeout,
 	}
 	if f.checkTimeout < 0 {
-		return o, usagef("--check-timeout must be greater than 0 (it is %v), such as 5m; use --no-check to omit the check", f.checkTimeout)
+		return o, newUsageError("--check-timeout must be greater than 0 (it is %v), such as 5m; use --no-check to omit the check", f.checkTimeout)
 	}
 	if !f.noCheck {
 		o.CheckTimeout = f.checkTimeout
 	}
 	if f.bootTimeout < 0 {
-		return o, usagef("--boot-timeout must not be negative (it is %v)", f.bootTimeout)
+		return o, newUsageError("--boot-timeout must not be negative (it is %v)", f.bootTimeout)
 	}
 	if goal == "keys" {
 		o.Goal = node.UploadKeys
 	}
 	var err error
-	if o.Confirm, o.SettleTime, err = f.arming(); err != nil {
+	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
 		return o, err
 	}
 	if o.Specialisation != "" && o.Goal != node.Switch && o.Goal != node.Test {
-		return o, usagef("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
+		return o, newUsageError("--specialisation requires the goal switch or test: boot loaders select generations, not specialisations")
 	}
 	if f.parallel < 0 {
-		return o, usagef("--parallel must not be negative (it is %d); 0 means all at once", f.parallel)
+		return o, newUsageError("--parallel must not be negative (it is %d); 0 means all at once", f.parallel)
 	}
 	if o.Confirm == 0 && f.rollbackAll {
-		return o, usagef("--rollback-all-on-failure requires rollback, which --no-rollback and --confirm-timeout 0 disable")
+		return o, newUsageError("--rollback-all-on-failure requires rollback, which --no-rollback and --confirm-timeout 0 disable")
 	}
 	if f.buildOnTarget && f.noBuildThere {
-		return o, usagef("--build-on-target and --no-build-on-target exclude each other")
+		return o, newUsageError("--build-on-target and --no-build-on-target exclude each other")
 	}
 	if f.buildOnTarget || f.noBuildThere {
 		o.BuildOnTarget = &f.buildOnTarget
@@ -184,9 +184,9 @@ func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 	case activate.NixosRebuild:
 		o.ActivateWith = f.activator
 	default:
-		return o, usagef("--activator must be switch-to-configuration or nixos-rebuild (it is %s)", f.activator)
+		return o, newUsageError("--activator must be switch-to-configuration or nixos-rebuild (it is %s)", f.activator)
 	}
-	if o.Drain, err = f.drain.options(); err != nil {
+	if o.Drain, err = f.drain.toOptions(); err != nil {
 		return o, err
 	}
 	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
@@ -194,7 +194,7 @@ func (f *applyFlags) options(goal node.Goal) (deploy.Options, error) {
 }
 
 func (a *app) apply(goal node.Goal, flags applyFlags) error {
-	o, err := flags.options(goal)
+	o, err := flags.toOptions(goal)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 		return err
 	}
 	if !hive.Meta.AllowApplyAll && len(flags.on) == 0 {
-		return &hintedError{usagef("apply: meta.allowApplyAll is false in %s, so --on must select the nodes", e.Source), "for all of them: --on '*'"}
+		return &hintedError{newUsageError("apply: meta.allowApplyAll is false in %s, so --on must select the nodes", e.Source), "for all of them: --on '*'"}
 	}
 	if goal == "build" {
 		return a.buildOnly(e, hive, nodes, flags.keepGoing, false)
@@ -211,8 +211,8 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 	if o.UsesKeys() {
 		hive = hive.WithKeys(nodes)
 	}
-	if o.Goal == node.UploadKeys || len(hive.Broken) == 0 { // otherwise the evaluation reports what is broken
-		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+	if o.Goal == node.UploadKeys || len(hive.Broken) == 0 { // if units are broken, the evaluation reports them
+		if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
 	}
@@ -223,13 +223,13 @@ func (a *app) apply(goal node.Goal, flags applyFlags) error {
 			Uploader:  &secrets.Uploader{Send: s.send, Generated: vault.Open(a.dir.Vault()).Part},
 			Activator: &activate.Activator{Send: s.send},
 			Store:     s.store, Record: s.record, Send: s.send, Engines: engines,
-			Keep:     func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+			Keep:     func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
 			Machines: a.newMachines(e, hive, s.send),
 		}
 		d.Machines.Ask = func(changes []provision.Change) error { return a.confirmChanges(changes, flags.yes) }
 		defer d.Fleet.Close()
 		err := d.Apply(a.ctx, hive, nodes, o)
-		a.view.Result(s.record.Results(), func(io.Writer) {}) // the text output has already shown each node's result
+		a.view.Result(s.record.Results(), func(io.Writer) {}) // write nothing as text: the view has already shown each node's result
 		return err
 	})
 }
@@ -242,8 +242,8 @@ type session struct {
 	send   event.Sink
 }
 
-// runRecorded runs f as a run: under the cluster's lock, with a record that is also written if f
-// fails.
+// runRecorded holds the cluster's lock while it runs f, and records the run. The record is also
+// written if f fails.
 func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command string, f func(*session) error) error {
 	dir, err := a.locateState(e, hive)
 	if err != nil {
@@ -259,7 +259,7 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 		return err
 	}
 	record, err := lock.Record(state.RunInfo{
-		Args: state.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Revision: gitRevision(a.ctx, e.Source.Dir), Nixbench: buildVersion().Version,
+		Args: state.SafeArgs(os.Args[1:]), Hive: e.Source.String(), Revision: readGitRevision(a.ctx, e.Source.Dir), Nixbench: readBuildVersion().Version,
 	})
 	if err != nil {
 		return err
@@ -269,18 +269,19 @@ func (a *app) runRecorded(e *nixeval.Evaluator, hive *nixeval.Hive, command stri
 		a.ongoing.observe(ev)
 		a.view.Event(ev)
 	}}
-	a.sink = s.send // so that the record also contains Nix's events
+	a.sink = s.send // the record must also contain the events of Nix
 	a.recording.Store(true)
 	err = f(s)
 	code := exitCode(a.preferInterrupt(err))
 	if endErr := record.End(code, err); endErr != nil {
 		err = errors.Join(err, endErr)
 	}
-	_, _ = lock.Prune(state.KeepRuns) // an error does not matter, because the next run tries again
+	_, _ = lock.Prune(state.KeepRuns) // ignore an error, because the next run removes old records, too
 	return err
 }
 
-// preferInterrupt returns errInterrupted if err follows a Ctrl-C; otherwise it returns err.
+// preferInterrupt returns errInterrupted if the command failed after an interrupt signal. Otherwise
+// it returns err.
 func (a *app) preferInterrupt(err error) error {
 	if err != nil && errors.Is(context.Cause(a.ctx), errInterrupted) {
 		return errInterrupted
@@ -288,9 +289,9 @@ func (a *app) preferInterrupt(err error) error {
 	return err
 }
 
-// gitRevision returns the revision of the git tree that contains the hive, with the suffix -dirty
-// if the tree has changes. It returns an empty string outside of git.
-func gitRevision(ctx context.Context, dir string) string {
+// readGitRevision returns the revision of the git tree that contains the hive, with the suffix
+// -dirty if the tree has changes. It returns an empty string outside of git.
+func readGitRevision(ctx context.Context, dir string) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "git", "-C", dir, "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*").Output()
@@ -300,8 +301,8 @@ func gitRevision(ctx context.Context, dir string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// keepRoots registers closures that were built here as garbage collector roots.
-func (a *app) keepRoots(e *nixeval.Evaluator, hive *nixeval.Hive, built map[string]nixeval.Closure) error {
+// registerRoots registers closures that were built on this machine as garbage collector roots.
+func (a *app) registerRoots(e *nixeval.Evaluator, hive *nixeval.Hive, built map[string]nixeval.Closure) error {
 	dir, err := a.locateState(e, hive)
 	if err != nil {
 		return err

@@ -7,14 +7,13 @@ import (
 	"os"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/node"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/closure"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/node"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/nixeval"
@@ -80,7 +79,7 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 		armFlags: flags.armFlags, specialisation: flags.specialisation,
 		replaceUnknown: flags.replaceUnknown, noKeys: flags.noKeys, noBuildThere: true,
 	}
-	o, err := applyOptions.options(goal)
+	o, err := applyOptions.toOptions(goal)
 	if err != nil {
 		return err
 	}
@@ -92,7 +91,7 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	if err != nil {
 		return err
 	}
-	node, err := localNode(hive, flags.node)
+	node, err := findLocalNode(hive, flags.node)
 	if err != nil {
 		return err
 	}
@@ -101,7 +100,7 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	}
 	d := hive.Unit(node.Unit).Deployment
 	if !d.AllowLocalDeployment {
-		return &hintedError{usagef("%s: deployment.allowLocalDeployment is false", node.Name), "to deploy this machine, set it to true for " + node.Name}
+		return &hintedError{newUsageError("%s: deployment.allowLocalDeployment is false", node.Name), "to deploy this machine, set it to true for " + node.Name}
 	}
 	if _, err := os.Stat("/etc/NIXOS"); errors.Is(err, fs.ErrNotExist) {
 		return &activate.NotNixOSError{Node: node.Name}
@@ -109,7 +108,7 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 	var escalation []string
 	if os.Geteuid() != 0 {
 		if !flags.sudo {
-			return &hintedError{usagef("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root"}
+			return &hintedError{newUsageError("apply-local: switching needs root"), "--sudo evaluates and builds as the current user, and switches as root"}
 		}
 		escalation = d.PrivilegeEscalationCommand
 	}
@@ -125,15 +124,15 @@ func (a *app) applyLocal(goal node.Goal, flags localFlags) error {
 			Uploader:  &secrets.Uploader{Send: s.send},
 			Activator: &activate.Activator{Send: s.send},
 			Store:     s.store, Record: s.record, Send: s.send,
-			Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+			Keep: func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
 		}
 		return d.Apply(a.ctx, hive, []nixeval.Node{node}, o)
 	})
 }
 
-// localNode returns the node that this machine is: the node called name, or if name is empty, the
-// node with the host name of this machine, with or without its domain.
-func localNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
+// findLocalNode returns the hive's node for this machine. This is the node called name, or if name
+// is empty, the node with the host name of this machine, with or without its domain.
+func findLocalNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	if name != "" {
 		return findNode(hive, name)
 	}
@@ -149,5 +148,5 @@ func localNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 			}
 		}
 	}
-	return nixeval.Node{}, &hintedError{usagef("apply-local: the host name of this machine is %s, and the hive has no node with this name", host), fmt.Sprintf("--node selects the node; the hive has %d", len(hive.Nodes))}
+	return nixeval.Node{}, &hintedError{newUsageError("apply-local: the host name of this machine is %s, and the hive has no node with this name", host), fmt.Sprintf("--node selects the node; the hive has %d", len(hive.Nodes))}
 }

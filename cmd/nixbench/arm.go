@@ -6,7 +6,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// armFlags configure the armed rollback: when a node activates its previous system by itself.
+// armFlags configure the armed rollback, in which a node activates its previous system unless
+// nixbench confirms the switch in time.
 type armFlags struct {
 	confirm    time.Duration
 	noRollback bool
@@ -19,16 +20,16 @@ func (f *armFlags) addArming(set *pflag.FlagSet) {
 	set.DurationVar(&f.settle, "settle-time", 3*time.Second, "how long services that the switch has started must stay active before it is confirmed; 0: do not watch them")
 }
 
-// arming validates the flags and returns the times for the deployment. A confirm of 0 means that no
-// rollback is armed.
-func (f *armFlags) arming() (confirm, settle time.Duration, err error) {
+// validateArming validates the flags. It returns the time limit for the confirmation and the time
+// for which started services are watched. If confirm is 0, no rollback is armed.
+func (f *armFlags) validateArming() (confirm, settle time.Duration, err error) {
 	switch {
 	case f.settle < 0 || f.settle > 10*time.Minute:
-		return 0, 0, usagef("--settle-time must be between 0s and 10m (it is %v)", f.settle)
+		return 0, 0, newUsageError("--settle-time must be between 0s and 10m (it is %v)", f.settle)
 	case f.noRollback:
 		return 0, f.settle, nil
 	case f.confirm != 0 && f.confirm < 5*time.Second:
-		return 0, 0, usagef("--confirm-timeout must be at least 5s (it is %v); use --no-rollback to disable the rollback", f.confirm)
+		return 0, 0, newUsageError("--confirm-timeout must be at least 5s (it is %v); use --no-rollback to disable the rollback", f.confirm)
 	}
 	return f.confirm, f.settle, nil
 }

@@ -51,7 +51,7 @@ func (a *app) buildCommand() *cobra.Command {
 	return cmd
 }
 
-// buildOnly implements `build` and `apply build`.
+// buildOnly builds the systems of nodes and prints their paths, for `build` and `apply build`.
 func (a *app) buildOnly(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, keepGoing, results bool) error {
 	built, err := deploy.Build(a.ctx, e, hive.WithKeys(nodes), nodes, keepGoing)
 	err = errors.Join(err, a.keepBuilt(e, hive, built, results))
@@ -61,8 +61,8 @@ func (a *app) buildOnly(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeva
 	return err
 }
 
-// keepBuilt registers the built closures as garbage collector roots, and with results also makes
-// the links result-NODE.
+// keepBuilt registers the built closures as garbage collector roots. With results, it also creates
+// the links result-NODE in the working directory.
 func (a *app) keepBuilt(e *nixeval.Evaluator, hive *nixeval.Hive, built []deploy.Closure, results bool) error {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *app) keepBuilt(e *nixeval.Evaluator, hive *nixeval.Hive, built []deploy
 			links[filepath.Join(wd, "result-"+c.Node)] = c.Path
 		}
 	}
-	if err := a.keepRoots(e, hive, closures); err != nil || !results {
+	if err := a.registerRoots(e, hive, closures); err != nil || !results {
 		return err
 	}
 	return e.Keep(a.ctx, links)

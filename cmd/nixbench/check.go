@@ -6,22 +6,19 @@ import (
 	"io"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/inspect"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/check"
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// engines are the engines that nixbench supports.
+// engines contains a constructor for each kind of cluster that nixbench supports.
 var engines = rollout.Engines{
 	kubernetes.Kind: func(c engine.Cluster) engine.Engine { return kubernetes.New(c) },
 }
@@ -63,13 +60,13 @@ func (a *app) checkCommand() *cobra.Command {
 
 func (a *app) check(flags checkFlags) error {
 	if flags.timeout <= 0 {
-		return usagef("--timeout must be greater than 0 (it is %v), such as 30s", flags.timeout)
+		return newUsageError("--timeout must be greater than 0 (it is %v), such as 30s", flags.timeout)
 	}
 	_, hive, nodes, err := a.loadNodes(flags.on)
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+	if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
 	conns := a.newFleet(hive, flags.fleetFlags, nil)
@@ -84,7 +81,7 @@ func (a *app) check(flags checkFlags) error {
 	}
 	conditions = append(conditions, inspect.MemberConditions(clusterEngines, nodes, flags.parallel)...)
 	if flags.deep && len(clusterEngines) == 0 {
-		return usagef("--deep requires a cluster, and the nodes of the hive are no members of one")
+		return newUsageError("--deep requires a cluster, and the nodes of the hive are no members of one")
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, flags.timeout)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// registerCompletion registers the completion of nodes and tags. They come from a survey of the
+// registerCompletion registers the shell completion of nodes and tags. Each completion surveys the
 // hive, which is fast enough for interactive use.
 func (a *app) registerCompletion(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
@@ -20,7 +20,7 @@ func (a *app) registerCompletion(root *cobra.Command) {
 				if len(args) > 0 {
 					return nil, cobra.ShellCompDirectiveDefault
 				}
-				nodes, _ := a.completionTerms()
+				nodes, _ := a.listCompletionTerms()
 				return nodes, cobra.ShellCompDirectiveNoFileComp
 			}
 		}
@@ -33,7 +33,7 @@ func (a *app) completeOn(_ *cobra.Command, _ []string, typed string) ([]string, 
 	if strings.HasPrefix(typed[len(before):], "!") {
 		before += "!"
 	}
-	nodes, tags := a.completionTerms()
+	nodes, tags := a.listCompletionTerms()
 	var out []string
 	for _, term := range append(nodes, tags...) {
 		out = append(out, before+term)
@@ -41,9 +41,10 @@ func (a *app) completeOn(_ *cobra.Command, _ []string, typed string) ([]string, 
 	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// completionTerms returns the names of the hive's nodes, and its tags and roles as terms of --on.
-// If the hive cannot be evaluated, it returns nothing, because a completion must not print errors.
-func (a *app) completionTerms() (nodes, tags []string) {
+// listCompletionTerms returns the names of the hive's nodes, and the hive's tags and roles with a
+// leading @, as --on expects. If the hive cannot be evaluated, it returns nothing, because a
+// completion must not print errors.
+func (a *app) listCompletionTerms() (nodes, tags []string) {
 	a.sink = func(event.Event) {}
 	e, err := a.newEvaluator()
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 // errDeclined means that the user answered a question with no.
 var errDeclined = errors.New("nothing was done")
 
-// checkCanConfirm decides whether a command that interrupts nodes may continue without --on, which
-// may have been forgotten. It may if the command can ask on a terminal; otherwise --yes is
-// required.
-func (a *app) checkCanConfirm(command string, on []string, yes bool) error {
+// requireConfirmation returns an error if a command that interrupts nodes has neither --on nor
+// --yes, and cannot ask the user on a terminal. Without --on the command affects all nodes, and the
+// user may have forgotten --on.
+func (a *app) requireConfirmation(command string, on []string, yes bool) error {
 	if len(on) > 0 || yes || a.canAsk() {
 		return nil
 	}
-	return &hintedError{usagef("%s: --on or --yes is required without a terminal", command), "--on selects nodes, --yes confirms all nodes"}
+	return &hintedError{newUsageError("%s: --on or --yes is required without a terminal", command), "--on selects nodes, --yes confirms all nodes"}
 }
 
 // checkApplyAll returns an error if a command without --on would select all nodes although
@@ -33,11 +33,11 @@ func checkApplyAll(command string, e *nixeval.Evaluator, hive *nixeval.Hive, on 
 	if hive.Meta.AllowApplyAll || len(on) > 0 {
 		return nil
 	}
-	return &hintedError{usagef("%s: meta.allowApplyAll is false in %s, so --on must select the nodes", command, e.Source), "for all of them: --on '*'"}
+	return &hintedError{newUsageError("%s: meta.allowApplyAll is false in %s, so --on must select the nodes", command, e.Source), "for all of them: --on '*'"}
 }
 
-// confirm asks the user, unless --on or --yes is set. It returns errDeclined if the answer is not
-// yes.
+// confirm asks the user the question, unless --on or --yes is set. It returns an error with
+// errDeclined unless the answer is y or yes.
 func (a *app) confirm(question string, on []string, yes bool) error {
 	if len(on) > 0 || yes {
 		return nil
@@ -52,7 +52,7 @@ func (a *app) confirm(question string, on []string, yes bool) error {
 		select {
 		case text := <-answer:
 			answer <- text
-		case <-a.ctx.Done(): // Ctrl-C does not interrupt the read
+		case <-a.ctx.Done(): // return although the goroutine still reads: Ctrl-C does not interrupt the read
 			fmt.Fprintln(os.Stderr)
 			answer <- ""
 		}
@@ -73,6 +73,7 @@ func (a *app) announce(show func(io.Writer)) {
 	}
 }
 
+// canAsk reports whether the command can ask the user a question on a terminal.
 func (a *app) canAsk() bool { return !a.json && term.IsTerminal(int(os.Stdin.Fd())) }
 
 // checkUnlocked returns an error if another process holds the cluster's lock. It is called before

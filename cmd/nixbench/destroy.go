@@ -7,13 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -80,12 +78,12 @@ func (a *app) destroyCommand() *cobra.Command {
 
 func (a *app) destroy(flags destroyFlags) error {
 	if flags.parallel < 0 {
-		return usagef("--parallel must not be negative (it is %d); 0 means all at once", flags.parallel)
+		return newUsageError("--parallel must not be negative (it is %d); 0 means all at once", flags.parallel)
 	}
 	if flags.forget != "" && len(flags.on) > 0 {
-		return usagef("--forget-hypervisor abandons all machines of a hypervisor, so it excludes --on")
+		return newUsageError("--forget-hypervisor abandons all machines of a hypervisor, so it excludes --on")
 	}
-	drain, err := flags.drain.options()
+	drain, err := flags.drain.toOptions()
 	if err != nil {
 		return err
 	}
@@ -109,7 +107,7 @@ func (a *app) destroy(flags destroyFlags) error {
 		a.view.Result([]state.NodeResult{}, func(w io.Writer) { fmt.Fprintln(w, "nixbench has booted no machine of this cluster") })
 		return nil
 	}
-	if err := checkForget(flags.forget, hive, recorded); err != nil {
+	if err := checkForgetHypervisor(flags.forget, hive, recorded); err != nil {
 		return err
 	}
 	return a.runRecorded(e, hive, "destroy", func(s *session) error {
@@ -134,13 +132,13 @@ func (a *app) destroy(flags destroyFlags) error {
 			if flags.forget != "" {
 				question = fmt.Sprintf("abandon %s, without removing anything on the hypervisor?", fleet.Count(len(destroyPlan.Removals), "machine"))
 			}
-			if err := a.confirmList("destroy", question, list, flags.yes); err != nil {
+			if err := a.askAboutList("destroy", question, list, flags.yes); err != nil {
 				return err
 			}
 		}
 		results, err := d.Destroy(a.ctx, destroyPlan, deploy.DestroyOptions{Parallel: flags.parallel, WithoutDrain: flags.drain.noDrain, Drain: drain})
 		if results != nil {
-			a.view.Result(results, func(w io.Writer) { // the text output has already shown each machine's result
+			a.view.Result(results, func(w io.Writer) { // write only the remaining objects as text: the view has already shown each machine's result
 				for _, line := range destroyPlan.Remaining {
 					fmt.Fprintln(w, line)
 				}
@@ -160,19 +158,20 @@ func planDestroy(a *app, m *machines.Manager, recorded *state.State, selectMachi
 	return m.PlanDestroy(a.ctx, recorded, selectMachines)
 }
 
-// checkForget validates --forget-hypervisor. The hypervisor must have machines of the cluster, and
-// the hive must not name it any more, because the next apply would otherwise connect to it.
-func checkForget(name string, hive *nixeval.Hive, recorded *state.State) error {
+// checkForgetHypervisor validates --forget-hypervisor. The recorded cluster must have objects on
+// the hypervisor, and the hive must not contain the hypervisor, because the next apply would
+// connect to it.
+func checkForgetHypervisor(name string, hive *nixeval.Hive, recorded *state.State) error {
 	if name == "" {
 		return nil
 	}
 	if _, ok := recorded.Cluster.Hypervisors[name]; !ok {
-		return &hintedError{usagef("--forget-hypervisor %s: nixbench has created nothing on it", name),
+		return &hintedError{newUsageError("--forget-hypervisor %s: nixbench has created nothing on it", name),
 			"this cluster has objects on " + strings.Join(slices.Sorted(maps.Keys(recorded.Cluster.Hypervisors)), ", ")}
 	}
 	if hive.Cluster != nil && len(hive.Nodes) > 0 {
 		if _, named := hive.Cluster.Hypervisors[name]; named {
-			return &hintedError{usagef("--forget-hypervisor %s: the hive still contains it", name), "remove it from cluster.hypervisors first"}
+			return &hintedError{newUsageError("--forget-hypervisor %s: the hive still contains it", name), "remove it from cluster.hypervisors first"}
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func TestDocuments(t *testing.T) {
 			root := newApp(t.Context(), nil).rootCommand()
 			root.InitDefaultHelpCmd()
 			root.InitDefaultCompletionCmd()
-			cmd, args, err := root.Find(joinPairs(strings.Fields(strings.ReplaceAll(call, "'", ""))))
+			cmd, args, err := root.Find(joinNixOptions(strings.Fields(strings.ReplaceAll(call, "'", ""))))
 			if err == nil && cmd == root {
 				err = os.ErrNotExist
 			}

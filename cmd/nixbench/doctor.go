@@ -5,11 +5,10 @@ import (
 	"io"
 	"slices"
 
-	"github.com/nixbench/nixbench/deploy/inspect"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
@@ -58,14 +57,14 @@ func errorFindings(findings []provision.Finding) []string {
 	var out []string
 	for _, f := range findings {
 		if f.State == "error" {
-			out = append(out, findingTitle(f))
+			out = append(out, formatFindingTitle(f))
 		}
 	}
 	return out
 }
 
-// findingTitle returns what was examined and where: `KVM (default)`.
-func findingTitle(f provision.Finding) string {
+// formatFindingTitle returns the examined subject and its hypervisor, if any: `KVM (default)`.
+func formatFindingTitle(f provision.Finding) string {
 	if f.Where == "" {
 		return f.What
 	}
@@ -75,7 +74,7 @@ func findingTitle(f provision.Finding) string {
 func writeFindings(w io.Writer, findings []provision.Finding) {
 	rows := []ui.Row{}
 	for _, f := range findings {
-		rows = append(rows, ui.Row{f.State, findingTitle(f), f.Text})
+		rows = append(rows, ui.Row{f.State, formatFindingTitle(f), f.Text})
 	}
 	ui.Table(w, rows)
 	first := true
@@ -87,6 +86,6 @@ func writeFindings(w io.Writer, findings []provision.Finding) {
 			fmt.Fprintln(w)
 			first = false
 		}
-		fmt.Fprintf(w, "%s: %s\n", findingTitle(f), f.Fix)
+		fmt.Fprintf(w, "%s: %s\n", formatFindingTitle(f), f.Fix)
 	}
 }

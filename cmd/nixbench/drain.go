@@ -18,16 +18,16 @@ type drainFlags struct {
 
 const noDrainHelp = "change nodes of a running cluster without a drain"
 
-// add defines the flags; noDrain is the help text of --no-drain.
+// add defines the drain flags in set. noDrain is the help text of --no-drain.
 func (f *drainFlags) add(set *pflag.FlagSet, noDrain string) {
 	set.BoolVar(&f.noDrain, "no-drain", false, noDrain)
 	set.BoolVar(&f.barePods, "drain-bare-pods", false, "let a drain delete pods that no controller recreates on another node")
 	set.BoolVar(&f.localData, "drain-local-data", false, "let a drain delete data that pods keep on the node in emptyDir volumes")
 }
 
-func (f *drainFlags) options() (engine.DrainOptions, error) {
+func (f *drainFlags) toOptions() (engine.DrainOptions, error) {
 	if f.noDrain && (f.barePods || f.localData) {
-		return engine.DrainOptions{}, usagef("--no-drain excludes --drain-bare-pods and --drain-local-data, because nothing is drained")
+		return engine.DrainOptions{}, newUsageError("--no-drain excludes --drain-bare-pods and --drain-local-data, because nothing is drained")
 	}
 	return engine.DrainOptions{BarePods: f.barePods, LocalData: f.localData}, nil
 }

@@ -47,11 +47,11 @@ func (a *app) evalCommand() *cobra.Command {
 	cmd.RunE = a.withView(func(args []string) error {
 		exprGiven := cmd.Flags().Changed("expr")
 		if exprGiven && strings.TrimSpace(x.Text) == "" {
-			return usagef("eval: -E needs an expression, such as '{ nodes, ... }: builtins.attrNames nodes'")
+			return newUsageError("eval: -E needs an expression, such as '{ nodes, ... }: builtins.attrNames nodes'")
 		}
 		if len(args) == 1 {
 			if exprGiven {
-				return usagef("eval: -E and a file exclude each other")
+				return newUsageError("eval: -E and a file exclude each other")
 			}
 			x.File = args[0]
 		}
@@ -63,7 +63,7 @@ func (a *app) evalCommand() *cobra.Command {
 			return a.evalHive(e, on, instantiate, keepGoing)
 		}
 		if len(on) > 0 {
-			return usagef("eval: --on and an expression exclude each other: the expression gets all nodes and can select some")
+			return newUsageError("eval: --on and an expression exclude each other: the expression gets all nodes and can select some")
 		}
 		if err := a.addFacts(e); err != nil {
 			return err
@@ -104,7 +104,8 @@ func (a *app) evalDrvs(e *nixeval.Evaluator, x nixeval.Expression) error {
 	return nil
 }
 
-// evalHive prints the nodes, or with instantiate their derivations.
+// evalHive prints the nodes that --on selects, or with instantiate the derivations of their
+// systems.
 func (a *app) evalHive(e *nixeval.Evaluator, on []string, instantiate, keepGoing bool) error {
 	hive, nodes, err := a.selectNodes(e, on)
 	if err != nil {
@@ -143,7 +144,8 @@ func (a *app) showDrvs(nodes []nixeval.Node, closures map[string]nixeval.Closure
 	a.view.Result(drvs, func(w io.Writer) { ui.Table(w, rows) })
 }
 
-// hiveView is the JSON of `eval`. Of deployment.keys it contains only the names.
+// hiveView is the JSON output of `eval`. It contains the names of deployment.keys, but not the
+// keys.
 type hiveView struct {
 	Name        string                  `json:"name"`
 	Description string                  `json:"description,omitempty"`

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -43,26 +42,27 @@ func (a *app) execCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+		if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
 		hosts := a.newFleet(hive, flags, nil)
 		defer hosts.Close()
 		results := fleet.Each(a.ctx, nodes, flags.parallel, func(ctx context.Context, n nixeval.Node) (int, error) {
-			return a.execOn(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})
+			return a.runOnNode(ctx, hosts, n, remote.Cmd{Argv: args, Sudo: sudo})
 		})
-		return joinExecErrors(results)
+		return joinExitErrors(results)
 	})
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.SetInterspersed(false) // flags after the command belong to the command
+	f.SetInterspersed(false) // flags after COMMAND are its arguments
 	flags.add(f)
 	f.BoolVar(&sudo, "root", false, "run it as root, with deployment.privilegeEscalationCommand if the user is not root")
 	return cmd
 }
 
-// execOn runs the command on one node and returns its exit status.
-func (a *app) execOn(ctx context.Context, hosts *fleet.Fleet, n nixeval.Node, c remote.Cmd) (int, error) {
+// runOnNode runs the command on one node, shows its output, and returns its exit status as a shell
+// reports it.
+func (a *app) runOnNode(ctx context.Context, hosts *fleet.Fleet, n nixeval.Node, c remote.Cmd) (int, error) {
 	h, err := hosts.Host(ctx, n)
 	if err != nil {
 		return 0, err
@@ -78,7 +78,7 @@ func (a *app) execOn(ctx context.Context, hosts *fleet.Fleet, n nixeval.Node, c 
 	return 0, err
 }
 
-// execError contains the highest exit status and the nodes on which the command failed.
+// execError means that the command failed on nodes. code is the highest exit status.
 type execError struct {
 	code  int
 	nodes []string
@@ -91,7 +91,7 @@ func (e *execError) Error() string {
 // Kind implements [failure.Classified].
 func (e *execError) Kind() failure.Kind { return failure.Command }
 
-func joinExecErrors(results []fleet.Outcome[int]) error {
+func joinExitErrors(results []fleet.Outcome[int]) error {
 	var errs []error
 	worst := &execError{}
 	for _, r := range results {

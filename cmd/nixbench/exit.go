@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/machines"
-
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/machines"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -49,7 +47,7 @@ func (e *usageError) Hint() string {
 	return "see " + e.command + " --help"
 }
 
-func usagef(format string, args ...any) error {
+func newUsageError(format string, args ...any) error {
 	return &usageError{err: fmt.Errorf(format, args...)}
 }
 
@@ -83,8 +81,8 @@ var exitCodes = map[failure.Kind]int{
 	failure.Internal:    exitInternal,
 }
 
-// exitCode returns the exit code for an error. No other function decides on exit codes. If several
-// steps failed, the earliest step decides.
+// exitCode returns the exit code for an error. If err joins errors of several kinds, the kind that
+// [failure.KindOf] returns determines the code.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK
@@ -97,7 +95,8 @@ func exitCode(err error) int {
 	return exitCodes[kind]
 }
 
-// splitProblems splits an error into the problems that are shown separately.
+// splitProblems converts an error to the problems to show, such as one problem for each failed
+// unit.
 func splitProblems(err error) []ui.Problem {
 	var (
 		unevaluable *rollout.UnevaluableMembersError
@@ -106,7 +105,7 @@ func splitProblems(err error) []ui.Problem {
 		nix         *nixeval.NixError
 	)
 	whole := []ui.Problem{{Message: err.Error(), Hint: failure.Hint(err)}}
-	if _, ok := err.(*machines.BootError); ok { // its cause may be a joined error, but it is one problem
+	if _, ok := err.(*machines.BootError); ok { // show a BootError as one problem, although its cause may be a joined error
 		return whole
 	}
 	if several := joinedErrors(err); len(several) > 0 {
@@ -117,14 +116,14 @@ func splitProblems(err error) []ui.Problem {
 		return out
 	}
 	switch {
-	case errors.As(err, &unevaluable): // before its cause, an EvalError
+	case errors.As(err, &unevaluable): // must precede the case of EvalError, because its cause is an EvalError
 		return whole
 	case errors.As(err, &eval):
 		return mergeEvalProblems(eval)
 	case errors.As(err, &build):
 		var out []ui.Problem
 		for _, e := range build.Failures {
-			out = append(out, ui.Problem{Message: e.Error(), Hint: buildHint(e)})
+			out = append(out, ui.Problem{Message: e.Error(), Hint: buildErrorHint(e)})
 		}
 		return append(out, ui.Problem{Message: build.Error()})
 	case errors.As(err, &nix):
@@ -135,9 +134,9 @@ func splitProblems(err error) []ui.Problem {
 	return whole
 }
 
-// joinedErrors returns the errors of an errors.Join. It returns nil for other errors with several
-// causes, because they have a message of their own, and for a join that is wrapped in another
-// error.
+// joinedErrors returns the errors that errors.Join has joined to err. It returns nil for an error
+// of another type with several causes, whose message is not only the messages of its causes, and
+// for an error that wraps a joined error.
 func joinedErrors(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || err.Error() != errors.Join(joined.Unwrap()...).Error() {
@@ -146,7 +145,8 @@ func joinedErrors(err error) []error {
 	return joined.Unwrap()
 }
 
-// mergeEvalProblems merges problems with the same message: an error in `defaults` occurs in every node.
+// mergeEvalProblems returns one problem for each message, with the names of all units that have the
+// error: an error in `defaults` occurs in every unit.
 func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 	var out []ui.Problem
 	at := map[string]int{}
@@ -162,7 +162,7 @@ func mergeEvalProblems(err *nixeval.EvalError) []ui.Problem {
 	return out
 }
 
-func buildHint(e *nixeval.NixError) string {
+func buildErrorHint(e *nixeval.NixError) string {
 	if e.Drv == "" {
 		return e.Hint()
 	}

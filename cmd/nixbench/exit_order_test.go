@@ -39,14 +39,14 @@ func (hostKey) Marshal() []byte { return nil }
 
 var errPlain = errors.New("anything")
 
-// exitOrder contains an error of every type, in groups. If a run has several errors, the earliest group
-// decides on the exit code.
+// exitOrder contains an error of every type, in groups. If a run has several errors, the earliest
+// group decides on the exit code.
 var exitOrder = []struct {
 	code int
 	errs []error
 }{
 	{exitInterrupted, []error{errInterrupted}},
-	{exitUsage, []error{usagef("usage"), &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
+	{exitUsage, []error{newUsageError("usage"), &nixeval.SourceError{}, &nixeval.SetError{}, &selection.SelectError{},
 		&deploy.NoPredecessorError{}, &state.TrustError{Err: errPlain}, &vault.RefusedError{}}},
 	{exitEvaluation, []error{&nixeval.EvalError{}, &rollout.UnevaluableMembersError{Err: &nixeval.EvalError{}}}},
 	{exitBuild, []error{&nixeval.BuildError{}}},
@@ -57,7 +57,7 @@ var exitOrder = []struct {
 	{exitUnreachable, []error{&remote.UnreachableError{Err: errPlain}, &remote.HostKeyUnknownError{Key: hostKey{}},
 		&remote.HostKeyChangedError{Key: hostKey{}}, &remote.AuthError{Err: errPlain}, &remote.EscalationError{}, &fleet.NoHostError{},
 		&fleet.NodeError{Step: event.Connect, Err: errPlain}}},
-	{exitCheck, []error{&rollout.ClusterUnavailableError{Err: errPlain}, &kubernetes.AccessError{Err: errPlain}, &newKeyError{err: errPlain}}},
+	{exitCheck, []error{&rollout.ClusterUnavailableError{Err: errPlain}, &kubernetes.AccessError{Err: errPlain}, &keyNotReadyError{err: errPlain}}},
 	{exitCopy, []error{&fleet.NodeError{Step: event.Copy, Err: errPlain}, &fleet.NodeError{Step: event.Keys, Err: errPlain}, &closure.Error{Err: errPlain}}},
 	{exitActivation, []error{&fleet.NodeError{Step: event.Activate, Err: errPlain}, &fleet.NodeError{Step: event.Drain, Err: errPlain},
 		&engine.VersionError{}, &engine.BlockedError{}, &activate.RebootError{}, &remote.LostError{Err: errPlain},
@@ -71,7 +71,8 @@ var exitOrder = []struct {
 		&rollout.SkippedError{}, &activate.FailedError{}, &activate.NotSystemError{}, &activate.NoStorePathError{}, &activate.UnknownProfileError{}}},
 }
 
-// TestExitCodeOfSeveralErrors: the earliest group decides, in whatever way the two errors are combined.
+// TestExitCodeOfSeveralErrors: the earliest group decides, in whatever way the two errors are
+// combined.
 func TestExitCodeOfSeveralErrors(t *testing.T) {
 	for i, first := range exitOrder {
 		for _, a := range first.errs {
@@ -91,8 +92,9 @@ func TestExitCodeOfSeveralErrors(t *testing.T) {
 	}
 }
 
-// TestExitCodeOfWrappedError: the cause of an error decides if its group is earlier. But if an operation made a
-// node unreachable, or if a control plane was only asked about the cluster, an unreachable node does not decide.
+// TestExitCodeOfWrappedError: the cause of an error decides if its group is earlier. But if an
+// operation made a node unreachable, or if a control plane was only asked about the cluster, an
+// unreachable node does not decide.
 func TestExitCodeOfWrappedError(t *testing.T) {
 	type wrapper struct {
 		group int // index in exitOrder
@@ -106,7 +108,7 @@ func TestExitCodeOfWrappedError(t *testing.T) {
 		{7, func(err error) error { return &fleet.NodeError{Step: event.Connect, Err: err} }, false},
 		{8, func(err error) error { return &rollout.ClusterUnavailableError{Err: err} }, true},
 		{8, func(err error) error { return &kubernetes.AccessError{Err: err} }, true},
-		{8, func(err error) error { return &newKeyError{err: err} }, true},
+		{8, func(err error) error { return &keyNotReadyError{err: err} }, true},
 		{9, func(err error) error { return &fleet.NodeError{Step: event.Copy, Err: err} }, false},
 		{9, func(err error) error { return &closure.Error{Err: err} }, false},
 		{10, func(err error) error { return &fleet.NodeError{Step: event.Activate, Err: err} }, false},

@@ -7,10 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -18,7 +14,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
+	"github.com/nixbench/nixbench/deploy/rollout"
 )
 
 // If a switch makes a node unreachable, the exit code is that of a failed switch, whatever the last
@@ -88,8 +86,8 @@ func TestErrorsOfEngines(t *testing.T) {
 		{errors.Join(drain, alone), exitCheck, []ui.Problem{{Message: drain.Error()}, {Message: alone.Error(), Hint: alone.Hint()}}},
 		{access, exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: cp-1: it has none\ncp-2: it has none", Hint: access.Hint()}}},
 		{&kubernetes.AccessError{Err: down}, exitCheck, []ui.Problem{{Message: "no control plane has an administrator's kubeconfig yet: " + down.Error(), Hint: access.Hint()}}},
-		{&newKeyError{err: lost, hint: "ask again"}, exitCheck, []ui.Problem{{Message: lost.Error(), Hint: "ask again"}}},
-		{&newKeyError{err: silent, hint: "ask again"}, exitCheck, []ui.Problem{{Message: silent.Error(), Hint: "ask again"}}},
+		{&keyNotReadyError{err: lost, hint: "ask again"}, exitCheck, []ui.Problem{{Message: lost.Error(), Hint: "ask again"}}},
+		{&keyNotReadyError{err: silent, hint: "ask again"}, exitCheck, []ui.Problem{{Message: silent.Error(), Hint: "ask again"}}},
 		// A join by fmt has a message of its own.
 		{fmt.Errorf("%w: %w", errors.New("no locks"), errors.New("not supported")), exitInternal, []ui.Problem{{Message: "no locks: not supported"}}},
 	} {

@@ -9,12 +9,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/remote"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -57,10 +56,10 @@ func (u unreadableState) MachineOf(string) (state.Machine, *state.Cluster, error
 	return state.Machine{}, nil, u.err
 }
 
-// remoteNodes returns those of the nodes that nixbench can connect to. It fails if a node's
-// deployment options are broken. Without --on, it leaves out named nodes with a null targetHost, as
-// Colmena does: they are for apply-local.
-func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string) ([]nixeval.Node, error) {
+// selectRemoteNodes returns the nodes that nixbench can connect to. Without --on, it omits named
+// nodes with a null targetHost, as Colmena does: these nodes are for apply-local. It fails if a
+// node's deployment options are broken, or if two nodes have the same address.
+func (a *app) selectRemoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string) ([]nixeval.Node, error) {
 	broken := map[string]*nixeval.NixError{}
 	var out []nixeval.Node
 	var local []string
@@ -76,7 +75,7 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 		}
 		at := targetAddress(hive.Unit(n.Unit).Deployment)
 		if other := taken[at]; at != "" && other != "" {
-			return nil, usagef("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
+			return nil, newUsageError("%s and %s have the same deployment.targetHost; each would replace the system of the other", other, n.Name)
 		}
 		taken[at] = n.Name
 		out = append(out, n)
@@ -89,7 +88,7 @@ func (a *app) remoteNodes(hive *nixeval.Hive, nodes []nixeval.Node, on []string)
 			Text: fmt.Sprintf("omitted, because deployment.targetHost is null: %s; use apply-local on them", strings.Join(local, ", "))})
 	}
 	if len(out) == 0 {
-		return nil, usagef("all nodes have a null deployment.targetHost; use apply-local on each")
+		return nil, newUsageError("all nodes have a null deployment.targetHost; use apply-local on each")
 	}
 	return out, nil
 }
@@ -106,8 +105,8 @@ func targetAddress(d nixeval.Deployment) string {
 	return fmt.Sprintf("%s:%d", *d.TargetHost, port)
 }
 
-// newPrompt returns a function that asks on the terminal, one question at a time, or nil if there
-// is no terminal.
+// newPrompt returns a function that asks the user on the terminal, one question at a time. It
+// returns nil if there is no terminal.
 func (a *app) newPrompt() remote.Prompt {
 	if a.json || !term.IsTerminal(int(os.Stdin.Fd())) {
 		return nil
@@ -130,8 +129,8 @@ func (a *app) newPrompt() remote.Prompt {
 	}
 }
 
-// readPassword reads a line without echo. The read cannot be interrupted, so its goroutine stays
-// behind when ctx ends; the terminal's echo is then restored.
+// readPassword reads a line without echo. When ctx ends, it restores the terminal's echo and
+// returns, but the goroutine that reads continues, because the read cannot be interrupted.
 func readPassword(ctx context.Context, fd int) ([]byte, error) {
 	before, err := term.GetState(fd)
 	if err != nil {

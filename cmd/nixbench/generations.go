@@ -7,13 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/inspect"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
 )
 
 // generation is a generation of a node in the output of --json.
@@ -56,7 +55,7 @@ func (a *app) generations(flags fleetFlags, paths bool) error {
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+	if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
 	conns := a.newFleet(hive, flags, nil)

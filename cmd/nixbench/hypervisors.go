@@ -5,16 +5,16 @@ package main
 import (
 	"context"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/provision/libvirt"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// openHypervisors returns an opener for libvirt hosts. A connection is made with the first request.
-func openHypervisors(send event.Sink) machines.Opener {
+// newHypervisorOpener returns an opener of libvirt hosts. A host is connected with the first
+// request to it.
+func newHypervisorOpener(send event.Sink) machines.Opener {
 	return func(_ context.Context, name string, h state.Hypervisor) (provision.Provider, error) {
 		p, err := libvirt.Open(name, libvirt.Options{URI: h.URI, Pool: h.Pool, PoolPath: h.PoolPath, Send: send})
 		if err != nil {

@@ -6,15 +6,15 @@ import (
 	"context"
 	"errors"
 
-	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// openHypervisors returns an opener that always fails, because this program was built without
+// newHypervisorOpener returns an opener that always fails, because this program was built without
 // libvirt.
-func openHypervisors(event.Sink) deploy.Opener {
+func newHypervisorOpener(event.Sink) machines.Opener {
 	return func(_ context.Context, name string, h state.Hypervisor) (provision.Provider, error) {
 		return nil, &provision.Error{
 			Hypervisor: name, Op: "connect to " + h.URI, Err: errors.New("this nixbench was built without libvirt"),

@@ -30,8 +30,8 @@ the same as nix flake init -t github:nixbench/nixbench#kubernetes.
 Nothing is overwritten: if one of the files exists, none is written. An existing .gitignore
 is kept.`
 
-// initTemplates are the templates of init, with the folder of each and the hint about the next
-// step.
+// initTemplates are the templates of init. dir is the template's folder in [templates.Files], next
+// the hint about the next step.
 var initTemplates = []struct{ name, dir, next string }{
 	{"kubernetes", "kubernetes", "review hive.nix, then: nixbench doctor && nixbench plan"},
 	{"machines", "existing-machines", "add your machines to hive.nix, then: nixbench plan"},
@@ -60,19 +60,19 @@ func (a *app) initCommand() *cobra.Command {
 		}
 		i := slices.IndexFunc(initTemplates, func(s struct{ name, dir, next string }) bool { return s.name == name })
 		if i < 0 {
-			return usagef("init: there is no template %q; there are %s", name, strings.Join(cmd.ValidArgs, ", "))
+			return newUsageError("init: there is no template %q; there are %s", name, strings.Join(cmd.ValidArgs, ", "))
 		}
 		if flake && name == "empty" {
-			return usagef("init: the template empty has no flake; use --template machines")
+			return newUsageError("init: the template empty has no flake; use --template machines")
 		}
-		files, err := templateFiles(initTemplates[i].dir, flake)
+		files, err := readTemplate(initTemplates[i].dir, flake)
 		if err != nil {
 			return err
 		}
 		if err := writeNewFiles(dir, files); err != nil {
 			return err
 		}
-		a.showInit(dir, files, initTemplates[i].next)
+		a.showNextStep(dir, files, initTemplates[i].next)
 		return nil
 	})
 	cmd.Flags().BoolVar(&flake, "flake", false, "write a flake, too")
@@ -80,8 +80,9 @@ func (a *app) initCommand() *cobra.Command {
 	return cmd
 }
 
-// templateFiles returns the files of a template, by path.
-func templateFiles(template string, flake bool) (map[string][]byte, error) {
+// readTemplate returns the content of each file of a template, by path. With flake, the files
+// include flake.nix.
+func readTemplate(template string, flake bool) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	add := func(from fs.FS, below, to string, skip func(string) bool) error {
 		return fs.WalkDir(from, below, func(path string, d fs.DirEntry, err error) error {
@@ -101,7 +102,8 @@ func templateFiles(template string, flake bool) (map[string][]byte, error) {
 	if err := add(templates.Files, template, "", func(f string) bool { return f == "flake.nix" && !flake }); err != nil {
 		return nil, err
 	}
-	// A flake has the modules as an input. Without a flake they are written beside the hive.
+	// A flake gets nixbench's modules as an input. Without a flake, init writes them beside the
+	// hive.
 	if template == "kubernetes" && !flake {
 		if err := add(modules.Files, ".", "modules", none); err != nil {
 			return nil, err
@@ -113,13 +115,13 @@ func templateFiles(template string, flake bool) (map[string][]byte, error) {
 // writeNewFiles writes all files, or none if one of them exists.
 func writeNewFiles(dir string, files map[string][]byte) error {
 	if _, err := os.Lstat(filepath.Join(dir, ".gitignore")); err == nil {
-		delete(files, ".gitignore") // not needed: the state folder has a .gitignore of its own
+		delete(files, ".gitignore") // keep the existing file; the state folder has a .gitignore of its own
 	}
 	for _, name := range sortedNames(files) {
-		// A folder modules/ may exist with other modules. Stop only if a file in it would be
+		// The folder modules/ may exist with other modules. Fail only if a file would be
 		// overwritten.
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return usagef("init: %s exists, and init overwrites nothing; use another folder with --dir", filepath.Join(dir, name))
+			return newUsageError("init: %s exists, and init overwrites nothing; use another folder with --dir", filepath.Join(dir, name))
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -127,12 +129,12 @@ func writeNewFiles(dir string, files map[string][]byte) error {
 	var written []string
 	for _, name := range sortedNames(files) {
 		path := filepath.Join(dir, name)
-		made, err := createFile(path, files[name])
-		if made {
+		created, err := createFile(path, files[name])
+		if created {
 			written = append(written, path)
 		}
 		if err != nil {
-			for _, path := range written { // otherwise the next init would find these files and write none
+			for _, path := range written { // remove the files, because the next init would fail if they exist
 				_ = os.Remove(path)
 			}
 			return err
@@ -141,9 +143,9 @@ func writeNewFiles(dir string, files map[string][]byte) error {
 	return nil
 }
 
-// createFile writes a new file. It fails if the file exists. made reports whether the file was
-// created, which can be so although writing failed.
-func createFile(path string, data []byte) (made bool, err error) {
+// createFile writes a new file. It fails if the file exists. created reports whether the file
+// was created; it can be true although an error is returned.
+func createFile(path string, data []byte) (created bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return false, err
 	}
@@ -155,8 +157,8 @@ func createFile(path string, data []byte) (made bool, err error) {
 	return true, errors.Join(err, f.Close())
 }
 
-func (a *app) showInit(dir string, files map[string][]byte, next string) {
-	var shown []string // each folder once, without its files
+func (a *app) showNextStep(dir string, files map[string][]byte, next string) {
+	var shown []string // names of files, and each folder once, without its files
 	for _, name := range sortedNames(files) {
 		if top, _, nested := strings.Cut(name, "/"); nested {
 			name = top + "/"

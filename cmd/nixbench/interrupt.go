@@ -11,23 +11,23 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// Limits for an interrupted command. Most commands end at once. Others must restore keys or
-// uncordon nodes, or wait for a program; after reportAfter nixbench prints what it waits for.
+// Time limits after an interrupt. A command may have to restore keys, uncordon nodes, or wait for a
+// program before it ends.
 const (
-	reportAfter = 500 * time.Millisecond
-	viewGrace   = 200 * time.Millisecond // until the view must have shown the message
-	giveUpAfter = time.Minute
+	reportAfter = 500 * time.Millisecond // then nixbench prints which work it waits for
+	viewGrace   = 200 * time.Millisecond // time limit for the view to show this message
+	giveUpAfter = time.Minute            // then nixbench exits although work is unfinished
 )
 
-// ongoingWork tracks by their events the phases and nodes that have begun and not ended.
+// ongoingWork tracks the phases and nodes that have begun and not ended. Their events update it.
 type ongoingWork struct {
 	mu    sync.Mutex
-	nodes map[string]event.Phase
-	order []string // names of nodes
-	phase []event.Phase
+	nodes map[string]event.Phase // node → its current phase
+	order []string               // names of the nodes in the order in which they began
+	phase []event.Phase          // running phases in the order in which they began
 }
 
-// observe updates the tracked work with an event.
+// observe updates the phases and nodes with an event.
 func (u *ongoingWork) observe(e event.Event) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -74,16 +74,17 @@ func (u *ongoingWork) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// watchInterrupt reports what an interrupted command still waits for, and exits if that takes
-// longer than giveUpAfter. The next run then finds the same state as after a killed run.
-// watchInterrupt returns when ended is closed.
+// watchInterrupt waits until the command is interrupted. It then reports the unfinished work, and
+// calls exit if the command does not end within giveUpAfter. The next run then finds the same state
+// as after a killed run. watchInterrupt returns when ended is closed, which means that the command
+// ended.
 func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	select {
 	case <-a.ctx.Done():
 	case <-ended:
 		return
 	}
-	if closedWithin(ended, reportAfter) {
+	if waitClosed(ended, reportAfter) {
 		return
 	}
 	reported := make(chan struct{})
@@ -97,30 +98,32 @@ func (a *app) watchInterrupt(ended <-chan struct{}, exit func(code int)) {
 	case <-ended:
 		return
 	case <-reported:
-	case <-time.After(viewGrace): // the output is a pipe that no process reads, or a terminal that is stopped
-		if !a.recording.Load() { // no node and no record has to be restored
+	case <-time.After(viewGrace): // the view is blocked: no process reads the pipe, or the terminal is stopped
+		if !a.recording.Load() { // exit at once, because no node must be uncordoned and no record must be ended
 			exit(exitInterrupted)
 			return
 		}
-		toStderr("note: " + text)
+		writeStderr("note: " + text)
 	}
-	if !closedWithin(ended, giveUpAfter) {
-		toStderr(fmt.Sprintf("error: interrupted; %s did not end within %v", &a.ongoing, giveUpAfter))
+	if !waitClosed(ended, giveUpAfter) {
+		writeStderr(fmt.Sprintf("error: interrupted; %s did not end within %v", &a.ongoing, giveUpAfter))
 		exit(exitInterrupted)
 	}
 }
 
-// toStderr writes a line without the view. Stderr may be the terminal that is stopped: then the line is lost.
-func toStderr(line string) {
+// writeStderr writes a line to stderr without the view. If stderr is a stopped terminal,
+// writeStderr returns after viewGrace, and the line is lost.
+func writeStderr(line string) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
 		fmt.Fprintln(os.Stderr, line)
 	}()
-	closedWithin(written, viewGrace)
+	waitClosed(written, viewGrace)
 }
 
-func closedWithin(ended <-chan struct{}, d time.Duration) bool {
+// waitClosed waits until ended is closed, for at most d, and reports whether it is closed.
+func waitClosed(ended <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-ended:
 		return true

@@ -30,8 +30,8 @@ func (s stuck) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A run that is recorded may have a node to uncordon, or keys to restore: it is given time to end also if the output is
-// stuck. Another command is ended at once then.
+// A run that is recorded may have a node to uncordon, or keys to restore: it is given time to end
+// also if the output is stuck. Another command is ended at once then.
 func TestInterruptWithStuckOutput(t *testing.T) {
 	for name, test := range map[string]struct {
 		recording bool

@@ -11,13 +11,12 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy/durable"
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/nixeval"
 )
 
@@ -70,7 +69,7 @@ func (a *app) kubeconfigCommand() *cobra.Command {
 
 func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if flags.port != 0 && !flags.forward {
-		return usagef("--port requires --forward")
+		return newUsageError("--port requires --forward")
 	}
 	e, hive, _, err := a.loadNodes(nil)
 	if err != nil {
@@ -83,7 +82,7 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 		return err
 	}
 	if !found {
-		return usagef("kubeconfig: no node of the hive is a member of a Kubernetes cluster; they import modules/kubernetes")
+		return newUsageError("kubeconfig: no node of the hive is a member of a Kubernetes cluster; they import modules/kubernetes")
 	}
 	access, err := cluster.Access(a.ctx)
 	if err != nil {
@@ -99,7 +98,7 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if flags.forward {
 		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(flags.port)))
 		if err != nil {
-			return usagef("--port: %w", err)
+			return newUsageError("--port: %w", err)
 		}
 		if done, err = a.forwardAPI(conns, hive, cluster, access, listener); err != nil {
 			listener.Close()
@@ -118,7 +117,8 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 }
 
 // forwardAPI forwards the listener to the API through the first control plane that answers, and
-// sets the server of access to the listener's address.
+// sets access.Server to the listener's address. The returned channel is closed when the SSH
+// connection to the control plane ends.
 func (a *app) forwardAPI(conns *fleet.Fleet, hive *nixeval.Hive, cluster *kubernetes.Engine, access *kubernetes.Access, listener net.Listener) (<-chan struct{}, error) {
 	u, err := url.Parse(access.Server)
 	if err != nil {
@@ -180,12 +180,12 @@ func (a *app) writeKubeconfig(e *nixeval.Evaluator, hive *nixeval.Hive, access *
 	return nil
 }
 
-// kubeconfigNote returns a note for the status if the certificate of the kubeconfig in the state
-// folder ends soon.
-func (a *app) kubeconfigNote(now time.Time) string {
+// describeKubeconfigExpiry returns a note if the certificate of the kubeconfig in the state folder
+// ends within renewalNotice. Otherwise it returns an empty string.
+func (a *app) describeKubeconfigExpiry(now time.Time) string {
 	data, err := durable.Read(a.dir.Kubeconfig(), durable.KeySize)
 	if err != nil {
-		return "" // in most clusters there is no such file
+		return "" // most clusters have no kubeconfig in the state folder
 	}
 	access := kubernetes.ReadAccess(data)
 	if access == nil || access.Ends().IsZero() || access.Ends().Sub(now) > renewalNotice {

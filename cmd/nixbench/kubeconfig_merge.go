@@ -19,17 +19,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine/kubernetes"
 )
 
-// mergeKubeconfig merges newFile into the user's kubeconfig and returns the latter's path. kubectl
-// does the merge, because it supports all features of such files. The user's file is replaced in
-// one write.
+// mergeKubeconfig merges newFile into the user's kubeconfig, and returns the path of the user's
+// kubeconfig. kubectl merges the files, because it supports all features of kubeconfigs. The user's
+// kubeconfig is replaced atomically.
 func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Access) (string, error) {
-	target, err := userKubeconfig()
+	target, err := userKubeconfigPath()
 	if err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	existing, err := viewConfig(ctx, []string{target}, "-o", "json")
+	existing, err := readConfigs(ctx, []string{target}, "-o", "json")
 	if errors.Is(err, exec.ErrNotFound) {
 		return "", &hintedError{errors.New("--merge: kubectl is not installed here"), "without it: export KUBECONFIG=" + newFile}
 	}
@@ -37,11 +37,11 @@ func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Acc
 		return "", err
 	}
 	if why := findConflict(existing, access); why != "" {
-		return "", &hintedError{usagef("--merge: %s has %s; nothing was changed", target, why),
+		return "", &hintedError{newUsageError("--merge: %s has %s; nothing was changed", target, why),
 			fmt.Sprintf("--context NAME uses another name; to remove an entry of a cluster that no longer exists: kubectl config delete-cluster %s; kubectl config delete-context %[1]s", access.Cluster)}
 	}
-	// If several files set the same field, kubectl uses the first of them. So the file with the
-	// user's current context comes first, then newFile, then the user's kubeconfig.
+	// If several files set the same field, kubectl uses the value of the first file. So the order
+	// is: a file with the user's current context, newFile, the user's kubeconfig.
 	files := []string{newFile, target}
 	if current := gjson.GetBytes(existing, "current-context").String(); current != "" {
 		dir, err := os.MkdirTemp("", "nixbench-")
@@ -59,15 +59,16 @@ func mergeKubeconfig(ctx context.Context, newFile string, access *kubernetes.Acc
 		}
 		files = append([]string{in}, files...)
 	}
-	merged, err := viewConfig(ctx, files)
+	merged, err := readConfigs(ctx, files)
 	if err != nil {
 		return "", err
 	}
 	return target, replaceConfig(target, merged)
 }
 
-// userKubeconfig returns the file that kubectl would change.
-func userKubeconfig() (string, error) {
+// userKubeconfigPath returns the path of the user's kubeconfig: the first file in $KUBECONFIG, or
+// ~/.kube/config.
+func userKubeconfigPath() (string, error) {
 	for _, file := range filepath.SplitList(os.Getenv("KUBECONFIG")) {
 		if file != "" {
 			return file, nil
@@ -77,7 +78,8 @@ func userKubeconfig() (string, error) {
 	return filepath.Join(home, ".kube", "config"), err
 }
 
-func viewConfig(ctx context.Context, files []string, args ...string) ([]byte, error) {
+// readConfigs runs `kubectl config view --raw` on the files and returns its output.
+func readConfigs(ctx context.Context, files []string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "kubectl", append([]string{"config", "view", "--raw"}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+strings.Join(files, string(os.PathListSeparator)))
 	cmd.WaitDelay = time.Second
@@ -92,9 +94,10 @@ func viewConfig(ctx context.Context, files []string, args ...string) ([]byte, er
 	return out, nil
 }
 
-// findConflict describes an entry of the user's kubeconfig that the merge would replace and that
-// belongs to another cluster, or returns an empty string. Two entries are of the same cluster if
-// they have the same certificate authority, even with different addresses.
+// findConflict describes an entry of the user's kubeconfig that belongs to another cluster and that
+// the merge would replace. If no entry is in conflict, it returns an empty string. Two entries
+// belong to the same cluster if they have the same certificate authority, even if their addresses
+// differ.
 func findConflict(existing []byte, access *kubernetes.Access) string {
 	entry := func(kind, name string) (found gjson.Result) {
 		for _, e := range gjson.GetBytes(existing, kind).Array() {
@@ -120,17 +123,17 @@ func findConflict(existing []byte, access *kubernetes.Access) string {
 	return ""
 }
 
-// authorityOf returns a cluster's certificate authority in base64.
+// authorityOf returns the certificate authority of a kubeconfig's cluster entry in base64.
 func authorityOf(cluster gjson.Result) string {
 	if file := cluster.Get("certificate-authority").String(); file != "" {
-		data, _ := durable.Read(file, durable.KeySize) // an unreadable authority is not that of our cluster
+		data, _ := durable.Read(file, durable.KeySize) // an unreadable file counts as another authority
 		return base64.StdEncoding.EncodeToString(data)
 	}
 	return cluster.Get("certificate-authority-data").String()
 }
 
-// replaceConfig replaces a kubeconfig and keeps the old one as .bak. If the file is a link, it
-// replaces the link's target.
+// replaceConfig writes data to a kubeconfig, and the previous content to the same path with .bak.
+// If file is a symbolic link, replaceConfig replaces the link's target.
 func replaceConfig(file string, data []byte) error {
 	real, err := filepath.EvalSymlinks(file)
 	switch _, linkErr := os.Lstat(file); {

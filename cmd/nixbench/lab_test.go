@@ -11,11 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nixbench/nixbench/deploy/plan"
-
-	"github.com/nixbench/nixbench/deploy/inspect"
-
 	"github.com/nixbench/nixbench/deploy"
+	"github.com/nixbench/nixbench/deploy/inspect"
+	"github.com/nixbench/nixbench/deploy/plan"
 	"github.com/nixbench/nixbench/e2e/fixture"
 	"github.com/nixbench/nixbench/e2e/lab"
 )

@@ -5,9 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/machines"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/machines"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/nixeval"
@@ -16,27 +15,29 @@ import (
 // hypervisorOpener returns an opener of hypervisors that sends their events to send.
 type hypervisorOpener func(send event.Sink) machines.Opener
 
-// newMachines returns the cluster's machines. No hypervisor is connected before the first request.
+// newMachines returns the manager of the cluster's machines. It connects to a hypervisor only for
+// the first request to it.
 func (a *app) newMachines(e *nixeval.Evaluator, hive *nixeval.Hive, send event.Sink) *machines.Manager {
 	return &machines.Manager{
 		Hive: hive, Dir: a.dir, Vault: vault.Open(a.dir.Vault()), Open: a.connect(send), Eval: e, Send: send,
-		Keep: func(built map[string]nixeval.Closure) error { return a.keepRoots(e, hive, built) },
+		Keep: func(built map[string]nixeval.Closure) error { return a.registerRoots(e, hive, built) },
 	}
 }
 
-// confirmChanges asks the user before running machines are stopped.
+// confirmChanges shows the changes that stop running machines, and asks the user to confirm them.
 func (a *app) confirmChanges(changes []provision.Change, yes bool) error {
 	var list []string
 	for _, c := range changes {
 		list = append(list, c.String())
 	}
-	return a.confirmList("apply", "go on?", list, yes)
+	return a.askAboutList("apply", "go on?", list, yes)
 }
 
-// confirmList shows the list and asks the user. Without a terminal it requires --yes.
-func (a *app) confirmList(command, question string, list []string, yes bool) error {
+// askAboutList shows the list and asks the user the question, unless yes is set. Without a terminal
+// it requires yes.
+func (a *app) askAboutList(command, question string, list []string, yes bool) error {
 	if !yes && !a.canAsk() {
-		return &hintedError{usagef("%s: --yes is required without a terminal, because this would happen:\n%s", command, strings.Join(list, "\n")), "--yes confirms it"}
+		return &hintedError{newUsageError("%s: --yes is required without a terminal, because this would happen:\n%s", command, strings.Join(list, "\n")), "--yes confirms it"}
 	}
 	a.announce(func(w io.Writer) {
 		for _, line := range list {

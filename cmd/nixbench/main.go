@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	os.Exit(run(os.Args[1:], openHypervisors))
+	os.Exit(run(os.Args[1:], newHypervisorOpener))
 }
 
 // errInterrupted is the cause of the cancelled context after SIGINT, SIGTERM or SIGHUP.
@@ -23,7 +23,7 @@ type interruptedError struct{}
 func (interruptedError) Error() string      { return "interrupted" }
 func (interruptedError) Kind() failure.Kind { return failure.Interrupted }
 
-// run is the whole program without the exit. It returns the exit code.
+// run runs the command line args and returns the exit code. Unlike main, tests can call it.
 func run(args []string, open hypervisorOpener) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
@@ -32,7 +32,7 @@ func run(args []string, open hypervisorOpener) int {
 	go func() {
 		<-signals
 		cancel(errInterrupted)
-		signal.Stop(signals) // so that a second signal ends the process at once
+		signal.Stop(signals) // then a second signal ends the process at once
 	}()
 
 	app := newApp(ctx, open)
@@ -40,9 +40,9 @@ func run(args []string, open hypervisorOpener) int {
 	defer close(ended)
 	go app.watchInterrupt(ended, os.Exit)
 	root := app.rootCommand()
-	root.SetArgs(joinPairs(args))
+	root.SetArgs(joinNixOptions(args))
 	cmd, err := root.ExecuteC()
-	if err != nil && !app.started { // errors before the command's own code are usage errors
+	if err != nil && !app.started { // the command line was rejected before the command's body ran
 		err = suggestCorrection(cmd, err)
 	}
 	return app.finish(app.preferInterrupt(err))

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// manCommand writes the manual pages. Packages of nixbench call it during their build.
+// manCommand returns the hidden command that writes the manual pages. The build of nixbench's Nix
+// package runs the command.
 func (a *app) manCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:    "man FOLDER",
@@ -44,8 +45,8 @@ func writeManuals(dir string, cmd *cobra.Command) error {
 	return nil
 }
 
-// formatManual returns the manual page of a command. The help text is not reflowed, because it has
-// line breaks of its own.
+// formatManual returns the manual page of a command in roff. It keeps the line breaks of the help
+// text.
 func formatManual(name string, cmd *cobra.Command) string {
 	var b strings.Builder
 	section := func(title string) { fmt.Fprintf(&b, ".SH %s\n", title) }
@@ -104,7 +105,7 @@ func formatManual(name string, cmd *cobra.Command) string {
 	return b.String()
 }
 
-// escapeRoff escapes text so that roff interprets nothing in it as a request.
+// escapeRoff escapes text so that roff prints it literally.
 func escapeRoff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	lines := strings.Split(text, "\n")

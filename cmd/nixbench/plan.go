@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nixbench/nixbench/deploy/rollout"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -17,6 +15,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
+	"github.com/nixbench/nixbench/deploy/rollout"
 	"github.com/nixbench/nixbench/deploy/secrets"
 	"github.com/nixbench/nixbench/deploy/secrets/vault"
 	"github.com/nixbench/nixbench/deploy/state"
@@ -73,7 +72,7 @@ func (a *app) planCommand() *cobra.Command {
 }
 
 func (a *app) plan(flags planFlags) error {
-	drain, err := flags.drain.options()
+	drain, err := flags.drain.toOptions()
 	if err != nil {
 		return err
 	}
@@ -84,8 +83,8 @@ func (a *app) plan(flags planFlags) error {
 	if !flags.noKeys {
 		hive = hive.WithKeys(nodes)
 	}
-	if len(hive.Broken) == 0 { // otherwise the evaluation reports what is broken, as in apply
-		if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+	if len(hive.Broken) == 0 { // if units are broken, the evaluation reports them, as in apply
+		if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
 			return err
 		}
 	}
@@ -93,16 +92,16 @@ func (a *app) plan(flags planFlags) error {
 	if err != nil {
 		return err
 	}
-	preview := func(send event.Sink) error { return a.preview(e, hive, nodes, recorded, flags, drain, send) }
+	preview := func(send event.Sink) error { return a.showPreview(e, hive, nodes, recorded, flags, drain, send) }
 	if flags.units {
 		return a.runRecorded(e, hive, "plan", func(s *session) error { return preview(s.send) })
 	}
 	return preview(a.sendEvent)
 }
 
-func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
+func (a *app) showPreview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.Node, recorded *state.State, flags planFlags, drain engine.DrainOptions, send event.Sink) error {
 	machines := a.newMachines(e, hive, send)
-	machines.Vault = vault.Look(a.dir.Vault()) // a plan creates no secrets, and it does not hold the lock
+	machines.Vault = vault.Look(a.dir.Vault()) // read secrets only, because plan does not hold the lock
 	d := &deploy.Deployer{
 		Eval: e, Fleet: a.newFleet(hive, flags.fleetFlags, nil),
 		Copier:    &closure.Copier{Send: send, NixOptions: e.NixOptions, Substitute: true},
@@ -111,7 +110,7 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 		Engines:   engines,
 		Send:      send,
 		Machines:  machines,
-		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // no roots: apply builds again what was garbage-collected
+		Keep:      func(built map[string]nixeval.Closure) error { return nil }, // register no roots: apply builds closures again that were garbage-collected
 	}
 	defer d.Fleet.Close()
 	previews, err := d.Preview(a.ctx, hive, nodes, recorded, deploy.PreviewOptions{
@@ -127,23 +126,23 @@ func (a *app) preview(e *nixeval.Evaluator, hive *nixeval.Hive, nodes []nixeval.
 func writePreviews(w io.Writer, previews []deploy.Preview) {
 	rows := []ui.Row{{"NODE", "WOULD", "COPY", "REBOOT", "KEYS"}}
 	for _, p := range previews {
-		rows = append(rows, ui.Row{p.Node, p.Action, copyText(p), rebootText(p), keysText(p.Keys)})
+		rows = append(rows, ui.Row{p.Node, p.Action, formatCopy(p), formatReboot(p), formatKeyChanges(p.Keys)})
 	}
 	if slices.ContainsFunc(previews, func(p deploy.Preview) bool { return p.Machine != nil }) {
 		rows[0] = append(rows[0], "MACHINE")
 		for i, p := range previews {
-			rows[i+1] = append(rows[i+1], machineText(p.Machine))
+			rows[i+1] = append(rows[i+1], formatMachineChange(p.Machine))
 		}
 	}
 	if slices.ContainsFunc(previews, func(p deploy.Preview) bool { return p.Version != nil }) {
 		rows[0] = append(rows[0], "VERSION")
 		for i, p := range previews {
-			rows[i+1] = append(rows[i+1], versionText(p.Version))
+			rows[i+1] = append(rows[i+1], formatVersionChange(p.Version))
 		}
 	}
 	ui.Table(w, rows)
 	for _, p := range previews {
-		if text := unitChangesText(p.Units); text != "" {
+		if text := formatUnitChanges(p.Units); text != "" {
 			fmt.Fprintf(w, "\n%s:\n%s", p.Node, text)
 		}
 	}
@@ -162,16 +161,16 @@ func writePreviews(w io.Writer, previews []deploy.Preview) {
 	}
 }
 
-// versionText returns `1.34.3 → 1.34.4`.
-func versionText(v *engine.Change) string {
+// formatVersionChange formats an upgrade of the cluster's software: `1.34.3 → 1.34.4`.
+func formatVersionChange(v *engine.Change) string {
 	if v == nil {
 		return "-"
 	}
 	return v.From + " → " + v.To
 }
 
-// machineText returns `create on default, 192.168.222.4`.
-func machineText(m *deploy.MachinePreview) string {
+// formatMachineChange formats the change of a node's machine: `create on default, 192.168.222.4`.
+func formatMachineChange(m *deploy.MachinePreview) string {
 	if m == nil {
 		return "-"
 	}
@@ -185,7 +184,7 @@ func machineText(m *deploy.MachinePreview) string {
 	return text
 }
 
-func copyText(p deploy.Preview) string {
+func formatCopy(p deploy.Preview) string {
 	switch {
 	case p.Copy == nil:
 		return "?"
@@ -197,7 +196,7 @@ func copyText(p deploy.Preview) string {
 	return fmt.Sprintf("%d paths, %s", p.Copy.Paths, ui.FormatSize(p.Copy.Bytes))
 }
 
-func rebootText(p deploy.Preview) string {
+func formatReboot(p deploy.Preview) string {
 	switch {
 	case p.Reboot == nil:
 		return "?"
@@ -207,7 +206,7 @@ func rebootText(p deploy.Preview) string {
 	return "-"
 }
 
-func keysText(k *deploy.KeysPreview) string {
+func formatKeyChanges(k *deploy.KeysPreview) string {
 	if k == nil {
 		return "-"
 	}
@@ -226,7 +225,7 @@ func keysText(k *deploy.KeysPreview) string {
 	return strings.Join(parts, ", ")
 }
 
-func unitChangesText(u *deploy.UnitsPreview) string {
+func formatUnitChanges(u *deploy.UnitsPreview) string {
 	if u == nil {
 		return ""
 	}

@@ -6,14 +6,12 @@ import (
 	"io"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/inspect"
-
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -64,16 +62,16 @@ func (a *app) rebootCommand() *cobra.Command {
 func (a *app) reboot(flags rebootFlags) error {
 	o := deploy.RebootOptions{Parallel: flags.parallel, Timeout: flags.timeout, IfNeeded: flags.ifNeeded, WithoutDrain: flags.drain.noDrain}
 	if flags.timeout <= 0 {
-		return usagef("--timeout must be greater than 0 (it is %v)", flags.timeout)
+		return newUsageError("--timeout must be greater than 0 (it is %v)", flags.timeout)
 	}
 	var err error
-	if o.Drain, err = flags.drain.options(); err != nil {
+	if o.Drain, err = flags.drain.toOptions(); err != nil {
 		return err
 	}
 	if o.MaxUnavailable, err = selection.ParseShare(flags.maxUnavailable); err != nil {
 		return err
 	}
-	if err := a.checkCanConfirm("reboot", flags.on, flags.yes); err != nil {
+	if err := a.requireConfirmation("reboot", flags.on, flags.yes); err != nil {
 		return err
 	}
 	e, hive, nodes, err := a.loadNodes(flags.on)
@@ -107,11 +105,11 @@ func (a *app) reboot(flags rebootFlags) error {
 	})
 }
 
-// countReboots returns the number of nodes that would be rebooted.
-func countReboots(looked []fleet.Outcome[activate.Node], ifNeeded bool) int {
+// countReboots returns the number of reachable nodes that the command would reboot.
+func countReboots(inspected []fleet.Outcome[activate.Node], ifNeeded bool) int {
 	n := 0
-	for _, l := range looked {
-		if l.Err == nil && (!ifNeeded || l.Value.RebootNeeded()) {
+	for _, o := range inspected {
+		if o.Err == nil && (!ifNeeded || o.Value.RebootNeeded()) {
 			n++
 		}
 	}

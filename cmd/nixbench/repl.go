@@ -15,7 +15,7 @@ for flakes, too. Exit with :q or Ctrl-D.`,
 	}
 	cmd.RunE = a.withView(func([]string) error {
 		if a.json {
-			return usagef("repl: --json is not supported")
+			return newUsageError("repl: --json is not supported")
 		}
 		e, err := a.newEvaluator()
 		if err != nil {

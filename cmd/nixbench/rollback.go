@@ -7,14 +7,13 @@ import (
 	"reflect"
 	"strconv"
 
-	"github.com/nixbench/nixbench/deploy/inspect"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
 	"github.com/nixbench/nixbench/deploy"
 	"github.com/nixbench/nixbench/deploy/activate"
 	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/selection"
 	"github.com/nixbench/nixbench/deploy/state"
 )
@@ -69,13 +68,13 @@ func (a *app) rollbackCommand() *cobra.Command {
 	return cmd
 }
 
-func (f *rollbackFlags) options() (deploy.RollbackOptions, error) {
+func (f *rollbackFlags) toOptions() (deploy.RollbackOptions, error) {
 	o := deploy.RollbackOptions{Parallel: f.parallel, WithoutDrain: f.drain.noDrain}
 	var err error
-	if o.Confirm, o.SettleTime, err = f.arming(); err != nil {
+	if o.Confirm, o.SettleTime, err = f.validateArming(); err != nil {
 		return o, err
 	}
-	if o.Drain, err = f.drain.options(); err != nil {
+	if o.Drain, err = f.drain.toOptions(); err != nil {
 		return o, err
 	}
 	o.MaxUnavailable, err = selection.ParseShare(f.maxUnavailable)
@@ -90,23 +89,23 @@ func parseRollbackTo(text string, dir state.Dir) (deploy.RollbackTo, error) {
 	}
 	if n, err := strconv.Atoi(text); err == nil && len(text) < len("20060102") {
 		if n < 1 {
-			return deploy.RollbackTo{}, usagef("--to must be at least 1 (it is %s), or a run", text)
+			return deploy.RollbackTo{}, newUsageError("--to must be at least 1 (it is %s), or a run", text)
 		}
 		return deploy.RollbackTo{Generation: n}, nil
 	}
 	run, err := dir.OpenRun(text)
 	if err != nil {
-		return deploy.RollbackTo{}, usagef("--to: %w", err)
+		return deploy.RollbackTo{}, newUsageError("--to: %w", err)
 	}
 	return deploy.RollbackTo{Run: run}, nil
 }
 
 func (a *app) rollback(flags rollbackFlags) error {
-	o, err := flags.options()
+	o, err := flags.toOptions()
 	if err != nil {
 		return err
 	}
-	if err := a.checkCanConfirm("rollback", flags.on, flags.yes || flags.dry); err != nil {
+	if err := a.requireConfirmation("rollback", flags.on, flags.yes || flags.dry); err != nil {
 		return err
 	}
 	e, hive, nodes, err := a.loadNodes(flags.on)
@@ -140,7 +139,7 @@ func (a *app) rollback(flags rollbackFlags) error {
 		return err
 	}
 	if flags.dry {
-		a.view.Result(viewSteps(steps), func(w io.Writer) { writeSteps(w, steps) })
+		a.view.Result(stepViewsOf(steps), func(w io.Writer) { writeSteps(w, steps) })
 		return joinStepErrors(steps)
 	}
 	if countChanges(steps) == 0 {
@@ -188,7 +187,7 @@ func writeSteps(w io.Writer, steps []deploy.Step) {
 	ui.Table(w, rows)
 }
 
-// stepView is a step in the output of --json.
+// stepView is a step of the rollback, for one node, in the output of --json.
 type stepView struct {
 	Node       string `json:"node"`
 	From       string `json:"from,omitempty"`
@@ -198,7 +197,7 @@ type stepView struct {
 	Error      string `json:"error,omitempty"`
 }
 
-func viewSteps(steps []deploy.Step) []stepView {
+func stepViewsOf(steps []deploy.Step) []stepView {
 	out := []stepView{}
 	for _, s := range steps {
 		shown := stepView{Node: s.Node.Name, From: s.From.Current, To: s.Path, Generation: s.Generation, Stays: s.SkipReason}

@@ -30,12 +30,12 @@ Exit codes: 0 done, 1 internal error, 2 usage, 3 evaluation, 4 build, 5 machines
 const onHelp = "only these `NODES`: names, globs, @tag or @role, between commas; !… leaves nodes out"
 
 func (a *app) rootCommand() *cobra.Command {
-	cobra.EnableCommandSorting = false // keep the order below, which follows the typical workflow
+	cobra.EnableCommandSorting = false // list the commands in the order of AddCommand, which follows the typical workflow
 	root := &cobra.Command{
 		Use:           "nixbench",
 		Short:         "Deploy NixOS to existing machines, and to machines that nixbench boots",
 		Long:          rootLong,
-		SilenceErrors: true, // finish shows errors
+		SilenceErrors: true, // app.finish shows errors
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -33,13 +33,13 @@ node in one of them. RUN is the beginning of a run's name, or "last".`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = a.withView(func(args []string) error {
-		dir, _, err := a.surveyState()
+		dir, _, err := a.surveyForState()
 		if err != nil {
 			return err
 		}
 		if len(args) == 0 {
 			if log != "" {
-				return usagef("runs: --log needs a run, such as last")
+				return newUsageError("runs: --log needs a run, such as last")
 			}
 			return a.listRuns(dir)
 		}
@@ -99,7 +99,7 @@ func (a *app) showLog(run *state.Run, node string) error {
 	log, err := run.NodeLog(node)
 	if errors.Is(err, fs.ErrNotExist) {
 		if !slices.ContainsFunc(run.Nodes, func(n state.NodeResult) bool { return n.Node == node }) {
-			return &hintedError{usagef("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs " + run.ID + " lists its nodes"}
+			return &hintedError{newUsageError("node %[2]s was not part of run %[1]s", run.ID, node), "nixbench runs " + run.ID + " lists its nodes"}
 		}
 		a.sendEvent(event.Event{Kind: event.Message, Level: "note", Time: time.Now(), Text: fmt.Sprintf("%s has no log of run %s", node, run.ID)})
 		a.view.Result("", func(io.Writer) {})
@@ -131,7 +131,7 @@ the last run.`,
 		if len(args) == 1 {
 			ref = args[0]
 		}
-		dir, _, err := a.surveyState()
+		dir, _, err := a.surveyForState()
 		if err != nil {
 			return err
 		}

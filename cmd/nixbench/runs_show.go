@@ -28,9 +28,9 @@ a run's name, or "last".`,
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if !html && (len(args) > 1 || out != "") {
-			return usagef("runs show: a second run and -o require --html")
+			return newUsageError("runs show: a second run and -o require --html")
 		}
-		dir, _, err := a.surveyState()
+		dir, _, err := a.surveyForState()
 		if err != nil {
 			return err
 		}
@@ -47,14 +47,14 @@ a run's name, or "last".`,
 				return err
 			}
 		}
-		return a.writePage(run, before, out)
+		return a.writeHTMLPage(run, before, out)
 	})
 	cmd.Flags().BoolVar(&html, "html", false, "write an HTML page")
 	cmd.Flags().StringVarP(&out, "output", "o", "", "write it to `FILE`, - for stdout (default: RUN.html here)")
 	return cmd
 }
 
-func (a *app) writePage(run, before *state.Run, out string) error {
+func (a *app) writeHTMLPage(run, before *state.Run, out string) error {
 	subject, err := report.Load(run)
 	if err != nil {
 		return err
@@ -78,8 +78,8 @@ func (a *app) writePage(run, before *state.Run, out string) error {
 	if out == "" {
 		out = run.ID + ".html"
 	}
-	// The page contains logs, which only their owner may read. durable.Write keeps the file
-	// private.
+	// The page contains logs, so only the current user may read it. durable.Write creates private
+	// files.
 	if err := durable.Write(out, page.Bytes()); err != nil {
 		return err
 	}

@@ -50,8 +50,8 @@ old data can be read.`,
 	return cmd
 }
 
-// surveyState surveys the hive that the flags name, and returns its state folder.
-func (a *app) surveyState() (state.Dir, *nixeval.Hive, error) {
+// surveyForState surveys the hive that the flags name, and returns the hive and its state folder.
+func (a *app) surveyForState() (state.Dir, *nixeval.Hive, error) {
 	e, err := a.newEvaluator()
 	if err != nil {
 		return "", nil, err
@@ -61,7 +61,7 @@ func (a *app) surveyState() (state.Dir, *nixeval.Hive, error) {
 }
 
 func (a *app) listSecrets() error {
-	dir, _, err := a.surveyState()
+	dir, _, err := a.surveyForState()
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (a *app) listSecrets() error {
 }
 
 func (a *app) rotateSecret(name string) error {
-	dir, hive, err := a.surveyState()
+	dir, hive, err := a.surveyForState()
 	if err != nil {
 		return err
 	}
@@ -110,10 +110,10 @@ func (a *app) rotateSecret(name string) error {
 	return nil
 }
 
-// checkKeyDistributed returns an error unless all nodes that share encrypted data run with the
-// given version of a key ring. sum is the checksum of the key ring.
+// checkKeyDistributed returns an error unless all nodes that share encrypted data use the new
+// version of the key ring called name. sum is the checksum of the new version.
 func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
-	if len(hive.Broken) > 0 { // these units may be among those that share the data
+	if len(hive.Broken) > 0 { // nodes of broken units may share the encrypted data, too
 		return &nixeval.EvalError{Units: hive.Broken}
 	}
 	conns := a.newFleet(hive, fleetFlags{}, nil)
@@ -129,25 +129,25 @@ func (a *app) checkKeyDistributed(hive *nixeval.Hive, name, sum string) error {
 		}
 		without, err := holder.MembersWithout(a.ctx, name, sum)
 		if err != nil {
-			return &newKeyError{fmt.Errorf("%s: cannot determine which nodes have its new key: %w", name, err), "run it again when the cluster answers"}
+			return &keyNotReadyError{fmt.Errorf("%s: cannot determine which nodes have its new key: %w", name, err), "run it again when the cluster answers"}
 		}
 		if len(without) > 0 {
-			return &newKeyError{fmt.Errorf("%s: its new key cannot be activated, because these nodes do not run with it: %s", name, strings.Join(without, ", ")),
+			return &keyNotReadyError{fmt.Errorf("%s: its new key cannot be activated, because these nodes do not run with it: %s", name, strings.Join(without, ", ")),
 				"run nixbench apply, which uploads it, then run this again"}
 		}
 	}
 	return nil
 }
 
-// newKeyError means that a new key cannot be used yet.
-type newKeyError struct {
+// keyNotReadyError means that the new key of a key ring cannot be activated yet.
+type keyNotReadyError struct {
 	err  error
 	hint string
 }
 
-func (e *newKeyError) Error() string { return e.err.Error() }
+func (e *keyNotReadyError) Error() string { return e.err.Error() }
 
 // Kind implements [failure.Classified].
-func (e *newKeyError) Kind() failure.Kind { return failure.Cluster }
-func (e *newKeyError) Unwrap() error      { return e.err }
-func (e *newKeyError) Hint() string       { return e.hint }
+func (e *keyNotReadyError) Kind() failure.Kind { return failure.Cluster }
+func (e *keyNotReadyError) Unwrap() error      { return e.err }
+func (e *keyNotReadyError) Hint() string       { return e.hint }

@@ -36,7 +36,7 @@ func (a *app) sshCommand() *cobra.Command {
 	}
 	cmd.RunE = a.withView(func(args []string) error {
 		if a.json {
-			return usagef("ssh: --json is not supported; use nixbench exec --json to run a command")
+			return newUsageError("ssh: --json is not supported; use nixbench exec --json to run a command")
 		}
 		command := args[1:]
 		if len(command) > 0 && command[0] == "--" {
@@ -45,7 +45,7 @@ func (a *app) sshCommand() *cobra.Command {
 		return a.ssh(args[0], command, acceptNew)
 	})
 	f := cmd.Flags()
-	f.SetInterspersed(false) // flags after the node belong to the command
+	f.SetInterspersed(false) // flags after the node's name are arguments of the remote command
 	f.BoolVar(&acceptNew, "accept-new-host-keys", false, "accept and store the key of a host that known_hosts does not contain")
 	return cmd
 }
@@ -73,7 +73,7 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	if err != nil {
 		return &hintedError{fmt.Errorf("%s: %w", name, err), "install OpenSSH's client"}
 	}
-	argv := sshArgv(target, a.dir.KnownHosts(), acceptNew, command)
+	argv := buildSSHArgv(target, a.dir.KnownHosts(), acceptNew, command)
 	if err := a.view.Close(); err != nil {
 		return err
 	}
@@ -83,7 +83,8 @@ func (a *app) ssh(name string, command []string, acceptNew bool) error {
 	return nil
 }
 
-// findNode returns the node with exactly that name.
+// findNode returns the hive's node with the given name. It fails if the node's deployment options
+// are broken.
 func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 	for _, n := range hive.Nodes {
 		if n.Name == name {
@@ -93,12 +94,13 @@ func findNode(hive *nixeval.Hive, name string) (nixeval.Node, error) {
 			return n, nil
 		}
 	}
-	return nixeval.Node{}, &hintedError{usagef("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
+	return nixeval.Node{}, &hintedError{newUsageError("there is no node %s in the hive", name), "nixbench eval lists the nodes"}
 }
 
-// sshArgv returns OpenSSH's command line for a target. known is the file with the host keys of the
-// machines that nixbench has booted. For these machines ssh accepts no other key.
-func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []string {
+// buildSSHArgv returns OpenSSH's command line for a target. known is the file with the host keys of
+// the machines that nixbench has booted. For a target that is such a machine, ssh accepts only the
+// key in this file.
+func buildSSHArgv(t remote.Target, known string, acceptNew bool, command []string) []string {
 	argv := []string{"ssh"}
 	if t.User != nil {
 		argv = append(argv, "-l", *t.User)
@@ -112,12 +114,12 @@ func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []
 		}
 		for _, o := range []string{
 			"IdentitiesOnly=yes", "StrictHostKeyChecking=yes", "HostKeyAlias=" + t.Name,
-			"UserKnownHostsFile=" + sshQuote(known), "GlobalKnownHostsFile=none",
+			"UserKnownHostsFile=" + quoteForSSH(known), "GlobalKnownHostsFile=none",
 		} {
 			argv = append(argv, "-o", o)
 		}
 		if v := t.Via; v != nil {
-			argv = append(argv, "-J", jumpText(*v))
+			argv = append(argv, "-J", formatJumpHost(*v))
 		}
 	} else if acceptNew {
 		argv = append(argv, "-o", "StrictHostKeyChecking=accept-new")
@@ -126,13 +128,14 @@ func sshArgv(t remote.Target, known string, acceptNew bool, command []string) []
 	return append(append(argv, "--", t.Host), command...)
 }
 
-// sshQuote quotes a file name for ssh's configuration, which splits values at spaces and expands %.
-func sshQuote(file string) string {
+// quoteForSSH quotes a file name for ssh's configuration, which splits values at spaces and expands
+// %.
+func quoteForSSH(file string) string {
 	return `"` + strings.ReplaceAll(file, "%", "%%") + `"`
 }
 
-// jumpText formats a jump host for ssh's -J.
-func jumpText(t remote.Target) string {
+// formatJumpHost formats a jump host for ssh's option -J: `user@host:port`.
+func formatJumpHost(t remote.Target) string {
 	text := t.Host
 	if strings.Contains(text, ":") {
 		text = "[" + text + "]"

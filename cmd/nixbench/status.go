@@ -9,9 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-	"github.com/nixbench/nixbench/deploy/inspect"
-
 	"github.com/spf13/cobra"
 
 	"github.com/nixbench/nixbench/cmd/nixbench/internal/ui"
@@ -20,6 +17,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
+	"github.com/nixbench/nixbench/deploy/fleet"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
 )
@@ -73,7 +72,7 @@ func (a *app) status(flags statusFlags) error {
 	if err != nil {
 		return err
 	}
-	if nodes, err = a.remoteNodes(hive, nodes, flags.on); err != nil {
+	if nodes, err = a.selectRemoteNodes(hive, nodes, flags.on); err != nil {
 		return err
 	}
 	recorded, err := a.loadState(e, hive)
@@ -121,7 +120,7 @@ func (a *app) status(flags statusFlags) error {
 		rows[i] = inspect.StatusOf(o, recorded.Nodes[n.Name], desired, time.Now()).WithMachine(machines[n.Name])
 		rows[i].Certificates, rows[i].Reasons = certificates[n.Name], reasons[n.Name]
 	}
-	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.kubeconfigNote(time.Now())) })
+	a.view.Result(rows, func(w io.Writer) { writeStatus(w, rows, a.describeKubeconfigExpiry(time.Now())) })
 	errs := append([]error{machinesErr, evalErr, enginesErr}, fleet.Errors(inspected)...)
 	if flags.check {
 		errs = append(errs, checkStatus(rows))
@@ -129,7 +128,7 @@ func (a *app) status(flags statusFlags) error {
 	return errors.Join(errs...)
 }
 
-// loadState reads the recorded state. It does not take the lock.
+// loadState reads the recorded state of the cluster. It does not take the cluster's lock.
 func (a *app) loadState(e *nixeval.Evaluator, hive *nixeval.Hive) (*state.State, error) {
 	dir, err := a.locateState(e, hive)
 	if err != nil {
@@ -138,7 +137,8 @@ func (a *app) loadState(e *nixeval.Evaluator, hive *nixeval.Hive) (*state.State,
 	return dir.Load()
 }
 
-// checkError contains the nodes or findings that are not in the expected state.
+// checkError means that nodes or findings are not in the expected state. nodes contains their
+// names.
 type checkError struct{ nodes []string }
 
 func (e *checkError) Error() string {
@@ -161,12 +161,12 @@ func checkStatus(rows []inspect.Status) error {
 	return &checkError{bad}
 }
 
-// writeStatus prints the table and notes about its nodes. more are notes that are not about a
-// single node.
+// writeStatus prints the table of nodes, then notes about single nodes, then the other notes in
+// more.
 func writeStatus(w io.Writer, rows []inspect.Status, more ...string) {
 	table := []ui.Row{{"NODE", "GENERATION", "SYSTEM", "UNITS", "UPTIME", "LAST RUN"}}
 	for _, s := range rows {
-		table = append(table, ui.Row{s.Node, generationText(s), s.System, unitsText(s), uptimeText(s), lastRunText(s)})
+		table = append(table, ui.Row{s.Node, formatGeneration(s), s.System, formatUnits(s), formatUptime(s), formatLastRun(s)})
 	}
 	if slices.ContainsFunc(rows, func(s inspect.Status) bool { return s.Machine != nil }) {
 		table[0] = append(table[0], "MACHINE")
@@ -181,11 +181,11 @@ func writeStatus(w io.Writer, rows []inspect.Status, more ...string) {
 	ui.Table(w, table)
 	var notes []string
 	for _, s := range rows {
-		for _, note := range statusNotes(s) {
+		for _, note := range describeStatus(s) {
 			notes = append(notes, s.Node+": "+note)
 		}
 	}
-	for _, note := range append(certificateNotes(rows, time.Now()), more...) {
+	for _, note := range append(describeCertificates(rows, time.Now()), more...) {
 		if note != "" {
 			notes = append(notes, note)
 		}
@@ -197,13 +197,13 @@ func writeStatus(w io.Writer, rows []inspect.Status, more ...string) {
 
 const (
 	renewalNotice   = 30 * 24 * time.Hour  // how long before its end a certificate is reported
-	authorityNotice = 365 * 24 * time.Hour // the same for an authority, whose replacement takes longer
+	authorityNotice = 365 * 24 * time.Hour // how long before its end an authority is reported; replacing an authority takes longer
 	renewalGrace    = 3 * 24 * time.Hour   // how long a certificate's renewal may be overdue
 )
 
-// certificateNotes returns notes about the certificate that ends first and about authorities that
-// end soon.
-func certificateNotes(rows []inspect.Status, now time.Time) []string {
+// describeCertificates returns a note about the certificate that ends first, and a note for each
+// authority that ends within authorityNotice.
+func describeCertificates(rows []inspect.Status, now time.Time) []string {
 	var node string
 	var first engine.Certificate
 	var notes, authorities []string
@@ -213,7 +213,7 @@ func certificateNotes(rows []inspect.Status, now time.Time) []string {
 			case !c.Authority && (node == "" || c.Ends.Before(first.Ends)):
 				node, first = s.Node, c
 			case c.Authority && c.Ends.Sub(now) < authorityNotice:
-				// All nodes have the same authorities.
+				// All nodes have the same authorities, so report each authority once.
 				note := fmt.Sprintf("authorities: %s ends on %s, and the cluster stops working then; nothing renews it (docs/kubernetes.md)", c.Name, c.Ends.Format(time.DateOnly))
 				if !slices.Contains(authorities, note) {
 					authorities = append(authorities, note)
@@ -222,19 +222,19 @@ func certificateNotes(rows []inspect.Status, now time.Time) []string {
 		}
 	}
 	if node != "" {
-		notes = append(notes, firstExpiryNote(node, first, now))
+		notes = append(notes, describeFirstExpiry(node, first, now))
 	}
 	return append(notes, authorities...)
 }
 
-func firstExpiryNote(node string, c engine.Certificate, now time.Time) string {
+func describeFirstExpiry(node string, c engine.Certificate, now time.Time) string {
 	left := c.Ends.Sub(now)
 	text := fmt.Sprintf("certificates: %s of %s ends first, on %s", c.Name, node, c.Ends.Format(time.DateOnly))
 	switch {
 	case left < 0:
 		text += ": it has ended"
 	case left < renewalNotice:
-		text += ", in " + shortDuration(left)
+		text += ", in " + formatShortDuration(left)
 	}
 	switch {
 	case c.Renewer != "" && now.After(c.Due.Add(renewalGrace)):
@@ -245,7 +245,7 @@ func firstExpiryNote(node string, c engine.Certificate, now time.Time) string {
 	return fmt.Sprintf("%s (made on %s)", text, c.Begins.Format(time.DateOnly))
 }
 
-func generationText(s inspect.Status) string {
+func formatGeneration(s inspect.Status) string {
 	switch {
 	case s.Generation == 0 && s.Boots == 0:
 		return "-"
@@ -257,7 +257,7 @@ func generationText(s inspect.Status) string {
 	return fmt.Sprint(s.Boots)
 }
 
-func unitsText(s inspect.Status) string {
+func formatUnits(s inspect.Status) string {
 	switch {
 	case s.State == "":
 		return "-"
@@ -269,14 +269,14 @@ func unitsText(s inspect.Status) string {
 	return s.State
 }
 
-func uptimeText(s inspect.Status) string {
+func formatUptime(s inspect.Status) string {
 	if s.State == "" {
 		return "-"
 	}
-	return shortDuration(time.Duration(s.Uptime) * time.Second)
+	return formatShortDuration(time.Duration(s.Uptime) * time.Second)
 }
 
-func lastRunText(s inspect.Status) string {
+func formatLastRun(s inspect.Status) string {
 	r := s.LastRun
 	if r == nil {
 		return "-"
@@ -290,14 +290,14 @@ func lastRunText(s inspect.Status) string {
 	case what == "":
 		what = "failed"
 	}
-	return what + " " + shortDuration(s.Time.Sub(r.Time)) + " ago"
+	return what + " " + formatShortDuration(s.Time.Sub(r.Time)) + " ago"
 }
 
-// statusNotes returns what does not fit into the table.
-func statusNotes(s inspect.Status) []string {
+// describeStatus returns notes about a node that do not fit into the columns of the table.
+func describeStatus(s inspect.Status) []string {
 	var notes []string
 	if s.Error != "" {
-		return nil // the error is shown separately
+		return nil // finish prints the error of a node that cannot be reached
 	}
 	switch s.System {
 	case inspect.OtherSystem:
@@ -320,8 +320,8 @@ func statusNotes(s inspect.Status) []string {
 	return notes
 }
 
-// shortDuration formats a duration in its one or two largest units: 3d4h, 2h10m, 5m, 12s.
-func shortDuration(d time.Duration) string {
+// formatShortDuration formats a duration in its one or two largest units: 3d4h, 2h10m, 5m, 12s.
+func formatShortDuration(d time.Duration) string {
 	d = max(d, 0)
 	days, hours, minutes := int(d.Hours())/24, int(d.Hours())%24, int(d.Minutes())%60
 	switch {

@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nixbench/nixbench/deploy/inspect"
-
 	"github.com/nixbench/nixbench/deploy/engine"
+	"github.com/nixbench/nixbench/deploy/inspect"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
@@ -48,7 +47,7 @@ func TestCertificateNotes(t *testing.T) {
 		"ends first, on 2026-06-30 (made on 2026-04-01)\nauthorities: ca.crt ends on 2027-02-25, and the cluster stops working then; nothing renews it (docs/kubernetes.md)": {
 			row("cp-1", "apiserver.crt", 60*day), authority("cp-1", 300*day), authority("cp-2", 300*day), authority("cp-3", 400*day)},
 	} {
-		if got := strings.Join(certificateNotes(rows, now), "\n"); !strings.Contains(got, want) || want == "" && got != "" {
+		if got := strings.Join(describeCertificates(rows, now), "\n"); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -67,17 +66,17 @@ func TestKubeconfigNote(t *testing.T) {
 	}
 	cert := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	a := &app{dir: state.Dir(t.TempDir())}
-	if got := a.kubeconfigNote(ends); got != "" {
+	if got := a.describeKubeconfigExpiry(ends); got != "" {
 		t.Errorf("there is no kubeconfig, and the note is %q", got)
 	}
 	config := `{"clusters":[{"cluster":{"server":"https://192.0.2.1:6443"}}],"users":[{"user":{"client-certificate-data":"` + cert + `","client-key-data":"S0VZ"}}]}`
 	if err := os.WriteFile(filepath.Join(string(a.dir), "kubeconfig"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := a.kubeconfigNote(ends.AddDate(0, 0, -31)); got != "" {
+	if got := a.describeKubeconfigExpiry(ends.AddDate(0, 0, -31)); got != "" {
 		t.Errorf("a month and a day before: %q", got)
 	}
-	if got := a.kubeconfigNote(ends.AddDate(0, 0, -29)); got != "kubeconfig: its certificate ends on 2027-05-01; nixbench kubeconfig writes another" {
+	if got := a.describeKubeconfigExpiry(ends.AddDate(0, 0, -29)); got != "kubeconfig: its certificate ends on 2027-05-01; nixbench kubeconfig writes another" {
 		t.Errorf("near its end: %q", got)
 	}
 }

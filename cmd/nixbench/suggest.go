@@ -11,11 +11,11 @@ import (
 
 var mistypedRE = regexp.MustCompile(`^(unknown flag: --|unknown command "|invalid argument ")([^"=\s]+)`)
 
-// suggestCorrection converts an error of the command-line parser to a usage error. If a word was
-// mistyped, the hint names the most similar word.
+// suggestCorrection converts an error of the command-line parser to a usage error. If a command,
+// flag or argument is mistyped, the error has a hint with the most similar valid word.
 func suggestCorrection(cmd *cobra.Command, err error) error {
 	usage := &usageError{err: err, command: cmd.CommandPath()}
-	// Remove the flag library's own suggestion, which follows on separate lines.
+	// Remove the suggestion of cobra, which follows the first line.
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	m := mistypedRE.FindStringSubmatch(text)
 	if m == nil {
@@ -42,14 +42,15 @@ func suggestCorrection(cmd *cobra.Command, err error) error {
 		}
 	}
 	usage.err = fmt.Errorf("%s", text)
-	if near := nearestWord(m[2], words); near != "" {
+	if near := findNearestWord(m[2], words); near != "" {
 		return &hintedError{usage, fmt.Sprintf("did you mean %s%s? See %s --help", prefix, near, cmd.CommandPath())}
 	}
 	return usage
 }
 
-// nearestWord returns the word that is most similar to a mistyped one, or an empty string.
-func nearestWord(typed string, words []string) string {
+// findNearestWord returns the word that is most similar to typed, or an empty string if no word is
+// similar.
+func findNearestWord(typed string, words []string) string {
 	choice := &cobra.Command{SuggestionsMinimumDistance: 1}
 	for _, w := range words {
 		choice.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})

@@ -8,7 +8,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Set with -ldflags "-X main.version=… -X main.commit=…" by builds outside of the git repository.
+// version and commit are set with -ldflags "-X main.version=… -X main.commit=…" by builds outside
+// of the git repository. Otherwise they are empty, and readBuildVersion reads the build information
+// of Go.
 var version, commit string
 
 func (a *app) versionCommand() *cobra.Command {
@@ -18,7 +20,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	cmd.RunE = a.withView(func([]string) error {
-		v := buildVersion()
+		v := readBuildVersion()
 		a.view.Result(v, func(w io.Writer) {
 			fmt.Fprintf(w, "nixbench %s", v.Version)
 			if v.Commit != "" {
@@ -37,7 +39,7 @@ type versionView struct {
 	Go      string `json:"go"`
 }
 
-func buildVersion() versionView {
+func readBuildVersion() versionView {
 	v := versionView{Version: version, Commit: commit}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

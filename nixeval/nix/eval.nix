@@ -1,18 +1,20 @@
-# Evaluates a hive. The Go code wraps this file and the modules that it takes as arguments into one
-# expression, so nothing is written into the user's folder. It must evaluate with Nix 2.8, in pure
-# mode, and with any `lib` of nixpkgs since 22.11.
+# Evaluates a hive. The Go code passes this file and its arguments to Nix as one expression, so that
+# nothing is written into the user's folder. The file must work with Nix 2.8 and later, with `lib` of
+# nixpkgs 22.11 and later, and in pure mode.
 {
-  # Modules of nixbench, as values: the options of hives, roles and deployments.
+  # Modules of nixbench, as values: the options of the hive (meta, cluster, roles), the modules of
+  # every node, and the module of every role whose nodes share one closure.
   hiveOptions,
   deploymentModules,
   sharedRoleModule,
   # The hive's name for messages: a file, or a flake output.
   location,
-  # If true, the hive must set meta.nixpkgs (a flake); if false, <nixpkgs> is the default.
+  # True for a flake in pure mode: the hive must set meta.nixpkgs to a package set. If false, the
+  # default is <nixpkgs>.
   hermetic,
-  # The facts, or null if there are no machines yet.
+  # The facts about the cluster's machines, or null before machines exist.
   runtime,
-  # [ { path; raw; isJSON; } ]: --set, in order.
+  # The arguments of --set, in order: [ { path; raw; isJSON; } ].
   sets,
 }:
 rawHive:
@@ -43,8 +45,8 @@ let
     typeOf
     ;
 
-  # The Go code recognises messages of this file by the prefix and shows them without a trace.
-  fail = message: throw "nixbench: ${message}";
+  # Throw an error with a prefix. The Go code shows errors with this prefix without a trace.
+  throwError = message: throw "nixbench: ${message}";
 
   reservedNames = [
     "meta"
@@ -56,17 +58,17 @@ let
 
   hive =
     let
-      called =
+      hiveValue =
         if isFunction rawHive || (isAttrs rawHive && rawHive ? __functor) then rawHive { } else rawHive;
     in
-    if !isAttrs called then
-      fail "${location} must give an attribute set (or a function that returns one), but it gives ${aType called}"
-    else if called ? type && called.type == "derivation" then
-      fail "${location} must give an attribute set of nodes, but it gives a derivation"
-    else if called ? meta && called ? network then
-      fail "${location} has both `meta` and `network`; keep `meta` (`network` is its old name)"
+    if !isAttrs hiveValue then
+      throwError "${location} must give an attribute set (or a function that returns one), but it gives ${typeWithArticle hiveValue}"
+    else if hiveValue ? type && hiveValue.type == "derivation" then
+      throwError "${location} must give an attribute set of nodes, but it gives a derivation"
+    else if hiveValue ? meta && hiveValue ? network then
+      throwError "${location} has both `meta` and `network`; keep `meta` (`network` is its old name)"
     else
-      called;
+      hiveValue;
 
   rawMeta = hive.meta or hive.network or { };
 
@@ -75,29 +77,29 @@ let
   importNixpkgs =
     option: value:
     let
-      inFlake = what: fail ''
+      throwImpure = what: throwError ''
         ${option} in ${location} is ${what}, and a flake stays pure only with a package set. Write
 
           ${option} = import nixpkgs { system = "x86_64-linux"; };'';
     in
     if isPath value || isString value then
-      if hermetic then inFlake "a path" else importNixpkgs option (import value)
+      if hermetic then throwImpure "a path" else importNixpkgs option (import value)
     else if isAttrs value && !(value ? lib && value ? path && value ? config) && value ? outPath then
-      if hermetic then inFlake "a flake input or a path" else importNixpkgs option (import value)
+      if hermetic then throwImpure "a flake input or a path" else importNixpkgs option (import value)
     else if isFunction value then
-      if hermetic then inFlake "a function" else value { overlays = [ ]; }
+      if hermetic then throwImpure "a function" else value { overlays = [ ]; }
     else if isAttrs value && value ? lib && value ? path && value ? config then
       value
     else
-      fail "${option} in ${location} must be a path to nixpkgs, a function such as `import <nixpkgs>`, or a package set, but it is ${aType value}";
+      throwError "${option} in ${location} must be a path to nixpkgs, a function such as `import <nixpkgs>`, or a package set, but it is ${typeWithArticle value}";
 
   nixpkgs =
-    # Read nixpkgs from the raw meta, because evaluating meta needs nixpkgs' lib. If meta is a
-    # function, <nixpkgs> is used, as in Colmena.
+    # Read nixpkgs from rawMeta, because the evaluation of meta needs nixpkgs' lib. If rawMeta is a
+    # function, use <nixpkgs>, as Colmena does.
     if isAttrs rawMeta && rawMeta.nixpkgs or null != null then
       importNixpkgs "meta.nixpkgs" rawMeta.nixpkgs
     else if hermetic then
-      fail ''
+      throwError ''
         ${location} does not set meta.nixpkgs. Write
 
           meta.nixpkgs = import nixpkgs { system = "x86_64-linux"; };''
@@ -106,9 +108,11 @@ let
 
   inherit (nixpkgs) lib;
 
-  # -- meta, cluster, roles: type-checked; every error names the file -----------
+  # -- meta, cluster and roles: the module system checks types --------------------
 
-  located =
+  # Return the module with its location, which the module system shows in errors.
+
+  withLocation =
     where: module:
     if isPath module || isString module then
       module
@@ -118,9 +122,10 @@ let
         imports = [ module ];
       }
     else
-      fail "${where}: a NixOS module is an attribute set, a function or a file, but this is ${aType module}";
+      throwError "${where}: a NixOS module is an attribute set, a function or a file, but this is ${typeWithArticle module}";
 
-  top =
+  # Evaluate meta, cluster and roles of the hive, with additional modules.
+  evalSettings =
     extra:
     (lib.evalModules {
       modules = [
@@ -137,13 +142,13 @@ let
       ++ extra;
     }).config;
 
-  asWritten = top [ ];
-  checkedSets = map (checkSet asWritten) sets;
+  settingsWithoutSets = evalSettings [ ];
+  checkedSets = map (checkSet settingsWithoutSets) sets;
   settings =
     if sets == [ ] then
-      asWritten
+      settingsWithoutSets
     else
-      top (
+      evalSettings (
         map (s: {
           _file = "--set ${s.text}";
           config = lib.setAttrByPath s.path (lib.mkForce s.value);
@@ -151,12 +156,13 @@ let
       );
   inherit (settings) meta roles cluster;
 
-  # The type of the current value decides how the text is parsed.
+  # Return { path; text; value; } for an argument of --set. The type of the value in config
+  # determines how the text is parsed.
   checkSet =
     config: s:
     let
       text = "${concatStringsSep "." s.path}=${s.raw}";
-      bad = message: fail "--set ${text}: ${message}";
+      throwSetError = message: throwError "--set ${text}: ${message}";
       walk =
         done: path: value:
         if path == [ ] then
@@ -164,7 +170,7 @@ let
         else if isAttrs value && value ? ${head path} then
           walk (done ++ [ (head path) ]) (tail path) value.${head path}
         else
-          bad "there is no ${concatStringsSep "." (done ++ [ (head path) ])}${
+          throwSetError "there is no ${concatStringsSep "." (done ++ [ (head path) ])}${
             if isAttrs value && value != { } then
               "; ${if done == [ ] then "the hive" else concatStringsSep "." done} has ${
                 concatStringsSep ", " (attrNames value)
@@ -174,12 +180,12 @@ let
           }";
       json = if s.isJSON then builtins.fromJSON s.raw else null;
       current = walk [ ] s.path { inherit (config) roles cluster; };
-      expects = what: bad "expected ${what}, as the hive has ${builtins.toJSON current} there";
+      throwTypeError = what: throwSetError "expected ${what}, as the hive has ${builtins.toJSON current} there";
       value =
         if isInt current then
-          if isInt json then json else expects "a whole number"
+          if isInt json then json else throwTypeError "a whole number"
         else if isBool current then
-          if isBool json then json else expects "true or false"
+          if isBool json then json else throwTypeError "true or false"
         else if isString current || isPath current then
           s.raw
         else if current == null then
@@ -187,18 +193,19 @@ let
         else if isList current && lib.last s.path != "modules" then
           if isList json then json else lib.splitString "," s.raw
         else if isAttrs current then
-          bad "it contains several settings; use one of ${concatStringsSep ", " (attrNames current)}"
+          throwSetError "it contains several settings; use one of ${concatStringsSep ", " (attrNames current)}"
         else
-          bad "it cannot be set from the command line";
+          throwSetError "it cannot be set from the command line";
     in
-    # Evaluate the value here, because this error message is clearer than the module system's.
+    # Evaluate the value now, because these error messages are clearer than those of the module
+    # system.
     builtins.seq value {
       inherit (s) path;
       inherit text value;
     };
 
-  # Nix's names for its types, with an article.
-  aType =
+  # Return Nix's name for the type of a value, with an article.
+  typeWithArticle =
     value:
     {
       int = "an integer";
@@ -209,14 +216,14 @@ let
     }
     .${typeOf value} or "a ${typeOf value}";
 
-  # -- units: each is evaluated once --------------------------------------------
+  # -- units: sets of nodes that share one closure ---------------------------------
 
   nodeNames = filter (name: !elem name reservedNames) (attrNames hive);
 
-  # The number of nodes that all roles can have together: the addresses in a network that nixbench
-  # makes, and at most 65536. Errors in the range itself are reported by the plan.
+  # The maximum number of nodes of all roles together: the number of addresses in a network that
+  # nixbench creates, and at most maxNodes. The Go code reports an invalid cidr.
   maxNodes = 65536;
-  room =
+  maxRoleNodes =
     let
       inherit (cluster.network) mode cidr;
       prefix = builtins.match "[0-9.]+/([89]|1[0-9]|2[0-9])" cidr;
@@ -225,21 +232,21 @@ let
     # Subtract the network's own address, the gateway and the broadcast address.
     if elem mode [ "nat" "isolated" ] && prefix != null then lib.min maxNodes (addresses - 3) else maxNodes;
 
-  # Check the count before a list of nodes or units is made.
+  # The names of the roles. Fail before lists of nodes are created if the roles have too many nodes.
   countedRoles =
     let
       total = foldl' (n: r: n + r.count) 0 (attrValues roles);
       largest = head (lib.sort (a: b: roles.${a}.count > roles.${b}.count) (attrNames roles));
     in
-    if total <= room then
+    if total <= maxRoleNodes then
       attrNames roles
     else
-      fail "roles.${largest}.count is ${toString roles.${largest}.count}: the roles have ${toString total} nodes, and ${
-        if room == maxNodes then
+      throwError "roles.${largest}.count is ${toString roles.${largest}.count}: the roles have ${toString total} nodes, and ${
+        if maxRoleNodes == maxNodes then
           "a hive can have ${toString maxNodes} at most"
         else
-          "cluster.network.cidr ${cluster.network.cidr} has room for ${toString room}"
-      }; use a smaller count${if room == maxNodes then "" else " or a larger network"}";
+          "cluster.network.cidr ${cluster.network.cidr} has room for ${toString maxRoleNodes}"
+      }; use a smaller count${if maxRoleNodes == maxNodes then "" else " or a larger network"}";
 
   roleNodes = role: genList (i: "${role}-${toString (i + 1)}") roles.${role}.count;
 
@@ -247,7 +254,7 @@ let
     inherit name;
     value = {
       nodes = [ name ];
-      modules = map (located "${location}, node ${name}") (
+      modules = map (withLocation "${location}, node ${name}") (
         if isList hive.${name} then hive.${name} else [ hive.${name} ]
       );
     };
@@ -260,13 +267,13 @@ let
         _file = "${location}, role ${role}";
         deployment = {
           inherit (roles.${role}) tags;
-          # nixbench boots these machines and sets their addresses. Defaults such as "''${name}.lan"
-          # are for machines that already exist.
+          # nixbench boots these machines and sets their addresses. So override a targetHost in
+          # `defaults`, such as "''${name}.lan", which is for existing machines.
           targetHost = lib.mkOverride 90 null;
         };
       }
     ]
-    ++ map (located "${location}, role ${role}") roles.${role}.modules;
+    ++ map (withLocation "${location}, role ${role}") roles.${role}.modules;
 
   roleUnits =
     role:
@@ -301,14 +308,14 @@ let
   evalUnit =
     check: name: unit:
     let
-      # Settings for a node take precedence over settings for its role.
+      # Attributes for a node override attributes for its role.
       names = [ name ] ++ lib.optional (unit ? role) unit.role;
-      own = lib.findFirst (n: meta.nodeNixpkgs ? ${n}) null names;
+      override = lib.findFirst (n: meta.nodeNixpkgs ? ${n}) null names;
       pkgs =
-        if own == null then
+        if override == null then
           nixpkgs
         else
-          importNixpkgs "meta.nodeNixpkgs.${own}" meta.nodeNixpkgs.${own};
+          importNixpkgs "meta.nodeNixpkgs.${override}" meta.nodeNixpkgs.${override};
     in
     import (pkgs.path + "/nixos/lib/eval-config.nix") {
       system = pkgs.stdenv.hostPlatform.system;
@@ -321,7 +328,7 @@ let
         }
       ]
       ++ deploymentModules
-      ++ [ (located "${location}, defaults" (hive.defaults or { })) ]
+      ++ [ (withLocation "${location}, defaults" (hive.defaults or { })) ]
       ++ unit.modules;
       specialArgs = {
         inherit name runtime;
@@ -331,14 +338,14 @@ let
       // foldl' (args: n: (meta.nodeSpecialArgs.${n} or { }) // args) { } names;
     };
 
-  # Used for `nodes` and the survey, which read a few options of many nodes. Checking that every
-  # definition has an option would cost more than reading those options. Nodes that are built are
-  # checked in full by `checked`.
+  # All units, evaluated without the check that every definition has a declared option. They are for
+  # the argument `nodes` and for the survey, which read a few options of many nodes: the check would
+  # take longer than reading the options. Units that are built come from `checked`.
   unchecked = mapAttrs (evalUnit false) units;
   checked = mapAttrs (evalUnit true) units;
 
-  # The boot image of a role: the role's system without facts and without a node name. All nodes of
-  # the role boot from it.
+  # The boot image of all machines of a role: the role's system with the role's name instead of a
+  # node's name.
   imageOf =
     kind: role:
     let
@@ -357,15 +364,17 @@ let
           "qemu";
     in
     images.${wanted}
-      or (fail "role ${role}: its nixpkgs has no system.build.images.${wanted}; NixOS 25.05 has it, or set roles.${role}.image to an existing image");
+      or (throwError "role ${role}: its nixpkgs has no system.build.images.${wanted}; NixOS 25.05 has it, or set roles.${role}.image to an existing image");
 
-  # The derivations of the image that a role sets, if the image is a store path that must be built.
+  # The derivations that must be built for `image` of a role. The list is empty if the image is an
+  # existing file.
   imageDrvs =
     role:
     filter (p: builtins.match ".*\\.drv" p != null) (
       attrNames (builtins.getContext (toString roles.${role}.image))
     );
 
+  # Convert an attribute set with a value for each unit to one with a value for each node.
   byNode =
     evaluated:
     listToAttrs (
@@ -382,7 +391,8 @@ let
 
   uncheckedNodes = byNode unchecked;
 
-  pick = names: f: listToAttrs (map (name: { inherit name; value = f name; }) names);
+  # Return { NAME = f NAME; } for the names.
+  forNames = names: f: listToAttrs (map (name: { inherit name; value = f name; }) names);
 
   deploymentOf = d: {
     inherit (d)
@@ -398,7 +408,7 @@ let
       ;
     engine = d.engine or null;
     keys = mapAttrs (_: key: {
-      # Hives that Colmena has evaluated do not have it.
+      # Hives that Colmena's makeHive has evaluated do not have `generated`.
       generated = key.generated or null;
       inherit (key)
         destDir
@@ -417,12 +427,14 @@ let
 
   closureOf = toplevel: {
     drv = toplevel.drvPath;
-    # The name is not `outPath`, because in JSON a set with `outPath` becomes a string.
+    # The attribute is not named `outPath`, because Nix prints a set with `outPath` as a string in
+    # JSON.
     out = toplevel.outPath;
     inherit (toplevel) system;
   };
 
-  ours = {
+  # The functions for a hive that this file evaluates.
+  native = {
     inherit lib;
     pkgs = nixpkgs;
     nodes = byNode checked;
@@ -462,17 +474,17 @@ let
           nodes = uncheckedNodes;
         }
       else
-        fail "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${aType f}";
+        throwError "the expression must be a function of { pkgs, lib, nodes, ... }, but it is ${typeWithArticle f}";
   };
 
-  # A hive that Colmena's makeHive has already evaluated. It has its own closures, but no roles and
-  # no facts.
-  prepared = {
+  # The same functions for a hive that Colmena's makeHive has evaluated. It has closures, but no
+  # roles and no facts.
+  fromColmena = {
     inherit (hive) nodes;
     inherit (hive.introspect (args: args)) lib pkgs;
     skeleton =
       if sets != [ ] then
-        fail "--set ${concatStringsSep "." (head sets).path}: ${location} is a hive that Colmena has evaluated; it has no roles and no cluster"
+        throwError "--set ${concatStringsSep "." (head sets).path}: ${location} is a hive that Colmena has evaluated; it has no roles and no cluster"
       else
         {
           meta = {
@@ -493,26 +505,26 @@ let
 
   evaluated =
     if !(hive ? __schema) then
-      ours
+      native
     else if hive ? toplevel && hive ? deploymentConfig && hive ? introspect then
-      prepared
+      fromColmena
     else
-      fail "${location} has __schema, as an evaluated hive, but lacks toplevel, deploymentConfig or introspect";
+      throwError "${location} has __schema, as an evaluated hive, but lacks toplevel, deploymentConfig or introspect";
 in
 evaluated
 // {
-  # Returns everything that is cheap to evaluate. `null` means every unit. The Go code passes a list
-  # of units to find the units that fail.
+  # Return everything that is cheap to evaluate, with the deployment options of the given units, or
+  # of all units if names is null. The Go code passes lists of units to find the units that fail.
   survey =
     names:
     evaluated.skeleton
     // {
-      deployments = pick (if names == null then evaluated.skeleton.units else names) evaluated.deployment;
+      deployments = forNames (if names == null then evaluated.skeleton.units else names) evaluated.deployment;
     };
-  instantiate = names: pick names evaluated.closure;
-  images = kind: names: pick names (evaluated.image kind);
+  instantiate = names: forNames names evaluated.closure;
+  images = kind: names: forNames names (evaluated.image kind);
 
-  # The result of `eval --instantiate`: every derivation in a value.
+  # Return the paths of all derivations in a value, for `eval --instantiate`.
   drvPaths =
     let
       walk =
@@ -524,7 +536,7 @@ evaluated
         else if isList value then
           concatLists (map walk value)
         else
-          fail "--instantiate needs derivations, or sets and lists of them, but the expression gives ${aType value}";
+          throwError "--instantiate needs derivations, or sets and lists of them, but the expression gives ${typeWithArticle value}";
     in
     walk;
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Kinds of activities in the log, as far as they are used here. They have not changed since Nix 2.4.
+// Kinds of activities in Nix's log that a Reader reports. The numbers have not changed since Nix
+// 2.4.
 const (
 	CopyPath int64 = 100
 	Builds   int64 = 104 // all builds of the process; its progress is the number of builds
@@ -19,40 +20,40 @@ const (
 	resultProgress      = 105
 	resultPostBuildHook = 107
 
-	keepPlain    = 20
-	longestPlain = 4 << 10 // the rest of a longer plain line is cut
+	keepPlain    = 20      // maximum number of lines in Reader.Plain
+	longestPlain = 4 << 10 // maximum number of bytes of a line in Reader.Plain; longer lines are truncated
 )
 
-// Activity is a copy or a build of a path, or all builds of the process.
+// Activity is a copy of a store path, a build of a derivation, or all builds of the process.
 type Activity struct {
-	Kind int64
-	Path string
+	Kind int64  // CopyPath, Build or Builds
+	Path string // empty for Builds
 }
 
 // Error is an error message of Nix.
 type Error struct {
-	Text      string // with position and trace
-	Raw       string // only the message
-	File      string // position, if Nix reports one
-	Line, Col int
+	Text      string // message with position and trace
+	Raw       string // message only
+	File      string // file of the position; empty if Nix reports none
+	Line, Col int    // position in File
 }
 
-// Reader parses the lines of one Nix process and calls its functions, of which each may be nil.
-// Only one goroutine may use it.
+// Reader parses the log lines of one Nix process and calls its function fields. Each of them may be
+// nil. Only one goroutine may use a Reader.
 type Reader struct {
 	Start    func(Activity)
 	Stop     func(Activity) // the activity has ended, successfully or not
 	Progress func(a Activity, done, total int64)
 	BuildLog func(drv, line string)
 	Error    func(Error)
-	Message  func(level int64, text string) // any other message
+	Message  func(level int64, text string) // a message that is not an error
 
-	Plain []string // the last lines that are not JSON, for example of ssh, a crash or a wrapper script
+	Plain []string // the last lines that are not JSON, such as the output of ssh, of a crash or of a wrapper script
 
-	active map[int64]Activity
+	active map[int64]Activity // Nix's id → activity that has started and not stopped
 }
 
-// HandleLine parses one line.
+// HandleLine parses one line of Nix's stderr and calls the function for its content.
 func (r *Reader) HandleLine(line string) {
 	text, isJSON := strings.CutPrefix(line, "@nix ")
 	if !isJSON || !gjson.Valid(text) {
@@ -123,12 +124,12 @@ func (r *Reader) handleMessage(m gjson.Result) {
 	}
 }
 
-// LastLines returns the last n lines.
+// LastLines returns the last n lines, or all lines if there are fewer.
 func LastLines(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
 
 var ansiRE = regexp.MustCompile("\x1b\\[[0-9;?]*[A-Za-z]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[()][A-Z0-9]")
 
-// StripANSI removes escape sequences and control characters.
+// StripANSI removes escape sequences, and all control characters except newlines and tabs.
 func StripANSI(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f {

@@ -17,19 +17,19 @@ func newJSON(w io.Writer) *jsonLines {
 	return &jsonLines{enc}
 }
 
-func (j *jsonLines) event(e event.Event) { _ = j.enc.Encode(e) }
+func (j *jsonLines) showEvent(e event.Event) { _ = j.enc.Encode(e) }
 
-func (j *jsonLines) waiting(late []event.Event) {
+func (j *jsonLines) showWaits(late []event.Event) {
 	for _, e := range late {
-		j.event(e)
+		j.showEvent(e)
 	}
 }
 
-func (j *jsonLines) output(node, line string) {
-	j.event(event.Event{Time: time.Now(), Kind: event.NodeLog, Node: node, Text: line})
+func (j *jsonLines) showOutput(node, line string) {
+	j.showEvent(event.Event{Time: time.Now(), Kind: event.NodeLog, Node: node, Text: line})
 }
 
-func (j *jsonLines) result(value any, _ func(io.Writer)) {
+func (j *jsonLines) showResult(value any, _ func(io.Writer)) {
 	_ = j.enc.Encode(struct {
 		Time   time.Time `json:"time"`
 		Kind   string    `json:"event"`
@@ -37,7 +37,7 @@ func (j *jsonLines) result(value any, _ func(io.Writer)) {
 	}{time.Now(), "result", value})
 }
 
-func (j *jsonLines) problems(code int, problems []Problem) {
+func (j *jsonLines) showProblems(code int, problems []Problem) {
 	_ = j.enc.Encode(struct {
 		Time     time.Time `json:"time"`
 		Kind     string    `json:"event"`

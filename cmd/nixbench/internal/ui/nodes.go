@@ -10,22 +10,22 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// nodeLine is the live line of a node that is being worked on.
+// nodeLine is the live line of a node in progress.
 type nodeLine struct {
 	name      string // empty for waits that belong to no node
 	phase     event.Phase
 	started   time.Time
-	done      int
-	total     int
-	text      string        // the current activity
-	waits     []event.Event // the node's current waits; the last is shown
-	onlyWaits bool          // show the line only as long as it has waits
+	done      int           // transferred bytes
+	total     int           // bytes to transfer; 0: the node transfers nothing
+	text      string        // current activity of the node
+	waits     []event.Event // unfinished waits; the line shows the last one
+	onlyWaits bool          // remove the line when waits is empty
 }
 
-// nodeLines are the lines of the nodes that are being worked on, in the order in which they began.
+// nodeLines are the live lines of the nodes in progress, in the order in which the nodes began.
 type nodeLines []*nodeLine
 
-func (ns *nodeLines) event(e event.Event) {
+func (ns *nodeLines) applyEvent(e event.Event) {
 	i := slices.IndexFunc(*ns, func(n *nodeLine) bool { return n.name == e.Node })
 	switch e.Kind {
 	case event.NodeStart:
@@ -37,10 +37,10 @@ func (ns *nodeLines) event(e event.Event) {
 			(*ns)[i] = n
 		}
 	case event.NodeEnd:
-		// From now on the node waits for the other nodes and for the build.
+		// The next phase of the node begins only when the other nodes and the build are ready.
 		if i >= 0 && (e.Phase == event.Connect || e.Phase == event.Boot) {
 			(*ns)[i].onlyWaits = true
-			ns.dropIdle(i)
+			ns.removeIfIdle(i)
 		}
 	case event.Waiting:
 		if i < 0 {
@@ -57,7 +57,7 @@ func (ns *nodeLines) event(e event.Event) {
 		if i >= 0 {
 			n := (*ns)[i]
 			n.waits = slices.DeleteFunc(n.waits, func(w event.Event) bool { return sameWait(w, e) })
-			ns.dropIdle(i)
+			ns.removeIfIdle(i)
 		}
 	case event.NodeResult:
 		if i >= 0 {
@@ -79,20 +79,20 @@ func (ns *nodeLines) event(e event.Event) {
 
 func sameWait(a, b event.Event) bool { return a.Phase == b.Phase && a.Since.Equal(b.Since) }
 
-// dropIdle removes the line if there is nothing left to show on it.
-func (ns *nodeLines) dropIdle(i int) {
+// removeIfIdle removes line i if it is shown only for waits and its last wait has ended.
+func (ns *nodeLines) removeIfIdle(i int) {
 	if n := (*ns)[i]; n.onlyWaits && len(n.waits) == 0 {
 		*ns = slices.Delete(*ns, i, i+1)
 	}
 }
 
-// waiting reports whether any line has a wait.
-func (ns nodeLines) waiting() bool {
+// hasWaits reports whether any line has a wait.
+func (ns nodeLines) hasWaits() bool {
 	return slices.ContainsFunc(ns, func(n *nodeLine) bool { return len(n.waits) > 0 })
 }
 
-// currentWait returns the wait to show, and whether there is one. A wait without a phase belongs to
-// a single command, and the phase in which the command runs is more informative.
+// currentWait returns the wait that the line shows, and false if it shows none. A wait without a
+// phase is for a single command, and is shown only if no phase of the node is shown.
 func (n *nodeLine) currentWait() (event.Event, bool) {
 	for _, w := range slices.Backward(n.waits) {
 		if w.Phase != "" || n.onlyWaits {
@@ -102,23 +102,24 @@ func (n *nodeLine) currentWait() (event.Event, bool) {
 	return event.Event{}, false
 }
 
-// current returns the phase and text of the line, and when they began.
-func (n *nodeLine) current(now time.Time) (event.Phase, string, time.Time) {
+// currentActivity returns the phase and text that the line shows, and the time at which this
+// activity began.
+func (n *nodeLine) currentActivity(now time.Time) (event.Phase, string, time.Time) {
 	if w, ok := n.currentWait(); ok {
-		text := oneLine(w.Text)
+		text := firstLine(w.Text)
 		if left := w.Until.Sub(now).Round(time.Second); left > 0 {
 			text = fmt.Sprintf("%s left: %s", left, text)
 		}
 		return w.Phase, text, w.Since
 	}
 	if n.total > 0 {
-		return n.phase, fmt.Sprintf("%s of %s  %s", FormatSize(int64(n.done)), FormatSize(int64(n.total)), oneLine(n.text)), n.started
+		return n.phase, fmt.Sprintf("%s of %s  %s", FormatSize(int64(n.done)), FormatSize(int64(n.total)), firstLine(n.text)), n.started
 	}
-	return n.phase, oneLine(n.text), n.started
+	return n.phase, firstLine(n.text), n.started
 }
 
-// draw returns at most most lines of at most width columns.
-func (ns nodeLines) draw(most, width int, now time.Time) []string {
+// draw returns at most maxLines lines. It truncates lines to width columns.
+func (ns nodeLines) draw(maxLines, width int, now time.Time) []string {
 	var out []string
 	names := 0
 	for _, n := range ns {
@@ -126,19 +127,19 @@ func (ns nodeLines) draw(most, width int, now time.Time) []string {
 	}
 	names = min(names, 24)
 	for i, n := range ns {
-		if i == most-1 && len(ns) > most {
+		if i == maxLines-1 && len(ns) > maxLines {
 			return append(out, fmt.Sprintf("  … and %d more", len(ns)-i))
 		}
-		phase, text, since := n.current(now)
-		left := fmt.Sprintf("  %s %-9s %s", pad(cut(n.name, names), names), phase, storeHash.ReplaceAllString(text, ""))
+		phase, text, since := n.currentActivity(now)
+		left := fmt.Sprintf("  %s %-9s %s", padRight(truncate(n.name, names), names), phase, storeHash.ReplaceAllString(text, ""))
 		room := max(width-8, 20)
-		out = append(out, pad(cut(left, room), min(room, 72))+" "+formatDuration(now.Sub(since)))
+		out = append(out, padRight(truncate(left, room), min(room, 72))+" "+formatDuration(now.Sub(since)))
 	}
 	return out
 }
 
-// resultLine returns the last line of a node: `web-1 switched to generation 7 3.2s`.
-func resultLine(s style, e event.Event, started time.Time, width int) string {
+// formatResult formats a node's result and duration: `web-1 switched to generation 7 3.2s`.
+func formatResult(s style, e event.Event, started time.Time, width int) string {
 	mark, text := "", e.Text
 	switch {
 	case s.marks && e.Failed:
@@ -150,23 +151,23 @@ func resultLine(s style, e event.Event, started time.Time, width int) string {
 	if !started.IsZero() {
 		clock = " " + formatDuration(e.Time.Sub(started))
 	}
-	name, text := e.Node, oneLine(text)
+	name, text := e.Node, firstLine(text)
 	if s.marks { // do not shorten names in a log
-		name = cut(name, 30)
+		name = truncate(name, 30)
 	}
-	// The width that remains beside the mark and the time, which is aligned with the times of
-	// phases.
+	// room is the width for the text. The duration is aligned with the durations of phases.
 	room := max(24, width-17-max(15, len([]rune(name))))
 	if s.marks {
-		text = cut(text, room)
+		text = truncate(text, room)
 	}
-	return fmt.Sprintf("  %s%-15s %s%s", mark, name, pad(text, room), clock)
+	return fmt.Sprintf("  %s%-15s %s%s", mark, name, padRight(text, room), clock)
 }
 
-// storeHash matches the unreadable part of a store path, which is omitted to save space.
+// storeHash matches the store folder and hash of a store path. They are removed to shorten lines.
 var storeHash = regexp.MustCompile(`/nix/store/[0-9a-z]{32}-`)
 
-func oneLine(s string) string {
+// firstLine returns the first line of s, with control characters replaced by spaces.
+func firstLine(s string) string {
 	first, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {

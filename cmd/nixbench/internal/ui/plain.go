@@ -9,17 +9,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// plain writes lines for a log: finished phases, results, errors, and with --verbose every build
-// and its log.
+// plain writes lines for a log: finished phases, results and errors. With --verbose, it also writes
+// builds and their logs.
 type plain struct {
 	out, err io.Writer
 	verbose  bool
 	style    style
-	started  map[event.Phase]time.Time
-	began    map[string]time.Time // time of each node's first event
+	started  map[event.Phase]time.Time // start of each phase
+	began    map[string]time.Time      // time of each node's first event
 }
 
-func (p *plain) event(e event.Event) {
+func (p *plain) showEvent(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart:
 		if p.started == nil {
@@ -30,9 +30,9 @@ func (p *plain) event(e event.Event) {
 			fmt.Fprintf(p.err, "%-9s %s\n", "hive", e.Text)
 		}
 	case event.PhaseEnd:
-		fmt.Fprintln(p.err, phaseLine(p.style, e, p.started[e.Phase], 0))
+		fmt.Fprintln(p.err, formatPhase(p.style, e, p.started[e.Phase], 0))
 	case event.Message:
-		fmt.Fprintln(p.err, messageLine(p.style, e))
+		fmt.Fprintln(p.err, formatMessage(p.style, e))
 	case event.NodeStart:
 		if p.began == nil {
 			p.began = map[string]time.Time{}
@@ -44,40 +44,40 @@ func (p *plain) event(e event.Event) {
 			fmt.Fprintf(p.err, "%-9s %s %s\n", e.Phase, e.Node, e.Text)
 		}
 	case event.NodeResult:
-		fmt.Fprintln(p.err, resultLine(p.style, e, p.began[e.Node], 80))
+		fmt.Fprintln(p.err, formatResult(p.style, e, p.began[e.Node], 80))
 	case event.NodeLog:
 		if p.verbose {
 			fmt.Fprintf(p.err, "%s> %s\n", e.Node, e.Text)
 		}
 	case event.BuildStart:
 		if p.verbose {
-			fmt.Fprintf(p.err, "%-9s %s\n", "building", drvName(e.Path))
+			fmt.Fprintf(p.err, "%-9s %s\n", "building", trimStorePath(e.Path))
 		}
 	case event.BuildLog:
 		if p.verbose {
-			fmt.Fprintf(p.err, "%s> %s\n", drvName(e.Path), e.Text)
+			fmt.Fprintf(p.err, "%s> %s\n", trimStorePath(e.Path), e.Text)
 		}
 	}
 }
 
-// maxWaits limits the number of waits that are written at once. There may be as many waits as
-// nodes.
+// maxWaits is the maximum number of lines about waits that are written at once. There can be one
+// wait per node.
 const maxWaits = 5
 
-func (p *plain) waiting(late []event.Event) {
+func (p *plain) showWaits(late []event.Event) {
 	for i, e := range late {
 		if i == maxWaits-1 && len(late) > maxWaits {
 			fmt.Fprintf(p.err, "%-9s … and %d more\n", "waiting", len(late)-i)
 			return
 		}
-		fmt.Fprintf(p.err, "%-9s %s\n", "waiting", waitLine(e))
+		fmt.Fprintf(p.err, "%-9s %s\n", "waiting", formatWait(e))
 	}
 }
 
-// waitLine returns `web-1: keys: a lock (12s so far, at most 48s more)`.
-func waitLine(e event.Event) string {
+// formatWait formats a wait: `web-1: keys: a lock (12s so far, at most 48s more)`.
+func formatWait(e event.Event) string {
 	var parts []string
-	for _, part := range []string{e.Node, string(e.Phase), waitText(e)} {
+	for _, part := range []string{e.Node, string(e.Phase), formatWaitReason(e)} {
 		if part != "" {
 			parts = append(parts, part)
 		}
@@ -89,9 +89,10 @@ func waitLine(e event.Event) string {
 	return fmt.Sprintf("%s (%s)", strings.Join(parts, ": "), times)
 }
 
-// waitText returns the reason of a wait, with its progress if it has any.
-func waitText(e event.Event) string {
-	text := storeHash.ReplaceAllString(oneLine(e.Text), "")
+// formatWaitReason returns the reason of a wait, preceded by its progress if the event contains
+// progress.
+func formatWaitReason(e event.Event) string {
+	text := storeHash.ReplaceAllString(firstLine(e.Text), "")
 	switch {
 	case e.Total == 0:
 	case e.Phase == event.Copy:
@@ -102,31 +103,31 @@ func waitText(e event.Event) string {
 	return text
 }
 
-func (p *plain) output(node, line string) { fmt.Fprintf(p.out, "%s | %s\n", node, line) }
+func (p *plain) showOutput(node, line string) { fmt.Fprintf(p.out, "%s | %s\n", node, line) }
 
-func (p *plain) result(_ any, human func(io.Writer)) { human(p.out) }
+func (p *plain) showResult(_ any, human func(io.Writer)) { human(p.out) }
 
-func (p *plain) problems(_ int, problems []Problem) { writeProblems(p.err, p.style, problems) }
+func (p *plain) showProblems(_ int, problems []Problem) { writeProblems(p.err, p.style, problems) }
 
 func (p *plain) close() {}
 
-// phaseLine summarises a finished phase: `evaluate 2 units in 1 process 1.2s`.
-func phaseLine(s style, e event.Event, started time.Time, width int) string {
+// formatPhase formats a finished phase with its duration: `evaluate 2 units in 1 process 1.2s`.
+func formatPhase(s style, e event.Event, started time.Time, width int) string {
 	mark, text := "", e.Text
 	if e.Failed {
 		text = strings.TrimSuffix("failed; "+text, "; ")
 	}
 	switch {
-	case !s.marks: // a log has neither colours nor marks; users search it for words
+	case !s.marks: // no marks in a log, because users search a log for words
 	case e.Failed:
 		mark = s.bad("✗") + " "
 	default:
 		mark = s.good("✓") + " "
 	}
-	return fmt.Sprintf("%s%-9s %s %s", mark, e.Phase, pad(text, max(30, width-24)), formatDuration(e.Time.Sub(started)))
+	return fmt.Sprintf("%s%-9s %s %s", mark, e.Phase, padRight(text, max(30, width-24)), formatDuration(e.Time.Sub(started)))
 }
 
-func messageLine(s style, e event.Event) string {
+func formatMessage(s style, e event.Event) string {
 	label := e.Level
 	if label == "warning" {
 		label = s.warn(label)
@@ -147,7 +148,7 @@ func writeProblems(w io.Writer, s style, problems []Problem) {
 	}
 }
 
-// indent indents all lines but the first, to distinguish them from the next message.
+// indent indents all lines of text except the first, to distinguish them from the next message.
 func indent(text, by string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i, line := range lines {
@@ -159,7 +160,8 @@ func indent(text, by string) string {
 	return strings.Join(lines, "\n")
 }
 
-func pad(s string, width int) string {
+// padRight appends spaces to s up to width columns.
+func padRight(s string, width int) string {
 	if n := width - len([]rune(s)); n > 0 {
 		return s + strings.Repeat(" ", n)
 	}
@@ -173,8 +175,8 @@ func formatDuration(d time.Duration) string {
 	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
 }
 
-// drvName returns the readable part of a store path.
-func drvName(path string) string {
+// trimStorePath returns the name in a store path, without folder, hash and .drv.
+func trimStorePath(path string) string {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	if _, after, ok := strings.Cut(name, "-"); ok {
 		name = after

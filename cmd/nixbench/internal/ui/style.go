@@ -7,15 +7,15 @@ type style struct{ colour, marks bool }
 
 func terminalStyle() style { return style{colour: os.Getenv("NO_COLOR") == "", marks: true} }
 
-func (s style) sgr(code, text string) string {
+func (s style) colourText(code, text string) string {
 	if !s.colour {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-func (s style) bold(text string) string  { return s.sgr("1", text) }
-func (s style) faint(text string) string { return s.sgr("2", text) }
-func (s style) good(text string) string  { return s.sgr("32", text) }
-func (s style) warn(text string) string  { return s.sgr("33", text) }
-func (s style) bad(text string) string   { return s.sgr("1;31", text) }
+func (s style) bold(text string) string  { return s.colourText("1", text) }
+func (s style) faint(text string) string { return s.colourText("2", text) }
+func (s style) good(text string) string  { return s.colourText("32", text) }
+func (s style) warn(text string) string  { return s.colourText("33", text) }
+func (s style) bad(text string) string   { return s.colourText("1;31", text) }

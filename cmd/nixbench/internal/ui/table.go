@@ -20,7 +20,7 @@ func Table(w io.Writer, rows []Row) {
 	for _, r := range rows {
 		var b strings.Builder
 		for i, cell := range r {
-			b.WriteString(pad(cell, widths[i]+2))
+			b.WriteString(padRight(cell, widths[i]+2))
 		}
 		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
 	}

@@ -19,13 +19,13 @@ import (
 type livePhase struct {
 	phase   event.Phase
 	started time.Time
-	done    int
-	total   int
+	done    int      // finished units, builds or nodes
+	total   int      // 0: unknown
 	active  []string // names of running builds and copies
 }
 
-// tty shows live lines: one for the phase that began last, with its progress and time, and one for
-// each node that is being worked on. Finished phases and results scroll up as plain text.
+// tty shows live lines at the bottom of the terminal: one for the phase that began last, and one
+// for each node in progress. Finished phases and results are printed above the live lines.
 type tty struct {
 	out, err io.Writer
 	size     func() (width, height int)
@@ -36,10 +36,11 @@ type tty struct {
 	nodes  nodeLines
 	began  map[string]time.Time // time of each node's first event
 	drawn  int                  // number of live lines on the screen
-	frame  int
+	frame  int                  // counter that selects the spinner's character
 	stop   chan struct{}
 }
 
+// redraw is the interval at which the live lines are drawn.
 const redraw = 100 * time.Millisecond
 
 func newTTY(o Options, mu *sync.Mutex) *tty {
@@ -53,12 +54,13 @@ func newTTY(o Options, mu *sync.Mutex) *tty {
 		}
 		return 80, 24
 	}
-	go t.tick(mu, t.stop)
+	go t.redrawUntilClosed(mu, t.stop)
 	return t
 }
 
-// tick redraws the live lines until the view is closed, so that the displayed times advance.
-func (t *tty) tick(mu *sync.Mutex, stop <-chan struct{}) {
+// redrawUntilClosed redraws the live lines periodically until stop is closed, so that the displayed
+// durations increase.
+func (t *tty) redrawUntilClosed(mu *sync.Mutex, stop <-chan struct{}) {
 	ticker := time.NewTicker(redraw)
 	defer ticker.Stop()
 	for {
@@ -74,65 +76,65 @@ func (t *tty) tick(mu *sync.Mutex, stop <-chan struct{}) {
 	}
 }
 
-func (t *tty) event(e event.Event) {
+func (t *tty) showEvent(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart:
 		t.endPhase(e.Phase)
 		p := &livePhase{phase: e.Phase, started: e.Time, total: e.Total}
 		if e.Phase == event.Build {
-			p.total = 0 // Nix counts derivations and reports their total itself
+			p.total = 0 // e.Total counts units, but Nix reports its progress in derivations
 		}
 		t.phases = append(t.phases, p)
 		if e.Phase == event.Survey {
 			t.printLine(t.style.faint("hive " + e.Text))
 		}
 	case event.PhaseEnd:
-		started := t.phaseOf(e.Phase).started
+		started := t.findPhase(e.Phase).started
 		t.endPhase(e.Phase)
 		width, _ := t.size()
-		t.printLine(phaseLine(t.style, e, started, min(width, 80)))
+		t.printLine(formatPhase(t.style, e, started, min(width, 80)))
 	case event.UnitEnd:
-		t.phaseOf(e.Phase).done += len(e.Units)
+		t.findPhase(e.Phase).done += len(e.Units)
 	case event.Progress:
-		p := t.phaseOf(e.Phase)
+		p := t.findPhase(e.Phase)
 		p.done, p.total = e.Done, e.Total
 	case event.Message:
-		t.printLine(messageLine(t.style, e))
+		t.printLine(formatMessage(t.style, e))
 	case event.BuildStart, event.CopyStart:
-		p := t.phaseOf(e.Phase)
-		p.active = append(p.active, drvName(e.Path))
+		p := t.findPhase(e.Phase)
+		p.active = append(p.active, trimStorePath(e.Path))
 	case event.BuildEnd, event.CopyEnd:
-		t.phaseOf(e.Phase).removeActive(drvName(e.Path))
+		t.findPhase(e.Phase).removeActive(trimStorePath(e.Path))
 	case event.NodeStart, event.NodeProgress, event.NodeLog, event.NodeEnd, event.NodeResult:
-		t.nodeEvent(e)
+		t.showNodeEvent(e)
 	case event.Waiting, event.WaitEnd:
-		t.nodes.event(e)
+		t.nodes.applyEvent(e)
 	case event.BuildLog:
 		if t.verbose {
-			t.printLine(t.style.faint(drvName(e.Path)+"> ") + e.Text)
+			t.printLine(t.style.faint(trimStorePath(e.Path)+"> ") + e.Text)
 		}
 	}
 }
 
-func (t *tty) nodeEvent(e event.Event) {
+func (t *tty) showNodeEvent(e event.Event) {
 	if t.began[e.Node].IsZero() {
 		t.began[e.Node] = e.Time
 	}
-	t.nodes.event(e)
+	t.nodes.applyEvent(e)
 	switch {
 	case e.Kind == event.NodeResult:
-		t.phaseOf(e.Phase).done++
+		t.findPhase(e.Phase).done++
 		width, _ := t.size()
-		t.printLine(resultLine(t.style, e, t.began[e.Node], min(width, 80)))
+		t.printLine(formatResult(t.style, e, t.began[e.Node], min(width, 80)))
 		delete(t.began, e.Node)
 	case e.Kind == event.NodeLog && t.verbose:
 		t.printLine(t.style.faint(e.Node+"> ") + e.Text)
 	}
 }
 
-// phaseOf returns the running phase with that name. If it does not run, phaseOf returns the phase
-// that began last.
-func (t *tty) phaseOf(phase event.Phase) *livePhase {
+// findPhase returns the running phase with the given name. If it does not run, findPhase returns
+// the running phase that began last, or an empty phase.
+func (t *tty) findPhase(phase event.Phase) *livePhase {
 	for _, p := range t.phases {
 		if p.phase == phase {
 			return p
@@ -161,6 +163,7 @@ func (t *tty) printLine(text string) {
 	t.draw()
 }
 
+// clear erases the live lines.
 func (t *tty) clear() {
 	if t.drawn > 1 {
 		fmt.Fprintf(t.err, "\x1b[%dA", t.drawn-1)
@@ -173,15 +176,16 @@ func (t *tty) clear() {
 
 var spinner = []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 
+// draw replaces the live lines with the current ones.
 func (t *tty) draw() {
 	t.clear()
 	width, height := t.size()
 	now := time.Now()
 	var lines []string
 	if len(t.phases) > 0 {
-		lines = append(lines, t.phaseStatus(width, now))
+		lines = append(lines, t.formatCurrentPhase(width, now))
 	}
-	if len(t.phases) > 0 || t.nodes.waiting() {
+	if len(t.phases) > 0 || t.nodes.hasWaits() {
 		lines = append(lines, t.nodes.draw(max(height-3, 1), width, now)...)
 	}
 	if len(lines) == 0 {
@@ -191,48 +195,48 @@ func (t *tty) draw() {
 	t.drawn = len(lines)
 }
 
-// phaseStatus returns the live line of the phase that began last.
-func (t *tty) phaseStatus(width int, now time.Time) string {
+// formatCurrentPhase returns the live line of the phase that began last.
+func (t *tty) formatCurrentPhase(width int, now time.Time) string {
 	p := t.phases[len(t.phases)-1]
 	var parts []string
 	if p.total > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d", p.done, p.total))
 	}
 	parts = append(parts, p.active...)
-	for _, other := range t.phases[:len(t.phases)-1] { // concurrent phases, for which the current phase may wait
+	for _, other := range t.phases[:len(t.phases)-1] { // phases that run at the same time; p may wait for one of them
 		parts = append(parts, string(other.phase))
 	}
 	left := fmt.Sprintf("%-9s %s", p.phase, strings.Join(parts, " · "))
-	// Two columns for the spinner, eight for the time, and one so that the line does not wrap.
+	// Reserve 2 columns for the spinner, 8 for the duration, and 1 so that the line does not wrap.
 	room := max(width-11, 20)
-	left = pad(cut(left, room), min(room, 66))
+	left = padRight(truncate(left, room), min(room, 66))
 	return fmt.Sprintf("%c %s %s", spinner[t.frame%len(spinner)], left, formatDuration(now.Sub(p.started)))
 }
 
-// cut shortens s to width columns.
-func cut(s string, width int) string {
+// truncate shortens s to width columns, with … at the end.
+func truncate(s string, width int) string {
 	if r := []rune(s); len(r) > width {
 		return string(r[:width-1]) + "…"
 	}
 	return s
 }
 
-// waiting does nothing: the live lines already show the waits.
-func (t *tty) waiting([]event.Event) {}
+// showWaits does nothing: the live lines already show the waits.
+func (t *tty) showWaits([]event.Event) {}
 
-func (t *tty) output(node, line string) {
+func (t *tty) showOutput(node, line string) {
 	t.clear()
 	fmt.Fprintf(t.out, "%s %s\n", t.style.bold(node)+t.style.faint(" |"), line)
 	t.draw()
 }
 
-func (t *tty) result(_ any, human func(io.Writer)) {
+func (t *tty) showResult(_ any, human func(io.Writer)) {
 	t.phases, t.nodes = nil, nil
 	t.clear()
 	human(t.out)
 }
 
-func (t *tty) problems(_ int, problems []Problem) {
+func (t *tty) showProblems(_ int, problems []Problem) {
 	t.phases, t.nodes = nil, nil
 	t.clear()
 	writeProblems(t.err, t.style, problems)

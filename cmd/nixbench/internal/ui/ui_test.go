@@ -186,13 +186,13 @@ func TestTerminalShowsAllPhases(t *testing.T) {
 	defer mu.Unlock()
 	defer tt.close()
 	for _, phase := range []event.Phase{event.Image, event.Provision, event.Deploy} {
-		tt.event(event.Event{Kind: event.PhaseStart, Phase: phase, Total: 3})
+		tt.showEvent(event.Event{Kind: event.PhaseStart, Phase: phase, Total: 3})
 	}
 	tt.draw()
 	if _, live := screen(err.String()); !strings.Contains(live, "deploy    0 of 3 · image · provision") {
 		t.Errorf("%q", live)
 	}
-	tt.event(event.Event{Kind: event.PhaseEnd, Phase: event.Image})
+	tt.showEvent(event.Event{Kind: event.PhaseEnd, Phase: event.Image})
 	if _, live := screen(err.String()); strings.Contains(live, "image") {
 		t.Errorf("%q", live)
 	}
@@ -220,7 +220,7 @@ func TestWords(t *testing.T) {
 	for path, want := range map[string]string{
 		"/nix/store/abc-linux-6.12.drv": "linux-6.12", "/nix/store/abc-x": "x", "odd": "odd", "": "",
 	} {
-		if got := drvName(path); got != want {
+		if got := trimStorePath(path); got != want {
 			t.Errorf("%q: %q, want %q", path, got, want)
 		}
 	}
@@ -239,10 +239,10 @@ func TestResultsFitTheTerminal(t *testing.T) {
 	for _, name := range []string{"a", "a-node-with-a-long-name.rack7.example.org"} {
 		for _, text := range []string{"generation 1 → 2", strings.Repeat("long ", 30)} {
 			e := event.Event{Kind: event.NodeResult, Node: name, Text: text, Time: now}
-			if line := resultLine(style{marks: true}, e, now.Add(-time.Second), 80); len([]rune(line)) > 79 {
+			if line := formatResult(style{marks: true}, e, now.Add(-time.Second), 80); len([]rune(line)) > 79 {
 				t.Errorf("%d columns: %s", len([]rune(line)), line)
 			}
-			if line := resultLine(style{}, e, now, 80); !strings.Contains(line, name) || !strings.Contains(line, strings.TrimSpace(text)) {
+			if line := formatResult(style{}, e, now, 80); !strings.Contains(line, name) || !strings.Contains(line, strings.TrimSpace(text)) {
 				t.Errorf("a log lacks something: %s", line)
 			}
 		}

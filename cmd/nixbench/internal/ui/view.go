@@ -18,23 +18,23 @@ type Options struct {
 	Verbose  bool // also show build logs
 }
 
-// Problem is an error in the form in which it is shown.
+// Problem is an error to show, or a part of one.
 type Problem struct {
 	Where   string `json:"where,omitempty"` // node, unit or file
 	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"` // what to do about it
+	Hint    string `json:"hint,omitempty"` // how to fix the problem
 }
 
 // Row is a line of a table.
 type Row []string
 
-// renderer is one of the three output forms. View serialises the calls.
+// renderer writes one of the three output forms. View calls its methods one at a time.
 type renderer interface {
-	event(event.Event)
-	waiting([]event.Event) // activities that have had no output for a while
-	output(node, line string)
-	result(value any, human func(io.Writer))
-	problems(code int, problems []Problem)
+	showEvent(event.Event)
+	showWaits([]event.Event) // activities without output, to be reported again
+	showOutput(node, line string)
+	showResult(value any, human func(io.Writer))
+	showProblems(code int, problems []Problem)
 	close()
 }
 
@@ -47,7 +47,7 @@ type View struct {
 	stop  chan struct{}
 }
 
-// errorWriter keeps the first write error.
+// errorWriter passes writes to Writer and stores the first error in err.
 type errorWriter struct {
 	io.Writer
 	err error
@@ -61,7 +61,8 @@ func (c *errorWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// New returns a view in the form that the options and the terminal require.
+// New returns a view: JSON if o.JSON is set, otherwise live lines if o.Err is a terminal, otherwise
+// plain lines.
 func New(o Options) *View {
 	v := &View{out: &errorWriter{Writer: o.Out}, watch: watch{verbose: o.Verbose && !o.JSON}, stop: make(chan struct{})}
 	o.Out = v.out
@@ -73,15 +74,15 @@ func New(o Options) *View {
 	default:
 		v.r = &plain{out: o.Out, err: o.Err, verbose: o.Verbose}
 	}
-	go v.tick()
+	go v.reportUntilClosed()
 	return v
 }
 
-// watchInterval is the interval of checks for activities without output.
+// watchInterval is the interval at which the view checks for activities without output.
 const watchInterval = 250 * time.Millisecond
 
-// tick reports activities without output until the view is closed.
-func (v *View) tick() {
+// reportUntilClosed periodically reports activities without output, until the view is closed.
+func (v *View) reportUntilClosed() {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
 	for {
@@ -90,8 +91,8 @@ func (v *View) tick() {
 			return
 		case now := <-ticker.C:
 			v.mu.Lock()
-			if late := v.watch.late(now); len(late) > 0 {
-				v.r.waiting(late)
+			if late := v.watch.takeDue(now); len(late) > 0 {
+				v.r.showWaits(late)
 			}
 			v.mu.Unlock()
 		}
@@ -102,27 +103,29 @@ func (v *View) tick() {
 func (v *View) Event(e event.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.watch.event(e)
-	v.r.event(e)
+	v.watch.applyEvent(e)
+	v.r.showEvent(e)
 }
 
-// Result shows the result of a command: value with --json, otherwise the text that human writes.
+// Result shows the result of a command: with --json it writes value, otherwise it calls human,
+// which writes text.
 func (v *View) Result(value any, human func(io.Writer)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.watch.open = nil
-	v.r.result(value, human)
+	v.r.showResult(value, human)
 }
 
-// Problems shows why a command fails, and its exit code.
+// Problems shows the errors of a command. With --json it also writes the exit code.
 func (v *View) Problems(code int, problems []Problem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.watch.open = nil
-	v.r.problems(code, problems)
+	v.r.showProblems(code, problems)
 }
 
-// Pause runs f while nothing else is written to the terminal, for a question to the user.
+// Pause removes the live lines and runs f, which may ask the user a question. Until f returns, the
+// view writes nothing.
 func (v *View) Pause(f func()) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -136,10 +139,10 @@ func (v *View) Pause(f func()) {
 func (v *View) Output(node, line string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.r.output(node, line)
+	v.r.showOutput(node, line)
 }
 
-// Close ends the view. It returns an error if results could not be written.
+// Close ends the view. It returns the first error that occurred while results were written.
 func (v *View) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -150,7 +153,7 @@ func (v *View) Close() error {
 	}
 	v.r.close()
 	if v.out.err != nil {
-		v.r.problems(1, []Problem{{Message: v.out.err.Error()}})
+		v.r.showProblems(1, []Problem{{Message: v.out.err.Error()}})
 	}
 	return v.out.err
 }

@@ -7,30 +7,31 @@ import (
 	"github.com/nixbench/nixbench/deploy/event"
 )
 
-// reminders are the times after which an activity without output is reported, counted from its
-// start or its last change. After the last of them it is reported every minute.
+// reminders are the durations after which an activity without output is reported, counted from its
+// start or its last output. After the last duration, the activity is reported every minute.
 var reminders = []time.Duration{4 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute}
 
-// batchWindow is the longest difference between due times of activities that are reported at once.
+// batchWindow is how much earlier than its due time an activity is reported, together with an
+// activity that is due.
 const batchWindow = time.Second
 
-// watch tracks activities: phases of the run, phases of nodes, and waits. It determines which of
-// them have been without output for so long that they must be reported.
+// watch tracks activities: phases of the run, phases of nodes, and waits. It determines which
+// activities have had no output for so long that they must be reported.
 type watch struct {
-	verbose bool // logs are shown, so they count as output
-	open    []*activity
+	verbose bool        // the view shows logs, so a log line counts as output
+	open    []*activity // activities that have not ended
 }
 
 // activity is a phase or wait that has begun and not ended.
 type activity struct {
 	event      event.Event // contains the node, phase, text and time limit
 	since      time.Time
-	lastOutput time.Time // time of the last output about it
-	reports    int       // number of reports since then
-	wait       bool
+	lastOutput time.Time // time of the last output about this activity, initially its start
+	reports    int       // number of reports since lastOutput
+	wait       bool      // the activity is a wait, not a phase
 }
 
-// due returns the time of the activity's next report.
+// due returns the time at which the activity must be reported next.
 func (a *activity) due() time.Time {
 	if extra := a.reports - len(reminders) + 1; extra > 0 {
 		return a.lastOutput.Add(reminders[len(reminders)-1] + time.Duration(extra)*time.Minute)
@@ -38,35 +39,35 @@ func (a *activity) due() time.Time {
 	return a.lastOutput.Add(reminders[a.reports])
 }
 
-func (w *watch) event(e event.Event) {
+func (w *watch) applyEvent(e event.Event) {
 	switch e.Kind {
 	case event.PhaseStart, event.NodeStart:
-		w.end(e.Node, e.Phase)
-		w.begin(e, e.Time)
+		w.endPhase(e.Node, e.Phase)
+		w.beginActivity(e, e.Time)
 	case event.PhaseEnd, event.NodeEnd:
-		w.end(e.Node, e.Phase)
+		w.endPhase(e.Node, e.Phase)
 	case event.NodeResult:
 		w.open = slices.DeleteFunc(w.open, func(a *activity) bool { return a.event.Node == e.Node })
 	case event.Progress, event.NodeProgress:
-		if a := w.find(e.Node, e.Phase); a != nil {
+		if a := w.findPhase(e.Node, e.Phase); a != nil {
 			a.event.Done, a.event.Total = e.Done, e.Total
 			if e.Text != "" && e.Text != a.event.Text {
 				a.event.Text = e.Text
-				if e.Phase != event.Copy && e.Phase != event.Build { // their texts are only counters
+				if e.Phase != event.Copy && e.Phase != event.Build { // the texts of these phases change all the time
 					a.resetReports(e.Time)
 				}
 			}
 		}
 	case event.BuildStart, event.CopyStart:
-		if a := w.find("", e.Phase); a != nil {
-			a.event.Text = drvName(e.Path)
+		if a := w.findPhase("", e.Phase); a != nil {
+			a.event.Text = trimStorePath(e.Path)
 		}
 	case event.NodeLog, event.BuildLog:
-		if a := w.find(e.Node, e.Phase); a != nil && w.verbose {
+		if a := w.findPhase(e.Node, e.Phase); a != nil && w.verbose {
 			a.lastOutput, a.reports = e.Time, 0
 		}
 	case event.Waiting:
-		w.wait(e)
+		w.updateWait(e)
 	case event.WaitEnd:
 		w.open = slices.DeleteFunc(w.open, func(a *activity) bool { return a.matches(e) })
 	}
@@ -77,36 +78,37 @@ func (a *activity) matches(e event.Event) bool {
 	return a.wait && a.event.Node == e.Node && a.event.Phase == e.Phase && a.since.Equal(e.Since)
 }
 
-func (w *watch) begin(e event.Event, since time.Time) *activity {
+func (w *watch) beginActivity(e event.Event, since time.Time) *activity {
 	a := &activity{event: e, since: since, lastOutput: since}
 	w.open = append(w.open, a)
 	return a
 }
 
-func (w *watch) wait(e event.Event) {
+func (w *watch) updateWait(e event.Event) {
 	i := slices.IndexFunc(w.open, func(a *activity) bool { return a.matches(e) })
 	if i < 0 {
-		w.begin(e, e.Since).wait = true
+		w.beginActivity(e, e.Since).wait = true
 		return
 	}
 	w.open[i].event = e
 	w.open[i].resetReports(e.Time)
 }
 
-// resetReports makes a changed reason due for a report at the same time as a new wait would be.
+// resetReports is called when the activity's text has changed. It moves the next report forward, to
+// the time at which a new activity would be reported first.
 func (a *activity) resetReports(now time.Time) {
 	if a.due().After(now.Add(reminders[0])) {
 		a.lastOutput, a.reports = now, 0
 	}
 }
 
-func (w *watch) end(node string, phase event.Phase) {
+func (w *watch) endPhase(node string, phase event.Phase) {
 	w.open = slices.DeleteFunc(w.open, func(a *activity) bool {
 		return !a.wait && a.event.Node == node && a.event.Phase == phase
 	})
 }
 
-func (w *watch) find(node string, phase event.Phase) *activity {
+func (w *watch) findPhase(node string, phase event.Phase) *activity {
 	for _, a := range slices.Backward(w.open) {
 		if !a.wait && a.event.Node == node && a.event.Phase == phase {
 			return a
@@ -115,10 +117,10 @@ func (w *watch) find(node string, phase event.Phase) *activity {
 	return nil
 }
 
-// isCovered reports whether another activity is more informative. A wait is more informative than its
-// phase, and an activity of a node is more informative than a phase of the run that consists only
-// of work on nodes. A wait without a phase belongs to a single command, and the phase in which the
-// command runs is more informative.
+// isCovered reports whether another activity is reported instead of a, because it is more
+// informative: a wait instead of its phase, and an activity of a node instead of a phase of the run
+// that consists only of work on nodes. A wait without a phase is for a single command, and the
+// node's phase is reported instead of this wait.
 func (w *watch) isCovered(a *activity) bool {
 	if a.wait {
 		return a.event.Phase == "" && slices.ContainsFunc(w.open, func(b *activity) bool { return !b.wait && b.event.Node == a.event.Node && b.event.Node != "" })
@@ -135,13 +137,13 @@ func (w *watch) isCovered(a *activity) bool {
 	})
 }
 
-// late returns the activities to report now, as events of the kind `wait`: waits first, then by
-// age. It counts all of them as reported.
-func (w *watch) late(now time.Time) []event.Event {
+// takeDue returns the activities to report now as events of the kind [event.Waiting], and counts
+// them as reported. Waits precede phases; both are ordered by their start.
+func (w *watch) takeDue(now time.Time) []event.Event {
 	var named []*activity
 	any := false
 	for _, a := range w.open {
-		if w.isCovered(a) { // its time counts from when it is no longer covered
+		if w.isCovered(a) { // report it only if it has no output after it is no longer covered
 			a.lastOutput, a.reports = now, 0
 			continue
 		}

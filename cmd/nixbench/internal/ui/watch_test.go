@@ -284,28 +284,28 @@ func TestTerminalShowsWaits(t *testing.T) {
 		return err.String()
 	}
 	now := time.Now()
-	tt.event(event.Event{Time: now, Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
-	tt.event(event.Event{Time: now, Kind: event.NodeStart, Phase: event.Activate, Node: "web-1", Text: "switch to x"})
+	tt.showEvent(event.Event{Time: now, Kind: event.PhaseStart, Phase: event.Deploy, Total: 1})
+	tt.showEvent(event.Event{Time: now, Kind: event.NodeStart, Phase: event.Activate, Node: "web-1", Text: "switch to x"})
 	lost := event.Event{Time: now, Kind: event.Waiting, Phase: event.Activate, Node: "web-1", Text: "unreachable; it rolls back", Since: now.Add(-12 * time.Second), Until: now.Add(48*time.Second + 400*time.Millisecond)}
-	tt.event(lost)
+	tt.showEvent(lost)
 	if got := frame(); !strings.Contains(got, "  web-1 activate  48s left: unreachable; it rolls back ") || !strings.Contains(got, "12.0s") || strings.Contains(got, "switch to x") {
 		t.Error(got)
 	}
 	lost.Kind = event.WaitEnd
-	tt.event(lost)
+	tt.showEvent(lost)
 	if got := frame(); !strings.Contains(got, "switch to x") || strings.Contains(got, "unreachable") {
 		t.Error(got)
 	}
 	// Waits that belong to no node, before any phase has begun.
-	tt.event(event.Event{Time: now, Kind: event.PhaseEnd, Phase: event.Deploy})
-	tt.event(event.Event{Time: now, Kind: event.NodeResult, Phase: event.Deploy, Node: "web-1"})
+	tt.showEvent(event.Event{Time: now, Kind: event.PhaseEnd, Phase: event.Deploy})
+	tt.showEvent(event.Event{Time: now, Kind: event.NodeResult, Phase: event.Deploy, Node: "web-1"})
 	answer := event.Event{Time: now, Kind: event.Waiting, Phase: event.Provision, Text: "hypervisor a: its network", Since: now}
-	tt.event(answer)
+	tt.showEvent(answer)
 	if got := frame(); !strings.Contains(got, "provision hypervisor a: its network") {
 		t.Error(got)
 	}
 	answer.Kind = event.WaitEnd
-	tt.event(answer)
+	tt.showEvent(answer)
 	if got := frame(); strings.Contains(got, "hypervisor") || len(tt.nodes) != 0 {
 		t.Errorf("%q", got)
 	}
