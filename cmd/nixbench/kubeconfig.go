@@ -85,7 +85,7 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if !found {
 		return usagef("kubeconfig: no node of the hive is a member of a Kubernetes cluster; they import modules/kubernetes")
 	}
-	access, err := cluster.Access(a.ctx)
+	access, err := cluster.ReadAdminAccess(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (a *app) kubeconfigNote(now time.Time) string {
 	if err != nil {
 		return "" // in most clusters there is no such file
 	}
-	access := kubernetes.ReadAccess(data)
+	access := kubernetes.ParseKubeconfig(data)
 	if access == nil || access.Ends().IsZero() || access.Ends().Sub(now) > renewalNotice {
 		return ""
 	}

@@ -76,8 +76,8 @@ type Change struct {
 
 // VersionError is returned if the running version cannot be changed to the desired one.
 type VersionError struct {
-	Text string // names both versions and the option of the hive
-	Way  string // the supported steps to the desired version
+	Text   string // names both versions and the option of the hive
+	Remedy string // which versions to set in the hive, or which nodes to deploy first
 }
 
 func (e *VersionError) Error() string { return e.Text }
@@ -86,7 +86,7 @@ func (e *VersionError) Error() string { return e.Text }
 func (e *VersionError) Kind() failure.Kind { return failure.Activation }
 
 // Hint says what to do about it.
-func (e *VersionError) Hint() string { return e.Way }
+func (e *VersionError) Hint() string { return e.Remedy }
 
 // Certified is an engine whose members stop working when their certificates expire.
 type Certified interface {
@@ -155,8 +155,8 @@ type Member struct {
 	nixeval.Engine
 }
 
-// Members returns the nodes of a hive that belong to an engine, by the kind of the engine.
-func Members(hive *nixeval.Hive) map[string][]Member {
+// MembersByKind returns the nodes of a hive that belong to an engine, by the kind of the engine.
+func MembersByKind(hive *nixeval.Hive) map[string][]Member {
 	out := map[string][]Member{}
 	for _, n := range hive.Nodes {
 		if u := hive.Unit(n.Unit); u != nil && u.Deployment.Engine != nil {

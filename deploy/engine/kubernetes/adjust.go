@@ -33,8 +33,8 @@ type taint struct {
 	Effect string `json:"effect"`
 }
 
-// sameKeyAndEffect reports whether two taints are the same taint, perhaps with another value.
-func (t taint) sameKeyAndEffect(o taint) bool { return t.Key == o.Key && t.Effect == o.Effect }
+// hasSameKeyAndEffect reports whether two taints are the same taint, perhaps with another value.
+func (t taint) hasSameKeyAndEffect(o taint) bool { return t.Key == o.Key && t.Effect == o.Effect }
 
 func (t taint) String() string {
 	if t.Value == "" {
@@ -65,14 +65,14 @@ func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[stri
 		if err != nil {
 			return nil, err
 		}
-		_, err = e.kubectl(ctx, string(list), "replace", "-f", "-")
+		_, err = e.runKubectl(ctx, string(list), "replace", "-f", "-")
 		if err == nil {
 			return words, nil
 		}
 		if !strings.Contains(err.Error(), "(Conflict)") {
 			return nil, fmt.Errorf("labels and taints: %w", err)
 		}
-		if !sleep(ctx, poll) {
+		if !sleep(ctx, pollInterval) {
 			return nil, fmt.Errorf("labels and taints: other clients keep changing the Node objects: %w", err)
 		}
 	}
@@ -94,7 +94,7 @@ func (e *Engine) findDifferences(ctx context.Context, names []string) (map[strin
 			continue
 		}
 		var want labelsAndTaints
-		if err := readSettings(m, &want); err != nil {
+		if err := decodeSettings(m, &want); err != nil {
 			return nil, nil, err
 		}
 		words, as, err := reconcileNode(n, want, m.Role == ControlPlane)
@@ -215,8 +215,8 @@ func reconcileTaints(are []map[string]any, want, last []taint, controlPlane bool
 		switch {
 		case slices.Contains(want, is):
 			stay = append(stay, raw)
-		case slices.ContainsFunc(want, is.sameKeyAndEffect): // with another value
-		case slices.ContainsFunc(ours, is.sameKeyAndEffect):
+		case slices.ContainsFunc(want, is.hasSameKeyAndEffect): // with another value
+		case slices.ContainsFunc(ours, is.hasSameKeyAndEffect):
 			words = append(words, "no taint "+is.String())
 		default:
 			stay = append(stay, raw)

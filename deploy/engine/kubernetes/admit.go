@@ -43,7 +43,7 @@ func (e *Engine) isInHive(node string) bool {
 // startJoin starts the unit that joins the node. A reset stops that unit, and the machine may then have
 // been kept.
 func (e *Engine) startJoin(ctx context.Context, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	_, err := e.Run(ctx, node, nil, "systemctl", "start", "--no-block", "nixbench-kubernetes.service")
 	return err
@@ -52,11 +52,11 @@ func (e *Engine) startJoin(ctx context.Context, node string) error {
 // permitCreation permits a control plane to create the cluster. The permission is a file in memory, so
 // a machine that is recreated later does not have it.
 func (e *Engine) permitCreation(ctx context.Context, node string) error {
-	s, err := e.settings()
+	s, err := e.clusterSettings()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	if _, err := e.Run(ctx, node, nil, "install", "-D", "-m", "0600", "/dev/null", s.Permit); err != nil {
 		return failure.On(node, fmt.Errorf("permit it to create the cluster: %w", err))
@@ -92,7 +92,7 @@ func (e *Engine) renewJoinToken(ctx context.Context) error {
 	}
 	var errs []error
 	for _, node := range e.orderControlPlanes() {
-		one, cancel := context.WithTimeout(ctx, 4*askTimeout)
+		one, cancel := context.WithTimeout(ctx, 4*commandTimeout)
 		// The test is necessary because systemctl start succeeds for a unit whose condition does not hold.
 		_, err := e.Run(one, node, nil, "sh", "-c", "test -e /var/lib/nixbench/kubernetes/joined && exec systemctl start nixbench-kubernetes-token.service")
 		cancel()

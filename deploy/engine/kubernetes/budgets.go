@@ -15,7 +15,7 @@ import (
 type budgets map[string][]gjson.Result
 
 func (e *Engine) listBudgets(ctx context.Context) (budgets, error) {
-	items, err := e.list(ctx, "get", "poddisruptionbudgets", "--all-namespaces")
+	items, err := e.listObjects(ctx, "get", "poddisruptionbudgets", "--all-namespaces")
 	if err != nil {
 		return nil, err
 	}
@@ -39,12 +39,12 @@ func (s budgetBlock) String() string {
 	return "waits for PodDisruptionBudget " + s.name + ", which " + s.text
 }
 
-func (s budgetBlock) item(p pod) engine.DrainItem {
+func (s budgetBlock) toDrainItem(p pod) engine.DrainItem {
 	return engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + s.name + " " + s.text}
 }
 
-// findBlock returns the budget that blocks the eviction of a pod, for now or permanently.
-func (all budgets) findBlock(p pod) budgetBlock {
+// findBlockingBudget returns the budget that blocks the eviction of a pod, for now or permanently.
+func (all budgets) findBlockingBudget(p pod) budgetBlock {
 	if phase := p.Get("status.phase").String(); phase != "Running" { // the API evicts such pods regardless of budgets
 		return budgetBlock{}
 	}

@@ -15,7 +15,7 @@ import (
 // plane, and the kubelet's client certificate of every node. It reads no keys: from a file that contains
 // a certificate and a key, it reads the certificate only.
 func (e *Engine) Certificates(ctx context.Context, node string) ([]engine.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	// A node that has not joined has none of these files. sed is necessary because
 	// kubelet-client-current.pem also contains the key.
@@ -27,7 +27,7 @@ done`
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
 	all := parseCertificates(string(out))
-	s, err := e.settings()
+	s, err := e.clusterSettings()
 	for i, c := range all {
 		switch {
 		case c.Authority || err != nil:

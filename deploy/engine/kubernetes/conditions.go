@@ -19,7 +19,7 @@ import (
 func (e *Engine) Conditions(deep bool) []check.Condition {
 	conditions := []check.Condition{
 		{Name: "the API answers", Probe: e.checkAPI, Explain: e.explainMembers(func(m string) bool { return slices.Contains(e.controlPlanes(), m) })},
-		{Name: count(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
+		{Name: formatCount(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
 		{Name: "system pods run", Probe: e.checkSystemPods, Explain: e.explainSystemPods},
 	}
 	if deep {
@@ -30,7 +30,7 @@ func (e *Engine) Conditions(deep bool) []check.Condition {
 	return conditions
 }
 
-func count(n int, what string) string {
+func formatCount(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -48,21 +48,21 @@ func (e *Engine) checkAPI(ctx context.Context) error {
 	missing := make([]string, len(all))
 	var asked sync.WaitGroup
 	for i, node := range all {
-		asked.Go(func() { missing[i] = e.apiFailure(ctx, node) })
+		asked.Go(func() { missing[i] = e.explainAPIFailure(ctx, node) })
 	}
 	asked.Wait()
 	if missing = slices.DeleteFunc(missing, func(m string) bool { return m == "" }); len(missing) > 0 {
-		return errors.New(abbreviate(missing))
+		return errors.New(abbreviateList(missing))
 	}
 	return nil
 }
 
-// apiFailure returns why the API server of a control plane does not answer, or an empty string if it
+// explainAPIFailure returns why the API server of a control plane does not answer, or an empty string if it
 // answers.
-func (e *Engine) apiFailure(ctx context.Context, node string) string {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func (e *Engine) explainAPIFailure(ctx context.Context, node string) string {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	_, err := e.kubectlOn(ctx, node, "", "get", "--raw", "/readyz")
+	_, err := e.runKubectlOn(ctx, node, "", "get", "--raw", "/readyz")
 	if err == nil {
 		return ""
 	}
@@ -76,7 +76,7 @@ func (e *Engine) apiFailure(ctx context.Context, node string) string {
 const progressFile = "/var/lib/nixbench/kubernetes.json"
 
 func (e *Engine) readPhase(ctx context.Context, node string) (phase, text string) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	out, err := e.Run(ctx, node, nil, "cat", progressFile)
 	if err != nil || !gjson.ValidBytes(out) {
@@ -93,8 +93,8 @@ func firstLine(s string) string {
 	return line
 }
 
-// lastLine shortens an error to its last line, which mostly contains the cause.
-func lastLine(err error) error {
+// keepLastLine shortens an error to its last line, which mostly contains the cause.
+func keepLastLine(err error) error {
 	return errors.New(lastLineOf(err.Error()))
 }
 
@@ -108,7 +108,7 @@ func lastLineOf(text string) string {
 func (e *Engine) checkNodesReady(ctx context.Context) error {
 	nodes, err := e.listNodes(ctx)
 	if err != nil {
-		return lastLine(err)
+		return keepLastLine(err)
 	}
 	var absent, notReady, extra []string
 	for _, m := range e.Cluster.Members {
@@ -137,7 +137,7 @@ func (e *Engine) checkNodesReady(ctx context.Context) error {
 		names []string
 	}{{"not registered", absent}, {"not Ready", notReady}, {"registered, but not in the hive", extra}} {
 		if len(p.names) > 0 {
-			parts = append(parts, p.what+": "+abbreviate(p.names))
+			parts = append(parts, p.what+": "+abbreviateList(p.names))
 		}
 	}
 	if len(parts) == 0 {
@@ -146,7 +146,7 @@ func (e *Engine) checkNodesReady(ctx context.Context) error {
 	return errors.New(strings.Join(parts, "; "))
 }
 
-func abbreviate(names []string) string {
+func abbreviateList(names []string) string {
 	const most = 6
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
@@ -159,7 +159,7 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 	all, waiting, err := e.listUnreadySystemPods(ctx)
 	switch {
 	case err != nil:
-		return lastLine(err)
+		return keepLastLine(err)
 	case all == 0:
 		return errors.New("there are no system pods")
 	case len(waiting) > 0:
@@ -167,7 +167,7 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 		for _, p := range waiting {
 			names = append(names, p.Get("metadata.name").String()+waitingReason(p))
 		}
-		return errors.New("not ready: " + abbreviate(names))
+		return errors.New("not ready: " + abbreviateList(names))
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 // listUnreadySystemPods returns the number of pods in kube-system and the pods that are not ready. Pods of
 // finished jobs, and pods that are being deleted, count as ready.
 func (e *Engine) listUnreadySystemPods(ctx context.Context) (all int, waiting []gjson.Result, _ error) {
-	pods, err := e.list(ctx, "-n", "kube-system", "get", "pods")
+	pods, err := e.listObjects(ctx, "-n", "kube-system", "get", "pods")
 	if err != nil {
 		return 0, nil, err
 	}
@@ -200,7 +200,7 @@ func (e *Engine) explainSystemPods(ctx context.Context) string {
 	for _, p := range waiting[:min(maxExplained, len(waiting))] {
 		name := p.Get("metadata.name").String()
 		fmt.Fprintf(&b, "%s on %s%s\n", name, p.Get("spec.nodeName").String(), waitingReason(p))
-		out, _ := e.kubectl(ctx, "", "-n", "kube-system", "logs", name, "--all-containers", "--tail=3") // it may have none yet
+		out, _ := e.runKubectl(ctx, "", "-n", "kube-system", "logs", name, "--all-containers", "--tail=3") // it may have none yet
 		for line := range strings.Lines(strings.TrimSpace(string(out))) {
 			fmt.Fprintf(&b, "  %s\n", strings.TrimSpace(line))
 		}
@@ -255,7 +255,7 @@ func (e *Engine) explainMembers(which func(node string) bool) func(context.Conte
 			for _, unit := range []string{"nixbench-kubernetes.service", "kubelet.service"} {
 				out, err := e.Run(ctx, m.Node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", logLines, "-u", unit)
 				if err != nil {
-					fmt.Fprintf(&b, "  %v\n", lastLine(err))
+					fmt.Fprintf(&b, "  %v\n", keepLastLine(err))
 					break // the node cannot be reached, so its other log cannot be read either
 				}
 				for line := range strings.Lines(strings.TrimSpace(string(out))) {

@@ -45,19 +45,19 @@ func (e *Engine) schedulableNodes() []string {
 // of the pod and by the name of a Service. It removes all that it created, and what earlier interrupted
 // checks have left.
 func (e *Engine) checkPodNetwork(ctx context.Context) error {
-	s, err := e.settings()
+	s, err := e.clusterSettings()
 	if err != nil {
 		return err
 	}
 	workers := e.schedulableNodes()
 	server, client := workers[0], workers[len(workers)-1]
 	if err := e.removeStaleProbes(ctx); err != nil {
-		return lastLine(err)
+		return keepLastLine(err)
 	}
 	p := &probeRun{Engine: e, probe: s.Probe, namespace: probeNamespace + strings.ToLower(rand.Text()[:10])}
 	defer p.cleanUp(ctx)
-	if err := p.apply(ctx, p.objects(server)); err != nil {
-		return lastLine(err)
+	if err := p.apply(ctx, p.probeObjects(server)); err != nil {
+		return keepLastLine(err)
 	}
 	pod, err := p.awaitPod(ctx, "server", isReady)
 	if err != nil {
@@ -67,7 +67,7 @@ func (e *Engine) checkPodNetwork(ctx context.Context) error {
 		"to-pod":     "http://" + bracketIPv6(pod.Get("status.podIP").String()) + ":8080/hostname",
 		"to-service": "http://server." + p.namespace + ".svc:8080/hostname",
 	} {
-		if err := p.request(ctx, name, client, url); err != nil {
+		if err := p.requestURL(ctx, name, client, url); err != nil {
 			return fmt.Errorf("from %s to %s, %s: %w", client, server, url, err)
 		}
 	}
@@ -76,7 +76,7 @@ func (e *Engine) checkPodNetwork(ctx context.Context) error {
 
 // removeStaleProbes deletes the namespaces of interrupted checks.
 func (e *Engine) removeStaleProbes(ctx context.Context) error {
-	namespaces, err := e.list(ctx, "get", "namespaces", "-l", probeLabel)
+	namespaces, err := e.listObjects(ctx, "get", "namespaces", "-l", probeLabel)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (e *Engine) removeStaleProbes(ctx context.Context) error {
 		if n.Get("metadata.deletionTimestamp").Exists() || time.Since(n.Get("metadata.creationTimestamp").Time()) < probeMaxAge {
 			continue
 		}
-		if _, err := e.kubectl(ctx, "", "delete", "namespace", n.Get("metadata.name").String(), "--ignore-not-found", "--wait=false"); err != nil {
+		if _, err := e.runKubectl(ctx, "", "delete", "namespace", n.Get("metadata.name").String(), "--ignore-not-found", "--wait=false"); err != nil {
 			return err
 		}
 	}
@@ -101,7 +101,7 @@ type probeRun struct {
 func (p *probeRun) apply(ctx context.Context, o object) error {
 	text, err := json.Marshal(o)
 	if err == nil {
-		_, err = p.kubectl(ctx, string(text), "apply", "-f", "-")
+		_, err = p.runKubectl(ctx, string(text), "apply", "-f", "-")
 	}
 	return err
 }
@@ -112,14 +112,14 @@ func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjso
 	defer cancel()
 	var pod gjson.Result // as last observed
 	for {
-		out, err := p.kubectl(limit, "", "-n", p.namespace, "get", "pod", name, "-o", "json")
+		out, err := p.runKubectl(limit, "", "-n", p.namespace, "get", "pod", name, "-o", "json")
 		if err == nil {
 			pod = gjson.ParseBytes(out)
 			if done(pod) {
 				return pod, nil
 			}
 		}
-		if !sleep(limit, poll) {
+		if !sleep(limit, pollInterval) {
 			return pod, p.explainPod(ctx, name, pod, err)
 		}
 	}
@@ -134,9 +134,9 @@ func bracketIPv6(address string) string {
 	return address
 }
 
-func (p *probeRun) request(ctx context.Context, name, node, url string) error {
+func (p *probeRun) requestURL(ctx context.Context, name, node, url string) error {
 	if err := p.apply(ctx, p.pod(name, node, append(slices.Clone(p.probe.Get), url))); err != nil {
-		return lastLine(err)
+		return keepLastLine(err)
 	}
 	_, err := p.awaitPod(ctx, name, func(pod gjson.Result) bool { return pod.Get("status.phase").String() == "Succeeded" })
 	return err
@@ -145,26 +145,26 @@ func (p *probeRun) request(ctx context.Context, name, node, url string) error {
 // explainPod returns why a pod did not reach its desired state: the last line of its log, or else its
 // phase and the reason why its container waits.
 func (p *probeRun) explainPod(ctx context.Context, name string, pod gjson.Result, err error) error {
-	if logs, logErr := p.kubectl(ctx, "", "-n", p.namespace, "logs", name, "--tail=1"); logErr == nil && len(logs) > 0 {
+	if logs, logErr := p.runKubectl(ctx, "", "-n", p.namespace, "logs", name, "--tail=1"); logErr == nil && len(logs) > 0 {
 		return errors.New(firstLine(string(logs)))
 	}
 	if !pod.Exists() {
-		return lastLine(err)
+		return keepLastLine(err)
 	}
 	return fmt.Errorf("the pod is %s%s", pod.Get("status.phase").String(), waitingReason(pod))
 }
 
 // cleanUp deletes the namespace. It also does so after ctx has ended.
 func (p *probeRun) cleanUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout*2)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout*2)
 	defer cancel()
 	// If this fails, a later check removes the namespace.
-	_, _ = p.kubectl(ctx, "", "delete", "namespace", p.namespace, "--ignore-not-found", "--timeout="+askTimeout.String())
+	_, _ = p.runKubectl(ctx, "", "delete", "namespace", p.namespace, "--ignore-not-found", "--timeout="+commandTimeout.String())
 }
 
 type object = map[string]any
 
-func (p *probeRun) objects(server string) object {
+func (p *probeRun) probeObjects(server string) object {
 	pod := p.pod("server", server, p.probe.Serve)
 	pod["spec"].(object)["restartPolicy"] = "Always"
 	return object{"apiVersion": "v1", "kind": "List", "items": []object{

@@ -118,7 +118,7 @@ const undoTimeout = 30 * time.Second
 
 // isReachable reports whether commands can be run on a node.
 func (e *Engine) isReachable(ctx context.Context, node string) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	_, err := e.Run(ctx, node, nil, "true")
 	return err == nil
@@ -133,36 +133,36 @@ func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (strin
 		if cordoned {
 			note += cordonedSuffix
 		}
-		if _, err := e.kubectl(ctx, "", "annotate", "--overwrite", "node", node, drainedAnnotation+"="+note); err != nil {
+		if _, err := e.runKubectl(ctx, "", "annotate", "--overwrite", "node", node, drainedAnnotation+"="+note); err != nil {
 			return note, shortenError(ctx, err)
 		}
 	}
 	if cordoned {
 		return note, nil
 	}
-	if _, err := e.kubectl(ctx, "", "cordon", node); err != nil {
+	if _, err := e.runKubectl(ctx, "", "cordon", node); err != nil {
 		return note, shortenError(ctx, err)
 	}
 	return note, nil
 }
 
-// apiUnavailable matches the messages of kubectl if the API does not answer. The API of a control plane that
+// apiUnavailableError matches the messages of kubectl if the API does not answer. The API of a control plane that
 // has just changed may be unavailable for some seconds.
-var apiUnavailable = regexp.MustCompile(`connection refused|connection to the server .* was refused|connection reset by peer|no answer within|TLS handshake timeout|unexpected EOF|\(ServiceUnavailable\)|etcdserver: `)
+var apiUnavailableError = regexp.MustCompile(`connection refused|connection to the server .* was refused|connection reset by peer|no answer within|TLS handshake timeout|unexpected EOF|\(ServiceUnavailable\)|etcdserver: `)
 
-// retryUnavailable runs f, and retries it for up to allTimeout while the API does not answer.
+// retryUnavailable runs f, and retries it for up to apiTimeout while the API does not answer.
 func retryUnavailable(ctx context.Context, f func() error) error {
-	return retry(ctx, func(err error) bool { return apiUnavailable.MatchString(err.Error()) || isRBACMissing(err) }, f)
+	return retry(ctx, func(err error) bool { return apiUnavailableError.MatchString(err.Error()) || isRBACMissingError(err) }, f)
 }
 
-// retry runs f, and retries it for up to allTimeout while its error is temporary.
+// retry runs f, and retries it for up to apiTimeout while its error is temporary.
 func retry(ctx context.Context, isTemporary func(error) bool, f func() error) error {
-	for end := time.Now().Add(allTimeout); ; {
+	for end := time.Now().Add(apiTimeout); ; {
 		err := f()
 		if err == nil || !isTemporary(err) || time.Now().After(end) {
 			return err
 		}
-		if !sleep(ctx, poll) {
+		if !sleep(ctx, pollInterval) {
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func shortenError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return lastLine(err)
+	return keepLastLine(err)
 }
 
 // evictPods evicts the pods of a cordoned node, in rounds, until none is left or the time limit is over. On
@@ -190,7 +190,7 @@ func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engi
 			return shortenError(ctx, err)
 		}
 		var daemonSets map[string]bool
-		if err := retryUnavailable(ctx, func() (err error) { daemonSets, err = e.daemonSets(ctx); return err }); err != nil {
+		if err := retryUnavailable(ctx, func() (err error) { daemonSets, err = e.listDaemonSets(ctx); return err }); err != nil {
 			return shortenError(ctx, err)
 		}
 		markOrphans(pods, daemonSets)
@@ -199,7 +199,7 @@ func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engi
 		}
 		took := time.Since(begin)
 		if round == 0 {
-			report("evicts " + count(countEvictable(pods), "pod"))
+			report("evicts " + formatCount(countEvictable(pods), "pod"))
 		} else {
 			left, err := e.reportRemaining(ctx, node, pods, report, took)
 			switch {
@@ -221,7 +221,7 @@ func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engi
 		case err != nil && !broken:
 			return err
 		}
-		if !sleep(ctx, poll) {
+		if !sleep(ctx, pollInterval) {
 			return context.Cause(ctx)
 		}
 	}
@@ -251,10 +251,10 @@ func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, r
 			continue
 		}
 		text := p.describeWait()
-		if stop := budgets.findBlock(p); stop.name != "" && !p.isTerminating() {
+		if stop := budgets.findBlockingBudget(p); stop.name != "" && !p.isTerminating() {
 			text = stop.String()
 			if stop.permanent {
-				blocked = append(blocked, stop.item(p))
+				blocked = append(blocked, stop.toDrainItem(p))
 			}
 		}
 		texts = append(texts, p.name()+" "+text)
@@ -264,10 +264,10 @@ func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, r
 	}
 	text := strings.Join(texts[:min(len(texts), maxShownPods)], "; ")
 	if more := len(texts) - maxShownPods; more > 0 {
-		text += fmt.Sprintf("; and %s more", count(more, "pod"))
+		text += fmt.Sprintf("; and %s more", formatCount(more, "pod"))
 	}
 	if text != "" {
-		report(fmt.Sprintf("drained for %v: %s left: %s", took.Round(time.Second), count(len(texts), "pod"), text))
+		report(fmt.Sprintf("drained for %v: %s left: %s", took.Round(time.Second), formatCount(len(texts), "pod"), text))
 	}
 	return text, nil
 }
@@ -310,18 +310,18 @@ func (e *Engine) runDrainRound(ctx context.Context, node string, pods []pod) (bo
 	if local {
 		args = append(args, "--delete-emptydir-data")
 	}
-	_, err := e.kubectl(ctx, "", args...)
+	_, err := e.runKubectl(ctx, "", args...)
 	switch {
 	case err == nil:
 		return true, nil
-	case drainTimedOut.MatchString(err.Error()):
+	case drainTimedOutError.MatchString(err.Error()):
 		return false, nil
 	}
-	return false, fmt.Errorf("kubectl drain: %w", lastLine(err))
+	return false, fmt.Errorf("kubectl drain: %w", keepLastLine(err))
 }
 
-// drainTimedOut matches the messages of kubectl drain after its time limit.
-var drainTimedOut = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
+// drainTimedOutError matches the messages of kubectl drain after its time limit.
+var drainTimedOutError = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
 
 // CheckDrain implements [engine.DrainChecker].
 func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
@@ -334,7 +334,7 @@ func (e *Engine) CheckDrainForRemoval(ctx context.Context, names []string, o eng
 }
 
 func (e *Engine) checkDrains(ctx context.Context, names []string, selects func(context.Context, gjson.Result) bool, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*allTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
 	defer cancel()
 	nodes, err := e.listNodes(ctx)
 	if errors.Is(err, errNoControlPlane) {
@@ -353,24 +353,24 @@ func (e *Engine) checkDrains(ctx context.Context, names []string, selects func(c
 		}
 		pods, err := e.listPods(ctx, name)
 		if err != nil {
-			return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
+			return nil, failure.On(name, fmt.Errorf("drain: %w", keepLastLine(err)))
 		}
 		if budgets == nil {
 			if budgets, err = e.listBudgets(ctx); err != nil {
-				return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
+				return nil, failure.On(name, fmt.Errorf("drain: %w", keepLastLine(err)))
 			}
 		}
 		if daemonSets == nil {
-			if daemonSets, err = e.daemonSets(ctx); err != nil {
-				return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
+			if daemonSets, err = e.listDaemonSets(ctx); err != nil {
+				return nil, failure.On(name, fmt.Errorf("drain: %w", keepLastLine(err)))
 			}
 		}
 		markOrphans(pods, daemonSets)
 		check := checkPods(pods, o)
 		for _, p := range pods {
 			// The drain of a node that is not Ready ignores budgets.
-			if stop := budgets.findBlock(p); stop.permanent && p.isEvictable() && !p.isTerminating() && isReady(n) {
-				check.Blocked = append(check.Blocked, stop.item(p))
+			if stop := budgets.findBlockingBudget(p); stop.permanent && p.isEvictable() && !p.isTerminating() && isReady(n) {
+				check.Blocked = append(check.Blocked, stop.toDrainItem(p))
 			}
 		}
 		all[name] = check

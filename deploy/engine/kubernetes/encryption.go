@@ -20,9 +20,9 @@ func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]stri
 	if secret != encryptionSecret {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*commandTimeout)
 	defer cancel()
-	pods, err := e.list(ctx, "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver")
+	pods, err := e.listObjects(ctx, "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver")
 	if errors.Is(err, errNoControlPlane) {
 		return nil, nil // nothing is stored yet
 	}

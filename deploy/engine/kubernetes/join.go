@@ -33,9 +33,9 @@ func (e *Engine) describeJoin(ctx context.Context, node string) string {
 // describeCertificateRequest returns the state of the certificate request of a joining node's kubelet. It
 // returns an empty string if there is no request, or if the API does not answer.
 func (e *Engine) describeCertificateRequest(ctx context.Context, node string) string {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout/3)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout/3)
 	defer cancel()
-	requests, err := e.list(ctx, "get", "certificatesigningrequests")
+	requests, err := e.listObjects(ctx, "get", "certificatesigningrequests")
 	if err != nil {
 		return ""
 	}
@@ -53,7 +53,7 @@ func (e *Engine) describeCertificateRequest(ctx context.Context, node string) st
 	if times == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", count(times, "time"), time.Since(creationTime(last)).Round(time.Second))
+	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", formatCount(times, "time"), time.Since(creationTime(last)).Round(time.Second))
 	condition := func(kind string) gjson.Result {
 		return last.Get(`status.conditions.#(type=="` + kind + `").message`)
 	}
@@ -75,7 +75,7 @@ func (e *Engine) describeCertificateRequest(ctx context.Context, node string) st
 // describeSigners returns a text if no controller manager is ready, and an empty string otherwise.
 // Controller managers approve and sign certificates.
 func (e *Engine) describeSigners(ctx context.Context) string {
-	pods, err := e.list(ctx, "-n", "kube-system", "get", "pods")
+	pods, err := e.listObjects(ctx, "-n", "kube-system", "get", "pods")
 	if err != nil {
 		return ""
 	}

@@ -26,22 +26,22 @@ type Access struct {
 	certificate, token string
 }
 
-// Access reads the credentials of the administrator from a control plane.
-func (e *Engine) Access(ctx context.Context) (*Access, error) {
+// ReadAdminAccess reads the credentials of the administrator from a control plane.
+func (e *Engine) ReadAdminAccess(ctx context.Context) (*Access, error) {
 	var errs []error
 	for _, node := range e.controlPlanes() {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 		// kubectl converts the file of kubeadm to JSON.
-		out, err := e.Run(ctx, node, nil, "kubectl", "config", "view", "--kubeconfig", admin, "--raw", "--flatten", "-o", "json")
+		out, err := e.Run(ctx, node, nil, "kubectl", "config", "view", "--kubeconfig", adminConf, "--raw", "--flatten", "-o", "json")
 		cancel()
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if a := parseAccess(e.Name, out); a != nil {
+		if a := newAccess(e.Name, out); a != nil {
 			return a, nil
 		}
-		errs = append(errs, failure.On(node, fmt.Errorf("%s has no cluster, or no user", admin)))
+		errs = append(errs, failure.On(node, fmt.Errorf("%s has no cluster, or no user", adminConf)))
 	}
 	if len(errs) == 0 {
 		errs = append(errs, errors.New("the hive has no control plane"))
@@ -65,7 +65,7 @@ func (e *AccessError) Hint() string {
 	return "nixbench check shows how far the setup of the cluster is"
 }
 
-func parseAccess(cluster string, config []byte) *Access {
+func newAccess(cluster string, config []byte) *Access {
 	c, u := gjson.GetBytes(config, "clusters.0.cluster"), gjson.GetBytes(config, "users.0.user")
 	a := &Access{
 		Cluster: cluster, Server: c.Get("server").String(), authority: c.Get("certificate-authority-data").String(),
@@ -94,12 +94,12 @@ func (a *Access) Ends() time.Time {
 	return cert.NotAfter.UTC()
 }
 
-// ReadAccess parses a file that [Access.Kubeconfig] wrote. It returns nil if the file is not valid.
-func ReadAccess(kubeconfig []byte) *Access {
+// ParseKubeconfig parses a file that [Access.Kubeconfig] wrote. It returns nil if the file is not valid.
+func ParseKubeconfig(kubeconfig []byte) *Access {
 	if !gjson.ValidBytes(kubeconfig) {
 		return nil
 	}
-	return parseAccess(gjson.GetBytes(kubeconfig, "current-context").String(), kubeconfig)
+	return newAccess(gjson.GetBytes(kubeconfig, "current-context").String(), kubeconfig)
 }
 
 // User returns the name of the administrator in the kubeconfig.

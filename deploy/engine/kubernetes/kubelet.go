@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// steadyTimeout is how long a restarted kubelet must run until it counts as healthy. A kubelet that
+	// minKubeletUptime is how long a restarted kubelet must run until it counts as healthy. A kubelet that
 	// cannot work exits within seconds.
-	steadyTimeout = 10 * time.Second
+	minKubeletUptime = 10 * time.Second
 	// stoppedTimeout is how long a wait continues while a program is stopped that no unit restarts.
 	stoppedTimeout = 20 * time.Second
 )
@@ -25,7 +25,7 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 	if !e.isInHive(node) {
 		return nil
 	}
-	for end := time.Now().Add(steadyTimeout + 2*time.Second); ; {
+	for end := time.Now().Add(minKubeletUptime + 2*time.Second); ; {
 		own, err := e.readUnits(ctx, node)
 		if err != nil {
 			return nil // the deployment itself reports a node that cannot be reached
@@ -65,7 +65,7 @@ const kubeletUnit = "kubelet.service"
 
 // readUnits reads the units of a node.
 func (e *Engine) readUnits(ctx context.Context, node string) (units, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	const script = "date +now=%s; systemctl show --timestamp=unix --property=Id,ActiveState,SubState,ActiveEnterTimestamp,NRestarts,ConditionResult kubelet.service containerd.service crio.service"
 	out, err := e.Run(ctx, node, nil, "sh", "-c", script)
@@ -122,7 +122,7 @@ func (u units) checkRunning() error {
 	kubelet := u.properties[kubeletUnit]
 	begun, _ := u.kubeletStart()
 	switch state := kubelet["SubState"]; {
-	case state == "running" && (kubelet["NRestarts"] == "0" || u.now.Sub(begun) > steadyTimeout):
+	case state == "running" && (kubelet["NRestarts"] == "0" || u.now.Sub(begun) > minKubeletUptime):
 		return nil
 	case state == "running":
 		return fmt.Errorf("its kubelet exits repeatedly: systemd has restarted it %s times, last %v ago", kubelet["NRestarts"], u.now.Sub(begun))
@@ -158,7 +158,7 @@ func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 	if state := own.properties[kubeletUnit]["SubState"]; state != "running" {
 		return fmt.Errorf("its kubelet is %s", cmp.Or(state, "unknown"))
 	}
-	out, err := e.kubectl(ctx, "", "-n", "kube-node-lease", "get", "lease", node, "-o", "jsonpath={.spec.renewTime}")
+	out, err := e.runKubectl(ctx, "", "-n", "kube-node-lease", "get", "lease", node, "-o", "jsonpath={.spec.renewTime}")
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 		return err
 	case renewed.Before(begun.Add(time.Second)): // systemd reports whole seconds
 		return errors.New("its kubelet has not reported since it was started")
-	case since > reportTimeout:
+	case since > maxLeaseAge:
 		return fmt.Errorf("its kubelet has not reported for %v", since.Round(time.Second))
 	}
 	return nil
@@ -184,7 +184,7 @@ var klogError = regexp.MustCompile(`^[EF]\d{4} [0-9:.]+\s+\d+ (\S+\] )?`)
 // lastKubeletError returns the last error in the log of the node's kubelet, or the last line if there is
 // no error.
 func (e *Engine) lastKubeletError(ctx context.Context, node string) string {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	out, err := e.Run(ctx, node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", "40", "_SYSTEMD_UNIT=kubelet.service")
 	if err != nil {

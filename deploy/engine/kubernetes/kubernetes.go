@@ -33,17 +33,17 @@ const drainedAnnotation = "nixbench.dev/drained"
 const cordonedSuffix = ",cordoned"
 
 const (
-	admin        = "/etc/kubernetes/admin.conf"
-	askTimeout   = 15 * time.Second
-	tryTimeout   = 10 * time.Second // for kubectl on one of several control planes
-	allTimeout   = 30 * time.Second // for kubectl on all of them
-	drainTimeout = 5 * time.Minute
-	resetTimeout = 2 * time.Minute
-	readyTimeout = 5 * time.Minute
-	spareTimeout = 20 * time.Second // until etcd must allow the removal of a member
+	adminConf          = "/etc/kubernetes/admin.conf"
+	commandTimeout     = 15 * time.Second
+	attemptTimeout     = 10 * time.Second // for kubectl on one of several control planes
+	apiTimeout         = 30 * time.Second // for kubectl on all of them
+	drainTimeout       = 5 * time.Minute
+	resetTimeout       = 2 * time.Minute
+	readyTimeout       = 5 * time.Minute
+	etcdRemovalTimeout = 20 * time.Second // until etcd must allow the removal of a member
 	// A kubelet renews its lease every ten seconds.
-	reportTimeout = 20 * time.Second
-	poll          = 500 * time.Millisecond
+	maxLeaseAge  = 20 * time.Second
+	pollInterval = 500 * time.Millisecond
 )
 
 // Engine is a Kubernetes cluster.
@@ -72,7 +72,7 @@ func (e *Engine) controlPlanes() []string {
 
 // listNodes returns the registered Node objects by name, as kubectl prints them.
 func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error) {
-	items, err := e.list(ctx, "get", "nodes")
+	items, err := e.listObjects(ctx, "get", "nodes")
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error)
 
 // Members implements [engine.Engine].
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, allTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	nodes, err := e.listNodes(ctx)
 	if errors.Is(err, errNoControlPlane) {

@@ -26,7 +26,7 @@ type pod struct {
 
 // listPods returns the pods that are bound to a node.
 func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
-	items, err := e.list(ctx, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
+	items, err := e.listObjects(ctx, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
 	if err != nil {
 		return nil, err
 	}
@@ -38,8 +38,8 @@ func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
 }
 
 // daemonSets are the cluster's DaemonSets, as namespace/name.
-func (e *Engine) daemonSets(ctx context.Context) (map[string]bool, error) {
-	items, err := e.list(ctx, "get", "daemonsets", "--all-namespaces")
+func (e *Engine) listDaemonSets(ctx context.Context) (map[string]bool, error) {
+	items, err := e.listObjects(ctx, "get", "daemonsets", "--all-namespaces")
 	if err != nil {
 		return nil, err
 	}

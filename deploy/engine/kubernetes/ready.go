@@ -31,7 +31,7 @@ func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Repor
 		if end, _ := ctx.Deadline(); missing == nil || time.Until(end) > 0 { // otherwise the error is about the time limit
 			missing = now
 		}
-		if text := lastLine(missing).Error(); text != reported && ctx.Err() == nil {
+		if text := keepLastLine(missing).Error(); text != reported && ctx.Err() == nil {
 			reported = text
 			report(node, "waits: "+text)
 		}
@@ -42,11 +42,11 @@ func (e *Engine) WaitReady(ctx context.Context, node string, report engine.Repor
 		case stoppedSince.IsZero():
 			stoppedSince = time.Now()
 		case time.Since(stoppedSince) > stoppedTimeout:
-			return e.notReadyError(ctx, node, begin, missing)
+			return e.newNotReadyError(ctx, node, begin, missing)
 		}
-		if !sleep(ctx, poll) {
+		if !sleep(ctx, pollInterval) {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return e.notReadyError(ctx, node, begin, missing)
+				return e.newNotReadyError(ctx, node, begin, missing)
 			}
 			return context.Cause(ctx)
 		}
@@ -84,9 +84,9 @@ func (e *Engine) explainNotReady(ctx context.Context, node string, n gjson.Resul
 	return fmt.Errorf("it is not Ready: %s", n.Get(`status.conditions.#(type=="Ready").message`).String())
 }
 
-// notReadyError returns the error for a node that did not become ready, with the logs of its programs.
-func (e *Engine) notReadyError(ctx context.Context, node string, begin time.Time, missing error) error {
-	late, stop := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+// newNotReadyError returns the error for a node that did not become ready, with the logs of its programs.
+func (e *Engine) newNotReadyError(ctx context.Context, node string, begin time.Time, missing error) error {
+	late, stop := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 	defer stop()
 	return &NotReadyError{Node: node, After: time.Since(begin), Missing: missing,
 		Logs: e.explainMembers(func(m string) bool { return m == node })(late)}
@@ -126,7 +126,7 @@ func (e *Engine) checkWorking(ctx context.Context, node string) error {
 		return fmt.Errorf("its settings are still being applied%s", text)
 	}
 	if e.IsControlPlane(node) { // other API servers report it Ready even if its own API server or etcd is down
-		if why := e.apiFailure(ctx, node); why != "" {
+		if why := e.explainAPIFailure(ctx, node); why != "" {
 			return errors.New("its own API server is not ready: " + why)
 		}
 	}
@@ -136,7 +136,7 @@ func (e *Engine) checkWorking(ctx context.Context, node string) error {
 // isConfiguring reports whether nixbench-kubernetes.service is running on the node. It returns false
 // if the node cannot be reached.
 func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	out, err := e.Run(ctx, node, nil, "systemctl", "show", "--property=SubState", "--value", "nixbench-kubernetes.service")
 	state := strings.TrimSpace(string(out))
@@ -146,7 +146,7 @@ func (e *Engine) isConfiguring(ctx context.Context, node string) bool {
 // Uncordon implements [engine.Engine]. A node that an administrator had cordoned before the drain stays
 // cordoned. Uncordon retries while the API is unavailable, so that the node is not left cordoned.
 func (e *Engine) Uncordon(ctx context.Context, node string) error {
-	isTemporary := func(err error) bool { return !errors.Is(err, errNoControlPlane) && !isDefinite(err) }
+	isTemporary := func(err error) bool { return !errors.Is(err, errNoControlPlane) && !isDefiniteError(err) }
 	err := retry(ctx, isTemporary, func() error {
 		nodes, err := e.listNodes(ctx)
 		if err != nil {
@@ -167,11 +167,11 @@ func (e *Engine) removeDrainMark(ctx context.Context, node, mark string) error {
 		return nil
 	}
 	if !wasCordonedBefore(mark) {
-		if _, err := e.kubectl(ctx, "", "uncordon", node); err != nil {
+		if _, err := e.runKubectl(ctx, "", "uncordon", node); err != nil {
 			return err
 		}
 	}
-	if _, err := e.kubectl(ctx, "", "annotate", "node", node, drainedAnnotation+"-"); err != nil && !isNotFound(err) {
+	if _, err := e.runKubectl(ctx, "", "annotate", "node", node, drainedAnnotation+"-"); err != nil && !isNotFoundError(err) {
 		return err
 	}
 	return nil

@@ -36,7 +36,7 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 	}
 	if registered {
 		// errNoControlPlane: the removed node was the only control plane, so the cluster no longer exists.
-		if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNoControlPlane) {
+		if _, err := e.runKubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNoControlPlane) {
 			return errors.Join(resetErr, failure.On(node, fmt.Errorf("delete from the cluster: %w", err)))
 		}
 	}
@@ -46,7 +46,7 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 // resetNode removes the cluster state from a node, so that the node can join again if its machine is
 // not removed. It does nothing if the node cannot be reached, or was recreated and has not joined.
 func (e *Engine) resetNode(ctx context.Context, node string) error {
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	asking, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	if _, err := e.Run(asking, node, nil, "test", "-e", "/etc/kubernetes/kubelet.conf"); err != nil {
 		return nil
@@ -74,7 +74,7 @@ func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 		if other == node {
 			continue
 		}
-		list, err := e.etcdctl(ctx, other, "", "member", "list", "-w", "json", "--hex")
+		list, err := e.runEtcdctl(ctx, other, "", "member", "list", "-w", "json", "--hex")
 		if err != nil {
 			last = err
 			continue
@@ -91,35 +91,35 @@ func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 	return last
 }
 
-// retryEtcdRemoval removes an etcd member. It retries for spareTimeout, because etcd counts a restarted
+// retryEtcdRemoval removes an etcd member. It retries for etcdRemovalTimeout, because etcd counts a restarted
 // member as healthy only after some seconds.
 func (e *Engine) retryEtcdRemoval(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
-	for end := time.Now().Add(spareTimeout); ; {
-		_, err := e.etcdctl(ctx, from, "", "member", "remove", etcdMemberID(m))
+	for end := time.Now().Add(etcdRemovalTimeout); ; {
+		_, err := e.runEtcdctl(ctx, from, "", "member", "remove", etcdMemberID(m))
 		if err == nil {
 			return nil
 		}
-		if down := e.listFailedEtcd(ctx, from, m.Get("name").String(), all); len(down) > 0 {
-			return fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", abbreviate(down), err)
+		if down := e.listFailedEtcdMembers(ctx, from, m.Get("name").String(), all); len(down) > 0 {
+			return fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", abbreviateList(down), err)
 		}
 		if time.Now().After(end) || !strings.Contains(err.Error(), "unhealthy cluster") {
 			return err
 		}
-		if !sleep(ctx, poll) {
+		if !sleep(ctx, pollInterval) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// listFailedEtcd returns the etcd members, without the one of node, that do not answer.
-func (e *Engine) listFailedEtcd(ctx context.Context, from, node string, members []gjson.Result) []string {
+// listFailedEtcdMembers returns the etcd members, without the one of node, that do not answer.
+func (e *Engine) listFailedEtcdMembers(ctx context.Context, from, node string, members []gjson.Result) []string {
 	var down []string
 	for _, m := range members {
 		name := m.Get("name").String()
 		if name == node {
 			continue
 		}
-		if _, err := e.etcdctl(ctx, from, m.Get("clientURLs.0").String(), "endpoint", "health"); err != nil {
+		if _, err := e.runEtcdctl(ctx, from, m.Get("clientURLs.0").String(), "endpoint", "health"); err != nil {
 			down = append(down, cmp.Or(name, m.Get("peerURLs.0").String())) // a member that has never started has no name
 		}
 	}
@@ -136,9 +136,9 @@ func etcdMemberID(m gjson.Result) string {
 	return strings.TrimPrefix(id.String(), "0x")
 }
 
-// etcdctl runs etcdctl on a control plane. It connects to the local etcd member unless a URL is given.
-func (e *Engine) etcdctl(ctx context.Context, node, url string, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// runEtcdctl runs etcdctl on a control plane. It connects to the local etcd member unless a URL is given.
+func (e *Engine) runEtcdctl(ctx context.Context, node, url string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	const pki = "/etc/kubernetes/pki/etcd/"
 	return e.Run(ctx, node, nil, append([]string{"etcdctl", "--endpoints=" + cmp.Or(url, "https://127.0.0.1:2379"),

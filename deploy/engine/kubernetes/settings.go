@@ -25,7 +25,7 @@ type probe struct {
 	Get   []string `json:"get"`   // requests the URL that is appended
 }
 
-func (e *Engine) settings() (settings, error) {
+func (e *Engine) clusterSettings() (settings, error) {
 	s := settings{
 		Probe: probe{
 			Image: "docker.io/library/busybox:1.37",
@@ -37,14 +37,14 @@ func (e *Engine) settings() (settings, error) {
 	}
 	for _, m := range e.Cluster.Members {
 		if m.Role == ControlPlane && len(m.Settings) > 0 {
-			return s, readSettings(m, &s)
+			return s, decodeSettings(m, &s)
 		}
 	}
 	return s, nil
 }
 
-// readSettings decodes the settings of a member. Values that the member does not set are unchanged.
-func readSettings(m engine.Member, into any) error {
+// decodeSettings decodes the settings of a member. Values that the member does not set are unchanged.
+func decodeSettings(m engine.Member, into any) error {
 	if len(m.Settings) == 0 {
 		return nil
 	}

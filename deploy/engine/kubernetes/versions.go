@@ -22,7 +22,7 @@ const maxKubeletSkew = 3
 // server is upgraded by at most one minor release and never downgraded. A kubelet must not be newer than
 // the API server, and at most maxKubeletSkew minor releases older.
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*commandTimeout)
 	defer cancel()
 	observed, err := e.listNodes(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 // desiredRelease returns the version of a member in the hive.
 func desiredRelease(m engine.Member) (release, error) {
 	var s settings
-	if err := readSettings(m, &s); err != nil || s.Version == "" {
+	if err := decodeSettings(m, &s); err != nil || s.Version == "" {
 		return release{}, err
 	}
 	r, ok := parseRelease(s.Version)
@@ -70,7 +70,7 @@ func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
 	var asked sync.WaitGroup
 	for i, node := range all {
 		asked.Go(func() {
-			if out, err := e.kubectlOn(ctx, node, "", "version", "-o", "json"); err == nil {
+			if out, err := e.runKubectlOn(ctx, node, "", "version", "-o", "json"); err == nil {
 				answers[i], _ = parseRelease(gjson.GetBytes(out, "serverVersion.gitVersion").String())
 			}
 		})
@@ -131,11 +131,11 @@ func (s skew) check() error {
 			continue
 		}
 		if m.desired.compare(newest) < 0 {
-			return versionError(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
+			return newVersionError(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
 				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.name, m.desired)
 		}
 		if m.desired.minor > oldest.minor+1 {
-			return versionError(upgradeSteps(oldest, m.desired),
+			return newVersionError(upgradeSteps(oldest, m.desired),
 				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.name, m.desired)
 		}
 		after[m.name] = m.desired
@@ -147,13 +147,13 @@ func (s skew) check() error {
 		changes := m.deployed && m.desired != (release{}) && m.desired != kubelet
 		switch {
 		case changes && !m.controlPlane && m.desired.minor > oldest.minor:
-			return versionError("apply to the control plane first, or to all nodes at once",
+			return newVersionError("apply to the control plane first, or to all nodes at once",
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.name, m.desired, oldest)
 		case changes && m.desired.minor+maxKubeletSkew < newest.minor:
-			return versionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.name, newest.major, newest.minor-maxKubeletSkew),
+			return newVersionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.name, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.name, m.desired, newest)
 		case upgrade && registered && kubelet.minor+maxKubeletSkew < newest.minor:
-			return versionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.name, newest.major, newest.minor-maxKubeletSkew),
+			return newVersionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.name, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.name, kubelet)
 		}
 	}
@@ -183,8 +183,8 @@ func upgradeSteps(from, to release) string {
 	return b.String()
 }
 
-func versionError(way, format string, args ...any) error {
-	return &engine.VersionError{Text: fmt.Sprintf(format, args...), Way: way}
+func newVersionError(remedy, format string, args ...any) error {
+	return &engine.VersionError{Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 // release is a version of Kubernetes.
@@ -221,12 +221,12 @@ func (r release) String() string {
 }
 
 func (r release) compare(other release) int {
-	unfinished := func(r release) int {
+	rank := func(r release) int {
 		if r.pre != "" {
 			return 0
 		}
 		return 1
 	}
 	return cmp.Or(cmp.Compare(r.major, other.major), cmp.Compare(r.minor, other.minor), cmp.Compare(r.patch, other.patch),
-		cmp.Compare(unfinished(r), unfinished(other)), cmp.Compare(r.pre, other.pre))
+		cmp.Compare(rank(r), rank(other)), cmp.Compare(r.pre, other.pre))
 }
