@@ -12,8 +12,8 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// describeJoin returns the join phase of a node that has not registered yet, and what is wrong with its
-// kubelet. It returns an empty string if the node does not report a phase.
+// describeJoin returns the phase of a node that has not registered yet, and the error of the kubelet if the
+// kubelet does not run. It returns an empty string if the phase cannot be read.
 func (e *Engine) describeJoin(ctx context.Context, node string) string {
 	phase, text := e.readPhase(ctx, node)
 	if phase == "" {
@@ -30,8 +30,8 @@ func (e *Engine) describeJoin(ctx context.Context, node string) string {
 	return phase + text
 }
 
-// describeCertificateRequest returns the state of the certificate request of a joining node's kubelet. It
-// returns an empty string if there is no request, or if the API does not answer.
+// describeCertificateRequest returns the state of the last certificate request of a joining node's kubelet,
+// such as "not approved". It returns an empty string if there is no request or the API does not answer.
 func (e *Engine) describeCertificateRequest(ctx context.Context, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout/3)
 	defer cancel()
@@ -72,8 +72,8 @@ func (e *Engine) describeCertificateRequest(ctx context.Context, node string) st
 	return text + e.describeSigners(ctx)
 }
 
-// describeSigners returns a text if no controller manager is ready, and an empty string otherwise.
-// Controller managers approve and sign certificates.
+// describeSigners returns why no certificate request is signed, if no controller manager is ready. Otherwise
+// it returns an empty string. Controller managers approve and sign certificate requests.
 func (e *Engine) describeSigners(ctx context.Context) string {
 	pods, err := e.listObjects(ctx, "-n", "kube-system", "get", "pods")
 	if err != nil {
@@ -96,7 +96,8 @@ func (e *Engine) describeSigners(ctx context.Context) string {
 
 func creationTime(r gjson.Result) time.Time { return r.Get("metadata.creationTimestamp").Time() }
 
-// requestedName returns the common name in a certificate request.
+// requestedName returns the common name in a certificate request, or an empty string if the request is not
+// valid.
 func requestedName(r gjson.Result) string {
 	text, err := base64.StdEncoding.DecodeString(r.Get("spec.request").String())
 	if err != nil {

@@ -14,11 +14,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// errNoControlPlane is returned if no control plane has been set up yet.
+// errNoControlPlane is returned if no control plane of the hive has been set up yet, so that the cluster
+// does not exist.
 var errNoControlPlane = errors.New("no control plane is set up yet")
 
-// runKubectl runs kubectl on the first control plane that can be reached and whose API server answers. It
-// begins with the control plane that answered last.
+// runKubectl runs kubectl on one control plane after the other, until an API server answers, and returns that
+// answer. It begins with the control plane that answered last.
 func (e *Engine) runKubectl(ctx context.Context, stdin string, args ...string) ([]byte, error) {
 	var errs []error
 	none := true
@@ -50,7 +51,7 @@ func (e *Engine) runKubectl(ctx context.Context, stdin string, args ...string) (
 	return nil, errors.Join(errs...)
 }
 
-// list runs kubectl get and returns the objects that it prints.
+// listObjects runs a kubectl get command, whose arguments are given, and returns the objects that it prints.
 func (e *Engine) listObjects(ctx context.Context, args ...string) ([]gjson.Result, error) {
 	out, err := e.runKubectl(ctx, "", append(args, "-o", "json")...)
 	if err != nil {
@@ -62,7 +63,7 @@ func (e *Engine) listObjects(ctx context.Context, args ...string) ([]gjson.Resul
 	return gjson.GetBytes(out, "items").Array(), nil
 }
 
-// sleep waits for the time between two polls. It returns false if the context has ended before.
+// sleep waits for the duration d and returns true. It returns false at once when the context ends.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -72,7 +73,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// orderControlPlanes returns the control planes, beginning with the one that answered last.
+// orderControlPlanes returns the control planes. The control plane that answered last is the first.
 func (e *Engine) orderControlPlanes() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -83,8 +84,8 @@ func (e *Engine) orderControlPlanes() []string {
 	return all
 }
 
-// tryKubectl runs kubectl on one control plane. left is the number of control planes that are not tried
-// yet, including this one. The time limit leaves time for the others; the last one gets all of it.
+// tryKubectl runs kubectl on one control plane. left is the number of control planes that have not been
+// tried yet, including this one: the remaining time of ctx is divided among them.
 func (e *Engine) tryKubectl(ctx context.Context, left int, node, stdin string, args ...string) ([]byte, error) {
 	limit := attemptTimeout
 	if left == 1 {
@@ -115,8 +116,9 @@ func parseTimeoutFlag(args []string) time.Duration {
 	return 0
 }
 
-// isNotSetUp reports whether kubectl failed because the control plane has not been set up yet: it has no
-// admin.conf, and perhaps no kubectl. A node without kubectl that has an admin.conf has been set up.
+// isNotSetUp reports whether kubectl failed with err because the control plane has not been set up yet. Such
+// a node has no admin.conf, and may have no kubectl. A node that has an admin.conf and no kubectl has been
+// set up.
 func (e *Engine) isNotSetUp(ctx context.Context, node string, err error) bool {
 	if strings.Contains(err.Error(), adminConf+": no such file") {
 		return true
@@ -138,18 +140,20 @@ func (e *Engine) runKubectlOn(ctx context.Context, node, stdin string, args ...s
 	if err != nil {
 		return nil, err
 	}
-	// Use the API server of the node itself: admin.conf names the endpoint, which may be a removed node.
+	// Use the API server of the node, and not the endpoint in admin.conf, which may be the address of a
+	// removed node.
 	argv := append([]string{"kubectl", "--kubeconfig", adminConf, "--request-timeout=" + commandTimeout.String(),
 		fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, args...)
 	out, err := e.Run(ctx, node, strings.NewReader(stdin), argv...)
-	if err != nil && isRBACMissingError(err) { // name the probable cause, without the command line
+	if err != nil && isRBACMissingError(err) { // replace the message of the API server by the cause
 		err = failure.On(node, fmt.Errorf("its API server has started and not loaded its RBAC rules yet: %s", rbacDeniedError.FindString(err.Error())))
 	}
 	return out, err
 }
 
-// isDefiniteError reports whether every control plane would return this error. Other errors concern one control
-// plane: its etcd may be slow, or its API server may be stopping or starting.
+// isDefiniteError reports whether every control plane would return this error, so that no other control plane
+// is tried. Other errors concern one control plane: its etcd may be slow, or its API server may be stopping or
+// starting.
 func isDefiniteError(err error) bool {
 	return definiteError.MatchString(err.Error()) && !isRBACMissingError(err)
 }
@@ -158,8 +162,8 @@ func isDefiniteError(err error) bool {
 // permissions. An API server does so for some seconds after its start, until it has loaded its RBAC rules.
 func isRBACMissingError(err error) bool { return rbacDeniedError.MatchString(err.Error()) }
 
-// rbacDeniedError matches the message of the RBAC authorizer. A webhook or a quota that refuses a request names
-// no user.
+// rbacDeniedError matches the message of the RBAC authorizer, which names the user. The message of a webhook or
+// a quota that denies a request names no user.
 var rbacDeniedError = regexp.MustCompile(`Error from server \(Forbidden\): .*User "[^"]*" cannot .*`)
 
 var definiteError = regexp.MustCompile(`Error from server \((NotFound|Forbidden|Invalid|Conflict|AlreadyExists|BadRequest|MethodNotAllowed)\)` +

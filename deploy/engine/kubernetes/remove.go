@@ -14,11 +14,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// RemoveMember implements [engine.MemberRemover]. It removes the etcd member, resets the node and
-// deletes its Node object, in this order. etcd comes first because it refuses a removal that would lose
-// quorum: the data of such a member must stay on its disk, since a member that etcd still counts cannot
-// rejoin with other data, or would damage the cluster. The Node object comes last, so that an
-// interrupted removal is repeated by the next run.
+// RemoveMember implements [engine.MemberRemover]. It removes the etcd member of the node, resets the node,
+// and deletes the Node object, in this order. The etcd member is removed first, because etcd refuses a
+// removal that would lose quorum, and then the reset must not delete the etcd data of the node: a member
+// that etcd still counts cannot rejoin without these data. The Node object is deleted last, so that the
+// next run repeats an interrupted removal.
 func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 	nodes, err := e.listNodes(ctx)
 	if err != nil {
@@ -35,7 +35,7 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 		return context.Cause(ctx)
 	}
 	if registered {
-		// errNoControlPlane: the removed node was the only control plane, so the cluster no longer exists.
+		// With errNoControlPlane, the removed node was the only control plane, and the cluster no longer exists.
 		if _, err := e.runKubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNoControlPlane) {
 			return errors.Join(resetErr, failure.On(node, fmt.Errorf("delete from the cluster: %w", err)))
 		}
@@ -43,8 +43,8 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 	return resetErr
 }
 
-// resetNode removes the cluster state from a node, so that the node can join again if its machine is
-// not removed. It does nothing if the node cannot be reached, or was recreated and has not joined.
+// resetNode deletes the cluster state on a node, so that the node can join again if its machine is not
+// removed. It does nothing if the node cannot be reached or has not joined the cluster.
 func (e *Engine) resetNode(ctx context.Context, node string) error {
 	asking, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
@@ -65,9 +65,9 @@ func (e *Engine) IsControlPlane(node string) bool {
 	return slices.Contains(e.controlPlanes(), node)
 }
 
-// removeEtcdMember removes the etcd member of a control plane that is being removed or no longer exists.
-// While etcd counts such a member, the next failure can lose quorum. etcd refuses a removal that would
-// lose quorum now.
+// removeEtcdMember removes the etcd member of a control plane that is being removed or does not exist any
+// more. While etcd counts a member that is down, the failure of another member can lose quorum. etcd
+// refuses the removal if it would lose quorum.
 func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 	var last error
 	for _, other := range e.controlPlanes() {
@@ -84,16 +84,17 @@ func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 			if m.Get("name").String() != node {
 				continue
 			}
-			return e.retryEtcdRemoval(ctx, other, m, members)
+			return e.removeEtcdMemberWithRetry(ctx, other, m, members)
 		}
 		return nil
 	}
 	return last
 }
 
-// retryEtcdRemoval removes an etcd member. It retries for etcdRemovalTimeout, because etcd counts a restarted
-// member as healthy only after some seconds.
-func (e *Engine) retryEtcdRemoval(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
+// removeEtcdMemberWithRetry removes the etcd member m with etcdctl on the node from. It retries for
+// etcdRemovalTimeout, because etcd counts a restarted member as healthy only after some seconds. all contains
+// all etcd members.
+func (e *Engine) removeEtcdMemberWithRetry(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
 	for end := time.Now().Add(etcdRemovalTimeout); ; {
 		_, err := e.runEtcdctl(ctx, from, "", "member", "remove", etcdMemberID(m))
 		if err == nil {
@@ -111,7 +112,8 @@ func (e *Engine) retryEtcdRemoval(ctx context.Context, from string, m gjson.Resu
 	}
 }
 
-// listFailedEtcdMembers returns the etcd members, without the one of node, that do not answer.
+// listFailedEtcdMembers returns the names of the etcd members that do not answer, without the member of node.
+// It runs etcdctl on the node from.
 func (e *Engine) listFailedEtcdMembers(ctx context.Context, from, node string, members []gjson.Result) []string {
 	var down []string
 	for _, m := range members {
@@ -120,14 +122,14 @@ func (e *Engine) listFailedEtcdMembers(ctx context.Context, from, node string, m
 			continue
 		}
 		if _, err := e.runEtcdctl(ctx, from, m.Get("clientURLs.0").String(), "endpoint", "health"); err != nil {
-			down = append(down, cmp.Or(name, m.Get("peerURLs.0").String())) // a member that has never started has no name
+			down = append(down, cmp.Or(name, m.Get("peerURLs.0").String())) // etcd reports no name of a member that has never started
 		}
 	}
 	return down
 }
 
-// etcdMemberID returns the ID of a member in hex, as etcdctl reads it. Old versions of etcdctl print a
-// decimal number.
+// etcdMemberID returns the ID of an etcd member in hexadecimal, which etcdctl requires as an argument. Old
+// versions of etcdctl print the ID as a decimal number.
 func etcdMemberID(m gjson.Result) string {
 	id := m.Get("ID")
 	if id.Type == gjson.Number {
@@ -136,7 +138,8 @@ func etcdMemberID(m gjson.Result) string {
 	return strings.TrimPrefix(id.String(), "0x")
 }
 
-// runEtcdctl runs etcdctl on a control plane. It connects to the local etcd member unless a URL is given.
+// runEtcdctl runs etcdctl on a control plane. etcdctl connects to url, or to the local etcd member if url is
+// empty.
 func (e *Engine) runEtcdctl(ctx context.Context, node, url string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()

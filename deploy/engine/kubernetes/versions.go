@@ -15,18 +15,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// maxKubeletSkew is how many minor releases a kubelet may be older than the API server.
+// maxKubeletSkew is the number of minor releases that a kubelet may be older than the API server.
 const maxKubeletSkew = 3
 
-// Versions implements [engine.Versioned], by the version skew policy of Kubernetes and kubeadm. An API
-// server is upgraded by at most one minor release and never downgraded. A kubelet must not be newer than
-// the API server, and at most maxKubeletSkew minor releases older.
+// Versions implements [engine.Versioned], with the rules of the version skew policies of Kubernetes and
+// kubeadm. An API server is upgraded by at most one minor release, and is never downgraded. A kubelet must
+// not be newer than the API server, and must not be more than maxKubeletSkew minor releases older.
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*commandTimeout)
 	defer cancel()
 	observed, err := e.listNodes(ctx)
 	if err != nil {
-		return nil, nil // the first deployment, or a deployment that repairs a cluster that does not answer
+		return nil, nil // not an error: this may be the first deployment, or a deployment that repairs the cluster
 	}
 	s := skew{kubelets: map[string]release{}}
 	different := false
@@ -47,10 +47,11 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	if s.apis = e.readAPIVersions(ctx); len(s.apis) == 0 {
 		return nil, nil
 	}
-	return s.versionChanges(), s.check()
+	return s.versionChanges(), s.checkChanges()
 }
 
-// desiredRelease returns the version of a member in the hive.
+// desiredRelease returns the version of Kubernetes that the hive sets for a member, or the zero release if
+// the hive sets none.
 func desiredRelease(m engine.Member) (release, error) {
 	var s settings
 	if err := decodeSettings(m, &s); err != nil || s.Version == "" {
@@ -63,7 +64,7 @@ func desiredRelease(m engine.Member) (release, error) {
 	return r, nil
 }
 
-// readAPIVersions returns the versions of the API servers that answer, by control plane.
+// readAPIVersions returns the version of each API server that answers, by control plane.
 func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
 	all := e.controlPlanes()
 	answers := make([]release, len(all))
@@ -85,23 +86,24 @@ func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
 	return answered
 }
 
-// skew contains the observed and the desired versions.
+// skew contains the observed and the desired versions of a cluster.
 type skew struct {
 	members  []member
-	apis     map[string]release
-	kubelets map[string]release // of the registered nodes
+	apis     map[string]release // the versions of the running API servers, by control plane
+	kubelets map[string]release // the versions of the kubelets, by registered node
 }
 
+// member is a member in the hive.
 type member struct {
 	name         string
 	controlPlane bool
-	deployed     bool // in this run
-	desired      release
+	deployed     bool    // whether this run deploys the member
+	desired      release // the version in the hive
 }
 
-// versionChanges returns the version changes of the deployed nodes. The current version of a control plane
-// is the older one of its API server and its kubelet, because an interrupted upgrade may have upgraded
-// only one of them.
+// versionChanges returns the version changes of the nodes that this run deploys, by node. The current version
+// of a control plane is the version of its API server or of its kubelet, whichever is older, because an
+// interrupted upgrade may have upgraded only one of the two programs.
 func (s skew) versionChanges() map[string]engine.Change {
 	out := map[string]engine.Change{}
 	for _, m := range s.members {
@@ -116,8 +118,8 @@ func (s skew) versionChanges() map[string]engine.Change {
 	return out
 }
 
-// check returns a VersionError if a version change is not supported.
-func (s skew) check() error {
+// checkChanges returns a VersionError if a version change is not supported.
+func (s skew) checkChanges() error {
 	oldest, newest := s.oldestAndNewest(s.apis)
 	after := map[string]release{}
 	upgrade := false
@@ -160,6 +162,7 @@ func (s skew) check() error {
 	return nil
 }
 
+// oldestAndNewest returns the oldest and the newest of some releases, or two zero releases if there are none.
 func (s skew) oldestAndNewest(of map[string]release) (oldest, newest release) {
 	for _, r := range of {
 		if oldest == (release{}) || r.compare(oldest) < 0 {
@@ -172,7 +175,7 @@ func (s skew) oldestAndNewest(of map[string]release) (oldest, newest release) {
 	return oldest, newest
 }
 
-// upgradeSteps describes the upgrade from one release to another, over each minor release in between.
+// upgradeSteps describes the steps of an upgrade over several minor releases, of which none may be left out.
 func upgradeSteps(from, to release) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "set nixbench.kubernetes.package to release %d.%d and apply", from.major, from.minor+1)
@@ -190,10 +193,10 @@ func newVersionError(remedy, format string, args ...any) error {
 // release is a version of Kubernetes.
 type release struct {
 	major, minor, patch int
-	pre                 string // such as rc.1, which comes before the release itself
+	pre                 string // the pre-release, such as rc.1; empty for the final release
 }
 
-// parseRelease reads v1.34.4, with or without the v.
+// parseRelease parses a version such as v1.34.4 or 1.34.4. It returns false if the version is not valid.
 func parseRelease(s string) (release, bool) {
 	s, _, _ = strings.Cut(strings.TrimPrefix(s, "v"), "+")
 	numbers, pre, _ := strings.Cut(s, "-")
@@ -220,6 +223,8 @@ func (r release) String() string {
 	return s
 }
 
+// compare returns -1 if r is older than other, 0 if they are equal, and 1 if r is newer. A pre-release is older
+// than the final release.
 func (r release) compare(other release) int {
 	rank := func(r release) int {
 		if r.pre != "" {
