@@ -32,7 +32,7 @@ func (e *Engine) listBudgets(ctx context.Context) (budgets, error) {
 type budgetBlock struct {
 	name      string // the budget, as namespace/name
 	text      string // why the budget blocks the eviction
-	permanent bool   // the budget blocks the eviction until somebody changes the budget or the number of pods
+	permanent bool   // the budget blocks the eviction until the budget or the number of pods is changed
 }
 
 func (s budgetBlock) String() string {
