@@ -28,7 +28,7 @@ func (r *run) desiredMember(node string) *engine.Member { return desiredMember(r
 
 // desiredMember returns the cluster member that the hive declares for a node, or nil.
 func desiredMember(hive *nixeval.Hive, node string) *engine.Member {
-	for _, members := range engine.Members(hive) {
+	for _, members := range engine.MembersByKind(hive) {
 		if i := slices.IndexFunc(members, func(m engine.Member) bool { return m.Node == node }); i >= 0 {
 			return &members[i]
 		}
@@ -59,7 +59,7 @@ func addDataWarnings(hive *nixeval.Hive, changes []provision.Change, recorded *s
 		if c.Action != provision.Recreate || desired == nil || !desired.OneByOne || recorded.Nodes[c.Node].LastConfirmed == nil {
 			continue
 		}
-		others := slices.ContainsFunc(engine.Members(hive)[desired.Kind], func(o engine.Member) bool {
+		others := slices.ContainsFunc(engine.MembersByKind(hive)[desired.Kind], func(o engine.Member) bool {
 			return o.OneByOne && o.Node != c.Node && recorded.Nodes[o.Node].LastConfirmed != nil
 		})
 		if others {
@@ -129,7 +129,7 @@ func (r *run) joiningMembers(cluster rollout.Cluster, node string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []string
-	for _, other := range engine.Members(r.hive)[r.desiredMember(node).Kind] {
+	for _, other := range engine.MembersByKind(r.hive)[r.desiredMember(node).Kind] {
 		_, deployed := r.outcomes[other.Node]
 		if other.OneByOne && deployed && !cluster.IsCurrentMember(other.Node) {
 			out = append(out, other.Node)

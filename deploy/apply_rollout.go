@@ -38,7 +38,7 @@ func (r *run) observeClusterBeforeDeploy(ctx context.Context, closures map[strin
 func (r *run) hasDeployedMember(ctx context.Context, inspected inspections) bool {
 	recorded := r.Store.State()
 	deployed := false
-	for _, members := range engine.Members(r.hive) {
+	for _, members := range engine.MembersByKind(r.hive) {
 		for _, m := range members {
 			inspection, confirmed := inspected[m.Node], recorded.Nodes[m.Node].LastConfirmed != nil
 			if inspection != nil && (confirmed || r.machines.IsKept(m.Node)) {

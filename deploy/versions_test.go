@@ -49,7 +49,7 @@ func TestRefusedVersion(t *testing.T) {
 		t.Errorf("for goals that activate nothing the engine was asked about %q", p.asked)
 	}
 
-	p.refuse, p.Calls = &engine.VersionError{Text: "1 is not 3", Way: "2 first"}, nil
+	p.refuse, p.Calls = &engine.VersionError{Text: "1 is not 3", Remedy: "2 first"}, nil
 	for _, keepGoing := range []bool{false, true} {
 		steps, began := len(w.h.Log()), time.Now()
 		w.evaluate = time.Minute

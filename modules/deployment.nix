@@ -1,5 +1,5 @@
-# `deployment.*`: how nixbench connects to a node, and what it uploads to it. Names,
-# types and defaults are Colmena's, so that Colmena's hives work unchanged.
+# The options `deployment.*`: how nixbench connects to a node, and which keys it uploads.
+# Names, types and defaults are those of Colmena, so that Colmena's hives work unchanged.
 {
   config,
   lib,
@@ -9,8 +9,8 @@
 let
   inherit (lib) mkOption types;
 
-  # A string whose value is in no error message. With another type, the module system
-  # would quote the definitions when they conflict or have the wrong type.
+  # A type for strings whose values are not in error messages. With types.str, the messages
+  # about conflicting definitions and wrong types would contain the values.
   secret = lib.mkOptionType {
     name = "secret";
     description = "string that is not shown";
@@ -31,7 +31,7 @@ let
         lib.head values;
   };
 
-  # The default of `part` for each kind of generated secret.
+  # The default of the option `part`, by the kind of the generated secret.
   defaultParts = {
     token = "text";
     random = "raw";
@@ -47,7 +47,7 @@ let
         secret = mkOption {
           type = types.strMatching "[A-Za-z0-9][A-Za-z0-9_.-]*";
           example = "cluster-ca";
-          description = "Name of the secret, unique in the cluster. Keys with the same name here have the same secret, also on different nodes.";
+          description = "Name of the secret, unique in the cluster. Keys with the same name of a secret use the same secret, on all nodes.";
         };
         kind = mkOption {
           type = types.enum (builtins.attrNames defaultParts);
@@ -55,8 +55,8 @@ let
           description = ''
             Kind of the secret: a `token` in the format of kubeadm's bootstrap tokens, `random` bytes,
             a `key-ring` of random keys, a `key-pair` (ECDSA), or a certificate authority (`ca`). Use a
-            key ring for data that are stored encrypted: when it gets a new key, it keeps the old ones,
-            which can still decrypt older data.
+            key ring for data that are stored encrypted: when a new key is added, the ring keeps the old
+            keys, so that older data can be decrypted.
           '';
         };
         part = mkOption {
@@ -74,15 +74,15 @@ let
           defaultText = lib.literalMD "the part that is secret";
           description = ''
             Part of the secret that is uploaded as this key: the `text` of a token; random bytes as
-            `raw` or `base64`; the `keys` of a ring, with a name and base64 in each line, the first of
-            which encrypts; the `private` or `public` half of a key pair; the `certificate` or `key` of
-            an authority.
+            `raw` or `base64`; the `keys` of a ring, each in a line with its name and its base64, and
+            the key that encrypts in the first line; the `private` or `public` half of a key pair; the
+            `certificate` or `key` of an authority.
           '';
         };
         bytes = mkOption {
           type = types.ints.between 16 1048576;
           default = 32;
-          description = "Number of random bytes; of a key ring, in each key.";
+          description = "Number of random bytes of the secret, or of each key in a key ring.";
         };
       };
     };
@@ -130,7 +130,7 @@ let
           };
           description = ''
             A secret that nixbench generates, stores in its state folder, and uploads to every node
-            that has a key with it.
+            that has a key with this secret.
           '';
         };
         destDir = mkOption {
@@ -166,7 +166,7 @@ let
             "post-activation"
           ];
           default = "pre-activation";
-          description = "Whether the key is uploaded before the new system is activated, or afterwards.";
+          description = "Whether the key is uploaded before or after the activation of the new system.";
         };
       };
     };
@@ -217,12 +217,12 @@ in
     buildOnTarget = mkOption {
       type = types.bool;
       default = false;
-      description = "Whether the node builds its own system. nixbench then copies derivations to it instead of results.";
+      description = "Whether the node builds its own system. nixbench then copies derivations to the node instead of build results.";
     };
     replaceUnknownProfiles = mkOption {
       type = types.bool;
       default = true;
-      description = "Whether nixbench may replace a system that it has not deployed from this hive.";
+      description = "Whether nixbench may replace a system on the node that was not deployed from this hive.";
     };
     tags = mkOption {
       type = types.listOf types.str;
@@ -254,12 +254,12 @@ in
               type = types.bool;
               default = false;
               example = true;
-              description = "Whether only one member with this role may change at a time, because all other members need them.";
+              description = "Whether only one member with this role may be changed at a time, because all other members need the members with this role.";
             };
             settings = mkOption {
               type = types.attrsOf types.anything;
               default = { };
-              description = "Settings that the engine's checks and changes of the cluster use. They must not be secret.";
+              description = "Settings with which the engine checks and changes the cluster. They must not contain secrets.";
             };
           };
         }

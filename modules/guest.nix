@@ -1,6 +1,7 @@
-# Settings of machines that nixbench boots. With them a machine gets its identity at its
-# first boot, and nixbench can log in, deploy to it and read its console. The module is
-# part of the image (./image.nix) and of every system that is deployed later.
+# Settings of machines that nixbench boots. With these settings a machine gets its identity
+# at its first boot, and nixbench can log in to the machine, deploy to it and read its
+# console log. The module is in the image (./image.nix) and in every system that is
+# deployed later.
 {
   config,
   lib,
@@ -40,7 +41,7 @@ in
       defaultText = lib.literalMD "the screen, and the serial console of the platform";
       example = [ "ttyS0,115200" ];
       description = ''
-        Consoles of the kernel in a virtual machine. The init process writes to the last one. If a
+        Consoles of the kernel in a virtual machine. The init process writes to the last console. If a
         machine does not become ready, nixbench shows the end of its serial console log.
       '';
     };
@@ -54,8 +55,9 @@ in
       services.openssh = {
         enable = true;
         authorizedKeysInHomedir = true;
-        # Only the key that nixbench makes before the boot. Keys of other types would be
-        # generated at the boot: no client has them in known_hosts, and an RSA key takes seconds.
+        # Only the host key that nixbench creates before the first boot. Host keys of other
+        # types would be generated at the first boot: no client has them in known_hosts, and
+        # the generation of an RSA key takes seconds.
         hostKeys = mkDefault [
           {
             type = "ed25519";
@@ -75,10 +77,10 @@ in
         "flakes"
       ];
 
-      # The network reserves an address for the machine's MAC. By default, networkd would
-      # identify the machine by its machine-id instead (ClientIdentifier), which changes
-      # when the machine is recreated. The names match real interfaces, and neither
-      # bridges nor the interfaces of pods.
+      # The DHCP server reserves an address for the MAC address of the machine. By default,
+      # networkd sends an identifier that depends on the machine-id, which changes when the
+      # machine is recreated. So ClientIdentifier is set. The names match the interfaces of
+      # the machine, but not bridges and interfaces of pods.
       networking = {
         useNetworkd = mkDefault true;
         useDHCP = mkDefault false;
@@ -103,12 +105,13 @@ in
           "virtio_pci"
           "virtio_scsi"
         ];
-        # systemd reads the machine's credentials through these two modules when it starts.
+        # systemd needs these two modules at its start, to read the credentials of the machine.
         initrd.kernelModules = [
           "dmi_sysfs"
           "qemu_fw_cfg"
         ];
-        # The image is as small as possible; the root partition grows to the disk of the role.
+        # The image is as small as possible. At the first boot, the root partition grows to the
+        # size of `roles.ROLE.disk`.
         growPartition = mkDefault true;
         loader = {
           timeout = mkDefault 1;
@@ -135,8 +138,8 @@ in
       # The name servers of the hypervisor do not resolve the names of the cluster's nodes.
       networking.useHostResolvConf = false;
       services.openssh.startWhenNeeded = false;
-      # libvirt makes `/` a private mount. systemd expects a shared one, as other container
-      # managers make it; otherwise the credentials that services import are empty.
+      # libvirt mounts `/` as private. systemd needs a shared mount; otherwise the credentials
+      # that services import are empty.
       boot.postBootCommands = lib.mkBefore ''
         ${pkgs.util-linux}/bin/mount --make-rshared /
       '';

@@ -1,4 +1,4 @@
-# The options of a hive other than its nodes: `meta`, `cluster` and `roles`.
+# The options `meta`, `cluster` and `roles` of a hive. The nodes of a hive are not options.
 { lib, ... }:
 let
   inherit (lib) mkOption types;
@@ -15,7 +15,7 @@ let
         example = 3;
         description = ''
           Number of nodes of this role. They are named after the role: `worker-1`, `worker-2` and so on.
-          All roles together can have as many nodes as `cluster.network.cidr` has addresses for them.
+          `cluster.network.cidr` must have an address for each node of all roles.
         '';
       };
       vcpus = mkOption {
@@ -38,7 +38,7 @@ let
         type = types.listOf size;
         default = [ ];
         example = [ "100G" ];
-        description = "Sizes of further, empty disks of each machine. Containers have none.";
+        description = "Sizes of additional, empty disks of each machine. Containers cannot have additional disks.";
       };
       cpuPins = mkOption {
         type = types.listOf types.str;
@@ -48,8 +48,9 @@ let
           "4-7"
         ];
         description = ''
-          Processors of the hypervisor for each virtual processor, in order. By default, a virtual
-          processor runs on any of them, which makes measurements vary.
+          Processors of the hypervisor on which each virtual processor runs: one entry for each virtual
+          processor, in order. By default, a virtual processor runs on any processor of the hypervisor,
+          so measurements vary.
         '';
       };
       hypervisors = mkOption {
@@ -58,7 +59,7 @@ let
         example = [ "rack1" ];
         description = ''
           Hypervisors for new machines of this role, by their names in `cluster.hypervisors`. By
-          default the machines are spread over all. An existing machine stays on its hypervisor.
+          default the machines are spread over all hypervisors. An existing machine stays on its hypervisor.
         '';
       };
       firmware = mkOption {
@@ -93,15 +94,15 @@ let
         default = "";
         example = "<domain><devices><watchdog model='i6300esb'/></devices></domain>";
         description = ''
-          libvirt XML that is merged into the XML of each machine: devices are added; each feature and
-          each other element replaces the element of this name that nixbench writes.
+          libvirt XML that is merged into the XML of each machine. Devices are added. Each feature, and
+          each other element, replaces the element with the same name that nixbench writes.
         '';
       };
       tags = mkOption {
         type = types.listOf types.str;
         default = [ ];
         example = [ "compute" ];
-        description = "Tags of the role's nodes, for `--on @tag`. The role's name is always a tag, too.";
+        description = "Tags of the role's nodes, for `--on @tag`. The name of the role is always one of its tags.";
       };
       modules = mkOption {
         type = types.listOf types.raw;
@@ -114,8 +115,8 @@ let
         default = false;
         description = ''
           Whether each node has a closure of its own. By default the nodes of a role share
-          one closure, which is evaluated and built once, and read their identity at run
-          time; the module argument `name` is then the role's name.
+          one closure, which is evaluated and built once. The nodes then read their identity
+          at run time, and the module argument `name` is the name of the role.
         '';
       };
       image = mkOption {
@@ -150,27 +151,27 @@ let
         default = null;
         example = lib.literalExpression ''import <nixpkgs> { system = "x86_64-linux"; }'';
         description = ''
-          The nixpkgs of all nodes: a path, a function, or a package set. In a flake it must be
-          set, to a package set; otherwise the default is `<nixpkgs>`.
+          The nixpkgs of all nodes: a path, a function, or a package set. In a flake, this option
+          must be set to a package set. Without a flake, the default is `<nixpkgs>`.
         '';
       };
       nodeNixpkgs = mkOption {
         type = types.attrsOf types.raw;
         default = { };
         example = lib.literalExpression "{ db = import ./nixpkgs-stable { }; }";
-        description = "Another nixpkgs for some nodes or roles, by name.";
+        description = "The nixpkgs of single nodes or roles, by name, instead of `meta.nixpkgs`.";
       };
       specialArgs = mkOption {
         type = types.attrsOf types.raw;
         default = { };
         example = lib.literalExpression "{ inherit inputs; }";
-        description = "More arguments for all modules.";
+        description = "Additional arguments for all modules.";
       };
       nodeSpecialArgs = mkOption {
         type = types.attrsOf (types.attrsOf types.raw);
         default = { };
         example = lib.literalExpression "{ worker = { zone = \"a\"; }; }";
-        description = "More arguments for the modules of some nodes or roles, by name.";
+        description = "Additional arguments for the modules of single nodes or roles, by the name of the node or role.";
       };
       machinesFile = mkOption {
         type = types.nullOr types.path;
@@ -221,7 +222,7 @@ in
         cidr = mkOption {
           type = types.str;
           default = "192.168.222.0/24";
-          description = "Address range of that network.";
+          description = "Address range of the network.";
         };
         mode = mkOption {
           type = types.enum [
@@ -234,15 +235,15 @@ in
           description = ''
             nixbench creates `nat` and `isolated` networks; with `nat`, machines reach other networks
             through the hypervisor. nixbench does not change an `existing` libvirt network or a
-            `bridge` of the hypervisor: there, another DHCP server assigns addresses to machines, and
-            nixbench discovers them.
+            `bridge` of the hypervisor. In such a network, another DHCP server assigns addresses to
+            machines, and nixbench discovers the addresses.
           '';
         };
         bridge = mkOption {
           type = types.nullOr types.str;
           default = null;
           example = "br0";
-          description = "Bridge of the hypervisor, with `mode = \"bridge\"`.";
+          description = "Bridge of the hypervisor that machines use, with `mode = \"bridge\"`.";
         };
         domain = mkOption {
           type = types.strMatching "[a-z0-9]([a-z0-9.-]*[a-z0-9])?";
@@ -258,7 +259,7 @@ in
                 type = types.nullOr types.str;
                 default = null;
                 example = "control-plane";
-                description = "Role whose first node has the address of the API.";
+                description = "Role whose first node's address is the address of the API.";
               };
               address = mkOption {
                 type = types.nullOr types.str;
@@ -284,7 +285,7 @@ in
             options.uri = mkOption {
               type = types.str;
               example = "qemu+ssh://root@host/system";
-              description = "libvirt URI of the hypervisor. With `lxc:///system` machines are containers.";
+              description = "libvirt URI of the hypervisor. With `lxc:///system`, the machines are containers.";
             };
             options.pool = mkOption {
               type = types.str;
@@ -299,7 +300,7 @@ in
           }
         );
         default.default.uri = "qemu:///system";
-        description = "Hypervisors on which machines run. With several, nodes are spread over them.";
+        description = "Hypervisors on which machines run. Machines are spread over all hypervisors.";
       };
     };
   };

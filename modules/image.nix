@@ -1,6 +1,6 @@
-# Images of machines whose role sets no image: NixOS' own images of the role's system.
-# nixbench builds `system.build.images.qemu`, `qemu-efi` or, for containers, `lxc`.
-# NixOS' own lxc image is a tarball. libvirt needs a file system, so this module makes one.
+# The images of machines whose role has no option `image`. nixbench builds the images
+# `system.build.images.qemu` and `qemu-efi` of NixOS, or `lxc` for containers. The `lxc` image
+# of NixOS is a tarball, but libvirt needs a file system, so this module replaces that image.
 {
   config,
   lib,
@@ -24,8 +24,8 @@ let
       tree = pkgs.callPackage (modulesPath + "/../lib/make-ext4-fs.nix") {
         storePaths = [ toplevel ];
         volumeLabel = "nixos";
-        # /sbin/init is the init of the system in the profile, so a switch has to install
-        # nothing for the next boot.
+        # /sbin/init is a link to the init program of the system profile, so the next boot uses
+        # the system that a switch has set.
         populateImageCommands = ''
           mkdir -p ./files/sbin ./files/nix/var/nix/profiles
           ln -s /nix/var/nix/profiles/system/init ./files/sbin/init
@@ -35,7 +35,7 @@ let
       };
     in
     {
-      # interface: the options that each of NixOS' own images has.
+      # interface: the options that all images of NixOS have.
       imports = [ (modulesPath + "/image/file-options.nix") ];
 
       # implementation
@@ -73,7 +73,8 @@ in
   config = {
     image.modules.lxc = lib.mkForce container;
 
-    # The image contains store paths, but not the Nix database that lists them.
+    # The image contains store paths, but no Nix database. At the first boot, the database is
+    # loaded from a list of these paths.
     boot.postBootCommands = lib.mkIf config.boot.isContainer ''
       if [ -f /nix-path-registration ]; then
         ${config.nix.package}/bin/nix-store --load-db < /nix-path-registration &&

@@ -1,13 +1,15 @@
-# The node's part of `deployment.keys`: the activation sets the owner of pre-activation
-# keys once users exist, and `db-key.service` is active exactly while the key `db` exists.
+# The units on a node for `deployment.keys`. The activation sets the owner of pre-activation
+# keys after it has created the users. For a key `db`, `db-key.service` is active while the
+# key exists.
 #
-# A unit that needs a key has `after` and `requires` (or `bindsTo`) `db-key.service`: it
-# waits for the key, stops when the key is removed, and starts again when it is back. A
-# unit that needs a post-activation key should only be `wantedBy` this service. If a
-# target wanted the unit, the switch would wait for a key that is uploaded after the switch.
+# A unit that needs the key `db` should have `after` and `requires` (or `bindsTo`)
+# `db-key.service`. The unit then waits for the key, stops when the key is removed, and
+# starts again when the key exists again. A unit that needs a post-activation key should
+# only be `wantedBy` `db-key.service`: if a target wanted the unit, the switch would wait
+# for a key that is uploaded after the switch.
 #
-# This module is part of the system, which is in the world-readable store. So it must
-# never read `text`, `keyFile` or `keyCommand`.
+# This module must not read `text`, `keyFile` or `keyCommand`, because the system that it
+# is part of is in the world-readable store.
 {
   config,
   lib,
@@ -28,8 +30,8 @@ let
 
   early = filterAttrs (_: key: key.uploadAt == "pre-activation") keys;
 
-  # The owner is set before the mode: otherwise the key could be readable for its
-  # previous group for a moment. A link is not a key that nixbench uploaded.
+  # The owner is set before the mode. In the other order, the previous group could read the
+  # key for a moment. A symbolic link is skipped, because nixbench uploads only files.
   setOwner = key: ''
     key=${escapeShellArg key.path}
     if [ -f "$key" ] && [ ! -L "$key" ]; then
@@ -41,7 +43,8 @@ let
     fi
   '';
 
-  # Continues after an error with the other keys, and fails at the end.
+  # A script that sets the owners of all keys. After an error, it continues with the other
+  # keys, and fails at the end.
   setOwners = ''
     # All of them, before we fail.
     keysFailed=
@@ -52,13 +55,13 @@ let
     fi
   '';
 
-  # With these settings, a unit creates the users after the activation.
+  # Whether a unit creates the users after the activation, instead of the activation.
   usersLater = config.services.userborn.enable or false || config.systemd.sysusers.enable or false;
 
   # -- units -----------------------------------------------------------------
 
-  # Unit names are ASCII. Characters that they must not have are written as systemd-escape
-  # writes them, except dashes: users expect `db-password-key.service`.
+  # Replaces characters that unit names must not contain as systemd-escape does. Dashes stay,
+  # because users expect the name `db-password-key.service`.
   escapeUnitName = builtins.replaceStrings (lib.stringToCharacters " !\"#$%&'()*+,/;<=>?[]^`{|}~") [
     "\\x20"
     "\\x21"
@@ -91,13 +94,13 @@ let
   unitName = name: "${escapeUnitName name}-key";
   keysWithUnit = filterAttrs (name: _: builtins.match "[]a-zA-Z0-9:_.@\\-]+" (unitName name) != null) keys;
 
-  # systemd expands specifiers in unit files.
+  # systemd expands specifiers such as %n in unit files.
   escapeSpecifiers = builtins.replaceStrings [ "%" ] [ "%%" ];
 in
 {
   # implementation
   config = lib.mkIf (keys != { }) {
-    # The activation continues after a failed command, and reports it at the end.
+    # If this script fails, the activation continues, and fails at the end.
     system.activationScripts.nixbench-chown-keys = lib.mkIf (early != { } && !usersLater) (
       lib.stringAfter (
         [ "users" ] ++ lib.optional (config.system.activationScripts ? groups) "groups"
@@ -135,19 +138,19 @@ in
           };
         };
       })
-      # A path unit detects that a file is created, but not that it is removed (systemd
-      # issue 3642), and detects nothing while its service is starting. So the service
-      # watches the file itself, with GNU tail: tail uses inotify, follows a file name
-      # through renames and replacements, checks every second if the folder is missing,
-      # and is on every NixOS. The contents of the file go to /dev/null.
+      # A path unit detects that a file is created, but not that the file is removed (systemd
+      # issue 3642), and it detects nothing while the service is starting. So the service
+      # watches the file with GNU tail, which every NixOS has: tail uses inotify, follows a
+      # file name through renames and replacements, and checks every second while the folder
+      # is missing. The contents of the file are written to /dev/null.
       (mapAttrs' (
         name: key:
         nameValuePair (unitName name) {
           description = "Presence of the key ${escapeSpecifiers name}";
-          # No limit: a key may be created and removed any number of times.
+          # No start limit, because a key may be created and removed any number of times.
           startLimitIntervalSec = 0;
-          # While a post-activation key is missing, a restart by switch-to-configuration
-          # would never end.
+          # If a post-activation key is missing, a restart by switch-to-configuration would
+          # never end.
           restartIfChanged = key.uploadAt == "pre-activation";
           serviceConfig = {
             TimeoutStartSec = "infinity";
@@ -155,14 +158,14 @@ in
             RestartSec = "100ms";
           };
 
-          # Units that are ordered after this service wait for this script. After every
-          # line that tail prints, the script checks whether the key exists. tail uses
-          # inotify only if at least one of its files exists, so it also follows this
-          # script. tail prints nothing if a file is removed and created again within a
-          # moment, so the script also checks every five seconds. Then it also checks
-          # whether a switch has changed the unit without restarting it: the key may now
-          # have another path. If tail fails, the script must not fail: the waiting units
-          # would start without the key.
+          # Units that are ordered after this service wait for this script. The script checks
+          # whether the key exists after every line that tail prints, and every five seconds,
+          # because tail prints nothing if a file is removed and created again within a
+          # moment. tail uses inotify only if at least one of its files exists, so the file
+          # of this script is the second file. After five seconds, the script checks whether
+          # a switch has changed the unit without a restart, because the path of the key may
+          # have changed. If tail fails, the script must not fail, because the waiting units
+          # would then start without the key.
           preStart = ''
             key=${escapeShellArg key.path}
             unit=${escapeShellArg "${unitName name}.service"}
@@ -182,8 +185,8 @@ in
             wait "$!" || true
           '';
 
-          # tail ends when the file is removed. The service then restarts instead of
-          # stopping, so that units which are bound to it start again with the next key.
+          # tail ends when the file is removed. The script then restarts the service, so that
+          # units which are bound to the service start again when the key exists again.
           script = ''
             tail -n 0 --follow=name --max-unchanged-stats=1 -- ${escapeShellArg key.path} >/dev/null 2>&1 || true
             systemctl --no-block restart -- ${escapeShellArg "${unitName name}.service"}

@@ -1,12 +1,12 @@
-// Package modules contains the NixOS modules of nixbench. Users import them as files or
-// through the flake. The binary embeds the modules that every evaluation needs, so that
-// a user's hive does not have to import them.
+// Package modules contains the NixOS modules of nixbench. Users import the modules as files or
+// through the flake. nixbench adds some of them to every evaluation, so that a hive does not
+// have to import these.
 package modules
 
 import "embed"
 
-// The source texts of the modules that nixeval includes in its Nix expression. Each text
-// is one Nix expression: a module.
+// The source texts of the modules that nixeval adds to every evaluation. Each text is one Nix
+// expression.
 var (
 	//go:embed hive.nix
 	Hive string
@@ -18,7 +18,7 @@ var (
 	SharedRole string
 )
 
-// Files are all modules. `nixbench init` writes them.
+// Files contains the files of all modules. `nixbench init` writes these files.
 //
 //go:embed *.nix kubernetes
 var Files embed.FS

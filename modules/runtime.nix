@@ -1,6 +1,7 @@
 # The identity of a node: its name, role and address. Nodes of a role share one closure,
-# so their identity is not part of it: nixbench writes `/var/lib/nixbench/node.json`
-# when it creates a node. A named node has its own closure; its identity may be an option.
+# so the closure cannot contain the identity of a node: nixbench writes the identity to
+# `/var/lib/nixbench/node.json` when it creates a node. A named node has a closure of its
+# own, so an option can set its identity.
 {
   config,
   lib,
@@ -27,13 +28,13 @@ let
       type = types.str;
       default = "";
       example = "control-plane";
-      description = "Role of the node, if it has one.";
+      description = "Role of the node, or an empty string for a named node.";
     };
     index = mkOption {
       type = types.ints.positive;
       default = 1;
       example = 2;
-      description = "Number of the node in its role.";
+      description = "Number of the node in its role, from 1.";
     };
     address = mkOption {
       type = types.str;
@@ -59,15 +60,16 @@ in
         address = "192.168.222.11";
       };
       description = ''
-        Identity of the node. Set it only for a node with a closure of its own. By default
-        nixbench writes `nodeFile`, so that nodes can share a closure.
+        Identity of the node. Set this option only for a node with a closure of its own. By
+        default nixbench writes `nodeFile`, so that nodes can share a closure.
       '';
     };
   };
 
   # implementation
   config = {
-    # nixbench always passes this argument; the modules may also be used without nixbench.
+    # The default is for hosts on which the modules are used without nixbench. nixbench always
+    # passes this argument.
     _module.args.runtime = lib.mkDefault null;
 
     systemd.tmpfiles.settings.nixbench-node = lib.mkIf (cfg.node != null) {

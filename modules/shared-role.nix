@@ -1,6 +1,7 @@
-# For nodes that share one closure. The closure must not contain the name of a node, but
-# nearly every hive has `networking.hostName = name` in its defaults. With an empty
-# name, the node gets its host name from DHCP or from its boot credentials.
+# Settings of nodes that share one closure. The closure must not contain the name of a node,
+# so this module overrides `networking.hostName = name`, which most hives have in their
+# defaults. With an empty name, a node gets its host name from DHCP or from its boot
+# credentials.
 { lib, name, ... }:
 {
   networking.hostName = lib.mkOverride 10 "";

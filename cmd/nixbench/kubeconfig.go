@@ -84,7 +84,7 @@ func (a *app) kubeconfig(flags kubeconfigFlags) error {
 	if !found {
 		return newUsageError("kubeconfig: no node of the hive is a member of a Kubernetes cluster; they import modules/kubernetes")
 	}
-	access, err := cluster.Access(a.ctx)
+	access, err := cluster.ReadAdminAccess(a.ctx)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (a *app) describeKubeconfigExpiry(now time.Time) string {
 	if err != nil {
 		return "" // most clusters have no kubeconfig in the state folder
 	}
-	access := kubernetes.ReadAccess(data)
+	access := kubernetes.ParseKubeconfig(data)
 	if access == nil || access.Ends().IsZero() || access.Ends().Sub(now) > renewalNotice {
 		return ""
 	}

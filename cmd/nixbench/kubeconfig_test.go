@@ -42,7 +42,7 @@ func accessTo(t *testing.T, authority string) *kubernetes.Access {
 			return fmt.Appendf(nil, `{"clusters":[{"name":"k","cluster":{"server":"https://192.168.222.10:6443","certificate-authority-data":"%s"}}],
 				"users":[{"name":"a","user":{"client-certificate-data":"%s","client-key-data":"%s"}}]}`, encoded(authority), encoded("ours"), encoded("our key")), nil
 		}})
-	a, err := e.Access(t.Context())
+	a, err := e.ReadAdminAccess(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

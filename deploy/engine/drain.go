@@ -10,17 +10,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// DrainOptions are the permissions of a drain. By default a drain deletes only work that the engine
+// DrainOptions contains what a drain may delete. By default a drain deletes only work that the engine
 // creates again on another node.
 type DrainOptions struct {
 	BarePods  bool // delete pods that no controller creates again
 	LocalData bool // delete data that pods keep on the node
-	// Broken are the nodes whose own programs do not work. The end of their work cannot be observed, so
-	// their drain is short, and remaining work is not an error.
+	// Broken contains the nodes on which the engine's programs do not work. The end of work on such a
+	// node cannot be observed, so its drain has a short time limit, and remaining work is not an error.
 	Broken []string
 }
 
-// DrainError is the failure of the drain of one node.
+// DrainError is returned if the drain of one node fails.
 type DrainError struct {
 	Node string
 	Err  error
@@ -35,39 +35,42 @@ func (e *DrainError) OnNode() (node, text string) {
 
 func (e *DrainError) Unwrap() error { return e.Err }
 
-// DrainChecker is an engine that can predict the effects of a drain before any change.
+// DrainChecker is an engine that can predict what a drain deletes, without changing anything.
 type DrainChecker interface {
-	// CheckDrain returns, by node, the work that a drain would delete permanently and the work that
-	// would block the drain. Nodes that would not be drained are left out.
+	// CheckDrain returns the work that [Engine.Drain] would delete permanently, and the work that would
+	// block the drain, by node. Nodes that would not be drained are left out.
 	CheckDrain(ctx context.Context, nodes []string, o DrainOptions) (map[string]DrainCheck, error)
-	// CheckDrainForRemoval does the same for [MemberRemover.DrainForRemoval].
+	// CheckDrainForRemoval returns the same for [MemberRemover.DrainForRemoval].
 	CheckDrainForRemoval(ctx context.Context, nodes []string, o DrainOptions) (map[string]DrainCheck, error)
 }
 
-// DrainCheck is the predicted effect of a drain of one node.
+// DrainCheck is the predicted result of the drain of one node.
 type DrainCheck struct {
-	Blocked []DrainItem `json:"blocked,omitempty"` // the drain is refused while these exist
-	Deleted []DrainItem `json:"deleted,omitempty"` // the drain deletes these permanently, as the options allow
+	Blocked []DrainItem `json:"blocked,omitempty"` // work that blocks the drain
+	Deleted []DrainItem `json:"deleted,omitempty"` // work that the drain deletes permanently, because the options allow it
 }
 
-// DrainItem is a piece of work that a drain deletes or that blocks a drain.
+// DrainItem is work, such as a pod, that a drain deletes or that blocks a drain.
 type DrainItem struct {
-	Work   string `json:"work"`             // shop/web-0
-	Reason string `json:"reason"`           // in words
-	Option string `json:"option,omitempty"` // the flag that allows the drain to delete it
+	Work   string `json:"work"`             // the name of the work, such as shop/web-0
+	Reason string `json:"reason"`           // why the work is lost or blocks the drain
+	Option string `json:"option,omitempty"` // the flag that allows the drain to delete the work; may be empty
 }
 
-// BlockedError is returned if a drain would delete work permanently, or would never end.
+// BlockedError is returned if a drain would delete work permanently without permission, or would never
+// end.
 type BlockedError struct {
-	Nodes map[string][]DrainItem
+	Nodes map[string][]DrainItem // the work that blocks the drain, by node
 }
 
-const maxShownItems = 10 // lines for one node in a message
+// maxShownItems is the maximum number of items of one node that the message of a BlockedError contains.
+const maxShownItems = 10
 
-// Error returns one line for each piece of work.
+// Error returns one line for each item that blocks a drain.
 func (e *BlockedError) Error() string { return failure.Message(e) }
 
-// OnNode implements [failure.OnNode] for the first of the nodes. The lines about other nodes name them.
+// OnNode implements [failure.OnNode] for the first node. In the text, each line about another node begins
+// with the name of that node.
 func (e *BlockedError) OnNode() (first, text string) {
 	var lines []string
 	for i, node := range slices.Sorted(maps.Keys(e.Nodes)) {
@@ -94,7 +97,7 @@ func (e *BlockedError) OnNode() (first, text string) {
 // Kind implements [failure.Classified].
 func (e *BlockedError) Kind() failure.Kind { return failure.Activation }
 
-// Hint names the flags that allow the drain.
+// Hint names the flags that allow the drain, and other solutions.
 func (e *BlockedError) Hint() string {
 	var flags []string
 	budget := false
@@ -119,10 +122,10 @@ func (e *BlockedError) Hint() string {
 	return strings.Join(append(ways, "--no-drain changes the nodes without a drain"), "; ")
 }
 
-// Inspector is an engine that can check the programs of a member on its node. The cluster itself may
-// report a failed program much later.
+// Inspector is an engine that can check its programs on the node of a member. This check detects a failed
+// program earlier than the status in the cluster does.
 type Inspector interface {
-	// Inspect returns nil if the programs work. Otherwise the error names the program that does not
-	// work, with the last line of its log.
+	// Inspect returns nil if the engine's programs on the node work. Otherwise the error names the program
+	// that does not work, and may contain the last error in its log.
 	Inspect(ctx context.Context, node string) error
 }

@@ -1,10 +1,10 @@
 // Package engine is the interface between nixbench and the cluster software that the nodes run
-// together: Kubernetes today, SLURM and Flux next. NixOS modules set engines up. nixbench uses an
-// engine only through this package.
+// together, such as Kubernetes. NixOS modules install and configure an engine. nixbench uses an engine
+// only through this package.
 //
-// The option `deployment.engine` of a node names its engine and its role in it. The modules of an
-// engine set that option. A hive that imports them gets the checks and the update order of the
-// engine, and no other part of nixbench mentions an engine by name.
+// The option `deployment.engine` of a node names the engine and the role of the node in the engine.
+// The modules of an engine set that option: a hive that imports these modules gets the checks and the
+// update order of the engine.
 package engine
 
 import (
@@ -19,33 +19,35 @@ import (
 
 // Engine is the cluster software that the nodes run together.
 type Engine interface {
-	// Members returns the observed status of each registered member. The map is empty while the
-	// cluster does not exist yet. It is an error if the engine does not answer.
+	// Members returns the observed status of each registered member, by node. The map is empty while
+	// the cluster does not exist yet. Members returns an error if the engine does not answer.
 	Members(ctx context.Context) (map[string]Status, error)
-	// Drain moves work away from members before they are changed. It marks all of them first, so that
-	// none of them gets the work of another one, and then waits until their work has ended. It does
-	// nothing for nodes that are not members. If the drain of one node fails, it removes all marks that
-	// it has set, and returns a [DrainError] or a [BlockedError] that names that node.
+	// Drain moves work away from members before they are changed. It first marks all given members as
+	// drained, so that the work of one is not moved to another one of them. Then it waits until the
+	// work on these members has ended. Nodes that are not members are ignored. If the drain of one node
+	// fails, Drain removes all marks that it has set, and returns a [DrainError] or a [BlockedError]
+	// that names that node.
 	Drain(ctx context.Context, nodes []string, o DrainOptions, report Report) error
-	// Uncordon lets a member take work again if a drain has marked it. It does not wait until the member
-	// is ready. It does nothing for a node that is not a member, or that no drain has marked.
+	// Uncordon removes the mark of a drain, so that the member takes work again. It does not wait until
+	// the member is ready. It does nothing for a node that is not a member, or that has no mark.
 	Uncordon(ctx context.Context, node string) error
-	// WaitReady waits until a member works with its current configuration. It changes nothing: a drained
-	// member stays drained. It also waits for a node that the hive contains and that has not joined yet.
+	// WaitReady waits until a member works with its current configuration, or until a node of the hive
+	// that is not a member yet has joined and works. It changes nothing: a drained member stays drained.
 	WaitReady(ctx context.Context, node string, report Report) error
 }
 
-// Report receives what an operation on a node waits for, in words.
+// Report receives a text for the user: the progress of an operation on a node, or what the operation
+// waits for.
 type Report func(node, text string)
 
 // Checker is an engine with conditions that must hold at the end of a run.
 type Checker interface {
-	// Conditions returns these conditions. With deep set, it also returns conditions whose probes start
-	// workloads.
+	// Conditions returns the conditions that must hold at the end of a run. If deep is set, it adds
+	// conditions whose probes start workloads.
 	Conditions(deep bool) []check.Condition
 }
 
-// Conditions returns the conditions of an engine, if it has any.
+// Conditions returns the conditions of an engine, or nil if the engine is no [Checker].
 func Conditions(e Engine, deep bool) []check.Condition {
 	if c, ok := e.(Checker); ok {
 		return c.Conditions(deep)
@@ -53,18 +55,19 @@ func Conditions(e Engine, deep bool) []check.Condition {
 	return nil
 }
 
-// Admitter is an engine that must allow a node to join. Admit is called for each node that runs its
-// new system and is not a member yet. The node retries its join until it is admitted, so the time of
-// the call does not matter. Admit does nothing for a node that does not belong to the engine.
+// Admitter is an engine that must allow a node to join. Admit allows one node to join. It is called
+// for each node that runs its new system and is not a member yet. The node retries its join until it is
+// admitted, so the time of the call does not matter. Admit does nothing for a node that does not belong
+// to the engine.
 type Admitter interface {
 	Admit(ctx context.Context, node string) error
 }
 
 // Versioned is an engine that supports only some version changes.
 type Versioned interface {
-	// Versions returns the version change of each of these nodes whose desired version differs from
-	// its observed one. It returns a [VersionError] if a change is not supported. Members that do not
-	// answer are left out.
+	// Versions returns the planned version change of each given node, by node. It leaves out nodes whose
+	// desired version is the observed version, and members that do not answer. It returns a
+	// [VersionError] if a change is not supported.
 	Versions(ctx context.Context, nodes []string) (map[string]Change, error)
 }
 
@@ -74,10 +77,10 @@ type Change struct {
 	To   string `json:"to"`
 }
 
-// VersionError is returned if the running version cannot be changed to the desired one.
+// VersionError is returned if the running version cannot be changed to the desired version.
 type VersionError struct {
-	Text string // names both versions and the option of the hive
-	Way  string // the supported steps to the desired version
+	Text   string // names both versions and the option of the hive
+	Remedy string // which versions to set in the hive, or which nodes to deploy first
 }
 
 func (e *VersionError) Error() string { return e.Text }
@@ -85,11 +88,12 @@ func (e *VersionError) Error() string { return e.Text }
 // Kind implements [failure.Classified].
 func (e *VersionError) Kind() failure.Kind { return failure.Activation }
 
-// Hint says what to do about it.
-func (e *VersionError) Hint() string { return e.Way }
+// Hint returns which supported version change to make instead.
+func (e *VersionError) Hint() string { return e.Remedy }
 
 // Certified is an engine whose members stop working when their certificates expire.
 type Certified interface {
+	// Certificates returns the certificates on a node that the engine uses.
 	Certificates(ctx context.Context, node string) ([]Certificate, error)
 }
 
@@ -98,65 +102,70 @@ type Certificate struct {
 	Name   string    `json:"name"`
 	Begins time.Time `json:"begins"`
 	Ends   time.Time `json:"ends"`
-	// Authority is set for a certificate authority. The certificates that it signs expire with it.
+	// Authority is set for a certificate authority. When it expires, the certificates that it has signed
+	// are not valid any more.
 	Authority bool `json:"authority,omitempty"`
-	// Renewer is the systemd unit of the node that renews the certificate from Due on. It is empty if
-	// no unit renews it.
+	// Renewer is the systemd unit of the node that renews the certificate, at the time Due at the
+	// latest. Renewer is empty if no unit renews the certificate.
 	Renewer string    `json:"renewer,omitempty"`
 	Due     time.Time `json:"due,omitzero"`
 }
 
-// Adjuster is an engine that stores settings of its members outside of their systems, such as
-// labels. These settings are changed without a deployment of the member.
+// Adjuster is an engine that stores settings of its members in the cluster and not in their NixOS
+// systems, such as labels. These settings are changed without a deployment of the member.
 type Adjuster interface {
 	// Adjust reconciles the settings of the given nodes with the hive and returns the differences in
-	// words, by node. Nodes that are not members are left out. With dry set, it changes nothing.
+	// words, by node. Nodes that are not members are left out. If dry is set, Adjust changes nothing and
+	// only returns the differences.
 	Adjust(ctx context.Context, nodes []string, dry bool) (map[string][]string, error)
 }
 
 // MemberRemover is an engine that stores a list of its members.
 type MemberRemover interface {
-	// DrainForRemoval is called before RemoveMember, instead of Drain. It has the contract of Drain, but
-	// it also drains members that an administrator has drained, and it leaves out members that cannot be
-	// reached.
+	// DrainForRemoval is called instead of Drain before RemoveMember. It has the contract of Drain, with
+	// two differences: it drains members that an administrator has already drained, and it leaves out
+	// members that cannot be reached.
 	DrainForRemoval(ctx context.Context, nodes []string, o DrainOptions, report Report) error
-	// RemoveMember is called before the machine of a member is removed, and before a recreated machine
-	// joins as a new member. If it returns an error while the engine still counts the member, the member
-	// is unchanged.
+	// RemoveMember removes a node from the list of members. It is called before the machine of the member
+	// is removed, and before a recreated machine joins as a new member. If RemoveMember returns an error
+	// and the node is still in the list, the node is unchanged.
 	RemoveMember(ctx context.Context, node string) error
 }
 
 // Keyholder is an engine whose members encrypt stored data with keys from nixbench's vault. A new key
 // may be used only after all members have it.
 type Keyholder interface {
-	// MembersWithout returns the members that do not use the version of the secret with this SHA-256.
-	// It returns none if the engine does not use the secret.
+	// MembersWithout returns the members that do not use the version of the secret whose SHA-256 is sum,
+	// or nil if the engine does not use the secret.
 	MembersWithout(ctx context.Context, secret, sum string) ([]string, error)
 }
 
 // Status is the observed state of a member.
 type Status struct {
-	Ready    bool
-	Drained  bool // marked by a drain, and not yet uncordoned
-	OneByOne bool // members of this kind are changed one at a time; also set for members that are no longer in the hive
+	Ready   bool
+	Drained bool // a drain has marked the member, and it is not uncordoned yet
+	// OneByOne is set if members of this role are changed one at a time. It is set for such members
+	// that the hive does not contain any more, too.
+	OneByOne bool
 }
 
-// Cluster is the input of an engine.
+// Cluster is what an engine needs to manage the cluster of a hive.
 type Cluster struct {
 	Name    string
-	Members []Member // all members in the hive, in the order of the hive
+	Members []Member // the nodes of the hive that belong to the engine, in the order of the hive
 	// Run runs a command as root on a node and returns its stdout.
 	Run func(ctx context.Context, node string, stdin io.Reader, argv ...string) ([]byte, error)
 }
 
-// Member is a node with its role in the engine.
+// Member is a node of the hive with its role in the engine.
 type Member struct {
 	Node string
 	nixeval.Engine
 }
 
-// Members returns the nodes of a hive that belong to an engine, by the kind of the engine.
-func Members(hive *nixeval.Hive) map[string][]Member {
+// MembersByKind returns the nodes of a hive that belong to an engine. The keys of the map are the kinds
+// of the engines, such as "kubernetes".
+func MembersByKind(hive *nixeval.Hive) map[string][]Member {
 	out := map[string][]Member{}
 	for _, n := range hive.Nodes {
 		if u := hive.Unit(n.Unit); u != nil && u.Deployment.Engine != nil {

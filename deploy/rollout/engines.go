@@ -39,7 +39,7 @@ type engineWithMembers struct {
 // without are left out, because they are about to be removed and must not be asked.
 func (makers Engines) makeEngines(hive *nixeval.Hive, f *fleet.Fleet, without []string) ([]engineWithMembers, error) {
 	var out []engineWithMembers
-	all := engine.Members(hive)
+	all := engine.MembersByKind(hive)
 	for _, kind := range slices.Sorted(maps.Keys(all)) {
 		members := all[kind]
 		newEngine := makers[kind]

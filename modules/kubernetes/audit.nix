@@ -1,5 +1,5 @@
-# The audit log of the API server: the metadata of requests (user, action, object), without
-# their contents.
+# The audit log of the API server. By default it contains the metadata of requests (user,
+# action, object), without the contents of the requests.
 {
   config,
   lib,
@@ -13,12 +13,13 @@ let
   log = "/var/log/kubernetes/audit";
   logFile = "${log}/audit.log";
 
-  # The path is the same for all policies: a control plane that joins starts its API server
-  # with the settings in the cluster, and a node with another policy may have written these.
-  # scripts/pki.sh writes the file.
+  # The path does not depend on the policy. A control plane that joins starts its API server
+  # with the settings that are stored in the cluster, and a node with another policy may have
+  # written these settings. scripts/library/pki.sh writes the file.
   policyFile = "/etc/kubernetes/audit-policy.json";
 
-  # If the hive sets another path for one of these files, the hive must mount that path.
+  # Whether the two files have these paths. If the hive sets another path, the hive must mount
+  # that path into the pod of the API server.
   usesPolicyFile = cfg.apiServer.extraArgs.audit-policy-file == policyFile;
   usesLogFile = cfg.apiServer.extraArgs.audit-log-path == logFile;
 
@@ -61,7 +62,7 @@ let
           }
         ];
       }
-      # Access to credentials is logged for every user.
+      # Access to credentials is logged for all users, including the cluster's own components.
       {
         level = "Metadata";
         resources = [
@@ -80,7 +81,8 @@ let
         ];
       }
     ]
-    # Most requests are heartbeats and reads of the cluster's own components.
+    # Heartbeats and reads of the cluster's own components are not logged, because most requests
+    # are of this kind.
     ++
       lib.concatMap
         (subject: [
@@ -149,7 +151,7 @@ in
       type = types.ints.positive;
       default = 30;
       example = 7;
-      description = "Days after which a rotated file is removed.";
+      description = "Number of days after which a rotated file is removed.";
     };
   };
 
@@ -195,7 +197,7 @@ in
       bootstrap.environment.AUDIT_POLICY = json.generate "audit-policy.json" cfg.audit.policy;
     };
 
-    # Only root may read the log, since it contains users, addresses and names of objects.
+    # Only root may read the log, because it contains users, addresses and names of objects.
     systemd.tmpfiles.settings.nixbench-kubernetes-audit = {
       "/var/log/kubernetes".d.mode = "0755";
       ${log}.d.mode = "0700";

@@ -1,7 +1,7 @@
-# Options of the cluster: its version, its networks, the address of its API.
+# The options of the cluster: version, networks, address of the API.
 #
-# The closure of workers does not depend on the number of nodes: of the facts, the modules read the endpoint, the CA's
-# hash and the paths of secrets, never the list of nodes.
+# The closure of workers must not depend on the number of nodes. So the modules of workers read only the endpoint, the
+# networks, the hash of the CA and the paths of secrets from the facts, and not the list of nodes.
 {
   config,
   lib,
@@ -40,7 +40,7 @@ in
       );
       default = null;
       example = "worker";
-      description = "Role of the node in the cluster; with null these modules have no effect.";
+      description = "Role of the node in the cluster. With null, the Kubernetes modules change nothing on the node.";
     };
     package = mkOption {
       type = types.package;
@@ -92,17 +92,17 @@ in
       address = mkOption {
         type = types.nullOr types.str;
         default = (facts.endpoint or { }).address or null;
-        defaultText = lib.literalMD "the endpoint in the facts, or null before there are any";
+        defaultText = lib.literalMD "the endpoint in the facts, or null without facts";
         example = "api.example.org";
         description = ''
-          Address or name at which all nodes use the API: that of the first control plane, or one that
+          Address or name at which all nodes use the API: the address of the first control plane, or a virtual address that
           moves between control planes. All certificates contain it, so it should not belong to a node that may be removed.
         '';
       };
       port = mkOption {
         type = types.port;
         default = (facts.endpoint or { }).port or 6443;
-        defaultText = lib.literalMD "the endpoint's in the facts, or 6443";
+        defaultText = lib.literalMD "the port of the endpoint in the facts, or 6443";
         example = 6443;
         description = "Port of the API, at the endpoint and on each control plane.";
       };
@@ -110,23 +110,23 @@ in
     controlPlanes = mkOption {
       type = types.listOf address;
       default = [ ];
-      defaultText = lib.literalMD "the nodes of the role, where nixbench deploys it";
+      defaultText = lib.literalMD "the addresses of the role's nodes, if nixbench deploys the node";
       example = [
         "192.168.222.11"
         "192.168.222.12"
       ];
       description = ''
-        Addresses of the control planes. A new control plane joins through the first that answers. Needed if
-        the endpoint is the address of a control plane, which could otherwise not be recreated. Only control
-        planes use this option.
+        Addresses of the control planes. A new control plane joins through the first address that answers. If the
+        endpoint is the address of a control plane, this option is necessary to recreate that control plane.
+        Only control planes use this option.
       '';
     };
     caHash = mkOption {
       type = types.nullOr (types.strMatching "sha256:[0-9a-f]{64}");
       default = facts.caHash or null;
-      defaultText = lib.literalMD "the hash in the facts, or null before there are any";
+      defaultText = lib.literalMD "the hash in the facts, or null without facts";
       example = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-      description = "Hash of the cluster CA's public key, by which joining nodes verify the API server.";
+      description = "Hash of the cluster CA's public key. Joining nodes verify the API server with this hash.";
     };
     featureGates = mkOption {
       type = types.attrsOf types.bool;
@@ -141,7 +141,7 @@ in
       internal = true;
       readOnly = true;
       default = cfg.role != null && cfg.endpoint.address != null && cfg.caHash != null;
-      description = "Whether the node has all settings that it needs to be a member of a cluster.";
+      description = "Whether the node has all settings that it needs to join a cluster.";
     };
   };
 
@@ -173,7 +173,7 @@ in
       }
     ];
 
-    # Another control plane's etcdctl removes the etcd member of a control plane that does not exist any more.
+    # nixbench runs etcdctl on a control plane to remove the etcd member of another one.
     environment.systemPackages = [ cfg.package ] ++ lib.optional (cfg.role == "control-plane") pkgs.etcd;
   };
 }

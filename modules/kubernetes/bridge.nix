@@ -1,5 +1,6 @@
-# The pod network `bridge`: host number N of the node network has the N-th subnet of the pod network. The routes to all
-# possible hosts are computed, too. So no node needs a list of nodes, and a new node changes nothing on the others.
+# The pod network `bridge`. The N-th address of the node network has the N-th subnet of the pod network, and each node has
+# a route to the subnet of each possible address. So no node needs a list of nodes, and existing nodes do not change when
+# a node is added.
 {
   config,
   lib,
@@ -13,7 +14,8 @@ let
   pods = ip.parse cfg.podCidr;
   subnet = pods.prefix + 32 - nodes.prefix;
   maxPods = cfg.settings.kubelet.maxPods or 110;
-  # The network's own address, the gateway's, and the broadcast address.
+  # Whether a subnet with the prefix length p has enough addresses. Three addresses are not for pods: the address of
+  # the network, of the gateway, and of the broadcast.
   enough = p: p <= 30 && ip.pow2 (32 - p) - 3 >= maxPods;
   largest = lib.findFirst enough 0 (lib.genList (i: 30 - i) 31);
   wanted = largest + nodes.prefix - 32;
@@ -32,7 +34,7 @@ in
       }
     ];
 
-    # Otherwise the Node objects would have other subnets than the nodes.
+    # The controller manager would set other subnets in the Node objects than the nodes have.
     nixbench.kubernetes.controllerManager.extraArgs.allocate-node-cidrs = lib.mkDefault false;
 
     networking.firewall.trustedInterfaces = lib.mkIf cfg.openFirewall [ "cni0" ];
@@ -62,7 +64,7 @@ in
         ExecStart = pkgs.writeShellScript "nixbench-pod-network" (builtins.readFile ./scripts/pod-network.sh);
       };
     };
-    # A network manager that reconfigures the interface may delete routes that it did not add.
+    # The service runs repeatedly, because a network manager that reconfigures the interface may delete the routes.
     systemd.timers.nixbench-pod-network = {
       description = "Restore the routes between pods periodically";
       wantedBy = [ "timers.target" ];

@@ -1,5 +1,5 @@
-# Certificates that kubeadm signs are valid for a year. Each control plane renews its own before they expire; a
-# kubelet renews its certificate by itself.
+# Renews certificates. The certificates that kubeadm signs are valid for a year, and each control plane renews its own
+# certificates before they expire. A kubelet renews its certificate without this module.
 {
   config,
   lib,
@@ -10,7 +10,7 @@ let
   inherit (lib) mkOption types;
   cfg = config.nixbench.kubernetes;
 
-  # kubeadm's durations, in whole hours.
+  # How long the certificates of kubeadm are valid, in whole hours.
   life = builtins.match "([0-9]+)h.*" (cfg.settings.cluster.certificateValidityPeriod or "8760h0m0s");
   hours = if life == null then 0 else lib.toInt (lib.head life);
 in
@@ -23,14 +23,15 @@ in
       example = false;
       description = ''
         Whether a control plane renews its certificates before they expire, and restarts the programs that read
-        them. Otherwise they expire a year after they were created, and the control plane stops working.
+        them. Without the renewal, the certificates expire a year after they were created, and the control plane
+        stops working.
       '';
     };
     renewBefore = mkOption {
       type = types.ints.positive;
       default = 60;
       example = 30;
-      description = "How many days before they expire certificates are renewed.";
+      description = "Number of days between the renewal of a certificate and its expiry.";
     };
   };
 
@@ -51,7 +52,7 @@ in
       cfg.bootstrap.service
       // {
         description = "Renew the control plane's certificates before they expire";
-        # A switch must not interrupt it.
+        # A switch must not interrupt a renewal.
         restartIfChanged = false;
         unitConfig.ConditionPathExists = "/var/lib/nixbench/kubernetes/joined";
         environment = cfg.bootstrap.service.environment // {
@@ -66,8 +67,8 @@ in
         };
       }
     );
-    # Control planes are mostly created on one day. Each has its own delay, so that their API servers do not restart
-    # at the same time.
+    # Control planes are usually created on the same day. Each has a random delay, so that their API servers do not
+    # restart at the same time.
     systemd.timers.nixbench-kubernetes-certificates = lib.mkIf (cfg.role == "control-plane") {
       description = "Check daily whether certificates expire soon";
       wantedBy = [ "timers.target" ];

@@ -1,4 +1,4 @@
-# Options of all pod networks. bridge.nix and flannel.nix implement one each.
+# The options of the pod network. bridge.nix implements the network `bridge`, and flannel.nix implements `flannel`.
 { config, lib, ... }:
 let
   inherit (lib) mkOption types;
@@ -16,8 +16,9 @@ in
       default = "bridge";
       example = "flannel";
       description = ''
-        The pod network. `bridge` needs no image and no daemon: every node has a subnet of its own and
-        static routes to the others, so nodes must share one network. With `none`, add one to `manifests`.
+        The pod network. `bridge` needs no image and no daemon: every node has a subnet of its own, and static
+        routes to the subnets of the other nodes, so all nodes must be in one network. With `none`, add a pod
+        network to `manifests`.
       '';
     };
     cni.plugins = mkOption {
@@ -39,8 +40,8 @@ in
       default = [ ];
       example = lib.literalExpression "[ ./dashboard.yaml ]";
       description = ''
-        Manifests that the first control plane applies when the cluster exists, and again when they
-        change. The objects of a manifest that is removed from the list stay in the cluster.
+        Manifests that the first control plane applies after the creation of the cluster, and again when a
+        manifest changes. The objects of a manifest that is removed from the list stay in the cluster.
       '';
     };
   };

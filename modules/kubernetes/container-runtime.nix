@@ -1,4 +1,4 @@
-# The container runtime: containerd or CRI-O.
+# The container runtime of the node: containerd or CRI-O.
 {
   config,
   lib,
@@ -10,7 +10,7 @@ let
   cfg = config.nixbench.kubernetes;
   runtime = cfg.containerRuntime;
 
-  # The pause image of each kubeadm release, so that the runtime needs no second one.
+  # The pause image that each release of kubeadm uses. The runtime uses the same image, so that a node needs only one.
   pause = {
     "1.31" = "3.10";
     "1.32" = "3.10";
@@ -40,7 +40,7 @@ in
       default = if pause ? ${release} then "registry.k8s.io/pause:${pause.${release}}" else null;
       defaultText = lib.literalMD "the pause image of this release of kubeadm";
       example = "registry.example.org/pause:3.10";
-      description = "Image that holds a pod's namespaces; with null, the runtime's own default.";
+      description = "Image of the container that holds the namespaces of a pod. With null, the runtime uses its own default.";
     };
     socket = mkOption {
       type = types.str;
@@ -76,10 +76,10 @@ in
         virtualisation.containerd.settings.plugins."io.containerd.grpc.v1.cri" = {
           containerd.runtimes.runc = {
             runtime_type = mkDefault "io.containerd.runc.v2";
-            # As for the kubelet: two managers of one cgroup tree conflict.
+            # The runtime must use the cgroup manager of the kubelet, because two managers of one cgroup tree conflict.
             options.SystemdCgroup = mkDefault true;
           };
-          # CNI plugins that run as pods install programs, so the folder must be writable.
+          # The folder must be writable, because pod networks that run as pods install programs in it.
           cni.bin_dir = mkDefault "/opt/cni/bin";
         }
         // lib.optionalAttrs (runtime.pauseImage != null) { sandbox_image = mkDefault runtime.pauseImage; };
@@ -87,21 +87,21 @@ in
       (lib.mkIf (runtime.name == "cri-o") {
         virtualisation.cri-o.enable = true;
         virtualisation.cri-o.settings.crio = {
-          # In addition to NixOS' own folders.
+          # This folder is used in addition to the folders of the NixOS module.
           network.plugin_dirs = [ "/opt/cni/bin" ];
         }
         // lib.optionalAttrs (runtime.pauseImage != null) {
           image.pause_image = mkDefault runtime.pauseImage;
         };
-        # NixOS installs CRI-O's own network there. Until the cluster's network is installed, pods would get addresses in it,
-        # which other nodes cannot reach.
+        # NixOS installs the default network of CRI-O in /etc/cni/net.d. Until the pod network is installed, pods would get
+        # addresses in the default network, which other nodes cannot reach.
         environment.etc = {
           "cni/net.d/10-crio-bridge.conflist".enable = false;
           "cni/net.d/99-loopback.conflist".enable = false;
         };
       })
       {
-        # One folder for the standard plugins, as links, and for plugins that pods install.
+        # The folder contains links to the standard plugins, and the plugins that pods install.
         systemd.tmpfiles.settings.nixbench-cni = {
           "/opt/cni".d.mode = "0755";
           "/opt/cni/bin".d.mode = "0755";

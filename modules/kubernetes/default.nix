@@ -1,4 +1,4 @@
-# Kubernetes by kubeadm: this file has all options, and changes nothing on a node without
+# All modules of Kubernetes with kubeadm. They change nothing on a node without
 # `nixbench.kubernetes.role`. A role of the hive imports ./control-plane.nix or
 # ./worker.nix, which import this file and set that option.
 {

@@ -9,8 +9,8 @@ let
   inherit (lib) mkOption types;
   cfg = config.nixbench.kubernetes;
 
-  # The hash of the keys: the API server has to restart when it changes. The facts contain
-  # only hashes of keys that nixbench generated.
+  # The hash of the keys. The API server must restart when the keys change. The hash is empty if
+  # nixbench did not generate the keys.
   generatedSecrets = if runtime == null || !cfg.generateSecrets then { } else runtime.secrets or { };
   keySum = (generatedSecrets.kubernetes-encryption-key or { }).sha256 or "";
 in
@@ -30,17 +30,18 @@ in
         "secrets"
         "configmaps"
       ];
-      description = "Kinds of objects that are encrypted. An existing object is encrypted when it is written the next time.";
+      description = "Kinds of objects that are encrypted. An existing object is encrypted when it is written again.";
     };
   };
 
   # implementation
   config = lib.mkIf (cfg.role == "control-plane" && cfg.encryptionAtRest.enable) {
     nixbench.kubernetes = {
-      # The file is in the folder of the certificates, which the API server's pod mounts anyway.
+      # The file is in the folder of the certificates, because the API server's pod already mounts
+      # that folder.
       apiServer.extraArgs.encryption-provider-config = "/etc/kubernetes/pki/nixbench-encryption.json";
-      # The API server does not read this variable. A change of it restarts the API server, and
-      # it shows with which keys an API server runs.
+      # The API server does not read this variable. When the variable changes, the API server
+      # restarts. nixbench reads from it which keys an API server uses.
       settings.cluster.apiServer.extraEnvs = lib.mkIf (keySum != "") [
         {
           name = "NIXBENCH_ENCRYPTION";

@@ -1,4 +1,4 @@
-# The settings of the node that nixbench uses when it checks and changes the cluster.
+# Sets `deployment.engine`, with the settings that nixbench uses when it checks and changes the cluster.
 {
   config,
   lib,
@@ -11,8 +11,8 @@ let
   inherit (lib) mkOption types;
   cfg = config.nixbench.kubernetes;
 
-  # The nodes of this system's role. The system depends on the facts of these nodes only, so
-  # control planes do not change when workers are added or removed.
+  # The nodes of the role that this system is for. The system depends only on the facts of these
+  # nodes, so control planes do not change when workers are added or removed.
   role = if runtime.roles ? ${name} then name else (runtime.nodes.${name} or { }).role or null;
   nodesOfRole = lib.optionals (role != null) runtime.roles.${role};
 in
@@ -63,7 +63,7 @@ in
         inherit (cfg.endpoint) port;
         labels = cfg.nodeLabels;
         taints = cfg.nodeTaints;
-        # In days; null if the nodes do not renew certificates.
+        # The number of days, or null if control planes do not renew certificates.
         renewBefore = if cfg.certificates.renew then cfg.certificates.renewBefore else null;
       };
     };

@@ -1,5 +1,5 @@
-# The pod network `flannel`: by default VXLAN between nodes, with subnets that the controller manager assigns. The daemon
-# runs as pods, whose image must be loaded or available from a registry; the CNI plugin is a package.
+# The pod network `flannel`. By default, nodes exchange packets of pods with VXLAN. The controller manager assigns a subnet
+# to each node. The daemon runs in pods, whose image must be in `images` or in a registry. The CNI plugin is a package.
 {
   config,
   lib,
@@ -104,7 +104,7 @@ let
       metadata = meta "kube-flannel-ds";
       spec.selector.matchLabels.app = "flannel";
       spec.template.metadata.labels.app = "flannel";
-      # Restarts the pods when their files change, because they read them only when they start.
+      # The hash changes with the files, and restarts the pods, because a pod reads the files only when it starts.
       spec.template.metadata.annotations."nixbench.dev/files" = builtins.hashString "sha256" (builtins.toJSON files);
       spec.template.spec = {
         hostNetwork = true;
@@ -141,7 +141,7 @@ let
             args = [
               "--ip-masq"
               "--kube-subnet-mgr"
-              # The interface with the node's address. flannel's default is that of the default route.
+              # Use the interface with the address of the node. By default, flannel uses the interface of the default route.
               "--iface=$(NODE_IP)"
             ];
             resources.requests = {
@@ -162,7 +162,8 @@ let
                 POD_NAME = "metadata.name";
                 POD_NAMESPACE = "metadata.namespace";
               }
-              # The endpoint, because the API's Service needs kube-proxy's rules, and flannel may start earlier.
+              # Use the endpoint, and not the Service of the API: flannel may start before kube-proxy, which adds the rules of
+              # that Service.
               ++ lib.mapAttrsToList (name: value: { inherit name value; }) {
                 KUBERNETES_SERVICE_HOST = toString cfg.endpoint.address;
                 KUBERNETES_SERVICE_PORT = toString cfg.endpoint.port;
@@ -203,7 +204,7 @@ in
       type = types.str;
       default = "ghcr.io/flannel-io/flannel:v0.28.4";
       example = "registry.example.org/flannel:v0.28.4";
-      description = "Image of the daemon.";
+      description = "Image of the flannel daemon.";
     };
     settings = mkOption {
       inherit (json) type;
@@ -212,8 +213,8 @@ in
         Backend.Type = "host-gw";
       };
       description = ''
-        flannel's net-conf.json. The backend is `vxlan` by default; `host-gw` is faster and requires all nodes on one
-        network. For other backends, open the firewall yourself.
+        Contents of flannel's net-conf.json. The backend is `vxlan` by default; `host-gw` is faster, and requires that
+        all nodes are in one network. For other backends, open the ports of the firewall yourself.
       '';
     };
   };

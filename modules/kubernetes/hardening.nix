@@ -1,6 +1,6 @@
-# Closes what kubeadm's defaults leave open and a cluster does not need: profiling endpoints,
-# old versions of TLS, containers without a seccomp profile. docs/security.md lists which items
-# of the CIS benchmark hold.
+# Hardens the components. Unlike kubeadm's defaults, it disables profiling endpoints and old
+# versions of TLS, and sets a seccomp profile for containers. docs/security.md lists which
+# recommendations of the CIS benchmark a cluster follows.
 {
   config,
   lib,
@@ -10,14 +10,14 @@ let
   inherit (lib) mkDefault mkIf mkOption types;
   cfg = config.nixbench.kubernetes;
 
-  # The minimum version of TLS, in the notation of Kubernetes and of etcd.
+  # The minimum version of TLS, as Kubernetes and as etcd write it.
   kubernetesTLS = "VersionTLS" + lib.replaceStrings [ "." ] [ "" ] cfg.tls.minVersion;
   etcdTLS = "TLS" + cfg.tls.minVersion;
   suites = lib.concatStringsSep "," cfg.tls.cipherSuites;
   limitsSuites = cfg.tls.cipherSuites != [ ];
 
-  # TLS 1.2 with forward secrecy and authenticated encryption. The suites of TLS 1.3 cannot be
-  # chosen, and all of them have both.
+  # The cipher suites of TLS 1.2 with forward secrecy and authenticated encryption. The suites of
+  # TLS 1.3 cannot be chosen; all suites of TLS 1.3 have these two properties.
   strongSuites = [
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"
@@ -53,9 +53,9 @@ in
       example = false;
       description = ''
         Whether containers run with the container runtime's seccomp profile (`RuntimeDefault`) if their pod sets no
-        profile. The profile refuses system calls that ordinary programs do not use; without it containers run
-        unconfined. Running containers keep their profile until they are restarted. A pod opts out with
-        `securityContext.seccompProfile.type: Unconfined`.
+        profile. The profile denies system calls that ordinary programs do not use. Without the profile, containers run
+        unconfined. Running containers keep their profile until they are restarted. To run a pod without the profile,
+        set `securityContext.seccompProfile.type: Unconfined` in the pod.
       '';
     };
     tls = {
@@ -91,7 +91,8 @@ in
         message = "nixbench.kubernetes.tls.cipherSuites has no effect with tls.minVersion = \"1.3\", and etcd would not start with it; remove it, or set minVersion = \"1.2\".";
       }
       {
-        # etcd refuses both together, whichever option sets them. The assertion above covers tls.cipherSuites.
+        # etcd does not start with both arguments. The assertion above is about tls.cipherSuites; this one is about
+        # etcd.extraArgs.
         assertion =
           (limitsSuites && cfg.tls.minVersion == "1.3")
           || lib.elem (cfg.etcd.extraArgs.cipher-suites or "") [ "" [ ] ]
@@ -114,11 +115,12 @@ in
       };
 
       settings.kubelet = {
-        # `kubectl logs`, `exec`, `attach` and `port-forward` need enableDebuggingHandlers, which stays
-        # on; the kubelet asks the API server for permission before it serves any of them.
+        # enableDebuggingHandlers stays on, because `kubectl logs`, `exec`, `attach` and `port-forward`
+        # need it. The kubelet asks the API server for permission before it serves such a request.
         enableProfilingHandler = mkDefault cfg.profiling;
         enableDebugFlagsHandler = mkDefault cfg.profiling;
-        # This handler serves the node's /var/log, which has the audit log. `kubectl logs` does not use it.
+        # This handler serves /var/log of the node, which contains the audit log. `kubectl logs` does not use
+        # this handler.
         enableSystemLogHandler = mkDefault false;
         seccompDefault = mkDefault cfg.seccompDefault;
         tlsMinVersion = mkDefault kubernetesTLS;

@@ -1,4 +1,4 @@
-# Images that are loaded into the container runtime in advance, so that a cluster needs no registry.
+# Images that are loaded into the container runtime before the node joins, so that a cluster needs no registry.
 {
   config,
   lib,
@@ -18,9 +18,9 @@ in
       [ (pkgs.dockerTools.pullImage { imageName = "registry.k8s.io/pause"; /* … */ }) ]
     '';
     description = ''
-      Archives of images, as `docker save` or `skopeo copy … oci-archive:` write them, to load into the
-      container runtime before the node joins. Each is loaded once, and its images are kept when the disk
-      fills up. A path in quotes is a file on the node.
+      Archives of images, as `docker save` or `skopeo copy … oci-archive:` write them. They are loaded into the
+      container runtime before the node joins. Each archive is loaded once, and its images are not deleted when
+      the disk becomes full. A path in quotes is a file on the node.
     '';
   };
 
@@ -40,7 +40,8 @@ in
       .${cfg.containerRuntime.name};
     environment.IMAGES = pkgs.writeText "images" (lib.concatMapStrings (i: "${i}\n") cfg.images);
     environment.RUNTIME = cfg.containerRuntime.name;
-    # CRI-O uses only one list, and ours is written on the node.
+    # CRI-O reads only one list of pinned images, and a script writes this list on the node. The script
+    # adds the images that the hive pins.
     environment.PINNED = lib.mkIf (cfg.containerRuntime.name == "cri-o") (
       toString (config.virtualisation.cri-o.settings.crio.image.pinned_images or [ ])
     );

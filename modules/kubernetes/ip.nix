@@ -21,12 +21,13 @@ in
 rec {
   inherit pow2;
 
-  # A number from 0 to 255. Leading zeros are not allowed, because shells would read the number as octal.
+  # A regular expression for a number from 0 to 255. Leading zeros are not allowed, because shells read such numbers as
+  # octal.
   octet = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])";
   addressRegex = "(${octet}\\.){3}${octet}";
   cidrRegex = "${addressRegex}/(3[0-2]|[12]?[0-9])";
 
-  # { first; prefix; size; } of "10.244.0.0/16".
+  # Returns { first; prefix; size; } for a network such as "10.244.0.0/16". `first` is its first address as a number.
   parse =
     cidr:
     let
@@ -40,9 +41,10 @@ rec {
       first = address - lib.mod address size;
     };
 
-  # The n-th address of a network.
+  # Returns the n-th address of a network as text. The address of the network has the number 0.
   nth = cidr: n: toAddress ((parse cidr).first + n);
 
+  # Whether two networks have a common address.
   overlap =
     a: b:
     let

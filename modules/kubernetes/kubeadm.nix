@@ -1,5 +1,5 @@
-# The configuration documents of kubeadm (v1beta4), the kubelet and kube-proxy. On the node,
-# scripts/documents.jq adds the values of the particular node, such as its name.
+# The configuration documents of kubeadm (v1beta4), the kubelet and kube-proxy. On a node,
+# scripts/documents.jq adds the values of that node, such as its name.
 {
   config,
   lib,
@@ -19,7 +19,8 @@ let
   ];
   text = v: if lib.isBool v then lib.boolToString v else toString v;
 
-  # kubeadm's format is [ { name = "v"; value = "2"; } ], in which a name may occur several times.
+  # Converts arguments to the format of kubeadm, [ { name = "v"; value = "2"; } ]. A list of values becomes several items
+  # with the same name.
   toArgs =
     args:
     lib.concatLists (
@@ -32,7 +33,7 @@ let
       type = types.attrsOf (types.either scalar (types.listOf scalar));
       default = { };
       inherit example;
-      description = "More arguments of ${component}, without dashes. A list sets an argument several times.";
+      description = "Additional arguments of ${component}, without dashes. A list sets an argument several times.";
     };
 
   document =
@@ -49,9 +50,10 @@ let
   );
   gates = lib.optionalAttrs (cfg.featureGates != { }) { feature-gates = featureGates; };
 
-  # kubeadm mounts the node's folder of certificate authorities into these pods. On NixOS its
-  # files are links into the store, which the container does not see. A volume with the same
-  # name, `ca-certs`, replaces kubeadm's.
+  # kubeadm mounts the folder with the certificate authorities of the node into the pods of the
+  # API server and the controller manager. On NixOS the files in that folder are links into the
+  # store, which is not mounted. This volume has the same name as kubeadm's volume, `ca-certs`,
+  # and replaces it.
   authorityVolumes = lib.optional (cfg.publicAuthorities != "") {
     name = "ca-certs";
     hostPath = "/etc/kubernetes/authorities";
@@ -73,7 +75,7 @@ in
       type = types.listOf types.str;
       default = [ ];
       example = [ "api.example.org" ];
-      description = "More names and addresses in the API server's certificate.";
+      description = "Additional names and addresses in the API server's certificate.";
     };
     controllerManager.extraArgs = extraArgs "the controller manager" { node-monitor-grace-period = "20s"; };
     scheduler.extraArgs = extraArgs "the scheduler" { v = 2; };
@@ -83,7 +85,7 @@ in
       type = types.strMatching "([0-9]+(h|m|s))+";
       default = "24h0m0s";
       example = "1h0m0s";
-      description = "Time for which nodes can join with the bootstrap token after it was created or renewed.";
+      description = "Time during which nodes can join with the bootstrap token after the token was created or renewed.";
     };
 
     settings = {
@@ -106,7 +108,7 @@ in
       type = types.package;
       internal = true;
       readOnly = true;
-      # A worker needs only `join`, and must not change when the other documents change.
+      # A worker needs only `join`. The system of a worker must not change when another document changes.
       default = json.generate "kubeadm.json" (
         if cfg.role == "worker" then { inherit (cfg.settings) join; } else cfg.settings
       );
@@ -126,7 +128,7 @@ in
       join = {
         apiVersion = "kubeadm.k8s.io/v1beta4";
         kind = "JoinConfiguration";
-        # Short, since the unit retries by itself, and reports between attempts what it waits for.
+        # A short time limit, because the unit retries the join, and reports what it waits for between two attempts.
         timeouts.discovery = mkDefault "30s";
         discovery.bootstrapToken.apiServerEndpoint = mkDefault "${toString cfg.endpoint.address}:${toString cfg.endpoint.port}";
         discovery.bootstrapToken.caCertHashes = lib.optional (cfg.caHash != null) cfg.caHash;
@@ -152,7 +154,7 @@ in
           extraVolumes = authorityVolumes;
         };
         controllerManager = {
-          # kubeadm's default is below /usr, where NixOS installs no programs.
+          # The default of kubeadm is a folder below /usr, in which NixOS installs no programs.
           extraArgs = toArgs (
             { flex-volume-plugin-dir = cfg.settings.kubelet.volumePluginDir; }
             // gates
@@ -164,8 +166,8 @@ in
         etcd.local.dataDir = mkDefault "/var/lib/etcd";
         etcd.local.extraArgs = toArgs cfg.etcd.extraArgs;
       };
-      # All values that kubeadm would fill in: the kubelet reads this document, not the one that
-      # kubeadm stores in the cluster.
+      # This document must contain all values that kubeadm would add, because the kubelet reads this
+      # document, and not the document that kubeadm stores in the cluster.
       kubelet = {
         apiVersion = "kubelet.config.k8s.io/v1beta1";
         kind = "KubeletConfiguration";
@@ -186,7 +188,7 @@ in
         volumePluginDir = mkDefault "/var/lib/kubelet/volumeplugins";
       }
       // lib.optionalAttrs config.services.resolved.enable {
-        # A pod cannot reach the resolver on the node's loopback address.
+        # /etc/resolv.conf has the loopback address of the node's resolver, which pods cannot reach.
         resolvConf = mkDefault "/run/systemd/resolve/resolv.conf";
       }
       // lib.optionalAttrs (cfg.featureGates != { }) { inherit (cfg) featureGates; };

@@ -1,7 +1,7 @@
-# The kubelet. It reads its configuration from the store, at a path in its unit: a switch
-# that changes the configuration restarts the kubelet, and a rollback restores the old
-# configuration, without kubeadm. kubeadm's own copy, config.yaml, only signals that the
-# kubelet may start.
+# The kubelet. Its unit contains the path of its configuration in the store. So a switch that
+# changes the configuration restarts the kubelet, and a rollback restores the old
+# configuration, without kubeadm. The kubelet does not read the configuration that kubeadm
+# writes, config.yaml: if that file exists, the kubelet may start.
 {
   config,
   lib,
@@ -33,12 +33,12 @@ let
       ];
       default = "NoSchedule";
       example = "NoExecute";
-      description = "What the taint does to pods that do not tolerate it.";
+      description = "Effect of the taint on pods that do not tolerate the taint.";
     };
   };
 
-  # The API lets a kubelet set these labels on its own node: labels outside of Kubernetes'
-  # domains, and a few within them.
+  # Whether the API allows a kubelet to set a label on its own node. It allows all labels
+  # outside of the domains of Kubernetes, and a few labels in these domains.
   kubeletMaySet =
     label:
     let
@@ -60,8 +60,8 @@ let
       "topology.kubernetes.io/region"
       "topology.kubernetes.io/zone"
     ];
-  # Labels that nixbench sets on nodes, and removes when the hive no longer has them: all but
-  # those that Kubernetes sets itself.
+  # Whether nixbench may set and remove a label on a node. It may not if Kubernetes sets the
+  # label.
   nixbenchMaySet =
     label:
     !lib.elem label [
@@ -73,12 +73,12 @@ let
   labels = lib.attrNames cfg.nodeLabels;
   taints = if cfg.nodeTaints == null then [ ] else cfg.nodeTaints;
 
-  # Without nixbench, nodes have only the labels that their kubelets may set.
+  # Without nixbench, the hive may set only the labels that kubelets may set.
   withNixbench = options ? deployment.engine;
   forbidden = lib.filter (label: !(if withNixbench then nixbenchMaySet else kubeletMaySet) label) labels;
 
-  # Kubernetes' rules for keys and values of labels and taints. A key is a name, with or without a
-  # domain and a / before it.
+  # The rules of Kubernetes for keys and values of labels and taints. A key is a name, or a domain,
+  # a / and a name.
   isName = text: lib.stringLength text <= 63 && builtins.match "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?" text != null;
   isValue = text: text == "" || isName text;
   isDomain =
@@ -99,8 +99,8 @@ let
   duplicateTaints = lib.filter (t: lib.count (other: other.key == t.key && other.effect == t.effect) taints > 1) taints;
   quoted = lib.concatMapStringsSep " and " (text: "\"${text}\"");
 
-  # The labels and taints with which a node registers. They are not part of the system, so that a
-  # changed label neither restarts a unit nor drains the node.
+  # The labels and taints with which a node registers. nixbench uploads them as a key. They are not
+  # part of the system, so that a change restarts no unit and does not drain the node.
   registration = {
     labels = lib.filterAttrs (label: _: kubeletMaySet label) cfg.nodeLabels;
     taints = cfg.nodeTaints;
@@ -119,7 +119,7 @@ in
       };
       description = ''
         Labels of the node. The next `nixbench apply` updates the labels of existing nodes, without a restart or a
-        drain. Labels that other clients have set stay.
+        drain. It does not change labels that other clients have set.
       '';
     };
     nodeTaints = mkOption {
@@ -133,16 +133,17 @@ in
         }
       ];
       description = ''
-        Taints of the node. With null, a control plane has kubeadm's taint, which keeps ordinary pods away, and a
-        worker has none; `[ ]` means none. The next `nixbench apply` updates the taints of existing nodes. Taints that
-        other clients have set stay. A taint with `NoExecute` ends running pods that do not tolerate it.
+        Taints of the node; `[ ]` means no taints. With null, a control plane has the taint of kubeadm, so that ordinary
+        pods do not run on it, and a worker has no taints. The next `nixbench apply` updates the taints of existing nodes.
+        It does not change taints that other clients have set. A taint with `NoExecute` evicts running pods that do not
+        tolerate the taint.
       '';
     };
     kubelet.extraArgs = mkOption {
       type = types.listOf types.str;
       default = [ ];
       example = [ "--v=4" ];
-      description = "More arguments of the kubelet, for settings that are not fields of `settings.kubelet`.";
+      description = "Additional arguments of the kubelet, for settings that are not fields of `settings.kubelet`.";
     };
     registration = mkOption {
       type = types.path;
@@ -214,8 +215,8 @@ in
       description = "Kubernetes node agent";
       documentation = [ "https://kubernetes.io/docs/" ];
       wantedBy = [ "multi-user.target" ];
-      # Without this, a switch that stops the container runtime starts it again only after it has
-      # restarted the kubelet.
+      # Without `wants`, a switch that stops the container runtime would start the runtime again only
+      # after the restart of the kubelet.
       wants = [
         "network-online.target"
         cfg.containerRuntime.unit
@@ -224,7 +225,7 @@ in
         "network-online.target"
         cfg.containerRuntime.unit
       ];
-      # kubeadm writes this file, and then starts the unit.
+      # kubeadm writes this file and then starts the kubelet.
       unitConfig.ConditionPathExists = "/var/lib/kubelet/config.yaml";
       path = [
         pkgs.conntrack-tools
@@ -236,16 +237,16 @@ in
         pkgs.socat
         pkgs.util-linux
       ];
-      # Pods continue to run while the kubelet restarts. A stop before the switch and a start after it
-      # would only make the gap longer.
+      # Restart the kubelet after the switch, instead of a stop before the switch and a start after it.
+      # Pods continue to run without the kubelet, and this time is shorter with a restart.
       stopIfChanged = false;
       startLimitIntervalSec = 0;
       environment = {
         CONFIG = json.generate "kubelet.json" cfg.settings.kubelet;
         NODE_FILE = config.nixbench.nodeFile;
-        # The script drops packets to Services for which kube-proxy has no rules yet. It does not do
-        # this with IPVS, where the addresses of Services are addresses of the node and packets keep
-        # them, nor where another program replaces kube-proxy.
+        # The network of the Services, or an empty string. The script drops packets to Services for which
+        # kube-proxy has no rules yet. It must not do this with IPVS, because the addresses of Services
+        # are then addresses of the node, or if another program replaces kube-proxy.
         SERVICES = lib.optionalString (
           cfg.settings.proxy.mode or "" != "ipvs"
           && lib.intersectLists [ "addon" "addon/kube-proxy" ] (cfg.settings.init.skipPhases or [ ]) == [ ]
@@ -256,23 +257,23 @@ in
         EnvironmentFile = "-/var/lib/kubelet/kubeadm-flags.env";
         SyslogIdentifier = "kubelet";
         ExecStart = pkgs.writeShellScript "kubelet-start" (
-          # The arguments are quoted in the script, because systemd would expand variables in ExecStart.
+          # The arguments are in the script, because systemd would expand variables in ExecStart.
           "set -- ${lib.escapeShellArgs ([ "${cfg.package}/bin/kubelet" ] ++ cfg.kubelet.extraArgs)}\n"
-          # Not the whole library: each change of it would restart the kubelet.
+          # Only one file of the library, because each change of a file in this script restarts the kubelet.
           + builtins.readFile ./scripts/library/rules.sh
           + builtins.readFile ./scripts/kubelet.sh
         );
         Restart = "always";
         RestartSec = 5;
-        # Only the kubelet is stopped: pods have control groups of their own.
+        # A stop ends only the kubelet, and not the pods, which have control groups of their own.
         KillMode = "process";
         Delegate = true;
       };
     };
   }
   // lib.optionalAttrs (options ? deployment.keys) {
-    # nixbench uploads the file like a key: before the switch, and without a switch if only the file
-    # has changed.
+    # nixbench uploads the file as a key: before a switch, and without a switch if only the file has
+    # changed.
     deployment.keys.kubernetes-registration = {
       name = baseNameOf cfg.registration;
       destDir = dirOf cfg.registration;

@@ -1,5 +1,5 @@
-# Shorter waits than with kubeadm's defaults, which suit a cluster that is created once. Here, nixbench waits for each
-# restart of a control plane and each node that joins.
+# Settings with shorter waits than kubeadm's defaults. nixbench waits for each restart of a control plane and for each node
+# that joins, so these waits add up in a deployment.
 {
   config,
   lib,
@@ -11,8 +11,8 @@ let
   cfg = config.nixbench.kubernetes;
   json = pkgs.formats.json { };
 
-  # kubeadm's startup probes begin after ten seconds, and repeat every ten. A component has ten minutes to start; after
-  # that only its liveness probe runs.
+  # A startup probe that runs every second. kubeadm's startup probes begin after ten seconds, and run every ten seconds. A
+  # component must start within ten minutes. After the start, only the liveness probe runs.
   startupProbe = name: {
     spec.containers = [
       {
@@ -33,8 +33,8 @@ let
       "kube-scheduler"
     ] startupProbe
     // {
-      # Also every ten seconds by default. It may fail for half a minute, as by default. kubeadm before 1.32 ignores this
-      # target.
+      # By default, this probe runs every ten seconds. It may fail for half a minute, as with the defaults. kubeadm before
+      # 1.32 ignores this patch.
       corednsdeployment.spec.template.spec.containers = [
         {
           name = "coredns";
@@ -63,14 +63,15 @@ in
         "join"
       ] (_: { patches.directory = mkDefault "${directory}"; });
 
-      # Each of its forty controllers first requests credentials. With the default of 20 requests per second, no node
-      # can join for five seconds.
+      # At its start, the controller manager requests credentials for each of its forty controllers. With the default of
+      # 20 requests per second, no node can join for five seconds.
       controllerManager.extraArgs = {
         kube-api-qps = mkDefault 100;
         kube-api-burst = mkDefault 200;
       };
-      # Without this, a stopping API server keeps idle watch connections open until it is killed after 30 s. It closes
-      # them gradually, so that the other servers, to which the clients connect then, are not overloaded.
+      # Without this setting, a stopping API server keeps idle watch connections open until it is killed after 30 s. With
+      # it, the API server closes them gradually, so that the clients do not all reconnect to the other API servers at
+      # once.
       apiServer.extraArgs.shutdown-watch-termination-grace-period = mkDefault "10s";
     };
   };

@@ -1,4 +1,4 @@
-# Settings of the node's kernel, network and firewall.
+# The settings of the kernel, the network and the firewall of a node.
 { config, lib, ... }:
 let
   inherit (lib) mkDefault mkOption types;
@@ -39,12 +39,12 @@ in
       }
     ];
 
-    # A container uses the kernel and the modules of its host.
+    # A container cannot load modules, because it uses the kernel of its host.
     boot.kernelModules = lib.mkIf (!config.boot.isContainer) [
       "br_netfilter"
       "overlay"
     ];
-    # Sysctls of a network namespace. A container has its own; it cannot set those of its host.
+    # In a container, only the sysctls of its own network namespace can be set, and not those of the host.
     boot.kernel.sysctl = {
       "net.ipv4.ip_forward" = mkDefault 1;
     }
@@ -57,7 +57,7 @@ in
       (cfg.nodePorts.from != 30000 || cfg.nodePorts.to != 32767)
       { service-node-port-range = "${toString cfg.nodePorts.from}-${toString cfg.nodePorts.to}"; };
 
-    # Interfaces of pods must not get addresses or default routes by DHCP.
+    # DHCP must not set addresses or default routes on the interfaces of pods.
     networking.dhcpcd.denyInterfaces = [
       "veth*"
       "cni*"
@@ -66,7 +66,7 @@ in
       "tunl*"
       "vxlan*"
     ];
-    # By default, networkd deletes routes that it did not add, such as those to pods, when it restarts.
+    # By default, networkd deletes routes that it did not add when it restarts. The routes to pods must stay.
     systemd.network.config.networkConfig = {
       ManageForeignRoutes = mkDefault false;
       ManageForeignRoutingPolicyRules = mkDefault false;
@@ -85,7 +85,7 @@ in
         }
       ];
       allowedUDPPortRanges = [ cfg.nodePorts ];
-      # A pod's replies may use another route than the requests.
+      # The replies of a pod may use another route than the requests.
       checkReversePath = mkDefault "loose";
     };
   };

@@ -1,5 +1,5 @@
-# Paths of the keys and tokens that are uploaded to a node before its system is switched. Only
-# the paths are options, because evaluated values end up in the world-readable store.
+# The paths of the keys and tokens that nixbench uploads to a node before a switch. The options are
+# paths and not values, because evaluated values are written to the world-readable store.
 {
   config,
   lib,
@@ -12,8 +12,8 @@ let
   cfg = config.nixbench.kubernetes;
   generatedSecrets = if runtime == null then { } else runtime.secrets or { };
 
-  # An option for the path of a secret. `name` is its name in the facts; `file` is its file name
-  # if the facts do not contain it.
+  # Returns an option for the path of a secret. `name` is the name of the secret in the facts. `file`
+  # is the file name in the default path if the facts do not contain the secret.
   secret =
     name: file: description:
     mkOption {
@@ -24,7 +24,7 @@ let
       description = "File on the node with ${description}.";
     };
 
-  # The attribute names are the names of the secrets in the facts.
+  # The keys that nixbench uploads. An attribute name is the name of the secret in the facts.
   authority = secret: part: { inherit secret part; kind = "ca"; };
   keys = {
     kubernetes-join-token = {
@@ -105,31 +105,31 @@ in
     etcdCaCert = secret "kubernetes-etcd-ca-crt" "etcd-ca.crt" "the certificate of etcd's CA";
     etcdCaKey = secret "kubernetes-etcd-ca-key" "etcd-ca.key" "the key of etcd's CA";
     serviceAccountKey = secret "kubernetes-sa-key" "sa.key" "the key that signs service account tokens";
-    serviceAccountPublicKey = secret "kubernetes-sa-pub" "sa.pub" "the public half of that key";
+    serviceAccountPublicKey = secret "kubernetes-sa-pub" "sa.pub" "the public key for service account tokens";
     joinToken = secret "kubernetes-join-token" "join-token" "the bootstrap token";
     encryptionKey =
       secret "kubernetes-encryption-key" "encryption-key"
         ''
-          the key that encrypts objects in etcd: 32 random bytes in base64, or several keys, one
-          `NAME BASE64` in each line, the first of which encrypts'';
+          the key that encrypts objects in etcd: 32 random bytes in base64, or several lines
+          `NAME BASE64`, in which the first key encrypts'';
     permit = secret "kubernetes-init" "kubernetes-init" ''
-      any contents: if it exists, this node may create the cluster. nixbench uploads it to one control
-      plane, once; a recreated node does not get it, and therefore can only join'';
+      any contents. If the file exists, this node may create the cluster. nixbench creates the file on one
+      control plane, once. A recreated node does not have the file, and can only join'';
   };
 
   options.nixbench.kubernetes.generateSecrets = mkOption {
     type = types.bool;
-    # Without nixbench, a NixOS system has no `deployment.keys`.
+    # The option `deployment.keys` exists only if nixbench evaluates the system.
     default = options ? deployment.keys;
     defaultText = lib.literalMD "true if nixbench deploys the node";
     example = false;
     description = ''
-      Whether nixbench generates the cluster's keys and join token, and uploads them to the nodes
-      that need them. Otherwise you must put them at the paths in `secrets` by other means.
+      Whether nixbench generates the keys and the join token of the cluster, and uploads them to the nodes
+      that need them. If false, you must write these files to the paths in `secrets` yourself.
     '';
   };
 
-  # The files that a control plane copies: the name below /etc/kubernetes/pki, and the source.
+  # The files that a control plane copies to /etc/kubernetes/pki.
   options.nixbench.kubernetes.pki = mkOption {
     type = types.attrsOf types.path;
     internal = true;

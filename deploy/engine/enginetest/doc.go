@@ -1,4 +1,4 @@
-// Package enginetest is the contract suite that every [engine.Engine] must pass: the fake engine of the
-// tests and Kubernetes. It tests what callers rely on, with nodes that have work, that block a drain, and
-// whose programs do not work.
+// Package enginetest contains [Run], the contract tests that every [engine.Engine] must pass, and [Fake],
+// an engine for tests of other packages. The contract tests use members that have work, that block a
+// drain, and whose programs do not work.
 package enginetest

@@ -12,16 +12,16 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// fakeEngine is an engine that records its calls and can refuse them.
+// Fake is an engine that records its calls, and returns an error for the calls that a test selects.
 type Fake struct {
 	mu         sync.Mutex
-	Calls      []string
-	Refuse     string
+	Calls      []string // the calls, such as "drain w-1"
+	Refuse     string   // the operation that returns an error, such as "drain"
 	Registered map[string]engine.Status
-	OnCall     func(what string)   // called on each call
-	Blocked    map[string]string   // node → work that a drain must not delete
-	Broken     map[string]string   // node → what is wrong with its own programs
-	Options    engine.DrainOptions // of the last drain
+	OnCall     func(what string)   // is called with each recorded call
+	Blocked    map[string]string   // the work that blocks a drain, by node
+	Broken     map[string]string   // the error of Inspect, by node
+	Options    engine.DrainOptions // the options of the last drain
 
 	Undrainable string // the node whose drain fails
 }
@@ -56,7 +56,8 @@ func (s *Fake) DrainForRemoval(ctx context.Context, nodes []string, o engine.Dra
 	return s.drain(ctx, "drain for removal", nodes, o, report)
 }
 
-// drain marks all nodes before it waits for the first one.
+// drain marks all nodes and then reports and records the drain of each node. If one fails, it removes all
+// marks.
 func (s *Fake) drain(ctx context.Context, what string, nodes []string, o engine.DrainOptions, report engine.Report) error {
 	s.mu.Lock()
 	s.Options = o
@@ -153,7 +154,7 @@ func (s *Fake) Adjust(_ context.Context, nodes []string, _ bool) (map[string][]s
 	return changes, s.call("adjust", strings.Join(nodes, " "))
 }
 
-// memberCalls returns the calls for single members, in their order.
+// MemberCalls returns the recorded calls without those of Adjust, in the order of the calls.
 func (s *Fake) MemberCalls() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

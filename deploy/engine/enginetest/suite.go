@@ -11,18 +11,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Cluster is an engine under test, with functions that change it without the engine's interface. The members
-// are a, b and c. All of them are in the hive, ready, and not drained.
+// Cluster is an engine under test, with functions that change the cluster without the engine. At the start
+// of a test, the three members are in the hive, ready, and not drained.
 type Cluster struct {
 	Engine engine.Engine
 	Nodes  [3]string // the names of the members
-	// BlockDrain makes every drain of a node fail.
+	// BlockDrain changes a node so that every drain of it fails.
 	BlockDrain func(node string)
-	// Break makes a node not ready.
+	// Break changes a node so that it is not ready.
 	Break func(node string)
 }
 
-// Run tests an engine. Each test opens a separate cluster.
+// Run runs the contract tests. It calls open once for each test, to create a new cluster.
 func Run(t *testing.T, open func(t *testing.T) *Cluster) {
 	for _, test := range []struct {
 		name string
@@ -53,9 +53,10 @@ type suite struct {
 
 func quiet(_, _ string) {}
 
-const stranger = "stranger" // is not a member, and not in the hive
+// stranger is the name of a node that is neither a member nor in the hive.
+const stranger = "stranger"
 
-// wantMembers fails the test unless these are the members.
+// wantMembers fails the test unless the members of the cluster are exactly the given nodes.
 func (s *suite) wantMembers(nodes ...string) {
 	s.Helper()
 	all, err := s.Engine.Members(s.Context())
@@ -64,7 +65,7 @@ func (s *suite) wantMembers(nodes ...string) {
 	}
 }
 
-// wantDrained fails the test unless exactly these members are drained.
+// wantDrained fails the test unless the drained members are exactly the given nodes.
 func (s *suite) wantDrained(nodes ...string) {
 	s.Helper()
 	all, err := s.Engine.Members(s.Context())
@@ -89,8 +90,9 @@ func (s *suite) drain(nodes ...string) {
 	}
 }
 
-// short limits a call that must fail while a node is not ready.
-func (s *suite) short() (context.Context, context.CancelFunc) {
+// shortContext returns a context that ends after 50 ms, for a call that must fail because a node is not
+// ready.
+func (s *suite) shortContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.Context(), 50*time.Millisecond)
 }
 
@@ -114,7 +116,8 @@ func drain(s *suite) {
 	s.wantDrained(s.Nodes[1], s.Nodes[2])
 }
 
-// drainMarksAllFirst tests that no node of a drain gets the work of another one.
+// drainMarksAllFirst tests that Drain marks all nodes before its first report, so that the work of one
+// drained node is not moved to another one.
 func drainMarksAllFirst(s *suite) {
 	reports := 0
 	err := s.Engine.Drain(s.Context(), s.Nodes[1:], engine.DrainOptions{}, func(_, _ string) {
@@ -126,7 +129,7 @@ func drainMarksAllFirst(s *suite) {
 	}
 }
 
-// drainFails tests that all nodes of a failed drain take work as before.
+// drainFails tests that no node is marked as drained after a failed drain.
 func drainFails(s *suite) {
 	s.BlockDrain(s.Nodes[2])
 	s.wantBlocked(s.Engine.Drain(s.Context(), s.Nodes[1:], engine.DrainOptions{}, quiet), s.Nodes[2])
@@ -135,7 +138,7 @@ func drainFails(s *suite) {
 	s.wantDrained(s.Nodes[1])
 }
 
-// wantBlocked fails the test unless an error is the failure of the drain of this node.
+// wantBlocked fails the test unless err reports a failed drain of the given node.
 func (s *suite) wantBlocked(err error, node string) {
 	s.Helper()
 	var failed *engine.DrainError
@@ -188,7 +191,7 @@ func waitReadyDoesNotUncordon(s *suite) {
 func waitReadyFails(s *suite) {
 	s.drain(s.Nodes[1])
 	s.Break(s.Nodes[1])
-	ctx, cancel := s.short()
+	ctx, cancel := s.shortContext()
 	defer cancel()
 	reported := ""
 	if err := s.Engine.WaitReady(ctx, s.Nodes[1], func(node, _ string) { reported = node }); err == nil || reported != s.Nodes[1] {

@@ -15,16 +15,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// appliedAnnotation contains the labels and taints that nixbench applied last. nixbench removes only
-// those of them that the hive no longer contains, and keeps labels and taints of other programs.
+// appliedAnnotation is the annotation with the labels and taints that nixbench applied to the node last.
+// nixbench removes a label or taint only if the annotation contains it and the hive does not contain it
+// any more. Labels and taints of other programs stay.
 const appliedAnnotation = "nixbench.dev/applied"
 
 const adjustTimeout = time.Minute
 
-// labelsAndTaints are the desired labels and taints of a Node object.
+// labelsAndTaints contains the desired labels and taints of a Node object.
 type labelsAndTaints struct {
 	Labels map[string]string `json:"labels,omitempty"`
-	Taints []taint           `json:"taints"` // null: the taints that kubeadm sets
+	Taints []taint           `json:"taints"` // null means the taints that kubeadm sets
 }
 
 type taint struct {
@@ -33,8 +34,9 @@ type taint struct {
 	Effect string `json:"effect"`
 }
 
-// sameKeyAndEffect reports whether two taints are the same taint, perhaps with another value.
-func (t taint) sameKeyAndEffect(o taint) bool { return t.Key == o.Key && t.Effect == o.Effect }
+// hasSameKeyAndEffect reports whether two taints differ at most in their values. A node has at most one
+// taint with the same key and effect.
+func (t taint) hasSameKeyAndEffect(o taint) bool { return t.Key == o.Key && t.Effect == o.Effect }
 
 func (t taint) String() string {
 	if t.Value == "" {
@@ -43,11 +45,12 @@ func (t taint) String() string {
 	return t.Key + "=" + t.Value + ":" + t.Effect
 }
 
-// controlPlaneTaint is the taint that kubeadm sets on a control plane.
+// controlPlaneTaint is the taint that kubeadm sets on each control plane.
 var controlPlaneTaint = taint{Key: "node-role.kubernetes.io/control-plane", Effect: "NoSchedule"}
 
-// Adjust implements [engine.Adjuster]. It reconciles labels and taints. It writes all nodes that differ
-// with one command, and retries if another client has changed a node since it was read.
+// Adjust implements [engine.Adjuster]. It reconciles labels and taints. It updates all nodes that differ
+// from the hive with one kubectl command. If another client has changed a Node object since Adjust read
+// the object, Adjust reads all nodes again and retries.
 func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[string][]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, adjustTimeout)
 	defer cancel()
@@ -65,22 +68,23 @@ func (e *Engine) Adjust(ctx context.Context, names []string, dry bool) (map[stri
 		if err != nil {
 			return nil, err
 		}
-		_, err = e.kubectl(ctx, string(list), "replace", "-f", "-")
+		_, err = e.runKubectl(ctx, string(list), "replace", "-f", "-")
 		if err == nil {
 			return words, nil
 		}
 		if !strings.Contains(err.Error(), "(Conflict)") {
 			return nil, fmt.Errorf("labels and taints: %w", err)
 		}
-		if !sleep(ctx, poll) {
+		if !sleep(ctx, pollInterval) {
 			return nil, fmt.Errorf("labels and taints: other clients keep changing the Node objects: %w", err)
 		}
 	}
 }
 
-// findDifferences returns the desired Node objects of the nodes that differ, and the differences in
-// words, by node. A node for which only appliedAnnotation is missing is in the objects and not in the
-// words. A node that registered with its labels is in that state.
+// findDifferences returns the differences between the nodes and the hive in words, by node, and the
+// desired Node objects of the nodes to update. If only appliedAnnotation is missing on a node, there is a
+// desired object for the node, but there are no words. This is so after a node has registered with its
+// labels.
 func (e *Engine) findDifferences(ctx context.Context, names []string) (map[string][]string, []object, error) {
 	nodes, err := e.listNodes(ctx)
 	if err != nil {
@@ -94,7 +98,7 @@ func (e *Engine) findDifferences(ctx context.Context, names []string) (map[strin
 			continue
 		}
 		var want labelsAndTaints
-		if err := readSettings(m, &want); err != nil {
+		if err := decodeSettings(m, &want); err != nil {
 			return nil, nil, err
 		}
 		words, as, err := reconcileNode(n, want, m.Role == ControlPlane)
@@ -111,12 +115,12 @@ func (e *Engine) findDifferences(ctx context.Context, names []string) (map[strin
 	return all, changed, nil
 }
 
-// reconcileNode returns the differences of a node in words and the desired Node object, or a nil object
-// if there is nothing to write.
+// reconcileNode returns the differences between a node and the hive in words, and the desired Node object.
+// The object is nil if the node needs no update.
 func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]string, object, error) {
 	var node struct {
 		Metadata struct{ Labels, Annotations map[string]string }
-		Spec     struct{ Taints []map[string]any } // maps, because taints of other programs may have more fields
+		Spec     struct{ Taints []map[string]any } // maps keep fields that the type taint does not have
 	}
 	if err := json.Unmarshal([]byte(n.Raw), &node); err != nil {
 		return nil, nil, err
@@ -124,7 +128,8 @@ func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]s
 	var last labelsAndTaints
 	note, noted := node.Metadata.Annotations[appliedAnnotation]
 	if noted {
-		// If another client has written something else there, no label or taint counts as ours.
+		// If another client has overwritten the annotation and it is invalid, no label or taint counts as
+		// applied by nixbench.
 		_ = json.Unmarshal([]byte(note), &last)
 	}
 	words := reconcileLabels(&node.Metadata.Labels, want.Labels, last.Labels)
@@ -157,10 +162,12 @@ func reconcileNode(n gjson.Result, want labelsAndTaints, controlPlane bool) ([]s
 	if len(taints) > 0 {
 		spec["taints"] = taints
 	}
-	delete(as, "status") // nixbench does not change it, and it is large
+	delete(as, "status") // large, and kubectl replace does not need it
 	return words, as, nil
 }
 
+// childObject returns the object in a field of another object. If the field is missing, it adds an empty
+// object.
 func childObject(of object, name string) object {
 	if p, ok := of[name].(object); ok {
 		return p
@@ -170,8 +177,8 @@ func childObject(of object, name string) object {
 	return p
 }
 
-// reconcileLabels sets the desired labels, deletes the last applied ones that are no longer desired, and
-// returns the changes in words.
+// reconcileLabels sets the desired labels in *are, deletes the labels that nixbench applied last and that
+// are not desired any more, and returns the changes in words.
 func reconcileLabels(are *map[string]string, want, last map[string]string) []string {
 	var words []string
 	if *are == nil {
@@ -195,9 +202,9 @@ func reconcileLabels(are *map[string]string, want, last map[string]string) []str
 	return words
 }
 
-// reconcileTaints returns the reconciled taints and the changes in words. If the hive has a list of taints
-// for a control plane, the taint of kubeadm is removed unless the list contains it. If the hive has no
-// list any more, the taint of kubeadm is restored.
+// reconcileTaints returns the desired taints of a node, which include those of other programs, and the
+// changes in words. On a control plane, a list of taints in the hive replaces the taint of kubeadm. If the
+// hive does not contain the list any more, the taint of kubeadm is restored.
 func reconcileTaints(are []map[string]any, want, last []taint, controlPlane bool) ([]map[string]any, []string) {
 	ours := slices.Clone(last)
 	switch {
@@ -215,8 +222,8 @@ func reconcileTaints(are []map[string]any, want, last []taint, controlPlane bool
 		switch {
 		case slices.Contains(want, is):
 			stay = append(stay, raw)
-		case slices.ContainsFunc(want, is.sameKeyAndEffect): // with another value
-		case slices.ContainsFunc(ours, is.sameKeyAndEffect):
+		case slices.ContainsFunc(want, is.hasSameKeyAndEffect): // replaced below by the taint with the new value
+		case slices.ContainsFunc(ours, is.hasSameKeyAndEffect):
 			words = append(words, "no taint "+is.String())
 		default:
 			stay = append(stay, raw)

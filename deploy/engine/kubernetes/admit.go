@@ -10,9 +10,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Admit implements [engine.Admitter]. If no control plane has been set up, it permits the first one to
-// create the cluster. A node cannot decide that itself, because it cannot distinguish a cluster that
-// does not exist from one that is down. If the cluster exists, Admit renews the join token.
+// Admit implements [engine.Admitter]. If the cluster exists, Admit renews the join token and starts the join
+// of the node. If no control plane has been set up, Admit permits the first control plane to create the
+// cluster. A node cannot decide this without nixbench, because it cannot distinguish a cluster that does not
+// exist from a cluster that is down.
 func (e *Engine) Admit(ctx context.Context, node string) error {
 	all := e.controlPlanes()
 	switch {
@@ -26,11 +27,11 @@ func (e *Engine) Admit(ctx context.Context, node string) error {
 	case err == nil:
 		return errors.Join(e.renewJoinToken(ctx), e.startJoin(ctx, node))
 	case errors.Is(err, errNoControlPlane) && (node == all[0] || e.isWaiting(ctx, all[0])):
-		// Also if another node is being admitted: when the first control plane was admitted, other control
-		// planes may have been unreachable.
+		// The first control plane is permitted when another node is being admitted, too. Its own admission may
+		// have failed because other control planes were unreachable.
 		return e.permitCreation(ctx, all[0])
 	case errors.Is(err, errNoControlPlane), e.isBeingCreated(ctx):
-		return nil // a cluster that is being created already has the token
+		return nil // the token of a cluster that is being created is still valid
 	}
 	return failure.On(node, fmt.Errorf("it cannot join: %w", err))
 }
@@ -40,23 +41,23 @@ func (e *Engine) isInHive(node string) bool {
 	return slices.ContainsFunc(e.Cluster.Members, func(m engine.Member) bool { return m.Node == node })
 }
 
-// startJoin starts the unit that joins the node. A reset stops that unit, and the machine may then have
-// been kept.
+// startJoin starts the unit on the node that joins the node to the cluster. The unit is stopped if the node
+// was reset and its machine was not recreated.
 func (e *Engine) startJoin(ctx context.Context, node string) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	_, err := e.Run(ctx, node, nil, "systemctl", "start", "--no-block", "nixbench-kubernetes.service")
 	return err
 }
 
-// permitCreation permits a control plane to create the cluster. The permission is a file in memory, so
-// a machine that is recreated later does not have it.
+// permitCreation permits a control plane to create the cluster. The permission is a file in a tmpfs of the
+// node, so a machine that is recreated later does not have the permission.
 func (e *Engine) permitCreation(ctx context.Context, node string) error {
-	s, err := e.settings()
+	s, err := e.clusterSettings()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	if _, err := e.Run(ctx, node, nil, "install", "-D", "-m", "0600", "/dev/null", s.Permit); err != nil {
 		return failure.On(node, fmt.Errorf("permit it to create the cluster: %w", err))
@@ -64,8 +65,8 @@ func (e *Engine) permitCreation(ctx context.Context, node string) error {
 	return nil
 }
 
-// isBeingCreated reports whether a control plane is creating the cluster. A waiting control plane does
-// not count, because it may wait for its permission.
+// isBeingCreated reports whether a control plane is creating the cluster. A control plane in phaseWaiting
+// does not count, because it may still wait for the permission.
 func (e *Engine) isBeingCreated(ctx context.Context) bool {
 	return slices.ContainsFunc(e.controlPlanes(), func(node string) bool {
 		phase, _ := e.readPhase(ctx, node)
@@ -73,17 +74,18 @@ func (e *Engine) isBeingCreated(ctx context.Context) bool {
 	})
 }
 
-// isWaiting reports whether a node has been deployed and waits for its permission or for another node.
+// isWaiting reports whether a node is in phaseWaiting.
 func (e *Engine) isWaiting(ctx context.Context, node string) bool {
 	phase, _ := e.readPhase(ctx, node)
 	return phase == phaseWaiting
 }
 
-// phaseWaiting is the phase of a node that waits for something outside of it.
+// phaseWaiting is the phase of a deployed node that waits for the permission to create the cluster, or for
+// another node.
 const phaseWaiting = "waiting"
 
-// renewJoinToken makes the join token valid again, on the first control plane that succeeds. It does so
-// once in a run.
+// renewJoinToken extends the validity of the join token, or creates the token again. It tries one control
+// plane after the other until one succeeds. After a success it does nothing in the same run.
 func (e *Engine) renewJoinToken(ctx context.Context) error {
 	e.tokenMu.Lock()
 	defer e.tokenMu.Unlock()
@@ -92,8 +94,9 @@ func (e *Engine) renewJoinToken(ctx context.Context) error {
 	}
 	var errs []error
 	for _, node := range e.orderControlPlanes() {
-		one, cancel := context.WithTimeout(ctx, 4*askTimeout)
-		// The test is necessary because systemctl start succeeds for a unit whose condition does not hold.
+		one, cancel := context.WithTimeout(ctx, 4*commandTimeout)
+		// The command tests for the file because systemctl start succeeds for a unit whose condition does not
+		// hold.
 		_, err := e.Run(one, node, nil, "sh", "-c", "test -e /var/lib/nixbench/kubernetes/joined && exec systemctl start nixbench-kubernetes-token.service")
 		cancel()
 		if err == nil {

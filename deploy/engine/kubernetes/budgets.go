@@ -11,11 +11,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// budgets are the cluster's PodDisruptionBudgets, by namespace.
+// budgets contains the PodDisruptionBudgets of the cluster, by namespace.
 type budgets map[string][]gjson.Result
 
 func (e *Engine) listBudgets(ctx context.Context) (budgets, error) {
-	items, err := e.list(ctx, "get", "poddisruptionbudgets", "--all-namespaces")
+	items, err := e.listObjects(ctx, "get", "poddisruptionbudgets", "--all-namespaces")
 	if err != nil {
 		return nil, err
 	}
@@ -27,24 +27,24 @@ func (e *Engine) listBudgets(ctx context.Context) (budgets, error) {
 	return all, nil
 }
 
-// budgetBlock describes why a PodDisruptionBudget blocks the eviction of a pod. name is empty if no budget
-// blocks it.
+// budgetBlock describes a PodDisruptionBudget that blocks the eviction of a pod. name is empty if no budget
+// blocks the eviction.
 type budgetBlock struct {
-	name      string
-	text      string
-	permanent bool // until the budget or its pods are changed
+	name      string // the budget, as namespace/name
+	text      string // why the budget blocks the eviction
+	permanent bool   // the budget blocks the eviction until the budget or the number of pods is changed
 }
 
 func (s budgetBlock) String() string {
 	return "waits for PodDisruptionBudget " + s.name + ", which " + s.text
 }
 
-func (s budgetBlock) item(p pod) engine.DrainItem {
+func (s budgetBlock) toDrainItem(p pod) engine.DrainItem {
 	return engine.DrainItem{Work: p.name(), Reason: "cannot be evicted: PodDisruptionBudget " + s.name + " " + s.text}
 }
 
-// findBlock returns the budget that blocks the eviction of a pod, for now or permanently.
-func (all budgets) findBlock(p pod) budgetBlock {
+// findBlockingBudget returns the budget that blocks the eviction of a pod, temporarily or permanently.
+func (all budgets) findBlockingBudget(p pod) budgetBlock {
 	if phase := p.Get("status.phase").String(); phase != "Running" { // the API evicts such pods regardless of budgets
 		return budgetBlock{}
 	}
@@ -71,7 +71,8 @@ func (all budgets) findBlock(p pod) budgetBlock {
 	if unready && healthy >= desired && desired > 0 {
 		return budgetBlock{}
 	}
-	// The numbers in the status are outdated until the controller has observed the last change of the budget.
+	// Until the controller has observed the last change of the budget, the numbers in the status may be
+	// outdated, and the block does not count as permanent.
 	fresh := b.Get("status.observedGeneration").Int() >= b.Get("metadata.generation").Int()
 	return budgetBlock{
 		name: name(b), text: fmt.Sprintf("allows 0 disruptions (%d of %d pods must be healthy, and %d are)", desired, expected, healthy),
@@ -79,8 +80,8 @@ func (all budgets) findBlock(p pod) budgetBlock {
 	}
 }
 
-// matchesSelector reports whether a label selector matches. An empty selector matches all labels, a
-// missing selector none.
+// matchesSelector reports whether a label selector matches the labels of a pod. An empty selector matches all
+// pods; a missing selector matches no pod.
 func matchesSelector(selector, labels gjson.Result) bool {
 	if !selector.Exists() {
 		return false

@@ -11,14 +11,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Certificates implements [engine.Certified]. It returns the server and client certificates of a control
-// plane, and the kubelet's client certificate of every node. It reads no keys: from a file that contains
-// a certificate and a key, it reads the certificate only.
+// Certificates implements [engine.Certified]. It returns the kubelet's client certificate on a node, and on a
+// control plane all certificates below /etc/kubernetes/pki. It reads no keys: from a file that contains a
+// certificate and a key, it reads only the certificate.
 func (e *Engine) Certificates(ctx context.Context, node string) ([]engine.Certificate, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	// A node that has not joined has none of these files. sed is necessary because
-	// kubelet-client-current.pem also contains the key.
+	// A node that has not joined has none of these files. sed prints only the certificates, because
+	// kubelet-client-current.pem contains the key, too.
 	const script = `for file in /etc/kubernetes/pki/*.crt /etc/kubernetes/pki/etcd/*.crt /var/lib/kubelet/pki/kubelet-client-current.pem; do
   if [ -e "$file" ]; then echo "file $file"; sed -n '/-BEGIN CERTIFICATE-/,/-END CERTIFICATE-/p' "$file"; fi
 done`
@@ -27,12 +27,12 @@ done`
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
 	all := parseCertificates(string(out))
-	s, err := e.settings()
+	s, err := e.clusterSettings()
 	for i, c := range all {
 		switch {
 		case c.Authority || err != nil:
 		case strings.HasPrefix(c.Name, "kubelet-"):
-			// The kubelet renews it at a random time between 70 % and 90 % of its lifetime.
+			// The kubelet renews its certificate at a random time between 70 % and 90 % of the lifetime.
 			all[i].Renewer, all[i].Due = "kubelet.service", c.Begins.Add(c.Ends.Sub(c.Begins)*9/10)
 		case s.RenewBefore > 0:
 			all[i].Renewer, all[i].Due = renewalUnit, c.Ends.AddDate(0, 0, -s.RenewBefore)
@@ -41,14 +41,16 @@ done`
 	return all, nil
 }
 
-// renewalUnit is the unit on a control plane that renews its certificates.
+// renewalUnit is the unit on a control plane that renews the certificates of the control plane.
 const renewalUnit = "nixbench-kubernetes-certificates.service"
 
+// parseCertificates parses files in PEM, each after a line "file PATH". It returns the first certificate of each
+// file, and leaves out files without a valid certificate.
 func parseCertificates(text string) []engine.Certificate {
 	var all []engine.Certificate
 	for _, part := range strings.Split(text, "file /")[1:] {
 		path, rest, _ := strings.Cut(part, "\n")
-		block, _ := pem.Decode([]byte(rest)) // the first certificate is the one of the node, the others are its issuers
+		block, _ := pem.Decode([]byte(rest)) // further certificates in the file are those of the issuers
 		if block == nil {
 			continue
 		}

@@ -80,11 +80,11 @@ func TestAccessEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if read := ReadAccess(config); read == nil || read.Cluster != "bench" || !read.Ends().Equal(ends) {
+	if read := ParseKubeconfig(config); read == nil || read.Cluster != "bench" || !read.Ends().Equal(ends) {
 		t.Errorf("%+v", read)
 	}
 	a.certificate, a.token = "", "abc"
-	if !a.Ends().IsZero() || ReadAccess([]byte("apiVersion: v1")) != nil || ReadAccess([]byte("{}")) != nil {
+	if !a.Ends().IsZero() || ParseKubeconfig([]byte("apiVersion: v1")) != nil || ParseKubeconfig([]byte("{}")) != nil {
 		t.Error("a certificate where there is none")
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Conditions implements [engine.Engine].
+// Conditions implements [engine.Checker].
 func (e *Engine) Conditions(deep bool) []check.Condition {
 	conditions := []check.Condition{
 		{Name: "the API answers", Probe: e.checkAPI, Explain: e.explainMembers(func(m string) bool { return slices.Contains(e.controlPlanes(), m) })},
-		{Name: count(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
+		{Name: formatCount(len(e.Cluster.Members), "node") + " Ready", Probe: e.checkNodesReady, Explain: e.explainNodes},
 		{Name: "system pods run", Probe: e.checkSystemPods, Explain: e.explainSystemPods},
 	}
 	if deep {
@@ -30,16 +30,17 @@ func (e *Engine) Conditions(deep bool) []check.Condition {
 	return conditions
 }
 
-func count(n int, what string) string {
+// formatCount returns a number with a noun, such as "1 pod" or "2 pods".
+func formatCount(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// checkAPI returns nil if the API server of every control plane answers. All of them are checked, because
-// a control plane that has just joined is Ready before its own API server is up. While the cluster is
-// being set up, the error contains the phases of the nodes.
+// checkAPI returns nil if the API server of every control plane answers. It checks each API server, because a
+// control plane that has just joined is Ready before its own API server answers. While the cluster is being
+// created, the error contains the phases of the control planes.
 func (e *Engine) checkAPI(ctx context.Context) error {
 	all := e.controlPlanes()
 	if len(all) == 0 {
@@ -48,21 +49,21 @@ func (e *Engine) checkAPI(ctx context.Context) error {
 	missing := make([]string, len(all))
 	var asked sync.WaitGroup
 	for i, node := range all {
-		asked.Go(func() { missing[i] = e.apiFailure(ctx, node) })
+		asked.Go(func() { missing[i] = e.explainAPIFailure(ctx, node) })
 	}
 	asked.Wait()
 	if missing = slices.DeleteFunc(missing, func(m string) bool { return m == "" }); len(missing) > 0 {
-		return errors.New(abbreviate(missing))
+		return errors.New(abbreviateList(missing))
 	}
 	return nil
 }
 
-// apiFailure returns why the API server of a control plane does not answer, or an empty string if it
-// answers.
-func (e *Engine) apiFailure(ctx context.Context, node string) string {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// explainAPIFailure returns why the API server of a control plane does not answer, or an empty string if the
+// API server answers.
+func (e *Engine) explainAPIFailure(ctx context.Context, node string) string {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	_, err := e.kubectlOn(ctx, node, "", "get", "--raw", "/readyz")
+	_, err := e.runKubectlOn(ctx, node, "", "get", "--raw", "/readyz")
 	if err == nil {
 		return ""
 	}
@@ -72,11 +73,13 @@ func (e *Engine) apiFailure(ctx context.Context, node string) string {
 	return node + ": " + lastLineOf(failure.TextOn(node, err))
 }
 
-// progressFile is the file in which nixbench-kubernetes.service of a node writes its phase.
+// progressFile is the file on a node to which nixbench-kubernetes.service writes the phase of the node.
 const progressFile = "/var/lib/nixbench/kubernetes.json"
 
+// readPhase returns the phase of a node, such as "join", and the first line of the message of that phase, in
+// parentheses. It returns two empty strings if the phase cannot be read.
 func (e *Engine) readPhase(ctx context.Context, node string) (phase, text string) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	out, err := e.Run(ctx, node, nil, "cat", progressFile)
 	if err != nil || !gjson.ValidBytes(out) {
@@ -93,8 +96,8 @@ func firstLine(s string) string {
 	return line
 }
 
-// lastLine shortens an error to its last line, which mostly contains the cause.
-func lastLine(err error) error {
+// keepLastLine returns a new error with the last line of err, which usually contains the cause.
+func keepLastLine(err error) error {
 	return errors.New(lastLineOf(err.Error()))
 }
 
@@ -103,12 +106,12 @@ func lastLineOf(text string) string {
 	return lines[len(lines)-1]
 }
 
-// checkNodesReady returns nil if the registered nodes are exactly the members in the hive, and all of them
-// are Ready.
+// checkNodesReady returns nil if the registered nodes are exactly the members in the hive, and all members are
+// Ready.
 func (e *Engine) checkNodesReady(ctx context.Context) error {
 	nodes, err := e.listNodes(ctx)
 	if err != nil {
-		return lastLine(err)
+		return keepLastLine(err)
 	}
 	var absent, notReady, extra []string
 	for _, m := range e.Cluster.Members {
@@ -137,7 +140,7 @@ func (e *Engine) checkNodesReady(ctx context.Context) error {
 		names []string
 	}{{"not registered", absent}, {"not Ready", notReady}, {"registered, but not in the hive", extra}} {
 		if len(p.names) > 0 {
-			parts = append(parts, p.what+": "+abbreviate(p.names))
+			parts = append(parts, p.what+": "+abbreviateList(p.names))
 		}
 	}
 	if len(parts) == 0 {
@@ -146,7 +149,8 @@ func (e *Engine) checkNodesReady(ctx context.Context) error {
 	return errors.New(strings.Join(parts, "; "))
 }
 
-func abbreviate(names []string) string {
+// abbreviateList returns at most six of the names, and the number of the other names.
+func abbreviateList(names []string) string {
 	const most = 6
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
@@ -154,12 +158,12 @@ func abbreviate(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// checkSystemPods returns nil if all pods in kube-system are ready.
+// checkSystemPods returns nil if kube-system contains pods and all of them are ready.
 func (e *Engine) checkSystemPods(ctx context.Context) error {
 	all, waiting, err := e.listUnreadySystemPods(ctx)
 	switch {
 	case err != nil:
-		return lastLine(err)
+		return keepLastLine(err)
 	case all == 0:
 		return errors.New("there are no system pods")
 	case len(waiting) > 0:
@@ -167,7 +171,7 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 		for _, p := range waiting {
 			names = append(names, p.Get("metadata.name").String()+waitingReason(p))
 		}
-		return errors.New("not ready: " + abbreviate(names))
+		return errors.New("not ready: " + abbreviateList(names))
 	}
 	return nil
 }
@@ -175,7 +179,7 @@ func (e *Engine) checkSystemPods(ctx context.Context) error {
 // listUnreadySystemPods returns the number of pods in kube-system and the pods that are not ready. Pods of
 // finished jobs, and pods that are being deleted, count as ready.
 func (e *Engine) listUnreadySystemPods(ctx context.Context) (all int, waiting []gjson.Result, _ error) {
-	pods, err := e.list(ctx, "-n", "kube-system", "get", "pods")
+	pods, err := e.listObjects(ctx, "-n", "kube-system", "get", "pods")
 	if err != nil {
 		return 0, nil, err
 	}
@@ -190,7 +194,8 @@ func (e *Engine) listUnreadySystemPods(ctx context.Context) (all int, waiting []
 	return len(pods), waiting, nil
 }
 
-// explainSystemPods returns the end of the logs of the pods that are not ready.
+// explainSystemPods returns the last lines of the logs of pods in kube-system that are not ready, for at most
+// maxExplained pods.
 func (e *Engine) explainSystemPods(ctx context.Context) string {
 	_, waiting, err := e.listUnreadySystemPods(ctx)
 	if err != nil {
@@ -200,7 +205,7 @@ func (e *Engine) explainSystemPods(ctx context.Context) string {
 	for _, p := range waiting[:min(maxExplained, len(waiting))] {
 		name := p.Get("metadata.name").String()
 		fmt.Fprintf(&b, "%s on %s%s\n", name, p.Get("spec.nodeName").String(), waitingReason(p))
-		out, _ := e.kubectl(ctx, "", "-n", "kube-system", "logs", name, "--all-containers", "--tail=3") // it may have none yet
+		out, _ := e.runKubectl(ctx, "", "-n", "kube-system", "logs", name, "--all-containers", "--tail=3") // the error is ignored: a pod that has not started has no log
 		for line := range strings.Lines(strings.TrimSpace(string(out))) {
 			fmt.Fprintf(&b, "  %s\n", strings.TrimSpace(line))
 		}
@@ -208,7 +213,8 @@ func (e *Engine) explainSystemPods(ctx context.Context) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// waitingReason returns the reason for which a container of the pod waits, or an empty string.
+// waitingReason returns the reason why a container of the pod waits, in parentheses, or an empty string if no
+// container waits or the container is only being created.
 func waitingReason(pod gjson.Result) string {
 	for _, c := range pod.Get("status.containerStatuses").Array() {
 		if r := c.Get("state.waiting.reason").String(); r != "" && r != "ContainerCreating" {
@@ -218,7 +224,7 @@ func waitingReason(pod gjson.Result) string {
 	return ""
 }
 
-// explainNodes returns the end of the logs of the members that are not Ready.
+// explainNodes returns the phases and the last log lines of members that are not Ready.
 func (e *Engine) explainNodes(ctx context.Context) string {
 	nodes, err := e.listNodes(ctx)
 	return e.explainMembers(func(name string) bool {
@@ -228,11 +234,14 @@ func (e *Engine) explainNodes(ctx context.Context) string {
 }
 
 const (
-	maxExplained = 3 // nodes; the others mostly have the same problem
-	logLines     = "15"
+	// maxExplained is the maximum number of nodes or pods whose logs an explanation contains. Further ones
+	// usually have the same problem.
+	maxExplained = 3
+	logLines     = "15" // the number of lines from each log
 )
 
-// explainMembers returns a function that returns the phases and the end of the logs of the selected members.
+// explainMembers returns a function that returns the phases and the last log lines of the members for which
+// which returns true, for at most maxExplained members.
 func (e *Engine) explainMembers(which func(node string) bool) func(context.Context) string {
 	return func(ctx context.Context) string {
 		var b strings.Builder
@@ -255,7 +264,7 @@ func (e *Engine) explainMembers(which func(node string) bool) func(context.Conte
 			for _, unit := range []string{"nixbench-kubernetes.service", "kubelet.service"} {
 				out, err := e.Run(ctx, m.Node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", logLines, "-u", unit)
 				if err != nil {
-					fmt.Fprintf(&b, "  %v\n", lastLine(err))
+					fmt.Fprintf(&b, "  %v\n", keepLastLine(err))
 					break // the node cannot be reached, so its other log cannot be read either
 				}
 				for line := range strings.Lines(strings.TrimSpace(string(out))) {

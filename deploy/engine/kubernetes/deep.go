@@ -13,21 +13,20 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Several deep checks may run at the same time, each in its own namespace. An interrupted check leaves
-// its namespace behind. The label marks the namespaces of these checks.
+// Several deep checks may run at the same time, each in its own namespace. A check deletes its namespace at
+// the end, unless it is interrupted.
 const (
-	probeLabel = "nixbench.dev/check"
-	// probeNamespace is the prefix of the names of these namespaces.
-	probeNamespace = "nixbench-check-"
-	probeMaxAge    = 10 * time.Minute // an older namespace belongs to an interrupted check
+	probeLabel     = "nixbench.dev/check" // the label of each namespace of a deep check
+	probeNamespace = "nixbench-check-"    // the prefix of the name of each such namespace
+	probeMaxAge    = 10 * time.Minute     // an older namespace belongs to an interrupted check
 )
 
 const (
-	podTimeout  = 30 * time.Second // for each of the three pods
-	deepTimeout = 2 * time.Minute
+	podTimeout  = 30 * time.Second // of the wait for one of the three pods
+	deepTimeout = 2 * time.Minute  // of the whole check, with retries
 )
 
-// schedulableNodes returns the workers, or the control planes if there are no workers.
+// schedulableNodes returns the workers in the hive, or the control planes if the hive has no workers.
 func (e *Engine) schedulableNodes() []string {
 	var out []string
 	for _, m := range e.Cluster.Members {
@@ -41,23 +40,23 @@ func (e *Engine) schedulableNodes() []string {
 	return out
 }
 
-// checkPodNetwork starts a server pod on one worker and requests it from another worker, by the address
-// of the pod and by the name of a Service. It removes all that it created, and what earlier interrupted
-// checks have left.
+// checkPodNetwork starts a pod with a web server on one worker, and sends requests to it from pods on another
+// worker: to the address of the pod, and to the name of a Service. At the end it deletes all objects that it
+// has created. At the start it deletes the objects of interrupted checks.
 func (e *Engine) checkPodNetwork(ctx context.Context) error {
-	s, err := e.settings()
+	s, err := e.clusterSettings()
 	if err != nil {
 		return err
 	}
 	workers := e.schedulableNodes()
 	server, client := workers[0], workers[len(workers)-1]
 	if err := e.removeStaleProbes(ctx); err != nil {
-		return lastLine(err)
+		return keepLastLine(err)
 	}
 	p := &probeRun{Engine: e, probe: s.Probe, namespace: probeNamespace + strings.ToLower(rand.Text()[:10])}
-	defer p.cleanUp(ctx)
-	if err := p.apply(ctx, p.objects(server)); err != nil {
-		return lastLine(err)
+	defer p.deleteNamespace(ctx)
+	if err := p.apply(ctx, p.probeObjects(server)); err != nil {
+		return keepLastLine(err)
 	}
 	pod, err := p.awaitPod(ctx, "server", isReady)
 	if err != nil {
@@ -67,16 +66,16 @@ func (e *Engine) checkPodNetwork(ctx context.Context) error {
 		"to-pod":     "http://" + bracketIPv6(pod.Get("status.podIP").String()) + ":8080/hostname",
 		"to-service": "http://server." + p.namespace + ".svc:8080/hostname",
 	} {
-		if err := p.request(ctx, name, client, url); err != nil {
+		if err := p.requestURL(ctx, name, client, url); err != nil {
 			return fmt.Errorf("from %s to %s, %s: %w", client, server, url, err)
 		}
 	}
 	return nil
 }
 
-// removeStaleProbes deletes the namespaces of interrupted checks.
+// removeStaleProbes deletes the namespaces of interrupted checks, which are older than probeMaxAge.
 func (e *Engine) removeStaleProbes(ctx context.Context) error {
-	namespaces, err := e.list(ctx, "get", "namespaces", "-l", probeLabel)
+	namespaces, err := e.listObjects(ctx, "get", "namespaces", "-l", probeLabel)
 	if err != nil {
 		return err
 	}
@@ -84,14 +83,14 @@ func (e *Engine) removeStaleProbes(ctx context.Context) error {
 		if n.Get("metadata.deletionTimestamp").Exists() || time.Since(n.Get("metadata.creationTimestamp").Time()) < probeMaxAge {
 			continue
 		}
-		if _, err := e.kubectl(ctx, "", "delete", "namespace", n.Get("metadata.name").String(), "--ignore-not-found", "--wait=false"); err != nil {
+		if _, err := e.runKubectl(ctx, "", "delete", "namespace", n.Get("metadata.name").String(), "--ignore-not-found", "--wait=false"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// probeRun is one deep check, with its namespace.
+// probeRun is the execution of one deep check.
 type probeRun struct {
 	*Engine
 	probe     probe
@@ -101,31 +100,31 @@ type probeRun struct {
 func (p *probeRun) apply(ctx context.Context, o object) error {
 	text, err := json.Marshal(o)
 	if err == nil {
-		_, err = p.kubectl(ctx, string(text), "apply", "-f", "-")
+		_, err = p.runKubectl(ctx, string(text), "apply", "-f", "-")
 	}
 	return err
 }
 
-// awaitPod waits until done returns true for a pod, and returns the pod.
+// awaitPod reads a pod until done returns true for it, for up to podTimeout, and returns the pod.
 func (p *probeRun) awaitPod(ctx context.Context, name string, done func(pod gjson.Result) bool) (gjson.Result, error) {
 	limit, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
-	var pod gjson.Result // as last observed
+	var pod gjson.Result // the last observed state
 	for {
-		out, err := p.kubectl(limit, "", "-n", p.namespace, "get", "pod", name, "-o", "json")
+		out, err := p.runKubectl(limit, "", "-n", p.namespace, "get", "pod", name, "-o", "json")
 		if err == nil {
 			pod = gjson.ParseBytes(out)
 			if done(pod) {
 				return pod, nil
 			}
 		}
-		if !sleep(limit, poll) {
+		if !sleep(limit, pollInterval) {
 			return pod, p.explainPod(ctx, name, pod, err)
 		}
 	}
 }
 
-// bracketIPv6 puts brackets around an IPv6 address, and returns other addresses unchanged.
+// bracketIPv6 returns an IPv6 address in brackets, as URLs contain it. It returns other addresses unchanged.
 func bracketIPv6(address string) string {
 	address = strings.TrimSpace(address)
 	if strings.Contains(address, ":") {
@@ -134,38 +133,43 @@ func bracketIPv6(address string) string {
 	return address
 }
 
-func (p *probeRun) request(ctx context.Context, name, node, url string) error {
-	if err := p.apply(ctx, p.pod(name, node, append(slices.Clone(p.probe.Get), url))); err != nil {
-		return lastLine(err)
+// requestURL starts a pod on node that requests the URL, and waits until the pod has succeeded.
+func (p *probeRun) requestURL(ctx context.Context, name, node, url string) error {
+	if err := p.apply(ctx, p.newPod(name, node, append(slices.Clone(p.probe.Get), url))); err != nil {
+		return keepLastLine(err)
 	}
 	_, err := p.awaitPod(ctx, name, func(pod gjson.Result) bool { return pod.Get("status.phase").String() == "Succeeded" })
 	return err
 }
 
-// explainPod returns why a pod did not reach its desired state: the last line of its log, or else its
-// phase and the reason why its container waits.
+// explainPod returns an error with the reason why a pod did not reach its desired state: the last line of
+// the pod's log. If the log is empty, it is the pod's phase and the reason why a container waits. If the
+// pod has not been read, it is the last line of err.
 func (p *probeRun) explainPod(ctx context.Context, name string, pod gjson.Result, err error) error {
-	if logs, logErr := p.kubectl(ctx, "", "-n", p.namespace, "logs", name, "--tail=1"); logErr == nil && len(logs) > 0 {
+	if logs, logErr := p.runKubectl(ctx, "", "-n", p.namespace, "logs", name, "--tail=1"); logErr == nil && len(logs) > 0 {
 		return errors.New(firstLine(string(logs)))
 	}
 	if !pod.Exists() {
-		return lastLine(err)
+		return keepLastLine(err)
 	}
 	return fmt.Errorf("the pod is %s%s", pod.Get("status.phase").String(), waitingReason(pod))
 }
 
-// cleanUp deletes the namespace. It also does so after ctx has ended.
-func (p *probeRun) cleanUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout*2)
+// deleteNamespace deletes the namespace of the check, with all objects in it. It works after ctx has ended,
+// too.
+func (p *probeRun) deleteNamespace(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout*2)
 	defer cancel()
-	// If this fails, a later check removes the namespace.
-	_, _ = p.kubectl(ctx, "", "delete", "namespace", p.namespace, "--ignore-not-found", "--timeout="+askTimeout.String())
+	// The error is ignored, because a later check deletes the namespace; see removeStaleProbes.
+	_, _ = p.runKubectl(ctx, "", "delete", "namespace", p.namespace, "--ignore-not-found", "--timeout="+commandTimeout.String())
 }
 
+// object is a Kubernetes object, or a part of one, that is encoded as JSON.
 type object = map[string]any
 
-func (p *probeRun) objects(server string) object {
-	pod := p.pod("server", server, p.probe.Serve)
+// probeObjects returns the namespace, the server pod on the node server, and the Service of that pod.
+func (p *probeRun) probeObjects(server string) object {
+	pod := p.newPod("server", server, p.probe.Serve)
 	pod["spec"].(object)["restartPolicy"] = "Always"
 	return object{"apiVersion": "v1", "kind": "List", "items": []object{
 		{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": p.namespace, "labels": object{probeLabel: ""}}},
@@ -175,9 +179,9 @@ func (p *probeRun) objects(server string) object {
 	}}
 }
 
-// pod returns a pod that is bound to its node directly. The scheduler is not checked, and it would not
-// use a tainted control plane, which may be the only node.
-func (p *probeRun) pod(name, node string, command []string) object {
+// newPod returns a pod that is bound to its node without the scheduler. The scheduler would not use a
+// tainted control plane, which may be the only node.
+func (p *probeRun) newPod(name, node string, command []string) object {
 	return object{"apiVersion": "v1", "kind": "Pod",
 		"metadata": object{"name": name, "namespace": p.namespace, "labels": object{"probe": name}},
 		"spec": object{

@@ -15,16 +15,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// roundTimeout is the time limit of one kubectl drain command. After each round, the remaining pods
-// are checked and reported.
+// roundTimeout is the time limit of one kubectl drain command. evictPods repeats the command, and checks
+// and reports the remaining pods after each command.
 const roundTimeout = 5 * time.Second
 
-// brokenTimeout is the time limit of the drain of a node on which the end of pods cannot be observed.
+// brokenTimeout is the time limit of the drain of a broken node, on which the end of pods cannot be
+// observed.
 const brokenTimeout = 10 * time.Second
 
-// Drain implements [engine.Engine]. It cordons the nodes and runs kubectl drain on one after the other. It
-// returns an error if pods would be lost, or if a disruption budget blocks a drain permanently. A node
-// that an administrator has cordoned is not changed.
+// Drain implements [engine.Engine]. It cordons all given nodes and then runs kubectl drain for one node after
+// the other. It returns an error if pods would be lost, or if a disruption budget blocks a drain
+// permanently. Nodes that an administrator has cordoned are not changed.
 func (e *Engine) Drain(ctx context.Context, names []string, o engine.DrainOptions, report engine.Report) error {
 	return e.drainNodes(ctx, names, mustDrain, o, report)
 }
@@ -35,24 +36,26 @@ func (e *Engine) DrainForRemoval(ctx context.Context, names []string, o engine.D
 	return e.drainNodes(ctx, names, e.mustDrainForRemoval, o, report)
 }
 
-// mustDrain reports whether Drain changes a node: an administrator has not cordoned it.
+// mustDrain reports whether Drain drains a node. It returns false if an administrator has cordoned the
+// node.
 func mustDrain(_ context.Context, n gjson.Result) bool {
 	return drainMark(n).Exists() || !n.Get("spec.unschedulable").Bool()
 }
 
-// mustDrainForRemoval reports whether DrainForRemoval changes a node.
+// mustDrainForRemoval reports whether DrainForRemoval drains a node. It returns false if the node cannot be
+// reached.
 func (e *Engine) mustDrainForRemoval(ctx context.Context, n gjson.Result) bool {
 	return e.isReachable(ctx, nodeName(n))
 }
 
-// drainedNode is a registered node that a drain has marked.
+// drainedNode is a Node object with the value of drainedAnnotation that this drain has set.
 type drainedNode struct {
 	gjson.Result
 	mark string
 }
 
-// drainNodes cordons the selected nodes, and then evicts their pods. After a failure it uncordons all of
-// them.
+// drainNodes cordons the named nodes for which selects returns true, and then evicts their pods. If this
+// fails for one node, drainNodes uncordons all nodes that it has cordoned.
 func (e *Engine) drainNodes(ctx context.Context, names []string, selects func(context.Context, gjson.Result) bool, o engine.DrainOptions, report engine.Report) error {
 	if len(names) == 0 {
 		return nil
@@ -73,14 +76,14 @@ func (e *Engine) drainNodes(ctx context.Context, names []string, selects func(co
 		}
 		mark := ""
 		err = retryUnavailable(ctx, func() (err error) { mark, err = e.cordon(ctx, name, n); return err })
-		cordoned = append(cordoned, drainedNode{n, mark}) // cordon may have failed after it has set the mark
+		cordoned = append(cordoned, drainedNode{n, mark}) // also if cordon failed, since it may already have set the mark
 		if err != nil {
 			return e.undoDrain(ctx, cordoned, &engine.DrainError{Node: name, Err: err})
 		}
 	}
 	for _, n := range cordoned {
 		name := nodeName(n.Result)
-		broken := slices.Contains(o.Broken, name) || !isReady(n.Result) // such a node does not report the end of its pods to the API
+		broken := slices.Contains(o.Broken, name) || !isReady(n.Result) // a node that is not Ready does not report the end of its pods to the API
 		if err := e.evictPods(ctx, name, broken, o, func(text string) { report(name, text) }); err != nil {
 			var blocked *engine.BlockedError
 			if !errors.As(err, &blocked) { // a BlockedError already names the node
@@ -92,7 +95,8 @@ func (e *Engine) drainNodes(ctx context.Context, names []string, selects func(co
 	return nil
 }
 
-// undoDrain uncordons nodes after a failed drain. It returns the error of the drain, and of the undo.
+// undoDrain uncordons nodes after a failed drain. It returns err, which is the error of the drain, joined
+// with the errors of the uncordon.
 func (e *Engine) undoDrain(ctx context.Context, nodes []drainedNode, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
@@ -112,19 +116,20 @@ func (e *Engine) undoDrain(ctx context.Context, nodes []drainedNode, err error) 
 	return errors.Join(errs...)
 }
 
-// undoTimeout is the time limit for the uncordon after a failed drain. The API of a control plane
-// that restarts may be unavailable for most of it.
+// undoTimeout is the time limit of undoDrain. It must be longer than the restart of a control plane, while
+// the API is unavailable.
 const undoTimeout = 30 * time.Second
 
 // isReachable reports whether commands can be run on a node.
 func (e *Engine) isReachable(ctx context.Context, node string) bool {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	_, err := e.Run(ctx, node, nil, "true")
 	return err == nil
 }
 
-// cordon marks the node as drained by nixbench, cordons it, and returns the value of the mark.
+// cordon sets drainedAnnotation on the node, cordons the node, and returns the value of the annotation. It
+// returns that value with an error, too.
 func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (string, error) {
 	cordoned := n.Get("spec.unschedulable").Bool()
 	note := drainMark(n).String()
@@ -133,51 +138,54 @@ func (e *Engine) cordon(ctx context.Context, node string, n gjson.Result) (strin
 		if cordoned {
 			note += cordonedSuffix
 		}
-		if _, err := e.kubectl(ctx, "", "annotate", "--overwrite", "node", node, drainedAnnotation+"="+note); err != nil {
+		if _, err := e.runKubectl(ctx, "", "annotate", "--overwrite", "node", node, drainedAnnotation+"="+note); err != nil {
 			return note, shortenError(ctx, err)
 		}
 	}
 	if cordoned {
 		return note, nil
 	}
-	if _, err := e.kubectl(ctx, "", "cordon", node); err != nil {
+	if _, err := e.runKubectl(ctx, "", "cordon", node); err != nil {
 		return note, shortenError(ctx, err)
 	}
 	return note, nil
 }
 
-// apiUnavailable matches the messages of kubectl if the API does not answer. The API of a control plane that
-// has just changed may be unavailable for some seconds.
-var apiUnavailable = regexp.MustCompile(`connection refused|connection to the server .* was refused|connection reset by peer|no answer within|TLS handshake timeout|unexpected EOF|\(ServiceUnavailable\)|etcdserver: `)
+// apiUnavailableError matches the messages of kubectl if the API does not answer. The API may be unavailable
+// for some seconds after a control plane has changed.
+var apiUnavailableError = regexp.MustCompile(`connection refused|connection to the server .* was refused|connection reset by peer|no answer within|TLS handshake timeout|unexpected EOF|\(ServiceUnavailable\)|etcdserver: `)
 
-// retryUnavailable runs f, and retries it for up to allTimeout while the API does not answer.
+// retryUnavailable runs f. While f fails because the API is unavailable, it runs f again, for up to
+// apiTimeout.
 func retryUnavailable(ctx context.Context, f func() error) error {
-	return retry(ctx, func(err error) bool { return apiUnavailable.MatchString(err.Error()) || isRBACMissing(err) }, f)
+	return retry(ctx, func(err error) bool { return apiUnavailableError.MatchString(err.Error()) || isRBACMissingError(err) }, f)
 }
 
-// retry runs f, and retries it for up to allTimeout while its error is temporary.
+// retry runs f. While isTemporary returns true for the error of f, it runs f again, for up to apiTimeout.
 func retry(ctx context.Context, isTemporary func(error) bool, f func() error) error {
-	for end := time.Now().Add(allTimeout); ; {
+	for end := time.Now().Add(apiTimeout); ; {
 		err := f()
 		if err == nil || !isTemporary(err) || time.Now().After(end) {
 			return err
 		}
-		if !sleep(ctx, poll) {
+		if !sleep(ctx, pollInterval) {
 			return err
 		}
 	}
 }
 
-// shortenError removes the command line from an error, which may contain it once for each control plane.
+// shortenError returns the last line of an error, without the command lines of kubectl. If ctx has ended, it
+// returns the cause of that.
 func shortenError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return lastLine(err)
+	return keepLastLine(err)
 }
 
-// evictPods evicts the pods of a cordoned node, in rounds, until none is left or the time limit is over. On
-// a broken node, the time limit is short and remaining pods are not an error.
+// evictPods evicts the pods of a cordoned node. It runs kubectl drain repeatedly, until no pod is left, and
+// returns a DrainTimeoutError after drainTimeout. If the node is broken, the limit is brokenTimeout, and
+// remaining pods are not an error.
 func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engine.DrainOptions, report func(string)) error {
 	limit := drainTimeout
 	if broken {
@@ -190,7 +198,7 @@ func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engi
 			return shortenError(ctx, err)
 		}
 		var daemonSets map[string]bool
-		if err := retryUnavailable(ctx, func() (err error) { daemonSets, err = e.daemonSets(ctx); return err }); err != nil {
+		if err := retryUnavailable(ctx, func() (err error) { daemonSets, err = e.listDaemonSets(ctx); return err }); err != nil {
 			return shortenError(ctx, err)
 		}
 		markOrphans(pods, daemonSets)
@@ -199,7 +207,7 @@ func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engi
 		}
 		took := time.Since(begin)
 		if round == 0 {
-			report("evicts " + count(countEvictable(pods), "pod"))
+			report("evicts " + formatCount(countEvictable(pods), "pod"))
 		} else {
 			left, err := e.reportRemaining(ctx, node, pods, report, took)
 			switch {
@@ -221,7 +229,7 @@ func (e *Engine) evictPods(ctx context.Context, node string, broken bool, o engi
 		case err != nil && !broken:
 			return err
 		}
-		if !sleep(ctx, poll) {
+		if !sleep(ctx, pollInterval) {
 			return context.Cause(ctx)
 		}
 	}
@@ -237,8 +245,8 @@ func countEvictable(pods []pod) int {
 	return n
 }
 
-// reportRemaining reports the remaining pods and why they remain, and returns that text. It returns an
-// error if a disruption budget blocks the drain permanently.
+// reportRemaining reports the pods that are still to be evicted, each with the reason, and returns this list
+// as text. It returns a BlockedError if a disruption budget blocks the drain permanently.
 func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, report func(string), took time.Duration) (string, error) {
 	budgets, err := e.listBudgets(ctx)
 	if err != nil {
@@ -251,10 +259,10 @@ func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, r
 			continue
 		}
 		text := p.describeWait()
-		if stop := budgets.findBlock(p); stop.name != "" && !p.isTerminating() {
+		if stop := budgets.findBlockingBudget(p); stop.name != "" && !p.isTerminating() {
 			text = stop.String()
 			if stop.permanent {
-				blocked = append(blocked, stop.item(p))
+				blocked = append(blocked, stop.toDrainItem(p))
 			}
 		}
 		texts = append(texts, p.name()+" "+text)
@@ -264,28 +272,29 @@ func (e *Engine) reportRemaining(ctx context.Context, node string, pods []pod, r
 	}
 	text := strings.Join(texts[:min(len(texts), maxShownPods)], "; ")
 	if more := len(texts) - maxShownPods; more > 0 {
-		text += fmt.Sprintf("; and %s more", count(more, "pod"))
+		text += fmt.Sprintf("; and %s more", formatCount(more, "pod"))
 	}
 	if text != "" {
-		report(fmt.Sprintf("drained for %v: %s left: %s", took.Round(time.Second), count(len(texts), "pod"), text))
+		report(fmt.Sprintf("drained for %v: %s left: %s", took.Round(time.Second), formatCount(len(texts), "pod"), text))
 	}
 	return text, nil
 }
 
-const maxShownPods = 4 // in one line
+// maxShownPods is the maximum number of pods in the text of reportRemaining.
+const maxShownPods = 4
 
 // DrainTimeoutError is returned if pods remain after the time limit of a drain.
 type DrainTimeoutError struct {
 	After     time.Duration
-	Remaining string // the pods, each with the reason why it remains
-	Cordoned  bool   // the node could not be uncordoned afterwards
+	Remaining string // the remaining pods, each with the reason
+	Cordoned  bool   // the node may still be cordoned, because the uncordon has failed
 }
 
 func (e *DrainTimeoutError) Error() string {
 	return fmt.Sprintf("pods remain after %v: %s", e.After.Round(time.Second), e.Remaining)
 }
 
-// Hint says what to do about it.
+// Hint returns whether the node is uncordoned, and how to continue.
 func (e *DrainTimeoutError) Hint() string {
 	const again = "run it again when the pods can be evicted; --no-drain changes the node without a drain"
 	if e.Cordoned {
@@ -294,9 +303,9 @@ func (e *DrainTimeoutError) Hint() string {
 	return "the node is uncordoned again; " + again
 }
 
-// runDrainRound runs kubectl drain for at most roundTimeout and returns true once the node is drained.
-// It passes only the permissions that the given pods need, so that kubectl does not delete other pods
-// that were created after the check.
+// runDrainRound runs kubectl drain for at most roundTimeout, and reports whether the node is drained. It sets
+// --force and --delete-emptydir-data only if one of the given pods needs the flag, so that kubectl does not
+// delete pods that need a flag and were created after the check.
 func (e *Engine) runDrainRound(ctx context.Context, node string, pods []pod) (bool, error) {
 	args := []string{"drain", node, "--ignore-daemonsets", "--timeout=" + roundTimeout.String()}
 	bare, local := false, false
@@ -310,18 +319,18 @@ func (e *Engine) runDrainRound(ctx context.Context, node string, pods []pod) (bo
 	if local {
 		args = append(args, "--delete-emptydir-data")
 	}
-	_, err := e.kubectl(ctx, "", args...)
+	_, err := e.runKubectl(ctx, "", args...)
 	switch {
 	case err == nil:
 		return true, nil
-	case drainTimedOut.MatchString(err.Error()):
+	case drainTimedOutError.MatchString(err.Error()):
 		return false, nil
 	}
-	return false, fmt.Errorf("kubectl drain: %w", lastLine(err))
+	return false, fmt.Errorf("kubectl drain: %w", keepLastLine(err))
 }
 
-// drainTimedOut matches the messages of kubectl drain after its time limit.
-var drainTimedOut = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
+// drainTimedOutError matches the messages of kubectl drain when its time limit is over.
+var drainTimedOutError = regexp.MustCompile(`global timeout reached|context deadline exceeded|timed out waiting`)
 
 // CheckDrain implements [engine.DrainChecker].
 func (e *Engine) CheckDrain(ctx context.Context, names []string, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
@@ -334,7 +343,7 @@ func (e *Engine) CheckDrainForRemoval(ctx context.Context, names []string, o eng
 }
 
 func (e *Engine) checkDrains(ctx context.Context, names []string, selects func(context.Context, gjson.Result) bool, o engine.DrainOptions) (map[string]engine.DrainCheck, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*allTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
 	defer cancel()
 	nodes, err := e.listNodes(ctx)
 	if errors.Is(err, errNoControlPlane) {
@@ -353,24 +362,24 @@ func (e *Engine) checkDrains(ctx context.Context, names []string, selects func(c
 		}
 		pods, err := e.listPods(ctx, name)
 		if err != nil {
-			return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
+			return nil, failure.On(name, fmt.Errorf("drain: %w", keepLastLine(err)))
 		}
 		if budgets == nil {
 			if budgets, err = e.listBudgets(ctx); err != nil {
-				return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
+				return nil, failure.On(name, fmt.Errorf("drain: %w", keepLastLine(err)))
 			}
 		}
 		if daemonSets == nil {
-			if daemonSets, err = e.daemonSets(ctx); err != nil {
-				return nil, failure.On(name, fmt.Errorf("drain: %w", lastLine(err)))
+			if daemonSets, err = e.listDaemonSets(ctx); err != nil {
+				return nil, failure.On(name, fmt.Errorf("drain: %w", keepLastLine(err)))
 			}
 		}
 		markOrphans(pods, daemonSets)
 		check := checkPods(pods, o)
 		for _, p := range pods {
-			// The drain of a node that is not Ready ignores budgets.
-			if stop := budgets.findBlock(p); stop.permanent && p.isEvictable() && !p.isTerminating() && isReady(n) {
-				check.Blocked = append(check.Blocked, stop.item(p))
+			// evictPods ignores budgets on a node that is not Ready, so they are not reported here.
+			if stop := budgets.findBlockingBudget(p); stop.permanent && p.isEvictable() && !p.isTerminating() && isReady(n) {
+				check.Blocked = append(check.Blocked, stop.toDrainItem(p))
 			}
 		}
 		all[name] = check
@@ -378,9 +387,10 @@ func (e *Engine) checkDrains(ctx context.Context, names []string, selects func(c
 	return all, nil
 }
 
+// drainMark returns the value of drainedAnnotation of a Node object.
 func drainMark(n gjson.Result) gjson.Result {
 	return n.Get("metadata.annotations." + gjson.Escape(drainedAnnotation))
 }
 
-// wasCordonedBefore reports whether the node was already cordoned before the drain.
+// wasCordonedBefore reports whether the node with this drain mark was already cordoned before the drain.
 func wasCordonedBefore(mark string) bool { return strings.HasSuffix(mark, cordonedSuffix) }

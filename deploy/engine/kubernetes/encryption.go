@@ -7,24 +7,25 @@ import (
 	"slices"
 )
 
-// The secret with the encryption keys of the API servers, and the environment variable in which
-// modules/kubernetes sets the SHA-256 of the keys that an API server has loaded.
 const (
+	// encryptionSecret is the name of the secret with the encryption keys of the API servers.
 	encryptionSecret = "kubernetes-encryption"
-	encryptionEnv    = "NIXBENCH_ENCRYPTION"
+	// encryptionEnv is an environment variable of the API server's pod. modules/kubernetes sets it to the
+	// SHA-256 of the keys that the API server has loaded.
+	encryptionEnv = "NIXBENCH_ENCRYPTION"
 )
 
-// MembersWithout implements [engine.Keyholder]. It checks the running API servers and not the files on the
+// MembersWithout implements [engine.Keyholder]. It checks the running API servers, and not the files on the
 // nodes, because an API server uses new keys only after it has restarted.
 func (e *Engine) MembersWithout(ctx context.Context, secret, sum string) ([]string, error) {
 	if secret != encryptionSecret {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*commandTimeout)
 	defer cancel()
-	pods, err := e.list(ctx, "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver")
+	pods, err := e.listObjects(ctx, "-n", "kube-system", "get", "pods", "-l", "component=kube-apiserver")
 	if errors.Is(err, errNoControlPlane) {
-		return nil, nil // nothing is stored yet
+		return nil, nil // the cluster does not exist, so no data are encrypted
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)

@@ -12,8 +12,8 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// describeJoin returns the join phase of a node that has not registered yet, and what is wrong with its
-// kubelet. It returns an empty string if the node does not report a phase.
+// describeJoin returns the phase of a node that has not registered yet, and the error of the kubelet if the
+// kubelet does not run. It returns an empty string if the phase cannot be read.
 func (e *Engine) describeJoin(ctx context.Context, node string) string {
 	phase, text := e.readPhase(ctx, node)
 	if phase == "" {
@@ -30,12 +30,12 @@ func (e *Engine) describeJoin(ctx context.Context, node string) string {
 	return phase + text
 }
 
-// describeCertificateRequest returns the state of the certificate request of a joining node's kubelet. It
-// returns an empty string if there is no request, or if the API does not answer.
+// describeCertificateRequest returns the state of the last certificate request of a joining node's kubelet,
+// such as "not approved". It returns an empty string if there is no request or the API does not answer.
 func (e *Engine) describeCertificateRequest(ctx context.Context, node string) string {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout/3)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout/3)
 	defer cancel()
-	requests, err := e.list(ctx, "get", "certificatesigningrequests")
+	requests, err := e.listObjects(ctx, "get", "certificatesigningrequests")
 	if err != nil {
 		return ""
 	}
@@ -53,7 +53,7 @@ func (e *Engine) describeCertificateRequest(ctx context.Context, node string) st
 	if times == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", count(times, "time"), time.Since(creationTime(last)).Round(time.Second))
+	text := fmt.Sprintf("its kubelet has asked for a certificate %s, last %v ago: ", formatCount(times, "time"), time.Since(creationTime(last)).Round(time.Second))
 	condition := func(kind string) gjson.Result {
 		return last.Get(`status.conditions.#(type=="` + kind + `").message`)
 	}
@@ -72,10 +72,10 @@ func (e *Engine) describeCertificateRequest(ctx context.Context, node string) st
 	return text + e.describeSigners(ctx)
 }
 
-// describeSigners returns a text if no controller manager is ready, and an empty string otherwise.
-// Controller managers approve and sign certificates.
+// describeSigners returns why no certificate request is signed, if no controller manager is ready. Otherwise
+// it returns an empty string. Controller managers approve and sign certificate requests.
 func (e *Engine) describeSigners(ctx context.Context) string {
-	pods, err := e.list(ctx, "-n", "kube-system", "get", "pods")
+	pods, err := e.listObjects(ctx, "-n", "kube-system", "get", "pods")
 	if err != nil {
 		return ""
 	}
@@ -96,7 +96,8 @@ func (e *Engine) describeSigners(ctx context.Context) string {
 
 func creationTime(r gjson.Result) time.Time { return r.Get("metadata.creationTimestamp").Time() }
 
-// requestedName returns the common name in a certificate request.
+// requestedName returns the common name in a certificate request, or an empty string if the request is not
+// valid.
 func requestedName(r gjson.Result) string {
 	text, err := base64.StdEncoding.DecodeString(r.Get("spec.request").String())
 	if err != nil {

@@ -15,33 +15,34 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Access contains the credentials of the administrator of a cluster. It is secret, because it allows
-// every operation on the cluster.
+// Access contains the address of a cluster's API and the credentials of the cluster's administrator. It
+// is secret, because the credentials allow every operation on the cluster.
 type Access struct {
 	Cluster string
 	Server  string // URL
-	// ServerName is the name in the certificate of the API server, if it differs from the host in Server.
+	// ServerName is the name to expect in the certificate of the API server. It is empty if that name is
+	// the host in Server.
 	ServerName         string
-	authority, key     string // in base64, as in a kubeconfig
+	authority, key     string // in base64, as in a kubeconfig, except the token
 	certificate, token string
 }
 
-// Access reads the credentials of the administrator from a control plane.
-func (e *Engine) Access(ctx context.Context) (*Access, error) {
+// ReadAdminAccess reads the credentials of the administrator from the first control plane that has them.
+func (e *Engine) ReadAdminAccess(ctx context.Context) (*Access, error) {
 	var errs []error
 	for _, node := range e.controlPlanes() {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
-		// kubectl converts the file of kubeadm to JSON.
-		out, err := e.Run(ctx, node, nil, "kubectl", "config", "view", "--kubeconfig", admin, "--raw", "--flatten", "-o", "json")
+		ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+		// kubectl converts admin.conf, which is YAML, to JSON.
+		out, err := e.Run(ctx, node, nil, "kubectl", "config", "view", "--kubeconfig", adminConf, "--raw", "--flatten", "-o", "json")
 		cancel()
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if a := parseAccess(e.Name, out); a != nil {
+		if a := newAccess(e.Name, out); a != nil {
 			return a, nil
 		}
-		errs = append(errs, failure.On(node, fmt.Errorf("%s has no cluster, or no user", admin)))
+		errs = append(errs, failure.On(node, fmt.Errorf("%s has no cluster, or no user", adminConf)))
 	}
 	if len(errs) == 0 {
 		errs = append(errs, errors.New("the hive has no control plane"))
@@ -60,12 +61,14 @@ func (e *AccessError) Error() string {
 func (e *AccessError) Kind() failure.Kind { return failure.Cluster }
 func (e *AccessError) Unwrap() error      { return e.Err }
 
-// Hint says what to do about it.
+// Hint returns the command that shows why the credentials do not exist yet.
 func (e *AccessError) Hint() string {
 	return "nixbench check shows how far the setup of the cluster is"
 }
 
-func parseAccess(cluster string, config []byte) *Access {
+// newAccess returns the first cluster and the first user of a kubeconfig in JSON, or nil if the kubeconfig
+// has no server or no credentials.
+func newAccess(cluster string, config []byte) *Access {
 	c, u := gjson.GetBytes(config, "clusters.0.cluster"), gjson.GetBytes(config, "users.0.user")
 	a := &Access{
 		Cluster: cluster, Server: c.Get("server").String(), authority: c.Get("certificate-authority-data").String(),
@@ -77,7 +80,8 @@ func parseAccess(cluster string, config []byte) *Access {
 	return a
 }
 
-// Ends returns when the certificate of the administrator expires, or zero if the credentials are a token.
+// Ends returns the time at which the certificate of the administrator expires. It returns the zero time if
+// the credentials are a token.
 func (a *Access) Ends() time.Time {
 	text, err := base64.StdEncoding.DecodeString(a.certificate)
 	if err != nil {
@@ -94,22 +98,23 @@ func (a *Access) Ends() time.Time {
 	return cert.NotAfter.UTC()
 }
 
-// ReadAccess parses a file that [Access.Kubeconfig] wrote. It returns nil if the file is not valid.
-func ReadAccess(kubeconfig []byte) *Access {
+// ParseKubeconfig parses a kubeconfig that [Access.Kubeconfig] has returned. It returns nil if the text is
+// not valid.
+func ParseKubeconfig(kubeconfig []byte) *Access {
 	if !gjson.ValidBytes(kubeconfig) {
 		return nil
 	}
-	return parseAccess(gjson.GetBytes(kubeconfig, "current-context").String(), kubeconfig)
+	return newAccess(gjson.GetBytes(kubeconfig, "current-context").String(), kubeconfig)
 }
 
-// User returns the name of the administrator in the kubeconfig.
+// User returns the name of the user in the kubeconfig.
 func (a *Access) User() string { return a.Cluster + "-admin" }
 
 // Authority returns the certificate of the cluster's certificate authority, in base64.
 func (a *Access) Authority() string { return a.authority }
 
-// Kubeconfig returns a kubeconfig with one context, which has the name of the cluster. It is JSON, which
-// is valid YAML.
+// Kubeconfig returns a kubeconfig in JSON, which is valid YAML. The kubeconfig has one context, with the
+// name of the cluster.
 func (a *Access) Kubeconfig() ([]byte, error) {
 	cluster := object{"server": a.Server, "certificate-authority-data": a.authority}
 	if a.ServerName != "" {

@@ -24,7 +24,7 @@ func TestAccess(t *testing.T) {
 			}
 			return []byte(admin), nil
 		}})
-	a, err := e.Access(t.Context())
+	a, err := e.ReadAdminAccess(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	admin = "{}"
-	if _, err := e.Access(t.Context()); err == nil || !strings.Contains(err.Error(), "cp-2: /etc/kubernetes/admin.conf has no cluster") {
+	if _, err := e.ReadAdminAccess(t.Context()); err == nil || !strings.Contains(err.Error(), "cp-2: /etc/kubernetes/admin.conf has no cluster") {
 		t.Error(err)
 	}
 }

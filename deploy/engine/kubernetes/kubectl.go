@@ -14,12 +14,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// errNoControlPlane is returned if no control plane has been set up yet.
+// errNoControlPlane is returned if no control plane of the hive has been set up yet, so that the cluster
+// does not exist.
 var errNoControlPlane = errors.New("no control plane is set up yet")
 
-// kubectl runs kubectl on the first control plane that can be reached and whose API server answers. It
-// begins with the control plane that answered last.
-func (e *Engine) kubectl(ctx context.Context, stdin string, args ...string) ([]byte, error) {
+// runKubectl runs kubectl on one control plane after the other, until an API server answers, and returns that
+// answer. It begins with the control plane that answered last.
+func (e *Engine) runKubectl(ctx context.Context, stdin string, args ...string) ([]byte, error) {
 	var errs []error
 	none := true
 	all := e.orderControlPlanes()
@@ -30,7 +31,7 @@ func (e *Engine) kubectl(ctx context.Context, stdin string, args ...string) ([]b
 		}
 		out, err := e.tryKubectl(ctx, len(all)-i, node, stdin, args...)
 		switch {
-		case err == nil || isDefinite(err):
+		case err == nil || isDefiniteError(err):
 			e.mu.Lock()
 			e.lastAnswered = node
 			e.mu.Unlock()
@@ -50,9 +51,9 @@ func (e *Engine) kubectl(ctx context.Context, stdin string, args ...string) ([]b
 	return nil, errors.Join(errs...)
 }
 
-// list runs kubectl get and returns the objects that it prints.
-func (e *Engine) list(ctx context.Context, args ...string) ([]gjson.Result, error) {
-	out, err := e.kubectl(ctx, "", append(args, "-o", "json")...)
+// listObjects runs a kubectl get command, whose arguments are given, and returns the objects that it prints.
+func (e *Engine) listObjects(ctx context.Context, args ...string) ([]gjson.Result, error) {
+	out, err := e.runKubectl(ctx, "", append(args, "-o", "json")...)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func (e *Engine) list(ctx context.Context, args ...string) ([]gjson.Result, erro
 	return gjson.GetBytes(out, "items").Array(), nil
 }
 
-// sleep waits for the time between two polls. It returns false if the context has ended before.
+// sleep waits for the duration d and returns true. It returns false at once when the context ends.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -72,7 +73,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// orderControlPlanes returns the control planes, beginning with the one that answered last.
+// orderControlPlanes returns the control planes. The control plane that answered last is the first.
 func (e *Engine) orderControlPlanes() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -83,29 +84,29 @@ func (e *Engine) orderControlPlanes() []string {
 	return all
 }
 
-// tryKubectl runs kubectl on one control plane. left is the number of control planes that are not tried
-// yet, including this one. The time limit leaves time for the others; the last one gets all of it.
+// tryKubectl runs kubectl on one control plane. left is the number of control planes that have not been
+// tried yet, including this one: the remaining time of ctx is divided among them.
 func (e *Engine) tryKubectl(ctx context.Context, left int, node, stdin string, args ...string) ([]byte, error) {
-	limit := tryTimeout
+	limit := attemptTimeout
 	if left == 1 {
-		limit = allTimeout
+		limit = apiTimeout
 	}
-	if own := ownTimeout(args); own > 0 {
+	if own := parseTimeoutFlag(args); own > 0 {
 		limit += own
 	} else if end, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(end)/time.Duration(left))
 	}
 	one, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	out, err := e.kubectlOn(one, node, stdin, args...)
+	out, err := e.runKubectlOn(one, node, stdin, args...)
 	if err != nil && one.Err() != nil && ctx.Err() == nil {
 		err = failure.On(node, fmt.Errorf("kubectl %s: no answer within %v", args[0], limit.Round(100*time.Millisecond)))
 	}
 	return out, err
 }
 
-// ownTimeout returns the value of --timeout in a kubectl command, or 0.
-func ownTimeout(args []string) time.Duration {
+// parseTimeoutFlag returns the value of --timeout in a kubectl command, or 0.
+func parseTimeoutFlag(args []string) time.Duration {
 	for _, a := range args {
 		if text, ok := strings.CutPrefix(a, "--timeout="); ok {
 			d, _ := time.ParseDuration(text) // kubectl refuses an invalid value
@@ -115,56 +116,59 @@ func ownTimeout(args []string) time.Duration {
 	return 0
 }
 
-// isNotSetUp reports whether kubectl failed because the control plane has not been set up yet: it has no
-// admin.conf, and perhaps no kubectl. A node without kubectl that has an admin.conf has been set up.
+// isNotSetUp reports whether kubectl failed with err because the control plane has not been set up yet. Such
+// a node has no admin.conf, and may have no kubectl. A node that has an admin.conf and no kubectl has been
+// set up.
 func (e *Engine) isNotSetUp(ctx context.Context, node string, err error) bool {
-	if strings.Contains(err.Error(), admin+": no such file") {
+	if strings.Contains(err.Error(), adminConf+": no such file") {
 		return true
 	}
-	if !noKubectl.MatchString(err.Error()) {
+	if !kubectlMissingError.MatchString(err.Error()) {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	_, err = e.Run(ctx, node, nil, "test", "!", "-e", admin)
+	_, err = e.Run(ctx, node, nil, "test", "!", "-e", adminConf)
 	return err == nil
 }
 
-// noKubectl matches the messages of shells and sudo if kubectl is not installed.
-var noKubectl = regexp.MustCompile(`kubectl: (command )?not found|Unknown command:? '?kubectl`)
+// kubectlMissingError matches the messages of shells and sudo if kubectl is not installed.
+var kubectlMissingError = regexp.MustCompile(`kubectl: (command )?not found|Unknown command:? '?kubectl`)
 
-func (e *Engine) kubectlOn(ctx context.Context, node, stdin string, args ...string) ([]byte, error) {
-	s, err := e.settings()
+func (e *Engine) runKubectlOn(ctx context.Context, node, stdin string, args ...string) ([]byte, error) {
+	s, err := e.clusterSettings()
 	if err != nil {
 		return nil, err
 	}
-	// Use the API server of the node itself: admin.conf names the endpoint, which may be a removed node.
-	argv := append([]string{"kubectl", "--kubeconfig", admin, "--request-timeout=" + askTimeout.String(),
+	// Use the API server of the node, and not the endpoint in admin.conf, which may be the address of a
+	// removed node.
+	argv := append([]string{"kubectl", "--kubeconfig", adminConf, "--request-timeout=" + commandTimeout.String(),
 		fmt.Sprintf("--server=https://127.0.0.1:%d", s.Port), "--tls-server-name=kubernetes"}, args...)
 	out, err := e.Run(ctx, node, strings.NewReader(stdin), argv...)
-	if err != nil && isRBACMissing(err) { // name the probable cause, without the command line
-		err = failure.On(node, fmt.Errorf("its API server has started and not loaded its RBAC rules yet: %s", rbacDenied.FindString(err.Error())))
+	if err != nil && isRBACMissingError(err) { // replace the message of the API server by the cause
+		err = failure.On(node, fmt.Errorf("its API server has started and not loaded its RBAC rules yet: %s", rbacDeniedError.FindString(err.Error())))
 	}
 	return out, err
 }
 
-// isDefinite reports whether every control plane would return this error. Other errors concern one control
-// plane: its etcd may be slow, or its API server may be stopping or starting.
-func isDefinite(err error) bool {
-	return definiteError.MatchString(err.Error()) && !isRBACMissing(err)
+// isDefiniteError reports whether every control plane would return this error, so that no other control plane
+// is tried. Other errors concern one control plane: its etcd may be slow, or its API server may be stopping or
+// starting.
+func isDefiniteError(err error) bool {
+	return definiteError.MatchString(err.Error()) && !isRBACMissingError(err)
 }
 
-// isRBACMissing reports whether an API server has denied a request of the administrator, who has all
+// isRBACMissingError reports whether an API server has denied a request of the administrator, who has all
 // permissions. An API server does so for some seconds after its start, until it has loaded its RBAC rules.
-func isRBACMissing(err error) bool { return rbacDenied.MatchString(err.Error()) }
+func isRBACMissingError(err error) bool { return rbacDeniedError.MatchString(err.Error()) }
 
-// rbacDenied matches the message of the RBAC authorizer. A webhook or a quota that refuses a request names
-// no user.
-var rbacDenied = regexp.MustCompile(`Error from server \(Forbidden\): .*User "[^"]*" cannot .*`)
+// rbacDeniedError matches the message of the RBAC authorizer, which names the user. The message of a webhook or
+// a quota that denies a request names no user.
+var rbacDeniedError = regexp.MustCompile(`Error from server \(Forbidden\): .*User "[^"]*" cannot .*`)
 
 var definiteError = regexp.MustCompile(`Error from server \((NotFound|Forbidden|Invalid|Conflict|AlreadyExists|BadRequest|MethodNotAllowed)\)` +
 	`|The \S+ ".*" is invalid|global timeout reached|timed out waiting for the condition`)
 
-func isNotFound(err error) bool {
+func isNotFoundError(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "(NotFound)")
 }

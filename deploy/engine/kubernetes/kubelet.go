@@ -12,29 +12,30 @@ import (
 )
 
 const (
-	// steadyTimeout is how long a restarted kubelet must run until it counts as healthy. A kubelet that
-	// cannot work exits within seconds.
-	steadyTimeout = 10 * time.Second
-	// stoppedTimeout is how long a wait continues while a program is stopped that no unit restarts.
+	// minKubeletUptime is the time after which a restarted kubelet counts as healthy. A kubelet that cannot
+	// work exits within seconds.
+	minKubeletUptime = 10 * time.Second
+	// stoppedTimeout is the time after which WaitReady fails if a program is stopped and systemd does not
+	// restart it.
 	stoppedTimeout = 20 * time.Second
 )
 
-// Inspect implements [engine.Inspector]. It checks that the container runtime and the kubelet run. A
-// kubelet that was never started is not an error, because its node has not joined yet.
+// Inspect implements [engine.Inspector]. It checks that the container runtime and the kubelet of a node
+// run. A kubelet that was never started is not an error, because the node has not joined yet.
 func (e *Engine) Inspect(ctx context.Context, node string) error {
 	if !e.isInHive(node) {
 		return nil
 	}
-	for end := time.Now().Add(steadyTimeout + 2*time.Second); ; {
+	for end := time.Now().Add(minKubeletUptime + 2*time.Second); ; {
 		own, err := e.readUnits(ctx, node)
 		if err != nil {
-			return nil // the deployment itself reports a node that cannot be reached
+			return nil // not an error here: the deployment reports that the node cannot be reached
 		}
 		err = own.checkRunning()
 		stopped := &stoppedError{}
 		if err == nil || errors.As(err, &stopped) || time.Now().After(end) {
 			if err == nil || stopped.state == stateStopped {
-				return err // a kubelet that was stopped by hand has no error in its log that explains it
+				return err // no log line is added: a kubelet that was stopped by hand has logged no error
 			}
 			if words := e.lastKubeletError(ctx, node); words != "" {
 				err = fmt.Errorf("%w (%s)", err, words)
@@ -47,25 +48,26 @@ func (e *Engine) Inspect(ctx context.Context, node string) error {
 	}
 }
 
-// stoppedError is returned if a program is stopped and no unit restarts it.
+// stoppedError is returned if a program of a member is stopped and systemd does not restart it.
 type stoppedError struct{ unit, state string }
 
-// stateStopped is the state of a program that ended without an error. Mostly it was stopped by hand.
+// stateStopped is the state of a program that has ended without an error. Usually an administrator has
+// stopped it.
 const stateStopped = "stopped"
 
 func (e *stoppedError) Error() string { return "its " + e.unit + " is " + e.state }
 
-// units are the properties of the systemd units that a member needs, by unit. now is the clock of the node.
+// units contains the properties of the systemd units that a member needs.
 type units struct {
-	now        time.Time
-	properties map[string]map[string]string
+	now        time.Time                    // the time on the node when the units were read
+	properties map[string]map[string]string // name of the unit → name of the property → value
 }
 
 const kubeletUnit = "kubelet.service"
 
-// readUnits reads the units of a node.
+// readUnits reads the properties of the kubelet's and the container runtimes' units on a node.
 func (e *Engine) readUnits(ctx context.Context, node string) (units, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	const script = "date +now=%s; systemctl show --timestamp=unix --property=Id,ActiveState,SubState,ActiveEnterTimestamp,NRestarts,ConditionResult kubelet.service containerd.service crio.service"
 	out, err := e.Run(ctx, node, nil, "sh", "-c", script)
@@ -75,7 +77,7 @@ func (e *Engine) readUnits(ctx context.Context, node string) (units, error) {
 	return parseUnits(string(out)), nil
 }
 
-// parseUnits parses KEY=VALUE lines. An empty line ends a unit.
+// parseUnits parses lines KEY=VALUE, as systemctl show prints them. An empty line separates two units.
 func parseUnits(text string) units {
 	u := units{properties: map[string]map[string]string{}}
 	own := map[string]string{}
@@ -97,9 +99,10 @@ func parseUnits(text string) units {
 	return u
 }
 
-// checkStopped returns a stoppedError if a program is stopped and no unit restarts it.
+// checkStopped returns a stoppedError if the kubelet or the container runtime is stopped and systemd does
+// not restart it.
 func (u units) checkStopped() error {
-	for _, runtime := range []string{"containerd", "crio"} { // the runtime that the node does not use is inactive
+	for _, runtime := range []string{"containerd", "crio"} { // the one that the node does not use is inactive, which is no error
 		if state := u.properties[runtime+".service"]["ActiveState"]; state == "failed" {
 			return &stoppedError{runtime, state}
 		}
@@ -114,7 +117,8 @@ func (u units) checkStopped() error {
 	return nil
 }
 
-// checkRunning returns an error if a program does not run now. The cause may be temporary.
+// checkRunning returns an error if the kubelet or the container runtime does not run. The cause may be
+// temporary.
 func (u units) checkRunning() error {
 	if err := u.checkStopped(); err != nil {
 		return err
@@ -122,18 +126,18 @@ func (u units) checkRunning() error {
 	kubelet := u.properties[kubeletUnit]
 	begun, _ := u.kubeletStart()
 	switch state := kubelet["SubState"]; {
-	case state == "running" && (kubelet["NRestarts"] == "0" || u.now.Sub(begun) > steadyTimeout):
+	case state == "running" && (kubelet["NRestarts"] == "0" || u.now.Sub(begun) > minKubeletUptime):
 		return nil
 	case state == "running":
 		return fmt.Errorf("its kubelet exits repeatedly: systemd has restarted it %s times, last %v ago", kubelet["NRestarts"], u.now.Sub(begun))
-	case state == "dead": // it was never started
+	case state == "dead": // the kubelet was never started
 		return nil
 	default:
 		return fmt.Errorf("its kubelet is %s", cmp.Or(state, "unknown"))
 	}
 }
 
-// kubeletStart returns the time at which the kubelet was started, in whole seconds.
+// kubeletStart returns the time of the last start of the kubelet, rounded down to seconds.
 func (u units) kubeletStart() (time.Time, error) {
 	text := u.properties[kubeletUnit]["ActiveEnterTimestamp"]
 	seconds, err := strconv.ParseInt(strings.TrimPrefix(text, "@"), 10, 64)
@@ -143,10 +147,10 @@ func (u units) kubeletStart() (time.Time, error) {
 	return time.Unix(seconds, 0), nil
 }
 
-// checkKubeletReported returns nil if the kubelet has renewed its lease recently and since it was started.
-// The Ready condition is not enough, because it stays true for most of a minute after the kubelet has
-// exited. The state of the unit is not enough either, because systemd reports a kubelet as active that
-// exits again and again. All times are from the clock of the node.
+// checkKubeletReported returns nil if the kubelet runs, and has renewed its lease after its start and within
+// maxLeaseAge. The Ready condition is not sufficient, because it stays true for most of a minute after the
+// kubelet has exited. The state of the unit is not sufficient, because systemd reports a kubelet that exits
+// repeatedly as active. All times are from the clock of the node.
 func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 	own, err := e.readUnits(ctx, node)
 	if err != nil {
@@ -158,7 +162,7 @@ func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 	if state := own.properties[kubeletUnit]["SubState"]; state != "running" {
 		return fmt.Errorf("its kubelet is %s", cmp.Or(state, "unknown"))
 	}
-	out, err := e.kubectl(ctx, "", "-n", "kube-node-lease", "get", "lease", node, "-o", "jsonpath={.spec.renewTime}")
+	out, err := e.runKubectl(ctx, "", "-n", "kube-node-lease", "get", "lease", node, "-o", "jsonpath={.spec.renewTime}")
 	if err != nil {
 		return err
 	}
@@ -170,21 +174,22 @@ func (e *Engine) checkKubeletReported(ctx context.Context, node string) error {
 	switch since := own.now.Sub(renewed); {
 	case err != nil:
 		return err
-	case renewed.Before(begun.Add(time.Second)): // systemd reports whole seconds
+	case renewed.Before(begun.Add(time.Second)): // systemd rounds the start time down to seconds
 		return errors.New("its kubelet has not reported since it was started")
-	case since > reportTimeout:
+	case since > maxLeaseAge:
 		return fmt.Errorf("its kubelet has not reported for %v", since.Round(time.Second))
 	}
 	return nil
 }
 
-// klogError matches the prefix of an error line of a Kubernetes program: E1122 04:05:06.789.
+// klogError matches the prefix of an error in the log of a Kubernetes program, such as
+// "E1122 04:05:06.789012   1234 kubelet.go:1] ".
 var klogError = regexp.MustCompile(`^[EF]\d{4} [0-9:.]+\s+\d+ (\S+\] )?`)
 
-// lastKubeletError returns the last error in the log of the node's kubelet, or the last line if there is
-// no error.
+// lastKubeletError returns the last error in the log of the node's kubelet, or the last line if the log
+// contains no error. It returns an empty string if the log cannot be read.
 func (e *Engine) lastKubeletError(ctx context.Context, node string) string {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	out, err := e.Run(ctx, node, nil, "journalctl", "--no-pager", "-q", "-o", "cat", "-n", "40", "_SYSTEMD_UNIT=kubelet.service")
 	if err != nil {

@@ -24,40 +24,42 @@ const (
 	Worker       = "worker"
 )
 
-// drainedAnnotation marks a node that Drain has cordoned. After a killed run, the next run uncordons
-// the nodes with this annotation only, and not those that an administrator has cordoned.
+// drainedAnnotation is the annotation of a node that nixbench has drained. After a killed run, the next
+// run uncordons only nodes with this annotation, so that nodes that an administrator has cordoned stay
+// cordoned.
 const drainedAnnotation = "nixbench.dev/drained"
 
-// cordonedSuffix ends the value of the annotation if the node was already cordoned before the drain.
-// Such a node stays cordoned.
+// cordonedSuffix is the end of the value of drainedAnnotation if the node was already cordoned before
+// the drain. Such a node stays cordoned after the run.
 const cordonedSuffix = ",cordoned"
 
 const (
-	admin        = "/etc/kubernetes/admin.conf"
-	askTimeout   = 15 * time.Second
-	tryTimeout   = 10 * time.Second // for kubectl on one of several control planes
-	allTimeout   = 30 * time.Second // for kubectl on all of them
-	drainTimeout = 5 * time.Minute
-	resetTimeout = 2 * time.Minute
-	readyTimeout = 5 * time.Minute
-	spareTimeout = 20 * time.Second // until etcd must allow the removal of a member
-	// A kubelet renews its lease every ten seconds.
-	reportTimeout = 20 * time.Second
-	poll          = 500 * time.Millisecond
+	adminConf          = "/etc/kubernetes/admin.conf"
+	commandTimeout     = 15 * time.Second
+	attemptTimeout     = 10 * time.Second // of kubectl on one control plane, if another one can be tried afterwards
+	apiTimeout         = 30 * time.Second // of kubectl on all control planes together
+	drainTimeout       = 5 * time.Minute
+	resetTimeout       = 2 * time.Minute
+	readyTimeout       = 5 * time.Minute
+	etcdRemovalTimeout = 20 * time.Second // of the retries while etcd refuses the removal of a member
+	// maxLeaseAge is the maximum age of a working kubelet's lease. A kubelet renews its lease every ten
+	// seconds.
+	maxLeaseAge  = 20 * time.Second
+	pollInterval = 500 * time.Millisecond
 )
 
-// Engine is a Kubernetes cluster.
+// Engine implements [engine.Engine] for a Kubernetes cluster.
 type Engine struct {
 	engine.Cluster
 
 	mu           sync.Mutex
-	lastAnswered string // the control plane that answered the last request
+	lastAnswered string // the control plane on which kubectl succeeded last; see orderControlPlanes
 
 	tokenMu      sync.Mutex
-	tokenRenewed bool // the join token was renewed in this run
+	tokenRenewed bool // whether this run has already renewed the join token
 }
 
-// New returns an engine. It runs no command.
+// New returns the engine of a cluster. It runs no command.
 func New(c engine.Cluster) *Engine { return &Engine{Cluster: c} }
 
 func (e *Engine) controlPlanes() []string {
@@ -70,9 +72,9 @@ func (e *Engine) controlPlanes() []string {
 	return out
 }
 
-// listNodes returns the registered Node objects by name, as kubectl prints them.
+// listNodes returns the Node objects of the cluster, by name.
 func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error) {
-	items, err := e.list(ctx, "get", "nodes")
+	items, err := e.listObjects(ctx, "get", "nodes")
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +87,7 @@ func (e *Engine) listNodes(ctx context.Context) (map[string]gjson.Result, error)
 
 // Members implements [engine.Engine].
 func (e *Engine) Members(ctx context.Context) (map[string]engine.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, allTimeout)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	nodes, err := e.listNodes(ctx)
 	if errors.Is(err, errNoControlPlane) {

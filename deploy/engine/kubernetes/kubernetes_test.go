@@ -81,7 +81,7 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 	if why := c.down[on]; why != "" {
 		return nil, errors.New(why)
 	}
-	words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == admin })
+	words := slices.DeleteFunc(slices.Clone(argv), func(a string) bool { return strings.HasPrefix(a, "--") || a == adminConf })
 	c.ran = append(c.ran, on+": "+strings.Join(words, " "))
 	line := strings.Join(words, " ")
 	phase := "join"
@@ -191,7 +191,7 @@ func (c *cluster) run(ctx context.Context, on string, stdin io.Reader, argv ...s
 			k = kubelet{"running", time.Hour, 0}
 		}
 		restarts := 0
-		if k.state == "auto-restart" || k.begun < steadyTimeout {
+		if k.state == "auto-restart" || k.begun < minKubeletUptime {
 			restarts = 7
 		}
 		return fmt.Appendf(nil, "now=%d\nId=kubelet.service\nSubState=%s\nActiveEnterTimestamp=@%d\nNRestarts=%d\nConditionResult=yes\n\nId=containerd.service\nActiveState=active\n\nId=crio.service\nActiveState=inactive\n",

@@ -12,21 +12,21 @@ import (
 	"github.com/nixbench/nixbench/deploy/engine"
 )
 
-// Flags of the commands that drain nodes.
+// Flags of nixbench's commands that allow a drain to delete pods and data.
 const (
 	barePodsFlag  = "--drain-bare-pods"
 	localDataFlag = "--drain-local-data"
 )
 
-// pod is a pod as kubectl prints it.
+// pod is a Pod object, as kubectl prints it.
 type pod struct {
 	gjson.Result
-	orphan bool // its DaemonSet does not exist any more
+	orphan bool // the pod belongs to a DaemonSet that does not exist any more
 }
 
 // listPods returns the pods that are bound to a node.
 func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
-	items, err := e.list(ctx, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
+	items, err := e.listObjects(ctx, "get", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+node)
 	if err != nil {
 		return nil, err
 	}
@@ -37,9 +37,9 @@ func (e *Engine) listPods(ctx context.Context, node string) ([]pod, error) {
 	return all, nil
 }
 
-// daemonSets are the cluster's DaemonSets, as namespace/name.
-func (e *Engine) daemonSets(ctx context.Context) (map[string]bool, error) {
-	items, err := e.list(ctx, "get", "daemonsets", "--all-namespaces")
+// listDaemonSets returns the set of the cluster's DaemonSets, as namespace/name.
+func (e *Engine) listDaemonSets(ctx context.Context) (map[string]bool, error) {
+	items, err := e.listObjects(ctx, "get", "daemonsets", "--all-namespaces")
 	if err != nil {
 		return nil, err
 	}
@@ -50,8 +50,8 @@ func (e *Engine) daemonSets(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// markOrphans marks the pods whose DaemonSet is not among these. The DaemonSets are listed after the
-// pods: those that are created in between have no pod here.
+// markOrphans sets orphan for each pod whose DaemonSet is not in daemonSets. The caller must list the
+// DaemonSets after the pods. Otherwise a new DaemonSet could be missing whose pod is in the list.
 func markOrphans(pods []pod, daemonSets map[string]bool) {
 	for i, p := range pods {
 		owner := p.Get("metadata.ownerReferences.#(controller==true).name").String()
@@ -71,7 +71,7 @@ func (p pod) controller() string {
 	return p.Get("metadata.ownerReferences.#(controller==true).kind").String()
 }
 
-// isFinished reports whether the pod has ended. A drain of such a pod loses no work.
+// isFinished reports whether all containers of the pod have ended. The eviction of such a pod loses no work.
 func (p pod) isFinished() bool {
 	phase := p.Get("status.phase").String()
 	return phase == "Succeeded" || phase == "Failed"
@@ -79,8 +79,9 @@ func (p pod) isFinished() bool {
 
 func (p pod) isTerminating() bool { return p.Get("metadata.deletionTimestamp").Exists() }
 
-// isEvictable reports whether a drain evicts the pod. A drain does not evict static pods of the kubelet
-// and pods of DaemonSets, which would be recreated on the same node at once. A pod without its DaemonSet is not recreated.
+// isEvictable reports whether a drain evicts the pod. A drain does not evict static pods of the kubelet and
+// pods of DaemonSets, because they would be recreated on the same node at once. It evicts orphans, because
+// they are not recreated.
 func (p pod) isEvictable() bool {
 	return p.annotation("kubernetes.io/config.mirror") == "" && (p.controller() != "DaemonSet" || p.orphan || p.isFinished())
 }
@@ -95,9 +96,9 @@ func (p pod) hasEmptyDir() bool {
 	return p.isEvictable() && !p.isFinished() && p.Get("spec.volumes.#(emptyDir)").Exists()
 }
 
-// lostVolumes returns the volumes of the pod whose data a drain deletes. Not counted are volumes in memory,
-// volumes of cluster add-ons, which contain only caches, and volumes that the owner has declared safe to
-// evict with the annotations of the cluster autoscaler.
+// lostVolumes returns the names of the emptyDir volumes of the pod whose data a drain deletes. It leaves out
+// volumes in memory, volumes of cluster add-ons, because they contain only caches, and volumes that an
+// annotation for the cluster autoscaler declares safe to evict.
 func (p pod) lostVolumes() []string {
 	system := strings.HasPrefix(p.Get("spec.priorityClassName").String(), "system-")
 	const safe = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -115,7 +116,8 @@ func (p pod) lostVolumes() []string {
 	return out
 }
 
-// describeWait returns why the pod remains on the node, if no disruption budget blocks its eviction.
+// describeWait returns why the pod remains on the node. The caller has checked that no disruption budget
+// blocks the eviction.
 func (p pod) describeWait() string {
 	if !p.isTerminating() {
 		return "is not evicted yet"
@@ -129,8 +131,8 @@ func (p pod) describeWait() string {
 	return text
 }
 
-// checkPods returns the work that is lost if these pods are evicted: Deleted if the options allow it,
-// Blocked otherwise. Pods that are already terminating are not counted.
+// checkPods returns the work that is lost if these pods are evicted. Work that the options allow to delete is
+// in Deleted, other work is in Blocked. Pods that are already terminating are left out.
 func checkPods(pods []pod, o engine.DrainOptions) engine.DrainCheck {
 	var check engine.DrainCheck
 	add := func(p pod, allowed bool, reason, flag string) {
@@ -142,7 +144,7 @@ func checkPods(pods []pod, o engine.DrainOptions) engine.DrainCheck {
 		}
 	}
 	for _, p := range pods {
-		if p.isTerminating() || strings.HasPrefix(p.namespace(), probeNamespace) { // of an interrupted deep check
+		if p.isTerminating() || strings.HasPrefix(p.namespace(), probeNamespace) { // pods of deep checks contain no work
 			continue
 		}
 		if p.isBare() {

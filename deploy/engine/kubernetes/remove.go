@@ -14,11 +14,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// RemoveMember implements [engine.MemberRemover]. It removes the etcd member, resets the node and
-// deletes its Node object, in this order. etcd comes first because it refuses a removal that would lose
-// quorum: the data of such a member must stay on its disk, since a member that etcd still counts cannot
-// rejoin with other data, or would damage the cluster. The Node object comes last, so that an
-// interrupted removal is repeated by the next run.
+// RemoveMember implements [engine.MemberRemover]. It removes the etcd member of the node, resets the node,
+// and deletes the Node object, in this order. The etcd member is removed first, because etcd refuses a
+// removal that would lose quorum, and then the reset must not delete the etcd data of the node: a member
+// that etcd still counts cannot rejoin without these data. The Node object is deleted last, so that the
+// next run repeats an interrupted removal.
 func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 	nodes, err := e.listNodes(ctx)
 	if err != nil {
@@ -35,18 +35,18 @@ func (e *Engine) RemoveMember(ctx context.Context, node string) error {
 		return context.Cause(ctx)
 	}
 	if registered {
-		// errNoControlPlane: the removed node was the only control plane, so the cluster no longer exists.
-		if _, err := e.kubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNoControlPlane) {
+		// With errNoControlPlane, the removed node was the only control plane, and the cluster no longer exists.
+		if _, err := e.runKubectl(ctx, "", "delete", "node", node, "--ignore-not-found"); err != nil && !errors.Is(err, errNoControlPlane) {
 			return errors.Join(resetErr, failure.On(node, fmt.Errorf("delete from the cluster: %w", err)))
 		}
 	}
 	return resetErr
 }
 
-// resetNode removes the cluster state from a node, so that the node can join again if its machine is
-// not removed. It does nothing if the node cannot be reached, or was recreated and has not joined.
+// resetNode deletes the cluster state on a node, so that the node can join again if its machine is not
+// removed. It does nothing if the node cannot be reached or has not joined the cluster.
 func (e *Engine) resetNode(ctx context.Context, node string) error {
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	asking, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	if _, err := e.Run(asking, node, nil, "test", "-e", "/etc/kubernetes/kubelet.conf"); err != nil {
 		return nil
@@ -65,16 +65,16 @@ func (e *Engine) IsControlPlane(node string) bool {
 	return slices.Contains(e.controlPlanes(), node)
 }
 
-// removeEtcdMember removes the etcd member of a control plane that is being removed or no longer exists.
-// While etcd counts such a member, the next failure can lose quorum. etcd refuses a removal that would
-// lose quorum now.
+// removeEtcdMember removes the etcd member of a control plane that is being removed or does not exist any
+// more. While etcd counts a member that is down, the failure of another member can lose quorum. etcd
+// refuses the removal if it would lose quorum.
 func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 	var last error
 	for _, other := range e.controlPlanes() {
 		if other == node {
 			continue
 		}
-		list, err := e.etcdctl(ctx, other, "", "member", "list", "-w", "json", "--hex")
+		list, err := e.runEtcdctl(ctx, other, "", "member", "list", "-w", "json", "--hex")
 		if err != nil {
 			last = err
 			continue
@@ -84,50 +84,52 @@ func (e *Engine) removeEtcdMember(ctx context.Context, node string) error {
 			if m.Get("name").String() != node {
 				continue
 			}
-			return e.retryEtcdRemoval(ctx, other, m, members)
+			return e.removeEtcdMemberWithRetry(ctx, other, m, members)
 		}
 		return nil
 	}
 	return last
 }
 
-// retryEtcdRemoval removes an etcd member. It retries for spareTimeout, because etcd counts a restarted
-// member as healthy only after some seconds.
-func (e *Engine) retryEtcdRemoval(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
-	for end := time.Now().Add(spareTimeout); ; {
-		_, err := e.etcdctl(ctx, from, "", "member", "remove", etcdMemberID(m))
+// removeEtcdMemberWithRetry removes the etcd member m with etcdctl on the node from. It retries for
+// etcdRemovalTimeout, because etcd counts a restarted member as healthy only after some seconds. all contains
+// all etcd members.
+func (e *Engine) removeEtcdMemberWithRetry(ctx context.Context, from string, m gjson.Result, all []gjson.Result) error {
+	for end := time.Now().Add(etcdRemovalTimeout); ; {
+		_, err := e.runEtcdctl(ctx, from, "", "member", "remove", etcdMemberID(m))
 		if err == nil {
 			return nil
 		}
-		if down := e.listFailedEtcd(ctx, from, m.Get("name").String(), all); len(down) > 0 {
-			return fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", abbreviate(down), err)
+		if down := e.listFailedEtcdMembers(ctx, from, m.Get("name").String(), all); len(down) > 0 {
+			return fmt.Errorf("removing its member would lose quorum, because etcd is down on %s; repair that one first: %w", abbreviateList(down), err)
 		}
 		if time.Now().After(end) || !strings.Contains(err.Error(), "unhealthy cluster") {
 			return err
 		}
-		if !sleep(ctx, poll) {
+		if !sleep(ctx, pollInterval) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// listFailedEtcd returns the etcd members, without the one of node, that do not answer.
-func (e *Engine) listFailedEtcd(ctx context.Context, from, node string, members []gjson.Result) []string {
+// listFailedEtcdMembers returns the names of the etcd members that do not answer, without the member of node.
+// It runs etcdctl on the node from.
+func (e *Engine) listFailedEtcdMembers(ctx context.Context, from, node string, members []gjson.Result) []string {
 	var down []string
 	for _, m := range members {
 		name := m.Get("name").String()
 		if name == node {
 			continue
 		}
-		if _, err := e.etcdctl(ctx, from, m.Get("clientURLs.0").String(), "endpoint", "health"); err != nil {
-			down = append(down, cmp.Or(name, m.Get("peerURLs.0").String())) // a member that has never started has no name
+		if _, err := e.runEtcdctl(ctx, from, m.Get("clientURLs.0").String(), "endpoint", "health"); err != nil {
+			down = append(down, cmp.Or(name, m.Get("peerURLs.0").String())) // etcd reports no name of a member that has never started
 		}
 	}
 	return down
 }
 
-// etcdMemberID returns the ID of a member in hex, as etcdctl reads it. Old versions of etcdctl print a
-// decimal number.
+// etcdMemberID returns the ID of an etcd member in hexadecimal, which etcdctl requires as an argument. Old
+// versions of etcdctl print the ID as a decimal number.
 func etcdMemberID(m gjson.Result) string {
 	id := m.Get("ID")
 	if id.Type == gjson.Number {
@@ -136,9 +138,10 @@ func etcdMemberID(m gjson.Result) string {
 	return strings.TrimPrefix(id.String(), "0x")
 }
 
-// etcdctl runs etcdctl on a control plane. It connects to the local etcd member unless a URL is given.
-func (e *Engine) etcdctl(ctx context.Context, node, url string, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+// runEtcdctl runs etcdctl on a control plane. etcdctl connects to url, or to the local etcd member if url is
+// empty.
+func (e *Engine) runEtcdctl(ctx context.Context, node, url string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	const pki = "/etc/kubernetes/pki/etcd/"
 	return e.Run(ctx, node, nil, append([]string{"etcdctl", "--endpoints=" + cmp.Or(url, "https://127.0.0.1:2379"),

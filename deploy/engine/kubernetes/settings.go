@@ -11,21 +11,24 @@ import (
 // settings are the values that modules/kubernetes sets in deployment.engine.settings.
 type settings struct {
 	Probe  probe  `json:"probe"`
-	Port   int    `json:"port"`   // of the API, on each control plane
-	Permit string `json:"permit"` // the file that permits a control plane to create the cluster
-	// RenewBefore is how many days before their expiry certificates are renewed. With 0 they are not renewed.
+	Port   int    `json:"port"`   // the port of the API server on each control plane
+	Permit string `json:"permit"` // the path of the file that permits a control plane to create the cluster
+	// RenewBefore is the number of days between the renewal of a certificate and its expiry. With 0,
+	// certificates are not renewed.
 	RenewBefore int    `json:"renewBefore"`
-	Version     string `json:"version"` // of Kubernetes on the member
+	Version     string `json:"version"` // the version of Kubernetes on the member, such as 1.34.4
 }
 
-// probe is a small image that contains a web server and a web client.
+// probe is the image of the pods of deep checks, with the commands of its web server and its web client.
 type probe struct {
 	Image string   `json:"image"`
-	Serve []string `json:"serve"` // serves on port 8080
-	Get   []string `json:"get"`   // requests the URL that is appended
+	Serve []string `json:"serve"` // the command that serves HTTP on port 8080
+	Get   []string `json:"get"`   // the command that requests a URL, which is appended as the last argument
 }
 
-func (e *Engine) settings() (settings, error) {
+// clusterSettings returns the settings of the first control plane in the hive that has settings. Missing
+// values have defaults.
+func (e *Engine) clusterSettings() (settings, error) {
 	s := settings{
 		Probe: probe{
 			Image: "docker.io/library/busybox:1.37",
@@ -37,14 +40,15 @@ func (e *Engine) settings() (settings, error) {
 	}
 	for _, m := range e.Cluster.Members {
 		if m.Role == ControlPlane && len(m.Settings) > 0 {
-			return s, readSettings(m, &s)
+			return s, decodeSettings(m, &s)
 		}
 	}
 	return s, nil
 }
 
-// readSettings decodes the settings of a member. Values that the member does not set are unchanged.
-func readSettings(m engine.Member, into any) error {
+// decodeSettings decodes the settings of a member into a struct. Fields that the settings do not contain stay
+// unchanged.
+func decodeSettings(m engine.Member, into any) error {
 	if len(m.Settings) == 0 {
 		return nil
 	}

@@ -15,18 +15,18 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// maxKubeletSkew is how many minor releases a kubelet may be older than the API server.
+// maxKubeletSkew is the number of minor releases that a kubelet may be older than the API server.
 const maxKubeletSkew = 3
 
-// Versions implements [engine.Versioned], by the version skew policy of Kubernetes and kubeadm. An API
-// server is upgraded by at most one minor release and never downgraded. A kubelet must not be newer than
-// the API server, and at most maxKubeletSkew minor releases older.
+// Versions implements [engine.Versioned], with the rules of the version skew policies of Kubernetes and
+// kubeadm. An API server is upgraded by at most one minor release, and is never downgraded. A kubelet must
+// not be newer than the API server, and must not be more than maxKubeletSkew minor releases older.
 func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engine.Change, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*commandTimeout)
 	defer cancel()
 	observed, err := e.listNodes(ctx)
 	if err != nil {
-		return nil, nil // the first deployment, or a deployment that repairs a cluster that does not answer
+		return nil, nil // not an error: this may be the first deployment, or a deployment that repairs the cluster
 	}
 	s := skew{kubelets: map[string]release{}}
 	different := false
@@ -47,13 +47,14 @@ func (e *Engine) Versions(ctx context.Context, nodes []string) (map[string]engin
 	if s.apis = e.readAPIVersions(ctx); len(s.apis) == 0 {
 		return nil, nil
 	}
-	return s.versionChanges(), s.check()
+	return s.versionChanges(), s.checkChanges()
 }
 
-// desiredRelease returns the version of a member in the hive.
+// desiredRelease returns the version of Kubernetes that the hive sets for a member, or the zero release if
+// the hive sets none.
 func desiredRelease(m engine.Member) (release, error) {
 	var s settings
-	if err := readSettings(m, &s); err != nil || s.Version == "" {
+	if err := decodeSettings(m, &s); err != nil || s.Version == "" {
 		return release{}, err
 	}
 	r, ok := parseRelease(s.Version)
@@ -63,14 +64,14 @@ func desiredRelease(m engine.Member) (release, error) {
 	return r, nil
 }
 
-// readAPIVersions returns the versions of the API servers that answer, by control plane.
+// readAPIVersions returns the version of each API server that answers, by control plane.
 func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
 	all := e.controlPlanes()
 	answers := make([]release, len(all))
 	var asked sync.WaitGroup
 	for i, node := range all {
 		asked.Go(func() {
-			if out, err := e.kubectlOn(ctx, node, "", "version", "-o", "json"); err == nil {
+			if out, err := e.runKubectlOn(ctx, node, "", "version", "-o", "json"); err == nil {
 				answers[i], _ = parseRelease(gjson.GetBytes(out, "serverVersion.gitVersion").String())
 			}
 		})
@@ -85,23 +86,24 @@ func (e *Engine) readAPIVersions(ctx context.Context) map[string]release {
 	return answered
 }
 
-// skew contains the observed and the desired versions.
+// skew contains the observed and the desired versions of a cluster.
 type skew struct {
 	members  []member
-	apis     map[string]release
-	kubelets map[string]release // of the registered nodes
+	apis     map[string]release // the versions of the running API servers, by control plane
+	kubelets map[string]release // the versions of the kubelets, by registered node
 }
 
+// member is a member in the hive.
 type member struct {
 	name         string
 	controlPlane bool
-	deployed     bool // in this run
-	desired      release
+	deployed     bool    // whether this run deploys the member
+	desired      release // the version in the hive
 }
 
-// versionChanges returns the version changes of the deployed nodes. The current version of a control plane
-// is the older one of its API server and its kubelet, because an interrupted upgrade may have upgraded
-// only one of them.
+// versionChanges returns the version changes of the nodes that this run deploys, by node. The current version
+// of a control plane is the version of its API server or of its kubelet, whichever is older, because an
+// interrupted upgrade may have upgraded only one of the two programs.
 func (s skew) versionChanges() map[string]engine.Change {
 	out := map[string]engine.Change{}
 	for _, m := range s.members {
@@ -116,8 +118,8 @@ func (s skew) versionChanges() map[string]engine.Change {
 	return out
 }
 
-// check returns a VersionError if a version change is not supported.
-func (s skew) check() error {
+// checkChanges returns a VersionError if a version change is not supported.
+func (s skew) checkChanges() error {
 	oldest, newest := s.oldestAndNewest(s.apis)
 	after := map[string]release{}
 	upgrade := false
@@ -131,11 +133,11 @@ func (s skew) check() error {
 			continue
 		}
 		if m.desired.compare(newest) < 0 {
-			return versionError(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
+			return newVersionError(fmt.Sprintf("set nixbench.kubernetes.package to release %s or later", newest),
 				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: a control plane cannot go back", newest, m.name, m.desired)
 		}
 		if m.desired.minor > oldest.minor+1 {
-			return versionError(upgradeSteps(oldest, m.desired),
+			return newVersionError(upgradeSteps(oldest, m.desired),
 				"kubernetes: the control plane runs %s, and nixbench.kubernetes.version of %s is %s: kubeadm goes from one minor release to the next only", oldest, m.name, m.desired)
 		}
 		after[m.name] = m.desired
@@ -147,19 +149,20 @@ func (s skew) check() error {
 		changes := m.deployed && m.desired != (release{}) && m.desired != kubelet
 		switch {
 		case changes && !m.controlPlane && m.desired.minor > oldest.minor:
-			return versionError("apply to the control plane first, or to all nodes at once",
+			return newVersionError("apply to the control plane first, or to all nodes at once",
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be newer", m.name, m.desired, oldest)
 		case changes && m.desired.minor+maxKubeletSkew < newest.minor:
-			return versionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.name, newest.major, newest.minor-maxKubeletSkew),
+			return newVersionError(fmt.Sprintf("set nixbench.kubernetes.package of %s to release %d.%d or later", m.name, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of %s is %s, and the API of the control plane %s: a kubelet must not be more than three minor releases older", m.name, m.desired, newest)
 		case upgrade && registered && kubelet.minor+maxKubeletSkew < newest.minor:
-			return versionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.name, newest.major, newest.minor-maxKubeletSkew),
+			return newVersionError(fmt.Sprintf("upgrade %s to release %d.%d or later first, before the control plane", m.name, newest.major, newest.minor-maxKubeletSkew),
 				"kubernetes: nixbench.kubernetes.version of the control plane is %s, and %s has a kubelet of %s: a kubelet must not be more than three minor releases older", newest, m.name, kubelet)
 		}
 	}
 	return nil
 }
 
+// oldestAndNewest returns the oldest and the newest of some releases, or two zero releases if there are none.
 func (s skew) oldestAndNewest(of map[string]release) (oldest, newest release) {
 	for _, r := range of {
 		if oldest == (release{}) || r.compare(oldest) < 0 {
@@ -172,7 +175,7 @@ func (s skew) oldestAndNewest(of map[string]release) (oldest, newest release) {
 	return oldest, newest
 }
 
-// upgradeSteps describes the upgrade from one release to another, over each minor release in between.
+// upgradeSteps describes the steps of an upgrade over several minor releases, of which none may be left out.
 func upgradeSteps(from, to release) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "set nixbench.kubernetes.package to release %d.%d and apply", from.major, from.minor+1)
@@ -183,17 +186,17 @@ func upgradeSteps(from, to release) string {
 	return b.String()
 }
 
-func versionError(way, format string, args ...any) error {
-	return &engine.VersionError{Text: fmt.Sprintf(format, args...), Way: way}
+func newVersionError(remedy, format string, args ...any) error {
+	return &engine.VersionError{Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }
 
 // release is a version of Kubernetes.
 type release struct {
 	major, minor, patch int
-	pre                 string // such as rc.1, which comes before the release itself
+	pre                 string // the pre-release, such as rc.1; empty for the final release
 }
 
-// parseRelease reads v1.34.4, with or without the v.
+// parseRelease parses a version such as v1.34.4 or 1.34.4. It returns false if the version is not valid.
 func parseRelease(s string) (release, bool) {
 	s, _, _ = strings.Cut(strings.TrimPrefix(s, "v"), "+")
 	numbers, pre, _ := strings.Cut(s, "-")
@@ -220,13 +223,15 @@ func (r release) String() string {
 	return s
 }
 
+// compare returns -1 if r is older than other, 0 if they are equal, and 1 if r is newer. A pre-release is older
+// than the final release.
 func (r release) compare(other release) int {
-	unfinished := func(r release) int {
+	rank := func(r release) int {
 		if r.pre != "" {
 			return 0
 		}
 		return 1
 	}
 	return cmp.Or(cmp.Compare(r.major, other.major), cmp.Compare(r.minor, other.minor), cmp.Compare(r.patch, other.patch),
-		cmp.Compare(unfinished(r), unfinished(other)), cmp.Compare(r.pre, other.pre))
+		cmp.Compare(rank(r), rank(other)), cmp.Compare(r.pre, other.pre))
 }
