@@ -36,7 +36,7 @@ type machineResult struct {
 // ClearDeferred removes the deferred task of a node. The caller has executed the task.
 func (b *Set) ClearDeferred(node string) { b.results[node].deferred = nil }
 
-// RemovedNodes returns the nodes that have no machine after the plan's parts.
+// RemovedNodes returns the nodes that have no machine after the plan's removals.
 func (b *Set) RemovedNodes() []string {
 	if b == nil {
 		return nil

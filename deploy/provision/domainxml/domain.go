@@ -27,7 +27,7 @@ func Domain(m Machine) (string, error) {
 		VCPU:     &libvirtxml.DomainVCPU{Value: uint(s.VCPUs)},
 		CPUTune:  pins(s.Pins),
 		Clock:    &libvirtxml.DomainClock{Offset: "utc"},
-		// On a reboot by the guest, libvirt starts the domain again.
+		// When the guest reboots, libvirt restarts the domain.
 		OnPoweroff: "destroy", OnReboot: "restart", OnCrash: "destroy",
 	}
 	if m.Host.Type == "lxc" {
@@ -60,7 +60,7 @@ func pins(cpus []string) *libvirtxml.DomainCPUTune {
 	return &tune
 }
 
-// networkInterface returns the machine's only interface.
+// networkInterface returns the machine's interface on the cluster's network.
 func networkInterface(m Machine) libvirtxml.DomainInterface {
 	source := &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: m.Network.Name}}
 	if m.Network.Mode == provision.Bridge {
@@ -88,7 +88,7 @@ func virtualMachine(d *libvirtxml.Domain, m Machine) {
 		d.CPU = &libvirtxml.DomainCPU{Mode: "host-passthrough", Check: "none"}
 	case "qemu":
 		d.CPU = emulatedCPU(m.Host.Arch)
-		// QEMU's default is a quarter of the host's memory for each machine.
+		// Without a limit QEMU's translation cache may use a quarter of the host's memory for each machine.
 		d.Features.TCG = &libvirtxml.DomainFeatureTCG{TBCache: &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: 64}}
 	}
 	d.SysInfo = sysinfo(m)
@@ -121,8 +121,8 @@ func virtualMachine(d *libvirtxml.Domain, m Machine) {
 	}
 }
 
-// machineType returns QEMU's machine type. UEFI needs q35, and KVM runs it best; emulation of the older pc
-// is faster.
+// machineType returns QEMU's machine type. On x86_64, UEFI needs q35, which is also the best type with
+// KVM. Without KVM, the older type pc is faster.
 func machineType(m Machine) string {
 	switch {
 	case m.Host.Type == "test":
@@ -135,7 +135,8 @@ func machineType(m Machine) string {
 	return "q35"
 }
 
-// emulatedCPU disables cx16: with it, guests with several CPUs sometimes panic under emulation.
+// emulatedCPU returns the CPU of an emulated machine. On x86_64 it disables the feature cx16: without this, guests
+// with several CPUs sometimes panic.
 func emulatedCPU(arch string) *libvirtxml.DomainCPU {
 	if arch != "x86_64" {
 		return &libvirtxml.DomainCPU{Mode: "maximum"}
@@ -171,8 +172,8 @@ func disk(file, format string, n int, serial string) libvirtxml.DomainDisk {
 }
 
 // sysinfo returns the SMBIOS and fw_cfg entries that give the guest its identity. Every user of the
-// hypervisor can read the XML, so the private key is not in it but in a file that fw_cfg passes to the
-// guest.
+// hypervisor can read the XML, so the private key is not in the XML, but in a file that fw_cfg passes
+// to the guest.
 func sysinfo(m Machine) []libvirtxml.DomainSysInfo {
 	uuid := libvirtxml.DomainSysInfoEntry{Name: "uuid", Value: DomainUUID(m.Cluster, m.Spec.Node)}
 	smbios := &libvirtxml.DomainSysInfoSMBIOS{System: &libvirtxml.DomainSysInfoSystem{Entry: []libvirtxml.DomainSysInfoEntry{
@@ -216,8 +217,8 @@ func container(d *libvirtxml.Domain, m Machine) {
 	if m.Files.Seed == "" {
 		return
 	}
-	// systemd's container interface. /run is mounted by libvirt, because otherwise systemd would mount its
-	// own /run over the credentials.
+	// systemd's container interface reads the credentials. libvirt mounts /run, because otherwise systemd would
+	// mount /run over the credentials.
 	d.OS.InitEnv = []libvirtxml.DomainOSInitEnv{{Name: "CREDENTIALS_DIRECTORY", Value: Credentials}}
 	d.Devices.Filesystems = append(d.Devices.Filesystems,
 		libvirtxml.DomainFilesystem{

@@ -16,7 +16,8 @@ const (
 	NetworkNamespace = "urn:nixbench:network:1"
 )
 
-// MachineMark is the metadata of a domain: the cluster and node that own it, and what it was created from.
+// MachineMark is the metadata of a domain: the cluster and node that own the domain, and the image and the
+// definition that the domain was created from.
 type MachineMark struct {
 	Cluster    string `xml:"cluster,attr"`
 	ID         string `xml:"id,attr"`
@@ -27,7 +28,7 @@ type MachineMark struct {
 	Definition string `xml:"definition,attr"`
 }
 
-// NetworkMark is the metadata of a network: the cluster that owns it.
+// NetworkMark is the metadata of a network: the cluster that owns the network.
 type NetworkMark struct {
 	Cluster string `xml:"cluster,attr"`
 	ID      string `xml:"id,attr"`
@@ -57,16 +58,16 @@ func marshal(v any) (string, error) {
 	return string(text), err
 }
 
-// DomainInfo is a domain as libvirt describes it. Mark is nil if nixbench did not create it.
+// DomainInfo is a domain as libvirt describes it. Mark is nil if nixbench did not create the domain.
 type DomainInfo struct {
 	Name    string
 	UUID    string
 	Mark    *MachineMark
-	MAC     string // MAC of the first interface, which nixbench defines; others come from the role's XML
+	MAC     string // MAC of the first interface, which nixbench defines; other interfaces are defined in the role's XML
 	Link    *Link  // the first interface, if it is on a libvirt network
 	Links   []Link // all interfaces on libvirt networks
 	VCPUs   int
-	Memory  uint64
+	Memory  uint64 // bytes
 	Console string // path of the console log
 }
 
@@ -139,7 +140,7 @@ func findMark[M any](metadata, space string) *M {
 			Inner   []xml.Attr `xml:",any,attr"`
 		} `xml:",any"`
 	}
-	// Metadata may have several elements, so they are wrapped into one.
+	// Metadata may have several elements, and a document has only one, so wrap them.
 	if xml.Unmarshal([]byte("<metadata>"+metadata+"</metadata>"), &all) != nil {
 		return nil
 	}

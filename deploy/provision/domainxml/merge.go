@@ -8,9 +8,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// merge merges a role's XML into a domain. Children of devices are appended; each feature and every other
-// element replaces the generated one. name, uuid and metadata cannot be replaced, because they identify the
-// domain's owner.
+// merge merges a role's XML into a generated domain. It appends the children of <devices> to the generated devices.
+// Each child of <features>, and each other element, replaces the generated elements with the same name. It returns an
+// error for <name>, <uuid> and <metadata>, because they identify the domain's owner.
 func merge(domain, more string) (string, error) {
 	add, err := parseElement(more)
 	if err != nil {
@@ -28,7 +28,7 @@ func merge(domain, more string) (string, error) {
 			base.start.Attr = append(base.start.Attr, a)
 		}
 		if a.Name.Local == "type" {
-			base.start.Attr[0] = a // the generated element has only this attribute
+			base.start.Attr[0] = a // the first attribute of the generated element is its type
 		}
 	}
 	replaced := map[string]bool{}

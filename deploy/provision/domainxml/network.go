@@ -35,7 +35,7 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 		IPs: []libvirtxml.NetworkIP{{
 			Address: gateway.String(), Family: "ipv4", Prefix: uint(n.CIDR.Bits()), DHCP: dhcp,
 		}},
-		// By default dnsmasq pings an address for three seconds before it leases it.
+		// By default dnsmasq pings an address for three seconds before it leases the address.
 		DnsmasqOptions: &libvirtxml.NetworkDnsmasqOptions{Option: []libvirtxml.NetworkDnsmasqOption{{Value: "no-ping"}}},
 	}
 	if n.Domain != "" {
@@ -47,8 +47,8 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 	return x.Marshal()
 }
 
-// BridgeName returns the name of a network's bridge. It is within the 15 bytes that Linux allows for
-// interfaces.
+// BridgeName returns the name of a network's bridge. The name has 13 bytes; Linux allows 15 bytes for an
+// interface.
 func BridgeName(network string) string {
 	return fmt.Sprintf("virnb%x", sha256.Sum256([]byte(network)))[:13]
 }
@@ -65,20 +65,20 @@ func hostEntry(r provision.Reservation) libvirtxml.NetworkDHCPHost {
 	return libvirtxml.NetworkDHCPHost{MAC: r.MAC, Name: r.Node, IP: r.Address.String()}
 }
 
-// NetworkInfo is a network as libvirt describes it. Mark is nil if nixbench did not create it.
+// NetworkInfo is a network as libvirt describes it. Mark is nil if nixbench did not create the network.
 type NetworkInfo struct {
 	Name         string
 	UUID         string
 	Bridge       string // name of the host's bridge interface
 	Mark         *NetworkMark
-	Mode         provision.Mode // forward mode; Isolated if the network has none
+	Mode         provision.Mode // forward mode; Isolated if the network has no forward mode
 	Domain       string
 	CIDRs        []netip.Prefix
 	Reservations []provision.Reservation
 }
 
-// BelongsTo reports whether nixbench created the network for the cluster. A copy of it has another UUID, so
-// the result is false.
+// BelongsTo reports whether nixbench created the network for the cluster. It returns false for a copy of
+// the network, which has another UUID.
 func (f NetworkInfo) BelongsTo(c provision.Cluster) bool {
 	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == networkUUID(c, f.Name)
 }

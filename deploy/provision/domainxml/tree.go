@@ -75,7 +75,8 @@ func parseElement(text string) (*element, error) {
 	return root, nil
 }
 
-// flatten moves the prefix of each name into the local name, so that the encoder does not change it.
+// flatten moves the namespace prefix of each name into the local name, so that the encoder does not change the
+// prefix.
 func flatten(s xml.StartElement) xml.StartElement {
 	s.Name = xml.Name{Local: flatName(s.Name)}
 	for i := range s.Attr {
@@ -93,6 +94,7 @@ func flatName(n xml.Name) string {
 
 func (e *element) name() string { return e.start.Name.Local }
 
+// elements returns the child elements.
 func (e *element) elements() []*element {
 	var all []*element
 	for _, c := range e.children {
@@ -103,6 +105,7 @@ func (e *element) elements() []*element {
 	return all
 }
 
+// child returns the first child element with this name; nil if there is none.
 func (e *element) child(name string) *element {
 	for _, c := range e.elements() {
 		if c.name() == name {
@@ -132,7 +135,7 @@ func (e *element) write(enc *xml.Encoder) error {
 				return err
 			}
 		case xml.CharData:
-			// White space between elements is left to the encoder's indentation.
+			// White space between elements is not written, because the encoder indents elements.
 			if simple || len(bytes.TrimSpace(c)) > 0 {
 				if err := enc.EncodeToken(c); err != nil {
 					return err

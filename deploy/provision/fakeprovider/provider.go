@@ -279,8 +279,8 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	return nil
 }
 
-// BeginClusterRemoval implements [provision.ClusterRemover]. As with libvirt, Remove then keeps the
-// reservations, and Clean removes them with the network.
+// BeginClusterRemoval implements [provision.ClusterRemover]. As in the libvirt provider, Remove then keeps the
+// reservations, and Clean removes the reservations with the network.
 func (h *Hypervisor) BeginClusterRemoval(c provision.Cluster) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -353,7 +353,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 	return left, err
 }
 
-// Addresses returns the leased addresses of a running machine, and its reserved one.
+// Addresses returns the leased addresses and the reserved address of a running machine.
 func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -46,7 +46,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 	h.shutdownTimeout = 4 * time.Second
 	var mu sync.Mutex
 	left := 0
-	h.onEffect = func(what string) error {
+	h.onChange = func(what string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if left == 0 {
@@ -118,7 +118,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 		RemoveDomain: func(t *testing.T, name string) {
 			d, err := conn(t).LookupDomainByName(name)
 			must(t, err)
-			if on, err := running(d); err == nil && on {
+			if on, err := isActive(d); err == nil && on {
 				must(t, d.Destroy())
 			}
 			must(t, d.Undefine())
@@ -157,7 +157,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 		Boot: func(t *testing.T, name string) string {
 			d, err := conn(t).LookupDomainByName(name)
 			must(t, err)
-			if on, err := running(d); err != nil || !on {
+			if on, err := isActive(d); err != nil || !on {
 				return ""
 			}
 			id, err := d.GetID()

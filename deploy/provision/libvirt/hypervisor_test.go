@@ -170,7 +170,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 			}
 			conns.Store(s.conn, true)
 			<-answer
-			late <- s.beforeEffect("do something")
+			late <- s.beforeChange("do something")
 			return nil
 		})
 	}
@@ -242,7 +242,7 @@ func TestEffects(t *testing.T) {
 	h, c, g := preparedForTest(t)
 	h.shutdownTimeout = time.Second
 	var effects []string
-	h.onEffect = func(what string) error { effects = append(effects, what); return nil }
+	h.onChange = func(what string) error { effects = append(effects, what); return nil }
 	s := provision.Spec{Node: "n1", Role: "w", MAC: "52:54:00:aa:00:01", VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0],
 		Identity: provision.Identity{HostKey: []byte("key")}}
 	prepare := func() error { return h.Prepare(t.Context(), c, g) }
@@ -338,7 +338,7 @@ func TestForeignPoolIsKept(t *testing.T) {
 			return err
 		}
 		_ = theirs.Free()
-		p, err := s.makePool()
+		p, err := s.ensurePool()
 		if err != nil {
 			return err
 		}
@@ -418,7 +418,7 @@ func TestNeighbours(t *testing.T) {
 192.168.78.188   0x1         0x0         52:54:5b:92:d9:d0     *        br0
 192.168.78.2     0x1         0x2         52:54:00:00:00:01     *        br0
 `
-	got := neighbours(table, "52:54:5B:92:D9:D0")
+	got := findNeighbours(table, "52:54:5B:92:D9:D0")
 	if len(got) != 1 || got[0] != netip.MustParseAddr("192.168.78.187") {
 		t.Errorf("got %v", got)
 	}

@@ -219,7 +219,7 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 	}
 	for _, at := range []string{"create nb.", "upload", "define the domain", "start the domain"} {
 		killed := false
-		h.onEffect = func(what string) error {
+		h.onChange = func(what string) error {
 			if !killed && strings.HasPrefix(what, at) {
 				killed = true
 				time.Sleep(2 * time.Second) // the lab does not restart a libvirtd that ends at once
@@ -232,7 +232,7 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 			t.Fatalf("killed before %s: %v", at, err)
 		}
 		t.Logf("killed before %s: %s", at, time.Since(start))
-		h.onEffect = nil
+		h.onChange = nil
 		inventory, err := h.Survey(t.Context(), c, g.Network)
 		if err != nil || len(inventory.Machines) != 1 || inventory.Machines[0].State != provision.Running || !killed {
 			t.Fatalf("killed before %s (%t): %+v, %v", at, killed, inventory, err)

@@ -57,9 +57,9 @@ func TestPoolFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer h.Close()
-			makePool := func() error {
+			ensurePool := func() error {
 				return h.run(t.Context(), func(s *session) error {
-					p, err := s.makePool()
+					p, err := s.ensurePool()
 					if err == nil {
 						p.free()
 					}
@@ -70,18 +70,18 @@ func TestPoolFolder(t *testing.T) {
 			for n := 1; interrupted; n++ {
 				effects := 0
 				interrupted = false
-				h.onEffect = func(string) error {
+				h.onChange = func(string) error {
 					if effects++; effects < n {
 						return nil
 					}
 					interrupted = true
 					return errors.New("interrupted")
 				}
-				if err := makePool(); err == nil && interrupted {
+				if err := ensurePool(); err == nil && interrupted {
 					t.Fatal("the pool was made although the run was interrupted")
 				}
-				h.onEffect = nil
-				if err := makePool(); err != nil {
+				h.onChange = nil
+				if err := ensurePool(); err != nil {
 					t.Fatal(err)
 				}
 				if st, err := os.Stat(folder); err != nil || (st.Mode().Perm() == 0o700) != existed {

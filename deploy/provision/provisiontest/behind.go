@@ -10,8 +10,8 @@ import (
 
 // Tests of changes that other programs make on the hypervisor.
 
-// networkStopped tests that a machine whose network was stopped, and perhaps removed, is detached until the
-// next Ensure.
+// networkStopped tests that a machine whose network was stopped, and also removed unless keep is set, is detached
+// until the next Ensure.
 func networkStopped(b *suite, keep bool) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
@@ -43,8 +43,8 @@ func networkStopped(b *suite, keep bool) {
 	}
 }
 
-// networkUndefined tests that Prepare defines a network again that runs without a definition, and that
-// machines on it keep running.
+// networkUndefined tests that Prepare redefines an active network without a definition, and that machines on the
+// network keep running.
 func networkUndefined(b *suite) {
 	if b.Lacks.Transient {
 		b.Skip("a network of this hypervisor does not outlive its definition")
@@ -67,8 +67,8 @@ func networkUndefined(b *suite) {
 	}
 }
 
-// guestOnNetwork tests that Clean keeps a network with a foreign machine on it, and reports it, until that
-// machine is removed.
+// guestOnNetwork tests that Clean keeps and reports a network that a foreign machine uses, until that machine is
+// removed.
 func guestOnNetwork(b *suite) {
 	before := b.Things(b.T)
 	s := b.spec("n1", 1)
@@ -93,8 +93,8 @@ func guestOnNetwork(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// stalePort tests that Clean removes a network although a removed machine's port is left on it, and keeps it
-// for a foreign machine's port.
+// stalePort tests that Clean removes a network with the stale port of a removed machine, and keeps a network with
+// the port of a foreign machine.
 func stalePort(b *suite) {
 	if b.AddStalePort == nil || b.Lacks.Ports {
 		b.Skip("networks of this hypervisor have no ports")

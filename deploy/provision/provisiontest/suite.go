@@ -248,8 +248,8 @@ func remove(b *suite) {
 	}
 }
 
-// cutOff interrupts an operation before its first effect, then before its second, and so on, until it
-// succeeds. It calls check after each interruption.
+// cutOff interrupts an operation before its first change, then before its second change, and so on, until the
+// operation succeeds. It calls check after each interruption.
 func (b *suite) cutOff(op func() error, check func(n int)) {
 	b.Helper()
 	for n := 1; ; n++ {
@@ -285,7 +285,7 @@ func ensureCutOff(b *suite) {
 
 	b.prepare(s)
 	b.cutOff(func() error { return b.tryEnsure(s) }, func(n int) {
-		// The survey finds whatever exists, so that it can be completed or removed.
+		// The survey finds the incomplete machine, so that it can be completed or removed.
 		if f := b.machine("n1"); f.State == "" && !slices.Equal(b.Things(b.T), fresh) {
 			b.Errorf("left and not found: %q", additions(b.Things(b.T), fresh))
 		}
@@ -454,8 +454,8 @@ func otherCluster(b *suite) {
 	b.wantUnchanged(empty)
 }
 
-// clusterRemoval tests that the removal of a whole cluster leaves no object. If only one machine was removed
-// after the announcement, the cluster stays usable, and the next Prepare removes the address that was left.
+// clusterRemoval tests that the removal of a whole cluster leaves no object. If only one machine is removed
+// after BeginClusterRemoval, the cluster remains usable, and the next Prepare removes the machine's reservation.
 func clusterRemoval(b *suite) {
 	empty := b.Things(b.T)
 	one, two := b.spec("n1", 1), b.spec("n2", 2)
@@ -508,7 +508,7 @@ func clean(b *suite) {
 	g.Images = b.images[:]
 	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
 	b.ensure(s)
-	if left := b.remaining(); len(left) != 1 || !strings.HasPrefix(left[0], "network ") { // an image of an own machine is not reported
+	if left := b.remaining(); len(left) != 1 || !strings.HasPrefix(left[0], "network ") { // an image that a machine of the cluster uses is not reported
 		b.Errorf("left while the machine exists: %q", left)
 	}
 	inventory := b.survey()
@@ -522,7 +522,7 @@ func clean(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// cleanRenamed tests that Clean also removes a network that the hive has renamed since.
+// cleanRenamed tests that Clean also removes a network that now has another name in the hive.
 func cleanRenamed(b *suite) {
 	before := b.Things(b.T)
 	b.prepare()
@@ -554,7 +554,7 @@ func cancelled(b *suite) {
 	}
 }
 
-// wantRefused fails the test unless err has this cause and a fix.
+// wantRefused fails the test unless err wraps why and has a fix.
 func (b *suite) wantRefused(err, why error) {
 	b.Helper()
 	if !errors.Is(err, why) {
@@ -574,13 +574,12 @@ func (b *suite) wantUnchanged(before []string) {
 	}
 }
 
-// additions returns the elements of all that known does not contain.
+// additions returns the elements of all that are not in known.
 func additions(all, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(known, s) })
 }
 
-// onlyReservations reports whether all things are reservations. A leftover reservation is removed by the
-// next Prepare.
+// onlyReservations reports whether all objects are reservations. The next Prepare removes unused reservations.
 func onlyReservations(things []string) bool {
 	return !slices.ContainsFunc(things, func(s string) bool { return !strings.HasPrefix(s, "reservation ") })
 }

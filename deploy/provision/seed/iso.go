@@ -8,11 +8,12 @@ import (
 
 const sector = 2048
 
-// makeISO returns an ISO 9660 file system with a few files in its root folder. It implements only the part
-// of the standard that this needs. It has no Rock Ridge names: Linux shows META-DATA. as meta-data, which is
-// the name that cloud-init reads. It contains no dates, so that the same content gives the same bytes.
-// The library kdomanski/iso9660 is not used: it writes the files, of which one has the private host key, to a
-// temporary folder first, where a killed run leaves them.
+// makeISO returns an ISO 9660 file system with a few files in its root folder. The file system has
+// no Rock Ridge names: Linux shows META-DATA. as meta-data, which is the name that cloud-init reads. All dates are
+// constant, so that the same content gives the same bytes.
+//
+// The library kdomanski/iso9660 is not used, because it first writes the files to a temporary folder. One file
+// contains the private host key, which would remain there after a killed run.
 func makeISO(label string, files []File) ([]byte, error) {
 	// Sectors: 16 volume descriptor, 17 terminator, 18 and 19 path tables, 20 root folder, 21 files.
 	const (
@@ -23,7 +24,7 @@ func makeISO(label string, files []File) ([]byte, error) {
 	)
 	root := append(record("\x00", rootAt, sector, true), record("\x01", rootAt, sector, true)...)
 	var content []byte
-	for _, f := range files { // the standard requires them sorted by name
+	for _, f := range files { // sorted by name, as the standard requires
 		if len(f.Name) > 30 || f.Name != strings.ToUpper(f.Name) {
 			return nil, fmt.Errorf("%s is not a valid ISO 9660 file name", f.Name)
 		}
@@ -35,7 +36,7 @@ func makeISO(label string, files []File) ([]byte, error) {
 	}
 	total := filesAt + len(content)/sector
 
-	image := make([]byte, 16*sector) // the system area, which only boot loaders use
+	image := make([]byte, 16*sector) // the system area is empty, because only boot loaders use it
 	d := make([]byte, sector)
 	d[0] = 1
 	copy(d[1:], "CD001\x01")
@@ -73,7 +74,7 @@ func makeISO(label string, files []File) ([]byte, error) {
 	return append(image, content...), nil
 }
 
-// record returns a directory record.
+// record returns a directory record of a file or folder with size bytes, which begins at sector at.
 func record(name string, at, size int, folder bool) []byte {
 	length := 33 + len(name)
 	length += length % 2
@@ -91,12 +92,13 @@ func record(name string, at, size int, folder bool) []byte {
 	return r
 }
 
+// pad appends zeros up to a multiple of the sector size, and at least one sector.
 func pad(data []byte) []byte {
 	n := max(1, (len(data)+sector-1)/sector) * sector
 	return append(append(make([]byte, 0, n), data...), make([]byte, n-len(data))...)
 }
 
-// both32 writes a number in both byte orders, as the standard requires.
+// both32 writes a number in little-endian, then in big-endian byte order, as the standard requires.
 func both32(to []byte, n int) {
 	binary.LittleEndian.PutUint32(to, uint32(n))
 	binary.BigEndian.PutUint32(to[4:], uint32(n))
