@@ -34,8 +34,8 @@ type NetworkMark struct {
 	ID      string `xml:"id,attr"`
 }
 
-func machineMark(m Machine) (string, error) {
-	return marshal(struct {
+func marshalMachineMark(m Machine) (string, error) {
+	return marshalXML(struct {
 		XMLName xml.Name `xml:"nixbench:machine"`
 		Space   string   `xml:"xmlns:nixbench,attr"`
 		MachineMark
@@ -45,15 +45,15 @@ func machineMark(m Machine) (string, error) {
 	}})
 }
 
-func networkMark(c provision.Cluster) (string, error) {
-	return marshal(struct {
+func marshalNetworkMark(c provision.Cluster) (string, error) {
+	return marshalXML(struct {
 		XMLName xml.Name `xml:"nixbench:network"`
 		Space   string   `xml:"xmlns:nixbench,attr"`
 		NetworkMark
 	}{Space: NetworkNamespace, NetworkMark: NetworkMark{Cluster: c.Name, ID: c.ID}})
 }
 
-func marshal(v any) (string, error) {
+func marshalXML(v any) (string, error) {
 	text, err := xml.Marshal(v)
 	return string(text), err
 }
@@ -103,7 +103,7 @@ func ParseDomain(text string) (DomainInfo, error) {
 		f.VCPUs = int(d.VCPU.Value)
 	}
 	if d.Memory != nil {
-		f.Memory = uint64(d.Memory.Value) * units[d.Memory.Unit]
+		f.Memory = uint64(d.Memory.Value) * bytesPerUnit[d.Memory.Unit]
 	}
 	if d.Devices != nil {
 		if len(d.Devices.Interfaces) > 0 {
@@ -130,7 +130,7 @@ func ParseDomain(text string) (DomainInfo, error) {
 	return f, nil
 }
 
-var units = map[string]uint64{"": 1 << 10, "b": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+var bytesPerUnit = map[string]uint64{"": 1 << 10, "b": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 // findMark returns the first element of the namespace in the metadata as a mark; nil if there is none.
 func findMark[M any](metadata, space string) *M {
@@ -140,7 +140,7 @@ func findMark[M any](metadata, space string) *M {
 			Inner   []xml.Attr `xml:",any,attr"`
 		} `xml:",any"`
 	}
-	// Metadata may have several elements, and a document has only one, so wrap them.
+	// Wrap the elements of the metadata, because an XML document has only one root element.
 	if xml.Unmarshal([]byte("<metadata>"+metadata+"</metadata>"), &all) != nil {
 		return nil
 	}

@@ -17,7 +17,7 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 	if !n.CIDR.IsValid() || !n.CIDR.Addr().Is4() || n.CIDR.Bits() > 29 {
 		return "", fmt.Errorf("network %s: %s is not an IPv4 range of at least eight addresses", n.Name, n.CIDR)
 	}
-	mark, err := networkMark(c)
+	mark, err := marshalNetworkMark(c)
 	if err != nil {
 		return "", err
 	}
@@ -25,11 +25,11 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 	first, last := gateway.Next(), n.Broadcast().Prev()
 	dhcp := &libvirtxml.NetworkDHCP{Ranges: []libvirtxml.NetworkDHCPRange{{Start: first.String(), End: last.String()}}}
 	for _, r := range reservations {
-		dhcp.Hosts = append(dhcp.Hosts, hostEntry(r))
+		dhcp.Hosts = append(dhcp.Hosts, newHostEntry(r))
 	}
 	x := libvirtxml.Network{
 		Name:     n.Name,
-		UUID:     networkUUID(c, n.Name),
+		UUID:     deriveNetworkUUID(c, n.Name),
 		Metadata: &libvirtxml.NetworkMetadata{XML: mark},
 		Bridge:   &libvirtxml.NetworkBridge{Name: BridgeName(n.Name), STP: "off", Delay: "0"},
 		IPs: []libvirtxml.NetworkIP{{
@@ -55,13 +55,13 @@ func BridgeName(network string) string {
 
 // Reservation returns the XML of one reservation, for updating an existing network.
 func Reservation(r provision.Reservation) (string, error) {
-	return marshal(struct {
+	return marshalXML(struct {
 		XMLName xml.Name `xml:"host"`
 		libvirtxml.NetworkDHCPHost
-	}{NetworkDHCPHost: hostEntry(r)})
+	}{NetworkDHCPHost: newHostEntry(r)})
 }
 
-func hostEntry(r provision.Reservation) libvirtxml.NetworkDHCPHost {
+func newHostEntry(r provision.Reservation) libvirtxml.NetworkDHCPHost {
 	return libvirtxml.NetworkDHCPHost{MAC: r.MAC, Name: r.Node, IP: r.Address.String()}
 }
 
@@ -80,7 +80,7 @@ type NetworkInfo struct {
 // BelongsTo reports whether nixbench created the network for the cluster. It returns false for a copy of
 // the network, which has another UUID.
 func (f NetworkInfo) BelongsTo(c provision.Cluster) bool {
-	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == networkUUID(c, f.Name)
+	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == deriveNetworkUUID(c, f.Name)
 }
 
 // OwnsBridge reports whether libvirt created the network's bridge. libvirt removes such a bridge when the
@@ -89,7 +89,9 @@ func (f NetworkInfo) OwnsBridge() bool {
 	return f.Mode.Ours() || f.Mode == "route" || f.Mode == "open"
 }
 
-func networkUUID(c provision.Cluster, name string) string { return deriveUUID("network", c.ID, name) }
+func deriveNetworkUUID(c provision.Cluster, name string) string {
+	return deriveUUID("network", c.ID, name)
+}
 
 // ParseNetwork parses libvirt's description of a network.
 func ParseNetwork(text string) (NetworkInfo, error) {
@@ -120,7 +122,7 @@ func ParseNetwork(text string) (NetworkInfo, error) {
 		}
 		bits := int(ip.Prefix)
 		if ip.Netmask != "" {
-			bits = maskBits(ip.Netmask)
+			bits = countMaskBits(ip.Netmask)
 		}
 		if p, err := addr.Prefix(bits); err == nil && bits > 0 {
 			f.CIDRs = append(f.CIDRs, p)
@@ -137,7 +139,7 @@ func ParseNetwork(text string) (NetworkInfo, error) {
 	return f, nil
 }
 
-func maskBits(mask string) int {
+func countMaskBits(mask string) int {
 	bits, _ := net.IPMask(net.ParseIP(mask).To4()).Size()
 	return bits
 }

@@ -10,7 +10,7 @@ import (
 type FolderOrigin string
 
 const (
-	CreatedFolder  FolderOrigin = "pool" // nixbench made the folder for the pool
+	CreatedFolder  FolderOrigin = "pool" // nixbench created the folder for the pool
 	ExistingFolder FolderOrigin = "pool in an existing folder"
 )
 

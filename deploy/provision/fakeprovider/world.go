@@ -35,7 +35,7 @@ type Hypervisor struct {
 	onStart         func(provision.Cluster, provision.Spec)
 	log             []Step
 	boots           int
-	cut             int // operations are interrupted before this change, counted from now; 0: they are not interrupted
+	cut             int // operations are interrupted before the change with this number, counted from now; 0: no interruption
 }
 
 // domain is a machine of a cluster or a foreign domain.
@@ -112,8 +112,8 @@ func (h *Hypervisor) Log() []Step {
 	return slices.Clone(h.log)
 }
 
-// Things describes all objects on the hypervisor, sorted.
-func (h *Hypervisor) Things() []string {
+// Objects describes all objects on the hypervisor, sorted.
+func (h *Hypervisor) Objects() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []string

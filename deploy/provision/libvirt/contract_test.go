@@ -75,7 +75,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 	}
 	return &provisiontest.Host{
 		Provider: h,
-		Things:   func(t *testing.T) []string { return things(t, conn(t)) },
+		Objects:  func(t *testing.T) []string { return things(t, conn(t)) },
 		Cut: func(n int) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -50,9 +50,9 @@ type Provider interface {
 // Host is a hypervisor with functions that change it without the provider.
 type Host struct {
 	Provider Provider
-	// Things describes all objects on the hypervisor, sorted: domains, networks, reservations, volumes,
+	// Objects describes all objects on the hypervisor, sorted: domains, networks, reservations, volumes,
 	// files.
-	Things func(t *testing.T) []string
+	Objects func(t *testing.T) []string
 	// AddDomain adds a foreign machine, AddNetwork a foreign active network.
 	AddDomain  func(t *testing.T, name string)
 	AddNetwork func(t *testing.T, name string, cidr netip.Prefix)
@@ -138,8 +138,8 @@ func (b *suite) hostSetup(specs ...provision.Spec) provision.HostSetup {
 	return g
 }
 
-// do runs one operation. It fails the test if the operation takes longer than Timeout.
-func (b *suite) do(f func(context.Context) error) error {
+// runOperation runs one operation. It fails the test if the operation takes longer than Timeout.
+func (b *suite) runOperation(f func(context.Context) error) error {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
 	defer cancel()
@@ -150,7 +150,7 @@ func (b *suite) do(f func(context.Context) error) error {
 	return err
 }
 
-func (b *suite) must(what string, err error) {
+func (b *suite) requireNoError(what string, err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatalf("%s: %v", what, err)
@@ -159,32 +159,32 @@ func (b *suite) must(what string, err error) {
 
 func (b *suite) prepare(specs ...provision.Spec) {
 	b.Helper()
-	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(specs...)) }))
+	b.requireNoError("Prepare", b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(specs...)) }))
 }
 
 func (b *suite) tryEnsure(s provision.Spec) error {
 	b.Helper()
-	return b.do(func(ctx context.Context) error { return b.Provider.Ensure(ctx, b.cluster, b.net, s) })
+	return b.runOperation(func(ctx context.Context) error { return b.Provider.Ensure(ctx, b.cluster, b.net, s) })
 }
 
 func (b *suite) ensure(s provision.Spec) {
 	b.Helper()
-	b.must("Ensure "+s.Node, b.tryEnsure(s))
+	b.requireNoError("Ensure "+s.Node, b.tryEnsure(s))
 }
 
 func (b *suite) tryRemove(node string) error {
 	b.Helper()
-	return b.do(func(ctx context.Context) error { return b.Provider.Remove(ctx, b.cluster, node) })
+	return b.runOperation(func(ctx context.Context) error { return b.Provider.Remove(ctx, b.cluster, node) })
 }
 
 func (b *suite) remove(node string) {
 	b.Helper()
-	b.must("Remove "+node, b.tryRemove(node))
+	b.requireNoError("Remove "+node, b.tryRemove(node))
 }
 
 func (b *suite) clean() {
 	b.Helper()
-	b.must("Clean", b.do(func(ctx context.Context) error {
+	b.requireNoError("Clean", b.runOperation(func(ctx context.Context) error {
 		_, err := b.Provider.Clean(ctx, b.cluster)
 		return err
 	}))
@@ -194,7 +194,7 @@ func (b *suite) clean() {
 func (b *suite) remaining() []string {
 	b.Helper()
 	var out []string
-	b.must("Clean", b.do(func(ctx context.Context) error {
+	b.requireNoError("Clean", b.runOperation(func(ctx context.Context) error {
 		left, err := b.Provider.Clean(ctx, b.cluster)
 		for _, l := range left {
 			if l.Fix == "" {
@@ -210,7 +210,7 @@ func (b *suite) remaining() []string {
 func (b *suite) survey() provision.Inventory {
 	b.Helper()
 	var inventory provision.Inventory
-	b.must("Survey", b.do(func(ctx context.Context) (err error) {
+	b.requireNoError("Survey", b.runOperation(func(ctx context.Context) (err error) {
 		inventory, err = b.Provider.Survey(ctx, b.cluster, b.net)
 		return err
 	}))
