@@ -18,7 +18,7 @@ func (m *Task) newCreationError(err error) error {
 // newNotReadyError returns the error for a machine that was started and did not become ready. It adds
 // the state and address that the hypervisor reports for the machine, and the end of the machine's console log.
 func (m *Task) newNotReadyError(ctx context.Context, err error) error {
-	e := &BootError{Node: m.Change.Node, Started: true, Within: m.bootLimit(), Err: err}
+	e := &BootError{Node: m.Change.Node, Started: true, Within: m.bootTimeLimit(), Err: err}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	host := m.plan.providers[m.Change.Hypervisor]

@@ -96,13 +96,13 @@ func fixedAddresses(hive *nixeval.Hive) map[netip.Addr]string {
 			out[a] = "the deployment.targetHost of node " + n.Name
 		}
 	}
-	if e := endpointAddress(hive); e.IsValid() {
+	if e := parseEndpointAddress(hive); e.IsValid() {
 		out[e] = "cluster.endpoint"
 	}
 	return out
 }
 
-func endpointAddress(hive *nixeval.Hive) netip.Addr {
+func parseEndpointAddress(hive *nixeval.Hive) netip.Addr {
 	if hive.Cluster == nil || hive.Cluster.Endpoint == nil || hive.Cluster.Endpoint.Address == nil {
 		return netip.Addr{}
 	}

@@ -36,6 +36,6 @@ type Starter struct {
 	Store       *state.Store
 	RunID       string
 	Parallel    int                         // maximum number of machines that are created at once; 0: no limit
-	BootTimeout time.Duration               // how long a machine may take to become ready; 0: see bootLimit
+	BootTimeout time.Duration               // how long a machine may take to become ready; 0: see bootTimeLimit
 	Deferred    func(provision.Change) bool // reports whether a change waits until the node's wave begins; nil: no change waits
 }

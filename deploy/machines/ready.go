@@ -41,13 +41,13 @@ func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
 		}
 		if err := sleep(ctx, time.Second); err != nil {
 			err = fmt.Errorf("the hypervisor reports no address for it on network %s: %w", m.plan.Network.Name, err)
-			return &provision.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: err, Fix: m.addressHint()}
+			return &provision.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: err, Fix: m.describeAddressFix()}
 		}
 	}
 }
 
-// addressHint returns what the user can do if the hypervisor reports no address of the machine.
-func (m *Task) addressHint() string {
+// describeAddressFix returns what the user can do if the hypervisor reports no address of the machine.
+func (m *Task) describeAddressFix() string {
 	if m.plan.Network.Mode != provision.Bridge {
 		return ""
 	}

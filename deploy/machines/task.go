@@ -56,12 +56,12 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready bool) error {
 	if !running {
 		m.awaitTurn()
-		if err := m.createOrStart(ctx); err != nil {
+		if err := m.createOrStartMachine(ctx); err != nil {
 			return m.newCreationError(err)
 		}
 	}
 	m.markCreated()
-	limitCtx, cancel := context.WithTimeout(waitCtx, m.bootLimit())
+	limitCtx, cancel := context.WithTimeout(waitCtx, m.bootTimeLimit())
 	defer cancel()
 	if !m.plan.Network.Mode.Ours() {
 		if err := m.discoverAddress(limitCtx, running && !unready); err != nil {
@@ -78,8 +78,8 @@ func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready boo
 	return m.Store.Update(func(s *state.State) error { s.MachineReady(m.Change.Node); return nil })
 }
 
-// bootLimit returns how long a machine may take to become ready after its start.
-func (m *Task) bootLimit() time.Duration {
+// bootTimeLimit returns how long a machine may take to become ready after its start.
+func (m *Task) bootTimeLimit() time.Duration {
 	switch {
 	case m.BootTimeout > 0:
 		return m.BootTimeout
@@ -89,8 +89,8 @@ func (m *Task) bootLimit() time.Duration {
 	return 5 * time.Minute
 }
 
-// createOrStart writes the intent to the state, and creates or starts the machine.
-func (m *Task) createOrStart(ctx context.Context) error {
+// createOrStartMachine writes the intent to the state, and creates or starts the machine.
+func (m *Task) createOrStartMachine(ctx context.Context) error {
 	select {
 	case m.slots <- struct{}{}:
 		defer func() { <-m.slots }()

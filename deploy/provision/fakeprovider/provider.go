@@ -244,9 +244,9 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	}
 	keepReservations := h.removedClusters[c.ID]
 	h.mu.Unlock()
-	effects := []struct {
+	changes := []struct {
 		name   string
-		effect func()
+		change func()
 	}{
 		{"stop", func() {
 			if d != nil {
@@ -269,10 +269,10 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 		}},
 	}
 	if keepReservations {
-		effects = effects[:len(effects)-1]
+		changes = changes[:len(changes)-1]
 	}
-	for _, e := range effects {
-		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.effect(); return nil }); err != nil {
+	for _, e := range changes {
+		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.change(); return nil }); err != nil {
 			return err
 		}
 	}

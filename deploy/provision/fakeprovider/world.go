@@ -285,9 +285,9 @@ func (h *Hypervisor) SetFindings(findings ...provision.Finding) {
 	h.findings = findings
 }
 
-// runStep records the step, calls onStep without the lock, and makes the change by calling effect with the lock held.
-// If the operation is interrupted or onStep returns an error, it does not call effect, and returns an error.
-func (h *Hypervisor) runStep(ctx context.Context, s Step, effect func() error) error {
+// runStep records the step, calls onStep without the lock, and makes the change by calling change with the lock held.
+// If the operation is interrupted or onStep returns an error, it does not call change, and returns an error.
+func (h *Hypervisor) runStep(ctx context.Context, s Step, change func() error) error {
 	h.mu.Lock()
 	onStep, cut := h.onStep, false
 	if s.Op != "survey" {
@@ -313,7 +313,7 @@ func (h *Hypervisor) runStep(ctx context.Context, s Step, effect func() error) e
 	}
 	if err == nil {
 		h.mu.Lock()
-		err = effect()
+		err = change()
 		h.mu.Unlock()
 	}
 	if err != nil {

@@ -37,7 +37,7 @@ func isDetached(d *domain, nets []*network) (bool, error) {
 		return false, err
 	}
 	if now.Link == nil || now.Link.Network != d.Link.Network {
-		return true, nil // a run was interrupted between the two steps of reconnect
+		return true, nil // a run was interrupted between the two steps of reconnectDomain
 	}
 	return !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
 }
@@ -71,9 +71,9 @@ func (n *network) readPorts() error {
 	return nil
 }
 
-// reconnect reconnects a running domain that is detached from its network. It only shuts a container down, because
+// reconnectDomain reconnects a running domain that is detached from its network. It only shuts a container down, because
 // libvirt cannot change a container's interface. The caller then starts the container.
-func (s *session) reconnect(d *domain) error {
+func (s *session) reconnectDomain(d *domain) error {
 	state, err := stateOf(d.d)
 	if err != nil || state != provision.Running && state != provision.Paused {
 		return err
@@ -90,7 +90,7 @@ func (s *session) reconnect(d *domain) error {
 		return err
 	}
 	if s.host.kind == provision.Container {
-		return s.shutdown(d.d)
+		return s.shutDownDomain(d.d)
 	}
 	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Link.Network })
 	if i < 0 || !nets[i].active {

@@ -15,7 +15,7 @@ const maxContainerName = 64
 // Check validates the machine's XML and, if the spec has a file of the image, the image. Errors in the XML that
 // only libvirt detects are reported later, when the machine is defined.
 func (h *Hypervisor) Check(ctx context.Context, c provision.Cluster, net provision.Network, spec provision.Spec) error {
-	return h.run(ctx, func(s *session) error {
+	return h.runOperation(ctx, func(s *session) error {
 		if _, err := s.identityMethod(spec); err != nil {
 			return h.wrapError("", "check the machine", err, "")
 		}

@@ -18,7 +18,7 @@ import (
 // keeps because they are in use.
 func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Remaining, error) {
 	var left []provision.Remaining
-	err := h.run(ctx, func(s *session) error {
+	err := h.runOperation(ctx, func(s *session) error {
 		networks, err := s.cleanNetworks(c)
 		if err != nil {
 			return h.wrapError("", "remove unused networks", err, "")
@@ -112,7 +112,7 @@ func (s *session) cleanPool(c provision.Cluster) ([]provision.Remaining, error) 
 	if err != nil {
 		return nil, err
 	}
-	return left, p.removeIfEmpty()
+	return left, p.removePoolIfEmpty()
 }
 
 func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
@@ -177,7 +177,7 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 	return left, nil
 }
 
-func (p *pool) removeIfEmpty() error {
+func (p *pool) removePoolIfEmpty() error {
 	p.h.storage.Lock()
 	defer p.h.storage.Unlock()
 	names, err := p.listVolumeNames()

@@ -15,7 +15,7 @@ import (
 // of the unread output, and the output during the call.
 func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node string, max int) (string, error) {
 	var text []byte
-	err := h.run(ctx, func(s *session) error {
+	err := h.runOperation(ctx, func(s *session) error {
 		if s.host.kind == provision.Container {
 			return s.readContainerConsole(c, node, &text)
 		}
@@ -31,7 +31,7 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node 
 		if there, err := p.hasVolume(name); err != nil || !there || s.host.test {
 			return err
 		}
-		text, err = p.download(name, max)
+		text, err = p.downloadEnd(name, max)
 		return err
 	})
 	if err != nil { // text is not read, because the abandoned operation may still write it

@@ -75,7 +75,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 	}
 	return &provisiontest.Host{
 		Provider: h,
-		Objects:  func(t *testing.T) []string { return things(t, conn(t)) },
+		Objects:  func(t *testing.T) []string { return describeObjects(t, conn(t)) },
 		Cut: func(n int) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -177,8 +177,8 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 	}
 }
 
-// things describes all objects on a hypervisor.
-func things(t *testing.T, c *libvirt.Connect) []string {
+// describeObjects describes all objects on a hypervisor.
+func describeObjects(t *testing.T, c *libvirt.Connect) []string {
 	t.Helper()
 	var all []string
 	add := func(kind, name string, err error) {

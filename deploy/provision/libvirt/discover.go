@@ -18,7 +18,7 @@ import (
 // leases, the guest agent, the hypervisor's ARP table, the local ARP table.
 func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
 	var found []netip.Addr
-	err := h.run(ctx, func(s *session) error {
+	err := h.runOperation(ctx, func(s *session) error {
 		d, err := s.findMachine(c, node)
 		if err != nil || d == nil {
 			return err
@@ -30,7 +30,7 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node st
 		if on, err := isActive(d.d); err != nil || !on {
 			return err
 		}
-		found = s.discoverAddresses(d)
+		found = s.findAddresses(d)
 		return nil
 	})
 	if err != nil { // found is not read, because the abandoned operation may still write it
@@ -39,7 +39,7 @@ func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node st
 	return found, nil
 }
 
-func (s *session) discoverAddresses(d *domain) []netip.Addr {
+func (s *session) findAddresses(d *domain) []netip.Addr {
 	var found []netip.Addr
 	if d.Link != nil {
 		if n, err := s.conn.LookupNetworkByName(d.Link.Network); err == nil {

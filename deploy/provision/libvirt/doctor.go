@@ -13,7 +13,7 @@ import (
 // Examine checks libvirt, KVM, the pool, the memory and the network of the hypervisor. It changes nothing.
 func (h *Hypervisor) Examine(ctx context.Context, net provision.Network) []provision.Finding {
 	var seen []provision.Finding
-	err := h.run(ctx, func(s *session) error {
+	err := h.runOperation(ctx, func(s *session) error {
 		seen = nil
 		for _, look := range []func() provision.Finding{
 			s.examineLibvirt, s.examineKVM, s.examinePool, s.examineMemory,

@@ -16,7 +16,7 @@ import (
 // Ensure creates a machine: first the seed, then the disks, then the domain. Then it starts the domain. If the domain
 // exists, the seed and disks are complete. If it does not exist, they may be incomplete and are recreated.
 func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provision.Network, spec provision.Spec) error {
-	err := h.run(ctx, func(s *session) error { return s.ensure(c, net, spec) })
+	err := h.runOperation(ctx, func(s *session) error { return s.ensure(c, net, spec) })
 	return h.wrapError(spec.Node, "create the machine", err, "")
 }
 
@@ -57,18 +57,18 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 	}
 	if d == nil || d.Mark.Definition != spec.Definition() {
 		if d != nil {
-			if err := s.shutdown(d.d); err != nil {
+			if err := s.shutDownDomain(d.d); err != nil {
 				return s.h.wrapError(spec.Node, "shut down", err, "")
 			}
 		}
-		if d, err = s.define(m); err != nil {
+		if d, err = s.defineDomain(m); err != nil {
 			return s.h.wrapError(spec.Node, "define", err, "")
 		}
 		defer d.free()
-	} else if err := s.reconnect(d); err != nil {
+	} else if err := s.reconnectDomain(d); err != nil {
 		return s.h.wrapError(spec.Node, "reconnect it to its network", err, "stop the machine, so that the next apply starts it: virsh -c "+s.h.o.URI+" destroy "+d.Name)
 	}
-	return s.start(spec.Node, d.d)
+	return s.startDomain(spec.Node, d.d)
 }
 
 // identityMethod returns the method by which the machine gets its identity on this hypervisor.
@@ -201,8 +201,8 @@ func (p *pool) createRootDisk(name string, spec provision.Spec) error {
 	return vol.Free()
 }
 
-// define creates the domain, or redefines an existing domain that is off.
-func (s *session) define(m domainxml.Machine) (*domain, error) {
+// defineDomain creates the domain, or redefines an existing domain that is off.
+func (s *session) defineDomain(m domainxml.Machine) (*domain, error) {
 	text, err := domainxml.Domain(m)
 	if err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func (s *session) define(m domainxml.Machine) (*domain, error) {
 	return &domain{d: d, DomainInfo: domainxml.DomainInfo{Name: domainxml.DomainName(m.Cluster, m.Spec.Node)}}, nil
 }
 
-func (s *session) start(node string, d *libvirt.Domain) error {
+func (s *session) startDomain(node string, d *libvirt.Domain) error {
 	switch state, err := stateOf(d); {
 	case err != nil || state == provision.Running:
 		return err
@@ -225,9 +225,9 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 		if err := s.beforeChange("resume the domain"); err != nil {
 			return err
 		}
-		return s.h.wrapError(node, "resume", resume(d), "")
+		return s.h.wrapError(node, "resume", resumeDomain(d), "")
 	case state == provision.Crashed:
-		if err := s.destroy(d); err != nil {
+		if err := s.destroyDomain(d); err != nil {
 			return err
 		}
 	}
@@ -283,8 +283,8 @@ func stateOf(d *libvirt.Domain) (provision.State, error) {
 	return provision.Running, nil
 }
 
-// resume resumes a paused domain, or wakes up a suspended domain.
-func resume(d *libvirt.Domain) error {
+// resumeDomain resumes a paused domain, or wakes up a suspended domain.
+func resumeDomain(d *libvirt.Domain) error {
 	if state, _, err := d.GetState(); err == nil && state == libvirt.DOMAIN_PMSUSPENDED {
 		return d.PMWakeup(0)
 	}
@@ -297,9 +297,9 @@ func isActive(d *libvirt.Domain) (bool, error) {
 	return state != provision.Off && err == nil, err
 }
 
-// shutdown asks the guest to shut down, and destroys the domain if the guest has not shut down within
+// shutDownDomain asks the guest to shut down, and destroys the domain if the guest has not shut down within
 // shutdownTimeout.
-func (s *session) shutdown(d *libvirt.Domain) error {
+func (s *session) shutDownDomain(d *libvirt.Domain) error {
 	state, err := stateOf(d)
 	if err != nil || state == provision.Off {
 		return err
@@ -309,9 +309,9 @@ func (s *session) shutdown(d *libvirt.Domain) error {
 	}
 	switch state {
 	case provision.Paused: // a paused guest cannot shut down
-		_ = resume(d)
+		_ = resumeDomain(d)
 	case provision.Crashed:
-		return s.destroy(d)
+		return s.destroyDomain(d)
 	}
 	ways := []func() error{d.Shutdown} // ACPI power button
 	if s.host.kind == provision.Container {
@@ -336,10 +336,10 @@ func (s *session) shutdown(d *libvirt.Domain) error {
 			return err
 		}
 	}
-	return s.destroy(d)
+	return s.destroyDomain(d)
 }
 
-func (s *session) destroy(d *libvirt.Domain) error {
+func (s *session) destroyDomain(d *libvirt.Domain) error {
 	on, err := isActive(d)
 	if isNotFound(err) || err == nil && !on {
 		return nil

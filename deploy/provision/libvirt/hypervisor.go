@@ -115,9 +115,9 @@ const cancelGrace = time.Second
 // errNoAnswer is the error of an operation that made no progress for callTimeout.
 var errNoAnswer = errors.New("libvirt did not answer a call")
 
-// run executes an operation. It retries the operation when the connection breaks, and once on a new connection when
+// runOperation executes an operation. It retries the operation when the connection breaks, and once on a new connection when
 // libvirt does not answer a call.
-func (h *Hypervisor) run(ctx context.Context, op func(*session) error) error {
+func (h *Hypervisor) runOperation(ctx context.Context, op func(*session) error) error {
 	err := h.runWithTimeout(ctx, op)
 	if errors.Is(err, errNoAnswer) && ctx.Err() == nil {
 		err = h.runWithTimeout(ctx, op)

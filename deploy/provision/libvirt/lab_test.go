@@ -205,7 +205,7 @@ func faultLab(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.Hos
 	return l, o, provision.Cluster{Name: "fault", ID: "00112233445566aa"}, g, s
 }
 
-// libvirtd is killed before each effect in turn; the operation continues with the new libvirtd.
+// libvirtd is killed before each change in turn; the operation continues with the new libvirtd.
 func TestLibvirtdIsRestarted(t *testing.T) {
 	t.Parallel()
 	l, o, c, g, s := faultLab(t)
@@ -332,9 +332,9 @@ func TestTwoDrivers(t *testing.T) {
 	}
 	defer conn.Close()
 	volumes := func() (all []string) {
-		for _, thing := range things(t, conn) {
-			if strings.HasPrefix(thing, "volume ") {
-				all = append(all, thing)
+		for _, object := range describeObjects(t, conn) {
+			if strings.HasPrefix(object, "volume ") {
+				all = append(all, object)
 			}
 		}
 		return all

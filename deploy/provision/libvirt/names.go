@@ -32,9 +32,9 @@ var (
 	imageVolumePattern   = regexp.MustCompile(`^nixbench-image-([0-9a-f]+)\.(disk|kernel|initrd|ok|for-[0-9a-f]{8})$`)
 )
 
-// hasVolumesOf reports whether a volume with this suffix can belong to a machine of this driver. Two drivers of one
+// usesVolumeSuffix reports whether a volume with this suffix can belong to a machine of this driver. Two drivers of one
 // libvirtd can share a pool: each driver sees the other driver's volumes, but not its domains.
-func (h host) hasVolumesOf(part string) bool {
+func (h host) usesVolumeSuffix(part string) bool {
 	return (part == "seed") == (h.kind == provision.Container)
 }
 

@@ -15,7 +15,7 @@ import (
 
 // Prepare creates the network and the pool, and uploads the images.
 func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.HostSetup) error {
-	return h.run(ctx, func(s *session) error {
+	return h.runOperation(ctx, func(s *session) error {
 		// Validate all images before the first change.
 		for _, i := range g.Images {
 			if _, err := checkImage(i, s.host.kind); err != nil && !s.host.test {

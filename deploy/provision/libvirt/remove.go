@@ -12,11 +12,11 @@ import (
 // Remove removes the domain first, then the machine's volumes, then the reservations. After an interruption, the next
 // survey finds the remaining volumes by their names.
 func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node string) error {
-	err := h.run(ctx, func(s *session) error {
+	err := h.runOperation(ctx, func(s *session) error {
 		if err := s.removeDomain(c, node); err != nil {
 			return err
 		}
-		if err := s.removeVolumes(c, node); err != nil {
+		if err := s.removeMachineVolumes(c, node); err != nil {
 			return err
 		}
 		return s.removeReservations(c, node)
@@ -33,7 +33,7 @@ func (s *session) removeDomain(c provision.Cluster, node string) error {
 	if !d.isMachineOfNode(c, node) {
 		return nil
 	}
-	if err := s.destroy(d.d); err != nil {
+	if err := s.destroyDomain(d.d); err != nil {
 		return err
 	}
 	if err := s.beforeChange("undefine the domain"); err != nil {
@@ -51,7 +51,7 @@ func (s *session) removeDomain(c provision.Cluster, node string) error {
 	return err
 }
 
-func (s *session) removeVolumes(c provision.Cluster, node string) error {
+func (s *session) removeMachineVolumes(c provision.Cluster, node string) error {
 	p, err := s.findPool()
 	if err != nil || p == nil {
 		return err
@@ -70,14 +70,14 @@ func (s *session) removeVolumes(c provision.Cluster, node string) error {
 	folder := machineVolumeName(c, node, "seed")
 	for _, name := range names {
 		m := machineVolumePattern.FindStringSubmatch(name)
-		if m == nil || m[1] != shortID(c) || m[2] != node || name == folder || !s.host.hasVolumesOf(m[3]) {
+		if m == nil || m[1] != shortID(c) || m[2] != node || name == folder || !s.host.usesVolumeSuffix(m[3]) {
 			continue
 		}
 		if err := p.removeVolume(name); err != nil {
 			return err
 		}
 	}
-	if !s.host.hasVolumesOf("seed") {
+	if !s.host.usesVolumeSuffix("seed") {
 		return nil
 	}
 	return p.removeFolder(folder)

@@ -80,7 +80,7 @@ func (s *session) listDomains() ([]*domain, error) {
 // Survey implements [provision.Provider].
 func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
 	var inventory provision.Inventory
-	err := h.run(ctx, func(s *session) (err error) {
+	err := h.runOperation(ctx, func(s *session) (err error) {
 		inventory, err = s.survey(c, net)
 		return h.wrapError("", "survey the hypervisor", err, "")
 	})
@@ -200,7 +200,7 @@ type poolContents struct {
 func (s *session) readPool() (poolContents, error) {
 	all := poolContents{machines: map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
 	add := func(name string) {
-		if m := machineVolumePattern.FindStringSubmatch(name); m != nil && s.host.hasVolumesOf(m[3]) {
+		if m := machineVolumePattern.FindStringSubmatch(name); m != nil && s.host.usesVolumeSuffix(m[3]) {
 			if all.machines[m[1]] == nil {
 				all.machines[m[1]] = map[string]bool{}
 			}

@@ -168,8 +168,8 @@ func (p *pool) addFreeSpace(err error) error {
 	return p.newPoolFullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, provision.SizeText(left)))
 }
 
-// download returns the last max bytes of a volume.
-func (p *pool) download(name string, max int) ([]byte, error) {
+// downloadEnd returns the last max bytes of a volume.
+func (p *pool) downloadEnd(name string, max int) ([]byte, error) {
 	vol, err := p.p.LookupStorageVolByName(name)
 	if err != nil {
 		return nil, err

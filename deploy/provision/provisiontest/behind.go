@@ -16,7 +16,7 @@ func testNetworkStopped(b *suite, keep bool) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
-	boot, things := b.Boot(b.T, b.domain("n1")), b.Objects(b.T)
+	boot, objects := b.Boot(b.T, b.domain("n1")), b.Objects(b.T)
 	if b.machine("n1").Detached {
 		b.Fatal("it is detached from the start")
 	}
@@ -36,7 +36,7 @@ func testNetworkStopped(b *suite, keep bool) {
 	if kind := b.survey().Kind; !b.Lacks.Ports && (now != boot) != (kind == provision.Container) {
 		b.Errorf("a %s: boot %s, then %s", kind, boot, now)
 	}
-	b.wantUnchanged(things)
+	b.wantUnchanged(objects)
 	b.ensure(s)
 	if again := b.Boot(b.T, b.domain("n1")); again != now {
 		b.Errorf("connected once more: boot %s, then %s", now, again)

@@ -90,7 +90,7 @@ func testEnsure(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
-	boot, things := b.Boot(b.T, b.domain("n1")), b.Objects(b.T)
+	boot, objects := b.Boot(b.T, b.domain("n1")), b.Objects(b.T)
 	if boot == "" {
 		b.Error("it does not run")
 	}
@@ -108,7 +108,7 @@ func testEnsure(b *suite) {
 	if again := b.Boot(b.T, b.domain("n1")); again != boot {
 		b.Errorf("it was restarted: boot %s, then %s", boot, again)
 	}
-	b.wantUnchanged(things)
+	b.wantUnchanged(objects)
 }
 
 func testEnsureAtOnce(b *suite) {
@@ -132,7 +132,7 @@ func testResize(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
-	boot, things := b.Boot(b.T, b.domain("n1")), b.Objects(b.T)
+	boot, objects := b.Boot(b.T, b.domain("n1")), b.Objects(b.T)
 	s.Memory += s.Memory / 2
 	if b.machine("n1").Definition == s.Definition() {
 		b.Error("the survey does not report the changed size")
@@ -145,7 +145,7 @@ func testResize(b *suite) {
 	if b.Boot(b.T, b.domain("n1")) == boot {
 		b.Error("it was not restarted")
 	}
-	b.wantUnchanged(things)
+	b.wantUnchanged(objects)
 }
 
 func testPoweredOff(b *suite) {
@@ -481,7 +481,7 @@ func testSameName(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
-	things := b.Objects(b.T)
+	objects := b.Objects(b.T)
 	sameNamed := *b
 	sameNamed.cluster.ID = "99aabbccddeeff00"
 	if inventory := sameNamed.survey(); len(inventory.Machines) != 0 || inventory.Network == nil || inventory.Network.Ours {
@@ -493,7 +493,7 @@ func testSameName(b *suite) {
 	b.wantRefused(sameNamed.tryEnsure(s), provision.ErrForeign)
 	sameNamed.remove("n1")
 	sameNamed.clean()
-	b.wantUnchanged(things)
+	b.wantUnchanged(objects)
 	if f := b.machine("n1"); f.State != provision.Running {
 		b.Errorf("it is %q", f.State)
 	}
@@ -580,6 +580,6 @@ func additions(all, known []string) []string {
 }
 
 // onlyReservations reports whether all objects are reservations. The next Prepare removes unused reservations.
-func onlyReservations(things []string) bool {
-	return !slices.ContainsFunc(things, func(s string) bool { return !strings.HasPrefix(s, "reservation ") })
+func onlyReservations(objects []string) bool {
+	return !slices.ContainsFunc(objects, func(s string) bool { return !strings.HasPrefix(s, "reservation ") })
 }
