@@ -31,7 +31,7 @@ func Booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 func desiredMachines(hive *nixeval.Hive) ([]provision.Desired, error) {
 	var out []provision.Desired
 	for _, n := range Booted(hive, hive.Nodes) {
-		w, err := desiredMachine(n, hive.Roles[n.Role])
+		w, err := toDesiredMachine(n, hive.Roles[n.Role])
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +40,7 @@ func desiredMachines(hive *nixeval.Hive) ([]provision.Desired, error) {
 	return out, nil
 }
 
-func desiredMachine(n nixeval.Node, r nixeval.Role) (provision.Desired, error) {
+func toDesiredMachine(n nixeval.Node, r nixeval.Role) (provision.Desired, error) {
 	w := provision.Desired{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
 		Firmware: provision.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Method: provision.Method(r.Identity), On: r.Hypervisors,

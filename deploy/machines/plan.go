@@ -114,8 +114,8 @@ func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[str
 	return out
 }
 
-// findClosedHypervisors reports for each hypervisor whether it gets no new machines, because the hive no longer contains
-// it.
+// findClosedHypervisors reports for each hypervisor whether it gets no new machines, because the hive no longer
+// contains the hypervisor.
 func (m *Manager) findClosedHypervisors(where map[string]state.Hypervisor) map[string]bool {
 	out, open := map[string]bool{}, hypervisorsOf(m.Hive)
 	for name := range where {

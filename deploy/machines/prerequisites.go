@@ -39,7 +39,7 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *Plan) *prerequisit
 		}
 		return all, err
 	})
-	locks := map[string]*sync.Mutex{} // by host: hypervisors on one host call Prepare one after the other
+	locks := map[string]*sync.Mutex{} // by host: on one host, only one Prepare runs at a time
 	for _, name := range slices.Sorted(maps.Keys(plan.providers)) {
 		lock := locks[plan.inventories[name].Host]
 		if lock == nil || plan.inventories[name].Host == "" {

@@ -55,6 +55,8 @@ func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.S
 	return results, err
 }
 
+// executeRemovals removes machines and their records, several nodes at once, and returns a result for each node. The
+// error joins the errors of the nodes.
 func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]state.NodeResult, error) {
 	if len(list) == 0 {
 		return []state.NodeResult{}, nil

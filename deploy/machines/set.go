@@ -90,7 +90,7 @@ func (b *Set) AwaitAddresses() error {
 }
 
 // Obsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether
-// some images or networks may be unused after the plan was executed.
+// removals or recreations in the plan may leave images or networks that no machine uses.
 func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 	if b == nil {
 		return nil, false
@@ -184,8 +184,8 @@ func (s *Starter) Start(ctx context.Context, plan *Plan) *Set {
 }
 
 // hasEndpointRole reports whether the node has the role of the cluster's endpoint. Its machine is
-// created before the others: they wait for the API on this node, and creating their disks at the same time would
-// delay its disk.
+// created first: the other nodes wait for the API on this node, and creating their disks at the same time would
+// delay the creation of this node's disk.
 func (s *Starter) hasEndpointRole(c provision.Change) bool {
 	cluster := s.Hive.Cluster
 	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role

@@ -53,6 +53,8 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	return err
 }
 
+// bootUntilReady creates or starts the machine unless running is set, and waits until the machine is ready. A running
+// machine that became ready in an earlier run (unready is false) is ready.
 func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready bool) error {
 	if !running {
 		m.awaitTurn()

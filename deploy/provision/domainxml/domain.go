@@ -101,7 +101,7 @@ func configureVM(d *libvirtxml.Domain, m Machine) {
 	}
 	port := uint(0)
 	d.Devices = &libvirtxml.DomainDeviceList{
-		Disks:      newDisks(m),
+		Disks:      listDisks(m),
 		Interfaces: []libvirtxml.DomainInterface{nic},
 		Serials:    []libvirtxml.DomainSerial{serial},
 		Consoles: []libvirtxml.DomainConsole{{
@@ -148,7 +148,7 @@ func newEmulatedCPU(arch string) *libvirtxml.DomainCPU {
 	}
 }
 
-func newDisks(m Machine) []libvirtxml.DomainDisk {
+func listDisks(m Machine) []libvirtxml.DomainDisk {
 	all := []libvirtxml.DomainDisk{newDisk(m.Files.Root, "qcow2", 0, "root")}
 	for i, file := range m.Files.Disks {
 		all = append(all, newDisk(file, "qcow2", i+1, fmt.Sprintf("disk%d", i+1)))

@@ -53,8 +53,8 @@ func parseElement(text string) (*element, error) {
 			}
 			open = append(open, e)
 		case xml.EndElement:
-			if len(open) == 0 || open[len(open)-1].start.Name.Local != flattenName(t.Name) {
-				return nil, fmt.Errorf("</%s> has no start tag", flattenName(t.Name))
+			if len(open) == 0 || open[len(open)-1].start.Name.Local != prefixedName(t.Name) {
+				return nil, fmt.Errorf("</%s> has no start tag", prefixedName(t.Name))
 			}
 			open = open[:len(open)-1]
 		case xml.CharData:
@@ -78,14 +78,14 @@ func parseElement(text string) (*element, error) {
 // flattenNames moves the namespace prefix of each name into the local name, so that the encoder does not change the
 // prefix.
 func flattenNames(s xml.StartElement) xml.StartElement {
-	s.Name = xml.Name{Local: flattenName(s.Name)}
+	s.Name = xml.Name{Local: prefixedName(s.Name)}
 	for i := range s.Attr {
-		s.Attr[i].Name = xml.Name{Local: flattenName(s.Attr[i].Name)}
+		s.Attr[i].Name = xml.Name{Local: prefixedName(s.Attr[i].Name)}
 	}
 	return s
 }
 
-func flattenName(n xml.Name) string {
+func prefixedName(n xml.Name) string {
 	if n.Space == "" {
 		return n.Local
 	}

@@ -88,6 +88,8 @@ func (s *session) identityMethod(spec provision.Spec) (provision.Method, error) 
 	return m, nil
 }
 
+// ensureSeed writes the machine's identity to the pool and sets its path in m.Files. If complete is set, because the
+// domain exists, an existing seed is kept.
 func (p *pool) ensureSeed(m *domainxml.Machine, method provision.Method, complete bool) error {
 	node, id := m.Spec.Node, m.Spec.Identity
 	var name string
@@ -119,6 +121,8 @@ func (p *pool) ensureSeed(m *domainxml.Machine, method provision.Method, complet
 	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, data)
 }
 
+// ensureDisks creates the machine's disks and sets their paths in m.Files. If complete is set, because the domain
+// exists, existing disks are kept.
 func (p *pool) ensureDisks(m *domainxml.Machine, complete bool) error {
 	node, image := m.Spec.Node, m.Spec.Image
 	if p.host.kind == provision.VM && image.Kernel != "" {
@@ -217,6 +221,7 @@ func (s *session) defineDomain(m domainxml.Machine) (*domain, error) {
 	return &domain{d: d, DomainInfo: domainxml.DomainInfo{Name: domainxml.DomainName(m.Cluster, m.Spec.Node)}}, nil
 }
 
+// startDomain starts or resumes a domain that does not run. A crashed domain is destroyed first.
 func (s *session) startDomain(node string, d *libvirt.Domain) error {
 	switch state, err := stateOf(d); {
 	case err != nil || state == provision.Running:
@@ -339,6 +344,7 @@ func (s *session) shutDownDomain(d *libvirt.Domain) error {
 	return s.destroyDomain(d)
 }
 
+// destroyDomain stops a domain at once, as a power failure does. It does not remove the definition.
 func (s *session) destroyDomain(d *libvirt.Domain) error {
 	on, err := isActive(d)
 	if isNotFound(err) || err == nil && !on {

@@ -115,8 +115,8 @@ const cancelGrace = time.Second
 // errNoAnswer is the error of an operation that made no progress for callTimeout.
 var errNoAnswer = errors.New("libvirt did not answer a call")
 
-// runOperation executes an operation. It retries the operation when the connection breaks, and once on a new connection when
-// libvirt does not answer a call.
+// runOperation executes an operation. It retries the operation when the connection breaks, and once when
+// libvirt does not answer a call. Each retry has a new connection.
 func (h *Hypervisor) runOperation(ctx context.Context, op func(*session) error) error {
 	err := h.runWithTimeout(ctx, op)
 	if errors.Is(err, errNoAnswer) && ctx.Err() == nil {
@@ -173,8 +173,8 @@ func (h *Hypervisor) runWithTimeout(ctx context.Context, op func(*session) error
 // reconnectTimeout is how long a hypervisor may be unreachable during an operation.
 const reconnectTimeout = 15 * time.Second
 
-// runWithReconnect executes an operation, and repeats it on a new connection while the connection broke during the
-// operation. It calls beat when the operation makes progress.
+// runWithReconnect executes an operation. Each time the connection breaks, it repeats the operation on a new connection.
+// It calls beat when the operation makes progress.
 func (h *Hypervisor) runWithReconnect(ctx context.Context, beat func(), op func(*session) error) error {
 	conn, host, err := h.acquireConnection(ctx)
 	for err == nil {
@@ -205,8 +205,8 @@ func (h *Hypervisor) runWithReconnect(ctx context.Context, beat func(), op func(
 	return err
 }
 
-// acquireConnection returns the connection with a reference, which the caller has to close. The reference keeps the connection
-// open until the operation has ended, even if the Hypervisor is closed before. libvirt cannot interrupt connecting, so
+// acquireConnection returns the connection with a reference, which the caller has to close. The connection remains
+// open until then, even if the Hypervisor is closed before. libvirt cannot interrupt connecting, so
 // after connectTimeout acquireConnection returns an error, and the goroutine continues to connect.
 func (h *Hypervisor) acquireConnection(ctx context.Context) (*libvirt.Connect, host, error) {
 	type answer struct {

@@ -40,6 +40,7 @@ func (h host) usesVolumeSuffix(part string) bool {
 
 func shortID(c provision.Cluster) string { return c.ID[:min(8, len(c.ID))] }
 
+// machineVolumeName returns the name of a machine's volume or folder. what is its last component, such as disk1.
 func machineVolumeName(c provision.Cluster, node, what string) string {
 	return fmt.Sprintf("nixbench.%s.%s.%s", shortID(c), node, what)
 }

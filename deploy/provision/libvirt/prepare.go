@@ -167,6 +167,7 @@ func (s *session) newForeignError(mark *domainxml.NetworkMark) error {
 	return provision.ErrForeign
 }
 
+// hasSameSettings reports whether an existing network has the mode, the DNS domain and the range of want.
 func hasSameSettings(n *network, want provision.Network) bool {
 	return n.Mode == want.Mode && n.Domain == want.Domain && len(n.CIDRs) == 1 && n.CIDRs[0] == want.CIDR.Masked()
 }
