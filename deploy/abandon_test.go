@@ -53,7 +53,7 @@ func (w *world) abandon(hypervisor string) (destroyPlan *machines.DestroyPlan, r
 
 func TestAbandonHypervisor(t *testing.T) {
 	w := twoHypervisors(t)
-	before, left := w.state(), w.extraHypervisors["rack2"].Things()
+	before, left := w.state(), w.extraHypervisors["rack2"].Objects()
 	boot := w.h.Boot("demo-w-1")
 	w.unreachable["rack2"] = true
 
@@ -108,7 +108,7 @@ func TestAbandonHypervisor(t *testing.T) {
 
 	// The hypervisor comes back into the hive: its old machine is removed, after a question.
 	w.unreachable["rack2"] = false
-	if things := w.extraHypervisors["rack2"].Things(); !slices.Equal(things, left) {
+	if things := w.extraHypervisors["rack2"].Objects(); !slices.Equal(things, left) {
 		t.Errorf("the abandoned hypervisor was changed: %q", things)
 	}
 	w.hive.Cluster.Hypervisors["rack2"] = nixeval.Hypervisor{URI: "fake://rack2/", Pool: "nixbench"}
@@ -116,7 +116,7 @@ func TestAbandonHypervisor(t *testing.T) {
 	if diff := cmp.Diff([]string{"remove w-2 on rack2: a second machine of this node"}, w.questions); diff != "" {
 		t.Error(diff)
 	}
-	if things := w.extraHypervisors["rack2"].Things(); len(things) > 0 || w.h.Boot("demo-w-2") == 0 {
+	if things := w.extraHypervisors["rack2"].Objects(); len(things) > 0 || w.h.Boot("demo-w-2") == 0 {
 		t.Errorf("remaining: %q", things)
 	}
 }

@@ -107,7 +107,7 @@ func TestScaling(t *testing.T) {
 	}
 	w.scale(map[string]int{"cp": 1, "w": 1})
 	w.decline = true
-	if _, err := w.apply(); err == nil || len(w.h.Things()) == 0 || w.h.Boot("demo-w-4") == 0 {
+	if _, err := w.apply(); err == nil || len(w.h.Objects()) == 0 || w.h.Boot("demo-w-4") == 0 {
 		t.Errorf("it was declined, and done: %v", err)
 	}
 	w.decline = false
@@ -153,7 +153,7 @@ func TestScaling(t *testing.T) {
 // checkEmpty checks that nothing is left on the hypervisor or on this machine.
 func (w *world) checkEmpty() {
 	w.t.Helper()
-	if things := w.h.Things(); len(things) > 0 {
+	if things := w.h.Objects(); len(things) > 0 {
 		w.t.Errorf("left there: %q", things)
 	}
 	s := w.state()
@@ -352,7 +352,7 @@ func TestResizeRecreateAndPowerCut(t *testing.T) {
 
 func countObjects(w *world, prefix string) int {
 	n := 0
-	for _, thing := range w.h.Things() {
+	for _, thing := range w.h.Objects() {
 		if strings.HasPrefix(thing, prefix) {
 			n++
 		}
@@ -387,7 +387,7 @@ func TestDiscovery(t *testing.T) {
 	if err := w.destroy(nil); err != nil {
 		t.Fatal(err)
 	}
-	if left := w.h.Things(); !slices.Equal(left, []string{"network lan"}) {
+	if left := w.h.Objects(); !slices.Equal(left, []string{"network lan"}) {
 		t.Errorf("left: %q", left)
 	}
 }
@@ -480,7 +480,7 @@ func TestPreviewOfMachines(t *testing.T) {
 	if diff := cmp.Diff([]string{"w-1 first deployment, create 10.0.0.2", "w-2 first deployment, create 10.0.0.3"}, preview()); diff != "" {
 		t.Error(diff)
 	}
-	if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || durable.Exists(w.dir.Facts()) || durable.Exists(w.dir.ClientKey()) || len(w.h.Things()) > 0 {
+	if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || durable.Exists(w.dir.Facts()) || durable.Exists(w.dir.ClientKey()) || len(w.h.Objects()) > 0 {
 		t.Errorf("it left something: %+v", s)
 	}
 	w.must(w.apply())
@@ -582,7 +582,7 @@ func TestOrphans(t *testing.T) {
 	w.scale(map[string]int{"w": 1})
 	w.must(w.apply())
 	if !slices.Equal(w.questions, []string{"remove w-2 on default: left by an interrupted run"}) || countObjects(w, "domain ") != 1 {
-		t.Errorf("asked %q; there is %q", w.questions, w.h.Things())
+		t.Errorf("asked %q; there is %q", w.questions, w.h.Objects())
 	}
 	w.scale(map[string]int{"w": 2})
 	w.must(w.apply())
@@ -598,11 +598,11 @@ func TestHypervisorChanges(t *testing.T) {
 	w := newWorld(t, map[string]int{"w": 1})
 	w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake:///", Pool: "p"}
 	w.must(w.apply())
-	before, boot := w.h.Things(), w.h.Boot("demo-w-1")
+	before, boot := w.h.Objects(), w.h.Boot("demo-w-1")
 	untouched := func() {
 		t.Helper()
 		w.hive.Cluster.Hypervisors["default"] = nixeval.Hypervisor{URI: "fake:///", Pool: "p"}
-		if diff := cmp.Diff(before, w.h.Things()); diff != "" || w.h.Boot("demo-w-1") != boot {
+		if diff := cmp.Diff(before, w.h.Objects()); diff != "" || w.h.Boot("demo-w-1") != boot {
 			t.Errorf("it was touched: %s", diff)
 		}
 		if s := w.state(); s.Machines["w-1"].Created == nil || s.Nodes["w-1"].LastConfirmed == nil {

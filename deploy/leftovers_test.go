@@ -60,7 +60,7 @@ func TestDestroyKeepsNetworkInUse(t *testing.T) {
 		if s.Cluster == nil || s.Cluster.ID != id || len(s.Machines) > 0 || len(s.Intents) > 0 {
 			t.Errorf("state: %+v", s)
 		}
-		if diff := cmp.Diff([]string{"domain guest", "network net"}, slices.DeleteFunc(w.h.Things(), func(s string) bool { return strings.HasPrefix(s, "reservation") })); diff != "" {
+		if diff := cmp.Diff([]string{"domain guest", "network net"}, slices.DeleteFunc(w.h.Objects(), func(s string) bool { return strings.HasPrefix(s, "reservation") })); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -245,7 +245,7 @@ func TestPreflight(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, map[string]int{"w": 2})
 			test.spoil(w)
-			things := w.h.Things()
+			things := w.h.Objects()
 			_, planned := w.preview()
 			_, applied := w.apply()
 			for command, err := range map[string]error{"plan": planned, "apply": applied} {
@@ -257,8 +257,8 @@ func TestPreflight(t *testing.T) {
 					t.Errorf("%s: the error has no hint", command)
 				}
 			}
-			if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || !slices.Equal(w.h.Things(), things) {
-				t.Errorf("something was created: %q, %+v", w.h.Things(), s)
+			if s := w.state(); s.Cluster != nil || len(s.Machines) > 0 || !slices.Equal(w.h.Objects(), things) {
+				t.Errorf("something was created: %q, %+v", w.h.Objects(), s)
 			}
 		})
 	}
@@ -292,8 +292,8 @@ func TestCopiedMachine(t *testing.T) {
 		_, err = d.Destroy(t.Context(), destroyPlan, DestroyOptions{})
 		return err
 	})
-	if !errors.Is(err, provision.ErrInUse) || !slices.Contains(w.h.Things(), "domain zz-copy") {
-		t.Errorf("destroy: %v; there is %q", err, w.h.Things())
+	if !errors.Is(err, provision.ErrInUse) || !slices.Contains(w.h.Objects(), "domain zz-copy") {
+		t.Errorf("destroy: %v; there is %q", err, w.h.Objects())
 	}
 	w.h.RemoveDomain("zz-copy")
 	if err := w.destroy(nil); err != nil {

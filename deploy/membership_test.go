@@ -59,7 +59,7 @@ func TestRemoveDuplicateMachine(t *testing.T) {
 		t.Error(diff)
 	}
 	if second.Boot("demo-cp-1") != 0 || w.h.Boot("demo-cp-1") == 0 || w.state().Nodes["cp-1"].LastConfirmed == nil {
-		t.Errorf("remaining: %q on the second hypervisor, %q on the first", second.Things(), w.h.Things())
+		t.Errorf("remaining: %q on the second hypervisor, %q on the first", second.Objects(), w.h.Objects())
 	}
 	if slices.Contains(e.Calls, "drain for removal cp-1") {
 		t.Errorf("the running node was removed from the cluster: %q", e.Calls)
@@ -183,7 +183,7 @@ func TestScaleDown(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 		if (w.h.Boot("demo-cp-3") == 0) != c.gone {
-			t.Errorf("%s: machines: %q", name, w.h.Things())
+			t.Errorf("%s: machines: %q", name, w.h.Objects())
 		}
 	}
 }

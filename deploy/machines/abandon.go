@@ -11,11 +11,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Forgotten is the outcome for a machine that is removed from the state because its hypervisor is gone.
+// Forgotten is the outcome for a machine that is removed from the state because its hypervisor is permanently lost.
 const Forgotten state.Outcome = "forgotten"
 
-// PlanAbandon plans to remove a hypervisor that is gone, with its machines, from the state. It asks no
-// hypervisor, and nothing is removed on that one.
+// PlanAbandon plans to remove a lost hypervisor and its machines from the state. It connects to no hypervisor,
+// so the domains and disks on the lost hypervisor are not removed.
 func (m *Manager) PlanAbandon(recorded *state.State, hypervisor string) *DestroyPlan {
 	d := &DestroyPlan{abandoned: hypervisor, WholeCluster: true}
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
@@ -35,7 +35,8 @@ func (m *Manager) PlanAbandon(recorded *state.State, hypervisor string) *Destroy
 	return d
 }
 
-// describeRemaining lists what remains on an abandoned hypervisor, in case it comes back.
+// describeRemaining describes the domains, disks, network and keys that remain on the abandoned hypervisor. The
+// user needs the description if the hypervisor becomes reachable again.
 func (m *Manager) describeRemaining(recorded *state.State, d *DestroyPlan) []string {
 	if len(d.Removals) == 0 {
 		return nil
@@ -61,7 +62,7 @@ func (m *Manager) describeRemaining(recorded *state.State, d *DestroyPlan) []str
 	return out
 }
 
-// abandonHypervisor removes a hypervisor from the state, and writes the facts of the other machines.
+// abandonHypervisor removes a hypervisor from the state, and writes the facts about the remaining machines.
 func (w *destroyer) abandonHypervisor(hypervisor string) error {
 	if err := w.Store.Update(func(s *state.State) error { delete(s.Cluster.Hypervisors, hypervisor); return nil }); err != nil {
 		return err
@@ -69,9 +70,9 @@ func (w *destroyer) abandonHypervisor(hypervisor string) error {
 	return w.WriteFacts(w.Store.State())
 }
 
-// addAbandonHint adds to errors about unreachable hypervisors how to remove one from the state, if it may have
-// machines of this cluster.
-func addAbandonHint(err error, recorded *state.State) error {
+// addForgetHint adds, to each error about an unreachable hypervisor that is recorded in the state, the command
+// that removes the hypervisor from the state.
+func addForgetHint(err error, recorded *state.State) error {
 	if recorded.Cluster == nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func addAbandonHint(err error, recorded *state.State) error {
 	case interface{ Unwrap() []error }:
 		var all []error
 		for _, one := range e.Unwrap() {
-			all = append(all, addAbandonHint(one, recorded))
+			all = append(all, addForgetHint(one, recorded))
 		}
 		return errors.Join(all...)
 	case *provision.Error:

@@ -10,20 +10,20 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// creationError returns the error for a machine that could not be created or started.
-func (m *Task) creationError(err error) error {
+// newCreationError returns the error for a machine that could not be created or started.
+func (m *Task) newCreationError(err error) error {
 	return &BootError{Node: m.Change.Node, Err: err}
 }
 
-// notReadyError returns the error for a machine that was started and did not become ready. It adds
-// what the hypervisor reports about the machine, and the end of its console log.
-func (m *Task) notReadyError(ctx context.Context, err error) error {
-	e := &BootError{Node: m.Change.Node, Started: true, Within: m.bootLimit(), Err: err}
+// newNotReadyError returns the error for a machine that was started and did not become ready. It adds
+// the state and address that the hypervisor reports for the machine, and the end of the machine's console log.
+func (m *Task) newNotReadyError(ctx context.Context, err error) error {
+	e := &BootError{Node: m.Change.Node, Started: true, Within: m.bootTimeLimit(), Err: err}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	host := m.plan.providers[m.Change.Hypervisor]
 	if d, ok := host.(provision.Discoverer); ok && m.plan.Network.Mode.Ours() {
-		all, _ := d.Addresses(ctx, m.plan.Cluster, m.Change.Node) // only for the message, so an error does not matter
+		all, _ := d.Addresses(ctx, m.plan.Cluster, m.Change.Node) // only for the message, so an error is ignored
 		if a := preferredAddress(all); a.IsValid() && a != m.Change.Address && len(all) == 1 {
 			e.Err = fmt.Errorf("%w; it has the address %s, although %s is reserved for it", e.Err, a, m.Change.Address)
 		}
@@ -41,12 +41,12 @@ func (m *Task) notReadyError(ctx context.Context, err error) error {
 	return e
 }
 
-// BootError is a node's machine that could not be created or did not become ready.
+// BootError is the error of a machine that could not be created, started or removed, or did not become ready.
 type BootError struct {
 	Node    string
-	Started bool
-	Within  time.Duration
-	Console string // the end of the console log
+	Started bool          // the machine was started, and did not become ready
+	Within  time.Duration // how long nixbench waited until the machine is ready
+	Console string        // the end of the machine's console log
 	Err     error
 }
 

@@ -16,7 +16,7 @@ func Boots(hive *nixeval.Hive, n nixeval.Node) bool {
 	return n.Role != "" && hive.Cluster != nil && hive.Unit(n.Unit).Deployment.TargetHost == nil
 }
 
-// bootedNodes returns the nodes whose machines nixbench boots.
+// Booted returns the nodes whose machines nixbench boots.
 func Booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 	var out []nixeval.Node
 	for _, n := range nodes {
@@ -31,7 +31,7 @@ func Booted(hive *nixeval.Hive, nodes []nixeval.Node) []nixeval.Node {
 func desiredMachines(hive *nixeval.Hive) ([]provision.Desired, error) {
 	var out []provision.Desired
 	for _, n := range Booted(hive, hive.Nodes) {
-		w, err := desiredMachine(n, hive.Roles[n.Role])
+		w, err := toDesiredMachine(n, hive.Roles[n.Role])
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +40,7 @@ func desiredMachines(hive *nixeval.Hive) ([]provision.Desired, error) {
 	return out, nil
 }
 
-func desiredMachine(n nixeval.Node, r nixeval.Role) (provision.Desired, error) {
+func toDesiredMachine(n nixeval.Node, r nixeval.Role) (provision.Desired, error) {
 	w := provision.Desired{
 		Node: n.Name, Role: n.Role, Index: n.Index, VCPUs: r.VCPUs, Pins: r.CPUPins,
 		Firmware: provision.Firmware(r.Firmware), Init: r.Init, XML: r.XML, Method: provision.Method(r.Identity), On: r.Hypervisors,
@@ -60,7 +60,7 @@ func desiredMachine(n nixeval.Node, r nixeval.Role) (provision.Desired, error) {
 	return w, err
 }
 
-// desiredNetwork returns the network of these machines, as the hive describes it.
+// desiredNetwork returns the network that the hive describes.
 func desiredNetwork(hive *nixeval.Hive) (provision.Network, error) {
 	n := hive.Cluster.Network
 	out := provision.Network{Name: n.Name, Mode: provision.Mode(n.Mode), Domain: n.Domain}
@@ -87,8 +87,8 @@ func desiredNetwork(hive *nixeval.Hive) (provision.Network, error) {
 	return out, nil
 }
 
-// fixedAddresses returns the addresses in the hive that no machine may get: those of nodes that
-// nixbench does not boot, and of the cluster's endpoint.
+// fixedAddresses returns the addresses in the hive that no machine may get, with the option that sets each
+// address: the addresses of nodes that nixbench does not boot, and the address of the cluster's endpoint.
 func fixedAddresses(hive *nixeval.Hive) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	for _, n := range hive.Nodes {
@@ -96,13 +96,13 @@ func fixedAddresses(hive *nixeval.Hive) map[netip.Addr]string {
 			out[a] = "the deployment.targetHost of node " + n.Name
 		}
 	}
-	if e := endpointAddress(hive); e.IsValid() {
+	if e := parseEndpointAddress(hive); e.IsValid() {
 		out[e] = "cluster.endpoint"
 	}
 	return out
 }
 
-func endpointAddress(hive *nixeval.Hive) netip.Addr {
+func parseEndpointAddress(hive *nixeval.Hive) netip.Addr {
 	if hive.Cluster == nil || hive.Cluster.Endpoint == nil || hive.Cluster.Endpoint.Address == nil {
 		return netip.Addr{}
 	}

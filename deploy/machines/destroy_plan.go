@@ -10,29 +10,29 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Removed is the outcome of removing a machine.
+// Removed is the outcome for a machine that is removed from its hypervisor.
 const Removed state.Outcome = "removed"
 
-// removal is a machine that a destroy plan removes.
+// Removal is a machine that a destroy plan removes.
 type Removal struct {
 	Node         string          `json:"node"`
 	Role         string          `json:"role,omitempty"`
 	Hypervisor   string          `json:"hypervisor"`
-	State        provision.State `json:"state,omitempty"` // empty: no hypervisor has anything of it
-	neverCreated bool            // it was planned, and nothing of it was created
-	unrecorded   bool
-	duplicate    bool   // a second machine of the node by mistake: the node stays with its other machine
-	note         string // description of a machine that is only removed from the state
+	State        provision.State `json:"state,omitempty"` // empty: no hypervisor has a domain or volume of the machine
+	neverCreated bool            // the machine was recorded, and its creation did not begin
+	unrecorded   bool            // the state has no record of the machine
+	duplicate    bool            // the node has another machine, which it keeps
+	note         string          // describes the records to be removed; set only if the hypervisor is lost
 }
 
-// DestroyPlan is all that a destroy removes.
+// DestroyPlan lists the machines that a destroy removes, and the objects that it does not remove.
 type DestroyPlan struct {
 	Removals     []Removal
-	WholeCluster bool     // no machine is left afterwards, so that the network and images are removed, too
-	Remaining    []string // messages about what is not removed
-	neverCreated []string // nodes whose machine was planned and never created: only its record is removed
+	WholeCluster bool     // all machines of the cluster are removed, so the network and the images are removed too
+	Remaining    []string // messages for the user about objects that are not removed and records that are
+	neverCreated []string // nodes whose machine was recorded and never created: only the record is removed
 	hosts        hypervisors
-	abandoned    string // the hypervisor that is removed from the state with its machines
+	abandoned    string // the lost hypervisor, which is removed from the state with its machines; empty: none
 }
 
 func (d Removal) String() string {
@@ -53,7 +53,7 @@ func (d Removal) String() string {
 	return text
 }
 
-// removedNodes returns the nodes whose last machine is removed, each once.
+// RemovedNodes returns the nodes that have no machine after the removals, each node once.
 func RemovedNodes(list []Removal) []string {
 	var out []string
 	for _, machine := range list {
@@ -64,14 +64,14 @@ func RemovedNodes(list []Removal) []string {
 	return out
 }
 
-// RemovedNodes returns the nodes whose last machine is removed.
+// RemovedNodes returns the nodes that have no machine after the plan was executed.
 func (d *DestroyPlan) RemovedNodes() []string { return RemovedNodes(d.Removals) }
 
 // Close closes the connections to the hypervisors.
 func (d *DestroyPlan) Close() { d.hosts.close() }
 
-// PlanDestroy finds all machines of the cluster, independent of the hive: the recorded ones and those that
-// carry nixbench's metadata. selectNodes selects some of them; nil selects all.
+// PlanDestroy plans the removal of the machines in the state and of the machines that the hypervisors report for
+// the cluster, even if the hive does not contain them. selectNodes selects nodes; nil selects all nodes.
 func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, selectNodes func([]nixeval.Node) ([]nixeval.Node, error)) (*DestroyPlan, error) {
 	if recorded.Cluster == nil {
 		return &DestroyPlan{}, nil
@@ -83,12 +83,12 @@ func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, select
 	d := &DestroyPlan{}
 	if d.hosts, err = connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send); err != nil {
 		d.Close()
-		return nil, addAbandonHint(err, recorded)
+		return nil, addForgetHint(err, recorded)
 	}
 	sites, err := d.hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
 	if err != nil {
 		d.Close()
-		return nil, addAbandonHint(err, recorded)
+		return nil, addForgetHint(err, recorded)
 	}
 	seen := map[string]bool{}
 	var all []Removal
@@ -110,7 +110,7 @@ func (m *Manager) PlanDestroy(ctx context.Context, recorded *state.State, select
 	sortByNode(all)
 	list := all
 	if selectNodes != nil {
-		selected, err := selectNodes(m.asNodes(all))
+		selected, err := selectNodes(m.nodesOf(all))
 		if err != nil {
 			d.Close()
 			return nil, err
@@ -135,8 +135,9 @@ func sortByNode(all []Removal) {
 	slices.SortStableFunc(all, func(a, b Removal) int { return nixeval.CompareNatural(a.Node, b.Node) })
 }
 
-// asNodes returns the machines as nodes that can be selected. Nodes that the hive still has keep their tags.
-func (m *Manager) asNodes(all []Removal) []nixeval.Node {
+// nodesOf returns the nodes of the machines, each once, so that the user's selection can be applied to them. A
+// node that the hive contains has its tags; another node has none.
+func (m *Manager) nodesOf(all []Removal) []nixeval.Node {
 	var out []nixeval.Node
 	for _, machine := range all {
 		n := nixeval.Node{Name: machine.Node, Unit: machine.Node, Role: machine.Role, Tags: []string{}}
@@ -152,7 +153,7 @@ func (m *Manager) asNodes(all []Removal) []nixeval.Node {
 	return out
 }
 
-// Lines describes the plan for the question to the user.
+// Lines returns one line for each removal and each message, to be shown before the user confirms.
 func (d *DestroyPlan) Lines() []string {
 	var out []string
 	for _, machine := range d.Removals {

@@ -1,8 +1,8 @@
-// Package machines turns the machines of a hive into running ones, and removes them.
+// Package machines creates, starts and removes the machines that a hive describes.
 //
-// [Manager.MakePlan] compares the machines of the hive with those that the hypervisors and the state have,
-// and changes nothing. [Starter.AskAndRecord] writes the plan to the state before any effect, and
-// [Starter.Start] carries it out: prerequisites (networks and images), creation, and the wait until a node can
-// be deployed. Each machine of the [Set] becomes ready independently of the others.
+// [Manager.MakePlan] compares the machines in the hive with the machines on the hypervisors and in the
+// state, and changes nothing. [Starter.AskAndRecord] writes the plan to the state before any machine is
+// changed, and [Starter.Start] executes the plan: it prepares networks and images, creates or starts the machines,
+// and waits until the nodes can be deployed. Each machine of the [Set] becomes ready independently of the others.
 // [Manager.PlanDestroy] and [Manager.Destroy] remove machines, [Manager.Status] and [Manager.Examine] report.
 package machines

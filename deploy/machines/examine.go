@@ -9,16 +9,15 @@ import (
 	"sync"
 
 	"github.com/nixbench/nixbench/deploy/durable"
+	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/failure"
 	"github.com/nixbench/nixbench/deploy/fleet"
-
-	"github.com/nixbench/nixbench/deploy/event"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// Examine checks what apply needs to boot machines: the images, the hypervisors, and whether these have
-// room for the machines of the hive.
+// Examine checks what apply needs to boot machines: the images, the hypervisors, and whether the
+// hypervisors have enough memory and disk space for the machines of the hive.
 func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provision.Finding {
 	if !m.HasMachines(recorded) {
 		return nil
@@ -27,14 +26,14 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provisio
 	all, err := desiredMachines(m.Hive)
 	net, netErr := m.clusterNetwork(recorded, len(all) > 0)
 	if err := errors.Join(err, netErr); err != nil {
-		return append(out, errorFinding("hive", err))
+		return append(out, newErrorFinding("hive", err))
 	}
 	out = append(out, m.examineImages(ctx)...)
 	where := m.hypervisorConfigs(recorded, len(all) > 0)
 	findings := map[string][]provision.Finding{}
 	inventories := map[string]provision.Inventory{}
 	var mu sync.Mutex
-	_ = fleet.ForAll(slices.Sorted(maps.Keys(where)), func(name string) error { // errors become findings
+	_ = fleet.ForAll(slices.Sorted(maps.Keys(where)), func(name string) error { // examineHypervisor returns errors as findings
 		list, inventory := m.examineHypervisor(ctx, name, where[name], m.clusterIdentity(recorded), net)
 		mu.Lock()
 		defer mu.Unlock()
@@ -58,8 +57,8 @@ func (m *Manager) Examine(ctx context.Context, recorded *state.State) []provisio
 	return out
 }
 
-// errorFinding makes a finding of an error.
-func errorFinding(what string, err error) provision.Finding {
+// newErrorFinding converts an error to a finding.
+func newErrorFinding(what string, err error) provision.Finding {
 	return provision.Finding{What: what, State: provision.FindingError, Text: err.Error(), Fix: failure.Hint(err)}
 }
 
@@ -68,7 +67,7 @@ func (m *Manager) examineHypervisor(ctx context.Context, name string, h state.Hy
 	defer wait.End()
 	p, err := m.Open(ctx, name, h)
 	if err != nil {
-		return []provision.Finding{errorFinding("libvirt", err)}, nil
+		return []provision.Finding{newErrorFinding("libvirt", err)}, nil
 	}
 	defer hypervisors{name: p}.close()
 	var out []provision.Finding
@@ -76,28 +75,29 @@ func (m *Manager) examineHypervisor(ctx context.Context, name string, h state.Hy
 		out = d.Examine(ctx, net)
 	}
 	if slices.ContainsFunc(out, func(f provision.Finding) bool { return f.What == "libvirt" && f.State == provision.FindingError }) {
-		return out, nil // a survey would wait for the same hypervisor again
+		return out, nil // libvirt does not work, so a survey would fail too
 	}
 	inventory, err := p.Survey(ctx, c, net)
 	if err != nil {
 		for _, f := range out {
 			if f.State == provision.FindingError {
-				return out, nil // a finding reports the reason already
+				return out, nil // the findings already contain an error, so a second one is not added
 			}
 		}
-		return append(out, errorFinding("libvirt", err)), nil
+		return append(out, newErrorFinding("libvirt", err)), nil
 	}
 	return out, &inventory
 }
 
-// examineCapacity compares what the desired machines need with what the hypervisors have.
+// examineCapacity compares the memory and disk space that new machines need with the free memory and disk space of
+// the hypervisors.
 func (m *Manager) examineCapacity(ctx context.Context, recorded *state.State, all []provision.Desired, inventories map[string]provision.Inventory) []provision.Finding {
-	net, _ := m.clusterNetwork(recorded, len(all) > 0) // Examine has checked the error
-	plan, err := provision.Make(all, inventories, provision.Options{Cluster: m.clusterIdentity(recorded), Network: net, Recorded: recordedMachines(recorded), Fixed: fixedAddresses(m.Hive), Closed: m.closedHypervisors(m.hypervisorConfigs(recorded, len(all) > 0))})
+	net, _ := m.clusterNetwork(recorded, len(all) > 0) // Examine has already reported the error
+	plan, err := provision.Make(all, inventories, provision.Options{Cluster: m.clusterIdentity(recorded), Network: net, Recorded: recordedMachines(recorded), Fixed: fixedAddresses(m.Hive), Closed: m.findClosedHypervisors(m.hypervisorConfigs(recorded, len(all) > 0))})
 	if err != nil {
-		return []provision.Finding{errorFinding("room", err)}
+		return []provision.Finding{newErrorFinding("room", err)}
 	}
-	out := []provision.Finding{{What: "memory", State: provision.FindingOK, Text: capacityText(plan)}}
+	out := []provision.Finding{{What: "memory", State: provision.FindingOK, Text: describeCapacity(plan)}}
 	disks, pins := map[string]uint64{}, 0
 	for _, c := range plan.Changes {
 		if c.NeedsImage() {
@@ -119,7 +119,7 @@ func (m *Manager) examineCapacity(ctx context.Context, recorded *state.State, al
 	return out
 }
 
-func capacityText(p provision.Plan) string {
+func describeCapacity(p provision.Plan) string {
 	n := 0
 	for _, c := range p.Changes {
 		if c.Action == provision.Create {
@@ -132,7 +132,7 @@ func capacityText(p provision.Plan) string {
 	return "there is room for " + fleet.Count(n, "new machine")
 }
 
-// examineImages loads the images that the hive names.
+// examineImages returns a finding for the image of each role. An image that is not built yet is no error.
 func (m *Manager) examineImages(ctx context.Context) []provision.Finding {
 	var out []provision.Finding
 	hashes := m.Dir.Hashes()
@@ -141,7 +141,7 @@ func (m *Manager) examineImages(ctx context.Context) []provision.Finding {
 		f := provision.Finding{What: "image", State: provision.FindingOK, Where: "role " + role, Text: "it will be built when it is needed"}
 		if path != nil {
 			if i, err := loadImage(ctx, *path, hashes); err == nil {
-				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, roundSize(fileSize(i.Disk)))
+				f.Text = fmt.Sprintf("%s, %s, %s", *path, i.Format, formatRoundedSize(fileSize(i.Disk)))
 			} else if isStorePath(*path) && !durable.Exists(*path) {
 				f.Text = *path + " will be built when it is needed"
 			} else {
@@ -149,14 +149,14 @@ func (m *Manager) examineImages(ctx context.Context) []provision.Finding {
 				if errors.As(err, &why) {
 					why.Role = role
 				}
-				f = errorFinding("image", err)
+				f = newErrorFinding("image", err)
 				f.Where = "role " + role
 			}
 		}
 		out = append(out, f)
 	}
 	if durable.Exists(string(m.Dir)) {
-		_ = hashes.Save() // the saved hashes are only a cache
+		_ = hashes.Save() // an error is ignored: the hashes are only a cache
 	}
 	return out
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// GeneratesSecrets reports whether the hive has keys that nixbench generates. Their public facts are
-// visible to the evaluation.
+// GeneratesSecrets reports whether the hive has keys that nixbench generates. The evaluation
+// reads public facts about these keys.
 func (m *Manager) GeneratesSecrets() bool {
 	for _, u := range m.Hive.Units {
 		for _, k := range u.Deployment.Keys {
@@ -27,8 +27,8 @@ func (m *Manager) GeneratesSecrets() bool {
 	return false
 }
 
-// encodeFacts encodes the facts about the recorded machines and generated secrets. It returns nil for
-// a hive that has neither.
+// EncodeFacts encodes the facts about the recorded machines and the generated secrets. It returns nil if
+// nixbench boots no machine of the hive and generates no secret.
 func (m *Manager) EncodeFacts(recorded *state.State) ([]byte, error) {
 	if len(Booted(m.Hive, m.Hive.Nodes)) == 0 && !m.GeneratesSecrets() {
 		return nil, nil
@@ -49,7 +49,7 @@ func (m *Manager) EncodeFacts(recorded *state.State) ([]byte, error) {
 	return r.Encode()
 }
 
-// WriteFacts writes the facts about the recorded machines to the facts file, if the hive has facts.
+// WriteFacts writes the facts about the recorded machines to the facts file, unless EncodeFacts returns nil.
 func (m *Manager) WriteFacts(recorded *state.State) error {
 	data, err := m.EncodeFacts(recorded)
 	if err != nil || data == nil {
@@ -58,7 +58,7 @@ func (m *Manager) WriteFacts(recorded *state.State) error {
 	return m.Dir.WriteFacts(data, recorded.Machines)
 }
 
-// FactsFile returns the facts file, or an empty name if there is none.
+// FactsFile returns the path of the facts file; empty if nixbench boots no machine or the file does not exist.
 func (m *Manager) FactsFile() string {
 	if len(Booted(m.Hive, m.Hive.Nodes)) == 0 || !durable.Exists(m.Dir.Facts()) {
 		return ""
@@ -69,10 +69,11 @@ func (m *Manager) FactsFile() string {
 // clusterCA is the secret whose public key hash the modules of every engine read as runtime.caHash.
 const clusterCA = "cluster-ca"
 
-// GeneratedFacts returns the facts about the generated secrets of the hive, by the names of their keys, and
-// the hash of the cluster's CA. Secrets that do not exist are generated.
+// GeneratedFacts returns the facts about the generated secrets of the hive, by the name of the key, and the public
+// key hash of the cluster's CA. Secrets that do not exist are generated.
 //
-// A key that several units have is one fact, so it has to be the same secret at the same path on all of them.
+// Two units may have a key with the same name only if the secret and the path are the same, because the facts have
+// one entry for each name. Otherwise GeneratedFacts returns an error.
 func GeneratedFacts(hive *nixeval.Hive, v *vault.Vault) (map[string]facts.Secret, string, error) {
 	out := map[string]facts.Secret{}
 	owner := map[string]string{}

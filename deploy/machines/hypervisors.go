@@ -9,9 +9,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 	"github.com/nixbench/nixbench/nixeval"
@@ -20,11 +19,11 @@ import (
 // Opener connects to a hypervisor.
 type Opener func(ctx context.Context, name string, h state.Hypervisor) (provision.Provider, error)
 
-// hypervisors are the connections to the hypervisors of a cluster, by name.
+// hypervisors contains the connections to the hypervisors of a cluster, by the hypervisor's name.
 type hypervisors map[string]provision.Provider
 
-// connectHypervisors opens the connections to all hypervisors at the same time. If some cannot be opened, it
-// returns the others together with the error.
+// connectHypervisors opens the connections to all hypervisors at the same time. If some connections cannot be
+// opened, it returns the opened connections together with the error.
 func connectHypervisors(ctx context.Context, open Opener, where map[string]state.Hypervisor, send event.Sink) (hypervisors, error) {
 	out := hypervisors{}
 	var mu sync.Mutex
@@ -33,7 +32,7 @@ func connectHypervisors(ctx context.Context, open Opener, where map[string]state
 		defer wait.End()
 		p, err := open(ctx, name, where[name])
 		if err != nil {
-			return withHypervisor(err, name, "connect")
+			return wrapHypervisorError(err, name, "connect")
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -43,8 +42,9 @@ func connectHypervisors(ctx context.Context, open Opener, where map[string]state
 	return out, err
 }
 
-// withHypervisor adds the name of the hypervisor and the operation to an error that does not have them.
-func withHypervisor(err error, name, op string) error {
+// wrapHypervisorError adds the hypervisor's name and the operation to an error, unless it is a [provision.Error], which
+// has both.
+func wrapHypervisorError(err error, name, op string) error {
 	var described *provision.Error
 	if errors.As(err, &described) {
 		return err
@@ -55,12 +55,12 @@ func withHypervisor(err error, name, op string) error {
 func (hs hypervisors) close() {
 	for _, p := range hs {
 		if c, ok := p.(io.Closer); ok {
-			_ = c.Close() // all requests are done, so the error does not matter
+			_ = c.Close() // an error is ignored: all requests have ended
 		}
 	}
 }
 
-// survey asks each hypervisor what it has of the cluster.
+// survey returns the inventory of each hypervisor, by the hypervisor's name.
 func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provision.Network, send event.Sink) (map[string]provision.Inventory, error) {
 	sites := map[string]provision.Inventory{}
 	var mu sync.Mutex
@@ -69,7 +69,7 @@ func (hs hypervisors) survey(ctx context.Context, c provision.Cluster, net provi
 		defer wait.End()
 		site, err := hs[name].Survey(ctx, c, net)
 		if err != nil {
-			return withHypervisor(err, name, "survey")
+			return wrapHypervisorError(err, name, "survey")
 		}
 		mu.Lock()
 		defer mu.Unlock()

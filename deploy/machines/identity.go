@@ -13,21 +13,23 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// nodeFile is /var/lib/nixbench/node.json: the node's identity, for closures that several nodes share.
+// nodeFile is the content of /var/lib/nixbench/node.json. A node whose closure is shared with other nodes reads its
+// identity from this file.
 type nodeFile struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
 	Name    string `json:"name"`
 	Role    string `json:"role"`
 	Index   int    `json:"index"`
-	// Address is absent if it is discovered after the boot. It is then uploaded together with the keys.
+	// Address is absent at the first boot if it is discovered after the boot. NodeDeployment then adds the file with
+	// the address to the keys, which are uploaded.
 	Address netip.Addr `json:"address,omitzero"`
 }
 
 const nodeFilePath = "/var/lib/nixbench/node.json"
 
 // NodeDeployment returns the deployment options of a node. If the machine's address was discovered
-// after its creation and the node is a cluster member, node.json with the address is among the keys.
+// after its creation and the node is a cluster member, the keys contain node.json with the address.
 func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.State) (nixeval.Deployment, error) {
 	d := m.Hive.Unit(n.Unit).Deployment
 	machine := recorded.Machines[n.Name]
@@ -51,8 +53,8 @@ func (m *Manager) NodeDeployment(n nixeval.Node, recorded *state.State) (nixeval
 }
 
 // machineIdentity returns the identity that a machine gets: authorized key, node file and host key.
-// The host key is left out if the state folder no longer has it and the disk is kept: the
-// machine then keeps its own.
+// The host key is empty if the state folder no longer has it and the machine keeps its disk,
+// which contains the host key.
 func (m *Task) machineIdentity(s provision.Spec) (provision.Identity, error) {
 	id := s.Identity
 	id.AuthorizedKeys = []string{m.plan.clientKey.Public}

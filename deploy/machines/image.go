@@ -68,7 +68,7 @@ func loadImage(ctx context.Context, path string, hashes *state.Hashes) (provisio
 	return i, nil
 }
 
-// cmdlineSize is the maximum size of a kernel command line; Linux itself accepts at most 4 KiB.
+// cmdlineSize is the maximum size of a cmdline file in bytes. Linux accepts a command line of at most 4 KiB.
 const cmdlineSize = 64 << 10
 
 // readImageFolder finds the disk image, kernel, initrd and command line in a folder.
@@ -102,8 +102,8 @@ func readImageFolder(dir string) (provision.Image, error) {
 	return i, nil
 }
 
-// findDiskImages returns the disk images in a folder. If there are none, it returns those in its
-// direct subfolders, where some Nix image builders put them.
+// findDiskImages returns the disk images in a folder. If there are none, it returns the disk images in
+// the folder's direct subfolders, where some Nix image builders put them.
 func findDiskImages(dir string) ([]string, error) {
 	for _, pattern := range []string{"*", "*/*"} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
@@ -139,9 +139,9 @@ func detectFormat(disk string) (provision.Format, error) {
 	return provision.Raw, nil
 }
 
-// ImageError is the reason why a role cannot boot from an image.
+// ImageError describes why a role cannot boot from an image.
 type ImageError struct {
-	Role string // or empty
+	Role string // empty: the role is not known
 	Path string
 	Err  error
 }
@@ -185,8 +185,8 @@ func fileSize(file string) uint64 {
 	return uint64(info.Size())
 }
 
-// roundSize formats a size rounded down to whole MiB: 480 MiB.
-func roundSize(n uint64) string {
+// formatRoundedSize formats a size rounded down to whole MiB: 480 MiB.
+func formatRoundedSize(n uint64) string {
 	if n >= 1<<20 {
 		n &^= 1<<20 - 1
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// Machines holds what is needed to boot and remove the machines of a cluster.
+// Manager contains what is needed to boot and remove the machines of a cluster.
 type Manager struct {
 	Hive  *nixeval.Hive
 	Dir   state.Dir
 	Open  Opener
 	Vault *vault.Vault                                 // secrets that nixbench generates
-	Eval  *nixeval.Evaluator                           // builds images that the hive does not name
-	Keep  func(built map[string]nixeval.Closure) error // adds garbage collector roots, by name; nil: none
-	Ask   func(changes []provision.Change) error       // asks the user before running machines are stopped; nil: does not ask
+	Eval  *nixeval.Evaluator                           // builds the images of roles without the option image
+	Keep  func(built map[string]nixeval.Closure) error // creates garbage collector roots for built images, by the root's name; nil: creates none
+	Ask   func(changes []provision.Change) error       // asks the user to confirm changes that stop running machines; nil: does not ask
 	Send  event.Sink
 }
 
@@ -29,13 +29,13 @@ func (m *Manager) HasMachines(recorded *state.State) bool {
 	return m != nil && (len(Booted(m.Hive, m.Hive.Nodes)) > 0 || recorded.Cluster != nil)
 }
 
-// Starter starts the machines of a plan, and records them.
+// Starter creates and starts the machines of a plan, and writes them to the state.
 type Starter struct {
 	*Manager
 	Fleet       *fleet.Fleet
 	Store       *state.Store
 	RunID       string
-	Parallel    int                         // maximum number of machines that are created at once; 0: all
-	BootTimeout time.Duration               // how long a machine may take to become ready; 0: a default for its kind
-	Deferred    func(provision.Change) bool // reports whether a change waits until its node may change; nil: none does
+	Parallel    int                         // maximum number of machines that are created at once; 0: no limit
+	BootTimeout time.Duration               // how long a machine may take to become ready; 0: see bootTimeLimit
+	Deferred    func(provision.Change) bool // reports whether a change waits until the node's wave begins; nil: no change waits
 }

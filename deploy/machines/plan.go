@@ -14,21 +14,21 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// machinePlan is the changes to be made to machines, with the hypervisors and inventories that the
-// plan was made from.
+// Plan contains the planned changes to machines, and the hypervisors and inventories that the plan was computed
+// from.
 type Plan struct {
 	provision.Plan
 	hypervisors map[string]state.Hypervisor
 	providers   hypervisors
 	inventories map[string]provision.Inventory
-	images      map[provision.ImageKey]provision.Image // those that were loaded to make the plan
-	clientKey   state.Key                              // logs in to the machines; made when the plan is recorded
+	images      map[provision.ImageKey]provision.Image // images that MakePlan loaded, so that they are not loaded again
+	clientKey   state.Key                              // SSH key that logs in to the machines; created when the plan is recorded
 }
 
 func (plan *Plan) Close() { plan.providers.close() }
 
-// makePlan surveys the hypervisors and plans the changes to machines. selected is nil for all
-// nodes; a plan for only some nodes removes no machine.
+// MakePlan surveys the hypervisors and plans the changes to the machines of the selected nodes; nil selects all
+// nodes. Only a plan for all nodes removes machines.
 func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected []nixeval.Node, recreate bool) (*Plan, error) {
 	o := provision.Options{Cluster: m.clusterIdentity(recorded), Recorded: recordedMachines(recorded), Recreate: recreate, Fixed: fixedAddresses(m.Hive)}
 	all, err := desiredMachines(m.Hive)
@@ -50,13 +50,13 @@ func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected 
 	if err := m.validatePools(plan.hypervisors, recorded); err != nil {
 		return nil, err
 	}
-	o.Closed = m.closedHypervisors(plan.hypervisors)
+	o.Closed = m.findClosedHypervisors(plan.hypervisors)
 	if plan.providers, err = connectHypervisors(ctx, m.Open, plan.hypervisors, m.Send); err == nil {
 		plan.inventories, err = plan.providers.survey(ctx, o.Cluster, o.Network, m.Send)
 	}
-	err = addAbandonHint(err, recorded)
+	err = addForgetHint(err, recorded)
 	if err == nil && recreate {
-		o.Images, err = m.loadImages(ctx, imagesToCompare(all, plan.inventories, o))
+		o.Images, err = m.loadImages(ctx, findImagesToCompare(all, plan.inventories, o))
 		plan.images = o.Images
 	}
 	if err == nil {
@@ -78,8 +78,8 @@ func (m *Manager) MakePlan(ctx context.Context, recorded *state.State, selected 
 	return plan, nil
 }
 
-// clusterIdentity returns the name and id that mark our machines on hypervisors. Before the first
-// apply the state has no id; a new random one matches no machine.
+// clusterIdentity returns the cluster's name and id, which mark the cluster's machines on hypervisors. Before the
+// first apply the state has no id, and clusterIdentity returns a random id, which no machine has.
 func (m *Manager) clusterIdentity(recorded *state.State) provision.Cluster {
 	id := ""
 	if recorded.Cluster != nil {
@@ -90,18 +90,19 @@ func (m *Manager) clusterIdentity(recorded *state.State) provision.Cluster {
 	return provision.Cluster{Name: m.Hive.ClusterName(), ID: id}
 }
 
-// clusterNetwork returns the network of the hive, or the recorded one if the hive has no machines.
+// clusterNetwork returns the network in the hive. If desired is false, because the hive has no machines, it returns
+// the recorded network.
 func (m *Manager) clusterNetwork(recorded *state.State, desired bool) (provision.Network, error) {
 	if !desired && recorded.Cluster != nil {
 		n := recorded.Cluster.Network
-		cidr, _ := netip.ParsePrefix(n.CIDR) // it is empty for a network that nixbench does not manage
+		cidr, _ := netip.ParsePrefix(n.CIDR) // CIDR is empty for a network that nixbench does not manage
 		return provision.Network{Name: n.Name, Mode: provision.Mode(n.Mode), CIDR: cidr, Bridge: n.Bridge, Domain: n.Domain}, nil
 	}
 	return desiredNetwork(m.Hive)
 }
 
-// hypervisorConfigs returns the hypervisors of the hive and the recorded ones, which may still
-// have machines of ours.
+// hypervisorConfigs returns the hypervisors in the hive, if the hive has machines, and the recorded hypervisors, which
+// may have machines of the cluster.
 func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[string]state.Hypervisor {
 	out := map[string]state.Hypervisor{}
 	if recorded.Cluster != nil {
@@ -113,9 +114,9 @@ func (m *Manager) hypervisorConfigs(recorded *state.State, desired bool) map[str
 	return out
 }
 
-// closedHypervisors returns the hypervisors that get no new machines because the hive no longer
-// names them.
-func (m *Manager) closedHypervisors(where map[string]state.Hypervisor) map[string]bool {
+// findClosedHypervisors reports for each hypervisor whether it gets no new machines, because the hive no longer
+// contains the hypervisor.
+func (m *Manager) findClosedHypervisors(where map[string]state.Hypervisor) map[string]bool {
 	out, open := map[string]bool{}, hypervisorsOf(m.Hive)
 	for name := range where {
 		_, ok := open[name]
@@ -137,9 +138,9 @@ func recordedMachines(recorded *state.State) map[string]provision.Recorded {
 	return out
 }
 
-// imagesToCompare returns the images of the selected nodes that have a machine. They are compared
-// with the images that the machines were made from.
-func imagesToCompare(all []provision.Desired, inventories map[string]provision.Inventory, o provision.Options) []provision.ImageKey {
+// findImagesToCompare returns the images of the selected nodes that have a machine. A plan that
+// recreates machines compares these images with the images that the machines were created from.
+func findImagesToCompare(all []provision.Desired, inventories map[string]provision.Inventory, o provision.Options) []provision.ImageKey {
 	roles := map[string]string{}
 	for _, w := range all {
 		if o.Selected == nil || o.Selected(w.Node) {
@@ -159,7 +160,7 @@ func imagesToCompare(all []provision.Desired, inventories map[string]provision.I
 }
 
 // validateHypervisorURIs returns an error if a hypervisor's name now refers to another host while the
-// old host still has a machine. nixbench would lose track of that machine and create it a second time.
+// old host still has a machine. Without this error nixbench would create the machine a second time, on the new host.
 func (m *Manager) validateHypervisorURIs(plan *Plan, recorded *state.State) error {
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		s := recorded.Machines[node]
@@ -179,7 +180,7 @@ func (m *Manager) validateHypervisorURIs(plan *Plan, recorded *state.State) erro
 }
 
 // validatePools returns an error if the hive names another pool for a hypervisor that has machines.
-// Their disks would not be found in the new pool, and all machines would be recreated.
+// Without this error nixbench would not find the machines' disks in the new pool, and would recreate the machines.
 func (m *Manager) validatePools(where map[string]state.Hypervisor, recorded *state.State) error {
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		s := recorded.Machines[node]
@@ -197,12 +198,12 @@ func (m *Manager) validatePools(where map[string]state.Hypervisor, recorded *sta
 }
 
 // validateNetworkUnchanged returns an error if the hive's network differs from the network of existing
-// machines. They stay on their network, and nixbench cannot change it while they use it.
+// machines. nixbench cannot change a network while machines use it.
 func validateNetworkUnchanged(wanted provision.Network, recorded *state.State) error {
 	if recorded.Cluster == nil {
 		return nil
 	}
-	old, now := recorded.Cluster.Network, stateNetwork(wanted)
+	old, now := recorded.Cluster.Network, toStateNetwork(wanted)
 	if !wanted.Mode.Ours() { // nixbench does not configure the domain of a network that it does not manage
 		old.Domain, now.Domain = "", ""
 	}
@@ -228,7 +229,7 @@ func formatNetwork(n state.Network) string {
 	return fmt.Sprintf("%s (%s)", n.Name, strings.Join(about, ", "))
 }
 
-func stateNetwork(n provision.Network) state.Network {
+func toStateNetwork(n provision.Network) state.Network {
 	out := state.Network{Name: n.Name, Mode: string(n.Mode), Bridge: n.Bridge, Domain: n.Domain}
 	if n.CIDR.IsValid() {
 		out.CIDR = n.CIDR.String()

@@ -11,8 +11,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// preflight checks a machine plan before anything is created: that the images of the hive exist, and that the
-// hypervisors can run such machines. An error that is the same for all machines of a role is reported once.
+// preflight checks, before any machine is created, that the images in the hive exist and that the hypervisors can run
+// the planned machines. It reports an error once if several machines have the same error.
 func (m *Manager) preflight(ctx context.Context, g *Plan) error {
 	images := map[string]provision.Image{}
 	failed := map[string]error{}
@@ -23,12 +23,12 @@ func (m *Manager) preflight(ctx context.Context, g *Plan) error {
 			}
 			i, err := findImage(*path)
 			if images[c.Role] = i; err != nil {
-				failed[c.Role] = withRole(err, c.Role)
+				failed[c.Role] = setImageErrorRole(err, c.Role)
 			}
 		}
 	}
 	type group struct{ role, hypervisor string }
-	checked := map[group]bool{} // whether the image was checked
+	checked := map[group]bool{} // the image was checked on the hypervisor, so it is not checked again
 	reported := map[string]bool{}
 	var errs []error
 	for _, role := range slices.Sorted(maps.Keys(failed)) {
@@ -50,7 +50,7 @@ func (m *Manager) preflight(ctx context.Context, g *Plan) error {
 			continue
 		}
 		reported[err.Error()] = true
-		errs = append(errs, withHypervisor(err, c.Hypervisor, fmt.Sprintf("check %s", c.Node)))
+		errs = append(errs, wrapHypervisorError(err, c.Hypervisor, fmt.Sprintf("check %s", c.Node)))
 	}
 	return errors.Join(errs...)
 }

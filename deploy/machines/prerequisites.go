@@ -7,23 +7,21 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// prerequisites prepares what machines need before they can be created: networks and images. Each
-// part is prepared once, when the first machine needs it. A machine waits only for the parts that
-// it needs.
+// prerequisites prepares the networks and images that machines need before they can be created. Each network and
+// image is prepared once, when the first machine needs it. A machine waits only for its own network and image.
 type prerequisites struct {
 	*Starter
 	plan             *Plan
 	keys             []provision.ImageKey
 	images           func() (map[provision.ImageKey]provision.Image, error)
-	reserveAddresses map[string]func() error                        // by hypervisor: prepares its network at every call
-	prepareNetwork   map[string]func() error                        // by hypervisor: prepares its network at the first call only
-	uploadImage      map[string]map[provision.ImageKey]func() error // by hypervisor
+	reserveAddresses map[string]func() error                        // by hypervisor: prepares the hypervisor's network at every call
+	prepareNetwork   map[string]func() error                        // by hypervisor: prepares the hypervisor's network at the first call only
+	uploadImage      map[string]map[provision.ImageKey]func() error // by hypervisor and image: uploads the image at the first call only
 }
 
 func (s *Starter) newPrerequisites(ctx context.Context, plan *Plan) *prerequisites {
@@ -41,7 +39,7 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *Plan) *prerequisit
 		}
 		return all, err
 	})
-	locks := map[string]*sync.Mutex{} // one Prepare at a time per host, which several hypervisors may share
+	locks := map[string]*sync.Mutex{} // by host: on one host, only one Prepare runs at a time
 	for _, name := range slices.Sorted(maps.Keys(plan.providers)) {
 		lock := locks[plan.inventories[name].Host]
 		if lock == nil || plan.inventories[name].Host == "" {
@@ -49,13 +47,13 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *Plan) *prerequisit
 			locks[plan.inventories[name].Host] = lock
 		}
 		prepare := func(images ...provision.Image) error {
-			wait := s.Send.Wait(prepareWait(name, images))
+			wait := s.Send.Wait(newPreparationEvent(name, images))
 			defer wait.End()
 			lock.Lock()
 			defer lock.Unlock()
 			err := plan.providers[name].Prepare(ctx, plan.Cluster, provision.HostSetup{Network: plan.Network, Reservations: plan.Reservations(name), Images: images})
 			if err != nil {
-				return withHypervisor(err, name, "prepare")
+				return wrapHypervisorError(err, name, "prepare")
 			}
 			return nil
 		}
@@ -78,8 +76,8 @@ func (s *Starter) newPrerequisites(ctx context.Context, plan *Plan) *prerequisit
 	return f
 }
 
-// prepareWait describes what a hypervisor is preparing.
-func prepareWait(hypervisor string, images []provision.Image) event.Event {
+// newPreparationEvent returns the event of waiting until a hypervisor has prepared its network, or uploaded the images.
+func newPreparationEvent(hypervisor string, images []provision.Image) event.Event {
 	if len(images) == 0 {
 		return event.Event{Phase: event.Provision, Text: fmt.Sprintf("hypervisor %s: its network", hypervisor)}
 	}
@@ -87,7 +85,7 @@ func prepareWait(hypervisor string, images []provision.Image) event.Event {
 	for _, i := range images {
 		size += fileSize(i.Disk)
 	}
-	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, roundSize(size))}
+	return event.Event{Phase: event.Image, Text: fmt.Sprintf("hypervisor %s: the upload of an image of %s", hypervisor, formatRoundedSize(size))}
 }
 
 // prepareFor prepares the network and image that the change needs.
@@ -101,7 +99,7 @@ func (f *prerequisites) prepareFor(c provision.Change) error {
 	return nil
 }
 
-// imageOf returns the image that the machine is created from. prepareFor has to be called before.
+// imageOf returns the image that the machine is created from. The caller must have called prepareFor.
 func (f *prerequisites) imageOf(c provision.Change) (provision.Image, error) {
 	if !c.NeedsImage() {
 		return provision.Image{}, nil
@@ -114,7 +112,7 @@ func (f *prerequisites) imageOf(c provision.Change) (provision.Image, error) {
 	return i, err
 }
 
-// prepareImages prepares all images, and sends the events of that phase.
+// prepareImages prepares all images, and sends the events of the image phase.
 func (f *prerequisites) prepareImages() {
 	if len(f.keys) == 0 {
 		return
@@ -123,13 +121,13 @@ func (f *prerequisites) prepareImages() {
 	var failed bool
 	for _, c := range f.plan.Changes {
 		if c.NeedsImage() && f.prepareFor(c) != nil {
-			failed = true // the task of that machine reports the error
+			failed = true // the error is not returned, because the machine's task returns it
 		}
 	}
-	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: f.imageSummary()})
+	f.Send.Send(event.Event{Kind: event.PhaseEnd, Phase: event.Image, Total: len(f.keys), Failed: failed, Text: f.describeImages()})
 }
 
-func (f *prerequisites) imageSummary() string {
+func (f *prerequisites) describeImages() string {
 	all, _ := f.images()
 	var size uint64
 	for _, k := range f.keys {
@@ -138,5 +136,5 @@ func (f *prerequisites) imageSummary() string {
 	if size == 0 {
 		return fleet.Count(len(f.keys), "image")
 	}
-	return fmt.Sprintf("%s, %s", fleet.Count(len(f.keys), "image"), roundSize(size))
+	return fmt.Sprintf("%s, %s", fleet.Count(len(f.keys), "image"), formatRoundedSize(size))
 }

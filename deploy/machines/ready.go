@@ -16,9 +16,10 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// discoverAddress waits for the machine's address and records it. A machine that has been running
-// since an earlier run keeps its recorded address if the hypervisor does not report one.
-func (m *Task) discoverAddress(ctx context.Context, longAgo bool) error {
+// discoverAddress waits for the machine's address and records it. If wasReady is set, because
+// the machine became ready in an earlier run, and the hypervisor reports no address, the machine keeps its recorded
+// address.
+func (m *Task) discoverAddress(ctx context.Context, wasReady bool) error {
 	d, ok := m.plan.providers[m.Change.Hypervisor].(provision.Discoverer)
 	if !ok {
 		return &provision.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: errors.New("this kind of hypervisor does not report addresses")}
@@ -32,21 +33,21 @@ func (m *Task) discoverAddress(ctx context.Context, longAgo bool) error {
 		if a := preferredAddress(all); a.IsValid() {
 			return m.recordAddress(a)
 		}
-		if longAgo && recorded.IsValid() && ctx.Err() == nil {
+		if wasReady && recorded.IsValid() && ctx.Err() == nil {
 			return nil
 		}
 		if err != nil && ctx.Err() == nil {
-			return withHypervisor(err, m.Change.Hypervisor, "find the address of "+m.Change.Node)
+			return wrapHypervisorError(err, m.Change.Hypervisor, "find the address of "+m.Change.Node)
 		}
 		if err := sleep(ctx, time.Second); err != nil {
 			err = fmt.Errorf("the hypervisor reports no address for it on network %s: %w", m.plan.Network.Name, err)
-			return &provision.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: err, Fix: m.addressHint()}
+			return &provision.Error{Hypervisor: m.Change.Hypervisor, Node: m.Change.Node, Op: "find its address", Err: err, Fix: m.describeAddressFix()}
 		}
 	}
 }
 
-// addressHint returns what to do when the hypervisor does not see the machine's address.
-func (m *Task) addressHint() string {
+// describeAddressFix returns what the user can do if the hypervisor reports no address of the machine.
+func (m *Task) describeAddressFix() string {
 	if m.plan.Network.Mode != provision.Bridge {
 		return ""
 	}
@@ -54,8 +55,8 @@ func (m *Task) addressHint() string {
 		"; a virtual machine with a guest agent reports its address (services.qemuGuest.enable = true); the address of others is discovered from their traffic with the hypervisor or with this machine"
 }
 
-// preferredAddress returns the first address that can be reached from other hosts. It prefers
-// IPv4, because an IPv4 address needs no zone.
+// preferredAddress returns the first IPv4 address that other hosts can reach, or else the first IPv6 address. An
+// IPv4 address needs no zone.
 func preferredAddress(all []netip.Addr) netip.Addr {
 	var best netip.Addr
 	for _, a := range all {
@@ -86,21 +87,21 @@ func (m *Task) recordAddress(a netip.Addr) error {
 // waitForSystem waits until the machine accepts an SSH login with its pinned host key and its system
 // has started. It does not wait for failed units, because the deployment may repair them.
 func (m *Task) waitForSystem(ctx context.Context) error {
-	h, err := m.Fleet.Host(ctx, nixeval.Node{Name: m.Change.Node, Role: m.Change.Role, Unit: m.unitName()})
+	h, err := m.Fleet.Host(ctx, nixeval.Node{Name: m.Change.Node, Role: m.Change.Role, Unit: m.unitOf()})
 	if err != nil {
 		return err
 	}
 	var last error
 	for {
 		if _, err := h.WaitReachable(ctx); err != nil {
-			// cloud-init installs the host key late in the boot. Until then the machine presents the
-			// image's own key.
+			// cloud-init installs the pinned host key late in the boot. Until then sshd uses the image's host
+			// key, so a wrong key is no failure yet.
 			if !m.usesCloudInit() || ctx.Err() != nil {
 				return preferLastError(ctx, err, last)
 			}
 			last = err
 		} else {
-			word, err := m.systemState(ctx, h)
+			word, err := m.readSystemState(ctx, h)
 			if err == nil && word != "starting" && word != "initializing" {
 				return nil
 			}
@@ -116,7 +117,8 @@ func (m *Task) waitForSystem(ctx context.Context) error {
 	}
 }
 
-// preferLastError returns the last observed error, if there is one, in place of the deadline's error.
+// preferLastError returns last, the last observed error, if the context has ended; otherwise, or if last is nil, it
+// returns err.
 func preferLastError(ctx context.Context, err, last error) error {
 	if ctx.Err() != nil && last != nil {
 		return last
@@ -128,7 +130,7 @@ func (m *Task) usesCloudInit() bool {
 	return m.Hive.Roles[m.Change.Role].Identity == string(provision.CloudInit)
 }
 
-func (m *Task) unitName() string {
+func (m *Task) unitOf() string {
 	for _, n := range m.Hive.Nodes {
 		if n.Name == m.Change.Node {
 			return n.Unit
@@ -137,8 +139,8 @@ func (m *Task) unitName() string {
 	return m.Change.Node
 }
 
-// systemState returns the output of systemctl is-system-running, such as running or degraded.
-func (m *Task) systemState(ctx context.Context, h *remote.Host) (string, error) {
+// readSystemState returns the output of systemctl is-system-running on the machine, such as running or degraded.
+func (m *Task) readSystemState(ctx context.Context, h *remote.Host) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	var out bytes.Buffer

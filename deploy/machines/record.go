@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// AskAndRecord asks the user about running machines that the plan stops, and writes the plan to the record of the
-// run and to the state.
+// AskAndRecord asks the user to confirm the changes that stop running machines, and writes the plan to the run's
+// record and to the state. whole is set if the plan is for all nodes: stale records are then removed.
 func (s *Starter) AskAndRecord(plan *Plan, record *state.Recorder, whole bool) error {
 	if changes := plan.Disturbing(); len(changes) > 0 && s.Ask != nil {
 		if err := s.Ask(changes); err != nil {
@@ -27,8 +27,8 @@ func (s *Starter) AskAndRecord(plan *Plan, record *state.Recorder, whole bool) e
 	return s.WriteFacts(s.Store.State())
 }
 
-// recordPlan writes the cluster's id and the planned machines to the state, and creates their
-// keys. The state is written before any machine is created, so that no later run loses track of one.
+// recordPlan writes the cluster's id and the planned machines to the state, and creates the
+// keys that are missing. The state is written before any machine is created, so that a later run finds every machine.
 func (s *Starter) recordPlan(plan *Plan, whole bool) error {
 	dir := s.Dir
 	if err := dir.Create(); err != nil {
@@ -43,7 +43,7 @@ func (s *Starter) recordPlan(plan *Plan, whole bool) error {
 	if next.Cluster == nil {
 		next.Cluster = &state.Cluster{ID: plan.Cluster.ID, Hypervisors: map[string]state.Hypervisor{}}
 	}
-	next.Cluster.Network = stateNetwork(plan.Network)
+	next.Cluster.Network = toStateNetwork(plan.Network)
 	for _, p := range plan.Places {
 		if p.Hypervisor != "" {
 			next.Cluster.Hypervisors[p.Hypervisor] = plan.hypervisors[p.Hypervisor]
@@ -56,7 +56,7 @@ func (s *Starter) recordPlan(plan *Plan, whole bool) error {
 		c, hasChange := plan.ChangeOf(p.Node)
 		if hasChange && c.Action != provision.Create {
 			machine.Hypervisor = p.Hypervisor
-			if machine.Created == nil && !c.NeedsImage() { // a run was killed before it recorded the creation
+			if machine.Created == nil && !c.NeedsImage() { // a run was interrupted after it had created the machine
 				when := time.Now().UTC()
 				machine.Created = &when
 			}
@@ -73,7 +73,7 @@ func (s *Starter) recordPlan(plan *Plan, whole bool) error {
 	}
 	var stale []string
 	if whole {
-		stale = staleRecords(plan, now)
+		stale = findStaleRecords(plan, now)
 	}
 	for _, node := range stale {
 		next.Removed(node)
@@ -97,9 +97,9 @@ func (s *Starter) recordPlan(plan *Plan, whole bool) error {
 	return nil
 }
 
-// staleRecords returns the recorded nodes that the hive no longer has and whose machines do not
-// exist any more. Their addresses are free.
-func staleRecords(plan *Plan, recorded *state.State) []string {
+// findStaleRecords returns the recorded nodes that the hive no longer contains and whose machines no longer exist. Other
+// machines may get the addresses of these nodes.
+func findStaleRecords(plan *Plan, recorded *state.State) []string {
 	var out []string
 	for _, node := range slices.Sorted(maps.Keys(recorded.Machines)) {
 		desired := slices.ContainsFunc(plan.Places, func(p provision.Place) bool { return p.Node == node })

@@ -17,7 +17,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// destroyer removes machines and what belongs to them.
+// destroyer removes machines, their records, and the networks, images and files that no machine uses.
 type destroyer struct {
 	*Manager
 	Store    *state.Store
@@ -25,10 +25,10 @@ type destroyer struct {
 	parallel int
 	cluster  provision.Cluster
 	hosts    hypervisors
-	outcome  state.Outcome // of each machine that was removed without an error
+	outcome  state.Outcome // outcome of each machine that was removed without an error
 }
 
-// Destroy removes the machines of a plan, and then what no machine uses any more.
+// Destroy removes the machines of a plan, and then the networks, images and files that no machine uses.
 func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.Store, record *state.Recorder, parallel int) ([]state.NodeResult, error) {
 	w := &destroyer{Manager: m, Store: store, Record: record, parallel: parallel, cluster: m.clusterIdentity(store.State()), hosts: plan.hosts, outcome: Removed}
 	if plan.abandoned != "" {
@@ -41,7 +41,7 @@ func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.S
 			}
 		}
 	}
-	results, err := w.removeAll(ctx, plan.Removals)
+	results, err := w.executeRemovals(ctx, plan.Removals)
 	for _, node := range plan.neverCreated {
 		err = errors.Join(err, w.dropNodeRecord(node))
 	}
@@ -50,37 +50,39 @@ func (m *Manager) Destroy(ctx context.Context, plan *DestroyPlan, store *state.S
 	case plan.abandoned != "":
 		err = w.abandonHypervisor(plan.abandoned)
 	default:
-		err = w.cleanUp(ctx)
+		err = w.removeUnused(ctx)
 	}
 	return results, err
 }
 
-func (w *destroyer) removeAll(ctx context.Context, list []Removal) ([]state.NodeResult, error) {
+// executeRemovals removes machines and their records, several nodes at once, and returns a result for each node. The
+// error joins the errors of the nodes.
+func (w *destroyer) executeRemovals(ctx context.Context, list []Removal) ([]state.NodeResult, error) {
 	if len(list) == 0 {
 		return []state.NodeResult{}, nil
 	}
 	w.Send.Send(event.Event{Kind: event.PhaseStart, Phase: event.Remove, Total: len(list)})
 	var nodes []nixeval.Node
-	parts := map[string][]Removal{} // by node; a node may have two machines by mistake
+	removals := map[string][]Removal{} // removals by node; a node with a duplicate machine has two
 	for _, machine := range list {
-		if parts[machine.Node] == nil {
+		if removals[machine.Node] == nil {
 			nodes = append(nodes, nixeval.Node{Name: machine.Node, Role: machine.Role})
 		}
-		parts[machine.Node] = append(parts[machine.Node], machine)
+		removals[machine.Node] = append(removals[machine.Node], machine)
 	}
 	var results []state.NodeResult
 	var errs []error
 	for _, o := range fleet.Each(ctx, nodes, w.parallel, func(ctx context.Context, n nixeval.Node) (struct{}, error) {
 		w.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Remove, Node: n.Name})
-		err := w.removeMachine(ctx, n.Name, parts[n.Name])
+		err := w.removeMachine(ctx, n.Name, removals[n.Name])
 		w.Send.Send(event.Event{Kind: event.NodeEnd, Phase: event.Remove, Node: n.Name, Failed: err != nil})
 		return struct{}{}, err
 	}) {
 		if o.Err != nil && ctx.Err() != nil && errors.Is(o.Err, context.Canceled) {
-			o.Err = context.Cause(ctx) // the other errors are about the cancellation
+			o.Err = context.Cause(ctx) // the error is only that the context was cancelled
 		}
 		r := state.NodeResult{Node: o.Node.Name, Unit: o.Node.Name, Outcome: w.outcome}
-		duplicate := parts[o.Node.Name][0].duplicate
+		duplicate := removals[o.Node.Name][0].duplicate
 		text := string(w.outcome)
 		if duplicate {
 			text = "its second machine is removed"
@@ -89,7 +91,7 @@ func (w *destroyer) removeAll(ctx context.Context, list []Removal) ([]state.Node
 			r.Outcome, r.Error = state.Failed, o.Err.Error()
 			text = "failed: " + fleet.Brief(o.Node.Name, o.Err)
 		}
-		if !duplicate || o.Err != nil { // otherwise the record has the node's own result
+		if !duplicate || o.Err != nil { // the result of the node's other machine is already in the run's record
 			w.Record.Result(r)
 		}
 		w.Send.Send(event.Event{Kind: event.NodeResult, Phase: event.Remove, Node: o.Node.Name, Text: text, Failed: o.Err != nil})
@@ -100,7 +102,7 @@ func (w *destroyer) removeAll(ctx context.Context, list []Removal) ([]state.Node
 	for i, r := range results {
 		switch {
 		case errs[i] != nil:
-		case w.outcome == Removed && !w.wasFound(parts[r.Node]):
+		case w.outcome == Removed && !w.isOnHypervisor(removals[r.Node]):
 			absent++
 		default:
 			removed++
@@ -114,27 +116,27 @@ func (w *destroyer) removeAll(ctx context.Context, list []Removal) ([]state.Node
 	return results, err
 }
 
-// wasFound reports whether a hypervisor has anything of a node's machine.
-func (w *destroyer) wasFound(parts []Removal) bool {
-	return slices.ContainsFunc(parts, func(p Removal) bool { return p.State != "" || p.duplicate })
+// isOnHypervisor reports whether a hypervisor has a domain or volume of a node's machine.
+func (w *destroyer) isOnHypervisor(removals []Removal) bool {
+	return slices.ContainsFunc(removals, func(p Removal) bool { return p.State != "" || p.duplicate })
 }
 
-// removeMachine removes a node's machine and its record. If only a duplicate machine is removed, the record
-// stays.
-func (w *destroyer) removeMachine(ctx context.Context, node string, parts []Removal) error {
+// removeMachine removes a node's machine and its record. If only a duplicate machine is removed, the node
+// keeps its record.
+func (w *destroyer) removeMachine(ctx context.Context, node string, removals []Removal) error {
 	if err := w.Store.Begin(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine, Since: time.Now().UTC()}); err != nil {
 		return &BootError{Node: node, Err: err}
 	}
-	for _, p := range parts {
+	for _, p := range removals {
 		host := w.hosts[p.Hypervisor]
 		if host == nil {
 			continue // the machine has no hypervisor, or the hypervisor is no longer recorded
 		}
 		if err := host.Remove(ctx, w.cluster, node); err != nil {
-			return &BootError{Node: node, Err: withHypervisor(err, p.Hypervisor, "remove")}
+			return &BootError{Node: node, Err: wrapHypervisorError(err, p.Hypervisor, "remove")}
 		}
 	}
-	if parts[0].duplicate {
+	if removals[0].duplicate {
 		return w.Store.Finish(state.Intent{Run: w.Record.ID(), Node: node, Step: state.RemoveMachine})
 	}
 	return w.dropNodeRecord(node)
@@ -142,18 +144,18 @@ func (w *destroyer) removeMachine(ctx context.Context, node string, parts []Remo
 
 // dropNodeRecord removes the host key and the record of a node's machine.
 func (w *destroyer) dropNodeRecord(node string) error {
-	// The key is removed first: without the record, no later run would look for it.
+	// The host key is removed first: a later run removes only the keys of recorded nodes.
 	if err := w.Dir.RemoveHostKey(node); err != nil {
 		return &BootError{Node: node, Err: err}
 	}
 	return w.Store.Update(func(s *state.State) error { s.Removed(node); return nil })
 }
 
-// cleanUp removes what no machine uses any more. When no machine is left, it also removes the keys, the
-// secrets and the facts, and last the cluster's id. The network and the images carry that id, so it stays as
-// long as one of them could not be removed, and that is an error.
-func (w *destroyer) cleanUp(ctx context.Context) error {
-	stillUsed, err := w.cleanHosts(ctx)
+// removeUnused removes the networks and images that no machine uses. When no machine is left, it also removes the keys,
+// the secrets and the facts, and last the cluster's id. The network and the images are marked with that id. If one
+// of them cannot be removed, removeUnused keeps the id and returns an error.
+func (w *destroyer) removeUnused(ctx context.Context) error {
+	stillUsed, err := w.cleanHypervisors(ctx)
 	recorded := w.Store.State()
 	if len(recorded.Machines) > 0 {
 		if err != nil {
@@ -161,16 +163,17 @@ func (w *destroyer) cleanUp(ctx context.Context) error {
 		}
 		return w.WriteFacts(recorded)
 	}
-	if err := errors.Join(w.removeFiles(recorded), err, stillUsed); err != nil {
+	if err := errors.Join(w.removeLocalFiles(recorded), err, stillUsed); err != nil {
 		return err
 	}
 	return w.Store.Update(func(s *state.State) error { s.Cluster = nil; return nil })
 }
 
-// cleanHosts removes from all hypervisors what no machine uses any more. stillUsed lists what is still in use.
-func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
+// cleanHypervisors removes from all hypervisors the networks and images that no machine uses. stillUsed joins an error for
+// each object of the cluster that could not be removed because it is in use.
+func (w *destroyer) cleanHypervisors(ctx context.Context) (stillUsed, err error) {
 	var errs, used []error
-	for _, name := range slices.Sorted(maps.Keys(w.hosts)) { // one after the other: two of them may share a network and a pool
+	for _, name := range slices.Sorted(maps.Keys(w.hosts)) { // one after the other: two hypervisors may share a network and a pool
 		c, ok := w.hosts[name].(provision.Cleaner)
 		if !ok {
 			continue
@@ -179,7 +182,7 @@ func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
 		all, err := c.Clean(ctx, w.cluster)
 		wait.End()
 		if err != nil {
-			errs = append(errs, withHypervisor(err, name, "clean up"))
+			errs = append(errs, wrapHypervisorError(err, name, "clean up"))
 		}
 		for _, l := range all {
 			used = append(used, &provision.Error{
@@ -191,15 +194,15 @@ func (w *destroyer) cleanHosts(ctx context.Context) (stillUsed, err error) {
 	return errors.Join(used...), errors.Join(errs...)
 }
 
-// removeFiles removes the local files that only machines of this cluster need. It is called when no machine is
-// left.
-func (w *destroyer) removeFiles(recorded *state.State) error {
+// removeLocalFiles removes local files that only machines of this cluster need: keys, facts, roots of images, and the
+// secrets unless other nodes need them. It is called when no machine is left.
+func (w *destroyer) removeLocalFiles(recorded *state.State) error {
 	roots, _ := filepath.Glob(w.Dir.Root("image-*"))
 	for _, root := range roots {
-		_ = os.Remove(root) // only a link to an image that can be built again
+		_ = os.Remove(root) // an error is ignored: the root is only a link to an image that can be built again
 	}
-	if !w.otherNodesRemain(recorded) {
-		// The next cluster gets secrets of its own.
+	if !w.hasUnmanagedNodes(recorded) {
+		// A cluster that is created later must not have the same secrets.
 		if err := w.Dir.RemoveSecrets(); err != nil {
 			return err
 		}
@@ -207,8 +210,8 @@ func (w *destroyer) removeFiles(recorded *state.State) error {
 	return errors.Join(w.Dir.RemoveFacts(), w.Dir.RemoveKeys())
 }
 
-// otherNodesRemain reports whether nodes remain whose machines nixbench does not manage: nodes of the hive,
-// and nodes that were deployed before. They may go on as the same cluster with the existing secrets.
-func (w *destroyer) otherNodesRemain(recorded *state.State) bool {
+// hasUnmanagedNodes reports whether there are nodes whose machines nixbench does not boot: nodes in the hive, or
+// deployed nodes in the state. They may be members of the cluster and need its secrets.
+func (w *destroyer) hasUnmanagedNodes(recorded *state.State) bool {
 	return len(recorded.Nodes) > 0 || slices.ContainsFunc(w.Hive.Nodes, func(n nixeval.Node) bool { return !Boots(w.Hive, n) })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/nixbench/nixbench/nixeval"
 )
 
-// loadImages loads the images of roles, and builds those that the hive does not name.
+// loadImages loads the images of roles. It builds the images of roles without the option image.
 func (m *Manager) loadImages(ctx context.Context, keys []provision.ImageKey) (map[provision.ImageKey]provision.Image, error) {
 	out := map[provision.ImageKey]provision.Image{}
 	hashes := m.Dir.Hashes()
@@ -43,7 +43,7 @@ func (m *Manager) loadImages(ctx context.Context, keys []provision.ImageKey) (ma
 	return out, errors.Join(append(errs, m.Dir.Create(), hashes.Save())...)
 }
 
-// loadGivenImage loads an image that the hive names. It builds a store path that is missing.
+// loadGivenImage loads the image that a role's option image names. It builds the image if it is a missing store path.
 func (m *Manager) loadGivenImage(ctx context.Context, role, path string, hashes *state.Hashes) (provision.Image, error) {
 	if !durable.Exists(path) && isStorePath(path) {
 		if err := m.Eval.WithoutFacts(m.Send).RealiseImage(ctx, role); err != nil {
@@ -51,11 +51,11 @@ func (m *Manager) loadGivenImage(ctx context.Context, role, path string, hashes 
 		}
 	}
 	i, err := loadImage(ctx, path, hashes)
-	return i, withRole(err, role)
+	return i, setImageErrorRole(err, role)
 }
 
-// withRole adds the role to an error about an image.
-func withRole(err error, role string) error {
+// setImageErrorRole adds the role to an [ImageError]; other errors are returned unchanged.
+func setImageErrorRole(err error, role string) error {
 	var bad *ImageError
 	if errors.As(err, &bad) {
 		bad.Role = role
@@ -63,7 +63,7 @@ func withRole(err error, role string) error {
 	return err
 }
 
-// buildImages builds the images of roles for a kind of hypervisor.
+// buildImages builds and loads the images of roles for a kind of hypervisor.
 func (m *Manager) buildImages(ctx context.Context, kind provision.Kind, roles []string, hashes *state.Hashes) (map[provision.ImageKey]provision.Image, error) {
 	if len(roles) == 0 {
 		return nil, nil
@@ -84,7 +84,7 @@ func (m *Manager) buildImages(ctx context.Context, kind provision.Kind, roles []
 	for _, role := range built {
 		i, err := loadImage(ctx, closures[role].Out, hashes)
 		if err != nil {
-			errs = append(errs, withRole(err, role))
+			errs = append(errs, setImageErrorRole(err, role))
 			continue
 		}
 		out[provision.ImageKey{Role: role, Kind: kind}] = i

@@ -9,34 +9,34 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/nixbench/nixbench/deploy/fleet"
-
 	"github.com/nixbench/nixbench/deploy/event"
+	"github.com/nixbench/nixbench/deploy/fleet"
 	"github.com/nixbench/nixbench/deploy/provision"
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// machineSet is the machines of a run. Each of them becomes ready independently of the others.
+// Set is the machines of a run. Each machine becomes ready independently of the other machines.
 type Set struct {
 	starter        *Starter
 	plan           *Plan
-	results        map[string]*machineResult
-	awaitAddresses sync.WaitGroup     // tasks of machines whose address is not discovered yet
-	pending        sync.WaitGroup     // all tasks, and the goroutines that report about them
-	stopWaiting    context.CancelFunc // ends the wait for machines that were started
+	results        map[string]*machineResult // by node
+	awaitAddresses sync.WaitGroup            // counts the tasks of machines whose address is not discovered yet
+	pending        sync.WaitGroup            // counts all tasks, and the goroutines that prepare images and report the end of the phase
+	stopWaiting    context.CancelFunc        // ends the wait until started machines are ready
 }
 
+// machineResult is the result of a machine's task.
 type machineResult struct {
-	done chan struct{}
-	err  error
-	// deferred is the task to carry out when the node's wave begins. Until then the machine runs on.
+	done chan struct{} // closed when the task has ended
+	err  error         // set before done is closed
+	// deferred is the task to execute when the node's wave begins; nil: none. Until then the machine keeps running.
 	deferred *Task
 }
 
-// ClearDeferred removes the deferred task of a node after it was carried out.
+// ClearDeferred removes the deferred task of a node. The caller has executed the task.
 func (b *Set) ClearDeferred(node string) { b.results[node].deferred = nil }
 
-// RemovedNodes returns the nodes whose last machine the plan removes.
+// RemovedNodes returns the nodes that have no machine after the plan's removals.
 func (b *Set) RemovedNodes() []string {
 	if b == nil {
 		return nil
@@ -50,7 +50,7 @@ func (b *Set) RemovedNodes() []string {
 	return out
 }
 
-// deferredTask returns the machine's task to carry out when the node's wave begins, or nil.
+// DeferredTask returns the node's deferred task, to be executed when the node's wave begins; nil if there is none.
 func (b *Set) DeferredTask(node string) *Task {
 	if b == nil || b.results[node] == nil {
 		return nil
@@ -58,8 +58,8 @@ func (b *Set) DeferredTask(node string) *Task {
 	return b.results[node].deferred
 }
 
-// waitReady waits until the node's machine is ready or has failed. It returns at once for a
-// node without a machine of ours.
+// WaitReady waits until the node's machine is ready or has failed. It returns at once if nixbench does not boot the
+// node's machine.
 func (b *Set) WaitReady(node string) error {
 	if b == nil || b.results[node] == nil {
 		return nil
@@ -68,7 +68,7 @@ func (b *Set) WaitReady(node string) error {
 	return b.results[node].err
 }
 
-// finish waits for all tasks and closes the connections to the hypervisors.
+// Finish waits for all tasks and closes the connections to the hypervisors.
 func (b *Set) Finish() {
 	if b == nil {
 		return
@@ -78,18 +78,19 @@ func (b *Set) Finish() {
 	b.plan.Close()
 }
 
-// AssignsAddresses reports whether the addresses of the machines were known before they were started.
+// AssignsAddresses reports whether nixbench assigns the addresses of the machines, so that they are known before the
+// machines start.
 func (b *Set) AssignsAddresses() bool { return b.plan.Network.Mode.Ours() }
 
-// AwaitAddresses waits until the address of every machine is discovered, or its task has failed. It
-// returns the errors of the tasks that have ended.
+// AwaitAddresses waits until the address of every machine is discovered, or the machine's task has
+// failed. It returns the errors of the tasks that have ended.
 func (b *Set) AwaitAddresses() error {
 	b.awaitAddresses.Wait()
-	return b.bootErrors()
+	return b.joinTaskErrors()
 }
 
 // Obsolete waits for all tasks, and returns the machines that the plan removes. unused reports whether
-// the plan leaves images or networks without a machine.
+// removals or recreations in the plan may leave images or networks that no machine uses.
 func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 	if b == nil {
 		return nil, false
@@ -107,14 +108,14 @@ func (b *Set) Obsolete() (obsolete []Removal, unused bool) {
 // RemoveObsolete removes machines, and then the images and networks that no machine uses.
 func (b *Set) RemoveObsolete(ctx context.Context, record *state.Recorder, obsolete []Removal) error {
 	w := &destroyer{Manager: b.starter.Manager, Store: b.starter.Store, Record: record, parallel: b.starter.Parallel, cluster: b.plan.Cluster, hosts: b.plan.providers, outcome: Removed}
-	if _, err := w.removeAll(ctx, obsolete); err != nil {
+	if _, err := w.executeRemovals(ctx, obsolete); err != nil {
 		return err
 	}
-	return w.cleanUp(ctx)
+	return w.removeUnused(ctx)
 }
 
-// bootErrors joins the errors of the tasks that have ended so far.
-func (b *Set) bootErrors() error {
+// joinTaskErrors joins the errors of the tasks that have ended so far.
+func (b *Set) joinTaskErrors() error {
 	var errs []error
 	for _, c := range b.plan.Changes {
 		if result := b.results[c.Node]; result != nil {
@@ -128,7 +129,7 @@ func (b *Set) bootErrors() error {
 	return errors.Join(errs...)
 }
 
-// Start starts a task for every machine of the plan, and does not wait for them.
+// Start starts a task for every machine of the plan, and does not wait for the tasks.
 func (s *Starter) Start(ctx context.Context, plan *Plan) *Set {
 	b := &Set{starter: s, plan: plan, results: map[string]*machineResult{}}
 	var waitCtx context.Context
@@ -162,7 +163,7 @@ func (s *Starter) Start(ctx context.Context, plan *Plan) *Set {
 			m.Change.Action = provision.Keep
 		}
 		counts[m.Change.Action]++
-		if s.hostsEndpoint(c) {
+		if s.hasEndpointRole(c) {
 			leaders.Add(1)
 			m.awaitTurn, m.markCreated = func() {}, sync.OnceFunc(leaders.Done)
 		}
@@ -173,24 +174,25 @@ func (s *Starter) Start(ctx context.Context, plan *Plan) *Set {
 		b.pending.Go(func() {
 			result.err = m.Execute(ctx, waitCtx)
 			m.markCreated()
-			close(result.done) // before markAddressed, so that a caller that waits for addresses sees the error
+			close(result.done) // before markAddressed, so that AwaitAddresses returns the error
 			m.markAddressed()
 		})
 	}
 	b.pending.Go(f.prepareImages)
-	s.reportBoots(b, counts)
+	s.sendPhaseEnd(b, counts)
 	return b
 }
 
-// hostsEndpoint reports whether the node has the role of the cluster's endpoint. Its machine is made
-// first: the other nodes wait for the API there, and its disk would wait for their disks.
-func (s *Starter) hostsEndpoint(c provision.Change) bool {
+// hasEndpointRole reports whether the node has the role of the cluster's endpoint. Its machine is
+// created first: the other nodes wait for the API on this node, and creating their disks at the same time would
+// delay the creation of this node's disk.
+func (s *Starter) hasEndpointRole(c provision.Change) bool {
 	cluster := s.Hive.Cluster
 	return cluster != nil && cluster.Endpoint != nil && cluster.Endpoint.Role != nil && *cluster.Endpoint.Role == c.Role
 }
 
-// reportBoots ends the phase when every machine is ready or has failed.
-func (s *Starter) reportBoots(b *Set, counts map[provision.Action]int) {
+// sendPhaseEnd sends the end of the provision phase when every machine is ready or has failed. It does not wait.
+func (s *Starter) sendPhaseEnd(b *Set, counts map[provision.Action]int) {
 	b.pending.Go(func() {
 		for _, result := range b.results {
 			<-result.done
@@ -229,8 +231,8 @@ func countActions(counts map[provision.Action]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// abandonWaits ends the wait for machines that are not ready. Machines that are being created
-// are completed, and the next run waits until they are ready.
+// AbandonWaits ends the wait for machines that are not ready. The creation of machines is completed, and the next
+// run waits until the machines are ready.
 func (b *Set) AbandonWaits() {
 	if b != nil {
 		b.stopWaiting()
@@ -238,7 +240,7 @@ func (b *Set) AbandonWaits() {
 }
 
 // readyChannel returns a channel that is closed when the node's machine is ready or has failed;
-// nil for a node without a machine of ours.
+// nil if nixbench does not boot the node's machine.
 func (b *Set) ReadyChannel(node string) <-chan struct{} {
 	if b == nil || b.results[node] == nil {
 		return nil
@@ -246,16 +248,15 @@ func (b *Set) ReadyChannel(node string) <-chan struct{} {
 	return b.results[node].done
 }
 
-// isKept reports whether the node needs no machine task: nixbench does not boot it, or its machine
-// is kept as it is.
+// IsKept reports whether the plan does not change the node's machine, or nixbench does not boot the machine.
 func (b *Set) IsKept(node string) bool {
 	return b == nil || b.results[node] == nil || slices.ContainsFunc(b.plan.Changes, func(c provision.Change) bool {
 		return c.Node == node && c.Action == provision.Keep
 	})
 }
 
-// creationErrors joins the errors of machines that could not be created. It leaves out machines
-// that were started but are not ready.
+// CreationErrors joins the errors of machines that could not be created. It omits the errors of
+// machines that were started and are not ready.
 func (b *Set) CreationErrors() error {
 	if b == nil {
 		return nil
@@ -270,7 +271,7 @@ func (b *Set) CreationErrors() error {
 	return errors.Join(errs...)
 }
 
-// anyMachineDeferred reports whether a machine waits for its node's turn.
+// AnyMachineDeferred reports whether a machine has a deferred task, which waits until the node's wave begins.
 func (b *Set) AnyMachineDeferred() bool {
 	return b != nil && slices.ContainsFunc(slices.Sorted(maps.Keys(b.results)), func(node string) bool { return b.results[node].deferred != nil })
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// MachineStatus is the observed state of a node's machine.
+// Status is the observed state of a node's machine.
 type Status struct {
 	State      string     `json:"state"` // running, off, paused, crashed, half or absent
 	Hypervisor string     `json:"hypervisor,omitempty"`
 	Address    netip.Addr `json:"address,omitzero"`
 }
 
-// Off reports whether nixbench boots the node and its machine does not run.
+// Off reports whether the machine does not run; false for a node whose machine nixbench does not boot.
 func (m *Status) Off() bool { return m != nil && m.State != string(provision.Running) }
 
-// Status asks the hypervisors for the state of all machines that nixbench boots.
+// Status returns the state that the hypervisors report for each machine that nixbench boots, by node.
 func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string]*Status, error) {
 	out := map[string]*Status{}
 	if !m.HasMachines(recorded) {
@@ -33,7 +33,7 @@ func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string
 		out[n.Name] = &Status{State: "absent", Hypervisor: s.Hypervisor, Address: s.Address}
 	}
 	if recorded.Cluster == nil {
-		return out, nil // no machine was ever created, so there is no hypervisor to ask
+		return out, nil // there was no apply yet, so all machines are absent
 	}
 	net, err := m.clusterNetwork(recorded, false)
 	if err != nil {
@@ -42,11 +42,11 @@ func (m *Manager) Status(ctx context.Context, recorded *state.State) (map[string
 	hosts, err := connectHypervisors(ctx, m.Open, recorded.Cluster.Hypervisors, m.Send)
 	defer hosts.close()
 	if err != nil {
-		return nil, addAbandonHint(err, recorded)
+		return nil, addForgetHint(err, recorded)
 	}
 	inventories, err := hosts.survey(ctx, m.clusterIdentity(recorded), net, m.Send)
 	if err != nil {
-		return nil, addAbandonHint(err, recorded)
+		return nil, addForgetHint(err, recorded)
 	}
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		for _, f := range inventories[name].Machines {

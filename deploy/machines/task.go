@@ -10,25 +10,25 @@ import (
 	"github.com/nixbench/nixbench/deploy/state"
 )
 
-// machineTask brings one machine to the state that the plan has for it.
+// Task executes the planned change of one machine, and waits until the machine is ready.
 type Task struct {
 	*Starter
 	plan          *Plan
 	prerequisites *prerequisites
 	Change        provision.Change
-	slots         chan struct{} // limits how many machines are created at once; waiting for readiness takes no slot
-	awaitTurn     func()        // waits for the machines that are created first
-	markCreated   func()        // reports that this machine is created, or has failed
-	markAddressed func()        // reports that the address is known, or cannot be found
+	slots         chan struct{} // limits how many machines are created at once; a machine that only waits until it is ready has no slot
+	awaitTurn     func()        // waits until the machines of the endpoint's role are created
+	markCreated   func()        // signals that this machine is created or has failed
+	markAddressed func()        // signals that this machine's address is recorded, or that the task has failed
 }
 
-// execute carries out the change, and waits until the node can be deployed. waitCtx ends the wait
-// for readiness; the creation of a machine is completed even then.
+// Execute executes the change, and waits until the node can be deployed. The end of waitCtx ends only this wait: the
+// creation of the machine is completed.
 func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	node := m.Change.Node
 	unready := m.Store.State().Unready(node)
 	if err := m.prerequisites.prepareFor(m.Change); err != nil {
-		return m.creationError(err)
+		return m.newCreationError(err)
 	}
 	running := m.Change.Runs()
 	if running && !unready && m.plan.Network.Mode.Ours() {
@@ -37,12 +37,12 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	if !running || unready {
 		m.Send.Send(event.Event{Kind: event.NodeStart, Phase: event.Boot, Node: node, Text: m.Change.String()})
 	}
-	// The machine, or its network, was stopped outside nixbench.
+	// Warn the user, because another program stopped the machine or its network.
 	if a := m.Change.Action; a == provision.Start || a == provision.Resume || a == provision.Reconnect {
 		m.Send.Send(event.Event{Kind: event.Message, Phase: event.Boot, Node: node, Level: "warning", Text: m.Change.String()})
 	}
 	begin := time.Now()
-	err := m.bringUp(ctx, waitCtx, running, unready)
+	err := m.bootUntilReady(ctx, waitCtx, running, unready)
 	if !running || unready {
 		text := ""
 		if err == nil {
@@ -53,19 +53,21 @@ func (m *Task) Execute(ctx, waitCtx context.Context) error {
 	return err
 }
 
-func (m *Task) bringUp(ctx, waitCtx context.Context, running, unready bool) error {
+// bootUntilReady creates or starts the machine unless running is set, and waits until the machine is ready. A running
+// machine that became ready in an earlier run (unready is false) is ready.
+func (m *Task) bootUntilReady(ctx, waitCtx context.Context, running, unready bool) error {
 	if !running {
 		m.awaitTurn()
-		if err := m.createOrStart(ctx); err != nil {
-			return m.creationError(err)
+		if err := m.createOrStartMachine(ctx); err != nil {
+			return m.newCreationError(err)
 		}
 	}
 	m.markCreated()
-	limitCtx, cancel := context.WithTimeout(waitCtx, m.bootLimit())
+	limitCtx, cancel := context.WithTimeout(waitCtx, m.bootTimeLimit())
 	defer cancel()
 	if !m.plan.Network.Mode.Ours() {
 		if err := m.discoverAddress(limitCtx, running && !unready); err != nil {
-			return m.notReadyError(ctx, err)
+			return m.newNotReadyError(ctx, err)
 		}
 		m.markAddressed()
 	}
@@ -73,13 +75,13 @@ func (m *Task) bringUp(ctx, waitCtx context.Context, running, unready bool) erro
 		return nil
 	}
 	if err := m.waitForSystem(limitCtx); err != nil {
-		return m.notReadyError(ctx, err)
+		return m.newNotReadyError(ctx, err)
 	}
 	return m.Store.Update(func(s *state.State) error { s.MachineReady(m.Change.Node); return nil })
 }
 
-// bootLimit returns how long a machine may take to become ready after its start.
-func (m *Task) bootLimit() time.Duration {
+// bootTimeLimit returns how long a machine may take to become ready after its start.
+func (m *Task) bootTimeLimit() time.Duration {
 	switch {
 	case m.BootTimeout > 0:
 		return m.BootTimeout
@@ -89,8 +91,8 @@ func (m *Task) bootLimit() time.Duration {
 	return 5 * time.Minute
 }
 
-// createOrStart creates or starts the machine. The intent is written to the state before.
-func (m *Task) createOrStart(ctx context.Context) error {
+// createOrStartMachine writes the intent to the state, and creates or starts the machine.
+func (m *Task) createOrStartMachine(ctx context.Context) error {
 	select {
 	case m.slots <- struct{}{}:
 		defer func() { <-m.slots }()
@@ -110,7 +112,7 @@ func (m *Task) createOrStart(ctx context.Context) error {
 	if err := m.Store.Update(func(s *state.State) error {
 		s.Begin(state.Intent{Run: m.RunID, Node: node, Step: state.MakeMachine, Path: string(m.Change.Action), Since: time.Now().UTC()})
 		if m.Change.NeedsImage() {
-			s.Making(node, m.Change.Hypervisor, stateImage(spec.Image))
+			s.Making(node, m.Change.Hypervisor, toStateImage(spec.Image))
 		}
 		return nil
 	}); err != nil {
@@ -118,22 +120,22 @@ func (m *Task) createOrStart(ctx context.Context) error {
 	}
 	if m.Change.Action == provision.Recreate {
 		if err := host.Remove(ctx, m.plan.Cluster, node); err != nil {
-			return withHypervisor(err, m.Change.Hypervisor, "remove "+node)
+			return wrapHypervisorError(err, m.Change.Hypervisor, "remove "+node)
 		}
-		if err := m.prerequisites.reserveAddresses[m.Change.Hypervisor](); err != nil { // the removal has also released the reservation
+		if err := m.prerequisites.reserveAddresses[m.Change.Hypervisor](); err != nil { // Remove has also removed the machine's reservation
 			return err
 		}
 	}
 	if err := host.Ensure(ctx, m.plan.Cluster, m.plan.Network, spec); err != nil {
-		return withHypervisor(err, m.Change.Hypervisor, string(m.Change.Action)+" "+node)
+		return wrapHypervisorError(err, m.Change.Hypervisor, string(m.Change.Action)+" "+node)
 	}
 	if err := m.Store.Update(func(s *state.State) error { s.Made(node, time.Now().UTC()); return nil }); err != nil {
 		return err
 	}
-	m.Fleet.Drop(node) // an old connection is to the machine before this start
+	m.Fleet.Drop(node) // an open connection is to the machine as it ran before
 	return nil
 }
 
-func stateImage(i provision.Image) state.Image {
+func toStateImage(i provision.Image) state.Image {
 	return state.Image{Hash: i.Hash, Format: string(i.Format), Kernel: i.Kernel, Initrd: i.Initrd, Cmdline: i.Cmdline}
 }

@@ -14,8 +14,8 @@ type locatedMachine struct {
 	hypervisor string
 }
 
-// indexMachines returns the observed machines by node. If a node has machines on two hypervisors, the one on
-// the recorded hypervisor is used, and the others are returned as duplicates.
+// indexMachines returns the observed machines by node. If a node has machines on several hypervisors, the
+// machine on the recorded hypervisor is in the map, and the other machines are returned as duplicates.
 func indexMachines(inventories map[string]Inventory, recorded map[string]Recorded) (map[string]locatedMachine, []locatedMachine) {
 	out := map[string]locatedMachine{}
 	var duplicates []locatedMachine
@@ -37,8 +37,8 @@ func indexMachines(inventories map[string]Inventory, recorded map[string]Recorde
 	return out, duplicates
 }
 
-// mergeRecorded returns the recorded machines, with values that the record lacks taken from the observed
-// machines.
+// mergeRecorded returns the recorded machines. A value that the record does not have is taken from the observed
+// machine.
 func mergeRecorded(recorded map[string]Recorded, existing map[string]locatedMachine) map[string]Recorded {
 	out := map[string]Recorded{}
 	maps.Copy(out, recorded)
@@ -55,8 +55,8 @@ func mergeRecorded(recorded map[string]Recorded, existing map[string]locatedMach
 	return out
 }
 
-// validateDistinctHosts returns an error if two names refer to one hypervisor. Each machine there would be
-// observed twice, and one of the two would be removed as a duplicate.
+// validateDistinctHosts returns an error if two names refer to one hypervisor. Otherwise each of the
+// hypervisor's machines would be observed twice and removed once as a duplicate.
 func validateDistinctHosts(inventories map[string]Inventory, closed map[string]bool) error {
 	type hypervisor struct {
 		host string
@@ -86,7 +86,7 @@ func validateDistinctHosts(inventories map[string]Inventory, closed map[string]b
 }
 
 // validateNetworkOwner returns an error if a hypervisor has a network with our network's name that this
-// cluster does not own. A user who has lost the state folder gets this error too: without it the cluster has
+// cluster does not own. This error also occurs after the state folder was lost, because the cluster then gets
 // another id.
 func validateNetworkOwner(inventories map[string]Inventory, o Options) error {
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
@@ -108,7 +108,7 @@ func validateNetworkOwner(inventories map[string]Inventory, o Options) error {
 }
 
 // validateRecordedHypervisors returns an error if a node's machine is recorded on a hypervisor that was not
-// surveyed. Without this check the plan would create a second machine for the node.
+// surveyed. Otherwise the plan would create a second machine for the node.
 func validateRecordedHypervisors(desired []Desired, inventories map[string]Inventory, recorded map[string]Recorded) error {
 	for _, w := range desired {
 		k := recorded[w.Node]

@@ -10,11 +10,12 @@ import (
 // allocator assigns the addresses of a network.
 type allocator struct {
 	net    Network
-	used   map[netip.Addr]string // the node that has the address, or why it is not available
-	leased map[netip.Addr]string // MAC of the machine of this cluster that has a lease for the address
+	used   map[netip.Addr]string // by address: the node that has the address, or why the address is not available
+	leased map[netip.Addr]string // by address: MAC of this cluster's machine that leased the address
 }
 
-// Gateway returns the hypervisor's address on a managed network: the first one of the range.
+// Gateway returns the hypervisor's address on a managed network: the first address of the range after the
+// network address.
 func (n Network) Gateway() netip.Addr { return n.CIDR.Masked().Addr().Next() }
 
 // Broadcast returns the last address of a network's range.
@@ -34,6 +35,7 @@ func newAllocator(net Network) *allocator {
 	}}
 }
 
+// reserve marks an address as used by who, unless the address is invalid or already used.
 func (a *allocator) reserve(addr netip.Addr, who string) {
 	if addr.IsValid() && a.used[addr] == "" {
 		a.used[addr] = who
@@ -60,8 +62,8 @@ func (a *allocator) nextFree(node, mac string) (netip.Addr, error) {
 }
 
 // allocateAddresses returns an address for each node of a managed network: its existing or recorded address,
-// or the lowest free one. Addresses reserved for or leased to other machines are not used. An existing
-// machine keeps its address; if that is impossible, it returns an error.
+// or the lowest free address. It does not use addresses that are reserved for other machines or leased to other
+// machines. It returns an error if an existing machine cannot keep its address.
 func allocateAddresses(desired []Desired, o Options, inventories map[string]Inventory, macs map[string]string, recorded map[string]Recorded) (map[string]netip.Addr, error) {
 	a := newAllocator(o.Network)
 	for _, node := range slices.Sorted(maps.Keys(recorded)) {
@@ -77,7 +79,7 @@ func allocateAddresses(desired []Desired, o Options, inventories map[string]Inve
 		}
 		a.reserve(k.Address, node)
 	}
-	if err := a.reserveForeign(o, inventories, macs, recorded); err != nil {
+	if err := a.reserveForeignAddresses(o, inventories, macs, recorded); err != nil {
 		return nil, err
 	}
 	out := map[string]netip.Addr{}
@@ -101,9 +103,9 @@ func allocateAddresses(desired []Desired, o Options, inventories map[string]Inve
 	return out, nil
 }
 
-// reserveForeign marks the addresses that other machines have as used. It returns an error if an existing
-// machine of this cluster has one of them.
-func (a *allocator) reserveForeign(o Options, inventories map[string]Inventory, macs map[string]string, recorded map[string]Recorded) error {
+// reserveForeignAddresses marks the addresses that other machines have as used. It returns an error if an existing
+// machine of this cluster has one of these addresses.
+func (a *allocator) reserveForeignAddresses(o Options, inventories map[string]Inventory, macs map[string]string, recorded map[string]Recorded) error {
 	ours := map[string]bool{}
 	for _, mac := range macs {
 		ours[mac] = true
@@ -113,7 +115,7 @@ func (a *allocator) reserveForeign(o Options, inventories map[string]Inventory, 
 	}
 	taken := func(addr netip.Addr, why string) error {
 		if node := a.used[addr]; recorded[node].exists && recorded[node].Address == addr {
-			return clashError(o.Network, addr, node, why)
+			return newClashError(o.Network, addr, node, why)
 		}
 		a.reserve(addr, why)
 		return nil
@@ -147,7 +149,7 @@ func (a *allocator) reserveForeign(o Options, inventories map[string]Inventory, 
 	return nil
 }
 
-func clashError(net Network, addr netip.Addr, node, why string) error {
+func newClashError(net Network, addr netip.Addr, node, why string) error {
 	return &PlanError{
 		Text: fmt.Sprintf("%s: its address %s on network %s is taken: %s", node, addr, net.Name, why),
 		Fix:  "free that address, or give " + node + " another one: nixbench destroy --on " + node + ", then nixbench apply",

@@ -20,10 +20,10 @@ type Change struct {
 
 	desired Desired
 	place   Place
-	image   Image // the image that the machine was created from
+	image   Image // the image that the existing machine was created from
 }
 
-// Action is the kind of a change.
+// Action is what a change does with the machine.
 type Action string
 
 const (
@@ -33,7 +33,7 @@ const (
 	Resume  Action = "resume"  // the machine is paused
 	Finish  Action = "finish"  // a run was interrupted while it created the machine
 	Restart Action = "restart" // its definition differs
-	// Reconnect: the machine's interface is on no bridge. A container has to be restarted to reconnect it.
+	// Reconnect: the machine's interface is connected to no bridge. A container is restarted to reconnect it.
 	Reconnect Action = "reconnect"
 	Recreate  Action = "recreate" // recreating was requested, and the image differs
 	Remove    Action = "remove"   // the hive no longer contains the node
@@ -49,11 +49,11 @@ func (c Change) Disturbs() bool {
 	return c.Action == Remove || c.Action == Restart || c.Action == Recreate || c.Action == Reconnect && c.Kind == Container
 }
 
-// Runs reports whether the machine already runs and the change leaves it running.
+// Runs reports whether the machine already runs and the change does not stop or change it.
 func (c Change) Runs() bool { return c.Action == Keep }
 
-// Spec returns the desired state of the machine. If the change creates the machine, image is the image to
-// create it from and id must be complete; otherwise both may be empty.
+// Spec returns the desired state of the machine. If the change creates the machine's disk, image is
+// the image of the disk and id must be complete. Otherwise both may be empty.
 func (c Change) Spec(image Image, id Identity) Spec {
 	if !c.NeedsImage() {
 		image = c.image
@@ -87,7 +87,7 @@ func (c Change) String() string {
 	return text
 }
 
-// decideChange returns the change for an existing machine.
+// decideChange returns the change that brings an existing machine to its desired state.
 func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Image, o Options) Change {
 	c := Change{
 		Node: w.Node, Role: w.Role, Action: Keep, Hypervisor: f.hypervisor, Kind: kind, Address: place.Address,
@@ -112,13 +112,13 @@ func decideChange(w Desired, place Place, f locatedMachine, kind Kind, image Ima
 		c.Action, c.Why = Start, "it has crashed"
 	case f.State == Paused:
 		c.Action, c.Why = Resume, "it is paused"
-	case !w.allowedOn(f.hypervisor):
+	case !w.isAllowedOn(f.hypervisor):
 		c.Why = fmt.Sprintf("it is not moved, although roles.%s.hypervisors does not contain %s: to move it, run nixbench destroy --on %s, then nixbench apply", w.Role, f.hypervisor, w.Node)
 	}
 	return c
 }
 
-// describeReconnect returns the reason why a machine is reconnected, and the effect on the machine.
+// describeReconnect returns the reason why a machine is reconnected, and whether the machine is restarted.
 func describeReconnect(net Network, kind Kind) string {
 	why := fmt.Sprintf("network %s was stopped or removed while the machine ran, so its interface is on no bridge; it is connected again", net.Name)
 	if kind == Container {
@@ -127,7 +127,7 @@ func describeReconnect(net Network, kind Kind) string {
 	return why + " while it runs"
 }
 
-// describeDifference lists the differences between the desired and the observed machine.
+// describeDifference lists the differences of CPUs and memory between the desired and the observed machine.
 func describeDifference(w Desired, f Actual) string {
 	var parts []string
 	if w.VCPUs != f.VCPUs {
@@ -142,7 +142,7 @@ func describeDifference(w Desired, f Actual) string {
 	return strings.Join(parts, ", ")
 }
 
-// findRemovals returns the removals of machines that the hive does not contain, and of duplicates.
+// findRemovals returns the changes that remove machines of nodes that the hive does not contain, and duplicates.
 func findRemovals(desired []Desired, existing map[string]locatedMachine, duplicates []locatedMachine, recorded map[string]Recorded) []Change {
 	isDesired := map[string]bool{}
 	for _, w := range desired {

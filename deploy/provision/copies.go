@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// warnOfCopies returns a warning for each domain that is a clone of one of this cluster's machines, so that
-// the user does not mistake it for the machine. A clone with the same MAC gets the machine's address.
-func warnOfCopies(inventories map[string]Inventory, macs map[string]string) []string {
+// describeCopies returns a warning for each domain that is a clone of one of this cluster's machines, so that
+// the user does not mistake the clone for the machine. A clone with the same MAC gets the machine's address.
+func describeCopies(inventories map[string]Inventory, macs map[string]string) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
 		for _, c := range inventories[name].Copies {
@@ -22,7 +22,7 @@ func warnOfCopies(inventories map[string]Inventory, macs map[string]string) []st
 	return out
 }
 
-// CopyText returns the message that a domain is a clone.
+// CopyText returns the message that a domain is a clone of a node's machine and is not changed.
 func CopyText(hypervisor string, c Copy) string {
 	return fmt.Sprintf("hypervisor %s: machine %s is a copy of %s's machine that nixbench did not create; nixbench does not change it", hypervisor, c.Domain, c.Node)
 }

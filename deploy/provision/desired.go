@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Desired is what the hive asks for one node's machine. It is a [Spec] without the hypervisor, the MAC and
-// the address, which [Make] chooses, and without the image and the keys, which the run supplies.
+// Desired is the desired state of one node's machine in the hive. It does not contain the hypervisor, the MAC and
+// the address, which [Make] chooses, nor the image and the keys, which are added when the plan is executed.
 type Desired struct {
 	Node  string
 	Role  string
 	Index int
 
 	VCPUs    int
-	Memory   uint64 // bytes
-	Disk     uint64
-	Disks    []uint64
-	Pins     []string
+	Memory   uint64   // bytes
+	Disk     uint64   // bytes of the root disk
+	Disks    []uint64 // bytes of each additional disk
+	Pins     []string // host CPUs for each virtual CPU
 	Firmware Firmware
 	Init     string
 	XML      string
@@ -26,7 +26,7 @@ type Desired struct {
 	On       []string // hypervisors on which the machine may be created; empty: any
 }
 
-// makeSpec returns the desired state completed with the place and the image that Make chose.
+// makeSpec returns the spec of the machine with this place and this image.
 func (w Desired) makeSpec(p Place, image Image) Spec {
 	return Spec{
 		Node: w.Node, Role: w.Role, Index: w.Index, MAC: p.MAC, Address: p.Address,
@@ -37,7 +37,7 @@ func (w Desired) makeSpec(p Place, image Image) Spec {
 
 // ParseSize parses a size as it is written in the hive: 512M, 4G. Units are powers of 1024.
 func ParseSize(text string) (uint64, error) {
-	i := strings.IndexByte("KMGT", lastByte(text))
+	i := strings.IndexByte("KMGT", lastByteOf(text))
 	if i < 0 {
 		return 0, fmt.Errorf("%q is not a size; write a number with K, M, G or T, such as 4G", text)
 	}
@@ -49,7 +49,7 @@ func ParseSize(text string) (uint64, error) {
 	return n << shift, nil
 }
 
-func lastByte(s string) byte {
+func lastByteOf(s string) byte {
 	if s == "" {
 		return 0
 	}

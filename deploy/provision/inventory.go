@@ -7,20 +7,20 @@ import (
 // Inventory is the observed state of one hypervisor.
 type Inventory struct {
 	Kind       Kind
-	Host       string // identifies the host; hypervisors of one host have the same; empty: unknown
+	Host       string // identifies the host; two hypervisors with the same value are on one host; empty: unknown
 	Emulated   bool   // virtual machines run without KVM, many times slower
 	FreeMemory uint64 // bytes available to new machines
 	FreeDisk   uint64 // bytes left in the pool
 	CPUs       int
-	Machines   []Actual       // of this cluster, sorted by name, with the incomplete ones
-	Foreign    []string       // names of other domains
-	Copies     []Copy         // the foreign domains that carry the mark of one of this cluster's machines
-	Ranges     []Range        // of the networks other than the desired one
+	Machines   []Actual       // complete and incomplete machines of this cluster, sorted by node
+	Foreign    []string       // names of the domains that are not machines of this cluster
+	Copies     []Copy         // foreign domains that are clones of this cluster's machines
+	Ranges     []Range        // address ranges of all networks except the desired network
 	Network    *ActualNetwork // the network with the desired name; nil if there is none
 	Images     []string       // hashes of the completely uploaded images
 }
 
-// Kind is what a hypervisor runs.
+// Kind is the kind of machines that a hypervisor runs.
 type Kind string
 
 const (
@@ -35,14 +35,14 @@ type Actual struct {
 	MAC     string
 	Address netip.Addr // the reserved address; invalid if there is none
 	VCPUs   int
-	Memory  uint64
-	Image   string // hash of the image that it was created from
+	Memory  uint64 // bytes
+	Image   string // hash of the image that the machine was created from
 	State   State
 	// Definition is the digest of the spec that the machine was defined from, see Spec.Definition. If it
 	// differs from the digest of the desired state, the machine has to be restarted.
 	Definition string
-	// Detached reports that the machine runs with its interface on no bridge: its network is not active, or
-	// was stopped and started after the machine had been connected.
+	// Detached reports that the machine runs and its interface is connected to no bridge: the network is not
+	// active, or was stopped and started again while the machine ran.
 	Detached bool
 }
 
@@ -69,17 +69,17 @@ const (
 	Off        State = "off"
 	Paused     State = "paused"
 	Crashed    State = "crashed" // the guest crashed, and its memory is preserved
-	Incomplete State = "half"    // its creation or removal was interrupted
+	Incomplete State = "half"    // the creation or removal of the machine was interrupted
 )
 
 // ActualNetwork is the observed state of a libvirt network.
 type ActualNetwork struct {
-	Ours         bool   // created by nixbench for this cluster
-	Owner        string // the other cluster that nixbench created it for, if any
+	Ours         bool   // nixbench created the network for this cluster
+	Owner        string // the other cluster for which nixbench created the network; empty: none
 	Active       bool
-	Transient    bool // active but not defined: it disappears when it stops
+	Transient    bool // the network is active but not defined: it is removed when it stops
 	CIDR         netip.Prefix
-	Reservations []Reservation // all reservations; Node is set for this cluster's
+	Reservations []Reservation // all reservations; Node is set only in reservations of this cluster
 	Leases       []Lease
 }
 

@@ -6,7 +6,8 @@ import (
 )
 
 // MAC returns a node's hardware address. It is derived from the names of cluster and node, so it is the same
-// in every run. If it is taken, the next hash is tried.
+// in every run. If taken reports that another node has
+// the address, the next hash is used.
 func MAC(cluster, node string, taken func(mac string) bool) string {
 	for n := 0; ; n++ {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", cluster, node, n))

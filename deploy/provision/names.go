@@ -6,21 +6,22 @@ import (
 	"strings"
 )
 
-// Limits of names in bytes. libvirt makes file names of the names of domains and networks, with suffixes of
-// up to 14 bytes; a file name has at most 255.
+// Limits of names in bytes. libvirt creates files that are named after domains and networks, with suffixes of up to
+// 14 bytes. A file name has at most 255 bytes.
 const (
 	maxName   = 200
 	maxDomain = 253 // a DNS name
-	maxLabel  = 63  // a label of a DNS name, and so a host name
+	maxLabel  = 63  // a label of a DNS name; a host name is one label
 	maxLink   = 15  // a Linux network interface
 )
 
 var dnsLabel = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?$`)
 
-// checkNetwork returns an error if no hypervisor could create or use the network.
-func checkNetwork(n Network) error {
+// validateNetwork returns an error if the network has a bridge, a name or a DNS domain that is not valid on any
+// hypervisor.
+func validateNetwork(n Network) error {
 	if n.Mode == Bridge {
-		if why := badLink(n.Bridge); why != "" {
+		if why := describeLinkNameFault(n.Bridge); why != "" {
 			return &PlanError{
 				Text: fmt.Sprintf("cluster.network.bridge: %q cannot be an interface of Linux: %s", n.Bridge, why),
 				Fix:  "set it to the name of a bridge of the hypervisor; ip link show type bridge lists them",
@@ -28,27 +29,27 @@ func checkNetwork(n Network) error {
 		}
 		return nil
 	}
-	if why := badName(n.Name); why != "" {
+	if why := describeNameFault(n.Name); why != "" {
 		return &PlanError{Text: fmt.Sprintf("cluster.network.name: %q cannot be a network of libvirt: %s", shorten(n.Name), why), Fix: "choose another cluster.network.name"}
 	}
 	if !n.Mode.Ours() {
 		return nil
 	}
-	if why := badDNS(n.Domain); n.Domain != "" && why != "" {
+	if why := describeDNSNameFault(n.Domain); n.Domain != "" && why != "" {
 		return &PlanError{Text: fmt.Sprintf("cluster.network.domain: %q cannot be a DNS domain: %s", shorten(n.Domain), why), Fix: "choose another cluster.network.domain"}
 	}
 	return nil
 }
 
-// checkNames returns an error if the node's host name or domain name is not valid.
-func checkNames(c Cluster, node string) error {
+// validateNames returns an error if the node's host name or domain name is not valid.
+func validateNames(c Cluster, node string) error {
 	if len(node) > maxLabel {
 		return &PlanError{
 			Text: fmt.Sprintf("%s: its name has %d bytes, and a host name at most %d", node, len(node), maxLabel),
 			Fix:  "give the role a shorter name",
 		}
 	}
-	if why := badName(c.Domain(node)); why != "" {
+	if why := describeNameFault(c.Domain(node)); why != "" {
 		return &PlanError{
 			Text: fmt.Sprintf("%s: %q cannot be a machine of libvirt: %s", node, shorten(c.Domain(node)), why),
 			Fix:  "choose another meta.name, or another name for the role",
@@ -57,8 +58,8 @@ func checkNames(c Cluster, node string) error {
 	return nil
 }
 
-// badName returns why a name is not valid for a libvirt domain or network; empty if it is valid.
-func badName(name string) string {
+// describeNameFault returns why a name is not valid for a libvirt domain or network; empty if it is valid.
+func describeNameFault(name string) string {
 	switch {
 	case strings.TrimSpace(name) == "":
 		return "it is empty"
@@ -72,8 +73,8 @@ func badName(name string) string {
 	return ""
 }
 
-// badLink returns why a name is not valid for a Linux network interface; empty if it is valid.
-func badLink(name string) string {
+// describeLinkNameFault returns why a name is not valid for a Linux network interface; empty if it is valid.
+func describeLinkNameFault(name string) string {
 	switch {
 	case name == "":
 		return "it is empty"
@@ -85,8 +86,8 @@ func badLink(name string) string {
 	return ""
 }
 
-// badDNS returns why a name is not a valid DNS name; empty if it is valid.
-func badDNS(name string) string {
+// describeDNSNameFault returns why a name is not a valid DNS name; empty if it is valid.
+func describeDNSNameFault(name string) string {
 	if len(name) > maxDomain {
 		return fmt.Sprintf("it has %d bytes, and may have %d", len(name), maxDomain)
 	}
@@ -101,7 +102,7 @@ func badDNS(name string) string {
 	return ""
 }
 
-// shorten cuts a name that is too long for a message.
+// shorten cuts a name to 63 bytes, for use in messages.
 func shorten(name string) string {
 	if len(name) <= maxLabel {
 		return name

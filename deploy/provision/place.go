@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// capacity is what a hypervisor has left for new machines.
+// capacity is a hypervisor's free memory and its number of machines.
 type capacity struct {
 	name   string
-	memory *uint64        // shared by the hypervisors of one host
+	memory *uint64        // free bytes; hypervisors of one host share the pointer
 	roles  map[string]int // number of machines by role
 }
 
-// placeMachines chooses a hypervisor for each new machine: among those with enough memory, the one with the
-// fewest machines of the role, and among these the one with the most memory left. Existing machines are not
-// moved. Desired.On restricts the choice.
+// placeMachines chooses a hypervisor for each new machine: among the hypervisors with enough memory, the
+// one with the fewest machines of the role; among several of these, the one with the most free memory. It does not
+// move existing machines. Desired.On restricts the choice.
 //
-// Disk space is not considered: disks grow while they are written, so a full pool is detected only when a
-// write fails.
+// Disk space is not considered: disks grow while they are written, so nixbench detects a full pool only when
+// a write fails.
 func placeMachines(created []Desired, kept []Change, inventories map[string]Inventory, closed map[string]bool) (map[string]string, error) {
-	rooms := map[string]*capacity{}
+	capacities := map[string]*capacity{}
 	hosts := map[string]*uint64{}
 	for name, s := range inventories {
 		left := hosts[s.Host]
@@ -30,30 +30,30 @@ func placeMachines(created []Desired, kept []Change, inventories map[string]Inve
 			hosts[s.Host] = left
 		}
 		*left = min(*left, s.FreeMemory)
-		rooms[name] = &capacity{name: name, memory: left, roles: map[string]int{}}
+		capacities[name] = &capacity{name: name, memory: left, roles: map[string]int{}}
 	}
 	for _, c := range kept {
-		r := rooms[c.Hypervisor]
+		r := capacities[c.Hypervisor]
 		r.roles[c.Role]++
 		if c.Action == Start || c.Action == Finish {
 			*r.memory -= min(*r.memory, c.desired.Memory)
 		}
 	}
-	order := slices.DeleteFunc(slices.Sorted(maps.Keys(rooms)), func(name string) bool { return closed[name] })
+	order := slices.DeleteFunc(slices.Sorted(maps.Keys(capacities)), func(name string) bool { return closed[name] })
 	out := map[string]string{}
 	for _, w := range created {
 		var best *capacity
 		for _, name := range order {
-			r := rooms[name]
+			r := capacities[name]
 			switch {
-			case !w.allowedOn(name), *r.memory < w.Memory:
+			case !w.isAllowedOn(name), *r.memory < w.Memory:
 			case best == nil, r.roles[w.Role] < best.roles[w.Role],
 				r.roles[w.Role] == best.roles[w.Role] && *r.memory > *best.memory:
 				best = r
 			}
 		}
 		if best == nil {
-			return nil, noCapacityError(w, len(created)-len(out), order, rooms)
+			return nil, newNoCapacityError(w, len(created)-len(out), order, capacities)
 		}
 		*best.memory -= w.Memory
 		best.roles[w.Role]++
@@ -62,11 +62,11 @@ func placeMachines(created []Desired, kept []Change, inventories map[string]Inve
 	return out, nil
 }
 
-func noCapacityError(w Desired, left int, order []string, rooms map[string]*capacity) error {
+func newNoCapacityError(w Desired, left int, order []string, capacities map[string]*capacity) error {
 	var have []string
 	for _, name := range order {
-		if w.allowedOn(name) {
-			have = append(have, fmt.Sprintf("%s has %s", name, SizeText(*rooms[name].memory)))
+		if w.isAllowedOn(name) {
+			have = append(have, fmt.Sprintf("%s has %s", name, SizeText(*capacities[name].memory)))
 		}
 	}
 	more := ""
@@ -83,8 +83,8 @@ func noCapacityError(w Desired, left int, order []string, rooms map[string]*capa
 	}
 }
 
-// allowedOn reports whether the machine may be created on a hypervisor.
-func (w Desired) allowedOn(hypervisor string) bool {
+// isAllowedOn reports whether the machine may be created on a hypervisor.
+func (w Desired) isAllowedOn(hypervisor string) bool {
 	return len(w.On) == 0 || slices.Contains(w.On, hypervisor)
 }
 

@@ -13,23 +13,23 @@ import (
 type Plan struct {
 	Cluster Cluster  `json:"-"`
 	Network Network  `json:"-"`
-	Changes []Change `json:"changes"` // changes of desired nodes in their order, then the removals
-	Places  []Place  `json:"places"`  // of all desired nodes, also those that the plan does not change
+	Changes []Change `json:"changes"` // changes of desired nodes, in the order of the nodes, then the removals
+	Places  []Place  `json:"places"`  // places of all desired nodes, including nodes that the plan does not change
 	// UnpreparedHosts are hypervisors whose network has to be prepared although no machine is created there:
 	// the network is inactive, or its reservations differ.
 	UnpreparedHosts []string `json:"ground,omitempty"`
-	// Warnings describe observations that the user should know and that the plan does not act on.
+	// Warnings are messages for the user about clones of machines. The plan contains no change for them.
 	Warnings []string `json:"warnings,omitempty"`
 
-	hosts   map[string]string // host by hypervisor; empty: unknown
-	removed []Place           // machines to be removed; they keep their addresses until then
+	hosts   map[string]string // host of each hypervisor, see Inventory.Host
+	removed []Place           // places of machines of nodes that the hive does not contain; they keep their addresses until they are removed
 }
 
 // Place is a node's hypervisor, MAC and address.
 type Place struct {
 	Node       string     `json:"node"`
 	MAC        string     `json:"mac"`
-	Address    netip.Addr `json:"address,omitzero"` // invalid if it is discovered after the boot
+	Address    netip.Addr `json:"address,omitzero"` // invalid if the address is discovered after the boot
 	Hypervisor string     `json:"hypervisor,omitempty"`
 }
 
@@ -38,30 +38,30 @@ type Recorded struct {
 	Hypervisor string
 	MAC        string
 	Address    netip.Addr
-	Image      Image // the image it was created from; without a hash it was never created
+	Image      Image // the image that the machine was created from; without a hash the machine was never created
 
-	exists bool // the machine was observed, complete or not
+	exists bool // a complete or incomplete machine was observed
 }
 
-// ImageKey identifies an image: the one that a role boots from on hypervisors of a kind.
+// ImageKey identifies the image that a role boots from on hypervisors of a kind.
 type ImageKey struct {
 	Role string
 	Kind Kind
 }
 
-// Options are the inputs of Make besides the desired machines and the inventories.
+// Options are the inputs of Make in addition to the desired machines and the inventories.
 type Options struct {
 	Cluster  Cluster
 	Network  Network
 	Recorded map[string]Recorded
-	Selected func(node string) bool // reports whether a node is selected; nil: all nodes, and only then machines are removed
-	Fixed    map[netip.Addr]string  // addresses that no machine may get, and what uses them
+	Selected func(node string) bool // reports whether a node is selected; nil: all nodes are selected, and machines of other nodes are removed
+	Fixed    map[netip.Addr]string  // addresses that no machine may get, and what uses each address
 	Recreate bool                   // recreate machines whose image differs
-	Images   map[ImageKey]Image     // if Recreate is set: the images of all roles
+	Images   map[ImageKey]Image     // the images of roles whose machines may be recreated; empty unless Recreate is set
 	Closed   map[string]bool        // hypervisors that get no new machines, because the hive no longer contains them
 }
 
-// PlanError is an error of planning: what is impossible, and how to fix it.
+// PlanError is the reason why no plan can be made, and how to fix it.
 type PlanError struct{ Text, Fix string }
 
 func (e *PlanError) Error() string { return e.Text }
@@ -85,7 +85,7 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 	if err := validateAllowedHypervisors(desired, inventories, o.Closed); err != nil {
 		return p, err
 	}
-	if err := checkNetwork(o.Network); err != nil {
+	if err := validateNetwork(o.Network); err != nil {
 		return p, err
 	}
 	if err := validateNetworkOwner(inventories, o); err != nil {
@@ -104,7 +104,7 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 			return p, err
 		}
 	}
-	p.Warnings = warnOfCopies(inventories, macs)
+	p.Warnings = describeCopies(inventories, macs)
 	var created []Desired
 	var kept []Change
 	for _, w := range desired {
@@ -113,10 +113,10 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 			place.Hypervisor = f.hypervisor
 			c := decideChange(w, place, f, inventories[f.hypervisor].Kind, recorded[w.Node].Image, o)
 			kept = append(kept, c)
-			if o.selects(w.Node) {
+			if o.isSelected(w.Node) {
 				p.Changes = append(p.Changes, c)
 			}
-		} else if o.selects(w.Node) {
+		} else if o.isSelected(w.Node) {
 			created = append(created, w)
 			p.Changes = append(p.Changes, Change{Node: w.Node, Role: w.Role, Action: Create, Address: place.Address, desired: w, place: place})
 		}
@@ -135,7 +135,7 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 		if c := &p.Changes[i]; c.Action == Create {
 			c.Hypervisor = where[c.Node]
 			c.place.Hypervisor, c.Kind = c.Hypervisor, inventories[c.Hypervisor].Kind
-			if err := checkNames(o.Cluster, c.Node); err != nil {
+			if err := validateNames(o.Cluster, c.Node); err != nil {
 				return p, err
 			}
 			if domain := o.Cluster.Domain(c.Node); slices.Contains(inventories[c.Hypervisor].Foreign, domain) {
@@ -154,11 +154,11 @@ func Make(desired []Desired, inventories map[string]Inventory, o Options) (Plan,
 	if o.Selected == nil {
 		p.Changes = append(p.Changes, findRemovals(desired, existing, duplicates, o.Recorded)...)
 	}
-	p.UnpreparedHosts = p.findUnprepared(inventories)
+	p.UnpreparedHosts = p.findUnpreparedHosts(inventories)
 	return p, p.validateRange(inventories)
 }
 
-func (o Options) selects(node string) bool { return o.Selected == nil || o.Selected(node) }
+func (o Options) isSelected(node string) bool { return o.Selected == nil || o.Selected(node) }
 
 // Images returns the keys of all images that the plan's changes need.
 func (p Plan) Images() []ImageKey {
@@ -186,7 +186,7 @@ func (p Plan) HasMachine(node string) bool {
 	return slices.ContainsFunc(p.Places, func(at Place) bool { return at.Node == node })
 }
 
-// ChangeOf returns the change of a node's machine; false if there is none or only a removal.
+// ChangeOf returns the change of a node's machine, and false if the plan has no change for the node or only a removal.
 func (p Plan) ChangeOf(node string) (Change, bool) {
 	for _, c := range p.Changes {
 		if c.Node == node && c.Action != Remove {

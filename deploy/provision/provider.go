@@ -9,14 +9,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/failure"
 )
 
-// Provider manages the machines of one hypervisor. All methods are idempotent: after a failure or an
-// interruption they may be called again, and they complete what is unfinished. They return with an error
+// Provider manages the machines of one hypervisor. All methods are idempotent: a method that failed or was
+// interrupted may be called again, and completes the operation. Methods return with an error
 // when their context ends. They may be called concurrently for different nodes.
 type Provider interface {
 	// Survey returns the observed state of the hypervisor. It changes nothing.
 	Survey(ctx context.Context, c Cluster, net Network) (Inventory, error)
 	// Prepare creates the network with its reservations and uploads the images. It removes reservations of
-	// this cluster that are not listed.
+	// this cluster that g does not contain.
 	Prepare(ctx context.Context, c Cluster, g HostSetup) error
 	// Ensure creates the machine, or changes it to its desired state, and starts it. An existing machine
 	// keeps its disk; if its definition differs, it is shut down and started again. A machine that is
@@ -27,19 +27,19 @@ type Provider interface {
 }
 
 // Discoverer is implemented by providers that can discover a machine's addresses, from the network's leases
-// or from the guest agent. Addresses returns an empty list, without an error, as long as none is known.
+// or from the guest agent. Addresses returns an empty list and no error while no address is known.
 type Discoverer interface {
 	Addresses(ctx context.Context, c Cluster, node string) ([]netip.Addr, error)
 }
 
 // Console is implemented by providers that keep the machines' console logs.
 type Console interface {
-	// ConsoleTail returns the last lines of the console log, at most about max bytes.
+	// ConsoleTail returns the end of the console log, at most about max bytes.
 	ConsoleTail(ctx context.Context, c Cluster, node string, max int) (string, error)
 }
 
-// Cleaner is implemented by providers that create networks and images for a cluster. Clean removes those of
-// this cluster that are unused, and returns those that it keeps because they are in use.
+// Cleaner is implemented by providers that create networks and images for a cluster. Clean removes the
+// unused networks and images of this cluster, and returns the ones that it keeps because they are in use.
 type Cleaner interface {
 	Clean(ctx context.Context, c Cluster) ([]Remaining, error)
 }
@@ -48,18 +48,19 @@ type Cleaner interface {
 type Remaining struct {
 	What string // `network demo`
 	Why  string // `machine other is on it`
-	Fix  string // how to make it removable
+	Fix  string // what the user has to do before Clean can remove the object
 }
 
 // Checker is implemented by providers that can validate a machine before anything is created. The image in
-// the spec may lack its hash; it is not read if it has no file.
+// the spec needs no hash. If the image has no file, it is not checked.
 type Checker interface {
 	Check(ctx context.Context, c Cluster, net Network, s Spec) error
 }
 
-// ClusterRemover is implemented by providers that remove a whole cluster faster than its machines one by
-// one. BeginClusterRemoval announces that all machines of the cluster will be removed and that [Cleaner] is
-// called afterwards. If that does not happen, address reservations of removed machines may remain.
+// ClusterRemover is implemented by providers that can remove all machines of a cluster faster than
+// single machines. BeginClusterRemoval announces that all machines of the cluster will be removed and that [Cleaner] is
+// called afterwards. If [Cleaner] is not called, address reservations of removed machines may
+// remain.
 type ClusterRemover interface {
 	BeginClusterRemoval(c Cluster)
 }
@@ -79,14 +80,14 @@ const (
 // Finding is the result of one examination.
 type Finding struct {
 	What  string `json:"what"`            // `KVM`
-	State string `json:"state"`           // one of the states above
+	State string `json:"state"`           // FindingOK, FindingWarning or FindingError
 	Text  string `json:"text"`            // what was observed
-	Fix   string `json:"fix,omitempty"`   // how to fix it
+	Fix   string `json:"fix,omitempty"`   // how to fix the problem
 	Where string `json:"where,omitempty"` // the hypervisor
 }
 
-// Error is a failed operation on a hypervisor. Its message is complete; Fix tells the user what to do, and
-// may be empty.
+// Error is a failed operation on a hypervisor. Its message contains all fields except Fix, which is what the
+// user should do and may be empty.
 type Error struct {
 	Hypervisor string // name in the hive
 	Node       string // empty: the error is not about one node

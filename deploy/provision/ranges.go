@@ -7,8 +7,8 @@ import (
 )
 
 // validateRange returns an error if a managed network would be created or started on a hypervisor where
-// another network overlaps its range. Overlaps with the hypervisor's own interfaces are detected by libvirt
-// when the network starts.
+// another network overlaps its address range. An overlap with an interface of the hypervisor is not detected here,
+// but by libvirt when the network starts.
 func (p Plan) validateRange(inventories map[string]Inventory) error {
 	if !p.Network.Mode.Ours() {
 		return nil

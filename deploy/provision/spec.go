@@ -19,17 +19,17 @@ type Spec struct {
 	Index int // 1 for worker-1
 
 	MAC     string
-	Address netip.Addr // invalid if it is discovered after the boot
+	Address netip.Addr // invalid if the address is discovered after the boot
 
 	VCPUs  int
 	Memory uint64   // bytes
 	Disk   uint64   // bytes of the root disk; a larger image keeps its size
-	Disks  []uint64 // bytes of further disks; containers have none
-	Pins   []string // host CPUs for each virtual CPU, such as "2" or "4-7"; empty: any
+	Disks  []uint64 // bytes of each additional disk; containers have no additional disks
+	Pins   []string // host CPUs for each virtual CPU, such as "2" or "4-7"; empty: all host CPUs
 
 	Firmware Firmware
 	Init     string // path of a container's first process; empty: /sbin/init
-	XML      string // a <domain> that is merged into the generated one; may be empty
+	XML      string // a <domain> that is merged into the generated <domain>; may be empty
 
 	Image    Image
 	Identity Identity
@@ -43,13 +43,13 @@ const (
 	UEFI Firmware = "uefi"
 )
 
-// Image is what a role's machines boot from. The hash of its content is its name, so an image is uploaded to
-// a hypervisor once.
+// Image is what a role's machines boot from. An image is named after the hash of its content, so it is
+// uploaded to a hypervisor only once.
 type Image struct {
-	Hash   string // 16 hex digits: of disk, kernel, initrd and command line
+	Hash   string // 16 hex digits; hash of disk, kernel, initrd and command line
 	Disk   string // path of a local file
 	Format Format
-	// For direct kernel boot, local paths; empty if the image boots by its boot loader.
+	// Local paths, for direct kernel boot; empty if the image has a boot loader.
 	Kernel, Initrd string
 	Cmdline        string
 }
@@ -62,16 +62,16 @@ const (
 	Raw   Format = "raw" // for containers: a file system without partitions
 )
 
-// Identity is what a machine gets at its first boot: its keys and its node.json. HostKey is the only secret
-// in it and must not appear in any description of a machine that other users can read.
+// Identity contains the keys and the node.json that a machine gets at its first boot. Only HostKey is secret: it must
+// not be in a description of the machine that other users can read.
 type Identity struct {
 	Method         Method
 	HostKey        []byte   // private key in OpenSSH's PEM format
-	AuthorizedKeys []string // of root
-	Node           []byte   // /var/lib/nixbench/node.json
+	AuthorizedKeys []string // SSH keys that log in as root
+	Node           []byte   // content of /var/lib/nixbench/node.json
 }
 
-// Method is the way by which a machine gets its identity.
+// Method is how a machine gets its identity.
 type Method string
 
 const (
@@ -111,9 +111,9 @@ type Reservation struct {
 	Address netip.Addr
 }
 
-// HostSetup is what a hypervisor needs before machines are created on it.
+// HostSetup contains the network, reservations and images that a hypervisor needs before machines are created on it.
 type HostSetup struct {
 	Network      Network
-	Reservations []Reservation // of all desired nodes on this hypervisor; empty if nixbench does not manage the network
+	Reservations []Reservation // reservations of all desired nodes on this hypervisor; empty if nixbench does not manage the network
 	Images       []Image
 }

@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// findUnprepared returns the hypervisors that keep machines of the plan although their network is missing,
-// inactive or undefined, or lacks reservations.
-func (p Plan) findUnprepared(inventories map[string]Inventory) []string {
+// findUnpreparedHosts returns the hypervisors that have machines of the plan and whose network is missing, inactive or
+// undefined, or does not have all reservations.
+func (p Plan) findUnpreparedHosts(inventories map[string]Inventory) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(inventories)) {
-		want := reservationsOn(p.Places, name)
+		want := listReservations(p.Places, name)
 		net := inventories[name].Network
 		switch {
 		case len(want) == 0 && (net == nil || !p.Network.Mode.Ours()):
@@ -26,8 +26,8 @@ func (p Plan) usesHypervisor(hypervisor string) bool {
 	return slices.ContainsFunc(p.Places, func(pl Place) bool { return pl.Hypervisor == hypervisor })
 }
 
-// containsReservations reports whether have contains all of want. A surplus reservation, of a node that will
-// be removed, does not matter.
+// containsReservations reports whether have contains all reservations in want. have may contain other reservations,
+// of machines to be removed.
 func containsReservations(want, have []Reservation) bool {
 	for _, r := range want {
 		if !slices.ContainsFunc(have, func(h Reservation) bool { return h.MAC == r.MAC && h.Address == r.Address }) {
@@ -37,21 +37,21 @@ func containsReservations(want, have []Reservation) bool {
 	return true
 }
 
-// Reservations returns the reservations of all machines on a hypervisor, with those of machines that the
-// plan removes: they keep their addresses until they are gone. Hypervisors of one host share the network, so
-// their machines are included.
+// Reservations returns the reservations of all machines on a hypervisor, including machines to be
+// removed, which keep their addresses until they are removed. Hypervisors of one host share the network, so the
+// machines of all hypervisors of the host are included.
 func (p Plan) Reservations(hypervisor string) []Reservation {
 	var out []Reservation
 	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
 		if name == hypervisor || p.hosts[name] != "" && p.hosts[name] == p.hosts[hypervisor] {
-			out = append(out, reservationsOn(p.Places, name)...)
-			out = append(out, reservationsOn(p.removed, name)...)
+			out = append(out, listReservations(p.Places, name)...)
+			out = append(out, listReservations(p.removed, name)...)
 		}
 	}
 	return out
 }
 
-func reservationsOn(places []Place, hypervisor string) []Reservation {
+func listReservations(places []Place, hypervisor string) []Reservation {
 	var out []Reservation
 	for _, pl := range places {
 		if pl.Hypervisor == hypervisor && pl.Address.IsValid() && pl.MAC != "" {

@@ -13,7 +13,7 @@ import (
 
 // Domain returns the XML of a machine's domain.
 func Domain(m Machine) (string, error) {
-	mark, err := machineMark(m)
+	mark, err := marshalMachineMark(m)
 	if err != nil {
 		return "", err
 	}
@@ -25,23 +25,23 @@ func Domain(m Machine) (string, error) {
 		Metadata: &libvirtxml.DomainMetadata{XML: mark},
 		Memory:   &libvirtxml.DomainMemory{Value: uint(s.Memory >> 10), Unit: "KiB"},
 		VCPU:     &libvirtxml.DomainVCPU{Value: uint(s.VCPUs)},
-		CPUTune:  pins(s.Pins),
+		CPUTune:  newCPUTune(s.Pins),
 		Clock:    &libvirtxml.DomainClock{Offset: "utc"},
-		// On a reboot by the guest, libvirt starts the domain again.
+		// When the guest reboots, libvirt restarts the domain.
 		OnPoweroff: "destroy", OnReboot: "restart", OnCrash: "destroy",
 	}
 	if m.Host.Type == "lxc" {
-		container(&d, m)
+		configureContainer(&d, m)
 	} else if lacksBIOS(m.Host.Arch) && s.Firmware == provision.BIOS && s.Image.Kernel == "" {
 		return "", fmt.Errorf("role %s: a machine of %s has no BIOS; set roles.%s.firmware = \"uefi\"", s.Role, m.Host.Arch, s.Role)
 	} else {
-		virtualMachine(&d, m)
+		configureVM(&d, m)
 	}
 	text, err := d.Marshal()
 	if err != nil || strings.TrimSpace(s.XML) == "" {
 		return text, err
 	}
-	if text, err = merge(text, s.XML); err != nil {
+	if text, err = mergeXML(text, s.XML); err != nil {
 		return "", fmt.Errorf("role %s: the option xml: %w", s.Role, err)
 	}
 	return text, nil
@@ -49,7 +49,7 @@ func Domain(m Machine) (string, error) {
 
 func lacksBIOS(arch string) bool { return arch == "aarch64" || arch == "riscv64" }
 
-func pins(cpus []string) *libvirtxml.DomainCPUTune {
+func newCPUTune(cpus []string) *libvirtxml.DomainCPUTune {
 	if len(cpus) == 0 {
 		return nil
 	}
@@ -60,8 +60,8 @@ func pins(cpus []string) *libvirtxml.DomainCPUTune {
 	return &tune
 }
 
-// networkInterface returns the machine's only interface.
-func networkInterface(m Machine) libvirtxml.DomainInterface {
+// newInterface returns the machine's interface on the cluster's network.
+func newInterface(m Machine) libvirtxml.DomainInterface {
 	source := &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: m.Network.Name}}
 	if m.Network.Mode == provision.Bridge {
 		source = &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: m.Network.Bridge}}
@@ -69,7 +69,7 @@ func networkInterface(m Machine) libvirtxml.DomainInterface {
 	return libvirtxml.DomainInterface{MAC: &libvirtxml.DomainInterfaceMAC{Address: m.Spec.MAC}, Source: source}
 }
 
-func virtualMachine(d *libvirtxml.Domain, m Machine) {
+func configureVM(d *libvirtxml.Domain, m Machine) {
 	s := m.Spec
 	d.OS = &libvirtxml.DomainOS{
 		Type:   &libvirtxml.DomainOSType{Arch: m.Host.Arch, Type: "hvm", Machine: machineType(m)},
@@ -87,13 +87,13 @@ func virtualMachine(d *libvirtxml.Domain, m Machine) {
 	case "kvm":
 		d.CPU = &libvirtxml.DomainCPU{Mode: "host-passthrough", Check: "none"}
 	case "qemu":
-		d.CPU = emulatedCPU(m.Host.Arch)
-		// QEMU's default is a quarter of the host's memory for each machine.
+		d.CPU = newEmulatedCPU(m.Host.Arch)
+		// Without a limit QEMU's translation cache may use a quarter of the host's memory for each machine.
 		d.Features.TCG = &libvirtxml.DomainFeatureTCG{TBCache: &libvirtxml.DomainFeatureTCGTBCache{Unit: "MiB", Size: 64}}
 	}
-	d.SysInfo = sysinfo(m)
+	d.SysInfo = newSysInfo(m)
 
-	nic := networkInterface(m)
+	nic := newInterface(m)
 	nic.Model = &libvirtxml.DomainInterfaceModel{Type: "virtio"}
 	serial := libvirtxml.DomainSerial{Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}}
 	if m.Files.Console != "" {
@@ -101,7 +101,7 @@ func virtualMachine(d *libvirtxml.Domain, m Machine) {
 	}
 	port := uint(0)
 	d.Devices = &libvirtxml.DomainDeviceList{
-		Disks:      disks(m),
+		Disks:      listDisks(m),
 		Interfaces: []libvirtxml.DomainInterface{nic},
 		Serials:    []libvirtxml.DomainSerial{serial},
 		Consoles: []libvirtxml.DomainConsole{{
@@ -121,8 +121,8 @@ func virtualMachine(d *libvirtxml.Domain, m Machine) {
 	}
 }
 
-// machineType returns QEMU's machine type. UEFI needs q35, and KVM runs it best; emulation of the older pc
-// is faster.
+// machineType returns QEMU's machine type. On x86_64, UEFI needs q35, which is also the best type with
+// KVM. Without KVM, the older type pc is faster.
 func machineType(m Machine) string {
 	switch {
 	case m.Host.Type == "test":
@@ -135,8 +135,9 @@ func machineType(m Machine) string {
 	return "q35"
 }
 
-// emulatedCPU disables cx16: with it, guests with several CPUs sometimes panic under emulation.
-func emulatedCPU(arch string) *libvirtxml.DomainCPU {
+// newEmulatedCPU returns the CPU of an emulated machine. On x86_64 it disables the feature cx16: without this, guests
+// with several CPUs sometimes panic.
+func newEmulatedCPU(arch string) *libvirtxml.DomainCPU {
 	if arch != "x86_64" {
 		return &libvirtxml.DomainCPU{Mode: "maximum"}
 	}
@@ -147,20 +148,20 @@ func emulatedCPU(arch string) *libvirtxml.DomainCPU {
 	}
 }
 
-func disks(m Machine) []libvirtxml.DomainDisk {
-	all := []libvirtxml.DomainDisk{disk(m.Files.Root, "qcow2", 0, "root")}
+func listDisks(m Machine) []libvirtxml.DomainDisk {
+	all := []libvirtxml.DomainDisk{newDisk(m.Files.Root, "qcow2", 0, "root")}
 	for i, file := range m.Files.Disks {
-		all = append(all, disk(file, "qcow2", i+1, fmt.Sprintf("disk%d", i+1)))
+		all = append(all, newDisk(file, "qcow2", i+1, fmt.Sprintf("disk%d", i+1)))
 	}
 	if m.Files.CloudInit != "" {
-		d := disk(m.Files.CloudInit, "raw", len(all), "cidata")
+		d := newDisk(m.Files.CloudInit, "raw", len(all), "cidata")
 		d.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
 		all = append(all, d)
 	}
 	return all
 }
 
-func disk(file, format string, n int, serial string) libvirtxml.DomainDisk {
+func newDisk(file, format string, n int, serial string) libvirtxml.DomainDisk {
 	return libvirtxml.DomainDisk{
 		Device: "disk",
 		Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: format, Discard: "unmap"},
@@ -170,10 +171,10 @@ func disk(file, format string, n int, serial string) libvirtxml.DomainDisk {
 	}
 }
 
-// sysinfo returns the SMBIOS and fw_cfg entries that give the guest its identity. Every user of the
-// hypervisor can read the XML, so the private key is not in it but in a file that fw_cfg passes to the
-// guest.
-func sysinfo(m Machine) []libvirtxml.DomainSysInfo {
+// newSysInfo returns the SMBIOS and fw_cfg entries that give the guest its identity. Every user of the
+// hypervisor can read the XML, so the private key is not in the XML, but in a file that fw_cfg passes
+// to the guest.
+func newSysInfo(m Machine) []libvirtxml.DomainSysInfo {
 	uuid := libvirtxml.DomainSysInfoEntry{Name: "uuid", Value: DomainUUID(m.Cluster, m.Spec.Node)}
 	smbios := &libvirtxml.DomainSysInfoSMBIOS{System: &libvirtxml.DomainSysInfoSystem{Entry: []libvirtxml.DomainSysInfoEntry{
 		{Name: "manufacturer", Value: "nixbench"}, {Name: "product", Value: m.Cluster.Name}, uuid,
@@ -194,14 +195,14 @@ func sysinfo(m Machine) []libvirtxml.DomainSysInfo {
 	}}})
 }
 
-func container(d *libvirtxml.Domain, m Machine) {
+func configureContainer(d *libvirtxml.Domain, m Machine) {
 	first := m.Spec.Init
 	if first == "" {
 		first = "/sbin/init"
 	}
 	d.OS = &libvirtxml.DomainOS{Type: &libvirtxml.DomainOSType{Arch: m.Host.Arch, Type: "exe"}, Init: first}
 	d.Features = &libvirtxml.DomainFeatureList{Capabilities: &libvirtxml.DomainFeatureCapabilities{Policy: "default"}}
-	nic := networkInterface(m)
+	nic := newInterface(m)
 	nic.Guest = &libvirtxml.DomainInterfaceGuest{Dev: "eth0"}
 	d.Devices = &libvirtxml.DomainDeviceList{
 		Filesystems: []libvirtxml.DomainFilesystem{{
@@ -216,8 +217,8 @@ func container(d *libvirtxml.Domain, m Machine) {
 	if m.Files.Seed == "" {
 		return
 	}
-	// systemd's container interface. /run is mounted by libvirt, because otherwise systemd would mount its
-	// own /run over the credentials.
+	// systemd's container interface reads the credentials. libvirt mounts /run, because otherwise systemd would
+	// mount /run over the credentials.
 	d.OS.InitEnv = []libvirtxml.DomainOSInitEnv{{Name: "CREDENTIALS_DIRECTORY", Value: Credentials}}
 	d.Devices.Filesystems = append(d.Devices.Filesystems,
 		libvirtxml.DomainFilesystem{

@@ -6,7 +6,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// HostUUID returns the host's UUID from libvirt's capabilities; empty if they contain none.
+// HostUUID returns the host's UUID from libvirt's capabilities; empty if the capabilities contain no UUID.
 func HostUUID(text string) (string, error) {
 	var c libvirtxml.Caps
 	if err := c.Unmarshal(text); err != nil {

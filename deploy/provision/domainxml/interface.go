@@ -9,8 +9,8 @@ import (
 
 // ReconnectSteps returns two descriptions of a running domain's interface. The caller updates the interface
 // with the first, which names the network's bridge, and then with the second, which names the network.
-// libvirt ignores an update that changes nothing, so an update with the network alone would leave the
-// interface without a bridge.
+// libvirt ignores an update that changes nothing. Two updates are needed, because the interface already has
+// the network.
 func ReconnectSteps(running, mac, network, bridge string) ([]string, error) {
 	var d libvirtxml.Domain
 	if err := d.Unmarshal(running); err != nil {
@@ -40,7 +40,7 @@ func ReconnectSteps(running, mac, network, bridge string) ([]string, error) {
 // Port is a connection of a domain to a libvirt network.
 type Port struct {
 	UUID      string
-	Owner     string // name of a domain
+	Owner     string // name of the domain
 	OwnerUUID string
 	MAC       string
 }

@@ -12,7 +12,7 @@ type Machine struct {
 	Cluster provision.Cluster
 	Network provision.Network
 	Spec    provision.Spec
-	Image   string // hash of the image of the existing root disk; the spec's may be newer
+	Image   string // hash of the image that the root disk was created from; Spec.Image may be a newer image
 	Host    Host
 	Files   Files
 }
@@ -25,11 +25,11 @@ type Host struct {
 
 // Files are paths on the hypervisor.
 type Files struct {
-	Root    string
-	Disks   []string
+	Root    string   // root disk
+	Disks   []string // additional disks
 	Kernel  string
 	Initrd  string
-	Console string // log of the serial console; empty: not logged
+	Console string // log of the serial console; empty: the console is not logged
 
 	Credential string // a VM's systemd credential tmpfiles.extra
 	CloudInit  string // a VM's NoCloud seed
@@ -42,7 +42,7 @@ const Credentials = "/run/host/credentials"
 // DomainName returns the name of a node's domain.
 func DomainName(c provision.Cluster, node string) string { return c.Domain(node) }
 
-// deriveUUID returns a UUID that depends only on the words.
+// deriveUUID returns a UUID computed from the words: the same words give the same UUID.
 func deriveUUID(words ...string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", words))
 	sum[6] = sum[6]&0x0f | 0x80 // version 8: defined by the application

@@ -16,7 +16,8 @@ const (
 	NetworkNamespace = "urn:nixbench:network:1"
 )
 
-// MachineMark is the metadata of a domain: the cluster and node that own it, and what it was created from.
+// MachineMark is the metadata of a domain: the cluster and node that own the domain, and the image and the
+// definition that the domain was created from.
 type MachineMark struct {
 	Cluster    string `xml:"cluster,attr"`
 	ID         string `xml:"id,attr"`
@@ -27,14 +28,14 @@ type MachineMark struct {
 	Definition string `xml:"definition,attr"`
 }
 
-// NetworkMark is the metadata of a network: the cluster that owns it.
+// NetworkMark is the metadata of a network: the cluster that owns the network.
 type NetworkMark struct {
 	Cluster string `xml:"cluster,attr"`
 	ID      string `xml:"id,attr"`
 }
 
-func machineMark(m Machine) (string, error) {
-	return marshal(struct {
+func marshalMachineMark(m Machine) (string, error) {
+	return marshalXML(struct {
 		XMLName xml.Name `xml:"nixbench:machine"`
 		Space   string   `xml:"xmlns:nixbench,attr"`
 		MachineMark
@@ -44,29 +45,29 @@ func machineMark(m Machine) (string, error) {
 	}})
 }
 
-func networkMark(c provision.Cluster) (string, error) {
-	return marshal(struct {
+func marshalNetworkMark(c provision.Cluster) (string, error) {
+	return marshalXML(struct {
 		XMLName xml.Name `xml:"nixbench:network"`
 		Space   string   `xml:"xmlns:nixbench,attr"`
 		NetworkMark
 	}{Space: NetworkNamespace, NetworkMark: NetworkMark{Cluster: c.Name, ID: c.ID}})
 }
 
-func marshal(v any) (string, error) {
+func marshalXML(v any) (string, error) {
 	text, err := xml.Marshal(v)
 	return string(text), err
 }
 
-// DomainInfo is a domain as libvirt describes it. Mark is nil if nixbench did not create it.
+// DomainInfo is a domain as libvirt describes it. Mark is nil if nixbench did not create the domain.
 type DomainInfo struct {
 	Name    string
 	UUID    string
 	Mark    *MachineMark
-	MAC     string // MAC of the first interface, which nixbench defines; others come from the role's XML
+	MAC     string // MAC of the first interface, which nixbench defines; other interfaces are defined in the role's XML
 	Link    *Link  // the first interface, if it is on a libvirt network
 	Links   []Link // all interfaces on libvirt networks
 	VCPUs   int
-	Memory  uint64
+	Memory  uint64 // bytes
 	Console string // path of the console log
 }
 
@@ -102,7 +103,7 @@ func ParseDomain(text string) (DomainInfo, error) {
 		f.VCPUs = int(d.VCPU.Value)
 	}
 	if d.Memory != nil {
-		f.Memory = uint64(d.Memory.Value) * units[d.Memory.Unit]
+		f.Memory = uint64(d.Memory.Value) * bytesPerUnit[d.Memory.Unit]
 	}
 	if d.Devices != nil {
 		if len(d.Devices.Interfaces) > 0 {
@@ -129,7 +130,7 @@ func ParseDomain(text string) (DomainInfo, error) {
 	return f, nil
 }
 
-var units = map[string]uint64{"": 1 << 10, "b": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+var bytesPerUnit = map[string]uint64{"": 1 << 10, "b": 1, "bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 // findMark returns the first element of the namespace in the metadata as a mark; nil if there is none.
 func findMark[M any](metadata, space string) *M {
@@ -139,7 +140,7 @@ func findMark[M any](metadata, space string) *M {
 			Inner   []xml.Attr `xml:",any,attr"`
 		} `xml:",any"`
 	}
-	// Metadata may have several elements, so they are wrapped into one.
+	// Wrap the elements of the metadata, because an XML document has only one root element.
 	if xml.Unmarshal([]byte("<metadata>"+metadata+"</metadata>"), &all) != nil {
 		return nil
 	}

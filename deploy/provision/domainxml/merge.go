@@ -8,10 +8,10 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// merge merges a role's XML into a domain. Children of devices are appended; each feature and every other
-// element replaces the generated one. name, uuid and metadata cannot be replaced, because they identify the
-// domain's owner.
-func merge(domain, more string) (string, error) {
+// mergeXML merges a role's XML into a generated domain. It appends the children of <devices> to the generated devices.
+// Each child of <features>, and each other element, replaces the generated elements with the same name. It returns an
+// error for <name>, <uuid> and <metadata>, because they identify the domain's owner.
+func mergeXML(domain, more string) (string, error) {
 	add, err := parseElement(more)
 	if err != nil {
 		return "", err
@@ -28,13 +28,13 @@ func merge(domain, more string) (string, error) {
 			base.start.Attr = append(base.start.Attr, a)
 		}
 		if a.Name.Local == "type" {
-			base.start.Attr[0] = a // the generated element has only this attribute
+			base.start.Attr[0] = a // the first attribute of the generated element is its type
 		}
 	}
 	replaced := map[string]bool{}
-	for _, e := range add.elements() {
+	for _, e := range add.childElements() {
 		name := e.name()
-		ours := base.child(name)
+		ours := base.findChild(name)
 		switch {
 		case name == "name" || name == "uuid" || name == "metadata":
 			return "", fmt.Errorf("<%s> is set by nixbench and cannot be replaced", name)
@@ -44,12 +44,12 @@ func merge(domain, more string) (string, error) {
 		case name == "devices":
 			ours.children = append(ours.children, e.children...)
 		case name == "features": // each feature may occur only once
-			for _, f := range e.elements() {
-				ours.drop(f.name())
+			for _, f := range e.childElements() {
+				ours.removeChildren(f.name())
 				ours.children = append(ours.children, f)
 			}
 		default:
-			base.drop(name)
+			base.removeChildren(name)
 			base.children = append(base.children, e)
 			replaced[name] = true
 		}

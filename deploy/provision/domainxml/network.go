@@ -17,7 +17,7 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 	if !n.CIDR.IsValid() || !n.CIDR.Addr().Is4() || n.CIDR.Bits() > 29 {
 		return "", fmt.Errorf("network %s: %s is not an IPv4 range of at least eight addresses", n.Name, n.CIDR)
 	}
-	mark, err := networkMark(c)
+	mark, err := marshalNetworkMark(c)
 	if err != nil {
 		return "", err
 	}
@@ -25,17 +25,17 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 	first, last := gateway.Next(), n.Broadcast().Prev()
 	dhcp := &libvirtxml.NetworkDHCP{Ranges: []libvirtxml.NetworkDHCPRange{{Start: first.String(), End: last.String()}}}
 	for _, r := range reservations {
-		dhcp.Hosts = append(dhcp.Hosts, hostEntry(r))
+		dhcp.Hosts = append(dhcp.Hosts, newHostEntry(r))
 	}
 	x := libvirtxml.Network{
 		Name:     n.Name,
-		UUID:     networkUUID(c, n.Name),
+		UUID:     deriveNetworkUUID(c, n.Name),
 		Metadata: &libvirtxml.NetworkMetadata{XML: mark},
 		Bridge:   &libvirtxml.NetworkBridge{Name: BridgeName(n.Name), STP: "off", Delay: "0"},
 		IPs: []libvirtxml.NetworkIP{{
 			Address: gateway.String(), Family: "ipv4", Prefix: uint(n.CIDR.Bits()), DHCP: dhcp,
 		}},
-		// By default dnsmasq pings an address for three seconds before it leases it.
+		// By default dnsmasq pings an address for three seconds before it leases the address.
 		DnsmasqOptions: &libvirtxml.NetworkDnsmasqOptions{Option: []libvirtxml.NetworkDnsmasqOption{{Value: "no-ping"}}},
 	}
 	if n.Domain != "" {
@@ -47,40 +47,40 @@ func Network(c provision.Cluster, n provision.Network, reservations []provision.
 	return x.Marshal()
 }
 
-// BridgeName returns the name of a network's bridge. It is within the 15 bytes that Linux allows for
-// interfaces.
+// BridgeName returns the name of a network's bridge. The name has 13 bytes; Linux allows 15 bytes for an
+// interface.
 func BridgeName(network string) string {
 	return fmt.Sprintf("virnb%x", sha256.Sum256([]byte(network)))[:13]
 }
 
 // Reservation returns the XML of one reservation, for updating an existing network.
 func Reservation(r provision.Reservation) (string, error) {
-	return marshal(struct {
+	return marshalXML(struct {
 		XMLName xml.Name `xml:"host"`
 		libvirtxml.NetworkDHCPHost
-	}{NetworkDHCPHost: hostEntry(r)})
+	}{NetworkDHCPHost: newHostEntry(r)})
 }
 
-func hostEntry(r provision.Reservation) libvirtxml.NetworkDHCPHost {
+func newHostEntry(r provision.Reservation) libvirtxml.NetworkDHCPHost {
 	return libvirtxml.NetworkDHCPHost{MAC: r.MAC, Name: r.Node, IP: r.Address.String()}
 }
 
-// NetworkInfo is a network as libvirt describes it. Mark is nil if nixbench did not create it.
+// NetworkInfo is a network as libvirt describes it. Mark is nil if nixbench did not create the network.
 type NetworkInfo struct {
 	Name         string
 	UUID         string
 	Bridge       string // name of the host's bridge interface
 	Mark         *NetworkMark
-	Mode         provision.Mode // forward mode; Isolated if the network has none
+	Mode         provision.Mode // forward mode; Isolated if the network has no forward mode
 	Domain       string
 	CIDRs        []netip.Prefix
 	Reservations []provision.Reservation
 }
 
-// BelongsTo reports whether nixbench created the network for the cluster. A copy of it has another UUID, so
-// the result is false.
+// BelongsTo reports whether nixbench created the network for the cluster. It returns false for a copy of
+// the network, which has another UUID.
 func (f NetworkInfo) BelongsTo(c provision.Cluster) bool {
-	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == networkUUID(c, f.Name)
+	return f.Mark != nil && f.Mark.ID == c.ID && f.UUID == deriveNetworkUUID(c, f.Name)
 }
 
 // OwnsBridge reports whether libvirt created the network's bridge. libvirt removes such a bridge when the
@@ -89,7 +89,9 @@ func (f NetworkInfo) OwnsBridge() bool {
 	return f.Mode.Ours() || f.Mode == "route" || f.Mode == "open"
 }
 
-func networkUUID(c provision.Cluster, name string) string { return deriveUUID("network", c.ID, name) }
+func deriveNetworkUUID(c provision.Cluster, name string) string {
+	return deriveUUID("network", c.ID, name)
+}
 
 // ParseNetwork parses libvirt's description of a network.
 func ParseNetwork(text string) (NetworkInfo, error) {
@@ -120,7 +122,7 @@ func ParseNetwork(text string) (NetworkInfo, error) {
 		}
 		bits := int(ip.Prefix)
 		if ip.Netmask != "" {
-			bits = maskBits(ip.Netmask)
+			bits = countMaskBits(ip.Netmask)
 		}
 		if p, err := addr.Prefix(bits); err == nil && bits > 0 {
 			f.CIDRs = append(f.CIDRs, p)
@@ -137,7 +139,7 @@ func ParseNetwork(text string) (NetworkInfo, error) {
 	return f, nil
 }
 
-func maskBits(mask string) int {
+func countMaskBits(mask string) int {
 	bits, _ := net.IPMask(net.ParseIP(mask).To4()).Size()
 	return bits
 }

@@ -6,11 +6,11 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// FolderOrigin is how the folder of a pool came into being.
+// FolderOrigin records whether nixbench created the folder of a pool.
 type FolderOrigin string
 
 const (
-	MadeFolder     FolderOrigin = "pool" // nixbench made the folder for the pool
+	CreatedFolder  FolderOrigin = "pool" // nixbench created the folder for the pool
 	ExistingFolder FolderOrigin = "pool in an existing folder"
 )
 
@@ -33,7 +33,7 @@ func Pool(name, path, mode string, origin FolderOrigin) (string, error) {
 type Volume struct {
 	Name          string
 	Format        string // qcow2, raw, or dir for a folder
-	Capacity      uint64
+	Capacity      uint64 // bytes
 	Backing       string // path of a qcow2's backing file
 	BackingFormat string // format of the backing file
 	Mode          string
@@ -79,7 +79,7 @@ func ParsePool(text string) (PoolInfo, error) {
 	return f, nil
 }
 
-// BackingFile returns the path of a volume's backing file; empty if it has none.
+// BackingFile returns the path of a volume's backing file; empty if the volume has none.
 func BackingFile(text string) (string, error) {
 	var v libvirtxml.StorageVolume
 	if err := v.Unmarshal(text); err != nil {

@@ -42,7 +42,7 @@ func parseElement(text string) (*element, error) {
 		}
 		switch t := t.(type) {
 		case xml.StartElement:
-			e := &element{start: flatten(t.Copy())}
+			e := &element{start: flattenNames(t.Copy())}
 			if len(open) > 0 {
 				parent := open[len(open)-1]
 				parent.children = append(parent.children, e)
@@ -53,8 +53,8 @@ func parseElement(text string) (*element, error) {
 			}
 			open = append(open, e)
 		case xml.EndElement:
-			if len(open) == 0 || open[len(open)-1].start.Name.Local != flatName(t.Name) {
-				return nil, fmt.Errorf("</%s> has no start tag", flatName(t.Name))
+			if len(open) == 0 || open[len(open)-1].start.Name.Local != prefixedName(t.Name) {
+				return nil, fmt.Errorf("</%s> has no start tag", prefixedName(t.Name))
 			}
 			open = open[:len(open)-1]
 		case xml.CharData:
@@ -75,16 +75,17 @@ func parseElement(text string) (*element, error) {
 	return root, nil
 }
 
-// flatten moves the prefix of each name into the local name, so that the encoder does not change it.
-func flatten(s xml.StartElement) xml.StartElement {
-	s.Name = xml.Name{Local: flatName(s.Name)}
+// flattenNames moves the namespace prefix of each name into the local name, so that the encoder does not change the
+// prefix.
+func flattenNames(s xml.StartElement) xml.StartElement {
+	s.Name = xml.Name{Local: prefixedName(s.Name)}
 	for i := range s.Attr {
-		s.Attr[i].Name = xml.Name{Local: flatName(s.Attr[i].Name)}
+		s.Attr[i].Name = xml.Name{Local: prefixedName(s.Attr[i].Name)}
 	}
 	return s
 }
 
-func flatName(n xml.Name) string {
+func prefixedName(n xml.Name) string {
 	if n.Space == "" {
 		return n.Local
 	}
@@ -93,7 +94,8 @@ func flatName(n xml.Name) string {
 
 func (e *element) name() string { return e.start.Name.Local }
 
-func (e *element) elements() []*element {
+// childElements returns the child elements.
+func (e *element) childElements() []*element {
 	var all []*element
 	for _, c := range e.children {
 		if c, ok := c.(*element); ok {
@@ -103,8 +105,9 @@ func (e *element) elements() []*element {
 	return all
 }
 
-func (e *element) child(name string) *element {
-	for _, c := range e.elements() {
+// findChild returns the first child element with this name; nil if there is none.
+func (e *element) findChild(name string) *element {
+	for _, c := range e.childElements() {
 		if c.name() == name {
 			return c
 		}
@@ -112,8 +115,8 @@ func (e *element) child(name string) *element {
 	return nil
 }
 
-// drop removes the children with this name.
-func (e *element) drop(name string) {
+// removeChildren removes the children with this name.
+func (e *element) removeChildren(name string) {
 	e.children = slices.DeleteFunc(e.children, func(c any) bool {
 		child, ok := c.(*element)
 		return ok && child.name() == name
@@ -132,7 +135,7 @@ func (e *element) write(enc *xml.Encoder) error {
 				return err
 			}
 		case xml.CharData:
-			// White space between elements is left to the encoder's indentation.
+			// White space between elements is not written, because the encoder indents elements.
 			if simple || len(bytes.TrimSpace(c)) > 0 {
 				if err := enc.EncodeToken(c); err != nil {
 					return err

@@ -2,8 +2,8 @@
 // providers. It passes the same contract suite as the real provider. It is deterministic:
 // it uses neither the clock nor random numbers.
 //
-// The methods of [Hypervisor] let a test observe the hypervisor and change it without the
-// provider. With [Hypervisor.OnStep] a test makes an operation fail or block at any step:
+// Further methods of [Hypervisor] observe and change the hypervisor without the provider. With
+// [Hypervisor.OnStep] a test makes an operation fail or block at any step:
 //
 //	h := fakeprovider.New()
 //	h.OnStep(func(ctx context.Context, s fakeprovider.Step) error {

@@ -18,7 +18,7 @@ func TestContract(t *testing.T) {
 			h := fakeprovider.New()
 			return &provisiontest.Host{
 				Provider:        h,
-				Things:          func(*testing.T) []string { return h.Things() },
+				Objects:         func(*testing.T) []string { return h.Objects() },
 				AddDomain:       func(_ *testing.T, name string) { h.AddDomain(name) },
 				AddGuest:        func(_ *testing.T, name, network string) { h.AddGuest(name, network) },
 				RemoveDomain:    func(_ *testing.T, name string) { h.RemoveDomain(name) },

@@ -244,9 +244,9 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 	}
 	keepReservations := h.removedClusters[c.ID]
 	h.mu.Unlock()
-	effects := []struct {
+	changes := []struct {
 		name   string
-		effect func()
+		change func()
 	}{
 		{"stop", func() {
 			if d != nil {
@@ -269,18 +269,18 @@ func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node strin
 		}},
 	}
 	if keepReservations {
-		effects = effects[:len(effects)-1]
+		changes = changes[:len(changes)-1]
 	}
-	for _, e := range effects {
-		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.effect(); return nil }); err != nil {
+	for _, e := range changes {
+		if err := h.runStep(ctx, Step{Op: "remove", Node: node, Name: e.name}, func() error { e.change(); return nil }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// BeginClusterRemoval implements [provision.ClusterRemover]. As with libvirt, Remove then keeps the
-// reservations, and Clean removes them with the network.
+// BeginClusterRemoval implements [provision.ClusterRemover]. As in the libvirt provider, Remove then keeps the
+// reservations, and Clean removes the reservations with the network.
 func (h *Hypervisor) BeginClusterRemoval(c provision.Cluster) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -353,7 +353,7 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 	return left, err
 }
 
-// Addresses returns the leased addresses of a running machine, and its reserved one.
+// Addresses returns the leased addresses and the reserved address of a running machine.
 func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

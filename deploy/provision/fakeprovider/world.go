@@ -13,21 +13,21 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Hypervisor is a simulated hypervisor and the [provision.Provider] for it. It implements the optional
-// interfaces for discovery, consoles, cleaning, checking, cluster removal and examination.
+// Hypervisor is a simulated hypervisor and the [provision.Provider] for it. It implements all optional
+// interfaces of providers.
 type Hypervisor struct {
-	// Set before the first use.
+	// The exported fields must not be changed after the first operation.
 	Name   string // name in errors
 	Kind   provision.Kind
 	CPUs   int
 	Memory uint64 // total bytes
-	Disk   uint64
+	Disk   uint64 // free bytes of the pool
 
 	mu       sync.Mutex
 	domains  map[string]*domain           // domains by name
-	parts    map[string]map[string]string // by partsKey: "seed", and "disk" with the image's hash
+	parts    map[string]map[string]string // parts of each machine, by partsKey: "seed", and "disk" with the image's hash
 	networks map[string]*network
-	images   map[string]map[string]bool // ids of the clusters that use an image, by its hash
+	images   map[string]map[string]bool // ids of the clusters that use an image, by the image's hash
 	// removedClusters are the ids of clusters that are being removed as a whole.
 	removedClusters map[string]bool
 	findings        []provision.Finding
@@ -35,18 +35,18 @@ type Hypervisor struct {
 	onStart         func(provision.Cluster, provision.Spec)
 	log             []Step
 	boots           int
-	cut             int // number of the effect before which operations are interrupted; 0: none
+	cut             int // operations are interrupted before the change with this number, counted from now; 0: no interruption
 }
 
 // domain is a machine of a cluster or a foreign domain.
 type domain struct {
-	cluster   provision.Cluster // owner; its ID is empty for foreign domains
+	cluster   provision.Cluster // owner; the ID is empty for a foreign domain
 	spec      provision.Spec
 	image     string
 	network   string
 	copyOf    string // for a clone: the node whose machine was cloned
 	detached  bool   // its network was stopped or removed while the domain ran
-	boot      int    // number of the start since which it runs; 0: off
+	boot      int    // number of the last start; 0: the domain is off
 	console   string
 	heldState provision.State // paused or crashed; empty otherwise
 }
@@ -57,10 +57,10 @@ type network struct {
 	mode    provision.Mode
 }
 
-// Step is a point of an operation, just before one of its effects. Name is one of
+// Step is a point in an operation, just before a change on the hypervisor. Name is one of
 //
 //	survey:  read
-//	prepare: network, reservations, image (Detail is its hash)
+//	prepare: network, reservations, image (Detail is the image's hash)
 //	ensure:  seed, disk, stop, define, reconnect, start, resume
 //	remove:  stop, undefine, disk, seed, reservation
 //	clean:   network, image
@@ -81,39 +81,39 @@ func New() *Hypervisor {
 	}
 }
 
-// OnStep registers f, which is called before each effect of every operation, without any lock held: it may
-// block. If f returns an error, the operation returns it, and earlier effects remain, as if the process had
-// been killed.
+// OnStep registers f, which is called before each change of every operation. f may block, because no lock is held.
+// If f returns an error, the operation returns this error and does not revert its earlier changes, as if the process
+// had been killed.
 func (h *Hypervisor) OnStep(f func(context.Context, Step) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.onStep = f
 }
 
-// OnStart registers f, which is called when a machine starts. Tests use it to start a server in place of the
-// guest.
+// OnStart registers f, which is called when a machine starts. Tests use f to start a server that replaces
+// the guest.
 func (h *Hypervisor) OnStart(f func(provision.Cluster, provision.Spec)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.onStart = f
 }
 
-// Cut interrupts operations before their n-th effect from now and before all later ones; 0 disables it.
+// Cut interrupts operations before the n-th change from now and before all later changes; 0 ends the interruption.
 func (h *Hypervisor) Cut(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cut = n
 }
 
-// Log returns all steps that were begun, in order.
+// Log returns all steps of the operations, in order, except steps of surveys.
 func (h *Hypervisor) Log() []Step {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.log)
 }
 
-// Things describes all objects on the hypervisor, sorted.
-func (h *Hypervisor) Things() []string {
+// Objects describes all objects on the hypervisor, sorted.
+func (h *Hypervisor) Objects() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []string
@@ -161,8 +161,8 @@ func (h *Hypervisor) AddGuest(name, network string) {
 	h.domains[name] = &domain{boot: h.boots, network: network}
 }
 
-// CopyMachine clones a machine with its mark and its MAC, as virsh define does with its XML under another
-// name.
+// CopyMachine clones a machine with its mark and MAC, as virsh define does if the user changes the name in the
+// machine's XML.
 func (h *Hypervisor) CopyMachine(name, as string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,15 +171,15 @@ func (h *Hypervisor) CopyMachine(name, as string) {
 	}
 }
 
-// RemoveDomain removes a domain of any owner, and no other object.
+// RemoveDomain removes a domain of any owner. It does not remove the domain's disk and seed.
 func (h *Hypervisor) RemoveDomain(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.domains, name)
 }
 
-// StopNetwork stops a network and, unless keep is set, removes its definition. Running machines are detached
-// from it.
+// StopNetwork stops a network and, unless keep is set, removes its definition. Running machines are then
+// detached from the network.
 func (h *Hypervisor) StopNetwork(name string, keep bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,7 +193,7 @@ func (h *Hypervisor) StopNetwork(name string, keep bool) {
 	}
 }
 
-// UndefineNetwork removes the definition of a network, which continues to run.
+// UndefineNetwork removes the definition of a network, which remains active.
 func (h *Hypervisor) UndefineNetwork(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -248,7 +248,7 @@ func (d *domain) state() provision.State {
 	return cmp.Or(d.heldState, map[bool]provision.State{true: provision.Off, false: provision.Running}[d.boot == 0])
 }
 
-// Boot returns a number that differs between starts of a machine; 0 if it is off.
+// Boot returns the number of the machine's last start, which is different for each start; 0 if the machine is off.
 func (h *Hypervisor) Boot(name string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -285,8 +285,9 @@ func (h *Hypervisor) SetFindings(findings ...provision.Finding) {
 	h.findings = findings
 }
 
-// runStep is called for each effect. It calls onStep without the lock, and the effect with the lock held.
-func (h *Hypervisor) runStep(ctx context.Context, s Step, effect func() error) error {
+// runStep records the step, calls onStep without the lock, and makes the change by calling change with the lock held.
+// If the operation is interrupted or onStep returns an error, it does not call change, and returns an error.
+func (h *Hypervisor) runStep(ctx context.Context, s Step, change func() error) error {
 	h.mu.Lock()
 	onStep, cut := h.onStep, false
 	if s.Op != "survey" {
@@ -295,7 +296,7 @@ func (h *Hypervisor) runStep(ctx context.Context, s Step, effect func() error) e
 			h.cut--
 			cut = h.cut == 0
 			if cut {
-				h.cut = 1 // interrupt all later effects too, until Cut(0)
+				h.cut = 1 // also interrupt all later changes, until Cut(0)
 			}
 		}
 	}
@@ -312,7 +313,7 @@ func (h *Hypervisor) runStep(ctx context.Context, s Step, effect func() error) e
 	}
 	if err == nil {
 		h.mu.Lock()
-		err = effect()
+		err = change()
 		h.mu.Unlock()
 	}
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // isDetached reports whether the network of a running domain was stopped or removed after the domain had
-// been connected. When a network stops, libvirt removes its bridge and its ports; when it starts again, the
-// new bridge has no interfaces. A bridge of the host remains.
+// been connected. When a network stops, libvirt removes the network's bridge and ports; when the network
+// starts again, the new bridge has no interfaces. libvirt does not remove a bridge that it did not create.
 func isDetached(d *domain, nets []*network) (bool, error) {
 	if d.Link == nil {
 		return false, nil
@@ -37,12 +37,12 @@ func isDetached(d *domain, nets []*network) (bool, error) {
 		return false, err
 	}
 	if now.Link == nil || now.Link.Network != d.Link.Network {
-		return true, nil // a run was interrupted while it reconnected the interface
+		return true, nil // a run was interrupted between the two steps of reconnectDomain
 	}
 	return !slices.ContainsFunc(n.ports, func(p domainxml.Port) bool { return p.UUID == now.Link.Port }), nil
 }
 
-// readPorts reads the ports of an active network, once.
+// readPorts reads the ports of an active network at the first call; later calls do nothing.
 func (n *network) readPorts() error {
 	if n.portsRead {
 		return nil
@@ -59,7 +59,7 @@ func (n *network) readPorts() error {
 		text, err := all[i].GetXMLDesc(0)
 		_ = all[i].Free()
 		if err != nil {
-			continue // it was removed meanwhile
+			continue // the port was removed during the call
 		}
 		p, err := domainxml.ParsePort(text)
 		if err != nil {
@@ -71,14 +71,14 @@ func (n *network) readPorts() error {
 	return nil
 }
 
-// reconnect reconnects a running domain that is detached from its network. libvirt cannot change a
-// container's interface, so a container is shut down, and the caller starts it again.
-func (s *session) reconnect(d *domain) error {
+// reconnectDomain reconnects a running domain that is detached from its network. It only shuts a container down, because
+// libvirt cannot change a container's interface. The caller then starts the container.
+func (s *session) reconnectDomain(d *domain) error {
 	state, err := stateOf(d.d)
 	if err != nil || state != provision.Running && state != provision.Paused {
 		return err
 	}
-	nets, err := s.networks()
+	nets, err := s.listNetworks()
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (s *session) reconnect(d *domain) error {
 		return err
 	}
 	if s.host.kind == provision.Container {
-		return s.shutdown(d.d)
+		return s.shutDownDomain(d.d)
 	}
 	i := slices.IndexFunc(nets, func(n *network) bool { return n.Name == d.Link.Network })
 	if i < 0 || !nets[i].active {
@@ -105,7 +105,7 @@ func (s *session) reconnect(d *domain) error {
 		return err
 	}
 	for _, one := range steps {
-		if err := s.beforeEffect("connect the interface " + d.Link.MAC); err != nil {
+		if err := s.beforeChange("connect the interface " + d.Link.MAC); err != nil {
 			return err
 		}
 		if err := d.d.UpdateDeviceFlags(one, libvirt.DOMAIN_DEVICE_MODIFY_LIVE); err != nil {

@@ -14,19 +14,20 @@ import (
 )
 
 // Clean removes the cluster's networks that no machine uses, the images that no volume is based on and no
-// cluster needs, and the pool if nixbench created it and it is empty.
+// cluster needs, and the pool if it is empty and nixbench created it. It returns the networks and images that it
+// keeps because they are in use.
 func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provision.Remaining, error) {
 	var left []provision.Remaining
-	err := h.run(ctx, func(s *session) error {
+	err := h.runOperation(ctx, func(s *session) error {
 		networks, err := s.cleanNetworks(c)
 		if err != nil {
-			return h.fail("", "remove unused networks", err, "")
+			return h.wrapError("", "remove unused networks", err, "")
 		}
 		images, err := s.cleanPool(c)
 		left = append(networks, images...)
-		return h.fail("", "remove unused images", err, "")
+		return h.wrapError("", "remove unused images", err, "")
 	})
-	if err != nil { // the operation may still be writing to the variable
+	if err != nil { // left is not read, because the abandoned operation may still write it
 		return nil, err
 	}
 	return left, nil
@@ -35,23 +36,23 @@ func (h *Hypervisor) Clean(ctx context.Context, c provision.Cluster) ([]provisio
 func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Remaining, error) {
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
-	// All networks of the cluster, because the hive may have renamed its network.
-	all, err := s.networks()
+	// All networks of the cluster are examined, because the network may have another name in the hive now.
+	all, err := s.listNetworks()
 	if err != nil {
 		return nil, err
 	}
 	var left []provision.Remaining
 	for _, n := range all {
 		defer n.free()
-		if !n.ours(c) {
+		if !n.BelongsTo(c) {
 			continue
 		}
-		users, err := s.networkUsers(c, n)
+		users, err := s.listNetworkUsers(c, n)
 		if err == nil && len(users) == 0 {
 			err = s.removeNetwork(n)
 		}
 		if err != nil {
-			return nil, s.h.fail("", "remove the network "+n.Name, err, "")
+			return nil, s.h.wrapError("", "remove the network "+n.Name, err, "")
 		}
 		if len(users) > 0 {
 			left = append(left, provision.Remaining{
@@ -63,12 +64,12 @@ func (s *session) cleanNetworks(c provision.Cluster) ([]provision.Remaining, err
 	return left, nil
 }
 
-// networkUsers describes the machines on a network: the domains that refer to it, running or not, and
-// machines of other libvirt drivers, which are visible only by their ports. While the whole cluster is being
-// removed, the port of a former machine of it is stale and is ignored: libvirtd was killed while it started
-// or stopped that machine.
-func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error) {
-	domains, err := s.domains()
+// listNetworkUsers describes the machines on a network: the domains that refer to the network, running or not, and
+// machines of other libvirt drivers, of which only the ports are visible. While the whole cluster is being removed,
+// it ignores the ports of the cluster's machines. Such a port is stale: libvirtd was killed while it started or
+// stopped the machine.
+func (s *session) listNetworkUsers(c provision.Cluster, n *network) ([]string, error) {
+	domains, err := s.listDomains()
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (s *session) networkUsers(c provision.Cluster, n *network) ([]string, error
 	}
 	for _, p := range n.ports {
 		node, named := strings.CutPrefix(p.Owner, domainxml.DomainName(c, ""))
-		stale := named && s.h.removesCluster(c) && p.OwnerUUID == domainxml.DomainUUID(c, node)
+		stale := named && s.h.isRemovingCluster(c) && p.OwnerUUID == domainxml.DomainUUID(c, node)
 		if known[p.OwnerUUID] || stale {
 			continue
 		}
@@ -111,7 +112,7 @@ func (s *session) cleanPool(c provision.Cluster) ([]provision.Remaining, error) 
 	if err != nil {
 		return nil, err
 	}
-	return left, p.removeIfEmpty()
+	return left, p.removePoolIfEmpty()
 }
 
 func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
@@ -119,18 +120,18 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 	if err != nil {
 		return nil, err
 	}
-	images := map[string][]string{} // existing parts by hash
-	stands := map[string]string{}   // by backing file, a volume that is based on it
+	images := map[string][]string{} // parts of each image, by the image's hash
+	basedOn := map[string]string{}  // a volume that is based on a backing file, by the name of the file
 	for i := range volumes {
 		name, err := volumes[i].GetName()
-		if m := imageVolume.FindStringSubmatch(name); err == nil && m != nil {
+		if m := imageVolumePattern.FindStringSubmatch(name); err == nil && m != nil {
 			images[m[1]] = append(images[m[1]], m[2])
 		} else if err == nil {
-			stands[path.Base(backingFile(&volumes[i]))] = "volume " + name
+			basedOn[path.Base(backingFile(&volumes[i]))] = "volume " + name
 		}
 		_ = volumes[i].Free()
 	}
-	domains, err := p.domains()
+	domains, err := p.listDomains()
 	if err != nil {
 		return nil, err
 	}
@@ -151,24 +152,24 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 		word := "for-" + shortID(c)
 		marked := slices.Contains(have, word)
 		needed := slices.ContainsFunc(have, func(what string) bool { return what != word && strings.HasPrefix(what, "for-") })
-		user := cmp.Or(stands[imagePart(hash, "disk")], users[hash])
+		user := cmp.Or(basedOn[imageVolumeName(hash, "disk")], users[hash])
 		if user != "" && !needed && slices.Contains(have, "disk") { // images for containers have no disk in the pool
-			if marked { // the marker is kept, so that the next Clean finds the image again
+			if marked { // the cluster's marker is not removed, so that the next Clean finds the image again
 				left = append(left, provision.Remaining{What: "image " + hash, Why: user + " was made from it", Fix: "remove that " + strings.Fields(user)[0]})
 			}
 			continue
 		}
 		if marked {
-			if err := p.remove(imagePart(hash, word)); err != nil {
+			if err := p.removeVolume(imageVolumeName(hash, word)); err != nil {
 				return nil, err
 			}
 		}
 		if needed {
 			continue
 		}
-		// Remove ok first: without it the image counts as incomplete.
+		// Remove the marker ok first: an image without the marker is treated as incomplete.
 		for _, what := range []string{"ok", "disk", "initrd", "kernel"} {
-			if err := p.remove(imagePart(hash, what)); err != nil {
+			if err := p.removeVolume(imageVolumeName(hash, what)); err != nil {
 				return nil, err
 			}
 		}
@@ -176,21 +177,22 @@ func (p *pool) cleanImages(c provision.Cluster) ([]provision.Remaining, error) {
 	return left, nil
 }
 
-func (p *pool) removeIfEmpty() error {
+func (p *pool) removePoolIfEmpty() error {
 	p.h.storage.Lock()
 	defer p.h.storage.Unlock()
-	names, err := p.volumes()
+	names, err := p.listVolumeNames()
 	if err != nil || len(names) > 0 || !p.ours {
 		return err
 	}
-	if err := p.beforeEffect("remove the pool"); err != nil {
+	if err := p.beforeChange("remove the pool"); err != nil {
 		return err
 	}
 	if err := p.p.Destroy(); err != nil {
 		return err
 	}
-	if p.madeFolder {
-		// An error is ignored: the folder may be a mount point, or contain files that libvirt does not list.
+	if p.createdFolder {
+		// An error is ignored: libvirt cannot remove a folder that is a mount point or contains files that libvirt
+		// does not list.
 		_ = p.p.Delete(0)
 	}
 	return p.p.Undefine()

@@ -10,14 +10,14 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// ConsoleTail returns the end of a virtual machine's console log, a file in the pool that virtlogd writes
-// from the first boot on. libvirt keeps no console log of a container: the result is the unread output, at
-// most its first 4 KiB, and what the container prints during the call.
+// ConsoleTail returns the last max bytes of a virtual machine's console log, a file in the pool that virtlogd writes
+// from the first boot on. libvirt keeps no console log of a container. For a container the result is the first 4 KiB
+// of the unread output, and the output during the call.
 func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node string, max int) (string, error) {
 	var text []byte
-	err := h.run(ctx, func(s *session) error {
+	err := h.runOperation(ctx, func(s *session) error {
 		if s.host.kind == provision.Container {
-			return s.containerConsole(c, node, &text)
+			return s.readContainerConsole(c, node, &text)
 		}
 		p, err := s.findPool()
 		if err != nil || p == nil {
@@ -27,31 +27,30 @@ func (h *Hypervisor) ConsoleTail(ctx context.Context, c provision.Cluster, node 
 		if err := p.refresh(); err != nil {
 			return err
 		}
-		name := machinePart(c, node, "console")
-		if there, err := p.has(name); err != nil || !there || s.host.test {
+		name := machineVolumeName(c, node, "console")
+		if there, err := p.hasVolume(name); err != nil || !there || s.host.test {
 			return err
 		}
-		text, err = p.download(name, max)
+		text, err = p.downloadEnd(name, max)
 		return err
 	})
-	if err != nil { // the operation may still be writing to the variable
-		return "", h.fail(node, "read the console", err, "")
+	if err != nil { // text is not read, because the abandoned operation may still write it
+		return "", h.wrapError(node, "read the console", err, "")
 	}
 	text = text[len(text)-min(max, len(text)):]
 	return strings.ToValidUTF8(string(text), "?"), nil
 }
 
-func (s *session) containerConsole(c provision.Cluster, node string, text *[]byte) error {
+func (s *session) readContainerConsole(c provision.Cluster, node string, text *[]byte) error {
 	d, err := s.findMachine(c, node)
 	if err != nil || d == nil {
 		return err
 	}
 	defer d.free()
-	if !d.ours(c, node) {
+	if !d.isMachineOfNode(c, node) {
 		return nil
 	}
-	// Use a separate connection: reading from a console without output blocks until its connection is
-	// closed.
+	// Use a separate connection: a read from a console without output blocks until the connection is closed.
 	conn, err := libvirt.NewConnect(s.h.o.URI)
 	if err != nil {
 		return err
@@ -68,7 +67,7 @@ func (s *session) containerConsole(c provision.Cluster, node string, text *[]byt
 	}
 	defer func() { _ = stream.Free() }()
 	if err := own.OpenConsole("", stream, 0); err != nil {
-		return nil // it is off, or another client reads its console
+		return nil // the container is off, or another client reads the console
 	}
 	buf := make([]byte, 4096)
 	for since := time.Now(); time.Since(since) < consoleReadTime; {
@@ -88,5 +87,5 @@ func (s *session) containerConsole(c provision.Cluster, node string, text *[]byt
 	return nil
 }
 
-// consoleReadTime is how long a container's console is read.
+// consoleReadTime is how long ConsoleTail reads a container's console.
 const consoleReadTime = 300 * time.Millisecond

@@ -46,7 +46,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 	h.shutdownTimeout = 4 * time.Second
 	var mu sync.Mutex
 	left := 0
-	h.onEffect = func(what string) error {
+	h.onChange = func(what string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if left == 0 {
@@ -75,7 +75,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 	}
 	return &provisiontest.Host{
 		Provider: h,
-		Things:   func(t *testing.T) []string { return things(t, conn(t)) },
+		Objects:  func(t *testing.T) []string { return describeObjects(t, conn(t)) },
 		Cut: func(n int) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -118,7 +118,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 		RemoveDomain: func(t *testing.T, name string) {
 			d, err := conn(t).LookupDomainByName(name)
 			must(t, err)
-			if on, err := running(d); err == nil && on {
+			if on, err := isActive(d); err == nil && on {
 				must(t, d.Destroy())
 			}
 			must(t, d.Undefine())
@@ -157,7 +157,7 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 		Boot: func(t *testing.T, name string) string {
 			d, err := conn(t).LookupDomainByName(name)
 			must(t, err)
-			if on, err := running(d); err != nil || !on {
+			if on, err := isActive(d); err != nil || !on {
 				return ""
 			}
 			id, err := d.GetID()
@@ -177,8 +177,8 @@ func hypervisorAt(t *testing.T, o Options) *provisiontest.Host {
 	}
 }
 
-// things describes all objects on a hypervisor.
-func things(t *testing.T, c *libvirt.Connect) []string {
+// describeObjects describes all objects on a hypervisor.
+func describeObjects(t *testing.T, c *libvirt.Connect) []string {
 	t.Helper()
 	var all []string
 	add := func(kind, name string, err error) {

@@ -14,36 +14,36 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Addresses returns a machine's addresses from the first source that has any: the network's leases, the
-// guest agent, the hypervisor's ARP table, the local ARP table.
+// Addresses returns a machine's addresses from the first of these sources that has an address: the network's
+// leases, the guest agent, the hypervisor's ARP table, the local ARP table.
 func (h *Hypervisor) Addresses(ctx context.Context, c provision.Cluster, node string) ([]netip.Addr, error) {
 	var found []netip.Addr
-	err := h.run(ctx, func(s *session) error {
+	err := h.runOperation(ctx, func(s *session) error {
 		d, err := s.findMachine(c, node)
 		if err != nil || d == nil {
 			return err
 		}
 		defer d.free()
-		if !d.ours(c, node) {
+		if !d.isMachineOfNode(c, node) {
 			return nil
 		}
-		if on, err := running(d.d); err != nil || !on {
+		if on, err := isActive(d.d); err != nil || !on {
 			return err
 		}
-		found = s.addresses(d)
+		found = s.findAddresses(d)
 		return nil
 	})
-	if err != nil { // the operation may still be writing to the variable
-		return nil, h.fail(node, "find the address", err, "")
+	if err != nil { // found is not read, because the abandoned operation may still write it
+		return nil, h.wrapError(node, "find the address", err, "")
 	}
 	return found, nil
 }
 
-func (s *session) addresses(d *domain) []netip.Addr {
+func (s *session) findAddresses(d *domain) []netip.Addr {
 	var found []netip.Addr
 	if d.Link != nil {
 		if n, err := s.conn.LookupNetworkByName(d.Link.Network); err == nil {
-			for _, l := range leases(n) {
+			for _, l := range listLeases(n) {
 				if strings.EqualFold(l.MAC, d.MAC) {
 					found = append(found, l.Address)
 				}
@@ -73,16 +73,16 @@ func (s *session) addresses(d *domain) []netip.Addr {
 		}
 	}
 	if len(found) == 0 {
-		// libvirt 9.0 cannot parse the neighbour table of newer kernels ("wrong nlmsg len").
+		// libvirt 9.0 cannot read the ARP table of newer kernels ("wrong nlmsg len"), so read the local table.
 		if table, err := os.ReadFile("/proc/net/arp"); err == nil {
-			found = neighbours(string(table), d.MAC)
+			found = findNeighbours(string(table), d.MAC)
 		}
 	}
 	return found
 }
 
 // neighbours returns the addresses that Linux's ARP table has for a MAC.
-func neighbours(table, mac string) []netip.Addr {
+func findNeighbours(table, mac string) []netip.Addr {
 	var found []netip.Addr
 	for line := range strings.Lines(table) {
 		// IP address, HW type, Flags, HW address, Mask, Device; flag 2 is a complete entry.
@@ -99,8 +99,8 @@ func neighbours(table, mac string) []netip.Addr {
 	return found
 }
 
-// leases returns the unexpired leases of a network, newest first.
-func leases(n *libvirt.Network) []provision.Lease {
+// listLeases returns the unexpired leases of a network, newest first.
+func listLeases(n *libvirt.Network) []provision.Lease {
 	all, err := n.GetDHCPLeases()
 	if err != nil {
 		return nil // the driver does not support leases

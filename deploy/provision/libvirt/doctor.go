@@ -10,10 +10,10 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Examine checks everything that machines need, and changes nothing.
+// Examine checks libvirt, KVM, the pool, the memory and the network of the hypervisor. It changes nothing.
 func (h *Hypervisor) Examine(ctx context.Context, net provision.Network) []provision.Finding {
 	var seen []provision.Finding
-	err := h.run(ctx, func(s *session) error {
+	err := h.runOperation(ctx, func(s *session) error {
 		seen = nil
 		for _, look := range []func() provision.Finding{
 			s.examineLibvirt, s.examineKVM, s.examinePool, s.examineMemory,
@@ -40,42 +40,42 @@ func (h *Hypervisor) Examine(ctx context.Context, net provision.Network) []provi
 	return all
 }
 
-func finding(what, state, fix, format string, args ...any) provision.Finding {
+func newFinding(what, state, fix, format string, args ...any) provision.Finding {
 	return provision.Finding{What: what, State: state, Text: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// errorFinding converts an error to a finding.
-func (s *session) errorFinding(what string, err error) provision.Finding {
+// newErrorFinding converts an error to a finding.
+func (s *session) newErrorFinding(what string, err error) provision.Finding {
 	var e *provision.Error
-	errors.As(s.h.fail("", what, err, ""), &e)
-	return finding(what, "error", e.Fix, "%v", e.Err)
+	errors.As(s.h.wrapError("", what, err, ""), &e)
+	return newFinding(what, "error", e.Fix, "%v", e.Err)
 }
 
 func (s *session) examineLibvirt() provision.Finding {
 	v, err := s.conn.GetLibVersion()
 	if err != nil {
-		return s.errorFinding("libvirt", err)
+		return s.newErrorFinding("libvirt", err)
 	}
 	text := fmt.Sprintf("version %d.%d.%d, %s", v/1000000, v/1000%1000, v%1000, s.h.o.URI)
 	if s.host.kind == provision.VM && !s.host.test {
 		if _, err := s.conn.GetDomainCapabilities("", s.host.xml.Arch, "", s.host.xml.Type, 0); err != nil {
-			return finding("libvirt", "error", "install QEMU on the hypervisor (packages qemu-system-x86 and qemu-utils)", "%s; it finds no QEMU", text)
+			return newFinding("libvirt", "error", "install QEMU on the hypervisor (packages qemu-system-x86 and qemu-utils)", "%s; it finds no QEMU", text)
 		}
 	}
 	if v < 7000000 {
-		return finding("libvirt", "warning", "use libvirt 7.0 or later", "%s is older than the versions that nixbench is tested with", text)
+		return newFinding("libvirt", "warning", "use libvirt 7.0 or later", "%s is older than the versions that nixbench is tested with", text)
 	}
-	return finding("libvirt", "ok", "", "%s", text)
+	return newFinding("libvirt", "ok", "", "%s", text)
 }
 
 func (s *session) examineKVM() provision.Finding {
 	switch {
 	case s.host.kind == provision.Container:
-		return finding("KVM", "ok", "", "containers do not need it")
+		return newFinding("KVM", "ok", "", "containers do not need it")
 	case s.host.xml.Type == "kvm":
-		return finding("KVM", "ok", "", "machines run with KVM")
+		return newFinding("KVM", "ok", "", "machines run with KVM")
 	}
-	return finding("KVM", "warning", "enable virtualization in the firmware, load the module kvm_intel or kvm_amd, and allow libvirt's QEMU to open /dev/kvm",
+	return newFinding("KVM", "warning", "enable virtualization in the firmware, load the module kvm_intel or kvm_amd, and allow libvirt's QEMU to open /dev/kvm",
 		"machines are emulated, many times slower")
 }
 
@@ -83,91 +83,91 @@ func (s *session) examinePool() provision.Finding {
 	const what = "storage pool"
 	p, err := s.conn.LookupStoragePoolByName(s.h.o.Pool)
 	if isNotFound(err) {
-		// libvirt refuses a second pool in the same folder.
+		// libvirt allows only one pool in a folder.
 		if other, err := s.conn.LookupStoragePoolByTargetPath(s.h.o.PoolPath); err == nil {
 			name, _ := other.GetName()
 			_ = other.Free()
-			return finding(what, "error", "name that pool, or another folder, in cluster.hypervisors",
+			return newFinding(what, "error", "name that pool, or another folder, in cluster.hypervisors",
 				"%s would be created in %s, which already belongs to the pool %s", s.h.o.Pool, s.h.o.PoolPath, name)
 		}
-		return finding(what, "ok", "", "%s will be created in %s", s.h.o.Pool, s.h.o.PoolPath)
+		return newFinding(what, "ok", "", "%s will be created in %s", s.h.o.Pool, s.h.o.PoolPath)
 	}
 	if err != nil {
-		return s.errorFinding(what, err)
+		return s.newErrorFinding(what, err)
 	}
 	found, err := s.describePool(p)
 	if err != nil {
 		_ = p.Free()
-		return s.errorFinding(what, err)
+		return s.newErrorFinding(what, err)
 	}
 	defer found.free()
 	if active, err := p.IsActive(); err != nil || !active {
-		return finding(what, "warning", "nixbench starts it when it is needed", "%s in %s is not active", s.h.o.Pool, found.path)
+		return newFinding(what, "warning", "nixbench starts it when it is needed", "%s in %s is not active", s.h.o.Pool, found.path)
 	}
-	left, err := found.available()
+	left, err := found.readFreeBytes()
 	switch {
 	case err != nil:
-		return s.errorFinding(what, err)
+		return s.newErrorFinding(what, err)
 	case left < 2<<30 && !s.host.test:
-		return finding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, provision.SizeText(left))
+		return newFinding(what, "warning", "make room", "%s in %s has %s left", s.h.o.Pool, found.path, provision.SizeText(left))
 	}
-	return finding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, provision.SizeText(left))
+	return newFinding(what, "ok", "", "%s in %s has %s left", s.h.o.Pool, found.path, provision.SizeText(left))
 }
 
 func (s *session) examineMemory() provision.Finding {
-	free := freeMemory(s.conn)
+	free := readFreeMemory(s.conn)
 	if free < 1<<30 && !s.host.test {
-		return finding("memory", "warning", "stop other programs, or give the roles less memory", "%s are left", provision.SizeText(free))
+		return newFinding("memory", "warning", "stop other programs, or give the roles less memory", "%s are left", provision.SizeText(free))
 	}
-	return finding("memory", "ok", "", "%s are left", provision.SizeText(free))
+	return newFinding("memory", "ok", "", "%s are left", provision.SizeText(free))
 }
 
 func (s *session) examineNetwork(net provision.Network) provision.Finding {
 	const what = "network"
 	if net.Mode == provision.Bridge {
-		return finding(what, "ok", "", "machines use the bridge %s; whether it exists is checked when they start", net.Bridge)
+		return newFinding(what, "ok", "", "machines use the bridge %s; whether it exists is checked when they start", net.Bridge)
 	}
 	n, err := s.findNetwork(net.Name)
 	if err != nil {
-		return s.errorFinding(what, err)
+		return s.newErrorFinding(what, err)
 	}
 	if n != nil {
 		defer n.free()
 	}
 	switch {
 	case n == nil && net.Mode == provision.Existing:
-		return finding(what, "error", `define it, or set cluster.network.mode to "nat"`, "there is no network %s", net.Name)
+		return newFinding(what, "error", `define it, or set cluster.network.mode to "nat"`, "there is no network %s", net.Name)
 	case n == nil:
 		if err := s.checkRange(net); err != nil {
-			return s.errorFinding(what, err)
+			return s.newErrorFinding(what, err)
 		}
-		if f, bad := s.checkNetworkDriver(); bad {
+		if f, bad := s.examineNetworkDriver(); bad {
 			return f
 		}
-		return finding(what, "ok", "", "%s will be created with %s", net.Name, net.CIDR)
+		return newFinding(what, "ok", "", "%s will be created with %s", net.Name, net.CIDR)
 	case net.Mode == provision.Existing && !n.active:
-		return finding(what, "error", "virsh net-start "+net.Name, "%s is not active", net.Name)
+		return newFinding(what, "error", "virsh net-start "+net.Name, "%s is not active", net.Name)
 	case net.Mode == provision.Existing:
-		return finding(what, "ok", "", "%s %v is used as it is", net.Name, n.CIDRs)
+		return newFinding(what, "ok", "", "%s %v is used as it is", net.Name, n.CIDRs)
 	case n.Mark == nil:
-		return finding(what, "error", `choose another cluster.network.name, or set cluster.network.mode to "existing"`,
+		return newFinding(what, "error", `choose another cluster.network.name, or set cluster.network.mode to "existing"`,
 			"%s exists, and nixbench did not create it", net.Name)
 	}
-	return finding(what, "ok", "", "%s %v, created by nixbench for cluster %s", net.Name, n.CIDRs, n.Mark.Cluster)
+	return newFinding(what, "ok", "", "%s %v, created by nixbench for cluster %s", net.Name, n.CIDRs, n.Mark.Cluster)
 }
 
-// checkNetworkDriver returns a finding and true if libvirt has no network driver. A missing dnsmasq shows
-// only when a network starts.
-func (s *session) checkNetworkDriver() (provision.Finding, bool) {
+// examineNetworkDriver returns a finding and true if libvirt has no network driver. It does not detect
+// a missing dnsmasq, which libvirt reports when a network starts.
+func (s *session) examineNetworkDriver() (provision.Finding, bool) {
 	if s.host.test {
 		return provision.Finding{}, false
 	}
 	active, err := s.conn.ListAllNetworks(libvirt.CONNECT_LIST_NETWORKS_ACTIVE)
 	if err != nil {
 		if isUnsupported(err) {
-			return finding("network", "error", "install libvirt's network driver there (package libvirt-daemon-driver-network)", "libvirt has no network driver"), true
+			return newFinding("network", "error", "install libvirt's network driver there (package libvirt-daemon-driver-network)", "libvirt has no network driver"), true
 		}
-		return s.errorFinding("network", err), true
+		return s.newErrorFinding("network", err), true
 	}
 	for i := range active {
 		_ = active[i].Free()

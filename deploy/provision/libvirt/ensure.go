@@ -13,12 +13,11 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/seed"
 )
 
-// Ensure creates a machine: first its seed, then its disks, then the domain, and starts it. The domain's
-// existence proves that seed and disks are complete. If there is no domain, they may be incomplete and are
-// recreated.
+// Ensure creates a machine: first the seed, then the disks, then the domain. Then it starts the domain. If the domain
+// exists, the seed and disks are complete. If it does not exist, they may be incomplete and are recreated.
 func (h *Hypervisor) Ensure(ctx context.Context, c provision.Cluster, net provision.Network, spec provision.Spec) error {
-	err := h.run(ctx, func(s *session) error { return s.ensure(c, net, spec) })
-	return h.fail(spec.Node, "create the machine", err, "")
+	err := h.runOperation(ctx, func(s *session) error { return s.ensure(c, net, spec) })
+	return h.wrapError(spec.Node, "create the machine", err, "")
 }
 
 func (s *session) ensure(c provision.Cluster, net provision.Network, spec provision.Spec) error {
@@ -29,8 +28,8 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 	}
 	if d != nil {
 		defer d.free()
-		if !d.ours(c, spec.Node) {
-			return s.h.fail(spec.Node, "create the machine", fmt.Errorf("domain %s: %w", d.Name, provision.ErrForeign),
+		if !d.isMachineOfNode(c, spec.Node) {
+			return s.h.wrapError(spec.Node, "create the machine", fmt.Errorf("domain %s: %w", d.Name, provision.ErrForeign),
 				fmt.Sprintf("choose another cluster.name, or remove that machine: virsh -c %s undefine %s", s.h.o.URI, d.Name))
 		}
 		m.Image = d.Mark.Image
@@ -39,37 +38,37 @@ func (s *session) ensure(c provision.Cluster, net provision.Network, spec provis
 	if err != nil {
 		return err
 	}
-	if _, err := domainxml.Domain(m); err != nil { // the role's XML may be invalid
+	if _, err := domainxml.Domain(m); err != nil { // return an error for invalid XML of the role before any change
 		return err
 	}
-	p, err := s.makePool()
+	p, err := s.ensurePool()
 	if err != nil {
 		return err
 	}
 	defer p.free()
-	if err := p.makeSeed(&m, method, d != nil); err != nil {
-		return s.h.fail(spec.Node, "write the machine's identity", err, "")
+	if err := p.ensureSeed(&m, method, d != nil); err != nil {
+		return s.h.wrapError(spec.Node, "write the machine's identity", err, "")
 	}
-	if err := p.makeDisks(&m, d != nil); err != nil {
-		return s.h.fail(spec.Node, "create the disks", err, "")
+	if err := p.ensureDisks(&m, d != nil); err != nil {
+		return s.h.wrapError(spec.Node, "create the disks", err, "")
 	}
 	if s.host.kind == provision.VM {
-		m.Files.Console = p.pathOf(machinePart(c, spec.Node, "console"))
+		m.Files.Console = p.pathOf(machineVolumeName(c, spec.Node, "console"))
 	}
 	if d == nil || d.Mark.Definition != spec.Definition() {
 		if d != nil {
-			if err := s.shutdown(d.d); err != nil {
-				return s.h.fail(spec.Node, "shut down", err, "")
+			if err := s.shutDownDomain(d.d); err != nil {
+				return s.h.wrapError(spec.Node, "shut down", err, "")
 			}
 		}
-		if d, err = s.define(m); err != nil {
-			return s.h.fail(spec.Node, "define", err, "")
+		if d, err = s.defineDomain(m); err != nil {
+			return s.h.wrapError(spec.Node, "define", err, "")
 		}
 		defer d.free()
-	} else if err := s.reconnect(d); err != nil {
-		return s.h.fail(spec.Node, "reconnect it to its network", err, "stop the machine, so that the next apply starts it: virsh -c "+s.h.o.URI+" destroy "+d.Name)
+	} else if err := s.reconnectDomain(d); err != nil {
+		return s.h.wrapError(spec.Node, "reconnect it to its network", err, "stop the machine, so that the next apply starts it: virsh -c "+s.h.o.URI+" destroy "+d.Name)
 	}
-	return s.start(spec.Node, d.d)
+	return s.startDomain(spec.Node, d.d)
 }
 
 // identityMethod returns the method by which the machine gets its identity on this hypervisor.
@@ -89,58 +88,62 @@ func (s *session) identityMethod(spec provision.Spec) (provision.Method, error) 
 	return m, nil
 }
 
-func (p *pool) makeSeed(m *domainxml.Machine, method provision.Method, complete bool) error {
+// ensureSeed writes the machine's identity to the pool and sets its path in m.Files. If complete is set, because the
+// domain exists, an existing seed is kept.
+func (p *pool) ensureSeed(m *domainxml.Machine, method provision.Method, complete bool) error {
 	node, id := m.Spec.Node, m.Spec.Identity
 	var name string
 	var data []byte
 	switch method {
 	case provision.Files:
-		name = machinePart(m.Cluster, node, "seed")
+		name = machineVolumeName(m.Cluster, node, "seed")
 		m.Files.Seed = p.pathOf(name)
 	case provision.Credentials:
-		name, data = machinePart(m.Cluster, node, "credential"), seed.Tmpfiles(id)
+		name, data = machineVolumeName(m.Cluster, node, "credential"), seed.Tmpfiles(id)
 		m.Files.Credential = p.pathOf(name)
 	case provision.CloudInit:
 		var err error
 		if data, err = seed.CloudInit(node, id); err != nil {
 			return err
 		}
-		name = machinePart(m.Cluster, node, "cidata")
+		name = machineVolumeName(m.Cluster, node, "cidata")
 		m.Files.CloudInit = p.pathOf(name)
 	}
 	if complete {
-		there, err := p.has(name)
+		there, err := p.hasVolume(name)
 		if err != nil || there {
 			return err
 		}
 	}
 	if method == provision.Files {
-		return p.makeFolder(name, seed.Container(node, id))
+		return p.createFolder(name, seed.Container(node, id))
 	}
 	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, data)
 }
 
-func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
+// ensureDisks creates the machine's disks and sets their paths in m.Files. If complete is set, because the domain
+// exists, existing disks are kept.
+func (p *pool) ensureDisks(m *domainxml.Machine, complete bool) error {
 	node, image := m.Spec.Node, m.Spec.Image
 	if p.host.kind == provision.VM && image.Kernel != "" {
-		// An existing machine keeps the kernel that it was created with.
-		m.Files.Kernel = p.pathOf(imagePart(m.Image, "kernel"))
+		// m.Image, not image: an existing machine keeps the kernel of the image that it was created from.
+		m.Files.Kernel = p.pathOf(imageVolumeName(m.Image, "kernel"))
 		if image.Initrd != "" {
-			m.Files.Initrd = p.pathOf(imagePart(m.Image, "initrd"))
+			m.Files.Initrd = p.pathOf(imageVolumeName(m.Image, "initrd"))
 		}
 	}
-	root := p.rootPart(m.Cluster, node)
+	root := p.rootVolumeName(m.Cluster, node)
 	m.Files.Root = p.pathOf(root)
 	there := false
 	var err error
 	if complete {
-		if there, err = p.has(root); err != nil {
+		if there, err = p.hasVolume(root); err != nil {
 			return err
 		}
 	}
 	if !there {
 		m.Image = image.Hash
-		if err := p.makeRoot(root, m.Spec); err != nil {
+		if err := p.createRootDisk(root, m.Spec); err != nil {
 			return err
 		}
 	}
@@ -148,16 +151,16 @@ func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
 		return nil
 	}
 	for i, size := range m.Spec.Disks {
-		name := machinePart(m.Cluster, node, fmt.Sprintf("disk%d", i+1))
+		name := machineVolumeName(m.Cluster, node, fmt.Sprintf("disk%d", i+1))
 		m.Files.Disks = append(m.Files.Disks, p.pathOf(name))
 		if complete {
-			if there, err := p.has(name); err != nil {
+			if there, err := p.hasVolume(name); err != nil {
 				return err
 			} else if there {
 				continue
 			}
 		}
-		vol, err := p.create(domainxml.Volume{Name: name, Format: "qcow2", Capacity: size, Mode: "0600"})
+		vol, err := p.createVolume(domainxml.Volume{Name: name, Format: "qcow2", Capacity: size, Mode: "0600"})
 		if err != nil {
 			return p.addFreeSpace(err)
 		}
@@ -166,8 +169,8 @@ func (p *pool) makeDisks(m *domainxml.Machine, complete bool) error {
 	return nil
 }
 
-func (p *pool) makeRoot(name string, spec provision.Spec) error {
-	ready, err := p.has(imagePart(spec.Image.Hash, "ok"))
+func (p *pool) createRootDisk(name string, spec provision.Spec) error {
+	ready, err := p.hasVolume(imageVolumeName(spec.Image.Hash, "ok"))
 	if err != nil {
 		return err
 	}
@@ -177,24 +180,24 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 	var imageSize uint64
 	if !p.host.test {
 		if imageSize, err = checkImage(spec.Image, p.host.kind); err != nil {
-			return p.h.fail(spec.Node, "check the image", err, "build the image again")
+			return p.h.wrapError(spec.Node, "check the image", err, "build the image again")
 		}
 	}
 	if p.host.kind == provision.Container {
 		if n := len(p.pathOf(name)); n > maxLoopPath {
-			return p.h.fail(spec.Node, "create the root disk", fmt.Errorf("its path %s has %d bytes, and libvirt allows at most %d", p.pathOf(name), n, maxLoopPath),
+			return p.h.wrapError(spec.Node, "create the root disk", fmt.Errorf("its path %s has %d bytes, and libvirt allows at most %d", p.pathOf(name), n, maxLoopPath),
 				"give the hypervisor a shorter poolPath and another pool")
 		}
-		// The size of the file system is fixed by the image; a larger file would not change it.
+		// The disk has the size of the image, because the file system would not grow in a larger file.
 		if err := p.acquireSlot(p.h.uploads); err != nil {
 			return err
 		}
 		defer func() { <-p.h.uploads }()
 		return p.uploadFile(domainxml.Volume{Name: name, Format: "raw", Mode: "0600"}, spec.Image.Disk)
 	}
-	vol, err := p.create(domainxml.Volume{
+	vol, err := p.createVolume(domainxml.Volume{
 		Name: name, Format: "qcow2", Capacity: max(spec.Disk, imageSize), Mode: "0600",
-		Backing: p.pathOf(imagePart(spec.Image.Hash, "disk")), BackingFormat: string(spec.Image.Format),
+		Backing: p.pathOf(imageVolumeName(spec.Image.Hash, "disk")), BackingFormat: string(spec.Image.Format),
 	})
 	if err != nil {
 		return p.addFreeSpace(err)
@@ -202,13 +205,13 @@ func (p *pool) makeRoot(name string, spec provision.Spec) error {
 	return vol.Free()
 }
 
-// define creates the domain, or redefines one that is off.
-func (s *session) define(m domainxml.Machine) (*domain, error) {
+// defineDomain creates the domain, or redefines an existing domain that is off.
+func (s *session) defineDomain(m domainxml.Machine) (*domain, error) {
 	text, err := domainxml.Domain(m)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.beforeEffect("define the domain"); err != nil {
+	if err := s.beforeChange("define the domain"); err != nil {
 		return nil, err
 	}
 	d, err := s.conn.DomainDefineXML(text)
@@ -218,21 +221,22 @@ func (s *session) define(m domainxml.Machine) (*domain, error) {
 	return &domain{d: d, DomainInfo: domainxml.DomainInfo{Name: domainxml.DomainName(m.Cluster, m.Spec.Node)}}, nil
 }
 
-func (s *session) start(node string, d *libvirt.Domain) error {
+// startDomain starts or resumes a domain that does not run. A crashed domain is destroyed first.
+func (s *session) startDomain(node string, d *libvirt.Domain) error {
 	switch state, err := stateOf(d); {
 	case err != nil || state == provision.Running:
 		return err
 	case state == provision.Paused:
-		if err := s.beforeEffect("resume the domain"); err != nil {
+		if err := s.beforeChange("resume the domain"); err != nil {
 			return err
 		}
-		return s.h.fail(node, "resume", resume(d), "")
+		return s.h.wrapError(node, "resume", resumeDomain(d), "")
 	case state == provision.Crashed:
-		if err := s.destroy(d); err != nil {
+		if err := s.destroyDomain(d); err != nil {
 			return err
 		}
 	}
-	if err := s.beforeEffect("start the domain"); err != nil {
+	if err := s.beforeChange("start the domain"); err != nil {
 		return err
 	}
 	for tries := 1; ; tries++ {
@@ -240,12 +244,12 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 		if err == nil {
 			break
 		}
-		if on, _ := running(d); on {
+		if on, _ := isActive(d); on {
 			break
 		}
-		// Containers that start concurrently may choose the same free loop device.
+		// Retry: containers that start at the same time may choose the same free loop device.
 		if tries == 20 || !strings.Contains(err.Error(), "to loop device: Device or resource busy") {
-			return s.h.fail(node, "start", err, "")
+			return s.h.wrapError(node, "start", err, "")
 		}
 		if err := s.sleep(time.Duration(tries) * 20 * time.Millisecond); err != nil {
 			return err
@@ -254,8 +258,8 @@ func (s *session) start(node string, d *libvirt.Domain) error {
 	return nil
 }
 
-// stateOf returns the run state of a domain. A domain that is paused briefly for a save or a migration
-// counts as running.
+// stateOf returns the run state of a domain. It returns Running for a domain that libvirt pauses briefly,
+// for instance during a save or a migration.
 func stateOf(d *libvirt.Domain) (provision.State, error) {
 	state, reason, err := d.GetState()
 	if err != nil {
@@ -284,76 +288,77 @@ func stateOf(d *libvirt.Domain) (provision.State, error) {
 	return provision.Running, nil
 }
 
-// resume continues a paused or suspended domain.
-func resume(d *libvirt.Domain) error {
+// resumeDomain resumes a paused domain, or wakes up a suspended domain.
+func resumeDomain(d *libvirt.Domain) error {
 	if state, _, err := d.GetState(); err == nil && state == libvirt.DOMAIN_PMSUSPENDED {
 		return d.PMWakeup(0)
 	}
 	return d.Resume()
 }
 
-// running reports whether the domain has a guest, in whatever state.
-func running(d *libvirt.Domain) (bool, error) {
+// isActive reports whether the domain is active: running, paused or crashed.
+func isActive(d *libvirt.Domain) (bool, error) {
 	state, err := stateOf(d)
 	return state != provision.Off && err == nil, err
 }
 
-// shutdown asks the guest to shut down, and destroys the domain if it does not within the timeout.
-func (s *session) shutdown(d *libvirt.Domain) error {
+// shutDownDomain asks the guest to shut down, and destroys the domain if the guest has not shut down within
+// shutdownTimeout.
+func (s *session) shutDownDomain(d *libvirt.Domain) error {
 	state, err := stateOf(d)
 	if err != nil || state == provision.Off {
 		return err
 	}
-	if err := s.beforeEffect("shut the domain down"); err != nil {
+	if err := s.beforeChange("shut the domain down"); err != nil {
 		return err
 	}
 	switch state {
-	case provision.Paused: // a paused guest cannot react
-		_ = resume(d)
+	case provision.Paused: // a paused guest cannot shut down
+		_ = resumeDomain(d)
 	case provision.Crashed:
-		return s.destroy(d)
+		return s.destroyDomain(d)
 	}
 	ways := []func() error{d.Shutdown} // ACPI power button
 	if s.host.kind == provision.Container {
 		ways = []func() error{
-			// systemd powers off on SIGRTMIN+4. libvirt's RT6 is that signal: the kernel counts real-time
-			// signals from 32, and glibc's SIGRTMIN is 34. Other init programs ignore it.
+			// systemd powers off on SIGRTMIN+4, which libvirt calls RT6: libvirt counts real-time signals
+			// from 32, and glibc's SIGRTMIN is 34. Other init programs ignore the signal.
 			func() error { return d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_RT6, 0) },
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_INITCTL) },
 			func() error { return d.ShutdownFlags(libvirt.DOMAIN_SHUTDOWN_SIGNAL) },
 		}
 	}
 	for since, asked := time.Now(), 0; time.Since(since) < s.h.shutdownTimeout; {
-		// Errors are ignored: all methods fail if the guest has just ended, and some if it does not support
-		// them.
+		// Errors are ignored: a method fails if the guest has just shut down or does not support the method.
 		if asked < len(ways) && time.Since(since) >= time.Duration(asked)*s.h.shutdownTimeout/20 {
 			_ = ways[asked]()
 			asked++
 		}
-		if on, err := running(d); err != nil || !on {
+		if on, err := isActive(d); err != nil || !on {
 			return err
 		}
 		if err := s.sleep(100 * time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return s.destroy(d)
+	return s.destroyDomain(d)
 }
 
-func (s *session) destroy(d *libvirt.Domain) error {
-	on, err := running(d)
+// destroyDomain stops a domain at once, as a power failure does. It does not remove the definition.
+func (s *session) destroyDomain(d *libvirt.Domain) error {
+	on, err := isActive(d)
 	if isNotFound(err) || err == nil && !on {
 		return nil
 	}
-	if err := s.beforeEffect("end the domain"); err != nil {
+	if err := s.beforeChange("end the domain"); err != nil {
 		return err
 	}
 	if s.host.kind == provision.Container {
-		// libvirt searches cgroups for the container's processes, which takes seconds. If its first process
-		// is killed, the kernel kills the others.
+		// Kill the container's first process, so that the kernel kills the other processes. d.Destroy takes
+		// seconds, because libvirt searches cgroups for the processes.
 		_ = d.SendProcessSignal(1, libvirt.DOMAIN_PROCESS_SIGNAL_KILL, 0)
 		for range 50 {
-			if on, err := running(d); err == nil && !on {
+			if on, err := isActive(d); err == nil && !on {
 				return nil
 			}
 			if err := s.sleep(20 * time.Millisecond); err != nil {
@@ -362,7 +367,7 @@ func (s *session) destroy(d *libvirt.Domain) error {
 		}
 	}
 	err = d.Destroy()
-	if on, stateErr := running(d); isNotFound(stateErr) || stateErr == nil && !on {
+	if on, stateErr := isActive(d); isNotFound(stateErr) || stateErr == nil && !on {
 		return nil
 	}
 	return err

@@ -12,9 +12,9 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// fail wraps an error into a [provision.Error]. An error that is one already is returned as it is, with the
-// node added if it lacks one. It returns nil for nil.
-func (h *Hypervisor) fail(node, op string, err error, fix string) error {
+// wrapError wraps an error into a [provision.Error]. An error that contains a [provision.Error] is returned
+// unchanged; only a missing node is added. It returns nil for nil.
+func (h *Hypervisor) wrapError(node, op string, err error, fix string) error {
 	if err == nil {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (h *Hypervisor) fail(node, op string, err error, fix string) error {
 	return &provision.Error{Hypervisor: h.name, Node: node, Op: op, Err: err, Fix: fix}
 }
 
-// hasCode reports whether an error is libvirt's with one of these codes.
+// hasCode reports whether an error is a libvirt error with one of these codes.
 func hasCode(err error, codes ...libvirt.ErrorNumber) bool {
 	var e libvirt.Error
 	return errors.As(err, &e) && slices.Contains(codes, e.Code)
@@ -48,7 +48,8 @@ func isUnsupported(err error) bool {
 	return hasCode(err, libvirt.ERR_NO_SUPPORT, libvirt.ERR_ARGUMENT_UNSUPPORTED)
 }
 
-// explainError returns libvirt's message without its error numbers, and a fix if the message is a known one.
+// explainError returns libvirt's message without its error numbers, and a fix if explainError has one for
+// the message.
 func explainError(err error) (fix string, inner error) {
 	var e libvirt.Error
 	if !errors.As(err, &e) {
@@ -79,25 +80,25 @@ func explainError(err error) (fix string, inner error) {
 	return "", inner
 }
 
-// unreachableError returns the error for a hypervisor that cannot be connected to.
-func (h *Hypervisor) unreachableError(err error) error {
+// newUnreachableError returns the error for a failed connection to the hypervisor.
+func (h *Hypervisor) newUnreachableError(err error) error {
 	_, inner := explainError(err)
 	text, fix := inner.Error(), "check that libvirtd runs there: systemctl status libvirtd virtqemud"
 	switch {
 	case strings.Contains(text, "Permission denied"), strings.Contains(text, "authentication"), strings.Contains(text, "polkit"):
 		fix = "join the group libvirt, or run as root"
 	case strings.Contains(h.o.URI, "+ssh"):
-		fix = "check that this works: " + h.manualCommand()
+		fix = "check that this works: " + h.formatTestCommand()
 	case strings.Contains(text, "No connection driver available"):
 		fix = "install libvirt's driver for it there: libvirt-daemon-driver-qemu or libvirt-daemon-driver-lxc"
 	case strings.Contains(text, "No such file"), strings.Contains(text, "Connection refused"):
 		fix = "start libvirtd there: systemctl start libvirtd.socket; if it is not installed, run nixbench doctor"
 	}
-	return h.fail("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrUnreachable, text), fix)
+	return h.wrapError("", "connect to "+h.o.URI, fmt.Errorf("%w: %s", provision.ErrUnreachable, text), fix)
 }
 
-// manualCommand returns the command by which a user can test libvirt over SSH.
-func (h *Hypervisor) manualCommand() string {
+// formatTestCommand returns the command with which a user can test the connection to libvirt over SSH.
+func (h *Hypervisor) formatTestCommand() string {
 	u, err := url.Parse(h.o.URI)
 	if err != nil {
 		return "virsh -c " + h.o.URI + " version"

@@ -5,11 +5,12 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/seed"
 )
 
-// libvirt has no call to create a folder with files on its host, so a temporary pool is defined in the
-// folder. That pool has the folder's name, so that one left by an interrupted operation is found.
+// libvirt has no call to create a folder with files on its host, so createFolder defines a temporary pool in the
+// folder. The pool has the name of the folder, so that a pool of an interrupted operation is found.
 
-// makeFolder creates a folder in the pool with exactly these files, readable by root only.
-func (p *pool) makeFolder(name string, files []seed.File) error {
+// createFolder creates a folder in the pool with exactly these files, readable by root only. An existing folder is
+// replaced.
+func (p *pool) createFolder(name string, files []seed.File) error {
 	if err := p.removeFolder(name); err != nil {
 		return err
 	}
@@ -23,7 +24,7 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 			return p.addFreeSpace(err)
 		}
 	}
-	if err := p.beforeEffect("close the folder " + name); err != nil {
+	if err := p.beforeChange("close the folder " + name); err != nil {
 		return err
 	}
 	if err := f.p.Destroy(); err != nil {
@@ -33,25 +34,25 @@ func (p *pool) makeFolder(name string, files []seed.File) error {
 		return err
 	}
 	if p.host.test {
-		// The test driver's folders are not on disk, so the pool does not list them.
+		// The test driver creates no folder, so create a volume with its name.
 		return p.ensureMarker(name)
 	}
 	return p.refresh()
 }
 
-// openFolder returns the temporary pool of a folder. It creates pool and folder if they are missing.
+// openFolder returns the temporary pool of a folder. It creates the pool and the folder if they are missing.
 func (p *pool) openFolder(name string) (*pool, error) {
 	inner, err := p.conn.LookupStoragePoolByName(name)
 	if isNotFound(err) {
-		inner, err = p.definePool(name, p.pathOf(name), "0700", domainxml.MadeFolder)
+		inner, err = p.definePool(name, p.pathOf(name), "0700", domainxml.CreatedFolder)
 	}
 	if err != nil {
 		return nil, err
 	}
-	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true, madeFolder: true}
+	f := &pool{session: p.session, p: inner, path: p.pathOf(name), ours: true, createdFolder: true}
 	active, err := inner.IsActive()
 	if err == nil && !active {
-		err = f.build()
+		err = f.createFolderAndStart()
 	}
 	if err != nil {
 		f.free()
@@ -62,11 +63,11 @@ func (p *pool) openFolder(name string) (*pool, error) {
 
 // removeFolder removes a folder of the pool with its files. A missing folder is no error.
 func (p *pool) removeFolder(name string) error {
-	there, err := p.has(name)
+	there, err := p.hasVolume(name)
 	if err != nil {
 		return err
 	}
-	if !there { // an interrupted operation may have left the temporary pool
+	if !there { // the temporary pool of an interrupted operation may exist without the folder
 		inner, err := p.conn.LookupStoragePoolByName(name)
 		if isNotFound(err) {
 			return nil
@@ -76,7 +77,7 @@ func (p *pool) removeFolder(name string) error {
 		}
 		_ = inner.Free()
 	}
-	if err := p.beforeEffect("remove the folder " + name); err != nil {
+	if err := p.beforeChange("remove the folder " + name); err != nil {
 		return err
 	}
 	f, err := p.openFolder(name)
@@ -87,12 +88,12 @@ func (p *pool) removeFolder(name string) error {
 	if err := f.refresh(); err != nil {
 		return err
 	}
-	names, err := f.volumes()
+	names, err := f.listVolumeNames()
 	if err != nil {
 		return err
 	}
 	for _, n := range names {
-		if err := f.remove(n); err != nil {
+		if err := f.removeVolume(n); err != nil {
 			return err
 		}
 	}
@@ -106,7 +107,7 @@ func (p *pool) removeFolder(name string) error {
 		return err
 	}
 	if p.host.test {
-		return p.remove(name)
+		return p.removeVolume(name)
 	}
 	return p.refresh()
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// host describes a hypervisor; it is read once per connection.
+// host describes the host and libvirt's driver. examineHost reads it once per connection.
 type host struct {
 	kind provision.Kind
 	xml  domainxml.Host
 	cpus int
-	id   string // identifies the host; the same for all libvirt drivers of the host
-	test bool   // libvirt's test driver, whose volumes have no content
+	id   string // identifies the host; all libvirt drivers of the host have the same id
+	test bool   // the driver is libvirt's test driver, whose volumes have no content
 }
 
 func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
@@ -30,7 +30,7 @@ func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
 		return host{}, err
 	}
 	about := host{kind: provision.VM, xml: domainxml.Host{Arch: node.Model}, cpus: int(node.Cpus)}
-	if about.id, err = hostID(conn); err != nil {
+	if about.id, err = readHostID(conn); err != nil {
 		return host{}, err
 	}
 	switch strings.ToLower(driver) {
@@ -38,8 +38,7 @@ func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
 		about.kind, about.xml.Type = provision.Container, "lxc"
 	case "qemu":
 		about.xml.Type = "qemu"
-		// libvirt asks QEMU, which asks the kernel. The existence of /dev/kvm alone does not prove that KVM
-		// works.
+		// libvirt asks QEMU whether KVM works. The existence of /dev/kvm alone does not prove this.
 		if _, err := conn.GetDomainCapabilities("", node.Model, "", "kvm", 0); err == nil {
 			about.xml.Type = "kvm"
 		} else {
@@ -54,8 +53,9 @@ func (h *Hypervisor) examineHost(conn *libvirt.Connect) (host, error) {
 	return about, nil
 }
 
-// hostID returns the host name and the UUID of its firmware: neither alone is always unique.
-func hostID(conn *libvirt.Connect) (string, error) {
+// readHostID returns the name and the firmware's UUID of the host. Both are needed, because two hosts may have the same
+// name or the same UUID.
+func readHostID(conn *libvirt.Connect) (string, error) {
 	name, err := conn.GetHostname()
 	if err != nil {
 		return "", err
@@ -68,8 +68,8 @@ func hostID(conn *libvirt.Connect) (string, error) {
 	return name + " " + id, err
 }
 
-// freeMemory returns the free memory in bytes, with the buffers and caches that the kernel can reclaim.
-func freeMemory(conn *libvirt.Connect) uint64 {
+// readFreeMemory returns the host's free memory in bytes, including buffers and caches, which the kernel can reclaim.
+func readFreeMemory(conn *libvirt.Connect) uint64 {
 	if m, err := conn.GetMemoryStats(libvirt.NODE_MEMORY_STATS_ALL_CELLS, 0); err == nil && m.FreeSet {
 		return (m.Free + m.Buffers + m.Cached) << 10
 	}

@@ -30,16 +30,16 @@ type Hypervisor struct {
 
 	// shutdownTimeout is how long a guest may take to shut down.
 	shutdownTimeout time.Duration
-	// connectTimeout limits connecting, which has no limit in libvirt.
+	// connectTimeout is how long connecting may take. libvirt itself has no limit.
 	connectTimeout time.Duration
-	// callTimeout limits a single call: rarely, libvirt never answers one.
+	// callTimeout is how long a single call may take. In rare cases libvirt never answers a call.
 	callTimeout time.Duration
-	// volumeTimeout is how long a volume that is being written may delay its removal.
+	// volumeTimeout is how long the removal of a volume waits while the volume is being written.
 	volumeTimeout time.Duration
-	// onEffect, if set, is called before each effect. Tests interrupt operations with it.
-	onEffect func(what string) error
+	// onChange, if set, is called before each change on the hypervisor. Tests use it to interrupt operations.
+	onChange func(what string) error
 
-	dialing sync.Mutex // held while connecting, possibly for ever
+	dialing sync.Mutex // held while connecting, which may never end
 
 	mu     sync.Mutex // guards the fields below; never held during a call to libvirt
 	conn   *libvirt.Connect
@@ -50,8 +50,8 @@ type Hypervisor struct {
 
 	storage sync.Mutex // held while the pool or a network is created or removed
 
-	// uploads limits concurrent uploads of containers' root disks to two. Two keep libvirtd busy; with all
-	// at once, no container could boot before the last upload had finished.
+	// uploads limits concurrent uploads of containers' root disks to two. Two uploads keep libvirtd
+	// busy. With more uploads at once, the first container could boot only after almost all uploads had finished.
 	uploads chan struct{}
 }
 
@@ -65,7 +65,7 @@ var (
 	_ provision.Doctor         = (*Hypervisor)(nil)
 )
 
-// Open validates the options. The connection is made by the first operation.
+// Open validates the options and returns the hypervisor. The first operation opens the connection.
 func Open(name string, o Options) (*Hypervisor, error) {
 	h := &Hypervisor{
 		name: name, o: o, shutdownTimeout: time.Minute, connectTimeout: time.Minute, callTimeout: 2 * time.Minute,
@@ -73,19 +73,20 @@ func Open(name string, o Options) (*Hypervisor, error) {
 	}
 	u, err := url.Parse(o.URI)
 	if err != nil || u.Scheme == "" {
-		return nil, h.fail("", "connect", fmt.Errorf("%q is not a libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
+		return nil, h.wrapError("", "connect", fmt.Errorf("%q is not a libvirt URI", o.URI), "use one such as qemu:///system or lxc:///system")
 	}
 	if strings.HasPrefix(u.Scheme, "qemu") && (u.Path == "/session" || u.Path == "/embed") {
-		return nil, h.fail("", "connect", fmt.Errorf("%s has no networks and assigns no addresses", o.URI),
+		return nil, h.wrapError("", "connect", fmt.Errorf("%s has no networks and assigns no addresses", o.URI),
 			"use qemu:///system, which members of the group libvirt may use")
 	}
 	if o.Pool == "" || o.PoolPath == "" {
-		return nil, h.fail("", "connect", errors.New("no storage pool is set"), "")
+		return nil, h.wrapError("", "connect", errors.New("no storage pool is set"), "")
 	}
 	return h, nil
 }
 
-// Close closes the connection. Operations that are still running keep a reference to it until they end.
+// Close closes the connection. Running operations have references to the connection, so it stays open until they
+// have ended.
 func (h *Hypervisor) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,25 +99,25 @@ func (h *Hypervisor) Close() error {
 	return err
 }
 
-// session is one operation on one connection. It contains the operation's context because the session's
-// lifetime is that of the operation.
+// session is one operation on one connection. It contains the operation's context, because it exists
+// only during the operation.
 type session struct {
 	ctx            context.Context
 	h              *Hypervisor
 	conn           *libvirt.Connect
 	host           host
-	reportProgress func() // tells runWithTimeout that the operation is not stuck
+	reportProgress func() // restarts the callTimeout of runWithTimeout
 }
 
 // cancelGrace is how long an operation may take to return after its context has ended.
 const cancelGrace = time.Second
 
-// errNoAnswer: a call was not answered.
+// errNoAnswer is the error of an operation that made no progress for callTimeout.
 var errNoAnswer = errors.New("libvirt did not answer a call")
 
-// run executes an operation. It is retried when the connection breaks, and once on a new connection when a
-// call is not answered.
-func (h *Hypervisor) run(ctx context.Context, op func(*session) error) error {
+// runOperation executes an operation. It retries the operation when the connection breaks, and once when
+// libvirt does not answer a call. Each retry has a new connection.
+func (h *Hypervisor) runOperation(ctx context.Context, op func(*session) error) error {
 	err := h.runWithTimeout(ctx, op)
 	if errors.Is(err, errNoAnswer) && ctx.Err() == nil {
 		err = h.runWithTimeout(ctx, op)
@@ -124,12 +125,11 @@ func (h *Hypervisor) run(ctx context.Context, op func(*session) error) error {
 	return err
 }
 
-// runWithTimeout executes an operation and stops waiting for it when it makes no progress for callTimeout or
-// when its context ends. An abandoned operation has a cancelled context, so it returns before its next
-// effect.
+// runWithTimeout executes an operation. It abandons the operation if the operation makes no progress for callTimeout
+// or the context ends. The context of an abandoned operation is cancelled, so it returns before its next change.
 func (h *Hypervisor) runWithTimeout(ctx context.Context, op func(*session) error) error {
 	if err := ctx.Err(); err != nil {
-		return h.fail("", "connect", err, "")
+		return h.wrapError("", "connect", err, "")
 	}
 	own, leave := context.WithCancel(ctx)
 	defer leave()
@@ -157,7 +157,7 @@ func (h *Hypervisor) runWithTimeout(ctx context.Context, op func(*session) error
 			if conn != nil {
 				h.dropConnection(conn)
 			}
-			return h.fail("", "wait for an answer", fmt.Errorf("%w for %s", errNoAnswer, h.callTimeout), "look at the log of libvirtd there, or restart it: systemctl restart libvirtd")
+			return h.wrapError("", "wait for an answer", fmt.Errorf("%w for %s", errNoAnswer, h.callTimeout), "look at the log of libvirtd there, or restart it: systemctl restart libvirtd")
 		case <-ctx.Done():
 			waiting = false
 		}
@@ -166,15 +166,17 @@ func (h *Hypervisor) runWithTimeout(ctx context.Context, op func(*session) error
 	case err := <-done:
 		return err
 	case <-time.After(cancelGrace):
-		return h.fail("", "wait for an answer", ctx.Err(), "")
+		return h.wrapError("", "wait for an answer", ctx.Err(), "")
 	}
 }
 
 // reconnectTimeout is how long a hypervisor may be unreachable during an operation.
 const reconnectTimeout = 15 * time.Second
 
+// runWithReconnect executes an operation. Each time the connection breaks, it repeats the operation on a new connection.
+// It calls beat when the operation makes progress.
 func (h *Hypervisor) runWithReconnect(ctx context.Context, beat func(), op func(*session) error) error {
-	conn, host, err := h.acquire(ctx)
+	conn, host, err := h.acquireConnection(ctx)
 	for err == nil {
 		beat()
 		err = op(&session{ctx: ctx, h: h, conn: conn, host: host, reportProgress: beat})
@@ -190,12 +192,12 @@ func (h *Hypervisor) runWithReconnect(ctx context.Context, beat func(), op func(
 			return err
 		}
 		for since := time.Now(); ; {
-			if conn, host, err = h.acquire(ctx); err == nil || time.Since(since) > reconnectTimeout {
+			if conn, host, err = h.acquireConnection(ctx); err == nil || time.Since(since) > reconnectTimeout {
 				break
 			}
 			select {
 			case <-ctx.Done():
-				return h.fail("", "reconnect", ctx.Err(), "")
+				return h.wrapError("", "reconnect", ctx.Err(), "")
 			case <-time.After(200 * time.Millisecond):
 			}
 		}
@@ -203,10 +205,10 @@ func (h *Hypervisor) runWithReconnect(ctx context.Context, beat func(), op func(
 	return err
 }
 
-// acquire returns the connection with a reference that the caller has to close: an operation may outlive the
-// Hypervisor, and the connection must not be freed during it. Connecting in libvirt has no deadline and
-// cannot be interrupted, so after a timeout it continues in its goroutine.
-func (h *Hypervisor) acquire(ctx context.Context) (*libvirt.Connect, host, error) {
+// acquireConnection returns the connection with a reference, which the caller has to close. The connection remains
+// open until then, even if the Hypervisor is closed before. libvirt cannot interrupt connecting, so
+// after connectTimeout acquireConnection returns an error, and the goroutine continues to connect.
+func (h *Hypervisor) acquireConnection(ctx context.Context) (*libvirt.Connect, host, error) {
 	type answer struct {
 		conn *libvirt.Connect
 		host host
@@ -230,13 +232,13 @@ func (h *Hypervisor) acquire(ctx context.Context) (*libvirt.Connect, host, error
 	case a := <-answers:
 		return a.conn, a.host, a.err
 	case <-ctx.Done():
-		return nil, host{}, h.fail("", "connect", ctx.Err(), "")
+		return nil, host{}, h.wrapError("", "connect", ctx.Err(), "")
 	case <-time.After(h.connectTimeout):
-		return nil, host{}, h.unreachableError(fmt.Errorf("it did not answer for %s", h.connectTimeout))
+		return nil, host{}, h.newUnreachableError(fmt.Errorf("it did not answer for %s", h.connectTimeout))
 	}
 }
 
-// connect returns the existing connection or makes a new one, with a reference for the caller.
+// connect returns the existing connection, or opens a new connection, with a reference for the caller.
 func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
 	h.dialing.Lock()
 	defer h.dialing.Unlock()
@@ -250,9 +252,9 @@ func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
 	startEvents()
 	conn, err := libvirt.NewConnect(h.o.URI)
 	if err != nil {
-		return nil, host{}, h.unreachableError(err)
+		return nil, host{}, h.newUnreachableError(err)
 	}
-	// Without keepalive, calls to a host that has disappeared would hang for hours. Errors are ignored:
+	// Without keepalive, calls to an unreachable host would hang for hours. Errors are ignored:
 	// local connections need no keepalive, and the test driver does not support it.
 	_ = conn.SetKeepAlive(5, 6)
 	about, err := h.examineHost(conn)
@@ -261,14 +263,14 @@ func (h *Hypervisor) connect() (*libvirt.Connect, host, error) {
 	}
 	if err != nil {
 		conn.Close()
-		return nil, host{}, h.unreachableError(err)
+		return nil, host{}, h.newUnreachableError(err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed { // Close was called meanwhile
+	if h.closed { // Close was called while the connection was opened
 		conn.Close()
 		conn.Close()
-		return nil, host{}, h.unreachableError(errors.New("the connection was closed"))
+		return nil, host{}, h.newUnreachableError(errors.New("the connection was closed"))
 	}
 	h.conn, h.host = conn, about
 	return conn, about, nil
@@ -284,6 +286,7 @@ func (h *Hypervisor) currentConnection() (*libvirt.Connect, host) {
 	return h.conn, h.host
 }
 
+// dropConnection closes the connection if it is the current connection, so that connect opens a new connection.
 func (h *Hypervisor) dropConnection(conn *libvirt.Connect) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -293,7 +296,7 @@ func (h *Hypervisor) dropConnection(conn *libvirt.Connect) {
 	}
 }
 
-// startEvents starts libvirt's event loop, which sends keepalive messages. A process can have only one.
+// startEvents starts libvirt's event loop, which sends keepalive messages. A process can have only one event loop.
 var startEvents = sync.OnceFunc(func() {
 	if libvirt.EventRegisterDefaultImpl() != nil {
 		return
@@ -304,14 +307,14 @@ var startEvents = sync.OnceFunc(func() {
 	}()
 })
 
-// beforeEffect is called before every effect and returns an error if the operation has to stop.
-func (s *session) beforeEffect(what string) error {
+// beforeChange is called before every change on the hypervisor. It returns an error if the operation has to stop.
+func (s *session) beforeChange(what string) error {
 	s.reportProgress()
 	if err := s.ctx.Err(); err != nil {
 		return err
 	}
-	if s.h.onEffect != nil {
-		return s.h.onEffect(what)
+	if s.h.onChange != nil {
+		return s.h.onChange(what)
 	}
 	return nil
 }
@@ -326,7 +329,7 @@ func (s *session) sleep(d time.Duration) error {
 	}
 }
 
-// acquireSlot waits for a free slot in a semaphore.
+// acquireSlot waits for a free slot in a semaphore, and takes the slot.
 func (s *session) acquireSlot(places chan struct{}) error {
 	for {
 		select {
@@ -335,7 +338,7 @@ func (s *session) acquireSlot(places chan struct{}) error {
 		case <-s.ctx.Done():
 			return s.ctx.Err()
 		case <-time.After(time.Second):
-			s.reportProgress() // the operations that hold the slots have timeouts of their own
+			s.reportProgress() // waiting is progress: each operation with a slot has its own timeout
 		}
 	}
 }

@@ -111,7 +111,7 @@ func TestCloseDuringOperation(t *testing.T) {
 	closed, over := make(chan struct{}), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_ = h.run(ctx, func(s *session) error {
+	_ = h.runOperation(ctx, func(s *session) error {
 		cancel() // only after the operation has begun
 		<-closed
 		alive, err := s.conn.IsAlive()
@@ -141,14 +141,14 @@ func TestHangingCallIsAbandoned(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	err = h.run(ctx, func(*session) error { <-over; return nil })
+	err = h.runOperation(ctx, func(*session) error { <-over; return nil })
 	if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
 		t.Errorf("err = %v after %s", err, took)
 	}
 }
 
 // A call that is never answered is retried on a new connection; if it is not answered there either, the
-// result is an error. An abandoned operation that gets its answer later has no more effects.
+// result is an error. An abandoned operation that gets its answer later makes no more changes.
 func TestCallWithoutAnswer(t *testing.T) {
 	h, err := Open("test", Options{URI: testURI(t), Pool: "p", PoolPath: "/p"})
 	if err != nil {
@@ -161,7 +161,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 	var tries atomic.Int32
 	hang := func(times int32) error {
 		tries.Store(0)
-		return h.run(t.Context(), func(s *session) error {
+		return h.runOperation(t.Context(), func(s *session) error {
 			if tries.Add(1) > times {
 				if _, same := conns.Load(s.conn); same {
 					t.Error("it is the same connection")
@@ -170,7 +170,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 			}
 			conns.Store(s.conn, true)
 			<-answer
-			late <- s.beforeEffect("do something")
+			late <- s.beforeChange("do something")
 			return nil
 		})
 	}
@@ -189,7 +189,7 @@ func TestCallWithoutAnswer(t *testing.T) {
 		}
 	}
 	// A slow operation is not aborted.
-	if err := h.run(t.Context(), func(s *session) error {
+	if err := h.runOperation(t.Context(), func(s *session) error {
 		for range 6 {
 			if err := s.sleep(100 * time.Millisecond); err != nil {
 				return err
@@ -236,13 +236,13 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// Operations that find the desired state have no effects, and a change of the memory keeps the identity and the
+// Operations that find the desired state change nothing, and a change of the memory keeps the identity and the
 // disks.
 func TestEffects(t *testing.T) {
 	h, c, g := preparedForTest(t)
 	h.shutdownTimeout = time.Second
-	var effects []string
-	h.onEffect = func(what string) error { effects = append(effects, what); return nil }
+	var changes []string
+	h.onChange = func(what string) error { changes = append(changes, what); return nil }
 	s := provision.Spec{Node: "n1", Role: "w", MAC: "52:54:00:aa:00:01", VCPUs: 1, Memory: 64 << 20, Disks: []uint64{1 << 20}, Image: g.Images[0],
 		Identity: provision.Identity{HostKey: []byte("key")}}
 	prepare := func() error { return h.Prepare(t.Context(), c, g) }
@@ -257,12 +257,12 @@ func TestEffects(t *testing.T) {
 		{"Ensure again", ensure, []string{}},
 		{"Ensure with more memory", func() error { s.Memory *= 2; return ensure() }, []string{"shut the domain down", "define the domain", "start the domain"}},
 	} {
-		effects = []string{}
+		changes = []string{}
 		if err := test.run(); err != nil {
 			t.Fatalf("%s: %v", test.name, err)
 		}
-		if test.want != nil && !slices.Equal(effects, test.want) {
-			t.Errorf("%s: effects %q, want %q", test.name, effects, test.want)
+		if test.want != nil && !slices.Equal(changes, test.want) {
+			t.Errorf("%s: changes %q, want %q", test.name, changes, test.want)
 		}
 	}
 }
@@ -296,7 +296,7 @@ func TestVolumeModes(t *testing.T) {
 		}
 	}
 	seen := 0
-	if err := h.run(t.Context(), func(s *session) error {
+	if err := h.runOperation(t.Context(), func(s *session) error {
 		p, err := s.findPool()
 		if err != nil {
 			return err
@@ -332,13 +332,13 @@ func TestForeignPoolIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Close()
-	if err := h.run(t.Context(), func(s *session) error {
+	if err := h.runOperation(t.Context(), func(s *session) error {
 		theirs, err := s.conn.StoragePoolDefineXML("<pool type='dir'><name>theirs</name><target><path>"+folder+"</path></target></pool>", 0)
 		if err != nil {
 			return err
 		}
 		_ = theirs.Free()
-		p, err := s.makePool()
+		p, err := s.ensurePool()
 		if err != nil {
 			return err
 		}
@@ -418,7 +418,7 @@ func TestNeighbours(t *testing.T) {
 192.168.78.188   0x1         0x0         52:54:5b:92:d9:d0     *        br0
 192.168.78.2     0x1         0x2         52:54:00:00:00:01     *        br0
 `
-	got := neighbours(table, "52:54:5B:92:D9:D0")
+	got := findNeighbours(table, "52:54:5B:92:D9:D0")
 	if len(got) != 1 || got[0] != netip.MustParseAddr("192.168.78.187") {
 		t.Errorf("got %v", got)
 	}

@@ -10,25 +10,24 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// ensureImage uploads an image to the pool unless it is complete there; clusters share it. Volumes cannot be
-// renamed, so a marker volume with the suffix ok shows that the upload is complete. The cluster's own marker
-// is created first, so that no other cluster removes the image during the upload.
+// ensureImage uploads an image to the pool, unless the pool has the complete image. Clusters share images. After the
+// upload it creates the marker volume ok, because a volume cannot be renamed when it is complete. Before the upload it
+// creates the cluster's marker, so that no other cluster removes the image during the upload.
 //
-// Each container has its own copy of the root disk, which is uploaded for each container: copying a volume
-// on the hypervisor takes libvirt ten times as long as uploading the non-empty parts of the file. So the
-// pool has only the markers of their images, not the disks.
+// For an image for containers it creates only the markers. The root disk is uploaded for each container, because
+// libvirt takes ten times as long to copy a volume as to upload the non-empty parts of the file.
 func (p *pool) ensureImage(c provision.Cluster, i provision.Image) error {
 	fix := "build the image again"
 	if _, err := checkImage(i, p.host.kind); err != nil && !p.host.test {
-		return p.h.fail("", "check the image", err, fix)
+		return p.h.wrapError("", "check the image", err, fix)
 	}
 	op := "upload the image " + i.Hash
-	if err := p.ensureMarker(imagePart(i.Hash, "for-"+shortID(c))); err != nil {
-		return p.h.fail("", op, p.addFreeSpace(err), "")
+	if err := p.ensureMarker(imageVolumeName(i.Hash, "for-"+shortID(c))); err != nil {
+		return p.h.wrapError("", op, p.addFreeSpace(err), "")
 	}
-	complete, err := p.has(imagePart(i.Hash, "ok"))
-	if err == nil && complete && p.host.kind == provision.VM { // the marker may come from the container driver, without a disk
-		complete, err = p.has(imagePart(i.Hash, "disk"))
+	complete, err := p.hasVolume(imageVolumeName(i.Hash, "ok"))
+	if err == nil && complete && p.host.kind == provision.VM { // the container driver creates the marker without a disk
+		complete, err = p.hasVolume(imageVolumeName(i.Hash, "disk"))
 	}
 	if err != nil || complete {
 		return err
@@ -40,32 +39,32 @@ func (p *pool) ensureImage(c provision.Cluster, i provision.Image) error {
 				continue
 			}
 			// Images are world-readable because QEMU's user has to read them.
-			v := domainxml.Volume{Name: imagePart(i.Hash, part.name), Format: "raw", Mode: "0644"}
-			if err := p.uploadPart(v, part.file); err != nil {
-				return p.h.fail("", op, err, "")
+			v := domainxml.Volume{Name: imageVolumeName(i.Hash, part.name), Format: "raw", Mode: "0644"}
+			if err := p.uploadImagePart(v, part.file); err != nil {
+				return p.h.wrapError("", op, err, "")
 			}
 		}
 	}
-	return p.h.fail("", op, p.addFreeSpace(p.ensureMarker(imagePart(i.Hash, "ok"))), "")
+	return p.h.wrapError("", op, p.addFreeSpace(p.ensureMarker(imageVolumeName(i.Hash, "ok"))), "")
 }
 
-func (p *pool) uploadPart(v domainxml.Volume, file string) error {
+func (p *pool) uploadImagePart(v domainxml.Volume, file string) error {
 	if p.host.test {
 		return p.uploadBytes(v, []byte("x"))
 	}
 	return p.uploadFile(v, file)
 }
 
-// ensureMarker creates an almost empty volume unless it exists.
+// ensureMarker creates a volume of one byte, unless it exists.
 func (p *pool) ensureMarker(name string) error {
-	there, err := p.has(name)
+	there, err := p.hasVolume(name)
 	if err != nil || there {
 		return err
 	}
 	return p.uploadBytes(domainxml.Volume{Name: name, Format: "raw", Mode: "0644"}, []byte("\n"))
 }
 
-// backingFile returns a volume's backing file; empty if it has none or libvirt cannot tell.
+// backingFile returns a volume's backing file; empty if it has none or libvirt cannot read it.
 func backingFile(v *libvirt.StorageVol) string {
 	text, err := v.GetXMLDesc(0)
 	if err != nil {

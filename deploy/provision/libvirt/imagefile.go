@@ -10,8 +10,8 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// checkImage validates an image's header and its completeness: an interrupted download is the usual fault. It returns
-// the size of the image's virtual disk in bytes.
+// checkImage validates an image's header, and that the file is complete, because a download may have been
+// interrupted. It returns the size of the image's virtual disk in bytes.
 func checkImage(i provision.Image, kind provision.Kind) (uint64, error) {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: %s", provision.ErrImage, i.Disk, fmt.Sprintf(format, args...))

@@ -205,7 +205,7 @@ func faultLab(t *testing.T) (*lab.Lab, Options, provision.Cluster, provision.Hos
 	return l, o, provision.Cluster{Name: "fault", ID: "00112233445566aa"}, g, s
 }
 
-// libvirtd is killed before each effect in turn; the operation continues with the new libvirtd.
+// libvirtd is killed before each change in turn; the operation continues with the new libvirtd.
 func TestLibvirtdIsRestarted(t *testing.T) {
 	t.Parallel()
 	l, o, c, g, s := faultLab(t)
@@ -219,7 +219,7 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 	}
 	for _, at := range []string{"create nb.", "upload", "define the domain", "start the domain"} {
 		killed := false
-		h.onEffect = func(what string) error {
+		h.onChange = func(what string) error {
 			if !killed && strings.HasPrefix(what, at) {
 				killed = true
 				time.Sleep(2 * time.Second) // the lab does not restart a libvirtd that ends at once
@@ -232,7 +232,7 @@ func TestLibvirtdIsRestarted(t *testing.T) {
 			t.Fatalf("killed before %s: %v", at, err)
 		}
 		t.Logf("killed before %s: %s", at, time.Since(start))
-		h.onEffect = nil
+		h.onChange = nil
 		inventory, err := h.Survey(t.Context(), c, g.Network)
 		if err != nil || len(inventory.Machines) != 1 || inventory.Machines[0].State != provision.Running || !killed {
 			t.Fatalf("killed before %s (%t): %+v, %v", at, killed, inventory, err)
@@ -332,9 +332,9 @@ func TestTwoDrivers(t *testing.T) {
 	}
 	defer conn.Close()
 	volumes := func() (all []string) {
-		for _, thing := range things(t, conn) {
-			if strings.HasPrefix(thing, "volume ") {
-				all = append(all, thing)
+		for _, object := range describeObjects(t, conn) {
+			if strings.HasPrefix(object, "volume ") {
+				all = append(all, object)
 			}
 		}
 		return all

@@ -14,43 +14,48 @@ import (
 //	nixbench.CLUSTER.NODE.root         root disk
 //	nixbench.CLUSTER.NODE.disk1        additional disks
 //	nixbench.CLUSTER.NODE.credential   a virtual machine's identity, with its host key
-//	nixbench.CLUSTER.NODE.cidata       the same for cloud-init
-//	nixbench.CLUSTER.NODE.seed         the same for a container: a folder
+//	nixbench.CLUSTER.NODE.cidata       a virtual machine's identity for cloud-init
+//	nixbench.CLUSTER.NODE.seed         a container's identity: a folder
 //	nixbench.CLUSTER.NODE.console      console log
-//	nixbench-image-HASH.disk           and .kernel, .initrd
+//	nixbench-image-HASH.disk           an image's disk; likewise .kernel and .initrd
 //	nixbench-image-HASH.ok             marker: the image is complete
 //	nixbench-image-HASH.for-CLUSTER    marker: the cluster needs the image
 //
 //	nb.DIGITS                          a container's root disk
 //
 // CLUSTER is the first eight digits of the cluster's id. The path of a container's root disk is limited,
-// see maxLoopPath, so its name has only digits of a hash of cluster and node, from which a survey cannot
-// identify the node. The seed is created before the root disk and removed after it, so a survey finds
-// the machine by its seed.
+// see maxLoopPath, so the name of the disk has only digits of a hash of cluster and node. A survey cannot read the
+// node from this name, but finds the machine by its seed, which is created before the root disk and
+// removed after it.
 var (
-	machineVolume = regexp.MustCompile(`^nixbench\.([0-9a-f]{8})\.(.+)\.(root|disk[0-9]+|credential|cidata|seed|console(?:\.[0-9]+)?)$`)
-	imageVolume   = regexp.MustCompile(`^nixbench-image-([0-9a-f]+)\.(disk|kernel|initrd|ok|for-[0-9a-f]{8})$`)
+	machineVolumePattern = regexp.MustCompile(`^nixbench\.([0-9a-f]{8})\.(.+)\.(root|disk[0-9]+|credential|cidata|seed|console(?:\.[0-9]+)?)$`)
+	imageVolumePattern   = regexp.MustCompile(`^nixbench-image-([0-9a-f]+)\.(disk|kernel|initrd|ok|for-[0-9a-f]{8})$`)
 )
 
-// hasPart reports whether machines of this kind have such a part. Several drivers of one libvirtd can share
-// a pool: they see each other's volumes there, but not each other's domains.
-func (h host) hasPart(part string) bool { return (part == "seed") == (h.kind == provision.Container) }
+// usesVolumeSuffix reports whether a volume with this suffix can belong to a machine of this driver. Two drivers of one
+// libvirtd can share a pool: each driver sees the other driver's volumes, but not its domains.
+func (h host) usesVolumeSuffix(part string) bool {
+	return (part == "seed") == (h.kind == provision.Container)
+}
 
 func shortID(c provision.Cluster) string { return c.ID[:min(8, len(c.ID))] }
 
-func machinePart(c provision.Cluster, node, what string) string {
+// machineVolumeName returns the name of a machine's volume or folder. what is its last component, such as disk1.
+func machineVolumeName(c provision.Cluster, node, what string) string {
 	return fmt.Sprintf("nixbench.%s.%s.%s", shortID(c), node, what)
 }
 
-func imagePart(hash, what string) string { return fmt.Sprintf("nixbench-image-%s.%s", hash, what) }
+func imageVolumeName(hash, what string) string {
+	return fmt.Sprintf("nixbench-image-%s.%s", hash, what)
+}
 
 // maxLoopPath is libvirt's limit for the path of a loop device's file.
 const maxLoopPath = 63
 
-// rootPart returns the volume name of the machine's root disk.
-func (s *session) rootPart(c provision.Cluster, node string) string {
+// rootVolumeName returns the volume name of the machine's root disk.
+func (s *session) rootVolumeName(c provision.Cluster, node string) string {
 	if s.host.kind != provision.Container {
-		return machinePart(c, node, "root")
+		return machineVolumeName(c, node, "root")
 	}
 	return fmt.Sprintf("nb.%x", sha256.Sum256(fmt.Appendf(nil, "%q %q", c.ID, node)))[:15]
 }

@@ -40,7 +40,7 @@ func TestRemovalOfUsedVolumeHasDeadline(t *testing.T) {
 	}
 }
 
-// Clean removes the folder of the pool only if nixbench made it, whenever the run that made it was interrupted.
+// Clean removes the folder of the pool only if nixbench created it, at whatever change the run was interrupted.
 func TestPoolFolder(t *testing.T) {
 	t.Parallel()
 	l := lab.Hypervisor(t)
@@ -57,9 +57,9 @@ func TestPoolFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer h.Close()
-			makePool := func() error {
-				return h.run(t.Context(), func(s *session) error {
-					p, err := s.makePool()
+			ensurePool := func() error {
+				return h.runOperation(t.Context(), func(s *session) error {
+					p, err := s.ensurePool()
 					if err == nil {
 						p.free()
 					}
@@ -68,26 +68,26 @@ func TestPoolFolder(t *testing.T) {
 			}
 			interrupted := true
 			for n := 1; interrupted; n++ {
-				effects := 0
+				changes := 0
 				interrupted = false
-				h.onEffect = func(string) error {
-					if effects++; effects < n {
+				h.onChange = func(string) error {
+					if changes++; changes < n {
 						return nil
 					}
 					interrupted = true
 					return errors.New("interrupted")
 				}
-				if err := makePool(); err == nil && interrupted {
+				if err := ensurePool(); err == nil && interrupted {
 					t.Fatal("the pool was made although the run was interrupted")
 				}
-				h.onEffect = nil
-				if err := makePool(); err != nil {
+				h.onChange = nil
+				if err := ensurePool(); err != nil {
 					t.Fatal(err)
 				}
 				if st, err := os.Stat(folder); err != nil || (st.Mode().Perm() == 0o700) != existed {
 					t.Fatalf("interrupted before effect %d: folder %v, %v", n, st, err)
 				}
-				if err := h.run(t.Context(), func(s *session) error {
+				if err := h.runOperation(t.Context(), func(s *session) error {
 					_, err := s.cleanPool(provision.Cluster{ID: "0011223344556677"})
 					return err
 				}); err != nil {

@@ -13,26 +13,26 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// Prepare creates the pool and the network, and uploads the images.
+// Prepare creates the network and the pool, and uploads the images.
 func (h *Hypervisor) Prepare(ctx context.Context, c provision.Cluster, g provision.HostSetup) error {
-	return h.run(ctx, func(s *session) error {
-		// Validate the images first, before anything is changed.
+	return h.runOperation(ctx, func(s *session) error {
+		// Validate all images before the first change.
 		for _, i := range g.Images {
 			if _, err := checkImage(i, s.host.kind); err != nil && !s.host.test {
-				return h.fail("", "check the image", err, "build the image again")
+				return h.wrapError("", "check the image", err, "build the image again")
 			}
 		}
 		if err := s.prepareNetwork(c, g.Network, g.Reservations); err != nil {
-			return h.fail("", "prepare the network "+g.Network.Name, err, "")
+			return h.wrapError("", "prepare the network "+g.Network.Name, err, "")
 		}
-		p, err := s.makePool()
+		p, err := s.ensurePool()
 		if err != nil {
-			return h.fail("", "prepare the storage pool "+h.o.Pool, err, "")
+			return h.wrapError("", "prepare the storage pool "+h.o.Pool, err, "")
 		}
 		defer p.free()
 		for _, i := range g.Images {
 			if err := p.ensureImage(c, i); err != nil {
-				return h.fail("", "upload the image "+i.Hash, err, "")
+				return h.wrapError("", "upload the image "+i.Hash, err, "")
 			}
 		}
 		return nil
@@ -44,7 +44,7 @@ type network struct {
 	n *libvirt.Network
 	domainxml.NetworkInfo
 	active    bool
-	transient bool // active but not defined
+	transient bool // the network is active but not defined
 
 	portsRead  bool             // portsKnown and ports are set
 	portsKnown bool             // this libvirt can list ports (5.5 and later)
@@ -52,9 +52,6 @@ type network struct {
 }
 
 func (n *network) free() { _ = n.n.Free() }
-
-// ours reports whether nixbench created the network for the cluster.
-func (n *network) ours(c provision.Cluster) bool { return n.BelongsTo(c) }
 
 func describeNetwork(n *libvirt.Network) (*network, error) {
 	text, err := n.GetXMLDesc(0)
@@ -73,7 +70,7 @@ func describeNetwork(n *libvirt.Network) (*network, error) {
 	return found, err
 }
 
-// findNetwork returns nil if there is no network with this name.
+// findNetwork returns the network with this name; nil if there is none.
 func (s *session) findNetwork(name string) (*network, error) {
 	n, err := s.conn.LookupNetworkByName(name)
 	if isNotFound(err) {
@@ -89,8 +86,8 @@ func (s *session) findNetwork(name string) (*network, error) {
 	return found, err
 }
 
-// networks returns all networks, except those that disappear during the call.
-func (s *session) networks() ([]*network, error) {
+// listNetworks returns all networks, except networks that are removed during the call.
+func (s *session) listNetworks() ([]*network, error) {
 	all, err := s.conn.ListAllNetworks(0)
 	if err != nil {
 		return nil, err
@@ -110,7 +107,7 @@ func (s *session) networks() ([]*network, error) {
 func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, reservations []provision.Reservation) error {
 	if want.Mode == provision.Bridge {
 		if want.Bridge == "" {
-			return s.h.fail("", "prepare the network", fmt.Errorf("cluster.network.mode is bridge, and no bridge is set"), "set cluster.network.bridge")
+			return s.h.wrapError("", "prepare the network", fmt.Errorf("cluster.network.mode is bridge, and no bridge is set"), "set cluster.network.bridge")
 		}
 		return nil
 	}
@@ -126,14 +123,14 @@ func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, re
 	op := "prepare the network " + want.Name
 	switch {
 	case want.Mode == provision.Existing && there == nil:
-		return s.h.fail("", op, fmt.Errorf("there is no such network"), `define it, or set cluster.network.mode to "nat"`)
+		return s.h.wrapError("", op, fmt.Errorf("there is no such network"), `define it, or set cluster.network.mode to "nat"`)
 	case want.Mode == provision.Existing && !there.active:
-		return s.h.fail("", op, fmt.Errorf("it is not active"), "start it: virsh net-start "+want.Name)
+		return s.h.wrapError("", op, fmt.Errorf("it is not active"), "start it: virsh net-start "+want.Name)
 	case want.Mode == provision.Existing:
 		return nil
-	case there != nil && !there.ours(c):
-		return s.h.fail("", op, s.foreignError(there.Mark), `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
-	case there == nil || !networkMatches(there, want):
+	case there != nil && !there.BelongsTo(c):
+		return s.h.wrapError("", op, s.newForeignError(there.Mark), `choose another cluster.network.name, or use the network as it is with cluster.network.mode = "existing"`)
+	case there == nil || !hasSameSettings(there, want):
 		if err := s.checkRange(want); err != nil {
 			return err
 		}
@@ -142,17 +139,17 @@ func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, re
 				return err
 			}
 		}
-		return s.makeNetwork(c, want, reservations)
+		return s.createNetwork(c, want, reservations)
 	}
 	if !there.active {
-		if err := s.beforeEffect("start the network"); err != nil {
+		if err := s.beforeChange("start the network"); err != nil {
 			return err
 		}
 		if err := there.n.Create(); err != nil {
 			return err
 		}
 	}
-	if there.transient { // it was undefined while it ran, so it is still active
+	if there.transient { // the network was undefined while it was active
 		if err := s.redefineNetwork(c, there, want); err != nil {
 			return err
 		}
@@ -163,20 +160,21 @@ func (s *session) prepareNetwork(c provision.Cluster, want provision.Network, re
 	return s.updateReservations(there, reservations)
 }
 
-func (s *session) foreignError(mark *domainxml.NetworkMark) error {
+func (s *session) newForeignError(mark *domainxml.NetworkMark) error {
 	if mark != nil {
 		return fmt.Errorf("%w: it belongs to cluster %s (%s)", provision.ErrForeign, mark.Cluster, mark.ID)
 	}
 	return provision.ErrForeign
 }
 
-func networkMatches(n *network, want provision.Network) bool {
+// hasSameSettings reports whether an existing network has the mode, the DNS domain and the range of want.
+func hasSameSettings(n *network, want provision.Network) bool {
 	return n.Mode == want.Mode && n.Domain == want.Domain && len(n.CIDRs) == 1 && n.CIDRs[0] == want.CIDR.Masked()
 }
 
-// checkRange returns an error if another network overlaps the desired range.
+// checkRange returns an error if the range of another network overlaps the range of want.
 func (s *session) checkRange(want provision.Network) error {
-	all, err := s.networks()
+	all, err := s.listNetworks()
 	if err != nil {
 		return err
 	}
@@ -184,7 +182,7 @@ func (s *session) checkRange(want provision.Network) error {
 		defer n.free()
 		i := slices.IndexFunc(n.CIDRs, func(p netip.Prefix) bool { return p.Overlaps(want.CIDR) })
 		if n.Name != want.Name && i >= 0 {
-			return s.h.fail("", "prepare the network "+want.Name,
+			return s.h.wrapError("", "prepare the network "+want.Name,
 				fmt.Errorf("%w: network %s needs %s, and network %s has %s", provision.ErrClash, want.Name, want.CIDR, n.Name, n.CIDRs[i]),
 				"choose another cluster.network.cidr")
 		}
@@ -195,12 +193,12 @@ func (s *session) checkRange(want provision.Network) error {
 // removeUnusedNetwork removes a network of the cluster whose settings have changed. It returns an error if
 // machines use the network.
 func (s *session) removeUnusedNetwork(c provision.Cluster, n *network, want provision.Network) error {
-	users, err := s.networkUsers(c, n)
+	users, err := s.listNetworkUsers(c, n)
 	if err != nil {
 		return err
 	}
 	if len(users) > 0 {
-		return s.h.fail("", "change the network "+n.Name,
+		return s.h.wrapError("", "change the network "+n.Name,
 			fmt.Errorf("it is %s %v and must become %s %s, but these machines use it: %s", n.Mode, n.CIDRs, want.Mode, want.CIDR, strings.Join(users, ", ")),
 			"destroy the machines first, or leave the network as it was")
 	}
@@ -208,7 +206,7 @@ func (s *session) removeUnusedNetwork(c provision.Cluster, n *network, want prov
 }
 
 func (s *session) removeNetwork(n *network) error {
-	if err := s.beforeEffect("remove the network"); err != nil {
+	if err := s.beforeChange("remove the network"); err != nil {
 		return err
 	}
 	if n.active {
@@ -222,7 +220,7 @@ func (s *session) removeNetwork(n *network) error {
 	return nil
 }
 
-func (s *session) makeNetwork(c provision.Cluster, want provision.Network, reservations []provision.Reservation) error {
+func (s *session) createNetwork(c provision.Cluster, want provision.Network, reservations []provision.Reservation) error {
 	if s.host.test {
 		reservations = nil
 	}
@@ -231,7 +229,7 @@ func (s *session) makeNetwork(c provision.Cluster, want provision.Network, reser
 		return err
 	}
 	defer func() { _ = n.Free() }()
-	if err := s.beforeEffect("start the network"); err != nil {
+	if err := s.beforeChange("start the network"); err != nil {
 		return err
 	}
 	if err := n.Create(); err != nil {
@@ -245,14 +243,14 @@ func (s *session) defineNetwork(c provision.Cluster, want provision.Network, res
 	if err != nil {
 		return nil, err
 	}
-	if err := s.beforeEffect("define the network"); err != nil {
+	if err := s.beforeChange("define the network"); err != nil {
 		return nil, err
 	}
 	return s.conn.NetworkDefineXML(text)
 }
 
-// redefineNetwork defines a running, undefined network with its current reservations, so that they can then
-// be changed.
+// redefineNetwork defines an active network that has no definition, with its current reservations. Afterwards
+// the reservations can be changed.
 func (s *session) redefineNetwork(c provision.Cluster, there *network, want provision.Network) error {
 	n, err := s.defineNetwork(c, want, there.Reservations)
 	if err != nil {
@@ -261,8 +259,8 @@ func (s *session) redefineNetwork(c provision.Cluster, there *network, want prov
 	return n.Free()
 }
 
-// updateReservations removes reservations that are not desired, and adds missing ones. Reservations without
-// a name were added by a user and are kept.
+// updateReservations removes reservations that want does not contain, and adds missing reservations. It keeps
+// reservations without a name, which a user has added.
 func (s *session) updateReservations(n *network, want []provision.Reservation) error {
 	if s.host.test {
 		return nil
@@ -282,7 +280,7 @@ func (s *session) updateReservations(n *network, want []provision.Reservation) e
 			continue
 		}
 		if err := s.updateReservation(n.n, libvirt.NETWORK_UPDATE_COMMAND_ADD_LAST, r); err != nil {
-			return s.h.fail(r.Node, fmt.Sprintf("reserve %s", r.Address), err, "")
+			return s.h.wrapError(r.Node, fmt.Sprintf("reserve %s", r.Address), err, "")
 		}
 	}
 	return nil
@@ -293,7 +291,7 @@ func (s *session) updateReservation(n *libvirt.Network, command libvirt.NetworkU
 	if err != nil {
 		return err
 	}
-	if err := s.beforeEffect("change the reservation of " + r.Node); err != nil {
+	if err := s.beforeChange("change the reservation of " + r.Node); err != nil {
 		return err
 	}
 	flags := libvirt.NETWORK_UPDATE_AFFECT_CONFIG

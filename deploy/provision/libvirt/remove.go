@@ -9,19 +9,19 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// Remove removes the domain first, then the remaining parts by their names. If it is interrupted, the next
-// survey finds the rest.
+// Remove removes the domain first, then the machine's volumes, then the reservations. After an interruption, the next
+// survey finds the remaining volumes by their names.
 func (h *Hypervisor) Remove(ctx context.Context, c provision.Cluster, node string) error {
-	err := h.run(ctx, func(s *session) error {
+	err := h.runOperation(ctx, func(s *session) error {
 		if err := s.removeDomain(c, node); err != nil {
 			return err
 		}
-		if err := s.removeParts(c, node); err != nil {
+		if err := s.removeMachineVolumes(c, node); err != nil {
 			return err
 		}
 		return s.removeReservations(c, node)
 	})
-	return h.fail(node, "remove the machine", err, "")
+	return h.wrapError(node, "remove the machine", err, "")
 }
 
 func (s *session) removeDomain(c provision.Cluster, node string) error {
@@ -30,13 +30,13 @@ func (s *session) removeDomain(c provision.Cluster, node string) error {
 		return err
 	}
 	defer d.free()
-	if !d.ours(c, node) {
+	if !d.isMachineOfNode(c, node) {
 		return nil
 	}
-	if err := s.destroy(d.d); err != nil {
+	if err := s.destroyDomain(d.d); err != nil {
 		return err
 	}
-	if err := s.beforeEffect("undefine the domain"); err != nil {
+	if err := s.beforeChange("undefine the domain"); err != nil {
 		return err
 	}
 	if s.host.xml.Type == "lxc" || s.host.test {
@@ -51,33 +51,33 @@ func (s *session) removeDomain(c provision.Cluster, node string) error {
 	return err
 }
 
-func (s *session) removeParts(c provision.Cluster, node string) error {
+func (s *session) removeMachineVolumes(c provision.Cluster, node string) error {
 	p, err := s.findPool()
 	if err != nil || p == nil {
 		return err
 	}
 	defer p.free()
-	if err := p.refresh(); err != nil { // libvirt does not list the console log before
+	if err := p.refresh(); err != nil { // before a refresh, libvirt does not list the console log
 		return err
 	}
-	names, err := p.volumes()
+	names, err := p.listVolumeNames()
 	if err != nil {
 		return err
 	}
-	if err := p.remove(s.rootPart(c, node)); err != nil {
+	if err := p.removeVolume(s.rootVolumeName(c, node)); err != nil {
 		return err
 	}
-	folder := machinePart(c, node, "seed")
+	folder := machineVolumeName(c, node, "seed")
 	for _, name := range names {
-		m := machineVolume.FindStringSubmatch(name)
-		if m == nil || m[1] != shortID(c) || m[2] != node || name == folder || !s.host.hasPart(m[3]) {
+		m := machineVolumePattern.FindStringSubmatch(name)
+		if m == nil || m[1] != shortID(c) || m[2] != node || name == folder || !s.host.usesVolumeSuffix(m[3]) {
 			continue
 		}
-		if err := p.remove(name); err != nil {
+		if err := p.removeVolume(name); err != nil {
 			return err
 		}
 	}
-	if !s.host.hasPart("seed") {
+	if !s.host.usesVolumeSuffix("seed") {
 		return nil
 	}
 	return p.removeFolder(folder)
@@ -90,28 +90,28 @@ func (h *Hypervisor) BeginClusterRemoval(c provision.Cluster) {
 	h.removedClusters[c.ID] = true
 }
 
-func (h *Hypervisor) removesCluster(c provision.Cluster) bool {
+func (h *Hypervisor) isRemovingCluster(c provision.Cluster) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.removedClusters[c.ID]
 }
 
-// removeReservations removes the node's reservations in all networks of the cluster. It does nothing while
-// the whole cluster is being removed, because the networks are removed too and libvirt rebuilds all firewall
-// rules of a network for each change.
+// removeReservations removes the node's reservations in all networks of the cluster. It does nothing while the whole
+// cluster is being removed: the networks are removed too, and each change is slow, because libvirt rebuilds all
+// firewall rules of the network.
 func (s *session) removeReservations(c provision.Cluster, node string) error {
-	if s.host.test || s.h.removesCluster(c) {
+	if s.host.test || s.h.isRemovingCluster(c) {
 		return nil
 	}
 	s.h.storage.Lock()
 	defer s.h.storage.Unlock()
-	all, err := s.networks()
+	all, err := s.listNetworks()
 	if err != nil {
 		return err
 	}
 	for _, n := range all {
 		defer n.free()
-		if !n.ours(c) {
+		if !n.BelongsTo(c) {
 			continue
 		}
 		for _, r := range n.Reservations {

@@ -21,8 +21,8 @@ type domain struct {
 
 func (d *domain) free() { _ = d.d.Free() }
 
-// ours reports whether nixbench created the domain as the machine of this node of the cluster.
-func (d *domain) ours(c provision.Cluster, node string) bool {
+// isMachineOfNode reports whether nixbench created the domain as the machine of this node of the cluster.
+func (d *domain) isMachineOfNode(c provision.Cluster, node string) bool {
 	return d.IsMachineOf(c) && d.Mark.Node == node
 }
 
@@ -36,8 +36,8 @@ func describeDomain(d *libvirt.Domain) (*domain, error) {
 	return found, err
 }
 
-// findMachine returns a node's domain by its UUID, or otherwise the domain with the name that it would have.
-// It returns nil if neither exists.
+// findMachine returns the domain with the UUID of the node's machine. If there is none, it returns the domain with
+// the machine's name, or nil if there is none either.
 func (s *session) findMachine(c provision.Cluster, node string) (*domain, error) {
 	d, err := s.conn.LookupDomainByUUIDString(domainxml.DomainUUID(c, node))
 	if isNotFound(err) {
@@ -56,8 +56,8 @@ func (s *session) findMachine(c provision.Cluster, node string) (*domain, error)
 	return found, err
 }
 
-// domains returns all domains, except those that disappear during the call.
-func (s *session) domains() ([]*domain, error) {
+// listDomains returns all domains, except domains that are removed during the call.
+func (s *session) listDomains() ([]*domain, error) {
 	all, err := s.conn.ListAllDomains(0)
 	if err != nil {
 		return nil, err
@@ -80,9 +80,9 @@ func (s *session) domains() ([]*domain, error) {
 // Survey implements [provision.Provider].
 func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provision.Network) (provision.Inventory, error) {
 	var inventory provision.Inventory
-	err := h.run(ctx, func(s *session) (err error) {
+	err := h.runOperation(ctx, func(s *session) (err error) {
 		inventory, err = s.survey(c, net)
-		return h.fail("", "survey the hypervisor", err, "")
+		return h.wrapError("", "survey the hypervisor", err, "")
 	})
 	if err != nil {
 		return provision.Inventory{}, err
@@ -92,14 +92,14 @@ func (h *Hypervisor) Survey(ctx context.Context, c provision.Cluster, net provis
 
 func (s *session) survey(c provision.Cluster, net provision.Network) (provision.Inventory, error) {
 	inventory := provision.Inventory{
-		Kind: s.host.kind, Host: s.host.id, CPUs: s.host.cpus, FreeMemory: freeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
+		Kind: s.host.kind, Host: s.host.id, CPUs: s.host.cpus, FreeMemory: readFreeMemory(s.conn), Emulated: s.host.xml.Type == "qemu",
 	}
 	parts, err := s.readPool()
 	if err != nil {
 		return inventory, err
 	}
 	inventory.FreeDisk, inventory.Images = parts.available, slices.Sorted(maps.Keys(parts.images))
-	nets, err := s.networks()
+	nets, err := s.listNetworks()
 	if err != nil {
 		return inventory, err
 	}
@@ -107,7 +107,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 		defer n.free()
 	}
 	addresses := surveyNetworks(nets, c, net, &inventory)
-	domains, err := s.domains()
+	domains, err := s.listDomains()
 	if err != nil {
 		return inventory, err
 	}
@@ -126,7 +126,7 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 		}
 		state, err := stateOf(d.d)
 		if err != nil {
-			continue // it was removed during the survey
+			continue // the domain was removed during the survey
 		}
 		f := provision.Actual{
 			Node: d.Mark.Node, Role: d.Mark.Role, MAC: d.MAC, Address: addresses[d.MAC], VCPUs: d.VCPUs, Memory: d.Memory,
@@ -137,8 +137,9 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 				return inventory, err
 			}
 		}
-		// A domain that is not off has its disk open, even if the pool does not list it.
-		if state == provision.Off && parts.active && !parts.names[s.rootPart(c, f.Node)] {
+		// A machine that is off is incomplete without its root disk. An active machine has the disk open, even if
+		// the pool does not list it.
+		if state == provision.Off && parts.active && !parts.names[s.rootVolumeName(c, f.Node)] {
 			f.State = provision.Incomplete
 		}
 		machines[f.Node] = f
@@ -150,12 +151,12 @@ func (s *session) survey(c provision.Cluster, net provision.Network) (provision.
 	return inventory, nil
 }
 
-// surveyNetworks sets the inventory's desired network and the ranges of the others. It returns the addresses
-// reserved in networks of the cluster, by MAC.
+// surveyNetworks sets the inventory's Network to the network with the name of want, and Ranges to the ranges of the
+// other networks. It returns the addresses reserved in networks of the cluster, by MAC.
 func surveyNetworks(all []*network, c provision.Cluster, want provision.Network, inventory *provision.Inventory) map[string]netip.Addr {
 	addresses := map[string]netip.Addr{}
 	for _, n := range all {
-		if n.ours(c) {
+		if n.BelongsTo(c) {
 			for _, r := range n.Reservations {
 				addresses[r.MAC] = r.Address
 			}
@@ -168,8 +169,8 @@ func surveyNetworks(all []*network, c provision.Cluster, want provision.Network,
 		if n.Name != want.Name || want.Mode == provision.Bridge {
 			continue
 		}
-		inventory.Network = &provision.ActualNetwork{Ours: n.ours(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
-		if !n.ours(c) {
+		inventory.Network = &provision.ActualNetwork{Ours: n.BelongsTo(c), Active: n.active, Transient: n.transient, Reservations: n.Reservations}
+		if !n.BelongsTo(c) {
 			if n.Mark != nil {
 				inventory.Network.Owner = fmt.Sprintf("cluster %s (%s)", n.Mark.Cluster, n.Mark.ID)
 			}
@@ -181,31 +182,31 @@ func surveyNetworks(all []*network, c provision.Cluster, want provision.Network,
 			inventory.Network.CIDR = n.CIDRs[0]
 		}
 		if n.active {
-			inventory.Network.Leases = leases(n.n)
+			inventory.Network.Leases = listLeases(n.n)
 		}
 	}
 	return addresses
 }
 
-// poolContents is the content of the pool, by the names of volumes and folders.
+// poolContents is the content of the pool, read from the names of volumes and folders.
 type poolContents struct {
-	machines  map[string]map[string]bool // nodes with a part in the pool, by the short id of their cluster
+	machines  map[string]map[string]bool // nodes with a volume or folder, by the short id of the cluster
 	names     map[string]bool            // names of all volumes
 	images    map[string]bool            // hashes of the complete images
 	active    bool                       // the pool is active; otherwise its content is unknown
-	available uint64
+	available uint64                     // free bytes
 }
 
 func (s *session) readPool() (poolContents, error) {
 	all := poolContents{machines: map[string]map[string]bool{}, images: map[string]bool{}, names: map[string]bool{}}
 	add := func(name string) {
-		if m := machineVolume.FindStringSubmatch(name); m != nil && s.host.hasPart(m[3]) {
+		if m := machineVolumePattern.FindStringSubmatch(name); m != nil && s.host.usesVolumeSuffix(m[3]) {
 			if all.machines[m[1]] == nil {
 				all.machines[m[1]] = map[string]bool{}
 			}
 			all.machines[m[1]][m[2]] = true
 		}
-		if m := imageVolume.FindStringSubmatch(name); m != nil && m[2] == "ok" {
+		if m := imageVolumePattern.FindStringSubmatch(name); m != nil && m[2] == "ok" {
 			all.images[m[1]] = true
 		}
 	}
@@ -217,7 +218,7 @@ func (s *session) readPool() (poolContents, error) {
 	if err := p.refresh(); err != nil {
 		return all, err
 	}
-	names, err := p.volumes()
+	names, err := p.listVolumeNames()
 	if err != nil {
 		return all, err
 	}
@@ -225,7 +226,7 @@ func (s *session) readPool() (poolContents, error) {
 		add(n)
 		all.names[n] = true
 	}
-	// Folders that were being written when an operation was interrupted.
+	// The temporary pool of a folder exists if an operation was interrupted while it wrote the folder.
 	pools, err := s.conn.ListAllStoragePools(0)
 	if err != nil {
 		return all, err
@@ -236,7 +237,7 @@ func (s *session) readPool() (poolContents, error) {
 		}
 		_ = pools[i].Free()
 	}
-	all.available, err = p.available()
+	all.available, err = p.readFreeBytes()
 	all.active = err == nil
 	return all, err
 }

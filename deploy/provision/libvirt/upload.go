@@ -15,30 +15,30 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision/domainxml"
 )
 
-// uploadFile creates a volume with the content of a file. Holes are preserved: only the allocated part of a
-// root disk of gigabytes is sent and stored.
+// uploadFile creates a volume with the content of a file. Holes are preserved, because most of a root
+// disk is a hole: only allocated ranges are sent and stored.
 func (p *pool) uploadFile(v domainxml.Volume, file string) error {
 	f, st, err := durable.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := p.checkSpace(uint64(occupied(st))); err != nil {
+	if err := p.checkSpace(uint64(allocatedSize(st))); err != nil {
 		return err
 	}
 	v.Capacity = uint64(st.Size())
-	vol, err := p.create(v)
+	vol, err := p.createVolume(v)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = vol.Free() }()
-	return p.addFreeSpace(p.upload(vol, f, st.Size()))
+	return p.addFreeSpace(p.uploadContent(vol, f, st.Size()))
 }
 
 // uploadBytes creates a small volume with this content.
 func (p *pool) uploadBytes(v domainxml.Volume, data []byte) error {
 	v.Capacity = uint64(len(data))
-	vol, err := p.create(v)
+	vol, err := p.createVolume(v)
 	if err != nil {
 		return p.addFreeSpace(err)
 	}
@@ -46,17 +46,17 @@ func (p *pool) uploadBytes(v domainxml.Volume, data []byte) error {
 	if p.host.test || len(data) == 0 {
 		return nil
 	}
-	return p.addFreeSpace(p.stream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return sendAll(s, data) }))
+	return p.addFreeSpace(p.writeStream(vol, int64(len(data)), 0, func(s *libvirt.Stream) error { return sendAll(s, data) }))
 }
 
-func (p *pool) upload(vol *libvirt.StorageVol, f *os.File, size int64) error {
+func (p *pool) uploadContent(vol *libvirt.StorageVol, f *os.File, size int64) error {
 	if p.host.test || size == 0 {
 		return nil
 	}
-	return p.stream(vol, size, libvirt.STORAGE_VOL_UPLOAD_SPARSE_STREAM, func(s *libvirt.Stream) error {
+	return p.writeStream(vol, size, libvirt.STORAGE_VOL_UPLOAD_SPARSE_STREAM, func(s *libvirt.Stream) error {
 		buf := make([]byte, 256<<10)
 		for at := int64(0); at < size; {
-			start, end, err := nextData(f, at, size)
+			start, end, err := findNextData(f, at, size)
 			if err != nil {
 				return err
 			}
@@ -84,9 +84,10 @@ func (p *pool) upload(vol *libvirt.StorageVol, f *os.File, size int64) error {
 	})
 }
 
-// stream writes a volume's content. After an error the stream is aborted.
-func (p *pool) stream(vol *libvirt.StorageVol, size int64, flags libvirt.StorageVolUploadFlags, content func(*libvirt.Stream) error) error {
-	if err := p.beforeEffect("upload"); err != nil {
+// writeStream opens a stream to a volume, calls content, which writes to the stream, and closes the stream. After an error
+// it aborts the stream.
+func (p *pool) writeStream(vol *libvirt.StorageVol, size int64, flags libvirt.StorageVolUploadFlags, content func(*libvirt.Stream) error) error {
+	if err := p.beforeChange("upload"); err != nil {
 		return err
 	}
 	s, err := p.conn.NewStream(0)
@@ -115,11 +116,11 @@ func sendAll(s *libvirt.Stream, data []byte) error {
 	return nil
 }
 
-// nextData returns the range of the next data in a file, from offset at, without holes.
-func nextData(f *os.File, at, size int64) (start, end int64, err error) {
+// findNextData returns the first range after offset at that is not a hole.
+func findNextData(f *os.File, at, size int64) (start, end int64, err error) {
 	start, err = unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {
-		return size, size, nil // only a hole follows
+		return size, size, nil // the rest of the file is a hole
 	}
 	if errors.Is(err, unix.EINVAL) {
 		return at, size, nil // the file system does not support holes
@@ -131,7 +132,7 @@ func nextData(f *os.File, at, size int64) (start, end int64, err error) {
 	return start, min(end, size), err
 }
 
-func occupied(st os.FileInfo) int64 {
+func allocatedSize(st os.FileInfo) int64 {
 	if s, ok := st.Sys().(*syscall.Stat_t); ok {
 		return s.Blocks * 512
 	}
@@ -140,15 +141,15 @@ func occupied(st os.FileInfo) int64 {
 
 // checkSpace returns an error if the pool has less than need bytes left.
 func (p *pool) checkSpace(need uint64) error {
-	left, err := p.available()
+	left, err := p.readFreeBytes()
 	if err != nil || p.host.test || left >= need {
 		return err
 	}
-	return p.fullError(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provision.ErrFull, p.h.o.Pool, provision.SizeText(left), provision.SizeText(need)))
+	return p.newPoolFullError(fmt.Errorf("%w: the pool %s has %s left, and %s are needed", provision.ErrFull, p.h.o.Pool, provision.SizeText(left), provision.SizeText(need)))
 }
 
-func (p *pool) fullError(err error) error {
-	return p.h.fail("", "write to the storage pool", err, fmt.Sprintf("make room in %s, or name another pool in cluster.hypervisors", p.path))
+func (p *pool) newPoolFullError(err error) error {
+	return p.h.wrapError("", "write to the storage pool", err, fmt.Sprintf("make room in %s, or name another pool in cluster.hypervisors", p.path))
 }
 
 // addFreeSpace adds the free bytes of the pool to an error that the pool is full.
@@ -160,15 +161,15 @@ func (p *pool) addFreeSpace(err error) error {
 	if !errors.Is(inner, provision.ErrFull) {
 		return err
 	}
-	left, availableErr := p.available()
+	left, availableErr := p.readFreeBytes()
 	if availableErr != nil {
 		return err
 	}
-	return p.fullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, provision.SizeText(left)))
+	return p.newPoolFullError(fmt.Errorf("%w; the pool %s has %s left", inner, p.h.o.Pool, provision.SizeText(left)))
 }
 
-// download returns the last max bytes of a volume.
-func (p *pool) download(name string, max int) ([]byte, error) {
+// downloadEnd returns the last max bytes of a volume.
+func (p *pool) downloadEnd(name string, max int) ([]byte, error) {
 	vol, err := p.p.LookupStorageVolByName(name)
 	if err != nil {
 		return nil, err

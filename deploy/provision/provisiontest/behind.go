@@ -10,13 +10,13 @@ import (
 
 // Tests of changes that other programs make on the hypervisor.
 
-// networkStopped tests that a machine whose network was stopped, and perhaps removed, is detached until the
-// next Ensure.
-func networkStopped(b *suite, keep bool) {
+// testNetworkStopped tests that a machine whose network was stopped, and also removed unless keep is set, is detached
+// until the next Ensure.
+func testNetworkStopped(b *suite, keep bool) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
-	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
+	boot, objects := b.Boot(b.T, b.domain("n1")), b.Objects(b.T)
 	if b.machine("n1").Detached {
 		b.Fatal("it is detached from the start")
 	}
@@ -36,16 +36,16 @@ func networkStopped(b *suite, keep bool) {
 	if kind := b.survey().Kind; !b.Lacks.Ports && (now != boot) != (kind == provision.Container) {
 		b.Errorf("a %s: boot %s, then %s", kind, boot, now)
 	}
-	b.wantUnchanged(things)
+	b.wantUnchanged(objects)
 	b.ensure(s)
 	if again := b.Boot(b.T, b.domain("n1")); again != now {
 		b.Errorf("connected once more: boot %s, then %s", now, again)
 	}
 }
 
-// networkUndefined tests that Prepare defines a network again that runs without a definition, and that
-// machines on it keep running.
-func networkUndefined(b *suite) {
+// testNetworkUndefined tests that Prepare redefines an active network without a definition, and that machines on the
+// network keep running.
+func testNetworkUndefined(b *suite) {
 	if b.Lacks.Transient {
 		b.Skip("a network of this hypervisor does not outlive its definition")
 	}
@@ -67,10 +67,10 @@ func networkUndefined(b *suite) {
 	}
 }
 
-// guestOnNetwork tests that Clean keeps a network with a foreign machine on it, and reports it, until that
-// machine is removed.
-func guestOnNetwork(b *suite) {
-	before := b.Things(b.T)
+// testGuestOnNetwork tests that Clean keeps and reports a network that a foreign machine uses, until that machine is
+// removed.
+func testGuestOnNetwork(b *suite) {
+	before := b.Objects(b.T)
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
@@ -93,13 +93,13 @@ func guestOnNetwork(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// stalePort tests that Clean removes a network although a removed machine's port is left on it, and keeps it
-// for a foreign machine's port.
-func stalePort(b *suite) {
+// testStalePort tests that Clean removes a network with the stale port of a removed machine, and keeps a network with
+// the port of a foreign machine.
+func testStalePort(b *suite) {
 	if b.AddStalePort == nil || b.Lacks.Ports {
 		b.Skip("networks of this hypervisor have no ports")
 	}
-	before := b.Things(b.T)
+	before := b.Objects(b.T)
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
@@ -122,10 +122,10 @@ func stalePort(b *suite) {
 	}
 }
 
-// copiedMachine tests that a clone of a machine, which carries the machine's mark, is not treated as a
+// testCopiedMachine tests that a clone of a machine, which carries the machine's mark, is not treated as a
 // machine of the cluster.
-func copiedMachine(b *suite) {
-	before := b.Things(b.T)
+func testCopiedMachine(b *suite) {
+	before := b.Objects(b.T)
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
@@ -168,16 +168,16 @@ func copiedMachine(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// check tests that Check finds an invalid spec, and creates nothing.
-func check(b *suite) {
-	before := b.Things(b.T)
+// testCheck tests that Check finds an invalid spec, and creates nothing.
+func testCheck(b *suite) {
+	before := b.Objects(b.T)
 	s := b.spec("n1", 1)
 	tryCheck := func(c provision.Cluster) error {
-		return b.do(func(ctx context.Context) error { return b.Provider.Check(ctx, c, b.net, s) })
+		return b.runOperation(func(ctx context.Context) error { return b.Provider.Check(ctx, c, b.net, s) })
 	}
-	b.must("Check", tryCheck(b.cluster))
+	b.requireNoError("Check", tryCheck(b.cluster))
 	s.Image = provision.Image{} // the image is not known yet
-	b.must("Check", tryCheck(b.cluster))
+	b.requireNoError("Check", tryCheck(b.cluster))
 	if b.survey().Kind == provision.Container {
 		long := provision.Cluster{Name: strings.Repeat("c", 62), ID: b.cluster.ID}
 		if err := tryCheck(long); err == nil || !strings.Contains(err.Error(), "65 bytes") {

@@ -19,7 +19,7 @@ type Setup struct {
 	// Networks are two address ranges for machines that do not overlap. The zero value selects
 	// 192.168.240.0/24 and 192.168.241.0/24.
 	Networks [2]netip.Prefix
-	// Memory is the memory of a machine, which must also start with half as much again. 0: 64 MiB.
+	// Memory is the memory of a machine in bytes. A machine must also start with 1.5 times as much. 0: 64 MiB.
 	Memory uint64
 	Disk   uint64 // size of a machine's root disk; 0: the image's size
 	Init   string
@@ -27,16 +27,16 @@ type Setup struct {
 	Identity func(node string) provision.Identity
 	// Timeout limits one operation; 0: a minute.
 	Timeout time.Duration
-	// Cuts limits at how many effects an operation is interrupted, for slow hypervisors. 0: no limit.
+	// Cuts is the maximum number of interruptions of an operation, for slow hypervisors. 0: no limit.
 	Cuts  int
 	Lacks Lacks
 }
 
-// Lacks are the functions that a hypervisor does not support and that are not tested.
+// Lacks are the functions that a hypervisor does not support. The suite does not test them.
 type Lacks struct {
-	Reservations bool // existing networks cannot be changed
+	Reservations bool // it cannot change the reservations of a network
 	Ports        bool // it cannot list the ports of a network
-	Transient    bool // a network that is undefined while it runs stops
+	Transient    bool // a network that is undefined while it is active stops
 }
 
 // Provider is a provider with the optional interfaces that the suite tests.
@@ -50,9 +50,9 @@ type Provider interface {
 // Host is a hypervisor with functions that change it without the provider.
 type Host struct {
 	Provider Provider
-	// Things describes all objects on the hypervisor, sorted: domains, networks, reservations, volumes,
+	// Objects describes all objects on the hypervisor, sorted: domains, networks, reservations, volumes,
 	// files.
-	Things func(t *testing.T) []string
+	Objects func(t *testing.T) []string
 	// AddDomain adds a foreign machine, AddNetwork a foreign active network.
 	AddDomain  func(t *testing.T, name string)
 	AddNetwork func(t *testing.T, name string, cidr netip.Prefix)
@@ -65,21 +65,21 @@ type Host struct {
 	// the definition of a network that continues to run.
 	StopNetwork     func(t *testing.T, name string, keep bool)
 	UndefineNetwork func(t *testing.T, name string)
-	// AddStalePort adds the port of a node's machine to a network that the machine is not connected to, as a
-	// libvirtd leaves it that was killed while it started the machine; nil if the hypervisor has no ports.
+	// AddStalePort adds a port of a node's machine to a network without connecting the machine. Such a port
+	// remains if libvirtd is killed while it starts the machine. nil if the hypervisor has no ports.
 	AddStalePort func(t *testing.T, network string, c provision.Cluster, node string)
-	// Boot returns a text that differs between starts of a domain; empty if it is off.
+	// Boot returns a text that is different for each start of a domain; empty if the domain is off.
 	Boot func(t *testing.T, name string) string
 	// PowerOff stops a domain without a shutdown of the guest.
 	PowerOff func(t *testing.T, name string)
 	// Pause pauses a domain until it is resumed.
 	Pause func(t *testing.T, name string)
-	// Cut interrupts operations of the provider before their n-th effect from now, as if the process had
-	// been killed; 0 disables it.
+	// Cut interrupts operations of the provider before the n-th change from now, as if the process had been
+	// killed; 0 ends the interruption.
 	Cut func(n int)
 }
 
-// suite is one test's hypervisor with the objects that the tests use.
+// suite contains the hypervisor of one test, and the images, cluster and network that the test uses.
 type suite struct {
 	*testing.T
 	Setup
@@ -107,7 +107,7 @@ func (s Setup) open(t *testing.T) *suite {
 	}
 }
 
-// spec returns the spec of a node with number i.
+// spec returns the spec of a node with index i, which determines the MAC and the address.
 func (b *suite) spec(node string, i int) provision.Spec {
 	s := provision.Spec{
 		Node: node, Role: "worker", Index: i, MAC: fmt.Sprintf("52:54:00:aa:00:%02x", i), Address: b.address(i),
@@ -138,8 +138,8 @@ func (b *suite) hostSetup(specs ...provision.Spec) provision.HostSetup {
 	return g
 }
 
-// do runs one operation, and fails the test if it exceeds the timeout.
-func (b *suite) do(f func(context.Context) error) error {
+// runOperation runs one operation. It fails the test if the operation takes longer than Timeout.
+func (b *suite) runOperation(f func(context.Context) error) error {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Timeout)
 	defer cancel()
@@ -150,7 +150,7 @@ func (b *suite) do(f func(context.Context) error) error {
 	return err
 }
 
-func (b *suite) must(what string, err error) {
+func (b *suite) requireNoError(what string, err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatalf("%s: %v", what, err)
@@ -159,32 +159,32 @@ func (b *suite) must(what string, err error) {
 
 func (b *suite) prepare(specs ...provision.Spec) {
 	b.Helper()
-	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(specs...)) }))
+	b.requireNoError("Prepare", b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(specs...)) }))
 }
 
 func (b *suite) tryEnsure(s provision.Spec) error {
 	b.Helper()
-	return b.do(func(ctx context.Context) error { return b.Provider.Ensure(ctx, b.cluster, b.net, s) })
+	return b.runOperation(func(ctx context.Context) error { return b.Provider.Ensure(ctx, b.cluster, b.net, s) })
 }
 
 func (b *suite) ensure(s provision.Spec) {
 	b.Helper()
-	b.must("Ensure "+s.Node, b.tryEnsure(s))
+	b.requireNoError("Ensure "+s.Node, b.tryEnsure(s))
 }
 
 func (b *suite) tryRemove(node string) error {
 	b.Helper()
-	return b.do(func(ctx context.Context) error { return b.Provider.Remove(ctx, b.cluster, node) })
+	return b.runOperation(func(ctx context.Context) error { return b.Provider.Remove(ctx, b.cluster, node) })
 }
 
 func (b *suite) remove(node string) {
 	b.Helper()
-	b.must("Remove "+node, b.tryRemove(node))
+	b.requireNoError("Remove "+node, b.tryRemove(node))
 }
 
 func (b *suite) clean() {
 	b.Helper()
-	b.must("Clean", b.do(func(ctx context.Context) error {
+	b.requireNoError("Clean", b.runOperation(func(ctx context.Context) error {
 		_, err := b.Provider.Clean(ctx, b.cluster)
 		return err
 	}))
@@ -194,7 +194,7 @@ func (b *suite) clean() {
 func (b *suite) remaining() []string {
 	b.Helper()
 	var out []string
-	b.must("Clean", b.do(func(ctx context.Context) error {
+	b.requireNoError("Clean", b.runOperation(func(ctx context.Context) error {
 		left, err := b.Provider.Clean(ctx, b.cluster)
 		for _, l := range left {
 			if l.Fix == "" {
@@ -210,14 +210,14 @@ func (b *suite) remaining() []string {
 func (b *suite) survey() provision.Inventory {
 	b.Helper()
 	var inventory provision.Inventory
-	b.must("Survey", b.do(func(ctx context.Context) (err error) {
+	b.requireNoError("Survey", b.runOperation(func(ctx context.Context) (err error) {
 		inventory, err = b.Provider.Survey(ctx, b.cluster, b.net)
 		return err
 	}))
 	return inventory
 }
 
-// machine returns the observed machine of a node; its State is empty if there is none.
+// machine returns the observed machine of a node; its State is empty if the node has no machine.
 func (b *suite) machine(node string) provision.Actual {
 	b.Helper()
 	for _, m := range b.survey().Machines {

@@ -21,45 +21,45 @@ func Run(t *testing.T, s Setup) {
 		name string
 		run  func(*suite)
 	}{
-		{"Empty", empty},
-		{"Prepare", prepare},
-		{"Ensure", ensure},
-		{"EnsureAtOnce", ensureAtOnce},
-		{"Resize", resize},
-		{"PoweredOff", poweredOff},
-		{"Paused", paused},
-		{"NewImage", newImage},
-		{"NotPrepared", notPrepared},
-		{"BrokenXML", brokenXML},
-		{"Remove", remove},
-		{"EnsureCutOff", ensureCutOff},
-		{"RemoveCutOff", removeCutOff},
-		{"PrepareCutOff", prepareCutOff},
-		{"ForeignDomain", foreignDomain},
-		{"ForeignNetwork", foreignNetwork},
-		{"ExistingNetwork", existingNetwork},
-		{"RangeClash", rangeClash},
-		{"Reservations", reservations},
-		{"OtherCluster", otherCluster},
-		{"SameName", sameName},
-		{"Clean", clean},
-		{"CleanRenamed", cleanRenamed},
-		{"ClusterRemoval", clusterRemoval},
-		{"NetworkStopped", func(b *suite) { networkStopped(b, true) }},
-		{"NetworkRemoved", func(b *suite) { networkStopped(b, false) }},
-		{"NetworkUndefined", networkUndefined},
-		{"GuestOnNetwork", guestOnNetwork},
-		{"StalePort", stalePort},
-		{"Copy", copiedMachine},
-		{"Check", check},
-		{"Cancelled", cancelled},
+		{"Empty", testEmpty},
+		{"Prepare", testPrepare},
+		{"Ensure", testEnsure},
+		{"EnsureAtOnce", testEnsureAtOnce},
+		{"Resize", testResize},
+		{"PoweredOff", testPoweredOff},
+		{"Paused", testPaused},
+		{"NewImage", testNewImage},
+		{"NotPrepared", testNotPrepared},
+		{"BrokenXML", testBrokenXML},
+		{"Remove", testRemove},
+		{"EnsureCutOff", testEnsureCutOff},
+		{"RemoveCutOff", testRemoveCutOff},
+		{"PrepareCutOff", testPrepareCutOff},
+		{"ForeignDomain", testForeignDomain},
+		{"ForeignNetwork", testForeignNetwork},
+		{"ExistingNetwork", testExistingNetwork},
+		{"RangeClash", testRangeClash},
+		{"Reservations", testReservations},
+		{"OtherCluster", testOtherCluster},
+		{"SameName", testSameName},
+		{"Clean", testClean},
+		{"CleanRenamed", testCleanRenamed},
+		{"ClusterRemoval", testClusterRemoval},
+		{"NetworkStopped", func(b *suite) { testNetworkStopped(b, true) }},
+		{"NetworkRemoved", func(b *suite) { testNetworkStopped(b, false) }},
+		{"NetworkUndefined", testNetworkUndefined},
+		{"GuestOnNetwork", testGuestOnNetwork},
+		{"StalePort", testStalePort},
+		{"Copy", testCopiedMachine},
+		{"Check", testCheck},
+		{"Cancelled", testCancelled},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(s.open(t)) })
 	}
 }
 
-func empty(b *suite) {
-	before := b.Things(b.T)
+func testEmpty(b *suite) {
+	before := b.Objects(b.T)
 	inventory := b.survey()
 	if len(inventory.Machines) != 0 || inventory.Network != nil || len(inventory.Images) != 0 {
 		b.Errorf("there is something: %+v", inventory)
@@ -70,10 +70,10 @@ func empty(b *suite) {
 	b.wantUnchanged(before)
 }
 
-func prepare(b *suite) {
+func testPrepare(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
-	after := b.Things(b.T)
+	after := b.Objects(b.T)
 	b.prepare(s)
 	b.wantUnchanged(after)
 	inventory := b.survey()
@@ -86,11 +86,11 @@ func prepare(b *suite) {
 	}
 }
 
-func ensure(b *suite) {
+func testEnsure(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
-	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
+	boot, objects := b.Boot(b.T, b.domain("n1")), b.Objects(b.T)
 	if boot == "" {
 		b.Error("it does not run")
 	}
@@ -108,10 +108,10 @@ func ensure(b *suite) {
 	if again := b.Boot(b.T, b.domain("n1")); again != boot {
 		b.Errorf("it was restarted: boot %s, then %s", boot, again)
 	}
-	b.wantUnchanged(things)
+	b.wantUnchanged(objects)
 }
 
-func ensureAtOnce(b *suite) {
+func testEnsureAtOnce(b *suite) {
 	specs := []provision.Spec{b.spec("n1", 1), b.spec("n2", 2), b.spec("n3", 3)}
 	b.prepare(specs...)
 	var all sync.WaitGroup
@@ -120,7 +120,7 @@ func ensureAtOnce(b *suite) {
 		all.Go(func() { errs[i] = b.tryEnsure(s) })
 	}
 	all.Wait()
-	b.must("Ensure", errors.Join(errs...))
+	b.requireNoError("Ensure", errors.Join(errs...))
 	for _, s := range specs {
 		if f := b.machine(s.Node); f.State != provision.Running {
 			b.Errorf("%s is %q", s.Node, f.State)
@@ -128,11 +128,11 @@ func ensureAtOnce(b *suite) {
 	}
 }
 
-func resize(b *suite) {
+func testResize(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
-	boot, things := b.Boot(b.T, b.domain("n1")), b.Things(b.T)
+	boot, objects := b.Boot(b.T, b.domain("n1")), b.Objects(b.T)
 	s.Memory += s.Memory / 2
 	if b.machine("n1").Definition == s.Definition() {
 		b.Error("the survey does not report the changed size")
@@ -145,10 +145,10 @@ func resize(b *suite) {
 	if b.Boot(b.T, b.domain("n1")) == boot {
 		b.Error("it was not restarted")
 	}
-	b.wantUnchanged(things)
+	b.wantUnchanged(objects)
 }
 
-func poweredOff(b *suite) {
+func testPoweredOff(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
@@ -162,7 +162,7 @@ func poweredOff(b *suite) {
 	}
 }
 
-func paused(b *suite) {
+func testPaused(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
@@ -188,8 +188,8 @@ func paused(b *suite) {
 	}
 }
 
-// newImage tests that a machine keeps its disk when its role's image changes.
-func newImage(b *suite) {
+// testNewImage tests that a machine keeps its disk when its role's image changes.
+func testNewImage(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
@@ -206,10 +206,10 @@ func newImage(b *suite) {
 	}
 }
 
-func notPrepared(b *suite) {
+func testNotPrepared(b *suite) {
 	g := b.hostSetup()
 	g.Images = nil
-	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
+	b.requireNoError("Prepare", b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
 	err := b.tryEnsure(b.spec("n1", 1))
 	if err == nil || !strings.Contains(err.Error(), b.images[0].Hash) {
 		b.Errorf("err = %v", err)
@@ -220,22 +220,22 @@ func notPrepared(b *suite) {
 	}
 }
 
-func brokenXML(b *suite) {
+func testBrokenXML(b *suite) {
 	s := b.spec("n1", 1)
 	s.XML = "this is no <xml"
 	b.prepare(s)
-	before := b.Things(b.T)
+	before := b.Objects(b.T)
 	if err := b.tryEnsure(s); err == nil || !strings.Contains(err.Error(), "role worker") {
 		b.Errorf("err = %v", err)
 	}
 	b.wantUnchanged(before)
 }
 
-func remove(b *suite) {
+func testRemove(b *suite) {
 	one, two := b.spec("n1", 1), b.spec("n2", 2)
 	b.prepare(two)
 	b.ensure(two)
-	rest := b.Things(b.T)
+	rest := b.Objects(b.T)
 	b.prepare(one, two)
 	b.ensure(one)
 	b.remove("n1")
@@ -248,8 +248,8 @@ func remove(b *suite) {
 	}
 }
 
-// cutOff interrupts an operation before its first effect, then before its second, and so on, until it
-// succeeds. It calls check after each interruption.
+// cutOff interrupts an operation before its first change, then before its second change, and so on, until the
+// operation succeeds. It calls check after each interruption.
 func (b *suite) cutOff(op func() error, check func(n int)) {
 	b.Helper()
 	for n := 1; ; n++ {
@@ -272,22 +272,22 @@ func (b *suite) cutOff(op func() error, check func(n int)) {
 	}
 }
 
-func ensureCutOff(b *suite) {
+func testEnsureCutOff(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare()
-	empty := b.Things(b.T)
+	empty := b.Objects(b.T)
 	b.prepare(s)
-	fresh := b.Things(b.T)
+	fresh := b.Objects(b.T)
 	b.ensure(s)
-	whole := b.Things(b.T)
+	whole := b.Objects(b.T)
 	b.remove("n1")
 	b.wantUnchanged(empty)
 
 	b.prepare(s)
 	b.cutOff(func() error { return b.tryEnsure(s) }, func(n int) {
-		// The survey finds whatever exists, so that it can be completed or removed.
-		if f := b.machine("n1"); f.State == "" && !slices.Equal(b.Things(b.T), fresh) {
-			b.Errorf("left and not found: %q", additions(b.Things(b.T), fresh))
+		// The survey finds the incomplete machine, so that it can be completed or removed.
+		if f := b.machine("n1"); f.State == "" && !slices.Equal(b.Objects(b.T), fresh) {
+			b.Errorf("left and not found: %q", additions(b.Objects(b.T), fresh))
 		}
 		b.remove("n1")
 		b.wantUnchanged(empty)
@@ -310,15 +310,15 @@ func ensureCutOff(b *suite) {
 	})
 }
 
-func removeCutOff(b *suite) {
+func testRemoveCutOff(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare()
-	empty := b.Things(b.T)
+	empty := b.Objects(b.T)
 	b.prepare(s)
 	b.ensure(s)
 	b.cutOff(func() error { return b.tryRemove("n1") }, func(int) {
-		if f := b.machine("n1"); f.State == "" && !onlyReservations(additions(b.Things(b.T), empty)) {
-			b.Errorf("left and not found: %q", additions(b.Things(b.T), empty))
+		if f := b.machine("n1"); f.State == "" && !onlyReservations(additions(b.Objects(b.T), empty)) {
+			b.Errorf("left and not found: %q", additions(b.Objects(b.T), empty))
 		}
 		b.remove("n1")
 		b.wantUnchanged(empty)
@@ -328,11 +328,11 @@ func removeCutOff(b *suite) {
 	b.wantUnchanged(empty)
 }
 
-func prepareCutOff(b *suite) {
-	before := b.Things(b.T)
+func testPrepareCutOff(b *suite) {
+	before := b.Objects(b.T)
 	s := b.spec("n1", 1)
 	b.cutOff(func() error {
-		return b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(s)) })
+		return b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup(s)) })
 	}, func(int) {
 		inventory := b.survey()
 		if err := b.tryEnsure(s); err == nil && len(inventory.Images) == 0 {
@@ -349,7 +349,7 @@ func prepareCutOff(b *suite) {
 	})
 }
 
-func foreignDomain(b *suite) {
+func testForeignDomain(b *suite) {
 	b.AddDomain(b.T, b.domain("n1"))
 	boot := b.Boot(b.T, b.domain("n1"))
 	s := b.spec("n1", 1)
@@ -357,7 +357,7 @@ func foreignDomain(b *suite) {
 	if inventory := b.survey(); !slices.Contains(inventory.Foreign, b.domain("n1")) || len(inventory.Machines) != 0 {
 		b.Errorf("survey: %+v", inventory)
 	}
-	before := b.Things(b.T)
+	before := b.Objects(b.T)
 	b.wantRefused(b.tryEnsure(s), provision.ErrForeign)
 	b.wantUnchanged(before)
 	b.remove("n1")
@@ -366,10 +366,10 @@ func foreignDomain(b *suite) {
 	}
 }
 
-func foreignNetwork(b *suite) {
+func testForeignNetwork(b *suite) {
 	b.AddNetwork(b.T, b.net.Name, b.Networks[1])
-	before := b.Things(b.T)
-	b.wantRefused(b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) }), provision.ErrForeign)
+	before := b.Objects(b.T)
+	b.wantRefused(b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) }), provision.ErrForeign)
 	if n := b.survey().Network; n == nil || n.Ours || !n.Active || n.CIDR != b.Networks[1] {
 		b.Errorf("survey: %+v", n)
 	}
@@ -377,13 +377,13 @@ func foreignNetwork(b *suite) {
 	b.wantUnchanged(before)
 }
 
-func existingNetwork(b *suite) {
+func testExistingNetwork(b *suite) {
 	b.net.Mode = provision.Existing
-	if err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) }); err == nil {
+	if err := b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) }); err == nil {
 		b.Error("it did not notice that there is no such network")
 	}
 	b.AddNetwork(b.T, b.net.Name, b.Networks[1])
-	before := b.Things(b.T)
+	before := b.Objects(b.T)
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
@@ -395,16 +395,16 @@ func existingNetwork(b *suite) {
 	b.wantUnchanged(before)
 }
 
-func rangeClash(b *suite) {
+func testRangeClash(b *suite) {
 	b.AddNetwork(b.T, "somebody", b.net.CIDR)
-	err := b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) })
+	err := b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, b.hostSetup()) })
 	b.wantRefused(err, provision.ErrClash)
 	if err != nil && (!strings.Contains(err.Error(), "somebody") || !strings.Contains(err.Error(), b.net.Name)) {
 		b.Errorf("the error does not name both networks: %v", err)
 	}
 }
 
-func reservations(b *suite) {
+func testReservations(b *suite) {
 	if b.Lacks.Reservations {
 		b.Skip("this hypervisor cannot change networks")
 	}
@@ -427,16 +427,16 @@ func reservations(b *suite) {
 	}
 }
 
-func otherCluster(b *suite) {
+func testOtherCluster(b *suite) {
 	other := *b
 	other.cluster = provision.Cluster{Name: "other", ID: "ffeeddccbbaa9988"}
 	other.net.Name, other.net.CIDR = "nbother", b.Networks[1]
-	empty := b.Things(b.T)
+	empty := b.Objects(b.T)
 	b.prepare()
 	o := other.spec("n1", 7)
 	g := other.hostSetup(o)
 	g.Reservations = nil
-	other.must("Prepare", other.do(func(ctx context.Context) error { return other.Provider.Prepare(ctx, other.cluster, g) }))
+	other.requireNoError("Prepare", other.runOperation(func(ctx context.Context) error { return other.Provider.Prepare(ctx, other.cluster, g) }))
 	other.ensure(o)
 	if inventory := b.survey(); len(inventory.Machines) != 0 || !slices.Contains(inventory.Foreign, "other-n1") {
 		b.Errorf("survey: %+v", inventory)
@@ -454,17 +454,17 @@ func otherCluster(b *suite) {
 	b.wantUnchanged(empty)
 }
 
-// clusterRemoval tests that the removal of a whole cluster leaves no object. If only one machine was removed
-// after the announcement, the cluster stays usable, and the next Prepare removes the address that was left.
-func clusterRemoval(b *suite) {
-	empty := b.Things(b.T)
+// testClusterRemoval tests that the removal of a whole cluster leaves no object. If only one machine is removed
+// after BeginClusterRemoval, the cluster remains usable, and the next Prepare removes the machine's reservation.
+func testClusterRemoval(b *suite) {
+	empty := b.Objects(b.T)
 	one, two := b.spec("n1", 1), b.spec("n2", 2)
 	b.prepare(one, two)
 	b.ensure(one)
 	b.ensure(two)
 	b.Provider.BeginClusterRemoval(b.cluster)
 	b.remove("n1")
-	if left := additions(b.Things(b.T), empty); slices.ContainsFunc(left, func(s string) bool { return !strings.HasPrefix(s, "reservation ") && strings.Contains(s, "n1") }) {
+	if left := additions(b.Objects(b.T), empty); slices.ContainsFunc(left, func(s string) bool { return !strings.HasPrefix(s, "reservation ") && strings.Contains(s, "n1") }) {
 		b.Errorf("of n1 is left: %q", left)
 	}
 	b.prepare(two)
@@ -476,39 +476,39 @@ func clusterRemoval(b *suite) {
 	b.wantUnchanged(empty)
 }
 
-// sameName tests that two clusters with the same name do not change each other's objects.
-func sameName(b *suite) {
+// testSameName tests that two clusters with the same name do not change each other's objects.
+func testSameName(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	b.ensure(s)
-	things := b.Things(b.T)
+	objects := b.Objects(b.T)
 	sameNamed := *b
 	sameNamed.cluster.ID = "99aabbccddeeff00"
 	if inventory := sameNamed.survey(); len(inventory.Machines) != 0 || inventory.Network == nil || inventory.Network.Ours {
 		b.Errorf("the other cluster observes %+v", inventory)
 	}
-	b.wantRefused(sameNamed.do(func(ctx context.Context) error {
+	b.wantRefused(sameNamed.runOperation(func(ctx context.Context) error {
 		return sameNamed.Provider.Prepare(ctx, sameNamed.cluster, sameNamed.hostSetup())
 	}), provision.ErrForeign)
 	b.wantRefused(sameNamed.tryEnsure(s), provision.ErrForeign)
 	sameNamed.remove("n1")
 	sameNamed.clean()
-	b.wantUnchanged(things)
+	b.wantUnchanged(objects)
 	if f := b.machine("n1"); f.State != provision.Running {
 		b.Errorf("it is %q", f.State)
 	}
 }
 
-func clean(b *suite) {
+func testClean(b *suite) {
 	b.AddDomain(b.T, "somebody")
 	b.AddNetwork(b.T, "somebody", b.Networks[1])
-	before := b.Things(b.T)
+	before := b.Objects(b.T)
 	s := b.spec("n1", 1)
 	g := b.hostSetup(s)
 	g.Images = b.images[:]
-	b.must("Prepare", b.do(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
+	b.requireNoError("Prepare", b.runOperation(func(ctx context.Context) error { return b.Provider.Prepare(ctx, b.cluster, g) }))
 	b.ensure(s)
-	if left := b.remaining(); len(left) != 1 || !strings.HasPrefix(left[0], "network ") { // an image of an own machine is not reported
+	if left := b.remaining(); len(left) != 1 || !strings.HasPrefix(left[0], "network ") { // an image that a machine of the cluster uses is not reported
 		b.Errorf("left while the machine exists: %q", left)
 	}
 	inventory := b.survey()
@@ -522,9 +522,9 @@ func clean(b *suite) {
 	b.wantUnchanged(before)
 }
 
-// cleanRenamed tests that Clean also removes a network that the hive has renamed since.
-func cleanRenamed(b *suite) {
-	before := b.Things(b.T)
+// testCleanRenamed tests that Clean also removes a network that now has another name in the hive.
+func testCleanRenamed(b *suite) {
+	before := b.Objects(b.T)
 	b.prepare()
 	renamed := *b
 	renamed.net.Name, renamed.net.CIDR = "nbrenamed", b.Networks[1]
@@ -533,7 +533,7 @@ func cleanRenamed(b *suite) {
 	b.wantUnchanged(before)
 }
 
-func cancelled(b *suite) {
+func testCancelled(b *suite) {
 	s := b.spec("n1", 1)
 	b.prepare(s)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -554,7 +554,7 @@ func cancelled(b *suite) {
 	}
 }
 
-// wantRefused fails the test unless err has this cause and a fix.
+// wantRefused fails the test unless err wraps why and has a fix.
 func (b *suite) wantRefused(err, why error) {
 	b.Helper()
 	if !errors.Is(err, why) {
@@ -569,18 +569,17 @@ func (b *suite) wantRefused(err, why error) {
 // wantUnchanged fails the test unless the hypervisor has the same objects as before.
 func (b *suite) wantUnchanged(before []string) {
 	b.Helper()
-	if diff := cmp.Diff(before, b.Things(b.T), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(before, b.Objects(b.T), cmpopts.EquateEmpty()); diff != "" {
 		b.Errorf("the hypervisor holds something else than before:\n%s", diff)
 	}
 }
 
-// additions returns the elements of all that known does not contain.
+// additions returns the elements of all that are not in known.
 func additions(all, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(known, s) })
 }
 
-// onlyReservations reports whether all things are reservations. A leftover reservation is removed by the
-// next Prepare.
-func onlyReservations(things []string) bool {
-	return !slices.ContainsFunc(things, func(s string) bool { return !strings.HasPrefix(s, "reservation ") })
+// onlyReservations reports whether all objects are reservations. The next Prepare removes unused reservations.
+func onlyReservations(objects []string) bool {
+	return !slices.ContainsFunc(objects, func(s string) bool { return !strings.HasPrefix(s, "reservation ") })
 }

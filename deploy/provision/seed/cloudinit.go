@@ -39,7 +39,7 @@ func CloudInit(node string, i provision.Identity) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// cloud-init runs once for each instance-id, so the id stays the same for a machine.
+	// cloud-init runs once for each instance-id, so a machine always has the same id.
 	metaData, err := json.Marshal(map[string]string{"instance-id": "nixbench-" + node, "local-hostname": node})
 	if err != nil {
 		return nil, err

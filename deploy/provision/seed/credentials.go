@@ -8,7 +8,7 @@ import (
 	"github.com/nixbench/nixbench/deploy/provision"
 )
 
-// File is a file of the seed.
+// File is a file of a seed: its name in the seed and its content.
 type File struct {
 	Name string
 	Data []byte
@@ -20,7 +20,7 @@ const (
 	NodePath    = "/var/lib/nixbench/node.json"
 )
 
-// AuthorizedKeys returns root's authorized_keys file; nil if there are no keys.
+// AuthorizedKeys returns root's authorized_keys file; nil if the identity has no keys.
 func AuthorizedKeys(i provision.Identity) []byte {
 	var b strings.Builder
 	for _, k := range i.AuthorizedKeys {
@@ -32,13 +32,13 @@ func AuthorizedKeys(i provision.Identity) []byte {
 	return []byte(b.String())
 }
 
-// Tmpfiles returns the credential tmpfiles.extra. systemd-tmpfiles writes its files early in every boot. It
-// does not replace existing files, so the identity of a machine is set only once.
+// Tmpfiles returns the credential tmpfiles.extra. systemd-tmpfiles writes the files in the credential early in
+// every boot. It does not replace existing files, so a machine's identity is set only once.
 func Tmpfiles(i provision.Identity) []byte {
 	var b strings.Builder
 	line := func(mode, path string, data []byte) {
 		if len(data) > 0 {
-			// The flag ~ says that the argument is base64.
+			// The flag ~ declares that the argument is base64.
 			fmt.Fprintf(&b, "f~ %s %s root root - %s\n", path, mode, base64.StdEncoding.EncodeToString(data))
 		}
 	}
